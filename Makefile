@@ -1,0 +1,40 @@
+# Everything is set up by these targets: python3 and make are all that a fresh machine needs.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+WORKERS ?= 2
+
+.PHONY: demo test quick lint bench docs clean
+
+$(VENV)/.user: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.user
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+demo: $(VENV)/.user  ## fit and certify a real small problem, write riskmin-demo.html
+	$(BIN)/riskmin demo -o riskmin-demo.html
+
+test: $(VENV)/.dev  ## every test
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+quick: $(VENV)/.dev  ## the tests that take no time
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+lint: $(VENV)/.dev  ## style, format, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev  ## the tables of benchmarks/ (DATA=folder of svmlight files)
+	$(BIN)/python -m benchmarks.certified --data $(DATA)
+
+docs: $(VENV)/.dev  ## redraw the pictures of docs/ and run its examples
+	$(BIN)/python -m docs.pictures
+	$(BIN)/python -m pytest -q --doctest-glob='*.md' docs README.md CONTRIBUTING.md
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
