@@ -1,0 +1,1 @@
+"""Programs that time riskmin against its neighbours."""

@@ -1,0 +1,1 @@
+"""Minimize any regularized convex risk, and prove how close you came."""

@@ -1,0 +1,94 @@
+"""What every reader shares: the record it returns, the error it raises, and how a file is opened."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+class DataError(ValueError):
+    """A file that cannot be used: one sentence with the file, the line, the cause and the remedy."""
+
+    def __init__(self, name: object, line: int | None, problem: str) -> None:
+        super().__init__(f"{name}: {problem}" if line is None else f"{name}, line {line}: {problem}")
+
+
+class Dataset(NamedTuple):
+    """What `load` returns.
+
+    Attributes
+    ----------
+    X : scipy.sparse.csr_matrix or ndarray of shape (n, p)
+        The examples, without NaN or infinity.
+    y : ndarray of shape (n,), list of tuples, or None
+        The labels: floats; strings for the class names of a table; tuples of floats for multilabel
+        svmlight; None where the file has none.
+    qid : ndarray of int64, or None
+        The query of each row.
+    feature_names : list of str, or None
+        The names of the columns of X, where the file has them.
+    """
+
+    X: csr_matrix[Any] | NDArray[Any]
+    y: NDArray[Any] | list[tuple[float, ...]] | None
+    qid: NDArray[np.int64] | None = None
+    feature_names: list[str] | None = None
+
+
+def check_dtype(dtype: Any) -> np.dtype[Any]:
+    """The dtype, if it is float32 or float64."""
+    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"dtype is {np.dtype(dtype)}; use float32 or float64")
+    return np.dtype(dtype)
+
+
+def quote(token: object) -> str:
+    """A token as an error message shows it: quoted, on one line, and not too long."""
+    text = ascii(token.decode("latin-1") if isinstance(token, bytes) else token)
+    return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
+
+
+def _decompressed(file: IO[bytes], head: bytes) -> IO[bytes]:
+    """The file itself, or its decompressed text; the first bytes decide, not the name."""
+    if head.startswith(b"\x1f\x8b"):
+        import gzip
+
+        return cast(IO[bytes], gzip.open(file))
+    if head.startswith(b"\xfd7zXZ\x00"):
+        import lzma
+
+        return lzma.open(file)
+    if head.startswith(b"BZh"):
+        import bz2
+
+        return cast(IO[bytes], bz2.open(file))
+    return file
+
+
+@contextmanager
+def opened(path: PathLike) -> Iterator[IO[bytes]]:
+    """The bytes of a file that may be compressed by gzip, xz or bzip2; its failures become a `DataError`."""
+    from lzma import LZMAError
+
+    path = Path(path)
+    if path.is_dir():
+        raise DataError(path, None, "this is a folder; name one file in it")
+    try:
+        with path.open("rb") as file, _decompressed(file, file.peek(6)[:6]) as stream:
+            yield stream
+    except FileNotFoundError as error:
+        raise DataError(path, None, "there is no such file; check the path") from error
+    except (EOFError, LZMAError, zlib.error) as error:
+        raise DataError(path, None, f"the compressed file is truncated or corrupt ({error}); get it anew") from error
+    except OSError as error:  # gzip.BadGzipFile and bz2's "Invalid data stream" are among them
+        raise DataError(path, None, f"it cannot be read ({error}); check it and get it anew") from error

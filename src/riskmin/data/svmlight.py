@@ -1,0 +1,339 @@
+"""Sparse data in svmlight (LIBSVM) text: read in chunks by a compiled parser, and written exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import IO, Any, Literal, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_matrix
+
+from riskmin.data.base import DataError, Dataset, PathLike, check_dtype, opened, quote
+
+Source: TypeAlias = PathLike | IO[bytes]
+_CHUNK = 1 << 20  # of text; its numbers then fit in the cache
+_INT32_MAX = np.iinfo(np.int32).max
+_INT64_MAX = np.iinfo(np.int64).max
+
+
+def load_svmlight(
+    source: Source,
+    *,
+    n_features: int | None = None,
+    dtype: Any = np.float64,
+    zero_based: bool | Literal["auto"] = "auto",
+    multilabel: bool = False,
+    require_labels: bool = True,
+    _chunk: int = _CHUNK,
+) -> Dataset:
+    """Read rows of ``label [qid:id] index:value ... [# comment]``.
+
+    The text is never held in memory: beyond the result it takes a few megabytes. Every number is the
+    double nearest to its decimal, as `float` reads it. Explicit zeros are kept.
+
+    Parameters
+    ----------
+    source : path or binary file
+        A path may be compressed by gzip, xz or bzip2; an open file gives plain text.
+    n_features : int, optional
+        The number of columns; by default, the largest index decides.
+    dtype : float64 or float32
+        Of X. The labels are always float64.
+    zero_based : bool or "auto"
+        Whether the first feature is 0 or 1. "auto" takes 0 if any index is 0, else 1; say which if a
+        file that counts from 0 may lack feature 0.
+    multilabel : bool
+        Whether a label is a list such as ``0,5,7``; y is then a list of sorted tuples, and a row that
+        starts with ``index:value`` has none.
+    require_labels : bool
+        If false, all rows may start with ``index:value``; y is then None.
+
+    Returns
+    -------
+    Dataset
+        X is a csr_matrix; qid is there whenever the file has query ids.
+
+    Raises
+    ------
+    DataError
+        With the file, the line, the cause and the remedy.
+
+    Examples
+    --------
+    >>> import io
+    >>> X, y, qid, _ = load_svmlight(io.BytesIO(b"1 qid:7 1:0.5 3:2  # a comment\\n-1 qid:7 2:1e-3\\n"))
+    >>> X.toarray()
+    array([[0.5  , 0.   , 2.   ],
+           [0.   , 0.001, 0.   ]])
+    >>> y, qid
+    (array([ 1., -1.]), array([7, 7]))
+    """
+    if zero_based not in (True, False, "auto"):
+        raise ValueError(f"zero_based is {zero_based!r}; use True, False or 'auto'")
+    path = source if isinstance(source, (str, Path)) or not hasattr(source, "read") else None
+    name = str(path) if path is not None else str(getattr(source, "name", "<stream>"))
+    reader = _Reader(name, n_features, check_dtype(dtype), zero_based, multilabel, require_labels)
+    with opened(path) if path is not None else nullcontext(cast(IO[bytes], source)) as file:
+        for text in _chunks(file, _chunk):
+            reader.parse(text)
+    return reader.dataset()
+
+
+def _chunks(file: IO[bytes], size: int) -> Iterator[bytes]:
+    """The text in pieces that end with a newline; the reads double while a line has no end."""
+    tail, step = b"", size
+    while data := file.read(step):
+        if not isinstance(data, bytes):
+            raise TypeError("the file is open as text; open it as binary: open(path, 'rb')")
+        cut = data.rfind(b"\n") + 1
+        if cut == 0:
+            tail, step = tail + data, 2 * step
+        else:
+            yield tail + data[:cut]
+            tail, step = data[cut:], size
+    if tail:
+        yield tail + b"\n"
+
+
+class _Column:
+    """An array that grows at its end. realloc moves pages, not bytes, so that no second copy is held."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.array: NDArray[Any] = np.empty(0, dtype)
+        self.size = 0
+
+    def append(self, part: NDArray[Any]) -> None:
+        """Add numbers, in the dtype of the column."""
+        size = self.size + len(part)
+        if size > len(self.array):
+            self.array.resize(size + size // 8, refcheck=False)
+        self.array[self.size : size] = part
+        self.size = size
+
+    def take(self) -> NDArray[Any]:
+        """The whole column, without the spare room."""
+        self.array.resize(self.size, refcheck=False)
+        return self.array
+
+
+class _Reader:
+    """The rows read so far, and the scratch space of the parser."""
+
+    def __init__(
+        self,
+        name: str,
+        n_features: int | None,
+        dtype: np.dtype[Any],
+        zero_based: bool | Literal["auto"],
+        multilabel: bool,
+        require_labels: bool,
+    ) -> None:
+        from riskmin.kernels import svmlight as kernel  # imports Numba
+
+        self.kernel = kernel
+        self.name, self.n_features, self.dtype = name, n_features, dtype
+        self.zero_based, self.multilabel = zero_based, multilabel
+        self.mode = kernel.TEXT if multilabel else kernel.NUMBER if require_labels else kernel.OPTIONAL
+        self.tens, self.table = kernel.powers_of_ten()
+        self.state = np.zeros(kernel.N_STATE, np.int64)
+        self.state[kernel.LINE] = 1
+        self.state[[kernel.QID, kernel.LARGEST]] = -1
+        self.state[kernel.LEAST] = _INT64_MAX
+        self.size = -1
+        self.values, self.indices, self.indptr = _Column(dtype), _Column(np.int32), _Column(np.int64)
+        self.labels, self.qids = _Column(np.float64), _Column(np.int64)
+        self.label_sets: list[tuple[float, ...]] = []
+        self.indptr.append(np.zeros(1, np.int64))
+
+    def _reserve(self, size: int) -> None:
+        """Scratch space for a chunk of this size: a value takes three bytes at least, a row two."""
+        if size > self.size:
+            n, rows, self.size = size // 3 + 1, size // 2 + 1, size
+            self._values, self._indices = np.empty(n), np.empty(n, np.int64)
+            self._ends, self._qids, self._lines = (np.empty(rows, np.int64) for _ in range(3))
+            self._labels, self._slow = np.empty(rows), np.empty((rows, 3), np.int64)
+
+    def _limit(self) -> int:
+        """The largest index that n_features allows, as far as is known by now."""
+        if self.n_features is None:
+            return _INT64_MAX
+        from_zero = self.state[self.kernel.LEAST] == 0 if self.zero_based == "auto" else self.zero_based
+        return self.n_features - 1 if from_zero else self.n_features
+
+    def parse(self, text: bytes) -> None:
+        """Add the rows of a chunk."""
+        k, state = self.kernel, self.state
+        self._reserve(len(text))
+        code = k.parse(
+            np.frombuffer(text, np.uint8),
+            len(text),
+            self.mode,
+            self._limit(),
+            self.tens,
+            self.table,
+            self._values,
+            self._indices,
+            self._ends,
+            self._labels,
+            self._qids,
+            self._lines,
+            self._slow,
+            state,
+        )
+        rows, n = int(state[k.ROWS]), int(state[k.VALUES])
+        # They stand before whatever stopped the parser, so that the first mistake is reported first.
+        self._patch(text, self._slow[: state[k.SLOW]].tolist(), rows)
+        if code != k.OK:
+            raise self._error(code, text[state[k.START] : state[k.STOP]])
+        self._check(rows)
+        if state[k.LARGEST] > _INT32_MAX and self.indices.array.dtype == np.int32:
+            self.indices.array = self.indices.array.astype(np.int64)
+        self.indptr.append(self._ends[:rows] + self.values.size)
+        self.indices.append(self._indices[:n])
+        self.values.append(self._cast(n, rows))
+        self.labels.append(self._labels[:rows])
+        if state[k.QID] == 1:
+            self.qids.append(self._qids[:rows])
+
+    def _patch(self, text: bytes, slow: list[list[int]], rows: int) -> None:
+        """Read with `float` what the parser left."""
+        sets: list[tuple[float, ...]] = [()] * rows
+        for where, start, stop in slow:
+            token = text[start:stop]
+            try:
+                numbers = [float(t) for t in token.split(b",")] if where < 0 and self.multilabel else [float(token)]
+            except ValueError:
+                raise self._not_a_number(token, where, rows) from None
+            if not all(map(math.isfinite, numbers)):
+                problem = f"{quote(token)} is not finite; replace the value or leave out the row"
+                raise DataError(self.name, self._line(where, rows), problem)
+            if where >= 0:
+                self._values[where] = numbers[0]
+            elif not self.multilabel:
+                self._labels[-1 - where] = numbers[0]
+            elif -1 - where < rows:  # else an error follows in this very row
+                sets[-1 - where] = tuple(sorted(numbers))
+        if self.multilabel:
+            self.label_sets += sets
+
+    def _line(self, where: int, rows: int) -> int:
+        """The line of a value, or of the label of row -1 - where."""
+        row = -1 - where if where < 0 else int(np.searchsorted(self._ends[:rows], where, side="right"))
+        return int(self._lines[row] if row < rows else self.state[self.kernel.LINE])
+
+    def _not_a_number(self, token: bytes, where: int, rows: int) -> DataError:
+        """What to say of a token that `float` does not take."""
+        remedy = "write index:value" if where >= 0 else "a row is: label index:value index:value ..."
+        if where < 0 and b"," in token and not self.multilabel:
+            remedy = "read a file with several labels a row by multilabel=True"
+        return DataError(self.name, self._line(where, rows), f"{quote(token)} is not a number; {remedy}")
+
+    def _cast(self, n: int, rows: int) -> NDArray[Any]:
+        """The values in the dtype of the result."""
+        if self.dtype == np.float64:
+            return self._values[:n]
+        with np.errstate(over="ignore"):
+            values: NDArray[Any] = self._values[:n].astype(self.dtype)
+        bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad):
+            problem = f"{self._values[bad[0]]} is too large for {self.dtype}; use dtype float64"
+            raise DataError(self.name, self._line(int(bad[0]), rows), problem)
+        return values
+
+    def _check(self, rows: int) -> None:
+        """Stop at the first chunk that shows what no later one can mend."""
+        k, state = self.kernel, self.state
+        if self.zero_based is False and state[k.LEAST] == 0:
+            firsts = np.r_[0, self._ends[: rows - 1]]
+            row = next(i for i in range(rows) if firsts[i] < self._ends[i] and self._indices[firsts[i]] == 0)
+            problem = "the index 0, though the file should count from 1; use zero_based=True"
+            raise DataError(self.name, int(self._lines[row]), problem)
+        if state[k.LARGEST] > self._limit():
+            raise self._too_large(int(state[k.LARGEST]), int(state[k.LARGEST_LINE]))
+        if self.mode == k.OPTIONAL and rows:
+            missing = np.isnan(np.r_[self.labels.array[:1] if self.labels.size else self._labels[:1], self._labels[:rows]])
+            mixed = missing[1:] != missing[0]
+            if mixed.any():
+                line = int(self._lines[int(np.argmax(mixed))])
+                seen = "no label, unlike" if not missing[0] else "a label, unlike"
+                raise DataError(self.name, line, f"the row has {seen} the first; label all rows or none")
+
+    def _too_large(self, index: int, line: int) -> DataError:
+        count = "0" if self._limit() == (self.n_features or 0) - 1 else "1"
+        problem = f"the index {index}, counted from {count}, is beyond n_features={self.n_features}; raise n_features"
+        return DataError(self.name, line, problem)
+
+    def _error(self, code: int, token: bytes) -> DataError:
+        """What to say of a row at which the parser stopped."""
+        k = self.kernel
+        line = int(self.state[k.LINE])
+        if code == k.TOO_LARGE:
+            return self._too_large(int(token), line)
+        shown = quote(token)
+        return DataError(
+            self.name,
+            line,
+            {
+                k.NO_LABEL: f"{shown} stands where the label should be; a row is: label index:value ...",
+                k.BAD_PAIR: f"{shown} is not index:value with a whole index >= 0; correct the row",
+                k.UNSORTED: f"the index of {shown} is not above the one before; sort the row and merge duplicates",
+                k.BAD_QID: f"{shown} is not qid:id with a whole id; correct the row",
+                k.QID_MISSING: "the row has no qid, unlike the rows before; give every row one or none",
+                k.QID_EXTRA: f"the row has {shown}, unlike the rows before; give every row a qid or none",
+            }[code],
+        )
+
+    def dataset(self) -> Dataset:
+        """All rows, as one record."""
+        if self.labels.size == 0:
+            raise DataError(self.name, None, "it has no rows; check that it is the right file")
+        least, largest = int(self.state[self.kernel.LEAST]), int(self.state[self.kernel.LARGEST])
+        from_one = self.zero_based is False or (self.zero_based == "auto" and 0 < least < _INT64_MAX)
+        indices = self.indices.take()
+        if from_one:
+            indices -= 1
+        width = self.n_features if self.n_features is not None else max(largest - from_one, 0) + 1
+        X = csr_matrix((self.values.take(), indices, self.indptr.take()), shape=(self.labels.size, width))
+        X.has_sorted_indices = X.has_canonical_format = True
+        y: NDArray[Any] | list[tuple[float, ...]] | None = self.labels.take()
+        if self.multilabel:
+            y = self.label_sets
+        elif np.isnan(self.labels.array[0]):
+            y = None
+        return Dataset(X, y, self.qids.take() if self.qids.size else None)
+
+
+def save_svmlight(path: PathLike, X: Any, y: ArrayLike, qid: Iterable[int] | None = None) -> None:
+    """Write X and y as svmlight text that reads back to the same bits; indices count from 1.
+
+    Parameters
+    ----------
+    path : path
+    X : array or sparse matrix of shape (n, p)
+        Only its nonzero entries are written.
+    y : array of shape (n,)
+    qid : integers, optional
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "tiny.svm")
+    ...     save_svmlight(path, [[0.1, 0], [0, 2]], [1, -1])
+    ...     print(path.read_text())
+    1.0 1:0.1
+    -1.0 2:2.0
+    """
+    X = csr_matrix(X)
+    rows = zip(X.indptr[:-1].tolist(), X.indptr[1:].tolist(), strict=True)
+    labels = np.asarray(y, np.float64).tolist()
+    queries = [""] * len(labels) if qid is None else [f" qid:{int(q)}" for q in qid]
+    with Path(path).open("w", encoding="ascii", newline="\n") as file:
+        for (start, stop), label, query in zip(rows, labels, queries, strict=True):
+            entries = zip(X.indices[start:stop].tolist(), X.data[start:stop].tolist(), strict=True)
+            pairs = "".join(f" {j + 1}:{float(v)!r}" for j, v in entries)
+            file.write(f"{label!r}{query}{pairs}\n")

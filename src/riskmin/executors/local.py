@@ -1,0 +1,88 @@
+"""Executors in this process: one after the other, or on threads."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from riskmin.types import Shard
+
+
+def calls(n: int, args: tuple[Any, ...], each: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The arguments of the call on each of n shards."""
+    return [(*args, e) for e in each] if len(each) else [args] * n
+
+
+def add(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Tuples added up entry by entry, in order; floats exactly rounded, so that no order matters to them."""
+    return tuple(
+        math.fsum(p) if isinstance(p[0], float) else sum(p[1:], start=p[0]) for p in zip(*parts, strict=True)
+    )
+
+
+class Serial:
+    """One shard after the other, in this thread.
+
+    Parameters
+    ----------
+    shards : sequence of Shard
+        `linear_risk` fills it in when the executor is passed to it without.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge, Serial, linear_risk
+    >>> risk = linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge(), executor=Serial())
+    >>> risk(np.zeros(2))[0]
+    1.0
+    """
+
+    def __init__(self, shards: Sequence[Shard] = ()) -> None:
+        self.shards = list(shards)
+
+    def __call__(self, shards: Sequence[Shard]) -> Serial:
+        """An executor with the same settings that holds these shards."""
+        return Serial(shards)
+
+    def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
+        """[f(shard_k, *args, each_k) for k]."""
+        return [
+            f(s, *a) for s, a in zip(self.shards, calls(len(self.shards), args, each), strict=True)
+        ]
+
+    def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
+        """The tuples of `map`, added up in shard order."""
+        return add(self.map(f, *args, each=each))
+
+
+class Threads:
+    """Shards side by side on threads: the kernels and NumPy's loops release the interpreter's lock.
+
+    Parameters
+    ----------
+    shards : sequence of Shard
+        `linear_risk` fills it in when the executor is passed to it without.
+    n_workers : int, optional
+        How many threads; one a core by default. It changes no bit of any result.
+    """
+
+    def __init__(self, shards: Sequence[Shard] = (), *, n_workers: int | None = None) -> None:
+        self.shards = list(shards)
+        self.n_workers = n_workers or os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(self.n_workers, thread_name_prefix="riskmin")
+
+    def __call__(self, shards: Sequence[Shard]) -> Threads:
+        """An executor with the same settings that holds these shards."""
+        return Threads(shards, n_workers=self.n_workers)
+
+    def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
+        """[f(shard_k, *args, each_k) for k], side by side."""
+        todo = calls(len(self.shards), args, each)
+        return list(self._pool.map(lambda s, a: f(s, *a), self.shards, todo))
+
+    def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
+        """The tuples of `map`, added up in shard order."""
+        return add(self.map(f, *args, each=each))

@@ -1,0 +1,199 @@
+"""Shards in processes of their own: the data move once into shared memory, then only w and sums do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import weakref
+from collections.abc import Callable, Sequence
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.shared_memory import SharedMemory
+from typing import Any, NamedTuple, NoReturn
+
+from riskmin.executors.local import add, calls
+from riskmin.types import Shard
+
+INLINE = 2**16
+"""Messages below this many bytes go through the pipe; the arrays of larger ones through shared memory."""
+
+
+class _Letter(NamedTuple):
+    """A pickled object; its arrays lie in a shared segment at these spans."""
+
+    head: bytes
+    segment: str
+    spans: list[tuple[int, int]]
+
+
+class _Outbox:
+    """The sending side: one shared segment, replaced by a larger one when a letter does not fit."""
+
+    def __init__(self) -> None:
+        self.memory: SharedMemory | None = None
+
+    def pack(self, thing: Any) -> bytes:
+        buffers: list[pickle.PickleBuffer] = []
+        head = pickle.dumps(thing, protocol=5, buffer_callback=buffers.append)
+        raws = [b.raw() for b in buffers]
+        total = sum(-(-len(r) // 64) * 64 for r in raws)
+        if total < INLINE:
+            return pickle.dumps(thing, protocol=5)
+        if self.memory is None or self.memory.size < total:
+            self.close()
+            self.memory = SharedMemory(create=True, size=2 * total)
+        spans, at = [], 0
+        for raw in raws:
+            self.memory.buf[at : at + len(raw)] = raw
+            spans.append((at, at + len(raw)))
+            at += -(-len(raw) // 64) * 64  # the next array starts on a cache line
+        return pickle.dumps(_Letter(head, self.memory.name, spans))
+
+    def close(self) -> None:
+        if self.memory is not None:
+            self.memory.close()
+            self.memory.unlink()
+            self.memory = None
+
+
+class _Inbox:
+    """The receiving side. Arrays are copied out, unless the sender leaves its segment alone from then on."""
+
+    def __init__(self) -> None:
+        self.memory: SharedMemory | None = None
+
+    def unpack(self, message: bytes, *, copy: bool = True) -> Any:
+        thing = pickle.loads(message)
+        if not isinstance(thing, _Letter):
+            return thing
+        if self.memory is None or self.memory.name != thing.segment:
+            self.close()
+            self.memory = SharedMemory(thing.segment)
+        views = (self.memory.buf[i:j] for i, j in thing.spans)
+        return pickle.loads(thing.head, buffers=[bytearray(v) if copy else v for v in views])
+
+    def close(self) -> None:
+        if self.memory is not None:
+            self.memory.close()
+            self.memory = None
+
+
+def _serve(conn: Connection) -> None:
+    """A worker: receives its shards, then functions to run on them, until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
+    data, inbox, outbox = _Inbox(), _Inbox(), _Outbox()
+    with contextlib.suppress(EOFError, OSError):
+        shards = [Shard(*s, memo={}) for s in data.unpack(conn.recv_bytes(), copy=False)]
+        conn.send_bytes(outbox.pack((True, None)))
+        while True:
+            f, todo = inbox.unpack(conn.recv_bytes())
+            try:
+                reply = (True, [f(s, *a) for s, a in zip(shards, todo, strict=True)])
+            except Exception as error:
+                reply = (False, error)
+            conn.send_bytes(outbox.pack(reply))
+    outbox.close()
+    os._exit(0)  # arrays still look into the shared data, so an orderly exit would complain about them
+
+
+class _Worker:
+    """The driver's end of one process."""
+
+    def __init__(self, context: Any, shards: Sequence[Shard]) -> None:
+        self.conn, there = context.Pipe()
+        self.process = context.Process(target=_serve, args=(there,), daemon=True)
+        self.process.start()
+        there.close()
+        self.inbox, self.outbox, self.data = _Inbox(), _Outbox(), _Outbox()
+        self.conn.send_bytes(self.data.pack([(s.X, s.y, s.c) for s in shards]))
+        self.owes = True  # a reply that was never taken: an interrupted call leaves one behind
+
+    def send(self, thing: Any) -> None:
+        if self.owes:
+            self.receive()
+        try:
+            self.conn.send_bytes(self.outbox.pack(thing))
+        except OSError:
+            self._died()
+        self.owes = True
+
+    def receive(self) -> Any:
+        try:
+            self.conn.poll(None)  # an interrupt strikes while waiting here, not in the middle of a message
+            reply = self.inbox.unpack(self.conn.recv_bytes())
+        except (EOFError, OSError):
+            self._died()
+        self.owes = False
+        return reply
+
+    def _died(self) -> NoReturn:
+        self.process.join(1)
+        raise RuntimeError(
+            f"a worker process ended with exit code {self.process.exitcode} and its shard is lost with it; "
+            "run again (with checkpoint=..., nothing but the last seconds is lost)"
+        )
+
+    def close(self) -> None:
+        self.conn.close()
+        self.process.join(1)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        self.inbox.close()
+        for box in (self.outbox, self.data):
+            with contextlib.suppress(FileNotFoundError):
+                box.close()
+
+
+def _close(workers: list[_Worker]) -> None:
+    for worker in workers:
+        worker.close()
+
+
+class Processes:
+    """Shards in worker processes, for losses that hold the interpreter's lock. The data move once.
+
+    Parameters
+    ----------
+    shards : sequence of Shard
+        `linear_risk` fills it in when the executor is passed to it without.
+    n_workers : int, optional
+        How many processes; two by default. It changes no bit of any result.
+
+    Notes
+    -----
+    Processes are spawned, so a script that uses them needs the usual ``if __name__ == "__main__":``.
+    """
+
+    def __init__(self, shards: Sequence[Shard] = (), *, n_workers: int | None = None) -> None:
+        self.n_workers = n_workers or 2
+        used = min(self.n_workers, len(shards))
+        self._owner = [k * used // len(shards) for k in range(len(shards))]
+        context = get_context("spawn")
+        self._workers = [
+            _Worker(context, [s for s, o in zip(shards, self._owner, strict=True) if o == k]) for k in range(used)
+        ]
+        self.close = weakref.finalize(self, _close, self._workers)
+        for worker in self._workers:
+            worker.receive()
+
+    def __call__(self, shards: Sequence[Shard]) -> Processes:
+        """An executor with the same settings that holds these shards."""
+        return Processes(shards, n_workers=self.n_workers)
+
+    def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
+        """[f(shard_k, *args, each_k) for k], side by side."""
+        todo = calls(len(self._owner), args, each)
+        for k, worker in enumerate(self._workers):
+            worker.send((f, [a for a, o in zip(todo, self._owner, strict=True) if o == k]))
+        replies = [worker.receive() for worker in self._workers]
+        for fine, reply in replies:
+            if not fine:
+                raise reply
+        return [x for _, reply in replies for x in reply]
+
+    def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
+        """The tuples of `map`, added up in shard order."""
+        return add(self.map(f, *args, each=each))

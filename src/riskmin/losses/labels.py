@@ -1,0 +1,72 @@
+"""Which labels a loss takes: checks that name the cause and the remedy in one sentence.
+
+Each check is a function of the loss and y, so that a loss takes it over in one line,
+``check_labels = check_signs``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays import to_numpy
+from riskmin.types import Array
+
+
+def check_signs(loss: object, y: Array) -> None:
+    """Labels of two classes, written -1 and +1, and both of them present."""
+    needs = f"{type(loss).__name__} needs labels -1 and +1"
+    y = _present(loss, y)
+    positive = y == 1
+    if not np.all(positive | (y == -1)):
+        raise ValueError(
+            f"{needs}, but y holds {_preview(y)}; use LinearClassifier, "
+            "which encodes any two classes, or map them yourself"
+        )
+    if np.all(positive) or not np.any(positive):
+        raise ValueError(f"y holds a single class, {y.flat[0]:+g}, but {needs}: add rows of the other class")
+
+
+def check_finite(loss: object, y: Array) -> None:
+    """Real numbers."""
+    y = _present(loss, y)
+    needs = f"{type(loss).__name__} needs finite numbers in y"
+    if y.dtype.kind not in "biuf":
+        raise ValueError(f"{needs}, but y holds {_preview(y)}; convert it with y.astype(float)")
+    if not np.all(np.isfinite(y)):
+        raise ValueError(f"{needs}, but y holds {_preview(y[~np.isfinite(y)])}; drop those rows")
+
+
+def check_counts(loss: object, y: Array) -> None:
+    """Counts, or any other numbers from zero upwards."""
+    check_finite(loss, y)
+    y = _present(loss, y)
+    if np.any(y < 0):
+        raise ValueError(
+            f"{type(loss).__name__} needs y >= 0, but y holds {_preview(y[y < 0])}; "
+            "drop those rows, or use the squared or the Huber loss"
+        )
+
+
+def check_nothing(loss: object, y: Array) -> None:
+    """Any labels at all: the loss does not look at them."""
+
+
+def _present(loss: object, y: Array) -> np.ndarray[Any, Any]:
+    """The labels y in NumPy, of which there is at least one and none is missing."""
+    labels = to_numpy(y) if hasattr(y, "__dlpack__") else np.asarray(y)
+    needs = f"{type(loss).__name__} needs a label for every row"
+    if labels.size == 0:
+        raise ValueError(f"{needs}, but y is empty; pass some rows")
+    missing = int(np.sum(labels != labels))  # NaN alone differs from itself, in arrays of objects too
+    if missing:
+        raise ValueError(f"{needs}, but {missing} of {labels.size} are NaN; drop those rows")
+    return labels
+
+
+def _preview(y: np.ndarray[Any, Any], most: int = 5) -> str:
+    """A few of the different values, in order."""
+    values = np.unique(y if y.dtype.kind in "biuf" else y.astype(str))
+    shown = [f"{v:g}" if values.dtype.kind in "iuf" else repr(v.item()) for v in values[:most]]
+    return ", ".join(shown) + (", ..." if len(values) > most else "")

@@ -1,0 +1,246 @@
+"""The examples as a matrix, whatever holds them: dense in either order, CSR, CSC, or another array library.
+
+One class a storage format, each with the two products of `Matrix`. Nothing is copied, except for the
+stored transpose that very wide sparse data gets: there, scattering into w is what costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from riskmin.arrays import like, namespace
+from riskmin.types import Array, Matrix
+
+NDArray = np.ndarray[Any, Any]
+
+CACHE_BYTES = 2**20
+"""Rows are taken in blocks of about this size: they stay in a core's own cache between the two products."""
+MOST_ROWS = 4096
+WIDE = 2**19
+"""From this many columns on, a second pass over a stored transpose beats scattering into the gradient."""
+
+
+@cache
+def _kernels() -> Any:
+    from riskmin.kernels import linear  # Numba is imported by the first product, not with the package
+
+    return linear
+
+
+def _block_rows(n_rows: int, n_bytes: int) -> int:
+    return int(np.clip(CACHE_BYTES * n_rows // max(n_bytes, 1), 16, MOST_ROWS))
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A NumPy array in C order."""
+
+    X: NDArray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.X.shape[0], self.X.shape[1]
+
+    @cached_property
+    def block_rows(self) -> int:
+        return _block_rows(len(self.X), self.X.nbytes)
+
+    def rows(self, start: int, stop: int) -> Dense:
+        return Dense(self.X[start:stop])
+
+    def scores(self, w: Array, start: int, stop: int) -> Array:
+        z = np.empty(stop - start)
+        _kernels().dense_scores(self.X, w, start, stop, z)
+        return z
+
+    def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
+        _kernels().dense_pullback(self.X, dz, start, stop, out)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A NumPy array in Fortran order, kept as its transpose."""
+
+    T: NDArray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.T.shape[1], self.T.shape[0]
+
+    @cached_property
+    def block_rows(self) -> int:
+        return _block_rows(self.T.shape[1], self.T.nbytes)
+
+    def rows(self, start: int, stop: int) -> Columns:
+        return Columns(self.T[:, start:stop])
+
+    def scores(self, w: Array, start: int, stop: int) -> Array:
+        z = np.empty(stop - start)
+        _kernels().columns_scores(self.T, w, start, stop, z)
+        return z
+
+    def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
+        _kernels().columns_pullback(self.T, dz, start, stop, out)
+
+
+@dataclass(frozen=True)
+class Csr:
+    """A SciPy CSR matrix; indices unsigned."""
+
+    indptr: NDArray
+    indices: NDArray
+    data: NDArray
+    n_features: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.indptr) - 1, self.n_features
+
+    @cached_property
+    def block_rows(self) -> int:
+        return _block_rows(len(self.indptr) - 1, self.data.nbytes + self.indices.nbytes)
+
+    def rows(self, start: int, stop: int) -> Csr:
+        first, last = int(self.indptr[start]), int(self.indptr[stop])
+        indptr = self.indptr[start : stop + 1] - self.indptr[start]
+        return Csr(indptr, self.indices[first:last], self.data[first:last], self.n_features)
+
+    def scores(self, w: Array, start: int, stop: int) -> Array:
+        z = np.empty(stop - start)
+        _kernels().csr_scores(self.indptr, self.indices, self.data, w, start, stop, z)
+        return z
+
+    def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
+        _kernels().csr_pullback(self.indptr, self.indices, self.data, dz, start, stop, out)
+
+
+@dataclass(frozen=True)
+class Csc:
+    """A SciPy CSC matrix, taken as a whole: its rows are not together."""
+
+    indptr: NDArray
+    indices: NDArray
+    data: NDArray
+    n_rows: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n_rows, len(self.indptr) - 1
+
+    @property
+    def block_rows(self) -> int:
+        return max(self.n_rows, 1)
+
+    def scores(self, w: Array, start: int, stop: int) -> Array:
+        z = np.zeros(self.n_rows)
+        _kernels().csc_scores(self.indptr, self.indices, self.data, w, z)
+        return z[start:stop]
+
+    def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
+        full = dz
+        if stop - start < self.n_rows:
+            full = np.zeros(self.n_rows)
+            full[start:stop] = dz
+        _kernels().csc_pullback(self.indptr, self.indices, self.data, full, out)
+
+
+@dataclass(frozen=True)
+class Wide:
+    """A CSR matrix for the way there and its stored transpose for the way back."""
+
+    csr: Csr
+    csc: Csc
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.csr.shape
+
+    @property
+    def block_rows(self) -> int:
+        return self.csc.block_rows
+
+    def scores(self, w: Array, start: int, stop: int) -> Array:
+        return self.csr.scores(w, start, stop)
+
+    def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
+        self.csc.pullback(dz, start, stop, out)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A 2-d array of another library (torch, CuPy), on whatever device it is."""
+
+    X: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.X.shape[0], self.X.shape[1]
+
+    @property
+    def block_rows(self) -> int:
+        return max(int(self.X.shape[0]), 1)
+
+    def rows(self, start: int, stop: int) -> Plain:
+        return Plain(self.X[start:stop])
+
+    def scores(self, w: Array, start: int, stop: int) -> Array:
+        return self.X[start:stop] @ like(w, self.X)
+
+    def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
+        out += like(namespace(dz).matrix_transpose(self.X[start:stop]) @ dz, out)
+
+
+def _unsigned(a: NDArray) -> NDArray:
+    """The same bytes as unsigned integers: sound, since indices are not negative."""
+    return a.view(np.uint32 if a.dtype.itemsize == 4 else np.uint64)
+
+
+def _floats(a: NDArray) -> NDArray:
+    return a if a.dtype in (np.float32, np.float64) else a.astype(np.float64)
+
+
+def _sparse(X: Any) -> Matrix:
+    kind, n_rows, n_features = X.format, X.shape[0], X.shape[1]
+    if kind not in {"csr", "csc"}:
+        X, kind = sp.csr_array(X), "csr"
+    parts = _unsigned(X.indptr), _unsigned(X.indices), _floats(X.data)
+    return Csr(*parts, n_features) if kind == "csr" else Csc(*parts, n_rows)
+
+
+def as_matrix(X: Any) -> Matrix:
+    """Wrap anything that holds rows of numbers as a `Matrix`, without copying it.
+
+    Parameters
+    ----------
+    X : ndarray, SciPy sparse matrix or array, or a 2-d array of another array library
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_matrix(np.eye(3)).scores(np.array([1.0, 2.0, 3.0]), 0, 2)
+    array([1., 2.])
+    """
+    if sp.issparse(X):
+        return _sparse(X)
+    if isinstance(X, (Dense, Columns, Csr, Csc, Wide, Plain)):
+        return X
+    if isinstance(X, np.ndarray):
+        if X.ndim != 2:
+            raise ValueError(f"X must have two dimensions, rows and columns, but its shape is {X.shape}")
+        X = _floats(X)
+        if X.flags.f_contiguous and not X.flags.c_contiguous:
+            return Columns(X.T)
+        return Dense(np.ascontiguousarray(X))
+    return Plain(X)
+
+
+def with_transpose(X: Csr) -> Wide:
+    """X with a stored transpose beside it."""
+    signed = (a.view(np.int32 if a.dtype.itemsize == 4 else np.int64) for a in (X.indices, X.indptr))
+    csc = sp.csr_array((X.data, *signed), shape=X.shape).tocsc()
+    return Wide(X, Csc(_unsigned(csc.indptr), _unsigned(csc.indices), csc.data, csc.shape[0]))

@@ -1,0 +1,244 @@
+"""The driver: it alone knows of tolerances, time, the best point, traces, checkpoints and interruption."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays import namespace, to_numpy
+from riskmin.objective import Count, Objective
+from riskmin.persist import FileError, load_arrays, save_arrays
+from riskmin.solvers.auto import Auto
+from riskmin.types import Array, Cut, Iterate, Result, Resumable, Solver, Status
+
+PATIENCE = 100
+"""So many iterations in a row that better neither bound by a single bit are a stall."""
+
+Callback = Callable[[Iterate, dict[str, float]], Any]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where and how often to save a run.
+
+    Parameters
+    ----------
+    path : path
+        An existing file is resumed from; the file is replaced atomically.
+    every : float
+        Seconds between two writes.
+    """
+
+    path: str | os.PathLike[str]
+    every: float = 30.0
+
+
+@dataclass
+class _Run:
+    """What a run has found so far."""
+
+    obj: Objective
+    w: Array = None
+    value: float = math.inf
+    cut: Cut | None = None
+    lower: float = 0.0  # J >= 0
+    trace: list[dict[str, float]] = field(default_factory=list)
+    idle: int = 0
+    before: float = 0.0  # seconds spent before a resumption
+    start: float = field(default_factory=time.perf_counter)
+
+    def seconds(self) -> float:
+        return self.before + time.perf_counter() - self.start
+
+    def take(self, it: Iterate) -> dict[str, float]:
+        """Keep what is better, and add a row to the trace."""
+        self.idle += 1
+        if self.w is None or it.value < self.value:
+            self.w, self.value, self.idle = it.w, it.value, 0
+        lower = self.obj.lower(it.cut)
+        if self.cut is None or lower > self.lower:
+            self.cut, self.lower, self.idle = it.cut, lower, 0
+        row = {
+            "iteration": len(self.trace) + 1,
+            "seconds": self.seconds(),
+            "calls": self.obj.count.calls,
+            "value": self.value,
+            "lower": self.lower,
+            "gap": self.value - self.lower,
+            **it.info,
+        }
+        self.trace.append(row)
+        return row
+
+    def save(self, path: str | os.PathLike[str], meta: dict[str, Any], it: Iterate) -> None:
+        assert self.cut is not None
+        state = it.state() if it.state is not None else {}
+        keys = sorted({k for row in self.trace for k in row})
+        table = np.array([[row.get(k, math.nan) for k in keys] for row in self.trace])
+        arrays = {"w": self.w, "cut": self.cut.a, "trace": table}
+        arrays |= {f"state.{k}": v for k, v in state.items()}
+        save_arrays(
+            path,
+            {k: to_numpy(v) for k, v in arrays.items()},
+            {**meta, "value": self.value, "lower": self.lower, "b": self.cut.b, "keys": keys, "idle": self.idle},
+        )
+
+    def restore(self, arrays: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
+        """Take up a saved run; returns the solver's state."""
+        self.w, self.value, self.lower = arrays["w"], meta["value"], meta["lower"]
+        self.cut, self.idle = Cut(arrays["cut"], meta["b"]), meta["idle"]
+        self.trace = [
+            {k: v if k in _REALS else int(v) if v == int(v) else v for k, v in row.items() if v == v}
+            for row in (dict(zip(meta["keys"], r, strict=True)) for r in arrays["trace"].tolist())
+        ]
+        self.obj.count.calls = int(self.trace[-1]["calls"])
+        self.before = self.trace[-1]["seconds"]
+        return {k.removeprefix("state."): v for k, v in arrays.items() if k.startswith("state.")}
+
+
+_REALS = {"seconds", "value", "lower", "gap"}
+
+
+def _problem(obj: Objective, solver: Solver) -> dict[str, Any]:
+    """What a checkpoint must agree with."""
+    loss = getattr(getattr(obj.risk, "risk", obj.risk), "loss", type(obj.risk).__name__)
+    return {
+        "kind": "checkpoint",
+        "problem": f"{loss!r}, {obj.reg!r}, lam={obj.lam!r}, dim={obj.risk.dim}",
+        "solver": repr(solver),
+    }
+
+
+def _resume(run: _Run, solver: Solver, path: str | os.PathLike[str], meta: dict[str, Any]) -> Iterator[Iterate]:
+    arrays, found = load_arrays(path, "checkpoint")
+    for what in ("problem", "solver"):
+        if found[what] != meta[what]:
+            raise FileError(
+                f"{path} belongs to another {what} ({found[what]}, not {meta[what]}): "
+                "delete it or give another checkpoint path"
+            )
+    state = run.restore(arrays, found)
+    value = run.obj.value(run.w)
+    if not math.isclose(value, run.value, rel_tol=1e-6):
+        raise FileError(
+            f"{path} was written for other data: its point has objective {run.value!r} there and {value!r} "
+            "here; delete it or give another checkpoint path"
+        )
+    if state and isinstance(solver, Resumable):
+        return solver.resume(run.obj, state)
+    return solver.iterates(run.obj, run.w)
+
+
+def _status(run: _Run, tol: float, max_iter: int, max_seconds: float) -> Status | None:
+    if run.value - run.lower <= tol * run.value:
+        return "converged"
+    if len(run.trace) >= max_iter:
+        return "max_iter"
+    if run.seconds() >= max_seconds:
+        return "max_seconds"
+    return "stalled" if run.idle >= PATIENCE else None
+
+
+def _start(obj: Objective, w0: Array | None) -> Array:
+    if w0 is None:
+        return np.zeros(obj.risk.dim)
+    w0 = namespace(w0).asarray(w0, copy=True)
+    if isinstance(w0, np.ndarray):
+        w0 = w0.astype(np.float64)
+    if w0.shape != (obj.risk.dim,):
+        raise ValueError(f"w0 has shape {tuple(w0.shape)}, but the risk takes ({obj.risk.dim},)")
+    return w0
+
+
+def minimize(
+    objective: Objective,
+    solver: Solver | None = None,
+    w0: Array | None = None,
+    *,
+    tol: float = 1e-3,
+    max_iter: int = 10_000,
+    max_seconds: float = math.inf,
+    callback: Callback | None = None,
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+) -> Result:
+    r"""Minimize J until it is proved that :math:`J(w) - \min J \le \text{tol} \cdot J(w)`.
+
+    Parameters
+    ----------
+    objective : Objective
+    solver : Solver, optional
+        `Auto()` by default, which picks one and says why in ``result.solver``.
+    w0 : array, optional
+        Where to start; zero by default.
+    tol : float
+        The relative certified gap to reach: the same rule for every solver.
+    max_iter, max_seconds : int, float
+        Limits. Whichever strikes first ends the run with that status and the best point so far.
+    callback : callable, optional
+        ``callback(iterate, row)`` after every iteration, `row` being the new row of the trace; a true
+        return value ends the run with status ``interrupted``.
+    checkpoint : path or Checkpoint, optional
+        Save the run there every 30 seconds (or as the `Checkpoint` says) and at its end. If the file
+        exists, the run resumes from it.
+
+    Returns
+    -------
+    Result
+        Ctrl-C returns the best so far, with status ``interrupted``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Bundle, Hinge, L2, Objective, linear_risk, minimize
+    >>> X, y = np.array([[1.0, 0.5], [-2.0, 1.0], [0.3, 0.1]]), np.array([1.0, -1.0, 1.0])
+    >>> result = minimize(Objective(linear_risk(X, y, Hinge()), L2(), lam=0.01), Bundle(), tol=1e-6)
+    >>> result.status, result.lower <= result.value <= result.lower * (1 + 2e-6)
+    ('converged', True)
+    """
+    if not tol >= 0:
+        raise ValueError(f"tol must be >= 0, not {tol}")
+    if max_iter < 1:
+        raise ValueError(f"max_iter must be at least 1, not {max_iter}")
+    obj = replace(objective, count=Count())
+    reason = ""
+    if solver is None or isinstance(solver, Auto):
+        solver, reason = (solver or Auto()).choose(obj)
+    meta = _problem(obj, solver)
+    save = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
+    run = _Run(obj)
+    if save is not None and Path(save.path).exists():
+        steps = _resume(run, solver, save.path, meta)
+        status = _status(run, tol, max_iter, max_seconds)
+    else:
+        steps, status = solver.iterates(obj, _start(obj, w0)), None
+    written = time.perf_counter()
+    it: Iterate | None = None
+    try:
+        while status is None:
+            it = next(steps, None)
+            if it is None:
+                status = "stalled"
+                break
+            row = run.take(it)
+            status = _status(run, tol, max_iter, max_seconds)
+            if callback is not None and callback(it, row) and status is None:
+                status = "interrupted"
+            if save is not None and status is None and time.perf_counter() - written >= save.every:
+                run.save(save.path, meta, it)
+                written = time.perf_counter()
+    except KeyboardInterrupt:
+        if run.w is None:  # nothing was found yet, so there is nothing to return
+            raise
+        status = "interrupted"
+    if save is not None and it is not None:
+        run.save(save.path, meta, it)
+    assert run.cut is not None
+    said = f"{solver!r}: {reason}" if reason else repr(solver)
+    return Result(run.w, run.value, run.lower, run.cut, status, run.trace, said)

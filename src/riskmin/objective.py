@@ -1,0 +1,119 @@
+r"""The objective :math:`J(w) = \lambda\,\Omega(w) + R(w)`, and the one function that certifies every solver."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from riskmin.risk import cursor
+from riskmin.types import Array, Cursor, Cut, Oracle, Regularizer
+
+
+@dataclass
+class Count:
+    """How often the risk was asked for a value and a gradient."""
+
+    calls: int = 0
+
+
+@dataclass(frozen=True)
+class Objective:
+    r"""A regularized risk, :math:`J(w) = \lambda\,\Omega(w) + R(w)`.
+
+    Parameters
+    ----------
+    risk : Oracle
+        ``risk(w)`` is R(w) >= 0 and a subgradient; `linear_risk` makes one from arrays.
+    reg : Regularizer
+    lam : float
+        The strength of the regularizer, > 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge, L2, Objective, linear_risk
+    >>> X, y = np.array([[1.0], [-2.0]]), np.array([1.0, -1.0])
+    >>> J = Objective(linear_risk(X, y, Hinge()), L2(), lam=0.1)
+    >>> J.value(np.array([0.0]))
+    1.0
+    >>> J.lower(J.cut(np.array([0.0]))) <= J.value(np.array([0.5]))
+    True
+    """
+
+    risk: Oracle
+    reg: Regularizer
+    lam: float
+    count: Count = field(default_factory=Count, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not (self.lam > 0 and math.isfinite(self.lam)):
+            raise ValueError(f"lam must be a finite number > 0, not {self.lam}")
+
+    def __call__(self, w: Array) -> tuple[float, Array, Cut]:
+        """J(w), a subgradient of R, and the cut at w."""
+        self.count.calls += 1
+        r, g = self.risk(w)
+        return self.at(w, r, g)
+
+    def at(self, w: Array, r: float, g: Array) -> tuple[float, Array, Cut]:
+        """J(w), the subgradient and the cut at w, when R(w) = r and g are known already."""
+        return r + self.lam * self.reg.value(w), g, Cut(g, r - float(g @ w))
+
+    def value(self, w: Array) -> float:
+        """J(w)."""
+        return self(w)[0]
+
+    def cut(self, w: Array) -> Cut:
+        """The cut at w."""
+        return self(w)[2]
+
+    def lower(self, cut: Cut) -> float:
+        r"""A lower bound of min J, by Fenchel duality at the dual point that the cut is.
+
+        .. math:: \max_{0 \le s \le 1}\; s\,b - \lambda\,\Omega^*(-s\,a / \lambda)
+
+        Shrinking by s keeps a cut a cut, since R >= 0.
+        """
+        s = self.reg.scale(cut, self.lam)
+        return s * cut.b - self.lam * self.reg.conjugate(-s / self.lam * cut.a) if s else 0.0
+
+    def argmin(self, cut: Cut) -> Array:
+        """The minimizer of lam * Omega(w) + a @ w + b."""
+        return self.reg.conjugate_grad(-1 / self.lam * cut.a)
+
+    def cursor(self, w: Array) -> ObjectiveCursor:
+        """A point that keeps its scores, for line searches."""
+        return ObjectiveCursor(self, cursor(self.risk, w))
+
+
+class ObjectiveCursor:
+    """A cursor of the risk, with the regularizer along."""
+
+    def __init__(self, obj: Objective, risk: Cursor) -> None:
+        self.obj, self.risk = obj, risk
+        self.reg: Callable[[float], tuple[float, float]] | None = None
+
+    @property
+    def w(self) -> Array:
+        return self.risk.w
+
+    def __call__(self) -> tuple[float, Array, Cut]:
+        """J(w), a subgradient of R, and the cut at w."""
+        self.obj.count.calls += 1
+        return self.obj.at(self.risk.w, *self.risk.value_grad())
+
+    def aim(self, d: Array) -> None:
+        """Look along w + t d."""
+        self.reg = self.obj.reg.line(self.risk.w, d)
+        self.risk.aim(d)
+
+    def along(self, t: float) -> tuple[float, float]:
+        """An upper bound of J(w + t d), tight at 0, and its slope."""
+        assert self.reg is not None, "aim first"
+        (r, dr), (o, do) = self.risk.along(t), self.reg(t)
+        return r + self.obj.lam * o, dr + self.obj.lam * do
+
+    def move(self, t: float) -> None:
+        """Go to w + t d."""
+        self.risk.move(t)

@@ -1,0 +1,75 @@
+"""Named arrays and JSON in one safetensors file, written whole or not at all. No pickle, so safe to share."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+NDArray = np.ndarray[Any, Any]
+
+
+class FileError(ValueError):
+    """A file that cannot be used; the message says why and what to do."""
+
+
+def save_arrays(path: str | os.PathLike[str], arrays: dict[str, NDArray], meta: dict[str, Any]) -> None:
+    """Write arrays and JSON-able metadata to path, atomically: a reader sees the old file or the new one.
+
+    Parameters
+    ----------
+    path : path
+    arrays : dict of ndarray
+    meta : dict
+        Anything `json.dumps` takes; "kind" says what the file is.
+    """
+    from safetensors.numpy import save
+
+    blob = save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, {"riskmin": json.dumps(meta)})
+    target = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise FileError(f"{target} cannot be written: {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(blob)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(target)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        if isinstance(error, OSError):
+            raise FileError(f"{target} cannot be written: {error.strerror}") from None
+        raise
+
+
+def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray], dict[str, Any]]:
+    """Read what `save_arrays` wrote.
+
+    Parameters
+    ----------
+    path : path
+    kind : str
+        What the file must be: its metadata's "kind".
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(os.fspath(path), framework="numpy") as file:
+            meta = json.loads((file.metadata() or {}).get("riskmin", "null"))
+            arrays = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a dict
+    except FileNotFoundError:
+        raise FileError(f"{path} does not exist") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise FileError(f"{path} is not a whole riskmin file ({error}): it is truncated or damaged") from None
+    if not isinstance(meta, dict) or meta.get("kind") != kind:
+        raise FileError(f"{path} is not a riskmin {kind} file")
+    return arrays, meta

@@ -1,0 +1,68 @@
+"""Convex functions of one variable, each known by value and slope: the line search, and the intercept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Tangent(NamedTuple):
+    """A function at x: its value and a slope."""
+
+    x: float
+    value: float
+    slope: float
+
+
+def crossing(lo: Tangent, hi: Tangent) -> tuple[float, float]:
+    """Where two tangents of slopes <= 0 <= meet, and the height there: a lower bound of the minimum."""
+    if lo.slope == hi.slope:  # both are flat, so both are minima
+        return lo.x, min(lo.value, hi.value)
+    x = lo.x + (hi.value - lo.value - hi.slope * (hi.x - lo.x)) / (lo.slope - hi.slope)
+    return x, lo.value + lo.slope * (x - lo.x)
+
+
+def bracket(f: Callable[[float], Tangent], start: Tangent, step: float) -> tuple[Tangent, Tangent]:
+    """Two tangents with slopes <= 0 <= around the minimum, found by growing steps from the start."""
+    here = start
+    step = math.copysign(step, -start.slope)
+    for _ in range(60):
+        if here.slope == 0:
+            return here, here
+        there = f(here.x + step)
+        if (there.slope > 0) != (here.slope > 0) or there.slope == 0:
+            return (here, there) if step > 0 else (there, here)
+        here, step = there, 4 * step
+    raise ValueError("the function has no minimum: it falls for ever")
+
+
+def shrink(
+    f: Callable[[float], Tangent], lo: Tangent, hi: Tangent, enough: Callable[[float, float], bool]
+) -> tuple[Tangent, Tangent]:
+    """Narrow a bracket until enough(best value, lower bound of the minimum).
+
+    By turns the secant of the slopes, which is right for smooth functions, and the crossing of the
+    tangents, which is exact for piecewise linear ones; the middle, when neither halves the bracket.
+    """
+    width, best = hi.x - lo.x, min(lo, hi, key=lambda t: t.value)
+    for k in range(100):
+        if lo.slope == 0 or hi.slope == 0 or hi.x <= lo.x:
+            break
+        x, bound = crossing(lo, hi)
+        if enough(best.value, bound):
+            break
+        if k % 3 == 2 and hi.x - lo.x > 0.5 * width:
+            x = 0.5 * (lo.x + hi.x)
+        elif k % 2 == 0:
+            x = lo.x - lo.slope * (hi.x - lo.x) / (hi.slope - lo.slope)
+        if k % 3 == 2:
+            width = hi.x - lo.x
+        if not lo.x < x < hi.x:
+            x = 0.5 * (lo.x + hi.x)
+            if not lo.x < x < hi.x:  # no number lies between
+                break
+        new = f(x)
+        best = min(best, new, key=lambda t: t.value)
+        lo, hi = (new, hi) if new.slope <= 0 else (lo, new)
+    return lo, hi

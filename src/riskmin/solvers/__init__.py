@@ -1,0 +1,1 @@
+"""Solvers: generators of iterates."""

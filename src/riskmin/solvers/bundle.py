@@ -1,0 +1,206 @@
+r"""Bundle methods: minimize :math:`\lambda\,\Omega(w) + \max_t (a_t^\top w + b_t)`, cut again, repeat.
+
+`Bmrm` and `LineSearchBmrm` are the methods of the papers, to the letter. `Bundle` is the default: it
+searches the true objective along the way to the model's minimizer, on kept scores, and cuts at the best
+point it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays import namespace
+from riskmin.objective import Objective, ObjectiveCursor
+from riskmin.regularizers import L2
+from riskmin.scalar import Tangent, bracket, shrink
+from riskmin.solvers.qp import simplex_qp
+from riskmin.types import Array, Cut, Iterate
+
+NDArray = np.ndarray[Any, Any]
+
+
+def _require_l2(solver: object, obj: Objective) -> None:
+    if not isinstance(obj.reg, L2):
+        raise TypeError(f"{type(solver).__name__} works with L2(), not with {obj.reg!r}")
+
+
+@dataclass
+class Cuts:
+    """A set of cuts, their Gram matrix over lam, and the multipliers of their best mixture.
+
+    The vectors live where w does, the small program on the host. Arrays are replaced, never written to
+    once a snapshot may hold them, except beyond `len(b)`.
+    """
+
+    A: Array
+    b: NDArray
+    G: NDArray
+    alpha: NDArray
+    idle: NDArray
+    """For how many mixtures each cut has had weight zero."""
+
+    @classmethod
+    def empty(cls, w: Array) -> Cuts:
+        none = np.empty(0)
+        return cls(namespace(w).zeros((8, len(w)), dtype=w.dtype), none, np.empty((0, 0)), none, none)
+
+    def add(self, cut: Cut, lam: float) -> None:
+        m = len(self.b)
+        if m == len(self.A):
+            xp = namespace(self.A)
+            self.A = xp.concat([self.A, xp.zeros_like(self.A)])
+        self.A[m] = cut.a
+        row = np.asarray(self.A[: m + 1] @ cut.a, dtype=float) / lam
+        self.G = np.block([[self.G, row[:-1, None]], [row]])
+        self.b = np.append(self.b, cut.b)
+        self.alpha = np.append(self.alpha, 0.0 if m else 1.0)
+        self.idle = np.append(self.idle, 0)
+
+    def mix(self) -> Cut:
+        """The mixture that bounds best."""
+        self.alpha = simplex_qp(self.G, self.b, self.alpha)
+        self.idle = np.where(self.alpha > 0, 0, self.idle + 1)
+        used = np.flatnonzero(self.alpha)
+        A = self.A[: len(self.b)]
+        a = self.alpha @ A if len(used) * 2 > len(self.b) else self.alpha[used] @ A[used]
+        return Cut(a, float(self.alpha @ self.b))
+
+    def drop(self, patience: int) -> None:
+        """Forget cuts that have had no weight for so many mixtures."""
+        keep = np.flatnonzero(self.idle < patience)
+        if len(keep) < len(self.b):
+            xp = namespace(self.A)
+            room = xp.zeros((len(self.A) - len(keep), self.A.shape[1]), dtype=self.A.dtype)
+            self.A = xp.concat([self.A[keep], room])
+            self.G = self.G[np.ix_(keep, keep)]
+            self.b, self.alpha, self.idle = self.b[keep], self.alpha[keep], self.idle[keep]
+
+    def state(self) -> dict[str, Array]:
+        return {"A": self.A[: len(self.b)], "b": self.b, "G": self.G, "alpha": self.alpha, "idle": self.idle}
+
+    @classmethod
+    def restored(cls, s: dict[str, Array]) -> Cuts:
+        return cls(s["A"], s["b"], s["G"], s["alpha"], s["idle"])
+
+
+@dataclass(frozen=True)
+class Bmrm:
+    r"""The bundle method of the papers: each cut is taken where the model of all earlier cuts is least.
+
+    Parameters
+    ----------
+    floor : bool
+        Also use R >= 0 as a cut from the start, as Teo et al. (2007) do; Zhang et al. (2010) do not.
+
+    References
+    ----------
+    C. H. Teo, S. V. N. Vishwanathan, A. Smola, Q. V. Le, Bundle methods for regularized risk
+    minimization, JMLR 11, 2010.
+    """
+
+    floor: bool = False
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """Yield the points w_0, w_1, ... of the method."""
+        _require_l2(self, obj)
+        cuts = Cuts.empty(w0)
+        if self.floor:
+            cuts.add(Cut(namespace(w0).zeros_like(w0), 0.0), obj.lam)
+        return self._run(obj, cuts, w0)
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Go on from a saved state."""
+        return self._run(obj, Cuts.restored(state), state["w"])
+
+    def _run(self, obj: Objective, cuts: Cuts, w: Array) -> Iterator[Iterate]:
+        while True:
+            value, _, cut = obj(w)
+            cuts.add(cut, obj.lam)
+            best = cuts.mix()
+            new = obj.argmin(best)
+            saved = cuts.state() | {"w": new}
+            yield Iterate(w, value, best, {"cuts": len(cuts.b)}, lambda s=saved: s)
+            w = new
+
+
+@dataclass(frozen=True)
+class LineSearchBmrm:
+    r"""The line search variant of the bundle method: no stored gradients, no quadratic program.
+
+    The model is the best mixture of the last model and the new cut, so its minimizer is
+    :math:`w_{k+1} = (1 - \eta) w_k - \eta\, a_{k+1} / \lambda` with a closed-form :math:`\eta`.
+
+    References
+    ----------
+    A. Smola, S. V. N. Vishwanathan, Q. V. Le, Bundle methods for machine learning, NIPS 2007.
+    """
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """Yield the points w_0, w_1, ... of the method."""
+        _require_l2(self, obj)
+        return self._run(obj, None, w0)
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Go on from a saved state."""
+        return self._run(obj, Cut(state["a"], float(state["b"][0])), state["w"])
+
+    def _run(self, obj: Objective, model: Cut | None, w: Array) -> Iterator[Iterate]:
+        while True:
+            value, _, cut = obj(w)
+            eta = 1.0
+            if model is not None:
+                slope = cut.b - model.b - float(model.a @ (cut.a - model.a)) / obj.lam
+                bend = float((cut.a - model.a) @ (cut.a - model.a)) / obj.lam
+                eta = min(1.0, max(0.0, slope / bend)) if bend else 0.0
+                cut = Cut(model.a + eta * (cut.a - model.a), model.b + eta * (cut.b - model.b))
+            model, new = cut, obj.argmin(cut)
+            saved = {"a": cut.a, "b": np.array([cut.b]), "w": new}
+            yield Iterate(w, value, cut, {"eta": eta}, lambda s=saved: s)
+            w = new
+
+
+@dataclass(frozen=True)
+class Bundle:
+    r"""The accelerated bundle method, and the default for losses that are not smooth.
+
+    As `Bmrm`, but from the best point so far it searches the *true* objective along the way to the
+    model's minimizer, on kept scores, and takes the next cut at the best point found. Cuts that have
+    had no weight for a while are dropped.
+
+    Parameters
+    ----------
+    keep : int
+        For how many steps a cut without weight is kept.
+    """
+
+    keep: int = 20
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """Yield the best points."""
+        _require_l2(self, obj)
+        return self._run(obj, Cuts.empty(w0), obj.cursor(w0))
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Go on from a saved state."""
+        return self._run(obj, Cuts.restored(state), obj.cursor(state["w"]))
+
+    def _run(self, obj: Objective, cuts: Cuts, at: ObjectiveCursor) -> Iterator[Iterate]:
+        looks = 0
+        while True:
+            value, _, cut = at()
+            cuts.add(cut, obj.lam)
+            best = cuts.mix()
+            cuts.drop(self.keep)
+            saved = cuts.state() | {"w": at.w}
+            yield Iterate(at.w, value, best, {"cuts": len(cuts.b), "looks": looks}, lambda s=saved: s)
+            at.aim(obj.argmin(best) - at.w)
+            t, looks = search(at, value)
+            at.move(t)
+
+
+def search(at: ObjectiveCursor, value: float) -> tuple[float, int]:
+    raise AssertionError
