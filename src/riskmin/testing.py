@@ -131,12 +131,8 @@ def _check_minorant(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
         there, line = _evaluate(loss, u, y, c)[0], g * (u - z)
         rounding = 1e-12 * (1 + there + value + np.sum(np.abs(line)))
         bound = value + np.sum(line)
-        _require(
-            there >= bound - rounding,
-            loss,
-            f"the subgradient inequality fails: the loss is {there:.9g}, below its tangent's {bound:.9g}, at a "
-            f"step of {step:g} from scores up to {np.max(np.abs(z)):.2g}; it is not convex, or dz is wrong",
-        )
+        wrong = f"it is {there:.9g} where its tangent is {bound:.9g}, {step:g} from scores of {np.std(z):.2g}"
+        _require(there >= bound - rounding, loss, f"{wrong}; it is not convex, or dz is wrong")
 
 
 def _check_derivative(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
@@ -230,35 +226,32 @@ def check_regularizer(reg: Regularizer, dim: int = 9, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(30):
         v, far = 3 * rng.standard_normal((2, dim))
-        step = float(rng.uniform(0.1, 3.0))
-        kept = v.copy()
-        p = reg.prox(v, step)
+        step, kept = float(rng.uniform(0.1, 3.0)), v.copy()
+        p, w = reg.prox(v, step), reg.prox(far, 1.0)
         _require(np.array_equal(v, kept), reg, "prox changes its argument")
-        w = reg.prox(far, 1.0)
-        for u in (far, w):
-            _check_prox(reg, v, step, p, u)
-        _check_conjugate(reg, v, step, p, far)
-        _check_line(reg, p, w - p, float(rng.uniform(0.1, 0.9)))
+        _require(math.isfinite(reg.value(p)), reg, "value(prox(v, step)) is not finite")
+        points = [far, w, *(p + t * (w - p) for t in (-1e-2, -1e-4, 1e-4, 1e-2))]
+        _check_subgradient(reg, p, (v - p) / step, points, f"prox(v, {step:g}) is not the minimizer")
         if isinstance(reg, Smooth):
-            bound = reg.value(p) + float(reg.grad(p) @ (w - p))
-            _require(
-                reg.value(w) >= bound - 1e-9 * (1 + abs(bound)), reg, "grad is not a subgradient of value"
-            )
+            _check_subgradient(reg, p, reg.grad(p), points, "grad is not the gradient of value")
+        _check_conjugate(reg, v, (v - p) / step, p, far)
+        _check_line(reg, p, w - p, float(rng.uniform(0.1, 0.9)))
         cut, lam = Cut(rng.standard_normal(dim), float(rng.normal())), float(10 ** rng.uniform(-2, 1))
         _check_bound(reg, cut, lam, [p, w])
 
 
-def _check_prox(reg: Regularizer, v: Array, step: float, p: Array, u: Array) -> None:
-    """The three-point inequality at any u, which only the minimizer p meets."""
-    left = 2 * step * (reg.value(p) - reg.value(u))
-    right = float((u - v) @ (u - v) - (u - p) @ (u - p) - (p - v) @ (p - v))
-    _require(math.isfinite(reg.value(p)), reg, "prox leaves the domain: value(prox(v, step)) is not finite")
-    _require(left <= right + 1e-8 * (1 + abs(right)), reg, f"prox(v, {step:g}) is not the minimizer")
+def _check_subgradient(reg: Regularizer, p: Array, g: Array, points: list[Array], wrong: str) -> None:
+    """Omega(u) >= Omega(p) + g @ (u - p): for g = (v - p) / step, the three-point inequality of the prox.
+
+    Far points show a want of convexity, near ones the smallest fault of g.
+    """
+    for u in points:
+        there, bound = reg.value(u), reg.value(p) + float(g @ (u - p))
+        _require(there >= bound - 1e-9 * (1 + abs(bound)), reg, f"{wrong}: {there:.9g} < {bound:.9g}")
 
 
-def _check_conjugate(reg: Regularizer, v: Array, step: float, p: Array, w: Array) -> None:
-    """Fenchel-Young, with equality at the subgradient that the prox gives and at conjugate_grad."""
-    g = (v - p) / step  # a subgradient at p
+def _check_conjugate(reg: Regularizer, v: Array, g: Array, p: Array, w: Array) -> None:
+    """Fenchel-Young, with equality for the subgradient g at p, and at conjugate_grad."""
     for u in (v, g):
         below = float(w @ u)
         holds = reg.value(w) + reg.conjugate(u) >= below - 1e-9 * (1 + abs(below))

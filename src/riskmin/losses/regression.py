@@ -228,6 +228,5 @@ class Poisson:
         xp = namespace(z)
         value, slope = exp_and_slope(z)
         log_y = xp.log(xp.maximum(y, float(xp.finfo(y.dtype).smallest_normal)))  # 0 log y is 0 for y = 0
-        return c @ (value - y - y * (z - log_y)), c * (
-            slope - y
-        )  # differences first: they cancel near the minimum
+        excess = value - y - y * (z - log_y)  # differences first: near the minimum they cancel
+        return c @ excess, c * (slope - y)

@@ -1,0 +1,490 @@
+"""The losses: their contract, their values against formulas written otherwise, and their errors."""
+
+import json
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from riskmin.losses import (
+    LOSSES,
+    Absolute,
+    EpsilonInsensitive,
+    Exponential,
+    Hinge,
+    Huber,
+    Logistic,
+    Novelty,
+    Poisson,
+    PowerHinge,
+    Quantile,
+    SmoothedHinge,
+    Squared,
+    SquaredHinge,
+    formula,
+    from_spec,
+    get_loss,
+    spec,
+)
+from riskmin.regularizers import L2
+from riskmin.testing import check_loss, check_regularizer
+
+# One entry a loss, and one for each awkward parameter: this list is what the contract runs on.
+LOSS_INSTANCES = [
+    Hinge(),
+    Hinge(margin=0.0),
+    Hinge(margin=2.5),
+    SquaredHinge(),
+    SquaredHinge(margin=0.0),
+    PowerHinge(),
+    PowerHinge(p=1.0),
+    PowerHinge(p=1.01, margin=0.0),
+    PowerHinge(p=3.0, margin=2.0),
+    SmoothedHinge(),
+    SmoothedHinge(mu=1e-3),
+    SmoothedHinge(mu=2.0),
+    Exponential(),
+    Logistic(),
+    Novelty(),
+    Squared(),
+    Absolute(),
+    Quantile(),
+    Quantile(level=0.01),
+    Quantile(level=0.9),
+    EpsilonInsensitive(),
+    EpsilonInsensitive(epsilon=0.0),
+    EpsilonInsensitive(epsilon=0.5, power=2.0),
+    EpsilonInsensitive(epsilon=0.1, power=1.5),
+    EpsilonInsensitive(epsilon=0.0, power=3.0),
+    Huber(),
+    Huber(delta=1e-3),
+    Huber(delta=10.0),
+    Poisson(),
+]
+each_loss = pytest.mark.parametrize("loss", LOSS_INSTANCES, ids=repr)
+
+
+def draw(loss, n=50, seed=0):
+    """Scores, labels that suit the loss, and weights."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice([-1.0, 1.0], n) if loss.task == "classification" else 2 * rng.standard_normal(n)
+    if isinstance(loss, Poisson):
+        y = rng.poisson(2.0, n).astype(float)
+    return 3 * rng.standard_normal(n), y, rng.uniform(0.0, 1.0, n) / n
+
+
+# ---------------------------------------------------------------- the contract
+@each_loss
+def test_contract(loss):
+    check_loss(loss)
+
+
+def test_every_name_is_in_the_list():
+    assert {type(loss) for loss in LOSSES.values()} == {type(loss) for loss in LOSS_INSTANCES}
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A loss made wrong on purpose; z, y, c -> value, dz."""
+
+    name: str
+    separable = True
+    task = "classification"
+
+    def value_grad(self, z, y, c):
+        m = np.maximum(1 - y * z, 0.0)
+        value, slope = c @ m, -c * y * (m > 0)
+        return {
+            "wrong sign": lambda: (value, -slope),
+            "wrong constant": lambda: (value, 1.01 * slope),
+            "negative": lambda: (value - 1.0 * np.sum(c), slope),
+            "not convex": lambda: (c @ np.minimum(m, 1.0), slope * (m < 1)),
+            "forgets the weights": lambda: (np.mean(m), -y * (m > 0) / len(z)),
+            "weights in the value only": lambda: (value, -y * (m > 0) / len(z)),
+            "not separable": lambda: (np.max(m), -y * (m > 0) * (m == np.max(m))),
+            "looks at the order": lambda: (value + c[0] * m[0], slope * (1 + (np.arange(len(z)) == 0))),
+            "overflows": lambda: (c @ np.exp(-y * z), -c * y * np.exp(-y * z)),
+            "wider dtype": lambda: (value, slope.astype(np.float64)),
+            "wrong shape": lambda: (value, slope[:, None]),
+            "not finite": lambda: (value + np.where(np.abs(z[0]) > 1e6, np.inf, 0.0), slope),
+            "changes its inputs": lambda: (value, np.multiply(c, -y * (m > 0), out=c)),
+        }[self.name]()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("wrong sign", "tangent"),
+        ("wrong constant", "tangent|slope"),
+        ("negative", "negative"),
+        ("not convex", "not convex"),
+        ("forgets the weights", "weights"),
+        ("weights in the value only", "dz is wrong"),
+        ("not separable", "weights"),
+        ("looks at the order", "order"),
+        ("overflows", "overflow"),
+        ("wider dtype", "float64"),
+        ("wrong shape", "shape"),
+        ("not finite", "inf"),
+        ("changes its inputs", "inputs"),
+    ],
+)
+def test_contract_refuses_wrong_losses(name, message):
+    with pytest.raises(AssertionError, match=message):
+        check_loss(Broken(name))
+
+
+def test_contract_asks_for_labels_where_it_knows_none():
+    @dataclass(frozen=True)
+    class Odd(Hinge):
+        task = "something else"
+
+    with pytest.raises(AssertionError, match="pass check_loss labels"):
+        check_loss(Odd())
+    check_loss(Odd(), labels=lambda rng, n: rng.choice([-1.0, 1.0], n))
+
+
+def test_contract_takes_losses_of_several_scores():
+    class Softmax:
+        separable = True
+
+        def value_grad(self, z, y, c):
+            rows = np.arange(len(z))
+            top = np.max(z, axis=1, keepdims=True)
+            e = np.exp(z - top)
+            total = np.sum(e, axis=1, keepdims=True)
+            dz = e / total
+            dz[rows, y] -= 1
+            return c @ (np.log(total[:, 0]) + top[:, 0] - z[rows, y]), c[:, None] * dz
+
+    check_loss(Softmax(), labels=lambda rng, n: rng.integers(0, 3, n), columns=3)
+
+
+# ---------------------------------------------------------------- values, by other formulas
+GRID = np.linspace(-4.0, 4.0, 80_001)
+SCALAR = [
+    (Hinge(margin=2.5), lambda z, y: 0.0 if y * z >= 2.5 else 2.5 - y * z),
+    (Hinge(margin=0.0), lambda z, y: (abs(z) - y * z) / 2),
+    (SquaredHinge(), lambda z, y: 0.0 if y * z >= 1 else (1 - 2 * y * z + z * z) / 2),
+    (PowerHinge(p=3.0), lambda z, y: 0.0 if y * z >= 1 else math.pow(1 - y * z, 3) / 3),
+    (PowerHinge(p=1.0), lambda z, y: (abs(1 - y * z) + 1 - y * z) / 2),
+    (Exponential(), lambda z, y: math.cosh(z) - y * math.sinh(z)),
+    (Logistic(), lambda z, y: -y * z / 2 + math.log(2 * math.cosh(z / 2))),
+    (Novelty(), lambda z, y: (abs(1 - z) + 1 - z) / 2),
+    (Squared(), lambda z, y: z * z / 2 - z * y + y * y / 2),
+    (Absolute(), lambda z, y: math.sqrt((z - y) ** 2)),
+    (Quantile(level=0.9), lambda z, y: 0.9 * (y - z) if y > z else 0.1 * (z - y)),
+    (EpsilonInsensitive(epsilon=0.5), lambda z, y: max(z - y - 0.5, y - z - 0.5, 0.0)),
+    (EpsilonInsensitive(epsilon=0.5, power=2.0), lambda z, y: max(z - y - 0.5, y - z - 0.5, 0.0) ** 2 / 2),
+    (Poisson(), lambda z, y: math.exp(z) - y * z + (y * math.log(y) - y if y else 0.0)),
+]
+
+
+@pytest.mark.parametrize(("loss", "scalar"), SCALAR, ids=lambda p: repr(p) if hasattr(p, "task") else "")
+def test_value_is_that_of_the_scalar_formula(loss, scalar):
+    z, y, c = draw(loss)
+    want = math.fsum(
+        ci * scalar(zi, yi) for zi, yi, ci in zip(z.tolist(), y.tolist(), c.tolist(), strict=True)
+    )
+    assert float(loss.value_grad(z, y, c)[0]) == pytest.approx(want, rel=1e-12)
+
+
+@pytest.mark.parametrize("delta", [0.01, 1.0, 3.0])
+@pytest.mark.parametrize("r", [-2.7, -0.4, 0.0, 0.9, 3.5])
+def test_huber_is_the_envelope_of_the_absolute_value(delta, r):
+    want = np.min((r - GRID) ** 2 / 2 + delta * np.abs(GRID))  # the infimal convolution, on a grid of u
+    value, _ = Huber(delta).value_grad(np.array([r]), np.zeros(1), np.ones(1))
+    assert float(value) == pytest.approx(want, abs=1e-7)
+
+
+@pytest.mark.parametrize("mu", [0.01, 0.5, 2.0])
+@pytest.mark.parametrize("z", [-1.5, 0.3, 0.995, 1.0, 2.0])
+def test_smoothed_hinge_is_the_maximum_over_the_dual(mu, z):
+    a = np.linspace(0.0, 1.0, 100_001)
+    want = np.max(a * (1 - z) - mu / 2 * a**2)
+    value, dz = SmoothedHinge(mu).value_grad(np.array([z]), np.ones(1), np.ones(1))
+    assert float(value) == pytest.approx(want, abs=1e-9)
+    assert -dz[0] == pytest.approx(a[np.argmax(a * (1 - z) - mu / 2 * a**2)], abs=1e-4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.integers(-50, 50), min_size=1, max_size=15, unique=True),
+    st.sampled_from([0.11, 0.37, 0.5, 0.93]),
+)
+def test_quantile_is_minimized_by_the_sample_quantile(labels, level):
+    y, ones = np.array(labels, dtype=float), np.ones(len(labels))
+    values = [float(Quantile(level).value_grad(np.full_like(y, z), y, ones)[0]) for z in y]
+    assert min(values) == pytest.approx(
+        values[labels.index(int(np.quantile(y, level, method="inverted_cdf")))]
+    )
+
+
+@pytest.mark.parametrize("y", [0.0, 1.0, 7.0, 1e4])
+def test_poisson_is_zero_at_the_logarithm_of_the_label(y):
+    z = np.array([math.log(y) if y else -800.0])
+    value, dz = Poisson().value_grad(z, np.array([y]), np.ones(1))
+    assert float(value) == pytest.approx(0.0, abs=1e-15 * max(1.0, y))
+    assert dz[0] == pytest.approx(0.0, abs=1e-14 * max(1.0, y))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.floats(-700, 700), st.sampled_from([-1.0, 1.0]))
+def test_logistic_is_exact_at_every_score(z, y):
+    value, dz = Logistic().value_grad(np.array([z]), np.array([y]), np.ones(1))
+    e = math.exp(-abs(z))
+    assert float(value) == pytest.approx(math.log1p(e) + max(0.0, -y * z), rel=1e-14, abs=1e-300)
+    assert dz[0] == pytest.approx(-y * (e if y * z > 0 else 1.0) / (1 + e), rel=1e-14, abs=1e-300)
+
+
+@pytest.mark.parametrize("loss", [Exponential(), Poisson()], ids=repr)
+def test_exponentials_go_on_below_the_truth_past_the_cap(loss):
+    sign = -1.0 if isinstance(loss, Exponential) else 1.0
+    for t in [350.0, 400.0, 700.0]:
+        value, dz = loss.value_grad(np.array([sign * t]), np.ones(1), np.ones(1))
+        truth = math.exp(t)
+        assert value <= truth * (1 + 1e-12)
+        assert (value == pytest.approx(truth, rel=1e-12)) == (t == 350.0)
+        assert 0 < sign * dz[0] <= truth
+        beyond, _ = loss.value_grad(np.array([sign * (t + 1e-3)]), np.ones(1), np.ones(1))
+        assert beyond - value == pytest.approx(1e-3 * sign * dz[0], rel=1e-3)  # the tangent, or near it
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sampled_from(LOSS_INSTANCES), st.floats(-20, 20), st.floats(-20, 20), st.floats(0, 1))
+def test_losses_are_convex_along_every_chord(loss, a, b, t):
+    y = np.array([3.0 if loss.task == "regression" else 1.0])
+
+    def at(z):
+        return float(loss.value_grad(np.array([z]), y, np.ones(1))[0])
+
+    chord = t * at(a) + (1 - t) * at(b)
+    assert at(t * a + (1 - t) * b) <= chord + 1e-10 * (1 + chord)
+
+
+def test_at_the_kinks_the_slope_is_a_subgradient():
+    for loss, z, y, low, high in [
+        (Hinge(), 1.0, 1.0, -1.0, 0.0),
+        (PowerHinge(p=1.0), 1.0, 1.0, -1.0, 0.0),
+        (Novelty(), 1.0, 0.0, -1.0, 0.0),
+        (Absolute(), 2.0, 2.0, -1.0, 1.0),
+        (Quantile(0.9), 2.0, 2.0, -0.9, 0.1),
+        (EpsilonInsensitive(0.5), 2.5, 2.0, 0.0, 1.0),
+        (EpsilonInsensitive(0.0), 2.0, 2.0, -1.0, 1.0),
+    ]:
+        value, dz = loss.value_grad(np.array([z]), np.array([y]), np.ones(1))
+        assert value == 0.0
+        assert low - 1e-12 <= dz[0] <= high + 1e-12
+
+
+# ---------------------------------------------------------------- array libraries
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@each_loss
+def test_torch_agrees(loss, dtype):
+    torch = pytest.importorskip("torch")
+    z, y, c = draw(loss)
+    value, dz = loss.value_grad(z, y, c)
+    there, grad = loss.value_grad(*(torch.as_tensor(a, dtype=getattr(torch, dtype)) for a in (z, y, c)))
+    tol = 1e-12 if dtype == "float64" else 1e-4
+    assert grad.dtype == getattr(torch, dtype)
+    assert float(there) == pytest.approx(float(value), rel=tol)
+    np.testing.assert_allclose(grad.numpy(), dz, rtol=tol, atol=tol * np.max(np.abs(dz)))
+
+
+@each_loss
+def test_only_the_array_standard_is_asked_for(loss):
+    strict = pytest.importorskip("array_api_strict")
+    z, y, c = draw(loss)
+    value, dz = loss.value_grad(z, y, c)
+    there, grad = loss.value_grad(*(strict.asarray(a) for a in (z, y, c)))
+    assert grad.dtype == strict.float64
+    assert float(there) == pytest.approx(float(value), rel=1e-12)
+    np.testing.assert_allclose(np.from_dlpack(grad), dz, rtol=1e-12, atol=1e-15)
+
+
+# ---------------------------------------------------------------- labels and parameters
+@pytest.mark.parametrize(
+    ("loss", "y", "message"),
+    [
+        (
+            Hinge(),
+            np.array([0, 1, 1]),
+            "Hinge needs labels -1 and .1, but y holds 0, 1; use LinearClassifier",
+        ),
+        (Logistic(), np.array([-1.0, 1.0, 0.5]), "Logistic needs .* y holds -1, 0.5, 1"),
+        (Hinge(), np.arange(9.0), r"0, 1, 2, 3, 4, \.\.\."),
+        (Hinge(), np.array(["spam", "ham"]), "'ham', 'spam'"),
+        (Hinge(), np.array(["spam", 1.5], dtype=object), "'1.5', 'spam'"),
+        (Hinge(), np.array([True, False]), "False, True"),
+        (Hinge(), np.ones(3), r"y holds a single class, \+1, but Hinge needs"),
+        (Hinge(), -np.ones(3, dtype=int), "y holds a single class, -1"),
+        (Hinge(), np.array([-1.0, np.nan, 1.0]), "1 of 3 are NaN"),
+        (Hinge(), np.array([]), "y is empty"),
+        (Squared(), np.array([1.0, np.inf]), "Squared needs finite numbers in y, but y holds inf"),
+        (Huber(), np.array([1.0, np.nan]), "1 of 2 are NaN"),
+        (Absolute(), np.array(["a"]), "finite numbers in y, but y holds 'a'"),
+        (Poisson(), np.array([3.0, -1.0, -2.0]), "Poisson needs y >= 0, but y holds -2, -1"),
+        (Poisson(), np.array([3.0, -np.inf]), "finite"),
+    ],
+)
+def test_label_errors_name_cause_and_remedy(loss, y, message):
+    with pytest.raises(ValueError, match=message):
+        loss.check_labels(y)
+
+
+@each_loss
+def test_good_labels_pass(loss):
+    _, y, _ = draw(loss)
+    loss.check_labels(y)
+    loss.check_labels(y.tolist())
+    loss.check_labels(pytest.importorskip("torch").as_tensor(y))
+
+
+def test_novelty_takes_anything():
+    Novelty().check_labels(None)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Hinge(margin=-1.0), "Hinge needs margin >= 0, got -1"),
+        (lambda: SquaredHinge(margin=math.nan), "SquaredHinge needs margin >= 0, got nan"),
+        (lambda: PowerHinge(p=0.5), "p >= 1"),
+        (lambda: PowerHinge(p=2.0, margin=math.inf), "margin"),
+        (lambda: SmoothedHinge(mu=0.0), "mu > 0.*Hinge"),
+        (lambda: Quantile(level=0.0), "0 < level < 1"),
+        (lambda: Quantile(level=90), "0 < level < 1"),
+        (lambda: EpsilonInsensitive(epsilon=-0.1), "epsilon >= 0"),
+        (lambda: EpsilonInsensitive(power=0.9), "power >= 1"),
+        (lambda: Huber(delta=0.0), "delta > 0"),
+    ],
+)
+def test_parameter_errors(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_smoothness_is_told():
+    rough = {loss for loss in LOSS_INSTANCES if not loss.smooth}
+    assert rough == {
+        *(loss for loss in LOSS_INSTANCES if isinstance(loss, Hinge | Novelty | Absolute | Quantile)),
+        PowerHinge(p=1.0),
+        EpsilonInsensitive(),
+        EpsilonInsensitive(epsilon=0.0),
+    }
+
+
+# ---------------------------------------------------------------- names and specs
+@each_loss
+def test_spec_round_trip(loss):
+    assert from_spec(json.loads(json.dumps(spec(loss)))) == loss
+    assert formula(loss)
+    assert "\n" not in formula(loss)
+
+
+def test_spec_makes_numpy_scalars_plain():
+    assert json.dumps(spec(Huber(delta=np.float32(2.0)))) == '{"name": "Huber", "params": {"delta": 2.0}}'
+
+
+def test_own_losses_are_described_but_not_loaded():
+    class Mine:
+        separable = True
+
+        def value_grad(self, z, y, c):
+            return c @ z**2, 2 * c * z
+
+    data = spec(Mine())
+    assert data["name"].endswith("Mine")
+    with pytest.raises(ValueError, match="Mine is not a loss of riskmin"):
+        from_spec(data)
+    assert isinstance(get_loss(Mine()), Mine)
+
+
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [
+        ("hinge", Hinge()),
+        ("perceptron", Hinge(margin=0.0)),
+        ("squared_epsilon_insensitive", EpsilonInsensitive(power=2.0)),
+        ("quantile:level=0.9", Quantile(level=0.9)),
+        ("huber : delta = 2", Huber(delta=2.0)),
+        ("epsilon_insensitive:epsilon=0.5,power=2", EpsilonInsensitive(0.5, 2.0)),
+        ("squared_epsilon_insensitive:epsilon=0", EpsilonInsensitive(0.0, 2.0)),
+        ("logistic:", Logistic()),
+        (Huber(3.0), Huber(3.0)),
+    ],
+)
+def test_get_loss(name, loss):
+    assert get_loss(name) == loss
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("hing", "no loss named 'hing'; the names are hinge, perceptron"),
+        ("huber:epsilon=1", "Huber has no parameter epsilon; it has delta"),
+        ("logistic:margin=1", "Logistic has no parameter margin; it has none"),
+        ("huber:delta", "write it like"),
+        ("huber:delta=two", "write it like"),
+        ("huber:delta=1=2", "write it like"),
+        ("huber:delta=-1", "delta > 0"),
+        (Hinge, "Hinge is a class"),
+        (3, "3 is no loss"),
+    ],
+)
+def test_get_loss_errors(name, message):
+    with pytest.raises(ValueError, match=message):
+        get_loss(name)
+
+
+# ---------------------------------------------------------------- the contract of regularizers
+class Box:
+    """0 on [-1, 1]^d and infinite elsewhere: neither smooth nor finite, and its conjugate is the 1-norm."""
+
+    def value(self, w):
+        return 0.0 if np.max(np.abs(w)) <= 1 + 1e-12 else math.inf
+
+    def prox(self, v, step):
+        return np.clip(v, -1.0, 1.0)
+
+    def conjugate(self, u):
+        return float(np.sum(np.abs(u)))
+
+    def conjugate_grad(self, u):
+        return np.sign(u)
+
+    def scale(self, cut, lam):
+        return 1.0 if cut.b > np.sum(np.abs(cut.a)) else 0.0
+
+    def line(self, w, d):
+        return lambda t: (self.value(w + t * d), 0.0)
+
+
+@pytest.mark.parametrize("reg", [L2(), Box()], ids=repr)
+def test_regularizer_contract_accepts(reg):
+    check_regularizer(reg)
+
+
+@pytest.mark.parametrize(
+    ("method", "wrong", "message"),
+    [
+        ("value", lambda self, w: float(w @ w), "minimizer"),
+        ("prox", lambda self, v, step: v / (1 + 1.01 * step), "minimizer"),
+        ("prox", lambda self, v, step: np.divide(v, 1 + step, out=v), "changes its argument"),
+        ("conjugate", lambda self, u: 0.49 * float(u @ u), "Fenchel-Young|value"),
+        ("conjugate", lambda self, u: 0.51 * float(u @ u), "value"),
+        ("conjugate_grad", lambda self, u: 1.01 * u, "conjugate_grad"),
+        ("grad", lambda self, w: 2 * w, "grad"),
+        ("scale", lambda self, cut, lam: 0.5, "another s"),
+        ("scale", lambda self, cut, lam: 1.5, "not in"),
+        ("line", lambda self, w, d: lambda t: (float(w @ w) / 2, 0.0), "line"),
+        ("line", lambda self, w, d: lambda t: (self.value(w + t * d), 0.0), "slope"),
+    ],
+)
+def test_regularizer_contract_refuses(method, wrong, message):
+    broken = type("Broken", (L2,), {method: wrong})
+    with pytest.raises(AssertionError, match=message):
+        check_regularizer(broken())
