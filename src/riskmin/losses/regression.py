@@ -120,8 +120,8 @@ class EpsilonInsensitive:
 
     References
     ----------
-    T. Zhang, *On the dual formulation of regularized linear systems with convex risks*, Machine Learning
-    46, 2002, section 5.2, https://doi.org/10.1023/A:1012498226479.
+    T. Zhang, *On the dual formulation of regularized linear systems with convex risks*, Machine Learning,
+    2002, section 5.2.
 
     Examples
     --------
