@@ -1,7 +1,7 @@
 """Time `riskmin.data.load_svmlight` against scikit-learn's reader, in one run, on one file.
 
-    python benchmarks/svmlight.py                 # generates text of about 100 MB in a temporary folder
-    python benchmarks/svmlight.py --file a9a.svm  # or takes yours (plain text)
+python benchmarks/svmlight.py                 # generates text of about 100 MB in a temporary folder
+python benchmarks/svmlight.py --file a9a.svm  # or takes yours (plain text)
 """
 
 from __future__ import annotations
@@ -66,11 +66,13 @@ def report(path: Path, title: str) -> None:
     print(f"  riskmin, again         {ours_seconds:7.2f} s {megabytes / ours_seconds:7.0f} MB/s")
     print(f"  riskmin, new process   {first:7.2f} s {megabytes / first:7.0f} MB/s (with imports)")
     print(f"  scikit-learn           {theirs_seconds:7.2f} s {megabytes / theirs_seconds:7.0f} MB/s")
-    print(f"  ratio {theirs_seconds / ours_seconds:.1f}; result {result:.0f} MB, peak of the process {peak:.0f} MB")
+    print(f"  ratio {theirs_seconds / ours_seconds:.1f}; result {result:.0f} MB, peak {peak:.0f} MB")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--file", type=Path, help="plain svmlight text to read instead")
     parser.add_argument("--megabytes", type=float, default=100.0)
     args = parser.parse_args()

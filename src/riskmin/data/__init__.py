@@ -1,3 +1,123 @@
-"""x"""
-from riskmin.data.base import DataError, Dataset
-from riskmin.data.svmlight import load_svmlight, save_svmlight
+"""Data from files: svmlight text, CSV, TSV, .npz and Parquet, each in one call and into one record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from riskmin.data.base import DataError as DataError
+from riskmin.data.base import Dataset as Dataset
+from riskmin.data.base import PathLike, check_dtype
+from riskmin.data.svmlight import load_svmlight as load_svmlight
+from riskmin.data.write import save_svmlight as save_svmlight
+
+__all__ = ["DataError", "Dataset", "load", "load_svmlight", "save_svmlight"]
+
+Format: TypeAlias = Literal["svmlight", "csv", "tsv", "npz", "parquet"]
+_FORMATS: dict[str, Format] = {".csv": "csv", ".tsv": "tsv", ".npz": "npz", ".parquet": "parquet"}
+
+
+def _format(path: PathLike) -> Format:
+    suffixes = [s.lower() for s in Path(path).suffixes]
+    while suffixes and suffixes[-1] in (".gz", ".xz", ".bz2"):
+        suffixes.pop()
+    return _FORMATS.get(suffixes[-1] if suffixes else "", "svmlight")
+
+
+def load(
+    path: PathLike,
+    *,
+    target: str | int | None = None,
+    require_labels: bool = True,
+    n_features: int | None = None,
+    dtype: Any = np.float64,
+    format: Format | None = None,
+    zero_based: bool | Literal["auto"] = "auto",
+    multilabel: bool = False,
+) -> Dataset:
+    """Read a data set from a file of any known format.
+
+    Parameters
+    ----------
+    path : path
+        The suffix, less .gz, .xz or .bz2, names the format: .csv and .tsv are tables of text, .parquet
+        and .npz what they say, and anything else is svmlight text.
+    target : str or int, optional
+        The column of the labels in a table, by name or index. By default the one called "target",
+        "label", "y" or "class" (the first of these there is), else the last. A column "qid" holds query
+        ids.
+    require_labels : bool
+        If false, as for a prediction, the labels may be there or not. A table of n_features columns has
+        none; else the target is found as above, but the last column is taken for it only if n_features
+        says that there is one too many. y is None without labels.
+    n_features : int, optional
+        The number of features to expect. Only svmlight, which does not name its columns, may have fewer.
+    dtype : float64 or float32
+        Of X.
+    format : {"svmlight", "csv", "tsv", "npz", "parquet"}, optional
+        If the suffix misleads.
+    zero_based, multilabel
+        Of svmlight: see `load_svmlight`.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    DataError
+        With the file, the line, the cause and the remedy.
+
+    Notes
+    -----
+    CSV may have commas, semicolons or tabs, quotes and a byte order mark. If all cells of its first row
+    are numbers, it has no header. Labels that are not all numbers are class names. A .npz file has the
+    arrays X and y, and perhaps qid and feature_names, or y beside what `scipy.sparse.save_npz` writes;
+    pickled objects are refused.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "flowers.csv")
+    ...     _ = path.write_text("width,height,class\\n1,2,iris\\n3,4,rose\\n")
+    ...     data = load(path)
+    >>> data.X, data.y.tolist(), data.feature_names
+    (array([[1., 2.],
+           [3., 4.]]), ['iris', 'rose'], ['width', 'height'])
+    """
+    kind = format or _format(path)
+    if kind == "svmlight":
+        return load_svmlight(
+            path,
+            n_features=n_features,
+            dtype=dtype,
+            zero_based=zero_based,
+            multilabel=multilabel,
+            require_labels=require_labels,
+        )
+    dtype = check_dtype(dtype)
+    if kind == "npz":
+        from riskmin.data.binary import load_npz
+
+        return load_npz(path, n_features=n_features, dtype=dtype, require_labels=require_labels)
+    if kind == "parquet":
+        from riskmin.data.binary import load_parquet
+
+        return load_parquet(
+            path, target=target, n_features=n_features, dtype=dtype, require_labels=require_labels
+        )
+    if kind not in ("csv", "tsv"):
+        raise ValueError(f"format is {kind!r}; use svmlight, csv, tsv, npz or parquet")
+    from riskmin.data.tables import load_csv
+
+    return load_csv(
+        path,
+        tsv=kind == "tsv",
+        target=target,
+        n_features=n_features,
+        dtype=dtype,
+        require_labels=require_labels,
+    )

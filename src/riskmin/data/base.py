@@ -47,9 +47,10 @@ class Dataset(NamedTuple):
 
 def check_dtype(dtype: Any) -> np.dtype[Any]:
     """The dtype, if it is float32 or float64."""
-    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise ValueError(f"dtype is {np.dtype(dtype)}; use float32 or float64")
-    return np.dtype(dtype)
+    checked: np.dtype[Any] = np.dtype(dtype)
+    if checked not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"dtype is {checked}; use float32 or float64")
+    return checked
 
 
 def quote(token: object) -> str:
@@ -89,6 +90,8 @@ def opened(path: PathLike) -> Iterator[IO[bytes]]:
     except FileNotFoundError as error:
         raise DataError(path, None, "there is no such file; check the path") from error
     except (EOFError, LZMAError, zlib.error) as error:
-        raise DataError(path, None, f"the compressed file is truncated or corrupt ({error}); get it anew") from error
+        raise DataError(
+            path, None, f"the compressed file is truncated or corrupt ({error}); get it anew"
+        ) from error
     except OSError as error:  # gzip.BadGzipFile and bz2's "Invalid data stream" are among them
         raise DataError(path, None, f"it cannot be read ({error}); check it and get it anew") from error

@@ -1,21 +1,21 @@
-"""Sparse data in svmlight (LIBSVM) text: read in chunks by a compiled parser, and written exactly."""
+"""Sparse data in svmlight (LIBSVM) text, read in chunks by a compiled parser."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from riskmin.data.base import DataError, Dataset, PathLike, check_dtype, opened, quote
 
 Source: TypeAlias = PathLike | IO[bytes]
-_CHUNK = 1 << 20  # of text; its numbers then fit in the cache
+_CHUNK = 1 << 19  # of text; its numbers then fit in the cache
 _INT32_MAX = np.iinfo(np.int32).max
 _INT64_MAX = np.iinfo(np.int64).max
 
@@ -65,10 +65,10 @@ def load_svmlight(
     Examples
     --------
     >>> import io
-    >>> X, y, qid, _ = load_svmlight(io.BytesIO(b"1 qid:7 1:0.5 3:2  # a comment\\n-1 qid:7 2:1e-3\\n"))
+    >>> X, y, qid, _ = load_svmlight(io.BytesIO(b"1 qid:7 1:0.5 3:2  # a comment\\n-1 qid:7 2:2.5e-1\\n"))
     >>> X.toarray()
-    array([[0.5  , 0.   , 2.   ],
-           [0.   , 0.001, 0.   ]])
+    array([[0.5 , 0.  , 2.  ],
+           [0.  , 0.25, 0.  ]])
     >>> y, qid
     (array([ 1., -1.]), array([7, 7]))
     """
@@ -172,6 +172,7 @@ class _Reader:
             np.frombuffer(text, np.uint8),
             len(text),
             self.mode,
+            int(self.zero_based is False),
             self._limit(),
             self.tens,
             self.table,
@@ -185,16 +186,17 @@ class _Reader:
             state,
         )
         rows, n = int(state[k.ROWS]), int(state[k.VALUES])
-        # They stand before whatever stopped the parser, so that the first mistake is reported first.
+        # All this stands before whatever stopped the parser, so that the first mistake is reported first.
         self._patch(text, self._slow[: state[k.SLOW]].tolist(), rows)
+        self._check(rows)
+        values = self._cast(n, rows)
         if code != k.OK:
             raise self._error(code, text[state[k.START] : state[k.STOP]])
-        self._check(rows)
         if state[k.LARGEST] > _INT32_MAX and self.indices.array.dtype == np.int32:
             self.indices.array = self.indices.array.astype(np.int64)
         self.indptr.append(self._ends[:rows] + self.values.size)
         self.indices.append(self._indices[:n])
-        self.values.append(self._cast(n, rows))
+        self.values.append(values)
         self.labels.append(self._labels[:rows])
         if state[k.QID] == 1:
             self.qids.append(self._qids[:rows])
@@ -205,7 +207,9 @@ class _Reader:
         for where, start, stop in slow:
             token = text[start:stop]
             try:
-                numbers = [float(t) for t in token.split(b",")] if where < 0 and self.multilabel else [float(token)]
+                numbers = (
+                    [float(t) for t in token.split(b",")] if where < 0 and self.multilabel else [float(token)]
+                )
             except ValueError:
                 raise self._not_a_number(token, where, rows) from None
             if not all(map(math.isfinite, numbers)):
@@ -247,25 +251,23 @@ class _Reader:
     def _check(self, rows: int) -> None:
         """Stop at the first chunk that shows what no later one can mend."""
         k, state = self.kernel, self.state
-        if self.zero_based is False and state[k.LEAST] == 0:
-            firsts = np.r_[0, self._ends[: rows - 1]]
-            row = next(i for i in range(rows) if firsts[i] < self._ends[i] and self._indices[firsts[i]] == 0)
-            problem = "the index 0, though the file should count from 1; use zero_based=True"
-            raise DataError(self.name, int(self._lines[row]), problem)
         if state[k.LARGEST] > self._limit():
             raise self._too_large(int(state[k.LARGEST]), int(state[k.LARGEST_LINE]))
         if self.mode == k.OPTIONAL and rows:
-            missing = np.isnan(np.r_[self.labels.array[:1] if self.labels.size else self._labels[:1], self._labels[:rows]])
-            mixed = missing[1:] != missing[0]
-            if mixed.any():
-                line = int(self._lines[int(np.argmax(mixed))])
-                seen = "no label, unlike" if not missing[0] else "a label, unlike"
-                raise DataError(self.name, line, f"the row has {seen} the first; label all rows or none")
+            self._check_labels(np.isnan(self._labels[:rows]))
+
+    def _check_labels(self, missing: NDArray[np.bool_]) -> None:
+        """All rows have labels, or none has."""
+        first = bool(np.isnan(self.labels.array[0])) if self.labels.size else bool(missing[0])
+        mixed = missing != first
+        if mixed.any():
+            problem = f"the row has {'a' if first else 'no'} label, unlike the first; label all rows or none"
+            raise DataError(self.name, int(self._lines[int(np.argmax(mixed))]), problem)
 
     def _too_large(self, index: int, line: int) -> DataError:
         count = "0" if self._limit() == (self.n_features or 0) - 1 else "1"
-        problem = f"the index {index}, counted from {count}, is beyond n_features={self.n_features}; raise n_features"
-        return DataError(self.name, line, problem)
+        beyond = f"beyond n_features={self.n_features}; raise n_features"
+        return DataError(self.name, line, f"the index {index}, counted from {count}, is {beyond}")
 
     def _error(self, code: int, token: bytes) -> DataError:
         """What to say of a row at which the parser stopped."""
@@ -274,13 +276,15 @@ class _Reader:
         if code == k.TOO_LARGE:
             return self._too_large(int(token), line)
         shown = quote(token)
+        if code == k.UNSORTED and self.zero_based is False and int(token.partition(b":")[0]) == 0:
+            return DataError(self.name, line, "the index 0 in a file that counts from 1; use zero_based=True")
         return DataError(
             self.name,
             line,
             {
                 k.NO_LABEL: f"{shown} stands where the label should be; a row is: label index:value ...",
                 k.BAD_PAIR: f"{shown} is not index:value with a whole index >= 0; correct the row",
-                k.UNSORTED: f"the index of {shown} is not above the one before; sort the row and merge duplicates",
+                k.UNSORTED: f"the index in {shown} is not above the last; sort the row, merge duplicates",
                 k.BAD_QID: f"{shown} is not qid:id with a whole id; correct the row",
                 k.QID_MISSING: "the row has no qid, unlike the rows before; give every row one or none",
                 k.QID_EXTRA: f"the row has {shown}, unlike the rows before; give every row a qid or none",
@@ -305,35 +309,3 @@ class _Reader:
         elif np.isnan(self.labels.array[0]):
             y = None
         return Dataset(X, y, self.qids.take() if self.qids.size else None)
-
-
-def save_svmlight(path: PathLike, X: Any, y: ArrayLike, qid: Iterable[int] | None = None) -> None:
-    """Write X and y as svmlight text that reads back to the same bits; indices count from 1.
-
-    Parameters
-    ----------
-    path : path
-    X : array or sparse matrix of shape (n, p)
-        Only its nonzero entries are written.
-    y : array of shape (n,)
-    qid : integers, optional
-
-    Examples
-    --------
-    >>> import tempfile, pathlib
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "tiny.svm")
-    ...     save_svmlight(path, [[0.1, 0], [0, 2]], [1, -1])
-    ...     print(path.read_text())
-    1.0 1:0.1
-    -1.0 2:2.0
-    """
-    X = csr_matrix(X)
-    rows = zip(X.indptr[:-1].tolist(), X.indptr[1:].tolist(), strict=True)
-    labels = np.asarray(y, np.float64).tolist()
-    queries = [""] * len(labels) if qid is None else [f" qid:{int(q)}" for q in qid]
-    with Path(path).open("w", encoding="ascii", newline="\n") as file:
-        for (start, stop), label, query in zip(rows, labels, queries, strict=True):
-            entries = zip(X.indices[start:stop].tolist(), X.data[start:stop].tolist(), strict=True)
-            pairs = "".join(f" {j + 1}:{float(v)!r}" for j, v in entries)
-            file.write(f"{label!r}{query}{pairs}\n")

@@ -27,7 +27,9 @@ NUMBER, OPTIONAL, TEXT = range(3)
 LINE, QID, LEAST, LARGEST, LARGEST_LINE, ROWS, VALUES, SLOW, START, STOP, N_STATE = range(11)
 
 # Numba makes a float of uint64 + int64, and checks signed indices for wraparound: unsigned throughout.
-_U0, _U1, _U3, _U4, _U9, _U10, _U52, _U53, _U63, _U64 = (np.uint64(i) for i in (0, 1, 3, 4, 9, 10, 52, 53, 63, 64))
+_U0, _U1, _U3, _U4, _U9, _U10, _U52, _U53, _U63, _U64 = (
+    np.uint64(i) for i in (0, 1, 3, 4, 9, 10, 52, 53, 63, 64)
+)
 _U32, _ZERO_CHAR, _LOW32, _LOW9, _LOW52 = (np.uint64(i) for i in (32, 48, 2**32 - 1, 2**9 - 1, 2**52 - 1))
 _EXACT_INT, _MAX_EXP = np.uint64(2**53), np.uint64(2046)
 _NEWLINE, _SPACE, _TAB, _HASH, _COLON, _MINUS, _PLUS, _DOT = (np.uint64(ord(c)) for c in "\n \t#:-+.")
@@ -157,7 +159,7 @@ def _number(text: Any, p: Any, tens: Any, table: Any) -> Any:
         p += _U1
     m, end = _digits(text, p, _U0)
     n = end - p
-    q = 0
+    q = np.int64(0)
     if np.uint64(text[end]) == _DOT:
         dot = end + _U1
         m, end = _digits(text, dot, m)
@@ -211,7 +213,11 @@ def _label(text: Any, p: Any, mode: Any, tens: Any, table: Any, labels: Any, slo
 @njit(cache=True, nogil=True)
 def _query(text: Any, p: Any, qids: Any, state: Any) -> Any:
     """Read ``qid:id``, if that is what stands at p; the code, and where what follows starts."""
-    if np.uint64(text[p]) != _LETTER_Q or np.uint64(text[p + _U1]) != _LETTER_I or np.uint64(text[p + _U1 + _U1]) != _LETTER_D:
+    if (
+        np.uint64(text[p]) != _LETTER_Q
+        or np.uint64(text[p + _U1]) != _LETTER_I
+        or np.uint64(text[p + _U1 + _U1]) != _LETTER_D
+    ):
         if state[QID] == 1:
             return _fail(state, QID_MISSING, p, p)
         state[QID] = 0
@@ -234,10 +240,21 @@ def _query(text: Any, p: Any, qids: Any, state: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _features(text: Any, p: Any, limit: Any, tens: Any, table: Any, values: Any, indices: Any, slow: Any, state: Any) -> Any:
+def _features(
+    text: Any,
+    p: Any,
+    base: Any,
+    limit: Any,
+    tens: Any,
+    table: Any,
+    values: Any,
+    indices: Any,
+    slow: Any,
+    state: Any,
+) -> Any:
     """Read ``index:value`` pairs up to a newline or a comment; the code, and where they end."""
     k = np.uint64(state[VALUES])
-    last = np.int64(-1)
+    last = np.int64(base - 1)
     while True:
         p = _skip(text, p)
         ch = np.uint64(text[p])
@@ -251,7 +268,7 @@ def _features(text: Any, p: Any, limit: Any, tens: Any, table: Any, values: Any,
             return _fail(state, UNSORTED, p, _token_end(text, p))
         if index > limit:
             return _fail(state, TOO_LARGE, p, end)
-        if last < 0 and index < state[LEAST]:
+        if last < base and index < state[LEAST]:
             state[LEAST] = index
         last = index
         start = end + _U1
@@ -271,6 +288,7 @@ def parse(
     text: Any,
     size: Any,
     mode: Any,
+    base: Any,
     limit: Any,
     tens: Any,
     table: Any,
@@ -285,8 +303,9 @@ def parse(
 ) -> Any:
     """Parse text[:size], whose last byte is a newline; a code, with the place of an error in `state`.
 
-    Row i has ``values[ends[i - 1]:ends[i]]`` and their `indices`, its label, its query id, and the line
-    it stands on. The arrays must have room for size // 3 + 1 values and size // 2 + 1 rows.
+    Indices lie in [base, limit]. Row i has ``values[ends[i - 1]:ends[i]]`` and their `indices`, its
+    label, its query id, and the line it stands on. The arrays must have room for size // 3 + 1 values
+    and size // 2 + 1 rows.
     """
     state[ROWS] = state[VALUES] = state[SLOW] = 0
     p, stop = _U0, np.uint64(size)
@@ -298,7 +317,7 @@ def parse(
             if code == OK:
                 code, p = _query(text, _skip(text, p), qids, state)
             if code == OK:
-                code, p = _features(text, p, limit, tens, table, values, indices, slow, state)
+                code, p = _features(text, p, base, limit, tens, table, values, indices, slow, state)
             if code != OK:
                 return code
             row = state[ROWS]
