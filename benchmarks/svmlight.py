@@ -7,7 +7,6 @@ python benchmarks/svmlight.py --file a9a.svm  # or takes yours (plain text)
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 import tempfile
@@ -53,7 +52,6 @@ def report(path: Path, title: str) -> None:
     start = time.perf_counter()
     ours = load_svmlight(path)
     ours_seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
     from sklearn.datasets import load_svmlight_file
 
@@ -61,12 +59,11 @@ def report(path: Path, title: str) -> None:
     X, y = load_svmlight_file(str(path))[:2]
     theirs_seconds = time.perf_counter() - start
     same = (ours.X != X).nnz == 0 and np.array_equal(ours.y, y)
-    result = sum(a.nbytes for a in (ours.X.data, ours.X.indices, ours.X.indptr, ours.y)) / 1e6
     print(f"{title}: {megabytes:.0f} MB, {X.shape[0]} x {X.shape[1]}, {X.nnz} values, equal: {same}")
     print(f"  riskmin, again         {ours_seconds:7.2f} s {megabytes / ours_seconds:7.0f} MB/s")
     print(f"  riskmin, new process   {first:7.2f} s {megabytes / first:7.0f} MB/s (with imports)")
     print(f"  scikit-learn           {theirs_seconds:7.2f} s {megabytes / theirs_seconds:7.0f} MB/s")
-    print(f"  ratio {theirs_seconds / ours_seconds:.1f}; result {result:.0f} MB, peak {peak:.0f} MB")
+    print(f"  ratio {theirs_seconds / ours_seconds:.1f}")
 
 
 def main() -> None:

@@ -543,6 +543,8 @@ def test_parquet(tmp_path):
     assert data.feature_names == ["a", "b", "flag"]
     write(a=[1, 2, 3], y=pa.array(["u", "v", "u"]).dictionary_encode())
     assert load(path).y.tolist() == ["u", "v", "u"]
+    write(a=[1, 2, 3], y=pa.array([5, 6, 5]).dictionary_encode())
+    assert load(path).y.tolist() == [5, 6, 5]
     write(a=[1.0, 2.0, 3.0], b=[1, 2, 3])
     assert load(path, n_features=2, require_labels=False).y is None
     assert load(path, target="a").y.tolist() == [1, 2, 3]
@@ -550,6 +552,7 @@ def test_parquet(tmp_path):
         ({"a": [1, 2, None], "y": [1, 2, 3]}, "row 3, column 'a': the cell is empty"),
         ({"a": ["x", "y", "z"], "y": [1, 2, 3]}, "the column 'a' is text"),
         ({"a": [[1], [2], [3]], "y": [1, 2, 3]}, "the column 'a' is list"),
+        ({"a": np.array([1, 2, 3], "M8[ns]"), "y": [1, 2, 3]}, "the column 'a' is timestamp"),
         ({"a": [1.0, np.nan, 3], "y": [1, 2, 3]}, "row 2 of X is not finite"),
         ({"a": [1.0, 2, 3], "y": [1, np.inf, 3]}, "the column 'y' is not finite"),
         ({"a": pa.array([], pa.float64()), "y": pa.array([], pa.float64())}, "it has no rows"),

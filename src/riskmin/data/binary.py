@@ -145,7 +145,10 @@ def _column(path: PathLike, name: str, column: Any, start: int, words: bool = Fa
             return np.array(column.to_pylist(), np.str_)
         raise DataError(path, None, f"the column {name!r} is text; encode it as numbers, or leave it out")
     try:
-        numbers: NDArray[np.float64] = column.to_numpy(zero_copy_only=False).astype(np.float64)
+        cells = column.to_numpy(zero_copy_only=False)
+        if cells.dtype.kind in "mM":
+            raise TypeError("dates would pass for nanoseconds")
+        numbers: NDArray[np.float64] = cells.astype(np.float64)
     except (TypeError, ValueError) as error:
         problem = f"the column {name!r} is {column.type}, not a number; encode it, or leave it out"
         raise DataError(path, None, problem) from error
