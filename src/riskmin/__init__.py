@@ -1,1 +1,70 @@
-"""Minimize any regularized convex risk, and prove how close you came."""
+"""Minimize any regularized convex risk, and prove how close you came.
+
+>>> import numpy as np
+>>> import riskmin
+>>> X, y = np.array([[1.0, 0.5], [-2.0, 1.0], [0.3, 0.1]]), np.array([1.0, -1.0, 1.0])
+>>> risk = riskmin.linear_risk(X, y, riskmin.Hinge())
+>>> result = riskmin.minimize(riskmin.Objective(risk, riskmin.L2(), lam=0.01))
+>>> result.status
+'converged'
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from riskmin.executors import Processes as Processes
+from riskmin.executors import Serial as Serial
+from riskmin.executors import Threads as Threads
+from riskmin.linear import linear_risk as linear_risk
+from riskmin.losses import LOSSES as LOSSES
+from riskmin.losses import Absolute as Absolute
+from riskmin.losses import EpsilonInsensitive as EpsilonInsensitive
+from riskmin.losses import Exponential as Exponential
+from riskmin.losses import Hinge as Hinge
+from riskmin.losses import Huber as Huber
+from riskmin.losses import Logistic as Logistic
+from riskmin.losses import Novelty as Novelty
+from riskmin.losses import Poisson as Poisson
+from riskmin.losses import PowerHinge as PowerHinge
+from riskmin.losses import Quantile as Quantile
+from riskmin.losses import SmoothedHinge as SmoothedHinge
+from riskmin.losses import Squared as Squared
+from riskmin.losses import SquaredHinge as SquaredHinge
+from riskmin.losses import get_loss as get_loss
+from riskmin.minimize import Checkpoint as Checkpoint
+from riskmin.minimize import minimize as minimize
+from riskmin.objective import Objective as Objective
+from riskmin.regularizers import L2 as L2
+from riskmin.risk import Profiled as Profiled
+from riskmin.risk import Risk as Risk
+from riskmin.scorers import Linear as Linear
+from riskmin.solvers import Auto as Auto
+from riskmin.solvers import Bmrm as Bmrm
+from riskmin.solvers import Bundle as Bundle
+from riskmin.solvers import Lbfgs as Lbfgs
+from riskmin.solvers import LineSearchBmrm as LineSearchBmrm
+from riskmin.types import Cut as Cut
+from riskmin.types import Iterate as Iterate
+from riskmin.types import Result as Result
+from riskmin.types import Shard as Shard
+
+if TYPE_CHECKING:
+    from riskmin.estimators import LinearClassifier as LinearClassifier
+    from riskmin.estimators import LinearRegressor as LinearRegressor
+    from riskmin.estimators import NoveltyDetector as NoveltyDetector
+
+__version__ = "0.1.0"
+
+_ESTIMATORS = ("LinearClassifier", "LinearRegressor", "NoveltyDetector")
+
+
+def __getattr__(name: str) -> Any:
+    """Estimators are imported when asked for: scikit-learn takes longer to import than all the rest."""
+    if name in _ESTIMATORS:
+        from riskmin import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module 'riskmin' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_ESTIMATORS]

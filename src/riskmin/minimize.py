@@ -87,7 +87,14 @@ class _Run:
         save_arrays(
             path,
             {k: to_numpy(v) for k, v in arrays.items()},
-            {**meta, "value": self.value, "lower": self.lower, "b": self.cut.b, "keys": keys, "idle": self.idle},
+            {
+                **meta,
+                "value": self.value,
+                "lower": self.lower,
+                "b": self.cut.b,
+                "keys": keys,
+                "idle": self.idle,
+            },
         )
 
     def restore(self, arrays: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
@@ -116,7 +123,9 @@ def _problem(obj: Objective, solver: Solver) -> dict[str, Any]:
     }
 
 
-def _resume(run: _Run, solver: Solver, path: str | os.PathLike[str], meta: dict[str, Any]) -> Iterator[Iterate]:
+def _resume(
+    run: _Run, solver: Solver, path: str | os.PathLike[str], meta: dict[str, Any]
+) -> Iterator[Iterate]:
     arrays, found = load_arrays(path, "checkpoint")
     for what in ("problem", "solver"):
         if found[what] != meta[what]:

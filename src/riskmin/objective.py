@@ -92,19 +92,22 @@ class ObjectiveCursor:
 
     def __init__(self, obj: Objective, risk: Cursor) -> None:
         self.obj, self.risk = obj, risk
+        self.d: Array = None
         self.reg: Callable[[float], tuple[float, float]] | None = None
 
     @property
     def w(self) -> Array:
         return self.risk.w
 
-    def __call__(self) -> tuple[float, Array, Cut]:
-        """J(w), a subgradient of R, and the cut at w."""
+    def __call__(self, t: float = 0.0) -> tuple[float, Array, Cut]:
+        """J(w + t d), a subgradient of R, and the cut there."""
         self.obj.count.calls += 1
-        return self.obj.at(self.risk.w, *self.risk.value_grad())
+        w = self.risk.w + t * self.d if t else self.risk.w
+        return self.obj.at(w, *self.risk.value_grad(t))
 
     def aim(self, d: Array) -> None:
         """Look along w + t d."""
+        self.d = d
         self.reg = self.obj.reg.line(self.risk.w, d)
         self.risk.aim(d)
 

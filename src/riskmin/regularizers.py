@@ -26,11 +26,11 @@ class L2:
         return 0.5 * float(w @ w)
 
     def grad(self, w: Array) -> Array:
-        """w."""
+        """W."""
         return w
 
     def prox(self, v: Array, step: float) -> Array:
-        """v / (1 + step)."""
+        """V / (1 + step)."""
         return v / (1 + step)
 
     def conjugate(self, u: Array) -> float:
@@ -38,7 +38,7 @@ class L2:
         return 0.5 * float(u @ u)
 
     def conjugate_grad(self, u: Array) -> Array:
-        """u."""
+        """U."""
         return u
 
     def scale(self, cut: Cut, lam: float) -> float:
@@ -47,6 +47,6 @@ class L2:
         return min(1.0, max(0.0, lam * cut.b / q)) if q else float(cut.b > 0)
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """t -> |w + t d|^2 / 2 and its slope, from three inner products."""
+        """T -> |w + t d|^2 / 2 and its slope, from three inner products."""
         ww, wd, dd = float(w @ w), float(w @ d), float(d @ d)
         return lambda t: (0.5 * ww + t * wd + 0.5 * t * t * dd, wd + t * dd)

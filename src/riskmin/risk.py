@@ -90,10 +90,11 @@ def _move(shard: Shard, key: int, t: float) -> None:
 
 
 def _pull(
-    shard: Shard, key: int, loss: Loss, scorer: Scorer, w: Array, mix: list[tuple[float, float]]
+    shard: Shard, key: int, loss: Loss, scorer: Scorer, w: Array, t: float, mix: list[tuple[float, float]]
 ) -> tuple[float, Array]:
-    """sum_k m_k of (loss, gradient in w) at the kept scores shifted by b_k, for the (b_k, m_k) of mix."""
-    z = shard.memo["cursors"][key]["z"]
+    """sum_k m_k of (loss, gradient in w) at scores z + t dz + b_k, for the (b_k, m_k) of mix."""
+    kept = shard.memo["cursors"][key]
+    z = kept["z"] + t * kept["dz"] if t else kept["z"]
     value, grad = 0.0, namespace(w).zeros_like(w)
     for i, j in _blocks(shard):
         dz: Any = 0.0
@@ -167,15 +168,15 @@ class ScoreCursor:
         value, slope_t, slope_b = self.risk.executor.sum(_along, self.key, self.risk.loss, t, b)
         return value, slope_t, slope_b
 
-    def pull(self, mix: list[tuple[float, float]]) -> tuple[float, Array]:
-        """The mixture of values and gradients at shifted scores."""
+    def pull(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
+        """The mixture of values and gradients at w + t d and shifted scores."""
         value, grad = self.risk.executor.sum(
-            _pull, self.key, self.risk.loss, self.risk.scorer, self.w, mix
+            _pull, self.key, self.risk.loss, self.risk.scorer, self.w, t, mix
         )
         return value, grad
 
-    def value_grad(self) -> tuple[float, Array]:
-        return self.pull([(0.0, 1.0)])
+    def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
+        return self.pull(t, [(0.0, 1.0)])
 
     def aim(self, d: Array) -> None:
         self.d = d
@@ -201,8 +202,8 @@ class CallCursor:
     w: Array
     d: Array | None = None
 
-    def value_grad(self) -> tuple[float, Array]:
-        return self.risk(self.w)
+    def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
+        return self.risk(self.w + t * self.d if t else self.w)
 
     def aim(self, d: Array) -> None:
         self.d = d
@@ -285,37 +286,36 @@ class ProfiledCursor:
     def __init__(self, profiled: Profiled, scores: ScoreCursor) -> None:
         self.profiled, self.scores = profiled, scores
         self.db = 0.0
-        self._profile(profiled.last[0])
+        self.b = self._best(self._profile(0.0, profiled.last[0]))
 
     @property
     def w(self) -> Array:
         return self.scores.w
 
-    def _profile(self, guess: float) -> None:
+    def _profile(self, t: float, guess: float) -> tuple[Tangent, Tangent]:
+        """The tangents in b around the minimum at w + t d."""
+
         def at(b: float) -> tuple[float, float]:
-            value, _, slope = self.scores.at(0.0, b)
+            value, _, slope = self.scores.at(t, b)
             return value, slope
 
-        self.lo, self.hi = self.profiled.profile(at, guess)
-        self.b = min(self.lo, self.hi, key=lambda tangent: tangent.value).x
+        return self.profiled.profile(at, guess)
 
-    def value_grad(self) -> tuple[float, Array]:
-        lo, hi = self.lo, self.hi
+    @staticmethod
+    def _best(around: tuple[Tangent, Tangent]) -> float:
+        return min(around, key=lambda tangent: tangent.value).x
+
+    def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
+        lo, hi = self._profile(t, self.b + t * self.db)
         if lo.slope == 0 or hi.slope == 0:
-            return self.scores.pull([((lo if lo.slope == 0 else hi).x, 1.0)])
-        t = hi.slope / (hi.slope - lo.slope)
-        _, grad = self.scores.pull([(lo.x, t), (hi.x, 1 - t)])
+            return self.scores.pull(t, [((lo if lo.slope == 0 else hi).x, 1.0)])
+        share = hi.slope / (hi.slope - lo.slope)
+        _, grad = self.scores.pull(t, [(lo.x, share), (hi.x, 1 - share)])
         return crossing(lo, hi)[1], grad
 
     def aim(self, d: Array) -> None:
         self.scores.aim(d)
-
-        def at(b: float) -> tuple[float, float]:
-            value, _, slope = self.scores.at(1.0, b)
-            return value, slope
-
-        lo, hi = self.profiled.profile(at, self.b)
-        self.db = min(lo, hi, key=lambda tangent: tangent.value).x - self.b
+        self.db = self._best(self._profile(1.0, self.b)) - self.b
 
     def along(self, t: float) -> tuple[float, float]:
         """R on the segment from (w, b(w)) to (w + d, b(w + d)): above R~, and equal to it at both ends."""
@@ -323,5 +323,6 @@ class ProfiledCursor:
         return value, slope_t + self.db * slope_b
 
     def move(self, t: float) -> None:
+        guess = self.b + t * self.db
         self.scores.move(t)
-        self._profile(self.b + t * self.db)
+        self.b = self._best(self._profile(0.0, guess))

@@ -169,7 +169,7 @@ class Regularizer(Protocol):
         ...
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """t -> Omega(w + t d) and its slope in t, at O(1) a call where that is possible."""
+        """T -> Omega(w + t d) and its slope in t, at O(1) a call where that is possible."""
         ...
 
 
@@ -209,10 +209,11 @@ class Oracle(Protocol):
 class Cursor(Protocol):
     """A point that keeps its scores, so that a line search costs O(n) a step and no pass over X."""
 
-    w: Array
+    @property
+    def w(self) -> Array: ...
 
-    def value_grad(self) -> tuple[float, Array]:
-        """R(w) and a subgradient: one pass back over X."""
+    def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
+        """R(w + t d) and a subgradient: one pass back over X."""
         ...
 
     def aim(self, d: Array) -> None:

@@ -49,9 +49,7 @@ class Serial:
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """[f(shard_k, *args, each_k) for k]."""
-        return [
-            f(s, *a) for s, a in zip(self.shards, calls(len(self.shards), args, each), strict=True)
-        ]
+        return [f(s, *a) for s, a in zip(self.shards, calls(len(self.shards), args, each), strict=True)]
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """The tuples of `map`, added up in shard order."""

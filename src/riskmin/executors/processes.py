@@ -173,7 +173,8 @@ class Processes:
         self._owner = [k * used // len(shards) for k in range(len(shards))]
         context = get_context("spawn")
         self._workers = [
-            _Worker(context, [s for s, o in zip(shards, self._owner, strict=True) if o == k]) for k in range(used)
+            _Worker(context, [s for s, o in zip(shards, self._owner, strict=True) if o == k])
+            for k in range(used)
         ]
         self.close = weakref.finalize(self, _close, self._workers)
         for worker in self._workers:

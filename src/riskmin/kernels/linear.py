@@ -16,7 +16,7 @@ from numba import njit
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def csr_scores(indptr: Any, indices: Any, data: Any, w: Any, start: int, stop: int, z: Any) -> None:
-    """z = X[start:stop] @ w."""
+    """Z = X[start:stop] @ w."""
     for i in range(np.uintp(start), np.uintp(stop)):
         s = 0.0
         for k in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
@@ -26,7 +26,7 @@ def csr_scores(indptr: Any, indices: Any, data: Any, w: Any, start: int, stop: i
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def csr_pullback(indptr: Any, indices: Any, data: Any, dz: Any, start: int, stop: int, out: Any) -> None:
-    """out += X[start:stop].T @ dz."""
+    """Out += X[start:stop].T @ dz."""
     for i in range(np.uintp(start), np.uintp(stop)):
         g = dz[i - np.uintp(start)]
         if g != 0.0:
@@ -36,7 +36,7 @@ def csr_pullback(indptr: Any, indices: Any, data: Any, dz: Any, start: int, stop
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def csc_scores(indptr: Any, indices: Any, data: Any, w: Any, z: Any) -> None:
-    """z += X @ w, column by column."""
+    """Z += X @ w, column by column."""
     for j in range(np.uintp(len(w))):
         v = w[j]
         if v != 0.0:
@@ -46,7 +46,7 @@ def csc_scores(indptr: Any, indices: Any, data: Any, w: Any, z: Any) -> None:
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def csc_pullback(indptr: Any, indices: Any, data: Any, dz: Any, out: Any) -> None:
-    """out += X.T @ dz, column by column."""
+    """Out += X.T @ dz, column by column."""
     for j in range(np.uintp(len(out))):
         s = 0.0
         for k in range(np.uintp(indptr[j]), np.uintp(indptr[j + np.uintp(1)])):
@@ -56,7 +56,7 @@ def csc_pullback(indptr: Any, indices: Any, data: Any, dz: Any, out: Any) -> Non
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
 def dense_scores(X: Any, w: Any, start: int, stop: int, z: Any) -> None:
-    """z = X[start:stop] @ w, X in C order."""
+    """Z = X[start:stop] @ w, X in C order."""
     p = X.shape[1]
     for i in range(start, stop):
         s = 0.0
@@ -67,7 +67,7 @@ def dense_scores(X: Any, w: Any, start: int, stop: int, z: Any) -> None:
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def dense_pullback(X: Any, dz: Any, start: int, stop: int, out: Any) -> None:
-    """out += X[start:stop].T @ dz, X in C order; four rows at a time, to load and store out less often."""
+    """Out += X[start:stop].T @ dz, X in C order; four rows at a time, to load and store out less often."""
     p = X.shape[1]
     m = stop - start
     for r in range(0, m - m % 4, 4):
@@ -84,7 +84,7 @@ def dense_pullback(X: Any, dz: Any, start: int, stop: int, out: Any) -> None:
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def columns_scores(T: Any, w: Any, start: int, stop: int, z: Any) -> None:
-    """z = X[start:stop] @ w, where T = X.T is in C order (X itself in Fortran order)."""
+    """Z = X[start:stop] @ w, where T = X.T is in C order (X itself in Fortran order)."""
     z[:] = 0.0
     for j in range(T.shape[0]):
         v = w[j]
@@ -94,7 +94,7 @@ def columns_scores(T: Any, w: Any, start: int, stop: int, z: Any) -> None:
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
 def columns_pullback(T: Any, dz: Any, start: int, stop: int, out: Any) -> None:
-    """out += X[start:stop].T @ dz, where T = X.T is in C order (X itself in Fortran order)."""
+    """Out += X[start:stop].T @ dz, where T = X.T is in C order (X itself in Fortran order)."""
     for j in range(T.shape[0]):
         s = 0.0
         for i in range(stop - start):

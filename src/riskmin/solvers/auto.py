@@ -4,13 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from riskmin.objective import Objective
 from riskmin.solvers.bundle import Bundle
-from riskmin.types import Array, Iterate, Solver
+from riskmin.solvers.lbfgs import Lbfgs
+from riskmin.types import Array, Iterate, Smooth, Solver
+
+
+def loss_of(risk: Any) -> Any:
+    """The loss of a risk, with or without an intercept; None for an oracle that names none."""
+    return getattr(getattr(risk, "risk", risk), "loss", None)
 
 
 @dataclass(frozen=True)
 class Auto:
+    """Picks a solver for the problem; the reason is in ``result.solver``.
+
+    A smooth loss (one that says ``smooth = True``) with a smooth regularizer goes to `Lbfgs`, everything
+    else to `Bundle`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Auto, Logistic, Objective, linear_risk
+    >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Logistic()), L2(), lam=0.1)
+    >>> Auto().choose(J)
+    (Lbfgs(memory=10), 'Logistic is smooth')
+    """
+
     def choose(self, obj: Objective) -> tuple[Solver, str]:
-        return Bundle(), "x"
+        """The solver, and why."""
+        loss = loss_of(obj.risk)
+        name = type(obj.risk if loss is None else loss).__name__
+        if getattr(loss, "smooth", False) and isinstance(obj.reg, Smooth):
+            return Lbfgs(), f"{name} is smooth"
+        return Bundle(), f"{name} does not say that it is smooth"
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """The iterates of the solver it picks."""
+        return self.choose(obj)[0].iterates(obj, w0)

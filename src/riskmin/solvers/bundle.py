@@ -182,25 +182,50 @@ class Bundle:
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the best points."""
         _require_l2(self, obj)
-        return self._run(obj, Cuts.empty(w0), obj.cursor(w0))
+        at = obj.cursor(w0)
+        value, _, cut = at()
+        return self._run(obj, Cuts.empty(w0), at, value, cut)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
-        return self._run(obj, Cuts.restored(state), obj.cursor(state["w"]))
+        cuts, at = Cuts.restored(state), obj.cursor(state["w"])
+        value, _, cut = at()
+        return self._run(obj, cuts, at, value, cut)
 
-    def _run(self, obj: Objective, cuts: Cuts, at: ObjectiveCursor) -> Iterator[Iterate]:
+    def _run(
+        self, obj: Objective, cuts: Cuts, at: ObjectiveCursor, value: float, cut: Cut
+    ) -> Iterator[Iterate]:
         looks = 0
         while True:
-            value, _, cut = at()
             cuts.add(cut, obj.lam)
             best = cuts.mix()
             cuts.drop(self.keep)
             saved = cuts.state() | {"w": at.w}
             yield Iterate(at.w, value, best, {"cuts": len(cuts.b), "looks": looks}, lambda s=saved: s)
             at.aim(obj.argmin(best) - at.w)
-            t, looks = search(at, value)
-            at.move(t)
+            lo, hi, looks = self._search(at, value - obj.lower(best))
+            if lo.slope >= 0:
+                return  # the model's minimizer lies no lower: rounding is all that is left of the gap
+            new = min(lo, hi, key=lambda t: t.value)
+            # where no step helps, the cut just beyond the kink is the one that the model lacks
+            _, _, cut = at(new.x or hi.x)
+            if new.x:
+                at.move(new.x)
+                value = new.value
 
+    def _search(self, at: ObjectiveCursor, gap: float) -> tuple[Tangent, Tangent, int]:
+        """A bracket of the minimum along the line, narrow against what was gained and what is to gain."""
+        seen: list[Tangent] = []
 
-def search(at: ObjectiveCursor, value: float) -> tuple[float, int]:
-    raise AssertionError
+        def look(t: float) -> Tangent:
+            seen.append(Tangent(t, *at.along(t)))
+            return seen[-1]
+
+        def enough(best: float, bound: float) -> bool:
+            return best - bound <= 0.1 * max(start.value - best, 0.01 * gap)
+
+        start = look(0.0)
+        if start.slope >= 0:
+            return start, start, len(seen)
+        lo, hi = shrink(look, *bracket(look, start, 1.0), enough)
+        return lo, hi, len(seen)

@@ -9,13 +9,14 @@ import numpy as np
 NDArray = np.ndarray[Any, Any]
 
 
-def _equality(G: NDArray, b: NDArray, ridge: float) -> tuple[NDArray, float]:
-    """The maximizer under sum(x) = 1 alone, and its multiplier."""
-    K = G + ridge * np.eye(len(b))
-    sol = np.linalg.solve(K, np.stack([b, np.ones_like(b)], axis=1))
-    total = sol[:, 1].sum()
-    nu = (sol[:, 0].sum() - 1) / total
-    return sol[:, 0] - nu * sol[:, 1], nu
+def _equality(G: NDArray, b: NDArray, ridge: float) -> NDArray | None:
+    """The maximizer under sum(x) = 1 alone; None where the ridge is too small for this precision."""
+    try:
+        free, ones = np.linalg.solve(G + ridge * np.eye(len(b)), np.stack([b, np.ones_like(b)], axis=1)).T
+    except np.linalg.LinAlgError:
+        return None
+    x = free - (free.sum() - 1) / ones.sum() * ones
+    return x if np.isfinite(x).all() else None
 
 
 def simplex_qp(G: NDArray, b: NDArray, x: NDArray, *, tol: float = 1e-13, max_steps: int = 1000) -> NDArray:
@@ -46,39 +47,33 @@ def simplex_qp(G: NDArray, b: NDArray, x: NDArray, *, tol: float = 1e-13, max_st
     x = x / x.sum()
     top = float(np.abs(np.diag(G)).max(initial=0.0))
     scale, ridge = top + float(np.abs(b).max()) + 1e-300, 1e-14 * top + 1e-300
-    inside = x > 0
-    blocked = -1
+    inside, refused = x > 0, np.zeros(len(b), dtype=bool)
+    value, added = -np.inf, -1
     for _ in range(max_steps):
         rows = np.flatnonzero(inside)
-        try:
-            new, nu = _equality(G[np.ix_(rows, rows)], b[rows], ridge)
-        except np.linalg.LinAlgError:
-            ridge = 100 * ridge
-            continue
-        if not np.isfinite(new).all():
-            ridge = 100 * ridge
+        new = _equality(G[np.ix_(rows, rows)], b[rows], ridge)
+        if new is None:
+            ridge *= 100
             continue
         if new.min() > 0:
             x = np.zeros_like(x)
-            x[rows] = new
-            x /= x.sum()
+            x[rows] = new / new.sum()
             gain = b - G @ x
-            gain[rows] = -np.inf
-            j = int(gain.argmax())
-            if gain[j] <= float((b[rows] - G[rows] @ x) @ x[rows]) + tol * scale or j == blocked:
+            now, nu = float((b + gain) @ x) / 2, float(gain @ x)
+            if now > value:
+                value, refused = now, np.zeros_like(refused)
+            elif added >= 0:
+                refused[added] = True  # it was let in and brought nothing: rounding, so not again
+            gain[inside | refused] = -np.inf
+            added = int(gain.argmax())
+            if gain[added] <= nu + tol * scale:
                 break
-            inside[j] = True
-            blocked = j
+            inside[added] = True
         else:  # go towards it until the first weight is used up, and drop that one
-            old = x[rows]
-            away = new <= 0
-            ratio = old[away] / (old[away] - new[away])
+            old, away = x[rows], np.flatnonzero(new <= 0)
+            ratio = old[away] / np.maximum(old[away] - new[away], 1e-300)
             k = int(ratio.argmin())
-            step = min(1.0, float(ratio[k]))
-            x[rows] = np.maximum(old + step * (new - old), 0.0)
-            out = rows[np.flatnonzero(away)[k]]
-            x[out], inside[out] = 0.0, False
+            x[rows] = np.maximum(old + min(1.0, float(ratio[k])) * (new - old), 0.0)
+            x[rows[away[k]]], inside[rows[away[k]]] = 0.0, False
             x /= x.sum()
-            if not inside.any():
-                raise ArithmeticError("the simplex program lost all its points")
     return x

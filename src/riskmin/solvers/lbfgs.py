@@ -1,0 +1,120 @@
+"""Limited-memory BFGS with a Wolfe line search on kept scores, for smooth losses and regularizers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from riskmin.arrays import namespace
+from riskmin.objective import Objective, ObjectiveCursor
+from riskmin.types import Array, Iterate, Smooth
+
+
+@dataclass(frozen=True)
+class Lbfgs:
+    r"""L-BFGS, the default for smooth losses.
+
+    The gradient at each point gives a cut, hence a certified gap of at most
+    :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2. On a loss that is not smooth it may stall, and says so.
+
+    Parameters
+    ----------
+    memory : int
+        How many past steps the model of the curvature keeps.
+
+    References
+    ----------
+    J. Nocedal, S. J. Wright, Numerical Optimization, 2nd edition, algorithms 7.4 and 3.5.
+    """
+
+    memory: int = 10
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """Yield points of decreasing objective."""
+        return self._run(obj, w0, [])
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Go on from a saved state."""
+        return self._run(obj, state["w"], list(zip(state["S"], state["Y"], strict=True)))
+
+    def _run(self, obj: Objective, w0: Array, pairs: list[tuple[Array, Array]]) -> Iterator[Iterate]:
+        reg = obj.reg
+        if not isinstance(reg, Smooth):
+            raise TypeError(f"Lbfgs needs a smooth regularizer such as L2(), not {reg!r}")
+        at = obj.cursor(w0)
+        value, g, cut = at()
+        grad = g + obj.lam * reg.grad(at.w)
+        looks = 0
+        while True:
+            yield Iterate(at.w, value, cut, {"looks": looks}, _snapshot(at.w, pairs))
+            d = -1.0 * two_loop(pairs, grad)
+            slope = float(grad @ d)
+            if not slope < 0:
+                return  # no descent is left in this precision
+            at.aim(d)
+            step = 1.0 if pairs else min(1.0, 1.0 / float(grad @ grad) ** 0.5)
+            t, looks = wolfe(at, value, slope, step)
+            if t == 0:
+                return
+            at.move(t)
+            value, g, cut = at()
+            new = g + obj.lam * reg.grad(at.w)
+            s, y = t * d, new - grad
+            if float(s @ y) > 1e-14 * float(y @ y):
+                pairs = [*pairs, (s, y)][-self.memory :]
+            grad = new
+
+
+def _snapshot(w: Array, pairs: list[tuple[Array, Array]]) -> Any:
+    def state() -> dict[str, Array]:
+        xp = namespace(w)
+        none = xp.zeros((0, len(w)), dtype=w.dtype)
+        S, Y = (xp.stack([p[k] for p in pairs]) if pairs else none for k in (0, 1))
+        return {"w": w, "S": S, "Y": Y}
+
+    return state
+
+
+def two_loop(pairs: list[tuple[Array, Array]], q: Array) -> Array:
+    """The inverse Hessian's model, times q."""
+    stack = []
+    for s, y in reversed(pairs):
+        a = float(s @ q) / float(s @ y)
+        q = q - a * y
+        stack.append(a)
+    if pairs:
+        s, y = pairs[-1]
+        q = q * (float(s @ y) / float(y @ y))
+    for (s, y), a in zip(pairs, reversed(stack), strict=True):
+        q = q + (a - float(y @ q) / float(s @ y)) * s
+    return q
+
+
+def wolfe(
+    at: ObjectiveCursor, value: float, slope: float, step: float, *, c1: float = 1e-4, c2: float = 0.9
+) -> tuple[float, int]:
+    """A step that meets the weak Wolfe conditions, and how many looks it took.
+
+    The step is 0 where rounding hides all descent. The function is convex, so the secant of two slopes
+    says where to look next, inside the bracket or beyond it.
+    """
+    lo, hi = (0.0, slope), (math.inf, math.inf)
+    noise = 1e-15 * abs(value)
+    for looks in range(1, 41):
+        new, new_slope = at.along(step)
+        if new > value + c1 * step * slope + noise:
+            hi = step, new_slope
+        elif new_slope < c2 * slope:
+            lo = step, new_slope
+        else:
+            return step, looks
+        if hi[0] == math.inf:
+            ahead = step * slope / (slope - new_slope) if new_slope > slope else math.inf
+            step = min(max(ahead, 2 * step), 10 * step)
+        else:
+            width = hi[0] - lo[0]
+            root = lo[0] - lo[1] * width / (hi[1] - lo[1]) if hi[1] > lo[1] else lo[0] + 0.5 * width
+            step = min(max(root, lo[0] + 0.1 * width), lo[0] + 0.9 * width)
+    return lo[0], looks
