@@ -1,0 +1,167 @@
+"""Progress on stderr: one live line on a terminal, plain lines in a log, JSON lines for a program."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from riskmin.types import Iterate
+
+LIVE_EVERY = 0.1
+"""Seconds between two updates of the live line."""
+PLAIN_EVERY = 5.0
+"""Seconds between two lines of a log."""
+
+
+def relative_gap(row: dict[str, float]) -> float:
+    """The certified gap over the objective, which `tol` is about; 0 where both are 0."""
+    return row["gap"] / row["value"] if row["value"] else 0.0
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people write them.
+
+    Examples
+    --------
+    >>> duration(0.0123), duration(0.512), duration(8.25), duration(95), duration(7260)
+    ('12 ms', '0.51 s', '8.2 s', '1 min 35 s', '2 h 1 min')
+    """
+    if seconds < 0.0995:
+        return f"{1000 * seconds:.2g} ms"
+    if seconds < 0.995:
+        return f"{seconds:.2f} s"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def time_left(seconds: Sequence[float], gaps: Sequence[float], tol: float) -> float | None:
+    """Seconds until the gap is down to tol, by the line through log(gap) over the later half of the time.
+
+    Parameters
+    ----------
+    seconds, gaps : sequences of float
+        When which relative gap was known.
+    tol : float
+        The relative gap to reach.
+
+    Returns
+    -------
+    float or None
+        None where nothing can be told: too few points, no progress, no gap that is positive.
+
+    Examples
+    --------
+    >>> round(time_left([0, 1, 2, 3, 4], [1e-1, 1e-2, 1e-3, 1e-4, 1e-5], 1e-7), 6)
+    2.0
+    >>> time_left([0, 1, 2, 3, 4], [0.5, 0.5, 0.5, 0.5, 0.5], 1e-3) is None
+    True
+    """
+    if not seconds or gaps[-1] <= tol:
+        return 0.0 if seconds else None
+    since = (seconds[0] + seconds[-1]) / 2
+    points = [(t, math.log(g)) for t, g in zip(seconds, gaps, strict=True) if t >= since and 0 < g < 1]
+    if tol <= 0 or len(points) < 3:
+        return None
+    mean_t = sum(t for t, _ in points) / len(points)
+    mean_g = sum(g for _, g in points) / len(points)
+    spread = sum((t - mean_t) ** 2 for t, _ in points)
+    slope = sum((t - mean_t) * (g - mean_g) for t, g in points) / spread if spread else 0.0
+    left = (math.log(tol) - math.log(gaps[-1])) / slope if slope < 0 else math.inf
+    return left if left < 1000 * (seconds[-1] - seconds[0]) else None
+
+
+class Progress:
+    """A callback of `minimize` that says how far it is, and a context manager that tidies up after it.
+
+    Parameters
+    ----------
+    tol : float
+        The relative gap that the run is to reach, for the estimate of the time left.
+    json : bool
+        One JSON object a line for every iteration instead: the row of the trace and ``gap_rel``.
+    file : text file, optional
+        stderr by default. A terminal gets one live line, anything else a line every few seconds.
+    quiet : bool
+        Say nothing at all.
+
+    Examples
+    --------
+    >>> import numpy as np, sys
+    >>> from riskmin import Hinge, L2, Objective, linear_risk, minimize
+    >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1)
+    >>> with Progress(tol=1e-3) as progress:
+    ...     result = minimize(J, tol=1e-3, callback=progress)
+    """
+
+    def __init__(
+        self, tol: float = 1e-3, json: bool = False, file: TextIO | None = None, quiet: bool = False
+    ) -> None:
+        self.tol, self.json, self.quiet = tol, json, quiet
+        self.file = sys.stderr if file is None else file
+        self.live: Any = None
+        self.seen: deque[tuple[float, float]] = deque(maxlen=512)
+        self.every = LIVE_EVERY if self.file.isatty() else PLAIN_EVERY
+        self.__enter__()
+
+    def __enter__(self) -> Progress:
+        self.sample = time.perf_counter()
+        # the first word comes after a while only: a short fit is over before, and costs nothing
+        self.next = self.sample + 2 * self.every
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
+
+    def __call__(self, iterate: Iterate, row: dict[str, float]) -> None:
+        """Take note of an iteration."""
+        if self.quiet:
+            return
+        if self.json:
+            self.file.write(as_json(row) + "\n")
+            self.file.flush()
+            return
+        now = time.perf_counter()
+        if now >= self.sample:
+            self.seen.append((row["seconds"], relative_gap(row)))
+            self.sample = now + LIVE_EVERY
+        if now >= self.next:
+            self.next = now + self.every
+            self._say(self._line(row))
+
+    def _line(self, row: dict[str, float]) -> str:
+        left = time_left([t for t, _ in self.seen], [g for _, g in self.seen], self.tol)
+        return (
+            f"iteration {row['iteration']:.0f} · objective {row['value']:.7g} · "
+            f"lower bound {row['lower']:.7g} · gap {relative_gap(row):.1e} of {self.tol:g} · "
+            f"{duration(row['seconds'])} · {'?' if left is None else duration(left)} left"
+        )
+
+    def _say(self, line: str) -> None:
+        if not self.file.isatty():
+            self.file.write(f"riskmin: {line}\n")
+            self.file.flush()
+            return
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        if self.live is None:
+            self.live = Live(console=Console(file=self.file), auto_refresh=False, transient=True)
+            self.live.start()
+        self.live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+def as_json(row: dict[str, float]) -> str:
+    """A row of a trace and its relative gap as one line of JSON; what is not finite becomes null."""
+    full = {**row, "gap_rel": relative_gap(row)}
+    plain = {k: v if isinstance(v, int) else float(v) for k, v in full.items()}
+    return json.dumps({k: v if math.isfinite(v) else None for k, v in plain.items()})
