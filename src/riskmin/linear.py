@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,8 @@ def _weights(sample_weight: Any, n: int) -> NDArray:
     total = c.sum()
     if total <= 0:
         raise ValueError("sample_weight is zero for every row: at least one weight must be > 0")
-    return c / total
+    normed: NDArray = c / total
+    return normed
 
 
 def _stored(X: Matrix) -> NDArray | None:
@@ -72,7 +74,7 @@ def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int) -> list[Shard]:
         parts: list[tuple[Matrix, slice]] = [(X, slice(None))]
     else:
         ends = np.linspace(0, X.shape[0], n_shards + 1).astype(int)
-        parts = [(X.rows(i, j), slice(i, j)) for i, j in zip(ends[:-1], ends[1:], strict=True)]
+        parts = [(X.rows(i, j), slice(i, j)) for i, j in pairwise(ends)]
     wide = isinstance(X, Csr) and X.shape[1] >= WIDE
     return [
         Shard(with_transpose(part) if wide and isinstance(part, Csr) else part, y[at], c[at], {})

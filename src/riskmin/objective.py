@@ -1,4 +1,4 @@
-r"""The objective :math:`J(w) = \lambda\,\Omega(w) + R(w)`, and the one function that certifies every solver."""
+r"""The objective :math:`J(w) = \lambda\,\Omega(w) + R(w)`, and the one function that certifies all solvers."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ class ObjectiveCursor:
         w = self.risk.w + t * self.d if t else self.risk.w
         return self.obj.at(w, *self.risk.value_grad(t))
 
-    def aim(self, d: Array) -> None:
-        """Look along w + t d."""
+    def aim(self, d: Array, slack: float = 0.0) -> None:
+        """Look along w + t d; the looks may be too high by as much as slack."""
         self.d = d
         self.reg = self.obj.reg.line(self.risk.w, d)
-        self.risk.aim(d)
+        self.risk.aim(d, slack)
 
     def along(self, t: float) -> tuple[float, float]:
-        """An upper bound of J(w + t d), tight at 0, and its slope."""
+        """J(w + t d) and its slope."""
         assert self.reg is not None, "aim first"
         (r, dr), (o, do) = self.risk.along(t), self.reg(t)
         return r + self.obj.lam * o, dr + self.obj.lam * do

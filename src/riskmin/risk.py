@@ -8,19 +8,23 @@ search costs O(n) a step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
 
 from riskmin.arrays import namespace, to_numpy
-from riskmin.scalar import Tangent, bracket, crossing, shrink
+from riskmin.scalar import Tangent, balance, bracket, crossing, lowest, shrink
 from riskmin.types import Array, Cursor, Executor, KeepsScores, Loss, Oracle, Scorer, Shard
 
 REFRESH = 32
 """Scores are updated in place along a line; after this many moves they are computed anew from w."""
+CLOSE = 1e-12
+"""How closely an intercept is found, relative to the risk."""
 
 
 # ---------------------------------------------------------------- on a shard
@@ -156,7 +160,7 @@ class ScoreCursor:
 
     risk: Risk
     w: Array
-    d: Array | None = None
+    d: Array = None
     key: int = field(default_factory=lambda: next(_keys))
     moves: int = 0
 
@@ -178,7 +182,7 @@ class ScoreCursor:
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
         return self.pull(t, [(0.0, 1.0)])
 
-    def aim(self, d: Array) -> None:
+    def aim(self, d: Array, slack: float = 0.0) -> None:
         self.d = d
         self.risk.executor.map(_aim, self.key, self.risk.scorer, d)
 
@@ -200,12 +204,12 @@ class CallCursor:
 
     risk: Oracle
     w: Array
-    d: Array | None = None
+    d: Array = None
 
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
         return self.risk(self.w + t * self.d if t else self.w)
 
-    def aim(self, d: Array) -> None:
+    def aim(self, d: Array, slack: float = 0.0) -> None:
         self.d = d
 
     def along(self, t: float) -> tuple[float, float]:
@@ -237,9 +241,8 @@ class Profiled:
     """
 
     risk: Risk
-    rtol: float = 1e-12
     last: list[float] = field(default_factory=lambda: [0.0, 1.0], repr=False, compare=False)
-    """The intercept found last, and how far it moved: where to look first."""
+    """The intercept found last, and how fast the slope changed around it: where to look first."""
 
     @property
     def dim(self) -> int:
@@ -258,71 +261,76 @@ class Profiled:
         """The minimizing b."""
         return self.cursor(w).b
 
-    def profile(self, at: Callable[[float], tuple[float, float]], b: float) -> tuple[Tangent, Tangent]:
-        """Two tangents in b around the minimum of the function at(b) -> (value, slope)."""
-
-        def f(x: float) -> Tangent:
-            return Tangent(x, *at(x))
-
-        def enough(best: float, bound: float) -> bool:
-            return best - bound <= self.rtol * abs(best)
-
+    def profile(self, f: Callable[[float], Tangent], b: float) -> tuple[Tangent, Tangent]:
+        """Two tangents in b around the minimum of f, looked for from b on."""
+        start = f(b)
+        step = max(1.5 * abs(start.slope) / self.last[1], 1e-9 * (1 + abs(b)))
         try:
-            lo, hi = bracket(f, f(b), max(self.last[1], 1e-6))
+            lo, hi = bracket(f, start, step)
         except ValueError:
             raise ValueError(
                 "the risk falls for ever as the intercept grows, so no best intercept exists: "
                 "look at the labels (are all counts zero?) or fit without an intercept"
             ) from None
-        lo, hi = shrink(f, lo, hi, enough)
-        best = min(lo, hi, key=lambda tangent: tangent.value)
-        self.last[:] = best.x, abs(best.x - b)
+        bend = (hi.slope - lo.slope) / (hi.x - lo.x) if hi.x > lo.x else 0.0
+        self.last[:] = lowest(lo, hi).x, bend if 1e-9 < bend < math.inf else 1.0
         return lo, hi
 
 
 class ProfiledCursor:
-    """A cursor of a `Profiled` risk: (w, b(w)), and lines between such points."""
+    """A cursor of a `Profiled` risk: it keeps w, its scores and its intercept."""
 
     def __init__(self, profiled: Profiled, scores: ScoreCursor) -> None:
-        self.profiled, self.scores = profiled, scores
-        self.db = 0.0
-        self.b = self._best(self._profile(0.0, profiled.last[0]))
+        self.profiled, self.scores, self.slack = profiled, scores, 0.0
+        self.known: dict[float, tuple[Tangent, Tangent]] = {}  # by t, the tangents around b(w + t d)
+        self.b = profiled.last[0]
+        self.b = lowest(*self._around(0.0)).x
 
     @property
     def w(self) -> Array:
         return self.scores.w
 
-    def _profile(self, t: float, guess: float) -> tuple[Tangent, Tangent]:
-        """The tangents in b around the minimum at w + t d."""
+    def _tangent(self, t: float, b: float) -> Tangent:
+        value, slope_t, slope_b = self.scores.at(t, b)
+        return Tangent(b, value, slope_b, slope_t)
 
-        def at(b: float) -> tuple[float, float]:
-            value, _, slope = self.scores.at(t, b)
-            return value, slope
+    def _around(self, t: float) -> tuple[Tangent, Tangent]:
+        """The tangents around b(w + t d), narrowed until their crossing is that close to the risk."""
+        f = partial(self._tangent, t)
+        lo, hi = self.known[t] if t in self.known else self.profiled.profile(f, self._guess(t))
+        self.known[t] = shrink(f, lo, hi, lambda best, bound: best - bound <= max(CLOSE * best, self.slack))
+        return self.known[t]
 
-        return self.profiled.profile(at, guess)
-
-    @staticmethod
-    def _best(around: tuple[Tangent, Tangent]) -> float:
-        return min(around, key=lambda tangent: tangent.value).x
+    def _guess(self, t: float) -> float:
+        """b(w + t d), by the straight line from t = 0 to the nearest t that was looked at."""
+        if len(self.known) < 2:
+            return self.b
+        near = min(self.known.keys() - {0.0}, key=lambda s: abs(s - t))
+        return self.b + t / near * (lowest(*self.known[near]).x - self.b)
 
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
-        lo, hi = self._profile(t, self.b + t * self.db)
-        if lo.slope == 0 or hi.slope == 0:
-            return self.scores.pull(t, [((lo if lo.slope == 0 else hi).x, 1.0)])
-        share = hi.slope / (hi.slope - lo.slope)
-        _, grad = self.scores.pull(t, [(lo.x, share), (hi.x, 1 - share)])
+        lo, hi = self._around(t)
+        share = balance(lo, hi)
+        mix = [(lo.x, share), (hi.x, 1 - share)]
+        _, grad = self.scores.pull(t, [(b, m) for b, m in mix if m])
         return crossing(lo, hi)[1], grad
 
-    def aim(self, d: Array) -> None:
+    def aim(self, d: Array, slack: float = 0.0) -> None:
+        lo, hi = self._around(0.0)
         self.scores.aim(d)
-        self.db = self._best(self._profile(1.0, self.b)) - self.b
+        self.slack = slack
+        # the same tangents as before, now with their slopes along d, unless rounding has turned one over
+        lo, hi = self._tangent(0.0, lo.x), self._tangent(0.0, hi.x)
+        self.known = {0.0: (lo, hi)} if lo.slope <= 0 <= hi.slope else {}
 
     def along(self, t: float) -> tuple[float, float]:
-        """R on the segment from (w, b(w)) to (w + d, b(w + d)): above R~, and equal to it at both ends."""
-        value, slope_t, slope_b = self.scores.at(t, self.b + t * self.db)
-        return value, slope_t + self.db * slope_b
+        """R~(w + t d), up to the slack, and its slope, by the tangents around the intercept there."""
+        lo, hi = self._around(t)
+        share = balance(lo, hi)
+        return lowest(lo, hi).value, share * lo.across + (1 - share) * hi.across
 
     def move(self, t: float) -> None:
-        guess = self.b + t * self.db
+        around = self._around(t)
         self.scores.move(t)
-        self.b = self._best(self._profile(0.0, guess))
+        self.known = {0.0: around}
+        self.b = lowest(*around).x

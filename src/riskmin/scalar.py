@@ -8,19 +8,33 @@ from typing import NamedTuple
 
 
 class Tangent(NamedTuple):
-    """A function at x: its value and a slope."""
+    """A function at x: its value and a slope; and, for a function of more variables, a slope across."""
 
     x: float
     value: float
     slope: float
+    across: float = 0.0
 
 
 def crossing(lo: Tangent, hi: Tangent) -> tuple[float, float]:
     """Where two tangents of slopes <= 0 <= meet, and the height there: a lower bound of the minimum."""
-    if lo.slope == hi.slope:  # both are flat, so both are minima
-        return lo.x, min(lo.value, hi.value)
+    if lo.slope == 0 or hi.slope == 0:
+        flat = lo if lo.slope == 0 else hi
+        return flat.x, flat.value
     x = lo.x + (hi.value - lo.value - hi.slope * (hi.x - lo.x)) / (lo.slope - hi.slope)
     return x, lo.value + lo.slope * (x - lo.x)
+
+
+def balance(lo: Tangent, hi: Tangent) -> float:
+    """The share of lo in the mixture of two tangents that is flat."""
+    if lo.slope == 0 or hi.slope == 0:
+        return 1.0 if lo.slope == 0 else 0.0
+    return hi.slope / (hi.slope - lo.slope)
+
+
+def lowest(*tangents: Tangent) -> Tangent:
+    """The one with the least value."""
+    return min(tangents, key=lambda t: t.value)
 
 
 def bracket(f: Callable[[float], Tangent], start: Tangent, step: float) -> tuple[Tangent, Tangent]:
@@ -45,7 +59,7 @@ def shrink(
     By turns the secant of the slopes, which is right for smooth functions, and the crossing of the
     tangents, which is exact for piecewise linear ones; the middle, when neither halves the bracket.
     """
-    width, best = hi.x - lo.x, min(lo, hi, key=lambda t: t.value)
+    width, best = hi.x - lo.x, lowest(lo, hi)
     for k in range(100):
         if lo.slope == 0 or hi.slope == 0 or hi.x <= lo.x:
             break
@@ -63,6 +77,6 @@ def shrink(
             if not lo.x < x < hi.x:  # no number lies between
                 break
         new = f(x)
-        best = min(best, new, key=lambda t: t.value)
+        best = lowest(best, new)
         lo, hi = (new, hi) if new.slope <= 0 else (lo, new)
     return lo, hi

@@ -11,8 +11,9 @@ shard, and a solver sees only an objective.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Iterate(NamedTuple):
     w: Array
     value: float
     cut: Cut
-    info: dict[str, float] = {}
+    info: Mapping[str, float] = MappingProxyType({})
     state: Callable[[], dict[str, Array]] | None = None
     """All a solver needs to go on from here, as named arrays; called only when a checkpoint is due."""
 
@@ -216,12 +217,12 @@ class Cursor(Protocol):
         """R(w + t d) and a subgradient: one pass back over X."""
         ...
 
-    def aim(self, d: Array) -> None:
-        """Look along w + t d: one pass forward over X."""
+    def aim(self, d: Array, slack: float = 0.0) -> None:
+        """Look along w + t d: one pass forward over X. The looks may be too high by as much as slack."""
         ...
 
     def along(self, t: float) -> tuple[float, float]:
-        """An upper bound of R(w + t d), tight at t = 0, and its slope in t."""
+        """R(w + t d) and its slope in t."""
         ...
 
     def move(self, t: float) -> None:

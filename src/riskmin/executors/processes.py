@@ -32,7 +32,7 @@ class _Outbox:
     """The sending side: one shared segment, replaced by a larger one when a letter does not fit."""
 
     def __init__(self) -> None:
-        self.memory: SharedMemory | None = None
+        self.memory: Any = None  # a SharedMemory
 
     def pack(self, thing: Any) -> bytes:
         buffers: list[pickle.PickleBuffer] = []
@@ -62,7 +62,7 @@ class _Inbox:
     """The receiving side. Arrays are copied out, unless the sender leaves its segment alone from then on."""
 
     def __init__(self) -> None:
-        self.memory: SharedMemory | None = None
+        self.memory: Any = None  # a SharedMemory
 
     def unpack(self, message: bytes, *, copy: bool = True) -> Any:
         thing = pickle.loads(message)
@@ -85,12 +85,12 @@ def _serve(conn: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
     data, inbox, outbox = _Inbox(), _Inbox(), _Outbox()
     with contextlib.suppress(EOFError, OSError):
-        shards = [Shard(*s, memo={}) for s in data.unpack(conn.recv_bytes(), copy=False)]
+        shards = [Shard(X, y, c, {}) for X, y, c in data.unpack(conn.recv_bytes(), copy=False)]
         conn.send_bytes(outbox.pack((True, None)))
         while True:
             f, todo = inbox.unpack(conn.recv_bytes())
             try:
-                reply = (True, [f(s, *a) for s, a in zip(shards, todo, strict=True)])
+                reply: tuple[bool, Any] = (True, [f(s, *a) for s, a in zip(shards, todo, strict=True)])
             except Exception as error:
                 reply = (False, error)
             conn.send_bytes(outbox.pack(reply))

@@ -16,7 +16,7 @@ import numpy as np
 from riskmin.arrays import namespace
 from riskmin.objective import Objective, ObjectiveCursor
 from riskmin.regularizers import L2
-from riskmin.scalar import Tangent, bracket, shrink
+from riskmin.scalar import Tangent, bracket, lowest, shrink
 from riskmin.solvers.qp import simplex_qp
 from riskmin.types import Array, Cut, Iterate
 
@@ -123,7 +123,7 @@ class Bmrm:
             best = cuts.mix()
             new = obj.argmin(best)
             saved = cuts.state() | {"w": new}
-            yield Iterate(w, value, best, {"cuts": len(cuts.b)}, lambda s=saved: s)
+            yield Iterate(w, value, best, {"cuts": len(cuts.b)}, saved.copy)
             w = new
 
 
@@ -159,7 +159,7 @@ class LineSearchBmrm:
                 cut = Cut(model.a + eta * (cut.a - model.a), model.b + eta * (cut.b - model.b))
             model, new = cut, obj.argmin(cut)
             saved = {"a": cut.a, "b": np.array([cut.b]), "w": new}
-            yield Iterate(w, value, cut, {"eta": eta}, lambda s=saved: s)
+            yield Iterate(w, value, cut, {"eta": eta}, saved.copy)
             w = new
 
 
@@ -201,17 +201,18 @@ class Bundle:
             best = cuts.mix()
             cuts.drop(self.keep)
             saved = cuts.state() | {"w": at.w}
-            yield Iterate(at.w, value, best, {"cuts": len(cuts.b), "looks": looks}, lambda s=saved: s)
-            at.aim(obj.argmin(best) - at.w)
-            lo, hi, looks = self._search(at, value - obj.lower(best))
-            if lo.slope >= 0:
-                return  # the model's minimizer lies no lower: rounding is all that is left of the gap
-            new = min(lo, hi, key=lambda t: t.value)
+            yield Iterate(at.w, value, best, {"cuts": len(cuts.b), "looks": looks}, saved.copy)
+            w, gap = obj.argmin(best), value - obj.lower(best)
+            at.aim(w - at.w, 0.01 * gap)
+            lo, hi, looks = self._search(at, gap)
+            new = lowest(lo, hi)
             # where no step helps, the cut just beyond the kink is the one that the model lacks
             _, _, cut = at(new.x or hi.x)
             if new.x:
                 at.move(new.x)
                 value = new.value
+            elif float((cut.a - best.a) @ w) + cut.b - best.b <= 1e-15 * value:
+                return  # the model has that cut already: what is left of the gap is rounding
 
     def _search(self, at: ObjectiveCursor, gap: float) -> tuple[Tangent, Tangent, int]:
         """A bracket of the minimum along the line, narrow against what was gained and what is to gain."""

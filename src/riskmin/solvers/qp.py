@@ -1,4 +1,4 @@
-r"""The small quadratic program of bundle methods: maximize :math:`b^\top x - \tfrac12 x^\top G x` on the simplex."""
+r"""The small program of bundle methods: maximize :math:`b^\top x - \tfrac12 x^\top G x` on the simplex."""
 
 from __future__ import annotations
 
@@ -8,15 +8,24 @@ import numpy as np
 
 NDArray = np.ndarray[Any, Any]
 
+RIDGE = 1e-14
+"""Relative to the entries of G: nothing much smaller than their rounding errors means anything."""
 
-def _equality(G: NDArray, b: NDArray, ridge: float) -> NDArray | None:
-    """The maximizer under sum(x) = 1 alone; None where the ridge is too small for this precision."""
-    try:
-        free, ones = np.linalg.solve(G + ridge * np.eye(len(b)), np.stack([b, np.ones_like(b)], axis=1)).T
-    except np.linalg.LinAlgError:
-        return None
-    x = free - (free.sum() - 1) / ones.sum() * ones
-    return x if np.isfinite(x).all() else None
+
+def _equality(G: NDArray, b: NDArray, ref: int) -> NDArray:
+    """The maximizer under sum(x) = 1 alone.
+
+    The weight of one point is eliminated, so that what is solved is singular only where the points are
+    affinely dependent, not as soon as they outnumber their dimensions; a ridge sees to that case.
+    """
+    rest = np.delete(np.arange(len(b)), ref)
+    to_ref = G[rest, ref]
+    H = G[np.ix_(rest, rest)] - to_ref[:, None] - to_ref + G[ref, ref]
+    H.flat[:: len(rest) + 1] += RIDGE * G.diagonal().max() + 1e-300
+    x = np.empty_like(b)
+    x[rest] = np.linalg.solve(H, b[rest] - b[ref] - to_ref + G[ref, ref])
+    x[ref] = 1 - x[rest].sum()
+    return x
 
 
 def simplex_qp(G: NDArray, b: NDArray, x: NDArray, *, tol: float = 1e-13, max_steps: int = 1000) -> NDArray:
@@ -45,16 +54,12 @@ def simplex_qp(G: NDArray, b: NDArray, x: NDArray, *, tol: float = 1e-13, max_st
     """
     x = np.maximum(x, 0.0)
     x = x / x.sum()
-    top = float(np.abs(np.diag(G)).max(initial=0.0))
-    scale, ridge = top + float(np.abs(b).max()) + 1e-300, 1e-14 * top + 1e-300
+    norms = np.sqrt(np.maximum(G.diagonal(), 0.0))
     inside, refused = x > 0, np.zeros(len(b), dtype=bool)
     value, added = -np.inf, -1
     for _ in range(max_steps):
         rows = np.flatnonzero(inside)
-        new = _equality(G[np.ix_(rows, rows)], b[rows], ridge)
-        if new is None:
-            ridge *= 100
-            continue
+        new = _equality(G[np.ix_(rows, rows)], b[rows], int(x[rows].argmax()))
         if new.min() > 0:
             x = np.zeros_like(x)
             x[rows] = new / new.sum()
@@ -66,7 +71,8 @@ def simplex_qp(G: NDArray, b: NDArray, x: NDArray, *, tol: float = 1e-13, max_st
                 refused[added] = True  # it was let in and brought nothing: rounding, so not again
             gain[inside | refused] = -np.inf
             added = int(gain.argmax())
-            if gain[added] <= nu + tol * scale:
+            # what an entry of b - G x is worth: its rounding errors grow with the two norms in it
+            if gain[added] <= nu + tol * (abs(b[added]) + norms[added] * float(norms @ x)):
                 break
             inside[added] = True
         else:  # go towards it until the first weight is used up, and drop that one

@@ -15,7 +15,7 @@ import numpy as np
 from riskmin.arrays import namespace, to_numpy
 from riskmin.objective import Count, Objective
 from riskmin.persist import FileError, load_arrays, save_arrays
-from riskmin.solvers.auto import Auto
+from riskmin.solvers.auto import Auto, loss_of
 from riskmin.types import Array, Cut, Iterate, Result, Resumable, Solver, Status
 
 PATIENCE = 100
@@ -40,11 +40,27 @@ class Checkpoint:
     every: float = 30.0
 
 
+@dataclass(frozen=True)
+class _Limits:
+    """When to stop."""
+
+    tol: float
+    max_iter: int
+    max_seconds: float
+
+    def __post_init__(self) -> None:
+        if not self.tol >= 0:
+            raise ValueError(f"tol must be >= 0, not {self.tol}")
+        if self.max_iter < 1:
+            raise ValueError(f"max_iter must be at least 1, not {self.max_iter}")
+
+
 @dataclass
 class _Run:
     """What a run has found so far."""
 
     obj: Objective
+    limits: _Limits
     w: Array = None
     value: float = math.inf
     cut: Cut | None = None
@@ -57,16 +73,34 @@ class _Run:
     def seconds(self) -> float:
         return self.before + time.perf_counter() - self.start
 
-    def take(self, it: Iterate) -> dict[str, float]:
-        """Keep what is better, and add a row to the trace."""
+    def status(self) -> Status | None:
+        if self.value - self.lower <= self.limits.tol * self.value:
+            return "converged"
+        if len(self.trace) >= self.limits.max_iter:
+            return "max_iter"
+        if self.seconds() >= self.limits.max_seconds:
+            return "max_seconds"
+        return "stalled" if self.idle >= PATIENCE else None
+
+    def _bound(self, cut: Cut) -> None:
+        """Keep the better cut. A bound that rounding lifts above J itself says no more than J does."""
+        lower = self.obj.lower(cut)
+        if self.cut is None or lower > self.lower:
+            self.cut, self.lower, self.idle = cut, lower, 0
+        self.lower = min(self.lower, self.value)
+
+    def take(self, it: Iterate) -> Status | None:
+        """Keep what is better, add a row to the trace, and tell whether to stop."""
         self.idle += 1
         if self.w is None or it.value < self.value:
             self.w, self.value, self.idle = it.w, it.value, 0
-        lower = self.obj.lower(it.cut)
-        if self.cut is None or lower > self.lower:
-            self.cut, self.lower, self.idle = it.cut, lower, 0
-        row = {
-            "iteration": len(self.trace) + 1,
+        self._bound(it.cut)
+        self.trace.append({"iteration": len(self.trace) + 1, **it.info})
+        if self.status() is not None:  # whatever ends a run is said of a value computed from scratch
+            self.value, _, cut = self.obj(self.w)
+            self._bound(cut)
+        self.trace[-1] = {
+            "iteration": len(self.trace),
             "seconds": self.seconds(),
             "calls": self.obj.count.calls,
             "value": self.value,
@@ -74,10 +108,9 @@ class _Run:
             "gap": self.value - self.lower,
             **it.info,
         }
-        self.trace.append(row)
-        return row
+        return self.status()
 
-    def save(self, path: str | os.PathLike[str], meta: dict[str, Any], it: Iterate) -> None:
+    def save(self, path: str | os.PathLike[str], solver: Solver, it: Iterate) -> None:
         assert self.cut is not None
         state = it.state() if it.state is not None else {}
         keys = sorted({k for row in self.trace for k in row})
@@ -87,14 +120,8 @@ class _Run:
         save_arrays(
             path,
             {k: to_numpy(v) for k, v in arrays.items()},
-            {
-                **meta,
-                "value": self.value,
-                "lower": self.lower,
-                "b": self.cut.b,
-                "keys": keys,
-                "idle": self.idle,
-            },
+            _problem(self.obj, solver)
+            | {"value": self.value, "lower": self.lower, "b": self.cut.b, "keys": keys, "idle": self.idle},
         )
 
     def restore(self, arrays: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +142,7 @@ _REALS = {"seconds", "value", "lower", "gap"}
 
 def _problem(obj: Objective, solver: Solver) -> dict[str, Any]:
     """What a checkpoint must agree with."""
-    loss = getattr(getattr(obj.risk, "risk", obj.risk), "loss", type(obj.risk).__name__)
+    loss = loss_of(obj.risk) or type(obj.risk).__name__
     return {
         "kind": "checkpoint",
         "problem": f"{loss!r}, {obj.reg!r}, lam={obj.lam!r}, dim={obj.risk.dim}",
@@ -123,9 +150,9 @@ def _problem(obj: Objective, solver: Solver) -> dict[str, Any]:
     }
 
 
-def _resume(
-    run: _Run, solver: Solver, path: str | os.PathLike[str], meta: dict[str, Any]
-) -> Iterator[Iterate]:
+def _resume(run: _Run, solver: Solver, path: str | os.PathLike[str]) -> Iterator[Iterate]:
+    """Take up the run that was saved there."""
+    meta = _problem(run.obj, solver)
     arrays, found = load_arrays(path, "checkpoint")
     for what in ("problem", "solver"):
         if found[what] != meta[what]:
@@ -143,16 +170,6 @@ def _resume(
     if state and isinstance(solver, Resumable):
         return solver.resume(run.obj, state)
     return solver.iterates(run.obj, run.w)
-
-
-def _status(run: _Run, tol: float, max_iter: int, max_seconds: float) -> Status | None:
-    if run.value - run.lower <= tol * run.value:
-        return "converged"
-    if len(run.trace) >= max_iter:
-        return "max_iter"
-    if run.seconds() >= max_seconds:
-        return "max_seconds"
-    return "stalled" if run.idle >= PATIENCE else None
 
 
 def _start(obj: Objective, w0: Array | None) -> Array:
@@ -211,22 +228,26 @@ def minimize(
     >>> result.status, result.lower <= result.value <= result.lower * (1 + 2e-6)
     ('converged', True)
     """
-    if not tol >= 0:
-        raise ValueError(f"tol must be >= 0, not {tol}")
-    if max_iter < 1:
-        raise ValueError(f"max_iter must be at least 1, not {max_iter}")
-    obj = replace(objective, count=Count())
+    run = _Run(replace(objective, count=Count()), _Limits(tol, max_iter, max_seconds))
     reason = ""
     if solver is None or isinstance(solver, Auto):
-        solver, reason = (solver or Auto()).choose(obj)
-    meta = _problem(obj, solver)
+        solver, reason = (solver or Auto()).choose(run.obj)
     save = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
-    run = _Run(obj)
     if save is not None and Path(save.path).exists():
-        steps = _resume(run, solver, save.path, meta)
-        status = _status(run, tol, max_iter, max_seconds)
+        steps = _resume(run, solver, save.path)
     else:
-        steps, status = solver.iterates(obj, _start(obj, w0)), None
+        steps = solver.iterates(run.obj, _start(run.obj, w0))
+    status = _drive(run, solver, steps, callback, save)
+    assert run.cut is not None
+    said = f"{solver!r}: {reason}" if reason else repr(solver)
+    return Result(run.w, run.value, run.lower, run.cut, status, run.trace, said)
+
+
+def _drive(
+    run: _Run, solver: Solver, steps: Iterator[Iterate], callback: Callback | None, save: Checkpoint | None
+) -> Status:
+    """Take steps until something says stop."""
+    status = run.status() if run.trace else None
     written = time.perf_counter()
     it: Iterate | None = None
     try:
@@ -235,19 +256,16 @@ def minimize(
             if it is None:
                 status = "stalled"
                 break
-            row = run.take(it)
-            status = _status(run, tol, max_iter, max_seconds)
-            if callback is not None and callback(it, row) and status is None:
+            status = run.take(it)
+            if callback is not None and callback(it, run.trace[-1]) and status is None:
                 status = "interrupted"
             if save is not None and status is None and time.perf_counter() - written >= save.every:
-                run.save(save.path, meta, it)
+                run.save(save.path, solver, it)
                 written = time.perf_counter()
     except KeyboardInterrupt:
         if run.w is None:  # nothing was found yet, so there is nothing to return
             raise
         status = "interrupted"
     if save is not None and it is not None:
-        run.save(save.path, meta, it)
-    assert run.cut is not None
-    said = f"{solver!r}: {reason}" if reason else repr(solver)
-    return Result(run.w, run.value, run.lower, run.cut, status, run.trace, said)
+        run.save(save.path, solver, it)
+    return status
