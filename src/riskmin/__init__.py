@@ -11,6 +11,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from riskmin.driver import Checkpoint as Checkpoint
+from riskmin.driver import minimize as minimize
 from riskmin.executors import Processes as Processes
 from riskmin.executors import Serial as Serial
 from riskmin.executors import Threads as Threads
@@ -30,8 +32,6 @@ from riskmin.losses import SmoothedHinge as SmoothedHinge
 from riskmin.losses import Squared as Squared
 from riskmin.losses import SquaredHinge as SquaredHinge
 from riskmin.losses import get_loss as get_loss
-from riskmin.driver import Checkpoint as Checkpoint
-from riskmin.driver import minimize as minimize
 from riskmin.objective import Objective as Objective
 from riskmin.regularizers import L2 as L2
 from riskmin.risk import Profiled as Profiled

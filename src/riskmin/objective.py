@@ -1,4 +1,4 @@
-r"""The objective :math:`J(w) = \lambda\,\Omega(w) + R(w)`, and the one function that certifies all solvers."""
+r"""The objective :math:`J(w) = \lambda\,\Omega(w) + R(w)`, and the one function that certifies solvers."""
 
 from __future__ import annotations
 
