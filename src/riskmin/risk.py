@@ -77,9 +77,8 @@ def _along(shard: Shard, key: int, loss: Loss, t: float, b: float) -> tuple[floa
     value = slope_t = slope_b = 0.0
     for i in range(0, len(z), 4096):
         at = slice(i, i + 4096)
-        here = z[at] + b if b else z[at]
-        if t:
-            here = here + t * dz[at]
+        here = z[at] + t * dz[at] if t else z[at]  # added up as in `_pull` and `_move`: at a kink, the last
+        here = here + b if b else here  # bit decides on the slope, and theirs must be the same
         v, g = loss.value_grad(here, shard.y[at], shard.c[at])
         value += float(v)
         slope_b += float(g.sum())
@@ -332,5 +331,6 @@ class ProfiledCursor:
     def move(self, t: float) -> None:
         around = self._around(t)
         self.scores.move(t)
-        self.known = {0.0: around}
+        # scores that were computed anew have other last bits, so other slopes at their kinks
+        self.known = {0.0: around} if self.scores.moves % REFRESH else {}
         self.b = lowest(*around).x
