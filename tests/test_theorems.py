@@ -1,0 +1,166 @@
+"""The theorems of the papers as tests: exact iterates, rates and bounds.
+
+A: Teo et al., KDD 2007. C: Zhang, Saha, Vishwanathan, NIPS 2010.
+"""
+
+from fractions import Fraction
+from itertools import islice
+
+import numpy as np
+import pytest
+
+import riskmin as rm
+from riskmin.regularizers import L2
+
+FOUR = np.array([[-1.0], [-0.5], [0.5], [1.0]]), np.array([-1.0, -1.0, 1.0, 1.0])
+
+
+def points(solver, obj, w0, n):
+    return list(islice(solver.iterates(obj, w0), n))
+
+
+# ---------------------------------------------------------------- C, Theorem 2
+def ls_bmrm_exactly(n):
+    """Algorithm 2 of paper C on the four points with lam = 1/16, in rational numbers."""
+    lam, w, model, out = Fraction(1, 16), Fraction(0), None, []
+    for _ in range(n):
+        out.append(w)
+        a = -(Fraction(1, 4) if w < 2 else 0) - (Fraction(1, 2) if w < 1 else 0)
+        risk = Fraction(max(0, 1 - w / 2)) / 2 + Fraction(max(0, 1 - w)) / 2
+        b = risk - a * w
+        if model is not None:
+            a0, b0 = model  # maximize -(a0 + s (a - a0))^2 / (2 lam) + b0 + s (b - b0) over s in [0, 1]
+            s = ((b - b0) * lam - a0 * (a - a0)) / (a - a0) ** 2
+            s = min(Fraction(1), max(Fraction(0), s))
+            a, b = a0 + s * (a - a0), b0 + s * (b - b0)
+        model, w = (a, b), -a / lam
+    return out
+
+
+def test_line_search_bmrm_has_the_exact_iterates():
+    obj = rm.Objective(rm.linear_risk(*FOUR, rm.Hinge()), L2(), 1 / 16)
+    got = [float(it.w[0]) for it in points(rm.LineSearchBmrm(), obj, np.zeros(1), 12)]
+    np.testing.assert_allclose(got, [float(w) for w in ls_bmrm_exactly(12)], rtol=1e-12)
+
+
+def test_line_search_bmrm_converges_at_the_rate_one_over_k():
+    """k (J(w_k) - J*) tends to 1/8, from both sides of w* = 2, and k |w_k - 2| to 1.
+
+    The paper prints 1/4 and 2: the recursion (12) of its Lemma 3 multiplies alpha_{2k-1,1} where the
+    algorithm multiplies alpha_{2k,1} = (w_2k / w_{2k-1}) alpha_{2k-1,1}. The exact iterates above settle it:
+    alpha_{3,1} = 5/72, where (12) gives 5/8.
+    """
+    obj = rm.Objective(rm.linear_risk(*FOUR, rm.Hinge()), L2(), 1 / 16)
+    seen = points(rm.LineSearchBmrm(), obj, np.zeros(1), 30_002)
+    for k in (30_000, 30_001):
+        assert k * (seen[k].value - 1 / 8) == pytest.approx(1 / 8, rel=1e-3)
+        assert k * abs(seen[k].w[0] - 2) == pytest.approx(1, rel=1e-3)
+    assert (seen[30_000].w[0] - 2) * (seen[30_001].w[0] - 2) < 0
+
+
+def test_lemma_3_holds_as_far_as_it_is_right():
+    """w_2k = 2 - 8 alpha_{2k-1,1} / w_{2k-1}, and (12) with alpha_{2k,1} on its right."""
+    w = ls_bmrm_exactly(14)
+    alpha = Fraction(1)  # alpha_{1,1}
+    for k in range(1, 7):
+        odd, even = w[2 * k - 1], w[2 * k]
+        assert even == 2 - 8 * alpha / odd
+        at_even = alpha * even / odd
+        assert w[2 * k + 1] == 2 + 8 * alpha * (odd - 4 * alpha) / (odd * (odd + 4 * alpha))
+        alpha = (odd**2 + 16 * alpha**2) / (odd + 4 * alpha) ** 2 * at_even
+
+
+# ---------------------------------------------------------------- C, Theorem 5
+class Theorem5Risk:
+    """The risk of Theorem 5 with the proof's choice of a subgradient: one example at a time."""
+
+    def __init__(self, n):
+        self.n, self.dim = n, n + 1
+
+    def __call__(self, w):
+        margins = 1 - np.sqrt(self.n) * w[0] - self.n * w[1:]
+        grad = np.zeros(self.dim)
+        for i in np.flatnonzero(margins > 1e-9):
+            grad[0] -= 1 / np.sqrt(self.n)
+            grad[i + 1] -= 1.0
+        kinks = np.flatnonzero(np.abs(margins) <= 1e-9)
+        if len(kinks):  # any share of an example at its kink is a subgradient; the proof takes the first one
+            grad[0] -= 1 / np.sqrt(self.n)
+            grad[kinks[0] + 1] -= 1.0
+        return float(np.maximum(margins, 0).mean()), grad
+
+
+@pytest.mark.parametrize("n", [4, 25, 60])
+def test_bmrm_meets_theorem_5(n):
+    obj = rm.Objective(Theorem5Risk(n), L2(), 1.0)
+    w0 = np.zeros(n + 1)
+    w0[0] = 1 / np.sqrt(n)
+    seen = points(rm.Bmrm(), obj, w0, n + 2)
+    best = 1 / (4 * n)
+    for k in range(1, n + 1):
+        want = np.concatenate([[1 / np.sqrt(n)], np.full(k, 1 / k), np.zeros(n - k)])
+        np.testing.assert_allclose(seen[k].w, want, atol=1e-10)
+        gap = min(it.value for it in seen[1 : k + 1]) - best
+        assert gap == pytest.approx(1 / (2 * k) + 1 / (4 * n), abs=1e-10)
+    star = np.concatenate([[0.5 / np.sqrt(n)], np.full(n, 0.5 / n)])
+    np.testing.assert_allclose(seen[n + 1].w, star, atol=1e-10)  # after n steps the minimizer, exactly
+    assert seen[n + 1].value == pytest.approx(best, abs=1e-12)
+
+
+# ---------------------------------------------------------------- C, Theorem 1
+@pytest.mark.parametrize("solver", [rm.Bmrm(), rm.LineSearchBmrm()], ids=repr)
+@pytest.mark.parametrize("seed", range(5))
+def test_upper_bound_of_theorem_1_is_never_exceeded(solver, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((40, 6))
+    y = np.where(X @ rng.standard_normal(6) + rng.standard_normal(40) > 0, 1.0, -1.0)
+    lam = 10 ** rng.uniform(-2, 0)
+    obj = rm.Objective(rm.linear_risk(X, y, rm.Hinge()), L2(), lam)
+    G = float(np.linalg.norm(X, axis=1).mean())  # bounds every subgradient of the mean hinge
+    at_zero = obj.value(np.zeros(6))
+    best = np.inf
+    for k, it in enumerate(points(solver, obj, np.zeros(6), 400), start=1):
+        best = min(best, it.value)
+        model = it.cut.b - float(it.cut.a @ it.cut.a) / (2 * lam)  # J_k(w_k), without any shrinkage
+        gap = best - model
+        if 1e-12 < gap < 4 * G**2 / lam:
+            assert k - 1 <= np.log2(lam * at_zero / G**2) + 8 * G**2 / (lam * gap) - 1
+
+
+# ---------------------------------------------------------------- A, Lemmas 1 and 5
+@pytest.mark.parametrize("loss", [rm.Hinge(), rm.Logistic(), rm.SquaredHinge()], ids=repr)
+def test_bounds_of_lemma_1_are_monotone_and_bracket_the_optimum(loss):
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((60, 5))
+    y = np.where(X[:, 0] + 0.5 * rng.standard_normal(60) > 0, 1.0, -1.0)
+    obj = rm.Objective(rm.linear_risk(X, y, loss), L2(), 0.05)
+    star = rm.minimize(obj, rm.Bundle(), tol=1e-10).value
+    lowers, best = [], []
+    for it in points(rm.Bmrm(floor=True), obj, np.zeros(5), 60):
+        lowers.append(it.cut.b - float(it.cut.a @ it.cut.a) / (2 * obj.lam))
+        best.append(min([it.value, *best[-1:]]))
+        model = max(0.0, float(it.cut.a @ obj.argmin(it.cut)) + it.cut.b)  # J_i(w_i) by strong duality
+        assert lowers[-1] == pytest.approx(model + obj.lam * L2().value(obj.argmin(it.cut)), abs=1e-10)
+    assert (np.diff(lowers) >= -1e-13).all()
+    assert (np.diff(best) <= 0).all()
+    assert max(lowers) <= star * (1 + 1e-9)
+    assert min(best) >= star * (1 - 1e-9)
+    assert best[-1] - lowers[-1] < 1e-3 * star
+
+
+def test_lemma_5_is_the_cut_bound_without_shrinkage():
+    """min J >= f(x0) - x0 @ g - |g|^2 / (2 lam): the cut at x0, s = 1; the best s is never worse."""
+    rng = np.random.default_rng(4)
+    X, y = rng.standard_normal((30, 4)), rng.standard_normal(30)
+    for lam in (1e-3, 0.1, 10.0):
+        obj = rm.Objective(rm.linear_risk(X, y, rm.Squared()), L2(), lam)
+        star = rm.minimize(obj, tol=1e-12)
+        for scale in (0.0, 0.1, 1.0):
+            x0 = star.w + scale * rng.standard_normal(4)
+            r, g = obj.risk(x0)
+            lemma = r - float(x0 @ g) - float(g @ g) / (2 * lam)
+            assert lemma <= obj.lower(obj.cut(x0)) + 1e-12
+            assert obj.lower(obj.cut(x0)) <= star.value * (1 + 1e-9)
+        at_star = obj.risk(star.w)
+        lemma = at_star[0] - float(star.w @ at_star[1]) - float(at_star[1] @ at_star[1]) / (2 * lam)
+        assert lemma == pytest.approx(star.value, rel=1e-9)  # tight at the optimum
