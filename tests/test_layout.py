@@ -1,0 +1,216 @@
+"""The layout: imports point downwards, libraries stay where they belong, files and functions stay small."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import riskmin
+
+ROOT = Path(riskmin.__file__).parent
+
+# Lowest first: a module may import those before it, and those of its own package in any order.
+LAYERS = [
+    "types",
+    "arrays",
+    "kernels",
+    "matrices",
+    "scalar",
+    "losses",
+    "scorers",
+    "regularizers",
+    "executors",
+    "risk",
+    "linear",
+    "objective",
+    "solvers",
+    "persist",
+    "driver",
+    "data",
+    "progress",
+    "estimators",
+    "report",
+    "cli",
+    "testing",
+]
+
+# Where the libraries belong that are heavy or optional. joblib comes with scikit-learn, and counts as it.
+# The command reads the demonstration's data from scikit-learn, which ships them.
+HOMES = {
+    "numba": {"kernels"},
+    "sklearn": {"estimators", "cli"},
+    "joblib": {"estimators"},
+    "torch": {"arrays"},
+    "cupy": {"arrays"},
+    "array_api_compat": {"arrays"},
+    "safetensors": {"persist"},
+    "pyarrow": {"data"},
+    "pandas": {"data"},
+    "polars": {"data"},
+    "click": {"cli"},
+    "rich": {"cli", "progress"},
+}
+
+LAZY = ["numba", "sklearn", "joblib", "click", "rich", "safetensors", "array_api_compat", "pandas"]
+
+MOST_LINES = 350
+MOST_FUNCTION_LINES = 60
+
+MODULES = sorted(p for p in ROOT.rglob("*.py") if p != ROOT / "__init__.py")
+each_module = pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_to(ROOT).as_posix())
+
+
+def layer(path):
+    """The part of the layout that a file belongs to."""
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def is_type_checking(node):
+    test = node.test if isinstance(node, ast.If) else None
+    return "TYPE_CHECKING" in (getattr(test, "id", ""), getattr(test, "attr", ""))
+
+
+def imports(tree):
+    """Every (module, name or None) that the code imports when it runs, in functions too."""
+    for node in ast.iter_child_nodes(tree):
+        if is_type_checking(node):
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: write imports in full"
+            yield from ((node.module, alias.name) for alias in node.names)
+        else:
+            yield from imports(node)
+
+
+def public_homes():
+    """The layer of each name that `riskmin` itself offers."""
+    nodes = ast.walk(parse(ROOT / "__init__.py"))
+    froms = [n for n in nodes if isinstance(n, ast.ImportFrom) and n.module.startswith("riskmin.")]
+    return {alias.name: node.module.split(".")[1] for node in froms for alias in node.names}
+
+
+def own_imports(tree):
+    """The layers that the code imports. The version is the package's, and below everything."""
+    names = []
+    for module, name in imports(tree):
+        parts = module.split(".")
+        if parts[0] == "riskmin" and len(parts) > 1:
+            yield parts[1]
+        elif parts[0] == "riskmin" and name is not None:
+            names.append(name)
+    if ("riskmin", None) in imports(tree):
+        names += [
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "riskmin"
+        ]
+    homes = public_homes()
+    yield from (homes.get(name, name) for name in names if name != "__version__")
+
+
+def parse(path):
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+# ---------------------------------------------------------------- imports
+def test_every_module_has_its_place():
+    assert {layer(path) for path in MODULES} <= set(LAYERS)
+
+
+@each_module
+def test_imports_point_downwards(path):
+    here = layer(path)
+    allowed = {here, *LAYERS[: LAYERS.index(here)]}
+    assert set(own_imports(parse(path))) <= allowed
+
+
+@each_module
+def test_libraries_stay_where_they_belong(path):
+    used = {module.split(".")[0] for module, _ in imports(parse(path))}
+    astray = {name for name in used & HOMES.keys() if layer(path) not in HOMES[name]}
+    assert not astray
+
+
+def test_import_of_the_package_is_light():
+    code = f"import sys, riskmin; print([m for m in {LAZY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_layers_are_told_apart():
+    source = """
+import riskmin
+from riskmin import __version__, linear
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from riskmin.cli import main
+def f():
+    from riskmin.driver import minimize
+    return riskmin.__version__, riskmin.LinearClassifier, riskmin.solvers.Bundle
+"""
+    assert sorted(own_imports(ast.parse(source))) == ["driver", "estimators", "linear", "solvers"]
+
+
+# ---------------------------------------------------------------- size
+@each_module
+def test_modules_are_short(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= MOST_LINES
+
+
+@each_module
+def test_functions_are_short(path):
+    """Docstrings not counted: a public function may say more than it does."""
+    for node in ast.walk(parse(path)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            length = node.end_lineno - body[0].lineno + 1 if body else 0
+            assert length <= MOST_FUNCTION_LINES, f"{node.name} has {length} lines"
+
+
+@each_module
+def test_nothing_is_left_to_do(path):
+    text = path.read_text(encoding="utf-8")
+    assert not [mark for mark in ("TO" + "DO", "FIX" + "ME", "X" * 3 + ":") if mark in text]
+
+
+# ---------------------------------------------------------------- what users see
+# Records and settings whose example would only repeat that of `minimize` or `linear_risk`; docs/ shows them.
+NO_EXAMPLE = {
+    "Bmrm",
+    "Bundle",
+    "Checkpoint",
+    "Cut",
+    "Iterate",
+    "Lbfgs",
+    "Linear",
+    "LineSearchBmrm",
+    "Processes",
+    "Profiled",
+    "Result",
+    "Risk",
+    "Shard",
+    "Threads",
+}
+
+
+def public():
+    modules = {p.relative_to(ROOT).parts[0].removesuffix(".py") for p in MODULES}
+    names = [n for n in dir(riskmin) if not n.startswith("_") and n not in modules]
+    return {n: getattr(riskmin, n) for n in names if n not in ("TYPE_CHECKING", "Any")}
+
+
+@pytest.mark.parametrize("name", sorted(n for n, thing in public().items() if callable(thing)))
+def test_public_names_are_documented(name):
+    text = inspect.getdoc(public()[name]) or ""
+    assert len(text) > 20
+    assert (">>>" in text) == (name not in NO_EXAMPLE), "give it an example, or take it off the list"
+
+
+def test_the_exempt_exist():
+    assert public().keys() >= NO_EXAMPLE
