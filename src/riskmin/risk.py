@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, pairwise
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -58,12 +59,12 @@ def _scatter(shard: Shard, scorer: Scorer, w: Array, dz: Array) -> tuple[Array]:
     return (grad,)
 
 
-def _place(shard: Shard, key: int, scorer: Scorer, w: Array) -> None:
-    """Keep the scores of w. Two cursors at most are remembered: older ones are not in use any more."""
+def _place(shard: Shard, key: int, live: set[int], scorer: Scorer, w: Array) -> None:
+    """Keep the scores of w, and forget those of the cursors that are gone."""
     cursors = shard.memo.setdefault("cursors", {})
+    for gone in cursors.keys() - live:
+        del cursors[gone]
     cursors[key] = {"z": _scores(shard, scorer, w)}
-    for old in sorted(cursors)[:-2]:
-        del cursors[old]
 
 
 def _aim(shard: Shard, key: int, scorer: Scorer, d: Array) -> None:
@@ -111,6 +112,8 @@ def _pull(
 
 # ---------------------------------------------------------------- the risk
 _keys = count()
+_cursors: WeakValueDictionary[int, ScoreCursor] = WeakValueDictionary()
+"""The cursors in use: all others' scores are forgotten when the next one is placed."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,11 @@ class ScoreCursor:
     moves: int = 0
 
     def __post_init__(self) -> None:
-        self.risk.executor.map(_place, self.key, self.risk.scorer, self.w)
+        _cursors[self.key] = self
+        self._place()
+
+    def _place(self) -> None:
+        self.risk.executor.map(_place, self.key, set(_cursors), self.risk.scorer, self.w)
 
     def at(self, t: float, b: float) -> tuple[float, float, float]:
         """R(w + t d) with b added to all scores, and its slopes in t and b."""
@@ -194,7 +201,7 @@ class ScoreCursor:
         if self.moves % REFRESH:
             self.risk.executor.map(_move, self.key, t)
         else:  # rounding errors of the updates must not add up
-            self.risk.executor.map(_place, self.key, self.risk.scorer, self.w)
+            self._place()
 
 
 @dataclass

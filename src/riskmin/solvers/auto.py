@@ -30,7 +30,7 @@ class Auto:
     >>> from riskmin import L2, Auto, Logistic, Objective, linear_risk
     >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Logistic()), L2(), lam=0.1)
     >>> Auto().choose(J)
-    (Lbfgs(memory=10), 'Logistic is smooth')
+    (Lbfgs(memory=20), 'Logistic is smooth')
     """
 
     def choose(self, obj: Objective) -> tuple[Solver, str]:

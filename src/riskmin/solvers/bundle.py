@@ -28,6 +28,16 @@ def _require_l2(solver: object, obj: Objective) -> None:
         raise TypeError(f"{type(solver).__name__} works with L2(), not with {obj.reg!r}")
 
 
+def mix_two(old: Cut | None, new: Cut, lam: float) -> tuple[Cut, float]:
+    """The mixture of two cuts that bounds best with L2, and the share of the new one."""
+    if old is None:
+        return new, 1.0
+    da, db = new.a - old.a, new.b - old.b
+    slope, bend = db - float(old.a @ da) / lam, float(da @ da) / lam
+    eta = min(1.0, max(0.0, slope / bend)) if bend else float(slope > 0)
+    return Cut(old.a + eta * da, old.b + eta * db), eta
+
+
 @dataclass
 class Cuts:
     """A set of cuts, their Gram matrix over lam, and the multipliers of their best mixture.
@@ -151,15 +161,10 @@ class LineSearchBmrm:
     def _run(self, obj: Objective, model: Cut | None, w: Array) -> Iterator[Iterate]:
         while True:
             value, _, cut = obj(w)
-            eta = 1.0
-            if model is not None:
-                slope = cut.b - model.b - float(model.a @ (cut.a - model.a)) / obj.lam
-                bend = float((cut.a - model.a) @ (cut.a - model.a)) / obj.lam
-                eta = min(1.0, max(0.0, slope / bend)) if bend else 0.0
-                cut = Cut(model.a + eta * (cut.a - model.a), model.b + eta * (cut.b - model.b))
-            model, new = cut, obj.argmin(cut)
-            saved = {"a": cut.a, "b": np.array([cut.b]), "w": new}
-            yield Iterate(w, value, cut, {"eta": eta}, saved.copy)
+            model, eta = mix_two(model, cut, obj.lam)
+            new = obj.argmin(model)
+            saved = {"a": model.a, "b": np.array([model.b]), "w": new}
+            yield Iterate(w, value, model, {"eta": eta}, saved.copy)
             w = new
 
 

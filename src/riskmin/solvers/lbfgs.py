@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
 
 from riskmin.arrays import namespace
 from riskmin.objective import Objective, ObjectiveCursor
+from riskmin.regularizers import L2
+from riskmin.solvers.bundle import mix_two
 from riskmin.types import Array, Iterate, Smooth
 
 
@@ -17,7 +20,8 @@ class Lbfgs:
     r"""L-BFGS, the default for smooth losses.
 
     The gradient at each point gives a cut, hence a certified gap of at most
-    :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2. On a loss that is not smooth it may stall, and says so.
+    :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2; the best mixture of it with the earlier ones proves
+    more. On a loss that is not smooth it may stall, and says so.
 
     Parameters
     ----------
@@ -29,17 +33,20 @@ class Lbfgs:
     J. Nocedal, S. J. Wright, Numerical Optimization, 2nd edition, algorithms 7.4 and 3.5.
     """
 
-    memory: int = 10
+    memory: int = 20
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points of decreasing objective."""
-        return self._run(obj, w0, [])
+        return self._run(obj, w0, [], None)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
-        return self._run(obj, state["w"], list(zip(state["S"], state["Y"], strict=True)))
+        pairs = list(zip(state["S"], state["Y"], strict=True))
+        return self._run(obj, state["w"], pairs, Cut(state["a"], float(state["b"][0])))
 
-    def _run(self, obj: Objective, w0: Array, pairs: list[tuple[Array, Array]]) -> Iterator[Iterate]:
+    def _run(
+        self, obj: Objective, w0: Array, pairs: list[tuple[Array, Array]], model: Cut | None
+    ) -> Iterator[Iterate]:
         reg = obj.reg
         if not isinstance(reg, Smooth):
             raise TypeError(f"Lbfgs needs a smooth regularizer such as L2(), not {reg!r}")
@@ -48,7 +55,8 @@ class Lbfgs:
         grad = g + obj.lam * reg.grad(at.w)
         looks = 0
         while True:
-            yield Iterate(at.w, value, cut, {"looks": looks}, _snapshot(at.w, pairs))
+            model = mix_two(model, cut, obj.lam)[0] if isinstance(reg, L2) else cut
+            yield Iterate(at.w, value, model, {"looks": looks}, _snapshot(at.w, pairs, model))
             d = -1.0 * two_loop(pairs, grad)
             slope = float(grad @ d)
             if not slope < 0:
@@ -67,12 +75,12 @@ class Lbfgs:
             grad = new
 
 
-def _snapshot(w: Array, pairs: list[tuple[Array, Array]]) -> Any:
+def _snapshot(w: Array, pairs: list[tuple[Array, Array]], model: Cut) -> Callable[[], dict[str, Array]]:
     def state() -> dict[str, Array]:
         xp = namespace(w)
         none = xp.zeros((0, len(w)), dtype=w.dtype)
         S, Y = (xp.stack([p[k] for p in pairs]) if pairs else none for k in (0, 1))
-        return {"w": w, "S": S, "Y": Y}
+        return {"w": w, "S": S, "Y": Y, "a": model.a, "b": np.array([model.b])}
 
     return state
 
