@@ -135,21 +135,22 @@ class Progress:
             self.sample = now + LIVE_EVERY
         if now >= self.next:
             self.next = now + self.every
-            self._say(self._line(row))
+            left = time_left([t for t, _ in self.seen], [g for _, g in self.seen], self.tol)
+            self._say(row, "?" if left is None else duration(left))
 
-    def _line(self, row: dict[str, float]) -> str:
-        left = time_left([t for t, _ in self.seen], [g for _, g in self.seen], self.tol)
-        return (
-            f"iteration {row['iteration']:.0f} · objective {row['value']:.7g} · "
-            f"lower bound {row['lower']:.7g} · gap {relative_gap(row):.1e} of {self.tol:g} · "
-            f"{duration(row['seconds'])} · {'?' if left is None else duration(left)} left"
-        )
-
-    def _say(self, line: str) -> None:
+    def _say(self, row: dict[str, float], left: str) -> None:
         if not self.file.isatty():
-            self.file.write(f"riskmin: {line}\n")
+            self.file.write(
+                f"riskmin: iteration {row['iteration']:.0f}, objective {row['value']:.8g}, "
+                f"lower bound {row['lower']:.8g}, gap {relative_gap(row):.1e} of {self.tol:g}, "
+                f"{duration(row['seconds'])}, {left} left\n"
+            )
             self.file.flush()
             return
+        line = (
+            f"{row['iteration']:.0f} · {row['lower']:.6g} ≤ min J ≤ {row['value']:.6g} · "
+            f"gap {relative_gap(row):.1e} → {self.tol:.0e} · {duration(row['seconds'])} · {left} left"
+        )
         from rich.console import Console
         from rich.live import Live
         from rich.text import Text

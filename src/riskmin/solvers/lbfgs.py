@@ -12,7 +12,7 @@ from riskmin.arrays import namespace
 from riskmin.objective import Objective, ObjectiveCursor
 from riskmin.regularizers import L2
 from riskmin.solvers.bundle import mix_two
-from riskmin.types import Array, Iterate, Smooth
+from riskmin.types import Array, Cut, Iterate, Smooth
 
 
 @dataclass(frozen=True)
