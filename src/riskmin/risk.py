@@ -247,8 +247,6 @@ class Profiled:
     """
 
     risk: Risk
-    last: list[float] = field(default_factory=lambda: [0.0, 1.0], repr=False, compare=False)
-    """The intercept found last, and how fast the slope changed around it: where to look first."""
 
     @property
     def dim(self) -> int:
@@ -267,21 +265,6 @@ class Profiled:
         """The minimizing b."""
         return self.cursor(w).b
 
-    def profile(self, f: Callable[[float], Tangent], b: float) -> tuple[Tangent, Tangent]:
-        """Two tangents in b around the minimum of f, looked for from b on."""
-        start = f(b)
-        step = max(1.5 * abs(start.slope) / self.last[1], 1e-9 * (1 + abs(b)))
-        try:
-            lo, hi = bracket(f, start, step)
-        except ValueError:
-            raise ValueError(
-                "the risk falls for ever as the intercept grows, so no best intercept exists: "
-                "look at the labels (are all counts zero?) or fit without an intercept"
-            ) from None
-        bend = (hi.slope - lo.slope) / (hi.x - lo.x) if hi.x > lo.x else 0.0
-        self.last[:] = lowest(lo, hi).x, bend if 1e-9 < bend < math.inf else 1.0
-        return lo, hi
-
 
 class ProfiledCursor:
     """A cursor of a `Profiled` risk: it keeps w, its scores and its intercept."""
@@ -289,7 +272,7 @@ class ProfiledCursor:
     def __init__(self, profiled: Profiled, scores: ScoreCursor) -> None:
         self.profiled, self.scores, self.slack = profiled, scores, 0.0
         self.known: dict[float, tuple[Tangent, Tangent]] = {}  # by t, the tangents around b(w + t d)
-        self.b = profiled.last[0]
+        self.b, self.bend = 0.0, 1.0  # the intercept, and how fast the slope changed around the last one
         self.b = lowest(*self._around(0.0)).x
 
     @property
@@ -303,9 +286,26 @@ class ProfiledCursor:
     def _around(self, t: float) -> tuple[Tangent, Tangent]:
         """The tangents around b(w + t d), narrowed until their crossing is that close to the risk."""
         f = partial(self._tangent, t)
-        lo, hi = self.known[t] if t in self.known else self.profiled.profile(f, self._guess(t))
+        lo, hi = self.known[t] if t in self.known else self._bracket(f, self._guess(t))
         self.known[t] = shrink(f, lo, hi, lambda best, bound: best - bound <= max(CLOSE * best, self.slack))
         return self.known[t]
+
+    def _bracket(self, f: Callable[[float], Tangent], b: float) -> tuple[Tangent, Tangent]:
+        """Two tangents in b around the minimum of f, looked for from b on."""
+        start = f(b)
+        step = 1.5 * abs(start.slope) / self.bend
+        if start.slope:  # R >= 0: far beyond the root of the tangent, steep losses overflow
+            step = min(step, 4 * start.value / abs(start.slope))
+        try:
+            lo, hi = bracket(f, start, max(step, 1e-9 * (1 + abs(b))))
+        except ValueError:
+            raise ValueError(
+                "the risk falls for ever as the intercept grows, so no best intercept exists: "
+                "look at the labels (are all counts zero?) or fit without an intercept"
+            ) from None
+        bend = (hi.slope - lo.slope) / (hi.x - lo.x) if hi.x > lo.x else 0.0
+        self.bend = bend if 1e-9 < bend < math.inf else 1.0
+        return lo, hi
 
     def _guess(self, t: float) -> float:
         """b(w + t d), by the straight line from t = 0 to the nearest t that was looked at."""

@@ -17,12 +17,16 @@ class Tangent(NamedTuple):
 
 
 def crossing(lo: Tangent, hi: Tangent) -> tuple[float, float]:
-    """Where two tangents of slopes <= 0 <= meet, and the height there: a lower bound of the minimum."""
+    """Where two tangents of slopes <= 0 <= meet, and the height there: a lower bound of the minimum.
+
+    Less what rounding may have added, which is much where the tangents are far apart.
+    """
     if lo.slope == 0 or hi.slope == 0:
         flat = lo if lo.slope == 0 else hi
         return flat.x, flat.value
     x = lo.x + (hi.value - lo.value - hi.slope * (hi.x - lo.x)) / (lo.slope - hi.slope)
-    return x, lo.value + lo.slope * (x - lo.x)
+    rounding = 2.0**-50 * (abs(hi.value - lo.value) - lo.slope * (hi.x - lo.x))
+    return x, lo.value + lo.slope * (x - lo.x) - rounding
 
 
 def balance(lo: Tangent, hi: Tangent) -> float:
@@ -60,7 +64,7 @@ def shrink(
     tangents, which is exact for piecewise linear ones; the middle, when neither halves the bracket.
     """
     width, best = hi.x - lo.x, lowest(lo, hi)
-    for k in range(100):
+    for k in range(500):
         if lo.slope == 0 or hi.slope == 0 or hi.x <= lo.x:
             break
         x, bound = crossing(lo, hi)
