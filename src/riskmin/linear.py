@@ -75,7 +75,7 @@ def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int) -> list[Shard]:
     else:
         ends = np.linspace(0, X.shape[0], n_shards + 1).astype(int)
         parts = [(X.rows(i, j), slice(i, j)) for i, j in pairwise(ends)]
-    wide = isinstance(X, Csr) and X.shape[1] >= WIDE
+    wide = isinstance(X, Csr) and X.shape[1] >= WIDE and X.data.size >= 4 * X.shape[1]
     return [
         Shard(with_transpose(part) if wide and isinstance(part, Csr) else part, y[at], c[at], {})
         for part, at in parts
