@@ -1,0 +1,9 @@
+"""The contracts of the protocols as public checks, for the user's own classes as well as for riskmin's.
+
+A check runs its cases and raises an AssertionError that says which property fails, and where.
+"""
+
+from riskmin.testing.executors import check_executor as check_executor
+from riskmin.testing.losses import check_loss as check_loss
+from riskmin.testing.regularizers import check_regularizer as check_regularizer
+from riskmin.testing.solvers import check_solver as check_solver
