@@ -12,20 +12,21 @@ RIDGE = 1e-14
 """Relative to the entries of G: nothing much smaller than their rounding errors means anything."""
 
 
-def _equality(G: NDArray, b: NDArray, ref: int) -> NDArray:
-    """The maximizer under sum(x) = 1 alone.
+def _equality(G: NDArray, b: NDArray, rows: NDArray, ref: int) -> NDArray:
+    """The maximizer over the x that live on these rows, under sum(x) = 1 alone; its entries there.
 
     The weight of one point is eliminated, so that what is solved is singular only where the points are
     affinely dependent, not as soon as they outnumber their dimensions; a ridge sees to that case.
     """
-    rest = np.delete(np.arange(len(b)), ref)
-    to_ref = G[rest, ref]
-    H = G[np.ix_(rest, rest)] - to_ref[:, None] - to_ref + G[ref, ref]
-    H.flat[:: len(rest) + 1] += RIDGE * G.diagonal().max() + 1e-300
-    x = np.empty_like(b)
-    x[rest] = np.linalg.solve(H, b[rest] - b[ref] - to_ref + G[ref, ref])
-    x[ref] = 1 - x[rest].sum()
-    return x
+    r = rows[ref]
+    rest = rows[rows != r]
+    H, to_ref, own = G[rest[:, None], rest], G[rest, r], G[r, r]
+    ridge = RIDGE * max(own, H.diagonal().max(initial=0.0)) + 1e-300
+    H -= to_ref
+    H -= (to_ref - own)[:, None]
+    H.flat[:: len(rest) + 1] += ridge
+    weights = np.linalg.solve(H, b[rest] - b[r] - to_ref + own)
+    return np.insert(weights, ref, 1 - weights.sum())
 
 
 def simplex_qp(G: NDArray, b: NDArray, x: NDArray, *, tol: float = 1e-13, max_steps: int = 1000) -> NDArray:
@@ -59,7 +60,7 @@ def simplex_qp(G: NDArray, b: NDArray, x: NDArray, *, tol: float = 1e-13, max_st
     value, added = -np.inf, -1
     for _ in range(max_steps):
         rows = np.flatnonzero(inside)
-        new = _equality(G[np.ix_(rows, rows)], b[rows], int(x[rows].argmax()))
+        new = _equality(G, b, rows, int(x[rows].argmax()))
         if new.min() > 0:
             x = np.zeros_like(x)
             x[rows] = new / new.sum()
