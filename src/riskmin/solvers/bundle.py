@@ -215,9 +215,9 @@ class Bundle:
             _, _, cut = at(new.x or hi.x)
             if new.x:
                 at.move(new.x)
-                value = new.value
-            elif float((cut.a - best.a) @ w) + cut.b - best.b <= 1e-15 * value:
+            elif new.value >= value and float((cut.a - best.a) @ w) + cut.b - best.b <= 1e-15 * value:
                 return  # the model has that cut already: what is left of the gap is rounding
+            value = new.value  # without a step too: a closer look than the one that led here may be lower
 
     def _search(self, at: ObjectiveCursor, gap: float) -> tuple[Tangent, Tangent, int]:
         """A bracket of the minimum along the line, narrow against what was gained and what is to gain."""
