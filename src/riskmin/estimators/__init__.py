@@ -1,0 +1,7 @@
+"""Estimators with scikit-learn's conventions, and their files. scikit-learn is imported here alone."""
+
+from riskmin.estimators.classifier import LinearClassifier as LinearClassifier
+from riskmin.estimators.novelty import NoveltyDetector as NoveltyDetector
+from riskmin.estimators.regressor import LinearRegressor as LinearRegressor
+from riskmin.estimators.store import load_model as load_model
+from riskmin.estimators.store import save_model as save_model

@@ -1,0 +1,262 @@
+r"""What the estimators share: from parameters and arrays to a certified fit, and from a fit to scores.
+
+All of them minimize :math:`J(w, b) = \tfrac\alpha2 \|w\|^2 + \sum_i c_i\, l(x_i^\top w + b, y_i)`, the
+weights :math:`c_i \ge 0` of sum one, and keep the proof.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import numbers
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from joblib import effective_n_jobs
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from riskmin.driver import Callback, minimize
+from riskmin.executors import Serial, Threads
+from riskmin.linear import linear_risk
+from riskmin.losses import get_loss
+from riskmin.matrices import as_matrix
+from riskmin.objective import Objective
+from riskmin.regularizers import L2
+from riskmin.risk import Profiled, Risk
+from riskmin.solvers import Auto, Bmrm, Bundle, Lbfgs, LineSearchBmrm
+from riskmin.types import Iterate, Result
+
+NDArray = np.ndarray[Any, Any]
+
+FORMATS: dict[str, Any] = {
+    "accept_sparse": ["csr", "csc"],
+    "dtype": [np.float64, np.float32],
+    "order": None,
+    "ensure_all_finite": False,  # the risk looks for NaN itself, and says where one is
+}
+"""What X may be without a copy being made of it."""
+
+SOLVERS: dict[str, Any] = {
+    "auto": Auto(),
+    "bmrm": Bmrm(),
+    "bundle": Bundle(),
+    "lbfgs": Lbfgs(),
+    "line_search_bmrm": LineSearchBmrm(),
+}
+"""The names that the estimators' parameter `solver` takes."""
+
+FLAT = 1e-11
+"""Where the mean loss changes slower than this with the intercept, it is constant but for rounding."""
+
+_ESTIMATOR_FOR = {
+    "classification": "LinearClassifier",
+    "regression": "LinearRegressor",
+    "novelty": "NoveltyDetector",
+}
+
+_REMEDIES = {
+    "max_iter": "raise max_iter, tol or alpha",
+    "max_seconds": "raise max_seconds, tol or alpha",
+    "interrupted": "fit again with warm_start=True to go on from here",
+    "stalled": "raise tol or alpha, scale the features, or try another solver",
+}
+
+
+# ---------------------------------------------------------------- parameters
+def loss_for(model: Any, task: str) -> Any:
+    """The loss that the model's parameter stands for, if it does not belong to another estimator."""
+    loss = get_loss(model.loss)
+    kind = getattr(loss, "task", task)
+    if kind != task:
+        use = _ESTIMATOR_FOR.get(kind)
+        raise ValueError(
+            f"{type(loss).__name__} is a loss for {kind}, not for {task}: "
+            + (f"use {use}" if use else "choose another loss")
+        )
+    return loss
+
+
+def solver_of(solver: Any) -> Any:
+    """The solver that a parameter stands for."""
+    if solver is None:
+        return Auto()
+    if isinstance(solver, str):
+        if solver not in SOLVERS:
+            raise ValueError(f"there is no solver named {solver!r}; the names are {', '.join(SOLVERS)}")
+        return SOLVERS[solver]
+    if isinstance(solver, type) or not hasattr(solver, "iterates"):
+        raise ValueError(f"solver={solver!r} is neither a name ({', '.join(SOLVERS)}) nor a solver object")
+    return solver
+
+
+def check_number(model: Any, name: str, needs: str, fits: Callable[[Any], bool]) -> None:
+    """Raise unless the parameter is a real number that fits."""
+    value = getattr(model, name)
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not fits(value):
+        raise ValueError(f"{name}={value!r}, but {type(model).__name__} needs {name} to be {needs}")
+
+
+def _check_parameters(model: Any) -> None:
+    check_number(model, "alpha", "a finite number > 0", lambda v: 0 < v < math.inf)
+    check_number(model, "tol", "a number >= 0", lambda v: v >= 0)
+    check_number(model, "max_iter", "an integer >= 1", lambda v: v >= 1 and v == int(v))
+    if model.max_seconds is not None:
+        check_number(model, "max_seconds", "None or a number > 0", lambda v: v > 0)
+
+
+def as_weights(sample_weight: Any, n_rows: int) -> NDArray | None:
+    """The weights as a new array, one a row; None stands for equal weights."""
+    if sample_weight is None:
+        return None
+    weight = np.array(sample_weight, dtype=np.float64)
+    if weight.shape != (n_rows,):
+        raise ValueError(
+            f"sample_weight has shape {weight.shape}, but X has {n_rows} rows: give one weight a row"
+        )
+    return weight
+
+
+# ---------------------------------------------------------------- fit
+def fit_linear(
+    model: Any, X: Any, y: NDArray | None, loss: Any, weight: NDArray | None, *, fit_intercept: bool
+) -> tuple[NDArray, float]:
+    """Minimize J as the model's parameters say, set all the attributes that prove it, return w and b."""
+    _check_parameters(model)
+    if fit_intercept and not loss.separable:
+        raise ValueError(
+            f"{type(loss).__name__} is no sum over rows, so it takes no intercept: set fit_intercept=False"
+        )
+    workers = effective_n_jobs(model.n_jobs)
+    executor = Serial() if workers == 1 else Threads(n_workers=workers)
+    risk = linear_risk(X, y, loss, sample_weight=weight, fit_intercept=fit_intercept, executor=executor)
+    objective = Objective(risk, L2(), float(model.alpha))
+    with _callback(model) as callback:
+        result = minimize(
+            objective,
+            solver_of(model.solver),
+            _start(model, objective.risk.dim),
+            tol=model.tol,
+            max_iter=int(model.max_iter),
+            max_seconds=math.inf if model.max_seconds is None else model.max_seconds,
+            callback=callback,
+            checkpoint=model.checkpoint,
+        )
+    b, value = _intercept(risk, objective, result)
+    keep_claim(model, result, value, n_rows=X.shape[0], weighted=weight is not None)
+    return np.asarray(result.w), b
+
+
+def keep_claim(model: Any, result: Result, value: float, *, n_rows: int, weighted: bool) -> None:
+    """Set the attributes that say what was proved, and of which data."""
+    model.result_ = result
+    model.n_iter_ = result.n_iter
+    model.objective_ = value
+    model.lower_bound_ = result.lower
+    model.gap_ = value - result.lower
+    model.n_samples_fit_ = n_rows
+    model.weighted_ = weighted
+
+
+def _start(model: Any, dim: int) -> NDArray | None:
+    if not model.warm_start or not hasattr(model, "coef_"):
+        return None
+    last: NDArray = np.ravel(model.coef_)
+    if len(last) != dim:
+        raise ValueError(
+            f"warm_start=True starts from the last fit, which had {len(last)} features, but X has {dim}: "
+            "set warm_start=False or make a new estimator"
+        )
+    return last
+
+
+def _intercept(risk: Risk | Profiled, objective: Objective, result: Result) -> tuple[float, float]:
+    """The best intercept for the w found, and J at both."""
+    if not isinstance(risk, Profiled):
+        return 0.0, result.value
+    cursor = risk.cursor(result.w)
+
+    def at(b: float) -> tuple[float, float]:
+        value, _, slope = cursor.scores.at(0.0, b)
+        return value, slope
+
+    b = cursor.b
+    if not getattr(risk.risk.loss, "smooth", False):
+        b = 0.5 * (_last_best(at, b, -1) + _last_best(at, b, +1))
+    return b, at(b)[0] + objective.lam * objective.reg.value(result.w)
+
+
+def _last_best(at: Callable[[float], tuple[float, float]], b: float, side: int) -> float:
+    """The last best intercept on one side of the best intercept b.
+
+    Piecewise linear risks are least on a whole interval, of which a search may find any point; its middle
+    depends on the data alone. The way there is Newton's, from outside: exact after a few kinks.
+    """
+    least, step = at(b)[0], 1e-6 * (1 + abs(b))
+    x, value, slope = b, least, 0.0
+    while side * slope <= FLAT:
+        if step > 1e12 * (1 + abs(b)):
+            return b  # it is flat for ever, and has no last point
+        x, step = b + side * step, 4 * step
+        value, slope = at(x)
+    for _ in range(100):
+        new = x - (value - least) / slope
+        if side * (new - b) <= 0 or side * (x - new) <= 0:
+            break
+        x = new
+        value, slope = at(x)
+        if side * slope <= FLAT:
+            break
+    return side * max(side * x, side * b)
+
+
+@contextlib.contextmanager
+def _callback(model: Any) -> Iterator[Callback | None]:
+    """The user's callback, with progress shown beside it where that is asked for."""
+    if not model.verbose:
+        yield model.callback
+        return
+    from riskmin.progress import Progress
+
+    with Progress(tol=model.tol) as show:
+
+        def both(iterate: Iterate, row: dict[str, float]) -> Any:
+            show(iterate, row)
+            return model.callback is not None and model.callback(iterate, row)
+
+        yield both
+
+
+def warn_unless_converged(model: Any) -> None:
+    """The last act of every `fit`."""
+    result = model.result_
+    if result.status == "converged":
+        return
+    gap = result.gap / result.value if result.value else 0.0
+    message = (
+        f"{type(model).__name__} stopped with status {result.status!r} at a certified relative gap of "
+        f"{gap:.2g}, above tol={model.tol:g}: {_REMEDIES[result.status]}"
+    )
+    warnings.warn(message, ConvergenceWarning, stacklevel=3)
+
+
+# ---------------------------------------------------------------- predict
+def scores(model: Any, X: Any) -> NDArray:
+    """X @ w + b for rows that come from the user."""
+    check_is_fitted(model)
+    return raw_scores(model, validate_data(model, X, reset=False, **FORMATS))
+
+
+def raw_scores(model: Any, X: Any) -> NDArray:
+    """X @ w + b, in float64 and without a copy of X."""
+    w, b = np.ravel(model.coef_), np.ravel(getattr(model, "intercept_", 0.0))[0]
+    z: NDArray = as_matrix(X).scores(w, 0, X.shape[0]) + b
+    # every entry of X goes into its row's score, so one pass over the scores finds NaN and infinity in X
+    if not np.isfinite(z).all():
+        bad = int(np.flatnonzero(~np.isfinite(z))[0])
+        raise ValueError(
+            f"X holds NaN or infinity, or a number too large to score (row {bad}): drop or impute such values"
+        )
+    return z

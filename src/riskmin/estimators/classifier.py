@@ -1,0 +1,237 @@
+"""Two classes, and a hyperplane between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, log_expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import validate_data
+
+from riskmin.estimators.base import (
+    FORMATS,
+    NDArray,
+    as_weights,
+    fit_linear,
+    loss_for,
+    scores,
+    warn_unless_converged,
+)
+from riskmin.losses import Logistic, get_loss
+
+
+def _has_probabilities(model: Any) -> bool:
+    if isinstance(get_loss(model.loss), Logistic):
+        return True
+    raise AttributeError(f"probabilities need loss='logistic', not {model.loss!r}")
+
+
+class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    r"""A linear classifier of two classes for any convex loss, with a certified objective.
+
+    .. math::
+        \min_{w, b}\; J(w, b) = \tfrac\alpha2 \|w\|^2 + \sum_i c_i\, l(x_i^\top w + b, y_i),
+        \qquad c_i = s_i / \textstyle\sum_j s_j,
+
+    where :math:`y_i` is -1 for ``classes_[0]`` and +1 for ``classes_[1]``, and :math:`s_i` is the weight
+    of a row, 1 by default. The intercept b is not penalized. The fit ends when
+    :math:`J - \min J \le \text{tol} \cdot J` is proved.
+
+    Parameters
+    ----------
+    loss : str or Loss
+        A name of `riskmin.LOSSES` for classification, with parameters where wanted
+        (``"hinge:margin=2"``), or a loss object: one of riskmin's, or any object with ``separable`` and
+        ``value_grad(z, y, c)``.
+    alpha : float
+        The strength of the regularizer. The ``C`` of scikit-learn's LogisticRegression, and of LinearSVC
+        but for its penalized intercept, is ``1 / (alpha * n)`` for n rows; LinearSVC's squared hinge has
+        no factor 1/2, so there it is ``1 / (2 * alpha * n)``.
+    fit_intercept : bool
+        Whether to fit b, or to have it zero.
+    class_weight : dict, "balanced" or None
+        Factors for the weights of the rows of each class; "balanced" gives both classes the same sum.
+    solver : None, str or solver
+        None and "auto" choose by the loss; "bundle", "lbfgs", "bmrm", "line_search_bmrm", or an object
+        such as ``riskmin.Bundle(keep=50)``.
+    tol : float
+        The certified gap to reach, relative to the objective.
+    max_iter, max_seconds : int, float or None
+        Limits; a fit that one of them ends gives a ConvergenceWarning.
+    warm_start : bool
+        Whether `fit` starts from the last ``coef_``.
+    n_jobs : int or None
+        The number of threads, -1 for one a core. It changes no bit of the result.
+    callback : callable or None
+        ``callback(iterate, row)`` after every iteration; a true return value ends the fit.
+    checkpoint : path, `riskmin.Checkpoint` or None
+        A file to save the run to now and then; where it exists already, the fit goes on from it.
+    verbose : bool
+        Whether to show the progress of the certified gap on stderr.
+
+    Attributes
+    ----------
+    classes_ : (2,) array
+        The labels, in order.
+    coef_ : (1, p) array
+        w.
+    intercept_ : (1,) array
+        b.
+    objective_ : float
+        J at `coef_` and `intercept_`.
+    lower_bound_ : float
+        What min J is proved not to be below.
+    gap_ : float
+        ``objective_ - lower_bound_``.
+    n_iter_ : int
+        The number of iterations.
+    result_ : `riskmin.Result`
+        The status, the trace, and the cut that proves the bound.
+    n_samples_fit_, weighted_ : int, bool
+        How many rows were fitted, and whether their weights were given.
+    n_features_in_, feature_names_in_ : int, array
+        As in all of scikit-learn.
+
+    References
+    ----------
+    C. H. Teo, S. V. N. Vishwanathan, A. Smola, Q. V. Le, Bundle methods for regularized risk
+    minimization, JMLR 11, 2010.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from riskmin import LinearClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = make_pipeline(StandardScaler(), LinearClassifier("hinge", alpha=1e-2)).fit(X, y)
+    >>> model.score(X, y) > 0.97
+    True
+    >>> svm = model[-1]
+    >>> svm.gap_ <= svm.tol * svm.objective_
+    True
+    """
+
+    def __init__(
+        self,
+        loss: Any = "hinge",
+        *,
+        alpha: float = 1e-4,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        solver: Any = None,
+        tol: float = 1e-3,
+        max_iter: int = 10_000,
+        max_seconds: float | None = None,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        callback: Any = None,
+        checkpoint: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.loss = loss
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.callback = callback
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearClassifier:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : (n, p) array, sparse matrix or data frame
+            Float arrays in either order, CSR and CSC are not copied.
+        y : (n,) array
+            Labels of two classes: numbers or strings.
+        sample_weight : (n,) array, optional
+            Weights >= 0; a row of weight zero might as well not be there.
+
+        Returns
+        -------
+        LinearClassifier
+            Itself.
+        """
+        loss = loss_for(self, "classification")
+        X, y = validate_data(self, X, y, **FORMATS)
+        weight = as_weights(sample_weight, len(y))
+        classes = _two_classes(y, weight)
+        positive = y == classes[1]
+        if self.class_weight is not None:
+            weight = _with_class_weight(self.class_weight, classes, positive, weight)
+        signs = np.where(positive, 1.0, -1.0)
+        w, b = fit_linear(self, X, signs, loss, weight, fit_intercept=self.fit_intercept)
+        self.classes_, self.coef_, self.intercept_ = classes, w[None, :], np.array([b])
+        warn_unless_converged(self)
+        return self
+
+    def decision_function(self, X: Any) -> NDArray:
+        """The scores X @ w + b: above zero for ``classes_[1]``."""
+        return scores(self, X)
+
+    def predict(self, X: Any) -> NDArray:
+        """The class of every row."""
+        positive = self.decision_function(X) > 0
+        labels: NDArray = self.classes_[positive.astype(np.intp)]
+        return labels
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> NDArray:
+        """The probabilities of both classes, in the order of `classes_`: for the logistic loss only."""
+        z = self.decision_function(X)
+        return np.stack([expit(-z), expit(z)], axis=1)
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> NDArray:
+        """The logarithms of the probabilities, exact where those round to 0 or 1."""
+        z = self.decision_function(X)
+        return np.stack([log_expit(-z), log_expit(z)], axis=1)
+
+
+def _two_classes(y: NDArray, weight: NDArray | None) -> NDArray:
+    """The two classes of the rows that count."""
+    check_classification_targets(y)
+    if weight is not None:
+        y = y[weight > 0]
+    classes: NDArray = np.unique(y)
+    if len(classes) > 2:
+        raise ValueError(
+            f"Only binary classification is supported. The type of the target is {type_of_target(y)}: "
+            "wrap the model in sklearn.multiclass.OneVsRestClassifier"
+        )
+    if len(classes) < 2:
+        held = f"only one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
+        among = "" if weight is None else ", in the rows whose weight is not zero"
+        raise ValueError(f"y holds {held}{among}, but two are needed: add rows of the other class")
+    return classes
+
+
+def _with_class_weight(given: Any, classes: NDArray, positive: NDArray, weight: NDArray | None) -> NDArray:
+    """The weights of the rows times those of their classes."""
+    weight = np.ones(len(positive)) if weight is None else weight
+    if isinstance(given, str) and given == "balanced":
+        factors = weight.sum() / (2 * np.array([weight[~positive].sum(), weight[positive].sum()]))
+    else:
+        factors = compute_class_weight(given, classes=classes, y=classes)
+    if not (np.isfinite(factors).all() and (factors > 0).all()):
+        raise ValueError(f"class_weight={given!r} must give both classes a finite weight > 0")
+    product: NDArray = weight * factors[positive.astype(np.intp)]
+    return product

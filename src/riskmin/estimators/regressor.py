@@ -1,0 +1,146 @@
+"""Real labels, and a linear function through them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import validate_data
+
+from riskmin.estimators.base import (
+    FORMATS,
+    NDArray,
+    as_weights,
+    fit_linear,
+    loss_for,
+    scores,
+    warn_unless_converged,
+)
+from riskmin.losses import LOSSES, Poisson, get_loss
+
+
+def _counts(loss: Any) -> bool:
+    """Whether the loss is Poisson's; asked before `fit` too, when the loss may not be one at all."""
+    if isinstance(loss, str):
+        loss = LOSSES.get(loss.partition(":")[0].strip())
+    return isinstance(loss, Poisson)
+
+
+class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    r"""Linear regression for any convex loss, with a certified objective.
+
+    .. math::
+        \min_{w, b}\; J(w, b) = \tfrac\alpha2 \|w\|^2 + \sum_i c_i\, l(x_i^\top w + b, y_i),
+        \qquad c_i = s_i / \textstyle\sum_j s_j,
+
+    where :math:`s_i` is the weight of a row, 1 by default. The intercept b is not penalized. The fit ends
+    when :math:`J - \min J \le \text{tol} \cdot J` is proved.
+
+    The prediction is the score :math:`x^\top w + b`, except for the Poisson loss, whose scores are
+    logarithms: there it is the mean :math:`e^{x^\top w + b}`.
+
+    Parameters
+    ----------
+    loss : str or Loss
+        A name of `riskmin.LOSSES` for regression, with parameters where wanted (``"quantile:level=0.9"``),
+        or a loss object: one of riskmin's, or any object with ``separable`` and ``value_grad(z, y, c)``.
+    alpha : float
+        The strength of the regularizer. For n rows, scikit-learn's Ridge calls ``alpha * n`` its alpha,
+        and LinearSVR ``1 / (alpha * n)`` its C; PoissonRegressor's alpha is the same as here.
+    fit_intercept : bool
+        Whether to fit b, or to have it zero.
+    solver, tol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
+        As in `LinearClassifier`.
+
+    Attributes
+    ----------
+    coef_ : (p,) array
+        w.
+    intercept_ : float
+        b.
+    objective_, lower_bound_, gap_ : float
+        J at `coef_` and `intercept_`, what min J is proved not to be below, and their difference.
+    n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_
+        As in `LinearClassifier`.
+
+    References
+    ----------
+    C. H. Teo, S. V. N. Vishwanathan, A. Smola, Q. V. Le, Bundle methods for regularized risk
+    minimization, JMLR 11, 2010.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from riskmin import LinearRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = LinearRegressor("quantile:level=0.9", alpha=1e-5).fit(X, y)
+    >>> bool(abs((y <= model.predict(X)).mean() - 0.9) < 0.02)
+    True
+    >>> model.gap_ <= model.tol * model.objective_
+    True
+    """
+
+    def __init__(
+        self,
+        loss: Any = "squared",
+        *,
+        alpha: float = 1e-4,
+        fit_intercept: bool = True,
+        solver: Any = None,
+        tol: float = 1e-3,
+        max_iter: int = 10_000,
+        max_seconds: float | None = None,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        callback: Any = None,
+        checkpoint: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.loss = loss
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.callback = callback
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.positive_only = _counts(self.loss)
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressor:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : (n, p) array, sparse matrix or data frame
+            Float arrays in either order, CSR and CSC are not copied.
+        y : (n,) array
+            Real numbers, >= 0 for the Poisson loss.
+        sample_weight : (n,) array, optional
+            Weights >= 0; a row of weight zero might as well not be there.
+
+        Returns
+        -------
+        LinearRegressor
+            Itself.
+        """
+        loss = loss_for(self, "regression")
+        X, y = validate_data(self, X, y, y_numeric=True, **FORMATS)
+        weight = as_weights(sample_weight, len(y))
+        self.coef_, self.intercept_ = fit_linear(self, X, y, loss, weight, fit_intercept=self.fit_intercept)
+        warn_unless_converged(self)
+        return self
+
+    def predict(self, X: Any) -> NDArray:
+        """The scores X @ w + b; their exponentials for the Poisson loss."""
+        z = scores(self, X)
+        return np.exp(z) if isinstance(get_loss(self.loss), Poisson) else z

@@ -1,0 +1,264 @@
+"""Models as files: what comes back is what went in, or one sentence."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import safetensors.numpy
+from sklearn.datasets import load_breast_cancer
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.preprocessing import StandardScaler
+
+import riskmin
+from riskmin import LinearClassifier, LinearRegressor, NoveltyDetector
+from riskmin.estimators import load_model, save_model
+from riskmin.estimators.store import FORMAT, checksum
+from riskmin.persist import FileError, load_arrays, save_arrays
+
+X, Y = load_breast_cancer(return_X_y=True)
+X = StandardScaler().fit_transform(X)[:, :6]
+
+MODELS = [
+    (LinearClassifier(alpha=0.01), Y),
+    (LinearClassifier("logistic", alpha=0.01, class_weight={0: 2.0, 1: 1.5}), Y),
+    (LinearClassifier(riskmin.Hinge(margin=2.0), alpha=0.1, class_weight="balanced"), Y.astype(bool)),
+    (LinearClassifier(alpha=0.1, class_weight={"no": 3}, solver="bmrm"), np.array(["no", "yes"])[Y]),
+    (LinearClassifier(alpha=0.1), pd.Series(np.array(["no", "yes"])[Y], dtype=object)),
+    (LinearClassifier(alpha=0.1), Y * 2.0),
+    (LinearRegressor("huber:delta=2", solver=riskmin.Lbfgs(memory=4), max_seconds=9.0), 3.0 * Y),
+    (LinearRegressor("poisson", fit_intercept=False, n_jobs=2), Y),
+    (LinearRegressor(riskmin.EpsilonInsensitive(epsilon=np.float64(0.5)), alpha=np.float32(0.125)), Y),
+    (NoveltyDetector(contamination=0.2), None),
+]
+
+
+def same(a, b):
+    return np.array_equal(a, b) and np.asarray(a).dtype == np.asarray(b).dtype
+
+
+@pytest.mark.parametrize(("model", "y"), MODELS)
+def test_the_loaded_model_is_the_saved_one(model, y, tmp_path):
+    model.fit(X, y)
+    save_model(model, tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert type(loaded) is type(model)
+    assert loaded.get_params() == model.get_params()
+    assert same(loaded.predict(X), model.predict(X))
+    for name in ("decision_function", "predict_proba", "score_samples"):
+        assert hasattr(loaded, name) == hasattr(model, name)
+        if hasattr(model, name):
+            assert same(getattr(loaded, name)(X), getattr(model, name)(X))
+    fitted = {k for k in vars(model) if k.endswith("_")}
+    assert fitted == {k for k in vars(loaded) if k.endswith("_")}
+    for name in fitted - {"result_"}:
+        assert same(getattr(loaded, name), getattr(model, name)), name
+    result, wanted = loaded.result_, model.result_
+    assert (result.value, result.lower, result.status) == (wanted.value, wanted.lower, wanted.status)
+    assert (result.solver, result.n_iter, result.cut.b) == (wanted.solver, wanted.n_iter, wanted.cut.b)
+    assert same(result.cut.a, wanted.cut.a)
+    assert result.trace == wanted.trace[-1:]
+
+
+def test_a_loaded_model_can_be_saved_and_fitted_again(tmp_path):
+    model = LinearClassifier(alpha=0.01, warm_start=True).fit(X, Y)
+    save_model(model, tmp_path / "one")
+    save_model(load_model(tmp_path / "one"), tmp_path / "two")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    again = load_model(tmp_path / "two").fit(X, Y)
+    assert again.n_iter_ < model.n_iter_
+
+
+def test_the_file_holds_the_claim(tmp_path):
+    model = LinearClassifier(alpha=0.01).fit(X, Y, sample_weight=np.ones(len(Y)))
+    save_model(model, tmp_path / "model")
+    arrays, meta = load_arrays(tmp_path / "model", "model")
+    claim = meta["claim"]
+    assert claim["objective"] == model.objective_
+    assert claim["lower_bound"] == model.lower_bound_
+    assert (claim["status"], claim["tol"], claim["alpha"]) == ("converged", 1e-3, 0.01)
+    assert (claim["n_rows"], claim["n_features"], claim["weighted"]) == (*X.shape, True)
+    assert claim["loss"] == {"name": "Hinge", "params": {"margin": 1.0}}
+    assert meta["version"] == riskmin.__version__
+    cut = riskmin.Cut(arrays["cut"], claim["b"])
+    J = riskmin.Objective(riskmin.linear_risk(X, 2.0 * Y - 1, riskmin.Hinge()), riskmin.L2(), 0.01)
+    assert J.lower(cut) == model.lower_bound_
+
+
+def test_feature_names_come_back(tmp_path):
+    frame = pd.DataFrame(X, columns=list("abcdéf"))
+    save_model(LinearRegressor().fit(frame, Y), tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert loaded.feature_names_in_.tolist() == list("abcdéf")
+    assert loaded.predict(frame).shape == Y.shape
+    with pytest.raises(ValueError, match="feature names should match"):
+        loaded.predict(frame[list("fédcba")])
+
+
+def test_what_belongs_to_a_process_is_not_saved(tmp_path):
+    class Mine(riskmin.Bundle):
+        pass
+
+    model = LinearClassifier(
+        alpha=0.1, callback=lambda *_: None, checkpoint=tmp_path / "run", solver=Mine(keep=3)
+    )
+    save_model(model.fit(X, Y), tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert (loaded.callback, loaded.checkpoint, loaded.solver) == (None, None, None)
+
+
+def test_a_model_that_did_not_converge_says_so_when_loaded(tmp_path):
+    with pytest.warns(ConvergenceWarning):
+        save_model(LinearClassifier(max_iter=2).fit(X, Y), tmp_path / "model")
+    assert load_model(tmp_path / "model").result_.status == "max_iter"
+
+
+# ---------------------------------------------------------------- what cannot be saved
+class Own:
+    separable = True
+
+    def value_grad(self, z, y, c):
+        r = z - y
+        return c @ (r * r), 2 * c * r
+
+
+def test_what_cannot_be_saved(tmp_path):
+    with pytest.raises(ValueError, match="Own is a loss of your own, and code is not written to files"):
+        save_model(LinearRegressor(Own()).fit(X, Y), tmp_path / "model")
+    with pytest.raises(ValueError, match="StandardScaler cannot be saved: only LinearClassifier, "):
+        save_model(StandardScaler(), tmp_path / "model")
+    with pytest.raises(NotFittedError):
+        save_model(LinearRegressor(), tmp_path / "model")
+    with pytest.raises(FileError, match="cannot be written"):
+        save_model(LinearRegressor().fit(X, Y), tmp_path / "nowhere" / "model")
+    assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------- what cannot be loaded
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "model"
+    save_model(LinearClassifier(alpha=0.1).fit(pd.DataFrame(X, columns=list("abcdef")), Y), path)
+    return path
+
+
+def refused(path, match=None):
+    with pytest.raises(FileError, match=match) as caught:
+        load_model(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_truncated_files(file):
+    whole = file.read_bytes()
+    for size in {*range(64), *range(64, len(whole), 37), len(whole) - 1}:
+        file.write_bytes(whole[:size])
+        refused(file)
+    file.write_bytes(whole + b"\0")
+    refused(file)
+
+
+def test_flipped_bits_are_found_or_do_not_matter(file):
+    whole, model = file.read_bytes(), load_model(file)
+    rng = np.random.default_rng(0)
+    survived = 0
+    for at in range(0, len(whole), 2):
+        blob = bytearray(whole)
+        blob[at] ^= 1 << int(rng.integers(8))
+        file.write_bytes(blob)
+        try:
+            loaded = load_model(file)
+        except FileError:
+            continue
+        survived += 1  # such as the padding after the header
+        assert loaded.objective_ == model.objective_
+        np.testing.assert_array_equal(loaded.coef_, model.coef_)
+    assert survived <= 8
+
+
+def edit(path, change):
+    """Change the content, and seal it again: as a program with other ideas would have written it."""
+    arrays, meta = load_arrays(path, "model")
+    meta.pop("sha256")
+    change(arrays, meta)
+    save_arrays(path, arrays, meta | {"sha256": checksum(arrays, meta)})
+
+
+def put(*keys_and_value):
+    *keys, last, value = keys_and_value
+
+    def change(arrays, meta):
+        for key in keys:
+            meta = meta[key]
+        meta[last] = value
+
+    return change
+
+
+def drop(*keys):
+    def change(arrays, meta):
+        for key in keys[:-1]:
+            meta = meta[key]
+        del meta[keys[-1]]
+
+    return change
+
+
+EDITS = [
+    (lambda arrays, meta: arrays.pop("coef"), "'coef' is missing"),
+    (lambda arrays, meta: arrays.pop("cut"), "'cut' is missing"),
+    (lambda arrays, meta: arrays.update(coef=np.ones(5)), r"coef is float64\(5,\), not float64\(6,\)"),
+    (lambda arrays, meta: arrays.update(coef=np.ones((1, 6))), "coef is"),
+    (lambda arrays, meta: arrays.update(coef=np.ones(6, dtype=np.float32)), "coef is float32"),
+    (lambda arrays, meta: arrays.update(coef=np.full(6, np.nan)), "coef holds NaN or infinity"),
+    (lambda arrays, meta: arrays.update(cut=np.full(6, np.inf)), "cut holds NaN or infinity"),
+    (put("estimator", "RandomForest"), "unknown kind of model, 'RandomForest'"),
+    (put("estimator", "LinearRegressor"), "Hinge is a loss for classification"),
+    (put("format", FORMAT + 1), "written by riskmin 0.* in format 2, which is newer than 1: upgrade riskmin"),
+    (put("format", "one"), "not a sound riskmin model: its format is 'one'"),
+    (put("fitted", "intercept", None), "intercept is None, not a finite number"),
+    (put("fitted", "intercept", float("nan")), "intercept is nan"),
+    (put("fitted", "classes", "values", [0, 1, 2]), "3 classes, not 2"),
+    (put("fitted", "classes", "values", ["a", "b"]), "not a sound riskmin model"),
+    (put("fitted", "classes", "dtype", "V8"), "not a sound riskmin model"),
+    (put("fitted", "feature_names", ["a"]), "names 1 features, but has 6"),
+    (put("claim", "status", "great"), "its status is 'great'"),
+    (put("claim", "objective", "0.1"), "objective is '0.1'"),
+    (put("claim", "last", {}), "'iteration' is missing"),
+    (put("params", "loss", "name", "Secret"), "Secret is not a loss of riskmin"),
+    (put("params", "loss", "params", {"width": 2}), "Hinge has no parameter width"),
+    (put("params", "plain", "depth", 3), "depth"),
+    (put("params", "solver", {"name": "Sgd", "params": {}}), "'Sgd' is missing"),
+    (drop("claim"), "'claim' is missing"),
+    (drop("params"), "'params' is missing"),
+    (drop("fitted", "n_features"), "'n_features' is missing"),
+    (put("fitted", []), "not a sound riskmin model"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), EDITS)
+def test_unsound_models(file, change, message):
+    edit(file, change)
+    refused(file, message)
+
+
+def test_a_changed_claim_is_found(file):
+    arrays, meta = load_arrays(file, "model")
+    meta["claim"]["objective"] /= 2
+    save_arrays(file, arrays, meta)
+    refused(file, "its checksum does not match its content")
+
+
+def test_foreign_files(tmp_path):
+    path = tmp_path / "model"
+    refused(path, "does not exist")
+    for blob in (b"", b"PK\x03\x04 not a model", b"\0" * 100, json.dumps({"kind": "model"}).encode()):
+        path.write_bytes(blob)
+        refused(path)
+    path.write_bytes(safetensors.numpy.save({"w": np.ones(3)}))
+    refused(path, "is not a riskmin model file")
+    save_arrays(path, {"w": np.ones(3)}, {"kind": "checkpoint"})
+    refused(path, "is not a riskmin model file")
+    refused(tmp_path)
