@@ -63,8 +63,10 @@ def time_left(seconds: Sequence[float], gaps: Sequence[float], tol: float) -> fl
     >>> time_left([0, 1, 2, 3, 4], [0.5, 0.5, 0.5, 0.5, 0.5], 1e-3) is None
     True
     """
-    if not seconds or gaps[-1] <= tol:
-        return 0.0 if seconds else None
+    if len(seconds) == 0:
+        return None
+    if gaps[-1] <= tol:
+        return 0.0
     since = (seconds[0] + seconds[-1]) / 2
     points = [(t, math.log(g)) for t, g in zip(seconds, gaps, strict=True) if t >= since and 0 < g < 1]
     if tol <= 0 or len(points) < 3:

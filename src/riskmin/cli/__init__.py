@@ -1,0 +1,3 @@
+"""The command `riskmin`: fit, predict, evaluate, certify, losses, demo."""
+
+from riskmin.cli.main import main as main

@@ -1,0 +1,161 @@
+"""What the commands share: outputs that can be written, data that fit a model, aligned lines."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from riskmin.data import Dataset, load
+from riskmin.progress import duration
+from riskmin.types import Result
+
+BIG = 50_000_000
+"""A file of so many bytes takes a while to read, so it is announced."""
+
+
+def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> str | int | None:
+    """A column by name, or by index where the text is a whole number."""
+    try:
+        return None if value is None else int(value)
+    except ValueError:
+        return value
+
+
+PATH = click.Path(path_type=Path)
+FROM_0, ABOVE_0, FROM_1 = click.FloatRange(0), click.FloatRange(0, min_open=True), click.IntRange(1)
+target_option = click.option(
+    "--target",
+    metavar="COLUMN",
+    callback=_column,
+    help="The label column of a table, by name or index from 0 "
+    '(default: "target", "label", "y" or "class", else the last).',
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+
+
+def check_writable(*paths: Path | None) -> None:
+    """Raise now if a file could not be written later."""
+    for path in paths:
+        if path is None:
+            continue
+        folder = path.resolve().parent
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder: name a file in it")
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{path} is not a regular file, and cannot be replaced by one")
+        if not folder.is_dir():
+            raise ValueError(f"{path} cannot be written: there is no folder {folder}; make it first")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ValueError(f"{path} cannot be written: the folder {folder} is not open to you")
+
+
+def read(path: Path, *, quiet: bool = False, **settings: Any) -> Dataset:
+    """`load`, with a word to those who have to wait."""
+    if not quiet and path.is_file() and path.stat().st_size > BIG:
+        click.echo(f"riskmin: reading {path} ({path.stat().st_size / 1e6:,.0f} MB)", err=True)
+    return load(path, **settings)
+
+
+def read_for(model: Any, path: Path, target: str | int | None, *, labels: bool) -> Dataset:
+    """Data for a model: as many columns as it was fitted on, in its order where both name them."""
+    data = read(path, target=target, require_labels=labels, n_features=model.n_features_in_)
+    known = getattr(model, "feature_names_in_", None)
+    if known is None or data.feature_names is None or data.feature_names == list(known):
+        return data
+    if sorted(data.feature_names) == sorted(known):
+        where = {name: i for i, name in enumerate(data.feature_names)}
+        return data._replace(X=data.X[:, [where[name] for name in known]])
+    other = [name for name in data.feature_names if name not in set(known)]
+    lost = [name for name in known if name not in set(data.feature_names)]
+    raise ValueError(
+        f"{path}: the column {other[0]!r} is none that the model was fitted on, and {lost[0]!r} is missing; "
+        "check the file, or name the column of the labels by --target"
+    )
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Keep warnings to ourselves: the summary and the exit code say what they would."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def show(rows: Iterable[tuple[str, str]]) -> None:
+    """Names and values, aligned."""
+    rows = list(rows)
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        click.echo(f"  {name:<{width}}  {value}")
+
+
+def count(n: int, what: str) -> str:
+    """A number of things: one iteration, two iterations."""
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
+def as_label(label: Any) -> str:
+    """A class as the data file had it: 1.0 is 1."""
+    if isinstance(label, (float, np.floating)) and float(label).is_integer():
+        return str(int(label))
+    return str(label)
+
+
+def loss_name(model: Any) -> str:
+    """The loss as the user would write it."""
+    return str(getattr(model, "loss", "novelty"))
+
+
+def summary(model: Any, shape: tuple[int, int], tol: float) -> dict[str, Any]:
+    """All that is worth knowing of a fit, as plain data."""
+    result: Result = model.result_
+    last = result.trace[-1]
+    return {
+        "loss": loss_name(model),
+        "lam": float(model.alpha),
+        "rows": shape[0],
+        "columns": shape[1],
+        "objective": model.objective_,
+        "lower_bound": model.lower_bound_,
+        "gap": model.gap_,
+        "gap_rel": model.gap_ / model.objective_ if model.objective_ else 0.0,
+        "tol": tol,
+        "status": result.status,
+        "iterations": result.n_iter,
+        "calls": int(last["calls"]),
+        "seconds": last["seconds"],
+        "solver": result.solver,
+    }
+
+
+def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """A summary as names and values for a person."""
+    return [
+        ("objective", f"{facts['objective']:.9g}"),
+        ("lower bound", f"{facts['lower_bound']:.9g}"),
+        ("certified gap", f"{facts['gap_rel']:.2e} of the objective (asked for {facts['tol']:g})"),
+        ("status", facts["status"]),
+        ("iterations", f"{facts['iterations']:,} in {duration(facts['seconds'])}"),
+        ("solver", facts["solver"]),
+    ]
+
+
+def facts_for_report(model: Any, shape: tuple[int, int]) -> dict[str, Any]:
+    """What a report shall say of a fit beside its result."""
+    from riskmin.losses import formula, get_loss
+
+    name = loss_name(model)
+    return {
+        "loss": f"{name}: {formula(get_loss(name))}",
+        "rows": shape[0],
+        "columns": shape[1],
+        "lam": float(model.alpha),
+        "tol": float(model.tol),
+    }

@@ -1,0 +1,92 @@
+"""The group of commands, and the one place where errors become a sentence and an exit code."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+import riskmin
+from riskmin.cli.certify import certify
+from riskmin.cli.demo import demo
+from riskmin.cli.fit import fit
+from riskmin.cli.losses import losses
+from riskmin.cli.predict import evaluate, predict
+
+_BAD_INPUT, _INTERRUPTED, _BUG = 2, 130, 70
+
+_EPILOG = """\b
+Examples:
+  riskmin demo
+  riskmin fit train.svm --loss hinge --lam 1e-4 -o model.riskmin
+  riskmin predict model.riskmin new.svm -o labels.txt
+  riskmin evaluate model.riskmin test.svm
+  riskmin certify model.riskmin train.svm
+
+\b
+Exit codes:
+  0  done; a fit converged, a certificate holds
+  1  a certificate is refuted
+  2  bad usage or data
+  3  not converged, or not proved within the limits
+"""
+
+
+@click.group(
+    invoke_without_command=True, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(riskmin.__version__, message="riskmin %(version)s")
+@click.pass_context
+def commands(ctx: click.Context) -> None:
+    """Minimize a regularized convex risk, J(w) = lam * |w|^2 / 2 + mean loss, and prove how close you came.
+
+    Every fit ends with a lower bound of the least possible J. DATA is svmlight text, CSV, TSV, .npz or
+    Parquet, plain or compressed by gzip, xz or bzip2.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+for command in (fit, predict, evaluate, certify, losses, demo):
+    commands.add_command(command)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command; every expected error is one sentence on stderr.
+
+    Parameters
+    ----------
+    args : sequence of str, optional
+        Those of the process by default.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    if args is None and hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `riskmin predict ... | head` ends as `cat` would
+    try:
+        return int(commands.main(args, prog_name="riskmin", standalone_mode=False) or 0)
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "riskmin"
+        return _fail(f"{error.format_message().rstrip('.')} (see '{path} --help')")
+    except (ValueError, OSError, click.ClickException) as error:
+        return _fail(str(error))
+    except MemoryError:
+        return _fail("there is not enough memory for these data")
+    except (click.Abort, KeyboardInterrupt):
+        _fail("interrupted before there was anything to save")
+        return _INTERRUPTED
+    except Exception:
+        traceback.print_exc()
+        _fail("this is a bug in riskmin, please report it with the lines above")
+        return _BUG
+
+
+def _fail(message: str) -> int:
+    print("riskmin:", " ".join(message.split()), file=sys.stderr)
+    return _BAD_INPUT

@@ -1,0 +1,615 @@
+"""The command: its exit codes, its one-sentence errors, its files, and what it proves."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from riskmin import LinearClassifier, LinearRegressor
+from riskmin.cli import main
+from riskmin.data import save_svmlight
+from riskmin.estimators import load_model, save_model
+from riskmin.losses import LOSSES
+from riskmin.persist import load_arrays, save_arrays
+
+RISKMIN = [sys.executable, "-c", "import sys; from riskmin.cli import main; sys.exit(main())"]
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command in this process: its exit code, stdout and stderr."""
+
+    def call(*args):
+        code = main([str(arg) for arg in args])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def two_classes(n=120, p=5, seed=0, names=(-1.0, 1.0)):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p)).round(3)
+    above = X[:, 0] - X[:, 1] + 0.8 * rng.normal(size=n) > 0.3
+    return X, np.array(names)[above.astype(int)]
+
+
+def write_csv(path, X, y=None, target="label"):
+    names = [f"x{j}" for j in range(X.shape[1])]
+    rows = [",".join([*names, *([target] if y is not None else [])])]
+    rows += [",".join([*map(str, x), *([] if y is None else [str(y[i])])]) for i, x in enumerate(X)]
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture
+def svm(tmp_path):
+    path = tmp_path / "train.svm"
+    save_svmlight(path, *two_classes())
+    return path
+
+
+@pytest.fixture
+def model(tmp_path, svm, run):
+    path = tmp_path / "train.riskmin"
+    assert run("fit", svm, "--lam", 1e-2, "-o", path, "--quiet") == (0, "", "")
+    return path
+
+
+def sentence(code, out, err, *words):
+    """One sentence on stderr, and nothing else."""
+    assert code == 2
+    assert out == ""
+    assert err.startswith("riskmin: ")
+    assert err.count("\n") == 1
+    for word in words:
+        assert word in err
+
+
+# ---------------------------------------------------------------- fit
+def test_fit_tells_what_it_proved(svm, tmp_path, run):
+    code, out, err = run("fit", svm, "--loss", "hinge", "--lam", "1e-2", "-o", tmp_path / "m")
+    assert (code, err) == (0, "")
+    model = load_model(tmp_path / "m")
+    for said in (f"{model.objective_:.9g}", f"{model.lower_bound_:.9g}", "converged", "120 rows x 5 columns"):
+        assert said in out
+    assert str(tmp_path / "m") in out
+
+
+def test_fit_json(svm, tmp_path, run):
+    code, out, err = run("fit", svm, "--json", "-o", tmp_path / "m")
+    summary = json.loads(out)
+    rows = [json.loads(line) for line in err.splitlines()]
+    assert code == 0
+    assert summary["status"] == "converged"
+    assert summary["gap_rel"] <= 1e-3
+    assert len(rows) == summary["iterations"]
+    assert rows[-1]["gap_rel"] == pytest.approx(summary["gap_rel"], abs=1e-9)
+    code, out, err = run("fit", svm, "--json", "--quiet", "-o", tmp_path / "m")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["objective"] == summary["objective"]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_fits_predicts_evaluates_and_certifies(loss, tmp_path, run):
+    X, y = two_classes(n=60, p=3)
+    if LOSSES[loss].task == "regression":
+        y = np.round(np.exp(0.3 * X[:, 0]), 3)
+    data = tmp_path / "data.npz"
+    np.savez(data, X=np.abs(X) if loss == "novelty" else X, y=y)
+    model = tmp_path / "m"
+    assert run("fit", data, "--loss", loss, "--lam", "0.01", "-o", model)[0] == 0
+    code, out, _ = run("predict", model, data)
+    assert code == 0
+    assert len(out.splitlines()) == 60
+    code, out, _ = run("evaluate", model, data, "--json")
+    assert code == 0
+    assert json.loads(out)["mean loss"] >= 0
+    code, out, _ = run("certify", model, data, "--json")
+    assert code == 0
+    assert json.loads(out)["verdict"] == "certified"
+
+
+def test_not_converged_is_saved_all_the_same(svm, tmp_path, run):
+    code, out, err = run("fit", svm, "--max-iter", "1", "-o", tmp_path / "m")
+    assert code == 3
+    assert "max_iter" in out
+    assert err.startswith("riskmin: not converged (max_iter)")
+    assert "--max-iter" in err
+    assert err.count("\n") == 1
+    assert load_model(tmp_path / "m").result_.status == "max_iter"
+    assert run("certify", tmp_path / "m", svm)[0] == 0
+
+
+def test_options_reach_the_estimator(svm, tmp_path, run):
+    options = [
+        "--no-intercept",
+        "--class-weight",
+        "balanced",
+        "--solver",
+        "bmrm",
+        "--jobs",
+        "2",
+        "--lam",
+        "0.1",
+    ]
+    assert run("fit", svm, "--loss", "squared_hinge:margin=2", *options, "-o", tmp_path / "m")[0] == 0
+    model = load_model(tmp_path / "m")
+    X, y = two_classes()
+    twin = LinearClassifier(
+        "squared_hinge:margin=2", alpha=0.1, fit_intercept=False, class_weight="balanced", solver="bmrm"
+    ).fit(X, y)
+    assert model.intercept_ == 0
+    assert model.n_jobs == 2
+    np.testing.assert_allclose(model.coef_, twin.coef_, rtol=1e-9)
+    assert run("certify", tmp_path / "m", svm)[0] == 0
+
+
+def test_report(svm, tmp_path, run):
+    code, out, _ = run("fit", svm, "--report", tmp_path / "r.html", "-o", tmp_path / "m")
+    assert code == 0
+    assert "r.html" in out
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "hinge: max(0, margin - y z)" in page
+    assert "120 rows × 5 columns" in page
+
+
+def test_checkpoint_is_taken_up(svm, tmp_path, run):
+    args = ["fit", svm, "--checkpoint", tmp_path / "c", "-o", tmp_path / "m", "--json", "--quiet"]
+    code, out, _ = run(*args, "--max-iter", "3")
+    assert (code, json.loads(out)["iterations"]) == (3, 3)
+    code, out, _ = run(*args)
+    assert code == 0
+    assert json.loads(out)["iterations"] > 3
+    sentence(*run(*args, "--lam", "0.5"), "another problem")
+
+
+# ---------------------------------------------------------------- predict and evaluate
+def test_class_names_come_back(tmp_path, run):
+    X, y = two_classes(names=("ham", "spam"))
+    train = write_csv(tmp_path / "train.csv", X, y)
+    bare = write_csv(tmp_path / "bare.csv", X)
+    model = tmp_path / "m"
+    assert run("fit", train, "--loss", "logistic", "-o", model)[0] == 0
+    _, labels, _ = run("predict", model, train)
+    assert set(labels.split()) == {"ham", "spam"}
+    assert np.mean(np.array(labels.split()) == y) > 0.7
+    assert run("predict", model, bare) == (0, labels, "")
+    _, scores, _ = run("predict", model, bare, "--scores")
+    assert ((np.array(scores.split(), float) > 0) == (np.array(labels.split()) == "spam")).all()
+    code, text, _ = run("predict", model, bare, "--proba", "-o", tmp_path / "p.txt")
+    assert (code, text) == (0, "")
+    proba = np.loadtxt(tmp_path / "p.txt")
+    np.testing.assert_allclose(proba.sum(axis=1), 1)
+    assert ((proba[:, 1] > 0.5) == (np.array(labels.split()) == "spam")).all()
+
+
+def test_number_labels_come_back_as_written(model, svm, run):
+    _, out, _ = run("predict", model, svm)
+    assert set(out.split()) == {"-1", "1"}
+
+
+def test_columns_are_matched_by_name(tmp_path, run):
+    X, y = two_classes()
+    train = write_csv(tmp_path / "train.csv", X, y)
+    assert run("fit", train, "-o", tmp_path / "m")[0] == 0
+    _, expected, _ = run("predict", tmp_path / "m", train)
+    shuffled = tmp_path / "shuffled.csv"
+    rows = [line.split(",") for line in train.read_text().splitlines()]
+    shuffled.write_text("".join(",".join([r[5], r[3], r[0], r[1], r[4], r[2]]) + "\n" for r in rows))
+    assert run("predict", tmp_path / "m", shuffled) == (0, expected, "")
+    assert run("certify", tmp_path / "m", shuffled)[0] == 0
+    other = tmp_path / "other.csv"
+    other.write_text(train.read_text().replace("x1", "age", 1))
+    sentence(*run("predict", tmp_path / "m", other), "'age'", "'x1'")
+
+
+def test_target_of_a_table(tmp_path, run):
+    X, y = two_classes(names=("ham", "spam"))
+    train = write_csv(tmp_path / "train.csv", np.column_stack([X, X[:, 0] + 1]), y, target="kind")
+    args = ["--loss", "squared", "--target", "x5", "-o", tmp_path / "m"]
+    sentence(*run("fit", train, *args), "kind")
+    numbers = write_csv(tmp_path / "numbers.csv", np.column_stack([X, X[:, 0] + 1]))
+    for target in ("x5", "5", "-1"):
+        assert run("fit", numbers, *args[:3], target, *args[4:])[0] == 0
+        assert run("certify", tmp_path / "m", numbers, "--target", target)[0] == 0
+        code, out, _ = run("evaluate", tmp_path / "m", numbers, "--target", target, "--json")
+        assert (code, json.loads(out)["R^2"] > 0.99) == (0, True)
+
+
+def test_narrow_svmlight_is_padded(model, tmp_path, run):
+    narrow = tmp_path / "narrow.svm"
+    narrow.write_text("0 1:2.5\n0 2:1.5\n")
+    assert run("predict", model, narrow) == (0, "1\n-1\n", "")
+    wide = tmp_path / "wide.svm"
+    wide.write_text("1 9:2.5\n")
+    sentence(*run("predict", model, wide), "wide.svm")
+
+
+def test_evaluate_is_right(model, svm, run):
+    X, y = two_classes()
+    fitted = load_model(model)
+    code, out, _ = run("evaluate", model, svm, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["accuracy"] == pytest.approx(fitted.score(X, y))
+    assert {"balanced accuracy", "F1 of class 1", "ROC area", "mean loss", "rows"} <= set(found)
+    z = fitted.decision_function(X)
+    pairs = z[y > 0][:, None] - z[y < 0][None, :]
+    assert found["ROC area"] == pytest.approx(np.mean(pairs > 0))
+    assert found["mean loss"] == pytest.approx(np.maximum(0, 1 - y * z).mean())
+    code, out, _ = run("evaluate", model, svm)
+    assert (code, "ROC area" in out) == (0, True)
+
+
+def test_evaluate_novelty_with_and_without_labels(tmp_path, run):
+    rng = np.random.default_rng(0)
+    X = np.abs(rng.normal(size=(100, 3))) + 1
+    X[:5] *= 0.1
+    np.savez(tmp_path / "a.npz", X=X, y=np.arange(100) < 5)
+    np.savez(tmp_path / "b.npz", X=X)
+    assert run("fit", tmp_path / "b.npz", "--loss", "novelty", "-o", tmp_path / "m")[0] == 0
+    found = json.loads(run("evaluate", tmp_path / "m", tmp_path / "a.npz", "--json")[1])
+    assert found["ROC area"] == 1.0
+    assert found["recall"] == 1.0
+    assert "ROC area" not in run("evaluate", tmp_path / "m", tmp_path / "b.npz")[1]
+    assert run("certify", tmp_path / "m", tmp_path / "b.npz")[0] == 0
+
+
+# ---------------------------------------------------------------- certify
+def tampered(path, tmp_path, **changes):
+    """The model with other attributes, saved again with a checksum that is right."""
+    model = load_model(path)
+    for name, value in changes.items():
+        setattr(model, name, value)
+    save_model(model, tmp_path / "tampered")
+    return tmp_path / "tampered"
+
+
+def test_certify_prints_all_four_numbers(model, svm, run):
+    code, out, err = run("certify", model, svm)
+    fitted = load_model(model)
+    assert (code, err) == (0, "")
+    assert out.count(f"{fitted.objective_:.9g}") == 2
+    assert f"{fitted.lower_bound_:.9g}" in out
+    assert "lower bound, proved" in out
+    assert "certified" in out
+    numbers = json.loads(run("certify", model, svm, "--json")[1])
+    assert (
+        numbers["objective"] - numbers["lower_bound"] <= fitted.gap_ * (1 + 1e-6) + 1e-6 * fitted.objective_
+    )
+
+
+def test_changed_weights_are_refuted(model, svm, tmp_path, run):
+    coef = load_model(model).coef_.copy()
+    coef[0, 0] *= 1.01
+    code, out, err = run("certify", tampered(model, tmp_path, coef_=coef), svm)
+    assert code == 1
+    assert "refuted: the objective is" in err
+    assert err.count("\n") == 1
+    assert "not tried" in out
+
+
+def test_changed_intercept_is_refuted(model, svm, tmp_path, run):
+    changed = tampered(model, tmp_path, intercept_=load_model(model).intercept_ + 0.1)
+    assert run("certify", changed, svm)[0] == 1
+
+
+def test_inflated_bound_is_refuted(svm, tmp_path, run):
+    loose = tmp_path / "loose"
+    assert run("fit", svm, "--tol", "0.2", "--lam", "0.01", "-o", loose)[0] == 0
+    J = load_model(loose).objective_
+    lie = tampered(loose, tmp_path, lower_bound_=J * (1 - 1e-8), gap_=J * 1e-8)
+    # save_model writes the attributes; the claim is what they say
+    assert load_model(lie).lower_bound_ == pytest.approx(J, rel=1e-7)
+    code, _, err = run("certify", lie, svm)
+    assert code == 1
+    assert "the claimed lower bound" in err
+    assert "is above" in err
+
+
+def test_claimed_objective_too_small_is_refuted(model, svm, tmp_path, run):
+    J = load_model(model).objective_
+    assert run("certify", tampered(model, tmp_path, objective_=J * 0.999), svm)[0] == 1
+
+
+def test_other_data_are_refuted(model, tmp_path, run):
+    other = tmp_path / "other.svm"
+    save_svmlight(other, *two_classes(n=90, seed=1))
+    code, _, err = run("certify", model, other)
+    assert code == 1
+    assert "120 rows were fitted, here are 90" in err
+
+
+def test_changed_file_is_refuted(model, svm, tmp_path, run):
+    arrays, meta = load_arrays(model, "model")
+    meta["claim"]["lower_bound"] *= 1.0001
+    save_arrays(tmp_path / "changed", arrays, meta)
+    code, _, err = run("certify", tmp_path / "changed", svm)
+    assert code == 1
+    assert "was changed" in err
+    sentence(*run("predict", tmp_path / "changed", svm), "checksum")
+
+
+def test_proof_that_does_not_get_there_is_open(svm, tmp_path, run):
+    tight = tmp_path / "tight"
+    assert run("fit", svm, "--tol", "1e-7", "-o", tight)[0] == 0
+    code, _, err = run("certify", tight, svm, "--max-iter", "1")
+    assert code == 3
+    assert err.startswith("riskmin: open: ")
+    assert run("certify", tight, svm, "--max-iter", "1", "--tol", "1.0")[0] == 0
+
+
+def test_weights_of_rows_cannot_be_certified(svm, tmp_path, run):
+    X, y = two_classes()
+    save_model(LinearClassifier(alpha=0.1).fit(X, y, sample_weight=np.arange(120.0)), tmp_path / "m")
+    sentence(*run("certify", tmp_path / "m", svm), "weights")
+
+
+def test_models_fitted_in_python_are_certified(svm, tmp_path, run):
+    X, y = two_classes()
+    save_model(LinearRegressor("huber:delta=0.5", alpha=0.1).fit(X, y), tmp_path / "m")
+    assert run("certify", tmp_path / "m", svm)[0] == 0
+    weighted = LinearClassifier(alpha=0.1, class_weight={-1.0: 1.0, 1.0: 5.0}).fit(X, y)
+    save_model(weighted, tmp_path / "m")
+    assert run("certify", tmp_path / "m", svm)[0] == 0
+
+
+# ---------------------------------------------------------------- errors
+BAD_DATA = {
+    "nan.svm": ("1 1:1\n-1 1:nan\n", "line 2"),
+    "word.svm": ("1 1:1\n-1 1:x\n", "line 2"),
+    "empty.svm": ("", "no rows"),
+    "one.svm": ("1 1:1\n1 1:2\n", "one class"),
+    "three.svm": ("1 1:1\n2 1:2\n3 1:3\n", "3 classes"),
+    "head.csv": ("a,b,label\n", "no rows"),
+    "ragged.csv": ("a,b,label\n1,2,3\n1,2\n", "line 3"),
+    "hole.csv": ("a,b,label\n1,2,3\n1,,2\n", "line 3"),
+    "fake.npz": ("PK no zip", "fake.npz"),
+    "fake.parquet": ("PAR", "fake.parquet"),
+    "cut.svm.gz": (b"\x1f\x8b\x08\x00\x00", "cut.svm.gz"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_DATA)
+def test_bad_data_is_one_sentence(name, tmp_path, run):
+    text, word = BAD_DATA[name]
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    sentence(*run("fit", path, "-o", tmp_path / "m"), word)
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+BAD_USAGE = [
+    (["fit", "missing.svm", "-o", "m"], "no such file"),
+    (["fit", ".", "-o", "m"], "folder"),
+    (["fit", "train.svm"], "--output"),
+    (["fit", "train.svm", "-o", "no/m"], "there is no folder"),
+    (["fit", "train.svm", "-o", "."], "folder"),
+    (["fit", "train.svm", "-o", os.devnull], "regular file"),
+    (["fit", "train.svm", "-o", "m", "--report", "no/r.html"], "there is no folder"),
+    (["fit", "train.svm", "-o", "m", "--checkpoint", "no/c"], "there is no folder"),
+    (["fit", "train.svm", "-o", "m", "--checkpoint", "train.svm"], "train.svm"),
+    (["fit", "train.svm", "-o", "m", "--loss", "wrong"], "the names are"),
+    (["fit", "train.svm", "-o", "m", "--loss", "huber:x=1"], "delta"),
+    (["fit", "train.svm", "-o", "m", "--loss", "poisson"], "y >= 0"),
+    (["fit", "train.svm", "-o", "m", "--solver", "wrong"], "the names are"),
+    (["fit", "train.svm", "-o", "m", "--lam", "0"], "--lam"),
+    (["fit", "train.svm", "-o", "m", "--lam", "nan"], "nan"),
+    (["fit", "train.svm", "-o", "m", "--tol", "-1"], "--tol"),
+    (["fit", "train.svm", "-o", "m", "--max-iter", "0"], "--max-iter"),
+    (["fit", "train.svm", "-o", "m", "--loss", "squared", "--class-weight", "balanced"], "--class-weight"),
+    (["predict", "missing", "train.svm"], "missing"),
+    (["predict", "train.svm", "train.svm"], "not a whole riskmin file"),
+    (["evaluate", "train.svm", "train.svm"], "not a whole riskmin file"),
+    (["certify", "train.svm", "train.svm"], "not a whole riskmin file"),
+    (["demo", "-o", "no/page.html"], "there is no folder"),
+    (["wrong"], "wrong"),
+    (["fit", "train.svm", "--wrong"], "--wrong"),
+]
+
+
+@pytest.mark.parametrize(
+    ("args", "word"), BAD_USAGE, ids=lambda v: " ".join(v) if isinstance(v, list) else ""
+)
+def test_bad_usage_is_one_sentence(args, word, svm, tmp_path, monkeypatch, run):
+    monkeypatch.chdir(tmp_path)
+    sentence(*run(*args), word)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.svm"]
+
+
+def test_bad_requests_of_a_model(model, svm, tmp_path, run):
+    (tmp_path / "short").write_bytes(model.read_bytes()[:200])
+    sentence(*run("predict", tmp_path / "short", svm), "truncated")
+    sentence(*run("certify", tmp_path / "short", svm), "truncated")
+    sentence(*run("predict", model, svm, "--proba"), "logistic")
+    sentence(*run("predict", model, svm, "--proba", "--scores"), "exclude")
+    sentence(*run("predict", model, svm, "-o", tmp_path / "no" / "out"), "no folder")
+    strange = tmp_path / "strange.svm"
+    strange.write_text("7 1:1\n")
+    sentence(*run("evaluate", model, strange), "label 7")
+    narrow = write_csv(tmp_path / "narrow.csv", np.ones((2, 3)))
+    sentence(*run("predict", model, narrow), "2 features where 5 are expected")
+
+
+def test_a_failed_fit_leaves_the_old_model(model, tmp_path, run):
+    before = model.read_bytes()
+    (tmp_path / "bad.svm").write_text("1 1:x\n")
+    sentence(*run("fit", tmp_path / "bad.svm", "-o", model))
+    assert model.read_bytes() == before
+
+
+def test_a_bug_is_no_verdict(svm, tmp_path, run, monkeypatch):
+    monkeypatch.setattr("riskmin.estimators.save_model", lambda *args: 1 / 0)
+    code, _, err = run("fit", svm, "-o", tmp_path / "m", "--quiet")
+    assert code == 70
+    assert "ZeroDivisionError" in err
+
+
+@pytest.mark.slow
+def test_unreadable_line_1234567(tmp_path, run):
+    path = tmp_path / "long.svm"
+    path.write_text("1 1:1\n" * 1_234_566 + "-1 1:oops\n" + "-1 1:1\n" * 10)
+    sentence(*run("fit", path, "-o", tmp_path / "m"), "line 1234567", "oops")
+
+
+# ---------------------------------------------------------------- losses, demo, help
+def test_losses(run):
+    code, out, _ = run("losses")
+    assert code == 0
+    for name, loss in LOSSES.items():
+        assert name in out
+        assert loss.formula in out
+    found = {row["name"]: row for row in json.loads(run("losses", "--json")[1])}
+    assert set(found) == set(LOSSES)
+    assert found["huber"] | {"formula": ""} == {
+        "name": "huber",
+        "task": "regression",
+        "formula": "",
+        "parameters": {"delta": 1.0},
+        "smooth": True,
+    }
+
+
+def test_demo(tmp_path, run):
+    page = tmp_path / "page.html"
+    code, out, err = run("demo", "-o", page)
+    assert (code, err) == (0, "")
+    assert out.count("certified\n") == 3
+    assert out.count("  second bound") == 3
+    assert out.splitlines()[-1].endswith(str(page.resolve()))
+    assert page.read_text(encoding="utf-8").count('<svg class="chart"') == 6
+
+
+def test_help(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    assert "Examples:" in out
+    assert run()[1] == out
+    for command in ("fit", "predict", "evaluate", "certify", "losses", "demo"):
+        assert f"  {command} " in out
+        assert run(command, "--help")[0] == 0
+    assert run("--version") == (0, "riskmin 0.1.0\n", "")
+
+
+# ---------------------------------------------------------------- processes
+def hard_problem(path):
+    """A fit that takes the plain bundle method some seconds."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 60)) * np.logspace(0, -3, 60)
+    y = np.where(X @ rng.normal(size=60) + 0.3 * rng.normal(size=4000) > 0, 1, -1)
+    np.savez(path, X=X, y=y)
+
+
+def start_hard_fit(folder, *options):
+    """The process and the command, once it is under way: when a checkpoint was written."""
+    hard_problem(folder / "hard.npz")
+    command = [
+        *RISKMIN,
+        "fit",
+        str(folder / "hard.npz"),
+        "--lam",
+        "1e-6",
+        "--tol",
+        "1e-9",
+        "--solver",
+        "bmrm",
+    ]
+    command += ["--checkpoint", str(folder / "c"), "--checkpoint-every", "0.05", *options]
+    process = subprocess.Popen(
+        [*command, "-o", str(folder / "m")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not (folder / "c").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.005)
+    return process, command
+
+
+def test_exit_codes_of_the_process(svm, tmp_path):
+    def code(*args):
+        done = subprocess.run([*RISKMIN, *map(str, args)], capture_output=True, text=True, check=False)
+        assert "Traceback" not in done.stderr
+        return done.returncode
+
+    assert code("fit", svm, "-o", tmp_path / "m") == 0
+    assert code("fit", svm, "-o", tmp_path / "m", "--max-iter", 1) == 3
+    assert code("fit", tmp_path / "missing", "-o", tmp_path / "m") == 2
+
+
+def test_ctrl_c_saves_the_best_so_far(tmp_path, run):
+    process, _ = start_hard_fit(tmp_path)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert "interrupted" in out
+    assert err.startswith("riskmin: not converged (interrupted)")
+    assert err.count("\n") == 1
+    model = load_model(tmp_path / "m")
+    assert model.result_.status == "interrupted"
+    assert 0 <= model.lower_bound_ < model.objective_
+    code, out, _ = run("predict", tmp_path / "m", tmp_path / "hard.npz")
+    assert (code, len(out.splitlines())) == (0, 4000)
+
+
+@pytest.mark.slow
+def test_sigkill_then_the_same_command_goes_on(tmp_path):
+    process, command = start_hard_fit(tmp_path)
+    process.kill()
+    process.communicate()
+    assert not (tmp_path / "m").exists()
+    left = load_arrays(tmp_path / "c", "checkpoint")[0]["trace"].shape[0]
+
+    def fit(*changes):
+        done = subprocess.run(
+            [*command, "--json", "--checkpoint-every", "30", *changes],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout), len(done.stderr.splitlines())
+
+    resumed, steps = fit("-o", str(tmp_path / "m"))
+    assert steps == resumed["iterations"] - left  # it did not start again
+    whole, _ = fit("-o", str(tmp_path / "w"), "--checkpoint", str(tmp_path / "other"))
+    assert resumed["objective"] == pytest.approx(whole["objective"], rel=1e-9)
+    assert resumed["lower_bound"] == pytest.approx(whole["lower_bound"], rel=1e-9)
+    np.testing.assert_allclose(
+        load_model(tmp_path / "m").coef_, load_model(tmp_path / "w").coef_, rtol=1e-3, atol=1e-3
+    )
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="pipes of this system do not signal")
+def test_a_closed_pipe_is_no_error(model, tmp_path):
+    data = tmp_path / "long.svm"
+    data.write_text("1 1:1\n" * 100_000)
+    process = subprocess.Popen(
+        [*RISKMIN, "predict", str(model), str(data)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.read(10)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    process.wait(timeout=60)
+
+
+def test_help_is_quick_to_start():
+    """It loads neither scikit-learn nor Numba nor rich."""
+    code = "import sys, riskmin.cli; print([m for m in ('sklearn', 'numba', 'rich') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_entry_point_is_installed():
+    script = Path(sys.executable).with_name("riskmin")
+    if script.exists():
+        done = subprocess.run([str(script), "--version"], capture_output=True, text=True, check=True)
+        assert done.stdout.startswith("riskmin ")

@@ -1,0 +1,137 @@
+"""The report: one page that needs nothing else, for every shape of a run."""
+
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+from riskmin import L2, Hinge, LineSearchBmrm, Logistic, Objective, linear_risk, minimize
+from riskmin.persist import FileError
+from riskmin.report import write_report, write_text
+from riskmin.report.chart import MOST_POINTS, linear_axis, log_axis, pictures
+from riskmin.types import Cut, Result
+
+
+def fitted(loss=None, solver=None, **settings):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 4))
+    y = np.where(X[:, 0] + 0.5 * rng.normal(size=50) > 0, 1.0, -1.0)
+    return minimize(Objective(linear_risk(X, y, loss or Hinge()), L2(), 1e-2), solver, **settings)
+
+
+def made(values, lowers, status="converged"):
+    trace = [
+        {"iteration": k + 1, "seconds": 0.1 * k, "calls": k + 1, "value": v, "lower": b, "gap": v - b}
+        for k, (v, b) in enumerate(zip(values, lowers, strict=True))
+    ]
+    return Result(np.zeros(1), values[-1], lowers[-1], Cut(np.zeros(1), 0.0), status, trace, "Made()")
+
+
+RUNS = {
+    "hinge": lambda: fitted(),
+    "logistic": lambda: fitted(Logistic()),
+    "one iteration": lambda: fitted(max_iter=1),
+    "long": lambda: fitted(solver=LineSearchBmrm(), tol=0.0, max_iter=1000),
+    "zero objective": lambda: made([0.0], [0.0]),
+    "bound reached exactly": lambda: made([1.0, 0.5], [0.0, 0.5]),
+    "falls from far": lambda: made([1e30, 3.0, 1.0], [0.0, 0.5, 0.999]),
+    "large": lambda: made([3e9, 2e9], [0.0, 2e9 - 1]),
+    "tiny": lambda: made([3e-9, 2e-9], [0.0, 1.99e-9]),
+    "flat": lambda: made([1.0, 1.0], [1.0, 1.0]),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("tol", [0.0, 1e-3])
+def test_pictures_are_sound(name, tol):
+    result = RUNS[name]()
+    drawn = pictures(result, tol)
+    root = ET.fromstring(f"<div>{drawn}</div>")
+    assert len(root) == 2
+    assert "nan" not in drawn
+    assert "inf" not in drawn
+    assert ("tol = " in drawn) == (tol > 0)
+    assert drawn.count("L") < 6 * MOST_POINTS
+
+
+def test_page_needs_nothing_else(tmp_path):
+    path = tmp_path / "report.html"
+    facts = {"loss": "hinge: max(0, margin - y z)", "rows": 50, "columns": 4, "lam": 1e-2, "tol": 1e-3}
+    write_report(path, [(name, make(), facts) for name, make in RUNS.items()], title="All of them")
+    page = path.read_text(encoding="utf-8")
+    assert not re.search(r"https?:|<script|<link|src=|@import|url\(", page)
+    assert page.count('<svg class="chart"') == 2 * len(RUNS)
+    assert "prefers-color-scheme: dark" in page
+    for said in (
+        "50 rows × 4 columns",
+        "hinge: max(0, margin - y z)",
+        "not converged: max_iter",
+        "oracle calls",
+    ):
+        assert said in page
+    Balanced().check(page)
+
+
+class Balanced(HTMLParser):
+    """Every element that is opened is closed, in order."""
+
+    def check(self, page):
+        self.open = []
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+
+def test_names_are_escaped(tmp_path):
+    path = tmp_path / "report.html"
+    write_report(path, [("<b>&", fitted(), {"a<b": "<i>"})], title="<u>")
+    page = path.read_text(encoding="utf-8")
+    assert "<b>&" not in page
+    assert "<i>" not in page
+    assert "<title>&lt;u&gt;</title>" in page
+
+
+def test_nothing_is_left_of_a_failure(tmp_path):
+    with pytest.raises(FileError, match="cannot be written"):
+        write_text(tmp_path / "no" / "report.html", "text")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(FileError, match="cannot be written"):
+        write_text(tmp_path / "folder", "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_text_replaces_what_a_link_points_to(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_text(tmp_path / "link", "new")
+    assert (tmp_path / "real").read_text() == "new"
+    assert (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.parametrize("hi", [1e-12, 0.013, 0.97, 1, 5, 7.3, 120, 9999, 3e12])
+@pytest.mark.parametrize("lo", [0.0, 0.4])
+def test_linear_ticks_lie_on_the_axis(lo, hi):
+    axis = linear_axis(lo * hi, hi)
+    assert 3 <= len(axis.ticks) <= 8
+    assert all(-1e-6 <= axis.place(value) <= 1 + 1e-6 for value, _ in axis.ticks)
+    labels = [label for _, label in axis.ticks]
+    assert len(set(labels)) == len(labels)
+
+
+@pytest.mark.parametrize("lo", [1e-16, 1e-7, 0.003, 0.1, 1.0])
+def test_log_ticks_lie_on_the_axis(lo):
+    axis = log_axis(lo, 1.0)
+    assert 2 <= len(axis.ticks) <= 8
+    assert all(-1e-6 <= axis.place(value) <= 1 + 1e-6 for value, _ in axis.ticks)
+    assert axis.place(lo) >= -1e-6
