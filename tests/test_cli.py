@@ -452,6 +452,17 @@ def test_a_bug_is_no_verdict(svm, tmp_path, run, monkeypatch):
     assert "ZeroDivisionError" in err
 
 
+def test_ctrl_c_before_there_is_anything(svm, tmp_path, run, monkeypatch):
+    def interrupted(*args, **settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("riskmin.cli.fit.read", interrupted)
+    code, out, err = run("fit", svm, "-o", tmp_path / "m")
+    assert (code, out) == (130, "")
+    assert "interrupted" in err
+    assert not (tmp_path / "m").exists()
+
+
 @pytest.mark.slow
 def test_unreadable_line_1234567(tmp_path, run):
     path = tmp_path / "long.svm"

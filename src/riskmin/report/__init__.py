@@ -31,14 +31,11 @@ def _badge(result: Result) -> str:
 
 
 def _facts(result: Result, facts: dict[str, Any]) -> list[tuple[str, str]]:
-    last = result.trace[-1]
-    known = dict(facts)
+    last, more = result.trace[-1], dict(facts)
     rows: list[tuple[str, Any]] = []
-    if "loss" in known:
-        rows.append(("loss", known.pop("loss")))
-    if "rows" in known and "columns" in known:
-        rows.append(("data", f"{known.pop('rows'):,} rows × {known.pop('columns'):,} columns"))
-    rows += known.items()
+    if "rows" in more and "columns" in more:
+        rows.append(("data", f"{more.pop('rows'):,} rows × {more.pop('columns'):,} columns"))
+    rows += [(name, more.pop(name)) for name in ("loss", "lam", "tol") if name in more]
     rows += [
         ("objective", f"{result.value:.10g}"),
         ("lower bound", f"{result.lower:.10g}"),
@@ -48,6 +45,7 @@ def _facts(result: Result, facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("oracle calls", f"{int(last['calls']):,}"),
         ("time", duration(last["seconds"])),
         ("solver", result.solver),
+        *more.items(),
     ]
     return [(name, f"{fact:g}" if isinstance(fact, float) else str(fact)) for name, fact in rows]
 

@@ -90,8 +90,10 @@ def draw(title: str, x: Axis, y: Axis, lines: Sequence[Line], band: bool = False
         field.append(f'<path class="band" d="{_path([*at[0], *reversed(at[1])])}Z"/>')
     for line, points in zip(lines, at, strict=True):
         field.append(f'<path class="{line.kind}" d="{_path(points)}"/>')
-        if len(points) <= 40:
-            field += [f'<circle class="{line.kind} dot" cx="{u:.1f}" cy="{v:.1f}" r="2"/>' for u, v in points]
+        if len(points) <= 30:
+            field += [
+                f'<circle class="{line.kind} dot" cx="{u:.1f}" cy="{v:.1f}" r="2.8"/>' for u, v in points
+            ]
     names = [(line.kind, line.name) for line in lines]
     if rule > 0:
         level = (1 - y.place(rule)) * HEIGHT
