@@ -463,7 +463,7 @@ class Box:
         return lambda t: (self.value(w + t * d), 0.0)
 
 
-@pytest.mark.parametrize("reg", [L2(), Box()], ids=repr)
+@pytest.mark.parametrize("reg", [L2(), Box()], ids=lambda reg: type(reg).__name__)
 def test_regularizer_contract_accepts(reg):
     check_regularizer(reg)
 

@@ -51,10 +51,12 @@ if TYPE_CHECKING:
     from riskmin.estimators import LinearClassifier as LinearClassifier
     from riskmin.estimators import LinearRegressor as LinearRegressor
     from riskmin.estimators import NoveltyDetector as NoveltyDetector
+    from riskmin.estimators import load_model as load_model
+    from riskmin.estimators import save_model as save_model
 
 __version__ = "0.1.0"
 
-_ESTIMATORS = ("LinearClassifier", "LinearRegressor", "NoveltyDetector")
+_ESTIMATORS = ("LinearClassifier", "LinearRegressor", "NoveltyDetector", "load_model", "save_model")
 
 
 def __getattr__(name: str) -> Any:

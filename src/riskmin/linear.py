@@ -123,6 +123,11 @@ def linear_risk(
     >>> value, grad
     (0.625, array([-1.5]))
     """
+    if fit_intercept and not loss.separable:
+        raise ValueError(
+            f"{type(loss).__name__} is not a sum over rows, so its intercept cannot be minimized out: "
+            "fit without one"
+        )
     matrix = as_matrix(X)
     n, p = matrix.shape
     if n == 0:
