@@ -115,7 +115,7 @@ class Progress:
     def __enter__(self) -> Progress:
         self.sample = time.perf_counter()
         # the first word comes after a while only: a short fit is over before, and costs nothing
-        self.next = self.sample + 2 * self.every
+        self.next = self.sample + max(self.every, 2 * LIVE_EVERY)
         return self
 
     def __exit__(self, *exc: object) -> None:
