@@ -180,7 +180,7 @@ def test_nothing_is_left_to_do(path):
 
 
 # ---------------------------------------------------------------- what users see
-# Records and settings whose example would only repeat that of `minimize` or `linear_risk`; docs/ shows them.
+# Whose example would only repeat that of `minimize`, `linear_risk` or `save_model`; docs/ shows them.
 NO_EXAMPLE = {
     "Bmrm",
     "Bundle",
@@ -196,6 +196,7 @@ NO_EXAMPLE = {
     "Risk",
     "Shard",
     "Threads",
+    "load_model",
 }
 
 

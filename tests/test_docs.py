@@ -1,0 +1,183 @@
+"""The documentation agrees with the code: tables, links, versions, commands and example scripts."""
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+import tomllib
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+import riskmin
+from riskmin.losses import LOSSES
+from riskmin.testing import check_loss
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+EXAMPLES = sorted(ROOT.glob("examples/*.py"))
+
+
+def name_of(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def read(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def table(text, first):
+    """The rows of the Markdown table whose first column has that title."""
+    lines = text[text.index(f"| {first} |") :].partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+# ---------------------------------------------------------------- tables
+def readme_losses():
+    """Per class in the table of losses: the loss with its defaults, its names, is it smooth, the choice."""
+    rows = table(read("README.md"), "loss")
+    found = {}
+    for call, names, _, smooth, picks in rows:
+        if match := re.fullmatch(r"`(\w+)(\(.*\))`", call):
+            loss = eval(call.strip("`"), vars(riskmin))
+            found[match[1]] = loss, re.findall(r"`(\w+)`", names), smooth, re.findall(r"`(\w+)`", picks)
+    return found
+
+
+def test_readme_lists_every_loss():
+    found = readme_losses()
+    assert sorted(found) == sorted({type(loss).__name__ for loss in LOSSES.values()})
+    assert len(found) == 13
+    assert "thirteen losses" in read("README.md")
+    names = [name for _, names, _, _ in found.values() for name in names]
+    assert sorted(names) == sorted(LOSSES)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_readme_says_of_each_loss_what_it_is(name):
+    loss = LOSSES[name]
+    default, names, smooth, picks = readme_losses()[type(loss).__name__]
+    assert LOSSES[names[0]] == default
+    assert smooth == {True: "yes", False: "no"}[loss.smooth] or smooth.startswith("if")
+    J = riskmin.Objective(
+        riskmin.linear_risk(np.eye(2), np.array([1.0, 0.0]), Anything(loss)), riskmin.L2(), 1
+    )
+    assert type(riskmin.Auto().choose(J)[0]).__name__ in picks
+
+
+class Anything:
+    """A loss that takes any labels: the choice of a solver looks at smoothness alone."""
+
+    def __init__(self, loss):
+        self.smooth, self.separable, self.value_grad = loss.smooth, True, loss.value_grad
+
+
+def test_readme_lists_every_solver():
+    listed = [row[0].strip("`") for row in table(read("README.md"), "solver")]
+    offered = [n for n in dir(riskmin) if hasattr(getattr(riskmin, n), "iterates")]
+    assert sorted(listed) == sorted(offered)
+
+
+def test_every_loss_is_public():
+    assert all(getattr(riskmin, type(loss).__name__) is type(loss) for loss in LOSSES.values())
+
+
+def test_architecture_lists_every_module_in_order():
+    listed = [row[0].strip("`/").removesuffix(".py") for row in table(read("docs/architecture.md"), "module")]
+    tree = ast.parse(read("tests/test_layout.py"))
+    (layers,) = [n.value for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "LAYERS"]
+    assert listed == ast.literal_eval(layers)
+
+
+def test_versions_agree():
+    version = riskmin.__version__
+    assert tomllib.loads(read("pyproject.toml"))["project"]["version"] == version
+    assert f"\nversion: {version}\n" in read("CITATION.cff")
+    assert f"\n## {version}\n" in read("CHANGELOG.md")
+
+
+# ---------------------------------------------------------------- links and pictures
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_resolve(page):
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    local = [link.partition("#")[0] for link in links if not re.match(r"https?:|#", link)]
+    assert not [link for link in local if not (page.parent / link).exists()]
+
+
+def test_every_decision_is_in_the_index():
+    index = read("docs/adr/README.md")
+    assert not [p.name for p in ROOT.glob("docs/adr/0*.md") if f"]({p.name})" not in index]
+
+
+@pytest.mark.parametrize("name", ["cuts", "convergence"])
+def test_pictures_are_sound(name):
+    text = read(f"docs/img/{name}.svg")
+    assert ET.fromstring(text).tag.endswith("svg")
+    assert "nan" not in text
+    assert "var(--" not in text
+
+
+# ---------------------------------------------------------------- code
+def blocks(page, language):
+    """The code blocks of a page."""
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", read(page), re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(text) for _, text in found]
+
+
+def test_the_loss_of_contributing_meets_the_contract():
+    (source,) = blocks("CONTRIBUTING.md", "python")
+    head = """
+import math
+from dataclasses import dataclass
+from typing import Any
+from riskmin.arrays import namespace
+from riskmin.losses.labels import check_finite
+Array = Any
+"""
+    scope = {"__name__": "contributing"}
+    exec(head + source, scope)
+    check_loss(scope["LogCosh"]())
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The data files that the commands of the documentation name."""
+    from sklearn.datasets import load_breast_cancer, load_diabetes
+
+    from riskmin.data import save_svmlight
+
+    folder = tmp_path_factory.mktemp("commands")
+    X, y = load_breast_cancer(return_X_y=True)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    for name, rows in {"train": slice(400), "test": slice(400, 500), "new": slice(500, None)}.items():
+        save_svmlight(folder / f"{name}.svm", X[rows], 2 * y[rows] - 1)
+    X, y = load_diabetes(return_X_y=True)
+    columns = [*(f"f{j}" for j in range(10)), "price"]
+    np.savetxt(
+        folder / "houses.csv", np.column_stack([X, y]), delimiter=",", header=",".join(columns), comments=""
+    )
+    return folder
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/command.md"])
+def test_commands_run(page, files, monkeypatch, capsys):
+    from riskmin.cli import main
+
+    monkeypatch.chdir(files)
+    lines = [line for block in blocks(page, "sh") for line in re.split(r"\n|&&", block)]
+    commands = [shlex.split(line, comments=True)[1:] for line in lines if line.strip().startswith("riskmin ")]
+    assert len(commands) >= 5
+    for command in commands:
+        assert main(command) == 0, (command, capsys.readouterr())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", EXAMPLES, ids=name_of)
+def test_examples_run(script):
+    done = subprocess.run([sys.executable, "-W", "error", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
