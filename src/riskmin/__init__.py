@@ -16,6 +16,7 @@ from riskmin.driver import minimize as minimize
 from riskmin.executors import Processes as Processes
 from riskmin.executors import Serial as Serial
 from riskmin.executors import Threads as Threads
+from riskmin.intercept import Profiled as Profiled
 from riskmin.linear import linear_risk as linear_risk
 from riskmin.losses import LOSSES as LOSSES
 from riskmin.losses import Absolute as Absolute
@@ -34,7 +35,6 @@ from riskmin.losses import SquaredHinge as SquaredHinge
 from riskmin.losses import get_loss as get_loss
 from riskmin.objective import Objective as Objective
 from riskmin.regularizers import L2 as L2
-from riskmin.risk import Profiled as Profiled
 from riskmin.risk import Risk as Risk
 from riskmin.scorers import Linear as Linear
 from riskmin.solvers import Auto as Auto

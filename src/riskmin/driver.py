@@ -34,6 +34,18 @@ class Checkpoint:
         An existing file is resumed from; the file is replaced atomically.
     every : float
         Seconds between two writes.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from riskmin import L2, Checkpoint, Hinge, Objective, linear_risk, minimize
+    >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save = Checkpoint(f"{folder}/run", every=1.0)
+    ...     first = minimize(J, tol=1e-6, max_iter=2, checkpoint=save)
+    ...     second = minimize(J, tol=1e-6, checkpoint=save)  # goes on where the first one stopped
+    >>> first.status, second.status, second.n_iter > 2
+    ('max_iter', 'converged', True)
     """
 
     path: str | os.PathLike[str]
@@ -65,6 +77,7 @@ class _Run:
     value: float = math.inf
     cut: Cut | None = None
     lower: float = 0.0  # J >= 0
+    sound: bool = True  # no cut has been refuted by a point
     trace: list[dict[str, float]] = field(default_factory=list)
     idle: int = 0
     before: float = 0.0  # seconds spent before a resumption
@@ -74,7 +87,7 @@ class _Run:
         return self.before + time.perf_counter() - self.start
 
     def status(self) -> Status | None:
-        if self.value - self.lower <= self.limits.tol * self.value:
+        if self.value - self.lower <= self.limits.tol * abs(self.value):  # rounding may take J below zero
             return "converged"
         if len(self.trace) >= self.limits.max_iter:
             return "max_iter"
@@ -83,11 +96,23 @@ class _Run:
         return "stalled" if self.idle >= PATIENCE else None
 
     def _bound(self, cut: Cut) -> None:
-        """Keep the better cut. A bound that rounding lifts above J itself says no more than J does."""
+        """Keep the better cut. A bound that rounding lifts above J itself says no more than J does.
+
+        One that lies further above J is none, so the oracle's cuts are wrong or its risk is not convex:
+        from then on nothing is believed but that J >= 0.
+        """
         lower = self.obj.lower(cut)
-        if self.cut is None or lower > self.lower:
+        if self.cut is None or (lower > self.lower and self.sound):
             self.cut, self.lower, self.idle = cut, lower, 0
+        first = self.trace[0].get("value", self.value) if self.trace else self.value
+        if self.lower - self.value > 1e-6 * abs(self.value) + 1e-12 * abs(first):
+            self.cut, self.lower, self.sound = Cut(0.0 * cut.a, 0.0), 0.0, False
         self.lower = min(self.lower, self.value)
+
+    def settle(self) -> None:
+        """Whatever ends a run is said of a value computed from scratch."""
+        self.value, _, cut = self.obj(self.w)
+        self._bound(cut)
 
     def take(self, it: Iterate) -> Status | None:
         """Keep what is better, add a row to the trace, and tell whether to stop."""
@@ -95,20 +120,26 @@ class _Run:
         if self.w is None or it.value < self.value:
             self.w, self.value, self.idle = it.w, it.value, 0
         self._bound(it.cut)
-        self.trace.append({"iteration": len(self.trace) + 1, **it.info})
-        if self.status() is not None:  # whatever ends a run is said of a value computed from scratch
-            self.value, _, cut = self.obj(self.w)
-            self._bound(cut)
-        self.trace[-1] = {
-            "iteration": len(self.trace),
+        self.trace.append({"iteration": len(self.trace) + 1})
+        if self.status() is not None:
+            self.settle()
+        self.trace[-1] |= self._row() | dict(it.info)
+        return self.status()
+
+    def end(self) -> Status:
+        """The solver can get no further."""
+        self.settle()
+        self.trace[-1] |= self._row()
+        return "converged" if self.status() == "converged" else "stalled"
+
+    def _row(self) -> dict[str, float]:
+        return {
             "seconds": self.seconds(),
             "calls": self.obj.count.calls,
             "value": self.value,
             "lower": self.lower,
             "gap": self.value - self.lower,
-            **it.info,
         }
-        return self.status()
 
     def save(self, path: str | os.PathLike[str], solver: Solver, it: Iterate) -> None:
         assert self.cut is not None
@@ -252,10 +283,11 @@ def _drive(
     it: Iterate | None = None
     try:
         while status is None:
-            it = next(steps, None)
-            if it is None:
-                status = "stalled"
+            new = next(steps, None)
+            if new is None:
+                status = run.end()
                 break
+            it = new
             status = run.take(it)
             if callback is not None and callback(it, run.trace[-1]) and status is None:
                 status = "interrupted"

@@ -10,8 +10,9 @@ import numpy as np
 
 from riskmin.arrays import like
 from riskmin.executors import Serial
+from riskmin.intercept import Profiled
 from riskmin.matrices import WIDE, Csc, Csr, Dense, Plain, as_matrix, with_transpose
-from riskmin.risk import Profiled, Risk
+from riskmin.risk import Risk
 from riskmin.scorers import Linear
 from riskmin.types import ChecksLabels, Executor, Loss, Matrix, Shard
 

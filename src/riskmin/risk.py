@@ -8,10 +8,8 @@ search costs O(n) a step.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count, pairwise
 from typing import Any
 from weakref import WeakValueDictionary
@@ -19,13 +17,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from riskmin.arrays import namespace, to_numpy
-from riskmin.scalar import Tangent, balance, bracket, crossing, lowest, shrink
 from riskmin.types import Array, Cursor, Executor, KeepsScores, Loss, Oracle, Scorer, Shard
 
 REFRESH = 32
 """Scores are updated in place along a line; after this many moves they are computed anew from w."""
-CLOSE = 1e-12
-"""How closely an intercept is found, relative to the risk."""
 
 
 # ---------------------------------------------------------------- on a shard
@@ -128,6 +123,15 @@ class Risk:
         Holds the shards.
     dim : int
         The length of w.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge, Linear, Risk, Serial, Shard
+    >>> from riskmin.matrices import as_matrix
+    >>> shard = Shard(as_matrix(np.eye(2)), np.array([1.0, -1.0]), np.array([0.5, 0.5]), {})
+    >>> Risk(Hinge(), Linear(), Serial([shard]), dim=2)(np.zeros(2))
+    (1.0, array([-0.5,  0.5]))
     """
 
     loss: Loss
@@ -229,115 +233,3 @@ class CallCursor:
 def cursor(risk: Oracle, w: Array) -> Cursor:
     """A cursor of any risk, with kept scores where the risk offers them."""
     return risk.cursor(w) if isinstance(risk, KeepsScores) else CallCursor(risk, w)
-
-
-# ---------------------------------------------------------------- the intercept
-@dataclass(frozen=True)
-class Profiled:
-    r"""A risk with its unpenalized intercept minimized out, :math:`\tilde R(w) = \min_b R(w, b)`.
-
-    No solver knows of the intercept. It is found on the kept scores, at O(n) a look and no further pass
-    over X; the two tangents that bracket it, mixed so that the slope in b is zero, give a cut of R~.
-    The value is that of the mixed cut at w, so that the cut is valid; it is within 1e-12 of R~(w).
-
-    Parameters
-    ----------
-    risk : Risk
-        With a separable loss.
-    """
-
-    risk: Risk
-
-    @property
-    def dim(self) -> int:
-        """The length of w, the intercept not counted."""
-        return self.risk.dim
-
-    def __call__(self, w: Array) -> tuple[float, Array]:
-        """R~(w) and a subgradient."""
-        return self.cursor(w).value_grad()
-
-    def cursor(self, w: Array) -> ProfiledCursor:
-        """A point that keeps its scores at the shards, and its intercept."""
-        return ProfiledCursor(self, ScoreCursor(self.risk, w))
-
-    def intercept(self, w: Array) -> float:
-        """The minimizing b."""
-        return self.cursor(w).b
-
-
-class ProfiledCursor:
-    """A cursor of a `Profiled` risk: it keeps w, its scores and its intercept."""
-
-    def __init__(self, profiled: Profiled, scores: ScoreCursor) -> None:
-        self.profiled, self.scores, self.slack = profiled, scores, 0.0
-        self.known: dict[float, tuple[Tangent, Tangent]] = {}  # by t, the tangents around b(w + t d)
-        self.b, self.bend = 0.0, 1.0  # the intercept, and how fast the slope changed around the last one
-        self.b = lowest(*self._around(0.0)).x
-
-    @property
-    def w(self) -> Array:
-        return self.scores.w
-
-    def _tangent(self, t: float, b: float) -> Tangent:
-        value, slope_t, slope_b = self.scores.at(t, b)
-        return Tangent(b, value, slope_b, slope_t)
-
-    def _around(self, t: float) -> tuple[Tangent, Tangent]:
-        """The tangents around b(w + t d), narrowed until their crossing is that close to the risk."""
-        f = partial(self._tangent, t)
-        lo, hi = self.known[t] if t in self.known else self._bracket(f, self._guess(t))
-        self.known[t] = shrink(f, lo, hi, lambda best, bound: best - bound <= max(CLOSE * best, self.slack))
-        return self.known[t]
-
-    def _bracket(self, f: Callable[[float], Tangent], b: float) -> tuple[Tangent, Tangent]:
-        """Two tangents in b around the minimum of f, looked for from b on."""
-        start = f(b)
-        step = 1.5 * abs(start.slope) / self.bend
-        if start.slope:  # R >= 0: far beyond the root of the tangent, steep losses overflow
-            step = min(step, 4 * start.value / abs(start.slope))
-        try:
-            lo, hi = bracket(f, start, max(step, 1e-9 * (1 + abs(b))))
-        except ValueError:
-            raise ValueError(
-                "the risk falls for ever as the intercept grows, so no best intercept exists: "
-                "look at the labels (are all counts zero?) or fit without an intercept"
-            ) from None
-        bend = (hi.slope - lo.slope) / (hi.x - lo.x) if hi.x > lo.x else 0.0
-        self.bend = bend if 1e-9 < bend < math.inf else 1.0
-        return lo, hi
-
-    def _guess(self, t: float) -> float:
-        """b(w + t d), by the straight line from t = 0 to the nearest t that was looked at."""
-        if len(self.known) < 2:
-            return self.b
-        near = min(self.known.keys() - {0.0}, key=lambda s: abs(s - t))
-        return self.b + t / near * (lowest(*self.known[near]).x - self.b)
-
-    def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
-        lo, hi = self._around(t)
-        share = balance(lo, hi)
-        mix = [(lo.x, share), (hi.x, 1 - share)]
-        _, grad = self.scores.pull(t, [(b, m) for b, m in mix if m])
-        return crossing(lo, hi)[1], grad
-
-    def aim(self, d: Array, slack: float = 0.0) -> None:
-        lo, hi = self._around(0.0)
-        self.scores.aim(d)
-        self.slack = slack
-        # the same tangents as before, now with their slopes along d, unless rounding has turned one over
-        lo, hi = self._tangent(0.0, lo.x), self._tangent(0.0, hi.x)
-        self.known = {0.0: (lo, hi)} if lo.slope <= 0 <= hi.slope else {}
-
-    def along(self, t: float) -> tuple[float, float]:
-        """R~(w + t d), up to the slack, and its slope, by the tangents around the intercept there."""
-        lo, hi = self._around(t)
-        share = balance(lo, hi)
-        return lowest(lo, hi).value, share * lo.across + (1 - share) * hi.across
-
-    def move(self, t: float) -> None:
-        around = self._around(t)
-        self.scores.move(t)
-        # scores that were computed anew have other last bits, so other slopes at their kinks
-        self.known = {0.0: around} if self.scores.moves % REFRESH else {}
-        self.b = lowest(*around).x

@@ -9,7 +9,15 @@ from riskmin.types import Array, Matrix
 
 @dataclass(frozen=True)
 class Linear:
-    """One score an example: z_i = x_i @ w."""
+    r"""One score an example, :math:`z_i = x_i^\top w`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin.matrices import as_matrix
+    >>> Linear().scores(as_matrix(np.eye(3)), np.array([1.0, 2.0, 3.0]), 1, 3)
+    array([2., 3.])
+    """
 
     def dim(self, n_features: int) -> int:
         return n_features

@@ -40,7 +40,19 @@ class Shard(NamedTuple):
 
 
 class Cut(NamedTuple):
-    r"""An affine minorant of the risk, :math:`R(v) \ge a^\top v + b` for every v: the one certificate."""
+    r"""An affine minorant of the risk, :math:`R(v) \ge a^\top v + b` for every v: the one certificate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Cut, Hinge, Objective, linear_risk
+    >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1)
+    >>> cut = J.cut(np.zeros(2))
+    >>> cut.a, round(cut.b, 6)
+    (array([-0.5,  0.5]), 1.0)
+    >>> round(J.lower(cut), 6), round(J.lower(Cut(0.1 * cut.a, 0.1 * cut.b)), 6)
+    (0.1, 0.075)
+    """
 
     a: Array
     b: float

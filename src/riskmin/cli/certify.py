@@ -66,7 +66,7 @@ def certify(model: Path, data: Path, target: str | int | None, as_json: bool, **
     if not _intact(model):
         return _say(Verdict(1, "refuted", f"{model} was changed: its checksum does not match"), {}, as_json)
     fitted = load_model(model)
-    if fitted.weighted_ and getattr(fitted, "class_weight", None) is None:
+    if fitted.weighted_:
         raise ValueError(
             f"{model} was fitted with weights of rows, which {data} does not hold: no claim to check"
         )

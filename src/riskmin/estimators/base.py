@@ -20,12 +20,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from riskmin.driver import Callback, minimize
 from riskmin.executors import Serial, Threads
+from riskmin.intercept import Profiled
 from riskmin.linear import linear_risk
 from riskmin.losses import get_loss
 from riskmin.matrices import as_matrix
 from riskmin.objective import Objective
 from riskmin.regularizers import L2
-from riskmin.risk import Profiled, Risk
+from riskmin.risk import Risk
 from riskmin.solvers import Auto, Bmrm, Bundle, Lbfgs, LineSearchBmrm
 from riskmin.types import Iterate, Result
 
@@ -47,9 +48,6 @@ SOLVERS: dict[str, Any] = {
     "line_search_bmrm": LineSearchBmrm(),
 }
 """The names that the estimators' parameter `solver` takes."""
-
-FLAT = 1e-11
-"""Where the mean loss changes slower than this with the intercept, it is constant but for rounding."""
 
 _ESTIMATOR_FOR = {
     "classification": "LinearClassifier",
@@ -176,40 +174,9 @@ def _intercept(risk: Risk | Profiled, objective: Objective, result: Result) -> t
     """The best intercept for the w found, and J at both."""
     if not isinstance(risk, Profiled):
         return 0.0, result.value
-    cursor = risk.cursor(result.w)
-
-    def at(b: float) -> tuple[float, float]:
-        value, _, slope = cursor.scores.at(0.0, b)
-        return value, slope
-
-    b = cursor.b
-    if not getattr(risk.risk.loss, "smooth", False):
-        b = 0.5 * (_last_best(at, b, -1) + _last_best(at, b, +1))
-    return b, at(b)[0] + objective.lam * objective.reg.value(result.w)
-
-
-def _last_best(at: Callable[[float], tuple[float, float]], b: float, side: int) -> float:
-    """The last best intercept on one side of the best intercept b.
-
-    Piecewise linear risks are least on a whole interval, of which a search may find any point; its middle
-    depends on the data alone. The way there is Newton's, from outside: exact after a few kinks.
-    """
-    least, step = at(b)[0], 1e-6 * (1 + abs(b))
-    x, value, slope = b, least, 0.0
-    while side * slope <= FLAT:
-        if step > 1e12 * (1 + abs(b)):
-            return b  # it is flat for ever, and has no last point
-        x, step = b + side * step, 4 * step
-        value, slope = at(x)
-    for _ in range(100):
-        new = x - (value - least) / slope
-        if side * (new - b) <= 0 or side * (x - new) <= 0:
-            break
-        x = new
-        value, slope = at(x)
-        if side * slope <= FLAT:
-            break
-    return side * max(side * x, side * b)
+    b = risk.intercept(result.w)
+    value, _, _ = risk.cursor(result.w).scores.at(0.0, b)
+    return b, value + objective.lam * objective.reg.value(result.w)
 
 
 @contextlib.contextmanager

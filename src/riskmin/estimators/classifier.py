@@ -92,7 +92,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
     result_ : `riskmin.Result`
         The status, the trace, and the cut that proves the bound.
     n_samples_fit_, weighted_ : int, bool
-        How many rows were fitted, and whether their weights were given.
+        How many rows were fitted, and whether `sample_weight` was given.
     n_features_in_, feature_names_in_ : int, array
         As in all of scikit-learn.
 
@@ -180,6 +180,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         signs = np.where(positive, 1.0, -1.0)
         w, b = fit_linear(self, X, signs, loss, weight, fit_intercept=self.fit_intercept)
         self.classes_, self.coef_, self.intercept_ = classes, w[None, :], np.array([b])
+        self.weighted_ = sample_weight is not None  # class weights follow from y, so they are no part of it
         warn_unless_converged(self)
         return self
 

@@ -97,6 +97,18 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     ------
     FileError
         If the file is no model, is truncated or damaged, or comes from a newer riskmin.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.datasets import load_diabetes
+    >>> from riskmin import LinearRegressor, load_model, save_model
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_model(LinearRegressor().fit(X, y), f"{folder}/model.rsk")
+    ...     model = load_model(f"{folder}/model.rsk")
+    >>> model.gap_ <= model.tol * model.objective_
+    True
     """
     arrays, meta = load_arrays(path, "model")
     version = meta.get("format")

@@ -65,6 +65,15 @@ class Threads:
         `linear_risk` fills it in when the executor is passed to it without.
     n_workers : int, optional
         How many threads; one a core by default. It changes no bit of any result.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge, Threads, linear_risk
+    >>> X, y = np.ones((4, 1)), np.array([1.0, -1.0, 1.0, 1.0])
+    >>> risk = linear_risk(X, y, Hinge(), executor=Threads(n_workers=2), n_shards=2)
+    >>> risk(np.array([0.5]))[0]
+    0.75
     """
 
     def __init__(self, shards: Sequence[Shard] = (), *, n_workers: int | None = None) -> None:

@@ -22,14 +22,24 @@ from riskmin.types import Array, Cut, Iterate
 
 NDArray = np.ndarray[Any, Any]
 
+HUGE = 1e100
+
 
 def _require_l2(solver: object, obj: Objective) -> None:
     if not isinstance(obj.reg, L2):
         raise TypeError(f"{type(solver).__name__} works with L2(), not with {obj.reg!r}")
 
 
+def tame(cut: Cut) -> Cut:
+    """The cut, or one so much shrunk that its squares are finite: still a cut, since R >= 0."""
+    xp = namespace(cut.a)
+    size = float(xp.max(xp.abs(cut.a)))
+    return cut if size <= HUGE else Cut(HUGE / size * cut.a, HUGE / size * cut.b)
+
+
 def mix_two(old: Cut | None, new: Cut, lam: float) -> tuple[Cut, float]:
     """The mixture of two cuts that bounds best with L2, and the share of the new one."""
+    new = tame(new)
     if old is None:
         return new, 1.0
     da, db = new.a - old.a, new.b - old.b
@@ -59,7 +69,7 @@ class Cuts:
         return cls(namespace(w).zeros((8, len(w)), dtype=w.dtype), none, np.empty((0, 0)), none, none)
 
     def add(self, cut: Cut, lam: float) -> None:
-        m = len(self.b)
+        cut, m = tame(cut), len(self.b)
         if m == len(self.A):
             xp = namespace(self.A)
             self.A = xp.concat([self.A, xp.zeros_like(self.A)])
@@ -110,6 +120,20 @@ class Bmrm:
     ----------
     C. H. Teo, S. V. N. Vishwanathan, A. Smola, Q. V. Le, Bundle methods for regularized risk
     minimization, JMLR 11, 2010.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Bmrm, Hinge, Objective, linear_risk
+    >>> X, y = np.array([[1.0], [-0.5]]), np.array([1.0, -1.0])
+    >>> steps = Bmrm().iterates(Objective(linear_risk(X, y, Hinge()), L2(), lam=0.25), np.zeros(1))
+    >>> for _ in range(4):
+    ...     it = next(steps)
+    ...     print(f"w = {it.w[0]:.3f}, J(w) = {it.value:.3f}")
+    w = 0.000, J(w) = 1.000
+    w = 3.000, J(w) = 1.125
+    w = 1.333, J(w) = 0.389
+    w = 1.000, J(w) = 0.375
     """
 
     floor: bool = False
@@ -147,6 +171,14 @@ class LineSearchBmrm:
     References
     ----------
     A. Smola, S. V. N. Vishwanathan, Q. V. Le, Bundle methods for machine learning, NIPS 2007.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, LineSearchBmrm, Logistic, Objective, linear_risk, minimize
+    >>> X, y = np.array([[1.0], [-0.5]]), np.array([1.0, -1.0])
+    >>> minimize(Objective(linear_risk(X, y, Logistic()), L2(), lam=0.25), LineSearchBmrm()).status
+    'converged'
     """
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
@@ -180,6 +212,15 @@ class Bundle:
     ----------
     keep : int
         For how many steps a cut without weight is kept.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Bundle, Hinge, Objective, linear_risk, minimize
+    >>> X, y = np.array([[1.0], [-0.5]]), np.array([1.0, -1.0])
+    >>> result = minimize(Objective(linear_risk(X, y, Hinge()), L2(), lam=0.25), Bundle(), tol=1e-9)
+    >>> round(float(result.w[0]), 6), round(result.value, 6), round(result.lower, 6)
+    (1.0, 0.375, 0.375)
     """
 
     keep: int = 20

@@ -31,6 +31,15 @@ class Lbfgs:
     References
     ----------
     J. Nocedal, S. J. Wright, Numerical Optimization, 2nd edition, algorithms 7.4 and 3.5.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Lbfgs, Objective, Squared, linear_risk, minimize
+    >>> X, y = np.array([[1.0], [2.0]]), np.array([1.0, 3.0])
+    >>> result = minimize(Objective(linear_risk(X, y, Squared()), L2(), lam=0.5), Lbfgs(), tol=1e-12)
+    >>> bool(abs(result.w[0] - 7 / 6) < 1e-6)
+    True
     """
 
     memory: int = 20

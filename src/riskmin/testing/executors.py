@@ -9,10 +9,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin.executors import Serial
+from riskmin.intercept import Profiled
 from riskmin.linear import make_shards
 from riskmin.losses import Hinge, Logistic
 from riskmin.matrices import as_matrix
-from riskmin.risk import Profiled, Risk
+from riskmin.risk import Risk
 from riskmin.scorers import Linear
 from riskmin.testing.base import require
 from riskmin.types import Array, Executor, Shard

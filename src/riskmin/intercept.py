@@ -1,0 +1,166 @@
+r"""The intercept: never penalized, and no solver's business. It is minimized out inside the risk.
+
+:math:`\tilde R(w) = \min_b R(w, b)` is found on the kept scores, at O(n) a look and no further pass over X.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from riskmin.risk import REFRESH, Risk, ScoreCursor
+from riskmin.scalar import Tangent, balance, bracket, crossing, lowest, shrink
+from riskmin.types import Array
+
+CLOSE = 1e-12
+"""How closely an intercept is found, relative to the risk."""
+FLAT = 1e-11
+"""Where the mean loss changes slower than this with the intercept, it is constant but for rounding."""
+
+
+@dataclass(frozen=True)
+class Profiled:
+    r"""A risk with its unpenalized intercept minimized out, :math:`\tilde R(w) = \min_b R(w, b)`.
+
+    No solver knows of the intercept. It is found on the kept scores, at O(n) a look and no further pass
+    over X; the two tangents that bracket it, mixed so that the slope in b is zero, give a cut of R~.
+    The value is that of the mixed cut at w, so that the cut is valid; it is within 1e-12 of R~(w).
+
+    Parameters
+    ----------
+    risk : Risk
+        With a separable loss.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Absolute, linear_risk
+    >>> risk = linear_risk(np.zeros((3, 1)), np.array([1.0, 2.0, 9.0]), Absolute(), fit_intercept=True)
+    >>> risk.intercept(np.zeros(1))  # the median
+    2.0
+    """
+
+    risk: Risk
+
+    @property
+    def dim(self) -> int:
+        """The length of w, the intercept not counted."""
+        return self.risk.dim
+
+    def __call__(self, w: Array) -> tuple[float, Array]:
+        """R~(w) and a subgradient."""
+        return self.cursor(w).value_grad()
+
+    def cursor(self, w: Array) -> ProfiledCursor:
+        """A point that keeps its scores at the shards, and its intercept."""
+        return ProfiledCursor(self, ScoreCursor(self.risk, w))
+
+    def intercept(self, w: Array) -> float:
+        """The minimizing b; the middle of the interval, where a whole interval minimizes."""
+        cursor = self.cursor(w)
+        if getattr(self.risk.loss, "smooth", False):
+            return cursor.b
+        return 0.5 * (cursor.last_best(-1) + cursor.last_best(+1))
+
+
+class ProfiledCursor:
+    """A cursor of a `Profiled` risk: it keeps w, its scores and its intercept."""
+
+    def __init__(self, profiled: Profiled, scores: ScoreCursor) -> None:
+        self.profiled, self.scores, self.slack = profiled, scores, 0.0
+        self.known: dict[float, tuple[Tangent, Tangent]] = {}  # by t, the tangents around b(w + t d)
+        self.b, self.bend = 0.0, 1.0  # the intercept, and how fast the slope changed around the last one
+        self.b = lowest(*self._around(0.0)).x
+
+    @property
+    def w(self) -> Array:
+        return self.scores.w
+
+    def _tangent(self, t: float, b: float) -> Tangent:
+        value, slope_t, slope_b = self.scores.at(t, b)
+        return Tangent(b, value, slope_b, slope_t)
+
+    def _around(self, t: float) -> tuple[Tangent, Tangent]:
+        """The tangents around b(w + t d), narrowed until their crossing is that close to the risk."""
+        f = partial(self._tangent, t)
+        lo, hi = self.known[t] if t in self.known else self._bracket(f, self._guess(t))
+        self.known[t] = shrink(f, lo, hi, lambda best, bound: best - bound <= max(CLOSE * best, self.slack))
+        return self.known[t]
+
+    def last_best(self, side: int) -> float:
+        """The last of the best intercepts of w on one side of the one that is known.
+
+        Piecewise linear risks are least on a whole interval, of which a search may find any point, while its
+        ends depend on the data alone. The way there is Newton's, from outside: exact after a few kinks.
+        """
+        least, step = self._tangent(0.0, self.b).value, 1e-6 * (1 + abs(self.b))
+        at = self._tangent(0.0, self.b + side * step)
+        while side * at.slope <= FLAT:
+            step *= 4
+            if step > 1e12 * (1 + abs(self.b)):
+                return self.b  # it is flat for ever, and has no last point
+            at = self._tangent(0.0, self.b + side * step)
+        for _ in range(100):
+            x = at.x - (at.value - least) / at.slope
+            if side * (x - self.b) <= 0:
+                return self.b
+            if side * (at.x - x) <= 0:
+                break
+            at = self._tangent(0.0, x)
+            if side * at.slope <= FLAT:
+                break
+        return at.x
+
+    def _bracket(self, f: Callable[[float], Tangent], b: float) -> tuple[Tangent, Tangent]:
+        """Two tangents in b around the minimum of f, looked for from b on."""
+        start = f(b)
+        step = 1.5 * abs(start.slope) / self.bend
+        if start.slope:  # R >= 0: far beyond the root of the tangent, steep losses overflow
+            step = min(step, 4 * start.value / abs(start.slope))
+        try:
+            lo, hi = bracket(f, start, max(step, 1e-9 * (1 + abs(b))))
+        except ValueError:
+            raise ValueError(
+                "the risk falls for ever as the intercept grows, so no best intercept exists: "
+                "look at the labels (are all counts zero?) or fit without an intercept"
+            ) from None
+        bend = (hi.slope - lo.slope) / (hi.x - lo.x) if hi.x > lo.x else 0.0
+        self.bend = bend if 1e-9 < bend < math.inf else 1.0
+        return lo, hi
+
+    def _guess(self, t: float) -> float:
+        """b(w + t d), by the straight line from t = 0 to the nearest t that was looked at."""
+        if len(self.known) < 2:
+            return self.b
+        near = min(self.known.keys() - {0.0}, key=lambda s: abs(s - t))
+        return self.b + t / near * (lowest(*self.known[near]).x - self.b)
+
+    def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
+        lo, hi = self._around(t)
+        share = balance(lo, hi)
+        mix = [(lo.x, share), (hi.x, 1 - share)]
+        _, grad = self.scores.pull(t, [(b, m) for b, m in mix if m])
+        return max(crossing(lo, hi)[1], 0.0), grad
+
+    def aim(self, d: Array, slack: float = 0.0) -> None:
+        lo, hi = self._around(0.0)
+        self.scores.aim(d)
+        self.slack = slack
+        # the same tangents as before, now with their slopes along d, unless rounding has turned one over
+        lo, hi = self._tangent(0.0, lo.x), self._tangent(0.0, hi.x)
+        self.known = {0.0: (lo, hi)} if lo.slope <= 0 <= hi.slope else {}
+
+    def along(self, t: float) -> tuple[float, float]:
+        """R~(w + t d), up to the slack, and its slope, by the tangents around the intercept there."""
+        lo, hi = self._around(t)
+        share = balance(lo, hi)
+        return lowest(lo, hi).value, share * lo.across + (1 - share) * hi.across
+
+    def move(self, t: float) -> None:
+        around = self._around(t)
+        self.scores.move(t)
+        # scores that were computed anew have other last bits, so other slopes at their kinks
+        self.known = {0.0: around} if self.scores.moves % REFRESH else {}
+        self.b = lowest(*around).x
