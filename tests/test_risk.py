@@ -1,9 +1,23 @@
 """The risk: its derivative, its cursors, its intercept, and what it refuses."""
 
+from itertools import islice
+
 import numpy as np
 import pytest
 
-from riskmin import L2, Bundle, Hinge, Lbfgs, Objective, Poisson, linear_risk, minimize
+from riskmin import (
+    L2,
+    Bmrm,
+    Bundle,
+    Hinge,
+    Lbfgs,
+    LineSearchBmrm,
+    Objective,
+    Poisson,
+    SquaredHinge,
+    linear_risk,
+    minimize,
+)
 
 
 # ---------------------------------------------------------------- regressions
@@ -32,3 +46,17 @@ def test_calls_in_between_leave_a_cursor_alone():
     result = minimize(obj, Bundle(), tol=1e-6, callback=curious)
     assert result.value == quiet.value
     np.testing.assert_array_equal(result.w, quiet.w)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_cuts_from_far_out_are_cuts(scale, intercept):
+    """There R and g @ w are huge and cancel, and the intercept is known up to a slack only."""
+    rng = np.random.default_rng(1)
+    X, y = scale * rng.standard_normal((20, 3)), np.where(rng.random(20) < 0.5, 1.0, -1.0)
+    for loss in (Hinge(margin=2.5), SquaredHinge()):
+        obj = Objective(linear_risk(X, y, loss, fit_intercept=intercept), L2(), 1e-6)
+        least = obj.risk(np.zeros(3))[0]
+        for solver in (Bundle(), Bmrm(), LineSearchBmrm()):
+            for it in islice(solver.iterates(obj, 1e3 * rng.standard_normal(3)), 10):
+                assert it.cut.b <= least * (1 + 1e-9)

@@ -107,7 +107,7 @@ class _Run:
         first = self.trace[0].get("value", self.value) if self.trace else self.value
         if self.lower - self.value > 1e-6 * abs(self.value) + 1e-12 * abs(first):
             self.cut, self.lower, self.sound = Cut(0.0 * cut.a, 0.0), 0.0, False
-        self.lower = min(self.lower, self.value)
+        self.lower = min(max(self.lower, 0.0), self.value)
 
     def settle(self) -> None:
         """Whatever ends a run is said of a value computed from scratch."""

@@ -142,7 +142,7 @@ class ProfiledCursor:
         share = balance(lo, hi)
         mix = [(lo.x, share), (hi.x, 1 - share)]
         _, grad = self.scores.pull(t, [(b, m) for b, m in mix if m])
-        return max(crossing(lo, hi)[1], 0.0), grad
+        return crossing(lo, hi)[1], grad
 
     def aim(self, d: Array, slack: float = 0.0) -> None:
         lo, hi = self._around(0.0)

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from riskmin.risk import cursor
 from riskmin.types import Array, Cursor, Cut, Oracle, Regularizer
 
+ROUNDING = 2.0**-50
+"""A few units in the last place: how well sums over the data are known."""
+
 
 @dataclass
 class Count:
@@ -58,7 +61,10 @@ class Objective:
 
     def at(self, w: Array, r: float, g: Array) -> tuple[float, Array, Cut]:
         """J(w), the subgradient and the cut at w, when R(w) = r and g are known already."""
-        return r + self.lam * self.reg.value(w), g, Cut(g, r - float(g @ w))
+        gw = float(g @ w)
+        # far out, R and g @ w are huge and cancel: what rounding may have added must not become a bound
+        b = r - gw - ROUNDING * (abs(r) + abs(gw))
+        return r + self.lam * self.reg.value(w), g, Cut(g, b)
 
     def value(self, w: Array) -> float:
         """J(w)."""

@@ -1,0 +1,128 @@
+"""What several test modules share: losses, small problems, and functions that run on shards."""
+
+import os
+import time
+
+import numpy as np
+
+from riskmin import (
+    LOSSES,
+    Absolute,
+    EpsilonInsensitive,
+    Exponential,
+    Hinge,
+    Huber,
+    Logistic,
+    Novelty,
+    Poisson,
+    PowerHinge,
+    Quantile,
+    SmoothedHinge,
+    Squared,
+    SquaredHinge,
+)
+
+ALL_LOSSES = [
+    *LOSSES.values(),
+    Hinge(margin=2.5),
+    SquaredHinge(margin=0.0),
+    PowerHinge(p=1.0),
+    PowerHinge(p=3.0, margin=2.0),
+    SmoothedHinge(mu=1e-3),
+    SmoothedHinge(mu=2.0),
+    Quantile(level=0.05),
+    Quantile(level=0.9),
+    EpsilonInsensitive(epsilon=0.0),
+    EpsilonInsensitive(epsilon=0.2, power=1.5),
+    EpsilonInsensitive(epsilon=0.0, power=3.0),
+    Huber(delta=0.05),
+    Huber(delta=10.0),
+]
+"""Every loss by name, and each with awkward parameters."""
+
+
+def labels(loss, z, rng):
+    """Labels that suit the loss, around the scores z, and never of a single class."""
+    if loss.task == "classification":
+        y = np.where(z + 0.5 * rng.standard_normal(len(z)) > 0, 1.0, -1.0)
+        y[:2] = 1.0, -1.0
+        return y
+    if isinstance(loss, Poisson):
+        return np.append(1.0, rng.poisson(np.exp(np.clip(0.7 * z[1:], -5, 3)))).astype(float)
+    return z + 0.5 * rng.standard_normal(len(z))
+
+
+def problem(loss, n=30, p=4, seed=0):
+    """X, y, and sample weights some of which are zero."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p))
+    y = labels(loss, X @ rng.standard_normal(p) + 0.3, rng)
+    weights = rng.integers(0, 4, n) * rng.random(n)
+    weights[:2] = 1.0
+    return X, y, weights
+
+
+def optimum(loss, X, y, weights, lam, intercept):
+    """The least J by cvxpy and Clarabel, each loss written anew. NaN where the solver gives up."""
+    import cvxpy as cp
+
+    c = np.full(len(X), 1 / len(X)) if weights is None else weights / weights.sum()
+    w, b = cp.Variable(X.shape[1]), cp.Variable() if intercept else 0.0
+    z = X @ w + b
+    m = cp.multiply(y, z)
+    r = z - y
+
+    def power(t, p):
+        return t if p == 1 else cp.power(t, p) / p
+
+    each = {
+        Hinge: lambda: cp.pos(loss.margin - m),
+        SquaredHinge: lambda: cp.square(cp.pos(loss.margin - m)) / 2,
+        PowerHinge: lambda: power(cp.pos(loss.margin - m), loss.p),
+        # the envelope of the hinge: a part s of the margin's lack is paid linearly, the rest as a square
+        SmoothedHinge: lambda: cp.huber(cp.pos(1 - m) / loss.mu, 1) * loss.mu / 2,
+        Exponential: lambda: cp.exp(-m),
+        Logistic: lambda: cp.logistic(-m),
+        Novelty: lambda: cp.pos(1 - z),
+        Squared: lambda: cp.square(r) / 2,
+        Absolute: lambda: cp.abs(r),
+        Quantile: lambda: cp.maximum(-loss.level * r, (1 - loss.level) * r),
+        EpsilonInsensitive: lambda: power(cp.pos(cp.abs(r) - loss.epsilon), loss.power),
+        Huber: lambda: cp.huber(r, loss.delta) / 2,
+        Poisson: lambda: cp.exp(z) - cp.multiply(y, z) + y * np.log(np.where(y > 0, y, 1.0)) - y,
+    }[type(loss)]()
+    program = cp.Problem(cp.Minimize(lam / 2 * cp.sum_squares(w) + c @ each))
+    accurate = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
+    try:
+        program.solve(solver=cp.CLARABEL, **accurate)
+    except cp.SolverError:
+        return np.nan
+    return float(program.value) if program.status in ("optimal", "optimal_inaccurate") else np.nan
+
+
+# ---------------------------------------------------------------- what runs on a shard
+def size(shard, *args):
+    return shard.X.shape[0]
+
+
+def fail(shard, at):
+    if shard.X.shape[0] == at or at < 0:
+        raise ValueError("on purpose")
+    return shard.X.shape[0]
+
+
+def die(shard):
+    os.kill(os.getpid(), 9)
+
+
+def doze(shard, seconds):
+    time.sleep(seconds)
+    return "rested"
+
+
+def echo(shard, thing):
+    return thing
+
+
+def pids(shard):
+    return os.getpid()
