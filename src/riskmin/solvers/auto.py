@@ -39,7 +39,7 @@ class Auto:
         name = type(obj.risk if loss is None else loss).__name__
         if getattr(loss, "smooth", False) and isinstance(obj.reg, Smooth):
             return Lbfgs(), f"{name} is smooth"
-        return Bundle(), f"{name} does not say that it is smooth"
+        return Bundle(), f"{name} {'is not smooth' if hasattr(loss, 'smooth') else 'names no smoothness'}"
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the solver it picks."""

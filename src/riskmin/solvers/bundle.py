@@ -84,6 +84,10 @@ class Cuts:
         """The mixture that bounds best."""
         self.alpha = simplex_qp(self.G, self.b, self.alpha)
         self.idle = np.where(self.alpha > 0, 0, self.idle + 1)
+        return self.mixture()
+
+    def mixture(self) -> Cut:
+        """The cuts mixed by their multipliers."""
         used = np.flatnonzero(self.alpha)
         A = self.A[: len(self.b)]
         a = self.alpha @ A if len(used) * 2 > len(self.b) else self.alpha[used] @ A[used]
@@ -228,25 +232,24 @@ class Bundle:
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the best points."""
         _require_l2(self, obj)
-        at = obj.cursor(w0)
+        cuts, at = Cuts.empty(w0), obj.cursor(w0)
         value, _, cut = at()
-        return self._run(obj, Cuts.empty(w0), at, value, cut)
+        cuts.add(cut, obj.lam)
+        return self._run(obj, cuts, at, value, cuts.mix())
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
         cuts, at = Cuts.restored(state), obj.cursor(state["w"])
-        value, _, cut = at()
-        return self._run(obj, cuts, at, value, cut)
+        steps = self._run(obj, cuts, at, float(state["value"][0]), cuts.mixture())
+        next(steps)  # the iterate that was saved
+        return steps
 
     def _run(
-        self, obj: Objective, cuts: Cuts, at: ObjectiveCursor, value: float, cut: Cut
+        self, obj: Objective, cuts: Cuts, at: ObjectiveCursor, value: float, best: Cut
     ) -> Iterator[Iterate]:
         looks = 0
         while True:
-            cuts.add(cut, obj.lam)
-            best = cuts.mix()
-            cuts.drop(self.keep)
-            saved = cuts.state() | {"w": at.w}
+            saved = cuts.state() | {"w": at.w, "value": np.array([value])}
             yield Iterate(at.w, value, best, {"cuts": len(cuts.b), "looks": looks}, saved.copy)
             w, gap = obj.argmin(best), value - obj.lower(best)
             at.aim(w - at.w, 0.01 * gap)
@@ -259,6 +262,9 @@ class Bundle:
             elif new.value >= value and float((cut.a - best.a) @ w) + cut.b - best.b <= 1e-15 * value:
                 return  # the model has that cut already: what is left of the gap is rounding
             value = new.value  # without a step too: a closer look than the one that led here may be lower
+            cuts.add(cut, obj.lam)
+            best = cuts.mix()
+            cuts.drop(self.keep)
 
     def _search(self, at: ObjectiveCursor, gap: float) -> tuple[Tangent, Tangent, int]:
         """A bracket of the minimum along the line, narrow against what was gained and what is to gain."""

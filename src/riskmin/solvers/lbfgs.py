@@ -51,7 +51,9 @@ class Lbfgs:
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
         pairs = list(zip(state["S"], state["Y"], strict=True))
-        return self._run(obj, state["w"], pairs, Cut(state["a"], float(state["b"][0])))
+        steps = self._run(obj, state["w"], pairs, Cut(state["a"], float(state["b"][0])))
+        next(steps)  # the iterate that was saved
+        return steps
 
     def _run(
         self, obj: Objective, w0: Array, pairs: list[tuple[Array, Array]], model: Cut | None
