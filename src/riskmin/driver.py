@@ -20,6 +20,8 @@ from riskmin.types import Array, Cut, Iterate, Result, Resumable, Solver, Status
 
 PATIENCE = 100
 """So many iterations in a row that better neither bound by a single bit are a stall."""
+VANISHED = 1e-30
+"""Where J falls below this part of its first value, min J is 0 and no relative gap will ever be proved."""
 
 Callback = Callable[[Iterate, dict[str, float]], Any]
 
@@ -93,7 +95,8 @@ class _Run:
             return "max_iter"
         if self.seconds() >= self.limits.max_seconds:
             return "max_seconds"
-        return "stalled" if self.idle >= PATIENCE else None
+        vanished = len(self.trace) > 1 and self.value <= VANISHED * self.trace[0]["value"]
+        return "stalled" if self.idle >= PATIENCE or vanished else None
 
     def _bound(self, cut: Cut) -> None:
         """Keep the better cut. A bound that rounding lifts above J itself says no more than J does.
