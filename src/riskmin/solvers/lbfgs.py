@@ -81,7 +81,7 @@ class Lbfgs:
             value, g, cut = at()
             new = g + obj.lam * reg.grad(at.w)
             s, y = t * d, new - grad
-            if float(s @ y) > 1e-14 * float(y @ y):
+            if float(s @ y) > 1e-14 * float(y @ y) > 0:
                 pairs = [*pairs, (s, y)][-self.memory :]
             grad = new
 

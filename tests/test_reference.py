@@ -1,0 +1,100 @@
+"""Every loss against cvxpy and Clarabel: the value is the optimum, and no bound is ever above it."""
+
+import warnings
+from functools import cache
+
+import numpy as np
+import pytest
+
+from helpers import ALL_LOSSES, optimum, problem
+from riskmin import L2, Auto, Bmrm, Bundle, LineSearchBmrm, Objective, Threads, linear_risk, minimize
+
+SOLVERS = [Auto(), Bundle()]
+each_loss = pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
+each_variant = pytest.mark.parametrize(
+    ("intercept", "weighted"), [(False, False), (True, False), (False, True), (True, True)]
+)
+
+
+@cache
+def reference(loss, seed, n, weighted, lam, intercept):
+    X, y, weights = problem(loss, n=n, seed=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # cvxpy's own
+        return optimum(loss, X, y, weights if weighted else None, lam, intercept)
+
+
+def check(loss, solver, *, lam, intercept, weighted, seed=0, n=30, tol=1e-7, **settings):
+    X, y, weights = problem(loss, n=n, seed=seed)
+    best = reference(loss, seed, n, weighted, lam, intercept)
+    assert best >= -1e-9
+    risk = linear_risk(
+        X, y, loss, sample_weight=weights if weighted else None, fit_intercept=intercept, **settings
+    )
+    # from a point where nothing is solved yet: some of the losses are least at zero
+    w0 = np.random.default_rng(seed).standard_normal(X.shape[1])
+    result = minimize(Objective(risk, L2(), lam), solver, w0, tol=tol, max_iter=3000)
+    trust = 1e-9 + 1e-9 * best  # Clarabel's own accuracy
+    for row in result.trace:
+        assert row["lower"] <= best + trust
+        assert row["value"] >= best - trust
+    assert result.value <= best * (1 + max(10 * tol, 1e-6)) + trust
+    if best > 1e-8:
+        assert result.status == "converged"
+    return result
+
+
+@each_loss
+@each_variant
+@pytest.mark.parametrize("solver", SOLVERS, ids=repr)
+def test_reaches_the_optimum(loss, intercept, weighted, solver):
+    check(loss, solver, lam=0.01, intercept=intercept, weighted=weighted)
+
+
+@each_loss
+@pytest.mark.parametrize("lam", [1e-4, 10.0])
+def test_weak_and_strong_regularization(loss, lam):
+    for intercept in (False, True):
+        check(loss, Auto(), lam=lam, intercept=intercept, weighted=True)
+
+
+@each_loss
+def test_the_methods_of_the_papers(loss):
+    check(loss, Bmrm(), lam=1.0, intercept=True, weighted=True, tol=1e-5)
+    check(loss, LineSearchBmrm(), lam=10.0, intercept=False, weighted=True, tol=1e-3)
+
+
+def test_the_references_are_right():
+    """Ridge regression has a closed form: neither side of the comparison is taken on trust."""
+    from riskmin import Squared
+
+    X, y, _ = problem(Squared())
+    w = np.linalg.solve(X.T @ X / 30 + 0.01 * np.eye(4), X.T @ y / 30)
+    value = np.mean((X @ w - y) ** 2) / 2 + 0.005 * w @ w
+    assert reference(Squared(), 0, 30, False, 0.01, False) == pytest.approx(value, rel=1e-9)
+    result = check(Squared(), Auto(), lam=0.01, intercept=False, weighted=False, tol=1e-12)
+    np.testing.assert_allclose(result.w, w, rtol=1e-5)
+
+
+@pytest.mark.slow
+@each_loss
+@each_variant
+@pytest.mark.parametrize("solver", SOLVERS, ids=repr)
+def test_everything_with_everything(loss, intercept, weighted, solver):
+    for seed, n in ((1, 15), (2, 60)):
+        for lam in (1e-4, 1e-3, 0.1, 1.0, 10.0):
+            check(loss, solver, lam=lam, intercept=intercept, weighted=weighted, seed=seed, n=n)
+    check(
+        loss, solver, lam=0.01, intercept=intercept, weighted=weighted, seed=3, executor=Threads, n_shards=4
+    )
+
+
+@pytest.mark.slow
+@each_loss
+@each_variant
+@pytest.mark.parametrize(
+    ("solver", "tol"), [(Bmrm(), 1e-5), (Bmrm(floor=True), 1e-5), (LineSearchBmrm(), 1e-3)]
+)
+def test_the_methods_of_the_papers_with_everything(loss, intercept, weighted, solver, tol):
+    for lam in (1.0, 10.0):
+        check(loss, solver, lam=lam, intercept=intercept, weighted=weighted, seed=1, tol=tol)
