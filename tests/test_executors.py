@@ -1,0 +1,268 @@
+"""Executors: the same bits wherever the shards are, errors that arrive, and nothing left behind."""
+
+import gc
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from helpers import die, doze, echo, fail, pids, size
+from riskmin import (
+    L2,
+    Bundle,
+    Hinge,
+    Lbfgs,
+    Logistic,
+    Objective,
+    Processes,
+    Serial,
+    Shard,
+    Threads,
+    linear_risk,
+    minimize,
+)
+from riskmin.matrices import as_matrix
+from riskmin.testing import check_executor
+
+SHARED = Path("/dev/shm")
+
+
+def shards(n=5):
+    return [Shard(as_matrix(np.ones((k + 1, 2))), np.ones(k + 1), np.ones(k + 1), {}) for k in range(n)]
+
+
+def segments(*processes):
+    """The shared segments that these processes look into: others on this machine have theirs."""
+    text = "".join(Path(f"/proc/{pid}/maps").read_text() for pid in processes)
+    return {SHARED / name for name in re.findall(r"/dev/shm/(\S+)", text) if "psm" in name}
+
+
+@pytest.fixture(scope="module")
+def workers():
+    """Two processes with five shards, for all tests that leave them well."""
+    with_shards = Processes(shards(), n_workers=2)
+    yield with_shards
+    with_shards.close()
+
+
+# ---------------------------------------------------------------- the contract
+@pytest.mark.parametrize("executor", [Serial, Serial(), Threads, Threads(n_workers=1), Threads(n_workers=9)])
+def test_contract(executor):
+    check_executor(executor)
+
+
+def test_contract_of_processes():
+    check_executor(Processes(n_workers=2))
+
+
+class Broken(Serial):
+    """Wrong on purpose."""
+
+    def __init__(self, shards=(), fault=""):
+        super().__init__(shards)
+        self.fault = fault
+
+    def __call__(self, shards):
+        return Broken(shards, self.fault)
+
+    def map(self, f, *args, each=()):
+        if self.fault == "forgets":
+            for s in self.shards:
+                s.memo.clear()
+        try:
+            replies = super().map(f, *args, each=each)
+        except ZeroDivisionError:
+            if self.fault == "swallows":
+                return []
+            raise
+        return replies[::-1] if self.fault == "turns round" else replies
+
+    def sum(self, f, *args, each=()):
+        parts = self.map(f, *args, each=each)
+        if self.fault == "adds otherwise":
+            return tuple(sum(reversed(p[:-1]), start=p[-1]) for p in zip(*parts, strict=True))
+        return super().sum(f, *args, each=each)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("turns round", "out of order"),
+        ("forgets", "memo"),
+        ("swallows", "is lost"),
+        ("adds otherwise", "bit for bit"),
+    ],
+)
+def test_contract_refuses(fault, message):
+    with pytest.raises((AssertionError, KeyError), match="k" if fault == "forgets" else message):
+        check_executor(Broken(fault=fault))
+
+
+# ---------------------------------------------------------------- the same bits
+def data(sparse=False):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 6))
+    y = np.where(X @ rng.standard_normal(6) + rng.standard_normal(200) > 0, 1.0, -1.0)
+    return (sp.csr_array(np.where(np.abs(X) > 0.8, X, 0.0)) if sparse else X), y
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize(("solver", "loss"), [(Bundle(), Hinge()), (Lbfgs(), Logistic())], ids=repr)
+def test_whole_fits_agree_to_the_last_bit(solver, loss, intercept):
+    X, y = data(sparse=intercept)
+    results = []
+    kinds = [Serial, Threads(n_workers=1), Threads(n_workers=3), Processes(n_workers=2)]
+    for executor in kinds if intercept else kinds[:3]:
+        risk = linear_risk(X, y, loss, fit_intercept=intercept, executor=executor, n_shards=4)
+        results.append(minimize(Objective(risk, L2(), 0.01), solver, tol=1e-6))
+    first = results[0]
+    assert first.status == "converged"
+    for other in results[1:]:
+        assert other.value == first.value
+        assert other.lower == first.lower
+        np.testing.assert_array_equal(other.w, first.w)
+        assert [r["value"] for r in other.trace] == [r["value"] for r in first.trace]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_workers", [1, 3, 4, 7])
+def test_the_number_of_processes_changes_no_bit(n_workers):
+    X, y = data()
+    for n_shards in (1, 4):
+        one, two = (
+            linear_risk(X, y, Hinge(), executor=e, n_shards=n_shards)
+            for e in (Serial, Processes(n_workers=n_workers))
+        )
+        for w in np.random.default_rng(1).standard_normal((5, 6)):
+            assert one(w)[0] == two(w)[0]
+            np.testing.assert_array_equal(one(w)[1], two(w)[1])
+
+
+def test_the_number_of_shards_changes_rounding_only():
+    X, y = data()
+    w = np.ones(6)
+    values = [linear_risk(X, y, Logistic(), n_shards=k)(w)[0] for k in (1, 2, 7, 200)]
+    np.testing.assert_allclose(values, values[0], rtol=1e-14)
+
+
+# ---------------------------------------------------------------- messages
+@pytest.mark.parametrize("n", [0, 1, 100, 2**13 - 1, 2**13, 2**13 + 1, 10**6])
+def test_messages_of_every_size(workers, n):
+    thing = {"a": np.arange(n, dtype=float), "b": [np.arange(n) % 7, "text"], "c": np.float32(2)}
+    for reply in workers.map(echo, thing):
+        np.testing.assert_array_equal(reply["a"], thing["a"])
+        np.testing.assert_array_equal(reply["b"][0], thing["b"][0])
+        assert reply["b"][1:] == ["text"]
+
+
+def test_replies_are_not_written_over_by_later_ones(workers):
+    first = workers.map(echo, np.full(50_000, 1.0))
+    workers.map(echo, np.full(50_000, 2.0))
+    assert all((x == 1.0).all() for x in first)
+
+
+def test_each_shard_has_its_own_argument_and_its_own_place(workers):
+    assert workers.map(echo, each=list("abcde")) == list("abcde")
+    assert workers.map(size) == [1, 2, 3, 4, 5]
+    processes = workers.map(pids)
+    assert len(set(processes)) == 2
+    assert os.getpid() not in processes
+
+
+# ---------------------------------------------------------------- what goes wrong
+@pytest.mark.parametrize("executor", [Serial, Threads])
+def test_an_exception_arrives_as_itself(executor):
+    here = executor(shards())
+    with pytest.raises(ValueError, match="on purpose"):
+        here.map(fail, 3)
+    assert here.map(size) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("at", [1, 5, -1])
+def test_an_exception_arrives_from_another_process(workers, at):
+    for _ in range(3):
+        with pytest.raises(ValueError, match="on purpose"):
+            workers.map(fail, at)
+        assert workers.map(size) == [1, 2, 3, 4, 5]
+
+
+def test_a_killed_worker_is_reported_in_one_sentence():
+    there = Processes(shards(), n_workers=2)
+    for _ in range(2):  # and again, when it is used after that
+        with pytest.raises(RuntimeError, match=r"a worker process ended with exit code -9 .* lost") as caught:
+            there.map(die) if _ == 0 else there.map(size)
+        assert "\n" not in str(caught.value)
+    started = time.perf_counter()
+    there.close()
+    assert time.perf_counter() - started < 5
+
+
+def test_a_worker_killed_from_outside_while_it_works():
+    there = Processes(shards(), n_workers=2)
+    victim = there.map(pids)[-1]
+    threading.Timer(0.3, os.kill, (victim, signal.SIGKILL)).start()
+    with pytest.raises(RuntimeError, match="exit code -9"):
+        there.map(doze, 1.0)
+    there.close()
+
+
+def test_ctrl_c_in_the_middle_of_a_call_leaves_them_usable(workers):
+    """The replies to the call that was given up must not be taken for those of the next one."""
+    for _ in range(2):
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            workers.map(doze, 0.3)
+        assert workers.map(size) == [1, 2, 3, 4, 5]
+
+
+# ---------------------------------------------------------------- nothing is left behind
+@pytest.mark.skipif(not SHARED.exists(), reason="no listing of shared memory on this system")
+def test_no_shared_memory_is_left():
+    def use():
+        X = np.ones((20_000, 10))
+        big = [Shard(as_matrix(X[:10_000]), np.ones(10_000), np.ones(10_000), {})] * 2
+        there = Processes(big, n_workers=2)
+        there.map(echo, np.ones(100_000))
+        children = there.map(pids)
+        return there, children
+
+    there, children = use()
+    used = segments(os.getpid(), *children)
+    assert len(used) >= 4  # the data and the replies of each
+    there.close()
+    there.close()  # twice does no harm
+    assert not any(path.exists() for path in used)
+    there, more = use()
+    used = segments(os.getpid(), *more)
+    del there
+    gc.collect()
+    assert not any(path.exists() for path in used)
+    for pid in children + more:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="no listing of shared memory on this system")
+def test_a_script_that_just_ends_leaves_nothing_and_says_nothing(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import numpy as np, riskmin\n"
+        "if __name__ == '__main__':\n"
+        "    X, y = np.ones((30_000, 4)), np.where(np.arange(30_000) % 2, 1.0, -1.0)\n"
+        "    risk = riskmin.linear_risk(X, y, riskmin.Hinge(), executor=riskmin.Processes, n_shards=2)\n"
+        "    assert abs(risk(np.zeros(4))[0] - 1) < 1e-12\n"
+        "    print(open('/proc/self/maps').read())\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
+    used = {SHARED / name for name in re.findall(r"/dev/shm/(psm_\S+)", done.stdout)}
+    assert used
+    assert not any(path.exists() for path in used)
+    assert done.stderr == ""

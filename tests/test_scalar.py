@@ -1,0 +1,144 @@
+"""Convex functions of one variable: brackets hold the minimum, and crossings lie below it."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from riskmin.scalar import Tangent, balance, bracket, crossing, lowest, shrink
+
+reals = st.floats(-1e3, 1e3)
+positive = st.floats(1e-3, 1e3)
+
+
+def polygon(lines):
+    """max_k (s_k x + c_k), with some slope of the lines that are highest."""
+
+    def f(x):
+        value, slope = max((s * x + c, s) for s, c in lines)
+        return Tangent(x, value, slope)
+
+    return f
+
+
+def least(lines):
+    """The minimum of a polygon: at a crossing of two of its lines, or flat."""
+    xs = [(c2 - c1) / (s1 - s2) for s1, c1 in lines for s2, c2 in lines if s1 < 0 < s2]
+    heights = [max(s * x + c for s, c in lines) for x in xs]
+    flat = [c for s, c in lines if s == 0]
+    return max(min(heights), *flat) if flat else min(heights)
+
+
+lines = st.lists(st.tuples(st.integers(-5, 5).map(float), reals), min_size=2, max_size=8).filter(
+    lambda ls: min(s for s, _ in ls) < 0 < max(s for s, _ in ls)
+)
+
+
+@st.composite
+def smooth(draw):
+    """cosh of a scaled and shifted argument, and a square; with the minimizer."""
+    centre, scale, curve = draw(reals), draw(positive), draw(positive)
+
+    def f(x):
+        t = (x - centre) / scale
+        near = math.tanh(t)
+        value = curve * t * t / 2 + abs(t) + math.log1p(math.exp(-2 * abs(t)))
+        return Tangent(x, value, (curve * t + near) / scale)
+
+    return f, centre, math.log(2)
+
+
+@settings(deadline=None)
+@given(lines, reals, positive)
+def test_polygons_are_solved_exactly(parts, x, step):
+    f, bottom = polygon(parts), least(parts)
+    start = f(x)
+    lo, hi = bracket(f, start, step)
+    assert lo.slope <= 0 <= hi.slope or lo == hi
+    assert lo.x <= hi.x
+    size = 1 + max(abs(c) for _, c in parts) + 5 * (abs(lo.x) + abs(hi.x))
+    assert crossing(lo, hi)[1] <= bottom + 1e-12 * size
+    looks = []
+
+    def look(x):
+        looks.append(x)
+        return f(x)
+
+    lo, hi = shrink(look, lo, hi, lambda best, bound: best - bound <= 0)
+    assert lowest(lo, hi).value == pytest.approx(bottom, abs=1e-9 * size)
+    assert len(looks) < 300
+
+
+@settings(deadline=None)
+@given(smooth(), reals, positive)
+def test_smooth_functions_are_bracketed_and_shrunk(function, x, step):
+    f, centre, bottom = function
+    lo, hi = bracket(f, f(x), step)
+    assert lo.slope <= 0 <= hi.slope
+    assert lo.x - 1e-9 <= centre <= hi.x + 1e-9
+    far = abs(lo.value) + abs(hi.value)
+    assert crossing(lo, hi)[1] <= bottom + 1e-12 * far
+    looks = []
+
+    def look(x):
+        looks.append(x)
+        return f(x)
+
+    lo, hi = shrink(look, lo, hi, lambda best, bound: best - bound <= 1e-9 * best)
+    x, bound = crossing(lo, hi)
+    assert bound <= bottom * (1 + 1e-12) <= lowest(lo, hi).value * (1 + 2e-12)
+    assert lowest(lo, hi).value - bound <= 1e-9 * bottom * 1.001
+    assert len(looks) < 120
+
+
+@given(lines, st.lists(reals, min_size=2, max_size=2))
+def test_a_crossing_is_a_lower_bound_and_the_flat_mixture(parts, xs):
+    f, bottom = polygon(parts), least(parts)
+    lo, hi = sorted((f(x) for x in xs), key=lambda t: t.x)
+    assume(lo.slope <= 0 <= hi.slope)
+    _, height = crossing(lo, hi)
+    size = 1 + max(abs(c) for _, c in parts) + 5 * max(abs(v) for v in xs)
+    assert height <= bottom + 1e-12 * size
+    share = balance(lo, hi)
+    assert 0 <= share <= 1
+    assert share * lo.slope + (1 - share) * hi.slope == pytest.approx(0, abs=1e-12)
+    mixed = share * (lo.value - lo.slope * lo.x) + (1 - share) * (hi.value - hi.slope * hi.x)
+    assert height == pytest.approx(mixed, abs=1e-10 * size)
+
+
+def test_flat_functions_end_at_once():
+    def f(x):
+        return Tangent(x, max(abs(x) - 1, 0.0), float(np.sign(x)) * (abs(x) > 1))
+
+    lo, hi = bracket(f, f(0.5), 1.0)
+    assert lo == hi == f(0.5)
+    lo, hi = bracket(f, f(5.0), 1.0)
+    assert crossing(lo, hi)[1] <= 0
+    lo, hi = shrink(f, lo, hi, lambda best, bound: best <= bound)
+    assert lowest(lo, hi).value == 0
+    assert balance(lo, hi) in (0.0, 1.0)
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_a_function_that_falls_for_ever_is_named(sign):
+    def f(x):
+        return Tangent(x, math.exp(min(sign * x, 700)), sign * math.exp(min(sign * x, 700)) + sign * 1e-300)
+
+    with pytest.raises(ValueError, match="falls for ever"):
+        bracket(f, f(0.0), 1.0)
+
+
+def test_a_crossing_of_far_tangents_is_still_below():
+    """Rounding of the order of 1e104 must not lift the bound above a minimum of about one."""
+    lo, hi = Tangent(-1.5e119, 1.5e120, -10.0), Tangent(300.0, 1e119, 1e119)
+    assert crossing(lo, hi)[1] <= 0
+
+
+def test_shrinking_stops_where_no_number_lies_between():
+    def f(x):
+        return Tangent(x, abs(x - 1 / 3), 1.0 if x > 1 / 3 else -1.0)
+
+    lo, hi = shrink(f, f(0.0), f(1.0), lambda best, bound: False)
+    assert hi.x - lo.x <= 1e-15
