@@ -68,7 +68,7 @@ def test_polygons_are_solved_exactly(parts, x, step):
 
     lo, hi = shrink(look, lo, hi, lambda best, bound: best - bound <= 0)
     assert lowest(lo, hi).value == pytest.approx(bottom, abs=1e-9 * size)
-    assert len(looks) < 300
+    assert len(looks) <= 200
 
 
 @settings(deadline=None)

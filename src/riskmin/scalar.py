@@ -64,7 +64,7 @@ def shrink(
     tangents, which is exact for piecewise linear ones; the middle, when neither halves the bracket.
     """
     width, best = hi.x - lo.x, lowest(lo, hi)
-    for k in range(500):
+    for k in range(200):
         if lo.slope == 0 or hi.slope == 0 or hi.x <= lo.x:
             break
         x, bound = crossing(lo, hi)

@@ -9,7 +9,7 @@ import numpy as np
 NDArray = np.ndarray[Any, Any]
 
 RIDGE = 1e-14
-"""Relative to the entries of G: nothing much smaller than their rounding errors means anything."""
+"""Relative to the entries of G, each to its own: nothing much smaller than their rounding errors means anything."""
 
 
 def _equality(G: NDArray, b: NDArray, rows: NDArray, ref: int) -> NDArray:
@@ -21,7 +21,8 @@ def _equality(G: NDArray, b: NDArray, rows: NDArray, ref: int) -> NDArray:
     r = rows[ref]
     rest = rows[rows != r]
     H, to_ref, own = G[rest[:, None], rest], G[rest, r], G[r, r]
-    ridge = RIDGE * max(own, H.diagonal().max(initial=0.0)) + 1e-300
+    # by row and column: what is rounding to a steep point is all that there is to a flat one
+    ridge = RIDGE * (H.diagonal() + own) + 1e-300
     H -= to_ref
     H -= (to_ref - own)[:, None]
     H.flat[:: len(rest) + 1] += ridge
