@@ -1,0 +1,467 @@
+"""The driver: what it says is so, whatever the solver, the oracle or the user do."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from helpers import ALL_LOSSES, labels
+from riskmin import (
+    L2,
+    Absolute,
+    Auto,
+    Bmrm,
+    Bundle,
+    Cut,
+    Hinge,
+    Iterate,
+    Lbfgs,
+    LineSearchBmrm,
+    Logistic,
+    Objective,
+    Squared,
+    linear_risk,
+    minimize,
+)
+from riskmin.testing import check_solver
+
+ALL_SOLVERS = [Bundle(), Bundle(keep=1), Lbfgs(), Bmrm(), Bmrm(floor=True), LineSearchBmrm(), Auto()]
+each_solver = pytest.mark.parametrize("solver", ALL_SOLVERS, ids=repr)
+
+
+def objective(loss=None, lam=0.01, n=60, p=5, seed=0, **settings):
+    loss = loss or Hinge()
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p))
+    y = labels(loss, X @ rng.standard_normal(p), rng)
+    return Objective(linear_risk(X, y, loss, **settings), L2(), lam)
+
+
+# ---------------------------------------------------------------- the contract of solvers
+@pytest.mark.parametrize("solver", [Bundle(), Bundle(keep=1), Bmrm(), Bmrm(floor=True), Auto()], ids=repr)
+def test_contract(solver):
+    check_solver(solver)
+
+
+def test_contract_of_the_others():
+    check_solver(Lbfgs(), smooth=True)
+    check_solver(Lbfgs(memory=1), smooth=True)
+    check_solver(LineSearchBmrm(), tol=1e-2)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Gradient descent that lies about one thing."""
+
+    fault: str
+
+    def iterates(self, obj, w0):
+        w = w0 if self.fault == "changes w0" else w0.copy()
+        step = 0.0 if self.fault == "stays" else 0.5
+        rng = np.random.default_rng()
+        while True:
+            value, g, cut = obj(w)
+            if self.fault == "value too low":
+                value *= 0.999
+            if self.fault == "value of another point":
+                value = obj.value(w - 0.1 * g)
+            if self.fault == "cut too high":
+                cut = Cut(cut.a, cut.b + 1e-3)
+            if self.fault == "slope of J":
+                cut = Cut(cut.a + obj.lam * w, cut.b)
+            yield Iterate(w.copy(), value, cut)
+            w -= step * (g + obj.lam * w)
+            if self.fault == "random":
+                w += 1e-9 * rng.standard_normal(len(w))
+
+    def resume(self, obj, state):
+        return self.iterates(obj, state["w"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("changes w0", "w0 was changed"),
+        ("value too low", "says J ="),
+        ("value of another point", "says J ="),
+        ("cut too high", "the cut of iterate"),
+        ("slope of J", "the cut of iterate"),
+        ("stays", "ended as stalled"),
+        ("random", "differ"),
+        ("none", "have no state"),
+    ],
+)
+def test_contract_refuses(fault, message):
+    with pytest.raises(AssertionError, match=message):
+        check_solver(Broken(fault), smooth=True, tol=1e-2)
+
+
+# ---------------------------------------------------------------- status
+@each_solver
+def test_converged_means_that_the_gap_is_proved(solver):
+    obj = objective(Logistic() if solver == Lbfgs() else Hinge(), lam=0.1)
+    result = minimize(obj, solver, tol=1e-3)
+    assert result.status == "converged"
+    assert 0 <= result.gap <= 1e-3 * result.value
+    assert result.gap == result.value - result.lower
+    assert result.value == obj.value(result.w)
+    assert result.lower == pytest.approx(obj.lower(result.cut), rel=1e-12)
+    assert result.n_iter == len(result.trace) == result.trace[-1]["iteration"]
+
+
+def test_max_iter():
+    result = minimize(objective(), Bundle(), tol=1e-9, max_iter=3)
+    assert result.status == "max_iter"
+    assert result.n_iter == 3
+    assert result.gap > 1e-9 * result.value
+
+
+def test_max_seconds():
+    slow = Slow(objective().risk, 0.02)
+    started = time.perf_counter()
+    result = minimize(Objective(slow, L2(), 1e-6), Bmrm(), tol=1e-12, max_seconds=0.3)
+    assert result.status == "max_seconds"
+    assert 0.3 <= time.perf_counter() - started < 2
+    assert result.trace[-1]["seconds"] >= 0.3
+
+
+@dataclass(frozen=True)
+class Slow:
+    """An oracle that takes its time."""
+
+    inner: object
+    seconds: float
+
+    @property
+    def dim(self):
+        return self.inner.dim
+
+    def __call__(self, w):
+        time.sleep(self.seconds)
+        return self.inner(w)
+
+
+def test_a_solver_that_ends_is_stalled():
+    class Once:
+        def iterates(self, obj, w0):
+            value, _, cut = obj(w0)
+            yield Iterate(w0, value, cut)
+
+    result = minimize(objective(), Once(), tol=1e-6)
+    assert result.status == "stalled"
+    assert result.n_iter == 1
+
+
+def test_a_solver_that_gets_nowhere_is_stalled():
+    class Stuck:
+        def iterates(self, obj, w0):
+            value, _, cut = obj(w0)
+            while True:
+                yield Iterate(w0, value, cut)
+
+    result = minimize(objective(), Stuck(), tol=1e-6)
+    assert result.status == "stalled"
+    assert 100 <= result.n_iter < 110
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("solver", [Bundle(), Lbfgs()], ids=repr)
+def test_tol_zero_ends(solver, intercept):
+    for loss in (Hinge(), Logistic(), Squared(), Absolute()):
+        if isinstance(solver, Lbfgs) and not loss.smooth:
+            continue
+        result = minimize(objective(loss, fit_intercept=intercept), solver, tol=0.0, max_iter=5000)
+        assert result.status in ("stalled", "converged")
+        assert 0 <= result.gap <= 1e-8 * result.value
+
+
+@pytest.mark.parametrize("settings", [{"tol": -1}, {"tol": np.nan}, {"max_iter": 0}])
+def test_limits_are_checked(settings):
+    with pytest.raises(ValueError, match="must be"):
+        minimize(objective(), **settings)
+
+
+# ---------------------------------------------------------------- what the user does
+def test_the_callback_sees_each_row_and_can_stop():
+    rows = []
+
+    def callback(it, row):
+        rows.append(row)
+        assert it.w.shape == (5,)
+        return len(rows) == 4
+
+    result = minimize(objective(), Bundle(), tol=1e-9, callback=callback)
+    assert result.status == "interrupted"
+    assert rows == result.trace
+    assert len(rows) == 4
+
+
+def test_a_callback_cannot_undo_convergence():
+    result = minimize(
+        objective(), Bundle(), tol=0.1, callback=lambda it, row: row["gap"] <= 0.1 * row["value"]
+    )
+    assert result.status == "converged"
+
+
+def test_an_exception_of_the_callback_is_the_users():
+    with pytest.raises(ZeroDivisionError):
+        minimize(objective(), callback=lambda it, row: 1 / 0)
+
+
+@each_solver
+def test_w0_is_left_alone_and_used(solver):
+    obj = objective(Logistic())
+    w0 = np.arange(5.0)
+    kept = w0.copy()
+    first = minimize(obj, solver, w0, max_iter=1)
+    np.testing.assert_array_equal(w0, kept)
+    np.testing.assert_array_equal(first.w, kept)
+    best = minimize(obj, Lbfgs(), tol=1e-10)
+    if not isinstance(solver, (Bmrm, LineSearchBmrm)):
+        assert minimize(obj, solver, best.w, tol=1e-6).n_iter <= 30
+
+
+def test_w0_of_another_kind():
+    obj = objective(Squared())
+    want = minimize(obj, tol=1e-10)
+    for w0 in (np.ones(5, dtype=np.float32), np.ones(5, dtype=int), np.ones((5, 2))[:, 0]):
+        assert minimize(obj, w0=w0, tol=1e-10).value == pytest.approx(want.value, rel=1e-9)
+    for w0 in (np.ones(4), np.ones((5, 1)), np.float64(1.0)):
+        with pytest.raises((ValueError, AttributeError), match=r"w0|shape"):
+            minimize(obj, w0=np.asarray(w0))
+
+
+@dataclass
+class Interrupting:
+    """An oracle at which Ctrl-C strikes."""
+
+    risk: object
+    at: int
+    calls: list = field(default_factory=list)
+
+    @property
+    def dim(self):
+        return self.risk.dim
+
+    def __call__(self, w):
+        self.calls.append(1)
+        if len(self.calls) == self.at:
+            raise KeyboardInterrupt
+        return self.risk(w)
+
+
+@pytest.mark.parametrize("solver", [Bundle(), Bmrm(), Lbfgs()], ids=repr)
+def test_ctrl_c_returns_the_best_so_far(solver):
+    risk = objective(Logistic()).risk
+    result = minimize(Objective(Interrupting(risk, 6), L2(), 1e-4), solver, tol=1e-12)
+    assert result.status == "interrupted"
+    assert result.n_iter >= 1
+    assert result.value == pytest.approx(Objective(risk, L2(), 1e-4).value(result.w))
+    with pytest.raises(KeyboardInterrupt):  # nothing is there to return yet
+        minimize(Objective(Interrupting(risk, 1), L2(), 1e-4), solver)
+
+
+def test_a_real_ctrl_c():
+    script = """
+        import time, numpy as np, riskmin
+        rng = np.random.default_rng(0)
+        X, y = rng.standard_normal((500, 50)), np.where(rng.random(500) < 0.5, 1.0, -1.0)
+        obj = riskmin.Objective(riskmin.linear_risk(X, y, riskmin.Hinge()), riskmin.L2(), 1e-9)
+        def callback(it, row):
+            if row["iteration"] == 2:
+                print("running", flush=True)
+            time.sleep(0.001)
+        result = riskmin.minimize(obj, riskmin.LineSearchBmrm(), tol=0, max_iter=10**9, callback=callback)
+        print(result.status, result.lower <= result.value)
+    """
+    run = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True)
+    assert run.stdout.readline() == "running\n"
+    os.kill(run.pid, signal.SIGINT)
+    out, _ = run.communicate(timeout=30)
+    assert out == "interrupted True\n"
+    assert run.returncode == 0
+
+
+# ---------------------------------------------------------------- the trace
+@each_solver
+@pytest.mark.parametrize("intercept", [False, True])
+def test_bounds_are_monotone_and_rows_complete(solver, intercept):
+    obj = objective(Logistic(), fit_intercept=intercept)
+    result = minimize(obj, solver, np.full(5, 2.0), tol=1e-4, max_iter=300)
+    keys = {"iteration", "seconds", "calls", "value", "lower", "gap"}
+    for k, row in enumerate(result.trace):
+        assert keys <= row.keys()
+        assert row["iteration"] == k + 1
+        assert row["gap"] == row["value"] - row["lower"] >= 0
+    for one, two in zip(result.trace, result.trace[1:], strict=False):
+        assert two["lower"] >= one["lower"] * (1 - 1e-12)
+        assert two["value"] <= one["value"] * (1 + 1e-9)
+        assert two["calls"] >= one["calls"]
+        assert two["seconds"] >= one["seconds"]
+
+
+def test_calls_are_counted_per_run():
+    obj = objective()
+    one, two = minimize(obj, Bundle()), minimize(obj, Bundle())
+    assert one.trace[-1]["calls"] == two.trace[-1]["calls"]
+    assert obj.count.calls == 0
+
+
+def test_the_solver_is_named_with_the_reason_for_it():
+    assert minimize(objective(), Bundle(keep=7)).solver == "Bundle(keep=7)"
+    assert minimize(objective(Logistic())).solver.startswith("Lbfgs(")
+    assert minimize(objective(Logistic())).solver.endswith(": Logistic is smooth")
+    assert minimize(objective(), Auto()).solver.startswith("Bundle(keep=20): Hinge ")
+    anonymous = minimize(Objective(Slow(objective().risk, 0), L2(), 0.1))
+    assert anonymous.solver.startswith("Bundle(keep=20): Slow ")
+
+
+# ---------------------------------------------------------------- oracles that are wrong
+@dataclass(frozen=True)
+class WrongSign:
+    """The gradient has the wrong sign."""
+
+    risk: object
+
+    @property
+    def dim(self):
+        return self.risk.dim
+
+    def __call__(self, w):
+        value, grad = self.risk(w)
+        return value, -grad
+
+
+@dataclass(frozen=True)
+class Waves:
+    """A risk that is not convex."""
+
+    dim: int = 2
+
+    def __call__(self, w):
+        return float(2 + np.sin(3 * w).sum()), 3 * np.cos(3 * w)
+
+
+@pytest.mark.parametrize("solver", [Bundle(), Bmrm(), LineSearchBmrm(), Lbfgs()], ids=repr)
+def test_a_wrong_oracle_is_not_certified(solver):
+    risk = objective(Logistic()).risk
+    true = minimize(Objective(risk, L2(), 0.01), tol=1e-9)
+    for w0 in np.random.default_rng(0).standard_normal((5, 5)):
+        result = minimize(Objective(WrongSign(risk), L2(), 0.01), solver, w0, tol=1e-3, max_iter=200)
+        assert result.status != "converged" or result.lower <= true.value * (1 + 1e-6)
+        assert result.lower <= result.value
+
+
+def test_a_bound_that_a_point_refutes_is_given_up():
+    """First a point with a bound that is too high, then a point below it."""
+
+    class Liar:
+        def iterates(self, obj, w0):
+            value, _, cut = obj(w0)
+            yield Iterate(w0, value, Cut(0 * w0, 0.9 * value))
+            while True:
+                yield Iterate(best.w, best.value, cut)
+
+    obj = objective()
+    best = minimize(obj, tol=1e-6)
+    result = minimize(obj, Liar(), tol=1e-3)
+    assert result.status == "stalled"
+    assert result.lower == 0
+    assert obj.lower(result.cut) == 0
+
+
+def test_a_risk_that_is_not_convex_is_not_certified_falsely():
+    for seed in range(10):
+        w0 = np.random.default_rng(seed).standard_normal(2)
+        obj = Objective(Waves(), L2(), 0.01)
+        result = minimize(obj, Bundle(), w0, tol=1e-3, max_iter=200)
+        if result.status == "converged":
+            assert result.lower <= 0.02 + obj.value(result.w)
+        assert result.lower <= result.value
+
+
+# ---------------------------------------------------------------- a minimum of zero
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("solver", [Bundle(), Bmrm(), LineSearchBmrm(), Lbfgs()], ids=repr)
+def test_the_perceptron_on_separable_data(solver, intercept):
+    """J is least at w = 0, where it is 0: found at once from there, and never missed by much."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((30, 3)), np.where(np.arange(30) % 2 == 0, 1.0, -1.0)
+    X[:, 0] = y * (1 + rng.random(30))
+    obj = Objective(linear_risk(X, y, Hinge(margin=0.0), fit_intercept=intercept), L2(), 0.1)
+    result = minimize(obj, solver)
+    assert (result.status, result.value, result.lower) == ("converged", 0.0, 0.0)
+    result = minimize(obj, solver, np.ones(3), max_iter=500)
+    assert result.lower == pytest.approx(0, abs=1e-12)
+    assert result.value <= 0.1
+
+
+# ---------------------------------------------------------------- odd problems
+@st.composite
+def odd_problems(draw):
+    """Any loss, on data of all the kinds that make trouble."""
+    loss = draw(st.sampled_from(ALL_LOSSES))
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    n, p = draw(st.sampled_from([2, 3, 7, 30])), draw(st.sampled_from([1, 2, 5, 12]))
+    X = rng.standard_normal((n, p))
+    y = labels(loss, X @ rng.standard_normal(p), rng)
+    weights = None
+    match draw(
+        st.sampled_from(["plain", "constant", "zero", "scale", "scales", "twice", "separable", "one"])
+    ):
+        case "constant":
+            X[:, 0] = draw(st.sampled_from([1.0, 1e6, -3.0]))
+        case "zero":
+            X[:, -1] = 0.0
+        case "scale":
+            X *= 10.0 ** draw(st.integers(-8, 8))
+        case "scales":
+            X *= 10.0 ** rng.uniform(-8, 8, p)
+        case "twice":
+            X, y = np.repeat(X, 2, axis=0), np.repeat(y, 2)
+        case "separable":
+            X[:, 0] = y * (1 + rng.random(n))
+        case "one":
+            weights = np.where(np.arange(n) == 0, draw(st.sampled_from([1.0, 1e-300, 1e300])), 0.0)
+    lam = 10.0 ** draw(st.integers(-10, 6))
+    w0 = draw(st.sampled_from([0.0, 1.0, 1e3])) * rng.standard_normal(p)
+    X = sp.csr_array(X) if draw(st.booleans()) else X
+    risk = linear_risk(X, y, loss, sample_weight=weights, fit_intercept=draw(st.booleans()))
+    return Objective(risk, L2(), lam), w0
+
+
+def certify(obj, w0, solvers, max_iter):
+    """No solver's bound may lie above another one's value, and no warning may be given."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        results = [minimize(obj, s, w0, tol=1e-5, max_iter=max_iter) for s in solvers]
+    scale = obj.value(np.zeros(obj.risk.dim))
+    for one in results:
+        assert np.isfinite(one.w).all()
+        assert -1e-14 * scale <= one.lower <= one.value < np.inf
+        assert obj.value(one.w) == pytest.approx(one.value, rel=1e-9, abs=1e-12 * scale)
+        for two in results:
+            assert one.lower <= two.value * (1 + 1e-9) + 1e-12 * scale
+
+
+@settings(deadline=None, max_examples=150, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(odd_problems())
+def test_odd_problems_have_true_certificates(problem):
+    certify(*problem, [Bundle(), Auto()], max_iter=50)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=400, suppress_health_check=list(HealthCheck))
+@given(odd_problems())
+def test_odd_problems_with_every_solver(problem):
+    certify(*problem, [Bundle(), Lbfgs(), Bmrm(), LineSearchBmrm()], max_iter=60)
