@@ -445,7 +445,7 @@ def certify(obj, w0, solvers, max_iter):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         results = [minimize(obj, s, w0, tol=1e-5, max_iter=max_iter) for s in solvers]
-    scale = obj.value(np.zeros(obj.risk.dim))
+    scale = max(obj.value(np.zeros(obj.risk.dim)), obj.value(w0), 1e-300)
     for one in results:
         assert np.isfinite(one.w).all()
         assert -1e-14 * scale <= one.lower <= one.value < np.inf

@@ -155,7 +155,8 @@ class _Run:
             path,
             {k: to_numpy(v) for k, v in arrays.items()},
             _problem(self.obj, solver)
-            | {"value": self.value, "lower": self.lower, "b": self.cut.b, "keys": keys, "idle": self.idle},
+            | {"value": self.value, "lower": self.lower, "b": self.cut.b, "keys": keys, "idle": self.idle}
+            | {"exact": _from_scratch(self.obj, self.w)},  # a solver may know its value up to a slack only
         )
 
     def restore(self, arrays: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
@@ -184,22 +185,27 @@ def _problem(obj: Objective, solver: Solver) -> dict[str, Any]:
     }
 
 
+def _from_scratch(obj: Objective, w: Array) -> float:
+    """J(w), by a call that does not count: it serves no solver."""
+    return float(obj.at(w, *obj.risk(w))[0])
+
+
 def _resume(run: _Run, solver: Solver, path: str | os.PathLike[str]) -> Iterator[Iterate]:
     """Take up the run that was saved there."""
     meta = _problem(run.obj, solver)
     arrays, found = load_arrays(path, "checkpoint")
     for what in ("problem", "solver"):
-        if found[what] != meta[what]:
+        if found.get(what) != meta[what]:
             raise FileError(
-                f"{path} belongs to another {what} ({found[what]}, not {meta[what]}): "
+                f"{path} belongs to another {what} ({found.get(what)}, not {meta[what]}): "
                 "delete it or give another checkpoint path"
             )
     state = run.restore(arrays, found)
-    value = run.obj.value(run.w)
-    if not math.isclose(value, run.value, rel_tol=1e-6):
+    value = _from_scratch(run.obj, run.w)
+    if not math.isclose(value, found["exact"], rel_tol=1e-6):
         raise FileError(
-            f"{path} was written for other data: its point has objective {run.value!r} there and {value!r} "
-            "here; delete it or give another checkpoint path"
+            f"{path} was written for other data: its point has objective {found['exact']!r} there and "
+            f"{value!r} here; delete it or give another checkpoint path"
         )
     if state and isinstance(solver, Resumable):
         return solver.resume(run.obj, state)

@@ -1,0 +1,315 @@
+"""Checkpoints: a killed run resumes to the same answer, and no file is ever half written or mistaken."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from helpers import labels
+from riskmin import (
+    L2,
+    Auto,
+    Bmrm,
+    Bundle,
+    Checkpoint,
+    Hinge,
+    Huber,
+    Lbfgs,
+    LineSearchBmrm,
+    Logistic,
+    Objective,
+    linear_risk,
+    minimize,
+)
+from riskmin.persist import FileError, load_arrays, save_arrays
+
+SOLVERS = [Bundle(), Bmrm(), Bmrm(floor=True), LineSearchBmrm(), Lbfgs(), Auto()]
+each_solver = pytest.mark.parametrize("solver", SOLVERS, ids=repr)
+
+
+def objective(loss=None, lam=1e-3, seed=0, n=80, p=6, **settings):
+    loss = loss or Logistic()
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p))
+    return Objective(
+        linear_risk(X, labels(loss, X @ rng.standard_normal(p), rng), loss, **settings), L2(), lam
+    )
+
+
+# ---------------------------------------------------------------- resumption in this process
+@each_solver
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_run_in_two_parts_is_the_run_in_one(solver, intercept, tmp_path):
+    """The remaining iterates are those of the uninterrupted run, up to rounding."""
+    obj, path = objective(fit_intercept=intercept), tmp_path / "run"
+    w0 = np.full(6, 0.5)
+    whole = minimize(obj, solver, w0, tol=1e-9, max_iter=25)
+    first = minimize(obj, solver, w0, tol=1e-9, max_iter=8, checkpoint=path)
+    assert first.status == "max_iter"
+    second = minimize(obj, solver, w0, tol=1e-9, max_iter=25, checkpoint=path)
+    assert second.trace[:8] == first.trace
+    assert [r["iteration"] for r in second.trace] == list(range(1, second.n_iter + 1))
+    assert second.status == whole.status
+    # a search for the intercept keeps what it knows along a line, and a resumed one begins anew
+    if not (intercept and isinstance(solver, (Bundle, Lbfgs, Auto))):
+        n = min(whole.n_iter, second.n_iter)
+        values = [[r["value"] for r in result.trace[:n]] for result in (whole, second)]
+        np.testing.assert_allclose(*values, rtol=1e-9)
+    assert max(whole.lower, second.lower) <= min(whole.value, second.value) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("solver", [Bundle(), Lbfgs()], ids=repr)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_many_interruptions_do_no_harm(solver, intercept, tmp_path):
+    loss = Logistic() if isinstance(solver, Lbfgs) else Hinge()
+    obj = objective(loss, fit_intercept=intercept)
+    whole = minimize(obj, solver, tol=1e-8)
+    for k in range(2, 200, 3):
+        parts = minimize(obj, solver, tol=1e-8, max_iter=k, checkpoint=tmp_path / "run")
+        if parts.status == "converged":
+            break
+    assert parts.status == whole.status == "converged"
+    assert parts.value == pytest.approx(whole.value, rel=2e-8)
+    assert parts.n_iter <= 2 * whole.n_iter + 10
+
+
+@each_solver
+def test_states_go_through_a_file(solver, tmp_path):
+    if isinstance(solver, Auto):
+        return
+    obj = objective()
+    for k, it in enumerate(islice(solver.iterates(obj, np.full(6, 0.5)), 6)):
+        state = {name: np.asarray(a) for name, a in it.state().items()}
+        save_arrays(tmp_path / "state", state, {"kind": "state"})
+        back, _ = load_arrays(tmp_path / "state", "state")
+        assert back.keys() == state.keys()
+        for name, a in state.items():
+            np.testing.assert_array_equal(back[name], a)
+            assert back[name].dtype == a.dtype
+        ours, theirs = (next(solver.resume(obj, s)) for s in (state, back))
+        np.testing.assert_array_equal(ours.w, theirs.w)
+        assert ours.value == theirs.value, k
+
+
+def test_a_state_taken_later_is_that_of_its_iterate():
+    """Solvers go on while a snapshot waits to be written: it must not change under them."""
+    obj = objective(Hinge())
+    for solver in SOLVERS[:-1]:
+        iterates = solver.iterates(obj, np.full(6, 0.5))
+        early = next(iterates)
+        at_once = {k: np.array(v, copy=True) for k, v in early.state().items()}
+        list(islice(iterates, 30))
+        for name, a in early.state().items():
+            np.testing.assert_array_equal(a, at_once[name])
+
+
+def test_a_finished_run_returns_at_once(tmp_path):
+    obj, path = objective(), tmp_path / "run"
+    first = minimize(obj, tol=1e-6, checkpoint=path)
+    written = path.stat().st_mtime_ns
+    again = minimize(obj, tol=1e-6, checkpoint=path)
+    assert again.status == first.status == "converged"
+    assert again.n_iter == first.n_iter
+    assert (again.value, again.lower) == (first.value, first.lower)
+    np.testing.assert_array_equal(again.w, first.w)
+    np.testing.assert_array_equal(again.cut.a, first.cut.a)
+    assert again.trace == first.trace
+    assert path.stat().st_mtime_ns == written
+    assert minimize(obj, tol=1e-9, checkpoint=path).n_iter > first.n_iter  # and goes on for a smaller tol
+
+
+def test_interrupted_and_stalled_runs_are_saved(tmp_path):
+    obj, path = objective(), tmp_path / "run"
+    stopped = minimize(obj, tol=1e-12, checkpoint=path, callback=lambda it, row: row["iteration"] == 5)
+    assert stopped.status == "interrupted"
+    assert minimize(obj, tol=1e-6, checkpoint=path).n_iter >= 5
+    path.unlink()
+    stalled = minimize(obj, Lbfgs(), tol=0.0, checkpoint=path)
+    assert stalled.status in ("stalled", "converged")
+    assert path.exists()
+
+
+# ---------------------------------------------------------------- SIGKILL
+SCRIPT = """
+    import sys, numpy as np, riskmin
+    path, solver, seconds = sys.argv[1], getattr(riskmin, sys.argv[2])(), float(sys.argv[3])
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((300, 20)), np.where(rng.random(300) < 0.5, 1.0, -1.0)
+    risk = riskmin.linear_risk(X, y, riskmin.Hinge(), fit_intercept=len(sys.argv) > 4)
+    if seconds:
+        import time
+        callback = lambda it, row: time.sleep(seconds)
+    else:
+        callback = None
+    result = riskmin.minimize(riskmin.Objective(risk, riskmin.L2(), 1e-4), solver, tol=1e-5, max_iter=3000,
+                              callback=callback, checkpoint=riskmin.Checkpoint(path, every=0.0))
+    print(result.status, repr(result.value), repr(result.lower), result.n_iter)
+"""
+
+
+def start(path, solver, seconds, *more):
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(path), solver, str(seconds), *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def finish(run):
+    out, _ = run.communicate(timeout=60)
+    assert run.returncode == 0
+    status, value, lower, n_iter = out.split()
+    return status, float(value), float(lower), int(n_iter)
+
+
+def kill_and_resume(tmp_path, solver, *more, kills):
+    path, whole = tmp_path / "run", finish(start(tmp_path / "whole", solver, 0, *more))
+    chance = random.Random(0)
+    for _ in range(kills):
+        run = start(path, solver, 0.01, *more)
+        deadline = time.monotonic() + 30
+        before = path.stat().st_mtime_ns if path.exists() else 0
+        while not (path.exists() and path.stat().st_mtime_ns > before) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.2))
+        run.send_signal(signal.SIGKILL)
+        run.communicate()
+        assert run.returncode == -signal.SIGKILL
+        load_arrays(path, "checkpoint")  # whole, whenever it was killed
+    status, value, lower, n_iter = finish(start(path, solver, 0, *more))
+    assert status == whole[0] == "converged"
+    assert abs(value - whole[1]) <= 1e-5 * value
+    assert max(lower, whole[2]) <= min(value, whole[1])
+    assert n_iter <= whole[3] + 10 * kills
+
+
+def test_sigkill_and_resume(tmp_path):
+    kill_and_resume(tmp_path, "Bundle", "intercept", kills=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", ["Bundle", "Bmrm"])
+@pytest.mark.parametrize("more", [(), ("intercept",)], ids=["", "intercept"])
+def test_sigkill_and_resume_many_times(solver, more, tmp_path):
+    kill_and_resume(tmp_path, solver, *more, kills=5)
+
+
+# ---------------------------------------------------------------- files
+def test_a_reader_never_sees_half_a_file(tmp_path):
+    path, stop, seen = tmp_path / "file", threading.Event(), []
+    save_arrays(path, {"a": np.zeros(200_000)}, {"kind": "test", "k": 0})
+
+    def write():
+        k = 0
+        while not stop.is_set():
+            k += 1
+            save_arrays(path, {"a": np.full(200_000 + k % 7, float(k))}, {"kind": "test", "k": k})
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(40):
+            arrays, meta = load_arrays(path, "test")
+            assert (arrays["a"] == meta["k"]).all()
+            seen.append(meta["k"])
+    finally:
+        stop.set()
+        writer.join()
+    assert seen == sorted(seen)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    save_arrays(path, {"a": np.arange(3)}, {"kind": "test"})
+
+    def full(fd):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FileError, match="cannot be written: No space left on device"):
+        save_arrays(path, {"a": np.arange(9)}, {"kind": "test"})
+    monkeypatch.undo()
+    np.testing.assert_array_equal(load_arrays(path, "test")[0]["a"], np.arange(3))
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_path_that_cannot_be_written(tmp_path):
+    with pytest.raises(FileError, match="cannot be written: No such file or directory"):
+        minimize(objective(), checkpoint=tmp_path / "nowhere" / "run")
+
+
+def refused(path, obj, solver=None):
+    with pytest.raises(FileError) as caught:
+        minimize(obj, solver, checkpoint=path)
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+    return message
+
+
+def test_checkpoints_of_something_else_are_refused(tmp_path):
+    path = tmp_path / "run"
+    minimize(objective(), Bundle(), tol=1e-2, checkpoint=path)
+    content = path.read_bytes()
+    assert "another problem" in refused(path, objective(lam=2e-3), Bundle())
+    assert "another problem" in refused(path, objective(Huber()), Bundle())
+    assert "another problem" in refused(path, objective(p=7), Bundle())
+    assert "another solver" in refused(path, objective(), Bmrm())
+    assert "another solver" in refused(path, objective(), Bundle(keep=3))
+    assert "other data" in refused(path, objective(seed=1), Bundle())
+    assert path.read_bytes() == content
+
+
+def test_an_intercept_is_another_problem(tmp_path):
+    path = tmp_path / "run"
+    minimize(objective(), Bundle(), tol=1e-2, checkpoint=path)
+    refused(path, objective(fit_intercept=True), Bundle())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.9, 0.999])
+def test_truncated_checkpoints_are_refused(share, tmp_path):
+    path = tmp_path / "run"
+    minimize(objective(), tol=1e-2, checkpoint=path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    assert "truncated or damaged" in refused(path, objective())
+
+
+@pytest.mark.parametrize("content", [b"hello", b"\x00" * 100, b"\xff" * 100, b"{}" * 50])
+def test_other_files_are_refused(content, tmp_path):
+    path = tmp_path / "run"
+    path.write_bytes(content)
+    refused(path, objective())
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    from safetensors.numpy import save_file
+
+    path = tmp_path / "run"
+    save_arrays(path, {"w": np.zeros(6)}, {"kind": "model"})
+    assert "is not a riskmin checkpoint file" in refused(path, objective())
+    save_file({"w": np.zeros(6)}, path)
+    assert "is not a riskmin checkpoint file" in refused(path, objective())
+    save_arrays(path, {"w": np.zeros(6)}, {"kind": "checkpoint"})
+    refused(path, objective())
+
+
+def test_a_checkpoint_is_written_as_often_as_asked(tmp_path):
+    obj, path, times = objective(Hinge(), lam=1e-6), tmp_path / "run", []
+
+    def look(it, row):
+        times.append(path.stat().st_mtime_ns if path.exists() else 0)
+
+    minimize(obj, Bundle(), tol=1e-6, max_iter=20, callback=look, checkpoint=Checkpoint(path, every=0.0))
+    assert len(set(times)) == len(times)
+    path.unlink()
+    times.clear()
+    minimize(obj, Bundle(), tol=1e-6, max_iter=20, callback=look, checkpoint=Checkpoint(path, every=1e9))
+    assert set(times) == {0}
+    assert path.exists()
