@@ -67,19 +67,13 @@ def dense_scores(X: Any, w: Any, start: int, stop: int, z: Any) -> None:
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def dense_pullback(X: Any, dz: Any, start: int, stop: int, out: Any) -> None:
-    """Out += X[start:stop].T @ dz, X in C order; four rows at a time, to load and store out less often."""
+    """out += X[start:stop].T @ dz, X in C order; row by row, which reads memory in one stream."""
     p = X.shape[1]
-    m = stop - start
-    for r in range(0, m - m % 4, 4):
-        a, b, c, d = dz[r], dz[r + 1], dz[r + 2], dz[r + 3]
-        if a != 0.0 or b != 0.0 or c != 0.0 or d != 0.0:
-            i = start + r
+    for i in range(start, stop):
+        g = dz[i - start]
+        if g != 0.0:
             for j in range(p):
-                out[j] += (a * X[i, j] + b * X[i + 1, j]) + (c * X[i + 2, j] + d * X[i + 3, j])
-    for r in range(m - m % 4, m):
-        a = dz[r]
-        for j in range(p):
-            out[j] += a * X[start + r, j]
+                out[j] += g * X[i, j]
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
