@@ -1,23 +1,360 @@
 """The risk: its derivative, its cursors, its intercept, and what it refuses."""
 
+import gc
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+import torch
 
+from helpers import ALL_LOSSES, problem
 from riskmin import (
     L2,
+    Absolute,
     Bmrm,
     Bundle,
     Hinge,
     Lbfgs,
     LineSearchBmrm,
+    Logistic,
+    Novelty,
     Objective,
     Poisson,
+    Profiled,
+    Quantile,
+    Risk,
+    Squared,
     SquaredHinge,
     linear_risk,
     minimize,
 )
+from riskmin.intercept import ProfiledCursor
+from riskmin.risk import CallCursor, ScoreCursor, cursor
+
+each_loss = pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
+
+
+def make(loss, *, intercept=False, weighted=False, seed=0, n=30, p=4, **settings):
+    X, y, weights = problem(loss, n=n, p=p, seed=seed)
+    return linear_risk(
+        X, y, loss, sample_weight=weights if weighted else None, fit_intercept=intercept, **settings
+    )
+
+
+# ---------------------------------------------------------------- the derivative
+@each_loss
+@pytest.mark.parametrize("intercept", [False, True])
+def test_finite_differences_and_tangents(loss, intercept):
+    risk = make(loss, intercept=intercept, weighted=True, n_shards=3)
+    rng, h = np.random.default_rng(1), 1e-6
+    for _ in range(5):
+        w, d = 0.5 * rng.standard_normal(4), rng.standard_normal(4)
+        value, grad = risk(w)
+        before, after = risk(w - h * d)[0], risk(w + h * d)[0]
+        noise = 1e-8 * (1 + value)
+        assert (value - before) / h - noise <= grad @ d <= (after - value) / h + noise
+        for v in w + rng.standard_normal((5, 4)) * 3:
+            assert risk(v)[0] >= value + grad @ (v - w) - 1e-10 * (1 + value)
+
+
+@each_loss
+def test_the_risk_is_the_weighted_mean(loss):
+    X, y, weights = problem(loss)
+    w = np.random.default_rng(2).standard_normal(4)
+    z, c = X @ w, weights / weights.sum()
+    value, dz = loss.value_grad(z, y, c)
+    for settings in ({}, {"n_shards": 7}):
+        got, grad = linear_risk(X, y, loss, sample_weight=1e3 * weights, **settings)(w)
+        assert got == pytest.approx(float(value), rel=1e-12)
+        np.testing.assert_allclose(grad, X.T @ dz, rtol=1e-10, atol=1e-13)
+    kept = weights > 0
+    some, grad = linear_risk(X[kept], y[kept], loss, sample_weight=weights[kept])(w)
+    assert some == pytest.approx(float(value), rel=1e-12)
+
+
+# ---------------------------------------------------------------- cursors
+@dataclass(frozen=True)
+class Worst:
+    """A loss that is not separable: the largest hinge of all rows, times the sum of the weights."""
+
+    separable = False
+
+    def value_grad(self, z, y, c):
+        m = 1 - y * z
+        k = int(np.argmax(m))
+        dz = np.zeros_like(z)
+        dz[k] = -y[k] if m[k] > 0 else 0.0
+        return max(float(m[k]), 0.0), dz
+
+
+def test_a_loss_that_is_not_separable_sees_all_rows():
+    X, y, _ = problem(Hinge())
+    w = np.random.default_rng(3).standard_normal(4)
+    m = 1 - y * (X @ w)
+    for n_shards in (1, 4):
+        risk = linear_risk(X, y, Worst(), n_shards=n_shards)
+        value, grad = risk(w)
+        assert value == pytest.approx(m.max(), rel=1e-14)
+        np.testing.assert_allclose(grad, -y[m.argmax()] * X[m.argmax()], rtol=1e-14)
+        assert isinstance(risk.cursor(w), CallCursor)
+    result = minimize(Objective(risk, L2(), 0.1), tol=1e-6)
+    assert result.status == "converged"
+
+
+KINDS = {
+    "scores": (lambda: make(Logistic(), n_shards=3), ScoreCursor),
+    "scores of a loss with kinks": (lambda: make(Absolute(), weighted=True), ScoreCursor),
+    "calls": (lambda: linear_risk(*problem(Hinge())[:2], Worst(), n_shards=2), CallCursor),
+    "intercept": (lambda: make(Logistic(), intercept=True, n_shards=3), ProfiledCursor),
+    "intercept of a loss with kinks": (lambda: make(Hinge(), intercept=True), ProfiledCursor),
+    "any oracle": (lambda: make(Squared()).__call__, CallCursor),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cursor_is_the_oracle_along_lines(kind):
+    make_risk, want = KINDS[kind]
+    risk = make_risk()
+    rng = np.random.default_rng(4)
+    w = rng.standard_normal(4)
+    at = cursor(risk, w)
+    assert isinstance(at, want)
+    for _ in range(40):  # more moves than scores are updated without being computed anew
+        value, grad = risk(w)
+        got, slope = at.value_grad()
+        assert got == pytest.approx(value, rel=1e-10)
+        np.testing.assert_allclose(slope, grad, rtol=1e-6, atol=1e-8)
+        d = rng.standard_normal(4)
+        at.aim(d)
+        for t in rng.standard_normal(3):
+            there, g = risk(w + t * d)
+            height, slope = at.along(t)
+            assert height == pytest.approx(there, rel=1e-10)
+            assert slope == pytest.approx(g @ d, rel=1e-6, abs=1e-8)
+            height, full = at.value_grad(t)
+            assert height == pytest.approx(there, rel=1e-10)
+            np.testing.assert_allclose(full, g, rtol=1e-6, atol=1e-8)
+        t = float(rng.uniform(-0.5, 0.5))
+        at.move(t)
+        w = w + t * d
+        np.testing.assert_allclose(at.w, w, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_many_cursors_at_once(intercept):
+    risk = make(Logistic(), intercept=intercept, n_shards=2)
+    rng = np.random.default_rng(5)
+    points, lines = rng.standard_normal((6, 4)), rng.standard_normal((6, 4))
+    cursors = [risk.cursor(w) for w in points]
+    for at, d in zip(cursors, lines, strict=True):
+        at.aim(d)
+    for at, w, d in zip(cursors, points, lines, strict=True):
+        assert at.along(0.7)[0] == pytest.approx(risk(w + 0.7 * d)[0], rel=1e-11)
+
+
+def test_the_scores_of_cursors_that_are_gone_are_forgotten():
+    risk = make(Logistic(), intercept=True)
+    memo = risk.risk.executor.shards[0].memo
+    for _ in range(20):
+        risk(np.ones(4))
+    gc.collect()
+    keep = risk.cursor(np.ones(4))
+    risk(np.zeros(4))
+    risk(np.zeros(4))
+    assert len(memo["cursors"]) <= 3
+    assert keep.value_grad()[0] == risk(np.ones(4))[0]
+
+
+@pytest.mark.parametrize("slack", [1e-3, 0.1, 10.0])
+@pytest.mark.parametrize("loss", [Hinge(), Logistic(), Absolute()], ids=repr)
+def test_a_slack_lifts_looks_by_no_more_and_keeps_cuts_below(loss, slack):
+    risk = make(loss, intercept=True)
+    rng = np.random.default_rng(6)
+    for _ in range(10):
+        w, d = rng.standard_normal((2, 4))
+        at = risk.cursor(w)
+        at.aim(d, slack)
+        for t in (0.0, 0.5, 3.0, -2.0):
+            true = risk(w + t * d)[0]
+            assert true * (1 - 1e-10) <= at.along(t)[0] <= true + slack + 1e-10
+            height, grad = at.value_grad(t)
+            assert height <= true * (1 + 1e-10)
+            for v in w + 3 * rng.standard_normal((5, 4)):
+                assert height + grad @ (v - w - t * d) <= risk(v)[0] * (1 + 1e-9) + 1e-12
+
+
+# ---------------------------------------------------------------- the intercept
+@each_loss
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_intercept_is_the_best_of_all(loss, weighted):
+    """Against a search that knows nothing of slopes."""
+    X, y, weights = problem(loss, n=15)
+    c = weights / weights.sum() if weighted else np.full(15, 1 / 15)
+    risk = linear_risk(X, y, loss, sample_weight=weights if weighted else None, fit_intercept=True)
+    for w in np.random.default_rng(7).standard_normal((4, 4)):
+        z = X @ w
+
+        def f(b, z=z):
+            return float(loss.value_grad(z + b, y, c)[0])
+
+        value, b = risk(w)[0], risk.intercept(w)
+        lo, hi = -60.0, 60.0
+        for _ in range(200):  # ternary search
+            one, two = lo + (hi - lo) / 3, hi - (hi - lo) / 3
+            lo, hi = (lo, two) if f(one) <= f(two) else (one, hi)
+        best = f((lo + hi) / 2)
+        assert value == pytest.approx(best, rel=1e-9, abs=1e-10)
+        assert f(b) == pytest.approx(best, rel=1e-9, abs=1e-10)
+
+
+@pytest.mark.parametrize("loss", [Hinge(margin=0.0), Novelty(), Quantile(level=0.5), Absolute()], ids=repr)
+def test_flat_minima_have_cuts_too(loss):
+    """Even numbers of rows, so that whole intervals of intercepts are best; and risks of zero."""
+    rng = np.random.default_rng(8)
+    for n in (2, 4, 10):
+        X = rng.integers(-2, 3, (n, 2)).astype(float)
+        y = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
+        risk = linear_risk(X, y, loss, fit_intercept=True)
+        points = rng.integers(-2, 3, (30, 2)).astype(float)
+        values = [risk(v)[0] for v in points]
+        for w in points[:10]:
+            value, grad = risk(w)
+            assert value >= -1e-15
+            for v, there in zip(points, values, strict=True):
+                assert value + grad @ (v - w) <= there + 1e-12
+    assert risk(np.zeros(2))[0] <= 1
+
+
+def test_the_intercept_does_not_depend_on_what_was_asked_before():
+    X, y, _ = problem(Logistic())
+    fresh = linear_risk(X, y, Logistic(), fit_intercept=True)(np.ones(4))
+    risk = linear_risk(X, y, Logistic(), fit_intercept=True)
+    for scale in (1e3, 1e-3, 1.0):
+        risk(scale * np.arange(4))
+    again = risk(np.ones(4))
+    assert again[0] == fresh[0]
+    np.testing.assert_array_equal(again[1], fresh[1])
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e4, -1e6])
+def test_the_intercept_of_far_labels(shift):
+    X, y, _ = problem(Squared())
+    for loss in (Squared(), Absolute(), Quantile(level=0.3)):
+        near, far = (linear_risk(X, y + s, loss, fit_intercept=True) for s in (0.0, shift))
+        assert far(np.ones(4))[0] == pytest.approx(near(np.ones(4))[0], rel=1e-9 + 1e-15 * abs(shift) * 100)
+        assert far.intercept(np.ones(4)) - shift == pytest.approx(near.intercept(np.ones(4)), abs=1e-6)
+
+
+def test_counts_of_zero_have_no_intercept():
+    risk = linear_risk(np.ones((5, 2)), np.zeros(5), Poisson(), fit_intercept=True)
+    with pytest.raises(
+        ValueError, match=r"falls for ever .*are all counts zero\?\) or fit without an intercept"
+    ):
+        risk(np.zeros(2))
+    assert linear_risk(np.ones((5, 2)), np.zeros(5), Poisson())(np.zeros(2))[0] == pytest.approx(1.0)
+
+
+def test_kinds_of_risks():
+    assert isinstance(make(Hinge()), Risk)
+    assert isinstance(make(Hinge(), intercept=True), Profiled)
+    assert make(Hinge()).dim == make(Hinge(), intercept=True).dim == 4
+    X, y, _ = problem(Hinge())
+    np.testing.assert_allclose(linear_risk(X, y, Hinge(), n_shards=4).scores(np.ones(4)), X @ np.ones(4))
+
+
+# ---------------------------------------------------------------- bad inputs
+GOOD_X, GOOD_Y = np.arange(12.0).reshape(6, 2), np.array([1.0, -1, 1, -1, 1, -1])
+
+
+def spoilt(value, kind):
+    X = GOOD_X.copy()
+    X[3, 1] = value
+    return kind(X)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [
+        (np.ascontiguousarray, "row 3, column 1"),
+        (lambda X: X.astype(np.float32), "row 3, column 1"),
+        (np.asfortranarray, ""),
+        (sp.csr_array, "row 3"),
+        (sp.csc_array, ""),
+    ],
+)
+def test_numbers_that_are_none_are_found(value, kind, where):
+    with pytest.raises(ValueError, match=rf"X holds NaN or infinity .*{where}.*: drop or impute"):
+        linear_risk(spoilt(value, kind), GOOD_Y, Hinge())
+
+
+def test_numbers_that_only_overflow_when_added_up_are_fine():
+    linear_risk(np.full((6, 2), 1e308), GOOD_Y, Hinge())
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "settings", "message"),
+    [
+        (np.zeros((0, 2)), np.zeros(0), {}, "X has 0 rows: there is nothing to fit"),
+        (sp.csr_array((0, 2)), np.zeros(0), {}, "X has 0 rows"),
+        (GOOD_X[:, 0], GOOD_Y, {}, "two dimensions, rows and columns, but its shape is"),
+        (GOOD_X, GOOD_Y[:4], {}, "y has 4 labels, but X has 6 rows"),
+        (GOOD_X, GOOD_Y, {"sample_weight": np.ones(5)}, "but X has 6 rows: give one weight a row"),
+        (GOOD_X, GOOD_Y, {"sample_weight": np.ones((6, 1))}, "give one weight a row"),
+        (GOOD_X, GOOD_Y, {"sample_weight": [1, 1, -1, 1, 1, 1]}, "weights must be >= 0"),
+        (GOOD_X, GOOD_Y, {"sample_weight": [1, 1, np.nan, 1, 1, 1]}, "weights must be >= 0"),
+        (GOOD_X, GOOD_Y, {"sample_weight": [1, 1, np.inf, 1, 1, 1]}, "weights must be >= 0"),
+        (GOOD_X, GOOD_Y, {"sample_weight": np.zeros(6)}, "at least one weight must be > 0"),
+        (GOOD_X, (GOOD_Y + 1) / 2, {}, "needs labels -1 and \\+1, but y holds 0, 1"),
+        (GOOD_X, np.array(list("ababab")), {}, "needs labels -1 and"),
+        (GOOD_X, np.ones(6), {}, "a single class"),
+        (GOOD_X, np.where(GOOD_Y > 0, np.nan, 1), {}, "are NaN; drop those rows"),
+    ],
+)
+def test_bad_inputs_have_their_message(X, y, settings, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        linear_risk(X, y, Hinge(), **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_of_any_size_are_normed():
+    for factor in (1e-300, 1.0, 1e300):
+        risk = linear_risk(GOOD_X, GOOD_Y, Hinge(), sample_weight=np.full(6, factor))
+        assert risk(np.zeros(2))[0] == pytest.approx(1.0)
+
+
+def test_inputs_are_left_alone_and_need_not_be_floats():
+    X, y, weights = GOOD_X.copy(), GOOD_Y.copy(), np.arange(6)
+    value, _ = linear_risk(X, y, Hinge(), sample_weight=weights)(np.ones(2))
+    np.testing.assert_array_equal(X, GOOD_X)
+    np.testing.assert_array_equal(y, GOOD_Y)
+    np.testing.assert_array_equal(weights, np.arange(6))
+    other, _ = linear_risk(X.astype(int), y.astype(int).tolist(), Hinge(), sample_weight=list(weights))(
+        np.ones(2)
+    )
+    assert other == value
+
+
+@pytest.mark.parametrize("where", ["data in torch", "all in torch"])
+@pytest.mark.parametrize(("loss", "solver"), [(Hinge(), Bundle()), (Logistic(), Lbfgs())], ids=repr)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_torch_data_give_the_same_fit(where, loss, solver, intercept):
+    X, y, weights = problem(loss)
+    want = minimize(
+        Objective(linear_risk(X, y, loss, sample_weight=weights, fit_intercept=intercept), L2(), 0.1),
+        solver,
+        tol=1e-7,
+    )
+    risk = linear_risk(
+        torch.as_tensor(X), torch.as_tensor(y), loss, sample_weight=weights, fit_intercept=intercept
+    )
+    w0 = torch.zeros(4, dtype=torch.float64) if where == "all in torch" else None
+    result = minimize(Objective(risk, L2(), 0.1), solver, w0, tol=1e-7)
+    assert isinstance(result.w, torch.Tensor if where == "all in torch" else np.ndarray)
+    assert result.status == "converged"
+    assert result.value == pytest.approx(want.value, rel=2e-7)
 
 
 # ---------------------------------------------------------------- regressions

@@ -89,7 +89,9 @@ class _Run:
         return self.before + time.perf_counter() - self.start
 
     def status(self) -> Status | None:
-        if self.value - self.lower <= self.limits.tol * abs(self.value):  # rounding may take J below zero
+        if self.value - self.lower <= self.limits.tol * max(
+            self.value, 0.0
+        ):  # rounding may take J below zero
             return "converged"
         if len(self.trace) >= self.limits.max_iter:
             return "max_iter"
@@ -120,7 +122,8 @@ class _Run:
     def take(self, it: Iterate) -> Status | None:
         """Keep what is better, add a row to the trace, and tell whether to stop."""
         self.idle += 1
-        if self.w is None or it.value < self.value:
+        least = -1e-12 * abs(self.trace[0]["value"]) if self.trace else -math.inf  # J >= 0, but for rounding
+        if self.w is None or least <= it.value < self.value:
             self.w, self.value, self.idle = it.w, it.value, 0
         self._bound(it.cut)
         self.trace.append({"iteration": len(self.trace) + 1})
@@ -277,7 +280,8 @@ def minimize(
         steps = _resume(run, solver, save.path)
     else:
         steps = solver.iterates(run.obj, _start(run.obj, w0))
-    status = _drive(run, solver, steps, callback, save)
+    with np.errstate(over="ignore"):  # far out, a square may be inf: no best value, no bound, no harm
+        status = _drive(run, solver, steps, callback, save)
     assert run.cut is not None
     said = f"{solver!r}: {reason}" if reason else repr(solver)
     return Result(run.w, run.value, run.lower, run.cut, status, run.trace, said)

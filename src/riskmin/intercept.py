@@ -16,6 +16,8 @@ from riskmin.types import Array
 
 CLOSE = 1e-12
 """How closely an intercept is found, relative to the risk."""
+VANISHED = 1e-60
+"""A risk that fell to this share before it turned has its minimum at infinity."""
 FLAT = 1e-11
 """Where the mean loss changes slower than this with the intercept, it is constant but for rounding."""
 
@@ -121,6 +123,8 @@ class ProfiledCursor:
             step = min(step, 4 * start.value / abs(start.slope))
         try:
             lo, hi = bracket(f, start, max(step, 1e-9 * (1 + abs(b))))
+            if lowest(lo, hi).value == 0 < max(lo.value, hi.value) <= VANISHED * start.value:
+                raise ValueError("it is flat only because it is too small to be a number")
         except ValueError:
             raise ValueError(
                 "the risk falls for ever as the intercept grows, so no best intercept exists: "

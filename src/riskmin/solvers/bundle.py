@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import namespace
+from riskmin.arrays import like, namespace
 from riskmin.objective import Objective, ObjectiveCursor
 from riskmin.regularizers import L2
 from riskmin.scalar import Tangent, bracket, lowest, shrink
@@ -90,8 +90,9 @@ class Cuts:
         """The cuts mixed by their multipliers."""
         used = np.flatnonzero(self.alpha)
         A = self.A[: len(self.b)]
-        a = self.alpha @ A if len(used) * 2 > len(self.b) else self.alpha[used] @ A[used]
-        return Cut(a, float(self.alpha @ self.b))
+        if len(used) * 2 <= len(self.b):
+            return Cut(like(self.alpha[used], A) @ A[used], float(self.alpha @ self.b))
+        return Cut(like(self.alpha, A) @ A, float(self.alpha @ self.b))
 
     def drop(self, patience: int) -> None:
         """Forget cuts that have had no weight for so many mixtures."""
@@ -280,5 +281,8 @@ class Bundle:
         start = look(0.0)
         if start.slope >= 0:
             return start, start, len(seen)
-        lo, hi = shrink(look, *bracket(look, start, 1.0), enough)
+        try:
+            lo, hi = shrink(look, *bracket(look, start, 1.0), enough)
+        except ValueError:  # J rises in the end, but not where numbers can tell
+            return start, start, len(seen)
         return lo, hi, len(seen)

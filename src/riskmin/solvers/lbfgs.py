@@ -70,7 +70,7 @@ class Lbfgs:
             yield Iterate(at.w, value, model, {"looks": looks}, _snapshot(at.w, pairs, model))
             d = -1.0 * two_loop(pairs, grad)
             slope = float(grad @ d)
-            if not slope < 0:
+            if not -math.inf < slope < 0:
                 return  # no descent is left in this precision
             at.aim(d)
             step = 1.0 if pairs else min(1.0, 1.0 / float(grad @ grad) ** 0.5)
@@ -136,4 +136,6 @@ def wolfe(
             width = hi[0] - lo[0]
             root = lo[0] - lo[1] * width / (hi[1] - lo[1]) if hi[1] > lo[1] else lo[0] + 0.5 * width
             step = min(max(root, lo[0] + 0.1 * width), lo[0] + 0.9 * width)
+            if looks % 2 == 0:  # at a bend, which is almost a kink, secants all fall on one side of it
+                step = lo[0] + 0.5 * width
     return lo[0], looks

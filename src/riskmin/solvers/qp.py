@@ -9,7 +9,7 @@ import numpy as np
 NDArray = np.ndarray[Any, Any]
 
 RIDGE = 1e-14
-"""Relative to the entries of G, each to its own: nothing much smaller than their rounding errors means anything."""
+"""Relative to each entry of G: nothing much smaller than their rounding errors means anything."""
 
 
 def _equality(G: NDArray, b: NDArray, rows: NDArray, ref: int) -> NDArray:
