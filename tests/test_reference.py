@@ -7,7 +7,20 @@ import numpy as np
 import pytest
 
 from helpers import ALL_LOSSES, optimum, problem
-from riskmin import L2, Auto, Bmrm, Bundle, LineSearchBmrm, Objective, Threads, linear_risk, minimize
+from riskmin import (
+    L2,
+    Auto,
+    Bmrm,
+    Bundle,
+    Lbfgs,
+    LineSearchBmrm,
+    Objective,
+    SmoothedHinge,
+    Squared,
+    Threads,
+    linear_risk,
+    minimize,
+)
 
 SOLVERS = [Auto(), Bundle()]
 each_loss = pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
@@ -64,10 +77,14 @@ def test_the_methods_of_the_papers(loss):
     check(loss, LineSearchBmrm(), lam=10.0, intercept=False, weighted=True, tol=1e-3)
 
 
+def test_a_bend_that_is_almost_a_kink():
+    """Secants alone creep towards it from one side, and the line search gave up."""
+    for weighted in (False, True):
+        check(SmoothedHinge(mu=1e-3), Lbfgs(), lam=1e-4, intercept=False, weighted=weighted, seed=1, n=15)
+
+
 def test_the_references_are_right():
     """Ridge regression has a closed form: neither side of the comparison is taken on trust."""
-    from riskmin import Squared
-
     X, y, _ = problem(Squared())
     w = np.linalg.solve(X.T @ X / 30 + 0.01 * np.eye(4), X.T @ y / 30)
     value = np.mean((X @ w - y) ** 2) / 2 + 0.005 * w @ w
