@@ -67,7 +67,7 @@ def dense_scores(X: Any, w: Any, start: int, stop: int, z: Any) -> None:
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def dense_pullback(X: Any, dz: Any, start: int, stop: int, out: Any) -> None:
-    """out += X[start:stop].T @ dz, X in C order; row by row, which reads memory in one stream."""
+    """Add X[start:stop].T @ dz to out, X in C order; row by row, which reads memory in one stream."""
     p = X.shape[1]
     for i in range(start, stop):
         g = dz[i - start]
