@@ -20,7 +20,7 @@ NDArray = np.ndarray[Any, Any]
 
 CACHE_BYTES = 2**20
 """Rows are taken in blocks of about this size: they stay in a core's own cache between the two products."""
-MOST_ROWS = 4096
+MOST_ROWS = 8192
 WIDE = 2**20
 """From this many columns on, if they hold four numbers each or more, a second pass over a stored transpose
 beats scattering into the gradient."""
