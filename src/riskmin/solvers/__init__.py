@@ -1,7 +1,56 @@
 """Solvers: settings with one method, a generator of iterates. `riskmin.minimize` drives them."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from riskmin.solvers.auto import Auto as Auto
 from riskmin.solvers.bundle import Bmrm as Bmrm
 from riskmin.solvers.bundle import Bundle as Bundle
 from riskmin.solvers.bundle import LineSearchBmrm as LineSearchBmrm
 from riskmin.solvers.lbfgs import Lbfgs as Lbfgs
+from riskmin.types import Solver
+
+SOLVERS: dict[str, Any] = {
+    "auto": Auto(),
+    "bmrm": Bmrm(),
+    "bundle": Bundle(),
+    "lbfgs": Lbfgs(),
+    "line_search_bmrm": LineSearchBmrm(),
+}
+"""The names for commands and estimators, each with the solver it stands for."""
+
+
+def get_solver(solver: str | Solver | None) -> Any:
+    """The solver that a name stands for; a solver object stands for itself, and None for `Auto`.
+
+    Parameters
+    ----------
+    solver : str, Solver or None
+        A name of `SOLVERS`, or an object with the method `iterates`.
+
+    Returns
+    -------
+    Solver
+        The solver.
+
+    Examples
+    --------
+    >>> get_solver("bundle")
+    Bundle(keep=20)
+    >>> get_solver(Lbfgs(memory=5)), get_solver(None)
+    (Lbfgs(memory=5), Auto())
+    """
+    if solver is None:
+        return Auto()
+    if isinstance(solver, str):
+        if solver not in SOLVERS:
+            raise ValueError(f"there is no solver named {solver!r}; the names are {', '.join(SOLVERS)}")
+        return SOLVERS[solver]
+    if isinstance(solver, type) or not hasattr(solver, "iterates"):
+        name = solver.__name__ if isinstance(solver, type) else repr(solver)
+        raise ValueError(
+            f"solver={name} is neither a name ({', '.join(SOLVERS)}) nor a solver object; "
+            f"give an instance: {name if hasattr(solver, 'iterates') else 'Bundle'}()"
+        )
+    return solver

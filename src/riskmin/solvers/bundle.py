@@ -7,6 +7,7 @@ point it finds.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,13 @@ HUGE = 1e100
 def _require_l2(solver: object, obj: Objective) -> None:
     if not isinstance(obj.reg, L2):
         raise TypeError(f"{type(solver).__name__} works with L2(), not with {obj.reg!r}")
+
+
+def check_count(solver: object, name: str) -> None:
+    """Raise unless the setting of that name is a whole number from 1 upwards."""
+    value = getattr(solver, name)
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(f"{type(solver).__name__} needs {name} to be a whole number >= 1, not {value!r}")
 
 
 def tame(cut: Cut) -> Cut:
@@ -229,6 +237,9 @@ class Bundle:
     """
 
     keep: int = 20
+
+    def __post_init__(self) -> None:
+        check_count(self, "keep")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the best points."""

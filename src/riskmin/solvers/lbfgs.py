@@ -11,7 +11,7 @@ import numpy as np
 from riskmin.arrays import namespace
 from riskmin.objective import Objective, ObjectiveCursor
 from riskmin.regularizers import L2
-from riskmin.solvers.bundle import mix_two
+from riskmin.solvers.bundle import check_count, mix_two
 from riskmin.types import Array, Cut, Iterate, Smooth
 
 
@@ -43,6 +43,9 @@ class Lbfgs:
     """
 
     memory: int = 20
+
+    def __post_init__(self) -> None:
+        check_count(self, "memory")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points of decreasing objective."""

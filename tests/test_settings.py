@@ -1,0 +1,44 @@
+"""Names and settings: what stands for a solver or a loss, and what is refused before anything runs."""
+
+import numpy as np
+import pytest
+
+from riskmin import Auto, Bmrm, Bundle, Hinge, Lbfgs, LineSearchBmrm
+from riskmin.solvers import SOLVERS, get_solver
+
+
+# ---------------------------------------------------------------- names of solvers
+def test_every_solver_has_a_name():
+    assert [get_solver(name) for name in SOLVERS] == [Auto(), Bmrm(), Bundle(), Lbfgs(), LineSearchBmrm()]
+    assert list(SOLVERS) == ["auto", "bmrm", "bundle", "lbfgs", "line_search_bmrm"]
+
+
+def test_a_solver_stands_for_itself():
+    mine = Bundle(keep=3)
+    assert get_solver(mine) is mine
+    assert get_solver(None) == Auto()
+
+
+@pytest.mark.parametrize(
+    ("solver", "message"),
+    [
+        ("sgd", r"there is no solver named 'sgd'; the names are auto, bmrm, bundle, lbfgs"),
+        (Bundle, r"give an instance: Bundle\(\)$"),
+        (Lbfgs, r"give an instance: Lbfgs\(\)$"),
+        (Hinge(), r"solver=Hinge\(margin=1.0\) is neither a name .* nor a solver object"),
+        (3, "solver=3 is neither a name"),
+    ],
+)
+def test_what_is_no_solver_is_refused(solver, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        get_solver(solver)
+    assert "\n" not in str(caught.value)
+
+
+# ---------------------------------------------------------------- settings of solvers
+@pytest.mark.parametrize("value", [0, -1, 2.5, True, "3", None, np.nan])
+@pytest.mark.parametrize(("kind", "name"), [(Lbfgs, "memory"), (Bundle, "keep")])
+def test_counts_are_checked(kind, name, value):
+    with pytest.raises(ValueError, match=f"{kind.__name__} needs {name} to be a whole number >= 1, not"):
+        kind(**{name: value})
+    assert kind(**{name: np.int64(5)}) == kind(**{name: 5})
