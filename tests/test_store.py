@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 
 import numpy as np
 import pandas as pd
@@ -262,3 +264,40 @@ def test_foreign_files(tmp_path):
     save_arrays(path, {"w": np.ones(3)}, {"kind": "checkpoint"})
     refused(path, "is not a riskmin model file")
     refused(tmp_path)
+
+
+# ---------------------------------------------------------------- how files are written
+@pytest.mark.skipif(os.name != "posix", reason="permissions of this system are others")
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_new_files_have_the_permissions_that_the_user_wants(umask, mode, tmp_path):
+    before = os.umask(umask)
+    try:
+        save_arrays(tmp_path / "file", {"w": np.ones(3)}, {"kind": "model"})
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links of this system need privileges")
+def test_a_link_stays_and_its_target_is_written(tmp_path):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link").symlink_to("far/file")
+    for value in (1.0, 2.0):  # the target is made, then replaced
+        save_arrays(tmp_path / "link", {"w": np.full(3, value)}, {"kind": "model"})
+        assert (tmp_path / "link").is_symlink()
+        assert load_arrays(tmp_path / "far" / "file", "model")[0]["w"].tolist() == [value] * 3
+    assert [path.name for path in (tmp_path / "far").iterdir()] == ["file"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    save_arrays(tmp_path / "file", {"w": np.ones(3)}, {"kind": "model"})
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FileError, match="cannot be written: No space left"):
+        save_arrays(tmp_path / "file", {"w": np.zeros(3)}, {"kind": "model"})
+    assert load_arrays(tmp_path / "file", "model")[0]["w"].tolist() == [1.0] * 3
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -31,23 +31,32 @@ def save_arrays(path: str | os.PathLike[str], arrays: dict[str, NDArray], meta: 
     from safetensors.numpy import save
 
     blob = save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, {"riskmin": json.dumps(meta)})
-    target = Path(path)
+    write_whole(path, blob)
+
+
+def write_whole(path: str | os.PathLike[str], blob: bytes) -> None:
+    """Write a file atomically, with the permissions that any new file of the user gets.
+
+    Parameters
+    ----------
+    path : path
+        Where it is a symbolic link, the file that it names is replaced, and the link stays.
+    blob : bytes
+    """
+    target = Path(os.path.realpath(path))
+    # not tempfile's, whose files are 0o600 whatever the umask, which cannot be read without a race
+    new = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise FileError(f"{target} cannot be written: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
+        with new.open("xb") as file:
             file.write(blob)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(target)
+        new.replace(target)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            Path(name).unlink()
+            new.unlink()
         if isinstance(error, OSError):
-            raise FileError(f"{target} cannot be written: {error.strerror}") from None
+            raise FileError(f"{path} cannot be written: {error.strerror}") from None
         raise
 
 
