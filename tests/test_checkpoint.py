@@ -239,9 +239,54 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_path_that_cannot_be_written(tmp_path):
-    with pytest.raises(FileError, match="cannot be written: No such file or directory"):
-        minimize(objective(), checkpoint=tmp_path / "nowhere" / "run")
+def test_a_path_that_cannot_be_written_is_noticed_first(tmp_path):
+    called = []
+    with pytest.raises(FileError, match=r"cannot be written: .* is no folder"):
+        minimize(objective(), checkpoint=tmp_path / "nowhere" / "run", callback=lambda *a: called.append(a))
+    assert not called
+
+
+def test_a_full_disk_loses_no_result(tmp_path, monkeypatch):
+    def full(fd):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.warns(RuntimeWarning, match="No space left on device; the run goes on without a checkpoint"):
+        result = minimize(objective(), checkpoint=Checkpoint(tmp_path / "run", every=0.0))
+    assert result.status == "converged"
+
+
+def test_a_loss_of_the_users_own_resumes_in_another_process(tmp_path):
+    """Its repr is an address, which no other process has."""
+    script = tmp_path / "fit.py"
+    script.write_text(
+        textwrap.dedent("""
+        import sys, numpy as np, riskmin
+        class Own:
+            separable = True
+            def __init__(self, power):
+                self.power = power
+            def value_grad(self, z, y, c):
+                r = abs(z - y)
+                return c @ r**self.power, c * self.power * r ** (self.power - 1) * np.sign(z - y)
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((50, 4))
+        risk = riskmin.linear_risk(X, X[:, 0] + rng.standard_normal(50), Own(float(sys.argv[2])))
+        J = riskmin.Objective(risk, riskmin.L2(), 0.01)
+        result = riskmin.minimize(J, tol=1e-6, max_iter=int(sys.argv[3]), checkpoint=sys.argv[1])
+        print(result.status, result.n_iter, result.trace[1]["seconds"])
+        """)
+    )
+
+    def fit(power, most):
+        command = [sys.executable, script, tmp_path / "run", str(power), str(most)]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    first, second = fit(1.5, 3).stdout.split(), fit(1.5, 500).stdout.split()
+    assert first[:2] == ["max_iter", "3"]
+    assert second[0] == "converged"
+    assert second[2] == first[2]  # the same run, not a new one
+    assert "belongs to another problem" in fit(1.7, 500).stderr
 
 
 def refused(path, obj, solver=None):

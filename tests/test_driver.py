@@ -313,6 +313,59 @@ def test_bounds_are_monotone_and_rows_complete(solver, intercept):
         assert two["seconds"] >= one["seconds"]
 
 
+def test_an_interrupted_run_returns_the_value_of_its_point():
+    obj = objective(fit_intercept=True, lam=1e-4)
+    result = minimize(obj, Bundle(), tol=1e-9, callback=lambda it, row: row["iteration"] == 6)
+    assert result.status == "interrupted"
+    assert result.value == pytest.approx(obj.value(result.w), rel=1e-14)
+    assert result.trace[-1]["value"] == result.value
+
+
+def test_ctrl_c_at_the_last_moment_leaves_a_whole_trace(tmp_path):
+    """In the middle of the call that settles the value."""
+    obj, calls = objective(), []
+    whole = minimize(obj, Bmrm(), tol=1e-6)
+
+    class Risk:
+        dim = obj.risk.dim
+
+        def __call__(self, w):
+            calls.append(0)
+            if len(calls) == whole.n_iter + 1:
+                raise KeyboardInterrupt
+            return obj.risk(w)
+
+    broken = Objective(Risk(), L2(), obj.lam)
+    result = minimize(broken, Bmrm(), tol=1e-6, checkpoint=tmp_path / "run")
+    assert result.status == "interrupted"
+    assert all(
+        {"iteration", "seconds", "calls", "value", "lower", "gap"} <= row.keys() for row in result.trace
+    )
+    assert minimize(broken, Bmrm(), tol=1e-6, checkpoint=tmp_path / "run").status == "converged"
+
+
+def test_ctrl_c_while_resuming_returns_what_was_saved(tmp_path):
+    obj = objective()
+    first = minimize(obj, Bundle(), tol=1e-9, max_iter=4, checkpoint=tmp_path / "run")
+
+    class Interrupted(type(obj.risk)):
+        def cursor(self, w):
+            raise KeyboardInterrupt
+
+    risk = Interrupted(obj.risk.loss, obj.risk.scorer, obj.risk.executor, obj.risk.dim)
+    result = minimize(Objective(risk, L2(), obj.lam), Bundle(), tol=1e-9, checkpoint=tmp_path / "run")
+    assert result.status == "interrupted"
+    assert result.value == pytest.approx(first.value, rel=1e-12)
+
+
+def test_gaps_below_the_rounding_are_not_called_proved():
+    for seed in range(20):
+        obj = objective(Logistic(), seed=seed)
+        result = minimize(obj, Lbfgs(), tol=1e-16)
+        if result.status == "converged":
+            assert obj.lower(result.cut) <= result.value
+
+
 def test_calls_are_counted_per_run():
     obj = objective()
     one, two = minimize(obj, Bundle()), minimize(obj, Bundle())

@@ -29,6 +29,7 @@ LAYERS = [
     "objective",
     "solvers",
     "persist",
+    "checkpoint",
     "driver",
     "data",
     "progress",

@@ -7,15 +7,16 @@ from itertools import islice
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import torch
 
 from helpers import ALL_LOSSES, problem
 from riskmin import (
     L2,
     Absolute,
+    Auto,
     Bmrm,
     Bundle,
     Hinge,
+    Huber,
     Lbfgs,
     LineSearchBmrm,
     Logistic,
@@ -180,13 +181,33 @@ def test_a_slack_lifts_looks_by_no_more_and_keeps_cuts_below(loss, slack):
         for t in (0.0, 0.5, 3.0, -2.0):
             true = risk(w + t * d)[0]
             assert true * (1 - 1e-10) <= at.along(t)[0] <= true * (1 + 1e-10) + slack
-            height, grad = at.value_grad(t)
+            value, grad = at.value_grad(t)
+            height = value - at.slip
             assert height <= true * (1 + 1e-10)
             for v in w + 3 * rng.standard_normal((5, 4)):
                 assert height + grad @ (v - w - t * d) <= risk(v)[0] * (1 + 1e-9) + 1e-12
 
 
 # ---------------------------------------------------------------- the intercept
+@pytest.mark.parametrize("offset", [1e3, 1e6, 1e9])
+@pytest.mark.parametrize("loss", [Squared(), Absolute(), Huber(0.1)], ids=repr)
+def test_features_far_from_zero_prove_nothing_false(loss, offset):
+    """An unpenalized intercept takes any offset, so the optimum is that of centred features."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(0, 10, (200, 1))
+        y = 0.3 * X[:, 0] - 1 + 0.01 * rng.standard_normal(200)
+        for lam in (1e-4, 1e-6):
+            centred = Objective(linear_risk(X - X.mean(), y, loss, fit_intercept=True), L2(), lam)
+            best = minimize(centred, tol=1e-9)
+            far = Objective(linear_risk(X + offset, y, loss, fit_intercept=True), L2(), lam)
+            for solver in (Auto(), Bundle()):
+                result = minimize(far, solver, max_iter=300)
+                rounding = 1e-15 * offset
+                assert result.lower <= best.value * (1 + 1e-7) + rounding
+                assert result.value >= best.lower * (1 - 1e-7) - rounding
+
+
 @each_loss
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_intercept_is_the_best_of_all(loss, weighted):
@@ -342,6 +363,7 @@ def test_inputs_are_left_alone_and_need_not_be_floats():
 @pytest.mark.parametrize(("loss", "solver"), [(Hinge(), Bundle()), (Logistic(), Lbfgs())], ids=repr)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_torch_data_give_the_same_fit(where, loss, solver, intercept):
+    torch = pytest.importorskip("torch")
     X, y, weights = problem(loss)
     want = minimize(
         Objective(linear_risk(X, y, loss, sample_weight=weights, fit_intercept=intercept), L2(), 0.1),

@@ -101,10 +101,12 @@ def test_a_crossing_is_a_lower_bound_and_the_flat_mixture(parts, xs):
     _, height = crossing(lo, hi)
     size = 1 + max(abs(c) for _, c in parts) + 5 * max(abs(v) for v in xs)
     assert height <= bottom + 1e-12 * size
-    share = balance(lo, hi)
-    assert 0 <= share <= 1
-    assert share * lo.slope + (1 - share) * hi.slope == pytest.approx(0, abs=1e-12)
-    mixed = share * (lo.value - lo.slope * lo.x) + (1 - share) * (hi.value - hi.slope * hi.x)
+    below, above = balance(lo, hi)
+    assert below >= 0
+    assert above >= 0
+    assert below + above == pytest.approx(1, abs=1e-15)
+    assert below * lo.slope + above * hi.slope == pytest.approx(0, abs=1e-12)
+    mixed = below * (lo.value - lo.slope * lo.x) + above * (hi.value - hi.slope * hi.x)
     assert height == pytest.approx(mixed, abs=1e-10 * size)
 
 
@@ -118,7 +120,17 @@ def test_flat_functions_end_at_once():
     assert crossing(lo, hi)[1] <= 0
     lo, hi = shrink(f, lo, hi, lambda best, bound: best <= bound)
     assert lowest(lo, hi).value == 0
-    assert balance(lo, hi) in (0.0, 1.0)
+    assert balance(lo, hi) in ((0.0, 1.0), (1.0, 0.0))
+
+
+def test_a_crossing_far_below_a_steep_tangent_keeps_its_digits():
+    lo, hi = Tangent(0.0, 3.0, -5.0), Tangent(1.0, 1e100, 1e101)  # they meet at 0.9, where lo is at -1.5
+    x, height = crossing(lo, hi)
+    assert x == pytest.approx(0.9)
+    assert -1.5 - 1e-9 <= height <= -1.5
+    assert balance(lo, hi)[1] == pytest.approx(5e-101)
+    steep = Tangent(-1e9, 4e13, -8e4), Tangent(0.0, 5e-7, 1e-3)  # from far up, the height is all rounding
+    assert crossing(*steep)[1] <= 5e-7
 
 
 @pytest.mark.parametrize("sign", [-1.0, 1.0])

@@ -11,7 +11,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from riskmin.driver import Checkpoint as Checkpoint
+from riskmin.checkpoint import Checkpoint as Checkpoint
 from riskmin.driver import minimize as minimize
 from riskmin.executors import Processes as Processes
 from riskmin.executors import Serial as Serial

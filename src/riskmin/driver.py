@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import namespace, to_numpy
+from riskmin.arrays import namespace
+from riskmin.checkpoint import Checkpoint
 from riskmin.objective import Count, Objective
-from riskmin.persist import FileError, load_arrays, save_arrays
-from riskmin.solvers.auto import Auto, loss_of
+from riskmin.persist import FileError
+from riskmin.solvers import Auto
 from riskmin.types import Array, Cut, Iterate, Result, Resumable, Solver, Status
 
 PATIENCE = 100
@@ -24,34 +27,6 @@ VANISHED = 1e-30
 """Where J falls below this part of its first value, min J is 0 and no relative gap will ever be proved."""
 
 Callback = Callable[[Iterate, dict[str, float]], Any]
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """Where and how often to save a run.
-
-    Parameters
-    ----------
-    path : path
-        An existing file is resumed from; the file is replaced atomically.
-    every : float
-        Seconds between two writes.
-
-    Examples
-    --------
-    >>> import numpy as np, tempfile
-    >>> from riskmin import L2, Checkpoint, Hinge, Objective, linear_risk, minimize
-    >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save = Checkpoint(f"{folder}/run", every=1.0)
-    ...     first = minimize(J, tol=1e-6, max_iter=2, checkpoint=save)
-    ...     second = minimize(J, tol=1e-6, checkpoint=save)  # goes on where the first one stopped
-    >>> first.status, second.status, second.n_iter > 2
-    ('max_iter', 'converged', True)
-    """
-
-    path: str | os.PathLike[str]
-    every: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -67,6 +42,8 @@ class _Limits:
             raise ValueError(f"tol must be >= 0, not {self.tol}")
         if self.max_iter < 1:
             raise ValueError(f"max_iter must be at least 1, not {self.max_iter}")
+        if not self.max_seconds >= 0:
+            raise ValueError(f"max_seconds must be >= 0, not {self.max_seconds}")
 
 
 @dataclass
@@ -80,6 +57,7 @@ class _Run:
     cut: Cut | None = None
     lower: float = 0.0  # J >= 0
     sound: bool = True  # no cut has been refuted by a point
+    noise: float = 0.0  # how far above J rounding has lifted a bound
     trace: list[dict[str, float]] = field(default_factory=list)
     idle: int = 0
     before: float = 0.0  # seconds spent before a resumption
@@ -89,15 +67,14 @@ class _Run:
         return self.before + time.perf_counter() - self.start
 
     def status(self) -> Status | None:
-        if self.value - self.lower <= self.limits.tol * max(
-            self.value, 0.0
-        ):  # rounding may take J below zero
+        # rounding may take J below zero; and a bound that it lifted above J shows how well bounds are known
+        if self.value - self.lower + self.noise <= self.limits.tol * max(self.value, 0.0):
             return "converged"
         if len(self.trace) >= self.limits.max_iter:
             return "max_iter"
         if self.seconds() >= self.limits.max_seconds:
             return "max_seconds"
-        vanished = len(self.trace) > 1 and self.value <= VANISHED * self.trace[0]["value"]
+        vanished = bool(self.trace) and self.value <= VANISHED * self.trace[0]["value"]
         return "stalled" if self.idle >= PATIENCE or vanished else None
 
     def _bound(self, cut: Cut) -> None:
@@ -109,9 +86,10 @@ class _Run:
         lower = self.obj.lower(cut)
         if self.cut is None or (lower > self.lower and self.sound):
             self.cut, self.lower, self.idle = cut, lower, 0
-        first = self.trace[0].get("value", self.value) if self.trace else self.value
+        first = self.trace[0]["value"] if self.trace else self.value
         if self.lower - self.value > 1e-6 * abs(self.value) + 1e-12 * abs(first):
             self.cut, self.lower, self.sound = Cut(0.0 * cut.a, 0.0), 0.0, False
+        self.noise = max(self.noise, self.lower - self.value)
         self.lower = min(max(self.lower, 0.0), self.value)
 
     def settle(self) -> None:
@@ -126,14 +104,14 @@ class _Run:
         if self.w is None or least <= it.value < self.value:
             self.w, self.value, self.idle = it.w, it.value, 0
         self._bound(it.cut)
-        self.trace.append({"iteration": len(self.trace) + 1})
+        row = {"iteration": len(self.trace) + 1} | self._row() | dict(it.info)
+        self.trace.append(row)
         if self.status() is not None:
-            self.settle()
-        self.trace[-1] |= self._row() | dict(it.info)
+            self.end()
         return self.status()
 
     def end(self) -> Status:
-        """The solver can get no further."""
+        """Settle what was found; whether that is convergence, or else a stall."""
         self.settle()
         self.trace[-1] |= self._row()
         return "converged" if self.status() == "converged" else "stalled"
@@ -147,82 +125,42 @@ class _Run:
             "gap": self.value - self.lower,
         }
 
-    def save(self, path: str | os.PathLike[str], solver: Solver, it: Iterate) -> None:
+    def save(self, file: Checkpoint, solver: Solver, it: Iterate) -> None:
+        """Write a checkpoint. That it cannot be written ends no run: what was found is still there."""
         assert self.cut is not None
         state = it.state() if it.state is not None else {}
-        keys = sorted({k for row in self.trace for k in row})
-        table = np.array([[row.get(k, math.nan) for k in keys] for row in self.trace])
-        arrays = {"w": self.w, "cut": self.cut.a, "trace": table}
-        arrays |= {f"state.{k}": v for k, v in state.items()}
-        save_arrays(
-            path,
-            {k: to_numpy(v) for k, v in arrays.items()},
-            _problem(self.obj, solver)
-            | {"value": self.value, "lower": self.lower, "b": self.cut.b, "keys": keys, "idle": self.idle}
-            | {"exact": _from_scratch(self.obj, self.w)},  # a solver may know its value up to a slack only
-        )
+        arrays = {"w": self.w, "cut": self.cut.a} | {f"state.{k}": v for k, v in state.items()}
+        numbers = {"value": self.value, "lower": self.lower, "b": self.cut.b, "noise": self.noise}
+        try:
+            file.write(self.obj, solver, arrays, numbers | {"idle": self.idle, "trace": self.trace})
+        except FileError as error:
+            warnings.warn(f"{error}; the run goes on without a checkpoint", RuntimeWarning, stacklevel=4)
 
-    def restore(self, arrays: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
-        """Take up a saved run; returns the solver's state."""
-        self.w, self.value, self.lower = arrays["w"], meta["value"], meta["lower"]
-        self.cut, self.idle = Cut(arrays["cut"], meta["b"]), meta["idle"]
-        self.trace = [
-            {k: v if k in _REALS else int(v) if v == int(v) else v for k, v in row.items() if v == v}
-            for row in (dict(zip(meta["keys"], r, strict=True)) for r in arrays["trace"].tolist())
-        ]
+    def resume(self, file: Checkpoint, solver: Solver) -> Iterator[Iterate]:
+        """Take up the run that was saved there."""
+        arrays, found = file.read(self.obj, solver)
+        self.cut, self.w = Cut(arrays["cut"], found["b"]), arrays["w"]
+        self.value, self.lower, self.noise = found["value"], found["lower"], found["noise"]
+        self.idle, self.trace = found["idle"], found["trace"]
         self.obj.count.calls = int(self.trace[-1]["calls"])
         self.before = self.trace[-1]["seconds"]
-        return {k.removeprefix("state."): v for k, v in arrays.items() if k.startswith("state.")}
-
-
-_REALS = {"seconds", "value", "lower", "gap"}
-
-
-def _problem(obj: Objective, solver: Solver) -> dict[str, Any]:
-    """What a checkpoint must agree with."""
-    loss = loss_of(obj.risk) or type(obj.risk).__name__
-    return {
-        "kind": "checkpoint",
-        "problem": f"{loss!r}, {obj.reg!r}, lam={obj.lam!r}, dim={obj.risk.dim}",
-        "solver": repr(solver),
-    }
-
-
-def _from_scratch(obj: Objective, w: Array) -> float:
-    """J(w), by a call that does not count: it serves no solver."""
-    return float(obj.at(w, *obj.risk(w))[0])
-
-
-def _resume(run: _Run, solver: Solver, path: str | os.PathLike[str]) -> Iterator[Iterate]:
-    """Take up the run that was saved there."""
-    meta = _problem(run.obj, solver)
-    arrays, found = load_arrays(path, "checkpoint")
-    for what in ("problem", "solver"):
-        if found.get(what) != meta[what]:
-            raise FileError(
-                f"{path} belongs to another {what} ({found.get(what)}, not {meta[what]}): "
-                "delete it or give another checkpoint path"
-            )
-    state = run.restore(arrays, found)
-    value = _from_scratch(run.obj, run.w)
-    if not math.isclose(value, found["exact"], rel_tol=1e-6):
-        raise FileError(
-            f"{path} was written for other data: its point has objective {found['exact']!r} there and "
-            f"{value!r} here; delete it or give another checkpoint path"
-        )
-    if state and isinstance(solver, Resumable):
-        return solver.resume(run.obj, state)
-    return solver.iterates(run.obj, run.w)
+        state = {k.removeprefix("state."): v for k, v in arrays.items() if k.startswith("state.")}
+        if state and isinstance(solver, Resumable):
+            return solver.resume(self.obj, state)
+        return solver.iterates(self.obj, self.w)
 
 
 def _start(obj: Objective, w0: Array | None) -> Array:
     if w0 is None:
         return np.zeros(obj.risk.dim)
-    w0 = namespace(w0).asarray(w0, copy=True)
-    if isinstance(w0, np.ndarray):
-        w0 = w0.astype(np.float64)
+    if isinstance(w0, (list, tuple, np.ndarray)):
+        w0 = np.array(w0, dtype=np.float64)
+    else:
+        w0 = namespace(w0).asarray(w0, copy=True)
     if w0.shape != (obj.risk.dim,):
         raise ValueError(f"w0 has shape {tuple(w0.shape)}, but the risk takes ({obj.risk.dim},)")
+    if not bool(namespace(w0).all(namespace(w0).isfinite(w0))):
+        raise ValueError("w0 holds NaN or infinity: start from finite numbers")
     return w0
 
 
@@ -276,25 +214,26 @@ def minimize(
     if solver is None or isinstance(solver, Auto):
         solver, reason = (solver or Auto()).choose(run.obj)
     save = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
-    if save is not None and Path(save.path).exists():
-        steps = _resume(run, solver, save.path)
-    else:
-        steps = solver.iterates(run.obj, _start(run.obj, w0))
+    if save is not None:
+        save.check()
+    w0 = _start(run.obj, w0)
     with np.errstate(over="ignore"):  # far out, a square may be inf: no best value, no bound, no harm
-        status = _drive(run, solver, steps, callback, save)
+        status = _drive(run, solver, w0, callback, save)
     assert run.cut is not None
     said = f"{solver!r}: {reason}" if reason else repr(solver)
     return Result(run.w, run.value, run.lower, run.cut, status, run.trace, said)
 
 
 def _drive(
-    run: _Run, solver: Solver, steps: Iterator[Iterate], callback: Callback | None, save: Checkpoint | None
+    run: _Run, solver: Solver, w0: Array, callback: Callback | None, save: Checkpoint | None
 ) -> Status:
     """Take steps until something says stop."""
-    status = run.status() if run.trace else None
     written = time.perf_counter()
     it: Iterate | None = None
     try:
+        again = save is not None and Path(save.path).exists()
+        steps = run.resume(save, solver) if save and again else solver.iterates(run.obj, w0)
+        status = run.status() if again else None
         while status is None:
             new = next(steps, None)
             if new is None:
@@ -304,13 +243,16 @@ def _drive(
             status = run.take(it)
             if callback is not None and callback(it, run.trace[-1]) and status is None:
                 status = "interrupted"
+                run.end()
             if save is not None and status is None and time.perf_counter() - written >= save.every:
-                run.save(save.path, solver, it)
+                run.save(save, solver, it)
                 written = time.perf_counter()
     except KeyboardInterrupt:
         if run.w is None:  # nothing was found yet, so there is nothing to return
             raise
         status = "interrupted"
+        with contextlib.suppress(KeyboardInterrupt):  # who asks twice gets the value as the solver knew it
+            run.end()
     if save is not None and it is not None:
-        run.save(save.path, solver, it)
+        run.save(save, solver, it)
     return status

@@ -28,7 +28,7 @@ class Profiled:
 
     No solver knows of the intercept. It is found on the kept scores, at O(n) a look and no further pass
     over X; the two tangents that bracket it, mixed so that the slope in b is zero, give a cut of R~.
-    The value is that of the mixed cut at w, so that the cut is valid; it is within 1e-12 of R~(w).
+    The value is R at the best b found, to 1e-12; the cut lies below it by a slip, which is all rounding.
 
     Parameters
     ----------
@@ -53,7 +53,14 @@ class Profiled:
 
     def __call__(self, w: Array) -> tuple[float, Array]:
         """R~(w) and a subgradient."""
-        return self.cursor(w).value_grad()
+        value, grad, _ = self.evaluate(w)
+        return value, grad
+
+    def evaluate(self, w: Array) -> tuple[float, Array, float]:
+        """R~(w), a subgradient, and by how much its cut lies below."""
+        cursor = self.cursor(w)
+        value, grad = cursor.value_grad()
+        return value, grad, cursor.slip
 
     def cursor(self, w: Array) -> ProfiledCursor:
         """A point that keeps its scores at the shards, and its intercept."""
@@ -71,7 +78,7 @@ class ProfiledCursor:
     """A cursor of a `Profiled` risk: it keeps w, its scores and its intercept."""
 
     def __init__(self, profiled: Profiled, scores: ScoreCursor) -> None:
-        self.profiled, self.scores, self.slack = profiled, scores, 0.0
+        self.profiled, self.scores, self.slack, self.slip = profiled, scores, 0.0, 0.0
         self.known: dict[float, tuple[Tangent, Tangent]] = {}  # by t, the tangents around b(w + t d)
         self.b, self.bend = 0.0, 1.0  # the intercept, and how fast the slope changed around the last one
         self.b = lowest(*self._around(0.0)).x
@@ -143,10 +150,11 @@ class ProfiledCursor:
 
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
         lo, hi = self._around(t)
-        share = balance(lo, hi)
-        mix = [(lo.x, share), (hi.x, 1 - share)]
+        mix = zip((lo.x, hi.x), balance(lo, hi), strict=True)
         _, grad = self.scores.pull(t, [(b, m) for b, m in mix if m])
-        return crossing(lo, hi)[1], grad
+        value = lowest(lo, hi).value
+        self.slip = value - crossing(lo, hi)[1] + self.scores.slip
+        return value, grad
 
     def aim(self, d: Array, slack: float = 0.0) -> None:
         lo, hi = self._around(0.0)
@@ -159,8 +167,8 @@ class ProfiledCursor:
     def along(self, t: float) -> tuple[float, float]:
         """R~(w + t d), up to the slack, and its slope, by the tangents around the intercept there."""
         lo, hi = self._around(t)
-        share = balance(lo, hi)
-        return lowest(lo, hi).value, share * lo.across + (1 - share) * hi.across
+        below, above = balance(lo, hi)
+        return lowest(lo, hi).value, below * lo.across + above * hi.across
 
     def move(self, t: float) -> None:
         around = self._around(t)

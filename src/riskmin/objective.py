@@ -7,10 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from riskmin.risk import cursor
-from riskmin.types import Array, Cursor, Cut, Oracle, Regularizer
-
-ROUNDING = 2.0**-50
-"""A few units in the last place: how well sums over the data are known."""
+from riskmin.scalar import ROUNDING
+from riskmin.types import Array, Cursor, Cut, Oracle, Regularizer, Slips
 
 
 @dataclass
@@ -56,14 +54,15 @@ class Objective:
     def __call__(self, w: Array) -> tuple[float, Array, Cut]:
         """J(w), a subgradient of R, and the cut at w."""
         self.count.calls += 1
-        r, g = self.risk(w)
-        return self.at(w, r, g)
+        if isinstance(self.risk, Slips):
+            return self.at(w, *self.risk.evaluate(w))
+        return self.at(w, *self.risk(w))
 
-    def at(self, w: Array, r: float, g: Array) -> tuple[float, Array, Cut]:
-        """J(w), the subgradient and the cut at w, when R(w) = r and g are known already."""
+    def at(self, w: Array, r: float, g: Array, slip: float = 0.0) -> tuple[float, Array, Cut]:
+        """J(w), the subgradient and the cut at w, when R(w) = r and g are known, and g's cut up to a slip."""
         gw = float(g @ w)
         # far out, R and g @ w are huge and cancel: what rounding may have added must not become a bound
-        b = r - gw - ROUNDING * (abs(r) + abs(gw))
+        b = r - gw - ROUNDING * (abs(r) + abs(gw)) - slip
         return r + self.lam * self.reg.value(w), g, Cut(g, b)
 
     def value(self, w: Array) -> float:
@@ -109,7 +108,8 @@ class ObjectiveCursor:
         """J(w + t d), a subgradient of R, and the cut there."""
         self.obj.count.calls += 1
         w = self.risk.w + t * self.d if t else self.risk.w
-        return self.obj.at(w, *self.risk.value_grad(t))
+        r, g = self.risk.value_grad(t)
+        return self.obj.at(w, r, g, self.risk.slip)
 
     def aim(self, d: Array, slack: float = 0.0) -> None:
         """Look along w + t d; the looks may be too high by as much as slack."""

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from riskmin.arrays import namespace, to_numpy
+from riskmin.scalar import ROUNDING
 from riskmin.types import Array, Cursor, Executor, KeepsScores, Loss, Oracle, Scorer, Shard
 
 REFRESH = 32
@@ -90,19 +91,24 @@ def _move(shard: Shard, key: int, t: float) -> None:
 
 def _pull(
     shard: Shard, key: int, loss: Loss, scorer: Scorer, w: Array, t: float, mix: list[tuple[float, float]]
-) -> tuple[float, Array]:
-    """sum_k m_k of (loss, gradient in w) at scores z + t dz + b_k, for the (b_k, m_k) of mix."""
+) -> tuple[float, Array, float]:
+    """sum_k m_k of (loss, gradient in w) at scores z + t dz + b_k, for the (b_k, m_k) of mix.
+
+    And the size of what cancels in them, sum_i |dz_i| (|z_i| + |b|).
+    """
     kept = shard.memo["cursors"][key]
     z = kept["z"] + t * kept["dz"] if t else kept["z"]
-    value, grad = 0.0, namespace(w).zeros_like(w)
+    value, size, grad = 0.0, 0.0, namespace(w).zeros_like(w)
+    shift = max(abs(b) for b, _ in mix)
     for i, j in _blocks(shard):
         dz: Any = 0.0
         for b, m in mix:
             v, g = loss.value_grad(z[i:j] + b if b else z[i:j], shard.y[i:j], shard.c[i:j])
             value += m * float(v)
             dz = g if m == 1 else dz + m * g
+        size += float(abs(dz) @ (abs(z[i:j]) + shift))
         scorer.pullback(shard.X, dz, i, j, grad)
-    return value, grad
+    return value, grad, size
 
 
 # ---------------------------------------------------------------- the risk
@@ -169,6 +175,7 @@ class ScoreCursor:
     d: Array = None
     key: int = field(default_factory=lambda: next(_keys))
     moves: int = 0
+    slip: float = 0.0
 
     def __post_init__(self) -> None:
         _cursors[self.key] = self
@@ -184,9 +191,10 @@ class ScoreCursor:
 
     def pull(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
         """The mixture of values and gradients at w + t d and shifted scores."""
-        value, grad = self.risk.executor.sum(
+        value, grad, size = self.risk.executor.sum(
             _pull, self.key, self.risk.loss, self.risk.scorer, self.w, t, mix
         )
+        self.slip = ROUNDING * size
         return value, grad
 
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
@@ -215,6 +223,7 @@ class CallCursor:
     risk: Oracle
     w: Array
     d: Array = None
+    slip: float = 0.0
 
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
         return self.risk(self.w + t * self.d if t else self.w)

@@ -6,6 +6,9 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+ROUNDING = 2.0**-48
+"""How well sums over the data are known, relative to their terms: some units in the last place."""
+
 
 class Tangent(NamedTuple):
     """A function at x: its value and a slope; and, for a function of more variables, a slope across."""
@@ -19,21 +22,27 @@ class Tangent(NamedTuple):
 def crossing(lo: Tangent, hi: Tangent) -> tuple[float, float]:
     """Where two tangents of slopes <= 0 <= meet, and the height there: a lower bound of the minimum.
 
-    Less what rounding may have added, which is much where the tangents are far apart.
+    The height is taken from the lower of the two, and less what rounding may have added, which is much
+    where one of them comes from far up.
     """
+    best = lowest(lo, hi)
     if lo.slope == 0 or hi.slope == 0:
         flat = lo if lo.slope == 0 else hi
         return flat.x, flat.value
-    x = lo.x + (hi.value - lo.value - hi.slope * (hi.x - lo.x)) / (lo.slope - hi.slope)
-    rounding = 2.0**-50 * (abs(hi.value - lo.value) - lo.slope * (hi.x - lo.x))
-    return x, lo.value + lo.slope * (x - lo.x) - rounding
+    height = size = 0.0
+    for part, t in zip(balance(lo, hi), (lo, hi), strict=True):
+        fall = t.slope * (best.x - t.x)
+        height += part * (t.value + fall)
+        size += part * (abs(t.value) + abs(fall))
+    x = best.x + (height - best.value) / best.slope
+    return x, min(height - ROUNDING * size, best.value)
 
 
-def balance(lo: Tangent, hi: Tangent) -> float:
-    """The share of lo in the mixture of two tangents that is flat."""
+def balance(lo: Tangent, hi: Tangent) -> tuple[float, float]:
+    """The shares of two tangents in their mixture that is flat; each by itself, as one may be tiny."""
     if lo.slope == 0 or hi.slope == 0:
-        return 1.0 if lo.slope == 0 else 0.0
-    return hi.slope / (hi.slope - lo.slope)
+        return (1.0, 0.0) if lo.slope == 0 else (0.0, 1.0)
+    return hi.slope / (hi.slope - lo.slope), lo.slope / (lo.slope - hi.slope)
 
 
 def lowest(*tangents: Tangent) -> Tangent:

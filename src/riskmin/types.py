@@ -16,11 +16,16 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
+
 if TYPE_CHECKING:
     from riskmin.objective import Objective
 
 Array: TypeAlias = Any
 """An array of NumPy, or of another library of the array API (torch, CuPy)."""
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+"""An array of NumPy, of any shape and dtype."""
 
 Status: TypeAlias = Literal["converged", "max_iter", "max_seconds", "interrupted", "stalled"]
 
@@ -31,6 +36,14 @@ class Shard(NamedTuple):
 
     `memo` is the scratch space of the functions that run on the shard (cached scores, say). It
     stays where the shard is, so it is never sent anywhere.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Serial, Shard, as_matrix
+    >>> rows = [Shard(as_matrix(np.ones((n, 2))), np.ones(n), np.full(n, 0.2), {}) for n in (2, 3)]
+    >>> Serial(rows).map(lambda shard: shard.X.shape)
+    [(2, 2), (3, 2)]
     """
 
     X: Matrix
@@ -59,7 +72,19 @@ class Cut(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """One step of a solver: a point, its exact objective, and the tightest cut the step knows of."""
+    """One step of a solver: a point, its exact objective, and the tightest cut the step knows of.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Hinge, Iterate, Objective, linear_risk
+    >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1)
+    >>> w = np.zeros(2)
+    >>> value, grad, cut = J(w)
+    >>> it = Iterate(w, value, cut)
+    >>> bool(J.lower(it.cut) <= it.value)
+    True
+    """
 
     w: Array
     value: float
@@ -91,6 +116,17 @@ class Result:
         A row an iteration: iteration, seconds, calls, value, lower, gap, and the solver's own.
     solver : str
         The solver that ran, and why it was chosen where that was `Auto`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Hinge, Objective, linear_risk, minimize
+    >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1)
+    >>> result = minimize(J, tol=1e-6)
+    >>> result.status, result.solver
+    ('converged', 'Bundle(keep=20): Hinge is not smooth')
+    >>> bool(result.lower <= result.value <= result.lower + 1e-6 * result.value), result.n_iter > 0
+    (True, True)
     """
 
     w: Array
@@ -219,8 +255,20 @@ class Oracle(Protocol):
 
 
 @runtime_checkable
+class Slips(Protocol):
+    """A risk that is itself a minimum, known from above, while its cut is known from below."""
+
+    def evaluate(self, w: Array) -> tuple[float, Array, float]:
+        """R(w) or a little more, a gradient, and by how much the cut there lies below that value."""
+        ...
+
+
+@runtime_checkable
 class Cursor(Protocol):
     """A point that keeps its scores, so that a line search costs O(n) a step and no pass over X."""
+
+    slip: float
+    """By how much the cut of the last `value_grad` lies below its value."""
 
     @property
     def w(self) -> Array: ...
