@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.types import Array
+from riskmin.types import Array, NDArray
 
 
 def namespace(*arrays: Array) -> Any:
@@ -38,13 +38,57 @@ def like(a: Array, b: Array) -> Array:
     return namespace(b).asarray(a, dtype=b.dtype, device=device(b))
 
 
-def to_numpy(a: Array) -> np.ndarray[Any, Any]:
+def is_foreign(a: object) -> bool:
+    """Whether a is an array of another library than NumPy, and not a frame or a list."""
+    if isinstance(a, np.ndarray) or not hasattr(a, "__dlpack__"):
+        return False
+    from array_api_compat import is_array_api_obj  # Arrow's arrays have DLPack too, but no arithmetic
+
+    return bool(is_array_api_obj(a))
+
+
+def to_numpy(a: Array) -> NDArray:
     """The numbers of a in NumPy, wherever a is."""
     if isinstance(a, np.ndarray):
         return a
     from array_api_compat import is_cupy_array, to_device
 
     return np.asarray(a.get() if is_cupy_array(a) else to_device(a, "cpu"))
+
+
+def as_numpy(a: Any, name: str) -> NDArray:
+    """What holds numbers, in NumPy: an array of any library, a frame or a series, nested lists.
+
+    Examples
+    --------
+    >>> as_numpy([[1, 2], [3, 4]], "X")
+    array([[1, 2],
+           [3, 4]])
+    """
+    if isinstance(a, np.ma.MaskedArray):
+        raise ValueError(f"{name} is a masked array: drop or fill what is masked first")
+    if is_foreign(a):
+        return to_numpy(a)
+    try:
+        found = np.asarray(a if hasattr(a, "__array__") or not hasattr(a, "to_numpy") else a.to_numpy())
+        # a list of numbers and text would become text altogether
+        return np.asarray(a, dtype=object) if found.dtype.kind in "US" and isinstance(a, list) else found
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(f"the rows of {name} differ in length: give each as many values") from None
+
+
+def to_floats(a: NDArray) -> NDArray | None:
+    """A copy in float64; None where a holds anything but real numbers. None within a becomes NaN."""
+    if a.dtype.kind in "biuf":
+        return a.astype(np.float64)
+    if a.dtype.kind != "O" or any(isinstance(v, (str, bytes)) for v in a.flat):
+        return None  # text is no number, even where it reads as one
+    try:
+        return a.astype(np.float64)
+    except (TypeError, ValueError):
+        return None
 
 
 def largest_exponent(z: Array) -> float:

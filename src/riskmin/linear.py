@@ -2,60 +2,106 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import like
+from riskmin.arrays import as_numpy, like, namespace, to_floats
 from riskmin.executors import Serial
 from riskmin.intercept import Profiled
-from riskmin.matrices import WIDE, Csc, Csr, Dense, Plain, as_matrix, with_transpose
+from riskmin.losses import get_loss
+from riskmin.matrices import WIDE, Columns, Csc, Csr, Dense, Plain, Wide, as_matrix, with_transpose
 from riskmin.risk import Risk
 from riskmin.scorers import Linear
-from riskmin.types import ChecksLabels, Executor, Loss, Matrix, Shard
-
-NDArray = np.ndarray[Any, Any]
+from riskmin.types import ChecksLabels, Executor, Loss, Matrix, NDArray, Shard
 
 
-def _weights(sample_weight: Any, n: int) -> NDArray:
+def check_weights(sample_weight: Any, n: int) -> NDArray:
     """The c_i: nonnegative, of sum one."""
     if sample_weight is None:
         return np.full(n, 1.0 / n)
-    c = np.asarray(sample_weight, dtype=np.float64)
+    c = to_floats(as_numpy(sample_weight, "sample_weight"))
+    if c is None:
+        raise ValueError("sample_weight holds something that is no number: give one weight a row, each >= 0")
     if c.shape != (n,):
         raise ValueError(f"sample_weight has shape {c.shape}, but X has {n} rows: give one weight a row")
     if not np.isfinite(c).all() or (c < 0).any():
         raise ValueError("sample_weight holds NaN, infinite or negative numbers: weights must be >= 0")
-    total = c.sum()
-    if total <= 0:
+    largest = c.max()
+    if largest <= 0:
         raise ValueError("sample_weight is zero for every row: at least one weight must be > 0")
-    normed: NDArray = c / total
+    if not largest < np.finfo(float).max / n:
+        c /= largest  # else their sum overflows
+    normed: NDArray = c / c.sum()
     return normed
 
 
+def _labels(y: Any, n: int, loss: Loss) -> NDArray:
+    """One label a row, as floats where they are numbers; zeros where none are needed."""
+    name = type(loss).__name__
+    if y is None and getattr(loss, "task", "novelty") != "novelty":
+        raise ValueError(f"{name} needs a label for every row, but y is None: give one label a row")
+    labels: NDArray = np.zeros(n) if y is None else as_numpy(y, "y")
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise ValueError(
+            f"y has shape {labels.shape}, but X has {n} rows: give one label a row, an array of shape ({n},)"
+        )
+    if len(labels) != n:
+        raise ValueError(f"y has {len(labels)} labels, but X has {n} rows: give one label a row")
+    if labels.dtype.kind == "c":
+        raise ValueError("y holds complex numbers: give one real number a row")
+    floats = to_floats(labels)
+    labels = labels if floats is None else floats
+    if isinstance(loss, ChecksLabels):
+        loss.check_labels(labels)
+    return labels
+
+
+def check_finite(X: Matrix) -> None:
+    """Raise a ValueError that names a row and column of X where NaN or infinity is, if there are any."""
+    bad = _plain_not_finite(X) if isinstance(X, Plain) else _not_finite(X)
+    if bad is not None:
+        raise ValueError(
+            f"X holds NaN or infinity (row {bad[0]}, column {bad[1]}): drop or impute such values first"
+        )
+
+
 def _stored(X: Matrix) -> NDArray | None:
-    """The numbers that a matrix of NumPy arrays holds."""
-    if isinstance(X, (Csr, Csc)):
-        return X.data
-    return None if isinstance(X, Plain) else getattr(X, "X", getattr(X, "T", None))
+    """The numbers that a matrix of NumPy arrays holds, rows first; None for other matrices."""
+    if isinstance(X, Columns):
+        return np.transpose(X.T)
+    if isinstance(X, Dense):
+        return X.X
+    return X.data if isinstance(X, (Csr, Csc)) else None
 
 
-def _check_finite(X: Matrix) -> None:
+def _not_finite(X: Matrix) -> tuple[int, int] | None:
+    """Where NaN or infinity is in a matrix of NumPy arrays."""
+    X = X.csr if isinstance(X, Wide) else X
     data = _stored(X)
     with np.errstate(over="ignore", invalid="ignore"):
         # a finite sum is the common case, and costs one pass without a temporary
         if data is None or np.isfinite(data.sum(dtype=np.float64)) or np.isfinite(data).all():
-            return
-    bad = np.flatnonzero(~np.isfinite(data))[0] if data.ndim == 1 else np.argwhere(~np.isfinite(data))[0]
-    if isinstance(X, Dense):
-        where = f"row {bad[0]}, column {bad[1]}"
-    elif isinstance(X, Csr):
-        where = f"row {int(np.searchsorted(X.indptr, bad, side='right')) - 1}"
-    else:
-        where = "a column"
-    raise ValueError(f"X holds NaN or infinity ({where}): drop or impute such values first")
+            return None
+    first, *rest = (int(k) for k in np.argwhere(~np.isfinite(data))[0])
+    if not isinstance(X, (Csr, Csc)):
+        return first, rest[0]
+    outer, inner = int(np.searchsorted(X.indptr, first, side="right")) - 1, int(X.indices[first])
+    return (outer, inner) if isinstance(X, Csr) else (inner, outer)
+
+
+def _plain_not_finite(X: Plain) -> tuple[int, int] | None:
+    """Where NaN or infinity is in an array of another library."""
+    xp = namespace(X.X)
+    if bool(xp.all(xp.isfinite(X.X))):
+        return None
+    rows, columns = xp.nonzero(~xp.isfinite(X.X))
+    return int(rows[0]), int(columns[0])
 
 
 def shard_count(X: Matrix) -> int:
@@ -64,7 +110,7 @@ def shard_count(X: Matrix) -> int:
     A shard holds about a million numbers, and enough of them to outweigh the sum of its gradient.
     """
     data = _stored(X)
-    if data is None or not hasattr(X, "rows"):
+    if data is None or isinstance(X, Csc):
         return 1
     return int(np.clip(min(data.size // 2**20, data.size // (4 * max(X.shape[1], 1))), 1, 64))
 
@@ -86,7 +132,7 @@ def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int) -> list[Shard]:
 def linear_risk(
     X: Any,
     y: Any,
-    loss: Loss,
+    loss: str | Loss,
     *,
     sample_weight: Any = None,
     fit_intercept: bool = False,
@@ -97,12 +143,13 @@ def linear_risk(
 
     Parameters
     ----------
-    X : (n, p) array or sparse matrix
+    X : (n, p) array, sparse matrix, frame or list of rows
         NumPy in either order, SciPy CSR or CSC, float32 or float64: none is copied. Or a 2-d array of
         another array library.
-    y : (n,) array or None
+    y : (n,) or (n, 1) array, or None
         Labels as the loss takes them: -1 and +1 for classification. None for losses without labels.
-    loss : Loss
+    loss : Loss or str
+        A loss object such as ``Hinge()``, or its name, such as ``"hinge"`` (see `get_loss`).
     sample_weight : (n,) array, optional
     fit_intercept : bool
         Add an intercept that is never penalized: it is minimized out inside the risk.
@@ -124,27 +171,34 @@ def linear_risk(
     >>> value, grad
     (0.625, array([-1.5]))
     """
-    if fit_intercept and not loss.separable:
+    chosen: Loss = get_loss(loss)
+    if fit_intercept and not chosen.separable:
         raise ValueError(
-            f"{type(loss).__name__} is not a sum over rows, so its intercept cannot be minimized out: "
+            f"{type(chosen).__name__} is not a sum over rows, so its intercept cannot be minimized out: "
             "fit without one"
         )
+    if executor is not None and not callable(executor):
+        raise TypeError(f"executor={executor!r} is no executor: give one such as Threads(n_workers=2)")
     matrix = as_matrix(X)
     n, p = matrix.shape
-    if n == 0:
-        raise ValueError("X has 0 rows: there is nothing to fit")
-    labels = np.zeros(n) if y is None else y
-    if not isinstance(matrix, Plain):
-        labels = np.asarray(labels)
-        labels = labels.astype(np.float64) if labels.dtype.kind in "biuf" else labels
-    if labels.shape[0] != n:
-        raise ValueError(f"y has {labels.shape[0]} labels, but X has {n} rows")
-    if isinstance(loss, ChecksLabels):
-        loss.check_labels(labels)
-    _check_finite(matrix)
-    c: Any = _weights(sample_weight, n)
+    if n == 0 or p == 0:
+        raise ValueError(f"X has 0 {'columns' if n else 'rows'}: there is nothing to fit")
+    labels: Any = _labels(y, n, chosen)
+    check_finite(matrix)
+    c: Any = check_weights(sample_weight, n)
     if isinstance(matrix, Plain):
+        if labels.dtype.kind != "f":
+            raise ValueError("y holds something that is no number: turn its labels into numbers first")
         labels, c = like(labels, matrix.X), like(c, matrix.X)
-    shards = make_shards(matrix, labels, c, n_shards or shard_count(matrix))
-    risk = Risk(loss, Linear(), (executor or Serial)(shards), Linear().dim(p))
+    shards = make_shards(matrix, labels, c, _shard_count(n_shards, n) or shard_count(matrix))
+    risk = Risk(chosen, Linear(), (executor or Serial)(shards), Linear().dim(p))
     return Profiled(risk) if fit_intercept else risk
+
+
+def _shard_count(n_shards: int | None, n: int) -> int:
+    """The number of shards asked for; 0 where none is."""
+    if n_shards is None:
+        return 0
+    if isinstance(n_shards, bool) or not isinstance(n_shards, numbers.Integral) or not 1 <= n_shards <= n:
+        raise ValueError(f"n_shards={n_shards!r}, but X has {n} rows: give a whole number from 1 to {n}")
+    return int(n_shards)

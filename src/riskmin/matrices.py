@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.arrays import like, namespace
-from riskmin.types import Array, Matrix
-
-NDArray = np.ndarray[Any, Any]
+from riskmin.arrays import as_numpy, is_foreign, like, namespace, to_floats
+from riskmin.types import Array, Matrix, NDArray
 
 CACHE_BYTES = 2**20
 """Rows are taken in blocks of about this size: they stay in a core's own cache between the two products."""
@@ -201,24 +199,66 @@ def _unsigned(a: NDArray) -> NDArray:
     return a.view(np.uint32 if a.dtype.itemsize == 4 else np.uint64)
 
 
-def _floats(a: NDArray) -> NDArray:
-    return a if a.dtype in (np.float32, np.float64) else a.astype(np.float64)
+COMPLEX = "X holds complex numbers: give their real and imaginary parts as columns of their own"
+
+
+def _floats(a: NDArray, X: Any) -> NDArray:
+    """The numbers a of X, as they are where they are float32 or float64."""
+    if a.dtype in (np.float32, np.float64):
+        return a
+    if a.dtype.kind == "c":
+        raise ValueError(COMPLEX)
+    floats = to_floats(a)
+    if floats is None:
+        raise ValueError(_no_number(a, X) if a.ndim == 2 else "X holds something that is no number")
+    return floats
+
+
+def _no_number(a: NDArray, X: Any) -> str:
+    """What is wrong with a column that holds something else, by the name it has in a frame."""
+    j = next(j for j in range(a.shape[1]) if to_floats(a[:, j]) is None)
+    column = a[:, j] if a.dtype.kind == "O" else a[:1, j]  # all of it is something else, if not of objects
+    bad = next((v for v in column if to_floats(np.array([v, None], dtype=object)) is None), column[0])
+    names = getattr(X, "column_names", getattr(X, "columns", range(a.shape[1])))  # Arrow; pandas and polars
+    return f"column {names[j]!r} of X holds {str(bad)!r}, which is no number: encode or drop that column"
+
+
+def _two_dimensions(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2:
+        hint = "; X.reshape(-1, 1) makes one column of it" if len(shape) == 1 else ""
+        raise ValueError(
+            f"X must have two dimensions, rows and columns, but its shape is {tuple(shape)}{hint}"
+        )
 
 
 def _sparse(X: Any) -> Matrix:
     kind, n_rows, n_features = X.format, X.shape[0], X.shape[1]
     if kind not in {"csr", "csc"}:
         X, kind = sp.csr_array(X), "csr"
-    parts = _unsigned(X.indptr), _unsigned(X.indices), _floats(X.data)
+    parts = _unsigned(X.indptr), _unsigned(X.indices), _floats(X.data, X)
     return Csr(*parts, n_features) if kind == "csr" else Csc(*parts, n_rows)
 
 
+def _plain(X: Array) -> Plain:
+    xp = namespace(X)
+    if xp.isdtype(X.dtype, "complex floating"):
+        raise ValueError(COMPLEX)
+    # w is cast to the dtype of X, and integers would cut its digits off
+    return Plain(X if xp.isdtype(X.dtype, "real floating") else xp.astype(X, xp.float64))
+
+
 def as_matrix(X: Any) -> Matrix:
-    """Wrap anything that holds rows of numbers as a `Matrix`, without copying it.
+    """Wrap anything that holds rows of numbers as a `Matrix`, without copying float32 or float64.
 
     Parameters
     ----------
-    X : ndarray, SciPy sparse matrix or array, or a 2-d array of another array library
+    X : ndarray, SciPy sparse matrix or array, 2-d array of another array library, frame, or list of rows
+        A frame of pandas, polars or Arrow is taken as NumPy sees it.
+
+    Returns
+    -------
+    Matrix
+        With ``scores(w, start, stop)``, ``pullback(dz, start, stop, out)`` and ``shape``.
 
     Examples
     --------
@@ -226,18 +266,17 @@ def as_matrix(X: Any) -> Matrix:
     >>> as_matrix(np.eye(3)).scores(np.array([1.0, 2.0, 3.0]), 0, 2)
     array([1., 2.])
     """
-    if sp.issparse(X):
-        return _sparse(X)
     if isinstance(X, (Dense, Columns, Csr, Csc, Wide, Plain)):
         return X
-    if isinstance(X, np.ndarray):
-        if X.ndim != 2:
-            raise ValueError(f"X must have two dimensions, rows and columns, but its shape is {X.shape}")
-        X = _floats(X)
-        if X.flags.f_contiguous and not X.flags.c_contiguous:
-            return Columns(X.T)
-        return Dense(np.ascontiguousarray(X))
-    return Plain(X)
+    if sp.issparse(X) or is_foreign(X):
+        _two_dimensions(X.shape)
+        return _sparse(X) if sp.issparse(X) else _plain(X)
+    a = as_numpy(X, "X")
+    _two_dimensions(a.shape)
+    a = _floats(a, X)
+    if a.flags.f_contiguous and not a.flags.c_contiguous:
+        return Columns(a.T)
+    return Dense(np.ascontiguousarray(a))
 
 
 def with_transpose(X: Csr) -> Wide:

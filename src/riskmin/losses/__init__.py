@@ -70,7 +70,7 @@ def get_loss(loss: str | Loss) -> Any:
         default = LOSSES[name.strip()]
         return dataclasses.replace(default, **_known(type(default), _settings(loss, settings)))
     if isinstance(loss, type):
-        raise ValueError(f"{loss.__name__} is a class, not a loss; pass an instance of it, {loss.__name__}()")
+        raise ValueError(f"{loss.__name__} is a class, not a loss; give an instance: {loss.__name__}()")
     if not isinstance(loss, Loss):
         raise ValueError(
             f"{loss!r} is no loss: pass an object with separable and value_grad, "

@@ -6,12 +6,10 @@ Each check is a function of the loss and y, so that a loss takes it over in one 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from riskmin.arrays import to_numpy
-from riskmin.types import Array
+from riskmin.types import Array, NDArray
 
 
 def check_signs(loss: object, y: Array) -> None:
@@ -33,7 +31,7 @@ def check_finite(loss: object, y: Array) -> None:
     y = _present(loss, y)
     needs = f"{type(loss).__name__} needs finite numbers in y"
     if y.dtype.kind not in "biuf":
-        raise ValueError(f"{needs}, but y holds {_preview(y)}; convert it with y.astype(float)")
+        raise ValueError(f"{needs}, but y holds {_preview(y)}; turn them into numbers first")
     if not np.all(np.isfinite(y)):
         raise ValueError(f"{needs}, but y holds {_preview(y[~np.isfinite(y)])}; drop those rows")
 
@@ -53,7 +51,7 @@ def check_nothing(loss: object, y: Array) -> None:
     """Any labels at all: the loss does not look at them."""
 
 
-def _present(loss: object, y: Array) -> np.ndarray[Any, Any]:
+def _present(loss: object, y: Array) -> NDArray:
     """The labels y in NumPy, of which there is at least one and none is missing."""
     labels = to_numpy(y) if hasattr(y, "__dlpack__") else np.asarray(y)
     needs = f"{type(loss).__name__} needs a label for every row"
@@ -65,7 +63,7 @@ def _present(loss: object, y: Array) -> np.ndarray[Any, Any]:
     return labels
 
 
-def _preview(y: np.ndarray[Any, Any], most: int = 5) -> str:
+def _preview(y: NDArray, most: int = 5) -> str:
     """A few of the different values, in order."""
     values = np.unique(y if y.dtype.kind in "biuf" else y.astype(str))
     shown = [f"{v:g}" if values.dtype.kind in "iuf" else repr(v.item()) for v in values[:most]]

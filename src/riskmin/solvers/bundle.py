@@ -10,7 +10,6 @@ from __future__ import annotations
 import numbers
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,9 +18,7 @@ from riskmin.objective import Objective, ObjectiveCursor
 from riskmin.regularizers import L2
 from riskmin.scalar import Tangent, bracket, lowest, shrink
 from riskmin.solvers.qp import simplex_qp
-from riskmin.types import Array, Cut, Iterate
-
-NDArray = np.ndarray[Any, Any]
+from riskmin.types import Array, Cut, Iterate, NDArray
 
 HUGE = 1e100
 

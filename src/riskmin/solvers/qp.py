@@ -2,11 +2,9 @@ r"""The small program of bundle methods: maximize :math:`b^\top x - \tfrac12 x^\
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-NDArray = np.ndarray[Any, Any]
+from riskmin.types import NDArray
 
 RIDGE = 1e-14
 """Relative to each entry of G: nothing much smaller than their rounding errors means anything."""

@@ -1,0 +1,307 @@
+"""What `linear_risk` takes for X, y, loss and shards, and the sentence with which it refuses the rest."""
+
+import decimal
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+
+from riskmin import Hinge, Logistic, Novelty, Poisson, Serial, Squared, linear_risk
+from riskmin.linear import check_finite, check_weights
+from riskmin.matrices import Columns, as_matrix, with_transpose
+
+X = np.arange(12.0).reshape(6, 2) % 5
+Y = np.array([1.0, -1, 1, -1, 1, -1])
+W = np.array([0.5, -0.25])
+
+
+def risk_of(X, y=Y, loss="hinge", **settings):
+    return linear_risk(X, y, loss, **settings)(W)
+
+
+def same(got):
+    want = risk_of(X)
+    assert got[0] == pytest.approx(want[0], rel=1e-12)
+    np.testing.assert_allclose(np.asarray(got[1]), want[1], rtol=1e-12, atol=1e-15)
+
+
+def refused(message, *args, error=ValueError, **settings):
+    with pytest.raises(error, match=message) as caught:
+        risk_of(*args, **settings)
+    assert "\n" not in str(caught.value)
+
+
+def frozen(a):
+    a = a.copy()
+    a.setflags(write=False)
+    return a
+
+
+def frozen_sparse(kind):
+    S = kind(X)
+    for a in (S.data, S.indices, S.indptr):
+        a.setflags(write=False)
+    return S
+
+
+def torch():
+    return pytest.importorskip("torch")
+
+
+# ---------------------------------------------------------------- X that works
+TAKEN = {
+    "lists": X.tolist,
+    "tuples": lambda: tuple(map(tuple, X)),
+    "pandas": lambda: pd.DataFrame(X, columns=["a", "b"]),
+    "pandas, mixed": lambda: pd.DataFrame({"a": X[:, 0].astype(int), "b": X[:, 1]}),
+    "pandas, nullable": lambda: pd.DataFrame({"a": pd.array(X[:, 0], dtype="Float64"), "b": X[:, 1]}),
+    "polars": lambda: pl.DataFrame({"a": X[:, 0].astype(int), "b": X[:, 1]}),
+    "Arrow": lambda: pl.DataFrame({"a": X[:, 0], "b": X[:, 1]}).to_arrow(),
+    "objects": lambda: X.astype(object),
+    "decimals": lambda: [[decimal.Decimal(int(v)) for v in row] for row in X],
+    "int": lambda: X.astype(np.int8),
+    "float16": lambda: X.astype(np.float16),
+    "big endian": lambda: X.astype(">f8"),
+    "read only": lambda: frozen(X),
+    "read only, Fortran": lambda: frozen(np.asfortranarray(X)),
+    "CSR, read only": lambda: frozen_sparse(sp.csr_array),
+    "CSC, read only": lambda: frozen_sparse(sp.csc_array),
+    **{
+        kind: lambda kind=kind: sp.csr_array(X).asformat(kind) for kind in ("bsr", "coo", "dia", "dok", "lil")
+    },
+    "torch": lambda: torch().as_tensor(X),
+    "torch, int": lambda: torch().as_tensor(X.astype(int)),
+}
+
+
+@pytest.mark.parametrize("kind", TAKEN)
+def test_data_of_any_kind(kind):
+    same(risk_of(TAKEN[kind]()))
+
+
+class Table:
+    """A frame that has only `to_numpy`."""
+
+    def to_numpy(self):
+        return X
+
+
+def test_a_frame_with_nothing_but_to_numpy():
+    same(risk_of(Table()))
+
+
+def test_bools_are_numbers():
+    got, want = risk_of(X > 2), risk_of((X > 2).astype(float))
+    assert got[0] == want[0]
+    np.testing.assert_array_equal(got[1], want[1])
+
+
+# ---------------------------------------------------------------- X that does not
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (np.zeros((6, 0)), "X has 0 columns: there is nothing to fit"),
+        (sp.csr_array((6, 0)), "X has 0 columns"),
+        (np.zeros((0, 2)), "X has 0 rows"),
+        (X + 1j, "X holds complex numbers: give their real and imaginary parts"),
+        (sp.csr_array(X + 1j), "X holds complex numbers"),
+        (X[:, 0], r"its shape is \(6,\); X.reshape\(-1, 1\) makes one column of it"),
+        (X.ravel().tolist(), r"two dimensions, rows and columns, but its shape is \(12,\)"),
+        (3.0, r"its shape is \(\)$"),
+        (None, r"its shape is \(\)$"),
+        (np.zeros((6, 2, 2)), r"its shape is \(6, 2, 2\)$"),
+        ([[1.0, 2.0], [3.0]], "the rows of X differ in length"),
+        (np.ma.masked_array(X, X > 3), "X is a masked array: drop or fill what is masked first"),
+        (X.astype(str), "column 0 of X holds '0.0', which is no number: encode or drop that column"),
+        ([[1, "b"]] * 6, "column 1 of X holds 'b', which is no number"),
+        (np.array([[1, "b"]] * 6, dtype=object), "column 1 of X holds 'b', which is no number"),
+        (np.array([[1, [2]]] * 6, dtype=object), r"column 1 of X holds '\[2\]', which is no number"),
+        (
+            X.astype(int).astype("datetime64[s]"),
+            "column 0 of X holds '1970-01-01T00:00:00', which is no number",
+        ),
+        (pd.DataFrame({"a": X[:, 0], "town": list("uvwxyz")}), "column 'town' of X holds 'u'"),
+        (pl.DataFrame({"a": X[:, 0], "town": list("uvwxyz")}), "column 'town' of X holds 'u'"),
+        (pl.DataFrame({"a": X[:, 0], "town": list("uvwxyz")}).to_arrow(), "column 'town' of X holds 'u'"),
+        (pd.DataFrame({"a": X[:, 0], 7: list("uvwxyz")}), "column 7 of X holds 'u'"),
+        (pd.DataFrame({"day": pd.date_range("2020", periods=6)}), "column 'day' of X holds '2020-01-01"),
+        (pd.DataFrame({"a": pd.array([1, None] * 3, dtype="Int64"), "b": Y}), "column 'a' of X holds '<NA>'"),
+        (pl.DataFrame({"a": [1, None] * 3}), r"X holds NaN or infinity \(row 1, column 0\)"),
+        (np.array([[1, None]] * 6, dtype=object), r"X holds NaN or infinity \(row 0, column 1\)"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else type(v).__name__,
+)
+def test_data_that_are_refused(data, message):
+    refused(message, data)
+
+
+def test_arrays_of_other_libraries_are_checked():
+    refused("X holds complex numbers", torch().as_tensor(X + 1j))
+    refused(r"its shape is \(6,\)", torch().as_tensor(X[:, 0]))
+    refused("X has 0 columns", torch().zeros((6, 0)))
+    refused("turn its labels into numbers first", torch().as_tensor(X), list("ababab"), loss=Novelty())
+
+
+def test_one_dimensional_sparse_arrays_are_refused():
+    refused(r"its shape is \(6,\)", sp.coo_array(X[:, 0]))
+
+
+# ---------------------------------------------------------------- where NaN is
+def spoilt(value, cell=(3, 1)):
+    bad = X.copy()
+    bad[cell] = value
+    bad[5, 0] = value  # further down, though earlier in column order
+    return bad
+
+
+KINDS = {
+    "C order": np.ascontiguousarray,
+    "float32": lambda a: a.astype(np.float32),
+    "Fortran order": np.asfortranarray,
+    "CSR": sp.csr_array,
+    "COO": sp.coo_array,
+    "torch": lambda a: torch().as_tensor(a),
+    "pandas": pd.DataFrame,
+}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_cell_without_a_number_is_named(kind, value):
+    refused(r"X holds NaN or infinity \(row 3, column 1\): drop or impute", KINDS[kind](spoilt(value)))
+
+
+def test_a_cell_of_csc_and_of_wide_data_is_named():
+    """The first in the order in which they are stored."""
+    refused(r"\(row 5, column 0\)", sp.csc_array(spoilt(np.nan)))
+    one = X.copy()
+    one[3, 1] = np.nan
+    refused(r"\(row 3, column 1\)", sp.csc_array(one))
+    with pytest.raises(ValueError, match=r"\(row 3, column 1\)"):
+        check_finite(with_transpose(as_matrix(sp.csr_array(spoilt(np.nan)))))
+
+
+def test_finite_data_pass():
+    assert isinstance(as_matrix(np.asfortranarray(X)), Columns)
+    for kind in KINDS.values():
+        check_finite(as_matrix(kind(X)))
+        check_finite(as_matrix(kind(np.full((6, 2), 1e38))))
+
+
+# ---------------------------------------------------------------- y
+@pytest.mark.parametrize(
+    "y",
+    [
+        Y[:, None],
+        np.asfortranarray(Y[:, None]),
+        Y.astype(object),
+        Y.astype(int).astype(object),
+        Y[:, None].astype(object),
+        Y.tolist(),
+        [[v] for v in Y],
+        frozen(Y),
+        pd.Series(Y, index=range(10, 16)),
+        pd.DataFrame({"y": Y}),
+        pd.Series(Y.astype(int), dtype="Int64"),
+        pl.Series(Y),
+        pl.DataFrame({"y": Y}),
+    ],
+    ids=lambda y: type(y).__name__,
+)
+def test_labels_of_any_kind(y):
+    same(risk_of(X, y))
+    same(risk_of(torch().as_tensor(X), y))
+
+
+def test_labels_of_other_libraries():
+    same(risk_of(X, torch().as_tensor(Y)))
+    same(risk_of(X, torch().as_tensor(Y[:, None]), sample_weight=torch().ones(6)))
+
+
+@pytest.mark.parametrize(
+    ("y", "loss", "message"),
+    [
+        (1.0, Hinge(), r"y has shape \(\), but X has 6 rows: give one label a row"),
+        (Y.reshape(3, 2), Hinge(), r"y has shape \(3, 2\), but X has 6 rows: give one label a row"),
+        (Y[None], Hinge(), r"y has shape \(1, 6\), but .* an array of shape \(6,\)"),
+        (Y[:5, None], Hinge(), "y has 5 labels, but X has 6 rows"),
+        ([1, [2, 3]], Hinge(), "the rows of y differ in length"),
+        (np.array(list("ababab"), dtype=object), Hinge(), "needs labels -1 and .1, but y holds 'a', 'b'"),
+        (np.array(["1", "-1"] * 3, dtype=object), Hinge(), "needs labels -1 and .1, but y holds '-1', '1'"),
+        (
+            list("ababab"),
+            Squared(),
+            "but y holds 'a', 'b'; turn them into numbers first",
+        ),
+        (np.array([1, None] * 3, dtype=object), Squared(), "3 of 6 are NaN; drop those rows"),
+        (Y + 0j, Hinge(), "y holds complex numbers"),
+        (None, Hinge(), "Hinge needs a label for every row, but y is None"),
+        (None, Poisson(), "Poisson needs a label for every row, but y is None"),
+    ],
+)
+def test_labels_that_are_refused(y, loss, message):
+    refused(message, X, y, loss)
+
+
+def test_no_labels_where_none_are_needed():
+    assert risk_of(X, None, Novelty())[0] == risk_of(X, list("ababab"), Novelty())[0]
+
+
+# ---------------------------------------------------------------- weights
+def test_weights_whose_sum_overflows():
+    np.testing.assert_allclose(check_weights([1e308, 1e308, 0.5e308], 3), [0.4, 0.4, 0.2], rtol=1e-15)
+    np.testing.assert_array_equal(check_weights(None, 4), np.full(4, 0.25))
+
+
+def test_weights_of_any_kind():
+    for weights in (pd.Series([3, 1]), np.array([3, 1], dtype=object), (3, 1), frozen(np.array([3.0, 1.0]))):
+        np.testing.assert_array_equal(check_weights(weights, 2), [0.75, 0.25])
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (["a"] * 6, "sample_weight holds something that is no number"),
+        (2.0, r"sample_weight has shape \(\), but X has 6 rows"),
+        ([[1, 2], [3]], "the rows of sample_weight differ in length"),
+    ],
+)
+def test_weights_that_are_refused(weights, message):
+    refused(message, X, sample_weight=weights)
+
+
+# ---------------------------------------------------------------- loss, shards, executor
+def test_a_loss_by_its_name():
+    assert linear_risk(X, Y, "hinge:margin=2").loss == Hinge(margin=2.0)
+    assert linear_risk(X, Y, "logistic", fit_intercept=True).risk.loss == Logistic()
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (Hinge, r"Hinge is a class, not a loss; give an instance: Hinge\(\)"),
+        ("hinges", "there is no loss named 'hinges'; the names are hinge, "),
+        (None, "None is no loss: pass an object with separable and value_grad"),
+    ],
+)
+def test_losses_that_are_refused(loss, message):
+    refused(message, X, loss=loss)
+
+
+@pytest.mark.parametrize("n_shards", [0, -1, 7, 2.0, True, "2"])
+def test_numbers_of_shards_that_are_refused(n_shards):
+    refused(r"n_shards=.*, but X has 6 rows: give a whole number from 1 to 6", X, n_shards=n_shards)
+
+
+def test_numbers_of_shards():
+    for n_shards in (None, 1, np.int64(2), 6):
+        same(risk_of(X, n_shards=n_shards))
+
+
+def test_an_executor_is_no_name():
+    refused(
+        r"executor='threads' is no executor: give one such as Threads", X, error=TypeError, executor="threads"
+    )
+    same(risk_of(X, executor=Serial()))
