@@ -9,8 +9,10 @@
 'converged'
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from riskmin.arrays import namespace as namespace
 from riskmin.checkpoint import Checkpoint as Checkpoint
 from riskmin.driver import minimize as minimize
 from riskmin.executors import Processes as Processes
@@ -33,40 +35,119 @@ from riskmin.losses import SmoothedHinge as SmoothedHinge
 from riskmin.losses import Squared as Squared
 from riskmin.losses import SquaredHinge as SquaredHinge
 from riskmin.losses import get_loss as get_loss
+from riskmin.matrices import as_matrix as as_matrix
 from riskmin.objective import Objective as Objective
+from riskmin.persist import FileError as FileError
 from riskmin.regularizers import L2 as L2
 from riskmin.risk import Risk as Risk
 from riskmin.scorers import Linear as Linear
+from riskmin.solvers import SOLVERS as SOLVERS
 from riskmin.solvers import Auto as Auto
 from riskmin.solvers import Bmrm as Bmrm
 from riskmin.solvers import Bundle as Bundle
 from riskmin.solvers import Lbfgs as Lbfgs
 from riskmin.solvers import LineSearchBmrm as LineSearchBmrm
+from riskmin.solvers import get_solver as get_solver
 from riskmin.types import Cut as Cut
 from riskmin.types import Iterate as Iterate
 from riskmin.types import Result as Result
 from riskmin.types import Shard as Shard
 
 if TYPE_CHECKING:
+    from riskmin.data import DataError as DataError
+    from riskmin.data import load as load_data
     from riskmin.estimators import LinearClassifier as LinearClassifier
     from riskmin.estimators import LinearRegressor as LinearRegressor
     from riskmin.estimators import NoveltyDetector as NoveltyDetector
     from riskmin.estimators import load_model as load_model
     from riskmin.estimators import save_model as save_model
+    from riskmin.progress import Progress as Progress
+    from riskmin.testing import check_executor as check_executor
+    from riskmin.testing import check_loss as check_loss
+    from riskmin.testing import check_regularizer as check_regularizer
+    from riskmin.testing import check_solver as check_solver
 
 __version__ = "0.1.0"
 
-_ESTIMATORS = ("LinearClassifier", "LinearRegressor", "NoveltyDetector", "load_model", "save_model")
+_LAZY = {
+    "DataError": ("riskmin.data", "DataError"),
+    "load_data": ("riskmin.data", "load"),
+    "LinearClassifier": ("riskmin.estimators", "LinearClassifier"),
+    "LinearRegressor": ("riskmin.estimators", "LinearRegressor"),
+    "NoveltyDetector": ("riskmin.estimators", "NoveltyDetector"),
+    "load_model": ("riskmin.estimators", "load_model"),
+    "save_model": ("riskmin.estimators", "save_model"),
+    "Progress": ("riskmin.progress", "Progress"),
+    "check_executor": ("riskmin.testing", "check_executor"),
+    "check_loss": ("riskmin.testing", "check_loss"),
+    "check_regularizer": ("riskmin.testing", "check_regularizer"),
+    "check_solver": ("riskmin.testing", "check_solver"),
+}
+"""Imported when asked for: scikit-learn and the readers take longer to import than all the rest."""
+
+__all__ = [
+    "L2",
+    "LOSSES",
+    "SOLVERS",
+    "Absolute",
+    "Auto",
+    "Bmrm",
+    "Bundle",
+    "Checkpoint",
+    "Cut",
+    "DataError",
+    "EpsilonInsensitive",
+    "Exponential",
+    "FileError",
+    "Hinge",
+    "Huber",
+    "Iterate",
+    "Lbfgs",
+    "LineSearchBmrm",
+    "Linear",
+    "LinearClassifier",
+    "LinearRegressor",
+    "Logistic",
+    "Novelty",
+    "NoveltyDetector",
+    "Objective",
+    "Poisson",
+    "PowerHinge",
+    "Processes",
+    "Profiled",
+    "Progress",
+    "Quantile",
+    "Result",
+    "Risk",
+    "Serial",
+    "Shard",
+    "SmoothedHinge",
+    "Squared",
+    "SquaredHinge",
+    "Threads",
+    "as_matrix",
+    "check_executor",
+    "check_loss",
+    "check_regularizer",
+    "check_solver",
+    "get_loss",
+    "get_solver",
+    "linear_risk",
+    "load_data",
+    "load_model",
+    "minimize",
+    "namespace",
+    "save_model",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """Estimators are imported when asked for: scikit-learn takes longer to import than all the rest."""
-    if name in _ESTIMATORS:
-        from riskmin import estimators
-
-        return getattr(estimators, name)
-    raise AttributeError(f"module 'riskmin' has no attribute {name!r}")
+    """The names that are imported when they are asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'riskmin' has no attribute {name!r}")
+    module, there = _LAZY[name]
+    return getattr(import_module(module), there)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_ESTIMATORS]
+    return [*globals(), *_LAZY]
