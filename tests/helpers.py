@@ -126,3 +126,42 @@ def echo(shard, thing):
 
 def pids(shard):
     return os.getpid()
+
+
+class Needy(Exception):
+    """An error that pickles, but cannot be made again from its message alone."""
+
+    def __init__(self, what, where):
+        super().__init__(f"{what} is missing at {where}")
+
+
+class Stuck(Exception):
+    """An error that does not pickle."""
+
+    def __init__(self, message):
+        super().__init__(message)
+        self.hook = lambda: None
+
+
+def need(shard):
+    raise Needy("bread", "home")
+
+
+def stick(shard):
+    raise Stuck("in the mud")
+
+
+def unsendable(shard):
+    return lambda: None
+
+
+class Trap:
+    """Pickles well, and fails when it is unpickled in another process."""
+
+    def __init__(self, home):
+        self.home = home
+
+    def __setstate__(self, state):
+        if os.getpid() != state["home"]:
+            raise ImportError("there is no such module here")
+        self.__dict__ = state

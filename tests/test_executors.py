@@ -1,7 +1,9 @@
 """Executors: the same bits wherever the shards are, errors that arrive, and nothing left behind."""
 
+import copy
 import gc
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from helpers import die, doze, echo, fail, pids, size
+from helpers import Trap, die, doze, echo, fail, need, pids, size, stick, unsendable
 from riskmin import (
     L2,
     Bundle,
@@ -194,6 +196,39 @@ def test_an_exception_arrives_from_another_process(workers, at):
         assert workers.map(size) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize(
+    ("f", "message"),
+    [
+        (need, r"a worker process raised helpers.Needy: bread is missing at home\n"),
+        (stick, r"a worker process raised helpers.Stuck: in the mud\n"),
+    ],
+)
+def test_an_exception_that_cannot_travel_is_told_of(workers, f, message):
+    with pytest.raises(RuntimeError, match=message) as caught:
+        workers.map(f)
+    assert f"in {f.__name__}\n" in str(caught.value)  # where it happened
+    assert workers.map(size) == [1, 2, 3, 4, 5]
+
+
+def test_what_cannot_be_sent_leaves_the_workers_alive(workers):
+    with pytest.raises((AttributeError, pickle.PicklingError), match="pickle"):
+        workers.map(unsendable)
+    assert workers.map(size) == [1, 2, 3, 4, 5]
+    with pytest.raises(ImportError, match="no such module here"):
+        workers.map(echo, Trap(os.getpid()))
+    assert workers.map(size) == [1, 2, 3, 4, 5]
+
+
+def test_a_reply_that_cannot_be_read_is_not_waited_for_again(workers):
+    with pytest.raises(ImportError, match="no such module here"):
+        workers.map(trapped)
+    assert workers.map(size) == [1, 2, 3, 4, 5]
+
+
+def trapped(shard):
+    return Trap(os.getpid())
+
+
 def test_a_killed_worker_is_reported_in_one_sentence():
     there = Processes(shards(), n_workers=2)
     for _ in range(2):  # and again, when it is used after that
@@ -223,7 +258,62 @@ def test_ctrl_c_in_the_middle_of_a_call_leaves_them_usable(workers):
         assert workers.map(size) == [1, 2, 3, 4, 5]
 
 
+# ---------------------------------------------------------------- settings
+@pytest.mark.parametrize("kind", [Threads, Processes])
+def test_workers_are_counted_the_same_way(kind):
+    assert kind().n_workers == kind(n_workers=None).n_workers == (os.cpu_count() or 1)
+    assert kind(n_workers=np.int64(3)).n_workers == 3
+    for wrong in (0, -1, 2.5, True, "2"):
+        with pytest.raises(ValueError, match=r"n_workers=.*: give a whole number >= 1, or None"):
+            kind(n_workers=wrong)
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))])
+@pytest.mark.parametrize("executor", [Serial(), Threads(n_workers=3), Processes(n_workers=3)], ids=type)
+def test_settings_can_be_copied(executor, again):
+    other = again(executor)
+    assert type(other) is type(executor)
+    assert getattr(other, "n_workers", 0) == getattr(executor, "n_workers", 0)
+
+
+def test_threads_with_shards_can_be_copied():
+    here = Threads(shards(), n_workers=2)
+    assert here.map(size) == [1, 2, 3, 4, 5]
+    other = copy.deepcopy(here)
+    del here
+    gc.collect()
+    assert other.map(size) == [1, 2, 3, 4, 5]
+
+
+def test_processes_with_shards_cannot_be_copied(workers):
+    with pytest.raises(TypeError, match=r"copy the settings, Processes\(n_workers=2\)"):
+        copy.deepcopy(workers)
+    assert workers.map(size) == [1, 2, 3, 4, 5]
+
+
 # ---------------------------------------------------------------- nothing is left behind
+def test_threads_do_not_pile_up_over_many_fits():
+    X, y = data()
+    before = threading.active_count()
+    for _ in range(50):
+        risk = linear_risk(X, y, Hinge(), executor=Threads(n_workers=2), n_shards=2)
+        minimize(Objective(risk, L2(), 0.1), tol=1e-2)
+    del risk
+    gc.collect()
+    for _ in range(100):  # they end by themselves, a moment later
+        if threading.active_count() <= before:
+            break
+        time.sleep(0.02)
+    assert threading.active_count() <= before
+
+
+def test_settings_alone_start_no_thread():
+    before = threading.active_count()
+    kept = [Threads(n_workers=4) for _ in range(20)]
+    assert threading.active_count() == before
+    del kept
+
+
 @pytest.mark.skipif(not SHARED.exists(), reason="no listing of shared memory on this system")
 def test_no_shared_memory_is_left():
     def use():

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import math
+import numbers
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 from riskmin.types import Shard
+
+
+def worker_count(n_workers: int | None) -> int:
+    """How many workers: one a core where the user does not say."""
+    if n_workers is None:
+        return os.cpu_count() or 1
+    if isinstance(n_workers, bool) or not isinstance(n_workers, numbers.Integral) or n_workers < 1:
+        raise ValueError(f"n_workers={n_workers!r}: give a whole number >= 1, or None for one a core")
+    return int(n_workers)
 
 
 def calls(n: int, args: tuple[Any, ...], each: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -78,8 +90,17 @@ class Threads:
 
     def __init__(self, shards: Sequence[Shard] = (), *, n_workers: int | None = None) -> None:
         self.shards = list(shards)
-        self.n_workers = n_workers or os.cpu_count() or 1
-        self._pool = ThreadPoolExecutor(self.n_workers, thread_name_prefix="riskmin")
+        self.n_workers = worker_count(n_workers)
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        pool = ThreadPoolExecutor(self.n_workers, thread_name_prefix="riskmin")
+        weakref.finalize(self, pool.shutdown, wait=False)  # else threads pile up over many fits
+        return pool
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the pool: a copy starts its own."""
+        return {"shards": self.shards, "n_workers": self.n_workers}
 
     def __call__(self, shards: Sequence[Shard]) -> Threads:
         """An executor with the same settings that holds these shards."""

@@ -6,14 +6,16 @@ import contextlib
 import os
 import pickle
 import signal
+import traceback
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any, NamedTuple, NoReturn
 
-from riskmin.executors.local import add, calls
+from riskmin.executors.local import add, calls, worker_count
 from riskmin.types import Shard
 
 INLINE = 2**16
@@ -80,6 +82,16 @@ class _Inbox:
             self.memory = None
 
 
+def _portable(error: Exception) -> Exception:
+    """The error, if it survives the way; else a RuntimeError with its name, message and traceback."""
+    try:
+        pickle.loads(pickle.dumps(error))
+        return error
+    except Exception:
+        name = traceback.format_exception_only(error)[-1].strip()
+        return RuntimeError(f"a worker process raised {name}\n\n{''.join(traceback.format_exception(error))}")
+
+
 def _serve(conn: Connection) -> None:
     """A worker: receives its shards, then functions to run on them, until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
@@ -88,12 +100,13 @@ def _serve(conn: Connection) -> None:
         shards = [Shard(X, y, c, {}) for X, y, c in data.unpack(conn.recv_bytes(), copy=False)]
         conn.send_bytes(outbox.pack((True, None)))
         while True:
-            f, todo = inbox.unpack(conn.recv_bytes())
+            message = conn.recv_bytes()
             try:
-                reply: tuple[bool, Any] = (True, [f(s, *a) for s, a in zip(shards, todo, strict=True)])
-            except Exception as error:
-                reply = (False, error)
-            conn.send_bytes(outbox.pack(reply))
+                f, todo = inbox.unpack(message)
+                reply = outbox.pack((True, [f(s, *a) for s, a in zip(shards, todo, strict=True)]))
+            except Exception as error:  # also where a function or its result cannot be pickled
+                reply = outbox.pack((False, _portable(error)))
+            conn.send_bytes(reply)
     outbox.close()
     os._exit(0)  # arrays still look into the shared data, so an orderly exit would complain about them
 
@@ -112,7 +125,7 @@ class _Worker:
 
     def send(self, thing: Any) -> None:
         if self.owes:
-            self.receive()
+            self._take()
         try:
             self.conn.send_bytes(self.outbox.pack(thing))
         except OSError:
@@ -120,13 +133,17 @@ class _Worker:
         self.owes = True
 
     def receive(self) -> Any:
+        return self.inbox.unpack(self._take())
+
+    def _take(self) -> bytes:
+        """The worker's next message, taken before it is read: one that cannot be read is done with, too."""
         try:
             self.conn.poll(None)  # an interrupt strikes while waiting here, not in the middle of a message
-            reply = self.inbox.unpack(self.conn.recv_bytes())
+            message: bytes = self.conn.recv_bytes()
         except (EOFError, OSError):
             self._died()
         self.owes = False
-        return reply
+        return message
 
     def _died(self) -> NoReturn:
         self.process.join(1)
@@ -160,7 +177,8 @@ class Processes:
     shards : sequence of Shard
         `linear_risk` fills it in when the executor is passed to it without.
     n_workers : int, optional
-        How many processes; two by default. It changes no bit of any result.
+        How many processes; one a core by default, and no more than there are shards. It changes no bit of
+        any result.
 
     Notes
     -----
@@ -168,7 +186,7 @@ class Processes:
     """
 
     def __init__(self, shards: Sequence[Shard] = (), *, n_workers: int | None = None) -> None:
-        self.n_workers = n_workers or 2
+        self.n_workers = worker_count(n_workers)
         used = min(self.n_workers, len(shards))
         self._owner = [k * used // len(shards) for k in range(len(shards))]
         context = get_context("spawn")
@@ -183,6 +201,15 @@ class Processes:
     def __call__(self, shards: Sequence[Shard]) -> Processes:
         """An executor with the same settings that holds these shards."""
         return Processes(shards, n_workers=self.n_workers)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Settings can be copied and pickled; workers and the shards that they hold cannot."""
+        if self._workers:
+            raise TypeError(
+                "Processes that hold shards cannot be copied: copy the settings, "
+                f"Processes(n_workers={self.n_workers}), and make the risk anew"
+            )
+        return partial(Processes, n_workers=self.n_workers), ()
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """[f(shard_k, *args, each_k) for k], side by side."""
