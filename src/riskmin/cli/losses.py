@@ -10,6 +10,9 @@ import click
 from riskmin.cli.common import json_option
 from riskmin.losses import LOSSES, formula, spec
 
+WIDTH = 100
+"""A terminal of so many columns shows every formula in one line."""
+
 
 def _facts(name: str, loss: Any) -> dict[str, Any]:
     return {
@@ -33,20 +36,31 @@ def losses(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=1))
         return
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("loss", "task", "l(z, y)", "parameters", "smooth"):
-        table.add_column(title, no_wrap=title == "loss", style="bold" if title == "loss" else None)
-    for row in found:
-        settings = ", ".join(f"{k}={v:g}" for k, v in row["parameters"].items())
-        smooth = "yes" if row["smooth"] else "no"
-        table.add_row(row["name"], row["task"], row["formula"], settings, smooth)
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = 160
-    console.print(table)
-    click.echo("z = x @ w + b is the score, y the label (-1 or +1 for classification).")
+    console.print(_table(found, whole=console.width >= WIDTH))
+    click.echo("z = x @ w + b is the score, y the label (-1 or +1 for classification), r = z - y.")
     click.echo("Parameters follow the name: --loss huber:delta=2")
+
+
+def _table(found: list[dict[str, Any]], *, whole: bool) -> Any:
+    """The losses under their tasks; with whole formulas, or broken ones where nothing else fits."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for title in ("loss", "l(z, y)", "parameters", "smooth"):
+        fixed = title == "loss" or (whole and title != "parameters")
+        table.add_column(title, no_wrap=fixed, style="bold" if title == "loss" else None)
+    task = ""
+    for row in found:
+        if row["task"] != task:
+            task = row["task"]
+            table.add_section()
+            table.add_row(f"for {task}:", style="italic")
+        settings = ", ".join(f"{k}={v:g}" for k, v in row["parameters"].items())
+        table.add_row(row["name"], row["formula"], settings, "yes" if row["smooth"] else "no")
+    return table

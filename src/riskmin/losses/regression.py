@@ -184,7 +184,7 @@ class Huber:
     separable = True
     smooth = True
     task = "regression"
-    formula = "r^2 / 2 if |r| <= delta else delta |r| - delta^2 / 2, r = z - y"
+    formula = "r^2/2 if |r| <= delta, else delta |r| - delta^2/2"
     check_labels = check_finite
 
     def __post_init__(self) -> None:
