@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test quick lint bench docs clean
+.PHONY: demo test quick lint bench bench-data docs clean
 
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,7 +29,10 @@ lint: $(VENV)/.dev  ## style, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.dev  ## the tables of benchmarks/ (DATA=folder of svmlight files)
+bench-data:
+	@$(if $(DATA),:,$(error name the folder of the svmlight files: make bench DATA=folder))
+
+bench: bench-data $(VENV)/.dev  ## the tables of benchmarks/ (DATA=folder of svmlight files)
 	$(BIN)/python -m benchmarks.certified --data $(DATA)
 
 docs: $(VENV)/.dev  ## redraw the pictures of docs/ and run its examples

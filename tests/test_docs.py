@@ -1,8 +1,10 @@
 """The documentation agrees with the code: tables, links, versions, commands and example scripts."""
 
 import ast
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -14,8 +16,7 @@ import numpy as np
 import pytest
 
 import riskmin
-from riskmin.losses import LOSSES
-from riskmin.testing import check_loss
+from riskmin import LOSSES, check_loss
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -134,7 +135,7 @@ def test_the_loss_of_contributing_meets_the_contract():
 import math
 from dataclasses import dataclass
 from typing import Any
-from riskmin.arrays import namespace
+from riskmin import namespace
 from riskmin.losses.labels import check_finite
 Array = Any
 """
@@ -173,6 +174,16 @@ def test_commands_run(page, files, monkeypatch, capsys):
     assert len(commands) >= 5
     for command in commands:
         assert main(command) == 0, (command, capsys.readouterr())
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make on this system")
+def test_make_bench_asks_for_its_data():
+    alone = {"PATH": os.environ["PATH"]}  # no settings of an outer make
+    done = subprocess.run(["make", "bench"], cwd=ROOT, env=alone, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert "make bench DATA=folder" in line
 
 
 @pytest.mark.slow

@@ -2,8 +2,10 @@
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -39,7 +41,7 @@ LAYERS = [
     "testing",
 ]
 
-# Where the libraries belong that are heavy or optional. joblib comes with scikit-learn, and counts as it.
+# Where the libraries belong that are heavy or optional.
 # The command takes its measures and the demonstration's data from scikit-learn.
 HOMES = {
     "numba": {"kernels"},
@@ -136,6 +138,16 @@ def test_libraries_stay_where_they_belong(path):
     used = {module.split(".")[0] for module, _ in imports(parse(path))}
     astray = {name for name in used & HOMES.keys() if layer(path) not in HOMES[name]}
     assert not astray
+
+
+def test_every_library_is_declared():
+    """As a dependency or in an extra: what comes with another library today may not tomorrow."""
+    project = tomllib.loads((ROOT.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [name for names in project["optional-dependencies"].values() for name in names]
+    declared = {re.match(r"[\w-]+", name)[0].replace("-", "_") for name in project["dependencies"] + extras}
+    used = {module.split(".")[0] for path in MODULES for module, _ in imports(parse(path))}
+    foreign = used - sys.stdlib_module_names - {"riskmin"}
+    assert {"scikit_learn" if name == "sklearn" else name for name in foreign} <= declared
 
 
 def test_import_of_the_package_is_light():
