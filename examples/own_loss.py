@@ -4,10 +4,8 @@ from dataclasses import dataclass
 
 from sklearn.datasets import load_diabetes
 
-from riskmin import LinearRegressor
-from riskmin.arrays import namespace
+from riskmin import LinearRegressor, check_loss, namespace
 from riskmin.losses.labels import check_finite
-from riskmin.testing import check_loss
 
 
 @dataclass(frozen=True)

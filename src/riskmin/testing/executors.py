@@ -16,9 +16,7 @@ from riskmin.matrices import as_matrix
 from riskmin.risk import Risk
 from riskmin.scorers import Linear
 from riskmin.testing.base import require
-from riskmin.types import Array, Executor, Shard
-
-NDArray = np.ndarray[Any, Any]
+from riskmin.types import Array, Executor, NDArray, Shard
 
 
 def _tell(shard: Shard, what: str) -> tuple[int, str]:
