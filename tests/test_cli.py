@@ -1,7 +1,9 @@
 """The command: its exit codes, its one-sentence errors, its files, and what it proves."""
 
+import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,10 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from riskmin import LinearClassifier, LinearRegressor
+from riskmin import Cut, LinearClassifier, LinearRegressor
 from riskmin.cli import main
+from riskmin.cli.examine import bound_of_cut
 from riskmin.data import save_svmlight
 from riskmin.estimators import load_model, save_model
+from riskmin.estimators.store import checksum
 from riskmin.losses import LOSSES
 from riskmin.persist import load_arrays, save_arrays
 
@@ -301,17 +305,87 @@ def test_changed_intercept_is_refuted(model, svm, tmp_path, run):
     assert run("certify", changed, svm)[0] == 1
 
 
-def test_inflated_bound_is_refuted(svm, tmp_path, run):
-    loose = tmp_path / "loose"
-    assert run("fit", svm, "--tol", "0.2", "--lam", "0.01", "-o", loose)[0] == 0
-    J = load_model(loose).objective_
-    lie = tampered(loose, tmp_path, lower_bound_=J * (1 - 1e-8), gap_=J * 1e-8)
-    # save_model writes the attributes; the claim is what they say
-    assert load_model(lie).lower_bound_ == pytest.approx(J, rel=1e-7)
-    code, _, err = run("certify", lie, svm)
+def refuted(code, out, err, *words):
+    """One sentence that names the claim that is false."""
     assert code == 1
-    assert "the claimed lower bound" in err
-    assert "is above" in err
+    assert err.startswith("riskmin: refuted: ")
+    assert err.count("\n") == 1
+    for word in words:
+        assert word in err
+
+
+@pytest.fixture
+def loose(svm, tmp_path, run):
+    path = tmp_path / "loose"
+    assert run("fit", svm, "--tol", "0.2", "--lam", "0.01", "-o", path, "--quiet")[0] == 0
+    return path
+
+
+def test_bound_that_the_cut_does_not_prove_is_refuted(loose, svm, tmp_path, run):
+    honest = load_model(loose)
+    for bound in (honest.objective_ * (1 - 1e-8), honest.lower_bound_ * (1 + 1e-7), honest.lower_bound_ / 2):
+        said = (f"not {bound:.9g} as claimed", f"the cut proves a lower bound of {honest.lower_bound_:.9g}")
+        refuted(*run("certify", tampered(loose, tmp_path, lower_bound_=bound), svm), *said)
+
+
+def with_cut(path, tmp_path, a, b, **changes):
+    """The model with another cut, and whatever bound that cut would prove."""
+    model = load_model(path)
+    result = dataclasses.replace(model.result_, cut=Cut(np.asarray(a, dtype=float), float(b)))
+    if "lower_bound_" not in changes:
+        model.result_ = result
+        changes["lower_bound_"] = bound_of_cut(model)
+    return tampered(path, tmp_path, result_=result, **changes)
+
+
+def test_made_up_cuts_are_refuted(model, svm, tmp_path, run):
+    bound = load_model(model).lower_bound_
+    kept = with_cut(model, tmp_path, np.full(5, 5.0), 123.0, lower_bound_=bound)
+    refuted(*run("certify", kept, svm), "the cut proves a lower bound of")
+    flat = with_cut(model, tmp_path, np.zeros(5), bound)  # it proves the bound, were it a cut
+    refuted(*run("certify", flat, svm), "the cut is no cut: at the model's weights it is above the risk")
+
+
+def test_inflated_bound_with_a_cut_to_match_is_refuted(loose, svm, tmp_path, run):
+    honest = load_model(loose)
+    w, J, lam = np.ravel(honest.coef_), honest.objective_, honest.alpha
+    # it touches the risk at w, and the bound that it would prove is J(w)
+    lie = with_cut(loose, tmp_path, -lam * w, J + lam / 2 * (w @ w) - 1e-8 * J)
+    assert load_model(lie).lower_bound_ == pytest.approx(J, rel=1e-7)
+    code, out, err = run("certify", lie, svm)
+    refuted(code, out, err, "is above")
+    assert "lower bound, proved" in out
+
+
+def test_every_other_claim_is_checked(model, svm, tmp_path, run):
+    honest = load_model(model)
+    refuted(*run("certify", tampered(model, tmp_path, n_samples_fit_=3), svm), "3 rows were fitted, here are")
+    result = dataclasses.replace(honest.result_, value=honest.objective_ * 1.01)
+    refuted(*run("certify", tampered(model, tmp_path, result_=result), svm), "value that the solver reached")
+    tight = tampered(model, tmp_path, tol=1e-9)
+    refuted(*run("certify", tight, svm), "it claims to have converged to 1e-09, but its gap is")
+    for name, value in (("alpha", 77.0), ("loss", "Nope"), ("tol", 1e-9), ("n_features", 3)):
+        arrays, meta = load_arrays(model, "model")
+        meta.pop("sha256")
+        meta["claim"][name] = value
+        save_arrays(tmp_path / "more", arrays, meta | {"sha256": checksum(arrays, meta)})
+        sentence(*run("certify", tmp_path / "more", svm), f"claims {name}")
+
+
+def test_a_tol_looser_than_the_claim_does_not_certify_the_claim(svm, tmp_path, run):
+    tight = tmp_path / "tight"
+    assert run("fit", svm, "--tol", "1e-4", "-o", tight, "--quiet")[0] == 0
+    fitted = load_model(tight)
+    own = f"the model's own claim of {fitted.gap_ / fitted.objective_:.2e} was not checked"
+    code, out, err = run("certify", tight, svm, "--tol", "1.0", "--max-iter", "1")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1].startswith("bounded: the objective is within ")
+    assert own in out
+    assert "certified" not in out
+    found = json.loads(run("certify", tight, svm, "--tol", "1.0", "--max-iter", "1", "--json")[1])
+    assert found["verdict"] == "bounded"
+    assert found["claimed_gap_rel"] < found["gap_rel"] <= 1
+    assert run("certify", tight, svm)[1].splitlines()[-1].startswith("certified: ")
 
 
 def test_claimed_objective_too_small_is_refuted(model, svm, tmp_path, run):
@@ -401,7 +475,27 @@ BAD_USAGE = [
     (["fit", "train.svm", "-o", "m", "--loss", "poisson"], "y >= 0"),
     (["fit", "train.svm", "-o", "m", "--solver", "wrong"], "the names are"),
     (["fit", "train.svm", "-o", "m", "--lam", "0"], "--lam"),
-    (["fit", "train.svm", "-o", "m", "--lam", "nan"], "nan"),
+    (["fit", "train.svm", "-o", "m", "--lam", "nan"], "'--lam': nan is not a finite number"),
+    (["fit", "missing.svm", "-o", "m", "--lam", "inf"], "'--lam': inf is not a finite number"),
+    (["fit", "missing.svm", "-o", "m", "--lam", "-1"], "'--lam': -1.0"),
+    (["fit", "missing.svm", "-o", "m", "--tol", "nan"], "'--tol': nan"),
+    (["fit", "missing.svm", "-o", "m", "--max-seconds", "nan"], "'--max-seconds': nan"),
+    (["fit", "missing.svm", "-o", "m", "--jobs", "0"], "'--jobs': 0 is neither"),
+    (["fit", "missing.svm", "-o", "m", "--jobs", "-7"], "'--jobs': -7 is neither"),
+    (["fit", "train.svm", "-o", "m", "--target", "foo"], "--target names a column of a table"),
+    (["fit", "missing.npz", "-o", "m", "--target", "0"], "--target names a column of a table"),
+    (["fit", "train.svm", "-o", "m", "--contamination", "0.2"], "--contamination is for novelty"),
+    (["fit", "train.svm", "-o", "m", "--loss", "novelty", "--contamination", "nan"], "--contamination"),
+    (["fit", "train.svm", "-o", "m", "--loss", "novelty", "--no-intercept"], "--no-intercept"),
+    (["fit", "train.svm", "-o", "m", "--loss", "novelty", "--class-weight", "balanced"], "--class-weight"),
+    (["fit", "train.svm", "-o", "train.svm"], "--output and DATA are the same file"),
+    (["fit", "train.svm", "-o", "../{here}/train.svm"], "--output and DATA are the same file"),
+    (["fit", "train.svm", "-o", "m", "--report", "train.svm"], "--report and DATA are the same file"),
+    (["fit", "train.svm", "-o", "m", "--report", "./m"], "--report and --output are the same file"),
+    (["fit", "train.svm", "-o", "m", "--checkpoint", "m"], "--checkpoint and --output are the same"),
+    (["predict", "train.svm", "data", "-o", "train.svm"], "--output and MODEL are the same file"),
+    (["predict", "model", "train.svm", "-o", "train.svm"], "--output and DATA are the same file"),
+    (["certify", "model", "train.svm", "--tol", "nan"], "'--tol': nan"),
     (["fit", "train.svm", "-o", "m", "--tol", "-1"], "--tol"),
     (["fit", "train.svm", "-o", "m", "--max-iter", "0"], "--max-iter"),
     (["fit", "train.svm", "-o", "m", "--loss", "squared", "--class-weight", "balanced"], "--class-weight"),
@@ -420,8 +514,26 @@ BAD_USAGE = [
 )
 def test_bad_usage_is_one_sentence(args, word, svm, tmp_path, monkeypatch, run):
     monkeypatch.chdir(tmp_path)
-    sentence(*run(*args), word)
+    before = svm.read_bytes()
+    sentence(*run(*(arg.format(here=tmp_path.name) for arg in args)), word)
     assert [path.name for path in tmp_path.iterdir()] == ["train.svm"]
+    assert svm.read_bytes() == before
+
+
+def test_links_to_the_data_are_the_data(svm, tmp_path, run):
+    (tmp_path / "soft").symlink_to(svm)
+    (tmp_path / "hard").hardlink_to(svm)
+    for name in ("soft", "hard"):
+        sentence(*run("fit", svm, "-o", tmp_path / name), "are the same file")
+        sentence(*run("fit", tmp_path / name, "-o", svm), "are the same file")
+
+
+def test_the_share_of_novel_rows(tmp_path, run):
+    np.savez(tmp_path / "data.npz", X=np.abs(np.random.default_rng(0).normal(size=(50, 3))) + 1)
+    for option, share in (([], 0.1), (["--contamination", "0.3"], 0.3)):
+        args = ["fit", tmp_path / "data.npz", "--loss", "novelty", "-o", tmp_path / "m", *option]
+        assert run(*args)[0] == 0
+        assert load_model(tmp_path / "m").contamination == share
 
 
 def test_bad_requests_of_a_model(model, svm, tmp_path, run):
@@ -488,6 +600,17 @@ def test_losses(run):
     }
 
 
+@pytest.mark.parametrize("width", [100, 120, 140])
+def test_formulas_are_not_broken_over_lines(width, run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    out = re.sub(r"\x1b\[[0-9;]*m", "", run("losses")[1])
+    assert max(map(len, out.splitlines())) <= width
+    assert "…" not in out
+    for loss in LOSSES.values():
+        assert loss.formula in out
+
+
 def test_demo(tmp_path, run):
     page = tmp_path / "page.html"
     code, out, err = run("demo", "-o", page)
@@ -502,6 +625,8 @@ def test_help(run):
     code, out, _ = run("--help")
     assert code == 0
     assert "Examples:" in out
+    for code in (0, 1, 2, 3, 70, 130):
+        assert re.search(rf"^    {code} +\w", out, re.MULTILINE)
     assert run()[1] == out
     for command in ("fit", "predict", "evaluate", "certify", "losses", "demo"):
         assert f"  {command} " in out

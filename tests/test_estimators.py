@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 
 import joblib
@@ -31,6 +32,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import riskmin
 from riskmin import LinearClassifier, LinearRegressor, NoveltyDetector
 from riskmin.estimators import base
+from riskmin.solvers import SOLVERS, get_solver
 
 # One of scikit-learn's checks wants predictions equal to 1e-7 from rows that are weighted and rows that are
 # repeated. Two fits that end within tol of the optimum are that close where the problem is well conditioned
@@ -351,6 +353,38 @@ def test_attributes_say_what_was_proved(cancer, model):
     assert model.n_samples_fit_ == len(cancer[1])
 
 
+def bound_by(monkeypatch, lower):
+    """Have every run claim another lower bound."""
+
+    def minimize(*args, **settings):
+        result = riskmin.minimize(*args, **settings)
+        return dataclasses.replace(result, lower=lower(result.value))
+
+    monkeypatch.setattr(base, "minimize", minimize)
+
+
+@pytest.mark.parametrize("excess", [1e-6, 1.0])
+def test_a_bound_above_the_objective_is_never_handed_out(cancer, monkeypatch, excess):
+    bound_by(monkeypatch, lambda value: value * (1 + excess))
+    with pytest.raises(RuntimeError, match=r"the certificate is false: the lower bound .* is above"):
+        LinearClassifier(alpha=0.1).fit(*cancer)
+
+
+def test_rounding_makes_no_certificate_false(cancer, monkeypatch):
+    bound_by(monkeypatch, lambda value: value * (1 + 1e-10))
+    LinearClassifier(alpha=0.1).fit(*cancer)
+    bound_by(monkeypatch, lambda value: 1e-20)
+    model = LinearRegressor(alpha=1e-3).fit(np.eye(3), np.full(3, 1e3))  # the intercept alone fits all
+    assert model.objective_ < 1e-20
+
+
+@pytest.mark.parametrize("model", CENTRAL)
+def test_the_task_is_no_parameter(model):
+    assert "task" not in model.get_params()
+    assert model.task == clone(model).task
+    assert model.task in ("classification", "regression", "novelty")
+
+
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
 def test_warm_start_needs_fewer_iterations(cancer, loss):
     X, y = cancer
@@ -400,14 +434,14 @@ def test_a_loss_of_ones_own(diabetes):
         LinearRegressor(Blocks()).fit(X, y)
 
 
-@pytest.mark.parametrize("solver", [*base.SOLVERS, riskmin.Bundle(keep=3), riskmin.Lbfgs()])
+@pytest.mark.parametrize("solver", [*SOLVERS, riskmin.Bundle(keep=3), riskmin.Lbfgs()])
 def test_every_solver_reaches_the_same_objective(diabetes, solver):
     X, y = diabetes
     model = LinearRegressor("huber", alpha=1.0, solver=solver).fit(X, y)
     best = LinearRegressor("huber", alpha=1.0, tol=1e-8).fit(X, y)
     assert model.lower_bound_ <= best.objective_ <= model.objective_ * (1 + 1e-8)
     if solver not in (None, "auto"):
-        assert type(base.solver_of(solver)).__name__ in model.result_.solver
+        assert type(get_solver(solver)).__name__ in model.result_.solver
 
 
 def test_the_callback_sees_every_iteration_and_can_stop(cancer):
@@ -487,7 +521,12 @@ def _with(value):
     ("model", "X", "y", "message"),
     [
         (LinearClassifier(), _with(np.nan), GOOD_Y, r"X holds NaN or infinity \(row 1, column 0\)"),
-        (LinearClassifier(), sp.csr_array(_with(np.inf)), GOOD_Y, r"X holds NaN or infinity \(row 1\)"),
+        (
+            LinearClassifier(),
+            sp.csr_array(_with(np.inf)),
+            GOOD_Y,
+            r"X holds NaN or infinity \(row 1, column 0\)",
+        ),
         (LinearRegressor(), GOOD_X, [1.0, np.nan, 2.0], "Input y contains NaN"),
         (LinearClassifier(), GOOD_X, [3, 3, 3], "y holds only one class, 3, but two are needed"),
         (LinearClassifier(), GOOD_X, [1, 2, 3], "Only binary.*wrap the model in sklearn.multiclass"),
@@ -529,23 +568,47 @@ def test_errors_are_one_sentence_in_the_users_words(model, X, y, message):
     ("weight", "message"),
     [
         ([1.0, 1.0], "sample_weight has shape"),
-        ([1.0, 0.0, 0.0], "y holds only one class, 0, in the rows whose weight is not zero"),
         ([1.0, -1.0, 1.0], "weights must be >= 0"),
+        ([-1.0, -1.0, -1.0], "weights must be >= 0"),
+        ([-1.0, 1.0, 1.0], "weights must be >= 0"),
+        ([np.nan, np.nan, 1.0], "sample_weight holds NaN, infinite or negative numbers"),
+        ([np.inf, 1.0, 1.0], "sample_weight holds NaN, infinite or negative numbers"),
+        ([0.0, 0.0, 0.0], "sample_weight is zero for every row"),
     ],
 )
-def test_errors_in_weights(weight, message):
+@pytest.mark.parametrize("model", [LinearClassifier(), LinearRegressor(), NoveltyDetector()])
+def test_errors_in_weights(model, weight, message):
     with pytest.raises(ValueError, match=message):
-        LinearClassifier().fit(GOOD_X, GOOD_Y, sample_weight=weight)
+        clone(model).fit(GOOD_X, GOOD_Y, sample_weight=weight)
+
+
+def test_both_classes_must_have_weight():
+    message = "y holds only one class, 0, in the rows whose weight is not zero"
+    with pytest.raises(ValueError, match=message):
+        LinearClassifier().fit(GOOD_X, GOOD_Y, sample_weight=[1.0, 0.0, 0.0])
 
 
 def test_errors_in_predict():
     with pytest.raises(NotFittedError):
         LinearRegressor().predict(GOOD_X)
     model = LinearRegressor().fit(GOOD_X, GOOD_Y)
-    with pytest.raises(ValueError, match=r"X holds NaN or infinity, .*\(row 1\)"):
+    with pytest.raises(ValueError, match=r"X holds NaN or infinity \(row 1, column 0\)"):
         model.predict(_with(np.nan))
+    with pytest.raises(ValueError, match=r"X holds numbers too large to score \(row 1\)"):
+        model.set_params(alpha=1e-9).fit(GOOD_X, 1e9 * GOOD_Y).predict(_with(1e308))
     with pytest.raises(ValueError, match="X has 1 features"):
         model.predict(GOOD_X[:, :1])
+
+
+@pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sp.csr_array, sp.csc_array])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_columns_of_weight_zero_are_looked_at_too(form, bad):
+    X = np.column_stack([GOOD_X, np.zeros(3)])  # a feature that is never there has weight zero
+    model = LinearClassifier(alpha=0.1).fit(form(X), GOOD_Y)
+    assert model.coef_[0, 2] == 0
+    X[1, 2] = bad
+    with pytest.raises(ValueError, match=r"X holds NaN or infinity \(row 1, column 2\)"):
+        model.predict(form(X))
 
 
 def test_least_squares_without_a_regularizer_to_speak_of(diabetes):

@@ -80,9 +80,9 @@ def test_the_file_holds_the_claim(tmp_path):
     claim = meta["claim"]
     assert claim["objective"] == model.objective_
     assert claim["lower_bound"] == model.lower_bound_
-    assert (claim["status"], claim["tol"], claim["alpha"]) == ("converged", 1e-3, 0.01)
-    assert (claim["n_rows"], claim["n_features"], claim["weighted"]) == (*X.shape, True)
-    assert claim["loss"] == {"name": "Hinge", "params": {"margin": 1.0}}
+    assert (claim["status"], claim["n_rows"], claim["weighted"]) == ("converged", len(X), True)
+    assert (meta["params"]["plain"]["tol"], meta["params"]["plain"]["alpha"]) == (1e-3, 0.01)
+    assert meta["params"]["loss"] == {"name": "Hinge", "params": {"margin": 1.0}, "given": "hinge"}
     assert meta["version"] == riskmin.__version__
     cut = riskmin.Cut(arrays["cut"], claim["b"])
     J = riskmin.Objective(riskmin.linear_risk(X, 2.0 * Y - 1, riskmin.Hinge()), riskmin.L2(), 0.01)
@@ -228,6 +228,8 @@ EDITS = [
     (put("fitted", "feature_names", ["a"]), "names 1 features, but has 6"),
     (put("claim", "status", "great"), "its status is 'great'"),
     (put("claim", "objective", "0.1"), "objective is '0.1'"),
+    (put("claim", "alpha", 77.0), "it claims alpha, which models do not"),
+    (put("claim", "loss", "Nope"), "it claims loss, which models do not"),
     (put("claim", "last", {}), "'iteration' is missing"),
     (put("params", "loss", "name", "Secret"), "Secret is not a loss of riskmin"),
     (put("params", "loss", "params", {"width": 2}), "Hinge has no parameter width"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import click
 import numpy as np
 
-from riskmin.data import Dataset, load
+from riskmin.data import Dataset, _format, load
 from riskmin.progress import duration
 from riskmin.types import Result
 
@@ -26,6 +27,18 @@ def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> st
         return None if value is None else int(value)
     except ValueError:
         return value
+
+
+def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """Click's ranges let NaN through, and infinity where they have no end."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is not a finite number.", ctx, param)
+    return value
+
+
+def real_option(name: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option that takes a finite number."""
+    return click.option(name, callback=_finite, **settings)
 
 
 PATH = click.Path(path_type=Path)
@@ -56,11 +69,36 @@ def check_writable(*paths: Path | None) -> None:
             raise ValueError(f"{path} cannot be written: the folder {folder} is not open to you")
 
 
-def read(path: Path, *, quiet: bool = False, **settings: Any) -> Dataset:
+def check_apart(inputs: dict[str, Path], outputs: dict[str, Path | None]) -> None:
+    """Raise if a file to write is one to read, or is to be written twice."""
+    seen = dict(inputs)
+    for name, path in outputs.items():
+        if path is None:
+            continue
+        for other, taken in seen.items():
+            if _same(path, taken):
+                raise ValueError(f"{name} and {other} are the same file, {path}: name another for {name}")
+        seen[name] = path
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether to write one is to write the other; a terminal or a pipe may well be both ends."""
+    if one.exists() and other.exists():
+        return one.samefile(other) and one.is_file()
+    return one.resolve() == other.resolve()
+
+
+def read(path: Path, *, target: str | int | None, quiet: bool = False, **settings: Any) -> Dataset:
     """`load`, with a word to those who have to wait."""
+    kind = _format(path)
+    if target is not None and kind in ("svmlight", "npz"):
+        raise ValueError(
+            f"--target names a column of a table, but {path} is {kind}, whose labels have a place of their "
+            "own: leave it out"
+        )
     if not quiet and path.is_file() and path.stat().st_size > BIG:
         click.echo(f"riskmin: reading {path} ({path.stat().st_size / 1e6:,.0f} MB)", err=True)
-    return load(path, **settings)
+    return load(path, target=target, **settings)
 
 
 def read_for(model: Any, path: Path, target: str | int | None, *, labels: bool) -> Dataset:
@@ -110,7 +148,7 @@ def as_label(label: Any) -> str:
 
 def loss_name(model: Any) -> str:
     """The loss as the user would write it."""
-    return str(getattr(model, "loss", "novelty"))
+    return "novelty" if model.task == "novelty" else str(model.loss)
 
 
 def summary(model: Any, shape: tuple[int, int], tol: float) -> dict[str, Any]:
@@ -149,11 +187,11 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 def facts_for_report(model: Any, shape: tuple[int, int]) -> dict[str, Any]:
     """What a report shall say of a fit beside its result."""
-    from riskmin.losses import formula, get_loss
+    from riskmin.estimators.base import loss_of
+    from riskmin.losses import formula
 
-    name = loss_name(model)
     return {
-        "loss": f"{name}: {formula(get_loss(name))}",
+        "loss": f"{loss_name(model)}: {formula(loss_of(model))}",
         "rows": shape[0],
         "columns": shape[1],
         "lam": float(model.alpha),

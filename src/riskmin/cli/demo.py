@@ -59,11 +59,11 @@ def demo(output: Path) -> int:
 def _fit(loss: str, X: Any, y: Any) -> tuple[tuple[str, Any, dict[str, Any]], int]:
     """Fit, certify, tell; returns what the report needs, and the exit code."""
     from riskmin import LinearClassifier
-    from riskmin.cli.certify import examine
+    from riskmin.cli.examine import examine
 
     model = LinearClassifier(loss, alpha=LAM).fit(X, y)
     result = model.result_
-    verdict, numbers = examine(model, X, y, tol=model.tol, solver=_other(result.solver), quiet=True)
+    verdict, numbers = examine(model, X, y, solver=_other(result.solver), quiet=True)
     last = result.trace[-1]
     took = f"{count(result.n_iter, 'iteration')}, {duration(last['seconds'])}"
     click.echo()

@@ -15,16 +15,18 @@ from riskmin.cli.common import (
     FROM_0,
     FROM_1,
     PATH,
-    as_label,
+    check_apart,
     check_writable,
     facts_for_report,
     lines,
     read,
+    real_option,
     show,
     summary,
     target_option,
     without_warnings,
 )
+from riskmin.cli.tasks import TASKS
 from riskmin.data import Dataset
 from riskmin.progress import Progress
 
@@ -46,37 +48,45 @@ goes on where a killed run was.
 """
 
 
+def _jobs(ctx: click.Context, param: click.Parameter, value: int) -> int:
+    if value < 1 and value != -1:
+        raise click.BadParameter(f"{value} is neither a number of threads nor -1, one a core.", ctx, param)
+    return value
+
+
 @click.command(epilog=_EPILOG)
 @click.argument("data", type=PATH)
 @click.option("-o", "--output", type=PATH, required=True, help="Where to save the model.")
 @click.option("--loss", default="hinge", show_default=True, help="Its name, and NAME:PARAMETER=VALUE.")
-@click.option("--lam", type=ABOVE_0, default=1e-4, show_default=True, help="Strength of the regularizer.")
-@click.option("--tol", type=FROM_0, default=1e-3, show_default=True, help="Relative certified gap to reach.")
+@real_option("--lam", type=ABOVE_0, default=1e-4, show_default=True, help="Strength of the regularizer.")
+@real_option("--tol", type=FROM_0, default=1e-3, show_default=True, help="Relative certified gap to reach.")
 @target_option
 @click.option("--no-intercept", is_flag=True, help="Fit no intercept; else it is fitted, unpenalized.")
 @click.option("--class-weight", type=click.Choice(["balanced"]), help="Give both classes the same weight.")
-@click.option(
+@real_option(
     "--contamination",
     type=click.FloatRange(0, 0.5, min_open=True),
-    default=0.1,
-    show_default=True,
-    help="Share of novel rows (novelty).",
+    help="Share of novel rows (novelty; default: 0.1).",
 )
 @click.option("--solver", help="auto, bundle, lbfgs, bmrm or line_search_bmrm (default: auto).")
 @click.option("--max-iter", type=FROM_1, default=10_000, show_default=True, help="Most iterations.")
-@click.option("--max-seconds", type=ABOVE_0, help="Most seconds.")
-@click.option("--jobs", type=int, default=1, show_default=True, help="Threads; -1 for one a core.")
+@real_option("--max-seconds", type=ABOVE_0, help="Most seconds.")
+@click.option(
+    "--jobs", type=int, default=1, show_default=True, callback=_jobs, help="Threads; -1 for one a core."
+)
 @click.option("--checkpoint", type=PATH, help="Save the run here now and then; resume if it exists.")
-@click.option("--checkpoint-every", type=FROM_0, default=30.0, show_default=True, help="Seconds between.")
+@real_option("--checkpoint-every", type=FROM_0, default=30.0, show_default=True, help="Seconds between.")
 @click.option("--report", type=PATH, help="Write an HTML page with the convergence pictures.")
 @click.option("--json", "as_json", is_flag=True, help="JSON log lines on stderr, JSON summary on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress, no summary (but for --json's).")
 def fit(data: Path, output: Path, as_json: bool, quiet: bool, report: Path | None, **given: Any) -> int:
     """Fit a linear model to DATA and save it with its certificate."""
     model = _estimator(given)
-    check_writable(output, report, given["checkpoint"])
-    needs_labels = hasattr(model, "loss")
-    table = read(data, quiet=quiet or as_json, target=given["target"], require_labels=needs_labels)
+    written = {"--output": output, "--report": report, "--checkpoint": given["checkpoint"]}
+    check_writable(*written.values())
+    check_apart({"DATA": data}, written)
+    labelled = TASKS[model.task].labelled
+    table = read(data, quiet=quiet or as_json, target=given["target"], require_labels=labelled)
     _fit(model, table, json_lines=as_json, quiet=quiet)
     _save(model, table, output, report, title=f"{given['loss']} on {data.name}")
     facts = summary(model, table.X.shape, model.tol)
@@ -104,12 +114,11 @@ def _estimator(given: dict[str, Any]) -> Any:
     """The estimator for the loss's task, with everything that can be checked before the data are read."""
     from riskmin import Checkpoint, get_loss
     from riskmin.estimators import LinearClassifier, LinearRegressor, NoveltyDetector
-    from riskmin.estimators.base import solver_of
+    from riskmin.solvers import get_solver
 
     task = get_loss(given["loss"]).task
-    solver_of(given["solver"])
-    if given["class_weight"] and task != "classification":
-        raise ValueError(f"--class-weight is for classification, but {given['loss']} is a loss for {task}")
+    get_solver(given["solver"])
+    _check_options(task, given)
     path = given["checkpoint"]
     settings: dict[str, Any] = {
         "alpha": given["lam"],
@@ -121,15 +130,27 @@ def _estimator(given: dict[str, Any]) -> Any:
         "checkpoint": path and Checkpoint(path, given["checkpoint_every"]),
     }
     if task == "novelty":
-        return NoveltyDetector(contamination=given["contamination"], **settings)
+        share = given["contamination"]
+        return NoveltyDetector(**settings, **({} if share is None else {"contamination": share}))
     settings |= {"loss": given["loss"], "fit_intercept": not given["no_intercept"]}
     if task == "regression":
         return LinearRegressor(**settings)
     return LinearClassifier(class_weight=given["class_weight"], **settings)
 
 
+def _check_options(task: str, given: dict[str, Any]) -> None:
+    """Raise where an option would do nothing for the task."""
+    kind = f"{given['loss']} is a loss for {task}"
+    if given["class_weight"] and task != "classification":
+        raise ValueError(f"--class-weight is for classification, but {kind}: leave it out")
+    if given["contamination"] is not None and task != "novelty":
+        raise ValueError(f"--contamination is for novelty, but {kind}: leave it out")
+    if given["no_intercept"] and task == "novelty":
+        raise ValueError(f"--no-intercept does nothing here: {kind}, which has no intercept; leave it out")
+
+
 def _fit(model: Any, table: Dataset, *, json_lines: bool, quiet: bool) -> None:
-    _check_labels(model, table.y)
+    TASKS[model.task].check(model, table.y)
     with (
         Progress(tol=model.tol, json=json_lines, file=sys.stderr, quiet=quiet) as progress,
         without_warnings(),
@@ -137,24 +158,6 @@ def _fit(model: Any, table: Dataset, *, json_lines: bool, quiet: bool) -> None:
         model.set_params(callback=progress)
         model.fit(table.X, table.y)
     model.set_params(callback=None)
-
-
-def _check_labels(model: Any, y: Any) -> None:
-    """Raise where the labels do not suit the task, in the words of the command."""
-    if hasattr(model, "class_weight"):
-        classes = [as_label(label) for label in np.unique(y).tolist()]
-        if len(classes) != 2:
-            some = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
-            held = f"{len(classes):,} classes ({some})" if len(classes) > 1 else f"one class ({some})"
-            raise ValueError(
-                f"the labels hold {held}, but {model.loss} takes two: "
-                "choose another --target or other rows, or a loss for regression"
-            )
-    elif hasattr(model, "loss") and y.dtype.kind in "US":
-        raise ValueError(
-            f"the labels are words (such as {str(y[0])!r}), but {model.loss} takes numbers: "
-            "choose another --target, or a loss for classification"
-        )
 
 
 def _save(model: Any, table: Dataset, output: Path, report: Path | None, title: str) -> None:

@@ -28,10 +28,12 @@ Examples:
 
 \b
 Exit codes:
-  0  done; a fit converged, a certificate holds
-  1  a certificate is refuted
-  2  bad usage or data
-  3  not converged, or not proved within the limits
+  0    done; a fit converged, a certificate holds
+  1    a certificate is refuted
+  2    bad usage or data
+  3    not converged, or not proved within the limits
+  70   a bug in riskmin
+  130  interrupted before there was anything to save
 """
 
 

@@ -21,13 +21,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from riskmin.driver import Callback, minimize
 from riskmin.executors import Serial, Threads
 from riskmin.intercept import Profiled
-from riskmin.linear import linear_risk
-from riskmin.losses import get_loss
+from riskmin.linear import check_finite, check_weights, linear_risk
+from riskmin.losses import Novelty, get_loss
 from riskmin.matrices import as_matrix
 from riskmin.objective import Objective
 from riskmin.regularizers import L2
 from riskmin.risk import Risk
-from riskmin.solvers import Auto, Bmrm, Bundle, Lbfgs, LineSearchBmrm
+from riskmin.solvers import get_solver
 from riskmin.types import Iterate, Result
 
 NDArray = np.ndarray[Any, Any]
@@ -39,15 +39,6 @@ FORMATS: dict[str, Any] = {
     "ensure_all_finite": False,  # the risk looks for NaN itself, and says where one is
 }
 """What X may be without a copy being made of it."""
-
-SOLVERS: dict[str, Any] = {
-    "auto": Auto(),
-    "bmrm": Bmrm(),
-    "bundle": Bundle(),
-    "lbfgs": Lbfgs(),
-    "line_search_bmrm": LineSearchBmrm(),
-}
-"""The names that the estimators' parameter `solver` takes."""
 
 _ESTIMATOR_FOR = {
     "classification": "LinearClassifier",
@@ -64,30 +55,19 @@ _REMEDIES = {
 
 
 # ---------------------------------------------------------------- parameters
-def loss_for(model: Any, task: str) -> Any:
+def loss_of(model: Any) -> Any:
     """The loss that the model's parameter stands for, if it does not belong to another estimator."""
+    if model.task == "novelty":
+        return Novelty()
     loss = get_loss(model.loss)
-    kind = getattr(loss, "task", task)
-    if kind != task:
+    kind = getattr(loss, "task", model.task)  # a loss of a user's own need not say
+    if kind != model.task:
         use = _ESTIMATOR_FOR.get(kind)
         raise ValueError(
-            f"{type(loss).__name__} is a loss for {kind}, not for {task}: "
+            f"{type(loss).__name__} is a loss for {kind}, not for {model.task}: "
             + (f"use {use}" if use else "choose another loss")
         )
     return loss
-
-
-def solver_of(solver: Any) -> Any:
-    """The solver that a parameter stands for."""
-    if solver is None:
-        return Auto()
-    if isinstance(solver, str):
-        if solver not in SOLVERS:
-            raise ValueError(f"there is no solver named {solver!r}; the names are {', '.join(SOLVERS)}")
-        return SOLVERS[solver]
-    if isinstance(solver, type) or not hasattr(solver, "iterates"):
-        raise ValueError(f"solver={solver!r} is neither a name ({', '.join(SOLVERS)}) nor a solver object")
-    return solver
 
 
 def check_number(model: Any, name: str, needs: str, fits: Callable[[Any], bool]) -> None:
@@ -106,23 +86,17 @@ def _check_parameters(model: Any) -> None:
 
 
 def as_weights(sample_weight: Any, n_rows: int) -> NDArray | None:
-    """The weights as a new array, one a row; None stands for equal weights."""
-    if sample_weight is None:
-        return None
-    weight = np.array(sample_weight, dtype=np.float64)
-    if weight.shape != (n_rows,):
-        raise ValueError(
-            f"sample_weight has shape {weight.shape}, but X has {n_rows} rows: give one weight a row"
-        )
-    return weight
+    """The weights, one a row and of sum one; None stands for equal weights."""
+    return None if sample_weight is None else check_weights(sample_weight, n_rows)
 
 
 # ---------------------------------------------------------------- fit
 def fit_linear(
-    model: Any, X: Any, y: NDArray | None, loss: Any, weight: NDArray | None, *, fit_intercept: bool
+    model: Any, X: Any, y: NDArray | None, weight: NDArray | None, *, fit_intercept: bool
 ) -> tuple[NDArray, float]:
     """Minimize J as the model's parameters say, set all the attributes that prove it, return w and b."""
     _check_parameters(model)
+    loss = loss_of(model)
     if fit_intercept and not loss.separable:
         raise ValueError(
             f"{type(loss).__name__} is no sum over rows, so it takes no intercept: set fit_intercept=False"
@@ -134,7 +108,7 @@ def fit_linear(
     with _callback(model) as callback:
         result = minimize(
             objective,
-            solver_of(model.solver),
+            get_solver(model.solver),
             _start(model, objective.risk.dim),
             tol=model.tol,
             max_iter=int(model.max_iter),
@@ -143,8 +117,25 @@ def fit_linear(
             checkpoint=model.checkpoint,
         )
     b, value = _intercept(risk, objective, result)
+    _check_proof(risk, value, result.lower)
     keep_claim(model, result, value, n_rows=X.shape[0], weighted=weight is not None)
     return np.asarray(result.w), b
+
+
+def _check_proof(risk: Risk | Profiled, value: float, lower: float) -> None:
+    """Raise where the bound is above what it bounds: no rounding explains that, so one of them is wrong.
+
+    Where J all but vanishes, rounding errors are compared: as large as the risk of w = 0 makes them.
+    """
+    above = lower - value
+    if above <= 1e-9 * abs(value):
+        return
+    plain = risk.risk if isinstance(risk, Profiled) else risk
+    if above > 1e-12 * plain(np.zeros(plain.dim))[0]:
+        raise RuntimeError(
+            f"the certificate is false: the lower bound {lower!r} is above the objective {value!r}; "
+            "this is a bug in riskmin, or the loss is not convex"
+        )
 
 
 def keep_claim(model: Any, result: Result, value: float, *, n_rows: int, weighted: bool) -> None:
@@ -218,12 +209,11 @@ def scores(model: Any, X: Any) -> NDArray:
 
 def raw_scores(model: Any, X: Any) -> NDArray:
     """X @ w + b, in float64 and without a copy of X."""
-    w, b = np.ravel(model.coef_), np.ravel(getattr(model, "intercept_", 0.0))[0]
-    z: NDArray = as_matrix(X).scores(w, 0, X.shape[0]) + b
-    # every entry of X goes into its row's score, so one pass over the scores finds NaN and infinity in X
+    w, b = np.ravel(model.coef_), 0.0 if model.task == "novelty" else np.ravel(model.intercept_)[0]
+    matrix = as_matrix(X)
+    check_finite(matrix)  # the scores would not tell: columns of weight zero may be left out of them
+    z: NDArray = matrix.scores(w, 0, X.shape[0]) + b
     if not np.isfinite(z).all():
         bad = int(np.flatnonzero(~np.isfinite(z))[0])
-        raise ValueError(
-            f"X holds NaN or infinity, or a number too large to score (row {bad}): drop or impute such values"
-        )
+        raise ValueError(f"X holds numbers too large to score (row {bad}): scale the features")
     return z

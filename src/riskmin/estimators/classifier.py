@@ -17,7 +17,7 @@ from riskmin.estimators.base import (
     NDArray,
     as_weights,
     fit_linear,
-    loss_for,
+    loss_of,
     scores,
     warn_unless_converged,
 )
@@ -116,6 +116,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
     True
     """
 
+    task = "classification"
+
     def __init__(
         self,
         loss: Any = "hinge",
@@ -170,7 +172,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         LinearClassifier
             Itself.
         """
-        loss = loss_for(self, "classification")
+        loss_of(self)  # what is wrong with it is said before y is looked at
         X, y = validate_data(self, X, y, **FORMATS)
         weight = as_weights(sample_weight, len(y))
         classes = _two_classes(y, weight)
@@ -178,7 +180,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         if self.class_weight is not None:
             weight = _with_class_weight(self.class_weight, classes, positive, weight)
         signs = np.where(positive, 1.0, -1.0)
-        w, b = fit_linear(self, X, signs, loss, weight, fit_intercept=self.fit_intercept)
+        w, b = fit_linear(self, X, signs, weight, fit_intercept=self.fit_intercept)
         self.classes_, self.coef_, self.intercept_ = classes, w[None, :], np.array([b])
         self.weighted_ = sample_weight is not None  # class weights follow from y, so they are no part of it
         warn_unless_converged(self)

@@ -18,7 +18,6 @@ from riskmin.estimators.base import (
     scores,
     warn_unless_converged,
 )
-from riskmin.losses import Novelty
 
 
 class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
@@ -31,7 +30,8 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
     where :math:`s_i` is the weight of a row, 1 by default. It puts a hyperplane between the rows and the
     origin, and rows on the origin's side of it are novel. The features must therefore lie to one side
     of the origin, as counts, histograms and kernel features (``RBFSampler``, ``Nystroem``) do: centred
-    features have no such side. There is no intercept, for an unpenalized one would be 1 with w = 0
+    features have no such side. The loss is fixed (`riskmin.Novelty`), so it is no parameter; there are no
+    class weights, for there is one class, and no intercept, for an unpenalized one would be 1 with w = 0
     whatever the data.
 
     Parameters
@@ -68,6 +68,8 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
     >>> bool((model.predict(X[digit == 1]) == -1).mean() > 0.8)
     True
     """
+
+    task = "novelty"
 
     def __init__(
         self,
@@ -120,7 +122,7 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
         check_number(self, "contamination", "a number in (0, 0.5]", lambda v: 0 < v <= 0.5)
         X = validate_data(self, X, **FORMATS)
         weight = as_weights(sample_weight, X.shape[0])
-        self.coef_, _ = fit_linear(self, X, None, Novelty(), weight, fit_intercept=False)
+        self.coef_, _ = fit_linear(self, X, None, weight, fit_intercept=False)
         self.offset_ = _quantile(raw_scores(self, X), weight, self.contamination)
         warn_unless_converged(self)
         return self

@@ -13,7 +13,7 @@ from riskmin.estimators.base import (
     NDArray,
     as_weights,
     fit_linear,
-    loss_for,
+    loss_of,
     scores,
     warn_unless_converged,
 )
@@ -81,6 +81,8 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
     True
     """
 
+    task = "regression"
+
     def __init__(
         self,
         loss: Any = "squared",
@@ -133,10 +135,10 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         LinearRegressor
             Itself.
         """
-        loss = loss_for(self, "regression")
+        loss_of(self)  # what is wrong with it is said before y is looked at
         X, y = validate_data(self, X, y, y_numeric=True, **FORMATS)
         weight = as_weights(sample_weight, len(y))
-        self.coef_, self.intercept_ = fit_linear(self, X, y, loss, weight, fit_intercept=self.fit_intercept)
+        self.coef_, self.intercept_ = fit_linear(self, X, y, weight, fit_intercept=self.fit_intercept)
         warn_unless_converged(self)
         return self
 

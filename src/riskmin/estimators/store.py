@@ -17,16 +17,20 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 import riskmin
-from riskmin.estimators.base import SOLVERS, NDArray, keep_claim, loss_for
+from riskmin.estimators.base import NDArray, keep_claim, loss_of
 from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.novelty import NoveltyDetector
 from riskmin.estimators.regressor import LinearRegressor
-from riskmin.losses import LOSSES, Novelty, from_spec, get_loss, spec
+from riskmin.losses import LOSSES, from_spec, get_loss, spec
 from riskmin.persist import FileError, load_arrays, save_arrays
+from riskmin.solvers import SOLVERS
 from riskmin.types import Cut, Result, Status
 
 FORMAT = 1
 """The version of the file's layout: raised when a file could not be read as before."""
+
+CLAIM = ("objective", "lower_bound", "value", "b", "status", "n_rows", "weighted", "solver", "last")
+"""What a file claims beside its parameters. Nothing else may stand there: `certify` would not check it."""
 
 ESTIMATORS: dict[str, Any] = {c.__name__: c for c in (LinearClassifier, LinearRegressor, NoveltyDetector)}
 
@@ -141,13 +145,9 @@ def checksum(arrays: dict[str, NDArray], meta: dict[str, Any]) -> str:
 
 
 # ---------------------------------------------------------------- to plain data
-def _loss(model: Any) -> Any:
-    return get_loss(getattr(model, "loss", Novelty()))
-
-
 def _params(model: Any) -> dict[str, Any]:
     given = model.get_params(deep=False)
-    loss = _loss(model)
+    loss = loss_of(model)
     if type(loss) not in {type(known) for known in LOSSES.values()}:
         raise ValueError(
             f"{type(loss).__name__} is a loss of your own, and code is not written to files: "
@@ -179,13 +179,12 @@ def _class_weight(given: Any) -> Any:
 
 def _fitted(model: Any) -> dict[str, Any]:
     fitted: dict[str, Any] = {"n_features": int(model.n_features_in_)}
-    if hasattr(model, "feature_names_in_"):
+    if hasattr(model, "feature_names_in_"):  # scikit-learn sets it where X has names
         fitted["feature_names"] = list(model.feature_names_in_)
-    if hasattr(model, "intercept_"):
-        fitted["intercept"] = float(np.ravel(model.intercept_)[0])
-    if hasattr(model, "offset_"):
-        fitted["offset"] = model.offset_
-    if hasattr(model, "classes_"):
+    if model.task == "novelty":
+        return fitted | {"offset": model.offset_}
+    fitted["intercept"] = float(np.ravel(model.intercept_)[0])
+    if model.task == "classification":
         fitted["classes"] = {"values": model.classes_.tolist(), "dtype": model.classes_.dtype.str}
     return fitted
 
@@ -198,14 +197,9 @@ def _claim(model: Any) -> dict[str, Any]:
         "value": result.value,
         "b": result.cut.b,
         "status": result.status,
-        "loss": spec(_loss(model)),
-        "alpha": float(model.alpha),
-        "tol": float(model.tol),
         "n_rows": model.n_samples_fit_,
-        "n_features": int(model.n_features_in_),
         "weighted": model.weighted_,
         "solver": result.solver,
-        "n_iter": model.n_iter_,
         "last": {k: _scalar(v) for k, v in result.trace[-1].items()},
     }
 
@@ -216,6 +210,8 @@ def _model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
     model = kind(**_parameters(kind, meta["params"]))
     p = int(fitted["n_features"])
     w, a = (_vector(arrays, name, p) for name in ("coef", "cut"))
+    if strange := sorted(set(claim) - set(CLAIM)):
+        raise ValueError(f"it claims {strange[0]}, which models do not")
     if claim["status"] not in get_args(Status):
         raise ValueError(f"its status is {claim['status']!r}")
     cut = Cut(a, _finite(claim, "b"))
@@ -228,7 +224,7 @@ def _model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
         n_rows=int(claim["n_rows"]),
         weighted=bool(claim["weighted"]),
     )
-    _put_back[kind](model, w, fitted)
+    _put_back[model.task](model, w, fitted)
     model.n_features_in_ = p
     if "feature_names" in fitted:
         model.feature_names_in_ = np.array(fitted["feature_names"], dtype=object)
@@ -255,7 +251,7 @@ def _parameters(kind: Any, written: dict[str, Any]) -> dict[str, Any]:
 
 
 def _put_back_classifier(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
-    loss_for(model, "classification")
+    loss_of(model)
     model.coef_, model.intercept_ = w[None, :], np.array([_finite(fitted, "intercept")])
     dtype = np.dtype(fitted["classes"]["dtype"])
     model.classes_ = np.array(fitted["classes"]["values"], dtype=dtype)
@@ -264,7 +260,7 @@ def _put_back_classifier(model: Any, w: NDArray, fitted: dict[str, Any]) -> None
 
 
 def _put_back_regressor(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
-    loss_for(model, "regression")
+    loss_of(model)
     model.coef_, model.intercept_ = w, _finite(fitted, "intercept")
 
 
@@ -272,10 +268,10 @@ def _put_back_detector(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
     model.coef_, model.offset_ = w, _finite(fitted, "offset")
 
 
-_put_back: dict[Any, Callable[[Any, NDArray, dict[str, Any]], None]] = {
-    LinearClassifier: _put_back_classifier,
-    LinearRegressor: _put_back_regressor,
-    NoveltyDetector: _put_back_detector,
+_put_back: dict[str, Callable[[Any, NDArray, dict[str, Any]], None]] = {
+    "classification": _put_back_classifier,
+    "regression": _put_back_regressor,
+    "novelty": _put_back_detector,
 }
 
 

@@ -1,0 +1,191 @@
+r"""Whether what a model claims is true of data.
+
+The claim is an objective :math:`J(w)`, a cut with :math:`R(v) \ge a^\top v + b` for every v, and the lower
+bound of min J that follows from it. J is computed anew, the bound is computed from the cut, the cut is held
+against the risk at every point that is visited, and a bound as good is proved from nothing but the data.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.cli.common import without_warnings
+from riskmin.cli.tasks import TASKS
+from riskmin.progress import Progress
+from riskmin.regularizers import L2
+from riskmin.types import Array, Iterate, Result
+
+SAME = 1e-6
+"""Objectives that differ by less, relatively, are the same; no gap below it is asked to be proved again."""
+ROUNDING = 1e-9
+
+
+class Verdict(NamedTuple):
+    """What came out: an exit code, a word, and one sentence."""
+
+    code: int
+    word: str
+    why: str
+
+
+def examine(
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    tol: float | None = None,
+    solver: str | None = None,
+    max_iter: int = 10_000,
+    max_seconds: float | None = None,
+    quiet: bool = False,
+) -> tuple[Verdict, dict[str, Any]]:
+    """Check the claim of a fitted model: its objective, its cut, its lower bound.
+
+    Parameters
+    ----------
+    model : LinearClassifier, LinearRegressor or NoveltyDetector
+        Fitted, or loaded.
+    X, y : arrays
+        What it was fitted to.
+    tol : float, optional
+        The relative gap to prove; the claimed one by default.
+    solver : str, optional
+        The model's by default.
+    max_iter, max_seconds : int, float
+        Limits of the proof.
+    quiet : bool
+        Show no progress.
+
+    Returns
+    -------
+    Verdict
+    dict
+        The numbers that it rests on.
+    """
+    J = objective(model, X, y)
+    numbers: dict[str, Any] = {
+        "claimed_objective": model.objective_,
+        "objective": J,
+        "claimed_lower_bound": model.lower_bound_,
+        "cut_lower_bound": bound_of_cut(model),
+        "claimed_gap_rel": (J - model.lower_bound_) / J if J else 0.0,
+    }
+    if why := _falsehood(model, X.shape[0], J):
+        return Verdict(1, "refuted", why), numbers
+    goal = max(numbers["claimed_gap_rel"], SAME) if tol is None else tol
+    settings = {"solver": solver or model.solver, "max_iter": max_iter, "max_seconds": max_seconds}
+    result, lifted = _prove(model, X, y, J, goal, quiet, settings)
+    numbers |= {
+        "lower_bound": result.lower,
+        "best_objective": min(J, result.value),
+        "gap_rel": (J - result.lower) / J if J else 0.0,
+        "iterations": result.n_iter,
+        "seconds": result.trace[-1]["seconds"],
+        "solver": result.solver,
+    }
+    return _verdict(numbers, goal, lifted), numbers
+
+
+def objective(model: Any, X: Any, y: Any) -> float:
+    """J at the model's own w and b, from scratch."""
+    from riskmin.estimators.base import loss_of, scores
+
+    with without_warnings():
+        z = scores(model, X)
+    labels, c = TASKS[model.task].truth(model, y, len(z))
+    value, _ = loss_of(model).value_grad(z, labels, c)
+    return float(value) + float(model.alpha) * L2().value(np.ravel(model.coef_))
+
+
+# ---------------------------------------------------------------- before a proof
+def bound_of_cut(model: Any) -> float:
+    r"""The bound that the model's cut proves, :math:`\max_{0 \le s \le 1} s b - s^2 |a|^2 / (2 \lambda)`.
+
+    It is written out here, for a check should not trust the code that it checks. As in a run, it is cut
+    down to the value that was reached where rounding has lifted it above that.
+    """
+    (a, b), lam = model.result_.cut, float(model.alpha)
+    q = float(a @ a)
+    s = min(1.0, max(0.0, lam * b / q)) if q else float(b > 0)
+    return min(float(s * b - s * s * q / (2 * lam)), float(model.result_.value))
+
+
+def _falsehood(model: Any, n_rows: int, J: float) -> str | None:
+    """What is false in the claim by itself, or with the data's J; None if nothing is."""
+    claimed, bound, result = model.objective_, model.lower_bound_, model.result_
+    if model.n_samples_fit_ != n_rows:
+        return f"{model.n_samples_fit_:,} rows were fitted, here are {n_rows:,}"
+    for what, value in (("objective", claimed), ("value that the solver reached", result.value)):
+        if abs(J - value) > SAME * abs(value):
+            off = abs(J / value - 1) if value else math.inf
+            return f"the {what} is {J:.9g}, not {value:.9g} as claimed: off by {off:.2g} of it"
+    proved = bound_of_cut(model)
+    if abs(proved - bound) > ROUNDING * abs(J):
+        return f"the cut proves a lower bound of {proved:.9g}, not {bound:.9g} as claimed"
+    if (above := _lift(model, np.ravel(model.coef_), J)) > 0:
+        return f"the cut is no cut: at the model's weights it is above the risk, by {above:.2g}"
+    gap = (result.value - bound) / result.value if result.value else 0.0
+    if result.status == "converged" and gap > model.tol + ROUNDING:
+        return f"it claims to have converged to {model.tol:g}, but its gap is {gap:.2e}"
+    return None
+
+
+def _lift(model: Any, v: Array, J: float) -> float:
+    """By how much the model's cut is above the risk at v, where J is known; 0 where rounding explains it."""
+    (a, b), penalty = model.result_.cut, float(model.alpha) * L2().value(v)
+    av = float(a @ v)
+    above = av + b - (J - penalty)
+    return above if above > ROUNDING * (abs(J) + penalty + abs(av) + abs(b)) else 0.0
+
+
+# ---------------------------------------------------------------- the proof
+def _prove(
+    model: Any, X: Any, y: Any, J: float, goal: float, quiet: bool, settings: dict[str, Any]
+) -> tuple[Result, float]:
+    """Minimize J once more from the model's w on, until the goal is proved or a claim refuted.
+
+    Also returns by how much the model's cut was above the risk at one of the points on the way.
+    """
+    progress = Progress(tol=goal, file=sys.stderr, quiet=quiet)
+    lifted = 0.0
+
+    def enough(iterate: Iterate, row: dict[str, float]) -> bool:
+        nonlocal lifted
+        progress(iterate, row)
+        lifted = max(lifted, _lift(model, iterate.w, iterate.value))
+        return lifted > 0 or J - row["lower"] <= (goal + ROUNDING) * J
+
+    again = copy.copy(model).set_params(
+        warm_start=True, tol=0.0, callback=enough, checkpoint=None, **settings
+    )
+    with progress, without_warnings():
+        again.fit(X, y)
+    result: Result = again.result_
+    return result, max(lifted, _lift(model, result.w, result.value))
+
+
+def _verdict(numbers: dict[str, Any], goal: float, lifted: float) -> Verdict:
+    best, bound = numbers["best_objective"], numbers["claimed_lower_bound"]
+    if bound > best * (1 + ROUNDING):
+        why = (
+            f"the claimed lower bound {bound:.9g} is above an objective of {best:.9g}, by {bound - best:.2g}"
+        )
+        return Verdict(1, "refuted", why)
+    if lifted > 0:
+        why = f"the cut is no cut: at weights on the way it is above the risk, by {lifted:.2g}"
+        return Verdict(1, "refuted", why)
+    gap, own = numbers["gap_rel"], numbers["claimed_gap_rel"]
+    if gap > goal + ROUNDING:
+        why = f"within the limits a gap of {gap:.2e} was proved, not the {goal:.2e} asked for"
+        return Verdict(3, "open", why)
+    found = f"the objective is within {gap:.2e} of the least possible"
+    if gap <= own + ROUNDING:
+        return Verdict(0, "certified", f"{found}, as proved afresh")
+    if gap <= SAME + ROUNDING:
+        return Verdict(0, "certified", f"{found}, as proved afresh; it claims {own:.2e}, too close to check")
+    return Verdict(0, "bounded", f"{found}; the model's own claim of {own:.2e} was not checked")

@@ -1,0 +1,183 @@
+"""What the commands do differently for classification, regression and novelty: one record a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.cli.common import as_label
+
+NDArray = np.ndarray[Any, Any]
+
+
+class Task(NamedTuple):
+    """How one kind of model meets data."""
+
+    labelled: bool
+    """Whether it cannot be fitted or checked without labels."""
+    check: Callable[[Any, Any], None]
+    """Raise where the labels of a file cannot be fitted, in the words of the command."""
+    truth: Callable[[Any, Any, int], tuple[NDArray, NDArray]]
+    """The labels as the loss takes them, and the weights of the rows, of sum one."""
+    predictions: Callable[[Any, Any], list[str]]
+    """A word a row."""
+    scores: Callable[[Any, Any], NDArray]
+    """A number a row."""
+    metrics: Callable[[Any, Any, Any], dict[str, Any]]
+    """How well it does."""
+
+
+def mean_loss(model: Any, z: NDArray, y: NDArray) -> float:
+    """The loss of the scores, every row with the same weight."""
+    from riskmin.estimators.base import loss_of
+
+    return float(loss_of(model).value_grad(z, y, np.full(len(z), 1 / len(z)))[0])
+
+
+def _raw_scores(model: Any, X: Any) -> NDArray:
+    from riskmin.estimators.base import scores
+
+    return scores(model, X)
+
+
+# ---------------------------------------------------------------- classification
+def _check_classes(model: Any, y: Any) -> None:
+    classes = [as_label(label) for label in np.unique(y).tolist()]
+    if len(classes) != 2:
+        some = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
+        held = f"{len(classes):,} classes ({some})" if len(classes) > 1 else f"one class ({some})"
+        raise ValueError(
+            f"the labels hold {held}, but {model.loss} takes two: "
+            "choose another --target or other rows, or a loss for regression"
+        )
+
+
+def _signs(model: Any, y: NDArray) -> NDArray:
+    """Labels as -1 and +1, if they are the model's."""
+    if strange := sorted(set(np.unique(y).tolist()) - set(model.classes_.tolist()), key=str):
+        known = " and ".join(as_label(label) for label in model.classes_.tolist())
+        raise ValueError(
+            f"the label {as_label(strange[0])} is none of the model's, {known}: check the data and --target"
+        )
+    return np.where(y == model.classes_[1], 1.0, -1.0)
+
+
+def _class_truth(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
+    from sklearn.utils.class_weight import compute_sample_weight
+
+    signs = _signs(model, y)
+    weight = compute_sample_weight(model.class_weight, y)
+    return signs, weight / weight.sum()
+
+
+def _class_names(model: Any, X: Any) -> list[str]:
+    names = [as_label(label) for label in model.classes_.tolist()]
+    return [names[i] for i in (model.decision_function(X) > 0).astype(int)]
+
+
+def _classification(model: Any, X: Any, y: Any) -> dict[str, Any]:
+    from sklearn import metrics
+
+    truth, z = _signs(model, y), model.decision_function(X)
+    said = np.where(z > 0, 1.0, -1.0)
+    found = {
+        "accuracy": metrics.accuracy_score(truth, said),
+        "balanced accuracy": metrics.balanced_accuracy_score(truth, said),
+        f"F1 of class {as_label(model.classes_[1])}": metrics.f1_score(truth, said, zero_division=0.0),
+    }
+    if len(np.unique(truth)) == 2:
+        found["ROC area"] = metrics.roc_auc_score(truth, z)
+    return {**{k: float(v) for k, v in found.items()}, "mean loss": mean_loss(model, z, truth)}
+
+
+# ---------------------------------------------------------------- regression
+def _check_numbers(model: Any, y: Any) -> None:
+    if y.dtype.kind in "US":
+        raise ValueError(
+            f"the labels are words (such as {str(y[0])!r}), but {model.loss} takes numbers: "
+            "choose another --target, or a loss for classification"
+        )
+
+
+def _numbers(model: Any, y: Any) -> NDArray:
+    """Labels as floats, if the loss takes them."""
+    from riskmin.estimators.base import loss_of
+
+    if isinstance(y, list) or y.dtype.kind not in "biuf":
+        raise ValueError("the labels are not numbers, but the model is a regression: check --target")
+    truth: NDArray = y.astype(np.float64)
+    loss_of(model).check_labels(truth)
+    return truth
+
+
+def _number_truth(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
+    return _numbers(model, y), np.full(n_rows, 1 / n_rows)
+
+
+def _reprs(model: Any, X: Any) -> list[str]:
+    return [repr(value) for value in model.predict(X).tolist()]
+
+
+def _regression(model: Any, X: Any, y: Any) -> dict[str, Any]:
+    from sklearn import metrics
+
+    from riskmin.estimators.base import loss_of
+    from riskmin.losses import Poisson, Quantile
+
+    loss, y = loss_of(model), _numbers(model, y)
+    said = model.predict(X)
+    found = {
+        "mean loss": mean_loss(model, _raw_scores(model, X), y),
+        "MAE": metrics.mean_absolute_error(y, said),
+        "RMSE": metrics.root_mean_squared_error(y, said),
+    }
+    if len(y) > 1:
+        found["R^2"] = metrics.r2_score(y, said)
+    if isinstance(loss, Poisson):
+        found["mean Poisson deviance"] = metrics.mean_poisson_deviance(y, np.maximum(said, 1e-300))
+    if isinstance(loss, Quantile):
+        found[f"labels below prediction (aim: {loss.level:g})"] = np.mean(y <= said)
+    return {k: float(v) for k, v in found.items()}
+
+
+# ---------------------------------------------------------------- novelty
+def _no_labels(model: Any, y: Any) -> None:
+    """Labels, if there are any, are not looked at."""
+
+
+def _no_truth(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
+    return np.zeros(n_rows), np.full(n_rows, 1 / n_rows)
+
+
+def _novelty(model: Any, X: Any, y: Any) -> dict[str, Any]:
+    from sklearn import metrics
+
+    novel = model.predict(X) == -1
+    z = model.score_samples(X)
+    found: dict[str, Any] = {
+        "novel": float(np.mean(novel)),
+        "mean loss": mean_loss(model, z, np.zeros(len(z))),
+    }
+    classes, counts = np.unique([] if y is None else y, return_counts=True)
+    if len(classes) == 2:
+        rare = classes[np.argmin(counts)]
+        found["class taken for novel"] = f"{as_label(rare)} (the rarer one)"
+        found["ROC area"] = float(metrics.roc_auc_score(y == rare, -z))
+        found["precision"] = float(metrics.precision_score(y == rare, novel, zero_division=0.0))
+        found["recall"] = float(metrics.recall_score(y == rare, novel, zero_division=0.0))
+    return found
+
+
+def _detector_scores(model: Any, X: Any) -> NDArray:
+    scores: NDArray = model.decision_function(X)
+    return scores
+
+
+TASKS: dict[str, Task] = {
+    "classification": Task(True, _check_classes, _class_truth, _class_names, _raw_scores, _classification),
+    "regression": Task(True, _check_numbers, _number_truth, _reprs, _raw_scores, _regression),
+    "novelty": Task(False, _no_labels, _no_truth, _reprs, _detector_scores, _novelty),
+}
+"""By an estimator's `task`."""
