@@ -18,7 +18,7 @@ from riskmin.arrays import namespace
 from riskmin.checkpoint import Checkpoint
 from riskmin.objective import Count, Objective
 from riskmin.persist import FileError
-from riskmin.solvers import Auto
+from riskmin.solvers import Auto, get_solver
 from riskmin.types import Array, Cut, Iterate, Result, Resumable, Solver, Status
 
 PATIENCE = 100
@@ -166,7 +166,7 @@ def _start(obj: Objective, w0: Array | None) -> Array:
 
 def minimize(
     objective: Objective,
-    solver: Solver | None = None,
+    solver: Solver | str | None = None,
     w0: Array | None = None,
     *,
     tol: float = 1e-3,
@@ -180,8 +180,9 @@ def minimize(
     Parameters
     ----------
     objective : Objective
-    solver : Solver, optional
-        `Auto()` by default, which picks one and says why in ``result.solver``.
+    solver : Solver or str, optional
+        A solver, or the name of one ("bundle", "lbfgs", ...); `Auto()` by default, which picks one and says
+        why in ``result.solver``.
     w0 : array, optional
         Where to start; zero by default.
     tol : float
@@ -210,17 +211,17 @@ def minimize(
     ('converged', True)
     """
     run = _Run(replace(objective, count=Count()), _Limits(tol, max_iter, max_seconds))
-    reason = ""
-    if solver is None or isinstance(solver, Auto):
-        solver, reason = (solver or Auto()).choose(run.obj)
+    chosen, reason = get_solver(solver), ""
+    if isinstance(chosen, Auto):
+        chosen, reason = chosen.choose(run.obj)
     save = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
     if save is not None:
         save.check()
     w0 = _start(run.obj, w0)
     with np.errstate(over="ignore"):  # far out, a square may be inf: no best value, no bound, no harm
-        status = _drive(run, solver, w0, callback, save)
+        status = _drive(run, chosen, w0, callback, save)
     assert run.cut is not None
-    said = f"{solver!r}: {reason}" if reason else repr(solver)
+    said = f"{chosen!r}: {reason}" if reason else repr(chosen)
     return Result(run.w, run.value, run.lower, run.cut, status, run.trace, said)
 
 
