@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-NDArray = np.ndarray[Any, Any]
+from riskmin.types import NDArray
 
 
 class FileError(ValueError):

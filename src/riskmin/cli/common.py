@@ -13,7 +13,7 @@ from typing import Any
 import click
 import numpy as np
 
-from riskmin.data import Dataset, _format, load
+from riskmin.data import Dataset, format_of, load
 from riskmin.progress import duration
 from riskmin.types import Result
 
@@ -90,7 +90,7 @@ def _same(one: Path, other: Path) -> bool:
 
 def read(path: Path, *, target: str | int | None, quiet: bool = False, **settings: Any) -> Dataset:
     """`load`, with a word to those who have to wait."""
-    kind = _format(path)
+    kind = format_of(path)
     if target is not None and kind in ("svmlight", "npz"):
         raise ValueError(
             f"--target names a column of a table, but {path} is {kind}, whose labels have a place of their "

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.cli.common import as_label
-
-NDArray = np.ndarray[Any, Any]
+from riskmin.types import NDArray
 
 
 class Task(NamedTuple):

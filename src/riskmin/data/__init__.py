@@ -19,7 +19,8 @@ Format: TypeAlias = Literal["svmlight", "csv", "tsv", "npz", "parquet"]
 _FORMATS: dict[str, Format] = {".csv": "csv", ".tsv": "tsv", ".npz": "npz", ".parquet": "parquet"}
 
 
-def _format(path: PathLike) -> Format:
+def format_of(path: PathLike) -> Format:
+    """The format that a file's name stands for, whatever it is compressed with."""
     suffixes = [s.lower() for s in Path(path).suffixes]
     while suffixes and suffixes[-1] in (".gz", ".xz", ".bz2"):
         suffixes.pop()
@@ -88,7 +89,7 @@ def load(
     (array([[1., 2.],
            [3., 4.]]), ['iris', 'rose'], ['width', 'height'])
     """
-    kind = format or _format(path)
+    kind = format or format_of(path)
     if kind == "svmlight":
         return load_svmlight(
             path,

@@ -28,9 +28,7 @@ from riskmin.objective import Objective
 from riskmin.regularizers import L2
 from riskmin.risk import Risk
 from riskmin.solvers import get_solver
-from riskmin.types import Iterate, Result
-
-NDArray = np.ndarray[Any, Any]
+from riskmin.types import Iterate, NDArray, Result
 
 FORMATS: dict[str, Any] = {
     "accept_sparse": ["csr", "csc"],

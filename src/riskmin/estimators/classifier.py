@@ -14,7 +14,6 @@ from sklearn.utils.validation import validate_data
 
 from riskmin.estimators.base import (
     FORMATS,
-    NDArray,
     as_weights,
     fit_linear,
     loss_of,
@@ -22,6 +21,7 @@ from riskmin.estimators.base import (
     warn_unless_converged,
 )
 from riskmin.losses import Logistic, get_loss
+from riskmin.types import NDArray
 
 
 def _has_probabilities(model: Any) -> bool:

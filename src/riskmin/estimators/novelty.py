@@ -10,7 +10,6 @@ from sklearn.utils.validation import validate_data
 
 from riskmin.estimators.base import (
     FORMATS,
-    NDArray,
     as_weights,
     check_number,
     fit_linear,
@@ -18,6 +17,7 @@ from riskmin.estimators.base import (
     scores,
     warn_unless_converged,
 )
+from riskmin.types import NDArray
 
 
 class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types

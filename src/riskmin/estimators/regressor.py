@@ -10,7 +10,6 @@ from sklearn.utils.validation import validate_data
 
 from riskmin.estimators.base import (
     FORMATS,
-    NDArray,
     as_weights,
     fit_linear,
     loss_of,
@@ -18,6 +17,7 @@ from riskmin.estimators.base import (
     warn_unless_converged,
 )
 from riskmin.losses import LOSSES, Poisson, get_loss
+from riskmin.types import NDArray
 
 
 def _counts(loss: Any) -> bool:

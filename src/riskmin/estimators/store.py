@@ -17,14 +17,14 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 import riskmin
-from riskmin.estimators.base import NDArray, keep_claim, loss_of
+from riskmin.estimators.base import keep_claim, loss_of
 from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.novelty import NoveltyDetector
 from riskmin.estimators.regressor import LinearRegressor
 from riskmin.losses import LOSSES, from_spec, get_loss, spec
 from riskmin.persist import FileError, load_arrays, save_arrays
 from riskmin.solvers import SOLVERS
-from riskmin.types import Cut, Result, Status
+from riskmin.types import Cut, NDArray, Result, Status
 
 FORMAT = 1
 """The version of the file's layout: raised when a file could not be read as before."""

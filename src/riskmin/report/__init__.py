@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from riskmin.persist import FileError
+from riskmin.persist import write_whole
 from riskmin.progress import duration, relative_gap
 from riskmin.report.chart import pictures
 from riskmin.types import Result
@@ -131,19 +129,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     text : str
     """
     target = Path(path).resolve()
-    try:
-        if target.exists() and not target.is_file():  # a pipe or a device, which must not be replaced
-            target.write_text(text, encoding="utf-8")
-            return
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(name).chmod(0o644)
-            Path(name).replace(target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
-    except OSError as error:
-        raise FileError(f"{path} cannot be written: {error.strerror}") from None
+    if target.exists() and not target.is_file():  # a pipe or a device, which must not be replaced
+        target.write_text(text, encoding="utf-8")
+    else:
+        write_whole(target, text.encode())
