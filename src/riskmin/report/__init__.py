@@ -128,8 +128,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     path : path
     text : str
     """
-    target = Path(path).resolve()
-    if target.exists() and not target.is_file():  # a pipe or a device, which must not be replaced
-        target.write_text(text, encoding="utf-8")
+    target = Path(path)
+    if target.exists() and not target.is_file() and not target.is_dir():
+        target.write_text(text, encoding="utf-8")  # a pipe or a device, which must not be replaced
     else:
         write_whole(target, text.encode())
