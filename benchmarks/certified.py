@@ -6,7 +6,7 @@ Every cell minimizes the same J(w) = mean loss + lam |w|^2 / 2 without an interc
 defaults until a relative gap of 1e-3 is *proved*. A peer climbs a ladder of tolerances and iteration limits,
 each a cold start; its time is that of the first rung whose J is within 1e-3 of the best J known (it proves
 nothing, so its user could not tell). Fits alternate, and each cell keeps the best of its rounds.
-The folder holds the svmlight files that docs/benchmarks.md names; missing ones are left out.
+The folder holds the svmlight files that benchmarks/RESULTS.md names; missing ones are left out.
 """
 
 from __future__ import annotations
