@@ -146,7 +146,8 @@ class ProfiledCursor:
         if len(self.known) < 2:
             return self.b
         near = min(self.known.keys() - {0.0}, key=lambda s: abs(s - t))
-        return self.b + t / near * (lowest(*self.known[near]).x - self.b)
+        reach = min(max(t / near, -4.0), 4.0)  # no further: a short line says nothing about far away
+        return self.b + reach * (lowest(*self.known[near]).x - self.b)
 
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
         lo, hi = self._around(t)
