@@ -7,6 +7,7 @@ point it finds.
 
 from __future__ import annotations
 
+import contextlib
 import numbers
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -262,10 +263,9 @@ class Bundle:
             yield Iterate(at.w, value, best, {"cuts": len(cuts.b), "looks": looks}, saved.copy)
             w, gap = obj.argmin(best), value - obj.lower(best)
             at.aim(w - at.w, 0.01 * gap)
-            lo, hi, looks = self._search(at, gap)
-            new = lowest(lo, hi)
+            new, beyond, looks = self._search(at, gap)
             # where no step helps, the cut just beyond the kink is the one that the model lacks
-            _, _, cut = at(new.x or hi.x)
+            _, _, cut = at(new.x or beyond)
             if new.x:
                 at.move(new.x)
             elif new.value >= value and float((cut.a - best.a) @ w) + cut.b - best.b <= 1e-15 * value:
@@ -275,8 +275,11 @@ class Bundle:
             best = cuts.mix()
             cuts.drop(self.keep)
 
-    def _search(self, at: ObjectiveCursor, gap: float) -> tuple[Tangent, Tangent, int]:
-        """A bracket of the minimum along the line, narrow against what was gained and what is to gain."""
+    def _search(self, at: ObjectiveCursor, gap: float) -> tuple[Tangent, float, int]:
+        """The best point along the line, and one just beyond the minimum.
+
+        The bracket of the minimum is narrow against what was gained and what is to gain.
+        """
         seen: list[Tangent] = []
 
         def look(t: float) -> Tangent:
@@ -287,10 +290,8 @@ class Bundle:
             return best - bound <= 0.1 * max(start.value - best, 0.01 * gap)
 
         start = look(0.0)
-        if start.slope >= 0:
-            return start, start, len(seen)
-        try:
-            lo, hi = shrink(look, *bracket(look, start, 1.0), enough)
-        except ValueError:  # J rises in the end, but not where numbers can tell
-            return start, start, len(seen)
-        return lo, hi, len(seen)
+        beyond = 0.0
+        if start.slope < 0:
+            with contextlib.suppress(ValueError):  # J rises in the end, but not always where numbers can tell
+                beyond = shrink(look, *bracket(look, start, 1.0), enough)[1].x
+        return lowest(*seen), beyond, len(seen)
