@@ -67,11 +67,20 @@ def regression(name):
     return read
 
 
+def dense(folder):
+    """Synthetic, standardized, the labels half noise: the shape on which coordinate ascent is weak."""
+    rng = np.random.default_rng(0)
+    X, w = rng.standard_normal((100_000, 100)), rng.standard_normal(100)
+    y = np.where(X @ w + 0.5 * np.linalg.norm(w) * rng.standard_normal(100_000) > 0, 1.0, -1.0)
+    return (X - X.mean(0)) / X.std(0), y
+
+
 SETS = {
     "a9a": (binary("a9a.train"), CLASSES),
     "w8a": (binary("w8a.train"), CLASSES),
     "rcv1 CCAT": (rcv1_ccat, CLASSES),
     "covtype": (covtype, CLASSES),
+    "dense": (dense, CLASSES),
     "reg_mv": (regression("reg_mv"), NUMBERS),
     "reg_fried": (regression("reg_fried"), NUMBERS),
 }
