@@ -8,6 +8,7 @@ import textwrap
 import time
 import warnings
 from dataclasses import dataclass, field
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -364,6 +365,16 @@ def test_gaps_below_the_rounding_are_not_called_proved():
         result = minimize(obj, Lbfgs(), tol=1e-16)
         if result.status == "converged":
             assert obj.lower(result.cut) <= result.value
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_bundle_never_steps_up(seed):
+    """Steep losses far out: a bracket may end with worse points than the one that the search began at."""
+    obj = objective(Exponential(), lam=1e-4, seed=seed, fit_intercept=True)
+    w0 = np.random.default_rng(seed).standard_normal(5)
+    values = [it.value for it in islice(Bundle().iterates(obj, w0), 25)]
+    assert all(new <= old * (1 + 1e-9) for old, new in pairwise(values))
+    assert minimize(obj, Bundle(), w0, tol=1e-6).status == "converged"
 
 
 def test_calls_are_counted_per_run():

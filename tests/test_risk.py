@@ -282,8 +282,6 @@ def test_kinds_of_risks():
     assert isinstance(make(Hinge()), Risk)
     assert isinstance(make(Hinge(), intercept=True), Profiled)
     assert make(Hinge()).dim == make(Hinge(), intercept=True).dim == 4
-    X, y, _ = problem(Hinge())
-    np.testing.assert_allclose(linear_risk(X, y, Hinge(), n_shards=4).scores(np.ones(4)), X @ np.ones(4))
 
 
 # ---------------------------------------------------------------- bad inputs

@@ -64,7 +64,7 @@ class Profiled:
 
     def cursor(self, w: Array) -> ProfiledCursor:
         """A point that keeps its scores at the shards, and its intercept."""
-        return ProfiledCursor(self, ScoreCursor(self.risk, w))
+        return ProfiledCursor(ScoreCursor(self.risk, w))
 
     def intercept(self, w: Array) -> float:
         """The minimizing b; the middle of the interval, where a whole interval minimizes."""
@@ -77,8 +77,8 @@ class Profiled:
 class ProfiledCursor:
     """A cursor of a `Profiled` risk: it keeps w, its scores and its intercept."""
 
-    def __init__(self, profiled: Profiled, scores: ScoreCursor) -> None:
-        self.profiled, self.scores, self.slack, self.slip = profiled, scores, 0.0, 0.0
+    def __init__(self, scores: ScoreCursor) -> None:
+        self.scores, self.slack, self.slip = scores, 0.0, 0.0
         self.known: dict[float, tuple[Tangent, Tangent]] = {}  # by t, the tangents around b(w + t d)
         self.b, self.bend = 0.0, 1.0  # the intercept, and how fast the slope changed around the last one
         self.b = lowest(*self._around(0.0)).x

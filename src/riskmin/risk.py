@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from riskmin.arrays import namespace, to_numpy
+from riskmin.arrays import namespace
 from riskmin.scalar import ROUNDING
 from riskmin.types import Array, Cursor, Executor, KeepsScores, Loss, Oracle, Scorer, Shard
 
@@ -160,10 +160,6 @@ class Risk:
     def cursor(self, w: Array) -> Cursor:
         """A point that keeps its scores at the shards."""
         return ScoreCursor(self, w) if self.loss.separable else CallCursor(self, w)
-
-    def scores(self, w: Array) -> np.ndarray[Any, Any]:
-        """All scores, in row order."""
-        return np.concatenate([to_numpy(z) for z in self.executor.map(_scores, self.scorer, w)])
 
 
 @dataclass
