@@ -18,6 +18,7 @@ ROOT = Path(riskmin.__file__).parent
 LAYERS = [
     "types",
     "arrays",
+    "registry",
     "kernels",
     "matrices",
     "scalar",
@@ -51,6 +52,7 @@ HOMES = {
     "cupy": {"arrays"},
     "array_api_compat": {"arrays"},
     "safetensors": {"persist"},
+    "highspy": {"solvers"},
     "pyarrow": {"data"},
     "pandas": {"data"},
     "polars": {"data"},
@@ -58,7 +60,7 @@ HOMES = {
     "rich": {"cli", "progress"},
 }
 
-LAZY = ["numba", "sklearn", "joblib", "click", "rich", "safetensors", "array_api_compat", "pandas"]
+LAZY = ["numba", "highspy", "sklearn", "joblib", "click", "rich", "safetensors", "array_api_compat", "pandas"]
 
 MOST_LINES = 350
 MOST_FUNCTION_LINES = 60

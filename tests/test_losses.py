@@ -462,6 +462,9 @@ class Box:
     def line(self, w, d):
         return lambda t: (self.value(w + t * d), 0.0)
 
+    def reach(self, w, d):
+        return float(np.min((1 - np.sign(d) * w)[d != 0] / np.abs(d[d != 0]), initial=np.inf))
+
 
 @pytest.mark.parametrize("reg", [L2(), Box()], ids=lambda reg: type(reg).__name__)
 def test_regularizer_contract_accepts(reg):

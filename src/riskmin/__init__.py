@@ -38,7 +38,15 @@ from riskmin.losses import get_loss as get_loss
 from riskmin.matrices import as_matrix as as_matrix
 from riskmin.objective import Objective as Objective
 from riskmin.persist import FileError as FileError
+from riskmin.regularizers import L1 as L1
 from riskmin.regularizers import L2 as L2
+from riskmin.regularizers import REGULARIZERS as REGULARIZERS
+from riskmin.regularizers import Box as Box
+from riskmin.regularizers import Elastic as Elastic
+from riskmin.regularizers import Entropy as Entropy
+from riskmin.regularizers import QNorm as QNorm
+from riskmin.regularizers import Quadratic as Quadratic
+from riskmin.regularizers import get_regularizer as get_regularizer
 from riskmin.risk import Risk as Risk
 from riskmin.scorers import Linear as Linear
 from riskmin.solvers import SOLVERS as SOLVERS
@@ -86,16 +94,21 @@ _LAZY = {
 """Imported when asked for: scikit-learn and the readers take longer to import than all the rest."""
 
 __all__ = [
+    "L1",
     "L2",
     "LOSSES",
+    "REGULARIZERS",
     "SOLVERS",
     "Absolute",
     "Auto",
     "Bmrm",
+    "Box",
     "Bundle",
     "Checkpoint",
     "Cut",
     "DataError",
+    "Elastic",
+    "Entropy",
     "EpsilonInsensitive",
     "Exponential",
     "FileError",
@@ -116,6 +129,8 @@ __all__ = [
     "Processes",
     "Profiled",
     "Progress",
+    "QNorm",
+    "Quadratic",
     "Quantile",
     "Result",
     "Risk",
@@ -131,6 +146,7 @@ __all__ = [
     "check_regularizer",
     "check_solver",
     "get_loss",
+    "get_regularizer",
     "get_solver",
     "linear_risk",
     "load_data",

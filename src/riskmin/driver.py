@@ -93,7 +93,8 @@ class _Run:
         self.lower = min(max(self.lower, 0.0), self.value)
 
     def settle(self) -> None:
-        """Whatever ends a run is said of a value computed from scratch."""
+        """Whatever ends a run is said of a value computed from scratch, and of a point of the domain."""
+        self.w = self.obj.reg.prox(self.w, 0.0)
         self.value, _, cut = self.obj(self.w)
         self._bound(cut)
 
@@ -152,7 +153,7 @@ class _Run:
 
 def _start(obj: Objective, w0: Array | None) -> Array:
     if w0 is None:
-        return np.zeros(obj.risk.dim)
+        return obj.reg.conjugate_grad(np.zeros(obj.risk.dim))  # the least Omega: zero, mostly
     if isinstance(w0, (list, tuple, np.ndarray)):
         w0 = np.array(w0, dtype=np.float64)
     else:
@@ -161,6 +162,10 @@ def _start(obj: Objective, w0: Array | None) -> Array:
         raise ValueError(f"w0 has shape {tuple(w0.shape)}, but the risk takes ({obj.risk.dim},)")
     if not bool(namespace(w0).all(namespace(w0).isfinite(w0))):
         raise ValueError("w0 holds NaN or infinity: start from finite numbers")
+    if not math.isfinite(obj.reg.value(w0)):
+        raise ValueError(
+            f"w0 is outside the domain of {obj.reg!r}: start from {type(obj.reg).__name__}.prox(w0, 0.0)"
+        )
     return w0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import as_numpy, like, namespace, to_floats
-from riskmin.executors import Serial
+from riskmin.executors import Serial, Threads
 from riskmin.intercept import Profiled
 from riskmin.losses import get_loss
 from riskmin.matrices import WIDE, Columns, Csc, Csr, Dense, Plain, Wide, as_matrix, with_transpose
@@ -191,7 +191,9 @@ def linear_risk(
             raise ValueError("y holds something that is no number: turn its labels into numbers first")
         labels, c = like(labels, matrix.X), like(c, matrix.X)
     shards = make_shards(matrix, labels, c, _shard_count(n_shards, n) or shard_count(matrix))
-    risk = Risk(chosen, Linear(), (executor or Serial)(shards), Linear().dim(p))
+    held = (executor or Serial)(shards)
+    here = isinstance(held, (Serial, Threads)) and not isinstance(matrix, Plain)
+    risk = Risk(chosen, Linear(), held, p, Shard(matrix, labels, c, {}) if here else None)
     return Profiled(risk) if fit_intercept else risk
 
 

@@ -98,6 +98,7 @@ class ObjectiveCursor:
     def __init__(self, obj: Objective, risk: Cursor) -> None:
         self.obj, self.risk = obj, risk
         self.d: Array = None
+        self.reach = math.inf
         self.reg: Callable[[float], tuple[float, float]] | None = None
 
     @property
@@ -115,6 +116,7 @@ class ObjectiveCursor:
         """Look along w + t d; the looks may be too high by as much as slack."""
         self.d = d
         self.reg = self.obj.reg.line(self.risk.w, d)
+        self.reach = self.obj.reg.reach(self.risk.w, d)
         self.risk.aim(d, slack)
 
     def along(self, t: float) -> tuple[float, float]:

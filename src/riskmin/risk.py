@@ -129,6 +129,8 @@ class Risk:
         Holds the shards.
     dim : int
         The length of w.
+    rows : Shard, optional
+        All rows together, where they are all here: for solvers that visit rows or columns one by one.
 
     Examples
     --------
@@ -144,6 +146,7 @@ class Risk:
     scorer: Scorer
     executor: Executor
     dim: int
+    rows: Shard | None = field(default=None, repr=False, compare=False)
 
     def __call__(self, w: Array) -> tuple[float, Array]:
         """R(w) and a subgradient."""
@@ -238,3 +241,20 @@ class CallCursor:
 def cursor(risk: Oracle, w: Array) -> Cursor:
     """A cursor of any risk, with kept scores where the risk offers them."""
     return risk.cursor(w) if isinstance(risk, KeepsScores) else CallCursor(risk, w)
+
+
+def rows_of(risk: Any, solver: object) -> tuple[Shard, Any, bool]:
+    """The rows of a linear risk that are all here, its loss, and whether it has an intercept.
+
+    Raises
+    ------
+    TypeError
+        Names what to use instead, where the risk is another or its rows are elsewhere.
+    """
+    inner = getattr(risk, "risk", risk)  # that of a profiled intercept
+    if not isinstance(inner, Risk) or inner.rows is None or not inner.loss.separable:
+        raise TypeError(
+            f"{type(solver).__name__} visits rows or columns of X one by one: it needs a linear_risk whose "
+            "rows are all here, with a loss that is a sum over them: use Bundle, Lbfgs or ProximalGradient"
+        )
+    return inner.rows, inner.loss, inner is not risk

@@ -50,14 +50,24 @@ def lowest(*tangents: Tangent) -> Tangent:
     return min(tangents, key=lambda t: t.value)
 
 
-def bracket(f: Callable[[float], Tangent], start: Tangent, step: float) -> tuple[Tangent, Tangent]:
-    """Two tangents with slopes <= 0 <= around the minimum, found by growing steps from the start."""
+def bracket(
+    f: Callable[[float], Tangent], start: Tangent, step: float, reach: float = math.inf
+) -> tuple[Tangent, Tangent]:
+    """Two tangents with slopes <= 0 <= around the minimum, found by growing steps from the start.
+
+    Where the function still falls at the end of its domain, `reach` from the start, its slope there counts
+    as zero: that is its minimum.
+    """
+    end = start.x + math.copysign(reach, -start.slope)
     here = start
     step = math.copysign(step, -start.slope)
     for _ in range(60):
         if here.slope == 0:
             return here, here
-        there = f(here.x + step)
+        last = abs(here.x + step - start.x) >= reach
+        there = f(end if last else here.x + step)
+        if last and (there.slope > 0) == (here.slope > 0):
+            there = there._replace(slope=0.0)
         if (there.slope > 0) != (here.slope > 0) or there.slope == 0:
             return (here, there) if step > 0 else (there, here)
         here, step = there, 4 * step

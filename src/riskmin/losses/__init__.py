@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
-
-import numpy as np
 
 from riskmin.losses.margin import Exponential as Exponential
 from riskmin.losses.margin import Hinge as Hinge
@@ -20,6 +17,7 @@ from riskmin.losses.regression import Huber as Huber
 from riskmin.losses.regression import Poisson as Poisson
 from riskmin.losses.regression import Quantile as Quantile
 from riskmin.losses.regression import Squared as Squared
+from riskmin.registry import described, named, revived
 from riskmin.types import Loss
 
 LOSSES: dict[str, Any] = {
@@ -64,11 +62,7 @@ def get_loss(loss: str | Loss) -> Any:
     Hinge(margin=2.0)
     """
     if isinstance(loss, str):
-        name, _, settings = loss.partition(":")
-        if name.strip() not in LOSSES:
-            raise ValueError(f"there is no loss named {name.strip()!r}; the names are {', '.join(LOSSES)}")
-        default = LOSSES[name.strip()]
-        return dataclasses.replace(default, **_known(type(default), _settings(loss, settings)))
+        return named(loss, LOSSES, "loss", "huber:delta=2")
     if isinstance(loss, type):
         raise ValueError(f"{loss.__name__} is a class, not a loss; give an instance: {loss.__name__}()")
     if not isinstance(loss, Loss):
@@ -98,12 +92,7 @@ def spec(loss: Loss) -> dict[str, Any]:
     >>> spec(Huber(delta=2.0))
     {'name': 'Huber', 'params': {'delta': 2.0}}
     """
-    kind: Any = type(loss)
-    name = kind.__name__ if kind in _classes().values() else f"{kind.__module__}.{kind.__qualname__}"
-    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
-    params = {f.name: getattr(loss, f.name) for f in fields}
-    plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in params.items()}
-    return {"name": name, "params": plain}
+    return described(loss, _classes())
 
 
 def from_spec(data: dict[str, Any]) -> Any:
@@ -114,32 +103,8 @@ def from_spec(data: dict[str, Any]) -> Any:
     >>> from_spec({"name": "Huber", "params": {"delta": 2.0}})
     Huber(delta=2.0)
     """
-    name, kind = data["name"], _classes().get(data["name"])
-    if kind is None:
-        raise ValueError(
-            f"{name} is not a loss of riskmin, and no code is loaded from a file; "
-            "make the loss yourself and pass the object"
-        )
-    return kind(**_known(kind, data["params"]))
+    return revived(data, _classes(), "loss")
 
 
 def _classes() -> dict[str, Any]:
     return {type(loss).__name__: type(loss) for loss in LOSSES.values()}
-
-
-def _settings(text: str, settings: str) -> dict[str, float]:
-    """{"delta": 2.0} from "delta=2"; the text is what the user wrote, for the message."""
-    try:
-        pairs = [item.split("=") for item in settings.split(",") if item.strip()]
-        return {key.strip(): float(value) for key, value in pairs}
-    except ValueError:
-        raise ValueError(f"{text!r} does not read as a loss; write it like 'huber:delta=2'") from None
-
-
-def _known(kind: Any, params: dict[str, Any]) -> dict[str, Any]:
-    """The params, if the class has all of them."""
-    names = [f.name for f in dataclasses.fields(kind)]
-    if unknown := sorted(set(params) - set(names)):
-        has = f"it has {', '.join(names)}" if names else "it has none"
-        raise ValueError(f"{kind.__name__} has no parameter {', '.join(unknown)}; {has}")
-    return params

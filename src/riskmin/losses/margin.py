@@ -11,26 +11,20 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from riskmin.arrays import largest_exponent, namespace
+from riskmin.arrays import namespace
 from riskmin.losses.labels import check_nothing, check_signs
-from riskmin.types import Array
-
-
-def exp_and_slope(t: Array) -> tuple[Array, Array]:
-    """exp(t) and its derivative, continued by the tangent where exp(t) nears overflow.
-
-    The continuation is convex and nowhere above exp, so the cuts it gives are cuts of the true loss.
-    """
-    xp = namespace(t)
-    below = xp.minimum(t, largest_exponent(t))
-    e = xp.exp(below)
-    return e * (1 + (t - below)), e
-
-
-def slope_of_power(m: Array, p: float) -> Array:
-    """The derivative m^(p-1) of m^p / p for m >= 0, and 0 at m = 0 for p = 1 too."""
-    xp = namespace(m)
-    return xp.astype(m > 0, m.dtype) * m ** (p - 1)
+from riskmin.losses.pieces import (
+    against,
+    curvature_of_power,
+    exp_and_slope,
+    log,
+    outside,
+    power_conjugate,
+    power_conjugate_slope,
+    slope_of_power,
+    times_log,
+)
+from riskmin.types import Array, Dual
 
 
 @dataclass(frozen=True)
@@ -69,6 +63,10 @@ class Hinge:
         g = c * xp.astype(m > 0, z.dtype)
         return g @ m, -y * g
 
+    def dual(self, y: Array) -> Dual:
+        """l*(u, y) = margin y u for -1 <= y u <= 0."""
+        return Dual(*against(y), self.margin * y)
+
 
 @dataclass(frozen=True)
 class SquaredHinge:
@@ -103,6 +101,14 @@ class SquaredHinge:
         m = namespace(z).maximum(self.margin - y * z, 0.0)
         g = c * m
         return 0.5 * (g @ m), -y * g
+
+    def curvature(self, z: Array, y: Array, c: Array) -> Array:
+        """c_i where the margin is not met."""
+        return c * namespace(z).astype(self.margin - y * z > 0, z.dtype)
+
+    def dual(self, y: Array) -> Dual:
+        """l*(u, y) = margin y u + u^2 / 2 for y u <= 0."""
+        return Dual(*against(y, math.inf), self.margin * y, square=1.0)
 
 
 @dataclass(frozen=True)
@@ -148,6 +154,28 @@ class PowerHinge:
         g = c * slope_of_power(m, self.p)
         return (g @ m) / self.p, -y * g
 
+    def curvature(self, z: Array, y: Array, c: Array) -> Array:
+        """c_i (p - 1) m^(p - 2) for the lack m of the margin; 0 where it is met."""
+        return c * curvature_of_power(self.margin - y * z, self.p)
+
+    def dual(self, y: Array) -> Dual | None:
+        """As `Hinge` and `SquaredHinge` for p = 1 and 2."""
+        if self.p not in (1, 2):
+            return None
+        return Dual(*self.conjugate_domain(y), self.margin * y, square=self.p - 1.0)
+
+    def conjugate(self, u: Array, y: Array) -> Array:
+        """|u|^q / q + margin y u for y u <= 0, where 1/p + 1/q = 1."""
+        return outside(u, self.conjugate_domain(y), power_conjugate(abs(u), self.p) + self.margin * y * u)
+
+    def conjugate_grad(self, u: Array, y: Array) -> Array:
+        """The score whose slope is u."""
+        return y * (self.margin - power_conjugate_slope(abs(u), self.p))
+
+    def conjugate_domain(self, y: Array) -> tuple[Array, Array]:
+        """Slopes against the label, of size 1 at most for p = 1."""
+        return against(y, 1.0 if self.p == 1 else math.inf)
+
 
 @dataclass(frozen=True)
 class SmoothedHinge:
@@ -190,6 +218,15 @@ class SmoothedHinge:
         g = c * a
         return g @ (m - 0.5 * self.mu * a), -y * g
 
+    def curvature(self, z: Array, y: Array, c: Array) -> Array:
+        """c_i / mu on the quadratic part."""
+        m = 1 - y * z
+        return c / self.mu * namespace(z).astype((m > 0) & (m < self.mu), z.dtype)
+
+    def dual(self, y: Array) -> Dual:
+        """l*(u, y) = y u + mu u^2 / 2 for -1 <= y u <= 0."""
+        return Dual(*against(y), y, square=self.mu)
+
 
 @dataclass(frozen=True)
 class Exponential:
@@ -213,6 +250,23 @@ class Exponential:
         """sum_i c_i exp(-y_i z_i), and its gradient in z."""
         value, slope = exp_and_slope(-y * z)
         return c @ value, -y * c * slope
+
+    def curvature(self, z: Array, y: Array, c: Array) -> Array:
+        """c_i exp(-y_i z_i)."""
+        return c * exp_and_slope(-y * z)[1]
+
+    def conjugate(self, u: Array, y: Array) -> Array:
+        """A ln a - a for a = -y u >= 0."""
+        a = -y * u
+        return outside(u, self.conjugate_domain(y), times_log(a) - a)
+
+    def conjugate_grad(self, u: Array, y: Array) -> Array:
+        """-y ln(-y u)."""
+        return -y * log(-y * u)
+
+    def conjugate_domain(self, y: Array) -> tuple[Array, Array]:
+        """Slopes against the label."""
+        return against(y, math.inf)
 
 
 @dataclass(frozen=True)
@@ -241,6 +295,26 @@ class Logistic:
         e = xp.exp(below)
         return c @ (xp.log1p(e) + (t - below)), -y * (c * e / (1 + e))
 
+    def curvature(self, z: Array, y: Array, c: Array) -> Array:
+        """c_i times the probabilities of both classes."""
+        xp = namespace(z)
+        e = xp.exp(-xp.abs(z))
+        return c * e / ((1 + e) * (1 + e))
+
+    def conjugate(self, u: Array, y: Array) -> Array:
+        """A ln a + (1 - a) ln(1 - a) for 0 <= a = -y u <= 1."""
+        a = -y * u
+        return outside(u, self.conjugate_domain(y), times_log(a) + times_log(1 - a))
+
+    def conjugate_grad(self, u: Array, y: Array) -> Array:
+        """The log-odds -y ln(a / (1 - a)) for a = -y u."""
+        a = -y * u
+        return -y * (log(a) - log(1 - a))
+
+    def conjugate_domain(self, y: Array) -> tuple[Array, Array]:
+        """Slopes against the label, of size 1 at most."""
+        return against(y)
+
 
 @dataclass(frozen=True)
 class Novelty:
@@ -266,6 +340,11 @@ class Novelty:
         m = 1 - z
         g = c * xp.astype(m > 0, z.dtype)
         return g @ m, -g
+
+    def dual(self, y: Array) -> Dual:
+        """l*(u) = u for -1 <= u <= 0."""
+        one = namespace(y).ones_like(y)
+        return Dual(-one, 0 * one, one)
 
 
 def _check_margin(loss: object, margin: float) -> None:

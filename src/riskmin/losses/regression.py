@@ -12,8 +12,18 @@ from typing import Any
 
 from riskmin.arrays import namespace
 from riskmin.losses.labels import check_counts, check_finite
-from riskmin.losses.margin import exp_and_slope, slope_of_power
-from riskmin.types import Array
+from riskmin.losses.pieces import (
+    curvature_of_power,
+    exp_and_slope,
+    log,
+    outside,
+    power_conjugate,
+    power_conjugate_slope,
+    slope_of_power,
+    times_log,
+    within,
+)
+from riskmin.types import Array, Dual
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,14 @@ class Squared:
         g = c * r
         return 0.5 * (g @ r), g
 
+    def curvature(self, z: Array, y: Array, c: Array) -> Array:
+        """c_i."""
+        return c
+
+    def dual(self, y: Array) -> Dual:
+        """l*(u, y) = y u + u^2 / 2."""
+        return Dual(*within(y, math.inf), y, square=1.0)
+
 
 @dataclass(frozen=True)
 class Absolute:
@@ -64,6 +82,10 @@ class Absolute:
         r = z - y
         g = c * namespace(z).sign(r)
         return g @ r, g
+
+    def dual(self, y: Array) -> Dual:
+        """l*(u, y) = y u for |u| <= 1."""
+        return Dual(*within(y, 1.0), y)
 
 
 @dataclass(frozen=True)
@@ -105,6 +127,11 @@ class Quantile:
         r = z - y
         g = c * (xp.astype(r >= 0, z.dtype) - self.level)
         return g @ r, g
+
+    def dual(self, y: Array) -> Dual:
+        """l*(u, y) = y u for -level <= u <= 1 - level."""
+        zero = namespace(y).zeros_like(y)
+        return Dual(zero - self.level, zero + (1 - self.level), y)
 
 
 @dataclass(frozen=True)
@@ -159,6 +186,31 @@ class EpsilonInsensitive:
         g = c * slope_of_power(m, self.power)
         return (g @ m) / self.power, xp.sign(r) * g
 
+    def curvature(self, z: Array, y: Array, c: Array) -> Array:
+        """c_i (power - 1) m^(power - 2) for the excess m over epsilon; 0 within."""
+        m = namespace(z).abs(z - y) - self.epsilon
+        return c * curvature_of_power(m, self.power)
+
+    def dual(self, y: Array) -> Dual | None:
+        """l*(u, y) = y u + epsilon |u|, and u^2 / 2 for power 2 or |u| <= 1 for power 1."""
+        if self.power not in (1, 2):
+            return None
+        return Dual(*self.conjugate_domain(y), y, self.epsilon, self.power - 1.0)
+
+    def conjugate(self, u: Array, y: Array) -> Array:
+        """Y u + epsilon |u| + |u|^q / q, where 1/power + 1/q = 1."""
+        a = abs(u)
+        return outside(u, self.conjugate_domain(y), y * u + self.epsilon * a + power_conjugate(a, self.power))
+
+    def conjugate_grad(self, u: Array, y: Array) -> Array:
+        """The score whose slope is u."""
+        xp = namespace(u)
+        return y + xp.sign(u) * (self.epsilon + power_conjugate_slope(xp.abs(u), self.power))
+
+    def conjugate_domain(self, y: Array) -> tuple[Array, Array]:
+        """Any slope; of size 1 at most for power 1."""
+        return within(y, 1.0 if self.power == 1 else math.inf)
+
 
 @dataclass(frozen=True)
 class Huber:
@@ -201,6 +253,15 @@ class Huber:
         g = c * a
         return g @ (r - 0.5 * a), g
 
+    def curvature(self, z: Array, y: Array, c: Array) -> Array:
+        """c_i where the residual is at most delta."""
+        xp = namespace(z)
+        return c * xp.astype(xp.abs(z - y) <= self.delta, z.dtype)
+
+    def dual(self, y: Array) -> Dual:
+        """l*(u, y) = y u + u^2 / 2 for |u| <= delta."""
+        return Dual(*within(y, self.delta), y, square=1.0)
+
 
 @dataclass(frozen=True)
 class Poisson:
@@ -230,3 +291,20 @@ class Poisson:
         log_y = xp.log(xp.maximum(y, float(xp.finfo(y.dtype).smallest_normal)))  # 0 log y is 0 for y = 0
         excess = value - y - y * (z - log_y)  # differences first: near the minimum they cancel
         return c @ excess, c * (slope - y)
+
+    def curvature(self, z: Array, y: Array, c: Array) -> Array:
+        """c_i exp(z_i)."""
+        return c * exp_and_slope(z)[1]
+
+    def conjugate(self, u: Array, y: Array) -> Array:
+        """The difference of m ln m - m at m = y + u >= 0 and at y."""
+        m = y + u
+        return namespace(u).where(m >= 0, times_log(m) - m - times_log(y) + y, math.inf)
+
+    def conjugate_grad(self, u: Array, y: Array) -> Array:
+        """ln(y + u)."""
+        return log(y + u)
+
+    def conjugate_domain(self, y: Array) -> tuple[Array, Array]:
+        """U >= -y."""
+        return -y, namespace(y).zeros_like(y) + math.inf

@@ -10,8 +10,8 @@ import numpy as np
 
 from riskmin.arrays import namespace
 from riskmin.objective import Objective, ObjectiveCursor
-from riskmin.regularizers import L2
-from riskmin.solvers.bundle import check_count, mix_two
+from riskmin.solvers.bundle import check_count
+from riskmin.solvers.cuts import mix_two
 from riskmin.types import Array, Cut, Iterate, Smooth
 
 
@@ -69,7 +69,7 @@ class Lbfgs:
         grad = g + obj.lam * reg.grad(at.w)
         looks = 0
         while True:
-            model = mix_two(model, cut, obj.lam)[0] if isinstance(reg, L2) else cut
+            model, _ = mix_two(model, cut, obj)
             yield Iterate(at.w, value, model, {"looks": looks}, _snapshot(at.w, pairs, model))
             d = -1.0 * two_loop(pairs, grad)
             slope = float(grad @ d)

@@ -1,151 +1,14 @@
-r"""The records and protocols of riskmin. Read this first.
-
-Everything here serves one problem,
-
-.. math:: \min_w J(w) = \lambda\,\Omega(w) + R(w), \qquad R(w) = \text{loss}(\text{scores}(X, w);\, y) \ge 0,
-
-and flows one way: data -> shards -> executor -> risk -> objective -> solver -> result.
-A loss sees only scores, a regularizer sees only w, an executor sees only top-level functions of a
-shard, and a solver sees only an objective.
-"""
+"""The protocols: what a loss, a regularizer, an executor, a risk and a solver are to the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import numpy as np
+from riskmin.types.records import Array, Cut, Dual, Iterate
 
 if TYPE_CHECKING:
     from riskmin.objective import Objective
-
-Array: TypeAlias = Any
-"""An array of NumPy, or of another library of the array API (torch, CuPy)."""
-
-NDArray: TypeAlias = np.ndarray[Any, Any]
-"""An array of NumPy, of any shape and dtype."""
-
-Status: TypeAlias = Literal["converged", "max_iter", "max_seconds", "interrupted", "stalled"]
-
-
-# ---------------------------------------------------------------- records
-class Shard(NamedTuple):
-    """Rows that live together. The weights c sum to one over all shards.
-
-    `memo` is the scratch space of the functions that run on the shard (cached scores, say). It
-    stays where the shard is, so it is never sent anywhere.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Serial, Shard, as_matrix
-    >>> rows = [Shard(as_matrix(np.ones((n, 2))), np.ones(n), np.full(n, 0.2), {}) for n in (2, 3)]
-    >>> Serial(rows).map(lambda shard: shard.X.shape)
-    [(2, 2), (3, 2)]
-    """
-
-    X: Matrix
-    y: Array
-    c: Array
-    memo: dict[str, Any]
-
-
-class Cut(NamedTuple):
-    r"""An affine minorant of the risk, :math:`R(v) \ge a^\top v + b` for every v: the one certificate.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import L2, Cut, Hinge, Objective, linear_risk
-    >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1)
-    >>> cut = J.cut(np.zeros(2))
-    >>> cut.a, round(cut.b, 6)
-    (array([-0.5,  0.5]), 1.0)
-    >>> round(J.lower(cut), 6), round(J.lower(Cut(0.1 * cut.a, 0.1 * cut.b)), 6)
-    (0.1, 0.075)
-    """
-
-    a: Array
-    b: float
-
-
-class Iterate(NamedTuple):
-    """One step of a solver: a point, its exact objective, and the tightest cut the step knows of.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import L2, Hinge, Iterate, Objective, linear_risk
-    >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1)
-    >>> w = np.zeros(2)
-    >>> value, grad, cut = J(w)
-    >>> it = Iterate(w, value, cut)
-    >>> bool(J.lower(it.cut) <= it.value)
-    True
-    """
-
-    w: Array
-    value: float
-    cut: Cut
-    info: Mapping[str, float] = MappingProxyType({})
-    state: Callable[[], dict[str, Array]] | None = None
-    """All a solver needs to go on from here, as named arrays; called only when a checkpoint is due."""
-
-
-@dataclass(frozen=True)
-class Result:
-    r"""What `minimize` returns: the best point found and the proof of how good it is.
-
-    Attributes
-    ----------
-    w : array
-        The best point found.
-    value : float
-        J(w).
-    lower : float
-        A proved lower bound of min J.
-    cut : Cut
-        The minorant of the risk that proves it: ``lower == objective.lower(cut)``.
-    status : str
-        ``converged`` (the gap is proved to be within tol), ``max_iter``, ``max_seconds``,
-        ``interrupted`` (Ctrl-C, or the callback asked for it) or ``stalled`` (no further progress
-        is possible in this precision).
-    trace : list of dict
-        A row an iteration: iteration, seconds, calls, value, lower, gap, and the solver's own.
-    solver : str
-        The solver that ran, and why it was chosen where that was `Auto`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import L2, Hinge, Objective, linear_risk, minimize
-    >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1)
-    >>> result = minimize(J, tol=1e-6)
-    >>> result.status, result.solver
-    ('converged', 'Bundle(keep=20): Hinge is not smooth')
-    >>> bool(result.lower <= result.value <= result.lower + 1e-6 * result.value), result.n_iter > 0
-    (True, True)
-    """
-
-    w: Array
-    value: float
-    lower: float
-    cut: Cut
-    status: Status
-    trace: list[dict[str, float]] = field(repr=False)
-    solver: str = ""
-
-    @property
-    def gap(self) -> float:
-        """``value - lower``: J(w) is at most this far above the minimum."""
-        return self.value - self.lower
-
-    @property
-    def n_iter(self) -> int:
-        """The number of iterations, as the trace counts them."""
-        return int(self.trace[-1]["iteration"])
 
 
 # ---------------------------------------------------------------- the problem
@@ -169,6 +32,41 @@ class ChecksLabels(Protocol):
 
     def check_labels(self, y: Array) -> None:
         """Raise a ValueError that names the cause and the remedy."""
+        ...
+
+
+@runtime_checkable
+class HasDual(Protocol):
+    """A loss whose conjugate is quadratic on an interval."""
+
+    def dual(self, y: Array) -> Dual | None:
+        """The conjugate, a row at a time, lower <= 0 <= upper; None if the parameters make it another."""
+        ...
+
+
+@runtime_checkable
+class HasConjugate(Protocol):
+    """A loss with another conjugate, of which it knows the derivative."""
+
+    def conjugate(self, u: Array, y: Array) -> Array:
+        """sup_z u_i z - l(z, y_i), a row at a time; infinite outside of its domain."""
+        ...
+
+    def conjugate_grad(self, u: Array, y: Array) -> Array:
+        """The z that attains it; infinite at the ends of the domain where none does."""
+        ...
+
+    def conjugate_domain(self, y: Array) -> tuple[Array, Array]:
+        """The least and the largest u of each row, around 0."""
+        ...
+
+
+@runtime_checkable
+class Curved(Protocol):
+    """A smooth loss with second derivatives."""
+
+    def curvature(self, z: Array, y: Array, c: Array) -> Array:
+        """c_i l''(z_i, y_i), a row at a time; from the right where it jumps."""
         ...
 
 
@@ -205,7 +103,7 @@ class Regularizer(Protocol):
 
     def value(self, w: Array) -> float: ...
     def prox(self, v: Array, step: float) -> Array:
-        """argmin_w step * Omega(w) + |w - v|^2 / 2."""
+        """argmin_w step * Omega(w) + |w - v|^2 / 2; for step 0, the nearest point of the domain."""
         ...
 
     def conjugate(self, u: Array) -> float: ...
@@ -221,12 +119,34 @@ class Regularizer(Protocol):
         """T -> Omega(w + t d) and its slope in t, at O(1) a call where that is possible."""
         ...
 
+    def reach(self, w: Array, d: Array) -> float:
+        """The largest t for which w + t d is in the domain; mostly infinite."""
+        ...
+
 
 @runtime_checkable
 class Smooth(Protocol):
     """A regularizer with a gradient."""
 
     def grad(self, w: Array) -> Array: ...
+
+
+@runtime_checkable
+class Euclidean(Protocol):
+    """A regularizer w' K w / 2: the model of a bundle is a quadratic program in inner products of cuts."""
+
+    def gram(self, A: Array, a: Array) -> Array:
+        """A K^-1 a, for the rows of A."""
+        ...
+
+
+@runtime_checkable
+class CurvedConjugate(Protocol):
+    """A regularizer whose conjugate has second derivatives: Newton's method solves the model of a bundle."""
+
+    def conjugate_bend(self, u: Array, A: Array) -> Array:
+        """A H A', for the rows of A, where H is the derivative of `conjugate_grad` at u."""
+        ...
 
 
 # ---------------------------------------------------------------- where it runs

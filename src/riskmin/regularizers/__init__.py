@@ -1,0 +1,84 @@
+"""Regularizers: convex functions of w alone, with their conjugates. The strength lam is not in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from riskmin.registry import described, named, revived
+from riskmin.regularizers.entropy import Entropy as Entropy
+from riskmin.regularizers.norms import QNorm as QNorm
+from riskmin.regularizers.norms import Quadratic as Quadratic
+from riskmin.regularizers.separable import L1 as L1
+from riskmin.regularizers.separable import L2 as L2
+from riskmin.regularizers.separable import Box as Box
+from riskmin.regularizers.separable import Elastic as Elastic
+from riskmin.regularizers.separable import Separable as Separable
+from riskmin.types import Regularizer
+
+REGULARIZERS: dict[str, Any] = {
+    "l2": L2(),
+    "l1": L1(),
+    "elastic": Elastic(),
+    "entropy": Entropy(balanced=True),
+    "unnormalized_entropy": Entropy(normalized=False, balanced=True),
+    "qnorm": QNorm(),
+}
+"""The names for commands and estimators, each with the regularizer it stands for."""
+
+
+def get_regularizer(reg: str | Regularizer) -> Any:
+    """The regularizer that a name stands for; a regularizer object stands for itself.
+
+    Parameters
+    ----------
+    reg : str or Regularizer
+        A name of `REGULARIZERS`, with parameters after a colon where others than the defaults are wanted
+        (``"elastic:eps=2"``, ``"qnorm:q=1.2"``), or a regularizer object.
+
+    Returns
+    -------
+    Regularizer
+        The regularizer.
+
+    Examples
+    --------
+    >>> get_regularizer("elastic:eps=2")
+    Elastic(eps=2.0)
+    >>> get_regularizer(L1())
+    L1()
+    """
+    if isinstance(reg, str):
+        return named(reg, REGULARIZERS, "regularizer", "elastic:eps=0.5")
+    if isinstance(reg, type):
+        raise ValueError(f"{reg.__name__} is a class, not a regularizer; give an instance: {reg.__name__}()")
+    if not (hasattr(reg, "conjugate") and hasattr(reg, "value")):
+        raise ValueError(
+            f"{reg!r} is no regularizer: pass an object such as L1(), "
+            f"or one of the names {', '.join(REGULARIZERS)}"
+        )
+    return reg
+
+
+def regularizer_spec(reg: Regularizer) -> dict[str, Any]:
+    """A regularizer as plain data, fit for JSON.
+
+    Examples
+    --------
+    >>> regularizer_spec(Box(L1()))["params"]["reg"]
+    {'name': 'L1', 'params': {'weights': 1.0}}
+    """
+    return described(reg, _CLASSES)
+
+
+def regularizer_from_spec(data: dict[str, Any]) -> Any:
+    """The regularizer that `regularizer_spec` described.
+
+    Examples
+    --------
+    >>> regularizer_from_spec(regularizer_spec(Box(L1())))
+    Box(reg=L1())
+    """
+    return revived(data, _CLASSES, "regularizer")
+
+
+_CLASSES: dict[str, Any] = {kind.__name__: kind for kind in (Box, Elastic, Entropy, L1, L2, QNorm)}

@@ -1,0 +1,102 @@
+"""What regularizers share: the best shrinkage of a cut, looks along a line, and checks of parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays import like
+from riskmin.scalar import Tangent, shrink
+from riskmin.types import Array, Cut, NDArray, Regularizer
+
+SLACK = 1e-12
+"""How far rounding may push a point out of a domain, relative to its bounds."""
+
+
+def best_scale(reg: Regularizer, cut: Cut, lam: float, most: float = 1.0) -> float:
+    """The s in [0, most] that maximizes s b - lam Omega*(-s a / lam): concave, of slope b + a @ w(s)."""
+
+    def look(s: float) -> Tangent:
+        u = -s / lam * cut.a
+        slope = cut.b + float(cut.a @ reg.conjugate_grad(u))
+        return Tangent(s, lam * reg.conjugate(u) - s * cut.b, -slope)
+
+    first = look(0.0)
+    if first.slope >= 0 or most <= 0:
+        return 0.0
+    last = look(most)
+    while not (math.isfinite(last.value) and math.isfinite(last.slope)):  # exponentials overflow far out
+        most *= 0.5
+        last = look(most)
+    if last.slope <= 0:
+        return most
+    lo, hi = shrink(look, first, last, lambda best, bound: best - bound <= 1e-14 * abs(best))
+    return min(lo, hi, key=lambda t: t.value).x
+
+
+def by_values(reg: Any, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
+    """T -> Omega(w + t d) and its slope, by the regularizer's own value and slope: O(p) a look."""
+
+    def look(t: float) -> tuple[float, float]:
+        there = w + t * d
+        return reg.value(there), reg.slope(there, d)
+
+    return look
+
+
+def as_setting(value: Any) -> Any:
+    """A number as a float, anything longer as an array of floats that cannot be written to."""
+    if isinstance(value, (int, float, np.generic)):
+        return float(value)
+    a = np.array(value, dtype=np.float64)
+    a.flags.writeable = False
+    return float(a) if a.ndim == 0 else a
+
+
+def by_feature(setting: float | NDArray, w: Array, name: str) -> Any:
+    """A setting beside w: a number as it is, an array in w's library, if it has an entry a feature."""
+    if isinstance(setting, float):
+        return setting
+    if setting.shape != (len(w),):
+        raise ValueError(
+            f"{name} has shape {setting.shape}, but w has {len(w)} entries: give a number, or one a feature"
+        )
+    return like(setting, w)
+
+
+def check_setting(reg: object, name: str, fits: Callable[[Any], Any], needs: str) -> None:
+    """Make the setting a float or an array of floats, and raise unless all of it fits."""
+    value = as_setting(getattr(reg, name))
+    object.__setattr__(reg, name, value)
+    if not np.all(fits(np.asarray(value))):
+        raise ValueError(f"{type(reg).__name__} needs {name} to be {needs}, not {getattr(reg, name)!r}")
+
+
+class Comparable:
+    """Equality of dataclasses some of whose settings are arrays; and what they are, without the defaults."""
+
+    def __repr__(self) -> str:
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        shown = [
+            (f.name, getattr(self, f.name)) for f in fields if not _same(getattr(self, f.name), f.default)
+        ]
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown)})"
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        names = [f.name for f in dataclasses.fields(self)]  # type: ignore[arg-type]
+        return all(_same(getattr(self, n), getattr(other, n)) for n in names)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return bool(np.array_equal(a, b))
+    return a is b or bool(a == b)

@@ -1,0 +1,269 @@
+r"""The bundle: cuts, and the program whose solution is their best mixture,
+
+.. math:: \max_\alpha\; b^\top \alpha - \lambda\,\Omega^*(-A^\top \alpha / \lambda)
+          \quad\text{over the simplex (Theorem 2 of Smola et al., NIPS 2007).}
+
+With :math:`\tfrac12 w^\top K w` that is a quadratic program in the inner products of the cuts; with an L1-
+type regularizer a linear program; with any other that has a smooth conjugate, a few of the quadratic ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from riskmin.arrays import like, namespace, to_numpy
+from riskmin.objective import Objective
+from riskmin.regularizers import Separable
+from riskmin.scalar import Tangent, lowest, shrink
+from riskmin.solvers.lp import LinearProgram
+from riskmin.solvers.qp import simplex_qp
+from riskmin.types import Array, CurvedConjugate, Cut, Euclidean, NDArray, Regularizer
+
+HUGE = 1e100
+
+
+def tame(cut: Cut) -> Cut:
+    """The cut, or one so much shrunk that its squares are finite: still a cut, since R >= 0."""
+    xp = namespace(cut.a)
+    size = float(xp.max(xp.abs(cut.a)))
+    return cut if size <= HUGE else Cut(HUGE / size * cut.a, HUGE / size * cut.b)
+
+
+# ---------------------------------------------------------------- mixtures of two
+def mix_two(old: Cut | None, new: Cut, obj: Objective) -> tuple[Cut, float]:
+    """The mixture of two cuts that bounds best, and the share of the new one."""
+    new = tame(new)
+    if old is None:
+        return new, 1.0
+    da, db = new.a - old.a, new.b - old.b
+    if isinstance(obj.reg, Euclidean):
+        inner = np.asarray(to_numpy(obj.reg.gram(namespace(da).stack([old.a, da]), da)), dtype=float)
+        slope, bend = db - inner[0] / obj.lam, inner[1] / obj.lam
+        eta = float(min(1.0, max(0.0, slope / bend)) if bend else slope > 0)
+    elif getattr(obj.reg, "polyhedral", False):  # mixing means nothing before the cuts are shrunk
+        eta = float(obj.lower(new) > obj.lower(old))
+    else:
+        eta = _best_share(lambda t: Cut(old.a + t * da, old.b + t * db), Cut(da, db), obj)
+    return Cut(old.a + eta * da, old.b + eta * db), eta
+
+
+def _best_share(mixed: Any, step: Cut, obj: Objective) -> float:
+    """The t in [0, 1] for which the mixture bounds best: the bound is concave, of slope db + da @ w(t)."""
+
+    def look(t: float) -> Tangent:
+        cut = mixed(t)
+        slope = step.b + float(step.a @ obj.argmin(cut))
+        return Tangent(t, obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) - cut.b, -slope)
+
+    lo, hi = look(0.0), look(1.0)
+    if lo.slope >= 0 or not np.isfinite(hi.value):
+        return 0.0
+    if hi.slope <= 0 or not np.isfinite(lo.value):
+        return 1.0
+    return lowest(*shrink(look, lo, hi, lambda best, bound: best - bound <= 1e-13 * abs(best))).x
+
+
+# ---------------------------------------------------------------- programs
+class Program(Protocol):
+    """How the best mixture is found; it may keep what it computed of earlier cuts."""
+
+    def add(self, A: Array, b: NDArray) -> None:
+        """Take note of the last cut."""
+        ...
+
+    def keep(self, rows: NDArray) -> None:
+        """Forget all other cuts."""
+        ...
+
+    def solve(self, A: Array, b: NDArray, alpha: NDArray) -> tuple[NDArray, Array | None]:
+        """The multipliers, from those before on; and the minimizer of the model, where it is at hand."""
+        ...
+
+
+@dataclass
+class QuadraticProgram:
+    """For w' K w / 2: it keeps the inner products of the cuts, over lam."""
+
+    reg: Euclidean
+    lam: float
+    G: NDArray
+
+    def add(self, A: Array, b: NDArray) -> None:
+        row = np.asarray(to_numpy(self.reg.gram(A, A[-1])), dtype=float) / self.lam
+        self.G = np.block([[self.G, row[:-1, None]], [row]])
+
+    def keep(self, rows: NDArray) -> None:
+        self.G = self.G[np.ix_(rows, rows)]
+
+    def solve(self, A: Array, b: NDArray, alpha: NDArray) -> tuple[NDArray, Array | None]:
+        return simplex_qp(self.G, b, alpha), None
+
+
+@dataclass
+class NewtonProgram:
+    """For other conjugates: quadratic models of the dual, each solved exactly and searched along.
+
+    R >= 0 is one of the cuts here, the first, since exponentials overflow before a search could begin. For a
+    small lam they are nearly steps, on which Newton's method sticks: then it comes from larger ones.
+    """
+
+    reg: Any
+    lam: float
+
+    def add(self, A: Array, b: NDArray) -> None: ...
+    def keep(self, rows: NDArray) -> None: ...
+
+    def solve(self, A: Array, b: NDArray, alpha: NDArray) -> tuple[NDArray, Array | None]:
+        x = np.append(max(0.0, 1 - alpha.sum()), alpha)
+        x, solved = self._newton(A, b, x / x.sum(), self.lam)
+        if not solved:
+            xp = namespace(A)
+            lam = max(self.lam, float(xp.max(xp.abs(A))))
+            x = np.append(1.0, np.zeros(len(b)))
+            while lam > self.lam:
+                x, _ = self._newton(A, b, x, lam)
+                lam *= 0.3
+            x, _ = self._newton(A, b, x, self.lam)
+        return x[1:], None
+
+    def _newton(self, A: Array, b: NDArray, x: NDArray, lam: float) -> tuple[NDArray, bool]:
+        """The best x on the simplex, the first entry being the floor's; and whether it was reached."""
+        for _ in range(30):
+            value, gain, u = self._look(A, b, x[1:], lam)
+            if not value > -HUGE:
+                return np.append(1.0, np.zeros(len(b))), False
+            gain = np.append(0.0, gain)
+            if (gain - gain @ x).max() <= 1e-13 * (abs(value) + np.abs(b) @ x[1:]):
+                return x, True
+            G = np.zeros((len(x), len(x)))
+            G[1:, 1:] = np.asarray(to_numpy(self.reg.conjugate_bend(u, A)), dtype=float) / lam
+            target = simplex_qp(G, gain + G @ x, x)
+            t = self._along(A, b, x[1:], (target - x)[1:], lam)
+            if t == 0:
+                return x, True  # no better point is left in this precision
+            x = np.maximum(x + t * (target - x), 0.0)
+            x /= x.sum()
+        return x, False
+
+    def _look(self, A: Array, b: NDArray, x: NDArray, lam: float) -> tuple[float, NDArray, Array]:
+        """The dual value at x, its gradient, and the dual point."""
+        u = -1 / lam * (like(x, A) @ A)
+        with np.errstate(over="ignore", invalid="ignore"):
+            gain = b + np.asarray(to_numpy(A @ self.reg.conjugate_grad(u)), dtype=float)
+            return float(b @ x) - lam * self.reg.conjugate(u), gain, u
+
+    def _along(self, A: Array, b: NDArray, x: NDArray, e: NDArray, lam: float) -> float:
+        """The best step along e, at most 1."""
+
+        def look(t: float) -> Tangent:
+            value, gain, _ = self._look(A, b, x + t * e, lam)
+            return Tangent(t, -value, -float(gain @ e))
+
+        lo, most = look(0.0), 1.0
+        hi = look(most)
+        while not (hi.value < HUGE and abs(hi.slope) < HUGE) and most > 1e-300:
+            most *= 0.25
+            hi = look(most)
+        if lo.slope >= 0 or hi.slope <= 0:
+            return 0.0 if lo.slope >= 0 else most
+        near = shrink(look, lo, hi, lambda best, bound: best - bound <= 0.01 * max(lo.value - best, 0.0))
+        return lowest(*near).x
+
+
+def program_for(solver: object, obj: Objective, dim: int) -> Program:
+    """The program that suits the regularizer."""
+    reg: Regularizer = obj.reg
+    if isinstance(reg, Euclidean):
+        return QuadraticProgram(reg, obj.lam, np.empty((0, 0)))
+    if isinstance(reg, Separable) and reg.polyhedral:
+        return LinearProgram(reg, obj.lam, dim)
+    if isinstance(reg, CurvedConjugate):
+        return NewtonProgram(reg, obj.lam)
+    raise TypeError(
+        f"{type(solver).__name__} needs a regularizer with gram or conjugate_bend, or an L1-type one, "
+        f"not {reg!r}: use ProximalGradient"
+    )
+
+
+# ---------------------------------------------------------------- the cuts
+@dataclass
+class Cuts:
+    """A set of cuts, and the multipliers of their best mixture.
+
+    The vectors live where w does, the small program on the host. Arrays are replaced, never written to
+    once a snapshot may hold them, except beyond `len(b)`.
+    """
+
+    program: Program
+    A: Array
+    b: NDArray
+    alpha: NDArray
+    idle: NDArray
+    """For how many mixtures each cut has had weight zero."""
+    w: Array | None = None
+    """The minimizer of the model, where the program gives it."""
+
+    @classmethod
+    def empty(cls, solver: object, obj: Objective, w: Array) -> Cuts:
+        none = np.empty(0)
+        room = namespace(w).zeros((8, len(w)), dtype=w.dtype)
+        return cls(program_for(solver, obj, len(w)), room, none, none, none)
+
+    def add(self, cut: Cut) -> None:
+        cut, m = tame(cut), len(self.b)
+        if m == len(self.A):
+            xp = namespace(self.A)
+            self.A = xp.concat([self.A, xp.zeros_like(self.A)])
+        self.A[m] = cut.a
+        self.b = np.append(self.b, cut.b)
+        self.alpha = np.append(self.alpha, 0.0 if m else 1.0)
+        self.idle = np.append(self.idle, 0)
+        self.program.add(self.A[: m + 1], self.b)
+
+    def mix(self) -> Cut:
+        """The mixture that bounds best."""
+        self.alpha, self.w = self.program.solve(self.A[: len(self.b)], self.b, self.alpha)
+        self.idle = np.where(self.alpha > 0, 0, self.idle + 1)
+        return self.mixture()
+
+    def mixture(self) -> Cut:
+        """The cuts mixed by their multipliers."""
+        used = np.flatnonzero(self.alpha)
+        A = self.A[: len(self.b)]
+        if len(used) * 2 <= len(self.b):
+            return Cut(like(self.alpha[used], A) @ A[used], float(self.alpha @ self.b))
+        return Cut(like(self.alpha, A) @ A, float(self.alpha @ self.b))
+
+    def minimizer(self, obj: Objective, best: Cut) -> Array:
+        """The minimizer of the model, given its best mixture."""
+        return obj.argmin(best) if self.w is None else self.w
+
+    def drop(self, patience: int) -> None:
+        """Forget cuts that have had no weight for so many mixtures."""
+        keep = np.flatnonzero(self.idle < patience)
+        if len(keep) < len(self.b):
+            xp = namespace(self.A)
+            room = xp.zeros((len(self.A) - len(keep), self.A.shape[1]), dtype=self.A.dtype)
+            self.A = xp.concat([self.A[keep], room])
+            self.program.keep(keep)
+            self.b, self.alpha, self.idle = self.b[keep], self.alpha[keep], self.idle[keep]
+
+    def state(self) -> dict[str, Array]:
+        found = {"A": self.A[: len(self.b)], "b": self.b, "alpha": self.alpha, "idle": self.idle}
+        if isinstance(self.program, QuadraticProgram):
+            found["G"] = self.program.G
+        return found if self.w is None else found | {"model": self.w}
+
+    @classmethod
+    def restored(cls, solver: object, obj: Objective, s: dict[str, Array]) -> Cuts:
+        """The cuts of a run, as they were."""
+        program = program_for(solver, obj, s["A"].shape[1])
+        if isinstance(program, QuadraticProgram):
+            program.G = s["G"]
+        else:
+            for m in range(len(s["b"])):
+                program.add(s["A"][: m + 1], s["b"][: m + 1])
+        return cls(program, s["A"], s["b"], s["alpha"], s["idle"], s.get("model"))

@@ -1,0 +1,112 @@
+r"""The model of a bundle with an L1-type regularizer is a linear program, kept warm in HiGHS.
+
+.. math:: \min_{w, \xi \ge 0} \xi + \lambda \sum_j l_j |w_j| \quad\text{with}\quad \xi \ge a_t^\top w + b_t,
+          \; lower \le w \le upper.
+
+Cuts come as rows, and features as columns once their reduced cost asks for them: most never do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays import like, to_numpy
+from riskmin.regularizers import Separable
+from riskmin.types import Array, NDArray
+
+AT_ONCE = 1000
+"""So many columns are let in at a time, the most wanted first."""
+
+
+class LinearProgram:
+    """The linear program of the cuts so far, with its last basis."""
+
+    def __init__(self, reg: Separable, lam: float, dim: int) -> None:
+        import highspy
+
+        terms = reg.terms(np.zeros(dim))
+        l1, lower, upper = (np.broadcast_to(np.asarray(v, float), dim) for v in (terms[0], *terms[2:]))
+        self.cost = lam * l1
+        # w = u - v, both >= 0
+        self.bounds = {
+            +1: (np.maximum(lower, 0.0), np.maximum(upper, 0.0)),
+            -1: (np.maximum(-upper, 0.0), np.maximum(-lower, 0.0)),
+        }
+        self.inf = highspy.kHighsInf
+        self.highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        self.highs.setOptionValue("output_flag", False)
+        self.highs.setOptionValue("threads", 1)
+        self.highs.addCol(1.0, 0.0, self.inf, 0, np.empty(0, np.int32), np.empty(0))
+        self.features = np.empty(0, dtype=np.intp)  # of the columns after the first, with their signs
+        self.signs = np.empty(0)
+        self.inside = {s: np.zeros(dim, dtype=bool) for s in (+1, -1)}
+        for sign, (least, _) in self.bounds.items():  # these cannot be zero
+            self._let_in(np.flatnonzero(least > 0), sign, np.empty((0, dim)))
+
+    def add(self, A: Array, b: NDArray) -> None:
+        """A row for the last cut."""
+        a = to_numpy(A[-1])
+        columns = np.arange(1, 1 + len(self.features), dtype=np.int32)
+        row = -self.signs * a[self.features]
+        used = np.flatnonzero(row)
+        self.highs.addRow(
+            float(b[-1]),
+            self.inf,
+            1 + len(used),
+            np.append(np.int32(0), columns[used]).astype(np.int32),
+            np.append(1.0, row[used]),
+        )
+
+    def keep(self, rows: NDArray) -> None:
+        """Forget all other cuts."""
+        gone = np.setdiff1d(np.arange(self.highs.getNumRow()), rows).astype(np.int32)
+        self.highs.deleteRows(len(gone), gone)
+
+    def solve(self, A: Array, b: NDArray, alpha: NDArray) -> tuple[NDArray, Array]:
+        """The multipliers of the cuts, and the minimizer of the model."""
+        A_ = to_numpy(A)
+        while True:
+            self.highs.run()
+            found = self.highs.getSolution()
+            alpha = np.maximum(np.asarray(found.row_dual), 0.0)
+            alpha /= max(1.0, alpha.sum())  # so that the mixture is a cut, whatever the rounding
+            if not self._price(alpha @ A_, A_):
+                break
+        w = np.zeros(A_.shape[1])
+        np.add.at(w, self.features, self.signs * np.asarray(found.col_value)[1:])
+        return alpha, like(w, A)
+
+    def _price(self, a: NDArray, A: NDArray) -> bool:
+        """Let in the columns that would lower the program; whether there were any."""
+        some = False
+        for sign in (+1, -1):
+            wish = -sign * a - self.cost * (1 + 1e-9)
+            wish[self.inside[sign] | (self.bounds[sign][1] <= 0)] = 0.0
+            wanted = np.flatnonzero(wish > 0)
+            if len(wanted) > AT_ONCE:
+                wanted = np.sort(wanted[np.argpartition(-wish[wanted], AT_ONCE)[:AT_ONCE]])
+            self._let_in(wanted, sign, A)
+            some = some or len(wanted) > 0
+        return some
+
+    def _let_in(self, features: NDArray, sign: int, A: NDArray) -> None:
+        if not len(features):
+            return
+        (least, most), values = self.bounds[sign], -sign * A[:, features].T
+        row, column = np.nonzero(values)
+        starts = np.searchsorted(row, np.arange(len(features))).astype(np.int32)
+        self.highs.addCols(
+            len(features),
+            self.cost[features],
+            least[features],
+            np.minimum(most[features], self.inf),
+            len(row),
+            starts,
+            column.astype(np.int32),
+            values[row, column],
+        )
+        self.features = np.append(self.features, features)
+        self.signs = np.append(self.signs, np.full(len(features), float(sign)))
+        self.inside[sign][features] = True
