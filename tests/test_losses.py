@@ -163,6 +163,90 @@ def test_contract_takes_losses_of_several_scores():
     check_loss(Softmax(), labels=lambda rng, n: rng.integers(0, 3, n), columns=3)
 
 
+# ---------------------------------------------------------------- the contract of duals and curvatures
+def broken(base, **methods):
+    """A loss with some methods of another."""
+    return type("Broken", (type(base),), methods)(**{f: getattr(base, f) for f in base.__dataclass_fields__})
+
+
+def but(method, change):
+    """The method of the base class, its result changed."""
+
+    def changed(self, *args):
+        return change(getattr(super(type(self), self), method)(*args), *args)
+
+    return {method: changed}
+
+
+WRONG_DUALS = {
+    "shift": (Hinge(), but("dual", lambda d, y: d._replace(shift=0.99 * d.shift)), "l.z. . l..u."),
+    "epsilon": (EpsilonInsensitive(), but("dual", lambda d, y: d._replace(epsilon=0.0)), "l.z."),
+    "square": (Squared(), but("dual", lambda d, y: d._replace(square=1.01)), "l.z."),
+    "no square": (Huber(), but("dual", lambda d, y: d._replace(square=0.0)), "l.z."),
+    "too narrow": (Hinge(), but("dual", lambda d, y: d._replace(lower=0.9 * d.lower)), "slope outside"),
+    "too wide": (Hinge(), but("dual", lambda d, y: d._replace(lower=1.1 * d.lower)), "l.z."),
+    "wider on the other side": (Hinge(), but("dual", lambda d, y: d._replace(upper=d.upper + 0.1)), "l.z."),
+    "endless": (Absolute(), but("dual", lambda d, y: d._replace(upper=math.inf + d.upper)), "l.z."),
+    "not around 0": (Absolute(), but("dual", lambda d, y: d._replace(lower=0.1 + 0 * y)), "lower <= 0"),
+    "not a row": (Quantile(), but("dual", lambda d, y: d._replace(upper=d.upper[:1])), "one a row"),
+    "turned over": (Quantile(0.2), {"dual": lambda self, y: Quantile(0.8).dual(y)}, "slope outside"),
+    "differs": (PowerHinge(2.0), but("conjugate", lambda v, u, y: v * 1.001), "l.z."),
+}
+WRONG_CONJUGATES = {
+    "above": (Logistic(), but("conjugate", lambda v, u, y: v + 1e-6), "l.z."),
+    "below": (Logistic(), but("conjugate", lambda v, u, y: v - 1e-6), "l.z."),
+    "finite outside": (Logistic(), but("conjugate", lambda v, u, y: np.minimum(v, 1e9)), "not infinite"),
+    "gradient": (Exponential(), but("conjugate_grad", lambda z, u, y: 0.999 * z), "l.z."),
+    "sign of the gradient": (Poisson(), but("conjugate_grad", lambda z, u, y: -z), "l.z."),
+    "NaN at the end": (
+        Poisson(),
+        but("conjugate_grad", lambda z, u, y: np.where(np.isfinite(z), z, np.nan)),
+        "NaN",
+    ),
+    "narrow domain": (
+        PowerHinge(3.0),
+        but("conjugate_domain", lambda d, y: (-0.5 * (y > 0), d[1])),
+        "outside",
+    ),
+    "wrong power": (
+        PowerHinge(1.5),
+        {"conjugate": lambda self, u, y: PowerHinge(3.0).conjugate(u, y)},
+        "l.z.",
+    ),
+}
+WRONG_CURVATURES = {
+    "factor": (Logistic(), but("curvature", lambda h, z, y, c: 1.01 * h), "differences of dz"),
+    "no weights": (Squared(), {"curvature": lambda self, z, y, c: np.ones_like(z) / len(z)}, "weights"),
+    "negative": (Squared(), but("curvature", lambda h, z, y, c: -h), "negative"),
+    "everywhere": (SquaredHinge(), {"curvature": lambda self, z, y, c: c}, "differences of dz"),
+    "shape": (Huber(), but("curvature", lambda h, z, y, c: h[:, None]), "shape"),
+    "overflow": (Poisson(), {"curvature": lambda self, z, y, c: c * np.exp(z)}, "overflow"),
+    "dtype": (Huber(), but("curvature", lambda h, z, y, c: h.astype(float)), "dtype"),
+    "of a kink": (Hinge(), {"curvature": lambda self, z, y, c: c * (y * z < 1)}, "differences of dz"),
+    "in place": (Squared(), {"curvature": lambda self, z, y, c: np.multiply(c, 2, out=c) / 2}, "inputs"),
+}
+WRONG = [
+    pytest.param(*case, id=f"{what}: {name}")
+    for what, cases in (
+        ("dual", WRONG_DUALS),
+        ("conjugate", WRONG_CONJUGATES),
+        ("curvature", WRONG_CURVATURES),
+    )
+    for name, case in cases.items()
+]
+
+
+@pytest.mark.parametrize(("base", "methods", "message"), WRONG)
+def test_contract_refuses_wrong_duals_and_curvatures(base, methods, message):
+    with pytest.raises(AssertionError, match=message):
+        check_loss(broken(base, **methods))
+
+
+@pytest.mark.parametrize("base", [Hinge(), Logistic(), Huber(), Poisson(), PowerHinge(2.0)], ids=repr)
+def test_contract_refuses_only_wrong_duals_and_curvatures(base):
+    check_loss(broken(base, **but("dual", lambda d, y: d)) if hasattr(base, "dual") else broken(base))
+
+
 # ---------------------------------------------------------------- values, by other formulas
 GRID = np.linspace(-4.0, 4.0, 80_001)
 SCALAR = [

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from riskmin.testing.base import Rng, close, require
+from riskmin.testing.duals import check_conjugate, check_curvature
 from riskmin.types import Array, ChecksLabels, Loss
 
 Labels: TypeAlias = Callable[[Rng, int], Array]
@@ -33,7 +34,8 @@ def check_loss(
 
     It must be nonnegative and convex with a right subgradient, keep dtypes and inputs, stay finite at
     scores of +-1e8, and not care for the order of the rows. Where it says that it is separable, the weights
-    must count as repeated rows do, and the parts of any split must add up.
+    must count as repeated rows do, and the parts of any split must add up. Where it has them, `dual` and
+    `conjugate` must be its conjugate, and `curvature` the derivative of its gradient.
 
     Parameters
     ----------
@@ -75,6 +77,12 @@ def check_loss(
         if loss.separable:
             _check_weights(loss, rng, *draw(1.0))
             _check_splits(loss, rng, *draw(1.0))
+        if loss.separable and columns is None:
+            try:
+                check_conjugate(loss, rng, *draw(1.0))
+                check_curvature(loss, rng, *draw(1.0))
+            except FloatingPointError as error:
+                raise AssertionError(f"{loss!r}: {error} in its conjugate or its curvature") from error
 
 
 def _labels(loss: Loss) -> Labels:
