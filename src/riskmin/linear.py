@@ -39,7 +39,7 @@ def check_weights(sample_weight: Any, n: int) -> NDArray:
     return normed
 
 
-def _labels(y: Any, n: int, loss: Loss) -> NDArray:
+def check_labels(y: Any, n: int, loss: Loss) -> NDArray:
     """One label a row, as floats where they are numbers; zeros where none are needed."""
     name = type(loss).__name__
     if y is None and getattr(loss, "task", "novelty") != "novelty":
@@ -183,7 +183,7 @@ def linear_risk(
     n, p = matrix.shape
     if n == 0 or p == 0:
         raise ValueError(f"X has 0 {'columns' if n else 'rows'}: there is nothing to fit")
-    labels: Any = _labels(y, n, chosen)
+    labels: Any = check_labels(y, n, chosen)
     check_finite(matrix)
     c: Any = check_weights(sample_weight, n)
     if isinstance(matrix, Plain):
