@@ -34,6 +34,7 @@ LAYERS = [
     "persist",
     "checkpoint",
     "driver",
+    "paths",
     "data",
     "progress",
     "estimators",

@@ -37,6 +37,9 @@ from riskmin.losses import SquaredHinge as SquaredHinge
 from riskmin.losses import get_loss as get_loss
 from riskmin.matrices import as_matrix as as_matrix
 from riskmin.objective import Objective as Objective
+from riskmin.paths import lam_grid as lam_grid
+from riskmin.paths import lam_max as lam_max
+from riskmin.paths import path as path
 from riskmin.persist import FileError as FileError
 from riskmin.regularizers import L1 as L1
 from riskmin.regularizers import L2 as L2
@@ -148,11 +151,14 @@ __all__ = [
     "get_loss",
     "get_regularizer",
     "get_solver",
+    "lam_grid",
+    "lam_max",
     "linear_risk",
     "load_data",
     "load_model",
     "minimize",
     "namespace",
+    "path",
     "save_model",
 ]
 

@@ -8,6 +8,7 @@ point it finds.
 from __future__ import annotations
 
 import contextlib
+import math
 import numbers
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -164,6 +165,18 @@ class Bundle:
         steps = self._run(obj, cuts, at, float(state["value"][0]), cuts.mixture())
         next(steps)  # the iterate that was saved
         return steps
+
+    def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+        """Start with the cuts of a run on the same risk: they bound it whatever is added to it."""
+        cuts = Cuts.inherited(self, obj, state, before)
+        w = state["w"]
+        risk = float(state["value"][0]) - before.lam * before.reg.value(w)
+        value = risk + obj.lam * obj.reg.value(w)
+        at = obj.cursor(w if math.isfinite(value) else obj.reg.prox(w, 0.0))
+        if not math.isfinite(value):
+            value, _, cut = at()
+            cuts.add(cut)
+        return self._run(obj, cuts, at, value, cuts.mix())
 
     def _run(
         self, obj: Objective, cuts: Cuts, at: ObjectiveCursor, value: float, best: Cut

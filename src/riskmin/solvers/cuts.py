@@ -267,3 +267,17 @@ class Cuts:
             for m in range(len(s["b"])):
                 program.add(s["A"][: m + 1], s["b"][: m + 1])
         return cls(program, s["A"], s["b"], s["alpha"], s["idle"], s.get("model"))
+
+    @classmethod
+    def inherited(cls, solver: object, obj: Objective, s: dict[str, Array], before: Objective) -> Cuts:
+        """The cuts of a run on the same risk, with the program of another lam or regularizer."""
+        A, alpha = s["A"], s["alpha"]
+        found: dict[str, Array] = {"A": A, "b": s["b"], "alpha": alpha, "idle": s["idle"]}
+        if isinstance(obj.reg, Euclidean):
+            if "G" in s and obj.reg is before.reg:
+                found["G"] = s["G"] * (before.lam / obj.lam)
+            else:
+                found["G"] = np.stack([np.asarray(to_numpy(obj.reg.gram(A, a)), float) for a in A]) / obj.lam
+            if not alpha.sum() > 0:  # a linear program may rest on R >= 0 alone, this one has no such cut
+                found["alpha"] = np.full(len(alpha), 1 / len(alpha))
+        return cls.restored(solver, obj, found)

@@ -12,7 +12,7 @@ from riskmin.arrays import namespace
 from riskmin.objective import Objective, ObjectiveCursor
 from riskmin.solvers.bundle import check_count
 from riskmin.solvers.cuts import mix_two
-from riskmin.types import Array, Cut, Iterate, Smooth
+from riskmin.types import Array, Cut, Iterate, Regularizer, Smooth
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,21 @@ class Lbfgs:
         next(steps)  # the iterate that was saved
         return steps
 
+    def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+        """Start with the curvature of a run on the same risk, and with its cut."""
+        w, now, then = state["w"], obj.reg, before.reg
+        pairs = []
+        for s, y in zip(state["S"], state["Y"], strict=True):
+            if isinstance(now, Smooth) and isinstance(then, Smooth):  # exact for squares
+                y = (
+                    y
+                    + obj.lam * (now.grad(w) - now.grad(w - s))
+                    - before.lam * (then.grad(w) - then.grad(w - s))
+                )
+            if float(s @ y) > 1e-14 * float(y @ y) > 0:
+                pairs.append((s, y))
+        return self._run(obj, w, pairs, Cut(state["a"], float(state["b"][0])))
+
     def _run(
         self, obj: Objective, w0: Array, pairs: list[tuple[Array, Array]], model: Cut | None
     ) -> Iterator[Iterate]:
@@ -87,6 +102,11 @@ class Lbfgs:
             if float(s @ y) > 1e-14 * float(y @ y) > 0:
                 pairs = [*pairs, (s, y)][-self.memory :]
             grad = new
+
+
+def _bend(reg: Regularizer, w: Array, s: Array) -> Array:
+    """By how much the regularizer's gradient changes over a step s to w."""
+    return reg.grad(w) - reg.grad(w - s) if isinstance(reg, Smooth) else 0.0 * s
 
 
 def _snapshot(w: Array, pairs: list[tuple[Array, Array]], model: Cut) -> Callable[[], dict[str, Array]]:

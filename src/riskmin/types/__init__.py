@@ -29,6 +29,7 @@ from riskmin.types.protocols import Scorer as Scorer
 from riskmin.types.protocols import Slips as Slips
 from riskmin.types.protocols import Smooth as Smooth
 from riskmin.types.protocols import Solver as Solver
+from riskmin.types.protocols import Warm as Warm
 from riskmin.types.records import Array as Array
 from riskmin.types.records import Cut as Cut
 from riskmin.types.records import Dual as Dual

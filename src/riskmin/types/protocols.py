@@ -231,3 +231,12 @@ class Resumable(Protocol):
     """A solver that can go on from the state of one of its iterates."""
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]: ...
+
+
+@runtime_checkable
+class Warm(Protocol):
+    """A solver that makes use of a run on the same risk with another lam or regularizer."""
+
+    def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+        """As `iterates`, from the state of an iterate of the objective before: cuts bound R, so they hold."""
+        ...
