@@ -1,0 +1,289 @@
+r"""Mercer kernels, and their matrix :math:`K_{ij} = k(x_i, x_j)`, computed by rows and kept as far as fits.
+
+A kernel is any callable: ``k(A, B)`` is the matrix of all :math:`k(a_i, b_j)`. It may also have a method
+``diagonal(A)``. The kernels here take dense and sparse rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse
+
+from riskmin.types import Array, NDArray
+
+sp: Any = scipy.sparse  # its types leave no room for what is sparse or dense
+
+Kernel: TypeAlias = Callable[[Any, Any], NDArray]
+"""k(A, B): a row for each of A, a column for each of B."""
+
+CHUNK_BYTES = 2**25
+"""Rows that are not kept are computed in pieces of about this size."""
+
+
+@cache
+def _kernels() -> Any:
+    from riskmin.kernels import mercer  # Numba is imported by the first product, not with the package
+
+    return mercer
+
+
+def products(A: Any, B: Any) -> NDArray:
+    """A B', as a dense array in C order."""
+    found = A @ B.T
+    return np.ascontiguousarray(found.toarray() if sp.issparse(found) else found, dtype=np.float64)
+
+
+def squares(A: Any) -> NDArray:
+    """The squared norms of the rows."""
+    if sp.issparse(A):
+        return np.asarray(A.multiply(A).sum(axis=1), dtype=np.float64).ravel()
+    found: NDArray = np.einsum("ij,ij->i", A, A)
+    return found
+
+
+def _check_positive(kernel: object, name: str) -> None:
+    value = getattr(kernel, name)
+    if not 0 < value < math.inf:
+        raise ValueError(f"{type(kernel).__name__} needs {name} to be a finite number > 0, not {value!r}")
+
+
+@dataclass(frozen=True)
+class Rbf:
+    r"""The Gaussian kernel, :math:`k(x, y) = e^{-\gamma |x - y|^2}`.
+
+    Parameters
+    ----------
+    gamma : float
+        Above 0: one over twice the squared width.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Rbf(gamma=0.5)(np.array([[0.0], [2.0]]), np.array([[0.0]])).round(4).tolist()
+    [[1.0], [0.1353]]
+    """
+
+    gamma: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "gamma")
+
+    def __call__(self, A: Any, B: Any) -> NDArray:
+        """The matrix of all k(a_i, b_j), by one product: |a - b|^2 = |a|^2 + |b|^2 - 2 a b."""
+        K = products(A, B)
+        K *= 2 * self.gamma
+        K -= self.gamma * squares(A)[:, None]
+        K -= self.gamma * squares(B)
+        np.minimum(K, 0.0, out=K)  # rounding may leave a distance below zero
+        return np.exp(K, out=K)
+
+    def diagonal(self, A: Any) -> NDArray:
+        """All ones."""
+        return np.ones(A.shape[0])
+
+
+@dataclass(frozen=True)
+class DotProduct:
+    r"""The linear kernel, :math:`k(x, y) = x^\top y`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> DotProduct()(np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]])).tolist()
+    [[11.0]]
+    """
+
+    def __call__(self, A: Any, B: Any) -> NDArray:
+        """A B'."""
+        return products(A, B)
+
+    def diagonal(self, A: Any) -> NDArray:
+        """The squared norms."""
+        return squares(A)
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    r"""The polynomial kernel, :math:`k(x, y) = (\gamma\, x^\top y + c)^d`.
+
+    Parameters
+    ----------
+    degree : int
+        The power d, at least 1.
+    gamma : float
+        Above 0.
+    coef0 : float
+        The constant c, at least 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Polynomial(degree=2, coef0=1.0)(np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]])).tolist()
+    [[144.0]]
+    """
+
+    degree: int = 3
+    gamma: float = 1.0
+    coef0: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "gamma")
+        if self.degree < 1 or self.degree != int(self.degree) or not 0 <= self.coef0 < math.inf:
+            raise ValueError(f"{self!r} is no Mercer kernel: give a whole degree >= 1 and coef0 >= 0")
+
+    def __call__(self, A: Any, B: Any) -> NDArray:
+        """The powers of all products."""
+        K = products(A, B)
+        K *= self.gamma
+        K += self.coef0
+        return np.power(K, self.degree, out=K)
+
+    def diagonal(self, A: Any) -> NDArray:
+        """The powers of the squared norms."""
+        found: NDArray = (self.gamma * squares(A) + self.coef0) ** self.degree
+        return found
+
+
+def kernel_diagonal(kernel: Kernel, X: Any) -> NDArray:
+    """The k(x_i, x_i), by the kernel's own `diagonal` where it has one."""
+    if hasattr(kernel, "diagonal"):
+        return np.asarray(kernel.diagonal(X), dtype=np.float64)
+    starts = range(0, X.shape[0], 32)
+    return np.concatenate([np.diagonal(kernel(X[i : i + 32], X[i : i + 32])) for i in starts]).astype(float)
+
+
+class Gram:
+    r"""The kernel matrix of the rows of X, :math:`K_{ij} = k(x_i, x_j)`, by rows.
+
+    Rows are computed when asked for, many at a time, and kept while there is room: the least recently used
+    ones go first. It is a `Matrix`, too: the shard of a risk in feature space.
+
+    Parameters
+    ----------
+    kernel : callable or "precomputed"
+        ``kernel(A, B)`` is the matrix of a row for each of A and a column for each of B.
+    X : (n, p) array or CSR matrix
+        Or anything that an array of row numbers indexes; the (n, n) matrix itself if it is precomputed.
+    cache_bytes : int
+        How much memory the rows that are kept may take.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> K = Gram(Rbf(gamma=1.0), np.array([[0.0], [1.0], [9.0]]))
+    >>> K.product(np.array([1.0, 1.0, 0.0])).round(4).tolist()
+    [1.3679, 1.3679, 0.0]
+    """
+
+    def __init__(self, kernel: Kernel | str, X: Any, cache_bytes: int = 2**28) -> None:
+        n = X.shape[0]
+        self.shape, self.X, self.computed = (n, n), X, 0
+        if isinstance(kernel, str):
+            self.kernel: Kernel | None = None
+            self.store = _precomputed(kernel, X)
+            self.slot_of = np.arange(n)
+            return
+        if sp.issparse(X):  # a dense product is faster by far unless most numbers are zero
+            self.X = X.toarray() if X.nnz > 0.2 * n * X.shape[1] else sp.csr_array(X)
+        self.kernel = kernel
+        slots = int(np.clip(cache_bytes // (8 * n), min(n, 64), n))
+        self.store = np.empty((slots, n))
+        self.slot_of = np.full(n, -1)
+        self.row_in = np.full(slots, -1)
+        self.used = np.zeros(slots, dtype=np.int64)
+        self.clock = 0
+
+    @property
+    def block_rows(self) -> int:
+        """All rows at once: they are not read in order."""
+        return self.shape[0]
+
+    @cached_property
+    def diagonal(self) -> NDArray:
+        """The K_ii."""
+        if self.kernel is None:
+            return np.diagonal(self.store).copy()
+        return kernel_diagonal(self.kernel, self.X)
+
+    @property
+    def room(self) -> int:
+        """How many rows can be kept."""
+        return len(self.store)
+
+    def slots(self, rows: NDArray) -> NDArray:
+        """Where in `store` these rows are, computed now where they were not: `room` of them at most."""
+        if self.kernel is None:
+            return rows
+        self.clock += 1
+        self.used[self.slot_of[rows][self.slot_of[rows] >= 0]] = self.clock
+        missing = rows[self.slot_of[rows] < 0]
+        if len(missing):
+            oldest = np.argpartition(self.used, len(missing) - 1)[: len(missing)]
+            gone = self.row_in[oldest]
+            self.slot_of[gone[gone >= 0]] = -1
+            for i in range(0, len(missing), self._piece):
+                part = slice(i, i + self._piece)
+                self.store[oldest[part]] = self._compute(missing[part])
+            self.slot_of[missing], self.row_in[oldest], self.used[oldest] = oldest, missing, self.clock
+        return self.slot_of[rows]
+
+    @property
+    def _piece(self) -> int:
+        return max(1, CHUNK_BYTES // (8 * self.shape[0]))
+
+    def _compute(self, rows: NDArray) -> NDArray:
+        assert self.kernel is not None
+        self.computed += len(rows)
+        found = np.asarray(self.kernel(self.X[rows], self.X), dtype=np.float64)
+        if found.shape != (len(rows), self.shape[0]):
+            raise ValueError(
+                f"the kernel gives an array of shape {found.shape} for {len(rows)} and {self.shape[0]} rows: "
+                "k(A, B) must have a row for each of A and a column for each of B"
+            )
+        if not math.isfinite(found.sum()) and not np.isfinite(found).all():
+            raise ValueError("the kernel gives NaN or infinity: scale the features, or look at its parameters")
+        return found
+
+    def add_rows(self, rows: NDArray, coef: NDArray, out: NDArray) -> None:
+        """Out += coef @ K[rows], for `room` rows at most."""
+        _kernels().add_rows(self.store, self.slots(rows), coef, out)
+
+    def product(self, v: NDArray) -> NDArray:
+        """K v: rows that are kept are used, others are computed and not kept; zeros of v cost nothing."""
+        out = np.zeros(self.shape[0])
+        rows = np.flatnonzero(v)
+        here = rows[self.slot_of[rows] >= 0]
+        _kernels().add_rows(self.store, self.slot_of[here], v[here], out)
+        away = rows[self.slot_of[rows] < 0]
+        for i in range(0, len(away), self._piece):
+            part = away[i : i + self._piece]
+            out += v[part] @ self._compute(part)
+        return out
+
+    def scores(self, w: Array, start: int, stop: int) -> Array:
+        """K[start:stop] @ w."""
+        return self.product(w)[start:stop]
+
+    def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
+        """Add K[:, start:stop] @ dz to out, in place."""
+        full = np.zeros(self.shape[0])
+        full[start:stop] = dz
+        out += self.product(full)
+
+
+def _precomputed(kernel: str, K: Any) -> NDArray:
+    """The matrix that was given, after a look at it."""
+    if kernel != "precomputed":
+        raise ValueError(f"there is no kernel named {kernel!r} here: give a callable or 'precomputed'")
+    K = np.ascontiguousarray(K.toarray() if sp.issparse(K) else K, dtype=np.float64)
+    if K.ndim != 2 or K.shape[0] != K.shape[1]:
+        raise ValueError(f"a precomputed kernel is a square matrix, not one of shape {K.shape}")
+    if not np.isfinite(K).all() or abs(K - K.T).max() > 1e-8 * abs(K).max():
+        raise ValueError("a precomputed kernel is a symmetric matrix of finite numbers: give (K + K.T) / 2")
+    return K

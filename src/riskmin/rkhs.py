@@ -1,0 +1,220 @@
+r"""Risks in feature space: :math:`J(f) = \tfrac\lambda2 \|f\|_H^2 + \sum_i c_i\, l(f(x_i), y_i)` for a Mercer kernel.
+
+A function :math:`f = \sum_i \beta_i\, k(x_i, \cdot)` is kept as the pair :math:`w = (K \beta, \beta) / \sqrt2`, a
+cut of slope :math:`\gamma` as :math:`a = (\gamma, K \gamma) / \sqrt2`. So :math:`a^\top w = \gamma^\top K \beta`
+is the inner product of feature space, scores cost nothing, and a gradient costs one product with K.
+Everything that needs only inner products of cuts works unchanged (Teo et al., KDD 2007, section 6).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays import as_numpy
+from riskmin.executors import Serial
+from riskmin.intercept import Profiled
+from riskmin.linear import check_finite, check_labels, check_weights
+from riskmin.losses import get_loss
+from riskmin.matrices import as_matrix
+from riskmin.mercer import DotProduct, Gram, Kernel, Polynomial, Rbf, sp
+from riskmin.risk import Risk
+from riskmin.types import Array, Cut, Loss, Matrix, NDArray, Shard
+
+ROOT = math.sqrt(2.0)
+
+
+def swap(w: Array) -> Array:
+    """The halves of a pair, exchanged: what maps functions to slopes and back."""
+    n = len(w) // 2
+    return np.concatenate([w[n:], w[:n]])
+
+
+def pair(z: NDArray, beta: NDArray) -> NDArray:
+    """The function of these scores and coefficients, z = K beta, as a pair.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pair(np.array([2.0]), np.array([4.0])).round(4).tolist()
+    [1.4142, 2.8284]
+    """
+    return np.concatenate([z, beta]) / ROOT
+
+
+def coefficients(w: NDArray) -> NDArray:
+    """The beta of a pair.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> coefficients(pair(np.array([2.0]), np.array([4.0]))).round(12).tolist()
+    [4.0]
+    """
+    return ROOT * w[len(w) // 2 :]
+
+
+@dataclass(frozen=True)
+class Rkhs:
+    """Scores of functions that are kept as pairs; the rows are those of a `Gram` matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin.mercer import DotProduct, Gram
+    >>> K = Gram(DotProduct(), np.array([[1.0], [2.0]]))
+    >>> Rkhs().scores(K, pair(np.array([3.0, 6.0]), np.array([1.0, 1.0])), 0, 2).round(12).tolist()
+    [3.0, 6.0]
+    """
+
+    def dim(self, n_features: int) -> int:
+        return 2 * n_features
+
+    def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
+        return ROOT * w[start:stop]
+
+    def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
+        n = X.shape[0]
+        slope = dz / ROOT
+        out[start:stop] += slope
+        X.pullback(slope, start, stop, out[n:])
+
+
+@dataclass(frozen=True)
+class RkhsNorm:
+    r"""Half the squared norm of feature space, :math:`\Omega(f) = \tfrac12 \|f\|_H^2`, for functions kept as pairs.
+
+    It is its own conjugate, once the halves are exchanged. It offers no gradient in the coordinates of a
+    pair, since a step against one would lead out of the pairs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> RkhsNorm().value(pair(np.array([3.0, 6.0]), np.array([1.0, 1.0])))  # x = 1, 2 and f(x) = 3 x
+    4.5
+    """
+
+    formula = "|f|_H^2 / 2"
+
+    def value(self, w: Array) -> float:
+        """Half of beta' K beta."""
+        n = len(w) // 2
+        return float(w[:n] @ w[n:])
+
+    def prox(self, v: Array, step: float) -> Array:
+        """V / (1 + step): the proximal point in the metric of feature space."""
+        return v / (1 + step) if step else v
+
+    def conjugate(self, u: Array) -> float:
+        """As `value`."""
+        return self.value(u)
+
+    def conjugate_grad(self, u: Array) -> Array:
+        """The halves exchanged."""
+        return swap(u)
+
+    def gram(self, A: Array, a: Array) -> Array:
+        """The inner products of slopes."""
+        return A @ swap(a)
+
+    def scale(self, cut: Cut, lam: float) -> float:
+        """The maximizer of s b - s^2 |a|^2 / (2 lam) over [0, 1]."""
+        q = 2 * self.conjugate(cut.a)
+        return min(1.0, max(0.0, lam * cut.b / q)) if q > 0 else float(cut.b > 0)
+
+    def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
+        """T -> |f + t d|^2 / 2 and its slope, from three inner products."""
+        ww, wd, dd = self.value(w), float(w @ swap(d)), self.value(d)
+        return lambda t: (ww + t * wd + t * t * dd, wd + 2 * t * dd)
+
+    def reach(self, w: Array, d: Array) -> float:
+        """Any distance."""
+        return math.inf
+
+
+_NAMED: dict[str, Callable[..., Kernel]] = {"rbf": Rbf, "linear": DotProduct, "poly": Polynomial}
+
+
+def as_gram(kernel: Any, X: Any, cache_bytes: int) -> Gram:
+    """The kernel matrix of X, after a look at X."""
+    if isinstance(X, Gram):
+        return X
+    if not sp.issparse(X):
+        X = as_numpy(X, "X")
+    if len(X.shape) == 1 and X.dtype.kind in "biufc":
+        as_matrix(X)  # says how to make two dimensions of it
+    if X.shape[0] == 0:
+        raise ValueError("X has 0 rows: there is nothing to fit")
+    if len(X.shape) == 2 and X.dtype.kind != "U":
+        X = sp.csr_array(X) if sp.issparse(X) else X
+        if X.dtype.kind in "biufc" or kernel in ("precomputed", *_NAMED):
+            check_finite(as_matrix(X))
+            X = X.astype(np.float64, copy=False)
+    if isinstance(kernel, str) and kernel in _NAMED:
+        kernel = _NAMED[kernel]()
+    if not (callable(kernel) or kernel == "precomputed"):
+        raise ValueError(f"kernel={kernel!r}: give a callable k(A, B), {', '.join(_NAMED)} or precomputed")
+    return Gram(kernel, X, cache_bytes)
+
+
+def kernel_risk(
+    X: Any,
+    y: Any,
+    loss: str | Loss,
+    kernel: Any = "rbf",
+    *,
+    sample_weight: Any = None,
+    fit_intercept: bool = False,
+    cache_bytes: int = 2**28,
+) -> tuple[Risk | Profiled, RkhsNorm]:
+    r"""The risk of a function in the feature space of a kernel, and the regularizer :math:`\tfrac12 \|f\|_H^2`.
+
+    A function is kept as the pair :math:`w = (K \beta, \beta) / \sqrt2`: `Bundle`, `Bmrm` and
+    `LineSearchBmrm` minimize over it for every loss, `KernelDual` for those with a conjugate.
+
+    Parameters
+    ----------
+    X : (n, p) array or sparse matrix
+        Or any array that the kernel takes slices of; the (n, n) kernel matrix itself for "precomputed".
+    y : (n,) array
+        Labels as the loss takes them: -1 and +1 for classification.
+    loss : Loss or str
+    kernel : callable, "rbf", "linear", "poly" or "precomputed"
+        A Mercer kernel: ``kernel(A, B)`` is the matrix of a row for each of A and a column for each of B.
+        The names stand for ``Rbf()``, ``DotProduct()`` and ``Polynomial()``.
+    sample_weight : (n,) array, optional
+    fit_intercept : bool
+        Add an intercept that is never penalized.
+    cache_bytes : int
+        How much memory the rows of the kernel matrix may take that are kept.
+
+    Returns
+    -------
+    Risk or Profiled
+    RkhsNorm
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Objective, Rbf, kernel_risk, minimize
+    >>> X, y = np.array([[-1.0], [0.0], [1.0]]), np.array([-1.0, 1.0, -1.0])  # no line separates them
+    >>> J = Objective(*kernel_risk(X, y, "hinge", Rbf(gamma=1.0)), lam=0.01)
+    >>> result = minimize(J, tol=1e-6)
+    >>> result.status, round(result.value, 4)
+    ('converged', 0.0325)
+    """
+    chosen: Loss = get_loss(loss)
+    if fit_intercept and not chosen.separable:
+        raise ValueError(
+            f"{type(chosen).__name__} is not a sum over rows, so its intercept cannot be minimized out: "
+            "fit without one"
+        )
+    gram = as_gram(kernel, X, cache_bytes)
+    n = gram.shape[0]
+    shard = Shard(gram, check_labels(y, n, chosen), check_weights(sample_weight, n), {})
+    risk = Risk(chosen, Rkhs(), Serial([shard]), 2 * n)
+    return Profiled(risk) if fit_intercept else risk, RkhsNorm()

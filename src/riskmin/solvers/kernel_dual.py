@@ -1,0 +1,326 @@
+r"""Dual Gauss-Seidel with Mercer kernels (Zhang 2002, equation 15), a block of rows at a time.
+
+.. math:: \min_\gamma\; D(\gamma) = \tfrac1{2\lambda} \gamma^\top K \gamma + \sum_i c_i\, l^*(\gamma_i / c_i),
+          \qquad f = -\tfrac1\lambda \sum_i \gamma_i\, k(x_i, \cdot),
+
+under :math:`\sum_i \gamma_i = 0` if there is an intercept. The rows that gain most are taken together, their
+part of K into cache, and solved there by exact steps; then the scores of all rows are brought up to date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.intercept import Profiled
+from riskmin.losses.pieces import conjugate_of, dual_of
+from riskmin.mercer import Gram
+from riskmin.objective import Objective
+from riskmin.rkhs import ROOT, Rkhs, coefficients, pair
+from riskmin.risk import Risk
+from riskmin.scalar import ROUNDING
+from riskmin.solvers.bundle import check_count
+from riskmin.types import Array, Cut, Dual, HasConjugate, Iterate, NDArray
+
+SHARE = 0.1
+"""A block is solved until its largest violation has fallen to this share."""
+GUARD = 0.9
+"""Newton steps go at most this far to an end of the domain at which the conjugate has no slope."""
+
+
+@cache
+def _kernels() -> Any:
+    from riskmin.kernels import mercer  # Numba is imported by the first block, not with the package
+
+    return mercer
+
+
+class Terms(NamedTuple):
+    """Quadratic on intervals, a row at a time: shift x + kink |x| + bend x^2 / 2 for lower <= x <= upper."""
+
+    lower: NDArray
+    upper: NDArray
+    shift: NDArray
+    kink: NDArray
+    bend: NDArray
+
+    def of(self, rows: NDArray) -> Terms:
+        return Terms(*(a[rows] for a in self))
+
+
+class Exact:
+    """The conjugates of the rows, where they are quadratic."""
+
+    rounds = 1
+
+    def __init__(self, dual: Dual, c: NDArray) -> None:
+        counts, size = c > 0, np.where(c > 0, c, 1.0)  # rows of weight zero are fixed at zero
+        zero = np.zeros_like(c)
+        self.terms = Terms(
+            np.where(counts, size * dual.lower, 0.0),
+            np.where(counts, size * dual.upper, 0.0),
+            zero + dual.shift,
+            zero + dual.epsilon,
+            dual.square / size,
+        )
+
+    def at(self, gamma: NDArray) -> Terms:
+        return self.terms
+
+    def value(self, gamma: NDArray) -> tuple[float, float]:
+        """sum_i c_i l*(gamma_i / c_i), and the size of its terms."""
+        t = self.terms
+        parts = t.shift * gamma + t.kink * abs(gamma) + 0.5 * t.bend * gamma * gamma
+        return float(parts.sum()), float(abs(parts).sum())
+
+    def along(self, rows: NDArray, gamma: NDArray, step: NDArray, linear: float, square: float) -> float:
+        """The whole step: it is exact."""
+        return 1.0
+
+
+class Newton:
+    """The conjugates of other losses, by their quadratic models."""
+
+    rounds = 3
+
+    def __init__(self, loss: Any, y: NDArray, c: NDArray) -> None:
+        self.loss, self.y, self.c = loss, y, c
+        self.size = np.where(c > 0, c, 1.0)
+        lower, upper = loss.conjugate_domain(y)
+        self.ends = np.where(c > 0, lower, 0.0), np.where(c > 0, upper, 0.0)
+        with np.errstate(all="ignore"):
+            at_ends = (np.isfinite(loss.conjugate_grad(0.0 * y + end, y)) for end in (lower, upper))
+            self.reached = tuple(ok & np.isfinite(e) for ok, e in zip(at_ends, self.ends, strict=True))
+            jump = loss.conjugate_grad(0.0 * y + 1e-12, y) - loss.conjugate_grad(0.0 * y - 1e-12, y)
+        inside = (lower < 0) & (upper > 0) & (jump > 1e-5)  # smooth ones, and powers, change by less
+        self.kink = np.where(inside, 0.5 * jump, 0.0)
+
+    def at(self, gamma: NDArray) -> Terms:
+        """The model at gamma: the slope there, and the bend by a difference of slopes."""
+        u = gamma / self.size
+        near = np.minimum(u - self.ends[0], self.ends[1] - u)
+        h = 1e-4 * np.where(near > 0, np.minimum(near, 1.0), 1e-3)
+        here, left, right = u, np.maximum(u - h, self.ends[0]), np.minimum(u + h, self.ends[1])
+        slopes = [self.loss.conjugate_grad(v, self.y) - self.kink * np.sign(v) for v in (here, left, right)]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            bend = (slopes[2] - slopes[1]) / (right - left) / self.size
+        bend = np.where(np.isfinite(bend), np.maximum(bend, 1e-12), 1e12)
+        lower, upper = (
+            np.where(ok, self.size * end, gamma + GUARD * (self.size * end - gamma))
+            for end, ok in zip(self.ends, self.reached, strict=True)
+        )
+        return Terms(lower, upper, np.where(self.c > 0, slopes[0], 0.0) - bend * gamma, self.kink, bend)
+
+    def value(self, gamma: NDArray) -> tuple[float, float]:
+        parts = self._parts(slice(None), gamma)
+        return float(parts.sum()), float(abs(parts).sum())
+
+    def _parts(self, rows: Any, gamma: NDArray) -> NDArray:
+        u = np.clip(gamma / self.size[rows], self.ends[0][rows], self.ends[1][rows])
+        found: NDArray = self.c[rows] * conjugate_of(self.loss, u, self.y[rows])
+        return found
+
+    def along(self, rows: NDArray, gamma: NDArray, step: NDArray, linear: float, square: float) -> float:
+        """How much of the step to take, so that the true dual falls: all of it mostly."""
+        start, t = self._parts(rows, gamma), 1.0
+        while t > 1e-6:
+            change = float((self._parts(rows, gamma + t * step) - start).sum())
+            if change + t * linear + 0.5 * t * t * square <= 0.0:
+                return t
+            t *= 0.5
+        return 0.0
+
+
+@dataclass
+class Point:
+    """A dual point: gamma, its scores z = -K gamma / lam, and the rows of the last block."""
+
+    gamma: NDArray
+    z: NDArray
+    rows: NDArray
+
+
+@dataclass(frozen=True)
+class KernelDual:
+    r"""Dual Gauss-Seidel for kernels: exact steps on blocks of rows, for every loss with a conjugate.
+
+    For losses whose conjugate is quadratic on an interval the steps are exact; for the others, such as
+    `Logistic`, they are guarded Newton steps. With an intercept, rows are changed in pairs, so that the
+    constraint it brings always holds. Rows of K are computed when a block needs them, and kept in the
+    cache that `kernel_risk` was given.
+
+    Parameters
+    ----------
+    block : int
+        How many rows are solved together.
+
+    References
+    ----------
+    T. Zhang, On the dual formulation of regularized linear systems with convex risks, Machine Learning 46,
+    2002. R.-E. Fan, P.-H. Chen, C.-J. Lin, Working set selection using second order information for training
+    support vector machines, JMLR 6, 2005.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import KernelDual, Objective, Rbf, kernel_risk, minimize
+    >>> X, y = np.array([[-1.0], [0.0], [1.0]]), np.array([-1.0, 1.0, -1.0])
+    >>> J = Objective(*kernel_risk(X, y, "hinge", Rbf(gamma=1.0), fit_intercept=True), lam=0.01)
+    >>> minimize(J, KernelDual(), tol=1e-6).status
+    'converged'
+    """
+
+    block: int = 256
+
+    def __post_init__(self) -> None:
+        check_count(self, "block")
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """Yield the functions of the dual points."""
+        run = _Run.of(self, obj)
+        return run.steps(run.start(-obj.lam * coefficients(w0)))
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Go on from a saved state."""
+        run = _Run.of(self, obj)
+        steps = run.steps(run.point(state["gamma"], state["rows"].astype(np.intp)))
+        next(steps)  # the iterate that was saved
+        return steps
+
+
+@dataclass
+class _Run:
+    """A problem, as the dual sees it."""
+
+    obj: Objective
+    gram: Gram
+    model: Exact | Newton
+    paired: bool
+    block: int
+
+    @classmethod
+    def of(cls, solver: KernelDual, obj: Objective) -> _Run:
+        risk: Any = obj.risk.risk if isinstance(obj.risk, Profiled) else obj.risk
+        if not isinstance(risk, Risk) or not isinstance(risk.scorer, Rkhs):
+            raise TypeError("KernelDual minimizes a kernel_risk: use Auto for other risks")
+        (shard,) = risk.executor.shards  # type: ignore[attr-defined] # that of kernel_risk
+        dual = dual_of(risk.loss, shard.y)
+        if dual is None and not isinstance(risk.loss, HasConjugate):
+            raise TypeError(f"{type(risk.loss).__name__} gives no conjugate, which KernelDual needs: use Bundle")
+        model = Newton(risk.loss, shard.y, shard.c) if dual is None else Exact(dual, shard.c)
+        block = min(solver.block, shard.X.room, shard.X.shape[0])
+        return cls(obj, shard.X, model, isinstance(obj.risk, Profiled), block)
+
+    # ------------------------------------------------------------ points
+    def point(self, gamma: NDArray, rows: NDArray | None = None) -> Point:
+        z = self.gram.product(gamma) / -self.obj.lam
+        return Point(gamma, z, np.empty(0, dtype=np.intp) if rows is None else rows)
+
+    def start(self, gamma: NDArray) -> Point:
+        """The point, if it is in the domain; else zero, or for conjugates without a slope there, a gradient."""
+        t = self.model.at(gamma)
+        inside = bool(((gamma >= t.lower) & (gamma <= t.upper)).all() and np.isfinite(t.shift).all())
+        balanced = not self.paired or abs(gamma.sum()) <= ROUNDING * abs(gamma).sum()
+        if inside and balanced:
+            return self.point(gamma)
+        if isinstance(self.model, Exact):
+            return self.point(np.zeros_like(gamma))
+        n = len(gamma)
+        _, slope = self.obj.risk(np.zeros(2 * n))
+        return Point(ROOT * slope[:n], slope[n:] * (ROOT / -self.obj.lam), np.empty(0, dtype=np.intp))
+
+    def iterate(self, p: Point, info: dict[str, float]) -> Iterate:
+        """What the dual point proves, and the function it stands for."""
+        lam, saved = self.obj.lam, {"gamma": p.gamma.copy(), "rows": p.rows}
+        total, size = self.model.value(p.gamma)
+        cut = Cut(pair(p.gamma, -lam * p.z), -total - ROUNDING * size)
+        w = pair(p.z, p.gamma / -lam)
+        risk, _ = self.obj.cursor(w).risk.along(0.0)
+        return Iterate(w, risk + lam * self.obj.reg.value(w), cut, info, saved.copy)
+
+    # ------------------------------------------------------------ steps
+    def steps(self, p: Point) -> Iterator[Iterate]:
+        """Blocks for ever; a look at both bounds costs as much as some blocks, so there are some between."""
+        between = max(1, self.gram.shape[0] // (8 * self.block))
+        taken = blocks = 0
+        while True:
+            yield self.iterate(p, {"blocks": blocks, "steps": taken, "rows": self.gram.computed})
+            for _ in range(between):
+                done = self.solve(p)
+                if not done:
+                    yield self.iterate(p, {"blocks": blocks, "steps": taken, "rows": self.gram.computed})
+                    return
+                taken, blocks = taken + done, blocks + 1
+
+    def solve(self, p: Point) -> int:
+        """Choose a block and solve it; the number of steps, 0 where none is left."""
+        t = self.model.at(p.gamma)
+        rows = self.choose(p, t)
+        if not len(rows):
+            return 0
+        lam = self.obj.lam
+        slots = self.gram.slots(rows)
+        H = self.gram.store[slots[:, None], rows] / lam
+        old, scores, done = p.gamma[rows], p.z[rows], 0
+        gamma, g = old.copy(), t.shift[rows] - scores
+        step = _kernels().pair_steps if self.paired else _kernels().single_steps
+        for k in range(self.model.rounds):
+            if k:
+                t = self.model.at(_put(p.gamma, rows, gamma))
+                g = t.shift[rows] - scores
+            part, before, new = t.of(rows), g.copy(), gamma.copy()
+            taken = step(H, g, new, part.lower, part.upper, part.kink, part.bend, SHARE, 50 * self.block)
+            way, change = new - gamma, g - before
+            share = self.model.along(rows, gamma, way, -float(scores @ way), float(way @ change))
+            if not taken or not share:
+                break
+            done += taken
+            gamma = new if share == 1.0 else gamma + share * way
+            scores = scores - share * change
+        moved = np.flatnonzero(gamma != old)
+        if not len(moved):
+            return 0
+        self.gram.add_rows(rows[moved], (gamma - old)[moved] / -lam, p.z)
+        p.gamma, p.rows = _put(p.gamma, rows, gamma), rows
+        return done
+
+    def choose(self, p: Point, t: Terms) -> NDArray:
+        """The rows whose steps gain most, and half of the last block as far as it is between its bounds."""
+        slope = t.shift + t.bend * p.gamma - p.z
+        up = slope + np.where(p.gamma >= 0, t.kink, -t.kink)
+        down = slope + np.where(p.gamma > 0, t.kink, -t.kink)
+        can_rise, can_fall = p.gamma < t.upper, p.gamma > t.lower
+        middle = 0.0
+        if self.paired:
+            least = np.min(up, initial=np.inf, where=can_rise)
+            most = np.max(down, initial=-np.inf, where=can_fall)
+            if not most > least:
+                return np.empty(0, dtype=np.intp)
+            middle = 0.5 * (least + most)
+        bend = self.gram.diagonal / self.obj.lam + t.bend + 1e-300
+        rise = np.where(can_rise, np.maximum(middle - up, 0.0), 0.0) ** 2 / bend
+        fall = np.where(can_fall, np.maximum(down - middle, 0.0), 0.0) ** 2 / bend
+        kept = p.rows[(can_rise & can_fall)[p.rows]][: self.block // 2]
+        room = self.block - len(kept)
+        if self.paired:
+            both = [_largest(rise, room // 2), _largest(fall, room - room // 2)]
+            return np.unique(np.concatenate([*both, kept]))
+        return np.unique(np.concatenate([_largest(np.maximum(rise, fall), room), kept]))
+
+
+def _largest(gain: NDArray, count: int) -> NDArray:
+    """The rows of the largest gains, if they are gains."""
+    count = min(count, len(gain))
+    rows = np.argpartition(gain, len(gain) - count)[len(gain) - count :] if count else np.empty(0, np.intp)
+    return rows[gain[rows] > 0]
+
+
+def _put(gamma: NDArray, rows: NDArray, values: NDArray) -> NDArray:
+    """Gamma with other values in these rows."""
+    new = gamma.copy()
+    new[rows] = values
+    return new
