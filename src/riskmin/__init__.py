@@ -58,6 +58,8 @@ from riskmin.solvers import Bmrm as Bmrm
 from riskmin.solvers import Bundle as Bundle
 from riskmin.solvers import Lbfgs as Lbfgs
 from riskmin.solvers import LineSearchBmrm as LineSearchBmrm
+from riskmin.solvers import OwlQn as OwlQn
+from riskmin.solvers import ProximalGradient as ProximalGradient
 from riskmin.solvers import get_solver as get_solver
 from riskmin.types import Cut as Cut
 from riskmin.types import Iterate as Iterate
@@ -127,11 +129,13 @@ __all__ = [
     "Novelty",
     "NoveltyDetector",
     "Objective",
+    "OwlQn",
     "Poisson",
     "PowerHinge",
     "Processes",
     "Profiled",
     "Progress",
+    "ProximalGradient",
     "QNorm",
     "Quadratic",
     "Quantile",

@@ -9,6 +9,8 @@ from riskmin.solvers.bundle import Bmrm as Bmrm
 from riskmin.solvers.bundle import Bundle as Bundle
 from riskmin.solvers.bundle import LineSearchBmrm as LineSearchBmrm
 from riskmin.solvers.lbfgs import Lbfgs as Lbfgs
+from riskmin.solvers.owlqn import OwlQn as OwlQn
+from riskmin.solvers.proximal import ProximalGradient as ProximalGradient
 from riskmin.types import Solver
 
 SOLVERS: dict[str, Any] = {
@@ -17,6 +19,8 @@ SOLVERS: dict[str, Any] = {
     "bundle": Bundle(),
     "lbfgs": Lbfgs(),
     "line_search_bmrm": LineSearchBmrm(),
+    "owlqn": OwlQn(),
+    "proximal_gradient": ProximalGradient(),
 }
 """The names for commands and estimators, each with the solver it stands for."""
 

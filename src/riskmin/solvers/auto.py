@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from riskmin.objective import Objective
 from riskmin.solvers.bundle import Bundle
 from riskmin.solvers.lbfgs import Lbfgs
+from riskmin.solvers.proximal import loss_of
 from riskmin.types import Array, Iterate, Smooth, Solver
-
-
-def loss_of(risk: Any) -> Any:
-    """The loss of a risk, with or without an intercept; None for an oracle that names none."""
-    return getattr(getattr(risk, "risk", risk), "loss", None)
 
 
 @dataclass(frozen=True)

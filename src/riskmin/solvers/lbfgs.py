@@ -85,7 +85,7 @@ class Lbfgs:
         looks = 0
         while True:
             model, _ = mix_two(model, cut, obj)
-            yield Iterate(at.w, value, model, {"looks": looks}, _snapshot(at.w, pairs, model))
+            yield Iterate(at.w, value, model, {"looks": looks}, snapshot(at.w, pairs, model))
             d = -1.0 * two_loop(pairs, grad)
             slope = float(grad @ d)
             if not -math.inf < slope < 0:
@@ -109,7 +109,9 @@ def _bend(reg: Regularizer, w: Array, s: Array) -> Array:
     return reg.grad(w) - reg.grad(w - s) if isinstance(reg, Smooth) else 0.0 * s
 
 
-def _snapshot(w: Array, pairs: list[tuple[Array, Array]], model: Cut) -> Callable[[], dict[str, Array]]:
+def snapshot(w: Array, pairs: list[tuple[Array, Array]], model: Cut) -> Callable[[], dict[str, Array]]:
+    """The state to save: the point, the last steps with their changes of gradient, the cut."""
+
     def state() -> dict[str, Array]:
         xp = namespace(w)
         none = xp.zeros((0, len(w)), dtype=w.dtype)
