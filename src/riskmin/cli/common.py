@@ -151,15 +151,35 @@ def loss_name(model: Any) -> str:
     return "novelty" if model.task == "novelty" else str(model.loss)
 
 
+def reg_name(model: Any) -> str:
+    """The regularizer as the user would write it, with the bound."""
+    return f"{model.regularizer}{', positive' if model.positive else ''}"
+
+
+def nonzeros(model: Any) -> int | None:
+    """How many weights are not zero; None where the regularizer makes none zero."""
+    from riskmin.estimators.base import regularizer_of
+    from riskmin.regularizers import Separable
+
+    reg, w = regularizer_of(model), np.ravel(model.coef_)
+    if not isinstance(reg, Separable):
+        return None
+    terms = reg.terms(w)
+    kinks = np.any(terms.absolute > 0) or np.any(terms.lower == 0) or np.any(terms.upper == 0)
+    return int(np.count_nonzero(w)) if kinks else None
+
+
 def summary(model: Any, shape: tuple[int, int], tol: float) -> dict[str, Any]:
     """All that is worth knowing of a fit, as plain data."""
     result: Result = model.result_
     last = result.trace[-1]
     return {
         "loss": loss_name(model),
+        "reg": reg_name(model),
         "lam": float(model.alpha),
         "rows": shape[0],
         "columns": shape[1],
+        "nonzeros": nonzeros(model),
         "objective": model.objective_,
         "lower_bound": model.lower_bound_,
         "gap": model.gap_,
@@ -175,7 +195,7 @@ def summary(model: Any, shape: tuple[int, int], tol: float) -> dict[str, Any]:
 
 def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """A summary as names and values for a person."""
-    return [
+    rows = [
         ("objective", f"{facts['objective']:.9g}"),
         ("lower bound", f"{facts['lower_bound']:.9g}"),
         ("certified gap", f"{facts['gap_rel']:.2e} of the objective (asked for {facts['tol']:g})"),
@@ -183,17 +203,23 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("iterations", f"{facts['iterations']:,} in {duration(facts['seconds'])}"),
         ("solver", facts["solver"]),
     ]
+    if facts["nonzeros"] is not None:
+        rows.append(("nonzero weights", f"{facts['nonzeros']:,} of {facts['columns']:,}"))
+    return rows
 
 
 def facts_for_report(model: Any, shape: tuple[int, int]) -> dict[str, Any]:
     """What a report shall say of a fit beside its result."""
-    from riskmin.estimators.base import loss_of
+    from riskmin.estimators.base import loss_of, regularizer_of
     from riskmin.losses import formula
 
-    return {
+    facts = {
         "loss": f"{loss_name(model)}: {formula(loss_of(model))}",
         "rows": shape[0],
         "columns": shape[1],
         "lam": float(model.alpha),
         "tol": float(model.tol),
+        "regularizer": f"{reg_name(model)}: {getattr(regularizer_of(model), 'formula', '')}".rstrip(": "),
     }
+    few = nonzeros(model)
+    return facts if few is None else facts | {"nonzero weights": f"{few:,} of {shape[1]:,}"}

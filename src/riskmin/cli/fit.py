@@ -13,7 +13,6 @@ import numpy as np
 from riskmin.cli.common import (
     ABOVE_0,
     FROM_0,
-    FROM_1,
     PATH,
     check_apart,
     check_writable,
@@ -23,9 +22,9 @@ from riskmin.cli.common import (
     real_option,
     show,
     summary,
-    target_option,
     without_warnings,
 )
+from riskmin.cli.problem import labelled_settings, problem_options
 from riskmin.cli.tasks import TASKS
 from riskmin.data import Dataset
 from riskmin.progress import Progress
@@ -41,38 +40,23 @@ _EPILOG = """\b
 Examples:
   riskmin fit train.svm --loss hinge --lam 1e-4 -o spam.riskmin
   riskmin fit houses.csv --target price --loss quantile:level=0.9 -o q90.riskmin
+  riskmin fit genes.csv --loss logistic --reg l1 --lam 1e-2 -o sparse.riskmin
   riskmin fit big.svm.xz --loss logistic --checkpoint run.ckpt --report run.html -o big.riskmin
 
-'riskmin losses' lists the losses with their formulas and parameters. With --checkpoint, the same command
-goes on where a killed run was.
+'riskmin losses' and 'riskmin regularizers' list what there is, with formulas and parameters.
+With --checkpoint, the same command goes on where a killed run was.
 """
-
-
-def _jobs(ctx: click.Context, param: click.Parameter, value: int) -> int:
-    if value < 1 and value != -1:
-        raise click.BadParameter(f"{value} is neither a number of threads nor -1, one a core.", ctx, param)
-    return value
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("data", type=PATH)
 @click.option("-o", "--output", type=PATH, required=True, help="Where to save the model.")
-@click.option("--loss", default="hinge", show_default=True, help="Its name, and NAME:PARAMETER=VALUE.")
 @real_option("--lam", type=ABOVE_0, default=1e-4, show_default=True, help="Strength of the regularizer.")
-@real_option("--tol", type=FROM_0, default=1e-3, show_default=True, help="Relative certified gap to reach.")
-@target_option
-@click.option("--no-intercept", is_flag=True, help="Fit no intercept; else it is fitted, unpenalized.")
-@click.option("--class-weight", type=click.Choice(["balanced"]), help="Give both classes the same weight.")
+@problem_options
 @real_option(
     "--contamination",
     type=click.FloatRange(0, 0.5, min_open=True),
     help="Share of novel rows (novelty; default: 0.1).",
-)
-@click.option("--solver", help="auto, bundle, lbfgs, bmrm or line_search_bmrm (default: auto).")
-@click.option("--max-iter", type=FROM_1, default=10_000, show_default=True, help="Most iterations.")
-@real_option("--max-seconds", type=ABOVE_0, help="Most seconds.")
-@click.option(
-    "--jobs", type=int, default=1, show_default=True, callback=_jobs, help="Threads; -1 for one a core."
 )
 @click.option("--checkpoint", type=PATH, help="Save the run here now and then; resume if it exists.")
 @real_option("--checkpoint-every", type=FROM_0, default=30.0, show_default=True, help="Seconds between.")
@@ -95,7 +79,8 @@ def fit(data: Path, output: Path, as_json: bool, quiet: bool, report: Path | Non
     elif not quiet:
         rows, columns = table.X.shape
         click.echo(
-            f"{given['loss']} on {data.name}, {rows:,} rows x {columns:,} columns, lam {model.alpha:g}"
+            f"{given['loss']} on {data.name}, {rows:,} rows x {columns:,} columns, "
+            f"lam {model.alpha:g}{'' if facts['reg'] == 'l2' else ' ' + facts['reg']}"
         )
         more = [("report", str(report))] if report else []
         show([*lines(facts), ("model", str(output)), *more])
@@ -112,41 +97,22 @@ def fit(data: Path, output: Path, as_json: bool, quiet: bool, report: Path | Non
 
 def _estimator(given: dict[str, Any]) -> Any:
     """The estimator for the loss's task, with everything that can be checked before the data are read."""
-    from riskmin import Checkpoint, get_loss
+    from riskmin import Checkpoint
     from riskmin.estimators import LinearClassifier, LinearRegressor, NoveltyDetector
-    from riskmin.solvers import get_solver
+    from riskmin.estimators.base import regularizer_of
 
-    task = get_loss(given["loss"]).task
-    get_solver(given["solver"])
-    _check_options(task, given)
+    task, settings = labelled_settings(given)
     path = given["checkpoint"]
-    settings: dict[str, Any] = {
-        "alpha": given["lam"],
-        "tol": given["tol"],
-        "solver": given["solver"],
-        "max_iter": given["max_iter"],
-        "max_seconds": given["max_seconds"],
-        "n_jobs": given["jobs"],
-        "checkpoint": path and Checkpoint(path, given["checkpoint_every"]),
-    }
+    settings |= {"alpha": given["lam"], "checkpoint": path and Checkpoint(path, given["checkpoint_every"])}
     if task == "novelty":
         share = given["contamination"]
-        return NoveltyDetector(**settings, **({} if share is None else {"contamination": share}))
-    settings |= {"loss": given["loss"], "fit_intercept": not given["no_intercept"]}
-    if task == "regression":
-        return LinearRegressor(**settings)
-    return LinearClassifier(class_weight=given["class_weight"], **settings)
-
-
-def _check_options(task: str, given: dict[str, Any]) -> None:
-    """Raise where an option would do nothing for the task."""
-    kind = f"{given['loss']} is a loss for {task}"
-    if given["class_weight"] and task != "classification":
-        raise ValueError(f"--class-weight is for classification, but {kind}: leave it out")
-    if given["contamination"] is not None and task != "novelty":
-        raise ValueError(f"--contamination is for novelty, but {kind}: leave it out")
-    if given["no_intercept"] and task == "novelty":
-        raise ValueError(f"--no-intercept does nothing here: {kind}, which has no intercept; leave it out")
+        for name in ("loss", "fit_intercept"):
+            del settings[name]
+        model = NoveltyDetector(**settings, **({} if share is None else {"contamination": share}))
+    else:
+        model = (LinearRegressor if task == "regression" else LinearClassifier)(**settings)
+    regularizer_of(model)
+    return model
 
 
 def _fit(model: Any, table: Dataset, *, json_lines: bool, quiet: bool) -> None:

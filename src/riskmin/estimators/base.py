@@ -1,7 +1,7 @@
 r"""What the estimators share: from parameters and arrays to a certified fit, and from a fit to scores.
 
-All of them minimize :math:`J(w, b) = \tfrac\alpha2 \|w\|^2 + \sum_i c_i\, l(x_i^\top w + b, y_i)`, the
-weights :math:`c_i \ge 0` of sum one, and keep the proof.
+All of them minimize :math:`J(w, b) = \alpha\,\Omega(w) + \sum_i c_i\, l(x_i^\top w + b, y_i)`, the weights
+:math:`c_i \ge 0` of sum one, and keep the proof.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from riskmin.linear import check_finite, check_weights, linear_risk
 from riskmin.losses import Novelty, get_loss
 from riskmin.matrices import as_matrix
 from riskmin.objective import Objective
-from riskmin.regularizers import L2
+from riskmin.regularizers import L1, L2, Box, Elastic, get_regularizer
 from riskmin.risk import Risk
 from riskmin.solvers import get_solver
 from riskmin.types import Iterate, NDArray, Result
@@ -68,6 +68,19 @@ def loss_of(model: Any) -> Any:
     return loss
 
 
+def regularizer_of(model: Any) -> Any:
+    """The regularizer that the model's parameters stand for, within its bound where there is one."""
+    reg = get_regularizer(model.regularizer)
+    if not model.positive:
+        return reg
+    if isinstance(reg, (L1, L2, Elastic)):
+        return Box(reg, 0.0)
+    raise ValueError(
+        f"positive=True bounds L1, L2 and Elastic, not {reg!r}: set positive=False, and choose a regularizer "
+        "of positive weights such as Entropy()"
+    )
+
+
 def check_number(model: Any, name: str, needs: str, fits: Callable[[Any], bool]) -> None:
     """Raise unless the parameter is a real number that fits."""
     value = getattr(model, name)
@@ -75,7 +88,8 @@ def check_number(model: Any, name: str, needs: str, fits: Callable[[Any], bool])
         raise ValueError(f"{name}={value!r}, but {type(model).__name__} needs {name} to be {needs}")
 
 
-def _check_parameters(model: Any) -> None:
+def check_parameters(model: Any) -> None:
+    """Raise unless the numbers among the parameters make sense."""
     check_number(model, "alpha", "a finite number > 0", lambda v: 0 < v < math.inf)
     check_number(model, "tol", "a number >= 0", lambda v: v >= 0)
     check_number(model, "max_iter", "an integer >= 1", lambda v: v >= 1 and v == int(v))
@@ -93,21 +107,17 @@ def fit_linear(
     model: Any, X: Any, y: NDArray | None, weight: NDArray | None, *, fit_intercept: bool
 ) -> tuple[NDArray, float]:
     """Minimize J as the model's parameters say, set all the attributes that prove it, return w and b."""
-    _check_parameters(model)
-    loss = loss_of(model)
-    if fit_intercept and not loss.separable:
-        raise ValueError(
-            f"{type(loss).__name__} is no sum over rows, so it takes no intercept: set fit_intercept=False"
-        )
+    check_parameters(model)
+    reg = regularizer_of(model)
     workers = effective_n_jobs(model.n_jobs)
     executor = Serial() if workers == 1 else Threads(n_workers=workers)
-    risk = linear_risk(X, y, loss, sample_weight=weight, fit_intercept=fit_intercept, executor=executor)
-    objective = Objective(risk, L2(), float(model.alpha))
+    risk = risk_of(model, X, y, weight, fit_intercept=fit_intercept, executor=executor)
+    objective = Objective(risk, reg, float(model.alpha))
     with _callback(model) as callback:
         result = minimize(
             objective,
             get_solver(model.solver),
-            _start(model, objective.risk.dim),
+            _start(model, objective),
             tol=model.tol,
             max_iter=int(model.max_iter),
             max_seconds=math.inf if model.max_seconds is None else model.max_seconds,
@@ -147,16 +157,30 @@ def keep_claim(model: Any, result: Result, value: float, *, n_rows: int, weighte
     model.weighted_ = weighted
 
 
-def _start(model: Any, dim: int) -> NDArray | None:
+def risk_of(
+    model: Any, X: Any, y: NDArray | None, weight: NDArray | None, *, fit_intercept: bool, executor: Any
+) -> Risk | Profiled:
+    """The risk that the model's parameters stand for."""
+    loss = loss_of(model)
+    if fit_intercept and not loss.separable:
+        raise ValueError(
+            f"{type(loss).__name__} is no sum over rows, so it takes no intercept: set fit_intercept=False"
+        )
+    return linear_risk(X, y, loss, sample_weight=weight, fit_intercept=fit_intercept, executor=executor)
+
+
+def _start(model: Any, objective: Objective) -> NDArray | None:
     if not model.warm_start or not hasattr(model, "coef_"):
         return None
     last: NDArray = np.ravel(model.coef_)
+    dim, reg = objective.risk.dim, objective.reg
     if len(last) != dim:
         raise ValueError(
             f"warm_start=True starts from the last fit, which had {len(last)} features, but X has {dim}: "
             "set warm_start=False or make a new estimator"
         )
-    return last
+    # the last fit may have had another regularizer
+    return last if math.isfinite(reg.value(last)) else np.asarray(reg.prox(last, 0.0))
 
 
 def _intercept(risk: Risk | Profiled, objective: Objective, result: Result) -> tuple[float, float]:

@@ -34,7 +34,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
     r"""A linear classifier of two classes for any convex loss, with a certified objective.
 
     .. math::
-        \min_{w, b}\; J(w, b) = \tfrac\alpha2 \|w\|^2 + \sum_i c_i\, l(x_i^\top w + b, y_i),
+        \min_{w, b}\; J(w, b) = \alpha\,\Omega(w) + \sum_i c_i\, l(x_i^\top w + b, y_i),
         \qquad c_i = s_i / \textstyle\sum_j s_j,
 
     where :math:`y_i` is -1 for ``classes_[0]`` and +1 for ``classes_[1]``, and :math:`s_i` is the weight
@@ -48,16 +48,22 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         (``"hinge:margin=2"``), or a loss object: one of riskmin's, or any object with ``separable`` and
         ``value_grad(z, y, c)``.
     alpha : float
-        The strength of the regularizer. The ``C`` of scikit-learn's LogisticRegression, and of LinearSVC
-        but for its penalized intercept, is ``1 / (alpha * n)`` for n rows; LinearSVC's squared hinge has
-        no factor 1/2, so there it is ``1 / (2 * alpha * n)``.
+        The strength of the regularizer. With "l2" (and "l1"), the ``C`` of scikit-learn's
+        LogisticRegression, and of LinearSVC but for its penalized intercept, is ``1 / (alpha * n)`` for n
+        rows; LinearSVC's squared hinge has no factor 1/2, so there it is ``1 / (2 * alpha * n)``.
+    regularizer : str or Regularizer
+        :math:`\Omega`: a name of `riskmin.REGULARIZERS`, with parameters where wanted
+        (``"elastic:eps=0.5"``), or an object such as ``L1(weights)``, ``Entropy(balanced=True)`` or
+        ``Quadratic(K)``. The default is :math:`\|w\|^2 / 2`.
+    positive : bool
+        Whether the weights must be >= 0, for "l1", "l2" and "elastic".
     fit_intercept : bool
         Whether to fit b, or to have it zero.
     class_weight : dict, "balanced" or None
         Factors for the weights of the rows of each class; "balanced" gives both classes the same sum.
     solver : None, str or solver
-        None and "auto" choose by the loss; "bundle", "lbfgs", "bmrm", "line_search_bmrm", or an object
-        such as ``riskmin.Bundle(keep=50)``.
+        None and "auto" choose by the problem; any other name of `riskmin.SOLVERS` ("bundle", "lbfgs"), or
+        an object such as ``riskmin.Bundle(keep=50)``.
     tol : float
         The certified gap to reach, relative to the objective.
     max_iter, max_seconds : int, float or None
@@ -123,6 +129,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         loss: Any = "hinge",
         *,
         alpha: float = 1e-4,
+        regularizer: Any = "l2",
+        positive: bool = False,
         fit_intercept: bool = True,
         class_weight: Any = None,
         solver: Any = None,
@@ -137,6 +145,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
     ) -> None:
         self.loss = loss
         self.alpha = alpha
+        self.regularizer = regularizer
+        self.positive = positive
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.solver = solver
@@ -174,17 +184,22 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         """
         loss_of(self)  # what is wrong with it is said before y is looked at
         X, y = validate_data(self, X, y, **FORMATS)
-        weight = as_weights(sample_weight, len(y))
+        signs, weight, classes = self._rows(y, as_weights(sample_weight, len(y)))
+        self._keep(*fit_linear(self, X, signs, weight, fit_intercept=self.fit_intercept), classes)
+        self.weighted_ = sample_weight is not None  # class weights follow from y, so they are no part of it
+        warn_unless_converged(self)
+        return self
+
+    def _rows(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, NDArray]:
+        """The labels as the loss takes them, the weights with those of the classes, and the classes."""
         classes = _two_classes(y, weight)
         positive = y == classes[1]
         if self.class_weight is not None:
             weight = _with_class_weight(self.class_weight, classes, positive, weight)
-        signs = np.where(positive, 1.0, -1.0)
-        w, b = fit_linear(self, X, signs, weight, fit_intercept=self.fit_intercept)
+        return np.where(positive, 1.0, -1.0), weight, classes
+
+    def _keep(self, w: NDArray, b: float, classes: NDArray) -> None:
         self.classes_, self.coef_, self.intercept_ = classes, w[None, :], np.array([b])
-        self.weighted_ = sample_weight is not None  # class weights follow from y, so they are no part of it
-        warn_unless_converged(self)
-        return self
 
     def decision_function(self, X: Any) -> NDArray:
         """The scores X @ w + b: above zero for ``classes_[1]``."""

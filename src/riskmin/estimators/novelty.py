@@ -24,7 +24,7 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
     r"""A linear one-class machine, with a certified objective.
 
     .. math::
-        \min_w\; J(w) = \tfrac\alpha2 \|w\|^2 + \sum_i c_i \max(0, 1 - x_i^\top w),
+        \min_w\; J(w) = \alpha\,\Omega(w) + \sum_i c_i \max(0, 1 - x_i^\top w),
         \qquad c_i = s_i / \textstyle\sum_j s_j,
 
     where :math:`s_i` is the weight of a row, 1 by default. It puts a hyperplane between the rows and the
@@ -40,6 +40,8 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
         The strength of the regularizer.
     contamination : float
         The share of the training rows, in (0, 0.5], that `predict` shall call novel.
+    regularizer, positive
+        As in `LinearClassifier`.
     solver, tol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
         As in `LinearClassifier`.
 
@@ -75,6 +77,8 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
         self,
         *,
         alpha: float = 1e-4,
+        regularizer: Any = "l2",
+        positive: bool = False,
         contamination: float = 0.1,
         solver: Any = None,
         tol: float = 1e-3,
@@ -87,6 +91,8 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
         verbose: bool = False,
     ) -> None:
         self.alpha = alpha
+        self.regularizer = regularizer
+        self.positive = positive
         self.contamination = contamination
         self.solver = solver
         self.tol = tol

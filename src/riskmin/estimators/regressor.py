@@ -31,7 +31,7 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
     r"""Linear regression for any convex loss, with a certified objective.
 
     .. math::
-        \min_{w, b}\; J(w, b) = \tfrac\alpha2 \|w\|^2 + \sum_i c_i\, l(x_i^\top w + b, y_i),
+        \min_{w, b}\; J(w, b) = \alpha\,\Omega(w) + \sum_i c_i\, l(x_i^\top w + b, y_i),
         \qquad c_i = s_i / \textstyle\sum_j s_j,
 
     where :math:`s_i` is the weight of a row, 1 by default. The intercept b is not penalized. The fit ends
@@ -46,10 +46,13 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         A name of `riskmin.LOSSES` for regression, with parameters where wanted (``"quantile:level=0.9"``),
         or a loss object: one of riskmin's, or any object with ``separable`` and ``value_grad(z, y, c)``.
     alpha : float
-        The strength of the regularizer. For n rows, scikit-learn's Ridge calls ``alpha * n`` its alpha,
-        and LinearSVR ``1 / (alpha * n)`` its C; PoissonRegressor's alpha is the same as here.
+        The strength of the regularizer. With "l2" and n rows, scikit-learn's Ridge calls ``alpha * n`` its
+        alpha, and LinearSVR ``1 / (alpha * n)`` its C; PoissonRegressor's alpha is the same as here, and
+        so is Lasso's with "l1".
     fit_intercept : bool
         Whether to fit b, or to have it zero.
+    regularizer, positive
+        As in `LinearClassifier`.
     solver, tol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
         As in `LinearClassifier`.
 
@@ -88,6 +91,8 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         loss: Any = "squared",
         *,
         alpha: float = 1e-4,
+        regularizer: Any = "l2",
+        positive: bool = False,
         fit_intercept: bool = True,
         solver: Any = None,
         tol: float = 1e-3,
@@ -101,6 +106,8 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
     ) -> None:
         self.loss = loss
         self.alpha = alpha
+        self.regularizer = regularizer
+        self.positive = positive
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.tol = tol
@@ -138,9 +145,16 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         loss_of(self)  # what is wrong with it is said before y is looked at
         X, y = validate_data(self, X, y, y_numeric=True, **FORMATS)
         weight = as_weights(sample_weight, len(y))
-        self.coef_, self.intercept_ = fit_linear(self, X, y, weight, fit_intercept=self.fit_intercept)
+        self._keep(*fit_linear(self, X, y, weight, fit_intercept=self.fit_intercept), None)
         warn_unless_converged(self)
         return self
+
+    def _rows(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, None]:
+        """The labels and the weights as they are."""
+        return y, weight, None
+
+    def _keep(self, w: NDArray, b: float, classes: None) -> None:
+        self.coef_, self.intercept_ = w, b
 
     def predict(self, X: Any) -> NDArray:
         """The scores X @ w + b; their exponentials for the Poisson loss."""

@@ -23,18 +23,29 @@ from riskmin.estimators.novelty import NoveltyDetector
 from riskmin.estimators.regressor import LinearRegressor
 from riskmin.losses import LOSSES, from_spec, get_loss, spec
 from riskmin.persist import FileError, load_arrays, save_arrays
+from riskmin.regularizers import (
+    REGULARIZERS,
+    Box,
+    Quadratic,
+    get_regularizer,
+    regularizer_from_spec,
+    regularizer_spec,
+)
 from riskmin.solvers import SOLVERS
 from riskmin.types import Cut, NDArray, Result, Status
 
-FORMAT = 1
-"""The version of the file's layout: raised when a file could not be read as before."""
+FORMAT = 2
+"""The version of the file's layout: raised when a file could not be read as before.
+
+Files of format 1 know of no regularizer but L2.
+"""
 
 CLAIM = ("objective", "lower_bound", "value", "b", "status", "n_rows", "weighted", "solver", "last")
 """What a file claims beside its parameters. Nothing else may stand there: `certify` would not check it."""
 
 ESTIMATORS: dict[str, Any] = {c.__name__: c for c in (LinearClassifier, LinearRegressor, NoveltyDetector)}
 
-_HERE_ONLY = {"loss", "solver", "class_weight", "callback", "checkpoint"}
+_HERE_ONLY = {"loss", "regularizer", "solver", "class_weight", "callback", "checkpoint"}
 """Parameters that are written in a form of their own, or belong to one machine and are not written."""
 
 
@@ -156,6 +167,7 @@ def _params(model: Any) -> dict[str, Any]:
     return {
         "plain": {k: _scalar(v) for k, v in given.items() if k not in _HERE_ONLY},
         "loss": spec(loss) | {"given": given["loss"] if isinstance(given.get("loss"), str) else None},
+        "regularizer": _regularizer(given["regularizer"]),
         "solver": _solver(given["solver"]),
         "class_weight": _class_weight(given.get("class_weight")),
     }
@@ -163,6 +175,17 @@ def _params(model: Any) -> dict[str, Any]:
 
 def _scalar(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _regularizer(given: Any) -> dict[str, Any]:
+    reg = get_regularizer(given)
+    if type(reg) not in {Box, *(type(known) for known in REGULARIZERS.values())}:
+        holds = "holds a matrix" if isinstance(reg, Quadratic) else "is a regularizer of your own"
+        raise ValueError(
+            f"{type(reg).__name__} {holds}, which is not written to model files: "
+            "keep coef_ and intercept_ yourself, or pickle the model"
+        )
+    return regularizer_spec(reg) | {"given": given if isinstance(given, str) else None}
 
 
 def _solver(solver: Any) -> Any:
@@ -240,14 +263,21 @@ def _parameters(kind: Any, written: dict[str, Any]) -> dict[str, Any]:
         known = {type(s).__name__: type(s) for s in SOLVERS.values()}
         solver = known[solver["name"]](**solver["params"])
     params["solver"] = solver
+    if "regularizer" in written:
+        params["regularizer"] = _as_given(
+            regularizer_from_spec(written["regularizer"]), written["regularizer"]["given"], get_regularizer
+        )
     if kind is not NoveltyDetector:
-        loss, given = from_spec(written["loss"]), written["loss"]["given"]
-        same = given is not None and get_loss(given) == loss
-        params["loss"] = given if same else loss
+        params["loss"] = _as_given(from_spec(written["loss"]), written["loss"]["given"], get_loss)
     if kind is LinearClassifier:
         pairs = written["class_weight"]
         params["class_weight"] = dict(pairs) if isinstance(pairs, list) else pairs
     return params
+
+
+def _as_given(thing: Any, given: str | None, named: Callable[[Any], Any]) -> Any:
+    """The name that the user gave, where it still stands for the thing."""
+    return given if given is not None and named(given) == thing else thing
 
 
 def _put_back_classifier(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
