@@ -126,10 +126,12 @@ class Orthant:
         inside = [(s[free], y[free]) for s, y in pairs]
         inside = [(s, y) for s, y in inside if float(s @ y) > 1e-10 * float(y @ y) > 0]
         found = two_loop(inside, steep)
-        found = xp.where(at_zero & (found * steep <= 0), 0.0 * found, found)
+        against = xp.sign(found) * xp.sign(steep) <= 0
+        found = xp.where(at_zero & against, 0.0 * found, found)
         if not float(found @ steep) > 0:
-            found = xp.where(found * steep > 0, found, 0.0 * found)
-        if not inside:  # nothing is known of the curvature: no longer than 1
+            found = xp.where(against, 0.0 * found, found)
+        if not inside and len(free):  # nothing is known of the curvature: no longer than 1
+            found = found / max(1.0, float(xp.max(xp.abs(found))))  # squares of what is far out overflow
             found = found / max(1.0, float(found @ found) ** 0.5)
         d = xp.zeros_like(self.w)
         d[free] = found

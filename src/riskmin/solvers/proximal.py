@@ -114,8 +114,11 @@ Point = tuple[float, Array, Cut]
 
 def _least_constant(obj: Objective, w: Array, at: Point) -> float:
     """What L is at least: |grad R|^2 <= 2 L R, since R >= 0."""
-    risk, square = at[0] - obj.lam * obj.reg.value(w), float(at[1] @ at[1])
-    return square / (2 * risk) if 0 < risk < math.inf and 0 < square < math.inf else 1.0
+    risk = at[0] - obj.lam * obj.reg.value(w)
+    if not 0 < risk < math.inf:
+        return 1.0
+    part = at[1] / math.sqrt(2 * risk)  # the square of a gradient overflows long before this does
+    return float(part @ part) or 1.0
 
 
 def _step(obj: Objective, v: Array, at: Point, L: float, most: float) -> tuple[Array, Point | None, float]:
