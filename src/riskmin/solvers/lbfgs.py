@@ -78,7 +78,9 @@ class Lbfgs:
     ) -> Iterator[Iterate]:
         reg = obj.reg
         if not isinstance(reg, Smooth):
-            raise TypeError(f"Lbfgs needs a smooth regularizer such as L2(), not {reg!r}")
+            raise TypeError(
+                f"Lbfgs needs a smooth regularizer such as L2(), not {reg!r}: use ProximalGradient or Bundle"
+            )
         at = obj.cursor(w0)
         value, g, cut = at()
         grad = g + obj.lam * reg.grad(at.w)
