@@ -1,0 +1,289 @@
+r"""Sweeps of dual coordinate ascent with exact steps, for L2.
+
+A row's numbers lie in one record of 64 bytes, a line of the cache, and its entries in X are `start` to
+`stop` of the stored ones. What costs is waiting for memory, since rows are visited at random: records and
+entries are asked for some visits ahead. Dense rows are those without indices.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+LOWER, UPPER, SHIFT, INVERSE, U, STEP, START, STOP = range(8)
+"""The record of a row: bounds of u, the conjugate's shift, 1 / (square + bend), u, and c / lam.
+
+With the logistic loss the label is in the place of the lower bound, the bend in that of its inverse, and
+the log-odds of -y u in that of the shift: u alone does not tell 1 - 1e-20 from 1.
+"""
+HIGH, LOW, VISITS, MOVES = range(4)
+"""What a sweep leaves: the largest and least slopes that it met, its visits, the coordinates it moved."""
+
+FAR, NEAR = 12, 5
+"""How many visits ahead a record and a row's entries are asked for; measured."""
+LINE = 64
+
+
+def _ask(typing: Any, array: Any, index: Any) -> Any:
+    """Ask for the line of array[index], a flat array, to be in cache soon."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        held = context.make_array(signature.args[0])(context, builder, args[0])
+        at = builder.bitcast(builder.gep(held.data, [args[1]]), cgutils.voidptr_t)
+        ir, i32 = cgutils.ir, cgutils.int32_t  # type: ignore[attr-defined]
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, i32, i32, i32])
+        ask = builder.module.declare_intrinsic("llvm.prefetch", (cgutils.voidptr_t,), kind)
+        builder.call(ask, [at, i32(0), i32(3), i32(1)])  # to read, into all caches, data
+        return context.get_dummy_value()
+
+    return types.void(array, index), codegen
+
+
+_prefetch: Any = intrinsic(_ask)
+
+
+# ---------------------------------------------------------------- rows
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _sparse_dot(indices: Any, data: Any, w: Any, start: Any, stop: Any) -> float:
+    z = 0.0
+    for k in range(start, stop):
+        z += data[k] * w[indices[k]]
+    return z
+
+
+@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+def _dense_dot(data: Any, w: Any, start: Any) -> float:
+    z = 0.0
+    for j in range(np.uintp(len(w))):
+        z += data[start + j] * w[j]
+    return z
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _move(indices: Any, data: Any, w: Any, scale: Any, start: Any, stop: Any, t: float) -> None:
+    """W -= t x / m, the scale being 1 / m, or of length 0 where m = 1."""
+    if len(indices) == 0:
+        for j in range(np.uintp(len(w))):
+            w[j] -= t * data[start + j] * (scale[j] if len(scale) else 1.0)
+    elif len(scale):
+        for k in range(start, stop):
+            w[indices[k]] -= t * data[k] * scale[indices[k]]
+    else:
+        for k in range(start, stop):
+            w[indices[k]] -= t * data[k]
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def norms(indices: Any, data: Any, starts: Any, stops: Any, scale: Any, out: Any) -> None:
+    """sum_j x_ij^2 / m_j, for each row."""
+    for i in range(len(out)):
+        start, stop = np.uintp(starts[i]), np.uintp(stops[i])
+        s = 0.0
+        for k in range(start, stop):
+            x = np.float64(data[k])
+            if len(scale):
+                x *= x * (scale[indices[k]] if len(indices) else scale[k - start])
+            else:
+                x *= x
+            s += x
+        out[i] = s
+
+
+@njit(cache=True, nogil=True)
+def _draw(order: Any, k: Any, active: Any, rng: Any) -> None:
+    """Put one of order[k:active], drawn at random, in place k."""
+    x = rng[0]
+    x ^= x >> np.uint64(12)
+    x ^= x << np.uint64(25)
+    x ^= x >> np.uint64(27)
+    rng[0] = x
+    x = (x * np.uint64(2685821657736338717)) >> np.uint64(32)
+    j = k + np.uintp((x * np.uint64(active - k)) >> np.uint64(32))
+    order[k], order[j] = order[j], order[k]
+
+
+@njit(cache=True, nogil=True)
+def _look_ahead(
+    order: Any, k: Any, active: Any, shuffle: bool, rng: Any, flat: Any, indices: Any, data: Any
+) -> None:
+    """Draw the row of some visits from now, and ask for its record; for the entries of a nearer one."""
+    j = k + np.uintp(FAR)
+    if j < active:
+        if shuffle:
+            _draw(order, j, active, rng)
+        _prefetch(flat, np.intp(order[j]) * 8)
+    j = k + np.uintp(NEAR)
+    if j < active:
+        at = np.intp(order[j]) * 8
+        start, stop = np.intp(flat[at + START]), np.intp(flat[at + STOP])
+        for e in range(start, stop, LINE // data.itemsize):
+            _prefetch(data, e)
+        if len(indices):
+            for e in range(start, stop, LINE // indices.itemsize):
+                _prefetch(indices, e)
+
+
+# ---------------------------------------------------------------- quadratic conjugates
+@njit(cache=True, nogil=True)
+def quadratic_step(
+    slope: float, u: float, epsilon: float, inverse: float, lower: float, upper: float
+) -> float:
+    """The v in [lower, upper] with the least slope (v - u) + epsilon |v| + (v - u)^2 / (2 inverse)."""
+    v, most = u - slope * inverse, epsilon * inverse
+    v = v - min(max(v, -most), most)
+    return min(max(v, lower), upper)
+
+
+@njit(cache=True, nogil=True)
+def _sides(slope: float, u: float, epsilon: float) -> tuple[float, float]:
+    """The slopes of the dual on the left and on the right of u, when that of its smooth part is known."""
+    return slope + (epsilon if u > 0 else -epsilon), slope + (epsilon if u >= 0 else -epsilon)
+
+
+@njit(cache=True, nogil=True)
+def select(records: Any, z: Any, rows: Any, order: Any, epsilon: float, square: float, out: Any) -> int:
+    """Put those rows into order that can move, or nearly so; how many. The range of their slopes is in out.
+
+    A row at a bound stays there if it is held there by more than any other row is pulled: the rule by which
+    LIBLINEAR shrinks.
+    """
+    high, low = 0.0, 0.0
+    for i in rows:
+        r = records[i]
+        left, right = _sides(r[SHIFT] - z[i] + square * r[U], r[U], epsilon)
+        if right < 0 and r[U] < r[UPPER]:
+            low = min(low, right)
+        elif left > 0 and r[U] > r[LOWER]:
+            high = max(high, left)
+    active = 0
+    for i in rows:
+        r = records[i]
+        left, right = _sides(r[SHIFT] - z[i] + square * r[U], r[U], epsilon)
+        if not ((r[U] == r[LOWER] or left < low) and (r[U] == r[UPPER] or right > high)):
+            order[active] = i
+            active += 1
+    out[HIGH], out[LOW] = high, low
+    return active
+
+
+@njit(cache=True, nogil=True)
+def sweep(
+    indices: Any, data: Any, records: Any, order: Any, active: int, w: Any, scale: Any,
+    damping: float, epsilon: float, square: float, shrink: bool, shuffle: bool, rng: Any, out: Any,
+) -> int:  # fmt: skip
+    """One pass over order[:active] by exact steps; how many rows are active after it."""
+    flat, high, low, kept = records.ravel(), 0.0, 0.0, np.uintp(0)
+    above, below = (out[HIGH] or math.inf), (out[LOW] or -math.inf)
+    size = np.uintp(active)
+    for k in range(np.uintp(min(active, FAR)) if shuffle else np.uintp(0)):
+        _draw(order, k, size, rng)
+    for k in range(size):
+        _look_ahead(order, k, size, shuffle, rng, flat, indices, data)
+        i = order[k]
+        r = records[np.uintp(i)]
+        start, stop, u = np.uintp(r[START]), np.uintp(r[STOP]), r[U]
+        z = _sparse_dot(indices, data, w, start, stop) if len(indices) else _dense_dot(data, w, start)
+        slope = r[SHIFT] - z + square * u
+        left, right = _sides(slope, u, epsilon)
+        pull = 0.0
+        if right < 0 and u < r[UPPER]:
+            pull = right
+            low = min(low, pull)
+        elif left > 0 and u > r[LOWER]:
+            pull = left
+            high = max(high, pull)
+        elif shrink and (u == r[LOWER] or left < below) and (u == r[UPPER] or right > above):
+            continue
+        order[kept] = i
+        kept += np.uintp(1)
+        if pull != 0.0:
+            new = quadratic_step(slope, u, epsilon, r[INVERSE], r[LOWER], r[UPPER])
+            if damping != 1.0:
+                new = min(max(u + damping * (new - u), r[LOWER]), r[UPPER])
+            if new != u:
+                r[U] = new
+                out[MOVES] += 1
+                _move(indices, data, w, scale, start, stop, r[STEP] * (new - u))
+    out[HIGH], out[LOW] = high, low
+    out[VISITS] += active
+    return int(kept)
+
+
+# ---------------------------------------------------------------- the logistic loss
+@njit(cache=True, nogil=True)
+def _halves(s: float) -> tuple[float, float]:
+    """The probabilities 1 / (1 + e^-s) and 1 / (1 + e^s), each to full precision."""
+    e = math.exp(-abs(s))
+    small, large = e / (1.0 + e), 1.0 / (1.0 + e)
+    return (large, small) if s > 0 else (small, large)
+
+
+@njit(cache=True, nogil=True)
+def _rise(s: float, a: float, b: float, a0: float, b0: float) -> float:
+    """A - a0, from the smaller of the two halves."""
+    return b0 - b if s > 0 else a - a0
+
+
+@njit(cache=True, nogil=True)
+def logistic_step(margin: float, s0: float, bend: float) -> float:
+    """The log-odds s of the a that minimizes a ln a + (1-a) ln(1-a) + margin a + bend (a - a0)^2 / 2.
+
+    Newton's method for s + margin + bend (a(s) - a0) = 0, within a bracket that shrinks: its slope is
+    between 1 and 1 + bend / 4, and in s, unlike in a, nothing is infinite.
+    """
+    a0, b0 = _halves(s0)
+    lo, hi = -margin - bend * b0, -margin + bend * a0
+    s = min(max(s0, lo), hi)
+    for _ in range(100):
+        a, b = _halves(s)
+        f = s + margin + bend * _rise(s, a, b, a0, b0)
+        if f > 0:
+            hi = s
+        else:
+            lo = s
+        new = s - f / (1.0 + bend * a * b)
+        if not lo <= new <= hi:
+            new = 0.5 * (lo + hi)
+        change = abs(new - s)
+        s = new
+        if change <= 1e-7 * (1.0 + abs(s)):  # the next step would be its square
+            break
+    return s
+
+
+@njit(cache=True, nogil=True)
+def logistic_sweep(
+    indices: Any, data: Any, records: Any, order: Any, active: int, w: Any, scale: Any,
+    damping: float, shuffle: bool, rng: Any, out: Any,
+) -> int:  # fmt: skip
+    """One pass over order[:active] by exact steps."""
+    flat, high, low, size = records.ravel(), 0.0, 0.0, np.uintp(active)
+    for k in range(np.uintp(min(active, FAR)) if shuffle else np.uintp(0)):
+        _draw(order, k, size, rng)
+    for k in range(size):
+        _look_ahead(order, k, size, shuffle, rng, flat, indices, data)
+        r = records[np.uintp(order[k])]
+        start, stop, y, s0 = np.uintp(r[START]), np.uintp(r[STOP]), r[LOWER], r[SHIFT]
+        z = _sparse_dot(indices, data, w, start, stop) if len(indices) else _dense_dot(data, w, start)
+        pull = s0 + y * z
+        high, low = max(high, pull), min(low, pull)
+        s = logistic_step(y * z, s0, r[INVERSE])
+        (a0, b0), (a, b) = _halves(s0), _halves(s)
+        rise = _rise(s, a, b, a0, b0)
+        if damping != 1.0 and a0 + damping * rise > 0 and b0 - damping * rise > 0:
+            rise *= damping
+            s = math.log((a0 + rise) / (b0 - rise))
+            a, b = _halves(s)
+            rise = _rise(s, a, b, a0, b0)
+        if s != s0:
+            r[SHIFT], r[U] = s, -y * a
+            out[MOVES] += 1
+            _move(indices, data, w, scale, start, stop, -y * rise * r[STEP])
+    out[HIGH], out[LOW] = high, low
+    out[VISITS] += active
+    return active

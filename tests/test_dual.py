@@ -1,0 +1,297 @@
+"""Dual coordinate ascent by exact steps: held to brute force, cvxpy, LIBLINEAR and its contract."""
+
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers import ALL_LOSSES, optimum, problem
+from riskmin import (
+    L1,
+    L2,
+    Absolute,
+    DualGaussSeidel,
+    EpsilonInsensitive,
+    Hinge,
+    Logistic,
+    Novelty,
+    Objective,
+    Poisson,
+    SmoothedHinge,
+    Squared,
+    SquaredHinge,
+    check_solver,
+    linear_risk,
+    minimize,
+)
+from riskmin.kernels import dual as kernels
+from riskmin.losses.pieces import conjugate_of, dual_of
+
+EXACT = [loss for loss in ALL_LOSSES if isinstance(loss, Logistic) or dual_of(loss, np.ones(1)) is not None]
+exact_losses = pytest.mark.parametrize("loss", EXACT, ids=repr)
+SMALL = [Hinge(), SquaredHinge(), Logistic(), EpsilonInsensitive(0.2), Absolute(), Novelty(), Squared()]
+
+
+def objective(loss, lam=0.05, reg=None, seed=0, **settings):
+    X, y, weights = problem(loss, seed=seed)
+    return Objective(linear_risk(X, y, loss, sample_weight=weights, **settings), reg or L2(), lam)
+
+
+def dual_value(obj, it):
+    """The bound of the cut as it is, not shrunk."""
+    return it.cut.b - obj.lam * obj.reg.conjugate(-it.cut.a / obj.lam)
+
+
+# ---------------------------------------------------------------- one step
+def one_dimensional(loss, y, u, z, bend):
+    """V -> what the step minimizes, by the conjugate of the loss alone."""
+
+    def f(v):
+        v = np.atleast_1d(v)
+        return conjugate_of(loss, v, np.full(len(v), y)) - v * z + 0.5 * bend * (v - u) ** 2
+
+    return f
+
+
+def exact_step(loss, y, u, z, bend):
+    """The step as the kernels take it."""
+    if isinstance(loss, Logistic):
+        a = -y * u
+        s = kernels.logistic_step(y * z, float(np.log(a / (1 - a))), bend)
+        return -y / (1 + np.exp(-s))
+    dual = loss.dual(np.array([y]))
+    slope = float(dual.shift[0]) - z + dual.square * u
+    ends = float(dual.lower[0]), float(dual.upper[0])
+    return kernels.quadratic_step(slope, u, dual.epsilon, 1 / (dual.square + bend), *ends)
+
+
+@exact_losses
+@settings(max_examples=30, deadline=None)
+@given(
+    part=st.floats(0.001, 0.999),
+    label=st.floats(-3, 3),
+    z=st.floats(-20, 20),
+    bend=st.floats(1e-3, 1e3),
+)
+def test_the_step_is_the_best_one(loss, part, label, z, bend):
+    y = float(np.sign(label) or 1.0) if loss.task == "classification" else label
+    ends = (
+        loss.conjugate_domain(np.array([y])) if isinstance(loss, Logistic) else loss.dual(np.array([y]))[:2]
+    )
+    lower, upper = (float(np.clip(end[0], -30, 30)) for end in ends)
+    u = lower + part * (upper - lower)
+    f = one_dimensional(loss, y, u, z, bend)
+    v = exact_step(loss, y, u, z, bend)
+    least = f(v)[0]
+    assert np.isfinite(least)
+    others = np.concatenate(
+        [np.linspace(lower, upper, 2001), [0.0, u], v + np.array([-1e-3, 1e-3, -1e-6, 1e-6])]
+    )
+    assert least <= f(others).min() + 1e-11 * (1 + abs(least))
+
+
+@settings(deadline=None)
+@given(z=st.floats(-800, 800), s=st.floats(-700, 700), bend=st.floats(1e-12, 1e12))
+def test_the_logistic_step_solves_its_equation_far_out(z, s, bend):
+    """S + z + bend (a(s) - a(s0)) changes its sign within rounding of the s that is found."""
+    found = kernels.logistic_step(z, s, bend)
+    slack = 1e-9 * (1 + abs(found))
+
+    def f(t):
+        rise = 0.5 * (np.tanh(t / 2) - np.tanh(s / 2))
+        return t + z + bend * rise
+
+    size = 1e-15 * bend + 1e-13 * (abs(found) + abs(z))  # of rounding in f
+    assert f(found - slack) <= size
+    assert f(found + slack) >= -size
+
+
+# ---------------------------------------------------------------- a run
+@exact_losses
+def test_the_dual_never_falls(loss):
+    obj = objective(loss, lam=0.01)
+    for settings_ in ({}, {"shrink": False, "shuffle": False}):
+        steps = islice(DualGaussSeidel(**settings_).iterates(obj, np.zeros(4)), 12)
+        values = [dual_value(obj, it) for it in steps][1:]  # the first is before it is scaled
+        assert all(b >= a - 1e-13 * (1 + abs(a)) for a, b in pairwise(values))
+
+
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+@exact_losses
+def test_the_optimum_is_that_of_cvxpy(loss):
+    X, y, weights = problem(loss)
+    obj = Objective(linear_risk(X, y, loss, sample_weight=weights), L2(), 0.05)
+    result = minimize(obj, DualGaussSeidel(), tol=1e-8, max_iter=300)
+    best = optimum(loss, X, y, weights, 0.05, False)
+    assert result.status == "converged" or result.gap <= 1e-9  # a minimum of 0 has no relative gap
+    assert result.value == pytest.approx(best, rel=1e-6, abs=1e-7)
+    assert result.lower <= best + 1e-7 * (1 + abs(best))
+
+
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+@pytest.mark.parametrize("loss", SMALL, ids=repr)
+def test_each_feature_has_its_own_strength(loss):
+    m = np.array([0.5, 1.0, 2.0, 8.0])
+    X, y, weights = problem(loss)
+    for data in (X, sp.csr_array(X)):
+        obj = Objective(linear_risk(data, y, loss, sample_weight=weights), L2(weights=m), 0.05)
+        result = minimize(obj, DualGaussSeidel(), tol=1e-9)
+        best = optimum(loss, X / np.sqrt(m), y, weights, 0.05, False)  # the same, in other units
+        assert result.status == "converged"
+        assert result.value == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", [Hinge(), Logistic(), EpsilonInsensitive(0.2, power=2)], ids=repr)
+def test_it_takes_rows_however_they_are_stored(loss):
+    X, y, weights = problem(loss, n=50, p=6)
+    X[np.abs(X) < 0.7] = 0.0
+    X[3] = 0.0  # an empty row
+    wide = sp.csr_array(X)
+    wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
+    forms = [X, np.asfortranarray(X), sp.csr_array(X), sp.csc_array(X), wide]
+    forms += [X.astype(np.float32), sp.csr_array(X.astype(np.float32))]
+    values = []
+    for data in forms:
+        obj = Objective(linear_risk(data, y, loss, sample_weight=weights), L2(), 0.01)
+        result = minimize(obj, DualGaussSeidel(), tol=1e-8)
+        assert result.status == "converged"
+        values.append(result.value)
+    assert np.ptp(values[:-2]) <= 1e-8 * values[0]
+    assert values[-2:] == pytest.approx(values[:1] * 2, rel=1e-6)
+
+
+def test_empty_rows_and_rows_without_weight_keep_the_cut_exact():
+    X = np.array([[1.0, 2.0], [0.0, 0.0], [3.0, -1.0]])
+    obj = Objective(linear_risk(X, [1.0, 1.0, -1.0], Hinge(), sample_weight=[1, 1, 0]), L2(), 0.1)
+    result = minimize(obj, DualGaussSeidel(), tol=1e-12)
+    assert result.status == "converged"
+    assert result.value == pytest.approx(0.5 + 0.05 / 5)  # w = (1, 2) / 5 meets the margin of the first
+    nothing = Objective(linear_risk(np.zeros((2, 1)), [1.0, -1.0], Hinge()), L2(), 0.1)
+    assert minimize(nothing, DualGaussSeidel(), tol=1e-12).value == 1.0
+
+
+@pytest.mark.parametrize("loss", SMALL, ids=repr)
+def test_cuts_lie_below_the_risk(loss):
+    obj = objective(loss, lam=1e-3)
+    rng = np.random.default_rng(1)
+    points = [scale * rng.standard_normal(4) for scale in (0.0, 0.1, 1.0, 10.0, 100.0) for _ in range(4)]
+    for it in islice(DualGaussSeidel().iterates(obj, rng.standard_normal(4)), 10):
+        assert it.value == pytest.approx(obj.value(it.w), rel=1e-12)
+        for v in points:
+            assert it.cut.a @ v + it.cut.b <= obj.risk(v)[0] * (1 + 1e-12) + 1e-12
+
+
+@pytest.mark.parametrize("damping", [0.3, 1.5])
+@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Logistic()], ids=repr)
+def test_damped_steps_reach_the_same_minimum(loss, damping):
+    obj = objective(loss)
+    one, other = (minimize(obj, DualGaussSeidel(damping=t), tol=1e-9) for t in (1.0, damping))
+    assert one.status == other.status == "converged"
+    assert one.value == pytest.approx(other.value, rel=1e-8)
+
+
+def test_a_good_start_is_used():
+    """At the minimum of a smooth loss, its slopes there are the best dual variables."""
+    for loss in (Logistic(), SquaredHinge(), SmoothedHinge()):
+        obj = objective(loss)
+        best = minimize(obj, DualGaussSeidel(), tol=1e-11)
+        warm = minimize(obj, DualGaussSeidel(), best.w, tol=1e-8)
+        assert warm.n_iter == 1
+
+
+@pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
+@pytest.mark.parametrize("shrink", [True, False])
+def test_a_resumed_run_goes_on_bit_for_bit(loss, shrink):
+    rng = np.random.default_rng(0)
+    X = sp.random_array((300, 40), density=0.1, rng=rng, format="csr")
+    y = np.where(X @ rng.standard_normal(40) > 0.1 * rng.standard_normal(300), 1.0, -1.0)
+    obj = Objective(linear_risk(X, y, loss), L2(), 1e-4)
+    solver = DualGaussSeidel(shrink=shrink, seed=7)
+    steps = list(islice(solver.iterates(obj, np.zeros(40)), 8))
+    for k in (0, 1, 4):
+        state = {name: np.array(a) for name, a in steps[k].state().items()}
+        for one, other in zip(steps[k + 1 :], solver.resume(obj, state), strict=False):
+            assert np.array_equal(one.w, other.w)
+            assert one.value == other.value
+            assert np.array_equal(one.cut.a, other.cut.a)
+            assert one.cut.b == other.cut.b
+
+
+def test_seeds_and_orders():
+    obj = objective(Hinge(), lam=1e-3)
+    first = lambda **how: next(islice(DualGaussSeidel(**how).iterates(obj, np.zeros(4)), 1, 2)).w  # noqa: E731
+    assert np.array_equal(first(seed=1), first(seed=1))
+    assert not np.array_equal(first(seed=1), first(seed=2))
+    assert np.array_equal(first(shuffle=False, seed=1), first(shuffle=False, seed=2))
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind"), [(Hinge(), 3), (SquaredHinge(), 1), (Logistic(), 7), (EpsilonInsensitive(0.1), 13)]
+)
+def test_it_reaches_the_optimum_of_liblinear(loss, kind):
+    """Sparse rows of zeros and ones, as in a9a; scikit-learn carries LIBLINEAR."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.svm import LinearSVC, LinearSVR
+
+    rng = np.random.default_rng(kind)
+    X = sp.random_array(
+        (400, 60), density=0.15, rng=rng, format="csr", data_sampler=lambda size: np.ones(size)
+    )
+    z = X @ rng.standard_normal(60) + 0.5 * rng.standard_normal(400)
+    y = z if kind == 13 else np.where(z > 0, 1.0, -1.0)
+    lam = 1e-2
+    C = 1 / (lam * 400)
+    tight = {"fit_intercept": False, "tol": 1e-9, "max_iter": 1_000_000}
+    peer = {
+        3: LinearSVC(loss="hinge", C=C, **tight),
+        1: LinearSVC(C=C / 2, **tight),
+        7: LogisticRegression(C=C, solver="newton-cg", fit_intercept=False, tol=1e-9),
+        13: LinearSVR(epsilon=0.1, C=C, **tight),
+    }[kind].fit(X, y)
+    obj = Objective(linear_risk(X, y, loss), L2(), lam)
+    result = minimize(obj, DualGaussSeidel(), tol=1e-9)
+    assert result.status == "converged"
+    assert result.value == pytest.approx(obj.value(peer.coef_.ravel()), rel=1e-7)
+    assert result.value <= obj.value(peer.coef_.ravel()) * (1 + 1e-9)
+
+
+# ---------------------------------------------------------------- where it cannot be used
+def test_settings_are_checked():
+    for wrong in (
+        {"step": "newton"},
+        {"damping": 2.0},
+        {"lagrangian": 1},
+        {"mu": 0.0},
+        {"rate": -1.0},
+        {"seed": -1},
+    ):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            DualGaussSeidel(**wrong)
+
+
+def test_what_has_no_exact_step_says_what_to_use():
+    with pytest.raises(TypeError, match="use step='gradient'"):
+        DualGaussSeidel(step="exact").iterates(objective(Poisson()), np.zeros(4))
+    with pytest.raises(TypeError, match="use step='gradient'"):
+        DualGaussSeidel(step="exact").iterates(objective(Hinge(), reg=L1()), np.zeros(4))
+
+    class Own:
+        separable = True
+
+        def value_grad(self, z, y, c):
+            return c @ z**2, 2 * c * z
+
+    obj = Objective(linear_risk(np.eye(2), [1.0, 2.0], Own()), L2(), 0.1)
+    with pytest.raises(TypeError, match="Own gives no conjugate, which dual methods need: use Bundle"):
+        DualGaussSeidel().iterates(obj, np.zeros(2))
+    with pytest.raises(TypeError, match="DualGaussSeidel visits rows"):
+        DualGaussSeidel().iterates(Objective(lambda w: (0.0, w), L2(), 0.1), np.zeros(2))
+
+
+@pytest.mark.slow
+def test_it_meets_the_contract():
+    check_solver(DualGaussSeidel())
+    check_solver(DualGaussSeidel(shrink=False, shuffle=False, damping=1.3), seed=1)
