@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from riskmin.arrays import namespace
 from riskmin.risk import cursor
 from riskmin.scalar import ROUNDING
 from riskmin.types import Array, Cursor, Cut, Oracle, Regularizer, Slips
@@ -81,7 +82,9 @@ class Objective:
         Shrinking by s keeps a cut a cut, since R >= 0.
         """
         s = self.reg.scale(cut, self.lam)
-        return s * cut.b - self.lam * self.reg.conjugate(-s / self.lam * cut.a) if s else 0.0
+        if s == 0:  # then a cut says no more than R >= 0 does; it may hold what is no number
+            return -self.lam * self.reg.conjugate(namespace(cut.a).zeros_like(cut.a)) + 0.0
+        return s * cut.b - self.lam * self.reg.conjugate(-s / self.lam * cut.a)
 
     def argmin(self, cut: Cut) -> Array:
         """The minimizer of lam * Omega(w) + a @ w + b."""

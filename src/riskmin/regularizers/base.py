@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from riskmin.arrays import like
 from riskmin.scalar import Tangent, shrink
@@ -15,6 +15,9 @@ from riskmin.types import Array, Cut, NDArray, Regularizer
 
 SLACK = 1e-12
 """How far rounding may push a point out of a domain, relative to its bounds."""
+
+FAR = 1e100
+"""Beyond this, the conjugate is not looked at: no bound comes from there."""
 
 
 def best_scale(reg: Regularizer, cut: Cut, lam: float, most: float = 1.0) -> float:
@@ -25,16 +28,20 @@ def best_scale(reg: Regularizer, cut: Cut, lam: float, most: float = 1.0) -> flo
         slope = cut.b + float(cut.a @ reg.conjugate_grad(u))
         return Tangent(s, lam * reg.conjugate(u) - s * cut.b, -slope)
 
-    first = look(0.0)
-    if first.slope >= 0 or most <= 0:
+    lo, hi, far = look(0.0), look(most), most
+    if lo.slope >= 0 or most <= 0:
         return 0.0
-    last = look(most)
-    while not (math.isfinite(last.value) and math.isfinite(last.slope)):  # exponentials overflow far out
-        most *= 0.5
-        last = look(most)
-    if last.slope <= 0:
-        return most
-    lo, hi = shrink(look, first, last, lambda best, bound: best - bound <= 1e-14 * abs(best))
+    for _ in range(2000):  # exponentials overflow far out: go back until they are numbers
+        if not hi.value < FAR:
+            far = hi.x
+        elif hi.slope > 0 or far == most:
+            break
+        else:
+            lo = hi
+        hi = look(0.5 * (lo.x + far))
+    if hi.slope <= 0:
+        return hi.x
+    lo, hi = shrink(look, lo, hi, lambda best, bound: best - bound <= 1e-14 * abs(best))
     return min(lo, hi, key=lambda t: t.value).x
 
 
@@ -65,7 +72,7 @@ def by_feature(setting: float | NDArray, w: Array, name: str) -> Any:
         raise ValueError(
             f"{name} has shape {setting.shape}, but w has {len(w)} entries: give a number, or one a feature"
         )
-    return like(setting, w)
+    return setting if isinstance(w, np.ndarray) else like(setting.copy(), w)  # torch wants to own its numbers
 
 
 def check_setting(reg: object, name: str, fits: Callable[[Any], Any], needs: str) -> None:
@@ -97,6 +104,10 @@ class Comparable:
 
 
 def _same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if issparse(a) or issparse(b):
+        return type(a) is type(b) and a.shape == b.shape and (a != b).nnz == 0
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return bool(np.array_equal(a, b))
-    return a is b or bool(a == b)
+    return bool(a == b)

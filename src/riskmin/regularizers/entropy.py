@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import wrightomega
 
 from riskmin.arrays import largest_exponent, namespace
@@ -59,6 +60,8 @@ class Entropy(Comparable):
 
     def __post_init__(self) -> None:
         check_setting(self, "prior", lambda v: (v > 0) & np.isfinite(v), "numbers > 0")
+        for name in ("normalized", "balanced"):  # from a name's settings they come as numbers
+            object.__setattr__(self, name, bool(getattr(self, name)))
 
     @property
     def formula(self) -> str:
@@ -110,21 +113,23 @@ class Entropy(Comparable):
 
     def prox(self, v: Array, step: float) -> Array:
         """argmin_w step Omega(w) + |w - v|^2 / 2; with step 0, the nearest point of the domain."""
-        v = np.asarray(v)
-        mu = self._mu(v)
+        x = np.asarray(v, dtype=np.float64)
+        mu = self._mu(x)
         pull = _pair_prox if self.balanced else _plain_prox
-        if not self.normalized:
-            return pull(v, mu, step, 0.0)
-        return _with_total(self, v, mu, step)
+        w = _with_total(self, x, mu, step) if self.normalized else pull(x, mu, step, 0.0)
+        return w.astype(v.dtype, copy=False)
 
     # ------------------------------------------------------------ the dual side
     def conjugate(self, u: Array) -> float:
         """sum_j mu_j (e^u_j - 1), or A ln(sum_j mu_j e^u_j / A) normalized; of both signs if balanced."""
         xp, mu = namespace(u), self._mu(u)
+        top = float(xp.max(xp.abs(u) if self.balanced else u))
+        if not self.normalized or -1 < float(xp.min(u)) <= top < 1:  # all digits, however small u is
+            half = xp.sinh(0.5 * _below(xp.abs(u))) if self.balanced else None
+            grown = float(xp.sum(mu * (xp.expm1(_below(u)) if half is None else 4 * half * half)))
+            return self._total(mu) * math.log1p(grown / self._total(mu)) if self.normalized else grown
         signed = [u, -u] if self.balanced else [u]
-        if not self.normalized:
-            return float(sum(xp.sum(mu * xp.expm1(_below(s))) for s in signed))
-        total, top = self._total(mu), max(float(xp.max(s)) for s in signed)
+        total = self._total(mu)
         return total * (top + math.log(sum(float(xp.sum(mu * xp.exp(s - top))) for s in signed) / total))
 
     def conjugate_grad(self, u: Array) -> Array:
@@ -213,6 +218,10 @@ def _reach_of_norm(w: Array, d: Array, total: float) -> float:
 
 
 # ---------------------------------------------------------------- proximal points
+LEAST_LOG = -340.0
+"""Of tau: its square is still a number."""
+
+
 def _plain_prox(v: NDArray, mu: NDArray, step: float, shift: float) -> NDArray:
     """The w >= 0 with step ln(w / mu) + w = v - shift: Wright's omega function."""
     if step == 0:
@@ -221,15 +230,16 @@ def _plain_prox(v: NDArray, mu: NDArray, step: float, shift: float) -> NDArray:
 
 
 def _pair_prox(v: NDArray, mu: NDArray, step: float, log_tau: float) -> NDArray:
-    """The w with step asinh(w / (2 tau mu)) + w = v, by Newton's method from zero, where it is concave."""
+    """The w with step asinh(w / (2 tau mu)) + w = v, by Newton's method from below, where it is concave."""
     if step == 0:
         return v
-    width, size = 2 * mu * math.exp(max(log_tau, -600.0)), np.abs(v)
-    w = np.zeros_like(size)
-    for _ in range(200):
-        lack = size - step * np.arcsinh(w / width) - w
-        new = np.minimum(np.maximum(w + lack / (1 + step / np.sqrt(w * w + width * width)), w), size)
-        if np.all(new - w <= 1e-16 * size):
+    half, size = mu * math.exp(log_tau), np.abs(v)
+    # asinh(x) <= ln(2 x + 1), for which Wright's function has the root
+    w = np.maximum(_plain_prox(size + half, half, step, 0.0) - half, 0.0)
+    for _ in range(100):
+        lack = size - step * np.arcsinh(w / (2 * half)) - w
+        new = np.minimum(np.maximum(w + lack / (1 + step / np.sqrt(w * w + 4 * half * half)), w), size)
+        if np.all(new - w <= 4e-16 * new):
             break
         w = new
     return np.sign(v) * w
@@ -238,32 +248,36 @@ def _pair_prox(v: NDArray, mu: NDArray, step: float, log_tau: float) -> NDArray:
 def _with_total(reg: Entropy, v: NDArray, mu: NDArray, step: float) -> NDArray:
     """The proximal point whose sum is right, by bisection of its multiplier."""
     total = reg._total(mu)
-    if reg.balanced and step == 0:  # the nearest point of |w|_1 <= A
-        if np.abs(v).sum() <= total:
-            return v
-        return np.sign(v) * _with_sum(np.abs(v), np.zeros_like(v), total, 0.0)
     if not reg.balanced:
         return _with_sum(v, mu, total, step)
-    lo, hi = -600.0, 0.0
+    lo, hi = LEAST_LOG, 0.0
 
     def excess(log_tau: float) -> float:
         w = _pair_prox(v, mu, step, log_tau)
         return float(np.sqrt(w * w + 4 * (mu * math.exp(log_tau)) ** 2).sum()) - total
 
-    for _ in range(200):
-        mid = 0.5 * (lo + hi)
-        lo, hi = (lo, mid) if excess(mid) > 0 else (mid, hi)
-        if hi - lo <= 1e-15 * max(1.0, abs(lo)):
-            break
-    return _pair_prox(v, mu, step, 0.5 * (lo + hi))
+    if excess(lo) > 0:  # one of each pair is all but zero: the other is that of the plain entropy
+        return np.sign(v) * _with_sum(np.abs(v), mu, total, step)
+    at = brentq(excess, lo, hi, xtol=1e-14, rtol=1e-15) if excess(hi) > 0 else hi
+    return _pair_prox(v, mu, step, at)
 
 
 def _with_sum(v: NDArray, mu: NDArray, total: float, step: float) -> NDArray:
-    """The point of given sum among `_plain_prox(v, mu, step, shift)`."""
-    spread = step * (np.abs(np.log(mu / (total / len(v)))).max() if step else 0.0)
-    lo, hi = float(v.min()) - total - spread - step, float(v.max()) + total + spread + step
-    for _ in range(200):
-        mid = 0.5 * (lo + hi)
-        lo, hi = (mid, hi) if _plain_prox(v, mu, step, mid).sum() > total else (lo, mid)
-    w = _plain_prox(v, mu, step, 0.5 * (lo + hi))
+    """The point of given sum among `_plain_prox(v, mu, step, shift)`: the same for v and v + constant."""
+    v = v - v.max()
+    if step == 0:  # exactly: the largest entries, less what makes their sum right
+        top = -np.sort(-v)
+        over = (np.cumsum(top) - total) / np.arange(1, len(v) + 1)
+        shift = over[np.flatnonzero(top > over)[-1]]
+        return np.asarray(np.maximum(v - shift, 0.0))
+    spread = step * float(np.abs(np.log(mu / (total / len(v)))).max())
+    # the largest entry alone may have the whole sum, or all of them the same part of it
+    lo, hi = -total - spread - step * math.log(len(v)), spread
+
+    def excess(shift: float) -> float:
+        return float(_plain_prox(v, mu, step, shift).sum()) - total
+
+    # the ends may be the root themselves, but for rounding
+    at = brentq(excess, lo, hi, xtol=1e-300, rtol=1e-15) if excess(lo) > 0 > excess(hi) else hi
+    w = _plain_prox(v, mu, step, at)
     return np.asarray(w * (total / w.sum()))

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 import scipy.sparse.linalg
+from scipy.optimize import brentq
 
 from riskmin.arrays import namespace
 from riskmin.regularizers.base import Comparable, by_values
@@ -54,8 +55,8 @@ class Quadratic(Comparable):
             raise ValueError(f"Quadratic needs a square K, not one of shape {self.K.shape}")
         if isinstance(self.K, spl.LinearOperator):
             return
-        largest = abs(self.K).max() if self.K.shape[0] else 0.0
-        if not abs(self.K - self.K.T).max() <= 1e-10 * largest:
+        largest = float(abs(self.K).max()) if self.K.shape[0] else 0.0
+        if not (math.isfinite(largest) and abs(self.K - self.K.T).max() <= 1e-10 * largest):
             raise ValueError("Quadratic needs K to be symmetric and finite: give (K + K.T) / 2")
 
     @cached_property
@@ -66,8 +67,13 @@ class Quadratic(Comparable):
         if isinstance(K, spl.LinearOperator):
             return lambda u: _conjugate_gradients(K, u)
         if sp.issparse(K):
-            factors = spl.splu(sp.csc_array(K), permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True})
-            if not (factors.U.diagonal() > 0).all():
+            try:  # with no pivots but those of the diagonal, they are all positive if K is definite
+                factors = spl.splu(
+                    sp.csc_array(K), "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+                )
+            except RuntimeError:
+                raise ValueError(_NOT_DEFINITE) from None
+            if not ((factors.perm_r == factors.perm_c).all() and (factors.U.diagonal() > 0).all()):
                 raise ValueError(_NOT_DEFINITE)
             found: Callable[[NDArray], NDArray] = factors.solve
             return found
@@ -83,11 +89,14 @@ class Quadratic(Comparable):
 
     def grad(self, w: Array) -> Array:
         """K w."""
+        self._check(w)
+        return self.K @ w
+
+    def _check(self, w: Array) -> None:
         if len(w) != self.K.shape[0]:
             raise ValueError(
                 f"K has shape {self.K.shape}, but w has {len(w)} entries: give one row a feature"
             )
-        return self.K @ w
 
     def prox(self, v: Array, step: float) -> Array:
         """The solution of (I + step K) w = v."""
@@ -107,6 +116,7 @@ class Quadratic(Comparable):
 
     def conjugate_grad(self, u: Array) -> Array:
         """K^-1 u."""
+        self._check(u)
         return self._inverse(u)
 
     def gram(self, A: Array, a: Array) -> Array:
@@ -180,7 +190,7 @@ class QNorm:
 
     def value(self, w: Array) -> float:
         """|w|_q^q' / q'."""
-        return float(_norm(w, self.q) ** self.power / self.power)
+        return _to_the(_norm(w, self.q), self.power) / self.power
 
     def grad(self, w: Array) -> Array:
         """sgn(w) |w|^(q-1) |w|_q^(q'-q)."""
@@ -189,7 +199,7 @@ class QNorm:
     def conjugate(self, u: Array) -> float:
         """|u|_p^p' / p'."""
         p, power = self._dual
-        return float(_norm(u, p) ** power / power)
+        return _to_the(_norm(u, p), power) / power
 
     def conjugate_grad(self, u: Array) -> Array:
         """sgn(u) |u|^(p-1) |u|_p^(p'-p)."""
@@ -201,7 +211,7 @@ class QNorm:
         norm = _norm(u, p)
         if norm == 0:
             return A @ A.T
-        t, size = xp.abs(u) / norm, norm ** (power - 2)
+        t, size = xp.abs(u) / norm, _to_the(norm, power - 2)
         # p < 2: infinite curvature at zero, which a model need not follow all the way
         half = A * xp.sqrt((p - 1) * size * xp.maximum(t, 1e-8 + 0.0 * t) ** (p - 2))
         Aq = A @ (xp.sign(u) * t ** (p - 1))
@@ -212,14 +222,18 @@ class QNorm:
         size, N0 = np.abs(np.asarray(v)), _norm(v, self.q)
         if step == 0 or N0 == 0:
             return v
-        lo, hi = math.log(N0) - 700, math.log(N0)  # the root is below |v|_q
-        for _ in range(200):
-            mid = 0.5 * (lo + hi)
-            w = _roots(size, step, (self.power - self.q) * mid, self.q)
-            norm = _norm(w, self.q)
-            lo, hi = (mid, hi) if norm > 0 and math.log(norm) > mid else (lo, mid)
-            if hi - lo < 1e-15 * max(abs(lo), 1):
-                break
+
+        def excess(log_norm: float) -> float:
+            """How far the norm is above the one that it came from, in logarithms: falls through zero once."""
+            norm = _norm(_roots(size, step, (self.power - self.q) * log_norm, self.q), self.q)
+            return math.log(norm) - log_norm if norm > 0 else -1.0
+
+        hi = math.log(N0)  # the root is below |v|_q
+        lo = hi - 1.0
+        while excess(lo) <= 0 and lo > -700:
+            lo -= 2 * (hi - lo)
+        if excess(hi) < 0 < excess(lo):
+            hi = brentq(excess, lo, hi, xtol=1e-15, rtol=1e-15)
         return np.sign(v) * _roots(size, step, (self.power - self.q) * hi, self.q)
 
     def scale(self, cut: Cut, lam: float) -> float:
@@ -252,11 +266,19 @@ def _norm(w: Array, q: float) -> float:
     return largest * float(xp.sum((xp.abs(w) / largest) ** q)) ** (1 / q) if largest else 0.0
 
 
+def _to_the(norm: float, power: float) -> float:
+    """The power of a norm, infinite where it is no number."""
+    try:
+        return float(norm**power)
+    except OverflowError:
+        return math.inf
+
+
 def _power_grad(w: Array, q: float, power: float) -> Array:
     xp, norm = namespace(w), _norm(w, q)
     if norm == 0:
         return xp.zeros_like(w)
-    return xp.sign(w) * (xp.abs(w) / norm) ** (q - 1) * norm ** (power - 1)
+    return xp.sign(w) * (xp.abs(w) / norm) ** (q - 1) * _to_the(norm, power - 1)
 
 
 def _roots(a: NDArray, step: float, log_factor: float, q: float) -> Any:
@@ -269,7 +291,7 @@ def _roots(a: NDArray, step: float, log_factor: float, q: float) -> Any:
         for _ in range(100):
             excess = w + k * w ** (q - 1) - a
             new = np.clip(w - np.nan_to_num(excess / (1 + k * (q - 1) * w ** (q - 2))), 0.0, a)
-            if np.all(np.abs(new - w) <= 1e-16 * a):
-                break
+            if np.all(np.abs(new - w) <= 4e-16 * a):
+                return new
             w = new
     return w

@@ -79,8 +79,10 @@ class Separable(Comparable):
     def _best(self, u: Array) -> Array:
         xp, t = namespace(u), self.terms(u)
         soft = _soft(u, t.absolute)
-        far = xp.where(soft == 0, soft, xp.sign(soft) * math.inf) if self.polyhedral else soft / t.square
-        return _clip(far, t)
+        if not self.polyhedral:
+            return _clip(soft / t.square, t)
+        far = math.inf + 0.0 * soft
+        return _clip(xp.where(soft > 0, far, xp.where(soft < 0, -far, soft)), t)
 
     def scale(self, cut: Cut, lam: float) -> float:
         """The best shrinkage: where the conjugate is an indicator, as large as it lets the cut be."""
@@ -93,8 +95,8 @@ class Separable(Comparable):
         open_side = (a < 0) & (t.upper == math.inf) | (a > 0) & (t.lower == -math.inf)
         size = xp.where(open_side, xp.abs(a) / (lam * t.absolute), 0.0 * a)
         largest = float(xp.max(size)) if len(a) else 0.0
-        # a little inside: the bound must not become infinite by rounding
-        return 1.0 if largest < 1 - 2e-15 else (1 - 2e-15) / largest
+        most = 1 - 8 * float(xp.finfo(a.dtype).eps)  # the bound must not become infinite by rounding
+        return 1.0 if largest < most else most / largest
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
         """T -> Omega(w + t d) and its slope."""
@@ -297,7 +299,12 @@ class Box(Separable):
             raise TypeError(f"Box bounds L1(), L2() or Elastic(), not {self.reg!r}")
         check_setting(self, "lower", lambda v: v < math.inf, "numbers below infinity")
         check_setting(self, "upper", lambda v: v > -math.inf, "numbers above minus infinity")
-        if not np.all(np.asarray(self.lower) <= np.asarray(self.upper)):
+        lower, upper = np.asarray(self.lower), np.asarray(self.upper)
+        if lower.ndim and upper.ndim and lower.shape != upper.shape:
+            raise ValueError(
+                f"Box has bounds for {len(lower)} and for {len(upper)} features: give as many of both"
+            )
+        if not np.all(lower <= upper):
             raise ValueError(
                 f"Box needs lower <= upper for every feature, not {self.lower!r} and {self.upper!r}"
             )

@@ -169,6 +169,8 @@ class NewtonProgram:
             hi = look(most)
         if lo.slope >= 0 or hi.slope <= 0:
             return 0.0 if lo.slope >= 0 else most
+        if most == 1 and -lo.slope <= 1e-6 * abs(lo.value) and hi.slope <= -0.5 * lo.slope:
+            return 1.0  # so near the end, values say nothing more, but slopes still do
         near = shrink(look, lo, hi, lambda best, bound: best - bound <= 0.01 * max(lo.value - best, 0.0))
         return lowest(*near).x
 
