@@ -38,6 +38,8 @@ class LinearProgram:
         self.highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         self.highs.setOptionValue("output_flag", False)
         self.highs.setOptionValue("threads", 1)
+        for side in ("primal", "dual"):  # they are absolute, and the gap cannot get below them
+            self.highs.setOptionValue(f"{side}_feasibility_tolerance", 1e-10)
         self.highs.addCol(1.0, 0.0, self.inf, 0, np.empty(0, np.int32), np.empty(0))
         self.features = np.empty(0, dtype=np.intp)  # of the columns after the first, with their signs
         self.signs = np.empty(0)
