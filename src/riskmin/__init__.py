@@ -56,6 +56,7 @@ from riskmin.solvers import SOLVERS as SOLVERS
 from riskmin.solvers import Auto as Auto
 from riskmin.solvers import Bmrm as Bmrm
 from riskmin.solvers import Bundle as Bundle
+from riskmin.solvers import DualGaussSeidel as DualGaussSeidel
 from riskmin.solvers import Lbfgs as Lbfgs
 from riskmin.solvers import LineSearchBmrm as LineSearchBmrm
 from riskmin.solvers import OwlQn as OwlQn
@@ -70,7 +71,9 @@ if TYPE_CHECKING:
     from riskmin.data import DataError as DataError
     from riskmin.data import load as load_data
     from riskmin.estimators import LinearClassifier as LinearClassifier
+    from riskmin.estimators import LinearClassifierCV as LinearClassifierCV
     from riskmin.estimators import LinearRegressor as LinearRegressor
+    from riskmin.estimators import LinearRegressorCV as LinearRegressorCV
     from riskmin.estimators import NoveltyDetector as NoveltyDetector
     from riskmin.estimators import load_model as load_model
     from riskmin.estimators import save_model as save_model
@@ -86,7 +89,9 @@ _LAZY = {
     "DataError": ("riskmin.data", "DataError"),
     "load_data": ("riskmin.data", "load"),
     "LinearClassifier": ("riskmin.estimators", "LinearClassifier"),
+    "LinearClassifierCV": ("riskmin.estimators", "LinearClassifierCV"),
     "LinearRegressor": ("riskmin.estimators", "LinearRegressor"),
+    "LinearRegressorCV": ("riskmin.estimators", "LinearRegressorCV"),
     "NoveltyDetector": ("riskmin.estimators", "NoveltyDetector"),
     "load_model": ("riskmin.estimators", "load_model"),
     "save_model": ("riskmin.estimators", "save_model"),
@@ -112,6 +117,7 @@ __all__ = [
     "Checkpoint",
     "Cut",
     "DataError",
+    "DualGaussSeidel",
     "Elastic",
     "Entropy",
     "EpsilonInsensitive",
@@ -124,7 +130,9 @@ __all__ = [
     "LineSearchBmrm",
     "Linear",
     "LinearClassifier",
+    "LinearClassifierCV",
     "LinearRegressor",
+    "LinearRegressorCV",
     "Logistic",
     "Novelty",
     "NoveltyDetector",

@@ -113,20 +113,31 @@ def fit_linear(
     executor = Serial() if workers == 1 else Threads(n_workers=workers)
     risk = risk_of(model, X, y, weight, fit_intercept=fit_intercept, executor=executor)
     objective = Objective(risk, reg, float(model.alpha))
+    start = _start(model, objective)
+    return fit_objective(
+        model, objective, get_solver(model.solver), start, n_rows=X.shape[0], weighted=weight is not None
+    )
+
+
+def fit_objective(
+    model: Any, objective: Objective, solver: Any, start: NDArray | None, *, n_rows: int, weighted: bool
+) -> tuple[NDArray, float]:
+    """Minimize J within the model's limits, set all the attributes that prove it, return w and b."""
     with _callback(model) as callback:
         result = minimize(
             objective,
-            get_solver(model.solver),
-            _start(model, objective),
+            solver,
+            start,
             tol=model.tol,
             max_iter=int(model.max_iter),
             max_seconds=math.inf if model.max_seconds is None else model.max_seconds,
             callback=callback,
-            checkpoint=model.checkpoint,
+            checkpoint=getattr(model, "checkpoint", None),
         )
+    risk: Any = objective.risk
     b, value = _intercept(risk, objective, result)
     _check_proof(risk, value, result.lower)
-    keep_claim(model, result, value, n_rows=X.shape[0], weighted=weight is not None)
+    keep_claim(model, result, value, n_rows=n_rows, weighted=weighted)
     return np.asarray(result.w), b
 
 

@@ -24,7 +24,7 @@ from riskmin.losses import Logistic, get_loss
 from riskmin.types import NDArray
 
 
-def _has_probabilities(model: Any) -> bool:
+def has_probabilities(model: Any) -> bool:
     if isinstance(get_loss(model.loss), Logistic):
         return True
     raise AttributeError(f"probabilities need loss='logistic', not {model.loss!r}")
@@ -192,10 +192,10 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
 
     def _rows(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, NDArray]:
         """The labels as the loss takes them, the weights with those of the classes, and the classes."""
-        classes = _two_classes(y, weight)
+        classes = two_classes(y, weight)
         positive = y == classes[1]
         if self.class_weight is not None:
-            weight = _with_class_weight(self.class_weight, classes, positive, weight)
+            weight = with_class_weight(self.class_weight, classes, positive, weight)
         return np.where(positive, 1.0, -1.0), weight, classes
 
     def _keep(self, w: NDArray, b: float, classes: NDArray) -> None:
@@ -211,20 +211,20 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         labels: NDArray = self.classes_[positive.astype(np.intp)]
         return labels
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray:
         """The probabilities of both classes, in the order of `classes_`: for the logistic loss only."""
         z = self.decision_function(X)
         return np.stack([expit(-z), expit(z)], axis=1)
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> NDArray:
         """The logarithms of the probabilities, exact where those round to 0 or 1."""
         z = self.decision_function(X)
         return np.stack([log_expit(-z), log_expit(z)], axis=1)
 
 
-def _two_classes(y: NDArray, weight: NDArray | None) -> NDArray:
+def two_classes(y: NDArray, weight: NDArray | None) -> NDArray:
     """The two classes of the rows that count."""
     check_classification_targets(y)
     if weight is not None:
@@ -242,7 +242,7 @@ def _two_classes(y: NDArray, weight: NDArray | None) -> NDArray:
     return classes
 
 
-def _with_class_weight(given: Any, classes: NDArray, positive: NDArray, weight: NDArray | None) -> NDArray:
+def with_class_weight(given: Any, classes: NDArray, positive: NDArray, weight: NDArray | None) -> NDArray:
     """The weights of the rows times those of their classes."""
     weight = np.ones(len(positive)) if weight is None else weight
     if isinstance(given, str) and given == "balanced":

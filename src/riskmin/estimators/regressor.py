@@ -20,7 +20,7 @@ from riskmin.losses import LOSSES, Poisson, get_loss
 from riskmin.types import NDArray
 
 
-def _counts(loss: Any) -> bool:
+def counts(loss: Any) -> bool:
     """Whether the loss is Poisson's; asked before `fit` too, when the loss may not be one at all."""
     if isinstance(loss, str):
         loss = LOSSES.get(loss.partition(":")[0].strip())
@@ -122,7 +122,7 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.target_tags.positive_only = _counts(self.loss)
+        tags.target_tags.positive_only = counts(self.loss)
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressor:

@@ -1,0 +1,323 @@
+"""The strength of the regularizer chosen by cross-validation: a certified path for each fold."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.base import is_classifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import check_cv
+from sklearn.utils.validation import validate_data
+
+from riskmin.estimators.base import (
+    FORMATS,
+    as_weights,
+    check_number,
+    check_parameters,
+    loss_of,
+    regularizer_of,
+    risk_of,
+)
+from riskmin.estimators.classifier import LinearClassifier
+from riskmin.estimators.regressor import LinearRegressor
+from riskmin.executors import Serial
+from riskmin.intercept import Profiled
+from riskmin.paths import lam_grid, path
+from riskmin.types import NDArray
+
+_FOUND = (
+    "coef_",
+    "intercept_",
+    "objective_",
+    "lower_bound_",
+    "gap_",
+    "n_iter_",
+    "result_",
+    "n_samples_fit_",
+    "weighted_",
+)
+
+
+class _Search:
+    """What both searches do: a path a fold, the best mean score, and a fit of all rows."""
+
+    _single: Any
+    _own = ("alphas", "n_alphas", "cv", "scoring")
+
+    def _one(self, alpha: float) -> Any:
+        """The estimator of one strength."""
+        params = self.get_params(deep=False)  # type: ignore[attr-defined]
+        return self._single(**{k: v for k, v in params.items() if k not in self._own}, alpha=alpha)
+
+    def _search(self, X: Any, y: NDArray, sample_weight: Any, groups: Any) -> None:
+        weight = as_weights(sample_weight, len(y))
+        probe = self._one(1.0)
+        check_parameters(probe)
+        self.alphas_ = _grid(self, probe, X, y, weight)
+        scorer = check_scoring(probe, scoring=self.scoring)  # type: ignore[attr-defined]
+        cv = check_cv(self.cv, y, classifier=is_classifier(self))  # type: ignore[attr-defined]
+        folds = Parallel(n_jobs=probe.n_jobs, prefer="threads")(
+            delayed(_fold)(probe, X, y, weight, train, test, self.alphas_, scorer)
+            for train, test in cv.split(X, y, groups)
+        )
+        self.scores_ = np.array([scores for scores, _ in folds])
+        _warn_of(self, sum(missed for _, missed in folds), self.scores_.size)
+        mean = np.nanmean(self.scores_, axis=0) if np.isfinite(self.scores_).any() else self.scores_[0]
+        best = _best(mean, self.alphas_)
+        self.alpha_, self.best_score_ = float(self.alphas_[best]), float(mean[best])
+        self.best_estimator_ = self._one(self.alpha_).fit(X, y, sample_weight)
+        for name in _FOUND + (("classes_",) if is_classifier(self) else ()):
+            setattr(self, name, getattr(self.best_estimator_, name))
+        if hasattr(self, "feature_names_in_"):
+            self.best_estimator_.feature_names_in_ = self.feature_names_in_
+
+
+def _grid(model: Any, probe: Any, X: Any, y: NDArray, weight: NDArray | None) -> NDArray:
+    if model.alphas is None:
+        check_number(model, "n_alphas", "an integer >= 1", lambda v: v >= 1 and v == int(v))
+        labels, weight, _ = probe._rows(y, weight)
+        risk = risk_of(probe, X, labels, weight, fit_intercept=probe.fit_intercept, executor=Serial())
+        return lam_grid(risk, regularizer_of(probe), int(model.n_alphas))
+    alphas = np.ravel(np.asarray(model.alphas, dtype=np.float64))
+    if not (len(alphas) and np.isfinite(alphas).all() and (alphas > 0).all()):
+        raise ValueError(f"alphas={model.alphas!r}, but {type(model).__name__} needs finite numbers > 0")
+    return alphas
+
+
+def _fold(
+    probe: Any,
+    X: Any,
+    y: NDArray,
+    weight: NDArray | None,
+    train: NDArray,
+    test: NDArray,
+    alphas: NDArray,
+    scorer: Any,
+) -> tuple[list[float], int]:
+    """The scores of the rows left out, a strength at a time, and how many fits did not converge."""
+    labels, c, classes = probe._rows(y[train], None if weight is None else weight[train])
+    risk = risk_of(probe, X[train], labels, c, fit_intercept=probe.fit_intercept, executor=Serial())
+    results = path(
+        risk,
+        regularizer_of(probe),
+        alphas,
+        solver=probe.solver,
+        tol=probe.tol,
+        max_iter=int(probe.max_iter),
+        max_seconds=math.inf if probe.max_seconds is None else probe.max_seconds,
+    )
+    if any(result.status == "interrupted" for result in results):
+        raise KeyboardInterrupt
+    weights = {}
+    if weight is not None and "sample_weight" in inspect.signature(scorer).parameters:
+        weights["sample_weight"] = weight[test]
+    scores = []
+    for alpha, result in zip(alphas, results, strict=True):
+        model = type(probe)(**probe.get_params(deep=False)).set_params(alpha=float(alpha))
+        b = risk.intercept(result.w) if isinstance(risk, Profiled) else 0.0
+        model._keep(np.asarray(result.w), b, classes)
+        model.n_features_in_ = X.shape[1]
+        scores.append(float(scorer(model, X[test], y[test], **weights)))
+    return scores, sum(result.status != "converged" for result in results)
+
+
+def _best(mean: NDArray, alphas: NDArray) -> int:
+    """The best mean score; of those that are equal, that of the largest strength."""
+    if not np.isfinite(mean).any():
+        raise ValueError("no strength has a score in any fold: choose another scoring, or fewer folds")
+    return max(np.flatnonzero(mean == np.nanmax(mean)).tolist(), key=lambda k: float(alphas[k]))
+
+
+def _warn_of(model: Any, missed: int, total: int) -> None:
+    if missed:
+        message = (
+            f"{missed} of {total} fits of the folds of {type(model).__name__} did not reach tol={model.tol:g}: "
+            "raise max_iter, max_seconds, tol or the least of alphas"
+        )
+        warnings.warn(message, ConvergenceWarning, stacklevel=4)
+
+
+class LinearClassifierCV(_Search, LinearClassifier):
+    r"""A `LinearClassifier` whose alpha is chosen by cross-validation.
+
+    Each fold is a path: one certified fit an alpha, each from what its neighbour knows (`riskmin.path`). The
+    alpha of the best mean score is fitted to all rows.
+
+    Parameters
+    ----------
+    loss : str or Loss
+        As in `LinearClassifier`.
+    alphas : sequence of floats or None
+        The strengths to try; None for a grid from `riskmin.lam_max` to a thousandth of it where the
+        regularizer makes zeros, else from 1 to 1e-6.
+    n_alphas : int
+        How many, where `alphas` is None.
+    cv : int, splitter, iterable or None
+        As everywhere in scikit-learn: five folds, stratified, by default.
+    scoring : str, callable or None
+        As everywhere in scikit-learn: the accuracy by default.
+    regularizer, positive, fit_intercept, class_weight, solver, tol, max_iter, max_seconds
+        As in `LinearClassifier`.
+    n_jobs : int or None
+        How many folds run at a time, in threads; the last fit has as many threads.
+
+    Attributes
+    ----------
+    alpha_ : float
+        The best strength; of those with the same score, the largest.
+    alphas_ : (k,) array
+        All that were tried.
+    scores_ : (folds, k) array
+        The score of each on the rows that its fold left out.
+    best_score_ : float
+        The mean of those of `alpha_`.
+    best_estimator_ : LinearClassifier
+        The fit of all rows, which `riskmin.save_model` can save.
+    classes_, coef_, intercept_, objective_, lower_bound_, gap_, n_iter_, result_
+        Those of `best_estimator_`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from riskmin import LinearClassifierCV
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = LinearClassifierCV("hinge", alphas=[1.0, 1e-1, 1e-2, 1e-3], cv=3).fit(scale(X), y)
+    >>> model.alpha_, model.scores_.shape, model.best_score_ > 0.97
+    (0.1, (3, 4), True)
+    """
+
+    _single = LinearClassifier
+
+    def __init__(
+        self,
+        loss: Any = "hinge",
+        *,
+        alphas: Any = None,
+        n_alphas: int = 13,
+        cv: Any = None,
+        scoring: Any = None,
+        regularizer: Any = "l2",
+        positive: bool = False,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        solver: Any = None,
+        tol: float = 1e-3,
+        max_iter: int = 10_000,
+        max_seconds: float | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.loss = loss
+        self.alphas = alphas
+        self.n_alphas = n_alphas
+        self.cv = cv
+        self.scoring = scoring
+        self.regularizer = regularizer
+        self.positive = positive
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> LinearClassifierCV:
+        """Choose alpha, and fit all rows.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `LinearClassifier.fit`. Scores are weighted too, where the scorer takes weights.
+        groups : (n,) array, optional
+            For splitters that keep groups together.
+
+        Returns
+        -------
+        LinearClassifierCV
+            Itself.
+        """
+        loss_of(self)
+        X, y = validate_data(self, X, y, **FORMATS)
+        self._rows(y, as_weights(sample_weight, len(y)))  # what is wrong with y is said before any fold
+        self._search(X, y, sample_weight, groups)
+        return self
+
+
+class LinearRegressorCV(_Search, LinearRegressor):
+    r"""A `LinearRegressor` whose alpha is chosen by cross-validation.
+
+    Each fold is a path: one certified fit an alpha, each from what its neighbour knows (`riskmin.path`). The
+    alpha of the best mean score is fitted to all rows.
+
+    Parameters
+    ----------
+    loss : str or Loss
+        As in `LinearRegressor`.
+    alphas, n_alphas, cv, scoring
+        As in `LinearClassifierCV`; the score is R^2 by default.
+    regularizer, positive, fit_intercept, solver, tol, max_iter, max_seconds, n_jobs
+        As in `LinearClassifierCV`.
+
+    Attributes
+    ----------
+    alpha_, alphas_, scores_, best_score_, best_estimator_
+        As in `LinearClassifierCV`.
+    coef_, intercept_, objective_, lower_bound_, gap_, n_iter_, result_
+        Those of `best_estimator_`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from riskmin import LinearRegressorCV
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = LinearRegressorCV("huber:delta=50", regularizer="l1", n_alphas=5, cv=3).fit(X, y)
+    >>> bool(0.4 < model.best_score_ < 0.6), model.gap_ <= 1e-3 * model.objective_
+    (True, True)
+    """
+
+    _single = LinearRegressor
+
+    def __init__(
+        self,
+        loss: Any = "squared",
+        *,
+        alphas: Any = None,
+        n_alphas: int = 13,
+        cv: Any = None,
+        scoring: Any = None,
+        regularizer: Any = "l2",
+        positive: bool = False,
+        fit_intercept: bool = True,
+        solver: Any = None,
+        tol: float = 1e-3,
+        max_iter: int = 10_000,
+        max_seconds: float | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.loss = loss
+        self.alphas = alphas
+        self.n_alphas = n_alphas
+        self.cv = cv
+        self.scoring = scoring
+        self.regularizer = regularizer
+        self.positive = positive
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> LinearRegressorCV:
+        """Choose alpha, and fit all rows; the parameters are those of `LinearClassifierCV.fit`."""
+        loss_of(self)
+        X, y = validate_data(self, X, y, y_numeric=True, **FORMATS)
+        self._search(X, y, sample_weight, groups)
+        return self
