@@ -3,14 +3,34 @@
 import numpy as np
 import pytest
 
-from riskmin import Auto, Bmrm, Bundle, Hinge, Lbfgs, LineSearchBmrm
+from riskmin import (
+    Auto,
+    Bmrm,
+    Bundle,
+    DualGaussSeidel,
+    Hinge,
+    Lbfgs,
+    LineSearchBmrm,
+    OwlQn,
+    ProximalGradient,
+)
 from riskmin.solvers import SOLVERS, get_solver
 
 
 # ---------------------------------------------------------------- names of solvers
 def test_every_solver_has_a_name():
-    assert [get_solver(name) for name in SOLVERS] == [Auto(), Bmrm(), Bundle(), Lbfgs(), LineSearchBmrm()]
-    assert list(SOLVERS) == ["auto", "bmrm", "bundle", "lbfgs", "line_search_bmrm"]
+    named = {
+        "auto": Auto(),
+        "bmrm": Bmrm(),
+        "bundle": Bundle(),
+        "dual": DualGaussSeidel(),
+        "lbfgs": Lbfgs(),
+        "line_search_bmrm": LineSearchBmrm(),
+        "owlqn": OwlQn(),
+        "proximal_gradient": ProximalGradient(),
+    }
+    assert {name: get_solver(name) for name in SOLVERS} == named
+    assert list(SOLVERS) == list(named)
 
 
 def test_a_solver_stands_for_itself():
@@ -22,7 +42,7 @@ def test_a_solver_stands_for_itself():
 @pytest.mark.parametrize(
     ("solver", "message"),
     [
-        ("sgd", r"there is no solver named 'sgd'; the names are auto, bmrm, bundle, lbfgs"),
+        ("sgd", r"there is no solver named 'sgd'; the names are auto, bmrm, bundle, dual, lbfgs"),
         (Bundle, r"give an instance: Bundle\(\)$"),
         (Lbfgs, r"give an instance: Lbfgs\(\)$"),
         (Hinge(), r"solver=Hinge\(margin=1.0\) is neither a name .* nor a solver object"),

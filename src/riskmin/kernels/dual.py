@@ -238,8 +238,8 @@ def logistic_step(margin: float, s0: float, bend: float) -> float:
     """
     a0, b0 = _halves(s0)
     lo, hi = -margin - bend * b0, -margin + bend * a0
-    s = min(max(s0, lo), hi)
-    for _ in range(100):
+    s, change = min(max(s0, lo), hi), hi - lo
+    for _ in range(200):
         a, b = _halves(s)
         f = s + margin + bend * _rise(s, a, b, a0, b0)
         if f > 0:
@@ -247,7 +247,7 @@ def logistic_step(margin: float, s0: float, bend: float) -> float:
         else:
             lo = s
         new = s - f / (1.0 + bend * a * b)
-        if not lo <= new <= hi:
+        if not lo <= new <= hi or abs(new - s) > 0.5 * change:  # where it bends, Newton's steps go to and fro
             new = 0.5 * (lo + hi)
         change = abs(new - s)
         s = new

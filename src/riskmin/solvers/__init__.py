@@ -8,6 +8,7 @@ from riskmin.solvers.auto import Auto as Auto
 from riskmin.solvers.bundle import Bmrm as Bmrm
 from riskmin.solvers.bundle import Bundle as Bundle
 from riskmin.solvers.bundle import LineSearchBmrm as LineSearchBmrm
+from riskmin.solvers.dual import DualGaussSeidel as DualGaussSeidel
 from riskmin.solvers.lbfgs import Lbfgs as Lbfgs
 from riskmin.solvers.owlqn import OwlQn as OwlQn
 from riskmin.solvers.proximal import ProximalGradient as ProximalGradient
@@ -17,6 +18,7 @@ SOLVERS: dict[str, Any] = {
     "auto": Auto(),
     "bmrm": Bmrm(),
     "bundle": Bundle(),
+    "dual": DualGaussSeidel(),
     "lbfgs": Lbfgs(),
     "line_search_bmrm": LineSearchBmrm(),
     "owlqn": OwlQn(),
