@@ -60,7 +60,8 @@ class _Search:
         probe = self._one(1.0)
         check_parameters(probe)
         self.alphas_ = _grid(self, probe, X, y, weight)
-        scorer = check_scoring(probe, scoring=self.scoring)  # type: ignore[attr-defined]
+        scoring = self.scoring  # type: ignore[attr-defined]
+        scorer = _own_score if scoring is None else check_scoring(probe, scoring=scoring)
         cv = check_cv(self.cv, y, classifier=is_classifier(self))  # type: ignore[attr-defined]
         folds = Parallel(n_jobs=probe.n_jobs, prefer="threads")(
             delayed(_fold)(probe, X, y, weight, train, test, self.alphas_, scorer)
@@ -76,6 +77,10 @@ class _Search:
             setattr(self, name, getattr(self.best_estimator_, name))
         if hasattr(self, "feature_names_in_"):
             self.best_estimator_.feature_names_in_ = self.feature_names_in_
+
+
+def _own_score(model: Any, X: Any, y: NDArray, sample_weight: NDArray | None = None) -> float:
+    return float(model.score(X, y, sample_weight))
 
 
 def _grid(model: Any, probe: Any, X: Any, y: NDArray, weight: NDArray | None) -> NDArray:
@@ -137,8 +142,8 @@ def _best(mean: NDArray, alphas: NDArray) -> int:
 def _warn_of(model: Any, missed: int, total: int) -> None:
     if missed:
         message = (
-            f"{missed} of {total} fits of the folds of {type(model).__name__} did not reach tol={model.tol:g}: "
-            "raise max_iter, max_seconds, tol or the least of alphas"
+            f"{missed} of {total} fits of the folds of {type(model).__name__} did not reach "
+            f"tol={model.tol:g}: raise max_iter, max_seconds, tol or the least of alphas"
         )
         warnings.warn(message, ConvergenceWarning, stacklevel=4)
 

@@ -76,7 +76,9 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     ('huber:delta=50', True)
     """
     if type(model) not in ESTIMATORS.values():
-        raise ValueError(f"{type(model).__name__} cannot be saved: only {', '.join(ESTIMATORS)} can")
+        inside = hasattr(model, "best_estimator_")
+        remedy = "save its best_estimator_" if inside else f"only {', '.join(ESTIMATORS)} can"
+        raise ValueError(f"{type(model).__name__} cannot be saved: {remedy}")
     check_is_fitted(model)
     arrays = {"coef": np.ravel(model.coef_), "cut": np.asarray(model.result_.cut.a)}
     meta = {
