@@ -182,12 +182,12 @@ class Gram:
     """
 
     def __init__(self, kernel: Kernel | str, X: Any, cache_bytes: int = 2**28) -> None:
-        n = X.shape[0]
+        n = int(X.shape[0])
         self.shape, self.X, self.computed = (n, n), X, 0
         if isinstance(kernel, str):
             self.kernel: Kernel | None = None
             self.store = _precomputed(kernel, X)
-            self.slot_of = np.arange(n)
+            self.slot_of: NDArray = np.arange(n)
             return
         if sp.issparse(X):  # a dense product is faster by far unless most numbers are zero
             self.X = X.toarray() if X.nnz > 0.2 * n * X.shape[1] else sp.csr_array(X)
@@ -247,12 +247,25 @@ class Gram:
                 "k(A, B) must have a row for each of A and a column for each of B"
             )
         if not math.isfinite(found.sum()) and not np.isfinite(found).all():
-            raise ValueError("the kernel gives NaN or infinity: scale the features, or look at its parameters")
+            raise ValueError("the kernel gives NaN or infinity: scale the features or look at its parameters")
+        return found
+
+    def block(self, rows: NDArray) -> NDArray:
+        """K[rows, rows], from the rows that are kept as far as they are, none kept for it."""
+        slots = self.slot_of[rows]
+        here, away = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
+        found = np.empty((len(rows), len(rows)))
+        found[here] = self.store[slots[here][:, None], rows]
+        if len(away):
+            assert self.kernel is not None
+            found[away] = self.kernel(self.X[rows[away]], self.X[rows])
         return found
 
     def add_rows(self, rows: NDArray, coef: NDArray, out: NDArray) -> None:
-        """Out += coef @ K[rows], for `room` rows at most."""
-        _kernels().add_rows(self.store, self.slots(rows), coef, out)
+        """Out += coef @ K[rows]; the rows are kept as far as there is room."""
+        for i in range(0, len(rows), self.room):
+            part = slice(i, i + self.room)
+            _kernels().add_rows(self.store, self.slots(rows[part]), coef[part], out)
 
     def product(self, v: NDArray) -> NDArray:
         """K v: rows that are kept are used, others are computed and not kept; zeros of v cost nothing."""
@@ -281,9 +294,10 @@ def _precomputed(kernel: str, K: Any) -> NDArray:
     """The matrix that was given, after a look at it."""
     if kernel != "precomputed":
         raise ValueError(f"there is no kernel named {kernel!r} here: give a callable or 'precomputed'")
-    K = np.ascontiguousarray(K.toarray() if sp.issparse(K) else K, dtype=np.float64)
-    if K.ndim != 2 or K.shape[0] != K.shape[1]:
-        raise ValueError(f"a precomputed kernel is a square matrix, not one of shape {K.shape}")
-    if not np.isfinite(K).all() or abs(K - K.T).max() > 1e-8 * abs(K).max():
+    K = K.toarray() if sp.issparse(K) else K
+    found: NDArray = np.ascontiguousarray(K, dtype=np.float64)
+    if found.ndim != 2 or found.shape[0] != found.shape[1]:
+        raise ValueError(f"a precomputed kernel is a square matrix, not one of shape {found.shape}")
+    if not np.isfinite(found).all() or abs(found - found.T).max() > 1e-8 * abs(found).max():
         raise ValueError("a precomputed kernel is a symmetric matrix of finite numbers: give (K + K.T) / 2")
-    return K
+    return found

@@ -25,6 +25,7 @@ from riskmin.types import NDArray
 
 
 def has_probabilities(model: Any) -> bool:
+    """Whether the loss is that of a probabilistic model; an AttributeError says why not."""
     if isinstance(get_loss(model.loss), Logistic):
         return True
     raise AttributeError(f"probabilities need loss='logistic', not {model.loss!r}")

@@ -37,6 +37,29 @@ def add_rows(store: Any, slots: Any, coef: Any, out: Any) -> None:
             k += 1
 
 
+# No slope is NaN, though some are infinite: told so, the compiler makes vector code of what follows.
+@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc"})
+def _most(a: Any) -> tuple[int, float]:
+    """Where the largest entry is, and what it is."""
+    most = -np.inf
+    for k in range(a.shape[0]):
+        most = max(most, a[k])
+    k = 0
+    while k < a.shape[0] - 1 and a[k] != most:
+        k += 1
+    return k, most
+
+
+@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc"})
+def _shift(a: Any, b: Any, c: Any, by: float, row: Any) -> None:
+    """Add by * row to a and c, and take it from b."""
+    for k in range(row.shape[0]):
+        change = by * row[k]
+        a[k] += change
+        b[k] -= change
+        c[k] += change
+
+
 @njit(cache=True, nogil=True)
 def _slope_up(x: float, kink: float) -> float:
     """The slope of kink |x| to the right."""
@@ -50,7 +73,9 @@ def _slope_down(x: float, kink: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _walk(slope: float, bend: float, first: float, first_kink: float, second: float, second_kink: float) -> Any:
+def _walk(
+    slope: float, bend: float, first: float, first_kink: float, second: float, second_kink: float
+) -> Any:
     """The d > 0 where a function of that slope and bend at 0 is least, its slope jumping at two places."""
     if first > second:
         first, second = second, first
@@ -66,6 +91,31 @@ def _walk(slope: float, bend: float, first: float, first_kink: float, second: fl
 
 
 @njit(cache=True, nogil=True)
+def _slopes(
+    k: int, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, rise: Any, fall: Any
+) -> None:
+    """How steeply the dual falls if the row rises, and if it falls; minus infinity where there is no way."""
+    slope = g[k] + bend[k] * gamma[k]
+    rise[k] = -slope - _slope_up(gamma[k], kink[k]) if gamma[k] < upper[k] else -np.inf
+    fall[k] = slope + _slope_down(gamma[k], kink[k]) if gamma[k] > lower[k] else -np.inf
+
+
+@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "contract"})
+def _partner(
+    i: int, steep: float, row: Any, diagonal: Any, bend: Any, fall: Any, gain: Any
+) -> tuple[int, float]:
+    """The row that gains most if it falls as much as row i rises, and the bend along that way."""
+    own = diagonal[i] + bend[i]
+    for k in range(row.shape[0]):
+        d = max(fall[k] + steep, 0.0)
+        h = own + diagonal[k] + bend[k]
+        gain[k] = d * d / max(h - 2.0 * row[k], 1e-12 * h + 1e-300)
+    j, _ = _most(gain)
+    h = own + diagonal[j] + bend[j]
+    return j, max(h - 2.0 * row[j], 1e-12 * h + 1e-300)
+
+
+@njit(cache=True, nogil=True)
 def pair_steps(
     H: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float, most: int
 ) -> int:
@@ -74,49 +124,41 @@ def pair_steps(
     In place, until the largest violation has fallen to that share of itself; the number of steps.
     """
     q = gamma.shape[0]
+    diagonal = np.diag(H).copy()  # a cache miss for each entry of it, else
+    rise, fall, gain = np.empty(q), np.empty(q), np.empty(q)
+    for k in range(q):
+        _slopes(k, g, gamma, lower, upper, kink, bend, rise, fall)
     goal = -1.0
     for step in range(most):
-        i, least = -1, np.inf
-        greatest = -np.inf
-        for k in range(q):
-            slope = g[k] + bend[k] * gamma[k]
-            up = slope + _slope_up(gamma[k], kink[k])
-            down = slope + _slope_down(gamma[k], kink[k])
-            if gamma[k] < upper[k] and up < least:
-                i, least = k, up
-            if gamma[k] > lower[k] and down > greatest:
-                greatest = down
-        if i < 0:
-            return step
+        i, steep = _most(rise)
+        worst = steep + _most(fall)[1]
         if goal < 0.0:
-            goal = share * (greatest - least)
-        if not greatest - least > goal:
+            goal = share * worst
+        if not worst > max(goal, 0.0):
             return step
-        j, best, bent = -1, 0.0, 1.0
         row = H[i]
-        for k in range(q):
-            if gamma[k] > lower[k]:
-                gain = g[k] + bend[k] * gamma[k] + _slope_down(gamma[k], kink[k]) - least
-                if gain > 0.0:
-                    h = max(row[i] + H[k, k] - 2.0 * row[k] + bend[i] + bend[k], 1e-12 * (row[i] + H[k, k]))
-                    if h <= 0.0:
-                        h = 1e-300
-                    if gain * gain > best * h:
-                        j, best, bent = k, gain * gain / h, h
-        if j < 0:
-            return step
-        slope = least - (g[j] + bend[j] * gamma[j] + _slope_down(gamma[j], kink[j]))
-        d = _walk(slope, bent, -gamma[i], kink[i], gamma[j], kink[j])
-        room = min(upper[i] - gamma[i], gamma[j] - lower[j])
+        j, h = _partner(i, steep, row, diagonal, bend, fall, gain)
+        d = _walk(-steep - fall[j], h, -gamma[i], kink[i], gamma[j], kink[j])
+        above, below = upper[i] - gamma[i], gamma[j] - lower[j]
+        d = min(d, above, below)
         # who reaches a bound is put there exactly, so that it counts as being there
-        full_i, full_j = d >= upper[i] - gamma[i], d >= gamma[j] - lower[j]
-        d = min(d, room)
-        gamma[i] = upper[i] if full_i and d == upper[i] - gamma[i] else gamma[i] + d
-        gamma[j] = lower[j] if full_j and d == gamma[j] - lower[j] else gamma[j] - d
-        other = H[j]
-        for k in range(q):
-            g[k] += d * (row[k] - other[k])
+        gamma[i] = upper[i] if d == above else gamma[i] + d
+        gamma[j] = lower[j] if d == below else gamma[j] - d
+        _shift(g, rise, fall, d, row)
+        _shift(g, rise, fall, -d, H[j])
+        _slopes(i, g, gamma, lower, upper, kink, bend, rise, fall)
+        _slopes(j, g, gamma, lower, upper, kink, bend, rise, fall)
     return most
+
+
+@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "contract"})
+def _gains(gamma: Any, lower: Any, upper: Any, bent: Any, rise: Any, fall: Any, gain: Any) -> None:
+    """By how much the dual falls if a row steps to its best place, kinks on the way not counted."""
+    for k in range(gamma.shape[0]):
+        wish = max(rise[k], fall[k], 0.0)
+        room = upper[k] - gamma[k] if rise[k] >= fall[k] else gamma[k] - lower[k]
+        d = min(wish / bent[k], room)
+        gain[k] = d * (wish - 0.5 * bent[k] * d)
 
 
 @njit(cache=True, nogil=True)
@@ -125,32 +167,23 @@ def single_steps(
 ) -> int:
     """Steps of one row at a time, each the one that gains most; otherwise as `pair_steps`."""
     q = gamma.shape[0]
+    bent = np.maximum(np.diag(H) + bend, 1e-300)
+    rise, fall, gain = np.empty(q), np.empty(q), np.empty(q)
+    for k in range(q):
+        _slopes(k, g, gamma, lower, upper, kink, bend, rise, fall)
     goal = -1.0
     for step in range(most):
-        i, best, worst, sign, steep = -1, 0.0, 0.0, 1.0, 0.0
-        for k in range(q):
-            slope = g[k] + bend[k] * gamma[k]
-            up = -slope - _slope_up(gamma[k], kink[k]) if gamma[k] < upper[k] else 0.0
-            down = slope + _slope_down(gamma[k], kink[k]) if gamma[k] > lower[k] else 0.0
-            wish = max(up, down)
-            if wish > 0.0:
-                room = upper[k] - gamma[k] if up > down else gamma[k] - lower[k]
-                h = max(H[k, k] + bend[k], 1e-300)
-                d = min(wish / h, room)
-                gain = d * (wish - 0.5 * h * d)
-                worst = max(worst, wish)
-                if gain > best:
-                    i, best, sign, steep = k, gain, 1.0 if up > down else -1.0, wish
+        worst = max(_most(rise)[1], _most(fall)[1])
         if goal < 0.0:
             goal = share * worst
-        if i < 0 or not worst > goal:
+        if not worst > max(goal, 0.0):
             return step
-        d = _walk(-steep, max(H[i, i] + bend[i], 1e-300), -sign * gamma[i], kink[i], 0.0, 0.0)
-        before = gamma[i]
-        end = upper[i] if sign > 0.0 else lower[i]
+        _gains(gamma, lower, upper, bent, rise, fall, gain)
+        i, _ = _most(gain)
+        sign = 1.0 if rise[i] >= fall[i] else -1.0
+        d = _walk(-max(rise[i], fall[i]), bent[i], -sign * gamma[i], kink[i], 0.0, 0.0)
+        before, end = gamma[i], upper[i] if sign > 0.0 else lower[i]
         gamma[i] = end if d >= sign * (end - before) else before + sign * d
-        change = gamma[i] - before
-        row = H[i]
-        for k in range(q):
-            g[k] += change * row[k]
+        _shift(g, rise, fall, gamma[i] - before, H[i])
+        _slopes(i, g, gamma, lower, upper, kink, bend, rise, fall)
     return most

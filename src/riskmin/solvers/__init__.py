@@ -9,6 +9,7 @@ from riskmin.solvers.bundle import Bmrm as Bmrm
 from riskmin.solvers.bundle import Bundle as Bundle
 from riskmin.solvers.bundle import LineSearchBmrm as LineSearchBmrm
 from riskmin.solvers.dual import DualGaussSeidel as DualGaussSeidel
+from riskmin.solvers.kernel_dual import KernelDual as KernelDual
 from riskmin.solvers.lbfgs import Lbfgs as Lbfgs
 from riskmin.solvers.owlqn import OwlQn as OwlQn
 from riskmin.solvers.proximal import ProximalGradient as ProximalGradient

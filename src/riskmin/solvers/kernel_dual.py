@@ -12,24 +12,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from riskmin.intercept import Profiled
-from riskmin.losses.pieces import conjugate_of, dual_of
+from riskmin.losses.pieces import dual_of
 from riskmin.mercer import Gram
 from riskmin.objective import Objective
-from riskmin.rkhs import ROOT, Rkhs, coefficients, pair
 from riskmin.risk import Risk
+from riskmin.rkhs import ROOT, Rkhs, coefficients, pair
 from riskmin.scalar import ROUNDING
 from riskmin.solvers.bundle import check_count
-from riskmin.types import Array, Cut, Dual, HasConjugate, Iterate, NDArray
+from riskmin.solvers.kernel_terms import Exact, Newton, Terms, has_conjugate
+from riskmin.types import Array, Cut, Iterate, NDArray
 
 SHARE = 0.1
 """A block is solved until its largest violation has fallen to this share."""
-GUARD = 0.9
-"""Newton steps go at most this far to an end of the domain at which the conjugate has no slope."""
 
 
 @cache
@@ -37,102 +36,6 @@ def _kernels() -> Any:
     from riskmin.kernels import mercer  # Numba is imported by the first block, not with the package
 
     return mercer
-
-
-class Terms(NamedTuple):
-    """Quadratic on intervals, a row at a time: shift x + kink |x| + bend x^2 / 2 for lower <= x <= upper."""
-
-    lower: NDArray
-    upper: NDArray
-    shift: NDArray
-    kink: NDArray
-    bend: NDArray
-
-    def of(self, rows: NDArray) -> Terms:
-        return Terms(*(a[rows] for a in self))
-
-
-class Exact:
-    """The conjugates of the rows, where they are quadratic."""
-
-    rounds = 1
-
-    def __init__(self, dual: Dual, c: NDArray) -> None:
-        counts, size = c > 0, np.where(c > 0, c, 1.0)  # rows of weight zero are fixed at zero
-        zero = np.zeros_like(c)
-        self.terms = Terms(
-            np.where(counts, size * dual.lower, 0.0),
-            np.where(counts, size * dual.upper, 0.0),
-            zero + dual.shift,
-            zero + dual.epsilon,
-            dual.square / size,
-        )
-
-    def at(self, gamma: NDArray) -> Terms:
-        return self.terms
-
-    def value(self, gamma: NDArray) -> tuple[float, float]:
-        """sum_i c_i l*(gamma_i / c_i), and the size of its terms."""
-        t = self.terms
-        parts = t.shift * gamma + t.kink * abs(gamma) + 0.5 * t.bend * gamma * gamma
-        return float(parts.sum()), float(abs(parts).sum())
-
-    def along(self, rows: NDArray, gamma: NDArray, step: NDArray, linear: float, square: float) -> float:
-        """The whole step: it is exact."""
-        return 1.0
-
-
-class Newton:
-    """The conjugates of other losses, by their quadratic models."""
-
-    rounds = 3
-
-    def __init__(self, loss: Any, y: NDArray, c: NDArray) -> None:
-        self.loss, self.y, self.c = loss, y, c
-        self.size = np.where(c > 0, c, 1.0)
-        lower, upper = loss.conjugate_domain(y)
-        self.ends = np.where(c > 0, lower, 0.0), np.where(c > 0, upper, 0.0)
-        with np.errstate(all="ignore"):
-            at_ends = (np.isfinite(loss.conjugate_grad(0.0 * y + end, y)) for end in (lower, upper))
-            self.reached = tuple(ok & np.isfinite(e) for ok, e in zip(at_ends, self.ends, strict=True))
-            jump = loss.conjugate_grad(0.0 * y + 1e-12, y) - loss.conjugate_grad(0.0 * y - 1e-12, y)
-        inside = (lower < 0) & (upper > 0) & (jump > 1e-5)  # smooth ones, and powers, change by less
-        self.kink = np.where(inside, 0.5 * jump, 0.0)
-
-    def at(self, gamma: NDArray) -> Terms:
-        """The model at gamma: the slope there, and the bend by a difference of slopes."""
-        u = gamma / self.size
-        near = np.minimum(u - self.ends[0], self.ends[1] - u)
-        h = 1e-4 * np.where(near > 0, np.minimum(near, 1.0), 1e-3)
-        here, left, right = u, np.maximum(u - h, self.ends[0]), np.minimum(u + h, self.ends[1])
-        slopes = [self.loss.conjugate_grad(v, self.y) - self.kink * np.sign(v) for v in (here, left, right)]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            bend = (slopes[2] - slopes[1]) / (right - left) / self.size
-        bend = np.where(np.isfinite(bend), np.maximum(bend, 1e-12), 1e12)
-        lower, upper = (
-            np.where(ok, self.size * end, gamma + GUARD * (self.size * end - gamma))
-            for end, ok in zip(self.ends, self.reached, strict=True)
-        )
-        return Terms(lower, upper, np.where(self.c > 0, slopes[0], 0.0) - bend * gamma, self.kink, bend)
-
-    def value(self, gamma: NDArray) -> tuple[float, float]:
-        parts = self._parts(slice(None), gamma)
-        return float(parts.sum()), float(abs(parts).sum())
-
-    def _parts(self, rows: Any, gamma: NDArray) -> NDArray:
-        u = np.clip(gamma / self.size[rows], self.ends[0][rows], self.ends[1][rows])
-        found: NDArray = self.c[rows] * conjugate_of(self.loss, u, self.y[rows])
-        return found
-
-    def along(self, rows: NDArray, gamma: NDArray, step: NDArray, linear: float, square: float) -> float:
-        """How much of the step to take, so that the true dual falls: all of it mostly."""
-        start, t = self._parts(rows, gamma), 1.0
-        while t > 1e-6:
-            change = float((self._parts(rows, gamma + t * step) - start).sum())
-            if change + t * linear + 0.5 * t * t * square <= 0.0:
-                return t
-            t *= 0.5
-        return 0.0
 
 
 @dataclass
@@ -174,7 +77,7 @@ class KernelDual:
     'converged'
     """
 
-    block: int = 256
+    block: int = 1024
 
     def __post_init__(self) -> None:
         check_count(self, "block")
@@ -209,10 +112,10 @@ class _Run:
             raise TypeError("KernelDual minimizes a kernel_risk: use Auto for other risks")
         (shard,) = risk.executor.shards  # type: ignore[attr-defined] # that of kernel_risk
         dual = dual_of(risk.loss, shard.y)
-        if dual is None and not isinstance(risk.loss, HasConjugate):
-            raise TypeError(f"{type(risk.loss).__name__} gives no conjugate, which KernelDual needs: use Bundle")
+        if not has_conjugate(risk.loss):
+            raise TypeError(f"{type(risk.loss).__name__} gives no conjugate, as KernelDual needs: use Bundle")
         model = Newton(risk.loss, shard.y, shard.c) if dual is None else Exact(dual, shard.c)
-        block = min(solver.block, shard.X.room, shard.X.shape[0])
+        block = min(solver.block, shard.X.shape[0])
         return cls(obj, shard.X, model, isinstance(obj.risk, Profiled), block)
 
     # ------------------------------------------------------------ points
@@ -221,7 +124,7 @@ class _Run:
         return Point(gamma, z, np.empty(0, dtype=np.intp) if rows is None else rows)
 
     def start(self, gamma: NDArray) -> Point:
-        """The point, if it is in the domain; else zero, or for conjugates without a slope there, a gradient."""
+        """The point, if it is in the domain; else zero, or a gradient where zero is no place to start."""
         t = self.model.at(gamma)
         inside = bool(((gamma >= t.lower) & (gamma <= t.upper)).all() and np.isfinite(t.shift).all())
         balanced = not self.paired or abs(gamma.sum()) <= ROUNDING * abs(gamma).sum()
@@ -263,8 +166,7 @@ class _Run:
         if not len(rows):
             return 0
         lam = self.obj.lam
-        slots = self.gram.slots(rows)
-        H = self.gram.store[slots[:, None], rows] / lam
+        H = self.gram.block(rows) / lam
         old, scores, done = p.gamma[rows], p.z[rows], 0
         gamma, g = old.copy(), t.shift[rows] - scores
         step = _kernels().pair_steps if self.paired else _kernels().single_steps

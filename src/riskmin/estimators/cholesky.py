@@ -1,0 +1,175 @@
+"""Features that stand for a kernel: the rows of an incomplete Cholesky factor."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from riskmin.cholesky import incomplete_cholesky
+from riskmin.estimators.base import check_number
+from riskmin.estimators.mercer import ROWS, between, kernel_of, pieces
+from riskmin.mercer import Gram, kernel_diagonal
+from riskmin.types import NDArray
+
+
+class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    r"""Features :math:`L` whose inner products are nearly a kernel's, :math:`L L^\top \approx K`.
+
+    Pivots are taken greedily among the rows, until what is left of the trace of K is small or a rank is
+    reached. K is never formed: the memory is that of L, one number a row and column. A linear model of these
+    features is a kernel machine; so `LinearClassifier` and all losses serve for kernels of many rows.
+
+    Parameters
+    ----------
+    kernel : str or callable
+        A name of scikit-learn's ("rbf", "linear", "poly", "laplacian", "cosine", ...), "precomputed", or
+        ``kernel(A, B)``, the matrix of a row for each of A and a column for each of B.
+    gamma : "scale", "auto" or float
+        Of the kernels that have one; "scale" is 1 / (p times the variance of X), "auto" is 1 / p.
+    degree, coef0 : int, float
+        Of the polynomial kernel.
+    rank : int or None
+        The most features; None leaves it to `tol`.
+    tol : float
+        The share of the trace of K that may be left.
+    dtype : "float64" or "float32"
+        Of the features; half the memory in float32.
+
+    Attributes
+    ----------
+    pivots_ : (r,) array
+        The rows that were taken, in order.
+    components_ : (r, p) array or sparse matrix
+        These rows of X.
+    triangle_ : (r, r) array
+        The features of the pivots, lower triangular.
+    residual_ : float
+        The share of the trace of K that is left.
+    kernel_ : callable or "precomputed"
+        The kernel with its parameters.
+    n_features_in_, feature_names_in_ : int, array
+        As in all of scikit-learn.
+
+    References
+    ----------
+    S. Fine, K. Scheinberg, Efficient SVM training using low-rank kernel representations, JMLR 2, 2001.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from riskmin import IncompleteCholesky, LinearClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = make_pipeline(StandardScaler(), IncompleteCholesky(rank=100), LinearClassifier(alpha=1e-3))
+    >>> model.fit(X, y).score(X, y) > 0.97
+    True
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        *,
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        rank: int | None = None,
+        tol: float = 1e-3,
+        dtype: str = "float64",
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.rank = rank
+        self.tol = tol
+        self.dtype = dtype
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> IncompleteCholesky:
+        """Choose the pivots.
+
+        Parameters
+        ----------
+        X : (n, p) array, CSR matrix or data frame
+            The (n, n) kernel matrix itself, if the kernel is "precomputed".
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        IncompleteCholesky
+            Itself.
+        """
+        self.fit_transform(X)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> NDArray:
+        """Choose the pivots, and return the factor L of these rows.
+
+        Parameters
+        ----------
+        X : (n, p) array, CSR matrix or data frame
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        (n, r) array
+            L, its columns one after the other in memory.
+        """
+        X = validate_data(self, X, **ROWS)
+        n = X.shape[0]
+        rank = self._check(n)
+        self.kernel_ = kernel = kernel_of(self, X)
+        if isinstance(kernel, str):
+            K = Gram(kernel, X)
+            rows, diagonal = K.store.__getitem__, K.diagonal
+        else:
+            rows, diagonal = lambda i: kernel(X[i], X), kernel_diagonal(kernel, X)
+        factor = incomplete_cholesky(rows, diagonal, rank=rank, tol=float(self.tol), dtype=self.dtype)
+        self.pivots_, self.residual_ = factor.pivots, factor.rest
+        self.components_ = np.empty((0, 0)) if isinstance(kernel, str) else X[factor.pivots]
+        self.triangle_ = np.tril(factor.T[:, factor.pivots].T)
+        self._n_features_out = len(factor.pivots)
+        return factor.T.T
+
+    def _check(self, n_rows: int) -> int:
+        check_number(self, "tol", "a number >= 0", lambda v: 0 <= v < math.inf)
+        if self.dtype not in ("float64", "float32"):
+            raise ValueError(f"dtype={self.dtype!r}, but IncompleteCholesky makes 'float64' or 'float32'")
+        rank = n_rows if self.rank is None else self.rank
+        if isinstance(rank, bool) or not isinstance(rank, numbers.Integral) or rank < 1:
+            raise ValueError(f"rank={self.rank!r}: give a whole number >= 1, or None to let tol decide")
+        return min(int(rank), n_rows)
+
+    def transform(self, X: Any) -> NDArray:
+        """The features of other rows: their kernel values with the pivots, solved by the triangle.
+
+        Parameters
+        ----------
+        X : (m, p) array, CSR matrix or data frame
+
+        Returns
+        -------
+        (m, r) array
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **ROWS)
+        out = np.empty((X.shape[0], len(self.pivots_)), dtype=self.dtype)
+        for part in pieces(*out.shape):
+            K = between(self.kernel_, X[part], self.components_, self.pivots_)
+            out[part] = scipy.linalg.solve_triangular(self.triangle_, K.T, lower=True).T
+        return out

@@ -1,0 +1,310 @@
+"""Kernel machines: functions in the feature space of a Mercer kernel, for any convex loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, log_expit
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import validate_data
+
+from riskmin.estimators.base import as_weights, loss_of, warn_unless_converged
+from riskmin.estimators.classifier import has_probabilities, two_classes, with_class_weight
+from riskmin.estimators.mercer import ROWS, fit_kernel, kernel_scores
+from riskmin.estimators.regressor import counts
+from riskmin.losses import Poisson, get_loss
+from riskmin.types import NDArray
+
+
+class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    r"""A kernel machine for two classes and any convex loss, with a certified objective.
+
+    .. math::
+        \min_{f, b}\; J(f, b) = \tfrac\alpha2 \|f\|_H^2 + \sum_i c_i\, l(f(x_i) + b, y_i),
+        \qquad f = \sum_i \beta_i\, k(x_i, \cdot),
+
+    where :math:`y_i` is -1 for ``classes_[0]`` and +1 for ``classes_[1]``, and :math:`c_i` is the weight of a
+    row, of sum one. The intercept b is not penalized. The fit ends when
+    :math:`J - \min J \le \text{tol} \cdot J` is proved.
+
+    Parameters
+    ----------
+    loss : str or Loss
+        A name of `riskmin.LOSSES` for classification, with parameters where wanted, or a loss object.
+        Those with a conjugate, all of riskmin's, are solved by `KernelDual`, others by `Bundle`.
+    kernel : str or callable
+        A Mercer kernel: a name of scikit-learn's ("rbf", "linear", "poly", "laplacian", "cosine", ...),
+        "precomputed", or ``kernel(A, B)``, the matrix of a row for each of A and a column for each of B.
+    gamma : "scale", "auto" or float
+        Of the kernels that have one; "scale" is 1 / (p times the variance of X), "auto" is 1 / p.
+    degree, coef0 : int, float
+        Of the polynomial kernel.
+    alpha : float
+        The strength of the regularizer. The ``C`` of scikit-learn's SVC is ``1 / (alpha * n)`` for n rows.
+    fit_intercept : bool
+        Whether to fit b, or to have it zero.
+    class_weight : dict, "balanced" or None
+        Factors for the weights of the rows of each class; "balanced" gives both classes the same sum.
+    solver : None, str or solver
+        None and "auto" choose by the loss; ``riskmin.KernelDual()``, "bundle", "bmrm", "line_search_bmrm".
+    tol : float
+        The certified gap to reach, relative to the objective.
+    cache_size : float
+        How many megabytes the rows of the kernel matrix may take that are kept.
+    max_iter, max_seconds : int, float or None
+        Limits; a fit that one of them ends gives a ConvergenceWarning.
+    warm_start : bool
+        Whether `fit` starts from the last function, on as many rows.
+    callback : callable or None
+        ``callback(iterate, row)`` after every iteration; a true return value ends the fit.
+    verbose : bool
+        Whether to show the progress of the certified gap on stderr.
+
+    Attributes
+    ----------
+    classes_ : (2,) array
+        The labels, in order.
+    support_ : (m,) array
+        The rows whose coefficient is not zero.
+    support_vectors_ : (m, p) array or sparse matrix
+        These rows of X; empty if the kernel is precomputed.
+    dual_coef_ : (1, m) array
+        Their coefficients.
+    intercept_ : (1,) array
+        b.
+    kernel_ : callable or "precomputed"
+        The kernel with its parameters.
+    objective_, lower_bound_, gap_ : float
+        J, what min J is proved not to be below, and their difference.
+    n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_
+        As in `LinearClassifier`; ``result_.w`` is the pair that `kernel_risk` describes.
+
+    References
+    ----------
+    T. Zhang, On the dual formulation of regularized linear systems with convex risks, Machine Learning 46,
+    2002.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from riskmin import KernelClassifier
+    >>> X, y = make_moons(200, noise=0.1, random_state=0)
+    >>> model = KernelClassifier("logistic", alpha=1e-4).fit(X, y)
+    >>> model.score(X, y) > 0.98, model.gap_ <= model.tol * model.objective_
+    (True, True)
+    """
+
+    task = "classification"
+
+    def __init__(
+        self,
+        loss: Any = "hinge",
+        *,
+        kernel: Any = "rbf",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        alpha: float = 1e-4,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        solver: Any = None,
+        tol: float = 1e-3,
+        cache_size: float = 256.0,
+        max_iter: int = 10_000,
+        max_seconds: float | None = None,
+        warm_start: bool = False,
+        callback: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.loss = loss
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.solver = solver
+        self.tol = tol
+        self.cache_size = cache_size
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.warm_start = warm_start
+        self.callback = callback
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelClassifier:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : (n, p) array, CSR matrix or data frame
+            The (n, n) kernel matrix itself, if the kernel is "precomputed".
+        y : (n,) array
+            Labels of two classes: numbers or strings.
+        sample_weight : (n,) array, optional
+            Weights >= 0; a row of weight zero might as well not be there.
+
+        Returns
+        -------
+        KernelClassifier
+            Itself.
+        """
+        loss_of(self)  # what is wrong with it is said before y is looked at
+        X, y = validate_data(self, X, y, **ROWS)
+        weight = as_weights(sample_weight, len(y))
+        classes = two_classes(y, weight)
+        positive = y == classes[1]
+        if self.class_weight is not None:
+            weight = with_class_weight(self.class_weight, classes, positive, weight)
+        beta, b = fit_kernel(self, X, np.where(positive, 1.0, -1.0), weight)
+        self.classes_, self.dual_coef_, self.intercept_ = classes, beta[None, :], np.array([b])
+        self.weighted_ = sample_weight is not None  # class weights follow from y, so they are no part of it
+        warn_unless_converged(self)
+        return self
+
+    def decision_function(self, X: Any) -> NDArray:
+        """The scores f(x) + b: above zero for ``classes_[1]``."""
+        return kernel_scores(self, X)
+
+    def predict(self, X: Any) -> NDArray:
+        """The class of every row."""
+        labels: NDArray = self.classes_[(self.decision_function(X) > 0).astype(np.intp)]
+        return labels
+
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> NDArray:
+        """The probabilities of both classes, in the order of `classes_`: for the logistic loss only."""
+        z = self.decision_function(X)
+        return np.stack([expit(-z), expit(z)], axis=1)
+
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> NDArray:
+        """The logarithms of the probabilities, exact where those round to 0 or 1."""
+        z = self.decision_function(X)
+        return np.stack([log_expit(-z), log_expit(z)], axis=1)
+
+
+class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    r"""Kernel regression for any convex loss, with a certified objective.
+
+    .. math::
+        \min_{f, b}\; J(f, b) = \tfrac\alpha2 \|f\|_H^2 + \sum_i c_i\, l(f(x_i) + b, y_i),
+        \qquad f = \sum_i \beta_i\, k(x_i, \cdot).
+
+    The prediction is f(x) + b, except for the Poisson loss, whose scores are logarithms: there it is the mean
+    :math:`e^{f(x) + b}`.
+
+    Parameters
+    ----------
+    loss : str or Loss
+        A name of `riskmin.LOSSES` for regression, with parameters where wanted, or a loss object.
+    alpha : float
+        The strength of the regularizer. For n rows, scikit-learn's SVR calls ``1 / (alpha * n)`` its C, and
+        KernelRidge ``alpha * n`` its alpha.
+    kernel, gamma, degree, coef0, fit_intercept, solver, tol, cache_size, max_iter, max_seconds
+        As in `KernelClassifier`.
+    warm_start, callback, verbose
+        As in `KernelClassifier`.
+
+    Attributes
+    ----------
+    dual_coef_ : (m,) array
+        The coefficients of the rows `support_`.
+    intercept_ : float
+        b.
+    support_, support_vectors_, kernel_, objective_, lower_bound_, gap_, n_iter_, result_
+        As in `KernelClassifier`.
+    n_samples_fit_, weighted_, n_features_in_, feature_names_in_
+        As in `LinearClassifier`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import KernelRegressor
+    >>> X = np.linspace(0, 6, 100)[:, None]
+    >>> model = KernelRegressor("absolute", alpha=1e-4).fit(X, np.sin(X[:, 0]))
+    >>> bool(abs(model.predict(X) - np.sin(X[:, 0])).mean() < 0.01)
+    True
+    """
+
+    task = "regression"
+
+    def __init__(
+        self,
+        loss: Any = "squared",
+        *,
+        kernel: Any = "rbf",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        alpha: float = 1e-4,
+        fit_intercept: bool = True,
+        solver: Any = None,
+        tol: float = 1e-3,
+        cache_size: float = 256.0,
+        max_iter: int = 10_000,
+        max_seconds: float | None = None,
+        warm_start: bool = False,
+        callback: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.loss = loss
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.tol = tol
+        self.cache_size = cache_size
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.warm_start = warm_start
+        self.callback = callback
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        tags.target_tags.positive_only = counts(self.loss)
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRegressor:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : (n, p) array, CSR matrix or data frame
+            The (n, n) kernel matrix itself, if the kernel is "precomputed".
+        y : (n,) array
+            Real numbers, >= 0 for the Poisson loss.
+        sample_weight : (n,) array, optional
+            Weights >= 0; a row of weight zero might as well not be there.
+
+        Returns
+        -------
+        KernelRegressor
+            Itself.
+        """
+        loss_of(self)  # what is wrong with it is said before y is looked at
+        X, y = validate_data(self, X, y, y_numeric=True, **ROWS)
+        self.dual_coef_, self.intercept_ = fit_kernel(self, X, y, as_weights(sample_weight, len(y)))
+        warn_unless_converged(self)
+        return self
+
+    def predict(self, X: Any) -> NDArray:
+        """The scores f(x) + b; their exponentials for the Poisson loss."""
+        z = kernel_scores(self, X)
+        return np.exp(z) if isinstance(get_loss(self.loss), Poisson) else z

@@ -1,0 +1,119 @@
+"""Kernels by their names, as scikit-learn has them, and functions in their feature space."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from riskmin.estimators.base import check_number, check_parameters, fit_objective, loss_of
+from riskmin.mercer import CHUNK_BYTES, DotProduct, Gram, Polynomial, Rbf, sp
+from riskmin.objective import Objective
+from riskmin.rkhs import coefficients, kernel_risk, pair
+from riskmin.solvers import get_solver
+from riskmin.types import NDArray
+
+NOT_MERCER = {"sigmoid", "additive_chi2"}
+"""Kernels of scikit-learn whose matrices may be indefinite: then there is no norm, and nothing is proved."""
+
+ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
+"""What kernels take: float64, rows one after the other."""
+
+
+def kernel_of(model: Any, X: Any) -> Any:
+    """The kernel that the model's parameters stand for, on data like X: a callable, or "precomputed"."""
+    kernel = model.kernel
+    if callable(kernel) or (isinstance(kernel, str) and kernel == "precomputed"):
+        return kernel
+    names = sorted((set(PAIRWISE_KERNEL_FUNCTIONS) | {"precomputed"}) - NOT_MERCER)
+    if kernel in NOT_MERCER:
+        raise ValueError(
+            f"{kernel!r} is no Mercer kernel, so its problem is not convex: use another, as 'rbf'"
+        )
+    if not isinstance(kernel, str) or kernel not in names:
+        raise ValueError(f"kernel={kernel!r} is neither a callable nor one of {', '.join(names)}")
+    if kernel in ("linear", "cosine"):
+        return DotProduct() if kernel == "linear" else partial(pairwise_kernels, metric=kernel)
+    gamma = _gamma(model, X)
+    if kernel == "rbf":
+        return Rbf(gamma)
+    if kernel in ("poly", "polynomial"):
+        return Polynomial(model.degree, gamma, model.coef0)
+    return partial(
+        pairwise_kernels,
+        metric=kernel,
+        filter_params=True,
+        gamma=gamma,
+        degree=model.degree,
+        coef0=model.coef0,
+    )
+
+
+def _gamma(model: Any, X: Any) -> float:
+    """A number, or what "scale" and "auto" make of the data, as in scikit-learn's SVC."""
+    gamma, p = model.gamma, X.shape[1]
+    if isinstance(gamma, str) and gamma in ("scale", "auto"):
+        if gamma == "auto":
+            return 1.0 / int(p)
+        spread = float((X.multiply(X) if sp.issparse(X) else X * X).mean() - X.mean() ** 2)
+        return 1.0 / (int(p) * spread) if spread > 0 else 1.0
+    if isinstance(gamma, bool) or not isinstance(gamma, numbers.Real) or not 0 < float(gamma) < math.inf:
+        raise ValueError(f"gamma={gamma!r}: give 'scale', 'auto' or a finite number > 0")
+    return float(gamma)
+
+
+def between(kernel: Any, X: Any, rows: Any, numbers_of: NDArray) -> NDArray:
+    """K(X, rows), where the rows have those numbers among the rows that were fitted."""
+    if isinstance(kernel, str):
+        found = X[:, numbers_of]
+        return np.asarray(found.toarray() if sp.issparse(found) else found)
+    return np.asarray(kernel(X, rows), dtype=np.float64)
+
+
+def pieces(n_rows: int, n_columns: int) -> list[slice]:
+    """The rows of a wide result, so many at a time that it stays small."""
+    step = max(1, CHUNK_BYTES // (8 * max(n_columns, 1)))
+    return [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
+
+
+def fit_kernel(model: Any, X: Any, y: NDArray, weight: NDArray | None) -> tuple[NDArray, float]:
+    """Minimize J as the parameters say, keep the proof and the support; return its coefficients and b."""
+    check_parameters(model)
+    check_number(model, "cache_size", "a finite number > 0", lambda v: 0 < v < math.inf)
+    kernel = kernel_of(model, X)
+    K = Gram(kernel, X, int(model.cache_size * 2**20))
+    risk, reg = kernel_risk(K, y, loss_of(model), sample_weight=weight, fit_intercept=model.fit_intercept)
+    n, start = len(y), None
+    if model.warm_start and hasattr(model, "result_"):
+        beta = coefficients(model.result_.w)
+        if len(beta) != n:
+            raise ValueError(
+                f"warm_start=True starts from the last fit, which had {len(beta)} rows, but X has {n}: "
+                "set warm_start=False or make a new estimator"
+            )
+        start = pair(K.product(beta), beta)
+    objective = Objective(risk, reg, float(model.alpha))
+    w, b = fit_objective(
+        model, objective, get_solver(model.solver), start, n_rows=n, weighted=weight is not None
+    )
+    beta = coefficients(w)
+    model.kernel_, model.support_ = kernel, np.flatnonzero(beta)
+    model.support_vectors_ = np.empty((0, 0)) if isinstance(kernel, str) else X[model.support_]
+    found: NDArray = beta[model.support_]
+    return found, b
+
+
+def kernel_scores(model: Any, X: Any) -> NDArray:
+    """F(x) + b for rows that come from the user, a few at a time."""
+    check_is_fitted(model)
+    X = validate_data(model, X, reset=False, **ROWS)
+    beta, z = np.ravel(model.dual_coef_), np.full(X.shape[0], np.ravel(model.intercept_)[0])
+    for part in pieces(X.shape[0], len(beta)):
+        if len(beta):
+            z[part] += between(model.kernel_, X[part], model.support_vectors_, model.support_) @ beta
+    return z
