@@ -36,6 +36,9 @@ from riskmin.losses import Squared as Squared
 from riskmin.losses import SquaredHinge as SquaredHinge
 from riskmin.losses import get_loss as get_loss
 from riskmin.matrices import as_matrix as as_matrix
+from riskmin.mercer import DotProduct as DotProduct
+from riskmin.mercer import Polynomial as Polynomial
+from riskmin.mercer import Rbf as Rbf
 from riskmin.objective import Objective as Objective
 from riskmin.paths import lam_grid as lam_grid
 from riskmin.paths import lam_max as lam_max
@@ -51,12 +54,14 @@ from riskmin.regularizers import QNorm as QNorm
 from riskmin.regularizers import Quadratic as Quadratic
 from riskmin.regularizers import get_regularizer as get_regularizer
 from riskmin.risk import Risk as Risk
+from riskmin.rkhs import kernel_risk as kernel_risk
 from riskmin.scorers import Linear as Linear
 from riskmin.solvers import SOLVERS as SOLVERS
 from riskmin.solvers import Auto as Auto
 from riskmin.solvers import Bmrm as Bmrm
 from riskmin.solvers import Bundle as Bundle
 from riskmin.solvers import DualGaussSeidel as DualGaussSeidel
+from riskmin.solvers import KernelDual as KernelDual
 from riskmin.solvers import Lbfgs as Lbfgs
 from riskmin.solvers import LineSearchBmrm as LineSearchBmrm
 from riskmin.solvers import OwlQn as OwlQn
@@ -70,6 +75,9 @@ from riskmin.types import Shard as Shard
 if TYPE_CHECKING:
     from riskmin.data import DataError as DataError
     from riskmin.data import load as load_data
+    from riskmin.estimators import IncompleteCholesky as IncompleteCholesky
+    from riskmin.estimators import KernelClassifier as KernelClassifier
+    from riskmin.estimators import KernelRegressor as KernelRegressor
     from riskmin.estimators import LinearClassifier as LinearClassifier
     from riskmin.estimators import LinearClassifierCV as LinearClassifierCV
     from riskmin.estimators import LinearRegressor as LinearRegressor
@@ -88,6 +96,9 @@ __version__ = "0.1.0"
 _LAZY = {
     "DataError": ("riskmin.data", "DataError"),
     "load_data": ("riskmin.data", "load"),
+    "IncompleteCholesky": ("riskmin.estimators", "IncompleteCholesky"),
+    "KernelClassifier": ("riskmin.estimators", "KernelClassifier"),
+    "KernelRegressor": ("riskmin.estimators", "KernelRegressor"),
     "LinearClassifier": ("riskmin.estimators", "LinearClassifier"),
     "LinearClassifierCV": ("riskmin.estimators", "LinearClassifierCV"),
     "LinearRegressor": ("riskmin.estimators", "LinearRegressor"),
@@ -117,6 +128,7 @@ __all__ = [
     "Checkpoint",
     "Cut",
     "DataError",
+    "DotProduct",
     "DualGaussSeidel",
     "Elastic",
     "Entropy",
@@ -125,7 +137,11 @@ __all__ = [
     "FileError",
     "Hinge",
     "Huber",
+    "IncompleteCholesky",
     "Iterate",
+    "KernelClassifier",
+    "KernelDual",
+    "KernelRegressor",
     "Lbfgs",
     "LineSearchBmrm",
     "Linear",
@@ -139,6 +155,7 @@ __all__ = [
     "Objective",
     "OwlQn",
     "Poisson",
+    "Polynomial",
     "PowerHinge",
     "Processes",
     "Profiled",
@@ -147,6 +164,7 @@ __all__ = [
     "QNorm",
     "Quadratic",
     "Quantile",
+    "Rbf",
     "Result",
     "Risk",
     "Serial",
@@ -163,6 +181,7 @@ __all__ = [
     "get_loss",
     "get_regularizer",
     "get_solver",
+    "kernel_risk",
     "lam_grid",
     "lam_max",
     "linear_risk",
