@@ -12,6 +12,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from riskmin.adaptive import Adaptive as Adaptive
+from riskmin.adaptive import Nu as Nu
 from riskmin.arrays import namespace as namespace
 from riskmin.checkpoint import Checkpoint as Checkpoint
 from riskmin.driver import minimize as minimize
@@ -121,6 +123,7 @@ __all__ = [
     "REGULARIZERS",
     "SOLVERS",
     "Absolute",
+    "Adaptive",
     "Auto",
     "Bmrm",
     "Box",
@@ -152,6 +155,7 @@ __all__ = [
     "Logistic",
     "Novelty",
     "NoveltyDetector",
+    "Nu",
     "Objective",
     "OwlQn",
     "Poisson",

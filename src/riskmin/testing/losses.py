@@ -10,7 +10,7 @@ import numpy as np
 
 from riskmin.testing.base import Rng, close, require
 from riskmin.testing.duals import check_conjugate, check_curvature
-from riskmin.types import Array, ChecksLabels, Loss
+from riskmin.types import Array, ChecksLabels, HasValues, Loss
 
 Labels: TypeAlias = Callable[[Rng, int], Array]
 
@@ -34,8 +34,8 @@ def check_loss(
 
     It must be nonnegative and convex with a right subgradient, keep dtypes and inputs, stay finite at
     scores of +-1e8, and not care for the order of the rows. Where it says that it is separable, the weights
-    must count as repeated rows do, and the parts of any split must add up. Where it has them, `dual` and
-    `conjugate` must be its conjugate, and `curvature` the derivative of its gradient.
+    must count as repeated rows do, and the parts of any split must add up. Where it has them, `values` must
+    be the loss of each row, `dual` and `conjugate` its conjugate, and `curvature` the derivative of dz.
 
     Parameters
     ----------
@@ -77,6 +77,7 @@ def check_loss(
         if loss.separable:
             _check_weights(loss, rng, *draw(1.0))
             _check_splits(loss, rng, *draw(1.0))
+            _check_values(loss, *draw(1.0))
         if loss.separable and columns is None:
             try:
                 check_conjugate(loss, rng, *draw(1.0))
@@ -187,3 +188,15 @@ def _check_splits(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
     values, gs = zip(*(_evaluate(loss, z[p], y[p], c[p]) for p in parts), strict=True)
     same = close(sum(values), value, 1e-12, 1e-12) and close(np.concatenate(gs), g, 1e-12, 1e-14)
     require(same, loss, "it says that it is separable, but its parts do not add up to the whole")
+
+
+def _check_values(loss: Loss, z: Array, y: Array, c: Array) -> None:
+    """`values`, where the loss has it, is what the weights weigh."""
+    if not isinstance(loss, HasValues):
+        return
+    values, one = loss.values(z, y), np.ones(1)
+    require(values.shape == y.shape, loss, f"values has shape {values.shape}, the labels {y.shape}")
+    for i in range(len(z)):
+        value = float(loss.value_grad(z[i : i + 1], y[i : i + 1], one)[0])
+        same = close(values[i], value, 1e-9, 1e-12)
+        require(same, loss, f"values gives {values[i]:.9g} for a row whose loss is {value:.9g}")

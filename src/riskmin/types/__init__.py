@@ -19,6 +19,7 @@ from riskmin.types.protocols import Euclidean as Euclidean
 from riskmin.types.protocols import Executor as Executor
 from riskmin.types.protocols import HasConjugate as HasConjugate
 from riskmin.types.protocols import HasDual as HasDual
+from riskmin.types.protocols import HasValues as HasValues
 from riskmin.types.protocols import KeepsScores as KeepsScores
 from riskmin.types.protocols import Loss as Loss
 from riskmin.types.protocols import Matrix as Matrix

@@ -36,6 +36,15 @@ class ChecksLabels(Protocol):
 
 
 @runtime_checkable
+class HasValues(Protocol):
+    """A loss that tells what each row contributes, for losses made of it that need to know."""
+
+    def values(self, z: Array, y: Array) -> Array:
+        """l(z_i, y_i), a row at a time."""
+        ...
+
+
+@runtime_checkable
 class HasDual(Protocol):
     """A loss whose conjugate is quadratic on an interval."""
 

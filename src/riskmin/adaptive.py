@@ -1,0 +1,259 @@
+r"""The nu-trick: a threshold that adapts to the data, so that a given share of the rows lies beyond it.
+
+.. math:: R_\nu(w) = \min_{t \ge 0}\; \nu t + \sum_i c_i \max(0,\, l_i(w) - t)
+          = \max_a \sum_i a_i\, l_i(w), \quad 0 \le a_i \le c_i,\; \sum_i a_i \le \nu.
+
+On the left is what one wants, a tube or margin that is part of the problem; on the right is how it is
+computed: the worst rows keep their weights until these add up to nu, and all others lose theirs. Any such
+weights give a minorant, so a cut of the loss at those weights is a cut of :math:`R_\nu`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays import namespace
+from riskmin.intercept import Profiled, ProfiledCursor
+from riskmin.losses.pieces import conjugate_of
+from riskmin.risk import REFRESH, Risk, ScoreCursor, _gather, _scatter, _scores
+from riskmin.scalar import ROUNDING
+from riskmin.types import Array, ChecksLabels, HasConjugate, HasDual, HasValues, Loss
+
+
+def row_values(loss: Loss, z: Array, y: Array) -> Array:
+    """The loss of each row: by `values` where the loss has it, else by its slopes and its conjugate.
+
+    Where g is the slope at z, l(z) + l*(g) = g z, so all that is needed is a dual.
+    """
+    if isinstance(loss, HasValues):
+        return loss.values(z, y)
+    if not isinstance(loss, HasDual | HasConjugate):
+        raise TypeError(
+            f"{type(loss).__name__} tells no losses row by row: give it a method values(z, y), or a conjugate"
+        )
+    g = loss.value_grad(z, y, namespace(z).ones_like(z))[1]
+    return g * z - conjugate_of(loss, g, y)
+
+
+def tail(values: Array, c: Array, nu: float) -> tuple[Array, float]:
+    """The weights of the worst rows, up to a sum of nu, and the value t from which on rows count.
+
+    Rows that tie at t share what is left of nu, so that the order of the rows does not matter.
+    """
+    xp = namespace(values)
+    order = xp.argsort(values, descending=True) if xp is not np else np.argsort(-values)
+    k = int(xp.sum(xp.cumulative_sum(xp.take(c, order)) < nu))
+    if k >= len(values):  # all weights together are no more than nu
+        return c, 0.0
+    t = xp.take(values, order)[k]
+    above, at = xp.astype(values > t, c.dtype), xp.astype(values == t, c.dtype)
+    share = (nu - float(xp.sum(c * above))) / float(xp.sum(c * at))
+    return c * (above + min(max(share, 0.0), 1.0) * at), max(float(t), 0.0)
+
+
+@dataclass(frozen=True)
+class Nu:
+    r"""A loss with an adaptive threshold, :math:`\min_{t \ge 0} \nu t + \sum_i c_i \max(0, l(z_i, y_i) - t)`.
+
+    That is :math:`\nu` times the mean of the worst :math:`\nu`-share of the losses (their conditional value
+    at risk), where the weights :math:`c_i` add up to one. It is no sum over rows, so it sees all scores at
+    once. `Adaptive` wraps a risk, also one with an intercept.
+
+    Parameters
+    ----------
+    loss : Loss
+        A sum over rows that tells the loss of each: by a conjugate, or by a method ``values(z, y)``.
+    nu : float
+        Above 0, at most 1: the largest share of rows beyond the threshold; 1 is the loss itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Absolute
+    >>> z, y, c = np.array([1.0, 2.0, 3.0, 4.0]), np.zeros(4), np.full(4, 0.25)
+    >>> value, dz = Nu(Absolute(), 0.5).value_grad(z, y, c)
+    >>> float(value), dz.tolist()  # half of the mean of 3 and 4
+    (1.75, [0.0, 0.0, 0.25, 0.25])
+    >>> Nu(Absolute(), 0.5).threshold(z, y, c)  # any t from 2 to 3
+    2.5
+    """
+
+    loss: Any
+    nu: float = 0.5
+
+    separable = False
+    smooth = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.nu <= 1:
+            raise ValueError(f"Nu needs 0 < nu <= 1, the share of rows beyond the threshold, not {self.nu!r}")
+        if not getattr(self.loss, "separable", False):
+            raise TypeError(f"Nu needs a loss that is a sum over rows, not {self.loss!r}")
+        row_values(self.loss, np.ones(1), np.ones(1))  # that it tells them
+
+    @property
+    def task(self) -> str:
+        """That of the loss."""
+        return str(getattr(self.loss, "task", "classification"))
+
+    @property
+    def formula(self) -> str:
+        """In one line of plain text."""
+        return f"min over t >= 0 of nu t + sum c max(0, {getattr(self.loss, 'formula', 'loss')} - t)"
+
+    def check_labels(self, y: Array) -> None:
+        """As the loss does."""
+        if isinstance(self.loss, ChecksLabels):
+            self.loss.check_labels(y)
+
+    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
+        """The loss of the worst rows, and a subgradient in z."""
+        a, _ = tail(row_values(self.loss, z, y), c, self.nu)
+        value, dz = self.loss.value_grad(z, y, a)
+        return value, dz
+
+    def threshold(self, z: Array, y: Array, c: Array) -> float:
+        """The best t; the middle, where the best are an interval."""
+        values = row_values(self.loss, z, y)
+        used = c > 0
+        values, c = values[used], c[used]
+        _, high = tail(values, c, (1 - 1e-12) * self.nu)
+        _, low = tail(values, c, (1 + 1e-12) * self.nu)
+        return 0.5 * (low + high)
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    r"""A risk with an adaptive threshold, the nu-trick:
+
+    .. math:: R_\nu(w) = \min_{t \ge 0}\; \nu t + \sum_i c_i \max(0,\, l_i(w) - t).
+
+    At most a share :math:`\nu` of the rows has a loss above t, and at least that share one of t or more.
+    It is :math:`\nu` times the mean of the worst :math:`\nu`-share of losses. If the risk has an intercept b,
+    it is minimized out together with t.
+
+    With `Absolute` this is the nu-SVM of regression: t is the width of the tube. With `Hinge` it is that of
+    classification, with margin :math:`\rho = 1 - t`. The textbook minimizes :math:`\tfrac\lambda2 |w|^2 -
+    \nu \rho + \sum_i c_i \max(0, \rho - y_i z_i)` over w and :math:`\rho`; here that is larger by the
+    constant :math:`\nu`, which makes it a risk, :math:`\ge 0`, and :math:`\rho \le 1`. In the textbook a
+    smaller lam only makes w and :math:`\rho` larger by the same factor, so nothing is lost: as long as
+    :math:`\rho < 1` here, the direction of w is the textbook's; from there on it is the usual SVM, which
+    then has a share of at most :math:`\nu` of the rows within its margin.
+
+    Parameters
+    ----------
+    base : Risk or Profiled
+        What `linear_risk` makes, with any executor, and with or without an intercept; its loss a sum over
+        rows that tells the loss of each (see `Nu`).
+    nu : float
+        Above 0, at most 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Absolute, Adaptive, Objective, linear_risk, minimize
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 2))
+    >>> y = X @ [1.0, -1.0] + 3.0 + 0.1 * rng.standard_normal(200)
+    >>> risk = Adaptive(linear_risk(X, y, Absolute(), fit_intercept=True), nu=0.2)
+    >>> w = minimize(Objective(risk, L2(), lam=1e-4), tol=1e-6).w
+    >>> t, residual = risk.threshold(w), np.abs(X @ w + risk.intercept(w) - y)
+    >>> bool(np.mean(residual > t + 1e-6) <= 0.2)
+    True
+    """
+
+    base: Risk | Profiled
+    nu: float
+    loss: Nu = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        inner = self.base.risk if isinstance(self.base, Profiled) else self.base
+        if not isinstance(inner, Risk):
+            raise TypeError(f"Adaptive wraps a risk that linear_risk makes, not {self.base!r}")
+        object.__setattr__(self, "loss", Nu(inner.loss, self.nu))
+
+    @cached_property
+    def _scored(self) -> Risk:
+        inner = self.base.risk if isinstance(self.base, Profiled) else self.base
+        return replace(inner, loss=self.loss, rows=None)  # no solver may take its rows one by one
+
+    @property
+    def dim(self) -> int:
+        """The length of w, the intercept not counted."""
+        return self.base.dim
+
+    def __call__(self, w: Array) -> tuple[float, Array]:
+        """R_nu(w) and a subgradient."""
+        value, grad, _ = self.evaluate(w)
+        return value, grad
+
+    def evaluate(self, w: Array) -> tuple[float, Array, float]:
+        """R_nu(w), a subgradient, and by how much its cut lies below."""
+        at = self.cursor(w)
+        value, grad = at.value_grad()
+        return value, grad, at.slip
+
+    def cursor(self, w: Array) -> GatheredCursor | ProfiledCursor:
+        """A point that keeps all its scores here, and its intercept."""
+        at = GatheredCursor(self._scored, w)
+        return ProfiledCursor(at) if isinstance(self.base, Profiled) else at
+
+    def intercept(self, w: Array) -> float:
+        """The best b, 0 if the risk has none; the middle of the interval, where a whole interval is best."""
+        at = self.cursor(w)
+        return 0.5 * (at.last_best(-1) + at.last_best(+1)) if isinstance(at, ProfiledCursor) else 0.0
+
+    def threshold(self, w: Array) -> float:
+        """The best t: the width of the tube, or 1 less the margin."""
+        at, b = GatheredCursor(self._scored, w), self.intercept(w)
+        return self.loss.threshold(at.z + b, at.y, at.c)
+
+
+class GatheredCursor(ScoreCursor):
+    """A cursor of a `Risk` whose loss is no sum over rows: it keeps the scores of all shards together."""
+
+    def __post_init__(self) -> None:
+        parts = self.risk.executor.map(_gather, self.risk.scorer, self.w)
+        xp = namespace(parts[0][0])
+        self.z, self.y, self.c = (xp.concat(part) for part in zip(*parts, strict=True))
+        self.ends = np.cumsum([0, *(len(part[0]) for part in parts)])
+        self.dz: Array = None
+
+    def _scores(self, w: Array) -> Array:
+        parts = self.risk.executor.map(_scores, self.risk.scorer, w)
+        return namespace(parts[0]).concat(parts)
+
+    def _at(self, t: float, b: float) -> Array:
+        z = self.z + t * self.dz if t else self.z
+        return z + b if b else z
+
+    def at(self, t: float, b: float) -> tuple[float, float, float]:
+        """R(w + t d) with b added to all scores, and its slopes in t and b."""
+        value, g = self.risk.loss.value_grad(self._at(t, b), self.y, self.c)
+        return float(value), 0.0 if self.dz is None else float(g @ self.dz), float(g.sum())
+
+    def pull(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
+        """The mixture of values and gradients at w + t d and shifted scores."""
+        value, dz = 0.0, 0.0 * self.z
+        for b, m in mix:
+            v, g = self.risk.loss.value_grad(self._at(t, b), self.y, self.c)
+            value, dz = value + m * float(v), dz + m * g
+        shift = max(abs(b) for b, _ in mix)
+        self.slip = ROUNDING * float(abs(dz) @ (abs(self._at(t, 0.0)) + shift))
+        each = [dz[i:j] for i, j in pairwise(self.ends)]
+        (grad,) = self.risk.executor.sum(_scatter, self.risk.scorer, self.w, each=each)
+        return value, grad
+
+    def aim(self, d: Array, slack: float = 0.0) -> None:
+        self.d, self.dz = d, self._scores(d)
+
+    def move(self, t: float) -> None:
+        self.w = self.w + t * self.d
+        self.moves += 1
+        # rounding errors of the updates must not add up
+        self.z = self.z + t * self.dz if self.moves % REFRESH else self._scores(self.w)

@@ -1,0 +1,267 @@
+"""The nu-trick: against brute force, cvxpy and LIBSVM's nu-machines, and its contract."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from helpers import ALL_LOSSES, labels, problem
+from riskmin import (
+    L1,
+    L2,
+    Absolute,
+    Adaptive,
+    Bmrm,
+    Bundle,
+    Hinge,
+    Nu,
+    Objective,
+    Processes,
+    Squared,
+    Threads,
+    get_solver,
+    linear_risk,
+    minimize,
+)
+from riskmin.adaptive import row_values, tail
+from riskmin.risk import rows_of
+from riskmin.testing import check_loss
+
+
+# ---------------------------------------------------------------- the loss
+@pytest.mark.parametrize("nu", [0.02, 0.3, 1.0])
+@pytest.mark.parametrize("loss", [Hinge(), Absolute(), Squared()], ids=repr)
+def test_contract(loss, nu):
+    check_loss(Nu(loss, nu))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
+def test_contract_of_all(loss):
+    check_loss(Nu(loss, 0.4))
+
+
+@pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
+def test_rows_tell_their_losses(loss):
+    rng = np.random.default_rng(0)
+    z = 3 * rng.standard_normal(30)
+    y, one = labels(loss, z, rng), np.ones(1)
+    want = [float(loss.value_grad(z[i : i + 1], y[i : i + 1], one)[0]) for i in range(30)]
+    np.testing.assert_allclose(row_values(loss, z, y), want, rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    arrays(float, 8, elements=st.integers(0, 5).map(float)),  # with ties
+    arrays(float, 8, elements=st.integers(0, 3).map(float)),
+    st.floats(0.01, 1.0),
+)
+def test_the_threshold_is_the_best(values, weights, nu):
+    weights[0] += 1.0
+    c = weights / weights.sum()
+
+    def at(t):
+        return nu * t + c @ np.maximum(values - t, 0.0)
+
+    best = min(at(t) for t in [0.0, *values])  # convex and piecewise linear: least at a kink
+    loss, y = Nu(Absolute(), nu), np.zeros(8)
+    assert float(loss.value_grad(values, y, c)[0]) == pytest.approx(best, abs=1e-12)
+    assert at(loss.threshold(values, y, c)) == pytest.approx(best, abs=1e-11)
+    a, _ = tail(values, c, nu)
+    assert np.all((a >= 0) & (a <= c))
+    assert a.sum() <= nu * (1 + 1e-12)
+
+
+def test_values_are_asked_first():
+    class Cubed:
+        separable = True
+        task = "regression"
+
+        def value_grad(self, z, y, c):
+            m = np.abs(z - y)
+            return c @ m**3 / 3, c * np.sign(z - y) * m**2
+
+    with pytest.raises(TypeError, match=r"Cubed tells no losses row by row.*values\(z, y\)"):
+        Nu(Cubed(), 0.5)
+
+    class Telling(Cubed):
+        def values(self, z, y):
+            return np.abs(z - y) ** 3 / 3
+
+    check_loss(Telling())
+    check_loss(Nu(Telling(), 0.5))
+
+    class Lying(Cubed):
+        def values(self, z, y):
+            return np.abs(z - y) ** 3
+
+    with pytest.raises(AssertionError, match="for a row whose loss is"):
+        check_loss(Lying())
+
+
+@pytest.mark.slow  # for the import of torch
+def test_torch_agrees():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(1)
+    z, y, c = rng.standard_normal(20), rng.choice([-1.0, 1.0], 20), np.full(20, 0.05)
+    value, dz = Nu(Hinge(), 0.33).value_grad(z, y, c)
+    there, grad = Nu(Hinge(), 0.33).value_grad(*(torch.as_tensor(a) for a in (z, y, c)))
+    assert float(there) == pytest.approx(float(value))
+    np.testing.assert_allclose(grad.numpy(), dz)
+
+
+@pytest.mark.parametrize("nu", [0.0, -0.1, 1.1, np.nan])
+def test_nu_is_checked(nu):
+    with pytest.raises(ValueError, match="0 < nu <= 1"):
+        Nu(Hinge(), nu)
+
+
+def test_wrong_inputs():
+    with pytest.raises(TypeError, match="sum over rows"):
+        Nu(Nu(Hinge(), 0.5), 0.5)
+    with pytest.raises(TypeError, match="linear_risk"):
+        Adaptive(Hinge(), 0.5)
+    with pytest.raises(ValueError, match="Hinge needs labels"):
+        linear_risk(np.eye(2), np.arange(2.0), Nu(Hinge(), 0.5))
+
+
+# ---------------------------------------------------------------- the risk
+def least(loss, X, y, c, nu, lam, intercept):
+    """The optimum by cvxpy, over w, b and t at once."""
+    cp = pytest.importorskip("cvxpy")
+    w, t = cp.Variable(X.shape[1]), cp.Variable(nonneg=True)
+    z = X @ w + (cp.Variable() if intercept else 0.0)
+    each = cp.abs(z - y) if isinstance(loss, Absolute) else cp.pos(1 - cp.multiply(y, z))
+    J = lam / 2 * cp.sum_squares(w) + nu * t + c @ cp.pos(each - t)
+    program = cp.Problem(cp.Minimize(J))
+    program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    return float(program.value)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", [Hinge(), Absolute()], ids=repr)
+@pytest.mark.parametrize("nu", [0.15, 0.6])
+def test_the_optimum_is_that_of_cvxpy(loss, nu, intercept):
+    X, y, weights = problem(loss, n=50)
+    lam, c = 0.02, weights / weights.sum()
+    risk = Adaptive(linear_risk(X, y, loss, sample_weight=weights, fit_intercept=intercept), nu)
+    found = minimize(Objective(risk, L2(), lam), tol=1e-8)
+    best = least(loss, X, y, c, nu, lam, intercept)
+    assert found.status == "converged"
+    assert found.lower <= best * (1 + 1e-6)
+    assert found.value == pytest.approx(best, rel=1e-6)
+    assert "Bundle" in found.solver
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_cuts_lie_below_the_risk(intercept):
+    X, y, weights = problem(Absolute(), n=40)
+    risk = Adaptive(linear_risk(X, y, Absolute(), sample_weight=weights, fit_intercept=intercept), 0.3)
+    obj, rng = Objective(risk, L2(), 0.1), np.random.default_rng(0)
+    points = [s * rng.standard_normal(4) for s in (0.0, 0.1, 1.0, 10.0) for _ in range(5)]
+    cuts = [obj.cut(v) for v in points]
+    for v in points:
+        value = risk(v)[0]
+        assert max(float(cut.a @ v) + cut.b for cut in cuts) <= value * (1 + 1e-12)
+        own = obj.cut(v)
+        assert float(own.a @ v) + own.b == pytest.approx(value, rel=1e-9)
+    at = obj.cursor(points[7])
+    at.aim(points[8])
+    for t in (0.0, 0.5, 2.0):
+        assert at.along(t)[0] == pytest.approx(obj.value(points[7] + t * points[8]), rel=1e-11)
+
+
+@pytest.mark.parametrize("nu", [0.1, 0.4, 0.8])
+def test_the_tube_is_that_of_nu_svr(nu):
+    """LIBSVM minimizes |w|^2 / 2 + C (sum of what is outside the tube + n nu t)."""
+    from sklearn.svm import NuSVR
+
+    rng = np.random.default_rng(5)
+    n, C = 120, 0.5
+    X = rng.standard_normal((n, 3))
+    y = X @ [1.0, -2.0, 0.5] + 4.0 + rng.standard_normal(n)
+    risk = Adaptive(linear_risk(X, y, Absolute(), fit_intercept=True), nu)
+    obj = Objective(risk, L2(), 1 / (C * n))
+    found = minimize(obj, tol=1e-9)
+    theirs = NuSVR(kernel="linear", nu=nu, C=C, tol=1e-8).fit(X, y)
+    np.testing.assert_allclose(found.w, theirs.coef_[0], atol=1e-4)
+    assert obj.value(theirs.coef_[0]) == pytest.approx(found.value, rel=1e-6)
+    z = X @ theirs.coef_[0] + theirs.intercept_[0]  # one of the best intercepts, where they are an interval
+    value, _ = Nu(Absolute(), nu).value_grad(z, y, np.full(n, 1 / n))
+    assert float(value) == pytest.approx(risk(theirs.coef_[0])[0], rel=1e-6)
+    outside = np.abs(X @ found.w + risk.intercept(found.w) - y) - risk.threshold(found.w)
+    assert np.mean(outside > 1e-6) <= nu
+    assert np.mean(outside >= -1e-6) >= nu
+
+
+def test_the_direction_is_that_of_nu_svc():
+    """Larger by a factor that lam decides, as long as the margin is less than 1."""
+    from sklearn.svm import NuSVC
+
+    X, y, _ = problem(Hinge(), n=80, seed=3)
+    theirs = NuSVC(kernel="linear", nu=0.5, tol=1e-9).fit(X, y).coef_[0]
+    for lam in (1.0, 3.0):
+        risk = Adaptive(linear_risk(X, y, Hinge(), fit_intercept=True), 0.5)
+        found = minimize(Objective(risk, L2(), lam), tol=1e-10)
+        assert 0 < risk.threshold(found.w) < 1
+        np.testing.assert_allclose(
+            found.w / np.linalg.norm(found.w), theirs / np.linalg.norm(theirs), atol=1e-4
+        )
+
+
+def test_where_few_rows_are_in_the_margin_it_is_the_usual_svm():
+    X, y, _ = problem(Hinge(), n=60)
+    plain = linear_risk(X, y, Hinge())
+    lam = 0.01
+    w = minimize(Objective(plain, L2(), lam), tol=1e-9).w
+    share = float(np.mean(y * (X @ w) < 1))
+    risk = Adaptive(plain, min(1.0, share + 0.1))
+    found = minimize(Objective(risk, L2(), lam), tol=1e-9)
+    np.testing.assert_allclose(found.w, w, atol=1e-4)
+    assert risk.threshold(found.w) == 0.0
+    assert risk.intercept(found.w) == 0.0
+
+
+def test_nu_one_is_the_risk_itself():
+    X, y, weights = problem(Absolute())
+    w = np.array([0.3, -0.2, 1.0, 0.0])
+    for intercept in (False, True):
+        plain = linear_risk(X, y, Absolute(), sample_weight=weights, fit_intercept=intercept)
+        assert Adaptive(plain, 1.0)(w)[0] == pytest.approx(plain(w)[0], rel=1e-12)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_threads_and_shards_do_not_matter(intercept):
+    X, y, _ = problem(Hinge(), n=60)
+    results = []
+    for how in ({}, {"n_shards": 4, "executor": Threads(n_workers=2)}):
+        risk = Adaptive(linear_risk(X, y, Hinge(), fit_intercept=intercept, **how), 0.3)
+        results.append(minimize(Objective(risk, L2(), 0.01), tol=1e-7))
+    assert results[0].value == pytest.approx(results[1].value, rel=1e-6)
+    assert {r.status for r in results} == {"converged"}
+
+
+@pytest.mark.slow
+def test_processes():
+    X, y, _ = problem(Hinge(), n=60)
+    plain = Adaptive(linear_risk(X, y, Hinge()), 0.3)
+    held = linear_risk(X, y, Hinge(), n_shards=2, executor=Processes(n_workers=2))
+    w = np.array([0.3, -0.2, 1.0, 0.0])
+    assert Adaptive(held, 0.3)(w)[0] == pytest.approx(plain(w)[0], rel=1e-12)
+    assert minimize(Objective(Adaptive(held, 0.3), L2(), 0.01)).status == "converged"
+    held.executor.close()
+
+
+@pytest.mark.parametrize("solver", [Bmrm(), Bundle()], ids=repr)
+def test_other_solvers_and_regularizers(solver):
+    X, y, _ = problem(Absolute(), n=40)
+    obj = Objective(linear_risk(X, y, Nu(Absolute(), 0.3)), L1(), 0.02)
+    assert minimize(obj, solver, tol=1e-6, max_iter=2000).status == "converged"
+
+
+def test_solvers_that_visit_rows_refuse():
+    X, y, _ = problem(Hinge())
+    for risk in (Adaptive(linear_risk(X, y, Hinge()), 0.3), linear_risk(X, y, Nu(Hinge(), 0.3))):
+        with pytest.raises(TypeError, match="a loss that is a sum over them"):
+            rows_of(risk, get_solver("bundle"))
