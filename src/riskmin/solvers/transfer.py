@@ -1,0 +1,138 @@
+r"""Losses and regularizers as the row-by-row dual methods take them: numbers for the kernel, or objects.
+
+The dual variables are slopes of the loss, :math:`u_i = l'(z_i)`, and
+
+.. math:: v = -\tfrac1\lambda \sum_i c_i u_i x_i, \qquad w = \nabla\Omega^*(v),
+
+the transfer function. The kernel knows the losses and regularizers of this package. Others take `dual_plain`,
+which asks the objects themselves and so costs as much as w is long at each row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from riskmin.losses import EpsilonInsensitive, Exponential, Logistic, Poisson, PowerHinge
+from riskmin.losses.pieces import dual_of
+from riskmin.matrices import Columns, Csc, Csr, Dense, Wide
+from riskmin.regularizers import L2, Entropy, QNorm, Separable
+from riskmin.types import HasConjugate, Matrix, NDArray
+
+POWER, EXPONENTIAL, LOGISTIC = 0, 1, 2
+LINEAR, CLIPPED, EXPS, SOFTMAX, NORM = 0, 1, 2, 3, 4
+"""As in the kernel."""
+
+
+# ---------------------------------------------------------------- the rows
+def row_arrays(X: Matrix) -> tuple[NDArray, NDArray, NDArray, int]:
+    """X by rows as the kernel takes them: indptr, indices, data, dense. Copied only if stored by columns."""
+    if isinstance(X, Columns):
+        X = Dense(np.ascontiguousarray(X.T.T))
+    if isinstance(X, Dense):
+        n, p = X.shape
+        ends = np.arange(n + 1, dtype=np.uint64) * np.uint64(p)
+        return ends, np.arange(p, dtype=np.uint32), X.X.reshape(-1), 1
+    if isinstance(X, Wide):
+        X = X.csr
+    if isinstance(X, Csc):
+        rows = sp.csc_array(_signed(X), shape=X.shape).tocsr()
+        X = Csr(rows.indptr, rows.indices, rows.data, X.shape[1])
+    assert isinstance(X, Csr)
+    rows = sp.csr_array(_signed(X), shape=X.shape)
+    if not rows.has_canonical_format:  # a column that a row names twice would get the new value of one
+        rows = rows.copy()
+        rows.sum_duplicates()
+    unsigned = np.uint32 if rows.indices.itemsize == 4 else np.uint64
+    return rows.indptr.astype(np.uint64), rows.indices.view(unsigned), rows.data, 0
+
+
+def _signed(X: Csr | Csc) -> tuple[NDArray, NDArray, NDArray]:
+    """As SciPy takes them."""
+    kinds = [np.int32 if a.dtype.itemsize == 4 else np.int64 for a in (X.indices, X.indptr)]
+    return X.data, X.indices.view(kinds[0]), X.indptr.view(kinds[1])
+
+
+# ---------------------------------------------------------------- the loss
+@dataclass(frozen=True)
+class Conjugate:
+    """The conjugate of a loss: its domain, where to start, and its numbers if the kernel knows it."""
+
+    lower: NDArray
+    upper: NDArray
+    start: NDArray
+    kernel: tuple[int, NDArray, NDArray] | None = None
+
+
+def conjugate_for(solver: object, loss: Any, y: NDArray) -> Conjugate:
+    """What the dual methods need of a loss; a TypeError where it has no conjugate."""
+    zero = np.zeros(len(y))
+    dual = dual_of(loss, y)
+    if dual is not None:
+        return _known(
+            POWER, (dual.lower, dual.upper), dual.shift, zero, [dual.epsilon, dual.square, 2.0], zero
+        )
+    if not isinstance(loss, HasConjugate):
+        raise TypeError(
+            f"{type(solver).__name__} needs the conjugate of the loss, which {type(loss).__name__} does not "
+            "give: use Bundle, or add the methods of HasConjugate"
+        )
+    domain = loss.conjugate_domain(y)
+    # where slopes are infinite at the ends of the domain, one starts inside: at the slope of a score of zero
+    if type(loss) is Logistic:
+        return _known(LOGISTIC, domain, zero, -y, [0.0, 0.0, 2.0], -0.5 * y)
+    if type(loss) is Exponential:
+        return _known(EXPONENTIAL, domain, zero, -y, [0.0, 0.0, 2.0], -y)
+    if type(loss) is Poisson:
+        return _known(EXPONENTIAL, domain, y, zero + 1, [0.0, 0.0, 2.0], 1.0 - y)
+    if type(loss) is PowerHinge:
+        return _known(POWER, domain, loss.margin * y, zero, [0.0, 1.0, loss.p / (loss.p - 1)], zero)
+    if type(loss) is EpsilonInsensitive:
+        shape = [loss.epsilon, 1.0, loss.power / (loss.power - 1)]
+        return _known(POWER, domain, y, zero, shape, zero)
+    lower, upper = (np.asarray(a, dtype=float) + zero for a in domain)
+    _, slopes = loss.value_grad(zero, y, zero + 1)  # type: ignore[attr-defined]
+    return Conjugate(lower, upper, np.clip(slopes, lower, upper))
+
+
+def _known(
+    kind: int, domain: tuple[Any, Any], base: Any, sign: NDArray, shape: list[float], start: NDArray
+) -> Conjugate:
+    columns = [np.asarray(a, dtype=float) + np.zeros(len(start)) for a in (*domain, base, sign)]
+    rows = np.ascontiguousarray(np.stack(columns, axis=1))
+    return Conjugate(columns[0], columns[1], start, (kind, rows, np.array(shape)))
+
+
+# ---------------------------------------------------------------- the regularizer
+def transfer_for(reg: Any, p: int) -> tuple[int, NDArray, NDArray] | None:
+    """The transfer function as the kernel takes it; None where the regularizer must be asked itself."""
+    v = np.zeros(p)
+    if isinstance(reg, Separable):
+        t = reg.terms(v)
+        plain = all(np.ndim(a) == 0 for a in t)
+        columns = [np.broadcast_to(np.asarray(a, dtype=float), (1 if plain else p,)) for a in t]
+        terms = np.ascontiguousarray(np.stack(columns, axis=1))
+        return (LINEAR if isinstance(reg, L2) else CLIPPED), terms, np.zeros(3)
+    if type(reg) is Entropy:
+        prior = np.atleast_1d(np.asarray(reg.prior, dtype=float))
+        total = reg._total(prior) * (p if len(prior) == 1 else 1)
+        numbers = np.array([total, 0.0, float(reg.balanced)])
+        return (SOFTMAX if reg.normalized else EXPS), np.ascontiguousarray(prior[:, None]), numbers
+    if type(reg) is QNorm:
+        dual, power = reg.q / (reg.q - 1), reg.power / (reg.power - 1)
+        return NORM, np.zeros((1, 1)), np.array([dual, power, 0.0])
+    return None
+
+
+def check_transfer(solver: object, reg: Any) -> None:
+    """Raise a TypeError where the regularizer has no transfer function."""
+    if isinstance(reg, Separable) and reg.polyhedral:
+        raise TypeError(
+            f"{type(solver).__name__} needs a transfer function, which {reg!r} has not: "
+            "use CoordinateDescent, ProximalGradient or Bundle, or Elastic(), which adds squares"
+        )
+    if not hasattr(reg, "conjugate_grad"):
+        raise TypeError(f"{type(solver).__name__} needs a regularizer with conjugate_grad, not {reg!r}")

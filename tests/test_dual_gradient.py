@@ -1,0 +1,374 @@
+"""Dual ascent with gradient steps, the augmented Lagrangian, and free directions."""
+
+from dataclasses import dataclass
+from itertools import islice, pairwise
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose
+
+from helpers import problem
+from riskmin import (
+    Bundle,
+    EpsilonInsensitive,
+    Exponential,
+    Hinge,
+    Logistic,
+    Objective,
+    Poisson,
+    PowerHinge,
+    Squared,
+    SquaredHinge,
+    linear_risk,
+    minimize,
+)
+from riskmin.regularizers import L1, L2, Box, Elastic, Entropy, Equality, QNorm, Quadratic
+from riskmin.solvers import transfer
+from riskmin.solvers.dual_gradient import gradient_iterates
+from riskmin.solvers.lagrangian import lagrangian_iterates
+from riskmin.testing import check_regularizer, check_solver
+
+P = 4
+REGS = [
+    L2(),
+    L2(weights=[1.0, 2.0, 3.0, 4.0]),
+    Elastic(eps=0.3),
+    Box(L2()),
+    Box(Elastic(eps=0.3), -0.5, 0.5),
+    Entropy(),
+    Entropy(prior=[0.1, 0.2, 0.3, 0.4], balanced=True),
+    Entropy(normalized=False),
+    Entropy(prior=0.1, normalized=False, balanced=True),
+    QNorm(q=1.5),
+    QNorm(q=3.0, power=1.5),
+    QNorm(q=1.05),
+    Quadratic(np.eye(P) + 0.2),
+]
+LOSSES = [
+    Hinge(),
+    SquaredHinge(),
+    Logistic(),
+    Exponential(),
+    Poisson(),
+    PowerHinge(p=1.5),
+    PowerHinge(p=3.0),
+    EpsilonInsensitive(epsilon=0.2),
+    EpsilonInsensitive(epsilon=0.2, power=2.5),
+]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The gradient steps by themselves, whatever a solver would choose."""
+
+    rate: float | None = None
+    damping: float = 1.0
+    shuffle: bool = True
+    seed: int = 0
+    lagrangian: int = 3
+    mu: float = 1.0
+    bias_rate: float = 0.1
+
+    def iterates(self, obj, w0):
+        return gradient_iterates(self, obj, w0, None)
+
+    def resume(self, obj, state):
+        return gradient_iterates(self, obj, None, None, state)
+
+
+def objective(loss, reg, lam=0.3, intercept=False, **kwargs):
+    X, y, c = problem(loss, p=P, **kwargs)
+    return Objective(linear_risk(X, y, loss, sample_weight=c, fit_intercept=intercept), reg, lam)
+
+
+def first(obj, solver, k=1):
+    """The iterates of the first passes."""
+    return list(islice(solver.iterates(obj, obj.reg.conjugate_grad(np.zeros(obj.risk.dim))), k))
+
+
+def dual(obj, cut):
+    return cut.b - obj.lam * obj.reg.conjugate(-cut.a / obj.lam)
+
+
+def check_optimum(obj, solver, tol=1e-6, max_iter=3000):
+    """It proves the gap, and its value is that of a method that shares nothing with it."""
+    best = minimize(obj, Bundle(), tol=1e-9, max_iter=3000)
+    found = minimize(obj, solver, tol=tol, max_iter=max_iter)
+    assert found.status == "converged"
+    assert found.lower <= best.value * (1 + 1e-9)
+    assert found.value <= best.value * (1 + 1.1 * tol)
+
+
+# ---------------------------------------------------------------- any transfer function, any loss
+@pytest.mark.parametrize("reg", REGS, ids=repr)
+def test_it_finds_the_minimum_for_every_regularizer(reg):
+    check_optimum(objective(SquaredHinge(), reg), Steps())
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_it_finds_the_minimum_for_every_loss(loss):
+    check_optimum(objective(loss, Elastic(eps=0.1)), Steps())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lam", [0.05, 1.0])
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("reg", REGS, ids=repr)
+def test_it_finds_the_minimum_for_every_pair(reg, loss, lam):
+    check_optimum(objective(loss, reg, lam, seed=3), Steps(), 1e-5, 20_000)
+
+
+@pytest.mark.parametrize("reg", REGS, ids=repr)
+def test_the_dual_never_falls(reg):
+    for loss in LOSSES:
+        obj = objective(loss, reg, lam=0.05)
+        values = [dual(obj, it.cut) for it in first(obj, Steps(), 12)]
+        assert all(b >= a - 1e-9 * (1 + abs(a)) for a, b in pairwise(values)), loss
+
+
+def test_the_codes_are_those_of_the_kernels():
+    from riskmin.kernels import conjugates, dual_gradient
+
+    for module, names in (
+        (conjugates, ("POWER", "EXPONENTIAL", "LOGISTIC")),
+        (dual_gradient, ("LINEAR", "CLIPPED", "EXPS", "SOFTMAX", "NORM")),
+    ):
+        for name in names:
+            assert getattr(module, name) == getattr(transfer, name)
+
+
+def test_regularizers_without_a_transfer_function_are_named():
+    for reg in (L1(), Box(L1(), -1.0, 1.0)):
+        with pytest.raises(TypeError, match=r"transfer function, which .* has not: use CoordinateDescent"):
+            minimize(objective(Hinge(), reg), Steps(), np.zeros(P))
+
+
+# ---------------------------------------------------------------- the steps of the paper, to the letter
+def reference(X, y, transfer_function, lam, rate, passes, slope, project):
+    """Equation (11), for alpha = -u and weights 1/n."""
+    n, alpha = len(y), np.zeros(len(y))
+    for _ in range(passes):
+        for i in range(n):
+            w = transfer_function(X.T @ alpha / (lam * n))
+            alpha[i] = project(alpha[i] - lam * n * rate * (slope(alpha[i], y[i]) + w @ X[i]), y[i])
+    return transfer_function(X.T @ alpha / (lam * n)), alpha
+
+
+def test_the_gradient_step_of_winnow_is_that_of_the_paper():
+    rng = np.random.default_rng(1)
+    X, y = rng.integers(0, 2, (20, 3)).astype(float), np.where(rng.random(20) < 0.5, -1.0, 1.0)
+    pair = np.hstack([X, -X])
+    for normalized in (True, False):
+
+        def transfer_function(v, normalized=normalized):
+            w = 0.1 * np.exp(v)
+            return w * 0.6 / w.sum() if normalized else w
+
+        w, _ = reference(
+            pair, y, transfer_function, 0.05, 0.01, 3, lambda a, y: -y, lambda a, y: y * np.clip(a * y, 0, 1)
+        )
+        reg = Entropy(prior=0.1, normalized=normalized, balanced=True)
+        obj = Objective(linear_risk(X, y, Hinge()), reg, 0.05)
+        it = first(obj, Steps(rate=0.01, shuffle=False), 3)[-1]
+        assert_allclose(it.w, w[:3] - w[3:], rtol=1e-10)
+
+
+def test_slopes_of_the_tube_do_not_oscillate_around_zero():
+    X, y, _ = problem(Squared())
+    eps, lam, rate = 0.3, 0.1, 0.05
+
+    def project(new, _):
+        return np.clip(new, -1.0, 1.0)
+
+    n, alpha = len(y), np.zeros(len(y))
+    for _ in range(5):
+        for i in range(n):
+            r = X[i] @ (X.T @ alpha / (lam * n)) - y[i]
+            if alpha[i] == 0 and abs(r) <= eps:
+                continue
+            sign = np.sign(alpha[i]) if alpha[i] else -np.sign(r)
+            step = -lam * n * rate * (sign * eps + r)
+            if abs(r) < eps:
+                step = np.clip(step, -abs(alpha[i]), abs(alpha[i]))
+            alpha[i] = project(alpha[i] + step, y[i])
+    obj = Objective(linear_risk(X, y, EpsilonInsensitive(epsilon=eps)), L2(), lam)
+    it = first(obj, Steps(rate=rate, shuffle=False), 5)[-1]
+    assert_allclose(it.state()["u"], -alpha, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("loss", "rate"),
+    [(Logistic(), 1e-3), (Logistic(), 1e4), (Exponential(), 1.0), (Poisson(), 1.0)],
+    ids=repr,
+)
+def test_open_domains_are_never_left(loss, rate):
+    obj = objective(loss, L2())
+    lower, upper = loss.conjugate_domain(obj.risk.rows.y)
+    for it in first(obj, Steps(rate=rate), 30):
+        u, used = it.state()["u"], obj.risk.rows.c > 0
+        assert np.all((lower < u) & (u < upper) | ~used)
+        assert np.isfinite(it.cut.b)
+
+
+def test_a_small_rate_converges():
+    for reg in (L2(), Elastic(eps=0.1), Entropy(balanced=True), QNorm(q=1.5)):
+        assert minimize(objective(SquaredHinge(), reg), Steps(rate=0.02), tol=1e-5).status == "converged"
+
+
+# ---------------------------------------------------------------- rows in any form, objects of any kind
+def test_storage_does_not_matter():
+    X, y, c = problem(Hinge(), n=40, p=6)
+    X[np.abs(X) < 0.7] = 0.0
+    rows = sp.csr_array(X)
+    twice = sp.csr_array((np.repeat(rows.data, 2) / 2, np.repeat(rows.indices, 2), 2 * rows.indptr), X.shape)
+    for reg in (Elastic(eps=0.1), Entropy(balanced=True), QNorm(q=1.5)):
+        forms = [X, np.asfortranarray(X), rows, rows.tocsc(), twice]
+        risks = [linear_risk(A, y, Hinge(), sample_weight=c) for A in forms]
+        found = [first(Objective(risk, reg, 0.1), Steps(), 5)[-1].cut.a for risk in risks]
+        for a in found[1:]:
+            assert_allclose(a, found[0], rtol=1e-9, atol=1e-12)
+
+
+class OwnLogistic(Logistic):
+    """A loss that the kernel does not know."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """A regularizer that the kernel does not know."""
+
+    reg: object
+
+    def __getattr__(self, name):
+        return getattr(object.__getattribute__(self, "reg"), name)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_losses_and_regularizers_of_ones_own(intercept):
+    known = objective(Logistic(), Entropy(balanced=True), intercept=intercept, n=15)
+    for obj in (
+        objective(OwnLogistic(), Entropy(balanced=True), intercept=intercept, n=15),
+        objective(Logistic(), Own(Entropy(balanced=True)), intercept=intercept, n=15),
+    ):
+        best = minimize(known, Bundle(), tol=1e-9)
+        found = minimize(obj, Steps(), tol=1e-5, max_iter=300)
+        assert found.status == "converged"
+        assert found.value <= best.value * (1 + 1e-5)
+        few = [first(o, Steps(rate=0.05), 2)[-1].w for o in (known, obj)]
+        assert_allclose(few[1], few[0], rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_the_contract_of_solvers():
+    check_solver(Steps(), tol=1e-4, max_iter=3000)
+
+
+# ---------------------------------------------------------------- the intercept
+def check_bias(loss, reg, algorithm, passes):
+    obj = objective(loss, reg, intercept=True)
+    best = minimize(obj, Bundle(), tol=1e-10, max_iter=3000)
+    assert best.status == "converged"
+    its = first(obj, Steps(lagrangian=algorithm), passes)
+    lower = max(obj.lower(it.cut) for it in its)
+    assert lower <= best.value * (1 + 1e-9)
+    assert min(it.value for it in its) - lower <= 1e-6 * best.value
+    cursor = obj.risk.cursor(best.w)
+    low, high = cursor.last_best(-1), cursor.last_best(+1)  # of a kink, any intercept between is best
+    assert low - 1e-4 <= its[-1].info["bias"] <= high + 1e-4
+    assert its[-1].info["feasibility"] < 1e-4
+    assert -1e-12 <= its[-1].info["modified_gap"] < 1e-4
+
+
+@pytest.mark.parametrize(("loss", "algorithm"), [(Hinge(), 3), (SquaredHinge(), 2)], ids=repr)
+def test_the_bias_is_the_best_intercept(loss, algorithm):
+    check_bias(loss, L2(), algorithm, 150)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", [2, 3])
+@pytest.mark.parametrize("reg", [L2(), Elastic(eps=0.1), Entropy(balanced=True)], ids=repr)
+@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), EpsilonInsensitive(epsilon=0.2)], ids=repr)
+def test_the_bias_is_the_best_intercept_for_others(loss, reg, algorithm):
+    check_bias(loss, reg, algorithm, 400)
+
+
+def test_exact_steps_with_a_bias_are_those_of_the_paper():
+    X, y, _ = problem(Hinge())
+    n, lam, mu, eta = len(y), 0.1, 2.0, 0.3
+    alpha, s = np.zeros(n), 0.0
+    for _ in range(4):
+        for i in range(n):
+            c1, c2 = X[i] @ X[i] / (lam * n), X[i] @ (X.T @ alpha) / (lam * n)
+            best = (alpha[i] - (c2 + s + alpha.sum() / mu - y[i]) / (c1 + 1 / mu)) * y[i]  # equation (30)
+            alpha[i] += 0.1 * (y[i] * min(max(best, 0.0), 1.0) - alpha[i])
+        s += eta / mu * alpha.sum()  # equation (31)
+    obj = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), lam)
+    solver = Steps(damping=0.1, shuffle=False, mu=mu, bias_rate=eta)
+    it = list(islice(lagrangian_iterates(solver, obj, np.zeros(P), None), 4))[-1]
+    assert_allclose(it.state()["u"], -alpha, atol=1e-12)
+    assert_allclose(it.info["bias"], s)
+    assert_allclose(it.info["feasibility"], abs(alpha.sum()) / n)
+
+
+def test_gradient_steps_with_a_bias_are_those_of_the_paper():
+    X, y, _ = problem(Hinge())
+    n, lam, rate = len(y), 0.1, 0.01
+    alpha, s = np.zeros(n), 0.0
+    for _ in range(4):
+        for i in range(n):
+            z = X[i] @ (X.T @ alpha) / (lam * n) + s + alpha.sum()
+            alpha[i] = y[i] * np.clip((alpha[i] - lam * n * rate * (z - y[i])) * y[i], 0, 1)  # (29)
+        s += 0.1 * alpha.sum()
+    obj = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), lam)
+    it = first(obj, Steps(rate=rate, shuffle=False), 4)[-1]
+    assert_allclose(it.state()["u"], -alpha, atol=1e-12)
+    assert_allclose(it.info["bias"], s)
+
+
+# ---------------------------------------------------------------- free directions
+@pytest.mark.parametrize(
+    "reg",
+    [
+        Equality(L2(), np.arange(9.0)),
+        Equality(L2(weights=1 + np.arange(9.0)), np.eye(9)[:3] + 1),
+        Equality(Quadratic(np.eye(9) + 0.3), np.ones(9)),
+    ],
+    ids=repr,
+)
+def test_free_directions_keep_the_contract_of_regularizers(reg):
+    check_regularizer(reg)
+
+
+def test_free_directions_need_a_quadratic_and_independent_rows():
+    with pytest.raises(TypeError, match="L2"):
+        Equality(L1(), np.ones(3))
+    with pytest.raises(ValueError, match="independent"):
+        Equality(L2(), np.ones((2, 3)))
+
+
+def test_a_free_column_of_ones_is_an_intercept():
+    X, y, c = problem(Hinge())
+    plain = Objective(linear_risk(X, y, Hinge(), sample_weight=c, fit_intercept=True), L2(), 0.1)
+    wide = np.column_stack([X, np.ones(len(y))])
+    free = Objective(linear_risk(wide, y, Hinge(), sample_weight=c), Equality(L2(), np.eye(P + 1)[-1]), 0.1)
+    best = minimize(plain, Bundle(), tol=1e-9)
+    found = minimize(free, Steps(), tol=1e-6, max_iter=2000)
+    assert found.status == "converged"
+    assert_allclose(found.value, best.value, rtol=2e-6)
+    assert_allclose(found.w[:-1], best.w, atol=1e-2)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_free_directions_against_a_convex_program(intercept):
+    X, y, _ = problem(SquaredHinge(), n=40)
+    C = np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 1.0, -1.0, 2.0]])
+    obj = Objective(linear_risk(X, y, SquaredHinge(), fit_intercept=intercept), Equality(L2(), C), 0.2)
+    w, s, b = cp.Variable(P), cp.Variable(2), cp.Variable()
+    losses = cp.sum_squares(cp.pos(1 - cp.multiply(y, X @ w + b * intercept))) / (2 * len(y))
+    program = cp.Problem(cp.Minimize(losses + 0.1 * cp.sum_squares(w - C.T @ s)))
+    program.solve(solver=cp.CLARABEL)
+    found = minimize(obj, Steps(), tol=1e-6, max_iter=2000)
+    assert found.status == "converged"
+    assert_allclose(found.value, program.value, rtol=2e-6)
