@@ -105,20 +105,26 @@ class DualGaussSeidel:
         """Go on from a saved state."""
         return self._run(obj, state.get("w", np.zeros(obj.risk.dim)), state)
 
-    def _run(self, obj: Objective, w0: Array, state: dict[str, Array] | None) -> Iterator[Iterate]:
+    def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+        """Start with the dual variables of a run on the same risk: its cut holds for every lam."""
+        return self._run(obj, state["w"], None, state["u"])
+
+    def _run(
+        self, obj: Objective, w0: Array, state: dict[str, Array] | None, u0: Array | None = None
+    ) -> Iterator[Iterate]:
         shard, loss, intercept = rows_of(obj.risk, self)
         if dual_of(loss, shard.y[:1]) is None and not isinstance(loss, HasConjugate):
             raise TypeError(f"{type(loss).__name__} gives no conjugate, which dual methods need: use Bundle")
         if intercept:
             from riskmin.solvers.lagrangian import lagrangian_iterates
 
-            return lagrangian_iterates(self, obj, w0, None, state)
+            return lagrangian_iterates(self, obj, w0, u0, state)
         closed = dual_of(loss, shard.y[:1]) is not None or isinstance(loss, Logistic)
         if isinstance(obj.reg, L2) and closed and self.step != "gradient":
             from riskmin.solvers.dual_exact import ExactAscent
 
             ascent = ExactAscent.of(self, obj, shard, loss)
-            return ascent.started(w0) if state is None else ascent.restored(state)
+            return ascent.started(w0, u0) if state is None else ascent.restored(state)
         if self.step == "exact":
             raise TypeError(
                 "exact steps need L2() and a loss that is piecewise quadratic in its dual, or Logistic(), "
@@ -126,4 +132,4 @@ class DualGaussSeidel:
             )
         from riskmin.solvers.dual_gradient import gradient_iterates
 
-        return gradient_iterates(self, obj, w0, None, state)
+        return gradient_iterates(self, obj, w0, u0, state)

@@ -122,17 +122,18 @@ class ExactAscent:
         parts = dual, X, records, scale, rows, rows.copy(), rng, np.zeros(4), zero, len(rows)
         return cls(solver, obj, shard, loss, *parts)
 
-    def started(self, w0: Array) -> Iterator[Iterate]:
-        """From the slopes of the loss at w0, as they are shrunk where the cut there bounds best."""
+    def started(self, w0: Array, u0: Array | None = None) -> Iterator[Iterate]:
+        """From those dual variables; or the slopes of the loss at w0, as they are shrunk to bound best."""
         k, (y, c) = _kernels(), self.shard[1:3]
         z = self.X.scores(w0, 0, len(y)) if w0.any() else np.zeros(len(y))
         value, dz = self.loss.value_grad(z, y, c)
         u = np.where(c > 0, dz / np.where(c > 0, c, 1.0), 0.0)
+        u = u if u0 is None else np.array(u0)
         u = np.clip(u, *(self.loss.conjugate_domain(y) if self.dual is None else self.dual[:2]))
         a = np.zeros(len(w0))
         self.X.pullback(c * u, 0, len(y), a)
         cut = self._cut(u, z, a)
-        s = self.obj.reg.scale(cut, self.obj.lam)
+        s = self.obj.reg.scale(cut, self.obj.lam) if u0 is None else 1.0
         u[self.rows] *= s  # the best slopes of empty rows are those at zero
         if self.dual is None:
             with np.errstate(divide="ignore"):
