@@ -52,6 +52,7 @@ from riskmin.regularizers import REGULARIZERS as REGULARIZERS
 from riskmin.regularizers import Box as Box
 from riskmin.regularizers import Elastic as Elastic
 from riskmin.regularizers import Entropy as Entropy
+from riskmin.regularizers import Equality as Equality
 from riskmin.regularizers import QNorm as QNorm
 from riskmin.regularizers import Quadratic as Quadratic
 from riskmin.regularizers import get_regularizer as get_regularizer
@@ -69,6 +70,7 @@ from riskmin.solvers import LineSearchBmrm as LineSearchBmrm
 from riskmin.solvers import OwlQn as OwlQn
 from riskmin.solvers import ProximalGradient as ProximalGradient
 from riskmin.solvers import get_solver as get_solver
+from riskmin.solvers.online import online as online
 from riskmin.types import Cut as Cut
 from riskmin.types import Iterate as Iterate
 from riskmin.types import Result as Result
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
     from riskmin.estimators import LinearRegressor as LinearRegressor
     from riskmin.estimators import LinearRegressorCV as LinearRegressorCV
     from riskmin.estimators import NoveltyDetector as NoveltyDetector
+    from riskmin.estimators import OnlineClassifier as OnlineClassifier
     from riskmin.estimators import load_model as load_model
     from riskmin.estimators import save_model as save_model
     from riskmin.progress import Progress as Progress
@@ -106,6 +109,7 @@ _LAZY = {
     "LinearRegressor": ("riskmin.estimators", "LinearRegressor"),
     "LinearRegressorCV": ("riskmin.estimators", "LinearRegressorCV"),
     "NoveltyDetector": ("riskmin.estimators", "NoveltyDetector"),
+    "OnlineClassifier": ("riskmin.estimators", "OnlineClassifier"),
     "load_model": ("riskmin.estimators", "load_model"),
     "save_model": ("riskmin.estimators", "save_model"),
     "Progress": ("riskmin.progress", "Progress"),
@@ -136,6 +140,7 @@ __all__ = [
     "Elastic",
     "Entropy",
     "EpsilonInsensitive",
+    "Equality",
     "Exponential",
     "FileError",
     "Hinge",
@@ -157,6 +162,7 @@ __all__ = [
     "NoveltyDetector",
     "Nu",
     "Objective",
+    "OnlineClassifier",
     "OwlQn",
     "Poisson",
     "Polynomial",
@@ -193,6 +199,7 @@ __all__ = [
     "load_model",
     "minimize",
     "namespace",
+    "online",
     "path",
     "save_model",
 ]

@@ -76,7 +76,7 @@ def refresh(reg: Any, state: Any) -> None:
             top = max(top, abs(v[j]) if code == NORM or numbers[2] else v[j])
     total = 0.0
     for j in range(len(v)):
-        t = terms[0 if shared else j]
+        t = terms[np.uintp(0) if shared else np.uintp(j)]
         r[j] = _raw(code, v[j], top, t, numbers)
         if code >= SOFTMAX:
             total += _share(code, v[j], r[j], top, t, numbers)
@@ -120,7 +120,11 @@ def look(i: int, X: Any, reg: Any, state: Any) -> tuple[float, float]:
     for k in range(start, np.uintp(indptr[i + 1])):
         j, x = indices[k - base], data[k]
         z += x * r[j]
-        bend += x * x * _bend(code, v[j], r[j], factor, mass[0], terms[0 if shared else j], numbers)
+        bend += (
+            x
+            * x
+            * _bend(code, v[j], r[j], factor, mass[0], terms[np.uintp(0) if shared else np.uintp(j)], numbers)
+        )
     z *= factor
     if code == SOFTMAX:
         bend -= z * z / numbers[0]
@@ -144,7 +148,7 @@ def trial(i: int, step: float, X: Any, reg: Any, state: Any) -> tuple[float, flo
     top, z, old, new = mass[0], 0.0, 0.0, 0.0
     for k in range(start, stop):
         j, x = indices[k - base], data[k]
-        t = terms[0 if shared else j]
+        t = terms[np.uintp(0) if shared else np.uintp(j)]
         there = v[j] + step * x
         here = _raw(code, there, top, t, numbers)
         room[k - start] = here
@@ -248,3 +252,16 @@ def mean_bend(rows: Any, X: Any, reg: Any, state: Any) -> Any:
     for i in rows:
         total += look(i, X, reg, state)[1]
     return total / max(len(rows), 1)
+
+
+@njit(cache=True, nogil=True)
+def learn(order: Any, y: Any, rate: float, X: Any, reg: Any, state: Any) -> int:
+    """The online update (24): rate * y_i * x_i is added to v at each mistake. How many they were."""
+    refresh(reg, state)
+    mistakes = 0
+    for i in order:
+        if y[i] * score(i, X, reg, state) <= 0:
+            _, total = trial(i, rate * y[i], X, reg, state)
+            commit(i, rate * y[i], total, X, reg, state)
+            mistakes += 1
+    return mistakes

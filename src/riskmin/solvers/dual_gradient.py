@@ -59,7 +59,7 @@ class Ascent:
         """At the dual variables of a state, or at those that w0 suggests."""
         shard, loss, intercept = rows_of(obj.risk, solver)
         reg = obj.reg.reg if isinstance(obj.reg, Equality) else obj.reg
-        check_transfer(solver, reg)
+        check_transfer(type(solver).__name__, reg)
         conjugate = conjugate_for(solver, loss, shard.y)
         n, p = shard.X.shape
         C = obj.reg.C if isinstance(obj.reg, Equality) else np.zeros((0, p))

@@ -46,8 +46,8 @@ def row_arrays(X: Matrix) -> tuple[NDArray, NDArray, NDArray, int]:
     if not rows.has_canonical_format:  # a column that a row names twice would get the new value of one
         rows = rows.copy()
         rows.sum_duplicates()
-    unsigned = np.uint32 if rows.indices.itemsize == 4 else np.uint64
-    return rows.indptr.astype(np.uint64), rows.indices.view(unsigned), rows.data, 0
+    short = rows.indices.astype(np.int32, copy=False)  # as long as w fits into memory
+    return rows.indptr.astype(np.uint64), short.view(np.uint32), rows.data, 0
 
 
 def _signed(X: Csr | Csc) -> tuple[NDArray, NDArray, NDArray]:
@@ -127,12 +127,12 @@ def transfer_for(reg: Any, p: int) -> tuple[int, NDArray, NDArray] | None:
     return None
 
 
-def check_transfer(solver: object, reg: Any) -> None:
+def check_transfer(name: str, reg: Any) -> None:
     """Raise a TypeError where the regularizer has no transfer function."""
     if isinstance(reg, Separable) and reg.polyhedral:
         raise TypeError(
-            f"{type(solver).__name__} needs a transfer function, which {reg!r} has not: "
+            f"{name} needs a transfer function, which {reg!r} has not: "
             "use CoordinateDescent, ProximalGradient or Bundle, or Elastic(), which adds squares"
         )
     if not hasattr(reg, "conjugate_grad"):
-        raise TypeError(f"{type(solver).__name__} needs a regularizer with conjugate_grad, not {reg!r}")
+        raise TypeError(f"{name} needs a regularizer with conjugate_grad, not {reg!r}")

@@ -1,0 +1,129 @@
+r"""Online learners as one family: the Perceptron, Winnow and the p-norm algorithms (Zhang 2002, section 5.2).
+
+Each learns from its mistakes only. What tells them apart is the transfer function of a regularizer: that of
+`L2` makes it the Perceptron, that of `Entropy` Winnow, normalized or not, and that of `QNorm` a p-norm
+algorithm. Their large margin versions are `DualGaussSeidel` with the same regularizer and `Hinge`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.linear import check_finite
+from riskmin.matrices import as_matrix
+from riskmin.solvers.transfer import check_transfer, row_arrays, transfer_for
+from riskmin.types import NDArray, Regularizer
+
+
+class Learned(NamedTuple):
+    """What an online learner has learned: w, the v it is the transfer function of, and its last mistakes."""
+
+    w: NDArray
+    v: NDArray
+    mistakes: int
+    """In the last pass over the rows."""
+
+
+def online(
+    X: Any,
+    y: Any,
+    reg: Regularizer,
+    *,
+    rate: float = 0.01,
+    epochs: int = 200,
+    v0: NDArray | None = None,
+    shuffle: bool = False,
+    seed: int = 0,
+) -> Learned:
+    r"""Learn a linear classifier from its mistakes, by the update of equation (24),
+
+    .. math:: v \leftarrow v + \eta\, y_i x_i \quad\text{if } y_i\, x_i^\top w \le 0,
+              \qquad w = \nabla\Omega^*(v).
+
+    For an entropy, an update multiplies :math:`w_j` by :math:`e^{\eta y_i x_{ij}}`.
+
+    Parameters
+    ----------
+    X : (n, p) array or sparse matrix
+        Append a column of ones for a bias.
+    y : (n,) array
+        Labels of -1 and +1.
+    reg : Regularizer
+        Which member of the family: ``L2()`` the Perceptron, ``Entropy(prior, normalized, balanced)`` Winnow,
+        ``QNorm(q)`` the p-norm algorithm with 1/p + 1/q = 1.
+    rate : float
+        :math:`\eta > 0`.
+    epochs : int
+        Passes over the rows, at most: one without a mistake is the last.
+    v0 : (p,) array, optional
+        Where to start; zero by default, which is the prior of an entropy.
+    shuffle : bool
+        Whether each pass takes the rows in another order.
+    seed : int
+        Of these orders.
+
+    Returns
+    -------
+    Learned
+        w, v, and the number of mistakes in the last pass.
+
+    References
+    ----------
+    A. J. Grove, N. Littlestone, D. Schuurmans, General convergence results for linear discriminant updates,
+    COLT 1997.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Entropy
+    >>> X, y = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([1.0, -1.0])
+    >>> online(X, y, L2(), rate=0.5).w.tolist()  # the Perceptron
+    [0.5, -0.5]
+    >>> winnow = Entropy(prior=0.1, normalized=False, balanced=True)
+    >>> online(X, y, winnow, rate=1.0).w.round(3).tolist()
+    [0.235, -0.235]
+    """
+    if not 0 < rate < np.inf:
+        raise ValueError(f"rate must be a finite number > 0, not {rate!r}")
+    if epochs < 1:
+        raise ValueError(f"epochs must be at least 1, not {epochs!r}")
+    check_transfer("online", reg)
+    matrix, signs = as_matrix(X), np.asarray(y, dtype=np.float64)
+    n, p = matrix.shape
+    if signs.shape != (n,):
+        raise ValueError(f"y has shape {signs.shape}, but X has {n} rows: give one label a row")
+    check_finite(matrix)
+    if not np.all(np.abs(signs) == 1):
+        raise ValueError("online needs labels -1 and +1: use OnlineClassifier, which encodes any two classes")
+    rows = row_arrays(matrix)
+    v = np.zeros(p) if v0 is None else np.array(v0, dtype=np.float64)
+    if v.shape != (p,):
+        raise ValueError(f"v0 has shape {v.shape}, but X has {p} columns: give one number a column")
+    mistakes = 0
+    for epoch in range(epochs):
+        order = np.random.default_rng([seed, epoch]).permutation(n) if shuffle else np.arange(n)
+        mistakes = _learn(order, signs, float(rate), rows, reg, v)
+        if not mistakes:
+            break
+    return Learned(np.asarray(reg.conjugate_grad(v)), v, mistakes)
+
+
+def _learn(order: NDArray, y: NDArray, rate: float, rows: Any, reg: Any, v: NDArray) -> int:
+    """One pass; v is changed in place. How many rows were on the wrong side."""
+    known = transfer_for(reg, len(v))
+    indptr, indices, data, dense = rows
+    if known is not None:
+        from riskmin.kernels.dual_gradient import learn
+
+        longest = int(np.diff(indptr.astype(np.int64)).max(initial=0))
+        return int(learn(order, y, rate, rows, known, (v, np.zeros(len(v)), np.zeros(3), np.zeros(longest))))
+    mistakes = 0
+    for i in order:
+        start, stop = int(indptr[i]), int(indptr[i + 1])
+        at, x = (slice(None) if dense else indices[start:stop]), data[start:stop]
+        if y[i] * float(reg.conjugate_grad(v)[at] @ x) <= 0:
+            v[at] += rate * y[i] * x
+            mistakes += 1
+    return mistakes

@@ -1,0 +1,141 @@
+"""The online family: the Perceptron, Winnow and the p-norm algorithms."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from helpers import problem
+from riskmin import L1, L2, Elastic, Entropy, Hinge, OnlineClassifier, QNorm, Quadratic, online
+
+
+@parametrize_with_checks([OnlineClassifier(), OnlineClassifier("unnormalized_entropy:prior=0.1")])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture
+def rows():
+    X, y, _ = problem(Hinge(), n=40)
+    y[::7] *= -1  # not separable, so there are mistakes in every pass
+    return X, y
+
+
+def reference(X, y, transfer, rate, epochs):
+    v = np.zeros(X.shape[1])
+    for _ in range(epochs):
+        for i in range(len(y)):
+            if y[i] * (X[i] @ transfer(v)) <= 0:
+                v += rate * y[i] * X[i]
+    return transfer(v)
+
+
+def test_with_squares_it_is_the_perceptron(rows):
+    X, y = rows
+    w = np.zeros(X.shape[1])
+    for _ in range(7):
+        for i in range(len(y)):
+            if y[i] * (X[i] @ w) <= 0:
+                w = w + 0.3 * y[i] * X[i]
+    assert_allclose(online(X, y, L2(), rate=0.3, epochs=7).w, w, rtol=1e-12)
+
+
+def test_with_an_entropy_updates_multiply():
+    X, y = np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 0.0]]), np.array([-1.0, -1.0])
+    found = online(X, y, Entropy(prior=0.5, normalized=False), rate=0.1, epochs=1)
+    assert_allclose(found.w, 0.5 * np.exp([-0.1, -0.1, -0.2]))
+    assert found.mistakes == 2
+    w = 0.5 * np.exp([-0.1, 0.0, -0.2])
+    w *= 1.5 / w.sum()  # after the first row; the second sees the weights normalized
+    w *= np.exp([0.0, -0.1, 0.0])
+    assert_allclose(online(X, y, Entropy(prior=0.5), rate=0.1, epochs=1).w, w * 1.5 / w.sum())
+
+
+def test_balanced_winnow_is_winnow_on_both_signs(rows):
+    X, y = rows
+    for normalized in (True, False):
+        pair = online(np.hstack([X, -X]), y, Entropy(prior=0.1, normalized=normalized), rate=0.05, epochs=9).w
+        reg = Entropy(prior=0.1, normalized=normalized, balanced=True)
+        p = X.shape[1]
+        assert_allclose(online(X, y, reg, rate=0.05, epochs=9).w, pair[:p] - pair[p:], rtol=1e-9)
+
+
+def test_the_2_norm_algorithm_is_the_perceptron(rows):
+    X, y = rows
+    assert_allclose(online(X, y, QNorm(q=2.0), epochs=9).w, online(X, y, L2(), epochs=9).w, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "reg", [QNorm(q=1.2), QNorm(q=3.0, power=1.5), Elastic(eps=0.02), Quadratic(np.eye(4) + 0.5)], ids=repr
+)
+@pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sp.csr_array, sp.csc_array])
+def test_any_transfer_function_and_any_storage(reg, form, rows):
+    X, y = rows
+    w = reference(X, y, reg.conjugate_grad, 0.05, 4)
+    assert_allclose(online(form(X), y, reg, rate=0.05, epochs=4).w, w, rtol=1e-8, atol=1e-10)
+
+
+def test_a_pass_without_mistakes_is_the_last():
+    X, y = np.eye(2), np.array([1.0, -1.0])
+    found = online(X, y, L2(), epochs=10**9)
+    assert found.mistakes == 0
+    assert np.all(np.sign(found.w) == y)
+
+
+def test_it_goes_on_from_v0_and_shuffles(rows):
+    X, y = rows
+    once, more = online(X, y, L2(), epochs=1), online(X, y, L2(), epochs=2)
+    assert_allclose(online(X, y, L2(), epochs=1, v0=once.v).w, more.w)
+    orders = [online(X, y, L2(), epochs=3, shuffle=True, seed=seed).w for seed in (1, 1, 2)]
+    assert_allclose(orders[0], orders[1])
+    assert not np.allclose(orders[0], orders[2])
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"rate": 0.0}, "rate"),
+        ({"epochs": 0}, "epochs"),
+        ({"y": np.arange(40.0)}, "OnlineClassifier"),
+        ({"y": np.ones(3)}, "one label a row"),
+        ({"v0": np.zeros(9)}, "one number a column"),
+    ],
+)
+def test_wrong_arguments_are_named(change, says, rows):
+    given = {"X": rows[0], "y": rows[1], "reg": L2()} | change
+    with pytest.raises(ValueError, match=says):
+        online(**given)
+    with pytest.raises(TypeError, match="transfer function"):
+        online(*rows, L1())
+
+
+# ---------------------------------------------------------------- the estimator
+def test_the_estimator_appends_a_column_of_ones(rows):
+    X, y = rows
+    wide = np.column_stack([X, np.ones(len(y))])
+    for form in (np.asarray, sp.csr_array):
+        model = OnlineClassifier("entropy", rate=0.1, epochs=5).fit(form(X), np.where(y > 0, "b", "a"))
+        w = online(wide, y, Entropy(balanced=True), rate=0.1, epochs=5).w
+        assert_allclose(np.append(model.coef_, model.intercept_), w, rtol=1e-9)
+        assert set(model.predict(form(X))) <= {"a", "b"}
+
+
+def test_partial_fits_add_up(rows):
+    X, y = rows
+    model = OnlineClassifier(fit_intercept=False)
+    with pytest.raises(ValueError, match="give classes"):
+        model.partial_fit(X[:1], y[:1])
+    for i in range(len(y)):
+        model.partial_fit(X[i : i + 1], y[i : i + 1], classes=[-1.0, 1.0])
+    assert_allclose(model.coef_[0], online(X, y, L2(), epochs=1).w)
+    with pytest.raises(ValueError, match="not among"):
+        model.partial_fit(X[:1], [3.0])
+    with pytest.raises(ValueError, match="differs"):
+        model.partial_fit(X[:1], y[:1], classes=[1.0, 2.0])
+
+
+def test_wrong_settings_are_named(rows):
+    for setting, says in (({"rate": -1}, "rate"), ({"epochs": 1.5}, "epochs")):
+        with pytest.raises(ValueError, match=says):
+            OnlineClassifier(**setting).fit(*rows)
