@@ -134,3 +134,8 @@ def test_any_small_program(data):
     gain = b - A @ (A.T @ x)
     size = np.abs(b).max() + norms.max() * (norms @ x + 1e-2 * norms.max())
     assert (gain - gain @ x <= 1e-10 * size + 1e-300).all()
+
+
+def test_without_curvature_it_is_the_best_vertex():
+    x = simplex_qp(np.zeros((3, 3)), np.array([1.0, 1e12, -1e30]), np.array([0.0, 0.0, 1.0]))
+    np.testing.assert_array_equal(x, [0.0, 1.0, 0.0])

@@ -106,7 +106,8 @@ class LineSearchBmrm:
         """Yield the points w_0, w_1, ... of the method."""
         if getattr(obj.reg, "polyhedral", False):
             raise TypeError(
-                f"LineSearchBmrm needs a conjugate without kinks, not that of {obj.reg!r}: use Bundle"
+                f"LineSearchBmrm needs a conjugate without kinks, not that of {type(obj.reg).__name__}(): "
+                "use Bundle"
             )
         return self._run(obj, None, w0)
 

@@ -25,11 +25,11 @@ from riskmin.types import Array, CurvedConjugate, Cut, Euclidean, NDArray, Regul
 HUGE = 1e100
 
 
-def tame(cut: Cut) -> Cut:
+def tame(cut: Cut, most: float = HUGE) -> Cut:
     """The cut, or one so much shrunk that its squares are finite: still a cut, since R >= 0."""
     xp = namespace(cut.a)
     size = float(xp.max(xp.abs(cut.a)))
-    return cut if size <= HUGE else Cut(HUGE / size * cut.a, HUGE / size * cut.b)
+    return cut if size <= most else Cut(most / size * cut.a, most / size * cut.b)
 
 
 # ---------------------------------------------------------------- mixtures of two
@@ -37,7 +37,7 @@ def mix_two(old: Cut | None, new: Cut, obj: Objective) -> tuple[Cut, float]:
     """The mixture of two cuts that bounds best, and the share of the new one."""
     new = tame(new)
     if old is None:
-        return new, 1.0
+        return _first(new, obj), 1.0
     da, db = new.a - old.a, new.b - old.b
     if isinstance(obj.reg, Euclidean):
         inner = np.asarray(to_numpy(obj.reg.gram(namespace(da).stack([old.a, da]), da)), dtype=float)
@@ -50,25 +50,39 @@ def mix_two(old: Cut | None, new: Cut, obj: Objective) -> tuple[Cut, float]:
     return Cut(old.a + eta * da, old.b + eta * db), eta
 
 
+def _first(cut: Cut, obj: Objective) -> Cut:
+    """The cut, or where exponentials may overflow, the part of it that bounds best."""
+    if isinstance(obj.reg, Euclidean) or getattr(obj.reg, "polyhedral", False):
+        return cut
+    s = obj.reg.scale(cut, obj.lam)
+    return Cut(s * cut.a, s * cut.b)
+
+
 def _best_share(mixed: Any, step: Cut, obj: Objective) -> float:
     """The t in [0, 1] for which the mixture bounds best: the bound is concave, of slope db + da @ w(t)."""
 
     def look(t: float) -> Tangent:
         cut = mixed(t)
-        slope = step.b + float(step.a @ obj.argmin(cut))
-        return Tangent(t, obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) - cut.b, -slope)
+        with np.errstate(over="ignore", invalid="ignore"):
+            slope = step.b + float(step.a @ obj.argmin(cut))
+            return Tangent(t, obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) - cut.b, -slope)
 
     lo, hi = look(0.0), look(1.0)
-    if lo.slope >= 0 or not np.isfinite(hi.value):
-        return 0.0
-    if hi.slope <= 0 or not np.isfinite(lo.value):
-        return 1.0
+    if lo.slope >= 0 or not np.isfinite(lo.value):
+        return float(not np.isfinite(lo.value))
+    while not (np.isfinite(hi.value) and np.isfinite(hi.slope)):  # exponentials overflow far out
+        hi = look(0.25 * hi.x)
+    if hi.slope <= 0:
+        return hi.x
     return lowest(*shrink(look, lo, hi, lambda best, bound: best - bound <= 1e-13 * abs(best))).x
 
 
 # ---------------------------------------------------------------- programs
 class Program(Protocol):
     """How the best mixture is found; it may keep what it computed of earlier cuts."""
+
+    most: float
+    """The largest entries of a cut that it can do with."""
 
     def add(self, A: Array, b: NDArray) -> None:
         """Take note of the last cut."""
@@ -90,6 +104,7 @@ class QuadraticProgram:
     reg: Euclidean
     lam: float
     G: NDArray
+    most: float = HUGE
 
     def add(self, A: Array, b: NDArray) -> None:
         row = np.asarray(to_numpy(self.reg.gram(A, A[-1])), dtype=float) / self.lam
@@ -112,6 +127,7 @@ class NewtonProgram:
 
     reg: Any
     lam: float
+    most: float = 1e30
 
     def add(self, A: Array, b: NDArray) -> None: ...
     def keep(self, rows: NDArray) -> None: ...
@@ -186,7 +202,7 @@ def program_for(solver: object, obj: Objective, dim: int) -> Program:
         return NewtonProgram(reg, obj.lam)
     raise TypeError(
         f"{type(solver).__name__} needs a regularizer with gram or conjugate_bend, or an L1-type one, "
-        f"not {reg!r}: use ProximalGradient"
+        f"not {type(reg).__name__}: use ProximalGradient"
     )
 
 
@@ -215,7 +231,7 @@ class Cuts:
         return cls(program_for(solver, obj, len(w)), room, none, none, none)
 
     def add(self, cut: Cut) -> None:
-        cut, m = tame(cut), len(self.b)
+        cut, m = tame(cut, self.program.most), len(self.b)
         if m == len(self.A):
             xp = namespace(self.A)
             self.A = xp.concat([self.A, xp.zeros_like(self.A)])

@@ -79,7 +79,8 @@ class Lbfgs:
         reg = obj.reg
         if not isinstance(reg, Smooth):
             raise TypeError(
-                f"Lbfgs needs a smooth regularizer such as L2(), not {reg!r}: use ProximalGradient or Bundle"
+                f"Lbfgs needs a smooth regularizer such as L2(), not {type(reg).__name__}: "
+                "use ProximalGradient or Bundle"
             )
         at = obj.cursor(w0)
         value, g, cut = at()

@@ -23,6 +23,8 @@ AT_ONCE = 1000
 class LinearProgram:
     """The linear program of the cuts so far, with its last basis."""
 
+    most = 1e12  # HiGHS takes no larger numbers than 1e15
+
     def __init__(self, reg: Separable, lam: float, dim: int) -> None:
         import highspy
 

@@ -67,7 +67,9 @@ class OwlQn:
         """Yield points of decreasing objective."""
         check_smooth(self, obj)
         if not isinstance(obj.reg, (L1, Elastic)):
-            raise TypeError(f"OwlQn is for L1() and Elastic(), not {obj.reg!r}: use ProximalGradient")
+            raise TypeError(
+                f"OwlQn is for L1() and Elastic(), not {type(obj.reg).__name__}: use ProximalGradient"
+            )
         return self._run(obj, w0, [], None)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from riskmin.types import NDArray
 
+FAR = 1e100
 RIDGE = 1e-14
 """Relative to each entry of G: nothing much smaller than their rounding errors means anything."""
 
@@ -25,6 +26,7 @@ def _equality(G: NDArray, b: NDArray, rows: NDArray, ref: int) -> NDArray:
     H -= (to_ref - own)[:, None]
     H.flat[:: len(rest) + 1] += ridge
     weights = np.linalg.solve(H, b[rest] - b[r] - to_ref + own)
+    weights = np.clip(weights, -FAR, FAR)  # where G is zero, infinitely far: the direction is what counts
     return np.insert(weights, ref, 1 - weights.sum())
 
 

@@ -1,0 +1,155 @@
+"""Every loss with every regularizer and solver: the optimum, or a sentence that names another solver."""
+
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import scipy.sparse.linalg as spl
+
+import riskmin
+from helpers import ALL_LOSSES, problem
+from reference import optimum
+from riskmin import (
+    L1,
+    L2,
+    SOLVERS,
+    Box,
+    Bundle,
+    Elastic,
+    Entropy,
+    Exponential,
+    Hinge,
+    Lbfgs,
+    Logistic,
+    Objective,
+    Poisson,
+    QNorm,
+    Quadratic,
+    linear_risk,
+    minimize,
+)
+
+W = np.array([0.5, 1.0, 2.0, 0.7])
+K = np.diag(W) + np.full((4, 4), 0.4)
+REGULARIZERS = {
+    "L2": L2(),
+    "L1": L1(),
+    "Elastic": Elastic(0.3),
+    "nonnegative L2": Box(L2()),
+    "nonnegative L1": Box(L1()),
+    "boxed Elastic": Box(Elastic(0.2), -0.5, 0.3),
+    "boxed L1": Box(L1(), -1.0, 1.0),
+    "Quadratic": Quadratic(K),
+    "QNorm(1.5, 2)": QNorm(1.5, 2.0),
+    "QNorm(3, 1.5)": QNorm(3.0, 1.5),
+    "Entropy": Entropy(W),
+    "free Entropy": Entropy(1.0, normalized=False),
+    "balanced Entropy": Entropy(W, balanced=True),
+    "free balanced Entropy": Entropy(0.5, normalized=False, balanced=True),
+}
+VARIANTS = {
+    "weighted L2": L2(W),
+    "weighted L1": L1(W),
+    "weighted Elastic": Elastic(2.0, W),
+    "sparse Quadratic": Quadratic(sp.csr_array(K)),
+    "operator Quadratic": Quadratic(spl.aslinearoperator(K)),
+}
+# The methods of the papers are slow where lam is small, as their theorems say.
+SETTINGS = {"bmrm": (0.5, 1e-5), "line_search_bmrm": (10.0, 1e-4)}
+TRUST = 1e-8
+"""How well the reference is known."""
+NAMES = "|".join(n for n in dir(riskmin) if hasattr(getattr(riskmin, n), "iterates"))
+
+
+@cache
+def reference(loss, name, lam, intercept):
+    """The least J by cvxpy; where that gives up, by Bundle."""
+    reg = (REGULARIZERS | VARIANTS)[name]
+    X, y, weights = problem(loss)
+    best = optimum(loss, reg, X, y, weights, lam, intercept)
+    return (
+        best
+        if np.isfinite(best)
+        else minimize(objective(loss, reg, lam, intercept), Bundle(), tol=1e-9).value
+    )
+
+
+def objective(loss, reg, lam, intercept):
+    X, y, weights = problem(loss)
+    return Objective(linear_risk(X, y, loss, sample_weight=weights, fit_intercept=intercept), reg, lam)
+
+
+def verdict(solver, loss, name, intercept):
+    """What is wrong; None if the solver finds the optimum, or says in one sentence what to use instead."""
+    lam, tol = SETTINGS.get(solver, (0.05, 1e-6))
+    J = objective(loss, (REGULARIZERS | VARIANTS)[name], lam, intercept)
+    may_stall = isinstance(SOLVERS[solver], Lbfgs) and not loss.smooth  # at kinks, and says so
+    try:
+        result = minimize(J, SOLVERS[solver], tol=tol, max_iter=50 if may_stall else 5000)
+    except (TypeError, ValueError) as error:
+        names = re.search(rf"use .*\b({NAMES})\b", str(error))
+        return None if names and "\n" not in str(error) else f"refuses with {error!s}"
+    best = reference(loss, name, lam, intercept)
+    slack = TRUST * (1 + best)
+    if not result.lower <= best + slack:
+        return f"the bound {result.lower} is above the least J, {best}"
+    if not result.value >= best - slack:
+        return f"the value {result.value} is below the least J, {best}"
+    if may_stall:
+        return None
+    if not result.value <= best * (1 + max(1e-5, tol)) + slack:
+        return f"the value {result.value} is above the least J, {best}: {result.status}"
+    if result.status != "converged" and best > TRUST:
+        return f"it ended as {result.status} with a gap of {result.gap / result.value:.1e}"
+    return None
+
+
+def verdicts(solver, losses, names, intercepts):
+    """All that is wrong with a solver on these problems."""
+    found = {}
+    for loss in losses:
+        for k, name in enumerate(names):
+            for intercept in intercepts if len(intercepts) == 2 else [bool(k % 2) != intercepts[0]]:
+                wrong = verdict(solver, loss, name, intercept)
+                if wrong is not None:
+                    found[f"{loss!r}, {name}{', intercept' if intercept else ''}"] = wrong
+    return found
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_every_regularizer(solver):
+    """By turns with an intercept and without."""
+    assert verdicts(solver, [Hinge()], REGULARIZERS, [False]) == {}
+    assert verdicts(solver, [Logistic()], REGULARIZERS, [True]) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_every_variant_of_a_regularizer(solver):
+    assert verdicts(solver, [Hinge(), Logistic(), Poisson()], VARIANTS, [False, True]) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
+def test_every_loss(loss):
+    names = list(REGULARIZERS)
+    start = ALL_LOSSES.index(loss) % 2 == 0
+    found = {solver: verdicts(solver, [loss], names, [start]) for solver in SOLVERS}
+    assert {solver: wrong for solver, wrong in found.items() if wrong} == {}
+
+
+def test_exponentials_never_end_in_an_error():
+    """Far out, everything overflows: what is not reached must be said by the status."""
+    rng = np.random.default_rng(0)
+    X, y = 30 * rng.standard_normal((20, 4)), np.where(rng.random(20) > 0.5, 1.0, -1.0)
+    for name in ("L2", "L1", "free Entropy", "free balanced Entropy", "QNorm(3, 1.5)"):
+        J = Objective(linear_risk(X, y, Exponential()), REGULARIZERS[name], 1e-3)
+        for solver in SOLVERS.values():
+            try:
+                result = minimize(J, solver, tol=1e-6, max_iter=30)
+            except TypeError:
+                continue
+            assert 0 <= result.lower <= result.value
+            assert result.gap <= 1e-6 * result.value or result.status != "converged"
