@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 
 from riskmin.estimators.base import as_weights, loss_of, warn_unless_converged
 from riskmin.estimators.classifier import has_probabilities, two_classes, with_class_weight
-from riskmin.estimators.mercer import ROWS, fit_kernel, kernel_scores
+from riskmin.estimators.mercer import ROWS, fit_kernel, kernel_of, kernel_scores
 from riskmin.estimators.regressor import counts
 from riskmin.losses import Poisson, get_loss
 from riskmin.types import NDArray
@@ -38,7 +38,8 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         A Mercer kernel: a name of scikit-learn's ("rbf", "linear", "poly", "laplacian", "cosine", ...),
         "precomputed", or ``kernel(A, B)``, the matrix of a row for each of A and a column for each of B.
     gamma : "scale", "auto" or float
-        Of the kernels that have one; "scale" is 1 / (p times the variance of X), "auto" is 1 / p.
+        Of the kernels that have one; "scale" is 1 / (p times the variance of X, its rows weighted as they
+        are in the risk), "auto" is 1 / p.
     degree, coef0 : int, float
         Of the polynomial kernel.
     alpha : float
@@ -162,11 +163,12 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         loss_of(self)  # what is wrong with it is said before y is looked at
         X, y = validate_data(self, X, y, **ROWS)
         weight = as_weights(sample_weight, len(y))
+        kernel = kernel_of(self, X, weight)
         classes = two_classes(y, weight)
         positive = y == classes[1]
         if self.class_weight is not None:
             weight = with_class_weight(self.class_weight, classes, positive, weight)
-        beta, b = fit_kernel(self, X, np.where(positive, 1.0, -1.0), weight)
+        beta, b = fit_kernel(self, kernel, X, np.where(positive, 1.0, -1.0), weight)
         self.classes_, self.dual_coef_, self.intercept_ = classes, beta[None, :], np.array([b])
         self.weighted_ = sample_weight is not None  # class weights follow from y, so they are no part of it
         warn_unless_converged(self)
@@ -178,7 +180,8 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
 
     def predict(self, X: Any) -> NDArray:
         """The class of every row."""
-        labels: NDArray = self.classes_[(self.decision_function(X) > 0).astype(np.intp)]
+        positive = self.decision_function(X) > 0
+        labels: NDArray = self.classes_[positive.astype(np.intp)]
         return labels
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
@@ -300,7 +303,8 @@ class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         """
         loss_of(self)  # what is wrong with it is said before y is looked at
         X, y = validate_data(self, X, y, y_numeric=True, **ROWS)
-        self.dual_coef_, self.intercept_ = fit_kernel(self, X, y, as_weights(sample_weight, len(y)))
+        weight = as_weights(sample_weight, len(y))
+        self.dual_coef_, self.intercept_ = fit_kernel(self, kernel_of(self, X, weight), X, y, weight)
         warn_unless_converged(self)
         return self
 

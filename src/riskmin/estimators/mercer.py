@@ -12,7 +12,7 @@ from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from riskmin.estimators.base import check_number, check_parameters, fit_objective, loss_of
-from riskmin.mercer import CHUNK_BYTES, DotProduct, Gram, Polynomial, Rbf, sp
+from riskmin.mercer import CHUNK_BYTES, DotProduct, Gram, Polynomial, Rbf, sp, squares
 from riskmin.objective import Objective
 from riskmin.rkhs import coefficients, kernel_risk, pair
 from riskmin.solvers import get_solver
@@ -25,7 +25,7 @@ ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "order": "C
 """What kernels take: float64, rows one after the other."""
 
 
-def kernel_of(model: Any, X: Any) -> Any:
+def kernel_of(model: Any, X: Any, weight: NDArray | None = None) -> Any:
     """The kernel that the model's parameters stand for, on data like X: a callable, or "precomputed"."""
     kernel = model.kernel
     if callable(kernel) or (isinstance(kernel, str) and kernel == "precomputed"):
@@ -39,7 +39,7 @@ def kernel_of(model: Any, X: Any) -> Any:
         raise ValueError(f"kernel={kernel!r} is neither a callable nor one of {', '.join(names)}")
     if kernel in ("linear", "cosine"):
         return DotProduct() if kernel == "linear" else partial(pairwise_kernels, metric=kernel)
-    gamma = _gamma(model, X)
+    gamma = _gamma(model, X, weight)
     if kernel == "rbf":
         return Rbf(gamma)
     if kernel in ("poly", "polynomial"):
@@ -54,14 +54,16 @@ def kernel_of(model: Any, X: Any) -> Any:
     )
 
 
-def _gamma(model: Any, X: Any) -> float:
+def _gamma(model: Any, X: Any, weight: NDArray | None) -> float:
     """A number, or what "scale" and "auto" make of the data, as in scikit-learn's SVC."""
     gamma, p = model.gamma, X.shape[1]
     if isinstance(gamma, str) and gamma in ("scale", "auto"):
         if gamma == "auto":
             return 1.0 / int(p)
-        spread = float((X.multiply(X) if sp.issparse(X) else X * X).mean() - X.mean() ** 2)
-        return 1.0 / (int(p) * spread) if spread > 0 else 1.0
+        c = np.full(X.shape[0], 1.0 / X.shape[0]) if weight is None else weight
+        mean = float((c @ X).mean())
+        spread = float(c @ squares(X)) / int(p) - mean * mean
+        return 1.0 / (int(p) * spread) if spread > 1e-12 * mean * mean else 1.0
     if isinstance(gamma, bool) or not isinstance(gamma, numbers.Real) or not 0 < float(gamma) < math.inf:
         raise ValueError(f"gamma={gamma!r}: give 'scale', 'auto' or a finite number > 0")
     return float(gamma)
@@ -81,11 +83,10 @@ def pieces(n_rows: int, n_columns: int) -> list[slice]:
     return [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
 
-def fit_kernel(model: Any, X: Any, y: NDArray, weight: NDArray | None) -> tuple[NDArray, float]:
+def fit_kernel(model: Any, kernel: Any, X: Any, y: NDArray, weight: NDArray | None) -> tuple[NDArray, float]:
     """Minimize J as the parameters say, keep the proof and the support; return its coefficients and b."""
     check_parameters(model)
     check_number(model, "cache_size", "a finite number > 0", lambda v: 0 < v < math.inf)
-    kernel = kernel_of(model, X)
     K = Gram(kernel, X, int(model.cache_size * 2**20))
     risk, reg = kernel_risk(K, y, loss_of(model), sample_weight=weight, fit_intercept=model.fit_intercept)
     n, start = len(y), None

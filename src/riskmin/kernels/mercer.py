@@ -16,6 +16,10 @@ CHUNK = 1024
 """So many scores are added to at a time: they stay in a core's first cache while rows pass by."""
 
 
+NOISE = 1e-15
+"""A violation that is smaller, relative to the slopes, is a rounding error."""
+
+
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
 def add_rows(store: Any, slots: Any, coef: Any, out: Any) -> None:
     """Out += coef @ store[slots], without a copy of the rows."""
@@ -121,20 +125,21 @@ def pair_steps(
 ) -> int:
     """Steps that keep sum(gamma): the steepest ascent, and the partner that gains most by its parabola.
 
-    In place, until the largest violation has fallen to that share of itself; the number of steps.
+    In place, until the largest violation has fallen to that share of itself, or to what rounding leaves;
+    the number of steps.
     """
     q = gamma.shape[0]
     diagonal = np.diag(H).copy()  # a cache miss for each entry of it, else
     rise, fall, gain = np.empty(q), np.empty(q), np.empty(q)
     for k in range(q):
         _slopes(k, g, gamma, lower, upper, kink, bend, rise, fall)
-    goal = -1.0
+    goal = 0.0
     for step in range(most):
         i, steep = _most(rise)
         worst = steep + _most(fall)[1]
-        if goal < 0.0:
-            goal = share * worst
-        if not worst > max(goal, 0.0):
+        if step == 0:
+            goal = max(share * worst, NOISE * np.max(np.abs(g)))
+        if not worst > goal:
             return step
         row = H[i]
         j, h = _partner(i, steep, row, diagonal, bend, fall, gain)
@@ -171,12 +176,12 @@ def single_steps(
     rise, fall, gain = np.empty(q), np.empty(q), np.empty(q)
     for k in range(q):
         _slopes(k, g, gamma, lower, upper, kink, bend, rise, fall)
-    goal = -1.0
+    goal = 0.0
     for step in range(most):
         worst = max(_most(rise)[1], _most(fall)[1])
-        if goal < 0.0:
-            goal = share * worst
-        if not worst > max(goal, 0.0):
+        if step == 0:
+            goal = max(share * worst, NOISE * np.max(np.abs(g)))
+        if not worst > goal:
             return step
         _gains(gamma, lower, upper, bent, rise, fall, gain)
         i, _ = _most(gain)

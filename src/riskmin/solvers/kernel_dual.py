@@ -9,6 +9,7 @@ part of K into cache, and solved there by exact steps; then the scores of all ro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -132,9 +133,10 @@ class _Run:
             return self.point(gamma)
         if isinstance(self.model, Exact):
             return self.point(np.zeros_like(gamma))
-        n = len(gamma)
-        _, slope = self.obj.risk(np.zeros(2 * n))
-        return Point(ROOT * slope[:n], slope[n:] * (ROOT / -self.obj.lam), np.empty(0, dtype=np.intp))
+        # the gradient at zero, shrunk to where it proves most: whole, it may belong to enormous scores
+        _, _, cut = self.obj(np.zeros(2 * len(gamma)))
+        slope = self.obj.reg.scale(cut, self.obj.lam) * ROOT * cut.a
+        return Point(slope[: len(gamma)], slope[len(gamma) :] / -self.obj.lam, np.empty(0, dtype=np.intp))
 
     def iterate(self, p: Point, info: dict[str, float]) -> Iterate:
         """What the dual point proves, and the function it stands for."""
@@ -183,12 +185,22 @@ class _Run:
             done += taken
             gamma = new if share == 1.0 else gamma + share * way
             scores = scores - share * change
+        if self.paired:
+            gamma = self.balanced(p, rows, gamma, t)
         moved = np.flatnonzero(gamma != old)
         if not len(moved):
             return 0
         self.gram.add_rows(rows[moved], (gamma - old)[moved] / -lam, p.z)
         p.gamma, p.rows = _put(p.gamma, rows, gamma), rows
         return done
+
+    def balanced(self, p: Point, rows: NDArray, gamma: NDArray, t: Terms) -> NDArray:
+        """The block's values with the sum of all rows at zero again: rounding errors of many steps add up."""
+        excess = math.fsum(_put(p.gamma, rows, gamma))
+        room = np.minimum(gamma - t.lower[rows], t.upper[rows] - gamma)
+        room = np.where(t.kink[rows] > 0, np.minimum(room, abs(gamma)), room)  # nobody leaves its kink for that
+        k = int(np.argmax(room))
+        return _put(gamma, np.array([k]), gamma[k] - excess) if room[k] > abs(excess) else gamma
 
     def choose(self, p: Point, t: Terms) -> NDArray:
         """The rows whose steps gain most, and half of the last block as far as it is between its bounds."""
