@@ -153,3 +153,11 @@ def test_exponentials_never_end_in_an_error():
                 continue
             assert 0 <= result.lower <= result.value
             assert result.gap <= 1e-6 * result.value or result.status != "converged"
+
+
+@pytest.mark.parametrize(
+    "reg", [Quadratic(np.eye(40)), Quadratic(sp.eye_array(40)), L1(np.ones(500)), Entropy(np.ones(99))]
+)
+def test_what_ends_up_in_messages_is_one_line(reg):
+    assert "\n" not in repr(reg)
+    assert len(repr(reg)) < 80

@@ -91,7 +91,7 @@ class Comparable:
         shown = [
             (f.name, getattr(self, f.name)) for f in fields if not _same(getattr(self, f.name), f.default)
         ]
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown)})"
+        return f"{type(self).__name__}({', '.join(f'{name}={_brief(value)}' for name, value in shown)})"
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
@@ -101,6 +101,15 @@ class Comparable:
 
     def __hash__(self) -> int:
         return hash(type(self))
+
+
+def _brief(value: Any) -> str:
+    """A setting on one line, since it ends up in messages; only the shape of what is long."""
+    text = repr(value)
+    if len(text) <= 60 and "\n" not in text:
+        return text
+    shape = getattr(value, "shape", None)
+    return f"<{type(value).__name__}{f' of shape {shape}' if shape else ''}>"
 
 
 def _same(a: Any, b: Any) -> bool:
