@@ -1,3 +1,3 @@
-"""The command `riskmin`: fit, predict, evaluate, certify, losses, demo."""
+"""The command `riskmin`: fit, path, cv, predict, evaluate, certify, and lists of what there is."""
 
 from riskmin.cli.main import main as main

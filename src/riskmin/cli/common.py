@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -134,6 +134,15 @@ def show(rows: Iterable[tuple[str, str]]) -> None:
         click.echo(f"  {name:<{width}}  {value}")
 
 
+def columns(cells: Sequence[Sequence[str]], *, left: bool = False) -> None:
+    """A table whose first row is its head: numbers end where those above do, words begin there."""
+    widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
+    side = "<" if left else ">"
+    for row in cells:
+        line = "  ".join(f"{cell:{side}{width}}" for cell, width in zip(row[:-1], widths[:-1], strict=True))
+        click.echo(f"  {line}  {row[-1]}".rstrip())
+
+
 def count(n: int, what: str) -> str:
     """A number of things: one iteration, two iterations."""
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
@@ -156,17 +165,21 @@ def reg_name(model: Any) -> str:
     return f"{model.regularizer}{', positive' if model.positive else ''}"
 
 
-def nonzeros(model: Any) -> int | None:
-    """How many weights are not zero; None where the regularizer makes none zero."""
+def makes_zeros(model: Any, columns: int) -> bool:
+    """Whether the regularizer makes weights exactly zero: by its kinks, or by a bound there."""
     from riskmin.estimators.base import regularizer_of
     from riskmin.regularizers import Separable
 
-    reg, w = regularizer_of(model), np.ravel(model.coef_)
+    reg = regularizer_of(model)
     if not isinstance(reg, Separable):
-        return None
-    terms = reg.terms(w)
-    kinks = np.any(terms.absolute > 0) or np.any(terms.lower == 0) or np.any(terms.upper == 0)
-    return int(np.count_nonzero(w)) if kinks else None
+        return False
+    terms = reg.terms(np.zeros(columns))
+    return bool(np.any(terms.absolute > 0) or np.any(terms.lower == 0) or np.any(terms.upper == 0))
+
+
+def nonzeros(model: Any) -> int | None:
+    """How many weights are not zero; None where the regularizer makes none zero."""
+    return int(np.count_nonzero(model.coef_)) if makes_zeros(model, np.size(model.coef_)) else None
 
 
 def summary(model: Any, shape: tuple[int, int], tol: float) -> dict[str, Any]:
@@ -208,18 +221,22 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def facts_for_report(model: Any, shape: tuple[int, int]) -> dict[str, Any]:
-    """What a report shall say of a fit beside its result."""
+def problem_facts(model: Any, shape: tuple[int, int]) -> dict[str, Any]:
+    """What a page shall say of the problem."""
     from riskmin.estimators.base import loss_of, regularizer_of
     from riskmin.losses import formula
 
-    facts = {
+    reg = getattr(regularizer_of(model), "formula", "")
+    return {
         "loss": f"{loss_name(model)}: {formula(loss_of(model))}",
         "rows": shape[0],
         "columns": shape[1],
-        "lam": float(model.alpha),
         "tol": float(model.tol),
-        "regularizer": f"{reg_name(model)}: {getattr(regularizer_of(model), 'formula', '')}".rstrip(": "),
+        "regularizer": f"{reg_name(model)}: {reg}" if reg else reg_name(model),
     }
-    few = nonzeros(model)
+
+
+def facts_for_report(model: Any, shape: tuple[int, int]) -> dict[str, Any]:
+    """What a report shall say of a fit beside its result."""
+    facts, few = problem_facts(model, shape) | {"lam": float(model.alpha)}, nonzeros(model)
     return facts if few is None else facts | {"nonzero weights": f"{few:,} of {shape[1]:,}"}

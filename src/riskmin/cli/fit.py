@@ -24,7 +24,7 @@ from riskmin.cli.common import (
     summary,
     without_warnings,
 )
-from riskmin.cli.problem import labelled_settings, problem_options
+from riskmin.cli.problem import estimator, problem_options
 from riskmin.cli.tasks import TASKS
 from riskmin.data import Dataset
 from riskmin.progress import Progress
@@ -65,7 +65,11 @@ With --checkpoint, the same command goes on where a killed run was.
 @click.option("--quiet", is_flag=True, help="No progress, no summary (but for --json's).")
 def fit(data: Path, output: Path, as_json: bool, quiet: bool, report: Path | None, **given: Any) -> int:
     """Fit a linear model to DATA and save it with its certificate."""
-    model = _estimator(given)
+    model = estimator(given)
+    if given["checkpoint"]:
+        from riskmin import Checkpoint
+
+        model.set_params(checkpoint=Checkpoint(given["checkpoint"], given["checkpoint_every"]))
     written = {"--output": output, "--report": report, "--checkpoint": given["checkpoint"]}
     check_writable(*written.values())
     check_apart({"DATA": data}, written)
@@ -93,26 +97,6 @@ def fit(data: Path, output: Path, as_json: bool, quiet: bool, report: Path | Non
             err=True,
         )
     return 3
-
-
-def _estimator(given: dict[str, Any]) -> Any:
-    """The estimator for the loss's task, with everything that can be checked before the data are read."""
-    from riskmin import Checkpoint
-    from riskmin.estimators import LinearClassifier, LinearRegressor, NoveltyDetector
-    from riskmin.estimators.base import regularizer_of
-
-    task, settings = labelled_settings(given)
-    path = given["checkpoint"]
-    settings |= {"alpha": given["lam"], "checkpoint": path and Checkpoint(path, given["checkpoint_every"])}
-    if task == "novelty":
-        share = given["contamination"]
-        for name in ("loss", "fit_intercept"):
-            del settings[name]
-        model = NoveltyDetector(**settings, **({} if share is None else {"contamination": share}))
-    else:
-        model = (LinearRegressor if task == "regression" else LinearClassifier)(**settings)
-    regularizer_of(model)
-    return model
 
 
 def _fit(model: Any, table: Dataset, *, json_lines: bool, quiet: bool) -> None:

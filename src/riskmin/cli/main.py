@@ -11,9 +11,12 @@ import click
 
 import riskmin
 from riskmin.cli.certify import certify
+from riskmin.cli.cv import cv
 from riskmin.cli.demo import demo
 from riskmin.cli.fit import fit
+from riskmin.cli.lists import regularizers, solvers
 from riskmin.cli.losses import losses
+from riskmin.cli.path import path
 from riskmin.cli.predict import evaluate, predict
 
 _BAD_INPUT, _INTERRUPTED, _BUG = 2, 130, 70
@@ -25,6 +28,8 @@ Examples:
   riskmin predict model.riskmin new.svm -o labels.txt
   riskmin evaluate model.riskmin test.svm
   riskmin certify model.riskmin train.svm
+  riskmin path train.svm --loss logistic --reg l1 -o path.html
+  riskmin cv train.svm --loss hinge -o best.riskmin
 
 \b
 Exit codes:
@@ -43,7 +48,7 @@ Exit codes:
 @click.version_option(riskmin.__version__, message="riskmin %(version)s")
 @click.pass_context
 def commands(ctx: click.Context) -> None:
-    """Minimize a regularized convex risk, J(w) = lam * |w|^2 / 2 + mean loss, and prove how close you came.
+    """Minimize a regularized convex risk, J(w) = lam * Omega(w) + mean loss, and prove how close you came.
 
     Every fit ends with a lower bound of the least possible J. DATA is svmlight text, CSV, TSV, .npz or
     Parquet, plain or compressed by gzip, xz or bzip2.
@@ -52,7 +57,7 @@ def commands(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for command in (fit, predict, evaluate, certify, losses, demo):
+for command in (fit, path, cv, predict, evaluate, certify, losses, regularizers, solvers, demo):
     commands.add_command(command)
 
 

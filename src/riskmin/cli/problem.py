@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -40,14 +41,15 @@ def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def settings_of(given: dict[str, Any]) -> dict[str, Any]:
-    """The parameters that all estimators share, checked as far as they can be without data."""
-    from riskmin import get_regularizer
+def settings_of(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The task of the loss and the parameters of its estimators, checked as far as they can be yet."""
+    from riskmin import get_loss
     from riskmin.solvers import get_solver
 
+    task = get_loss(given["loss"]).task
+    _check_options(task, given)
     get_solver(given["solver"])
-    get_regularizer(given["reg"])
-    return {
+    settings = {
         "regularizer": given["reg"],
         "positive": given["positive"],
         "tol": given["tol"],
@@ -56,21 +58,28 @@ def settings_of(given: dict[str, Any]) -> dict[str, Any]:
         "max_seconds": given["max_seconds"],
         "n_jobs": given["jobs"],
     }
-
-
-def labelled_settings(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The task of the loss, and the parameters that classifiers or regressors share."""
-    from riskmin import get_loss
-
-    task = get_loss(given["loss"]).task
-    check_options(task, given)
-    settings = settings_of(given) | {"loss": given["loss"], "fit_intercept": not given["no_intercept"]}
+    if task != "novelty":
+        settings |= {"loss": given["loss"], "fit_intercept": not given["no_intercept"]}
     if task == "classification":
         settings["class_weight"] = given["class_weight"]
     return task, settings
 
 
-def check_options(task: str, given: dict[str, Any]) -> None:
+def estimator(given: dict[str, Any]) -> Any:
+    """The estimator for the loss's task, with everything that can be checked before the data are read."""
+    from riskmin.estimators import LinearClassifier, LinearRegressor, NoveltyDetector
+    from riskmin.estimators.base import regularizer_of
+
+    task, settings = settings_of(given)
+    kinds = {"classification": LinearClassifier, "regression": LinearRegressor, "novelty": NoveltyDetector}
+    if given.get("contamination") is not None:
+        settings["contamination"] = given["contamination"]
+    model = kinds[task](alpha=given.get("lam", 1.0), **settings)
+    regularizer_of(model)
+    return model
+
+
+def _check_options(task: str, given: dict[str, Any]) -> None:
     """Raise where an option would do nothing for the task."""
     kind = f"{given['loss']} is a loss for {task}"
     if given["class_weight"] and task != "classification":
@@ -79,3 +88,40 @@ def check_options(task: str, given: dict[str, Any]) -> None:
         raise ValueError(f"--contamination is for novelty, but {kind}: leave it out")
     if given["no_intercept"] and task == "novelty":
         raise ValueError(f"--no-intercept does nothing here: {kind}, which has no intercept; leave it out")
+
+
+# ---------------------------------------------------------------- many strengths
+def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> list[float] | None:
+    if value is None:
+        return None
+    try:
+        found = [float(word) for word in value.split(",") if word.strip()]
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no list of numbers: write 1,0.1,0.01.", ctx, param) from None
+    if not found or not all(0 < lam < math.inf for lam in found):
+        raise click.BadParameter(f"{value!r} must hold finite numbers > 0: write 1,0.1,0.01.", ctx, param)
+    return found
+
+
+_LAMS: list[Callable[..., Any]] = [
+    click.option("--lams", callback=_numbers, help="The strengths of the regularizer: 1,0.1,0.01."),
+    click.option(
+        "--n-lams",
+        type=FROM_1,
+        help="So many instead (default: 13): for l1 and elastic from the least that makes all weights zero "
+        "to a thousandth of it, else from 1 to 1e-6.",
+    ),
+]
+
+
+def lam_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say which strengths to try."""
+    for option in reversed(_LAMS):
+        command = option(command)
+    return command
+
+
+def check_lams(given: dict[str, Any]) -> None:
+    """Raise if both options are given."""
+    if given["lams"] is not None and given["n_lams"] is not None:
+        raise click.UsageError("--lams and --n-lams exclude each other")

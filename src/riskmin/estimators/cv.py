@@ -68,7 +68,8 @@ class _Search:
             for train, test in cv.split(X, y, groups)
         )
         self.scores_ = np.array([scores for scores, _ in folds])
-        _warn_of(self, sum(missed for _, missed in folds), self.scores_.size)
+        self.n_not_converged_ = sum(missed for _, missed in folds)
+        _warn_of(self, self.n_not_converged_, self.scores_.size)
         mean = np.nanmean(self.scores_, axis=0) if np.isfinite(self.scores_).any() else self.scores_[0]
         best = _best(mean, self.alphas_)
         self.alpha_, self.best_score_ = float(self.alphas_[best]), float(mean[best])
@@ -184,6 +185,8 @@ class LinearClassifierCV(_Search, LinearClassifier):
         The mean of those of `alpha_`.
     best_estimator_ : LinearClassifier
         The fit of all rows, which `riskmin.save_model` can save.
+    n_not_converged_ : int
+        How many fits of the folds ended before their gap was within tol; 0, mostly.
     classes_, coef_, intercept_, objective_, lower_bound_, gap_, n_iter_, result_
         Those of `best_estimator_`.
 

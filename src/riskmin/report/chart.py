@@ -67,7 +67,16 @@ class Line(NamedTuple):
     points: list[tuple[float, float]]
 
 
-def draw(title: str, x: Axis, y: Axis, lines: Sequence[Line], band: bool = False, rule: float = 0.0) -> str:
+def draw(
+    title: str,
+    x: Axis,
+    y: Axis,
+    lines: Sequence[Line],
+    *,
+    band: bool = False,
+    rule: float = 0.0,
+    label: str = "iteration",
+) -> str:
     """A picture as SVG.
 
     Parameters
@@ -79,6 +88,8 @@ def draw(title: str, x: Axis, y: Axis, lines: Sequence[Line], band: bool = False
         Shade what lies between the first two lines.
     rule : float
         A level to draw a dashed line at, if positive.
+    label : str
+        Of the axis x.
 
     Returns
     -------
@@ -90,11 +101,11 @@ def draw(title: str, x: Axis, y: Axis, lines: Sequence[Line], band: bool = False
         field.append(f'<path class="band" d="{_path([*at[0], *reversed(at[1])])}Z"/>')
     for line, points in zip(lines, at, strict=True):
         field.append(f'<path class="{line.kind}" d="{_path(points)}"/>')
-        if len(points) <= 30:
+        if len(points) <= 30 and line.kind not in ("other", "tol"):
             field += [
                 f'<circle class="{line.kind} dot" cx="{u:.1f}" cy="{v:.1f}" r="2.8"/>' for u, v in points
             ]
-    names = [(line.kind, line.name) for line in lines]
+    names = [(line.kind, line.name) for line in lines if line.name]
     if rule > 0:
         level = (1 - y.place(rule)) * HEIGHT
         field.append(f'<path class="tol" d="M0 {level:.1f}H{WIDTH}"/>')
@@ -102,7 +113,7 @@ def draw(title: str, x: Axis, y: Axis, lines: Sequence[Line], band: bool = False
     return (
         f'<svg class="chart" role="img" aria-label="{escape(title)}" '
         f'viewBox="0 0 {LEFT + WIDTH + RIGHT} {TOP + HEIGHT + BOTTOM}">'
-        f'<text class="title" x="{LEFT}" y="14">{escape(title)}</text>{_legend(names)}{_frame(x, y)}'
+        f'<text class="title" x="{LEFT}" y="14">{escape(title)}</text>{_legend(names)}{_frame(x, y, label)}'
         f'<svg x="{LEFT}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}">{"".join(field)}</svg></svg>'
     )
 
@@ -121,20 +132,20 @@ def _legend(names: Sequence[tuple[str, str]]) -> str:
     return "".join(marks)
 
 
-def _frame(x: Axis, y: Axis) -> str:
+def _frame(x: Axis, y: Axis, label: str) -> str:
     """The grid, the ticks and their labels."""
     bottom = TOP + HEIGHT
     marks = [f'<path class="axis" d="M{LEFT} {bottom}h{WIDTH}"/>']
-    for value, label in y.ticks:
+    for value, tick in y.ticks:
         at = bottom - y.place(value) * HEIGHT
         marks.append(f'<path class="grid" d="M{LEFT} {at:.1f}h{WIDTH}"/>')
-        marks.append(f'<text x="{LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{label}</text>')
-    for value, label in x.ticks:
+        marks.append(f'<text x="{LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{tick}</text>')
+    for value, tick in x.ticks:
         at = LEFT + x.place(value) * WIDTH
         marks.append(f'<path class="axis" d="M{at:.1f} {bottom}v4"/>')
-        marks.append(f'<text x="{at:.1f}" y="{bottom + 18}" text-anchor="middle">{label}</text>')
+        marks.append(f'<text x="{at:.1f}" y="{bottom + 18}" text-anchor="middle">{tick}</text>')
     middle = LEFT + WIDTH / 2
-    marks.append(f'<text x="{middle}" y="{bottom + 37}" text-anchor="middle">iteration</text>')
+    marks.append(f'<text x="{middle}" y="{bottom + 37}" text-anchor="middle">{escape(label)}</text>')
     return "".join(marks[1:] + marks[:1])
 
 

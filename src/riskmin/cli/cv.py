@@ -1,0 +1,141 @@
+"""`riskmin cv`: the strength of the regularizer chosen by cross-validation, and the model fitted with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from riskmin.cli.common import (
+    PATH,
+    check_apart,
+    check_writable,
+    columns,
+    facts_for_report,
+    lines,
+    read,
+    reg_name,
+    show,
+    summary,
+    without_warnings,
+)
+from riskmin.cli.problem import check_lams, lam_options, problem_options, settings_of
+from riskmin.cli.tasks import TASKS
+from riskmin.data import Dataset
+
+_EPILOG = """\b
+Examples:
+  riskmin cv train.svm --loss hinge -o best.riskmin
+  riskmin cv houses.csv --target price --loss huber --reg l1 --folds 10 -o best.riskmin --report cv.html
+
+--scoring takes a name of scikit-learn's: roc_auc, f1, neg_mean_absolute_error, ...
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("data", type=PATH)
+@click.option("-o", "--output", type=PATH, required=True, help="Where to save the model fitted to all rows.")
+@click.option("--folds", type=click.IntRange(2), default=5, show_default=True, help="How many.")
+@click.option("--scoring", help="What to compare (default: accuracy, or R^2 for regression).")
+@lam_options
+@problem_options
+@click.option("--report", type=PATH, help="Write an HTML page with the picture of the scores.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+@click.option("--quiet", is_flag=True, help="Say nothing (but for --json).")
+def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool, **given: Any) -> int:
+    """Choose the strength of the regularizer for DATA by cross-validation.
+
+    Every fold is a path of certified fits. The strength with the best mean score is fitted to all rows and
+    saved; of equal ones, the largest. The exit code is 3 if a fit did not converge.
+    """
+    check_lams(given)
+    search = _estimator(given)
+    check_writable(output, report)
+    check_apart({"DATA": data}, {"--output": output, "--report": report})
+    table = read(data, quiet=quiet or as_json, target=given["target"])
+    TASKS[search.task].check(search, table.y)
+    with without_warnings():
+        search.fit(table.X, table.y)
+    model = search.best_estimator_
+    _save(search, table, output, report, title=f"{given['loss']} on {data.name}")
+    facts = summary(model, table.X.shape, model.tol)
+    if as_json:
+        click.echo(json.dumps(_plain(search) | facts | {"model": str(output)}))
+    elif not quiet:
+        rows, p = table.X.shape
+        click.echo(
+            f"{given['loss']} on {data.name}, {rows:,} rows x {p:,} columns, {reg_name(model)}, "
+            f"{len(search.scores_)} folds"
+        )
+        columns(_cells(search))
+        more = [("report", str(report))] if report else []
+        show([("best lam", f"{search.alpha_:.4g}"), *lines(facts), ("model", str(output)), *more])
+    return _end(search, facts, as_json)
+
+
+def _estimator(given: dict[str, Any]) -> Any:
+    from sklearn.metrics import get_scorer
+
+    from riskmin.estimators import LinearClassifierCV, LinearRegressorCV
+    from riskmin.estimators.base import regularizer_of
+
+    task, settings = settings_of(given)
+    if task == "novelty":
+        raise ValueError("novelty has no labels to score by, so there is nothing to cross-validate: use fit")
+    if given["scoring"] is not None:
+        get_scorer(given["scoring"])
+    kind = LinearRegressorCV if task == "regression" else LinearClassifierCV
+    own = {"alphas": given["lams"], "n_alphas": given["n_lams"] or 13, "cv": given["folds"]}
+    model = kind(**settings, **own, scoring=given["scoring"])
+    regularizer_of(model)
+    return model
+
+
+def _statistics(search: Any) -> list[tuple[float, float, float]]:
+    mean, sd = search.scores_.mean(axis=0), search.scores_.std(axis=0)
+    return [(float(a), float(m), float(s)) for a, m, s in zip(search.alphas_, mean, sd, strict=True)]
+
+
+def _cells(search: Any) -> list[list[str]]:
+    rows = [
+        [f"{lam:.4g}", f"{m:.6g}", f"+- {s:.2g}", "best" if lam == search.alpha_ else ""]
+        for lam, m, s in _statistics(search)
+    ]
+    return [["lam", search.scoring or "score", "sd", ""], *rows]
+
+
+def _plain(search: Any) -> dict[str, Any]:
+    scores = [
+        {"lam": lam, "mean": m, "sd": s, "scores": search.scores_[:, k].tolist()}
+        for k, (lam, m, s) in enumerate(_statistics(search))
+    ]
+    return {"best_lam": search.alpha_, "best_score": search.best_score_, "cv": scores}
+
+
+def _save(search: Any, table: Dataset, output: Path, report: Path | None, title: str) -> None:
+    from riskmin.estimators import save_model
+    from riskmin.report import write_search
+
+    model = search.best_estimator_
+    if table.feature_names is not None:
+        model.feature_names_in_ = np.array(table.feature_names, dtype=object)
+    save_model(model, output)
+    if report is not None:
+        about = facts_for_report(model, table.X.shape) | {"scoring": search.scoring or "score"}
+        write_search(report, search.alphas_.tolist(), search.scores_, search.alpha_, title=title, about=about)
+
+
+def _end(search: Any, facts: dict[str, Any], as_json: bool) -> int:
+    missed = search.n_not_converged_
+    if missed and not as_json:
+        click.echo(
+            f"riskmin: {missed} of {search.scores_.size} fits of the folds did not reach the certified "
+            f"gap of {search.tol:g}: raise --max-iter, --max-seconds or --tol, or leave out the smallest lam",
+            err=True,
+        )
+    if facts["status"] != "converged" and not as_json:
+        click.echo(f"riskmin: the last fit did not converge ({facts['status']})", err=True)
+    return 3 if missed or facts["status"] != "converged" else 0

@@ -1,0 +1,64 @@
+"""`riskmin regularizers` and `riskmin solvers`: what there is beside the losses."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import click
+
+from riskmin.cli.common import columns, json_option
+from riskmin.regularizers import REGULARIZERS, Separable, regularizer_spec
+from riskmin.solvers import SOLVERS
+
+
+def _regularizer(name: str, reg: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "formula": reg.formula,
+        "parameters": regularizer_spec(reg)["params"],
+        "zeros": isinstance(reg, Separable) and bool(reg.polyhedral or getattr(reg, "eps", 0.0) > 0),
+    }
+
+
+def _setting(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
+
+
+@click.command()
+@json_option
+def regularizers(as_json: bool) -> None:
+    """List the regularizers: formulas, parameters.
+
+    Parameters follow the name: --reg elastic:eps=2. --positive bounds l1, l2 and elastic by zero.
+    """
+    found = [_regularizer(name, reg) for name, reg in REGULARIZERS.items()]
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+        return
+    rows = [
+        [
+            row["name"],
+            row["formula"],
+            ", ".join(f"{k}={_setting(v)}" for k, v in row["parameters"].items()),
+            "yes" if row["zeros"] else "no",
+        ]
+        for row in found
+    ]
+    columns([["regularizer", "Omega(w)", "parameters", "makes zeros"], *rows], left=True)
+    click.echo("J(w) = lam Omega(w) + mean loss. Parameters follow the name: --reg elastic:eps=2")
+
+
+@click.command()
+@json_option
+def solvers(as_json: bool) -> None:
+    """List the solvers. The default, auto, picks one and says why."""
+    found = [
+        {"name": name, "solver": type(s).__name__, "about": (inspect.getdoc(type(s)) or "").split("\n")[0]}
+        for name, s in SOLVERS.items()
+    ]
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+        return
+    columns([["solver", "class", ""], *([r["name"], r["solver"], r["about"]] for r in found)], left=True)

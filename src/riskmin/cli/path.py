@@ -1,0 +1,185 @@
+"""`riskmin path`: one data file, many strengths of the regularizer, each with its certificate."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from riskmin.cli.common import (
+    PATH,
+    check_apart,
+    check_writable,
+    columns,
+    makes_zeros,
+    problem_facts,
+    read,
+    reg_name,
+    without_warnings,
+)
+from riskmin.cli.problem import check_lams, estimator, lam_options, problem_options
+from riskmin.cli.tasks import TASKS
+from riskmin.data import Dataset
+from riskmin.progress import Progress, duration, relative_gap
+from riskmin.types import Iterate, Result
+
+_EPILOG = """\b
+Examples:
+  riskmin path train.svm --loss hinge -o path.html
+  riskmin path genes.csv --loss logistic --reg l1 --n-lams 20 -o path.html
+  riskmin path train.svm --reg elastic:eps=0.5 --lams 1,0.1,0.01 --json
+
+Each fit starts from what its neighbour knows. Ctrl-C ends the path: what was not reached is shown with the
+bounds that follow from the others.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("data", type=PATH)
+@click.option("-o", "--output", type=PATH, help="Write an HTML page with the pictures.")
+@lam_options
+@problem_options
+@click.option("--json", "as_json", is_flag=True, help="JSON log lines on stderr, a JSON object on stdout.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+def path(data: Path, output: Path | None, as_json: bool, quiet: bool, **given: Any) -> int:
+    """Fit DATA with many strengths of the regularizer.
+
+    Prints a line for each: the objective, the certified gap, how many weights are not zero, and what
+    it cost. The exit code is 0 if all of them converged, else 3.
+    """
+    check_lams(given)
+    model = estimator(given)
+    check_writable(output)
+    check_apart({"DATA": data}, {"--output": output})
+    labelled = TASKS[model.task].labelled
+    table = read(data, quiet=quiet or as_json, target=given["target"], require_labels=labelled)
+    lams, results = _walk(model, table, given, json_lines=as_json, quiet=quiet)
+    title = f"{given['loss']} on {data.name}"
+    if output is not None:
+        _write(model, table, output, lams, results, title)
+    rows = [_facts(lam, result) for lam, result in zip(lams, results, strict=True)]
+    if as_json:
+        n, p = table.X.shape
+        about = {"loss": given["loss"], "reg": reg_name(model), "rows": n, "columns": p, "tol": model.tol}
+        click.echo(json.dumps({**about, "path": rows, **({"page": str(output)} if output else {})}))
+    else:
+        click.echo(f"{title}, {table.X.shape[0]:,} rows x {table.X.shape[1]:,} columns, {reg_name(model)}")
+        columns(_cells(rows))
+        if output is not None:
+            click.echo(f"  page  {output}")
+    return _end(results, model.tol, as_json)
+
+
+def _walk(
+    model: Any, table: Dataset, given: dict[str, Any], *, json_lines: bool, quiet: bool
+) -> tuple[list[float], list[Result]]:
+    """The strengths, and the fits."""
+    from riskmin.estimators.base import regularizer_of, risk_of
+    from riskmin.executors import Serial, Threads
+    from riskmin.paths import lam_grid, path
+
+    n, task = table.X.shape[0], TASKS[model.task]
+    task.check(model, table.y)
+    if model.task == "classification":
+        model.classes_ = np.unique(np.asarray(table.y))
+    labels, weight = task.truth(model, table.y, n)
+    executor: Any = Serial() if given["jobs"] == 1 else Threads(n_workers=_threads(given["jobs"]))
+    fit_intercept = model.task != "novelty" and model.fit_intercept
+    risk = risk_of(model, table.X, labels, weight, fit_intercept=fit_intercept, executor=executor)
+    reg = regularizer_of(model)
+    lams = given["lams"] or lam_grid(risk, reg, given["n_lams"] or 13).tolist()
+    with (
+        Progress(tol=model.tol, json=json_lines, file=sys.stderr, quiet=quiet) as progress,
+        without_warnings(),
+    ):
+        last = math.nan
+
+        def tell(iterate: Iterate, row: dict[str, float]) -> None:
+            nonlocal last
+            if row["lam"] != last:
+                progress.seen.clear()  # the time left is that of this fit
+                last = row["lam"]
+            progress(iterate, row)
+
+        results = path(
+            risk,
+            reg,
+            lams,
+            solver=model.solver,
+            tol=model.tol,
+            max_iter=model.max_iter,
+            max_seconds=math.inf if model.max_seconds is None else model.max_seconds,
+            callback=tell,
+        )
+    return lams, results
+
+
+def _threads(jobs: int) -> int | None:
+    return None if jobs == -1 else jobs
+
+
+def _facts(lam: float, result: Result) -> dict[str, Any]:
+    last = result.trace[-1]
+    return {
+        "lam": lam,
+        "objective": result.value,
+        "lower_bound": result.lower,
+        "gap_rel": relative_gap(last),
+        "nonzeros": int(np.count_nonzero(result.w)),
+        "iterations": result.n_iter,
+        "calls": int(last["calls"]),
+        "seconds": last["seconds"],
+        "status": result.status,
+        "solver": result.solver,
+    }
+
+
+def _cells(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+    head = ["lam", "objective", "certified gap", "nonzeros", "calls", "time", "status"]
+    body = [
+        [
+            f"{row['lam']:.4g}",
+            f"{row['objective']:.9g}",
+            f"{row['gap_rel']:.2e}",
+            f"{row['nonzeros']:,}",
+            f"{row['calls']:,}",
+            duration(row["seconds"]),
+            row["status"],
+        ]
+        for row in rows
+    ]
+    calls, seconds = (sum(row[name] for row in rows) for name in ("calls", "seconds"))
+    return [head, *body, ["all", "", "", "", f"{calls:,}", duration(seconds), ""]]
+
+
+def _write(
+    model: Any, table: Dataset, output: Path, lams: Sequence[float], results: Sequence[Result], title: str
+) -> None:
+    from riskmin.report import write_path
+
+    write_path(
+        output,
+        results,
+        lams,
+        title=title,
+        about=problem_facts(model, table.X.shape),
+        names=table.feature_names,
+        sparse=makes_zeros(model, table.X.shape[1]),
+    )
+
+
+def _end(results: Sequence[Result], tol: float, as_json: bool) -> int:
+    missed = [result for result in results if result.status != "converged"]
+    if missed and not as_json:
+        click.echo(
+            f"riskmin: {len(missed)} of {len(results)} fits did not reach the certified gap of {tol:g}: "
+            "raise --max-iter, --max-seconds or --tol, or leave out the smallest lam",
+            err=True,
+        )
+    return 3 if missed else 0

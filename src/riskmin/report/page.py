@@ -1,0 +1,63 @@
+"""A page of HTML that needs no other file, and text files that are written whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from riskmin.persist import write_whole
+from riskmin.types import Result
+
+
+def badge(result: Result) -> str:
+    """Whether a fit is certified, in one mark."""
+    done = result.status == "converged"
+    said = "certified" if done else f"not converged: {result.status}"
+    return f'<span class="badge {"good" if done else "bad"}">{escape(said)}</span>'
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A section with a table; the cells are HTML already."""
+    top = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return (
+        f'<section class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></section>'
+    )
+
+
+def facts(rows: Sequence[tuple[str, str]]) -> str:
+    """Names and values, in columns."""
+    inside = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(fact)}</dd></div>" for name, fact in rows)
+    return f'<dl class="facts">{inside}</dl>'
+
+
+def write_page(path: str | os.PathLike[str], title: str, lead: str, parts: Sequence[str]) -> None:
+    """Write a page of sections."""
+    from riskmin import __version__
+
+    style = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
+    write_text(
+        path,
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head>'
+        f'<body><h1>{escape(title)}</h1><p class="lead">{lead}</p>{"".join(parts)}'
+        f"<footer>riskmin {__version__} · J(w) = lam · Ω(w) + R(w), R(w) the weighted mean of the loss"
+        "</footer></body></html>\n",
+    )
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file whole or not at all; a `FileError` says why it cannot be written.
+
+    Parameters
+    ----------
+    path : path
+    text : str
+    """
+    target = Path(path)
+    if target.exists() and not target.is_file() and not target.is_dir():
+        target.write_text(text, encoding="utf-8")  # a pipe or a device, which must not be replaced
+    else:
+        write_whole(target, text.encode())
