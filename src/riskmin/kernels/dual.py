@@ -3,6 +3,7 @@ r"""Sweeps of dual coordinate ascent with exact steps, for L2.
 A row's numbers lie in one record of 64 bytes, a line of the cache, and its entries in X are `start` to
 `stop` of the stored ones. What costs is waiting for memory, since rows are visited at random: records and
 entries are asked for some visits ahead. Dense rows are those without indices.
+The helpers are inlined by Numba: as calls, with the arrays as their arguments, they cost a sixth of a visit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-LOWER, UPPER, SHIFT, INVERSE, U, STEP, START, STOP = range(8)
+LOWER, UPPER, SHIFT, INVERSE, U, STEP, START, STOP = (np.uintp(k) for k in range(8))
 """The record of a row: bounds of u, the conjugate's shift, 1 / (square + bend), u, and c / lam.
 
 With the logistic loss the label is in the place of the lower bound, the bend in that of its inverse, and
@@ -50,10 +51,19 @@ _prefetch: Any = intrinsic(_ask)
 # ---------------------------------------------------------------- rows
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def _sparse_dot(indices: Any, data: Any, w: Any, start: Any, stop: Any) -> float:
-    z = 0.0
-    for k in range(start, stop):
-        z += data[k] * w[indices[k]]
-    return z
+    """In four sums, for no addition to wait for the one before it."""
+    a = b = c = d = 0.0
+    k, one, two, three, four = start, np.uintp(1), np.uintp(2), np.uintp(3), np.uintp(4)
+    while k + four <= stop:
+        a += data[k] * w[indices[k]]
+        b += data[k + one] * w[indices[k + one]]
+        c += data[k + two] * w[indices[k + two]]
+        d += data[k + three] * w[indices[k + three]]
+        k += four
+    while k < stop:
+        a += data[k] * w[indices[k]]
+        k += one
+    return (a + b) + (c + d)
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
@@ -64,7 +74,7 @@ def _dense_dot(data: Any, w: Any, start: Any) -> float:
     return z
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(cache=True, nogil=True, inline="always", fastmath={"contract"})
 def _move(indices: Any, data: Any, w: Any, scale: Any, start: Any, stop: Any, t: float) -> None:
     """W -= t x / m, the scale being 1 / m, or of length 0 where m = 1."""
     if len(indices) == 0:
@@ -94,7 +104,7 @@ def norms(indices: Any, data: Any, starts: Any, stops: Any, scale: Any, out: Any
         out[i] = s
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _draw(order: Any, k: Any, active: Any, rng: Any) -> None:
     """Put one of order[k:active], drawn at random, in place k."""
     x = rng[0]
@@ -107,7 +117,7 @@ def _draw(order: Any, k: Any, active: Any, rng: Any) -> None:
     order[k], order[j] = order[j], order[k]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _look_ahead(
     order: Any, k: Any, active: Any, shuffle: bool, rng: Any, flat: Any, indices: Any, data: Any
 ) -> None:
@@ -119,7 +129,7 @@ def _look_ahead(
         _prefetch(flat, np.intp(order[j]) * 8)
     j = k + np.uintp(NEAR)
     if j < active:
-        at = np.intp(order[j]) * 8
+        at = np.uintp(order[j]) * np.uintp(8)
         start, stop = np.intp(flat[at + START]), np.intp(flat[at + STOP])
         for e in range(start, stop, LINE // data.itemsize):
             _prefetch(data, e)
@@ -129,7 +139,7 @@ def _look_ahead(
 
 
 # ---------------------------------------------------------------- quadratic conjugates
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def quadratic_step(
     slope: float, u: float, epsilon: float, inverse: float, lower: float, upper: float
 ) -> float:
@@ -139,7 +149,7 @@ def quadratic_step(
     return min(max(v, lower), upper)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _sides(slope: float, u: float, epsilon: float) -> tuple[float, float]:
     """The slopes of the dual on the left and on the right of u, when that of its smooth part is known."""
     return slope + (epsilon if u > 0 else -epsilon), slope + (epsilon if u >= 0 else -epsilon)
@@ -152,26 +162,27 @@ def select(records: Any, z: Any, rows: Any, order: Any, epsilon: float, square: 
     A row at a bound stays there if it is held there by more than any other row is pulled: the rule by which
     LIBLINEAR shrinks.
     """
-    high, low = 0.0, 0.0
+    flat, high, low, active = records.ravel(), 0.0, 0.0, 0
     for i in rows:
-        r = records[i]
-        left, right = _sides(r[SHIFT] - z[i] + square * r[U], r[U], epsilon)
-        if right < 0 and r[U] < r[UPPER]:
+        r = np.uintp(i) * np.uintp(8)
+        u = flat[r + U]
+        left, right = _sides(flat[r + SHIFT] - z[i] + square * u, u, epsilon)
+        if right < 0 and u < flat[r + UPPER]:
             low = min(low, right)
-        elif left > 0 and r[U] > r[LOWER]:
+        elif left > 0 and u > flat[r + LOWER]:
             high = max(high, left)
-    active = 0
     for i in rows:
-        r = records[i]
-        left, right = _sides(r[SHIFT] - z[i] + square * r[U], r[U], epsilon)
-        if not ((r[U] == r[LOWER] or left < low) and (r[U] == r[UPPER] or right > high)):
+        r = np.uintp(i) * np.uintp(8)
+        u = flat[r + U]
+        left, right = _sides(flat[r + SHIFT] - z[i] + square * u, u, epsilon)
+        if not ((u == flat[r + LOWER] or left < low) and (u == flat[r + UPPER] or right > high)):
             order[active] = i
             active += 1
     out[HIGH], out[LOW] = high, low
     return active
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath={"contract"})
 def sweep(
     indices: Any, data: Any, records: Any, order: Any, active: int, w: Any, scale: Any,
     damping: float, epsilon: float, square: float, shrink: bool, shuffle: bool, rng: Any, out: Any,
@@ -185,30 +196,31 @@ def sweep(
     for k in range(size):
         _look_ahead(order, k, size, shuffle, rng, flat, indices, data)
         i = order[k]
-        r = records[np.uintp(i)]
-        start, stop, u = np.uintp(r[START]), np.uintp(r[STOP]), r[U]
+        r = np.uintp(i) * np.uintp(8)
+        lower, upper, u = flat[r + LOWER], flat[r + UPPER], flat[r + U]
+        start, stop = np.uintp(flat[r + START]), np.uintp(flat[r + STOP])
         z = _sparse_dot(indices, data, w, start, stop) if len(indices) else _dense_dot(data, w, start)
-        slope = r[SHIFT] - z + square * u
+        slope = flat[r + SHIFT] - z + square * u
         left, right = _sides(slope, u, epsilon)
         pull = 0.0
-        if right < 0 and u < r[UPPER]:
+        if right < 0 and u < upper:
             pull = right
             low = min(low, pull)
-        elif left > 0 and u > r[LOWER]:
+        elif left > 0 and u > lower:
             pull = left
             high = max(high, pull)
-        elif shrink and (u == r[LOWER] or left < below) and (u == r[UPPER] or right > above):
+        elif shrink and (u == lower or left < below) and (u == upper or right > above):
             continue
         order[kept] = i
         kept += np.uintp(1)
         if pull != 0.0:
-            new = quadratic_step(slope, u, epsilon, r[INVERSE], r[LOWER], r[UPPER])
+            new = quadratic_step(slope, u, epsilon, flat[r + INVERSE], lower, upper)
             if damping != 1.0:
-                new = min(max(u + damping * (new - u), r[LOWER]), r[UPPER])
+                new = min(max(u + damping * (new - u), lower), upper)
             if new != u:
-                r[U] = new
+                flat[r + U] = new
                 out[MOVES] += 1
-                _move(indices, data, w, scale, start, stop, r[STEP] * (new - u))
+                _move(indices, data, w, scale, start, stop, flat[r + STEP] * (new - u))
     out[HIGH], out[LOW] = high, low
     out[VISITS] += active
     return int(kept)
@@ -247,16 +259,17 @@ def logistic_step(margin: float, s0: float, bend: float) -> float:
         else:
             lo = s
         new = s - f / (1.0 + bend * a * b)
-        if not lo <= new <= hi or abs(new - s) > 0.5 * change:  # where it bends, Newton's steps go to and fro
+        newton = lo <= new <= hi and abs(new - s) <= 0.5 * change  # where it bends, they would go to and fro
+        if not newton:
             new = 0.5 * (lo + hi)
         change = abs(new - s)
         s = new
-        if change <= 1e-7 * (1.0 + abs(s)):  # the next step would be its square
+        if change <= (1e-7 if newton else 1e-15) * (1.0 + abs(s)):  # Newton's next would be its square
             break
     return s
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath={"contract"})
 def logistic_sweep(
     indices: Any, data: Any, records: Any, order: Any, active: int, w: Any, scale: Any,
     damping: float, shuffle: bool, rng: Any, out: Any,
@@ -267,12 +280,13 @@ def logistic_sweep(
         _draw(order, k, size, rng)
     for k in range(size):
         _look_ahead(order, k, size, shuffle, rng, flat, indices, data)
-        r = records[np.uintp(order[k])]
-        start, stop, y, s0 = np.uintp(r[START]), np.uintp(r[STOP]), r[LOWER], r[SHIFT]
+        r = np.uintp(order[k]) * np.uintp(8)
+        start, stop = np.uintp(flat[r + START]), np.uintp(flat[r + STOP])
+        y, s0 = flat[r + LOWER], flat[r + SHIFT]
         z = _sparse_dot(indices, data, w, start, stop) if len(indices) else _dense_dot(data, w, start)
         pull = s0 + y * z
         high, low = max(high, pull), min(low, pull)
-        s = logistic_step(y * z, s0, r[INVERSE])
+        s = logistic_step(y * z, s0, flat[r + INVERSE])
         (a0, b0), (a, b) = _halves(s0), _halves(s)
         rise = _rise(s, a, b, a0, b0)
         if damping != 1.0 and a0 + damping * rise > 0 and b0 - damping * rise > 0:
@@ -281,9 +295,9 @@ def logistic_sweep(
             a, b = _halves(s)
             rise = _rise(s, a, b, a0, b0)
         if s != s0:
-            r[SHIFT], r[U] = s, -y * a
+            flat[r + SHIFT], flat[r + U] = s, -y * a
             out[MOVES] += 1
-            _move(indices, data, w, scale, start, stop, -y * rise * r[STEP])
+            _move(indices, data, w, scale, start, stop, -y * rise * flat[r + STEP])
     out[HIGH], out[LOW] = high, low
     out[VISITS] += active
     return active
