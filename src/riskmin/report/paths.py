@@ -41,10 +41,18 @@ def _curves(results: Sequence[Result], lams: Sequence[float]) -> str:
     return draw("Objective and lower bound", _span(lams), y, lines, band=True, label="lam")
 
 
+def _gaps(results: Sequence[Result], lams: Sequence[float], tol: float) -> str:
+    gaps = [max(relative_gap(r.trace[-1]), 1e-16) for r in results]
+    least = min(g for g in [*gaps, tol] if g > 0)
+    line = Line("gap", "certified gap / J(w)", list(zip(lams, gaps, strict=True)))
+    y = log_axis(0.7 * least, max(1.0, *gaps) if max(gaps) > 0.1 else 0.1)
+    return draw("Certified relative gap", _span(lams), y, [line], rule=tol, label="lam")
+
+
 def _counts(results: Sequence[Result], lams: Sequence[float]) -> str:
     count = [float(np.count_nonzero(r.w)) for r in results]
     line = Line("gap", "weights that are not zero", list(zip(lams, count, strict=True)))
-    top = linear_axis(0.0, max(*count, 1.0), whole=True)
+    top = linear_axis(0.0, 1.04 * max(*count, 1.0), whole=True)
     return draw("Nonzero weights", _span(lams), top, [line], label="lam")
 
 
@@ -60,7 +68,7 @@ def _weights(results: Sequence[Result], lams: Sequence[float], names: Sequence[s
         points = list(zip(lams, W[:, j].tolist(), strict=True))
         lines.append(Line(kinds[rank] if named else "other", name, points))
     lines = lines[3:] + lines[:3]  # those with a name above the others
-    lo, hi = min(0.0, float(W.min())), max(0.0, float(W.max()))
+    lo, hi = 1.04 * min(0.0, float(W.min())), 1.04 * max(0.0, float(W.max()))
     title = "Weights" if W.shape[1] <= MOST_WEIGHTS else f"The {MOST_WEIGHTS} largest weights"
     return draw(title, _span(lams), linear_axis(lo, hi if hi > lo else 1.0), lines, label="lam")
 
@@ -87,7 +95,7 @@ def write_path(
         Their strengths.
     title : str
     about : dict, optional
-        What shall be said of the problem.
+        What shall be said of the problem; of it, "tol" is in the picture of the gaps.
     names : sequence of str, optional
         Of the features.
     sparse : bool
@@ -101,11 +109,12 @@ def write_path(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_path(pathlib.Path(folder, "path.html"), results, [0.1, 1.0])
     ...     pathlib.Path(folder, "path.html").read_text(encoding="utf-8").count("<svg class")
-    2
+    3
     """
     order = np.argsort(np.asarray(lams), kind="stable")[::-1].tolist()
     results, lams = [results[k] for k in order], [float(lams[k]) for k in order]
-    pictures = _curves(results, lams) + _weights(results, lams, names)
+    tol = float((about or {}).get("tol", 0.0))
+    pictures = _curves(results, lams) + _gaps(results, lams, tol) + _weights(results, lams, names)
     pictures += _counts(results, lams) if sparse else ""
     rows = [
         [
