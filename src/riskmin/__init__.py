@@ -63,6 +63,7 @@ from riskmin.solvers import SOLVERS as SOLVERS
 from riskmin.solvers import Auto as Auto
 from riskmin.solvers import Bmrm as Bmrm
 from riskmin.solvers import Bundle as Bundle
+from riskmin.solvers import CoordinateDescent as CoordinateDescent
 from riskmin.solvers import DualGaussSeidel as DualGaussSeidel
 from riskmin.solvers import KernelDual as KernelDual
 from riskmin.solvers import Lbfgs as Lbfgs
@@ -133,6 +134,7 @@ __all__ = [
     "Box",
     "Bundle",
     "Checkpoint",
+    "CoordinateDescent",
     "Cut",
     "DataError",
     "DotProduct",

@@ -8,6 +8,7 @@ from riskmin.solvers.auto import Auto as Auto
 from riskmin.solvers.bundle import Bmrm as Bmrm
 from riskmin.solvers.bundle import Bundle as Bundle
 from riskmin.solvers.bundle import LineSearchBmrm as LineSearchBmrm
+from riskmin.solvers.coordinate import CoordinateDescent as CoordinateDescent
 from riskmin.solvers.dual import DualGaussSeidel as DualGaussSeidel
 from riskmin.solvers.kernel_dual import KernelDual as KernelDual
 from riskmin.solvers.lbfgs import Lbfgs as Lbfgs
@@ -19,6 +20,7 @@ SOLVERS: dict[str, Any] = {
     "auto": Auto(),
     "bmrm": Bmrm(),
     "bundle": Bundle(),
+    "coordinate_descent": CoordinateDescent(),
     "dual": DualGaussSeidel(),
     "lbfgs": Lbfgs(),
     "line_search_bmrm": LineSearchBmrm(),

@@ -1,0 +1,250 @@
+"""Coordinate descent on a quadratic model, over sparse or dense columns of X or over a Gram matrix.
+
+All of them minimize, over the w_j of some columns, a quadratic function of the scores plus
+
+    sum_j absolute_j |w_j| + square_j w_j^2 / 2   for lower_j <= w_j <= upper_j,
+
+one coordinate at a time. Sums are in float64, also for float32 data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _best(w: float, g: float, h: float, absolute: float, square: float, lower: float, upper: float) -> float:
+    """The minimizer in one coordinate, where the smooth part has slope g and curvature h at w.
+
+    A column of zeros has neither, and its w_j belongs at zero.
+    """
+    h = max(h, 1e-300)
+    v = h * w - g
+    if v > absolute:
+        v -= absolute
+    elif v < -absolute:
+        v += absolute
+    else:
+        v = 0.0
+    return min(max(v / (h + square), lower), upper)
+
+
+# ---------------------------------------------------------------- sparse columns
+@njit(cache=True, nogil=True)
+def count(indices: Any, out: Any) -> None:
+    """Add to out how often each index occurs."""
+    for k in range(len(indices)):
+        out[indices[k]] += 1
+
+
+@njit(cache=True, nogil=True)
+def pick_columns(
+    indptr: Any, indices: Any, data: Any, place: Any, begins: Any, ends: Any, rows: Any, values: Any
+) -> None:
+    """Copy columns out of a CSR matrix: column j of place[j] >= 0 fills its part of rows and values.
+
+    `ends` holds where each of these parts begins, and afterwards where it ends. Of numbers that are stored
+    twice, the sum is taken.
+    """
+    for i in range(np.uintp(len(indptr) - 1)):
+        for k in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
+            slot = place[indices[k]]
+            if slot >= 0:
+                at = ends[slot]
+                if at > begins[slot] and rows[at - 1] == i:
+                    values[at - 1] += data[k]
+                else:
+                    rows[at] = i
+                    values[at] = data[k]
+                    ends[slot] = at + 1
+
+
+@njit(cache=True, nogil=True)
+def sparse_diagonal(start: Any, stop: Any, rows: Any, values: Any, columns: Any, d: Any, out: Any) -> None:
+    """The curvatures x_j' D x_j of the columns."""
+    for k in range(len(columns)):
+        s = 0.0
+        for at in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
+            s += d[rows[at]] * values[at] * values[at]
+        out[k] = s
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def sparse_pull(start: Any, stop: Any, rows: Any, values: Any, columns: Any, r: Any, out: Any) -> None:
+    """Out = X' r, over the columns."""
+    for k in range(len(columns)):
+        s = 0.0
+        for at in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
+            s += r[rows[at]] * values[at]
+        out[k] = s
+
+
+@njit(cache=True, nogil=True)
+def sparse_scores(start: Any, stop: Any, rows: Any, values: Any, columns: Any, w: Any, z: Any) -> None:
+    """Z += X w, over the columns."""
+    for k in range(len(columns)):
+        if w[k] != 0.0:
+            for at in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
+                z[rows[at]] += w[k] * values[at]
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def sparse_epochs(
+    start: Any,
+    stop: Any,
+    rows: Any,
+    values: Any,
+    columns: Any,
+    r: Any,
+    d: Any,
+    h: Any,
+    w: Any,
+    terms: Any,
+    total: float,
+    tol: float,
+    epochs: int,
+) -> tuple[float, float, int]:
+    """Cycles over the columns, until no slope was worse than tol when it was met, or for so many epochs.
+
+    r is the slope of the model in the scores, and d its curvature. With total > 0, the sum of d, all scores
+    are shifted too, once an epoch. After a full cycle only the nonzero w_j are visited, until they are done.
+    Returns the shift, the worst slope and the epochs taken.
+    """
+    active = np.ones(len(columns), dtype=np.bool_)
+    full, worst, shift = True, 0.0, 0.0
+    for epoch in range(epochs):
+        worst = 0.0
+        for k in range(len(columns)):
+            if not (full or active[k]):
+                continue
+            first, last = np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])
+            g = 0.0
+            for at in range(first, last):
+                g += values[at] * r[rows[at]]
+            new = _best(w[k], g, h[k], terms[0, k], terms[1, k], terms[2, k], terms[3, k])
+            step = new - w[k]
+            if step != 0.0:
+                w[k] = new
+                worst = max(worst, abs(step) * (h[k] + terms[1, k]))
+                for at in range(first, last):
+                    r[rows[at]] += d[rows[at]] * (step * values[at])
+            active[k] = new != 0.0
+        if total > 0.0:
+            step = -r.sum() / total
+            shift += step
+            worst = max(worst, abs(step) * total)
+            for i in range(len(r)):
+                r[i] += step * d[i]
+        if worst <= tol:
+            if full:
+                return shift, worst, epoch + 1
+            full = True
+        else:
+            full = False
+    return shift, worst, epochs
+
+
+@njit(cache=True, nogil=True)
+def row_sizes(start: Any, stop: Any, rows: Any, values: Any, columns: Any, out: Any) -> None:
+    """Add to out how many numbers of the columns are in each row."""
+    for k in range(len(columns)):
+        for at in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
+            out[rows[at]] += 1
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def sparse_gram(
+    start: Any, stop: Any, rows: Any, values: Any, columns: Any, d: Any, first: int, ends: Any, G: Any
+) -> None:
+    """Add X' D X to the rows of G from the first on, up to its diagonal.
+
+    The columns are turned into rows, whose places begin at `ends`, and each row adds its products.
+    """
+    which, value = np.empty(ends[-1], dtype=np.int32), np.empty(ends[-1])
+    for k in range(len(columns)):
+        for at in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
+            i = rows[at]
+            which[ends[i]], value[ends[i]] = k, values[at]
+            ends[i] += 1
+    begin = 0
+    for i in range(len(d)):
+        for a in range(ends[i] - 1, begin - 1, -1):  # the columns of a row are in order, the new ones last
+            j = which[a]
+            if j < first:
+                break
+            v = d[i] * value[a]
+            for b in range(begin, a + 1):
+                G[j, which[b]] += v * value[b]
+        begin = ends[i]
+
+
+# ---------------------------------------------------------------- dense
+@njit(cache=True, nogil=True)
+def gather(X: Any, columns: Any, scale: Any, out: Any) -> None:
+    """Some columns of X, which is in C order or leaves out rows of such, each row times its scale."""
+    for i in range(len(out)):
+        for k in range(len(columns)):
+            out[i, k] = scale[i] * X[i, columns[k]]
+
+
+@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+def dense_epochs(
+    T: Any, r: Any, d: Any, h: Any, w: Any, terms: Any, total: float, tol: float, epochs: int
+) -> tuple[float, float, int]:
+    """As `sparse_epochs`, over the rows of T, which are columns of X."""
+    n = len(r)
+    worst = shift = 0.0
+    for epoch in range(epochs):
+        worst = 0.0
+        for k in range(len(T)):
+            g = 0.0
+            for i in range(n):
+                g += T[k, i] * r[i]
+            new = _best(w[k], g, h[k], terms[0, k], terms[1, k], terms[2, k], terms[3, k])
+            step = new - w[k]
+            if step != 0.0:
+                w[k] = new
+                worst = max(worst, abs(step) * (h[k] + terms[1, k]))
+                for i in range(n):
+                    r[i] += d[i] * (step * T[k, i])
+        if total > 0.0:
+            step = -r.sum() / total
+            shift += step
+            worst = max(worst, abs(step) * total)
+            for i in range(n):
+                r[i] += step * d[i]
+        if worst <= tol:
+            return shift, worst, epoch + 1
+    return shift, worst, epochs
+
+
+# ---------------------------------------------------------------- Gram matrices
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def gram_epochs(G: Any, g: Any, w: Any, terms: Any, tol: float, epochs: int) -> tuple[float, int]:
+    """As `sparse_epochs`, where g is the slope of the model in w, and G, symmetric, its curvature."""
+    m = len(w)
+    active = np.ones(m, dtype=np.bool_)
+    full, worst = True, 0.0
+    for epoch in range(epochs):
+        worst = 0.0
+        for k in range(m):
+            if not (full or active[k]):
+                continue
+            new = _best(w[k], g[k], G[k, k], terms[0, k], terms[1, k], terms[2, k], terms[3, k])
+            step = new - w[k]
+            if step != 0.0:
+                w[k] = new
+                worst = max(worst, abs(step) * (G[k, k] + terms[1, k]))
+                for j in range(m):
+                    g[j] += step * G[k, j]
+            active[k] = new != 0.0
+        if worst <= tol:
+            if full:
+                return worst, epoch + 1
+            full = True
+        else:
+            full = False
+    return worst, epochs

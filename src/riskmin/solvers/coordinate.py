@@ -1,0 +1,244 @@
+r"""Coordinate descent on working sets of features, for smooth losses with sparse regularizers.
+
+Each step is a pass over all columns, which gives the gradient and so the cut and the features that violate
+optimality; a quadratic model of the risk over few of them; its minimizer; and a search of J on the way there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from riskmin.objective import Objective
+from riskmin.regularizers import Separable
+from riskmin.risk import REFRESH, rows_of
+from riskmin.scalar import Tangent, lowest, shrink
+from riskmin.solvers.bundle import check_count
+from riskmin.solvers.columns import DenseColumns, SparseColumns, columns_of
+from riskmin.solvers.points import Point, Points, Seen
+from riskmin.solvers.quadratic import Model, Solution
+from riskmin.types import Array, Curved, Iterate, NDArray
+
+FLOOR = 1e-3
+"""Rows without curvature get this part of the mean one: a step must not go anywhere for nothing."""
+FORCING = 0.1
+"""Until its slopes are this part of the largest violation, at most, is a model minimized."""
+AHEAD = 16
+"""Columns are fetched for so many working sets at a time: a pass over X costs more than some columns."""
+NONE = np.empty(0, dtype=np.int64)
+ENOUGH = 0.1
+"""The part of the decrease a model promises that a step must keep."""
+
+
+@dataclass(frozen=True)
+class CoordinateDescent:
+    r"""Coordinate descent on working sets, the solver for smooth losses with L1-type regularizers.
+
+    Each step takes the gradient, and with it a cut; chooses the features with :math:`w_j \ne 0` and as many
+    that violate optimality most; minimizes lam Omega plus a quadratic model of the risk over them,
+
+    .. math:: \nabla R(w)^\top d + \tfrac12 d^\top X^\top D X d, \quad D = \mathrm{diag}(c_i\, l''(z_i, y_i)),
+
+    one coordinate at a time, on the columns of X or on their Gram matrix, whichever is cheaper; and goes
+    there, or part of the way. For `Squared` the model is the risk itself. Zeros of w are exact.
+
+    For losses with second derivatives, and sums over coordinates: `L1`, `Elastic`, `L2`, and each of them in
+    a `Box`. Columns that were copied out of X stay with the risk, so that a path of several lam pays once.
+
+    Parameters
+    ----------
+    start : int
+        How many features the first working set has, beside those with w_j != 0.
+
+    References
+    ----------
+    M. Massias, A. Gramfort, J. Salmon, Celer: a fast solver for the Lasso with dual extrapolation, ICML 2018.
+    G.-X. Yuan, C.-H. Ho, C.-J. Lin, An improved GLMNET for L1-regularized logistic regression, JMLR 2012.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L1, CoordinateDescent, Objective, Squared, linear_risk, minimize
+    >>> J = Objective(linear_risk(np.eye(2), np.array([3.0, 0.5]), Squared()), L1(), lam=0.5)
+    >>> result = minimize(J, CoordinateDescent(), tol=1e-9)
+    >>> result.status, result.w.tolist()
+    ('converged', [2.0, 0.0])
+    """
+
+    start: int = 64
+
+    def __post_init__(self) -> None:
+        check_count(self, "start")
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """Yield points of decreasing objective."""
+        return self._run(_Problem.of(self, obj), w0, _Pace())
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Go on from a saved state."""
+        steps = self._run(_Problem.of(self, obj), state["w"], _Pace(*map(float, state["pace"])))
+        next(steps)  # the iterate that was saved
+        return steps
+
+    def _run(self, problem: _Problem, w0: Array, pace: _Pace) -> Iterator[Iterate]:
+        at, columns = problem.points.place(w0), NONE
+        info: dict[str, float] = {"working_set": 0, "epochs": 0}
+        while True:
+            seen = problem.points.look(at)
+            yield Iterate(at.w, seen.value, seen.cut, info, _snapshot(at.w, pace))
+            worst = problem.violation(at.w, seen.grad)
+            if not worst.any():
+                return  # this is the minimum
+            pace = pace.after(float(worst.max()), float(worst[columns].max(initial=0.0)))
+            columns, maybe = problem.choose(at.w, worst, self.start)
+            model, pace = problem.model(at, seen, columns, pace)
+            found = problem.columns.solve(model, maybe)
+            new, t = problem.search(at, seen, model, found)
+            if new is None:
+                return  # no descent is left in this precision
+            at, pace = new, pace.damped(t)
+            info = {"working_set": len(columns), "epochs": found.epochs}
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """What was learned from the steps so far."""
+
+    damping: float = 0.0
+    """How much curvature to add, relative to the mean one, where full steps went too far."""
+    forcing: float = FORCING
+    """A model is minimized until its slopes are this part of the largest violation."""
+    last: float = math.inf
+    """The largest violation, when the last model was made."""
+    poor: float = 0.0
+    """Whether that model took little of it away."""
+    scale: float = 0.0
+    """The largest mean curvature so far: that of few rows in a narrow bend says little."""
+
+    def after(self, most: float, left: float) -> _Pace:
+        """Solve models better if too much violation is left in the last one's working set."""
+        poor = left > 0.5 * self.last
+        forcing = max(0.2 * self.forcing, 1e-4) if poor else min(1.5 * self.forcing, FORCING)
+        return replace(self, forcing=forcing, last=most, poor=float(poor))
+
+    def damped(self, t: float) -> _Pace:
+        """Go less far if only a part t of a step could be taken."""
+        damping = max(4 * self.damping, 0.01) if t < 1 else (self.damping / 4 if self.damping > 1e-4 else 0.0)
+        return replace(self, damping=damping)
+
+
+def _snapshot(w: NDArray, pace: _Pace) -> Callable[[], dict[str, Array]]:
+    return lambda: {"w": w, "pace": np.array(astuple(pace))}
+
+
+# ---------------------------------------------------------------- the problem
+@dataclass
+class _Problem:
+    """An objective, with the points where it is looked at and the columns of its X."""
+
+    points: Points
+    columns: DenseColumns | SparseColumns
+    terms: NDArray
+    """Lam times the regularizer: four rows, one for each of its terms."""
+
+    @classmethod
+    def of(cls, solver: CoordinateDescent, obj: Objective) -> _Problem:
+        if not isinstance(obj.reg, Separable):
+            raise TypeError(
+                "CoordinateDescent needs a regularizer that is a sum over coordinates, such as L1() or "
+                f"Elastic(), not {obj.reg!r}: use ProximalGradient or Bundle"
+            )
+        rows, loss, free = rows_of(obj.risk, solver)
+        if not (isinstance(loss, Curved) and getattr(loss, "smooth", False) and _bounded(loss)):
+            raise TypeError(
+                f"CoordinateDescent needs a loss whose second derivative is finite, not {loss!r}: use Bundle"
+            )
+        zero = np.zeros(rows.X.shape[1])
+        t = obj.reg.terms(zero)
+        terms = np.stack([zero + term for term in (obj.lam * t.absolute, obj.lam * t.square, *t[2:])])
+        return cls(Points(obj, rows, loss, free), columns_of(rows), terms)
+
+    def violation(self, w: NDArray, grad: NDArray) -> NDArray:
+        """How fast J falls along each coordinate, to the side where it falls; 0 where it does not."""
+        absolute, square, lower, upper = self.terms
+        s = grad + square * w
+        ahead = s + np.where(w >= 0, absolute, -absolute)
+        behind = s + np.where(w > 0, absolute, -absolute)
+        return np.maximum(np.where(w < upper, -ahead, 0.0), np.where(w > lower, behind, 0.0)).clip(0.0)
+
+    def choose(self, w: NDArray, worst: NDArray, start: int) -> tuple[NDArray, NDArray]:
+        """The working set: the w_j that are not at an end, and as many that violate optimality most.
+
+        And those that may follow.
+        """
+        inside = (w != 0) & (w > self.terms[2]) & (w < self.terms[3])
+        outside = np.flatnonzero(~inside & (worst > 0))
+        size = max(start, int(inside.sum()))
+        order = outside
+        if len(order) > size:
+            order = order[np.argpartition(-worst[order], [size, min(AHEAD * size, len(order) - 1)])]
+        chosen = np.sort(np.concatenate([np.flatnonzero(inside), order[:size]]))
+        return chosen, order[: AHEAD * size]
+
+    def model(self, at: Point, seen: Seen, columns: NDArray, pace: _Pace) -> tuple[Model, _Pace]:
+        """The quadratic model of the risk over the columns."""
+        y, c, z = self.points.rows.y, self.points.rows.c, at.z + at.b
+        bend = self.points.loss.curvature(z, y, c)
+        pace = replace(pace, scale=max(pace.scale, float(bend.sum())))
+        lasts = np.array_equal(bend, self.points.loss.curvature(z + 1.0, y, c))
+        bend = np.where(bend > 0, bend, FLOOR * (float(bend.sum()) or 1.0) * c)
+        if pace.damping:
+            bend = bend + pace.damping * (pace.scale or 1.0) * c
+        terms = np.ascontiguousarray(self.terms[:, columns])
+        tol, exact = pace.forcing * pace.last, bool(pace.poor)
+        w, grad = at.w[columns], seen.grad[columns]
+        return Model(columns, w, grad, seen.slope, bend, terms, self.points.free, tol, lasts, exact), pace
+
+    def search(self, at: Point, seen: Seen, model: Model, found: Solution) -> tuple[Point | None, float]:
+        """The step to the model's minimizer; or, where J is far from what the model promises, a shorter one.
+
+        The looks are relative to J at the point, so that a small decrease is not lost in a large J.
+        """
+        y, c = self.points.rows.y, self.points.rows.c
+        absolute, square = model.terms[0], model.terms[1]
+        step, u = found.w - model.w, found.u + found.b
+        old = float(absolute @ np.abs(model.w) + 0.5 * square @ (model.w * model.w))
+
+        def look(t: float) -> Tangent:
+            w = model.w + t * step if t < 1 else found.w
+            risk, slope = self.points.loss.value_grad(at.z + at.b + t * u, y, c)
+            signs = np.where(w == 0, np.sign(step), np.sign(w))  # those just ahead
+            value = float(absolute @ np.abs(w) + 0.5 * square @ (w * w)) - old + (float(risk) - seen.risk)
+            return Tangent(t, value, float(slope @ u) + float((absolute * signs + square * w) @ step))
+
+        end, noise = look(1.0), 1e-14 * seen.value
+        promised = float(seen.slope @ u) + float(absolute @ np.abs(found.w) + 0.5 * square @ found.w**2) - old
+        if not (np.any(step) and promised < noise):
+            return None, 0.0
+        t = 1.0 if end.value <= ENOUGH * promised + noise else _shorter(look, end)
+        if t == 0:
+            return None, 0.0
+        w = at.w.copy()
+        w[model.columns] = found.w if t == 1 else model.w + t * step
+        new = Point(w, at.z + t * found.u, at.b + t * found.b, at.moves + 1)
+        return (self.points.place(w) if new.moves % REFRESH == 0 else new), t
+
+
+def _shorter(look: Callable[[float], Tangent], end: Tangent) -> float:
+    """The best step between 0 and that of the end, nearly; 0 where none is better than none."""
+    start = look(0.0)
+    while not (math.isfinite(end.value) and math.isfinite(end.slope)) and end.x > 1e-30:
+        end = look(0.25 * end.x)
+    if start.slope >= 0 or end.slope <= 0:
+        return 0.0 if start.slope >= 0 or end.value >= 0 else end.x
+    near = shrink(look, start, end, lambda best, bound: best - bound <= -0.1 * best)
+    return lowest(*near).x if lowest(*near).value < 0 else 0.0
+
+
+def _bounded(loss: Any) -> bool:
+    """Whether the second derivative is finite; that of a power below 2 is not."""
+    return float(getattr(loss, "p", getattr(loss, "power", 2.0))) >= 2.0
