@@ -1,0 +1,297 @@
+"""The command along the strength of the regularizer, and with every regularizer: fit, certify, path, cv."""
+
+import json
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from riskmin import L2, Entropy, Hinge, Objective, linear_risk, load_model, minimize, save_model
+from riskmin.cli import main
+from riskmin.cli.examine import bound_of_cut, examine
+from riskmin.data import load, save_svmlight
+from riskmin.estimators import LinearClassifier, LinearRegressor
+from riskmin.regularizers import REGULARIZERS
+from riskmin.solvers import SOLVERS
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*args):
+        code = main([str(arg) for arg in args])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def rows(n=120, p=5, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p)).round(3)
+    return X, np.where(X[:, 0] - X[:, 1] + 0.8 * rng.normal(size=n) > 0.3, 1.0, -1.0)
+
+
+@pytest.fixture
+def svm(tmp_path):
+    save_svmlight(tmp_path / "train.svm", *rows())
+    return tmp_path / "train.svm"
+
+
+@pytest.fixture
+def csv(tmp_path):
+    X, _ = rows()
+    y = 2 * X[:, 0] + np.sin(X[:, 1])
+    names = [*(f"x{j}" for j in range(5)), "price"]
+    np.savetxt(
+        tmp_path / "houses.csv", np.column_stack([X, y]), delimiter=",", header=",".join(names), comments=""
+    )
+    return tmp_path / "houses.csv"
+
+
+def sentence(found, *words):
+    code, out, err = found
+    assert (code, out) == (2, "")
+    assert err.startswith("riskmin: ")
+    assert err.count("\n") == 1
+    for word in words:
+        assert word in err
+
+
+class Closed(HTMLParser):
+    """Every element that is opened is closed, in order; and no number is none."""
+
+    def check(self, path):
+        page = path.read_text(encoding="utf-8")
+        self.open = []
+        self.feed(page)
+        assert self.open == []
+        assert "nan" not in page
+        return page
+
+    def handle_starttag(self, tag, attrs):
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+
+# ---------------------------------------------------------------- every regularizer
+NAMES = ["l2", "l1", "elastic:eps=2", "entropy:prior=0.3", "unnormalized_entropy", "qnorm:q=1.2"]
+
+
+@pytest.mark.parametrize("reg", [*NAMES, "l1 --positive", "elastic --positive", "l2 --positive"])
+@pytest.mark.parametrize("loss", ["hinge", "logistic"])
+def test_a_model_is_certified_with_its_regularizer(svm, tmp_path, run, reg, loss):
+    model = tmp_path / "model"
+    code, out, _ = run(
+        "fit", svm, "--loss", loss, "--lam", 1e-2, "--json", "--quiet", "-o", model, "--reg", *reg.split()
+    )
+    facts = json.loads(out)
+    assert code == 0
+    assert facts["reg"] == reg.replace(" --", ", ")
+    assert (facts["nonzeros"] is not None) == ("l1" in reg or "elastic" in reg or "positive" in reg)
+    code, out, _ = run("certify", model, svm, "--json", "--quiet")
+    assert (code, json.loads(out)["verdict"]) == (0, "certified")
+    assert run("evaluate", model, svm)[0] == 0
+    if "positive" in reg:
+        assert (load_model(model).coef_ >= 0).all()
+
+
+def test_the_summary_tells_how_sparse_the_weights_are(svm, tmp_path, run):
+    code, out, _ = run(
+        "fit", svm, "--reg", "l1", "--lam", 0.1, "-o", tmp_path / "m", "--report", tmp_path / "r"
+    )
+    assert code == 0
+    few = np.count_nonzero(load_model(tmp_path / "m").coef_)
+    assert few < 5
+    assert f"nonzero weights  {few} of 5\n" in out
+    assert "lam 0.1 l1\n" in out
+    page = Closed().check(tmp_path / "r")
+    assert f"<dt>nonzero weights</dt><dd>{few} of 5</dd>" in page
+    assert "<dd>l1: |w|_1</dd>" in page
+    _, out, _ = run("fit", svm, "--lam", 0.1, "-o", tmp_path / "m")
+    assert "nonzero" not in out
+
+
+@pytest.mark.parametrize("reg", ["l1", "elastic", "entropy", "qnorm"])
+def test_the_bound_of_a_cut_is_computed_twice(reg):
+    X, y = rows()
+    model = LinearClassifier(regularizer=reg, alpha=1e-2).fit(X, y)
+    assert bound_of_cut(model) == pytest.approx(model.lower_bound_, rel=1e-10)
+
+
+def test_another_regularizer_is_refuted():
+    """The claim of one regularizer is false of another, and of another strength."""
+    X, y = rows()
+    model = LinearClassifier(regularizer="l1", alpha=1e-2).fit(X, y)
+    assert examine(model, X, y, quiet=True)[0].word == "certified"
+    for change in ({"regularizer": "elastic"}, {"alpha": 2e-2}):
+        other = LinearClassifier(regularizer="l1", alpha=1e-2).fit(X, y).set_params(**change)
+        assert examine(other, X, y, quiet=True)[0].word == "refuted"
+
+
+def test_lists(run):
+    code, out, _ = run("regularizers")
+    assert code == 0
+    assert all(name in out for name in REGULARIZERS)
+    _, out, _ = run("regularizers", "--json")
+    assert {row["name"]: row["zeros"] for row in json.loads(out)} == {
+        name: name in ("l1", "elastic") for name in REGULARIZERS
+    }
+    code, out, _ = run("solvers")
+    assert code == 0
+    assert all(name in out for name in SOLVERS)
+    assert [row["name"] for row in json.loads(run("solvers", "--json")[1])] == list(SOLVERS)
+
+
+# ---------------------------------------------------------------- path
+def test_path_prints_a_line_a_strength(svm, tmp_path, run):
+    page = tmp_path / "path.html"
+    code, out, err = run("path", svm, "--lams", "0.01,1,0.1", "-o", page)
+    assert (code, err) == (0, "")
+    head, titles, *lines, total, last = out.splitlines()
+    assert head == "hinge on train.svm, 120 rows x 5 columns, l2"
+    assert titles.split() == ["lam", "objective", "certified", "gap", "nonzeros", "calls", "time", "status"]
+    assert [line.split()[0] for line in lines] == ["0.01", "1", "0.1"]
+    assert all(line.endswith("converged") for line in lines)
+    assert total.split()[0] == "all"
+    assert last == f"  page  {page}"
+    text = Closed().check(page)
+    assert text.count("<svg class") == 3
+    assert ">column 0</text>" in text
+
+
+def test_path_as_json_is_what_minimize_finds(svm, tmp_path, run):
+    code, out, _ = run("path", svm, "--lams", "1,0.01", "--no-intercept", "--json", "--quiet")
+    found = json.loads(out)
+    assert code == 0
+    data = load(svm)
+    risk = linear_risk(data.X, data.y, Hinge())
+    for row in found["path"]:
+        best = minimize(Objective(risk, L2(), row["lam"]), tol=1e-6)
+        assert row["lower_bound"] <= best.value * (1 + 1e-9)
+        assert best.lower <= row["objective"] <= best.value * (1 + 2e-3)
+        assert row["status"] == "converged"
+
+
+def test_path_starts_where_all_weights_are_zero(csv, tmp_path, run):
+    code, out, err = run(
+        "path", csv, "--loss", "squared", "--reg", "l1", "--n-lams", 4, "--json", "-o", tmp_path / "p.html"
+    )
+    found = json.loads(out)
+    assert code == 0
+    assert found["path"][0]["nonzeros"] == 0
+    assert found["path"][-1]["lam"] == pytest.approx(found["path"][0]["lam"] / 1000)
+    assert {"lam", "gap_rel"} <= json.loads(err.splitlines()[0]).keys()
+    text = Closed().check(tmp_path / "p.html")
+    assert text.count("<svg class") == 4
+    assert ">x0</text>" in text
+
+
+def test_path_of_other_tasks_and_threads(csv, svm, run):
+    for args in (["--loss", "novelty"], ["--class-weight", "balanced"], ["--jobs", "2"], ["--jobs", "-1"]):
+        assert run("path", svm, "--lams", "1,0.1", "--quiet", *args)[0] == 0
+    assert run("path", csv, "--loss", "quantile:level=0.9", "--lams", "1,0.1", "--quiet")[0] == 0
+
+
+def test_path_tells_what_did_not_converge(svm, run):
+    code, _, err = run("path", svm, "--lams", "1,0.0001", "--max-iter", 3, "--tol", 1e-9)
+    assert code == 3
+    assert "did not reach the certified gap of 1e-09: raise --max-iter" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--lams", "1,x"], ["'1,x' is no list of numbers: write 1,0.1,0.01"]),
+        (["--lams", "1,-1"], ["must hold finite numbers > 0"]),
+        (["--lams", "nan"], ["must hold finite numbers > 0"]),
+        (["--lams", "1", "--n-lams", "3"], ["--lams and --n-lams exclude each other"]),
+        (["--reg", "lasso"], ["there is no regularizer named 'lasso'", "elastic"]),
+        (["--reg", "entropy", "--positive"], ["positive=True bounds L1, L2 and Elastic"]),
+        (["--solver", "nope"], ["there is no solver named 'nope'"]),
+        (["-o", "no/such/page.html"], ["cannot be written"]),
+    ],
+)
+def test_path_says_what_is_wrong(svm, run, args, words):
+    sentence(run("path", svm, *args), *words)
+
+
+# ---------------------------------------------------------------- cv
+def test_cv_chooses_saves_and_draws(svm, tmp_path, run):
+    model, page = tmp_path / "best", tmp_path / "cv.html"
+    code, out, err = run(
+        "cv", svm, "--lams", "100,0.1,0.01", "--folds", 3, "-o", model, "--report", page, "--loss", "logistic"
+    )
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "logistic on train.svm, 120 rows x 5 columns, l2, 3 folds"
+    assert [line.split()[0] for line in lines[2:5]] == ["100", "0.1", "0.01"]
+    (best,) = [line for line in lines[2:5] if line.endswith("best")]
+    saved = load_model(model)
+    assert f"{saved.alpha:g}" == best.split()[0]
+    assert saved.alpha < 100
+    assert run("certify", model, svm, "--quiet")[0] == 0
+    assert Closed().check(page).count("<svg class") == 1
+
+
+def test_cv_as_json(csv, tmp_path, run):
+    code, out, _ = run(
+        *("cv", csv, "--loss", "huber", "--reg", "l1", "--n-lams", 3, "--folds", 2, "--jobs", 2),
+        *("--scoring", "neg_mean_absolute_error", "--json", "-o", tmp_path / "best"),
+    )
+    found = json.loads(out)
+    assert code == 0
+    assert len(found["cv"]) == 3
+    assert all(len(row["scores"]) == 2 for row in found["cv"])
+    best = max(found["cv"], key=lambda row: row["mean"])
+    assert found["best_lam"] == best["lam"] == found["lam"]
+    assert found["best_score"] == pytest.approx(best["mean"])
+    assert load_model(tmp_path / "best").feature_names_in_.tolist() == [f"x{j}" for j in range(5)]
+
+
+def test_cv_tells_what_did_not_converge(svm, tmp_path, run):
+    code, _, err = run(
+        "cv", svm, "--lams", "0.0001", "--folds", 2, "--max-iter", 2, "--tol", 1e-9, "-o", tmp_path / "m"
+    )
+    assert code == 3
+    assert "2 of 2 fits of the folds did not reach the certified gap of 1e-09" in err
+    assert "the last fit did not converge (max_iter)" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--loss", "novelty"], ["novelty has no labels to score by"]),
+        (["--scoring", "nope"], ["nope"]),
+        (["--folds", "1"], ["--folds"]),
+        (["--loss", "squared", "--class-weight", "balanced"], ["--class-weight is for classification"]),
+    ],
+)
+def test_cv_says_what_is_wrong(svm, tmp_path, run, args, words):
+    sentence(run("cv", svm, "-o", tmp_path / "m", *args), *words)
+    assert not (tmp_path / "m").exists()
+
+
+def test_no_output_is_written_over_data(svm, run):
+    sentence(run("path", svm, "-o", svm), "--output and DATA are the same file")
+    sentence(run("cv", svm, "-o", svm), "--output and DATA are the same file")
+
+
+# ---------------------------------------------------------------- files
+def test_model_files_keep_the_regularizer(tmp_path):
+    X, y = rows()
+    given = ["l1", "elastic:eps=2", Entropy(prior=[0.1, 0.2, 0.3, 0.4, 0.5], balanced=True), L2(weights=2.0)]
+    for reg in given:
+        model = LinearRegressor("absolute", regularizer=reg, alpha=0.1).fit(X, y)
+        save_model(model, tmp_path / "model")
+        back = load_model(tmp_path / "model")
+        assert back.regularizer == reg
+        assert examine(back, X, y, quiet=True)[0].word == "certified"
+    model = LinearRegressor(regularizer="l1", positive=True).fit(X, y)
+    save_model(model, tmp_path / "model")
+    assert load_model(tmp_path / "model").positive

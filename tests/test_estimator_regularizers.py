@@ -1,0 +1,173 @@
+"""Estimators with other regularizers than L2: scikit-learn's checks, the optima of others, and files."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression
+from sklearn.preprocessing import scale
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from riskmin import (
+    L1,
+    L2,
+    Box,
+    Elastic,
+    Entropy,
+    FileError,
+    LinearClassifier,
+    LinearRegressor,
+    NoveltyDetector,
+    Quadratic,
+    load_model,
+    save_model,
+)
+from riskmin.estimators.store import checksum
+from riskmin.persist import load_arrays, save_arrays
+
+# The tolerances are those that scikit-learn's comparison of weights with repetitions asks for.
+CHECKED = [
+    LinearClassifier(regularizer="elastic:eps=0.1", alpha=0.1, tol=1e-8),
+    LinearRegressor(regularizer=L1(), alpha=1e-2, tol=1e-8),
+    LinearRegressor("huber", regularizer="qnorm:q=1.5", alpha=0.1, tol=1e-8),
+    NoveltyDetector(positive=True, alpha=0.1, tol=1e-8),
+    LinearClassifier("logistic", regularizer=Entropy(prior=0.5, balanced=True), alpha=0.1, tol=1e-8),
+]
+
+
+@pytest.mark.slow
+@parametrize_with_checks(CHECKED)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def diabetes():
+    X, y = load_diabetes(return_X_y=True, scaled=False)
+    return scale(X), y / 10
+
+
+@pytest.fixture(scope="module")
+def cancer():
+    X, y = load_breast_cancer(return_X_y=True)
+    return scale(X), y
+
+
+# ---------------------------------------------------------------- the optima of others
+@pytest.mark.parametrize("positive", [False, True])
+def test_l1_is_the_lasso(diabetes, positive):
+    X, y = diabetes
+    theirs = Lasso(alpha=0.3, positive=positive, tol=1e-10).fit(X, y)
+    ours = LinearRegressor(regularizer="l1", alpha=0.3, positive=positive, tol=1e-7).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=5e-3)
+    assert ours.intercept_ == pytest.approx(theirs.intercept_)
+    assert ours.gap_ <= 1e-7 * ours.objective_
+    if positive:
+        assert (ours.coef_ >= 0).all()
+
+
+def test_elastic_is_the_elastic_net(diabetes):
+    X, y = diabetes
+    theirs = ElasticNet(alpha=0.5, l1_ratio=0.6, tol=1e-10).fit(X, y)
+    ours = LinearRegressor(regularizer="elastic:eps=1.5", alpha=0.2, tol=1e-7).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=5e-3)
+
+
+def test_sparse_logistic_regression_has_the_converted_C(cancer):
+    X, y = cancer
+    settings = {"solver": "saga", "tol": 1e-6, "max_iter": 20_000, "fit_intercept": False}
+    theirs = LogisticRegression(l1_ratio=1.0, C=1 / (0.02 * len(y)), **settings).fit(X, y)
+    ours = LinearClassifier("logistic", regularizer="l1", alpha=0.02, fit_intercept=False, tol=1e-6).fit(X, y)
+    w, z = theirs.coef_[0], np.where(y == 1, 1, -1) * (X @ theirs.coef_[0])
+    J = np.logaddexp(0, -z).mean() + 0.02 * np.abs(w).sum()
+    assert ours.objective_ == pytest.approx(J, rel=1e-4)
+    assert ours.lower_bound_ <= J
+
+
+@pytest.mark.parametrize(
+    "reg", ["l1", "elastic", "qnorm", "entropy", Box(L2(), -0.1, 0.1), Quadratic(np.diag(np.arange(1.0, 31)))]
+)
+def test_the_objective_is_that_of_its_formula(cancer, reg):
+    X, y = cancer
+    model = LinearClassifier(regularizer=reg, alpha=0.05).fit(X, y)
+    z = np.where(y == 1, 1, -1) * (X @ model.coef_[0] + model.intercept_[0])
+    from riskmin import get_regularizer
+
+    J = np.maximum(0, 1 - z).mean() + 0.05 * get_regularizer(reg).value(model.coef_[0])
+    assert model.objective_ == pytest.approx(J, rel=1e-9)
+    assert 0 <= model.gap_ <= 1e-3 * model.objective_
+
+
+# ---------------------------------------------------------------- parameters
+def test_positive_bounds_what_can_be_bounded(cancer):
+    for reg in ("l1", L2(), Elastic(eps=0.1)):
+        model = LinearClassifier(regularizer=reg, positive=True).fit(*cancer)
+        assert (model.coef_ >= 0).all()
+        assert clone(model).get_params()["positive"]
+    with pytest.raises(ValueError, match="positive=True bounds L1, L2 and Elastic, not Entropy"):
+        LinearClassifier(regularizer="entropy", positive=True).fit(*cancer)
+
+
+@pytest.mark.parametrize(
+    ("reg", "message"),
+    [
+        ("lasso", "there is no regularizer named 'lasso'; the names are l2, l1"),
+        (L1, "L1 is a class, not a regularizer; give an instance: L1()"),
+        (3, "3 is no regularizer: pass an object such as L1()"),
+        (L1(weights=[1.0, 2.0]), "weights has shape"),
+    ],
+)
+def test_what_is_no_regularizer_is_said(cancer, reg, message):
+    with pytest.raises(ValueError, match=message.replace("(", r"\(").replace(")", r"\)")):
+        LinearClassifier(regularizer=reg).fit(*cancer)
+
+
+def test_a_warm_start_may_change_the_regularizer(cancer):
+    X, y = cancer
+    model = LinearClassifier(warm_start=True, alpha=1e-2).fit(X, y)
+    assert (model.coef_ < 0).any()
+    model.set_params(positive=True).fit(X, y)
+    assert (model.coef_ >= 0).all()
+    fresh = LinearClassifier(alpha=1e-2, positive=True).fit(X, y)
+    assert model.objective_ == pytest.approx(fresh.objective_, rel=2e-3)
+
+
+# ---------------------------------------------------------------- files
+@pytest.mark.parametrize("reg", ["l2", "elastic:eps=2", Box(L1(weights=2.0), -1.0), Entropy(balanced=True)])
+def test_files_keep_the_regularizer(diabetes, tmp_path, reg):
+    X, y = diabetes
+    model = LinearRegressor(regularizer=reg, alpha=0.1).fit(X, y)
+    save_model(model, tmp_path / "model")
+    back = load_model(tmp_path / "model")
+    assert back.regularizer == reg
+    assert type(back.regularizer) is type(reg)
+    assert back.fit(X, y).objective_ == model.objective_
+
+
+def test_what_has_no_place_in_a_file_is_refused(diabetes, tmp_path):
+    model = LinearRegressor(regularizer=Quadratic(np.eye(10))).fit(*diabetes)
+    with pytest.raises(ValueError, match="Quadratic holds a matrix, which is not written to model files"):
+        save_model(model, tmp_path / "model")
+
+    class Mine(L1):
+        pass
+
+    model = LinearRegressor(regularizer=Mine()).fit(*diabetes)
+    with pytest.raises(ValueError, match="Mine is a regularizer of your own, which is not written"):
+        save_model(model, tmp_path / "model")
+
+
+def test_files_from_before_there_were_regularizers_have_l2(diabetes, tmp_path):
+    model = LinearRegressor(alpha=0.1).fit(*diabetes)
+    save_model(model, tmp_path / "model")
+    arrays, meta = load_arrays(tmp_path / "model", "model")
+    del meta["sha256"], meta["params"]["regularizer"], meta["params"]["plain"]["positive"]
+    meta["format"] = 1
+    save_arrays(tmp_path / "old", arrays, meta | {"sha256": checksum(arrays, meta)})
+    old = load_model(tmp_path / "old")
+    assert (old.regularizer, old.positive) == ("l2", False)
+    assert np.array_equal(old.coef_, model.coef_)
+    meta["params"]["regularizer"] = {"name": "os.system", "params": {}, "given": None}
+    save_arrays(tmp_path / "bad", arrays, meta | {"sha256": checksum(arrays, meta)})
+    with pytest.raises(FileError, match=r"os.system is not a regularizer of riskmin"):
+        load_model(tmp_path / "bad")
