@@ -9,7 +9,7 @@ Tuples hold what belongs together:
     X     indptr, indices, data, dense (1: every row has all columns, in order; indices are just those)
     loss  kind, rows (lower, upper, base, sign of each), shape (epsilon, size, power)
     reg   code, terms (a row a column of X, or one row for all), numbers (total or p, power, balanced)
-    state v, r, mass (top, sum, sum when computed anew), room for the new r of a row
+    state v, r, mass (top, sum, sum when computed anew, e^-top), room for the new r of a row
     tie   P, s, gap, rho: linear constraints gap = 0 on v, P = X C', by an augmented Lagrangian
 """
 
@@ -31,8 +31,9 @@ TRIES = 60
 
 # ---------------------------------------------------------------- the transfer function
 @njit(cache=True, nogil=True)
-def _raw(code: int, v: float, top: float, t: Any, numbers: Any) -> Any:
+def _raw(code: int, v: float, mass: Any, t: Any, numbers: Any) -> Any:
     """R of one column."""
+    top = mass[0]
     if code == LINEAR:
         return v / t[1]
     if code == CLIPPED:
@@ -40,17 +41,19 @@ def _raw(code: int, v: float, top: float, t: Any, numbers: Any) -> Any:
         return min(max(soft, t[2]), t[3])
     if code == NORM:
         return math.copysign((abs(v) / top) ** (numbers[0] - 1), v) if top > 0 else 0.0
-    up = t[0] * math.exp(min(v - top, LARGEST))
-    return up - t[0] * math.exp(min(-v - top, LARGEST)) if numbers[2] else up
+    if not numbers[2]:
+        return t[0] * math.exp(min(v - top, LARGEST))
+    large = math.exp(min(abs(v) - top, LARGEST))  # the other exponential is e^(-2 top) over this one
+    return math.copysign(t[0] * (large - mass[3] * mass[3] / large), v) if large > 0 else 0.0
 
 
 @njit(cache=True, nogil=True)
-def _share(code: int, v: float, r: float, top: float, t: Any, numbers: Any) -> Any:
+def _share(code: int, v: float, r: float, mass: Any, t: Any, numbers: Any) -> Any:
     """What a column adds to the sum in the factor; for exponentials, w+ + w- or w."""
     if code == NORM:
-        return abs(r) * abs(v) / top if top > 0 else 0.0
+        return abs(r) * abs(v) / mass[0] if mass[0] > 0 else 0.0
     if numbers[2]:
-        both = 2 * t[0] * math.exp(-top)
+        both = 2 * t[0] * mass[3]
         return math.sqrt(r * r + both * both)
     return r
 
@@ -75,16 +78,17 @@ def refresh(reg: Any, state: Any) -> None:
         for j in range(len(v)):
             top = max(top, abs(v[j]) if code == NORM or numbers[2] else v[j])
     total = 0.0
+    mass[0], mass[3] = top, math.exp(-top) if code != NORM else 0.0
     for j in range(len(v)):
         t = terms[np.uintp(0) if shared else np.uintp(j)]
-        r[j] = _raw(code, v[j], top, t, numbers)
+        r[j] = _raw(code, v[j], mass, t, numbers)
         if code >= SOFTMAX:
-            total += _share(code, v[j], r[j], top, t, numbers)
-    mass[0], mass[1], mass[2] = top, total, total
+            total += _share(code, v[j], r[j], mass, t, numbers)
+    mass[1], mass[2] = total, total
 
 
 @njit(cache=True, nogil=True)
-def _bend(code: int, v: float, r: float, factor: float, top: float, t: Any, numbers: Any) -> Any:
+def _bend(code: int, v: float, r: float, factor: float, mass: Any, t: Any, numbers: Any) -> Any:
     """The slope of the transfer function in its own column, the factor held."""
     if code == LINEAR:
         return 1 / t[1]
@@ -92,7 +96,7 @@ def _bend(code: int, v: float, r: float, factor: float, top: float, t: Any, numb
         return 1 / t[1] if abs(v) > t[0] and t[2] < r < t[3] else 0.0
     if code == NORM:
         return (numbers[0] - 1) * factor * abs(r) / abs(v) if v != 0.0 else 0.0
-    return factor * _share(code, v, r, top, t, numbers)
+    return factor * _share(code, v, r, mass, t, numbers)
 
 
 @njit(cache=True, nogil=True)
@@ -123,7 +127,7 @@ def look(i: int, X: Any, reg: Any, state: Any) -> tuple[float, float]:
         bend += (
             x
             * x
-            * _bend(code, v[j], r[j], factor, mass[0], terms[np.uintp(0) if shared else np.uintp(j)], numbers)
+            * _bend(code, v[j], r[j], factor, mass, terms[np.uintp(0) if shared else np.uintp(j)], numbers)
         )
     z *= factor
     if code == SOFTMAX:
@@ -145,19 +149,19 @@ def trial(i: int, step: float, X: Any, reg: Any, state: Any) -> tuple[float, flo
     if code == NORM and mass[0] == 0.0:  # v is zero, so any scale will do
         for k in range(start, stop):
             mass[0] = max(mass[0], abs(step * data[k]))
-    top, z, old, new = mass[0], 0.0, 0.0, 0.0
+    z = old = new = 0.0
     for k in range(start, stop):
         j, x = indices[k - base], data[k]
         t = terms[np.uintp(0) if shared else np.uintp(j)]
         there = v[j] + step * x
-        here = _raw(code, there, top, t, numbers)
+        here = _raw(code, there, mass, t, numbers)
         room[k - start] = here
         z += x * here
         if code >= SOFTMAX:
-            old += _share(code, v[j], r[j], top, t, numbers)
-            new += _share(code, there, here, top, t, numbers)
+            old += _share(code, v[j], r[j], mass, t, numbers)
+            new += _share(code, there, here, mass, t, numbers)
     total = max(mass[1] - old, 0.0) + new
-    return z * _factor(code, total, top, numbers), total
+    return z * _factor(code, total, mass[0], numbers), total
 
 
 @njit(cache=True, nogil=True)
@@ -232,7 +236,7 @@ def ascend(
             new = explicit(u[i], z, rate / weight, kind, rows[i], shape)
         else:
             new = _visit(i, weight, u[i], X, loss, reg, state, tie)
-        if damping < 1:  # between two points of the domain, up to rounding
+        if damping != 1:
             new = min(max(u[i] + damping * (new - u[i]), rows[i, 0]), rows[i, 1])
         if new == u[i]:
             continue

@@ -53,6 +53,8 @@ class Ascent:
     u: NDArray
     plain: Plain | None
     epoch: int = 0
+    _pulled: tuple[NDArray, NDArray] | None = None
+    """The last dual variables that were pulled back, and what came of it: passes over X are dear."""
 
     @classmethod
     def begin(cls, solver: Any, obj: Objective, w0: Array, state: dict[str, Array] | None) -> Ascent:
@@ -98,7 +100,15 @@ class Ascent:
 
     def v(self) -> NDArray:
         """The argument of the transfer function."""
-        return -1 / self.obj.lam * _pull(self.shard, self.u)
+        return np.asarray(-1 / self.obj.lam * self._pull(self.u))
+
+    def _pull(self, u: NDArray) -> NDArray:
+        """sum_i c_i u_i x_i."""
+        if self._pulled is None or self._pulled[0] is not u:
+            out = np.zeros(self.shard.X.shape[1])
+            self.shard.X.pullback(self.shard.c * u, 0, len(u), out)
+            self._pulled = u, out
+        return self._pulled[1]
 
     def gap(self) -> NDArray:
         """By how much the linear constraints are violated."""
@@ -123,7 +133,7 @@ class Ascent:
     def _kernel_state(self, v: NDArray) -> tuple[Any, Any]:
         """The transfer function, and where the kernel keeps its state."""
         longest = int(np.diff(self.X[0].astype(np.int64)).max(initial=0))
-        return transfer_for(self.reg, len(v)), (v, np.zeros(len(v)), np.zeros(3), np.zeros(longest))
+        return transfer_for(self.reg, len(v)), (v, np.zeros(len(v)), np.zeros(4), np.zeros(longest))
 
     def bend(self, v: NDArray) -> float:
         """How fast the scores of some rows change with v along them, on average."""
@@ -137,7 +147,7 @@ class Ascent:
         c = self.shard.c
         conjugate = np.where(c > 0, conjugate_of(self.loss, u, self.shard.y), 0.0)
         rounding = ROUNDING * float(c @ (np.abs(conjugate) + size * np.abs(u)))
-        return Cut(_pull(self.shard, u), -float(c @ conjugate) - rounding)
+        return Cut(self._pull(u), -float(c @ conjugate) - rounding)
 
     def snapshot(self, **more: Any) -> Callable[[], dict[str, Array]]:
         """All that is needed to go on from here."""
@@ -173,13 +183,6 @@ class Best:
 
 def _scores(shard: Shard, w: Array) -> NDArray:
     return np.asarray(shard.X.scores(np.asarray(w, dtype=float), 0, shard.X.shape[0]))
-
-
-def _pull(shard: Shard, u: NDArray) -> NDArray:
-    """sum_i c_i u_i x_i."""
-    out = np.zeros(shard.X.shape[1])
-    shard.X.pullback(shard.c * u, 0, len(u), out)
-    return out
 
 
 def gradient_iterates(

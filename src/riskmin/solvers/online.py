@@ -118,7 +118,7 @@ def _learn(order: NDArray, y: NDArray, rate: float, rows: Any, reg: Any, v: NDAr
         from riskmin.kernels.dual_gradient import learn
 
         longest = int(np.diff(indptr.astype(np.int64)).max(initial=0))
-        return int(learn(order, y, rate, rows, known, (v, np.zeros(len(v)), np.zeros(3), np.zeros(longest))))
+        return int(learn(order, y, rate, rows, known, (v, np.zeros(len(v)), np.zeros(4), np.zeros(longest))))
     mistakes = 0
     for i in order:
         start, stop = int(indptr[i]), int(indptr[i + 1])

@@ -1,0 +1,1 @@
+"""Tables of the papers whose methods riskmin holds, computed anew."""
