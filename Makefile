@@ -34,6 +34,7 @@ bench-data:
 
 bench: bench-data $(VENV)/.dev  ## the tables of benchmarks/ (DATA=folder of svmlight files)
 	$(BIN)/python -m benchmarks.certified --data $(DATA)
+	$(BIN)/python -m benchmarks.path --data $(DATA)
 
 docs: $(VENV)/.dev  ## redraw the pictures of docs/ and run its examples
 	$(BIN)/python -m docs.pictures
