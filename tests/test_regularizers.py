@@ -94,13 +94,13 @@ each = pytest.mark.parametrize("reg", SMALL, ids=lambda r: repr(r)[:60])
 
 
 # ---------------------------------------------------------------- the contract
-@pytest.mark.parametrize("reg", [*plain(), *by_feature(9)], ids=lambda r: repr(r)[:60])
+@pytest.mark.parametrize("reg", [*plain()[::2], *by_feature(9)[::2]], ids=lambda r: repr(r)[:60])
 def test_contract(reg):
     check_regularizer(reg, 9)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dim", [1, 2, 100])
+@pytest.mark.parametrize("dim", [1, 2, 9, 100])
 def test_contract_in_other_dimensions(dim):
     for reg in [*plain(), *by_feature(dim)]:
         check_regularizer(reg, dim, seed=1)
@@ -238,7 +238,7 @@ def test_without_a_cut_the_bound_is_the_least_of_the_regularizer():
 
 
 @each
-@pytest.mark.parametrize("size", [1e6, 1e-8, 1e-300, 0.0])
+@pytest.mark.parametrize("size", [1e6, 1e-300])
 def test_extreme_inputs(reg, size):
     """No warning, no NaN, and points of the domain, at any size of w, u and step."""
     rng = np.random.default_rng(4)
@@ -322,7 +322,7 @@ def test_a_balanced_entropy_is_that_of_cvxpy(normalized):
 
 # ---------------------------------------------------------------- dtypes and libraries
 @each
-@pytest.mark.parametrize("library", ["float32", "torch"])
+@pytest.mark.parametrize("library", ["float32", pytest.param("torch", marks=pytest.mark.slow)])
 def test_other_arrays_give_the_same(reg, library):
     if isinstance(reg, Quadratic) and library == "torch":
         pytest.skip("K is NumPy's or SciPy's")

@@ -260,9 +260,9 @@ class Cuts:
         return obj.argmin(best) if self.w is None else self.w
 
     def drop(self, patience: int) -> None:
-        """Forget cuts that have had no weight for so many mixtures."""
+        """Forget cuts without weight for so many mixtures, once they are worth a copy of the others."""
         keep = np.flatnonzero(self.idle < patience)
-        if len(keep) < len(self.b):
+        if len(self.b) - len(keep) > len(self.b) // 16:
             xp = namespace(self.A)
             room = xp.zeros((len(self.A) - len(keep), self.A.shape[1]), dtype=self.A.dtype)
             self.A = xp.concat([self.A[keep], room])

@@ -30,11 +30,12 @@ class LinearProgram:
 
         terms = reg.terms(np.zeros(dim))
         l1, lower, upper = (np.broadcast_to(np.asarray(v, float), dim) for v in (terms[0], *terms[2:]))
+        # a column is lam l_j w_j, so that all cost 1: the tolerances of reduced costs are absolute
         self.cost = lam * l1
         # w = u - v, both >= 0
         self.bounds = {
-            +1: (np.maximum(lower, 0.0), np.maximum(upper, 0.0)),
-            -1: (np.maximum(-upper, 0.0), np.maximum(-lower, 0.0)),
+            +1: (self.cost * np.maximum(lower, 0.0), self.cost * np.maximum(upper, 0.0)),
+            -1: (self.cost * np.maximum(-upper, 0.0), self.cost * np.maximum(-lower, 0.0)),
         }
         self.inf = highspy.kHighsInf
         self.highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
@@ -42,6 +43,8 @@ class LinearProgram:
         self.highs.setOptionValue("threads", 1)
         for side in ("primal", "dual"):  # they are absolute, and the gap cannot get below them
             self.highs.setOptionValue(f"{side}_feasibility_tolerance", 1e-10)
+        # from the last basis it is a few steps; perturbed costs would double them
+        self.highs.setOptionValue("dual_simplex_cost_perturbation_multiplier", 0.0)
         self.highs.addCol(1.0, 0.0, self.inf, 0, np.empty(0, np.int32), np.empty(0))
         self.features = np.empty(0, dtype=np.intp)  # of the columns after the first, with their signs
         self.signs = np.empty(0)
@@ -53,7 +56,7 @@ class LinearProgram:
         """A row for the last cut."""
         a = to_numpy(A[-1])
         columns = np.arange(1, 1 + len(self.features), dtype=np.int32)
-        row = -self.signs * a[self.features]
+        row = -self.signs * a[self.features] / self.cost[self.features]
         used = np.flatnonzero(row)
         self.highs.addRow(
             float(b[-1]),
@@ -79,7 +82,7 @@ class LinearProgram:
             if not self._price(alpha @ A_, A_):
                 break
         w = np.zeros(A_.shape[1])
-        np.add.at(w, self.features, self.signs * np.asarray(found.col_value)[1:])
+        np.add.at(w, self.features, self.signs * np.asarray(found.col_value)[1:] / self.cost[self.features])
         return alpha, like(w, A)
 
     def _price(self, a: NDArray, A: NDArray) -> bool:
@@ -98,12 +101,12 @@ class LinearProgram:
     def _let_in(self, features: NDArray, sign: int, A: NDArray) -> None:
         if not len(features):
             return
-        (least, most), values = self.bounds[sign], -sign * A[:, features].T
+        (least, most), values = self.bounds[sign], -sign * A[:, features].T / self.cost[features, None]
         row, column = np.nonzero(values)
         starts = np.searchsorted(row, np.arange(len(features))).astype(np.int32)
         self.highs.addCols(
             len(features),
-            self.cost[features],
+            np.ones(len(features)),
             least[features],
             np.minimum(most[features], self.inf),
             len(row),
