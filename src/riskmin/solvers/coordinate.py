@@ -153,7 +153,7 @@ class _Problem:
                 f"Elastic(), not {obj.reg!r}: use ProximalGradient or Bundle"
             )
         rows, loss, free = rows_of(obj.risk, solver)
-        if not (isinstance(loss, Curved) and getattr(loss, "smooth", False) and _bounded(loss)):
+        if not bounded_curvature(loss):
             raise TypeError(
                 f"CoordinateDescent needs a loss whose second derivative is finite, not {loss!r}: use Bundle"
             )
@@ -239,6 +239,7 @@ def _shorter(look: Callable[[float], Tangent], end: Tangent) -> float:
     return lowest(*near).x if lowest(*near).value < 0 else 0.0
 
 
-def _bounded(loss: Any) -> bool:
-    """Whether the second derivative is finite; that of a power below 2 is not."""
-    return float(getattr(loss, "p", getattr(loss, "power", 2.0))) >= 2.0
+def bounded_curvature(loss: Any) -> bool:
+    """Whether the loss has second derivatives, and they are finite; those of a power below 2 are not."""
+    power = float(getattr(loss, "p", getattr(loss, "power", 2.0)))
+    return isinstance(loss, Curved) and bool(getattr(loss, "smooth", False)) and power >= 2

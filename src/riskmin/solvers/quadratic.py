@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from scipy.linalg import solve
 
 from riskmin.types import NDArray
 
@@ -142,9 +143,9 @@ def _settle(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) -> None:
     slope = g[at] + square[at] * here + absolute[at] * sign
     H = G[np.ix_(at, at)] + np.diag(square[at] + 1e-13 * G.diagonal().max())
     try:
-        step = np.linalg.solve(H, -slope)
+        step = solve(H, -slope, assume_a="pos", check_finite=False)
     except np.linalg.LinAlgError:
-        return
+        return  # not positive, where columns are copies of each other
     bend, fall = float(step @ (H @ step)), float(slope @ step)
     if not (bend > 0 and fall < 0):
         return  # rounding, where columns are copies of each other

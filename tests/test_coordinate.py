@@ -1,0 +1,349 @@
+"""Coordinate descent on working sets: optima, optimality conditions, and what its columns are made of."""
+
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import riskmin as rm
+from helpers import problem
+from riskmin import (
+    L1,
+    L2,
+    Box,
+    CoordinateDescent,
+    Elastic,
+    EpsilonInsensitive,
+    Exponential,
+    Hinge,
+    Huber,
+    Logistic,
+    Objective,
+    Poisson,
+    PowerHinge,
+    QNorm,
+    SmoothedHinge,
+    Squared,
+    SquaredHinge,
+    check_solver,
+    linear_risk,
+    minimize,
+)
+from riskmin.matrices import as_matrix
+from riskmin.solvers import columns
+from riskmin.types import Shard
+
+LOSSES = [
+    Squared(),
+    Logistic(),
+    SquaredHinge(),
+    SmoothedHinge(),
+    Huber(),
+    Huber(delta=0.05),
+    Poisson(),
+    Exponential(),
+    EpsilonInsensitive(power=2.0),
+    PowerHinge(p=2.0),
+    PowerHinge(p=3.0, margin=2.0),
+]
+REGS = [
+    L1(),
+    L1(np.linspace(0.5, 2.0, 6)),
+    Elastic(),
+    Box(L1()),
+    Box(Elastic(), -0.5, 0.3),
+    L2(),
+    Box(L2(), np.linspace(-0.3, 0.0, 6), 0.1),
+]
+
+
+def optimum(loss, X, y, weights, reg, lam, intercept):
+    """The least J by cvxpy and Clarabel."""
+    import cvxpy as cp
+
+    c = np.full(len(X), 1 / len(X)) if weights is None else weights / weights.sum()
+    w, b = cp.Variable(X.shape[1]), cp.Variable() if intercept else 0.0
+    z = X @ w + b
+    m, r = cp.multiply(y, z), z - y
+    each = {
+        Squared: lambda: cp.square(r) / 2,
+        Logistic: lambda: cp.logistic(-m),
+        SquaredHinge: lambda: cp.square(cp.pos(loss.margin - m)) / 2,
+        PowerHinge: lambda: cp.power(cp.pos(loss.margin - m), loss.p) / loss.p,
+        SmoothedHinge: lambda: cp.huber(cp.pos(1 - m) / loss.mu, 1) * loss.mu / 2,
+        Huber: lambda: cp.huber(r, loss.delta) / 2,
+        Poisson: lambda: cp.exp(z) - m + y * np.log(np.where(y > 0, y, 1.0)) - y,
+        Exponential: lambda: cp.exp(-m),
+        EpsilonInsensitive: lambda: cp.square(cp.pos(cp.abs(r) - loss.epsilon)) / 2,
+    }[type(loss)]()
+    t = reg.terms(np.zeros(X.shape[1]))
+    ones = np.ones(X.shape[1])
+    omega = cp.sum(cp.multiply(t.absolute * ones, cp.abs(w)))
+    omega += cp.sum(cp.multiply(t.square * ones / 2, cp.square(w)))
+    lower, upper = t.lower * ones, t.upper * ones
+    bounds = [w[j] >= lower[j] for j in np.flatnonzero(lower > -np.inf)]
+    bounds += [w[j] <= upper[j] for j in np.flatnonzero(upper < np.inf)]
+    program = cp.Problem(cp.Minimize(lam * omega + c @ each), bounds)
+    program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
+    assert program.status == "optimal"
+    return float(program.value)
+
+
+def violation(obj, w):
+    """How far -grad R is from the subgradients of lam Omega, a feature at a time, by its definition."""
+    _, g, _ = obj(w)
+    t = obj.reg.terms(w)
+    ones = np.ones(len(w))
+    s = -(g + obj.lam * t.square * w) / obj.lam
+    low = np.where(w > 0, t.absolute, -t.absolute * ones)
+    high = np.where(w < 0, -t.absolute, t.absolute * ones)
+    low = np.where(w <= t.lower, -np.inf, low)
+    high = np.where(w >= t.upper, np.inf, high)
+    return np.maximum(np.maximum(low - s, s - high), 0.0).max()
+
+
+def compare(loss, reg, lam, intercept, weighted, seed=0):
+    X, y, weights = problem(loss, n=40, p=6, seed=seed)
+    weights = weights if weighted else None
+    obj = Objective(linear_risk(X, y, loss, sample_weight=weights, fit_intercept=intercept), reg, lam)
+    result = minimize(obj, CoordinateDescent(), tol=1e-9, max_iter=300)
+    least = optimum(loss, X, y, weights, reg, lam, intercept)
+    assert result.status == "converged"
+    assert result.value == pytest.approx(least, rel=1e-6)
+    assert result.lower <= least * (1 + 1e-8)
+
+
+# ---------------------------------------------------------------- optima
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_reaches_the_optimum(loss):
+    k = LOSSES.index(loss)
+    for i in (k, k + 3):
+        compare(loss, REGS[i % len(REGS)], 0.03, intercept=bool(i % 2), weighted=bool(i % 3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reg", REGS, ids=repr)
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_reaches_the_optimum_of_every_pair(loss, reg):
+    for intercept in (False, True):
+        compare(loss, reg, 0.05, intercept, weighted=True, seed=1)
+    compare(loss, reg, 0.005, True, weighted=False, seed=2)
+
+
+def test_keeps_the_contract_of_solvers():
+    check_solver(CoordinateDescent(), smooth=True)
+    check_solver(CoordinateDescent(start=1), smooth=True)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    n=st.integers(2, 30),
+    p=st.integers(1, 40),
+    lam=st.floats(1e-4, 0.5),
+    which=st.sampled_from([L1(), Elastic(), Box(L1(), -0.2, 0.4)]),
+    loss=st.sampled_from([Squared(), Logistic(), SquaredHinge()]),
+    sparse=st.booleans(),
+)
+def test_the_end_meets_the_optimality_conditions(seed, n, p, lam, which, loss, sparse):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.5)
+    y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
+    y[:2] = 1.0, -1.0
+    obj = Objective(linear_risk(sp.csr_array(X) if sparse else X, y, loss), which, lam)
+    result = minimize(obj, CoordinateDescent(start=2), tol=1e-10, max_iter=500)
+    assert result.gap <= 1e-8 * result.value
+    assert violation(obj, result.w) <= 1e-3
+
+
+def test_agrees_with_scikit_learn():
+    from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression
+
+    X, y, _ = problem(Squared(), n=60, p=8)
+    lasso = Lasso(alpha=0.1, tol=1e-12, max_iter=100_000).fit(X, y)
+    ours = minimize(
+        Objective(linear_risk(X, y, Squared(), fit_intercept=True), L1(), 0.1), CoordinateDescent(), tol=1e-12
+    )
+    np.testing.assert_allclose(ours.w, lasso.coef_, atol=1e-6)
+    alpha, share = 0.1, 0.7
+    net = ElasticNet(alpha=alpha, l1_ratio=share, tol=1e-12, max_iter=100_000).fit(X, y)
+    obj = Objective(
+        linear_risk(X, y, Squared(), fit_intercept=True), Elastic(share / (1 - share)), alpha * (1 - share)
+    )
+    np.testing.assert_allclose(minimize(obj, CoordinateDescent(), tol=1e-12).w, net.coef_, atol=1e-6)
+
+    X, y, _ = problem(Logistic(), n=60, p=8)
+    lam = 0.02
+    model = LogisticRegression(
+        C=1 / (60 * lam), l1_ratio=1.0, solver="saga", fit_intercept=False, tol=1e-10, max_iter=100_000
+    ).fit(X, y)
+    ours = minimize(Objective(linear_risk(X, y, Logistic()), L1(), lam), CoordinateDescent(), tol=1e-12)
+    np.testing.assert_allclose(ours.w, model.coef_[0], atol=1e-5)
+
+
+# ---------------------------------------------------------------- the data
+def wide(n=60, p=400, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.2)
+    w = np.zeros(p)
+    w[:5] = 3.0
+    return X, np.where(X @ w + 0.1 * rng.standard_normal(n) > 0, 1.0, -1.0)
+
+
+FORMS = {
+    "C order": lambda X: X,
+    "Fortran order": np.asfortranarray,
+    "CSR": sp.csr_array,
+    "CSC": sp.csc_array,
+    "float32": lambda X: X.astype(np.float32),
+    "CSR, float32": lambda X: sp.csr_array(X.astype(np.float32)),
+}
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=repr)
+def test_the_storage_of_x_does_not_matter(loss, intercept):
+    X, y = wide()
+    X = X.astype(np.float32).astype(float)
+    found = {}
+    for name, form in FORMS.items():
+        obj = Objective(linear_risk(form(X), y, loss, fit_intercept=intercept), L1(), 0.02)
+        found[name] = minimize(obj, CoordinateDescent(), tol=1e-11)
+        assert found[name].status == "converged"
+    for result in found.values():
+        assert result.value == pytest.approx(found["C order"].value, rel=1e-10)
+        np.testing.assert_allclose(result.w, found["C order"].w, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["C order", "Fortran order", "CSR"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_without_gram_matrices(form, intercept, monkeypatch):
+    X, y = wide(p=50)
+    results = []
+    for most in (columns.MOST_GRAM, 0):
+        monkeypatch.setattr(columns, "MOST_GRAM", most)
+        obj = Objective(linear_risk(FORMS[form](X), y, Logistic(), fit_intercept=intercept), Elastic(), 0.02)
+        results.append(minimize(obj, CoordinateDescent(), tol=1e-9))
+    assert [r.status for r in results] == ["converged"] * 2
+    assert results[0].value == pytest.approx(results[1].value, rel=1e-8)
+
+
+@pytest.mark.parametrize("form", ["C order", "Fortran order", "CSR", "CSC"])
+def test_gram_matrices_are_what_they_say(form):
+    """Also where some columns are known, and where numbers are stored twice."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((3000, 12)) * (rng.random((3000, 12)) < 0.4)
+    d, at, r = rng.random(3000), np.array([7, 1, 3, 10, 0]), rng.standard_normal(3000)
+    held = FORMS[form](X)
+    if sp.issparse(held):
+        coo = held.tocoo()
+        twice = tuple(np.tile(k, 2) for k in coo.coords)
+        both = sp.coo_array((np.concatenate([coo.data, 2 * coo.data]), twice), X.shape)
+        held, X = _unsummed(both, held.format), 3 * X
+    source = columns.columns_of(Shard(as_matrix(held), None, None, {}))
+    if sp.issparse(held):
+        source.store.fetch(at, np.array([5]))
+    whole = X[:, at].T @ (d[:, None] * X[:, at])
+    np.testing.assert_allclose(source.products(at, 0, d, 1), whole, atol=1e-9)
+    np.testing.assert_allclose(source.products(at, 2, d, 1), whole[2:], atol=1e-9)
+    np.testing.assert_allclose(source.pull(at, r), X[:, at].T @ r, atol=1e-9)
+
+
+def _unsummed(coo, form):
+    """CSR or CSC with the duplicates left in."""
+    major = coo.coords[0 if form == "csr" else 1]
+    minor = coo.coords[1 if form == "csr" else 0]
+    order = np.argsort(major, kind="stable")
+    ends = np.searchsorted(major[order], np.arange(coo.shape[0 if form == "csr" else 1] + 1))
+    kind = sp.csr_array if form == "csr" else sp.csc_array
+    return kind((coo.data[order], minor[order].astype(np.int32), ends.astype(np.int32)), shape=coo.shape)
+
+
+def test_a_sample_of_rows_will_do_for_a_model():
+    """On many rows, the first Gram matrices leave some out; the end is as exact as ever."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 8))
+    y = np.where(X[:, 0] - X[:, 1] + rng.standard_normal(20_000) > 0, 1.0, -1.0)
+    obj = Objective(linear_risk(X, y, Logistic()), L1(), 1e-3)
+    result = minimize(obj, CoordinateDescent(), tol=1e-10)
+    assert result.status == "converged"
+    assert result.n_iter <= 15
+    assert violation(obj, result.w) <= 1e-6
+
+
+# ---------------------------------------------------------------- how it goes
+def test_working_sets_are_small_and_zeros_are_zeros():
+    X, y = wide(p=2000)
+    result = minimize(
+        Objective(linear_risk(X, y, Logistic()), L1(), 0.05), CoordinateDescent(start=8), tol=1e-9
+    )
+    assert result.status == "converged"
+    assert max(row["working_set"] for row in result.trace) < 200
+    assert 0 < np.count_nonzero(result.w) < 60
+
+
+def test_j_never_rises_and_w0_is_where_it_starts():
+    X, y = wide()
+    obj = Objective(linear_risk(X, y, SquaredHinge(), fit_intercept=True), L1(), 0.02)
+    best = minimize(obj, CoordinateDescent(), tol=1e-10)
+    values = [it.value for it in islice(CoordinateDescent().iterates(obj, np.ones(400)), 20)]
+    assert all(b <= a * (1 + 1e-13) for a, b in pairwise(values))
+    near = minimize(Objective(obj.risk, L1(), 0.019), CoordinateDescent(), best.w, tol=1e-6)
+    far = minimize(Objective(obj.risk, L1(), 0.019), CoordinateDescent(), tol=1e-6)
+    assert near.n_iter < far.n_iter
+
+
+def test_columns_of_zeros_and_copies():
+    """The one gets w_j = 0 from wherever it starts, the other have no unique w."""
+    X, y = wide(p=30)
+    X = np.hstack([X, X, np.zeros((60, 2))])
+    for form in (np.asarray, sp.csr_array):
+        obj = Objective(linear_risk(form(X), y, Squared()), L1(), 1e-3)
+        result = minimize(obj, CoordinateDescent(), np.ones(62), tol=1e-9)
+        assert result.status == "converged"
+        assert not result.w[60:].any()
+
+
+def test_goes_on_from_a_state():
+    X, y = wide()
+    obj = Objective(linear_risk(X, y, Logistic(), fit_intercept=True), L1(), 0.01)
+    steps = list(islice(CoordinateDescent().iterates(obj, np.zeros(400)), 4))
+    state = {k: v.copy() for k, v in steps[1].state().items()}
+    again = list(islice(CoordinateDescent().resume(obj, state), 2))
+    for one, other in zip(again, steps[2:], strict=True):
+        assert one.value == pytest.approx(other.value, rel=1e-6)
+
+
+def test_stops_at_the_minimum():
+    """At lam_max w = 0 is it, and there is nothing to gain."""
+    X, y = wide()
+    risk = linear_risk(X, y, Squared())
+    lam = abs(risk(np.zeros(400))[1]).max() * 1.001
+    steps = list(CoordinateDescent().iterates(Objective(risk, L1(), lam), np.zeros(400)))
+    assert len(steps) == 1
+
+
+# ---------------------------------------------------------------- what it does not take
+def test_says_what_it_does_not_take():
+    X, y = wide(p=5)
+    w0 = np.zeros(5)
+    for loss in (Hinge(), PowerHinge(p=1.0), PowerHinge(p=1.5), EpsilonInsensitive()):
+        with pytest.raises(TypeError, match=r"second derivative is finite.*use Bundle"):
+            next(CoordinateDescent().iterates(Objective(linear_risk(X, y, loss), L1(), 0.1), w0))
+    with pytest.raises(TypeError, match=r"sum over coordinates.*use ProximalGradient or Bundle"):
+        next(CoordinateDescent().iterates(Objective(linear_risk(X, y, Logistic()), QNorm(), 0.1), w0))
+    with pytest.raises(TypeError, match="rows or columns of X one by one"):
+        next(CoordinateDescent().iterates(Objective(_Bowl(), L1(), 0.1), w0))
+    with pytest.raises(ValueError, match="start"):
+        CoordinateDescent(start=0)
+    assert rm.get_solver("coordinate_descent") == CoordinateDescent()
+
+
+class _Bowl:
+    dim = 5
+
+    def __call__(self, w):
+        return 0.5 * float(w @ w), w
