@@ -3,8 +3,9 @@
     python -m benchmarks.regularizers --data FOLDER [--only a9a dense rcv1] [--seconds 60]
 
 Every line minimizes mean loss + lam Omega(w) without an intercept until a relative gap of 1e-3 is proved,
-and says how much CPU time that took; set OMP_NUM_THREADS=1, so that waiting threads do not count. "program" is the share of the time spent on the small program over the cuts: linear (HiGHS) for L1 and its
-boxes, quadratic for L2, Newton's for the others; "passes" is that of the two products with X.
+and says how much CPU time that took; set OMP_NUM_THREADS=1, so that waiting threads do not count.
+"program" is the share of the small program over the cuts: linear (HiGHS) for L1 and its boxes, quadratic for
+L2, Newton's for the others; "passes" is that of the two products with X.
 The folder holds the svmlight files that benchmarks/RESULTS.md names; missing ones are left out.
 """
 

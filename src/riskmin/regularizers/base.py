@@ -45,6 +45,13 @@ def best_scale(reg: Regularizer, cut: Cut, lam: float, most: float = 1.0) -> flo
     return min(lo, hi, key=lambda t: t.value).x
 
 
+def root(f: Callable[[float], float], lo: float, hi: float) -> float:
+    """Where f is zero between two numbers at which its signs differ, to the last digits."""
+    from scipy.optimize import brentq  # only proximal points need it, and its import takes a while
+
+    return float(brentq(f, lo, hi, xtol=1e-300, rtol=1e-15))
+
+
 def by_values(reg: Any, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
     """T -> Omega(w + t d) and its slope, by the regularizer's own value and slope: O(p) a look."""
 

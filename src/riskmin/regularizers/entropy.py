@@ -8,11 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import wrightomega
 
 from riskmin.arrays import largest_exponent, namespace
-from riskmin.regularizers.base import SLACK, Comparable, best_scale, by_feature, by_values, check_setting
+from riskmin.regularizers.base import (
+    SLACK,
+    Comparable,
+    best_scale,
+    by_feature,
+    by_values,
+    check_setting,
+    root,
+)
 from riskmin.types import Array, Cut, NDArray
 
 
@@ -258,7 +265,7 @@ def _with_total(reg: Entropy, v: NDArray, mu: NDArray, step: float) -> NDArray:
 
     if excess(lo) > 0:  # one of each pair is all but zero: the other is that of the plain entropy
         return np.sign(v) * _with_sum(np.abs(v), mu, total, step)
-    at = brentq(excess, lo, hi, xtol=1e-14, rtol=1e-15) if excess(hi) > 0 else hi
+    at = root(excess, lo, hi) if excess(hi) > 0 else hi
     return _pair_prox(v, mu, step, at)
 
 
@@ -278,6 +285,6 @@ def _with_sum(v: NDArray, mu: NDArray, total: float, step: float) -> NDArray:
         return float(_plain_prox(v, mu, step, shift).sum()) - total
 
     # the ends may be the root themselves, but for rounding
-    at = brentq(excess, lo, hi, xtol=1e-300, rtol=1e-15) if excess(lo) > 0 > excess(hi) else hi
+    at = root(excess, lo, hi) if excess(lo) > 0 > excess(hi) else hi
     w = _plain_prox(v, mu, step, at)
     return np.asarray(w * (total / w.sum()))

@@ -12,10 +12,9 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 import scipy.sparse.linalg
-from scipy.optimize import brentq
 
 from riskmin.arrays import namespace
-from riskmin.regularizers.base import Comparable, by_values
+from riskmin.regularizers.base import Comparable, by_values, root
 from riskmin.types import Array, Cut, NDArray
 
 sp: Any = scipy.sparse  # its types leave no room for what is sparse or dense
@@ -233,7 +232,7 @@ class QNorm:
         while excess(lo) <= 0 and lo > -700:
             lo -= 2 * (hi - lo)
         if excess(hi) < 0 < excess(lo):
-            hi = brentq(excess, lo, hi, xtol=1e-15, rtol=1e-15)
+            hi = root(excess, lo, hi)
         return np.sign(v) * _roots(size, step, (self.power - self.q) * hi, self.q)
 
     def scale(self, cut: Cut, lam: float) -> float:
