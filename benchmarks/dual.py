@@ -5,9 +5,9 @@
 Every cell minimizes the same J(w) = mean loss + lam |w|^2 / 2 without an intercept. Times are CPU seconds,
 so that they can be compared on a busy machine; set OMP_NUM_THREADS=1. Ours is from the call to a relative
 gap that is *proved*, preparation and certificate included. LIBLINEAR climbs a ladder of tolerances, each a
-cold start; its time is that of the first rung whose J is within the tolerance of the best J known, its data
+cold start; its time is that of the fastest rung whose J is within the tolerance of the best J known, its data
 prepared before the clock starts. It proves nothing, so its user could not tell. It comes from the package
-`liblinear-official` where that is installed, which gives up on the dual after 300 iterations and turns to
+`liblinear-official` where that is installed, which gives up on a slow dual and turns to
 Newton's method where it can, and from scikit-learn; the faster of the two counts.
 The folder holds the svmlight files that benchmarks/RESULTS.md names; missing ones are left out.
 """

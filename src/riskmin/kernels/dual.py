@@ -3,7 +3,7 @@ r"""Sweeps of dual coordinate ascent with exact steps, for L2.
 A row's numbers lie in one record of 64 bytes, a line of the cache, and its entries in X are `start` to
 `stop` of the stored ones. What costs is waiting for memory, since rows are visited at random: records and
 entries are asked for some visits ahead. Dense rows are those without indices.
-The helpers are inlined by Numba: as calls, with the arrays as their arguments, they cost a sixth of a visit.
+The helpers are inlined by Numba: as calls, with arrays as arguments, they cost up to a sixth of a visit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ HIGH, LOW, VISITS, MOVES = range(4)
 """What a sweep leaves: the largest and least slopes that it met, its visits, the coordinates it moved."""
 
 FAR, NEAR = 12, 5
-"""How many visits ahead a record and a row's entries are asked for; measured."""
+"""How many visits ahead a record and a row's entries are asked for.
+
+The distances are not tuned; without it a visit takes 1.4 to 3.6 times as long.
+"""
 LINE = 64
 
 

@@ -24,7 +24,7 @@ from riskmin.types import Array, HasConjugate, Iterate
 
 @dataclass(frozen=True)
 class DualGaussSeidel:
-    r"""Dual coordinate ascent, best for sparse data: what LIBLINEAR does, for more losses, and certified.
+    r"""Dual coordinate ascent, for sparse data: what LIBLINEAR does, for more losses, and certified.
 
     With L2 the step of a row is exact: the best :math:`u_i`, all others fixed, is
 
@@ -33,7 +33,8 @@ class DualGaussSeidel:
 
     in closed form for every loss with a piecewise quadratic conjugate, and by Newton's method for
     `Logistic`. Rows are visited in random order; those that stay at a bound are left out until the next
-    check. The bound never falls. Other losses that know their conjugate, and other regularizers, take
+    check. The bound never falls, unless `damping` is above 1 with `Logistic`. Other
+    losses that know their conjugate, and other regularizers, take
     gradient steps (equation 11); an intercept is the multiplier of a constraint (Algorithms 2 and 3).
 
     Parameters
