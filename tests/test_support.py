@@ -2,6 +2,8 @@
 
 import re
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -161,3 +163,11 @@ def test_exponentials_never_end_in_an_error():
 def test_what_ends_up_in_messages_is_one_line(reg):
     assert "\n" not in repr(reg)
     assert len(repr(reg)) < 80
+
+
+def test_the_page_is_up_to_date():
+    """`python -m docs.support` writes it."""
+    spec = spec_from_file_location("support", Path(__file__).parents[1] / "docs" / "support.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.PAGE.read_text(encoding="utf-8") == module.page()

@@ -4,31 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+from riskmin.losses.pieces import dual_of
+from riskmin.matrices import Csc, Csr, Wide
 from riskmin.objective import Objective
+from riskmin.regularizers import L1, L2, Elastic, Separable
+from riskmin.risk import Risk
 from riskmin.rkhs import RkhsNorm
 from riskmin.solvers.bundle import Bundle
+from riskmin.solvers.coordinate import CoordinateDescent, bounded_curvature
+from riskmin.solvers.dual import DualGaussSeidel
 from riskmin.solvers.kernel_dual import KernelDual
 from riskmin.solvers.kernel_terms import has_conjugate
 from riskmin.solvers.lbfgs import Lbfgs
-from riskmin.solvers.proximal import loss_of
-from riskmin.types import Array, Iterate, Smooth, Solver
+from riskmin.solvers.owlqn import OwlQn
+from riskmin.solvers.proximal import ProximalGradient
+from riskmin.solvers.proximal import loss_of as loss_of
+from riskmin.types import Array, CurvedConjugate, Iterate, Shard, Smooth, Solver
 
 
 @dataclass(frozen=True)
 class Auto:
     """Picks a solver for the problem; the reason is in ``result.solver``.
 
-    A smooth loss (one that says ``smooth = True``) with a smooth regularizer goes to `Lbfgs`, everything
-    else to `Bundle`. With a kernel, losses that have a conjugate go to `KernelDual`.
+    A smooth loss (one that says ``smooth = True``) goes to
+
+    - `Lbfgs`, if the regularizer has a gradient (`L2`, `Quadratic`, `QNorm`);
+    - `CoordinateDescent`, if it is a sum over coordinates (`L1`, `Elastic`, `Box`), the rows are all here,
+      and the loss has bounded second derivatives;
+    - `OwlQn` otherwise for `L1` and `Elastic`, and `ProximalGradient` for `Box`;
+    - `Bundle`, for `Entropy`.
+
+    Any other loss goes to
+
+    - `DualGaussSeidel`, if its conjugate is piecewise quadratic, the regularizer is `L2`, X is sparse and
+      here, and there is no intercept;
+    - `Bundle` otherwise.
+
+    With a kernel, losses that have a conjugate go to `KernelDual`.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from riskmin import L2, Auto, Logistic, Objective, linear_risk
-    >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Logistic()), L2(), lam=0.1)
-    >>> Auto().choose(J)
+    >>> from riskmin import L1, L2, Auto, Logistic, Objective, linear_risk
+    >>> risk = linear_risk(np.eye(2), np.array([1.0, -1.0]), Logistic())
+    >>> Auto().choose(Objective(risk, L2(), lam=0.1))
     (Lbfgs(memory=20), 'Logistic is smooth')
+    >>> Auto().choose(Objective(risk, L1(), lam=0.1))
+    (CoordinateDescent(start=64), 'Logistic is smooth, L1 is a sum over coordinates')
     """
 
     def choose(self, obj: Objective) -> tuple[Solver, str]:
@@ -39,10 +63,42 @@ class Auto:
             known = has_conjugate(loss)
             says = f"a kernel, and {name} has {'a' if known else 'no'} conjugate"
             return KernelDual() if known else Bundle(), says
-        if getattr(loss, "smooth", False) and isinstance(obj.reg, Smooth):
-            return Lbfgs(), f"{name} is smooth"
+        if getattr(loss, "smooth", False):
+            return _for_smooth(obj, loss, name)
+        if isinstance(obj.reg, L2) and _sparse_with_dual(obj.risk):
+            return DualGaussSeidel(), f"{name} is not smooth, and X is sparse"
         return Bundle(), f"{name} {'is not smooth' if hasattr(loss, 'smooth') else 'names no smoothness'}"
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the solver it picks."""
         return self.choose(obj)[0].iterates(obj, w0)
+
+
+def _for_smooth(obj: Objective, loss: Any, name: str) -> tuple[Solver, str]:
+    """The solver for a smooth loss, and why."""
+    reg, kind = obj.reg, type(obj.reg).__name__
+    if isinstance(reg, Smooth):
+        return Lbfgs(), f"{name} is smooth"
+    inner = getattr(obj.risk, "risk", obj.risk)  # coordinate descent has an intercept of its own
+    if isinstance(reg, Separable) and _rows(inner) is not None and bounded_curvature(loss):
+        return CoordinateDescent(), f"{name} is smooth, {kind} is a sum over coordinates"
+    if isinstance(reg, (L1, Elastic)):
+        return OwlQn(), f"{name} is smooth, {kind} has kinks"
+    if isinstance(reg, Separable) or not isinstance(reg, CurvedConjugate):
+        return ProximalGradient(), f"{name} is smooth, {kind} is not"
+    return Bundle(), f"{kind} is not smooth"
+
+
+def _sparse_with_dual(risk: Any) -> bool:
+    """Whether X is sparse and here, the conjugate of the loss piecewise quadratic, and no intercept."""
+    rows = _rows(risk)
+    return (
+        rows is not None
+        and isinstance(rows.X, (Csr, Csc, Wide))
+        and dual_of(risk.loss, rows.y[:1]) is not None
+    )
+
+
+def _rows(risk: Any) -> Shard | None:
+    """The rows of a sum over rows that are all here; None of any other risk."""
+    return risk.rows if isinstance(risk, Risk) and risk.loss.separable else None

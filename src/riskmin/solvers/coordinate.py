@@ -65,7 +65,7 @@ class CoordinateDescent:
     >>> from riskmin import L1, CoordinateDescent, Objective, Squared, linear_risk, minimize
     >>> J = Objective(linear_risk(np.eye(2), np.array([3.0, 0.5]), Squared()), L1(), lam=0.5)
     >>> result = minimize(J, CoordinateDescent(), tol=1e-9)
-    >>> result.status, result.w.tolist()
+    >>> result.status, result.w.round(9).tolist()
     ('converged', [2.0, 0.0])
     """
 
