@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.linalg import solve
+from scipy.linalg import cho_factor, cho_solve
 
 from riskmin.types import NDArray
 
@@ -143,7 +143,7 @@ def _settle(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) -> None:
     slope = g[at] + square[at] * here + absolute[at] * sign
     H = G[np.ix_(at, at)] + np.diag(square[at] + 1e-13 * G.diagonal().max())
     try:
-        step = solve(H, -slope, assume_a="pos", check_finite=False)
+        step = cho_solve(cho_factor(H, check_finite=False), -slope, check_finite=False)
     except np.linalg.LinAlgError:
         return  # not positive, where columns are copies of each other
     bend, fall = float(step @ (H @ step)), float(slope @ step)
