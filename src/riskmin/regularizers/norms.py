@@ -48,7 +48,9 @@ class Quadratic(Comparable):
 
     def __post_init__(self) -> None:
         K = self.K
-        if not (sp.issparse(K) or isinstance(K, (np.ndarray, spl.LinearOperator))):
+        if sp.issparse(K):
+            object.__setattr__(self, "K", sp.csr_array(K))  # diagonal storage knows no largest entry
+        elif not isinstance(K, (np.ndarray, spl.LinearOperator)):
             object.__setattr__(self, "K", np.asarray(K, dtype=np.float64))
         if len(self.K.shape) != 2 or self.K.shape[0] != self.K.shape[1]:
             raise ValueError(f"Quadratic needs a square K, not one of shape {self.K.shape}")
