@@ -14,8 +14,8 @@ import scipy.linalg
 
 from riskmin.types import NDArray
 
-BLOCK = 64
-"""So many rows are considered as pivots at a time."""
+BLOCK, BLOCK_BYTES = 64, 2**23
+"""So many rows are considered as pivots at a time, and fewer where those of K take more memory than that."""
 GREED = 0.5
 """A pivot has at least this share of the largest rest on the diagonal when its block is begun."""
 EXHAUSTED = 1e-13
@@ -65,9 +65,10 @@ def incomplete_cholesky(
     T = np.empty((min(rank, 128, n), n), dtype=dtype)
     rest, pivots = np.array(diagonal, dtype=np.float64), np.empty(0, dtype=np.intp)
     floor = EXHAUSTED * max(float(diagonal.max()), 0.0)
+    block = int(np.clip(BLOCK_BYTES // (8 * n), 8, BLOCK))
     while len(pivots) < min(rank, n) and rest.sum() > tol * total and rest.max() > floor:
         r = len(pivots)
-        chosen = _candidates(rest, min(BLOCK, rank - r))
+        chosen = _candidates(rest, min(block, rank - r))
         C = np.asarray(rows(chosen), dtype=np.float64)
         C -= T[:r, chosen].T @ T[:r]
         kept, small = _pivoted(C[:, chosen], max(GREED * rest.max(), floor))

@@ -30,6 +30,8 @@ from riskmin.types import Array, Cut, Iterate, NDArray
 
 SHARE = 0.1
 """A block is solved until its largest violation has fallen to this share."""
+SMALL = 256
+"""The size of the first block; small ones are cheap where few steps solve them."""
 
 
 @cache
@@ -41,11 +43,12 @@ def _kernels() -> Any:
 
 @dataclass
 class Point:
-    """A dual point: gamma, its scores z = -K gamma / lam, and the rows of the last block."""
+    """A dual point: gamma, its scores z = -K gamma / lam, the last block, and how large the next may be."""
 
     gamma: NDArray
     z: NDArray
     rows: NDArray
+    size: int
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class KernelDual:
     Parameters
     ----------
     block : int
-        How many rows are solved together.
+        The most rows that are solved together: fewer are, where few steps solve them.
 
     References
     ----------
@@ -91,7 +94,7 @@ class KernelDual:
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
         run = _Run.of(self, obj)
-        steps = run.steps(run.point(state["gamma"], state["rows"].astype(np.intp)))
+        steps = run.steps(run.point(state["gamma"], state["rows"].astype(np.intp), int(state["size"][0])))
         next(steps)  # the iterate that was saved
         return steps
 
@@ -120,9 +123,9 @@ class _Run:
         return cls(obj, shard.X, model, isinstance(obj.risk, Profiled), block)
 
     # ------------------------------------------------------------ points
-    def point(self, gamma: NDArray, rows: NDArray | None = None) -> Point:
+    def point(self, gamma: NDArray, rows: NDArray | None = None, size: int = SMALL) -> Point:
         z = self.gram.product(gamma) / -self.obj.lam
-        return Point(gamma, z, np.empty(0, dtype=np.intp) if rows is None else rows)
+        return Point(gamma, z, np.empty(0, dtype=np.intp) if rows is None else rows, min(size, self.block))
 
     def start(self, gamma: NDArray) -> Point:
         """The point, if it is in the domain; else zero, or a gradient where zero is no place to start."""
@@ -136,11 +139,12 @@ class _Run:
         # the gradient at zero, shrunk to where it proves most: whole, it may belong to enormous scores
         _, _, cut = self.obj(np.zeros(2 * len(gamma)))
         slope = self.obj.reg.scale(cut, self.obj.lam) * ROOT * cut.a
-        return Point(slope[: len(gamma)], slope[len(gamma) :] / -self.obj.lam, np.empty(0, dtype=np.intp))
+        none = np.empty(0, dtype=np.intp)
+        return Point(slope[: len(gamma)], slope[len(gamma) :] / -self.obj.lam, none, min(SMALL, self.block))
 
     def iterate(self, p: Point, info: dict[str, float]) -> Iterate:
         """What the dual point proves, and the function it stands for."""
-        lam, saved = self.obj.lam, {"gamma": p.gamma.copy(), "rows": p.rows}
+        lam, saved = self.obj.lam, {"gamma": p.gamma, "rows": p.rows, "size": np.array([p.size])}
         total, size = self.model.value(p.gamma)
         cut = Cut(pair(p.gamma, -lam * p.z), -total - ROUNDING * size)
         w = pair(p.z, p.gamma / -lam)
@@ -150,11 +154,10 @@ class _Run:
     # ------------------------------------------------------------ steps
     def steps(self, p: Point) -> Iterator[Iterate]:
         """Blocks for ever; a look at both bounds costs as much as some blocks, so there are some between."""
-        between = max(1, self.gram.shape[0] // (8 * self.block))
         taken = blocks = 0
         while True:
             yield self.iterate(p, {"blocks": blocks, "steps": taken, "rows": self.gram.computed})
-            for _ in range(between):
+            for _ in range(max(1, self.gram.shape[0] // (8 * p.size))):
                 done = self.solve(p)
                 if not done:
                     yield self.iterate(p, {"blocks": blocks, "steps": taken, "rows": self.gram.computed})
@@ -192,13 +195,16 @@ class _Run:
             return 0
         self.gram.add_rows(rows[moved], (gamma - old)[moved] / -lam, p.z)
         p.gamma, p.rows = _put(p.gamma, rows, gamma), rows
+        p.size = min(max(8 * done, SMALL // 2), self.block)
         return done
 
     def balanced(self, p: Point, rows: NDArray, gamma: NDArray, t: Terms) -> NDArray:
         """The block's values with the sum of all rows at zero again: rounding errors of many steps add up."""
         excess = math.fsum(_put(p.gamma, rows, gamma))
         room = np.minimum(gamma - t.lower[rows], t.upper[rows] - gamma)
-        room = np.where(t.kink[rows] > 0, np.minimum(room, abs(gamma)), room)  # nobody leaves its kink for that
+        room = np.where(
+            t.kink[rows] > 0, np.minimum(room, abs(gamma)), room
+        )  # nobody leaves its kink for that
         k = int(np.argmax(room))
         return _put(gamma, np.array([k]), gamma[k] - excess) if room[k] > abs(excess) else gamma
 
@@ -218,8 +224,8 @@ class _Run:
         bend = self.gram.diagonal / self.obj.lam + t.bend + 1e-300
         rise = np.where(can_rise, np.maximum(middle - up, 0.0), 0.0) ** 2 / bend
         fall = np.where(can_fall, np.maximum(down - middle, 0.0), 0.0) ** 2 / bend
-        kept = p.rows[(can_rise & can_fall)[p.rows]][: self.block // 2]
-        room = self.block - len(kept)
+        kept = p.rows[(can_rise & can_fall)[p.rows]][: p.size // 2]
+        room = p.size - len(kept)
         if self.paired:
             both = [_largest(rise, room // 2), _largest(fall, room - room // 2)]
             return np.unique(np.concatenate([*both, kept]))
@@ -228,9 +234,11 @@ class _Run:
 
 def _largest(gain: NDArray, count: int) -> NDArray:
     """The rows of the largest gains, if they are gains."""
-    count = min(count, len(gain))
-    rows = np.argpartition(gain, len(gain) - count)[len(gain) - count :] if count else np.empty(0, np.intp)
-    return rows[gain[rows] > 0]
+    rows = np.flatnonzero(gain > 0)
+    if len(rows) <= count:
+        return rows
+    found: NDArray = rows[np.argpartition(gain[rows], len(rows) - count)[len(rows) - count :]]
+    return found
 
 
 def _put(gamma: NDArray, rows: NDArray, values: NDArray) -> NDArray:
