@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 from helpers import problem
 from riskmin import (
     Bundle,
+    DualGaussSeidel,
     EpsilonInsensitive,
     Exponential,
     Hinge,
@@ -262,7 +263,16 @@ def test_losses_and_regularizers_of_ones_own(intercept):
 
 @pytest.mark.slow
 def test_the_contract_of_solvers():
-    check_solver(Steps(), tol=1e-4, max_iter=3000)
+    check_solver(DualGaussSeidel(step="gradient"), tol=1e-4, max_iter=3000)
+
+
+def test_the_solver_comes_here_for_what_has_no_exact_steps():
+    X, y, _ = problem(Hinge())
+    for reg, intercept in ((Elastic(eps=0.1), False), (L2(), True), (Equality(L2(), np.ones(P)), True)):
+        obj = Objective(linear_risk(X, y, Hinge(), fit_intercept=intercept), reg, 0.1)
+        result = minimize(obj, DualGaussSeidel(), tol=1e-5)
+        assert result.status == "converged"
+        assert ("feasibility" in result.trace[-1]) == intercept
 
 
 # ---------------------------------------------------------------- the intercept

@@ -31,29 +31,29 @@ TRIES = 60
 
 # ---------------------------------------------------------------- the transfer function
 @njit(cache=True, nogil=True)
-def _raw(code: int, v: float, mass: Any, t: Any, numbers: Any) -> Any:
+def _raw(code: int, v: float, mass: Any, terms: Any, k: Any, numbers: Any) -> Any:
     """R of one column."""
     top = mass[0]
     if code == LINEAR:
-        return v / t[1]
+        return v / terms[k, 1]
     if code == CLIPPED:
-        soft = math.copysign(max(abs(v) - t[0], 0.0), v) / t[1]
-        return min(max(soft, t[2]), t[3])
+        soft = math.copysign(max(abs(v) - terms[k, 0], 0.0), v) / terms[k, 1]
+        return min(max(soft, terms[k, 2]), terms[k, 3])
     if code == NORM:
         return math.copysign((abs(v) / top) ** (numbers[0] - 1), v) if top > 0 else 0.0
     if not numbers[2]:
-        return t[0] * math.exp(min(v - top, LARGEST))
+        return terms[k, 0] * math.exp(min(v - top, LARGEST))
     large = math.exp(min(abs(v) - top, LARGEST))  # the other exponential is e^(-2 top) over this one
-    return math.copysign(t[0] * (large - mass[3] * mass[3] / large), v) if large > 0 else 0.0
+    return math.copysign(terms[k, 0] * (large - mass[3] * mass[3] / large), v) if large > 0 else 0.0
 
 
 @njit(cache=True, nogil=True)
-def _share(code: int, v: float, r: float, mass: Any, t: Any, numbers: Any) -> Any:
+def _share(code: int, v: float, r: float, mass: Any, terms: Any, k: Any, numbers: Any) -> Any:
     """What a column adds to the sum in the factor; for exponentials, w+ + w- or w."""
     if code == NORM:
         return abs(r) * abs(v) / mass[0] if mass[0] > 0 else 0.0
     if numbers[2]:
-        both = 2 * t[0] * mass[3]
+        both = 2 * terms[k, 0] * mass[3]
         return math.sqrt(r * r + both * both)
     return r
 
@@ -80,23 +80,23 @@ def refresh(reg: Any, state: Any) -> None:
     total = 0.0
     mass[0], mass[3] = top, math.exp(-top) if code != NORM else 0.0
     for j in range(len(v)):
-        t = terms[np.uintp(0) if shared else np.uintp(j)]
-        r[j] = _raw(code, v[j], mass, t, numbers)
+        at = np.uintp(0) if shared else np.uintp(j)
+        r[j] = _raw(code, v[j], mass, terms, at, numbers)
         if code >= SOFTMAX:
-            total += _share(code, v[j], r[j], mass, t, numbers)
+            total += _share(code, v[j], r[j], mass, terms, at, numbers)
     mass[1], mass[2] = total, total
 
 
 @njit(cache=True, nogil=True)
-def _bend(code: int, v: float, r: float, factor: float, mass: Any, t: Any, numbers: Any) -> Any:
+def _bend(code: int, v: float, r: float, factor: float, mass: Any, terms: Any, k: Any, numbers: Any) -> Any:
     """The slope of the transfer function in its own column, the factor held."""
     if code == LINEAR:
-        return 1 / t[1]
+        return 1 / terms[k, 1]
     if code == CLIPPED:
-        return 1 / t[1] if abs(v) > t[0] and t[2] < r < t[3] else 0.0
+        return 1 / terms[k, 1] if abs(v) > terms[k, 0] and terms[k, 2] < r < terms[k, 3] else 0.0
     if code == NORM:
         return (numbers[0] - 1) * factor * abs(r) / abs(v) if v != 0.0 else 0.0
-    return factor * _share(code, v, r, mass, t, numbers)
+    return factor * _share(code, v, r, mass, terms, k, numbers)
 
 
 @njit(cache=True, nogil=True)
@@ -127,7 +127,7 @@ def look(i: int, X: Any, reg: Any, state: Any) -> tuple[float, float]:
         bend += (
             x
             * x
-            * _bend(code, v[j], r[j], factor, mass, terms[np.uintp(0) if shared else np.uintp(j)], numbers)
+            * _bend(code, v[j], r[j], factor, mass, terms, np.uintp(0) if shared else np.uintp(j), numbers)
         )
     z *= factor
     if code == SOFTMAX:
@@ -152,14 +152,14 @@ def trial(i: int, step: float, X: Any, reg: Any, state: Any) -> tuple[float, flo
     z = old = new = 0.0
     for k in range(start, stop):
         j, x = indices[k - base], data[k]
-        t = terms[np.uintp(0) if shared else np.uintp(j)]
+        at = np.uintp(0) if shared else np.uintp(j)
         there = v[j] + step * x
-        here = _raw(code, there, mass, t, numbers)
+        here = _raw(code, there, mass, terms, at, numbers)
         room[k - start] = here
         z += x * here
         if code >= SOFTMAX:
-            old += _share(code, v[j], r[j], mass, t, numbers)
-            new += _share(code, there, here, mass, t, numbers)
+            old += _share(code, v[j], r[j], mass, terms, at, numbers)
+            new += _share(code, there, here, mass, terms, at, numbers)
     total = max(mass[1] - old, 0.0) + new
     return z * _factor(code, total, mass[0], numbers), total
 
