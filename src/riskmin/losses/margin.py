@@ -58,9 +58,8 @@ class Hinge:
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """sum_i c_i max(0, margin - y_i z_i), and a subgradient in z."""
-        xp = namespace(z)
         m = self.margin - y * z
-        g = c * xp.astype(m > 0, z.dtype)
+        g = c * namespace(z).astype(m > 0, z.dtype)
         return g @ m, -y * g
 
     def dual(self, y: Array) -> Dual:
@@ -336,9 +335,8 @@ class Novelty:
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """sum_i c_i max(0, 1 - z_i), and a subgradient in z."""
-        xp = namespace(z)
         m = 1 - z
-        g = c * xp.astype(m > 0, z.dtype)
+        g = c * namespace(z).astype(m > 0, z.dtype)
         return g @ m, -g
 
     def dual(self, y: Array) -> Dual:
