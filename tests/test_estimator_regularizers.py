@@ -1,5 +1,8 @@
 """Estimators with other regularizers than L2: scikit-learn's checks, the optima of others, and files."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -11,6 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from riskmin import (
     L1,
     L2,
+    REGULARIZERS,
     Box,
     Elastic,
     Entropy,
@@ -19,6 +23,7 @@ from riskmin import (
     LinearRegressor,
     NoveltyDetector,
     Quadratic,
+    get_regularizer,
     load_model,
     save_model,
 )
@@ -91,8 +96,6 @@ def test_the_objective_is_that_of_its_formula(cancer, reg):
     X, y = cancer
     model = LinearClassifier(regularizer=reg, alpha=0.05).fit(X, y)
     z = np.where(y == 1, 1, -1) * (X @ model.coef_[0] + model.intercept_[0])
-    from riskmin import get_regularizer
-
     J = np.maximum(0, 1 - z).mean() + 0.05 * get_regularizer(reg).value(model.coef_[0])
     assert model.objective_ == pytest.approx(J, rel=1e-9)
     assert 0 <= model.gap_ <= 1e-3 * model.objective_
@@ -171,3 +174,14 @@ def test_files_from_before_there_were_regularizers_have_l2(diabetes, tmp_path):
     save_arrays(tmp_path / "bad", arrays, meta | {"sha256": checksum(arrays, meta)})
     with pytest.raises(FileError, match=r"os.system is not a regularizer of riskmin"):
         load_model(tmp_path / "bad")
+
+
+# ---------------------------------------------------------------- documentation
+@pytest.mark.parametrize(("page", "column"), [("README.md", 1), ("docs/regularizers.md", 0)])
+def test_the_tables_list_every_regularizer(page, column):
+    text = (Path(__file__).parents[1] / page).read_text(encoding="utf-8")
+    first = "| regularizer |" if page == "README.md" else "| name |"
+    rows = text[text.index(first) :].partition("\n\n")[0].splitlines()[2:]
+    cells = [re.split(r"(?<!\\)\|", row)[1 + column] for row in rows]
+    listed = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+    assert listed == list(REGULARIZERS)
