@@ -172,9 +172,12 @@ class Best:
         at.aim(w - at.w)
         lo, hi = (Tangent(t, *at.along(t)) for t in (0.0, 1.0))
         if lo.slope < 0 < hi.slope:
-            lo, hi = shrink(
-                lambda t: Tangent(t, *at.along(t)), lo, hi, lambda f, low: f - low <= 1e-3 * (lo.value - f)
-            )
+            here = lo.value
+
+            def enough(best: float, low: float) -> bool:
+                return best - low <= 1e-3 * (here - best) + 1e-15 * abs(best)
+
+            lo, hi = shrink(lambda t: Tangent(t, *at.along(t)), lo, hi, enough)
         found = lowest(lo, hi)
         if found.x > 0:
             at.move(found.x)
