@@ -1,6 +1,7 @@
 """Every loss with every regularizer and solver: the optimum, or a sentence that names another solver."""
 
 import re
+from dataclasses import replace
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -17,8 +18,10 @@ from riskmin import (
     L1,
     L2,
     SOLVERS,
+    Auto,
     Box,
     Bundle,
+    DualGaussSeidel,
     Elastic,
     Entropy,
     Exponential,
@@ -171,3 +174,29 @@ def test_the_page_is_up_to_date():
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.PAGE.read_text(encoding="utf-8") == module.page()
+
+
+def test_auto_says_why():
+    X, y, _ = problem(Hinge())
+    kinks = {
+        "dense": linear_risk(X, y, Hinge()),
+        "sparse": linear_risk(sp.csr_array(X), y, Hinge()),
+        "intercept": linear_risk(sp.csr_array(X), y, Hinge(), fit_intercept=True),
+    }
+    said = {name: Auto().choose(Objective(risk, L2(), 0.1)) for name, risk in kinks.items()}
+    assert said == {
+        "dense": (Bundle(), "Hinge is not smooth"),
+        "sparse": (DualGaussSeidel(), "Hinge is not smooth, and X is sparse"),
+        "intercept": (Bundle(), "Hinge is not smooth"),
+    }
+    assert Auto().choose(Objective(kinks["sparse"], L1(), 0.1))[0] == Bundle()
+    here = linear_risk(X, y, Logistic(), fit_intercept=True)
+    there = replace(here, risk=replace(here.risk, rows=None))
+    chosen = [Auto().choose(Objective(risk, reg, 0.1)) for risk in (here, there) for reg in (L1(), Box(L2()))]
+    assert [type(solver).__name__ for solver, _ in chosen] == [
+        *["CoordinateDescent"] * 2,
+        "OwlQn",
+        "ProximalGradient",
+    ]
+    assert chosen[2][1] == "Logistic is smooth, L1 has kinks"
+    assert Auto().choose(Objective(here, Entropy(), 0.1)) == (Bundle(), "Entropy is not smooth")
