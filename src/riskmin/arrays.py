@@ -38,6 +38,11 @@ def like(a: Array, b: Array) -> Array:
     return namespace(b).asarray(a, dtype=b.dtype, device=device(b))
 
 
+def zeros_beside(shape: tuple[int, ...], b: Array) -> Array:
+    """Zeros of that shape in the library, the dtype and on the device of b."""
+    return like(np.zeros(shape), b) if not isinstance(b, np.ndarray) else np.zeros(shape, dtype=b.dtype)
+
+
 def is_foreign(a: object) -> bool:
     """Whether a is an array of another library than NumPy, and not a frame or a list."""
     if isinstance(a, np.ndarray) or not hasattr(a, "__dlpack__"):

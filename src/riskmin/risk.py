@@ -72,8 +72,10 @@ def _along(shard: Shard, key: int, loss: Loss, t: float, b: float) -> tuple[floa
     kept = shard.memo["cursors"][key]
     z, dz = kept["z"], kept.get("dz")
     value = slope_t = slope_b = 0.0
-    for i in range(0, len(z), 4096):
-        at = slice(i, i + 4096)
+    # what is in cache is fast on a processor; a GPU wants all of it at once
+    step = 4096 if isinstance(z, np.ndarray) else max(len(z), 1)
+    for i in range(0, len(z), step):
+        at = slice(i, i + step)
         here = z[at] + t * dz[at] if t else z[at]  # added up as in `_pull` and `_move`: at a kink, the last
         here = here + b if b else here  # bit decides on the slope, and theirs must be the same
         v, g = loss.value_grad(here, shard.y[at], shard.c[at])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import wrightomega
 
-from riskmin.arrays import largest_exponent, namespace
+from riskmin.arrays import largest_exponent, like, namespace, to_numpy
 from riskmin.regularizers.base import (
     SLACK,
     Comparable,
@@ -120,11 +120,11 @@ class Entropy(Comparable):
 
     def prox(self, v: Array, step: float) -> Array:
         """argmin_w step Omega(w) + |w - v|^2 / 2; with step 0, the nearest point of the domain."""
-        x = np.asarray(v, dtype=np.float64)
+        x = to_numpy(v).astype(np.float64, copy=False)  # scalar searches: on the host, wherever v is
         mu = self._mu(x)
         pull = _pair_prox if self.balanced else _plain_prox
         w = _with_total(self, x, mu, step) if self.normalized else pull(x, mu, step, 0.0)
-        return w.astype(v.dtype, copy=False)
+        return w.astype(v.dtype, copy=False) if isinstance(v, np.ndarray) else like(w, v)
 
     # ------------------------------------------------------------ the dual side
     def conjugate(self, u: Array) -> float:

@@ -13,7 +13,7 @@ import scipy.linalg
 import scipy.sparse
 import scipy.sparse.linalg
 
-from riskmin.arrays import namespace
+from riskmin.arrays import like, namespace, to_numpy
 from riskmin.regularizers.base import Comparable, by_values, root
 from riskmin.types import Array, Cut, NDArray
 
@@ -220,9 +220,11 @@ class QNorm:
 
     def prox(self, v: Array, step: float) -> Array:
         """By its norm N: each |w_j| solves w + step N^(q'-q) w^(q-1) = |v_j|, and N is the norm of that."""
-        size, N0 = np.abs(np.asarray(v)), _norm(v, self.q)
+        N0 = _norm(v, self.q)
         if step == 0 or N0 == 0:
             return v
+        x = to_numpy(v)  # scalar searches: on the host, wherever v is
+        size = np.abs(x)
 
         def excess(log_norm: float) -> float:
             """How far the norm is above the one that it came from, in logarithms: falls through zero once."""
@@ -235,7 +237,7 @@ class QNorm:
             lo -= 2 * (hi - lo)
         if excess(hi) < 0 < excess(lo):
             hi = root(excess, lo, hi)
-        return np.sign(v) * _roots(size, step, (self.power - self.q) * hi, self.q)
+        return like(np.sign(x) * _roots(size, step, (self.power - self.q) * hi, self.q), v)
 
     def scale(self, cut: Cut, lam: float) -> float:
         """The maximizer of s b - lam (s |a|_p / lam)^p' / p' over [0, 1]."""

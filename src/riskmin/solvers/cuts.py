@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from riskmin.arrays import like, namespace, to_numpy
+from riskmin.arrays import like, namespace, to_numpy, zeros_beside
 from riskmin.objective import Objective
 from riskmin.regularizers import Separable
 from riskmin.scalar import Tangent, lowest, shrink
@@ -227,7 +227,7 @@ class Cuts:
     @classmethod
     def empty(cls, solver: object, obj: Objective, w: Array) -> Cuts:
         none = np.empty(0)
-        room = namespace(w).zeros((8, len(w)), dtype=w.dtype)
+        room = zeros_beside((8, len(w)), w)
         return cls(program_for(solver, obj, len(w)), room, none, none, none)
 
     def add(self, cut: Cut) -> None:
@@ -264,7 +264,7 @@ class Cuts:
         keep = np.flatnonzero(self.idle < patience)
         if len(self.b) - len(keep) > len(self.b) // 16:
             xp = namespace(self.A)
-            room = xp.zeros((len(self.A) - len(keep), self.A.shape[1]), dtype=self.A.dtype)
+            room = zeros_beside((len(self.A) - len(keep), self.A.shape[1]), self.A)
             self.A = xp.concat([self.A[keep], room])
             self.program.keep(keep)
             self.b, self.alpha, self.idle = self.b[keep], self.alpha[keep], self.idle[keep]

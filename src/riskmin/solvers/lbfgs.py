@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from riskmin.arrays import namespace
+from riskmin.arrays import namespace, zeros_beside
 from riskmin.objective import Objective, ObjectiveCursor
 from riskmin.solvers.bundle import check_count
 from riskmin.solvers.cuts import mix_two
@@ -117,7 +117,7 @@ def snapshot(w: Array, pairs: list[tuple[Array, Array]], model: Cut) -> Callable
 
     def state() -> dict[str, Array]:
         xp = namespace(w)
-        none = xp.zeros((0, len(w)), dtype=w.dtype)
+        none = zeros_beside((0, len(w)), w)
         S, Y = (xp.stack([p[k] for p in pairs]) if pairs else none for k in (0, 1))
         return {"w": w, "S": S, "Y": Y, "a": model.a, "b": np.array([model.b])}
 
