@@ -36,8 +36,9 @@ bench: bench-data $(VENV)/.dev  ## the tables of benchmarks/ (DATA=folder of svm
 	$(BIN)/python -m benchmarks.certified --data $(DATA)
 	$(BIN)/python -m benchmarks.path --data $(DATA)
 
-docs: $(VENV)/.dev  ## redraw the pictures of docs/ and run its examples
+docs: $(VENV)/.dev  ## redraw the pictures and tables of docs/ and run its examples
 	$(BIN)/python -m docs.pictures
+	$(BIN)/python -m docs.support
 	$(BIN)/python -m pytest -q --doctest-glob='*.md' docs README.md CONTRIBUTING.md
 
 clean:
