@@ -15,8 +15,13 @@ from riskmin import (
     Bmrm,
     Bundle,
     Hinge,
+    KernelClassifier,
+    KernelRegressor,
+    LinearClassifier,
+    LinearRegressor,
     Nu,
     Objective,
+    Poisson,
     Processes,
     Squared,
     Threads,
@@ -24,7 +29,8 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.adaptive import row_values, tail
+from riskmin.losses import from_spec, spec
+from riskmin.losses.nu import row_values, tail
 from riskmin.risk import rows_of
 from riskmin.testing import check_loss
 
@@ -265,3 +271,91 @@ def test_solvers_that_visit_rows_refuse():
     for risk in (Adaptive(linear_risk(X, y, Hinge()), 0.3), linear_risk(X, y, Nu(Hinge(), 0.3))):
         with pytest.raises(TypeError, match="a loss that is a sum over them"):
             rows_of(risk, get_solver("bundle"))
+
+
+# ---------------------------------------------------------------- as a loss like any other
+def test_with_an_intercept_it_is_the_adaptive_risk():
+    X, y, weights = problem(Absolute())
+    given = {"sample_weight": weights, "fit_intercept": True, "n_shards": 2}
+    risk = linear_risk(X, y, Nu(Absolute(), 0.3), **given)
+    other = Adaptive(linear_risk(X, y, Absolute(), **given), 0.3)
+    w = np.array([0.3, -0.2, 1.0, 0.0])
+    assert isinstance(risk, Adaptive)
+    assert risk.loss == other.loss == Nu(Absolute(), 0.3)
+    assert risk(w)[0] == other(w)[0]
+    assert risk.risk(w)[0] >= risk(w)[0]  # that one has no intercept
+
+
+def test_it_is_plain_data():
+    loss = Nu(Hinge(margin=2.0), 0.3)
+    assert spec(loss) == {
+        "name": "Nu",
+        "params": {"loss": {"name": "Hinge", "params": {"margin": 2.0}}, "nu": 0.3},
+    }
+    assert from_spec(spec(loss)) == loss
+
+
+def tube(model, scores, y):
+    """That what is outside the tube, or inside the margin, is as many as nu says, and J is what is said."""
+    c = np.full(len(y), 1 / len(y))
+    loss, t = model.loss, model.loss.threshold(scores, y, c)
+    values = row_values(loss.loss, scores, y)
+    assert np.mean(values > t + 1e-5) <= loss.nu
+    assert np.mean(values >= t - 1e-5) >= loss.nu
+    return float(loss.value_grad(scores, y, c)[0])
+
+
+def same_fit(model, theirs, X, y):
+    """The same function, and an intercept that is as good: where a whole interval is, each takes its own."""
+    ours, other = model.predict(X), theirs.predict(X)
+    np.testing.assert_allclose(ours - ours.mean(), other - other.mean(), atol=1e-4)
+    assert tube(model, other, y) == pytest.approx(tube(model, ours, y), rel=1e-6)
+
+
+def test_linear_models_are_libsvms():
+    from sklearn.svm import NuSVR
+
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((120, 3))
+    y = X @ [1.0, -2.0, 0.5] + 4.0 + rng.standard_normal(120)
+    model = LinearRegressor(Nu(Absolute(), 0.3), alpha=1 / 60, tol=1e-9).fit(X, y)
+    theirs = NuSVR(kernel="linear", nu=0.3, C=0.5, tol=1e-9).fit(X, y)
+    same_fit(model, theirs, X, y)
+    risk = tube(model, model.predict(X), y)
+    assert model.objective_ == pytest.approx(risk + model.coef_ @ model.coef_ / 120, rel=1e-9)
+    assert model.lower_bound_ <= model.objective_ * (1 + 1e-12)
+
+
+def test_classifiers():
+    X, y, _ = problem(Hinge(), n=80, seed=3)
+    model = LinearClassifier(Nu(Hinge(), 0.6), alpha=0.05, tol=1e-8).fit(X, y)
+    risk = tube(model, model.decision_function(X), y)
+    assert model.intercept_[0] != 0
+    assert model.objective_ == pytest.approx(risk + 0.025 * np.sum(model.coef_**2), rel=1e-7)
+    kernel = KernelClassifier(Nu(Hinge(), 0.6), kernel="linear", alpha=0.05, tol=1e-8).fit(X, y)
+    assert kernel.objective_ == pytest.approx(model.objective_, rel=2e-8)
+    without = LinearClassifier(Nu(Hinge(), 0.6), alpha=0.05, fit_intercept=False).fit(X, y)
+    assert without.intercept_[0] == 0
+    assert without.objective_ >= model.lower_bound_
+    assert not hasattr(model, "predict_proba")
+
+
+@pytest.mark.parametrize("nu", [0.2, 0.7])
+def test_kernel_machines_are_libsvms(nu):
+    from sklearn.svm import NuSVR
+
+    rng = np.random.default_rng(5)
+    X = 3 * rng.random((80, 1))
+    y = np.sin(2 * X[:, 0]) + 4.0 + 0.3 * rng.standard_normal(80)
+    model = KernelRegressor(Nu(Absolute(), nu), gamma=1.0, alpha=1 / 80, tol=1e-8).fit(X, y)
+    theirs = NuSVR(gamma=1.0, nu=nu, C=1.0, tol=1e-9).fit(X, y)
+    same_fit(model, theirs, X, y)
+
+
+def test_counts_are_predicted_as_counts():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    y = rng.poisson(np.exp(1 + X[:, 0]))
+    model = LinearRegressor(Nu(Poisson(), 0.9), alpha=0.01).fit(X, y)
+    assert model.predict(X).min() > 0
+    assert np.corrcoef(np.log(model.predict(X)), X[:, 0])[0, 1] > 0.9

@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from riskmin.adaptive import Adaptive as Adaptive
-from riskmin.adaptive import Nu as Nu
 from riskmin.arrays import namespace as namespace
 from riskmin.checkpoint import Checkpoint as Checkpoint
 from riskmin.driver import minimize as minimize
@@ -30,6 +29,7 @@ from riskmin.losses import Hinge as Hinge
 from riskmin.losses import Huber as Huber
 from riskmin.losses import Logistic as Logistic
 from riskmin.losses import Novelty as Novelty
+from riskmin.losses import Nu as Nu
 from riskmin.losses import Poisson as Poisson
 from riskmin.losses import PowerHinge as PowerHinge
 from riskmin.losses import Quantile as Quantile

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.adaptive import Adaptive
 from riskmin.arrays import as_numpy, like, namespace, to_floats
 from riskmin.executors import Serial, Threads
 from riskmin.intercept import Profiled
-from riskmin.losses import get_loss
+from riskmin.losses import Nu, get_loss
 from riskmin.matrices import WIDE, Columns, Csc, Csr, Dense, Plain, Wide, as_matrix, with_transpose
 from riskmin.risk import Risk
 from riskmin.scorers import Linear
@@ -138,7 +139,7 @@ def linear_risk(
     fit_intercept: bool = False,
     executor: Callable[[Sequence[Shard]], Executor] | None = None,
     n_shards: int | None = None,
-) -> Risk | Profiled:
+) -> Risk | Profiled | Adaptive:
     r"""The risk of a linear model, :math:`R(w) = \sum_i c_i\, l(x_i^\top w, y_i)`, the weights c of sum one.
 
     Parameters
@@ -160,7 +161,8 @@ def linear_risk(
 
     Returns
     -------
-    Risk or Profiled
+    Risk, Profiled or Adaptive
+        `Profiled` with an intercept; `Adaptive` with one and a loss ``Nu(loss, nu)``.
 
     Examples
     --------
@@ -172,6 +174,10 @@ def linear_risk(
     (0.625, array([-1.5]))
     """
     chosen: Loss = get_loss(loss)
+    if fit_intercept and isinstance(chosen, Nu):
+        how: Any = {"sample_weight": sample_weight, "executor": executor, "n_shards": n_shards}
+        base: Any = linear_risk(X, y, chosen.loss, fit_intercept=True, **how)
+        return Adaptive(base, chosen.nu)
     if fit_intercept and not chosen.separable:
         raise ValueError(
             f"{type(chosen).__name__} is not a sum over rows, so its intercept cannot be minimized out: "

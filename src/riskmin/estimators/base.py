@@ -18,11 +18,12 @@ from joblib import effective_n_jobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from riskmin.adaptive import Adaptive
 from riskmin.driver import Callback, minimize
 from riskmin.executors import Serial, Threads
-from riskmin.intercept import Profiled
+from riskmin.intercept import Profiled, ProfiledCursor
 from riskmin.linear import check_finite, check_weights, linear_risk
-from riskmin.losses import Novelty, get_loss
+from riskmin.losses import Novelty, Nu, get_loss
 from riskmin.matrices import as_matrix
 from riskmin.objective import Objective
 from riskmin.regularizers import L1, L2, Box, Elastic, get_regularizer
@@ -141,7 +142,7 @@ def fit_objective(
     return np.asarray(result.w), b
 
 
-def _check_proof(risk: Risk | Profiled, value: float, lower: float) -> None:
+def _check_proof(risk: Risk | Profiled | Adaptive, value: float, lower: float) -> None:
     """Raise where the bound is above what it bounds: no rounding explains that, so one of them is wrong.
 
     Where J all but vanishes, rounding errors are compared: as large as the risk of w = 0 makes them.
@@ -149,7 +150,7 @@ def _check_proof(risk: Risk | Profiled, value: float, lower: float) -> None:
     above = lower - value
     if above <= 1e-9 * abs(value):
         return
-    plain = risk.risk if isinstance(risk, Profiled) else risk
+    plain = risk if isinstance(risk, Risk) else risk.risk
     if above > 1e-12 * plain(np.zeros(plain.dim))[0]:
         raise RuntimeError(
             f"the certificate is false: the lower bound {lower!r} is above the objective {value!r}; "
@@ -170,10 +171,10 @@ def keep_claim(model: Any, result: Result, value: float, *, n_rows: int, weighte
 
 def risk_of(
     model: Any, X: Any, y: NDArray | None, weight: NDArray | None, *, fit_intercept: bool, executor: Any
-) -> Risk | Profiled:
+) -> Risk | Profiled | Adaptive:
     """The risk that the model's parameters stand for."""
     loss = loss_of(model)
-    if fit_intercept and not loss.separable:
+    if fit_intercept and not (loss.separable or isinstance(loss, Nu)):
         raise ValueError(
             f"{type(loss).__name__} is no sum over rows, so it takes no intercept: set fit_intercept=False"
         )
@@ -194,12 +195,12 @@ def _start(model: Any, objective: Objective) -> NDArray | None:
     return last if math.isfinite(reg.value(last)) else np.asarray(reg.prox(last, 0.0))
 
 
-def _intercept(risk: Risk | Profiled, objective: Objective, result: Result) -> tuple[float, float]:
+def _intercept(risk: Risk | Profiled | Adaptive, objective: Objective, result: Result) -> tuple[float, float]:
     """The best intercept for the w found, and J at both."""
-    if not isinstance(risk, Profiled):
+    if isinstance(risk, Risk):
         return 0.0, result.value
-    b = risk.intercept(result.w)
-    value, _, _ = risk.cursor(result.w).scores.at(0.0, b)
+    b, at = risk.intercept(result.w), risk.cursor(result.w)
+    value, _, _ = (at.scores if isinstance(at, ProfiledCursor) else at).at(0.0, b)
     return b, value + objective.lam * objective.reg.value(result.w)
 
 

@@ -27,8 +27,8 @@ from riskmin.estimators.base import (
 from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.regressor import LinearRegressor
 from riskmin.executors import Serial
-from riskmin.intercept import Profiled
 from riskmin.paths import lam_grid, path
+from riskmin.risk import Risk
 from riskmin.types import NDArray
 
 _FOUND = (
@@ -126,7 +126,7 @@ def _fold(
     scores = []
     for alpha, result in zip(alphas, results, strict=True):
         model = type(probe)(**probe.get_params(deep=False)).set_params(alpha=float(alpha))
-        b = risk.intercept(result.w) if isinstance(risk, Profiled) else 0.0
+        b = 0.0 if isinstance(risk, Risk) else risk.intercept(result.w)
         model._keep(np.asarray(result.w), b, classes)
         model.n_features_in_ = X.shape[1]
         scores.append(float(scorer(model, X[test], y[test], **weights)))

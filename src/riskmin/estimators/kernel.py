@@ -14,7 +14,6 @@ from riskmin.estimators.base import as_weights, loss_of, warn_unless_converged
 from riskmin.estimators.classifier import has_probabilities, two_classes, with_class_weight
 from riskmin.estimators.mercer import ROWS, fit_kernel, kernel_of, kernel_scores
 from riskmin.estimators.regressor import counts
-from riskmin.losses import Poisson, get_loss
 from riskmin.types import NDArray
 
 
@@ -311,4 +310,4 @@ class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
     def predict(self, X: Any) -> NDArray:
         """The scores f(x) + b; their exponentials for the Poisson loss."""
         z = kernel_scores(self, X)
-        return np.exp(z) if isinstance(get_loss(self.loss), Poisson) else z
+        return np.exp(z) if counts(self.loss) else z

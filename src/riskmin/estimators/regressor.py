@@ -16,7 +16,7 @@ from riskmin.estimators.base import (
     scores,
     warn_unless_converged,
 )
-from riskmin.losses import LOSSES, Poisson, get_loss
+from riskmin.losses import LOSSES, Nu, Poisson
 from riskmin.types import NDArray
 
 
@@ -24,7 +24,7 @@ def counts(loss: Any) -> bool:
     """Whether the loss is Poisson's; asked before `fit` too, when the loss may not be one at all."""
     if isinstance(loss, str):
         loss = LOSSES.get(loss.partition(":")[0].strip())
-    return isinstance(loss, Poisson)
+    return isinstance(loss.loss if isinstance(loss, Nu) else loss, Poisson)
 
 
 class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
@@ -159,4 +159,4 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
     def predict(self, X: Any) -> NDArray:
         """The scores X @ w + b; their exponentials for the Poisson loss."""
         z = scores(self, X)
-        return np.exp(z) if isinstance(get_loss(self.loss), Poisson) else z
+        return np.exp(z) if counts(self.loss) else z

@@ -11,6 +11,7 @@ from riskmin.losses.margin import Novelty as Novelty
 from riskmin.losses.margin import PowerHinge as PowerHinge
 from riskmin.losses.margin import SmoothedHinge as SmoothedHinge
 from riskmin.losses.margin import SquaredHinge as SquaredHinge
+from riskmin.losses.nu import Nu as Nu
 from riskmin.losses.regression import Absolute as Absolute
 from riskmin.losses.regression import EpsilonInsensitive as EpsilonInsensitive
 from riskmin.losses.regression import Huber as Huber
@@ -107,4 +108,5 @@ def from_spec(data: dict[str, Any]) -> Any:
 
 
 def _classes() -> dict[str, Any]:
-    return {type(loss).__name__: type(loss) for loss in LOSSES.values()}
+    kinds: list[Any] = [Nu, *(type(loss) for loss in LOSSES.values())]  # Nu wraps another, so it has no name
+    return {kind.__name__: kind for kind in kinds}
