@@ -7,6 +7,7 @@ from riskmin import (
     Auto,
     Bmrm,
     Bundle,
+    CoordinateDescent,
     DualGaussSeidel,
     Hinge,
     Lbfgs,
@@ -23,6 +24,7 @@ def test_every_solver_has_a_name():
         "auto": Auto(),
         "bmrm": Bmrm(),
         "bundle": Bundle(),
+        "coordinate_descent": CoordinateDescent(),
         "dual": DualGaussSeidel(),
         "lbfgs": Lbfgs(),
         "line_search_bmrm": LineSearchBmrm(),
@@ -42,7 +44,7 @@ def test_a_solver_stands_for_itself():
 @pytest.mark.parametrize(
     ("solver", "message"),
     [
-        ("sgd", r"there is no solver named 'sgd'; the names are auto, bmrm, bundle, dual, lbfgs"),
+        ("sgd", r"there is no solver named 'sgd'; the names are auto, bmrm, bundle, coordinate_descent, dual"),
         (Bundle, r"give an instance: Bundle\(\)$"),
         (Lbfgs, r"give an instance: Lbfgs\(\)$"),
         (Hinge(), r"solver=Hinge\(margin=1.0\) is neither a name .* nor a solver object"),

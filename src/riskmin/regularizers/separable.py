@@ -230,6 +230,15 @@ class L1(Separable):
     def terms(self, w: Array) -> Terms:
         return Terms(by_feature(self.weights, w, "weights"), 0.0, -math.inf, math.inf)
 
+    def conjugate(self, u: Array) -> float:
+        """0 where all |u_j| <= l_j, else infinite."""
+        xp = namespace(u)
+        return 0.0 if not len(u) or float(xp.max(xp.abs(u) - self.terms(u).absolute)) <= 0 else math.inf
+
+    def scale(self, cut: Cut, lam: float) -> float:
+        """The bound is s b: as large an s as the conjugate allows."""
+        return self._largest(cut.a, lam) if cut.b > 0 else 0.0
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Elastic(Separable):
