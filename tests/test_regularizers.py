@@ -513,3 +513,9 @@ def test_the_line_search_variant_needs_a_smooth_conjugate():
 def test_lam_is_checked(lam):
     with pytest.raises(ValueError, match="finite number > 0"):
         Objective(None, L2(), lam)
+
+
+def test_zeros_among_tiny_numbers_have_a_proximal_point():
+    """0 / 0 made them NaN, where the factor of the penalty underflows."""
+    w = QNorm(q=1.5, power=4.0).prox(np.array([0.0, 1e-265]), 1.0)
+    np.testing.assert_allclose(w, [0.0, 1e-265])

@@ -44,7 +44,7 @@ def test_a_solver_stands_for_itself():
 @pytest.mark.parametrize(
     ("solver", "message"),
     [
-        ("sgd", r"there is no solver named 'sgd'; the names are auto, bmrm, bundle, coordinate_descent, dual"),
+        ("sgd", r"there is no solver named 'sgd'; the names are auto, bmrm, bundle, coordinate_descent, d"),
         (Bundle, r"give an instance: Bundle\(\)$"),
         (Lbfgs, r"give an instance: Lbfgs\(\)$"),
         (Hinge(), r"solver=Hinge\(margin=1.0\) is neither a name .* nor a solver object"),

@@ -290,7 +290,7 @@ def _roots(a: NDArray, step: float, log_factor: float, q: float) -> Any:
         k = step * np.exp(min(log_factor, 700.0))
         # from the right where the function is convex, from the left where it is concave
         other = (a / (2 * k)) ** (1 / (q - 1))
-        w = np.minimum(a, (a / k) ** (1 / (q - 1))) if q >= 2 else np.minimum(0.5 * a, other)
+        w = np.fmin(a, (a / k) ** (1 / (q - 1))) if q >= 2 else np.fmin(0.5 * a, other)
         for _ in range(100):
             excess = w + k * w ** (q - 1) - a
             new = np.clip(w - np.nan_to_num(excess / (1 + k * (q - 1) * w ** (q - 2))), 0.0, a)
