@@ -359,3 +359,24 @@ def test_counts_are_predicted_as_counts():
     model = LinearRegressor(Nu(Poisson(), 0.9), alpha=0.01).fit(X, y)
     assert model.predict(X).min() > 0
     assert np.corrcoef(np.log(model.predict(X)), X[:, 0])[0, 1] > 0.9
+
+
+def test_the_task_is_that_of_the_loss_or_any():
+    class Own:
+        separable = True
+
+        def value_grad(self, z, y, c):
+            return c @ abs(z - y), c * np.sign(z - y)
+
+        def values(self, z, y):
+            return abs(z - y)
+
+    assert Nu(Hinge()).task == "classification"
+    assert not hasattr(Nu(Own()), "task")
+    X, y, _ = problem(Absolute())
+    assert (
+        LinearRegressor(Nu(Own())).fit(X, y).objective_
+        == LinearRegressor(Nu(Absolute())).fit(X, y).objective_
+    )
+    with pytest.raises(ValueError, match="Nu is a loss for classification"):
+        LinearRegressor(Nu(Hinge())).fit(X, y)

@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import safetensors.numpy
+import scipy.sparse as sp
 from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.preprocessing import StandardScaler
 
 import riskmin
-from riskmin import LinearClassifier, LinearRegressor, NoveltyDetector
+from riskmin import KernelClassifier, KernelRegressor, LinearClassifier, LinearRegressor, NoveltyDetector
 from riskmin.estimators import load_model, save_model
 from riskmin.estimators.store import FORMAT, checksum
 from riskmin.persist import FileError, load_arrays, save_arrays
@@ -34,10 +35,21 @@ MODELS = [
     (LinearRegressor("poisson", fit_intercept=False, n_jobs=2), Y),
     (LinearRegressor(riskmin.EpsilonInsensitive(epsilon=np.float64(0.5)), alpha=np.float32(0.125)), Y),
     (NoveltyDetector(contamination=0.2), None),
+    (LinearRegressor(riskmin.Nu(riskmin.Absolute(), 0.3), alpha=0.1), 3.0 * Y),
+    (LinearClassifier(riskmin.Nu(riskmin.Hinge(margin=2.0), 0.4), alpha=0.1), Y),
+    (KernelClassifier(alpha=0.01, class_weight={"no": 2.0}), np.array(["no", "yes"])[Y]),
+    (KernelClassifier("logistic", kernel="laplacian", alpha=0.1, gamma="auto"), Y),
+    (KernelClassifier(kernel="cosine", alpha=0.1, solver="bundle"), Y * 2.0),
+    (KernelRegressor("absolute", kernel="poly", degree=2, coef0=1.0, alpha=0.1, max_seconds=60.0), 3.0 * Y),
+    (KernelRegressor(kernel=riskmin.Rbf(0.3), alpha=0.1, solver=riskmin.KernelDual(block=64)), Y),
+    (KernelRegressor("poisson", kernel="linear", alpha=0.1, fit_intercept=False), Y),
+    (KernelRegressor(riskmin.Nu(riskmin.Absolute(), 0.3), alpha=0.1), 3.0 * Y),
 ]
 
 
 def same(a, b):
+    if callable(a):
+        return repr(a) == repr(b)
     return np.array_equal(a, b) and np.asarray(a).dtype == np.asarray(b).dtype
 
 
@@ -64,8 +76,9 @@ def test_the_loaded_model_is_the_saved_one(model, y, tmp_path):
     assert result.trace == wanted.trace[-1:]
 
 
-def test_a_loaded_model_can_be_saved_and_fitted_again(tmp_path):
-    model = LinearClassifier(alpha=0.01, warm_start=True).fit(X, Y)
+@pytest.mark.parametrize("kind", [LinearClassifier, KernelClassifier])
+def test_a_loaded_model_can_be_saved_and_fitted_again(kind, tmp_path):
+    model = kind(alpha=0.01, warm_start=True).fit(X, Y)
     save_model(model, tmp_path / "one")
     save_model(load_model(tmp_path / "one"), tmp_path / "two")
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
@@ -99,6 +112,24 @@ def test_feature_names_come_back(tmp_path):
         loaded.predict(frame[list("fédcba")])
 
 
+def test_kernel_machines_of_sparse_rows_and_of_matrices(tmp_path):
+    rows = sp.csr_array(np.where(abs(X) > 0.7, X, 0.0))
+    model = KernelClassifier(alpha=0.01).fit(rows, Y)
+    save_model(model, tmp_path / "sparse")
+    loaded = load_model(tmp_path / "sparse")
+    assert loaded.kernel_ == model.kernel_
+    assert (loaded.support_vectors_ != model.support_vectors_).nnz == 0
+    for other in (rows, rows.toarray()):
+        np.testing.assert_array_equal(loaded.decision_function(other), model.decision_function(other))
+    K = riskmin.Rbf(0.2)(X, X)
+    model = KernelClassifier(kernel="precomputed", alpha=0.01).fit(K, Y)
+    save_model(model, tmp_path / "matrix")
+    loaded = load_model(tmp_path / "matrix")
+    assert loaded.kernel_ == "precomputed"
+    np.testing.assert_array_equal(loaded.decision_function(K), model.decision_function(K))
+    assert set(load_arrays(tmp_path / "matrix", "model")[0]) == {"coef", "cut"}
+
+
 def test_what_belongs_to_a_process_is_not_saved(tmp_path):
     class Mine(riskmin.Bundle):
         pass
@@ -126,9 +157,18 @@ class Own:
         return c @ (r * r), 2 * c * r
 
 
+class Telling(Own):
+    def values(self, z, y):
+        return (z - y) ** 2
+
+
 def test_what_cannot_be_saved(tmp_path):
     with pytest.raises(ValueError, match="Own is a loss of your own, and code is not written to files"):
         save_model(LinearRegressor(Own()).fit(X, Y), tmp_path / "model")
+    with pytest.raises(ValueError, match="Telling is a loss of your own"):
+        save_model(LinearRegressor(riskmin.Nu(Telling(), 0.5)).fit(X, Y), tmp_path / "model")
+    with pytest.raises(ValueError, match="its kernel is a function of your own, and code is not written"):
+        save_model(KernelClassifier(kernel=lambda A, B: A @ B.T, alpha=1.0).fit(X, Y), tmp_path / "model")
     with pytest.raises(ValueError, match="StandardScaler cannot be saved: only LinearClassifier, "):
         save_model(StandardScaler(), tmp_path / "model")
     with pytest.raises(NotFittedError):
@@ -246,6 +286,34 @@ EDITS = [
 def test_unsound_models(file, change, message):
     edit(file, change)
     refused(file, message)
+
+
+KERNEL_EDITS = [
+    (put("fitted", "gamma", -1.0), "gamma=-1.0"),
+    (put("fitted", "gamma", "big"), "gamma is 'big', not a finite number"),
+    (drop("fitted", "gamma"), "'gamma' is missing"),
+    (put("params", "kernel", "sigmoid"), "no Mercer kernel"),
+    (put("params", "kernel", {"name": "Mine", "params": {}}), "Mine is not a kernel of riskmin"),
+    (put("claim", "n_rows", 7), r"coef is float64\(1138,\), not float64\(14,\)"),
+    (lambda arrays, meta: arrays["vectors"].fill(np.nan), "its support vectors hold NaN"),
+    (lambda arrays, meta: arrays.update(vectors=arrays["vectors"][1:]), "its support vectors are float64"),
+    (lambda arrays, meta: arrays.pop("vectors"), "'vectors.data' is missing"),
+    (lambda arrays, meta: arrays.update(sparse(arrays.pop("vectors"), 1)), "not a sound riskmin model"),
+]
+
+
+def sparse(rows, shift):
+    """As the parts of a sparse matrix, the columns off by so many."""
+    matrix = sp.csr_array(rows)
+    parts = {"data": matrix.data, "indices": matrix.indices + shift, "indptr": matrix.indptr}
+    return {f"vectors.{name}": array for name, array in parts.items()}
+
+
+@pytest.mark.parametrize(("change", "message"), KERNEL_EDITS)
+def test_unsound_kernel_machines(change, message, tmp_path):
+    save_model(KernelClassifier(alpha=1.0).fit(X, Y), tmp_path / "model")
+    edit(tmp_path / "model", change)
+    refused(tmp_path / "model", message)
 
 
 def test_a_changed_claim_is_found(file):

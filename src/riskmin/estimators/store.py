@@ -6,11 +6,9 @@ A file holds the model and its claim: the objective, the lower bound and the cut
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from typing import Any, get_args
 
 import numpy as np
@@ -19,19 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 import riskmin
 from riskmin.estimators.base import keep_claim, loss_of
 from riskmin.estimators.classifier import LinearClassifier
+from riskmin.estimators.kernel import KernelClassifier, KernelRegressor
 from riskmin.estimators.novelty import NoveltyDetector
+from riskmin.estimators.plain import params_from, params_of, scalar
 from riskmin.estimators.regressor import LinearRegressor
-from riskmin.losses import LOSSES, from_spec, get_loss, spec
+from riskmin.estimators.support import gamma_of, put_back_support, support_arrays
 from riskmin.persist import FileError, load_arrays, save_arrays
-from riskmin.regularizers import (
-    REGULARIZERS,
-    Box,
-    Quadratic,
-    get_regularizer,
-    regularizer_from_spec,
-    regularizer_spec,
-)
-from riskmin.solvers import SOLVERS
 from riskmin.types import Cut, NDArray, Result, Status
 
 FORMAT = 2
@@ -43,10 +34,11 @@ Files of format 1 know of no regularizer but L2.
 CLAIM = ("objective", "lower_bound", "value", "b", "status", "n_rows", "weighted", "solver", "last")
 """What a file claims beside its parameters. Nothing else may stand there: `certify` would not check it."""
 
-ESTIMATORS: dict[str, Any] = {c.__name__: c for c in (LinearClassifier, LinearRegressor, NoveltyDetector)}
+KERNEL_MACHINES = (KernelClassifier, KernelRegressor)
 
-_HERE_ONLY = {"loss", "regularizer", "solver", "class_weight", "callback", "checkpoint"}
-"""Parameters that are written in a form of their own, or belong to one machine and are not written."""
+ESTIMATORS: dict[str, Any] = {
+    kind.__name__: kind for kind in (LinearClassifier, LinearRegressor, NoveltyDetector, *KERNEL_MACHINES)
+}
 
 
 def save_model(model: Any, path: str | os.PathLike[str]) -> None:
@@ -57,8 +49,9 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
 
     Parameters
     ----------
-    model : LinearClassifier, LinearRegressor or NoveltyDetector
-        Fitted, with a loss of riskmin's: code is not written to files.
+    model : LinearClassifier, LinearRegressor, NoveltyDetector, KernelClassifier or KernelRegressor
+        Fitted, with a loss of riskmin's, and a kernel that has a name or is riskmin's: code is not written
+        to files. Of a kernel machine the file holds the support vectors, which are rows of the data.
     path : path
         An existing file is replaced.
 
@@ -80,13 +73,18 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
         remedy = "save its best_estimator_" if inside else f"only {', '.join(ESTIMATORS)} can"
         raise ValueError(f"{type(model).__name__} cannot be saved: {remedy}")
     check_is_fitted(model)
-    arrays = {"coef": np.ravel(model.coef_), "cut": np.asarray(model.result_.cut.a)}
+    kernel = type(model) in KERNEL_MACHINES
+    arrays = {
+        "coef": np.asarray(model.result_.w) if kernel else np.ravel(model.coef_),
+        "cut": np.asarray(model.result_.cut.a),
+        **(support_arrays(model) if kernel else {}),
+    }
     meta = {
         "kind": "model",
         "format": FORMAT,
         "version": riskmin.__version__,
         "estimator": type(model).__name__,
-        "params": _params(model),
+        "params": params_of(model),
         "fitted": _fitted(model),
         "claim": _claim(model),
     }
@@ -106,7 +104,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    LinearClassifier, LinearRegressor or NoveltyDetector
+    LinearClassifier, LinearRegressor, NoveltyDetector, KernelClassifier or KernelRegressor
         It predicts as the saved one did, has its claim, and can be fitted again. Its ``result_`` has the
         last row of the trace.
 
@@ -158,50 +156,6 @@ def checksum(arrays: dict[str, NDArray], meta: dict[str, Any]) -> str:
 
 
 # ---------------------------------------------------------------- to plain data
-def _params(model: Any) -> dict[str, Any]:
-    given = model.get_params(deep=False)
-    loss = loss_of(model)
-    if type(loss) not in {type(known) for known in LOSSES.values()}:
-        raise ValueError(
-            f"{type(loss).__name__} is a loss of your own, and code is not written to files: "
-            "keep coef_ and intercept_ yourself, or pickle the model"
-        )
-    return {
-        "plain": {k: _scalar(v) for k, v in given.items() if k not in _HERE_ONLY},
-        "loss": spec(loss) | {"given": given["loss"] if isinstance(given.get("loss"), str) else None},
-        "regularizer": _regularizer(given["regularizer"]),
-        "solver": _solver(given["solver"]),
-        "class_weight": _class_weight(given.get("class_weight")),
-    }
-
-
-def _scalar(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _regularizer(given: Any) -> dict[str, Any]:
-    reg = get_regularizer(given)
-    if type(reg) not in {Box, *(type(known) for known in REGULARIZERS.values())}:
-        holds = "holds a matrix" if isinstance(reg, Quadratic) else "is a regularizer of your own"
-        raise ValueError(
-            f"{type(reg).__name__} {holds}, which is not written to model files: "
-            "keep coef_ and intercept_ yourself, or pickle the model"
-        )
-    return regularizer_spec(reg) | {"given": given if isinstance(given, str) else None}
-
-
-def _solver(solver: Any) -> Any:
-    """A name, or the class and the parameters of one of riskmin's; None for others."""
-    if type(solver) in {type(known) for known in SOLVERS.values()}:
-        return {"name": type(solver).__name__, "params": dataclasses.asdict(solver)}
-    return solver if isinstance(solver, str) else None
-
-
-def _class_weight(given: Any) -> Any:
-    """Pairs, since the keys of JSON are strings."""
-    return [[_scalar(k), _scalar(v)] for k, v in given.items()] if isinstance(given, dict) else given
-
-
 def _fitted(model: Any) -> dict[str, Any]:
     fitted: dict[str, Any] = {"n_features": int(model.n_features_in_)}
     if hasattr(model, "feature_names_in_"):  # scikit-learn sets it where X has names
@@ -211,6 +165,8 @@ def _fitted(model: Any) -> dict[str, Any]:
     fitted["intercept"] = float(np.ravel(model.intercept_)[0])
     if model.task == "classification":
         fitted["classes"] = {"values": model.classes_.tolist(), "dtype": model.classes_.dtype.str}
+    if type(model) in KERNEL_MACHINES:
+        fitted["gamma"] = gamma_of(model)
     return fitted
 
 
@@ -225,16 +181,17 @@ def _claim(model: Any) -> dict[str, Any]:
         "n_rows": model.n_samples_fit_,
         "weighted": model.weighted_,
         "solver": result.solver,
-        "last": {k: _scalar(v) for k, v in result.trace[-1].items()},
+        "last": {k: scalar(v) for k, v in result.trace[-1].items()},
     }
 
 
 # ---------------------------------------------------------------- and back
 def _model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
     kind, fitted, claim = ESTIMATORS[meta["estimator"]], meta["fitted"], meta["claim"]
-    model = kind(**_parameters(kind, meta["params"]))
+    model = kind(**params_from(kind, meta["params"]))
     p = int(fitted["n_features"])
-    w, a = (_vector(arrays, name, p) for name in ("coef", "cut"))
+    size = 2 * int(claim["n_rows"]) if kind in KERNEL_MACHINES else p
+    w, a = (_vector(arrays, name, size) for name in ("coef", "cut"))
     if strange := sorted(set(claim) - set(CLAIM)):
         raise ValueError(f"it claims {strange[0]}, which models do not")
     if claim["status"] not in get_args(Status):
@@ -249,7 +206,7 @@ def _model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
         n_rows=int(claim["n_rows"]),
         weighted=bool(claim["weighted"]),
     )
-    _put_back[model.task](model, w, fitted)
+    _put_back(model, w, fitted, arrays)
     model.n_features_in_ = p
     if "feature_names" in fitted:
         model.feature_names_in_ = np.array(fitted["feature_names"], dtype=object)
@@ -258,53 +215,26 @@ def _model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
     return model
 
 
-def _parameters(kind: Any, written: dict[str, Any]) -> dict[str, Any]:
-    params = dict(written["plain"])
-    solver = written["solver"]
-    if isinstance(solver, dict):
-        known = {type(s).__name__: type(s) for s in SOLVERS.values()}
-        solver = known[solver["name"]](**solver["params"])
-    params["solver"] = solver
-    if "regularizer" in written:
-        params["regularizer"] = _as_given(
-            regularizer_from_spec(written["regularizer"]), written["regularizer"]["given"], get_regularizer
-        )
-    if kind is not NoveltyDetector:
-        params["loss"] = _as_given(from_spec(written["loss"]), written["loss"]["given"], get_loss)
-    if kind is LinearClassifier:
-        pairs = written["class_weight"]
-        params["class_weight"] = dict(pairs) if isinstance(pairs, list) else pairs
-    return params
-
-
-def _as_given(thing: Any, given: str | None, named: Callable[[Any], Any]) -> Any:
-    """The name that the user gave, where it still stands for the thing."""
-    return given if given is not None and named(given) == thing else thing
-
-
-def _put_back_classifier(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
-    loss_of(model)
-    model.coef_, model.intercept_ = w[None, :], np.array([_finite(fitted, "intercept")])
+def _put_back(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+    """Set what predictions need."""
+    if model.task == "novelty":
+        model.coef_, model.offset_ = w, _finite(fitted, "offset")
+        return
+    loss_of(model)  # that it is for this task
+    name, coef, b = "coef_", w, _finite(fitted, "intercept")
+    if type(model) in KERNEL_MACHINES:
+        gamma = None if fitted["gamma"] is None else _finite(fitted, "gamma")
+        name, coef = "dual_coef_", put_back_support(model, w, int(fitted["n_features"]), arrays, gamma)
+    if model.task == "regression":
+        setattr(model, name, coef)
+        model.intercept_ = b
+        return
+    setattr(model, name, coef[None, :])
+    model.intercept_ = np.array([b])
     dtype = np.dtype(fitted["classes"]["dtype"])
     model.classes_ = np.array(fitted["classes"]["values"], dtype=dtype)
     if model.classes_.shape != (2,):
         raise ValueError(f"it has {model.classes_.size} classes, not 2")
-
-
-def _put_back_regressor(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
-    loss_of(model)
-    model.coef_, model.intercept_ = w, _finite(fitted, "intercept")
-
-
-def _put_back_detector(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
-    model.coef_, model.offset_ = w, _finite(fitted, "offset")
-
-
-_put_back: dict[str, Callable[[Any, NDArray, dict[str, Any]], None]] = {
-    "classification": _put_back_classifier,
-    "regression": _put_back_regressor,
-    "novelty": _put_back_detector,
-}
 
 
 def _vector(arrays: dict[str, NDArray], name: str, p: int) -> NDArray:

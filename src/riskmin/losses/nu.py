@@ -89,8 +89,8 @@ class Nu:
 
     @property
     def task(self) -> str:
-        """That of the loss."""
-        return str(getattr(self.loss, "task", "classification"))
+        """That of the loss, if it says."""
+        return str(self.loss.task)
 
     @property
     def formula(self) -> str:
