@@ -40,7 +40,7 @@ class OwlQn:
 
     Notes
     -----
-    Two things differ from Andrew and Gao (2007), and take two to eight times fewer steps: the model of the
+    Two things differ from Andrew and Gao (2007), and take fewer steps (on a9a 3 to 14 times fewer): the model of the
     curvature is that of the coordinates that are free to move, not of all; and its direction is held
     against the steepest one only where :math:`w_j = 0`, not everywhere.
 
