@@ -8,6 +8,7 @@ against the risk at every point that is visited, and a bound as good is proved f
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 import sys
 from collections.abc import Callable
@@ -16,10 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.cli.common import without_warnings
-from riskmin.cli.tasks import TASKS
+from riskmin.cli.tasks import TASKS, raw_scores
 from riskmin.progress import Progress
 from riskmin.regularizers import L2
-from riskmin.types import Array, Iterate, Result
+from riskmin.rkhs import ROOT, RkhsNorm, coefficients, pair
+from riskmin.types import Array, Cut, Iterate, Result
 
 SAME = 1e-6
 """Objectives that differ by less, relatively, are the same; no gap below it is asked to be proved again."""
@@ -49,7 +51,7 @@ def examine(
 
     Parameters
     ----------
-    model : LinearClassifier, LinearRegressor or NoveltyDetector
+    model : LinearClassifier, LinearRegressor, NoveltyDetector, KernelClassifier or KernelRegressor
         Fitted, or loaded.
     X, y : arrays
         What it was fitted to.
@@ -68,6 +70,8 @@ def examine(
     dict
         The numbers that it rests on.
     """
+    if hasattr(model, "dual_coef_"):
+        model = in_feature_space(model, X)
     J = objective(model, X, y)
     numbers: dict[str, Any] = {
         "claimed_objective": model.objective_,
@@ -76,7 +80,7 @@ def examine(
         "cut_lower_bound": bound_of_cut(model),
         "claimed_gap_rel": (J - model.lower_bound_) / J if J else 0.0,
     }
-    if why := _falsehood(model, X.shape[0], J):
+    if why := _falsehood(model, X.shape[0], J) or _strangers(model, X):
         return Verdict(1, "refuted", why), numbers
     goal = max(numbers["claimed_gap_rel"], SAME) if tol is None else tol
     settings = {"solver": solver or model.solver, "max_iter": max_iter, "max_seconds": max_seconds}
@@ -94,13 +98,49 @@ def examine(
 
 def objective(model: Any, X: Any, y: Any) -> float:
     """J at the model's own w and b, from scratch."""
-    from riskmin.estimators.base import loss_of, regularizer_of, scores
+    from riskmin.estimators.base import loss_of
 
     with without_warnings():
-        z = scores(model, X)
+        z = raw_scores(model, X)
     labels, c = TASKS[model.task].truth(model, y, len(z))
     value, _ = loss_of(model).value_grad(z, labels, c)
-    return float(value) + float(model.alpha) * float(regularizer_of(model).value(np.ravel(model.coef_)))
+    return float(value) + float(model.alpha) * float(_regularizer(model).value(model.result_.w))
+
+
+def _regularizer(model: Any) -> Any:
+    from riskmin.estimators.base import regularizer_of
+
+    return RkhsNorm() if hasattr(model, "dual_coef_") else regularizer_of(model)
+
+
+def in_feature_space(model: Any, X: Any) -> Any:
+    """A kernel machine with all products with its kernel matrix computed anew, from the data alone.
+
+    Its function and its cut are pairs that hold such products; of the file, only the coefficients are taken.
+    """
+    from riskmin.estimators.mercer import gram_of
+
+    result, n = model.result_, X.shape[0]
+    if 2 * n != len(result.w):
+        return model  # other data, as will be said
+    K, beta, gamma = gram_of(model, X), coefficients(result.w), ROOT * result.cut.a[:n]
+    again = copy.copy(model)
+    cut = Cut(pair(gamma, K.product(gamma)), result.cut.b)
+    again.result_ = dataclasses.replace(result, w=pair(K.product(beta), beta), cut=cut)
+    return again
+
+
+def _strangers(model: Any, X: Any) -> str | None:
+    """Whether the support vectors of a kernel machine are no rows of the data, though they should be."""
+    if not hasattr(model, "dual_coef_"):
+        return None
+    with without_warnings():
+        z = raw_scores(model, X)
+    here = ROOT * model.result_.w[: len(z)] + np.ravel(model.intercept_)[0]
+    off = float(abs(z - here).max())
+    if off > SAME * (1 + float(abs(z).max())):
+        return f"its support vectors are not rows of these data: they make scores that differ by {off:.2g}"
+    return None
 
 
 # ---------------------------------------------------------------- before a proof
@@ -111,9 +151,7 @@ def bound_of_cut(model: Any) -> float:
     for L2, by halving for others. As in a run, it is cut down to the value that was reached where
     rounding has lifted it above that.
     """
-    from riskmin.estimators.base import regularizer_of
-
-    (a, b), lam, reg = model.result_.cut, float(model.alpha), regularizer_of(model)
+    (a, b), lam, reg = model.result_.cut, float(model.alpha), _regularizer(model)
     if reg == L2():
         q = float(a @ a)
         s = min(1.0, max(0.0, lam * b / q)) if q else float(b > 0)
@@ -148,7 +186,7 @@ def _falsehood(model: Any, n_rows: int, J: float) -> str | None:
     proved = bound_of_cut(model)
     if bound and abs(proved - bound) > ROUNDING * abs(J):  # 0 needs no proof
         return f"the cut proves a lower bound of {proved:.9g}, not {bound:.9g} as claimed"
-    if (above := _lift(model, np.ravel(model.coef_), J)) > 0:
+    if (above := _lift(model, model.result_.w, J)) > 0:
         return f"the cut is no cut: at the model's weights it is above the risk, by {above:.2g}"
     gap = (result.value - bound) / result.value if result.value else 0.0
     if result.status == "converged" and gap > model.tol + ROUNDING:
@@ -158,9 +196,7 @@ def _falsehood(model: Any, n_rows: int, J: float) -> str | None:
 
 def _lift(model: Any, v: Array, J: float) -> float:
     """By how much the model's cut is above the risk at v, where J is known; 0 where rounding explains it."""
-    from riskmin.estimators.base import regularizer_of
-
-    (a, b), penalty = model.result_.cut, float(model.alpha) * regularizer_of(model).value(v)
+    (a, b), penalty = model.result_.cut, float(model.alpha) * _regularizer(model).value(v)
     av = float(a @ v)
     above = av + b - (J - penalty)
     return above if above > ROUNDING * (abs(J) + penalty + abs(av) + abs(b)) else 0.0
@@ -183,9 +219,9 @@ def _prove(
         lifted = max(lifted, _lift(model, iterate.w, iterate.value))
         return lifted > 0 or J - row["lower"] <= (goal + ROUNDING) * J
 
-    again = copy.copy(model).set_params(
-        warm_start=True, tol=0.0, callback=enough, checkpoint=None, **settings
-    )
+    if "checkpoint" in model.get_params():
+        settings = settings | {"checkpoint": None}
+    again = copy.copy(model).set_params(warm_start=True, tol=0.0, callback=enough, **settings)
     with progress, without_warnings():
         again.fit(X, y)
     result: Result = again.result_

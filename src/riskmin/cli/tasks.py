@@ -35,10 +35,12 @@ def mean_loss(model: Any, z: NDArray, y: NDArray) -> float:
     return float(loss_of(model).value_grad(z, y, np.full(len(z), 1 / len(z)))[0])
 
 
-def _raw_scores(model: Any, X: Any) -> NDArray:
+def raw_scores(model: Any, X: Any) -> NDArray:
+    """The scores that the loss takes, of a linear model or a kernel machine."""
     from riskmin.estimators.base import scores
+    from riskmin.estimators.mercer import kernel_scores
 
-    return scores(model, X)
+    return kernel_scores(model, X) if hasattr(model, "dual_coef_") else scores(model, X)
 
 
 # ---------------------------------------------------------------- classification
@@ -128,7 +130,7 @@ def _regression(model: Any, X: Any, y: Any) -> dict[str, Any]:
     loss, y = loss_of(model), _numbers(model, y)
     said = model.predict(X)
     found = {
-        "mean loss": mean_loss(model, _raw_scores(model, X), y),
+        "mean loss": mean_loss(model, raw_scores(model, X), y),
         "MAE": metrics.mean_absolute_error(y, said),
         "RMSE": metrics.root_mean_squared_error(y, said),
     }
@@ -175,8 +177,8 @@ def _detector_scores(model: Any, X: Any) -> NDArray:
 
 
 TASKS: dict[str, Task] = {
-    "classification": Task(True, _check_classes, _class_truth, _class_names, _raw_scores, _classification),
-    "regression": Task(True, _check_numbers, _number_truth, _reprs, _raw_scores, _regression),
+    "classification": Task(True, _check_classes, _class_truth, _class_names, raw_scores, _classification),
+    "regression": Task(True, _check_numbers, _number_truth, _reprs, raw_scores, _regression),
     "novelty": Task(False, _no_labels, _no_truth, _reprs, _detector_scores, _novelty),
 }
 """By an estimator's `task`."""

@@ -109,6 +109,11 @@ def fit_kernel(model: Any, kernel: Any, X: Any, y: NDArray, weight: NDArray | No
     return found, b
 
 
+def gram_of(model: Any, X: Any) -> Gram:
+    """The kernel matrix of these rows, by the kernel of a fitted model."""
+    return Gram(model.kernel_, validate_data(model, X, reset=False, **ROWS), int(model.cache_size * 2**20))
+
+
 def kernel_scores(model: Any, X: Any) -> NDArray:
     """F(x) + b for rows that come from the user, a few at a time."""
     check_is_fitted(model)
