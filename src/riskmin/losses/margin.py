@@ -18,6 +18,7 @@ from riskmin.losses.pieces import (
     curvature_of_power,
     exp_and_slope,
     log,
+    minus_entropy,
     outside,
     power_conjugate,
     power_conjugate_slope,
@@ -302,8 +303,7 @@ class Logistic:
 
     def conjugate(self, u: Array, y: Array) -> Array:
         """A ln a + (1 - a) ln(1 - a) for 0 <= a = -y u <= 1."""
-        a = -y * u
-        return outside(u, self.conjugate_domain(y), times_log(a) + times_log(1 - a))
+        return outside(u, self.conjugate_domain(y), minus_entropy(-y * u))
 
     def conjugate_grad(self, u: Array, y: Array) -> Array:
         """The log-odds -y ln(a / (1 - a)) for a = -y u."""

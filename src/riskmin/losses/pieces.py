@@ -38,6 +38,16 @@ def times_log(a: Array) -> Array:
     return xp.where(a > 0, a * xp.log(xp.where(a > 0, a, 1.0 + 0.0 * a)), 0.0 * a)
 
 
+def minus_entropy(a: Array) -> Array:
+    """A ln a + (1 - a) ln(1 - a) for 0 <= a <= 1.
+
+    By ln(1 - a) as such: 1 - a has lost the last digits of a small a, and a bound made of that may be false.
+    """
+    xp = namespace(a)
+    below = xp.where(a < 1, a, 0.0 * a)
+    return times_log(a) + xp.where(a < 1, (1 - below) * xp.log1p(-below), 0.0 * a)
+
+
 def log(a: Array) -> Array:
     """Ln a, minus infinity at 0 and below."""
     xp = namespace(a)
