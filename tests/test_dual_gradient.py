@@ -382,3 +382,16 @@ def test_free_directions_against_a_convex_program(intercept):
     found = minimize(obj, Steps(), tol=1e-6, max_iter=2000)
     assert found.status == "converged"
     assert_allclose(found.value, program.value, rtol=2e-6)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("reg", [Entropy(), Entropy(normalized=False, balanced=True)], ids=repr)
+def test_features_of_any_size_end_in_no_error(reg, intercept):
+    """Sums of exponentials of which nothing was left once divided by zero."""
+    rng = np.random.default_rng(0)
+    for scale in (1e4, 1e6, 1e6, 1e6):
+        X = scale * rng.standard_normal((30, 4))
+        y = np.where(X[:, 0] > 0, 1.0, -1.0)
+        risk = linear_risk(X, y, Logistic(), fit_intercept=intercept)
+        result = minimize(Objective(risk, reg, 0.1), DualGaussSeidel(), max_iter=10)
+        assert 0 <= result.lower <= result.value

@@ -130,7 +130,8 @@ class ProfiledCursor:
             step = min(step, 4 * start.value / abs(start.slope))
         try:
             lo, hi = bracket(f, start, max(step, 1e-9 * (1 + abs(b))))
-            if lowest(lo, hi).value == 0 < max(lo.value, hi.value) <= VANISHED * start.value:
+            gone = lowest(lo, hi).value == 0 < max(lo.value, hi.value) <= VANISHED * start.value
+            if gone and not _rises(f, lowest(lo, hi).x, start):
                 raise ValueError("it is flat only because it is too small to be a number")
         except ValueError:
             raise ValueError(
@@ -177,3 +178,9 @@ class ProfiledCursor:
         # scores that were computed anew have other last bits, so other slopes at their kinks
         self.known = {0.0: around} if self.scores.moves % REFRESH else {}
         self.b = lowest(*around).x
+
+
+def _rises(f: Callable[[float], Tangent], flat: float, start: Tangent) -> bool:
+    """Whether f rises again somewhere beyond a point where it is flat, as seen from the start."""
+    step = flat - start.x
+    return any(f(flat + step * 2.0**k).slope * step > 0 for k in range(40))

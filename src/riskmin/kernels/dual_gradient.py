@@ -61,7 +61,7 @@ def _share(code: int, v: float, r: float, mass: Any, terms: Any, k: Any, numbers
 @njit(cache=True, nogil=True)
 def _factor(code: int, total: float, top: float, numbers: Any) -> Any:
     if code == SOFTMAX:
-        return numbers[0] / total
+        return numbers[0] / total if total > 0 else 0.0  # all has underflowed: `commit` sums anew
     if code == NORM:
         return top ** (numbers[1] - 1) * total ** (numbers[1] / numbers[0] - 1) if total > 0 else 0.0
     return 1.0
