@@ -1,7 +1,7 @@
 """Tables 1 and 2 of Zhang, On the dual formulation of regularized linear systems with convex risks (2002).
 
     python -m benchmarks.papers.e_tables --table 1 [--d 500] [--draws 5]
-    python -m benchmarks.papers.e_tables --table 2 --data FOLDER [--passes 200]
+    python -m benchmarks.papers.e_tables --table 2 --data FOLDER [--only UWin LM-UWin]
 
 Online learners beside their large margin versions, which have the same transfer function: the Perceptron and
 the SVM (LM-Perc), unnormalized and normalized Winnow (UWin, NWin) and theirs, and sparse regularization
@@ -182,7 +182,7 @@ def table_2(args):
 
             said = "-"
         else:
-            lam = choose_lam(MARGIN[name], X, Y, 10.0 ** np.arange(-4, -1.9, 0.5), args.tuning_passes)
+            lam = choose_lam(MARGIN[name], X, Y, 10.0 ** np.arange(-4.5, -1.9, 0.5), args.tuning_passes)
 
             def fit(A, y, reg=MARGIN[name], lam=lam):
                 return large_margin(A, y, reg, lam, args.passes)
@@ -217,7 +217,7 @@ def main():
     parser.add_argument("--draws", type=int, default=5, help="data sets drawn for Table 1; seeds 0, 1, ...")
     parser.add_argument("--only", nargs="+", choices=list(PAPER_2), default=list(PAPER_2), help="of Table 2")
     parser.add_argument("--passes", type=int, default=200)
-    parser.add_argument("--tuning-passes", type=int, default=40, help="for the choice of lam in Table 2")
+    parser.add_argument("--tuning-passes", type=int, default=100, help="for the choice of lam in Table 2")
     args = parser.parse_args()
     if args.table == 1:
         table_1(args)
