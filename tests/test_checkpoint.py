@@ -20,18 +20,22 @@ from riskmin import (
     Bmrm,
     Bundle,
     Checkpoint,
+    CoordinateDescent,
+    DualGaussSeidel,
     Hinge,
     Huber,
     Lbfgs,
     LineSearchBmrm,
     Logistic,
     Objective,
+    ProximalGradient,
     linear_risk,
     minimize,
 )
 from riskmin.persist import FileError, load_arrays, save_arrays
 
 SOLVERS = [Bundle(), Bmrm(), Bmrm(floor=True), LineSearchBmrm(), Lbfgs(), Auto()]
+VISITORS = [DualGaussSeidel(), DualGaussSeidel(step="gradient"), CoordinateDescent(), ProximalGradient()]
 each_solver = pytest.mark.parametrize("solver", SOLVERS, ids=repr)
 
 
@@ -81,7 +85,7 @@ def test_many_interruptions_do_no_harm(solver, intercept, tmp_path):
     assert parts.n_iter <= 2 * whole.n_iter + 10
 
 
-@each_solver
+@pytest.mark.parametrize("solver", [*SOLVERS, *VISITORS], ids=repr)
 def test_states_go_through_a_file(solver, tmp_path):
     if isinstance(solver, Auto):
         return

@@ -151,7 +151,8 @@ class ExactAscent:
         k = _kernels()
         self.records[:, k.U], self.records[:, k.SHIFT] = state["u"], state["shift"]
         self.order, self.rng, self.w = state["order"].copy(), state["rng"].copy(), state["next"].copy()
-        self.out[:2], self.visits, self.active = state["out"], float(state["visits"]), int(state["active"])
+        self.out[:2] = state["out"]
+        self.visits, self.active = float(state["visits"][0]), int(state["active"][0])
         return self._go()
 
     def _go(self) -> Iterator[Iterate]:
@@ -218,8 +219,8 @@ class ExactAscent:
             "order": self.order.copy(),
             "rng": self.rng.copy(),
             "out": self.out[:2].copy(),
-            "visits": np.array(self.visits),
-            "active": np.array(self.active),
+            "visits": np.array([self.visits]),
+            "active": np.array([self.active]),
         }
         info = {"epochs": self.visits / max(1, len(self.rows)), "active": float(self.active)}
         return Iterate(w, risk + self.obj.lam * self.obj.reg.value(w), cut, info, lambda: state)

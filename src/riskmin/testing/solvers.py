@@ -154,7 +154,8 @@ def _check_resumption(solver: Solver, case: _Case, w0: Array) -> None:
     for k, (it, after) in enumerate(pairwise(steps)):
         require(it.state is not None, solver, "it has a resume method, but its iterates have no state")
         assert it.state is not None
-        saved = {name: np.array(a, copy=True) for name, a in it.state().items()}
+        # a file gives every array back with at least one axis
+        saved = {name: np.atleast_1d(np.array(a, copy=True)) for name, a in it.state().items()}
         first = next(solver.resume(case.obj, saved))
         wrong = f"resumed at iterate {k} of {case.name}, it goes on otherwise than it did"
         no_worse = first.value <= it.value or _near(first.value, it.value)
