@@ -34,6 +34,7 @@ from riskmin import (
 )
 from riskmin.matrices import as_matrix
 from riskmin.solvers import columns
+from riskmin.solvers.quadratic import _settle
 from riskmin.types import Shard
 
 LOSSES = [
@@ -347,3 +348,12 @@ class _Bowl:
 
     def __call__(self, w):
         return 0.5 * float(w @ w), w
+
+
+def test_equations_that_leave_a_coordinate_where_it_is():
+    """Its step is zero, which must not be divided by."""
+    w, g = np.array([1.0, 1.0]), np.array([1.0, -0.1])
+    terms = np.array([[0.1, 0.1], [0.0, 0.0], [-np.inf, -np.inf], [np.inf, np.inf]])
+    _settle(np.eye(2), g, w, terms)
+    assert w.tolist() == pytest.approx([0.0, 1.0])
+    assert g.tolist() == pytest.approx([0.0, -0.1])

@@ -152,10 +152,12 @@ def _settle(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) -> None:
     far = here + step
     low = np.where((sign > 0) & (absolute[at] > 0), np.maximum(lower[at], 0.0), lower[at])
     high = np.where((sign < 0) & (absolute[at] > 0), np.minimum(upper[at], 0.0), upper[at])
-    room = np.where(far < low, (low - here) / step, np.where(far > high, (high - here) / step, np.inf))
+    end, out = np.where(step < 0, low, high), (far < low) | (far > high)
+    room = np.full(len(at), np.inf)
+    room[out] = (end[out] - here[out]) / step[out]  # a step of zero is never out
     t = min(float(room.min()), -fall / bend)
     new = here + t * step
-    new = np.where(room <= t, np.where(step < 0, low, high), new)  # exactly there, not just before it
+    new = np.where(room <= t, end, new)  # exactly there, not just before it
     g += G[:, at] @ (new - here)
     w[at] = new
 
