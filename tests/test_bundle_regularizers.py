@@ -13,6 +13,7 @@ from riskmin import (
     Bmrm,
     Box,
     Bundle,
+    CoordinateDescent,
     Cut,
     Elastic,
     Entropy,
@@ -22,6 +23,7 @@ from riskmin import (
     Objective,
     QNorm,
     Quadratic,
+    Squared,
     linear_risk,
     minimize,
 )
@@ -166,3 +168,26 @@ def test_columns_come_as_they_are_wanted():
         best = cuts.mix()
     assert 0 < len(cuts.program.features) < 500
     assert np.max(np.abs(best.a)) <= 0.05 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("reg", [L1(), Box(L1(), -1.0, 1.0)])
+@pytest.mark.parametrize("lam", [1e-16, 1e-20, 1e-300])
+def test_a_linear_program_with_larger_numbers_than_are_taken(reg, lam):
+    """No proof can be had for such a lam, but a point, and no error."""
+    X, y, _ = problem(Hinge(), n=60)
+    y[::7] *= -1  # no w fits them all
+    obj = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), reg, lam)
+    result = minimize(obj, Bundle(), max_iter=100)
+    assert 0 <= result.lower <= result.value < 1
+    assert np.isfinite(result.w).all()
+
+
+def test_a_linear_program_with_cuts_that_have_to_be_shrunk():
+    """Of squares of large numbers: what they prove stays below the minimum."""
+    rng = np.random.default_rng(0)
+    X = 1e4 * rng.normal(size=(100, 5))
+    y = 100 * X[:, 0] + 1e5 * rng.normal(size=100)
+    obj = Objective(linear_risk(X, y, Squared()), L1(), 1e-6)
+    result, least = minimize(obj, Bundle(), tol=1e-6), minimize(obj, CoordinateDescent())
+    assert result.lower <= least.value * (1 + 1e-9)
+    assert result.value <= 1.01 * least.value

@@ -18,6 +18,8 @@ from riskmin.types import Array, NDArray
 
 AT_ONCE = 1000
 """So many columns are let in at a time, the most wanted first."""
+LARGEST = 9e14
+"""HiGHS refuses rows and columns with a coefficient of 1e15 or more: cuts are shrunk to less."""
 
 
 class LinearProgram:
@@ -48,6 +50,7 @@ class LinearProgram:
         self.highs.addCol(1.0, 0.0, self.inf, 0, np.empty(0, np.int32), np.empty(0))
         self.features = np.empty(0, dtype=np.intp)  # of the columns after the first, with their signs
         self.signs = np.empty(0)
+        self.shrunk = np.empty(0)  # by how much each row is, since R >= 0 makes that a cut too
         self.inside = {s: np.zeros(dim, dtype=bool) for s in (+1, -1)}
         for sign, (least, _) in self.bounds.items():  # these cannot be zero
             self._let_in(np.flatnonzero(least > 0), sign, np.empty((0, dim)))
@@ -56,10 +59,13 @@ class LinearProgram:
         """A row for the last cut."""
         a = to_numpy(A[-1])
         columns = np.arange(1, 1 + len(self.features), dtype=np.int32)
-        row = -self.signs * a[self.features] / self.cost[self.features]
+        largest = float(np.max(np.abs(a) / self.cost, initial=0.0))
+        shrink = 1.0 if largest <= LARGEST else LARGEST / largest
+        self.shrunk = np.append(self.shrunk, shrink)
+        row = -self.signs * (shrink * a[self.features] / self.cost[self.features])
         used = np.flatnonzero(row)
         self.highs.addRow(
-            float(b[-1]),
+            shrink * float(b[-1]),
             self.inf,
             1 + len(used),
             np.append(np.int32(0), columns[used]).astype(np.int32),
@@ -70,6 +76,7 @@ class LinearProgram:
         """Forget all other cuts."""
         gone = np.setdiff1d(np.arange(self.highs.getNumRow()), rows).astype(np.int32)
         self.highs.deleteRows(len(gone), gone)
+        self.shrunk = self.shrunk[rows]
 
     def solve(self, A: Array, b: NDArray, alpha: NDArray) -> tuple[NDArray, Array]:
         """The multipliers of the cuts, and the minimizer of the model."""
@@ -79,10 +86,14 @@ class LinearProgram:
             found = self.highs.getSolution()
             alpha = np.maximum(np.asarray(found.row_dual), 0.0)
             alpha /= max(1.0, alpha.sum())  # so that the mixture is a cut, whatever the rounding
+            alpha *= self.shrunk
             if not self._price(alpha @ A_, A_):
                 break
         w = np.zeros(A_.shape[1])
-        np.add.at(w, self.features, self.signs * np.asarray(found.col_value)[1:] / self.cost[self.features])
+        values = np.asarray(found.col_value)[1:]
+        # infinite where HiGHS gave up: any point will do then, no proof rests on it
+        values = np.where(np.isfinite(values), values, 0.0)
+        np.add.at(w, self.features, self.signs * values / self.cost[self.features])
         return alpha, like(w, A)
 
     def _price(self, a: NDArray, A: NDArray) -> bool:
@@ -101,7 +112,8 @@ class LinearProgram:
     def _let_in(self, features: NDArray, sign: int, A: NDArray) -> None:
         if not len(features):
             return
-        (least, most), values = self.bounds[sign], -sign * A[:, features].T / self.cost[features, None]
+        least, most = self.bounds[sign]
+        values = -sign * (self.shrunk * A[:, features].T / self.cost[features, None])
         row, column = np.nonzero(values)
         starts = np.searchsorted(row, np.arange(len(features))).astype(np.int32)
         self.highs.addCols(
