@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 from dataclasses import dataclass
 
 import numpy as np
@@ -441,6 +442,7 @@ def test_get_regularizer(name, reg):
         (lambda: Box(L1(), 0.0, math.nan), "upper to be numbers above minus infinity"),
         (lambda: Entropy(0.0), "Entropy needs prior to be numbers > 0"),
         (lambda: Entropy([1.0, -1.0]), "Entropy needs prior to be numbers > 0"),
+        (lambda: Entropy(1e-200), "Entropy needs prior to be numbers > 0, from 1e-100"),
         (lambda: QNorm(1.0), "QNorm needs q > 1 and power > 1"),
         (lambda: QNorm(math.inf), "QNorm needs q > 1"),
         (lambda: QNorm(2.0, 1.0), "power > 1"),
@@ -519,3 +521,22 @@ def test_zeros_among_tiny_numbers_have_a_proximal_point():
     """0 / 0 made them NaN, where the factor of the penalty underflows."""
     w = QNorm(q=1.5, power=4.0).prox(np.array([0.0, 1e-265]), 1.0)
     np.testing.assert_allclose(w, [0.0, 1e-265])
+
+
+@pytest.mark.parametrize("K", [2 * np.eye(3), sp.csc_array(2 * np.eye(3))])
+def test_a_quadratic_form_that_was_used_can_be_pickled(K):
+    reg = Quadratic(K)
+    u = reg.conjugate_grad(np.ones(3))
+    assert np.array_equal(pickle.loads(pickle.dumps(reg)).conjugate_grad(np.ones(3)), u)
+
+
+@pytest.mark.parametrize("prior", [1e-100, 1e100])
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize("balanced", [True, False])
+def test_entropies_at_the_ends_of_what_a_prior_may_be(prior, normalized, balanced):
+    reg = Entropy(prior, normalized, balanced)
+    w = reg.conjugate_grad(np.array([0.5, -0.5, 0.0]))
+    assert 0 <= reg.value(w) <= 10 * prior
+    assert reg.value(w) == pytest.approx(
+        w @ [0.5, -0.5, 0.0] - reg.conjugate(np.array([0.5, -0.5, 0.0])), rel=1e-6
+    )

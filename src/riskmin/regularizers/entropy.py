@@ -66,7 +66,10 @@ class Entropy(Comparable):
     balanced: bool = False
 
     def __post_init__(self) -> None:
-        check_setting(self, "prior", lambda v: (v > 0) & np.isfinite(v), "numbers > 0")
+        # squares of it must be numbers, too
+        check_setting(
+            self, "prior", lambda v: (v >= 1e-100) & (v <= 1e100), "numbers > 0, from 1e-100 to 1e100"
+        )
         for name in ("normalized", "balanced"):  # from a name's settings they come as numbers
             object.__setattr__(self, name, bool(getattr(self, name)))
 

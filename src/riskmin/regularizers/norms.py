@@ -60,6 +60,10 @@ class Quadratic(Comparable):
         if not (math.isfinite(largest) and abs(self.K - self.K.T).max() <= 1e-10 * largest):
             raise ValueError("Quadratic needs K to be symmetric and finite: give (K + K.T) / 2")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: K, and not its factors, which SciPy cannot send to another process."""
+        return {name: v for name, v in vars(self).items() if name != "_inverse"}
+
     @cached_property
     def _inverse(self) -> Callable[[NDArray], NDArray]:
         if self.solve is not None:
