@@ -204,6 +204,18 @@ def test_path_tells_what_did_not_converge(svm, run):
     assert "did not reach the certified gap of 1e-09: raise --max-iter" in err
 
 
+def test_an_interrupted_path_says_so_and_is_printed(svm, run, monkeypatch):
+    def interrupt(self, iterate, row):
+        if row["lam"] < 0.1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("riskmin.progress.Progress.__call__", interrupt)
+    code, out, err = run("path", svm, "--lams", "1,0.01,0.001")
+    assert code == 3
+    assert out.count("interrupted") == 2
+    assert err == "riskmin: interrupted, with 2 of 3 fits not done\n"
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -215,6 +227,12 @@ def test_path_tells_what_did_not_converge(svm, run):
         (["--reg", "entropy", "--positive"], ["positive=True bounds L1, L2 and Elastic"]),
         (["--solver", "nope"], ["there is no solver named 'nope'"]),
         (["-o", "no/such/page.html"], ["cannot be written"]),
+        (["--solver", "owlqn"], ["OwlQn needs a smooth loss", "use Bundle"]),
+        (["--solver", "owlqn", "--loss", "logistic"], ["OwlQn is for L1() and Elastic()"]),
+        (["--solver", "lbfgs", "--loss", "logistic", "--reg", "l1"], ["Lbfgs needs a smooth regularizer"]),
+        (["--solver", "dual", "--reg", "l1"], ["DualGaussSeidel needs a transfer function"]),
+        (["--solver", "coordinate_descent", "--reg", "l1"], ["second derivative"]),
+        (["--solver", "line_search_bmrm", "--reg", "l1"], ["LineSearchBmrm needs a conjugate without kinks"]),
     ],
 )
 def test_path_says_what_is_wrong(svm, run, args, words):
@@ -268,6 +286,8 @@ def test_cv_tells_what_did_not_converge(svm, tmp_path, run):
     [
         (["--loss", "novelty"], ["novelty has no labels to score by"]),
         (["--scoring", "nope"], ["nope"]),
+        (["--scoring", "neg_log_loss"], ["needs probabilities, which hinge does not give"]),
+        (["--solver", "coordinate_descent"], ["CoordinateDescent needs a loss"]),
         (["--folds", "1"], ["--folds"]),
         (["--loss", "squared", "--class-weight", "balanced"], ["--class-weight is for classification"]),
     ],

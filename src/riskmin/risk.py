@@ -18,7 +18,7 @@ import numpy as np
 
 from riskmin.arrays import namespace
 from riskmin.scalar import ROUNDING
-from riskmin.types import Array, Cursor, Executor, KeepsScores, Loss, Oracle, Scorer, Shard
+from riskmin.types import Array, Cursor, Executor, KeepsScores, Loss, Oracle, Scorer, Shard, Unsuited
 
 REFRESH = 32
 """Scores are updated in place along a line; after this many moves they are computed anew from w."""
@@ -255,7 +255,7 @@ def rows_of(risk: Any, solver: object) -> tuple[Shard, Any, bool]:
     """
     inner = getattr(risk, "risk", risk)  # that of a profiled intercept
     if not isinstance(inner, Risk) or inner.rows is None or not inner.loss.separable:
-        raise TypeError(
+        raise Unsuited(
             f"{type(solver).__name__} visits rows or columns of X one by one: it needs a linear_risk whose "
             "rows are all here, with a loss that is a sum over them: use Bundle, Lbfgs or ProximalGradient"
         )

@@ -58,7 +58,7 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
     table = read(data, quiet=quiet or as_json, target=given["target"])
     TASKS[search.task].check(search, table.y)
     with without_warnings():
-        search.fit(table.X, table.y)
+        _fit(search, table)
     model = search.best_estimator_
     _save(search, table, output, report, title=f"{given['loss']} on {data.name}")
     facts = summary(model, table.X.shape, model.tol)
@@ -92,6 +92,18 @@ def _estimator(given: dict[str, Any]) -> Any:
     model = kind(**settings, **own, scoring=given["scoring"])
     regularizer_of(model)
     return model
+
+
+def _fit(search: Any, table: Dataset) -> None:
+    try:
+        search.fit(table.X, table.y)
+    except AttributeError as error:
+        if "predict_proba" not in str(error):
+            raise
+        raise ValueError(
+            f"--scoring {search.scoring} needs probabilities, which {search.loss} does not give: "
+            "choose another, or --loss logistic"
+        ) from None
 
 
 def _statistics(search: Any) -> list[tuple[float, float, float]]:

@@ -18,6 +18,7 @@ from riskmin.cli.lists import regularizers, solvers
 from riskmin.cli.losses import losses
 from riskmin.cli.path import path
 from riskmin.cli.predict import evaluate, predict
+from riskmin.types import Unsuited
 
 _BAD_INPUT, _INTERRUPTED, _BUG = 2, 130, 70
 
@@ -81,7 +82,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "riskmin"
         return _fail(f"{error.format_message().rstrip('.')} (see '{path} --help')")
-    except (ValueError, OSError, click.ClickException) as error:
+    except (ValueError, Unsuited, OSError, click.ClickException) as error:
         return _fail(str(error))
     except MemoryError:
         return _fail("there is not enough memory for these data")

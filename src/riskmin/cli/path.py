@@ -176,7 +176,9 @@ def _write(
 
 def _end(results: Sequence[Result], tol: float, as_json: bool) -> int:
     missed = [result for result in results if result.status != "converged"]
-    if missed and not as_json:
+    if any(result.status == "interrupted" for result in missed) and not as_json:
+        click.echo(f"riskmin: interrupted, with {len(missed)} of {len(results)} fits not done", err=True)
+    elif missed and not as_json:
         click.echo(
             f"riskmin: {len(missed)} of {len(results)} fits did not reach the certified gap of {tol:g}: "
             "raise --max-iter, --max-seconds or --tol, or leave out the smallest lam",

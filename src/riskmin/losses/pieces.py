@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from riskmin.arrays import largest_exponent, namespace
-from riskmin.types import Array, Dual, HasConjugate, HasDual
+from riskmin.types import Array, Dual, HasConjugate, HasDual, Unsuited
 
 
 def exp_and_slope(t: Array) -> tuple[Array, Array]:
@@ -104,4 +104,4 @@ def conjugate_of(loss: object, u: Array, y: Array) -> Array:
         return outside(u, (dual.lower, dual.upper), inside)
     if isinstance(loss, HasConjugate):
         return loss.conjugate(u, y)
-    raise TypeError(f"{type(loss).__name__} gives no conjugate, which dual methods need: use Bundle")
+    raise Unsuited(f"{type(loss).__name__} gives no conjugate, which dual methods need: use Bundle")

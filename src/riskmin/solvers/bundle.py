@@ -19,7 +19,7 @@ from riskmin.arrays import namespace
 from riskmin.objective import Objective, ObjectiveCursor
 from riskmin.scalar import Tangent, bracket, lowest, shrink
 from riskmin.solvers.cuts import Cuts, mix_two
-from riskmin.types import Array, Cut, Iterate
+from riskmin.types import Array, Cut, Iterate, Unsuited
 
 
 def check_count(solver: object, name: str) -> None:
@@ -105,7 +105,7 @@ class LineSearchBmrm:
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points w_0, w_1, ... of the method."""
         if getattr(obj.reg, "polyhedral", False):
-            raise TypeError(
+            raise Unsuited(
                 f"LineSearchBmrm needs a conjugate without kinks, not that of {type(obj.reg).__name__}(): "
                 "use Bundle"
             )

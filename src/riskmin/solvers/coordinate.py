@@ -21,7 +21,7 @@ from riskmin.solvers.bundle import check_count
 from riskmin.solvers.columns import DenseColumns, SparseColumns, columns_of
 from riskmin.solvers.points import Point, Points, Seen
 from riskmin.solvers.quadratic import Model, Solution
-from riskmin.types import Array, Curved, Iterate, NDArray
+from riskmin.types import Array, Curved, Iterate, NDArray, Unsuited
 
 FLOOR = 1e-3
 """Rows without curvature get this part of the mean one: a step must not go anywhere for nothing."""
@@ -148,13 +148,13 @@ class _Problem:
     @classmethod
     def of(cls, solver: CoordinateDescent, obj: Objective) -> _Problem:
         if not isinstance(obj.reg, Separable):
-            raise TypeError(
+            raise Unsuited(
                 "CoordinateDescent needs a regularizer that is a sum over coordinates, such as L1() or "
                 f"Elastic(), not {obj.reg!r}: use ProximalGradient or Bundle"
             )
         rows, loss, free = rows_of(obj.risk, solver)
         if not bounded_curvature(loss):
-            raise TypeError(
+            raise Unsuited(
                 f"CoordinateDescent needs a loss whose second derivative is finite, not {loss!r}: use Bundle"
             )
         zero = np.zeros(rows.X.shape[1])

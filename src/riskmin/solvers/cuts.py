@@ -20,7 +20,7 @@ from riskmin.regularizers import Separable
 from riskmin.scalar import Tangent, lowest, shrink
 from riskmin.solvers.lp import LinearProgram
 from riskmin.solvers.qp import simplex_qp
-from riskmin.types import Array, CurvedConjugate, Cut, Euclidean, NDArray, Regularizer
+from riskmin.types import Array, CurvedConjugate, Cut, Euclidean, NDArray, Regularizer, Unsuited
 
 HUGE = 1e100
 
@@ -200,7 +200,7 @@ def program_for(solver: object, obj: Objective, dim: int) -> Program:
         return LinearProgram(reg, obj.lam, dim)
     if isinstance(reg, CurvedConjugate):
         return NewtonProgram(reg, obj.lam)
-    raise TypeError(
+    raise Unsuited(
         f"{type(solver).__name__} needs a regularizer with gram or conjugate_bend, or an L1-type one, "
         f"not {type(reg).__name__}: use ProximalGradient"
     )

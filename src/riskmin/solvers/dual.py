@@ -19,7 +19,7 @@ from riskmin.losses.pieces import dual_of
 from riskmin.objective import Objective
 from riskmin.regularizers import L2
 from riskmin.risk import rows_of
-from riskmin.types import Array, HasConjugate, Iterate
+from riskmin.types import Array, HasConjugate, Iterate, Unsuited
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class DualGaussSeidel:
     ) -> Iterator[Iterate]:
         shard, loss, intercept = rows_of(obj.risk, self)
         if dual_of(loss, shard.y[:1]) is None and not isinstance(loss, HasConjugate):
-            raise TypeError(f"{type(loss).__name__} gives no conjugate, which dual methods need: use Bundle")
+            raise Unsuited(f"{type(loss).__name__} gives no conjugate, which dual methods need: use Bundle")
         if intercept:
             from riskmin.solvers.lagrangian import lagrangian_iterates
 
@@ -127,7 +127,7 @@ class DualGaussSeidel:
             ascent = ExactAscent.of(self, obj, shard, loss)
             return ascent.started(w0, u0) if state is None else ascent.restored(state)
         if self.step == "exact":
-            raise TypeError(
+            raise Unsuited(
                 "exact steps need L2() and a loss that is piecewise quadratic in its dual, or Logistic(), "
                 f"not {loss!r} with {obj.reg!r}: use step='gradient'"
             )

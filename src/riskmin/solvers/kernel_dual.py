@@ -26,7 +26,7 @@ from riskmin.rkhs import ROOT, Rkhs, coefficients, pair
 from riskmin.scalar import ROUNDING
 from riskmin.solvers.bundle import check_count
 from riskmin.solvers.kernel_terms import Exact, Newton, Terms, has_conjugate
-from riskmin.types import Array, Cut, Iterate, NDArray
+from riskmin.types import Array, Cut, Iterate, NDArray, Unsuited
 
 SHARE = 0.1
 """A block is solved until its largest violation has fallen to this share."""
@@ -113,11 +113,11 @@ class _Run:
     def of(cls, solver: KernelDual, obj: Objective) -> _Run:
         risk: Any = obj.risk.risk if isinstance(obj.risk, Profiled) else obj.risk
         if not isinstance(risk, Risk) or not isinstance(risk.scorer, Rkhs):
-            raise TypeError("KernelDual minimizes a kernel_risk: use Auto for other risks")
+            raise Unsuited("KernelDual minimizes a kernel_risk: use Auto for other risks")
         (shard,) = risk.executor.shards  # type: ignore[attr-defined] # that of kernel_risk
         dual = dual_of(risk.loss, shard.y)
         if not has_conjugate(risk.loss):
-            raise TypeError(f"{type(risk.loss).__name__} gives no conjugate, as KernelDual needs: use Bundle")
+            raise Unsuited(f"{type(risk.loss).__name__} gives no conjugate, as KernelDual needs: use Bundle")
         model = Newton(risk.loss, shard.y, shard.c) if dual is None else Exact(dual, shard.c)
         block = min(solver.block, shard.X.shape[0])
         return cls(obj, shard.X, model, isinstance(obj.risk, Profiled), block)

@@ -12,7 +12,7 @@ from riskmin.arrays import namespace, zeros_beside
 from riskmin.objective import Objective, ObjectiveCursor
 from riskmin.solvers.bundle import check_count
 from riskmin.solvers.cuts import mix_two
-from riskmin.types import Array, Cut, Iterate, Regularizer, Smooth
+from riskmin.types import Array, Cut, Iterate, Regularizer, Smooth, Unsuited
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Lbfgs:
     ) -> Iterator[Iterate]:
         reg = obj.reg
         if not isinstance(reg, Smooth):
-            raise TypeError(
+            raise Unsuited(
                 f"Lbfgs needs a smooth regularizer such as L2(), not {type(reg).__name__}: "
                 "use ProximalGradient or Bundle"
             )

@@ -14,7 +14,7 @@ from riskmin.solvers.bundle import check_count
 from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.lbfgs import snapshot, two_loop
 from riskmin.solvers.proximal import Point, check_smooth, noise
-from riskmin.types import Array, Cut, Iterate
+from riskmin.types import Array, Cut, Iterate, Unsuited
 
 LOOKS = 40
 """So many shorter steps are tried before rounding is held to hide all descent."""
@@ -67,7 +67,7 @@ class OwlQn:
         """Yield points of decreasing objective."""
         check_smooth(self, obj)
         if not isinstance(obj.reg, (L1, Elastic)):
-            raise TypeError(
+            raise Unsuited(
                 f"OwlQn is for L1() and Elastic(), not {type(obj.reg).__name__}: use ProximalGradient"
             )
         return self._run(obj, w0, [], None)

@@ -11,7 +11,7 @@ import numpy as np
 
 from riskmin.objective import Objective
 from riskmin.solvers.cuts import mix_two
-from riskmin.types import Array, Cut, Iterate
+from riskmin.types import Array, Cut, Iterate, Unsuited
 
 SHRINK = 0.9
 """The constant falls by this with every step, since the risk may be flatter further on."""
@@ -28,7 +28,7 @@ def check_smooth(solver: object, obj: Objective) -> None:
     """Raise where the loss says that it is not smooth; one that says nothing is given the chance."""
     loss = loss_of(obj.risk)
     if not getattr(loss, "smooth", True):
-        raise TypeError(f"{type(solver).__name__} needs a smooth loss, and {loss!r} is not: use Bundle")
+        raise Unsuited(f"{type(solver).__name__} needs a smooth loss, and {loss!r} is not: use Bundle")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from riskmin.losses import EpsilonInsensitive, Exponential, Logistic, Poisson, P
 from riskmin.losses.pieces import dual_of
 from riskmin.matrices import Columns, Csc, Csr, Dense, Wide
 from riskmin.regularizers import L2, Entropy, QNorm, Separable
-from riskmin.types import HasConjugate, Matrix, NDArray
+from riskmin.types import HasConjugate, Matrix, NDArray, Unsuited
 
 POWER, EXPONENTIAL, LOGISTIC = 0, 1, 2
 LINEAR, CLIPPED, EXPS, SOFTMAX, NORM = 0, 1, 2, 3, 4
@@ -76,7 +76,7 @@ def conjugate_for(solver: object, loss: Any, y: NDArray) -> Conjugate:
             POWER, (dual.lower, dual.upper), dual.shift, zero, [dual.epsilon, dual.square, 2.0], zero
         )
     if not isinstance(loss, HasConjugate):
-        raise TypeError(
+        raise Unsuited(
             f"{type(solver).__name__} needs the conjugate of the loss, which {type(loss).__name__} does not "
             "give: use Bundle, or add the methods of HasConjugate"
         )
@@ -130,9 +130,9 @@ def transfer_for(reg: Any, p: int) -> tuple[int, NDArray, NDArray] | None:
 def check_transfer(name: str, reg: Any) -> None:
     """Raise a TypeError where the regularizer has no transfer function."""
     if isinstance(reg, Separable) and reg.polyhedral:
-        raise TypeError(
+        raise Unsuited(
             f"{name} needs a transfer function, which {reg!r} has not: "
             "use CoordinateDescent, ProximalGradient or Bundle, or Elastic(), which adds squares"
         )
     if not hasattr(reg, "conjugate_grad"):
-        raise TypeError(f"{name} needs a regularizer with conjugate_grad, not {reg!r}")
+        raise Unsuited(f"{name} needs a regularizer with conjugate_grad, not {reg!r}")

@@ -39,3 +39,4 @@ from riskmin.types.records import NDArray as NDArray
 from riskmin.types.records import Result as Result
 from riskmin.types.records import Shard as Shard
 from riskmin.types.records import Status as Status
+from riskmin.types.records import Unsuited as Unsuited

@@ -138,6 +138,22 @@ class Result:
         return int(self.trace[-1]["iteration"])
 
 
+class Unsuited(TypeError):
+    """A solver was given a loss, a regularizer or a risk that it is not for; the message names one that is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L1, Logistic, Objective, linear_risk, minimize
+    >>> from riskmin.types import Unsuited
+    >>> try:
+    ...     minimize(Objective(linear_risk(np.eye(2), [1.0, -1.0], Logistic()), L1(), lam=0.1), "lbfgs")
+    ... except Unsuited as error:
+    ...     print(error)
+    Lbfgs needs a smooth regularizer such as L2(), not L1: use ProximalGradient or Bundle
+    """
+
+
 class Dual(NamedTuple):
     r"""A conjugate that is quadratic on an interval, a row at a time,
 
