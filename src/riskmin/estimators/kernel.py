@@ -234,8 +234,8 @@ class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
     >>> import numpy as np
     >>> from riskmin import KernelRegressor
     >>> X = np.linspace(0, 6, 100)[:, None]
-    >>> model = KernelRegressor("absolute", alpha=1e-4).fit(X, np.sin(X[:, 0]))
-    >>> bool(abs(model.predict(X) - np.sin(X[:, 0])).mean() < 0.01)
+    >>> model = KernelRegressor("epsilon_insensitive", alpha=1e-4).fit(X, np.sin(X[:, 0]))
+    >>> bool(abs(model.predict(X) - np.sin(X[:, 0])).mean() < 0.2)
     True
     """
 
