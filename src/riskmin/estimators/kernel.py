@@ -5,19 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, log_expit
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.metaestimators import available_if
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import validate_data
 
 from riskmin.estimators.base import as_weights, loss_of, warn_unless_converged
-from riskmin.estimators.classifier import has_probabilities, two_classes, with_class_weight
+from riskmin.estimators.binary import TwoClasses
 from riskmin.estimators.mercer import ROWS, fit_kernel, kernel_of, kernel_scores
 from riskmin.estimators.regressor import counts
 from riskmin.types import NDArray
 
 
-class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+class KernelClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""A kernel machine for two classes and any convex loss, with a certified objective.
 
     .. math::
@@ -137,8 +135,6 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        tags.input_tags.sparse = True
         tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
         return tags
 
@@ -163,11 +159,8 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         X, y = validate_data(self, X, y, **ROWS)
         weight = as_weights(sample_weight, len(y))
         kernel = kernel_of(self, X, weight)
-        classes = two_classes(y, weight)
-        positive = y == classes[1]
-        if self.class_weight is not None:
-            weight = with_class_weight(self.class_weight, classes, positive, weight)
-        beta, b = fit_kernel(self, kernel, X, np.where(positive, 1.0, -1.0), weight)
+        signs, weight, classes = self._rows(y, weight)
+        beta, b = fit_kernel(self, kernel, X, signs, weight)
         self.classes_, self.dual_coef_, self.intercept_ = classes, beta[None, :], np.array([b])
         self.weighted_ = sample_weight is not None  # class weights follow from y, so they are no part of it
         warn_unless_converged(self)
@@ -176,24 +169,6 @@ class KernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
     def decision_function(self, X: Any) -> NDArray:
         """The scores f(x) + b: above zero for ``classes_[1]``."""
         return kernel_scores(self, X)
-
-    def predict(self, X: Any) -> NDArray:
-        """The class of every row."""
-        positive = self.decision_function(X) > 0
-        labels: NDArray = self.classes_[positive.astype(np.intp)]
-        return labels
-
-    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> NDArray:
-        """The probabilities of both classes, in the order of `classes_`: for the logistic loss only."""
-        z = self.decision_function(X)
-        return np.stack([expit(-z), expit(z)], axis=1)
-
-    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> NDArray:
-        """The logarithms of the probabilities, exact where those round to 0 or 1."""
-        z = self.decision_function(X)
-        return np.stack([log_expit(-z), log_expit(z)], axis=1)
 
 
 class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
 from riskmin.estimators.base import FORMATS, check_number, scores
-from riskmin.estimators.classifier import two_classes
+from riskmin.estimators.binary import two_classes
 from riskmin.regularizers import get_regularizer
 from riskmin.solvers.online import online
 from riskmin.types import NDArray

@@ -1,0 +1,96 @@
+"""What classifiers of two classes share: labels as signs, weights of classes, predictions from scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, log_expit
+from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+
+from riskmin.losses import Logistic, get_loss
+from riskmin.types import NDArray
+
+
+def has_probabilities(model: Any) -> bool:
+    """Whether the loss is that of a probabilistic model; an AttributeError says why not."""
+    if isinstance(get_loss(model.loss), Logistic):
+        return True
+    raise AttributeError(f"probabilities need loss='logistic', not {model.loss!r}")
+
+
+class TwoClasses(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no types
+    """A classifier whose `decision_function` is above zero for ``classes_[1]``."""
+
+    classes_: NDArray
+    class_weight: Any
+
+    def decision_function(self, X: Any) -> NDArray:
+        """The scores: above zero for ``classes_[1]``."""
+        raise NotImplementedError
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
+        return tags
+
+    def _rows(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, NDArray]:
+        """The labels as the loss takes them, the weights with those of the classes, and the classes."""
+        classes = two_classes(y, weight)
+        positive = y == classes[1]
+        if self.class_weight is not None:
+            weight = with_class_weight(self.class_weight, classes, positive, weight)
+        return np.where(positive, 1.0, -1.0), weight, classes
+
+    def predict(self, X: Any) -> NDArray:
+        """The class of every row."""
+        positive = self.decision_function(X) > 0
+        labels: NDArray = self.classes_[positive.astype(np.intp)]
+        return labels
+
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> NDArray:
+        """The probabilities of both classes, in the order of `classes_`: for the logistic loss only."""
+        z = self.decision_function(X)
+        return np.stack([expit(-z), expit(z)], axis=1)
+
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> NDArray:
+        """The logarithms of the probabilities, exact where those round to 0 or 1."""
+        z = self.decision_function(X)
+        return np.stack([log_expit(-z), log_expit(z)], axis=1)
+
+
+def two_classes(y: NDArray, weight: NDArray | None) -> NDArray:
+    """The two classes of the rows that count."""
+    check_classification_targets(y)
+    if weight is not None:
+        y = y[weight > 0]
+    classes: NDArray = np.unique(y)
+    if len(classes) > 2:
+        raise ValueError(
+            f"Only binary classification is supported. The type of the target is {type_of_target(y)}: "
+            "wrap the model in sklearn.multiclass.OneVsRestClassifier"
+        )
+    if len(classes) < 2:
+        held = f"only one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
+        among = "" if weight is None else ", in the rows whose weight is not zero"
+        raise ValueError(f"y holds {held}{among}, but two are needed: add rows of the other class")
+    return classes
+
+
+def with_class_weight(given: Any, classes: NDArray, positive: NDArray, weight: NDArray | None) -> NDArray:
+    """The weights of the rows times those of their classes."""
+    weight = np.ones(len(positive)) if weight is None else weight
+    if isinstance(given, str) and given == "balanced":
+        factors = weight.sum() / (2 * np.array([weight[~positive].sum(), weight[positive].sum()]))
+    else:
+        factors = compute_class_weight(given, classes=classes, y=classes)
+    if not (np.isfinite(factors).all() and (factors > 0).all()):
+        raise ValueError(f"class_weight={given!r} must give both classes a finite weight > 0")
+    product: NDArray = weight * factors[positive.astype(np.intp)]
+    return product
