@@ -7,18 +7,13 @@ import numpy as np
 
 from riskmin import (
     LOSSES,
-    Absolute,
     EpsilonInsensitive,
-    Exponential,
     Hinge,
     Huber,
-    Logistic,
-    Novelty,
     Poisson,
     PowerHinge,
     Quantile,
     SmoothedHinge,
-    Squared,
     SquaredHinge,
 )
 
@@ -66,31 +61,11 @@ def optimum(loss, X, y, weights, lam, intercept):
     """The least J by cvxpy and Clarabel, each loss written anew. NaN where the solver gives up."""
     import cvxpy as cp
 
+    from reference import losses
+
     c = np.full(len(X), 1 / len(X)) if weights is None else weights / weights.sum()
     w, b = cp.Variable(X.shape[1]), cp.Variable() if intercept else 0.0
-    z = X @ w + b
-    m = cp.multiply(y, z)
-    r = z - y
-
-    def power(t, p):
-        return t if p == 1 else cp.power(t, p) / p
-
-    each = {
-        Hinge: lambda: cp.pos(loss.margin - m),
-        SquaredHinge: lambda: cp.square(cp.pos(loss.margin - m)) / 2,
-        PowerHinge: lambda: power(cp.pos(loss.margin - m), loss.p),
-        # the envelope of the hinge: a part s of the margin's lack is paid linearly, the rest as a square
-        SmoothedHinge: lambda: cp.huber(cp.pos(1 - m) / loss.mu, 1) * loss.mu / 2,
-        Exponential: lambda: cp.exp(-m),
-        Logistic: lambda: cp.logistic(-m),
-        Novelty: lambda: cp.pos(1 - z),
-        Squared: lambda: cp.square(r) / 2,
-        Absolute: lambda: cp.abs(r),
-        Quantile: lambda: cp.maximum(-loss.level * r, (1 - loss.level) * r),
-        EpsilonInsensitive: lambda: power(cp.pos(cp.abs(r) - loss.epsilon), loss.power),
-        Huber: lambda: cp.huber(r, loss.delta) / 2,
-        Poisson: lambda: cp.exp(z) - cp.multiply(y, z) + y * np.log(np.where(y > 0, y, 1.0)) - y,
-    }[type(loss)]()
+    each = losses(loss, X @ w + b, y)
     program = cp.Problem(cp.Minimize(lam / 2 * cp.sum_squares(w) + c @ each))
     accurate = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
     try:
