@@ -630,3 +630,16 @@ def J_cut():
     from riskmin import Cut
 
     return Cut(np.zeros(4), 0.5)
+
+
+@pytest.mark.parametrize("p", [1.1, 1.5, 3.0])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_powers_that_are_flat_at_the_start_do_not_stall(p, intercept):
+    """Their conjugates have no bend at zero: a model of it there leads far beyond all that is good."""
+    for seed, lam in ((3, 2.4), (25, 0.11), (53, 0.13)):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((rng.integers(3, 40), rng.integers(1, 5)))
+        y = np.where(X[:, 0] + 0.5 * rng.standard_normal(len(X)) > 0, 1.0, -1.0)
+        y[:2] = 1.0, -1.0
+        obj = Objective(*kernel_risk(X, y, PowerHinge(p), "linear", fit_intercept=intercept), lam)
+        assert minimize(obj, KernelDual(), tol=1e-6, max_iter=400).status == "converged"

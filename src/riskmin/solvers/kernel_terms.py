@@ -13,6 +13,10 @@ GUARD = 0.9
 """Newton steps go at most this far to an end of the domain at which the conjugate has no slope."""
 
 
+REACH = 0.5
+"""The bend of a conjugate with a slope at its ends is taken over this length: about that of a step."""
+
+
 class Terms(NamedTuple):
     """Quadratic on intervals, a row at a time: shift x + kink |x| + bend x^2 / 2 for lower <= x <= upper."""
 
@@ -76,8 +80,11 @@ class Newton:
     def at(self, gamma: NDArray) -> Terms:
         """The model at gamma: the slope there, and the bend by a difference of slopes."""
         u = gamma / self.size
-        near = np.minimum(u - self.ends[0], self.ends[1] - u)
-        h = 1e-4 * np.where(near > 0, np.minimum(near, 1.0), 1e-3)
+        # powers have next to no bend at the ends that they reach, and more of it further in
+        away = (np.where(ok, 1.0, abs(e - u)) for e, ok in zip(self.ends, self.reached, strict=True))
+        near = np.minimum(np.minimum(*away), 1.0)
+        far = np.where(self.reached[0] | self.reached[1], REACH, 1e-4)
+        h = far * np.where(near > 0, near, 1e-3)
         here, left, right = u, np.maximum(u - h, self.ends[0]), np.minimum(u + h, self.ends[1])
         slopes = [self.loss.conjugate_grad(v, self.y) - self.kink * np.sign(v) for v in (here, left, right)]
         with np.errstate(invalid="ignore", divide="ignore"):
