@@ -1,13 +1,38 @@
 """Estimators with scikit-learn's conventions, and their files. scikit-learn is imported here alone."""
 
-from riskmin.estimators.cholesky import IncompleteCholesky as IncompleteCholesky
-from riskmin.estimators.classifier import LinearClassifier as LinearClassifier
-from riskmin.estimators.cv import LinearClassifierCV as LinearClassifierCV
-from riskmin.estimators.cv import LinearRegressorCV as LinearRegressorCV
-from riskmin.estimators.kernel import KernelClassifier as KernelClassifier
-from riskmin.estimators.kernel import KernelRegressor as KernelRegressor
-from riskmin.estimators.novelty import NoveltyDetector as NoveltyDetector
-from riskmin.estimators.online import OnlineClassifier as OnlineClassifier
-from riskmin.estimators.regressor import LinearRegressor as LinearRegressor
-from riskmin.estimators.store import load_model as load_model
-from riskmin.estimators.store import save_model as save_model
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from riskmin.estimators.cholesky import IncompleteCholesky as IncompleteCholesky
+    from riskmin.estimators.classifier import LinearClassifier as LinearClassifier
+    from riskmin.estimators.cv import LinearClassifierCV as LinearClassifierCV
+    from riskmin.estimators.cv import LinearRegressorCV as LinearRegressorCV
+    from riskmin.estimators.kernel import KernelClassifier as KernelClassifier
+    from riskmin.estimators.kernel import KernelRegressor as KernelRegressor
+    from riskmin.estimators.novelty import NoveltyDetector as NoveltyDetector
+    from riskmin.estimators.online import OnlineClassifier as OnlineClassifier
+    from riskmin.estimators.regressor import LinearRegressor as LinearRegressor
+    from riskmin.estimators.store import load_model as load_model
+    from riskmin.estimators.store import save_model as save_model
+
+_HOMES = {
+    "IncompleteCholesky": "cholesky",
+    "KernelClassifier": "kernel",
+    "KernelRegressor": "kernel",
+    "LinearClassifier": "classifier",
+    "LinearClassifierCV": "cv",
+    "LinearRegressor": "regressor",
+    "LinearRegressorCV": "cv",
+    "NoveltyDetector": "novelty",
+    "OnlineClassifier": "online",
+    "load_model": "store",
+    "save_model": "store",
+}
+"""Each is imported when it is asked for: cross-validation and kernels need much of scikit-learn."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'riskmin.estimators' has no attribute {name!r}")
+    return getattr(import_module(f"riskmin.estimators.{_HOMES[name]}"), name)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import wrightomega
 
 from riskmin.arrays import largest_exponent, like, namespace, to_numpy
 from riskmin.regularizers.base import (
@@ -236,6 +235,8 @@ def _plain_prox(v: NDArray, mu: NDArray, step: float, shift: float) -> NDArray:
     """The w >= 0 with step ln(w / mu) + w = v - shift: Wright's omega function."""
     if step == 0:
         return np.maximum(v - shift, 0.0)
+    from scipy.special import wrightomega  # only proximal points need it, and its import takes a while
+
     return np.asarray(step * wrightomega((v - shift) / step + np.log(mu / step)))
 
 

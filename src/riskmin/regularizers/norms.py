@@ -5,20 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse
-import scipy.sparse.linalg
 
 from riskmin.arrays import like, namespace, to_numpy
 from riskmin.regularizers.base import Comparable, by_values, root
 from riskmin.types import Array, Cut, NDArray
 
 sp: Any = scipy.sparse  # its types leave no room for what is sparse or dense
-spl: Any = scipy.sparse.linalg
+
+
+@cache
+def _linalg() -> Any:
+    import scipy.sparse.linalg  # takes a while, and few need it
+
+    return scipy.sparse.linalg
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,11 +54,11 @@ class Quadratic(Comparable):
         K = self.K
         if sp.issparse(K):
             object.__setattr__(self, "K", sp.csr_array(K))  # diagonal storage knows no largest entry
-        elif not isinstance(K, (np.ndarray, spl.LinearOperator)):
+        elif not isinstance(K, (np.ndarray, _linalg().LinearOperator)):
             object.__setattr__(self, "K", np.asarray(K, dtype=np.float64))
         if len(self.K.shape) != 2 or self.K.shape[0] != self.K.shape[1]:
             raise ValueError(f"Quadratic needs a square K, not one of shape {self.K.shape}")
-        if isinstance(self.K, spl.LinearOperator):
+        if isinstance(self.K, _linalg().LinearOperator):
             return
         largest = float(abs(self.K).max()) if self.K.shape[0] else 0.0
         if not (math.isfinite(largest) and abs(self.K - self.K.T).max() <= 1e-10 * largest):
@@ -69,11 +73,11 @@ class Quadratic(Comparable):
         if self.solve is not None:
             return self.solve
         K: Any = self.K
-        if isinstance(K, spl.LinearOperator):
+        if isinstance(K, _linalg().LinearOperator):
             return lambda u: _conjugate_gradients(K, u)
         if sp.issparse(K):
             try:  # with no pivots but those of the diagonal, they are all positive if K is definite
-                factors = spl.splu(
+                factors = _linalg().splu(
                     sp.csc_array(K), "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
                 )
             except RuntimeError:
@@ -82,11 +86,13 @@ class Quadratic(Comparable):
                 raise ValueError(_NOT_DEFINITE)
             found: Callable[[NDArray], NDArray] = factors.solve
             return found
+        from scipy import linalg as dense
+
         try:
-            chol = scipy.linalg.cho_factor(K, lower=True)
-        except scipy.linalg.LinAlgError:
+            chol = dense.cho_factor(K, lower=True)
+        except dense.LinAlgError:
             raise ValueError(_NOT_DEFINITE) from None
-        return lambda u: np.asarray(scipy.linalg.cho_solve(chol, u))
+        return lambda u: np.asarray(dense.cho_solve(chol, u))
 
     def value(self, w: Array) -> float:
         """W' K w / 2."""
@@ -111,8 +117,8 @@ class Quadratic(Comparable):
         if isinstance(K, np.ndarray):
             return np.linalg.solve(np.eye(len(v)) + step * K, v)
         if sp.issparse(K):
-            return spl.spsolve(sp.csc_array(sp.eye_array(len(v)) + step * K), v)
-        shifted = spl.LinearOperator(self.K.shape, matvec=lambda x: x + step * (self.K @ x), dtype=float)
+            return _linalg().spsolve(sp.csc_array(sp.eye_array(len(v)) + step * K), v)
+        shifted = _linalg().LinearOperator(K.shape, matvec=lambda x: x + step * (K @ x), dtype=float)
         return _conjugate_gradients(shifted, v)
 
     def conjugate(self, u: Array) -> float:
@@ -148,7 +154,7 @@ _NOT_DEFINITE = "Quadratic needs a positive definite K: add a small multiple of 
 
 
 def _conjugate_gradients(K: Any, u: NDArray) -> NDArray:
-    w, failed = spl.cg(K, u, rtol=1e-13, atol=0.0, maxiter=20 * len(u))
+    w, failed = _linalg().cg(K, u, rtol=1e-13, atol=0.0, maxiter=20 * len(u))
     if failed and not np.linalg.norm(K @ w - u) <= 1e-8 * np.linalg.norm(u):
         raise ValueError("conjugate gradients do not solve with K: is it positive definite? give its solve")
     return np.asarray(w)

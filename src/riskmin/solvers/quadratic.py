@@ -12,7 +12,6 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from riskmin.types import NDArray
 
@@ -139,6 +138,8 @@ def _settle(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) -> None:
     at = np.flatnonzero(((w != 0) | (absolute == 0)) & (w > lower) & (w < upper) & (G.diagonal() > 0))
     if not len(at):
         return
+    from scipy.linalg import cho_factor, cho_solve  # its import takes a while, and few need it
+
     here, sign = w[at], np.sign(w[at])
     slope = g[at] + square[at] * here + absolute[at] * sign
     H = G[np.ix_(at, at)] + np.diag(square[at] + 1e-13 * G.diagonal().max())
