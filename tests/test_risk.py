@@ -33,7 +33,7 @@ from riskmin import (
     minimize,
 )
 from riskmin.intercept import ProfiledCursor
-from riskmin.risk import CallCursor, ScoreCursor, cursor
+from riskmin.risk import CallCursor, GatheredCursor, ScoreCursor, cursor
 
 each_loss = pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
 
@@ -100,7 +100,7 @@ def test_a_loss_that_is_not_separable_sees_all_rows():
         value, grad = risk(w)
         assert value == pytest.approx(m.max(), rel=1e-14)
         np.testing.assert_allclose(grad, -y[m.argmax()] * X[m.argmax()], rtol=1e-14)
-        assert isinstance(risk.cursor(w), CallCursor)
+        assert isinstance(risk.cursor(w), GatheredCursor)
     result = minimize(Objective(risk, L2(), 0.1), tol=1e-6)
     assert result.status == "converged"
 
@@ -108,7 +108,7 @@ def test_a_loss_that_is_not_separable_sees_all_rows():
 KINDS = {
     "scores": (lambda: make(Logistic(), n_shards=3), ScoreCursor),
     "scores of a loss with kinks": (lambda: make(Absolute(), weighted=True), ScoreCursor),
-    "calls": (lambda: linear_risk(*problem(Hinge())[:2], Worst(), n_shards=2), CallCursor),
+    "gathered scores": (lambda: linear_risk(*problem(Hinge())[:2], Worst(), n_shards=2), GatheredCursor),
     "intercept": (lambda: make(Logistic(), intercept=True, n_shards=3), ProfiledCursor),
     "intercept of a loss with kinks": (lambda: make(Hinge(), intercept=True), ProfiledCursor),
     "any oracle": (lambda: make(Squared()).__call__, CallCursor),

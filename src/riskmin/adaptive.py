@@ -12,15 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 
-import numpy as np
-
-from riskmin.arrays import namespace
 from riskmin.intercept import Profiled, ProfiledCursor
 from riskmin.losses.nu import Nu
-from riskmin.risk import REFRESH, Risk, ScoreCursor, _gather, _scatter, _scores
-from riskmin.scalar import ROUNDING
+from riskmin.risk import GatheredCursor, Risk
 from riskmin.types import Array
 
 
@@ -111,48 +106,3 @@ class Adaptive:
         """The best t: the width of the tube, or 1 less the margin."""
         at, b = GatheredCursor(self.risk, w), self.intercept(w)
         return self.loss.threshold(at.z + b, at.y, at.c)
-
-
-class GatheredCursor(ScoreCursor):
-    """A cursor of a `Risk` whose loss is no sum over rows: it keeps the scores of all shards together."""
-
-    def __post_init__(self) -> None:
-        parts = self.risk.executor.map(_gather, self.risk.scorer, self.w)
-        xp = namespace(parts[0][0])
-        self.z, self.y, self.c = (xp.concat(part) for part in zip(*parts, strict=True))
-        self.ends = np.cumsum([0, *(len(part[0]) for part in parts)])
-        self.dz: Array = None
-
-    def _scores(self, w: Array) -> Array:
-        parts = self.risk.executor.map(_scores, self.risk.scorer, w)
-        return namespace(parts[0]).concat(parts)
-
-    def _at(self, t: float, b: float) -> Array:
-        z = self.z + t * self.dz if t else self.z
-        return z + b if b else z
-
-    def at(self, t: float, b: float) -> tuple[float, float, float]:
-        """R(w + t d) with b added to all scores, and its slopes in t and b."""
-        value, g = self.risk.loss.value_grad(self._at(t, b), self.y, self.c)
-        return float(value), 0.0 if self.dz is None else float(g @ self.dz), float(g.sum())
-
-    def pull(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
-        """The mixture of values and gradients at w + t d and shifted scores."""
-        value, dz = 0.0, 0.0 * self.z
-        for b, m in mix:
-            v, g = self.risk.loss.value_grad(self._at(t, b), self.y, self.c)
-            value, dz = value + m * float(v), dz + m * g
-        shift = max(abs(b) for b, _ in mix)
-        self.slip = ROUNDING * float(abs(dz) @ (abs(self._at(t, 0.0)) + shift))
-        each = [dz[i:j] for i, j in pairwise(self.ends)]
-        (grad,) = self.risk.executor.sum(_scatter, self.risk.scorer, self.w, each=each)
-        return value, grad
-
-    def aim(self, d: Array, slack: float = 0.0) -> None:
-        self.d, self.dz = d, self._scores(d)
-
-    def move(self, t: float) -> None:
-        self.w = self.w + t * self.d
-        self.moves += 1
-        # rounding errors of the updates must not add up
-        self.z = self.z + t * self.dz if self.moves % REFRESH else self._scores(self.w)

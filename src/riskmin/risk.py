@@ -164,7 +164,7 @@ class Risk:
 
     def cursor(self, w: Array) -> Cursor:
         """A point that keeps its scores at the shards."""
-        return ScoreCursor(self, w) if self.loss.separable else CallCursor(self, w)
+        return ScoreCursor(self, w) if self.loss.separable else GatheredCursor(self, w)
 
 
 @dataclass
@@ -215,6 +215,51 @@ class ScoreCursor:
             self.risk.executor.map(_move, self.key, t)
         else:  # rounding errors of the updates must not add up
             self._place()
+
+
+class GatheredCursor(ScoreCursor):
+    """A cursor of a `Risk` whose loss is no sum over rows: it keeps the scores of all shards together."""
+
+    def __post_init__(self) -> None:
+        parts = self.risk.executor.map(_gather, self.risk.scorer, self.w)
+        xp = namespace(parts[0][0])
+        self.z, self.y, self.c = (xp.concat(part) for part in zip(*parts, strict=True))
+        self.ends = np.cumsum([0, *(len(part[0]) for part in parts)])
+        self.dz: Array = None
+
+    def _scores(self, w: Array) -> Array:
+        parts = self.risk.executor.map(_scores, self.risk.scorer, w)
+        return namespace(parts[0]).concat(parts)
+
+    def _at(self, t: float, b: float) -> Array:
+        z = self.z + t * self.dz if t else self.z
+        return z + b if b else z
+
+    def at(self, t: float, b: float) -> tuple[float, float, float]:
+        """R(w + t d) with b added to all scores, and its slopes in t and b."""
+        value, g = self.risk.loss.value_grad(self._at(t, b), self.y, self.c)
+        return float(value), 0.0 if self.dz is None else float(g @ self.dz), float(g.sum())
+
+    def pull(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
+        """The mixture of values and gradients at w + t d and shifted scores."""
+        value, dz = 0.0, 0.0 * self.z
+        for b, m in mix:
+            v, g = self.risk.loss.value_grad(self._at(t, b), self.y, self.c)
+            value, dz = value + m * float(v), dz + m * g
+        shift = max(abs(b) for b, _ in mix)
+        self.slip = ROUNDING * float(abs(dz) @ (abs(self._at(t, 0.0)) + shift))
+        each = [dz[i:j] for i, j in pairwise(self.ends)]
+        (grad,) = self.risk.executor.sum(_scatter, self.risk.scorer, self.w, each=each)
+        return value, grad
+
+    def aim(self, d: Array, slack: float = 0.0) -> None:
+        self.d, self.dz = d, self._scores(d)
+
+    def move(self, t: float) -> None:
+        self.w = self.w + t * self.d
+        self.moves += 1
+        # rounding errors of the updates must not add up
+        self.z = self.z + t * self.dz if self.moves % REFRESH else self._scores(self.w)
 
 
 @dataclass
