@@ -295,3 +295,21 @@ def test_what_has_no_exact_step_says_what_to_use():
 def test_it_meets_the_contract():
     check_solver(DualGaussSeidel())
     check_solver(DualGaussSeidel(shrink=False, shuffle=False, damping=1.3), seed=1)
+
+
+@pytest.mark.parametrize("step", ["exact", "gradient"])
+@pytest.mark.parametrize("stored", [sp.csr_array, sp.csc_array])
+def test_a_number_may_come_in_parts(step, stored):
+    """SciPy adds up what a row says twice of a column; the squares of the parts do not add up."""
+    rng = np.random.default_rng(0)
+    D = rng.standard_normal((40, 3))
+    parts = np.repeat(D.ravel() / 6, 6)
+    X = sp.csr_array((parts, np.tile(np.repeat(np.arange(3), 6), 40), np.arange(0, 721, 18)), shape=(40, 3))
+    y = np.where(D[:, 0] + 0.5 * rng.standard_normal(40) > 0, 1.0, -1.0)
+    split, whole = (
+        minimize(Objective(linear_risk(A, y, Squared()), L2(), 1e-2), DualGaussSeidel(step), tol=1e-8)
+        for A in (stored(X), D)
+    )
+    assert split.status == whole.status == "converged"
+    assert split.n_iter == whole.n_iter
+    np.testing.assert_allclose(split.w, whole.w, rtol=1e-9)

@@ -279,8 +279,38 @@ def as_matrix(X: Any) -> Matrix:
     return Dense(np.ascontiguousarray(a))
 
 
+def as_scipy(X: Csr | Csc) -> Any:
+    """The same arrays as SciPy takes them, with signed indices."""
+    signed = (a.view(np.int32 if a.dtype.itemsize == 4 else np.int64) for a in (X.indices, X.indptr))
+    parts: Any = (X.data, *signed)
+    return (sp.csr_array if isinstance(X, Csr) else sp.csc_array)(parts, shape=X.shape)
+
+
+def merged(X: Any) -> Any:
+    """A sparse matrix of SciPy each of whose numbers is in one place; a copy only if some are not."""
+    if not X.has_canonical_format:
+        X = X.copy()  # the caller's arrays stay as they are
+        X.sum_duplicates()
+    return X
+
+
+def by_rows(X: Matrix) -> Csr | Dense:
+    """X with its rows together and each of its numbers in one place: for those who visit rows one by one.
+
+    A copy only of what is stored by columns, or names a column twice in a row.
+    """
+    if isinstance(X, Columns):
+        return Dense(np.ascontiguousarray(X.T.T))
+    if isinstance(X, Dense):
+        return X
+    X = X.csr if isinstance(X, Wide) else X
+    assert isinstance(X, (Csr, Csc))
+    rows = as_scipy(X)
+    rows = merged(rows if isinstance(X, Csr) else rows.tocsr())
+    return Csr(_unsigned(rows.indptr), _unsigned(rows.indices), rows.data, X.shape[1])
+
+
 def with_transpose(X: Csr) -> Wide:
     """X with a stored transpose beside it."""
-    signed = (a.view(np.int32 if a.dtype.itemsize == 4 else np.int64) for a in (X.indices, X.indptr))
-    csc = sp.csr_array((X.data, *signed), shape=X.shape).tocsc()
+    csc = as_scipy(X).tocsc()
     return Wide(X, Csc(_unsigned(csc.indptr), _unsigned(csc.indices), csc.data, csc.shape[0]))

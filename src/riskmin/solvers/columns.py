@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from riskmin.matrices import Columns, Csc, Csr, Dense, Wide
+from riskmin.matrices import Columns, Csc, Csr, Dense, Wide, as_scipy, merged
 from riskmin.solvers.quadratic import CLOSE, MOST_EPOCHS, Gram, Model, Solution, away, by_gram, kernels
 from riskmin.types import NDArray, Shard
 
@@ -91,9 +90,9 @@ class Store:
         self.X = X
         self.n_rows, p = X.shape
         if isinstance(X, Csc):
-            csc = _without_duplicates(X)
-            ends = csc.indptr.astype(np.int64)
-            self.start, self.stop, self.rows, self.values = ends[:-1], ends[1:], csc.indices, csc.data
+            csc = merged(as_scipy(X))
+            ends, rows = csc.indptr.astype(np.int64), csc.indices.view(X.indices.dtype)
+            self.start, self.stop, self.rows, self.values = ends[:-1], ends[1:], rows, csc.data
         else:
             self.count = np.zeros(p, dtype=np.int64)
             kernels().count(X.indices, self.count)
@@ -121,18 +120,6 @@ class Store:
     def parts(self, columns: NDArray) -> tuple[NDArray, ...]:
         """As the kernels take them."""
         return self.start, self.stop, self.rows, self.values, columns
-
-
-def _without_duplicates(X: Csc) -> Csc:
-    """X with each of its numbers in one place, and in order."""
-    signed = [a.view(np.int32 if a.dtype.itemsize == 4 else np.int64) for a in (X.indices, X.indptr)]
-    parts: Any = (X.data, *signed)
-    csc = sp.csc_array(parts, shape=X.shape)
-    if csc.has_canonical_format:
-        return X
-    csc = csc.copy()  # the caller's arrays stay as they are
-    csc.sum_duplicates()
-    return Csc(csc.indptr, csc.indices.view(X.indices.dtype), csc.data, X.n_rows)
 
 
 @dataclass

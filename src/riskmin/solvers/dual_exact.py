@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 
 from riskmin.losses.pieces import conjugate_of, dual_of
-from riskmin.matrices import Columns, Csc, Csr, Dense, Wide, as_matrix
+from riskmin.matrices import Csr, Dense, by_rows
 from riskmin.objective import Objective
 from riskmin.scalar import ROUNDING
 from riskmin.types import Array, Cut, Dual, Iterate, NDArray, Shard
@@ -36,15 +35,8 @@ def _kernels() -> Any:
 # ---------------------------------------------------------------- rows
 def _by_rows(shard: Shard) -> Csr | Dense:
     """X with its rows together, kept with the shard."""
-    X: Any = shard.X
     if "rows" not in shard.memo:
-        if isinstance(X, Csc):
-            signed = (a.view(np.int32 if a.itemsize == 4 else np.int64) for a in (X.indices, X.indptr))
-            parts: Any = (X.data, *signed)
-            X = as_matrix(sp.csc_array(parts, shape=X.shape).tocsr())
-        elif isinstance(X, Columns):
-            X = Dense(np.ascontiguousarray(X.T.T))
-        shard.memo["rows"] = X.csr if isinstance(X, Wide) else X
+        shard.memo["rows"] = by_rows(shard.X)
     kept: Csr | Dense = shard.memo["rows"]
     return kept
 

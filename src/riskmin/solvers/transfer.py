@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from riskmin.losses import EpsilonInsensitive, Exponential, Logistic, Poisson, PowerHinge
 from riskmin.losses.pieces import dual_of
-from riskmin.matrices import Columns, Csc, Csr, Dense, Wide
+from riskmin.matrices import Dense, by_rows
 from riskmin.regularizers import L2, Entropy, QNorm, Separable
 from riskmin.types import HasConjugate, Matrix, NDArray, Unsuited
 
@@ -29,31 +28,14 @@ LINEAR, CLIPPED, EXPS, SOFTMAX, NORM = 0, 1, 2, 3, 4
 
 # ---------------------------------------------------------------- the rows
 def row_arrays(X: Matrix) -> tuple[NDArray, NDArray, NDArray, int]:
-    """X by rows as the kernel takes them: indptr, indices, data, dense. Copied only if stored by columns."""
-    if isinstance(X, Columns):
-        X = Dense(np.ascontiguousarray(X.T.T))
-    if isinstance(X, Dense):
-        n, p = X.shape
+    """X by rows as the kernel takes them: indptr, indices, data, dense."""
+    rows = by_rows(X)
+    if isinstance(rows, Dense):
+        n, p = rows.shape
         ends = np.arange(n + 1, dtype=np.uint64) * np.uint64(p)
-        return ends, np.arange(p, dtype=np.uint32), X.X.reshape(-1), 1
-    if isinstance(X, Wide):
-        X = X.csr
-    if isinstance(X, Csc):
-        rows = sp.csc_array(_signed(X), shape=X.shape).tocsr()
-        X = Csr(rows.indptr, rows.indices, rows.data, X.shape[1])
-    assert isinstance(X, Csr)
-    rows = sp.csr_array(_signed(X), shape=X.shape)
-    if not rows.has_canonical_format:  # a column that a row names twice would get the new value of one
-        rows = rows.copy()
-        rows.sum_duplicates()
-    short = rows.indices.astype(np.int32, copy=False)  # as long as w fits into memory
-    return rows.indptr.astype(np.uint64), short.view(np.uint32), rows.data, 0
-
-
-def _signed(X: Csr | Csc) -> tuple[NDArray, NDArray, NDArray]:
-    """As SciPy takes them."""
-    kinds = [np.int32 if a.dtype.itemsize == 4 else np.int64 for a in (X.indices, X.indptr)]
-    return X.data, X.indices.view(kinds[0]), X.indptr.view(kinds[1])
+        return ends, np.arange(p, dtype=np.uint32), rows.X.reshape(-1), 1
+    # short indices: as long as w fits into memory
+    return rows.indptr.astype(np.uint64), rows.indices.astype(np.uint32, copy=False), rows.data, 0
 
 
 # ---------------------------------------------------------------- the loss
