@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from riskmin import Cut, LinearClassifier, LinearRegressor
-from riskmin.cli import main
 from riskmin.cli.examine import bound_of_cut
 from riskmin.data import save_svmlight
 from riskmin.estimators import load_model, save_model
@@ -23,18 +22,6 @@ from riskmin.losses import LOSSES
 from riskmin.persist import load_arrays, save_arrays
 
 RISKMIN = [sys.executable, "-c", "import sys; from riskmin.cli import main; sys.exit(main())"]
-
-
-@pytest.fixture
-def run(capsys):
-    """Run the command in this process: its exit code, stdout and stderr."""
-
-    def call(*args):
-        code = main([str(arg) for arg in args])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 def two_classes(n=120, p=5, seed=0, names=(-1.0, 1.0)):

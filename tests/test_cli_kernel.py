@@ -18,23 +18,12 @@ from riskmin import (
     load_model,
     save_model,
 )
-from riskmin.cli import main
 from riskmin.data import save_svmlight
 from riskmin.estimators.store import checksum
 from riskmin.persist import load_arrays, save_arrays
 
 X, Y = make_moons(150, noise=0.2, random_state=0)
 X = X.round(3)
-
-
-@pytest.fixture
-def run(capsys):
-    def call(*args):
-        code = main([str(arg) for arg in args])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 @pytest.fixture

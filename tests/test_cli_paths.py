@@ -7,22 +7,11 @@ import numpy as np
 import pytest
 
 from riskmin import L2, Entropy, Hinge, Objective, linear_risk, load_model, minimize, save_model
-from riskmin.cli import main
 from riskmin.cli.examine import bound_of_cut, examine
 from riskmin.data import load, save_svmlight
 from riskmin.estimators import LinearClassifier, LinearRegressor
 from riskmin.regularizers import REGULARIZERS
 from riskmin.solvers import SOLVERS
-
-
-@pytest.fixture
-def run(capsys):
-    def call(*args):
-        code = main([str(arg) for arg in args])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 def rows(n=120, p=5, seed=0):

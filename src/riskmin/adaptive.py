@@ -106,3 +106,24 @@ class Adaptive:
         """The best t: the width of the tube, or 1 less the margin."""
         at, b = GatheredCursor(self.risk, w), self.intercept(w)
         return self.loss.threshold(at.z + b, at.y, at.c)
+
+
+def with_intercept(risk: Risk) -> Profiled | Adaptive:
+    """The risk with an intercept that is minimized out; with a loss ``Nu(loss, nu)``, together with its t.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Absolute, Nu, linear_risk
+    >>> type(with_intercept(linear_risk(np.eye(2), np.ones(2), Nu(Absolute(), 0.5)))).__name__
+    'Adaptive'
+    """
+    loss = risk.loss
+    if isinstance(loss, Nu):
+        return Adaptive(Profiled(replace(risk, loss=loss.loss)), loss.nu)
+    if not loss.separable:
+        raise ValueError(
+            f"{type(loss).__name__} is not a sum over rows, so its intercept cannot be minimized out: "
+            "fit without one"
+        )
+    return Profiled(risk)

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.adaptive import Adaptive
+from riskmin.adaptive import Adaptive, with_intercept
 from riskmin.arrays import as_numpy, like, namespace, to_floats
 from riskmin.executors import Serial, Threads
 from riskmin.intercept import Profiled
-from riskmin.losses import Nu, get_loss
+from riskmin.losses import get_loss
 from riskmin.matrices import WIDE, Columns, Csc, Csr, Dense, Plain, Wide, as_matrix, with_transpose
 from riskmin.risk import Risk
 from riskmin.scorers import Linear
@@ -174,15 +174,6 @@ def linear_risk(
     (0.625, array([-1.5]))
     """
     chosen: Loss = get_loss(loss)
-    if fit_intercept and isinstance(chosen, Nu):
-        how: Any = {"sample_weight": sample_weight, "executor": executor, "n_shards": n_shards}
-        base: Any = linear_risk(X, y, chosen.loss, fit_intercept=True, **how)
-        return Adaptive(base, chosen.nu)
-    if fit_intercept and not chosen.separable:
-        raise ValueError(
-            f"{type(chosen).__name__} is not a sum over rows, so its intercept cannot be minimized out: "
-            "fit without one"
-        )
     if executor is not None and not callable(executor):
         raise TypeError(f"executor={executor!r} is no executor: give one such as Threads(n_workers=2)")
     matrix = as_matrix(X)
@@ -200,7 +191,7 @@ def linear_risk(
     held = (executor or Serial)(shards)
     here = isinstance(held, (Serial, Threads)) and not isinstance(matrix, Plain)
     risk = Risk(chosen, Linear(), held, p, Shard(matrix, labels, c, {}) if here else None)
-    return Profiled(risk) if fit_intercept else risk
+    return with_intercept(risk) if fit_intercept else risk
 
 
 def _shard_count(n_shards: int | None, n: int) -> int:

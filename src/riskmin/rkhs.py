@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.adaptive import Adaptive
+from riskmin.adaptive import Adaptive, with_intercept
 from riskmin.arrays import as_numpy
 from riskmin.executors import Serial
 from riskmin.intercept import Profiled
 from riskmin.linear import check_finite, check_labels, check_weights
-from riskmin.losses import Nu, get_loss
+from riskmin.losses import get_loss
 from riskmin.matrices import as_matrix
 from riskmin.mercer import DotProduct, Gram, Kernel, Polynomial, Rbf, sp
 from riskmin.risk import Risk
@@ -218,15 +218,6 @@ def kernel_risk(
     ('converged', 0.03)
     """
     chosen: Loss = get_loss(loss)
-    if fit_intercept and isinstance(chosen, Nu):
-        how: Any = {"sample_weight": sample_weight, "cache_bytes": cache_bytes}
-        base: tuple[Any, RkhsNorm] = kernel_risk(X, y, chosen.loss, kernel, fit_intercept=True, **how)
-        return Adaptive(base[0], chosen.nu), base[1]
-    if fit_intercept and not chosen.separable:
-        raise ValueError(
-            f"{type(chosen).__name__} is not a sum over rows, so its intercept cannot be minimized out: "
-            "fit without one"
-        )
     gram = as_gram(kernel, X, cache_bytes)
     n = gram.shape[0]
     shard = Shard(gram, check_labels(y, n, chosen), check_weights(sample_weight, n), {})
@@ -234,4 +225,4 @@ def kernel_risk(
     few = np.zeros(n)
     few[:16] = 1.0
     known_by = f"{gram.kernel!r}, {float(gram.product(few).sum()):.9g}"
-    return Profiled(plain) if fit_intercept else plain, RkhsNorm(known_by)
+    return with_intercept(plain) if fit_intercept else plain, RkhsNorm(known_by)

@@ -27,10 +27,7 @@ class TwoClasses(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no t
 
     classes_: NDArray
     class_weight: Any
-
-    def decision_function(self, X: Any) -> NDArray:
-        """The scores: above zero for ``classes_[1]``."""
-        raise NotImplementedError
+    decision_function: Any
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -8,6 +8,7 @@ written once for all of them: `L1`, `L2`, `Elastic`, and each of these within a 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -30,12 +31,12 @@ class Terms(NamedTuple):
     upper: Any
 
 
-class Separable(Comparable):
+class Separable(Comparable, ABC):
     """All that duality asks of a sum over coordinates, from its `terms`."""
 
+    @abstractmethod
     def terms(self, w: Array) -> Terms:
         """The coefficients, in w's library."""
-        raise NotImplementedError
 
     @property
     def polyhedral(self) -> bool:
