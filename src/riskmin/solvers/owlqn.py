@@ -40,7 +40,7 @@ class OwlQn:
 
     Notes
     -----
-    Two things differ from Andrew and Gao (2007), and take fewer steps, 3 to 14 times fewer on a9a: the model
+    Two things differ from Andrew and Gao (2007), and take fewer steps: the model
     of the curvature is that of the coordinates that are free to move, not of all; and its direction is held
     against the steepest one only where :math:`w_j = 0`, not everywhere.
 
