@@ -1,0 +1,67 @@
+"""What `Auto` could pick: the solvers that take a problem, beside each other, to a certified gap of 1e-3.
+
+    python -m benchmarks.auto --data FOLDER [--only a9a "rcv1 CCAT"] [--seconds 20]
+
+CPU seconds of one thread (set OMP_NUM_THREADS=1), one run each; a gap where the limit was reached before the
+tolerance. The star is what `Auto` picks. No intercept, but for the last case. The folder holds the svmlight
+files that benchmarks/RESULTS.md names; missing ones are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import riskmin as rm
+from benchmarks.certified import SETS
+
+LAMS = (1e-2, 1e-4, 1e-6)
+CASES = [  # loss, regularizer, intercept, solvers
+    ("hinge", rm.L2(), False, ("dual", "bundle")),
+    ("hinge", rm.Elastic(), False, ("dual", "bundle")),
+    ("logistic", rm.L2(), False, ("lbfgs", "dual")),
+    ("squared_hinge", rm.L2(), False, ("lbfgs", "dual")),
+    ("logistic", rm.L1(), False, ("coordinate_descent", "owlqn", "proximal_gradient")),
+    ("logistic", rm.Entropy(balanced=True), False, ("bundle", "proximal_gradient")),
+    ("hinge", rm.L2(), True, ("dual", "bundle")),
+]
+
+
+def cell(X, y, case, lam, seconds):
+    """A word for each solver."""
+    loss, reg, intercept, solvers = case
+    said = []
+    for name in solvers:
+        obj = rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=intercept), reg, lam)
+        picked = "*" if rm.Auto().choose(obj)[0] == rm.get_solver(name) else ""
+        start = time.process_time()
+        result = rm.minimize(obj, name, max_seconds=seconds)
+        spent = time.process_time() - start
+        gap = "" if result.status == "converged" else f" (gap {result.gap / result.value:.0e})"
+        said.append(f"{name}{picked} {spent:.2f}{gap}")
+    return ", ".join(said)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", default=["a9a", "w8a", "rcv1 CCAT", "covtype", "dense"])
+    parser.add_argument("--seconds", type=float, default=20.0, help="the most time for a run")
+    args = parser.parse_args()
+    print("| data | problem | lam | CPU s to a proved 1e-3 |\n|---|---|---|---|")
+    for name in args.only:
+        try:
+            X, y = SETS[name][0](args.data)
+        except (rm.data.DataError, FileNotFoundError) as error:
+            print(f"| {name} | left out: {error} |")
+            continue
+        for case in CASES:
+            cell(X[:500], y[:500], case, 1.0, 5.0)  # compiles or loads the kernels
+            problem = f"{case[0]}, {case[1]!r}" + (", intercept" if case[2] else "")
+            for lam in LAMS:
+                print(f"| {name} | {problem} | {lam:g} | {cell(X, y, case, lam, args.seconds)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
