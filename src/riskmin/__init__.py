@@ -25,14 +25,21 @@ from riskmin.losses import LOSSES as LOSSES
 from riskmin.losses import Absolute as Absolute
 from riskmin.losses import EpsilonInsensitive as EpsilonInsensitive
 from riskmin.losses import Exponential as Exponential
+from riskmin.losses import FBeta as FBeta
 from riskmin.losses import Hinge as Hinge
 from riskmin.losses import Huber as Huber
 from riskmin.losses import Logistic as Logistic
 from riskmin.losses import Novelty as Novelty
 from riskmin.losses import Nu as Nu
+from riskmin.losses import Ordinal as Ordinal
 from riskmin.losses import Poisson as Poisson
 from riskmin.losses import PowerHinge as PowerHinge
+from riskmin.losses import Prbep as Prbep
+from riskmin.losses import PrecisionAtK as PrecisionAtK
 from riskmin.losses import Quantile as Quantile
+from riskmin.losses import RecallAtK as RecallAtK
+from riskmin.losses import RocArea as RocArea
+from riskmin.losses import Smoothed as Smoothed
 from riskmin.losses import SmoothedHinge as SmoothedHinge
 from riskmin.losses import Squared as Squared
 from riskmin.losses import SquaredHinge as SquaredHinge
@@ -70,6 +77,7 @@ from riskmin.solvers import Lbfgs as Lbfgs
 from riskmin.solvers import LineSearchBmrm as LineSearchBmrm
 from riskmin.solvers import OwlQn as OwlQn
 from riskmin.solvers import ProximalGradient as ProximalGradient
+from riskmin.solvers import Smoothing as Smoothing
 from riskmin.solvers import get_solver as get_solver
 from riskmin.solvers.online import online as online
 from riskmin.types import Cut as Cut
@@ -144,6 +152,7 @@ __all__ = [
     "EpsilonInsensitive",
     "Equality",
     "Exponential",
+    "FBeta",
     "FileError",
     "Hinge",
     "Huber",
@@ -165,10 +174,13 @@ __all__ = [
     "Nu",
     "Objective",
     "OnlineClassifier",
+    "Ordinal",
     "OwlQn",
     "Poisson",
     "Polynomial",
     "PowerHinge",
+    "Prbep",
+    "PrecisionAtK",
     "Processes",
     "Profiled",
     "Progress",
@@ -177,11 +189,15 @@ __all__ = [
     "Quadratic",
     "Quantile",
     "Rbf",
+    "RecallAtK",
     "Result",
     "Risk",
+    "RocArea",
     "Serial",
     "Shard",
+    "Smoothed",
     "SmoothedHinge",
+    "Smoothing",
     "Squared",
     "SquaredHinge",
     "Threads",

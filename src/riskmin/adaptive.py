@@ -108,8 +108,10 @@ class Adaptive:
         return self.loss.threshold(at.z + b, at.y, at.c)
 
 
-def with_intercept(risk: Risk) -> Profiled | Adaptive:
+def with_intercept(risk: Risk) -> Risk | Profiled | Adaptive:
     """The risk with an intercept that is minimized out; with a loss ``Nu(loss, nu)``, together with its t.
+
+    A loss that says ``invariant = True`` is the same for all intercepts, so that there is none to find.
 
     Examples
     --------
@@ -121,9 +123,11 @@ def with_intercept(risk: Risk) -> Profiled | Adaptive:
     loss = risk.loss
     if isinstance(loss, Nu):
         return Adaptive(Profiled(replace(risk, loss=loss.loss)), loss.nu)
-    if not loss.separable:
+    if getattr(loss, "invariant", False):
+        return risk
+    if getattr(loss, "counted", False):
         raise ValueError(
-            f"{type(loss).__name__} is not a sum over rows, so its intercept cannot be minimized out: "
+            f"{type(loss).__name__} fixes how many rows are positive, so it has no best intercept: "
             "fit without one"
         )
     return Profiled(risk)

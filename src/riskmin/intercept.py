@@ -64,7 +64,7 @@ class Profiled:
 
     def cursor(self, w: Array) -> ProfiledCursor:
         """A point that keeps its scores at the shards, and its intercept."""
-        return ProfiledCursor(ScoreCursor(self.risk, w))
+        return ProfiledCursor(self.risk.cursor(w))
 
     def intercept(self, w: Array) -> float:
         """The minimizing b; the middle of the interval, where a whole interval minimizes."""

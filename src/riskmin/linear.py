@@ -40,8 +40,11 @@ def check_weights(sample_weight: Any, n: int) -> NDArray:
     return normed
 
 
-def check_labels(y: Any, n: int, loss: Loss) -> NDArray:
-    """One label a row, as floats where they are numbers; zeros where none are needed."""
+def check_labels(y: Any, n: int, loss: Loss, qid: Any = None) -> NDArray:
+    """One label a row, as floats where they are numbers; zeros where none are needed.
+
+    For losses of rankings, two columns: the grades, and the numbers of the queries from 0 on.
+    """
     name = type(loss).__name__
     if y is None and getattr(loss, "task", "novelty") != "novelty":
         raise ValueError(f"{name} needs a label for every row, but y is None: give one label a row")
@@ -58,9 +61,29 @@ def check_labels(y: Any, n: int, loss: Loss) -> NDArray:
         raise ValueError("y holds complex numbers: give one real number a row")
     floats = to_floats(labels)
     labels = labels if floats is None else floats
+    ranks = getattr(loss, "task", None) == "ranking"
+    if ranks or qid is not None:
+        labels = _with_queries(labels, qid, name, ranks)
     if isinstance(loss, ChecksLabels):
         loss.check_labels(labels)
     return labels
+
+
+def _with_queries(labels: NDArray, qid: Any, name: str, ranks: bool) -> NDArray:
+    """The labels with the number of each row's query beside them."""
+    n = len(labels)
+    if not ranks:
+        raise ValueError(f"{name} does not look at queries: leave qid out, or use a loss such as Ndcg()")
+    if qid is None:
+        raise ValueError(f"{name} ranks the rows of each query: give qid, the id of its query for each row")
+    ids = as_numpy(qid, "qid")
+    if ids.shape != (n,):
+        raise ValueError(f"qid has shape {ids.shape}, but X has {n} rows: give one query id a row")
+    if labels.dtype.kind != "f":
+        raise ValueError(f"{name} needs grades that are numbers, a higher one better: turn y into numbers")
+    if np.any(ids != ids):  # NaN alone differs from itself
+        raise ValueError("qid holds NaN: drop those rows, or give them a query of their own")
+    return np.column_stack([labels, np.unique(ids, return_inverse=True)[1]])
 
 
 def check_finite(X: Matrix) -> None:
@@ -136,6 +159,7 @@ def linear_risk(
     loss: str | Loss,
     *,
     sample_weight: Any = None,
+    qid: Any = None,
     fit_intercept: bool = False,
     executor: Callable[[Sequence[Shard]], Executor] | None = None,
     n_shards: int | None = None,
@@ -152,6 +176,8 @@ def linear_risk(
     loss : Loss or str
         A loss object such as ``Hinge()``, or its name, such as ``"hinge"`` (see `get_loss`).
     sample_weight : (n,) array, optional
+    qid : (n,) array, optional
+        For losses of rankings such as ``Ndcg()``: the id of its query for each row.
     fit_intercept : bool
         Add an intercept that is never penalized: it is minimized out inside the risk.
     executor : executor class or settings, optional
@@ -162,7 +188,8 @@ def linear_risk(
     Returns
     -------
     Risk, Profiled or Adaptive
-        `Profiled` with an intercept; `Adaptive` with one and a loss ``Nu(loss, nu)``.
+        `Profiled` with an intercept, unless the loss is the same for all; `Adaptive` with one and a loss
+        ``Nu(loss, nu)``.
 
     Examples
     --------
@@ -180,7 +207,7 @@ def linear_risk(
     n, p = matrix.shape
     if n == 0 or p == 0:
         raise ValueError(f"X has 0 {'columns' if n else 'rows'}: there is nothing to fit")
-    labels: Any = check_labels(y, n, chosen)
+    labels: Any = check_labels(y, n, chosen, qid)
     check_finite(matrix)
     c: Any = check_weights(sample_weight, n)
     if isinstance(matrix, Plain):

@@ -9,16 +9,17 @@ search costs O(n) a step.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import count, pairwise
-from typing import Any
+from typing import Any, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from riskmin.arrays import namespace
 from riskmin.scalar import ROUNDING
-from riskmin.types import Array, Cursor, Executor, KeepsScores, Loss, Oracle, Scorer, Shard, Unsuited
+from riskmin.types import Array, Cursor, Executor, KeepsScores, Lifted, Loss, Oracle, Scorer, Shard, Unsuited
 
 REFRESH = 32
 """Scores are updated in place along a line; after this many moves they are computed anew from w."""
@@ -96,21 +97,31 @@ def _pull(
 ) -> tuple[float, Array, float]:
     """sum_k m_k of (loss, gradient in w) at scores z + t dz + b_k, for the (b_k, m_k) of mix.
 
-    And the size of what cancels in them, sum_i |dz_i| (|z_i| + |b|).
+    And the slip: for rounding, by the size of what cancels, sum_i |dz_i| (|z_i| + |b|), and less the lift.
     """
     kept = shard.memo["cursors"][key]
     z = kept["z"] + t * kept["dz"] if t else kept["z"]
-    value, size, grad = 0.0, 0.0, namespace(w).zeros_like(w)
-    shift = max(abs(b) for b, _ in mix)
+    value, slip, grad = 0.0, 0.0, namespace(w).zeros_like(w)
     for i, j in _blocks(shard):
-        dz: Any = 0.0
-        for b, m in mix:
-            v, g = loss.value_grad(z[i:j] + b if b else z[i:j], shard.y[i:j], shard.c[i:j])
-            value += m * float(v)
-            dz = g if m == 1 else dz + m * g
-        size += float(abs(dz) @ (abs(z[i:j]) + shift))
+        v, dz, more = _mixture(loss, z[i:j], shard.y[i:j], shard.c[i:j], mix)
+        value, slip = value + v, slip + more
         scorer.pullback(shard.X, dz, i, j, grad)
-    return value, grad, size
+    return value, grad, slip
+
+
+def _mixture(
+    loss: Loss, z: Array, y: Array, c: Array, mix: list[tuple[float, float]]
+) -> tuple[float, Array, float]:
+    """sum_k m_k of loss and gradient at scores z + b_k, for the (b_k, m_k) of mix, and the slip."""
+    value, lift = 0.0, 0.0
+    dz: Array = 0.0
+    for b, m in mix:
+        here = z + b if b else z
+        v, g, *up = (loss.tangent if isinstance(loss, Lifted) else loss.value_grad)(here, y, c)
+        value, lift = value + m * float(v), lift + m * float(sum(up))
+        dz = g if m == 1 else dz + m * g
+    size = float(abs(dz) @ (abs(z) + max(abs(b) for b, _ in mix)))
+    return value, dz, ROUNDING * size - lift
 
 
 # ---------------------------------------------------------------- the risk
@@ -162,7 +173,7 @@ class Risk:
         (grad,) = self.executor.sum(_scatter, self.scorer, w, each=[dz[i:j] for i, j in pairwise(ends)])
         return float(total), grad
 
-    def cursor(self, w: Array) -> Cursor:
+    def cursor(self, w: Array) -> ScoreCursor:
         """A point that keeps its scores at the shards."""
         return ScoreCursor(self, w) if self.loss.separable else GatheredCursor(self, w)
 
@@ -177,25 +188,34 @@ class ScoreCursor:
     key: int = field(default_factory=lambda: next(_keys))
     moves: int = 0
     slip: float = 0.0
+    loss: Any = None
+    """What is looked at: by default the loss of the risk."""
+    owner: ScoreCursor | None = None
+    """Whose scores these are, where they are another's."""
 
     def __post_init__(self) -> None:
+        self.loss = self.risk.loss
         _cursors[self.key] = self
         self._place()
+
+    def under(self, loss: Loss) -> Self:
+        """A look at the same scores under another loss, good until the next move."""
+        other = copy(self)
+        other.loss, other.owner = loss, self.owner or self
+        return other
 
     def _place(self) -> None:
         self.risk.executor.map(_place, self.key, set(_cursors), self.risk.scorer, self.w)
 
     def at(self, t: float, b: float) -> tuple[float, float, float]:
         """R(w + t d) with b added to all scores, and its slopes in t and b."""
-        value, slope_t, slope_b = self.risk.executor.sum(_along, self.key, self.risk.loss, t, b)
+        value, slope_t, slope_b = self.risk.executor.sum(_along, self.key, self.loss, t, b)
         return value, slope_t, slope_b
 
     def pull(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
         """The mixture of values and gradients at w + t d and shifted scores."""
-        value, grad, size = self.risk.executor.sum(
-            _pull, self.key, self.risk.loss, self.risk.scorer, self.w, t, mix
-        )
-        self.slip = ROUNDING * size
+        found = self.risk.executor.sum(_pull, self.key, self.loss, self.risk.scorer, self.w, t, mix)
+        value, grad, self.slip = found
         return value, grad
 
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
@@ -221,6 +241,7 @@ class GatheredCursor(ScoreCursor):
     """A cursor of a `Risk` whose loss is no sum over rows: it keeps the scores of all shards together."""
 
     def __post_init__(self) -> None:
+        self.loss = self.risk.loss
         parts = self.risk.executor.map(_gather, self.risk.scorer, self.w)
         xp = namespace(parts[0][0])
         self.z, self.y, self.c = (xp.concat(part) for part in zip(*parts, strict=True))
@@ -237,17 +258,12 @@ class GatheredCursor(ScoreCursor):
 
     def at(self, t: float, b: float) -> tuple[float, float, float]:
         """R(w + t d) with b added to all scores, and its slopes in t and b."""
-        value, g = self.risk.loss.value_grad(self._at(t, b), self.y, self.c)
+        value, g = self.loss.value_grad(self._at(t, b), self.y, self.c)
         return float(value), 0.0 if self.dz is None else float(g @ self.dz), float(g.sum())
 
     def pull(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
         """The mixture of values and gradients at w + t d and shifted scores."""
-        value, dz = 0.0, 0.0 * self.z
-        for b, m in mix:
-            v, g = self.risk.loss.value_grad(self._at(t, b), self.y, self.c)
-            value, dz = value + m * float(v), dz + m * g
-        shift = max(abs(b) for b, _ in mix)
-        self.slip = ROUNDING * float(abs(dz) @ (abs(self._at(t, 0.0)) + shift))
+        value, dz, self.slip = _mixture(self.loss, self._at(t, 0.0), self.y, self.c, mix)
         each = [dz[i:j] for i, j in pairwise(self.ends)]
         (grad,) = self.risk.executor.sum(_scatter, self.risk.scorer, self.w, each=each)
         return value, grad

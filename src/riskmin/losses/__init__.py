@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from riskmin.losses.contingency import FBeta as FBeta
+from riskmin.losses.contingency import PrecisionAtK as PrecisionAtK
+from riskmin.losses.contingency import RecallAtK as RecallAtK
 from riskmin.losses.margin import Exponential as Exponential
 from riskmin.losses.margin import Hinge as Hinge
 from riskmin.losses.margin import Logistic as Logistic
@@ -12,12 +15,16 @@ from riskmin.losses.margin import PowerHinge as PowerHinge
 from riskmin.losses.margin import SmoothedHinge as SmoothedHinge
 from riskmin.losses.margin import SquaredHinge as SquaredHinge
 from riskmin.losses.nu import Nu as Nu
+from riskmin.losses.pairs import Ordinal as Ordinal
+from riskmin.losses.pairs import RocArea as RocArea
+from riskmin.losses.prbep import Prbep as Prbep
 from riskmin.losses.regression import Absolute as Absolute
 from riskmin.losses.regression import EpsilonInsensitive as EpsilonInsensitive
 from riskmin.losses.regression import Huber as Huber
 from riskmin.losses.regression import Poisson as Poisson
 from riskmin.losses.regression import Quantile as Quantile
 from riskmin.losses.regression import Squared as Squared
+from riskmin.losses.smoothing import Smoothed as Smoothed
 from riskmin.registry import described, named, revived
 from riskmin.types import Loss
 
@@ -37,6 +44,13 @@ LOSSES: dict[str, Any] = {
     "squared_epsilon_insensitive": EpsilonInsensitive(power=2.0),
     "huber": Huber(),
     "poisson": Poisson(),
+    "roc_area": RocArea(),
+    "prbep": Prbep(),
+    "f1": FBeta(),
+    "f_beta": FBeta(),
+    "precision_at_k": PrecisionAtK(),
+    "recall_at_k": RecallAtK(),
+    "ordinal": Ordinal(),
 }
 """The names for commands and estimators, each with the loss it stands for."""
 

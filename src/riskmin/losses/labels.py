@@ -47,6 +47,17 @@ def check_counts(loss: object, y: Array) -> None:
         )
 
 
+def check_grades(loss: object, y: Array) -> None:
+    """Numbers of which a higher one is better, and at least two different ones."""
+    check_finite(loss, y)
+    y = _present(loss, y)
+    if np.all(y == y.flat[0]):
+        raise ValueError(
+            f"y holds a single grade, {y.flat[0]:g}, but {type(loss).__name__} compares rows of different "
+            "grades: add rows of another"
+        )
+
+
 def check_nothing(loss: object, y: Array) -> None:
     """Any labels at all: the loss does not look at them."""
 

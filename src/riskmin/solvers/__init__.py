@@ -14,6 +14,7 @@ from riskmin.solvers.kernel_dual import KernelDual as KernelDual
 from riskmin.solvers.lbfgs import Lbfgs as Lbfgs
 from riskmin.solvers.owlqn import OwlQn as OwlQn
 from riskmin.solvers.proximal import ProximalGradient as ProximalGradient
+from riskmin.solvers.smoothing import Smoothing as Smoothing
 from riskmin.types import Solver
 
 SOLVERS: dict[str, Any] = {
@@ -26,6 +27,7 @@ SOLVERS: dict[str, Any] = {
     "line_search_bmrm": LineSearchBmrm(),
     "owlqn": OwlQn(),
     "proximal_gradient": ProximalGradient(),
+    "smoothing": Smoothing(),
 }
 """The names for commands and estimators, each with the solver it stands for."""
 

@@ -21,6 +21,7 @@ from riskmin.types.protocols import HasConjugate as HasConjugate
 from riskmin.types.protocols import HasDual as HasDual
 from riskmin.types.protocols import HasValues as HasValues
 from riskmin.types.protocols import KeepsScores as KeepsScores
+from riskmin.types.protocols import Lifted as Lifted
 from riskmin.types.protocols import Loss as Loss
 from riskmin.types.protocols import Matrix as Matrix
 from riskmin.types.protocols import Oracle as Oracle
@@ -29,6 +30,7 @@ from riskmin.types.protocols import Resumable as Resumable
 from riskmin.types.protocols import Scorer as Scorer
 from riskmin.types.protocols import Slips as Slips
 from riskmin.types.protocols import Smooth as Smooth
+from riskmin.types.protocols import Smoothable as Smoothable
 from riskmin.types.protocols import Solver as Solver
 from riskmin.types.protocols import Warm as Warm
 from riskmin.types.records import Array as Array

@@ -79,6 +79,28 @@ class Curved(Protocol):
         ...
 
 
+@runtime_checkable
+class Smoothable(Protocol):
+    """A loss that is a maximum over multipliers, and knows it with a square of them taken off."""
+
+    def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+        """The smoothed loss, its gradient in z, and its lift: what mu times the square took off.
+
+        The tangent, raised by the lift, is a cut of the loss itself. A loss with a multiplier a row takes a
+        further argument, a gradient of before: then it is the distance to its multipliers that counts.
+        """
+        ...
+
+
+@runtime_checkable
+class Lifted(Protocol):
+    """A loss that stands for another, which is nowhere below its tangents raised by their lifts."""
+
+    def tangent(self, z: Array, y: Array, c: Array) -> tuple[Any, Array, Any]:
+        """Value, gradient in z, and lift."""
+        ...
+
+
 class Matrix(Protocol):
     """The examples of a shard, whatever holds them: rows in, scores out, and back."""
 

@@ -1,0 +1,208 @@
+r"""Losses of the contingency table: break-even point, F-beta, precision and recall at k.
+
+.. math:: R(z) = \max_{y'} \Delta(y', y) + \tfrac1n \sum_i z_i (y'_i - y_i)
+
+bounds the measure :math:`\Delta` of the predicted signs from above (Joachims, ICML 2005). A table is known by
+its misses and its alarms, and the best labelling with so many of them misses the lowest positive scores and
+is alarmed by the highest negative ones, so a sort finds it.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays import like, namespace
+from riskmin.losses.labels import check_signs
+from riskmin.sorting import order, prefix_sums
+from riskmin.types import Array
+
+
+def check_equal(loss: object, c: Array) -> None:
+    """Raise where rows weigh differently: a table counts them."""
+    xp = namespace(c)
+    if float(xp.max(c)) > float(xp.min(c)) * (1 + 1e-6):
+        raise ValueError(
+            f"{type(loss).__name__} counts rows, so all must weigh the same: fit without sample_weight and "
+            "class_weight, or use the loss 'roc_area', which takes weights"
+        )
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """Positives, lowest score first, and negatives, highest first, with the sums of their first so many."""
+
+    z: Array
+    above: Array
+    below: Array
+    low: Array
+    high: Array
+
+    @classmethod
+    def of(cls, loss: object, z: Array, y: Array, c: Array) -> Sorted:
+        check_equal(loss, c)
+        xp = namespace(z)
+        wide = z if z.dtype == xp.float64 else xp.astype(z, xp.float64)  # prefix sums need its digits
+        above, below = xp.nonzero(y > 0)[0], xp.nonzero(y <= 0)[0]
+        above, below = above[order(wide[above])], below[order(-wide[below])]
+        return cls(z, above, below, prefix_sums(wide[above]), prefix_sums(wide[below]))
+
+    def gain(self, misses: Any, alarms: Any) -> Array:
+        """sum_i z_i (y'_i - y_i) / n of the best labelling with so many misses and alarms."""
+        return 2 / len(self.z) * (self.high[alarms] - self.low[misses])
+
+    def slopes(self, misses: int, alarms: int) -> Array:
+        """The subgradient of that labelling."""
+        dz = namespace(self.z).zeros_like(self.z)
+        dz[self.above[:misses]] = -2 / len(self.z)
+        dz[self.below[:alarms]] = 2 / len(self.z)
+        return dz
+
+
+@dataclass(frozen=True)
+class FBeta:
+    r"""The F measure of precision and recall,
+
+    .. math:: \Delta = 1 - \frac{(1 + \beta^2)\, hits}{(1 + \beta^2)\, hits + \beta^2\, misses + alarms}.
+
+    For each number of misses the bound is concave in the alarms, so that the best number of them is bisected:
+    O(n log n), most of it for the sort.
+
+    Parameters
+    ----------
+    beta : float
+        How much more recall counts than precision, above 0; 1 is the F1 score.
+
+    References
+    ----------
+    T. Joachims, A support vector method for multivariate performance measures, ICML 2005.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> z, y = np.zeros(4), np.array([1.0, 1.0, -1.0, -1.0])
+    >>> value, _ = FBeta().value_grad(z, y, np.ones(4) / 4)
+    >>> float(value)  # nothing is known: all may be missed
+    1.0
+    """
+
+    beta: float = 1.0
+
+    separable = False
+    smooth = False
+    task = "classification"
+    formula = "max over labellings y' of 1 - F_beta(y') + sum z (y' - y) / n"
+    check_labels = check_signs
+
+    def __post_init__(self) -> None:
+        if not 0 < self.beta < math.inf:
+            raise ValueError(f"FBeta needs a finite beta > 0, not {self.beta!r}")
+
+    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
+        """The loss of the worst labelling, and a subgradient in z."""
+        xp, s = namespace(z), Sorted.of(self, z, y, c)
+        misses = counts(s.above, 0, len(s.above))
+        alarms, most = xp.zeros_like(misses), xp.zeros_like(misses) + len(s.below)
+        while bool(xp.any(alarms < most)):  # the first number of alarms that one more does not better
+            mid = (alarms + most) // 2
+            rises = self._loss(s, misses, xp.minimum(mid + 1, most)) > self._loss(s, misses, mid)
+            alarms, most = xp.where(rises, mid + 1, alarms), xp.where(rises, most, mid)
+        values = self._loss(s, misses, alarms)
+        best = int(xp.argmax(values))
+        return values[best], s.slopes(best, int(alarms[best]))
+
+    def _loss(self, s: Sorted, misses: Array, alarms: Array) -> Array:
+        hits = (1 + self.beta**2) * (len(s.above) - misses)
+        return 1 - hits / (hits + self.beta**2 * misses + alarms) + s.gain(misses, alarms)
+
+
+@dataclass(frozen=True)
+class PrecisionAtK:
+    r"""Precision among the k highest scores, :math:`\Delta = 1 - hits / k` for labellings with k positives.
+
+    The true labels count as a labelling too, of :math:`\Delta = 0`, so that the loss is never negative.
+
+    Parameters
+    ----------
+    k : int
+        How many rows are looked at; no more than there are.
+
+    References
+    ----------
+    T. Joachims, A support vector method for multivariate performance measures, ICML 2005.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> z, y = np.array([2.0, 1.0, -1.0]), np.array([-1.0, 1.0, 1.0])
+    >>> value, _ = PrecisionAtK(k=1).value_grad(z, y, np.ones(3) / 3)
+    >>> round(float(value), 6)  # the first is none, and the lead is 2 / 3 of 2 - 1 - (-1)
+    2.333333
+    """
+
+    k: int = 10
+
+    separable = False
+    smooth = False
+    task = "classification"
+    counted = True
+    formula = "max over labellings y' with k positives of 1 - hits / k + sum z (y' - y) / n, and 0"
+    check_labels = check_signs
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.k, numbers.Real) and self.k >= 1 and self.k == int(self.k)):
+            raise ValueError(f"{type(self).__name__} needs k to be a whole number >= 1, not {self.k!r}")
+        object.__setattr__(self, "k", int(self.k))  # from a name's settings it comes as a float
+
+    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
+        """The loss of the worst labelling, and a subgradient in z."""
+        xp, s = namespace(z), Sorted.of(self, z, y, c)
+        if self.k > len(z):
+            raise ValueError(
+                f"{type(self).__name__} looks at k={self.k} rows, but there are {len(z)}: lower k"
+            )
+        hits = counts(s.above, max(0, self.k - len(s.below)), min(self.k, len(s.above)))
+        values = 1 - hits / self._most(s) + s.gain(len(s.above) - hits, self.k - hits)
+        best = int(xp.argmax(values))
+        if not float(values[best]) > 0:
+            return 0.0 * values[best], xp.zeros_like(z)
+        found = int(hits[best])
+        return values[best], s.slopes(len(s.above) - found, self.k - found)
+
+    def _most(self, s: Sorted) -> int:
+        return self.k
+
+
+@dataclass(frozen=True)
+class RecallAtK(PrecisionAtK):
+    r"""Recall among the k highest scores, :math:`\Delta = 1 - hits / n_+` for labellings with k positives.
+
+    As `PrecisionAtK` otherwise.
+
+    Parameters
+    ----------
+    k : int
+        How many rows are looked at; no more than there are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> z, y = np.array([2.0, 1.0, -1.0]), np.array([-1.0, 1.0, 1.0])
+    >>> value, _ = RecallAtK(k=1).value_grad(z, y, np.ones(3) / 3)
+    >>> round(float(value), 6)
+    2.333333
+    """
+
+    formula = "max over labellings y' with k positives of 1 - hits / n+ + sum z (y' - y) / n, and 0"
+
+    def _most(self, s: Sorted) -> int:
+        return len(s.above)
+
+
+def counts(rows: Array, first: int, last: int) -> Array:
+    """First, ..., last, where the rows are."""
+    return like(np.arange(first, last + 1), rows)

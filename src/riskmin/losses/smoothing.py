@@ -1,0 +1,112 @@
+r"""Smoothed losses: a square of the multipliers, taken off inside of the maximum that a loss is.
+
+.. math:: l(z) = \max_\beta\; \beta^\top A z - g(\beta), \qquad
+          l_\mu(z) = \max_\beta\; \beta^\top A z - g(\beta) - \tfrac\mu2 |\beta|^2 \;\le\; l(z).
+
+The gradient of :math:`l_\mu` is :math:`A^\top \beta` of the best :math:`\beta`, which is feasible for l too:
+its tangent, lifted by :math:`\tfrac\mu2 |\beta|^2`, is a cut of the true loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from riskmin.arrays import namespace
+from riskmin.losses.pieces import dual_of
+from riskmin.types import Array, Smoothable, Unsuited
+
+
+@dataclass(frozen=True)
+class Smoothed:
+    r"""A loss with :math:`\tfrac\mu2 |\beta|^2` taken off its multipliers: smooth, and nowhere above it.
+
+    Parameters
+    ----------
+    loss : Loss
+        One with a method ``soft(z, y, c, mu)``, such as `RocArea`, or with a quadratic ``dual``, such as
+        `Hinge` and `Absolute`.
+    mu : float
+        Above 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge
+    >>> z, y, c = np.array([0.5, 2.0]), np.ones(2), np.full(2, 0.5)
+    >>> value, dz, lift = Smoothed(Hinge(), mu=1.0).tangent(z, y, c)
+    >>> float(value), dz.tolist(), float(lift)  # the tangent, lifted, is a cut of the hinge
+    (0.0625, [-0.25, 0.0], 0.0625)
+    """
+
+    loss: Any
+    mu: float
+
+    smooth = True
+
+    def __post_init__(self) -> None:
+        if not self.mu > 0:
+            raise ValueError(f"Smoothed needs mu > 0, not {self.mu!r}")
+
+    @property
+    def separable(self) -> bool:
+        """As the loss is."""
+        return bool(self.loss.separable)
+
+    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
+        """The smoothed loss, and its gradient in z."""
+        return self.tangent(z, y, c)[:2]
+
+    def tangent(self, z: Array, y: Array, c: Array) -> tuple[Any, Array, Any]:
+        """The smoothed loss, its gradient, and by how much the tangent may be lifted."""
+        return soft(self.loss, z, y, c, self.mu)
+
+
+def soft(
+    loss: Any, z: Array, y: Array, c: Array, mu: float, centre: Array | None = None
+) -> tuple[Any, Array, Any]:
+    r"""The smoothed loss, its gradient in z, and its lift.
+
+    With a centre, a gradient of before, it is the distance of the multipliers to those of the centre that is
+    taken off: for losses with a multiplier a row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Absolute
+    >>> value, dz, lift = soft(Absolute(), np.array([0.5]), np.zeros(1), np.ones(1), mu=2.0)
+    >>> float(value), dz.tolist(), float(lift)
+    (0.0625, [0.25], 0.0625)
+    """
+    if isinstance(loss, Smoothable):
+        own: Any = loss.soft
+        found: tuple[Any, Array, Any] = own(z, y, c, mu) if centre is None else own(z, y, c, mu, centre)
+        return found
+    dual = dual_of(loss, y)
+    if dual is None:
+        raise Unsuited(
+            f"{type(loss).__name__} cannot be smoothed, as it has no method soft and no quadratic dual: "
+            "use Bundle"
+        )
+    xp = namespace(z)
+    start = 0.0 * z if centre is None else centre / xp.where(c > 0, c, 1.0 + 0.0 * c)
+    t = z - dual.shift + mu * start
+    if dual.epsilon:
+        t = xp.sign(t) * xp.maximum(xp.abs(t) - dual.epsilon, 0.0)
+    u = xp.minimum(xp.maximum(t / (dual.square + mu), dual.lower), dual.upper)
+    lift = 0.5 * mu * (c @ ((u - start) * (u - start)))
+    conjugate = dual.shift * u + dual.epsilon * xp.abs(u) + 0.5 * dual.square * u * u
+    return c @ (u * z - conjugate) - lift, c * u, lift
+
+
+def can_be_smoothed(loss: Any, y: Array) -> bool:
+    """Whether `soft` works for the loss, with labels such as y.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge, RocArea
+    >>> can_be_smoothed(Hinge(), np.ones(1)), can_be_smoothed(RocArea(), np.ones(1))
+    (True, True)
+    """
+    return isinstance(loss, Smoothable) or dual_of(loss, y) is not None

@@ -1,0 +1,134 @@
+"""Smoothing: a loss with kinks, made smooth for a smooth solver, and ever less so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from riskmin.intercept import Profiled
+from riskmin.losses.smoothing import can_be_smoothed
+from riskmin.objective import Objective
+from riskmin.risk import Risk
+from riskmin.softened import Softened
+from riskmin.solvers.lbfgs import Lbfgs
+from riskmin.types import Array, Cut, Iterate, Resumable, Unsuited, Warm
+
+FALL = 0.3
+"""By how much mu falls from one stage to the next."""
+GOAL = 0.05
+"""The share of J(w0) that the first stage is to come within."""
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    r"""Smoothing (SMS): a smooth solver on :math:`J_\mu \le J`, and a certificate for J itself.
+
+    A loss that is a maximum over multipliers becomes smooth by :math:`\tfrac\mu2 |\beta|^2` taken off inside
+    of the maximum. The multipliers of any point are feasible for the true loss, so each step gives a cut of
+    the true risk, and its gap falls apart into two:
+
+    .. math:: J(w) - \text{lower} = \underbrace{R(w) - a^\top w - b}_{\text{complementarity}} +
+        \underbrace{\lambda\,\Omega(w) + a^\top w + \lambda\,\Omega^*(-a / \lambda)}_{\text{stationarity}}.
+
+    Only a smaller :math:`\mu` lowers the first, and only more steps the second. So :math:`\mu` falls as soon
+    as the second is below half of the first, until whatever tol asks for is proved.
+
+    Parameters
+    ----------
+    inner : solver
+        One for smooth losses: `Lbfgs`, `AcceleratedGradient`; `ProximalGradient` or `OwlQn` where the
+        regularizer has kinks of its own.
+    c_mu : float
+        The first mu is ``c_mu * eps / D``, as in the paper, for eps = 5 % of J(w0) and :math:`D = 1/2`, the
+        largest square that can be taken off.
+
+    References
+    ----------
+    X. Zhang, A. Saha, S. V. N. Vishwanathan, Smoothing multivariate performance measures, JMLR 13, 2012.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Objective, RocArea, Smoothing, linear_risk, minimize
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.standard_normal((200, 3)), np.where(rng.random(200) < 0.3, 1.0, -1.0)
+    >>> X[y > 0] += 1
+    >>> result = minimize(Objective(linear_risk(X, y, RocArea()), L2(), lam=1e-3), Smoothing(), tol=1e-4)
+    >>> result.status
+    'converged'
+    """
+
+    inner: Any = field(default_factory=Lbfgs)
+    c_mu: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not self.c_mu > 0:
+            raise ValueError(f"Smoothing needs c_mu > 0, not {self.c_mu!r}")
+        if not callable(getattr(self.inner, "iterates", None)):
+            raise TypeError(f"Smoothing needs an inner solver such as Lbfgs(), not {self.inner!r}")
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """Yield the points of the inner solver, with the true objective and cuts of the true risk."""
+        soft = softened(self, obj, w0)
+        soft.mu = self.c_mu * GOAL * (obj.lam * obj.reg.value(w0) + soft.truth(w0)) / 0.5 or 1.0
+        smooth = Objective(soft, obj.reg, obj.lam, obj.count)
+        return self._run(soft, smooth, self.inner.iterates(smooth, w0))
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Go on from a saved state."""
+        state = dict(state)
+        soft = softened(self, obj, state["w"])
+        soft.mu = float(state.pop("mu")[0])
+        smooth = Objective(soft, obj.reg, obj.lam, obj.count)
+        if isinstance(self.inner, Resumable):
+            return self._run(soft, smooth, self.inner.resume(smooth, state))
+        return self._run(soft, smooth, self.inner.iterates(smooth, state["w"]))
+
+    def _run(self, soft: Softened, smooth: Objective, steps: Iterator[Iterate]) -> Iterator[Iterate]:
+        while True:
+            state: Callable[[], dict[str, Array]] | None = None
+            w: Array = None
+            for it in steps:
+                w, state = it.w, it.state
+                risk = soft.truth(w)
+                value = risk + smooth.lam * smooth.reg.value(w)
+                yield Iterate(w, value, it.cut, {"mu": soft.mu, **it.info}, _saved(soft.mu, w, state))
+                if settled(smooth, w, risk, soft.cut(w)):
+                    break
+            if w is None:
+                return
+            soft.mu *= FALL
+            if isinstance(self.inner, Warm) and state is not None:
+                steps = self.inner.warm(smooth, state(), smooth)
+            else:
+                steps = self.inner.iterates(smooth, w)
+
+
+def settled(obj: Objective, w: Array, risk: float, cut: Cut) -> bool:
+    """Whether stationarity is below half of complementarity: only a smaller mu lowers the gap by much."""
+    slope = float(cut.a @ w)
+    complementarity = risk - slope - cut.b
+    stationarity = obj.lam * (obj.reg.value(w) + obj.reg.conjugate(-1 / obj.lam * cut.a)) + slope
+    return stationarity <= 0.5 * complementarity
+
+
+def softened(solver: object, obj: Objective, w: Array) -> Softened:
+    """The risk of the objective, ready to be smoothed."""
+    risk: Any = obj.risk
+    name, inner = type(solver).__name__, risk.risk if isinstance(risk, Profiled) else risk
+    if not isinstance(inner, Risk):
+        raise Unsuited(f"{name} needs a risk that linear_risk makes, not {risk!r}: use Bundle")
+    if getattr(inner.loss, "smooth", False):
+        raise Unsuited(f"{name} is for losses with kinks, and {inner.loss!r} has none: use Lbfgs")
+    if not can_be_smoothed(inner.loss, w[:1]):
+        raise Unsuited(f"{type(inner.loss).__name__} cannot be smoothed: use Bundle")
+    return Softened(risk, 1.0)
+
+
+def _saved(
+    mu: float, w: Array, state: Callable[[], dict[str, Array]] | None
+) -> Callable[[], dict[str, Array]]:
+    return lambda: {"w": w, "mu": np.array([mu]), **(state() if state is not None else {})}
