@@ -29,6 +29,22 @@ def order(z: Array) -> Array:
     return radix_order(z.astype(np.float64) + 0.0)  # a copy, in which -0 is 0
 
 
+def ranks(s: Array, t: Array, side: str) -> Array:
+    """How many of the sorted s lie before each of the sorted t: ``searchsorted`` of two sorted lists.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ranks(np.array([1.0, 2.0, 2.0]), np.array([0.0, 2.0]), side="right").tolist()
+    [0, 3]
+    """
+    if not isinstance(s, np.ndarray) or len(t) < MANY:
+        return namespace(s).searchsorted(s, t, side=side)
+    from riskmin.kernels.sort import merge_ranks
+
+    return merge_ranks(s, t, side == "right")
+
+
 def prefix_sums(a: Array) -> Array:
     """0, a_0, a_0 + a_1, ... and the sum of all.
 

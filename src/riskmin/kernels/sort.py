@@ -51,3 +51,19 @@ def radix_order(z: Any) -> Any:
         keys, spare = spare, keys
         order, others = others, order
     return order
+
+
+@njit(cache=True, nogil=True)
+def merge_ranks(s: Any, t: Any, after: bool) -> Any:
+    """How many of the sorted s lie before each of the sorted t, those equal to it among them or not."""
+    ranks = np.empty(len(t), np.int64)
+    k, m = 0, len(s)
+    for i in range(len(t)):
+        if after:
+            while k < m and s[k] <= t[i]:
+                k += 1
+        else:
+            while k < m and s[k] < t[i]:
+                k += 1
+        ranks[i] = k
+    return ranks

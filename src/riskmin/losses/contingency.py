@@ -41,6 +41,8 @@ class Sorted:
     below: Array
     low: Array
     high: Array
+    tops: Array
+    """The scores of the negatives, highest first."""
 
     @classmethod
     def of(cls, loss: object, z: Array, y: Array, c: Array) -> Sorted:
@@ -49,7 +51,8 @@ class Sorted:
         wide = z if z.dtype == xp.float64 else xp.astype(z, xp.float64)  # prefix sums need its digits
         above, below = xp.nonzero(y > 0)[0], xp.nonzero(y <= 0)[0]
         above, below = above[order(wide[above])], below[order(-wide[below])]
-        return cls(z, above, below, prefix_sums(wide[above]), prefix_sums(wide[below]))
+        tops = wide[below]
+        return cls(z, above, below, prefix_sums(wide[above]), prefix_sums(tops), tops)
 
     def gain(self, misses: Any, alarms: Any) -> Array:
         """sum_i z_i (y'_i - y_i) / n of the best labelling with so many misses and alarms."""
@@ -106,18 +109,18 @@ class FBeta:
         """The loss of the worst labelling, and a subgradient in z."""
         xp, s = namespace(z), Sorted.of(self, z, y, c)
         misses = counts(s.above, 0, len(s.above))
+        hits = (1 + self.beta**2) * (len(s.above) - misses)
+        size = hits + self.beta**2 * misses
+        more = 2 / len(z) * s.tops  # what one alarm more gains, beside the measure
         alarms, most = xp.zeros_like(misses), xp.zeros_like(misses) + len(s.below)
         while bool(xp.any(alarms < most)):  # the first number of alarms that one more does not better
-            mid = (alarms + most) // 2
-            rises = self._loss(s, misses, xp.minimum(mid + 1, most)) > self._loss(s, misses, mid)
-            alarms, most = xp.where(rises, mid + 1, alarms), xp.where(rises, most, mid)
-        values = self._loss(s, misses, alarms)
+            mid = xp.minimum((alarms + most) // 2, most - 1)
+            now = size + mid
+            rises = (hits / (now * (now + 1)) + more[mid] > 0) & (alarms < most)
+            alarms, most = xp.where(rises, mid + 1, alarms), xp.where(rises, most, xp.maximum(mid, alarms))
+        values = 1 - hits / (size + alarms) + s.gain(misses, alarms)
         best = int(xp.argmax(values))
         return values[best], s.slopes(best, int(alarms[best]))
-
-    def _loss(self, s: Sorted, misses: Array, alarms: Array) -> Array:
-        hits = (1 + self.beta**2) * (len(s.above) - misses)
-        return 1 - hits / (hits + self.beta**2 * misses + alarms) + s.gain(misses, alarms)
 
 
 @dataclass(frozen=True)

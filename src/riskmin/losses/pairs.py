@@ -18,7 +18,7 @@ import numpy as np
 
 from riskmin.arrays import like, namespace
 from riskmin.losses.labels import check_grades, check_signs
-from riskmin.sorting import order, prefix_sums
+from riskmin.sorting import order, prefix_sums, ranks
 from riskmin.types import Array
 
 
@@ -33,15 +33,15 @@ def hinge_of_pairs(low: Array, p: Array, s: Array, q: Array, mu: float) -> tuple
     """
     xp = namespace(low)
     high = low + mu
-    over = xp.searchsorted(s, high, side="right")
-    under = xp.searchsorted(high, s, side="left")
+    over = ranks(s, high, side="right")
+    under = ranks(high, s, side="left")
     middle = s[len(s) // 2]  # far from zero, squares would cancel
     low, s = low - middle, s - middle
     mass, weight = prefix_sums(q), prefix_sums(p)
     beta, gamma = mass[-1] - mass[over], weight[under]  # sums of multipliers, by row of either list
     lift = 0.0
     if mu:
-        first, last = xp.searchsorted(s, low, side="right"), xp.searchsorted(low, s, side="left")
+        first, last = ranks(s, low, side="right"), ranks(low, s, side="left")
         first, last = xp.minimum(first, over), xp.maximum(last, under)  # shifted, they have other last bits
         moment, square = prefix_sums(q * s), prefix_sums(q * s * s)
         w0, w1, w2 = (sums[over] - sums[first] for sums in (mass, moment, square))
@@ -107,11 +107,15 @@ class RocArea:
     def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """The mean over pairs of smoothed hinges, its gradient, and its lift."""
         xp, wide = namespace(z), _wide(z)
-        above, below = xp.nonzero(y > 0)[0], xp.nonzero(y <= 0)[0]
-        above, below = above[order(wide[above])], below[order(wide[below])]
-        p, q = c[above] / xp.sum(c[above]), c[below] / xp.sum(c[below])
-        value, dz, lift = _sum_of_hinges(wide, iter([(above, p, below, q)]), mu)
-        return value, xp.astype(dz, z.dtype), lift
+        positive = y > 0
+        high, s, p, q = wide[positive], wide[~positive], c[positive], c[~positive]
+        up, down = order(high), order(s)
+        p, q = p[up] / xp.sum(p), q[down] / xp.sum(q)
+        value, slopes, others, lift = hinge_of_pairs(high[up] - 1, p, s[down], q, mu)
+        dz = xp.zeros_like(z)
+        dz[xp.nonzero(positive)[0][up]] = xp.astype(slopes, z.dtype)
+        dz[xp.nonzero(~positive)[0][down]] = xp.astype(others, z.dtype)
+        return value, dz, lift
 
 
 @dataclass(frozen=True)
