@@ -58,6 +58,10 @@ class Sorted:
         """sum_i z_i (y'_i - y_i) / n of the best labelling with so many misses and alarms."""
         return 2 / len(self.z) * (self.high[alarms] - self.low[misses])
 
+    def number(self, count: Array) -> Array:
+        """Counts in float64: torch divides whole numbers in float32."""
+        return namespace(count).astype(count, self.low.dtype)
+
     def slopes(self, misses: int, alarms: int) -> Array:
         """The subgradient of that labelling."""
         dz = namespace(self.z).zeros_like(self.z)
@@ -102,15 +106,15 @@ class FBeta:
     check_labels = check_signs
 
     def __post_init__(self) -> None:
-        if not 0 < self.beta < math.inf:
-            raise ValueError(f"FBeta needs a finite beta > 0, not {self.beta!r}")
+        if not (self.beta > 0 and 0 < self.beta * self.beta < math.inf):
+            raise ValueError(f"FBeta needs a beta > 0 whose square is a number, not {self.beta!r}")
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """The loss of the worst labelling, and a subgradient in z."""
         xp, s = namespace(z), Sorted.of(self, z, y, c)
         misses = counts(s.above, 0, len(s.above))
-        hits = (1 + self.beta**2) * (len(s.above) - misses)
-        size = hits + self.beta**2 * misses
+        hits = (1 + self.beta**2) * s.number(len(s.above) - misses)
+        size = hits + self.beta**2 * s.number(misses)
         more = 2 / len(z) * s.tops  # what one alarm more gains, beside the measure
         alarms, most = xp.zeros_like(misses), xp.zeros_like(misses) + len(s.below)
         while bool(xp.any(alarms < most)):  # the first number of alarms that one more does not better
@@ -169,7 +173,7 @@ class PrecisionAtK:
                 f"{type(self).__name__} looks at k={self.k} rows, but there are {len(z)}: lower k"
             )
         hits = counts(s.above, max(0, self.k - len(s.below)), min(self.k, len(s.above)))
-        values = 1 - hits / self._most(s) + s.gain(len(s.above) - hits, self.k - hits)
+        values = 1 - s.number(hits) / self._most(s) + s.gain(len(s.above) - hits, self.k - hits)
         best = int(xp.argmax(values))
         if not float(values[best]) > 0:
             return 0.0 * values[best], xp.zeros_like(z)

@@ -52,7 +52,7 @@ class Prbep:
         """The loss of the worst labelling, and a subgradient in z."""
         xp, s = namespace(z), Sorted.of(self, z, y, c)
         count = counts(s.above, 0, min(len(s.above), len(s.below)))
-        values = count / len(s.above) + s.gain(count, count)
+        values = s.number(count) / len(s.above) + s.gain(count, count)
         best = int(xp.argmax(values))
         return values[best], s.slopes(best, best)
 
