@@ -43,11 +43,13 @@ def hinge_of_pairs(low: Array, p: Array, s: Array, q: Array, mu: float) -> tuple
     if mu:
         first, last = ranks(s, low, side="right"), ranks(low, s, side="left")
         first, last = xp.minimum(first, over), xp.maximum(last, under)  # shifted, they have other last bits
-        moment, square = prefix_sums(q * s), prefix_sums(q * s * s)
+        # rows in no pair of 0 < beta < 1 are in no range: left out, far ones among them cost no digits
+        ramp, drop = xp.where(last > under, s, 0.0 * s), xp.where(over > first, low, 0.0 * low)
+        moment, square = prefix_sums(q * ramp), prefix_sums(q * ramp * ramp)
         w0, w1, w2 = (sums[over] - sums[first] for sums in (mass, moment, square))
         lift = p @ (0.5 / mu * (w2 - 2 * low * w1 + low * low * w0) + 0.5 * mu * beta)
         beta = beta + (w1 - low * w0) / mu
-        moment = prefix_sums(p * low)
+        moment = prefix_sums(p * drop)
         gamma = gamma + (s * (weight[last] - weight[under]) - (moment[last] - moment[under])) / mu
     down, up = -p * beta, q * gamma
     return down @ low + up @ s - lift, down, up, lift
