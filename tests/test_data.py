@@ -260,6 +260,10 @@ def test_query_ids_on_some_rows_only():
     assert "line 3: the row has no qid" in error(b"1 qid:1 1:2\n# c\n1 1:2\n")
     for bad in (b"qid:", b"qid:x", b"qid", b"qidx:3", b"qid:1.5", b"qid:-"):
         assert f"line 1: '{bad.decode()}' is not qid:id" in error(b"1 " + bad + b" 1:2\n")
+    for bad in (b"qid:9223372036854775808", b"qid:12345678901234567890"):
+        assert "a whole id (of 64 bits)" in error(b"1 " + bad + b" 1:2\n")
+    ids = read(b"1 qid:9223372036854775807 1:2\n0 qid:-9223372036854775807 1:1\n").qid
+    assert ids.tolist() == [2**63 - 1, -(2**63) + 1]
     assert "'qid:2' is not index:value" in error(b"1 1:2 qid:2\n")
 
 
@@ -391,6 +395,39 @@ def test_query_column(table):
         load(table("qid,a,y\n7.5,1,0\n"))
 
 
+def test_query_column_of_another_name(table):
+    text = "a,query,y\n1,7,0\n2,7,1\n3,8,1\n"
+    for column in ("query", 1, -2):
+        data = load(table(text), qid=column)
+        assert (data.qid.tolist(), data.feature_names, data.y.tolist()) == ([7, 7, 8], ["a"], [0, 1, 1])
+    assert load(table(text), qid="y").feature_names == ["a"]  # then the last of the others is the target
+    assert load(table(text)).feature_names == ["a", "query"]
+    with pytest.raises(DataError, match="there is no column 'topic'; the columns are a, query, y"):
+        load(table(text), qid="topic")
+    with pytest.raises(DataError, match="the column 'query' is both target and qid"):
+        load(table(text), target=1, qid="query")
+    with pytest.raises(DataError, match="several columns are called 'q'; give the index of the query ids"):
+        load(table("q,q,a,y\n1,1,2,3\n"), qid="q")
+    assert load(table("7,1,0\n7,2,1\n"), qid=0).qid.tolist() == [7, 7]
+
+
+def test_query_ids_are_exact_or_words(table):
+    large = [2**63 - 1, 2**63 - 2, -(2**63) + 1]
+    data = load(table("qid,a,y\n" + "".join(f"{q},1,{k}\n" for k, q in enumerate(large))))
+    assert data.qid.tolist() == large
+    words = load(table("a,qid,y\n1,blue jeans,0\n2,7,1\n3, blue jeans,2\n"))
+    assert words.qid.tolist() == ["blue jeans", "7", "blue jeans"]
+    both = load(table("qid,a,y\nu,1,good\nv,2,bad\n"))
+    assert (both.qid.tolist(), both.y.tolist()) == (["u", "v"], ["good", "bad"])
+    assert load(table("qid,a,y\n7.0,1,0\n7,2,1\n")).qid.tolist() == [7, 7]
+    with pytest.raises(DataError, match="line 3: column 'qid': the cell is empty"):
+        load(table("qid,a,y\n7,1,0\n,2,1\n"))
+    with pytest.raises(DataError, match="line 2: column 'qid': 'nan' is not finite"):
+        load(table("qid,a,y\nnan,1,0\n"))
+    with pytest.raises(DataError, match="whole numbers"):
+        load(table(f"qid,a,y\n{2**63},1,0\n"))
+
+
 def test_tables_for_prediction(table):
     """With the target, without it, or with an empty one: whatever the model was fitted on."""
     options = {"n_features": 2, "require_labels": False}
@@ -468,6 +505,19 @@ def test_npz(tmp_path):
     assert load(path, require_labels=False).y is None
 
 
+def test_query_ids_in_npz(tmp_path):
+    path = tmp_path / "a.npz"
+    for ids in ([2**62 + 1, 2**62], ["u", "v"]):
+        np.savez(path, X=np.eye(2), y=np.arange(2), qid=np.array(ids))
+        assert load(path).qid.tolist() == ids
+    np.savez(path, X=np.eye(2), y=np.arange(2), qid=np.array([2**63, 1], np.uint64))
+    with pytest.raises(DataError, match="whole numbers"):
+        load(path)
+    np.savez(path, X=np.eye(2), y=np.arange(2), qid=np.arange(3))
+    with pytest.raises(DataError, match=r"qid has the shape \(3,\) where X has 2 rows"):
+        load(path)
+
+
 @pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_matrix, sp.coo_matrix, sp.csr_array])
 def test_sparse_npz(tmp_path, kind):
     path = tmp_path / "a.npz"
@@ -541,6 +591,13 @@ def test_parquet(tmp_path):
     assert data.X.tolist() == [[1, 0.5, 1], [2, 1.5, 0], [3, 2.5, 1]]
     assert (data.y.tolist(), data.qid.tolist()) == (["u", "v", "u"], [1, 1, 2])
     assert data.feature_names == ["a", "b", "flag"]
+    write(a=[1, 2, 3], topic=[2**62 + 1, 2**62, 2**62 + 1], label=[0, 1, 2])
+    assert load(path, qid="topic").qid.tolist() == [2**62 + 1, 2**62, 2**62 + 1]
+    write(a=[1, 2, 3], qid=["u", "v", "u"], label=[0, 1, 2])
+    assert load(path).qid.tolist() == ["u", "v", "u"]
+    write(a=[1, 2, 3], qid=[1, None, 3], label=[0, 1, 2])
+    with pytest.raises(DataError, match="row 2, column 'qid': the cell is empty"):
+        load(path)
     write(a=[1, 2, 3], y=pa.array(["u", "v", "u"]).dictionary_encode())
     assert load(path).y.tolist() == ["u", "v", "u"]
     write(a=[1, 2, 3], y=pa.array([5, 6, 5]).dictionary_encode())

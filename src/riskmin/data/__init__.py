@@ -31,6 +31,7 @@ def load(
     path: PathLike,
     *,
     target: str | int | None = None,
+    qid: str | int | None = None,
     require_labels: bool = True,
     n_features: int | None = None,
     dtype: Any = np.float64,
@@ -47,8 +48,10 @@ def load(
         and .npz what they say, and anything else is svmlight text.
     target : str or int, optional
         The column of the labels in a table, by name or index. By default the one called "target",
-        "label", "y" or "class" (the first of these there is), else the last. A column "qid" holds query
-        ids.
+        "label", "y" or "class" (the first of these there is), else the last.
+    qid : str or int, optional
+        The column of the query ids in a table, by name or index; by default the one called "qid", if there
+        is one. They may be words. It is no feature.
     require_labels : bool
         If false, as for a prediction, the labels may be there or not. A table of n_features columns has
         none; else the target is found as above, but the last column is taken for it only if n_features
@@ -107,18 +110,9 @@ def load(
     if kind == "parquet":
         from riskmin.data.binary import load_parquet
 
-        return load_parquet(
-            path, target=target, n_features=n_features, dtype=dtype, require_labels=require_labels
-        )
+        return load_parquet(path, (target, qid, n_features, require_labels), dtype)
     if kind not in ("csv", "tsv"):
         raise ValueError(f"format is {kind!r}; use svmlight, csv, tsv, npz or parquet")
     from riskmin.data.tables import load_csv
 
-    return load_csv(
-        path,
-        tsv=kind == "tsv",
-        target=target,
-        n_features=n_features,
-        dtype=dtype,
-        require_labels=require_labels,
-    )
+    return load_csv(path, (target, qid, n_features, require_labels), dtype, tsv=kind == "tsv")

@@ -33,15 +33,16 @@ class Dataset(NamedTuple):
     y : ndarray of shape (n,), list of tuples, or None
         The labels: floats; strings for the class names of a table; tuples of floats for multilabel
         svmlight; None where the file has none.
-    qid : ndarray of int64, or None
-        The query of each row.
+    qid : ndarray of int64 or strings, or None
+        The id of each row's query, for losses that rank; None where the file has none. The rows of a query
+        need not stand together.
     feature_names : list of str, or None
         The names of the columns of X, where the file has them.
     """
 
     X: csr_matrix[Any] | NDArray[Any]
     y: NDArray[Any] | list[tuple[float, ...]] | None
-    qid: NDArray[np.int64] | None = None
+    qid: NDArray[Any] | None = None
     feature_names: list[str] | None = None
 
 
@@ -51,6 +52,19 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
     if checked not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise ValueError(f"dtype is {checked}; use float32 or float64")
     return checked
+
+
+def whole(path: PathLike, name: str, ids: NDArray[Any]) -> NDArray[Any]:
+    """Query ids as they shall be: integers, exact however large, or strings."""
+    if ids.dtype.kind in "US":
+        return ids.astype(np.str_)
+    good = np.rint(ids) == ids if ids.dtype.kind == "f" else ids <= np.iinfo(np.int64).max
+    if ids.dtype.kind == "f":
+        good &= np.abs(ids) <= 2**53  # beyond, floats do not tell neighbours apart
+    if not np.all(good):
+        problem = f'the column "{name}" is not of whole numbers (of 64 bits); rename it if it is a feature'
+        raise DataError(path, None, problem)
+    return ids.astype(np.int64)
 
 
 def quote(token: object) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from riskmin.data.base import DataError, Dataset, PathLike, opened
-from riskmin.data.tables import assign, whole
+from riskmin.data.base import DataError, Dataset, PathLike, opened, whole
+from riskmin.data.tables import Wanted, assign
 
 
 def _finite(path: PathLike, X: Any, dtype: np.dtype[Any]) -> Any:
@@ -50,7 +50,7 @@ def _vector(path: PathLike, key: str, a: NDArray[Any], n: int) -> NDArray[Any]:
         raise DataError(
             path, None, f"{key} is not of finite numbers or strings (dtype {a.dtype}); convert it"
         )
-    return a.astype(np.float64)
+    return a
 
 
 def load_npz(
@@ -81,21 +81,16 @@ def load_npz(
     if require_labels and "y" not in held:
         raise DataError(path, None, f"there is no array y among {names}; save y beside X")
     y = _vector(path, "y", held["y"], X.shape[0]) if "y" in held else None
-    qid = whole(path, _vector(path, "qid", held["qid"], X.shape[0])) if "qid" in held else None
+    if y is not None and y.dtype.kind != "U":
+        y = y.astype(np.float64)
+    qid = whole(path, "qid", _vector(path, "qid", held["qid"], X.shape[0])) if "qid" in held else None
     columns = [str(name) for name in held["feature_names"]] if "feature_names" in held else None
     if columns is not None and len(columns) != X.shape[1]:
         raise DataError(path, None, f"{len(columns)} feature_names for {X.shape[1]} features; correct them")
     return Dataset(_finite(path, X, dtype), y, qid, columns)
 
 
-def load_parquet(
-    path: PathLike,
-    *,
-    target: str | int | None,
-    n_features: int | None,
-    dtype: np.dtype[Any],
-    require_labels: bool,
-) -> Dataset:
+def load_parquet(path: PathLike, wanted: Wanted, dtype: np.dtype[Any]) -> Dataset:
     """Read Parquet, a batch of rows at a time; `load` has the rules."""
     try:
         import pyarrow as pa
@@ -108,7 +103,7 @@ def load_parquet(
             names, n = list(file.schema_arrow.names), file.metadata.num_rows
             if n == 0:
                 raise DataError(path, None, "it has no rows; check that it is the right file")
-            roles = assign(path, names, target, n_features, require_labels)
+            roles = assign(path, names, *wanted)
             X = np.empty((n, len(roles.features)), dtype)
             y, qid, start = [], [], 0
             for batch in file.iter_batches():
@@ -121,13 +116,24 @@ def load_parquet(
                         _column(path, names[roles.target], batch.column(roles.target), start, words=True)
                     )
                 if roles.qid is not None:
-                    qid.append(whole(path, _column(path, "qid", batch.column(roles.qid), start)))
+                    name = names[roles.qid]
+                    qid.append(whole(path, name, _ids(path, name, batch.column(roles.qid), start)))
                 start = stop
         except pa.ArrowException as error:
             raise DataError(path, None, f"it cannot be read as Parquet ({error}); write it anew") from error
     columns = [names[i] for i in roles.features]
     labels = np.concatenate(y) if y else None
     return Dataset(_finite(path, X, dtype), labels, np.concatenate(qid) if qid else None, columns)
+
+
+def _ids(path: PathLike, name: str, column: Any, start: int) -> NDArray[Any]:
+    """Query ids, those that are integers as such: floats do not hold the largest."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(column.type) and not column.null_count:
+        integers: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        return integers
+    return _column(path, name, column, start, words=True)
 
 
 def _column(path: PathLike, name: str, column: Any, start: int, words: bool = False) -> NDArray[Any]:

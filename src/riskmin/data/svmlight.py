@@ -285,7 +285,7 @@ class _Reader:
                 k.NO_LABEL: f"{shown} stands where the label should be; a row is: label index:value ...",
                 k.BAD_PAIR: f"{shown} is not index:value with a whole index >= 0; correct the row",
                 k.UNSORTED: f"the index in {shown} is not above the last; sort the row, merge duplicates",
-                k.BAD_QID: f"{shown} is not qid:id with a whole id; correct the row",
+                k.BAD_QID: f"{shown} is not qid:id with a whole id (of 64 bits); number the queries",
                 k.QID_MISSING: "the row has no qid, unlike the rows before; give every row one or none",
                 k.QID_EXTRA: f"the row has {shown}, unlike the rows before; give every row a qid or none",
             }[code],

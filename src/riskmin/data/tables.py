@@ -1,22 +1,26 @@
-"""Tables: CSV and TSV text, and Parquet. One column is the target, one called "qid" holds query ids."""
+"""Tables: CSV and TSV text, and Parquet. One column is the target, another may hold query ids."""
 
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn, TextIO
+from typing import Any, NamedTuple, NoReturn, TextIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from riskmin.data.base import DataError, Dataset, PathLike, opened, quote
+from riskmin.data.base import DataError, Dataset, PathLike, opened, quote, whole
 
 _TARGETS = ("target", "label", "y", "class")
 _BLOCK = 65536  # rows to hold twice at most
+
+Wanted: TypeAlias = tuple[str | int | None, str | int | None, int | None, bool]
+"""What the caller of `load` says of the columns: target, qid, n_features, require_labels."""
 
 
 class _Roles(NamedTuple):
@@ -32,22 +36,43 @@ def _abbreviated(names: Sequence[str]) -> str:
     return ", ".join(shown) + (f" ({len(names)} in all)" if len(names) > 8 else "")
 
 
+def _place(path: PathLike, names: list[str], column: str | int | None, what: str) -> int | None:
+    """The index of a column that is named by the caller, if it is there."""
+    if isinstance(column, str) and names.count(column) > 1:
+        raise DataError(path, None, f"several columns are called {column!r}; give the index of the {what}")
+    if isinstance(column, int):
+        return column % len(names) if -len(names) <= column < len(names) else None
+    return names.index(column) if column in names else None
+
+
+def _queries(path: PathLike, names: list[str], target: str | int | None, qid: str | int | None) -> int | None:
+    """The index of the column of query ids, if there is one."""
+    found = _place(path, names, "qid" if qid is None else qid, "query ids")
+    if found is None and qid is not None:
+        raise DataError(path, None, f"there is no column {qid!r}; the columns are {_abbreviated(names)}")
+    if found is None or found != _place(path, names, target, "target"):
+        return found
+    if qid is not None:
+        raise DataError(path, None, f"the column {names[found]!r} is both target and qid; name two columns")
+    return None
+
+
 def assign(
-    path: PathLike, names: list[str], target: str | int | None, n_features: int | None, require_labels: bool
+    path: PathLike,
+    names: list[str],
+    target: str | int | None,
+    qid: str | int | None,
+    n_features: int | None,
+    require_labels: bool,
 ) -> _Roles:
     """Tell target, query ids and features apart by the rules that `load` documents."""
-    qid = names.index("qid") if "qid" in names and target != "qid" else None
-    others = [i for i in range(len(names)) if i != qid]
-    found: int | None = None
-    if isinstance(target, str) and names.count(target) == 1:
-        found = names.index(target)
-    elif isinstance(target, str) and target in names:
-        raise DataError(path, None, f"several columns are called {target!r}; give the index of the target")
-    elif isinstance(target, int) and -len(names) <= target < len(names):
-        found = target % len(names)
-    elif target is None:
+    ids = _queries(path, names, target, qid)
+    others = [i for i in range(len(names)) if i != ids]
+    found = _place(path, names, target, "target")
+    if target is None:
         found = next(
-            (names.index(name) for name in _TARGETS if name in names), others[-1] if others else None
+            (names.index(name) for name in _TARGETS if name in [names[i] for i in others]),
+            others[-1] if others else None,
         )
         if not require_labels and n_features is None and found is not None and names[found] not in _TARGETS:
             found = None  # nothing says that the last column is no feature
@@ -65,7 +90,7 @@ def assign(
             f"{len(features)} features where {n_features} are expected; the columns are {_abbreviated(names)}"
         )
         raise DataError(path, None, problem)
-    return _Roles(features, found, qid)
+    return _Roles(features, found, ids)
 
 
 def _as_number(cell: str) -> float | None:
@@ -125,15 +150,9 @@ def _inspect(path: PathLike, tsv: bool) -> _Table:
     return _Table(path, delimiter, cells if header else [f"x{i}" for i in range(len(cells))], header)
 
 
-def _blocks(
-    table: _Table, encode: dict[str, int] | None, target: int | None
-) -> Iterator[NDArray[np.float64]]:
-    """The numbers in blocks of rows; the target as codes that `encode` collects, where it is given."""
-
-    def code(cell: str) -> float:
-        assert encode is not None
-        return encode.setdefault(cell.strip(), len(encode))
-
+def _blocks(table: _Table, codes: dict[int, dict[str, int]]) -> Iterator[NDArray[np.float64]]:
+    """The numbers in blocks of rows; the words of some columns as codes, which are collected."""
+    coders: dict[int | str, Any] = {i: functools.partial(_code, words) for i, words in codes.items()}
     with table.lines() as lines:
         if table.header:
             next(csv.reader(lines, delimiter=table.delimiter))
@@ -145,17 +164,25 @@ def _blocks(
                 comments=None,
                 ndmin=2,
                 max_rows=_BLOCK,
-                converters=None if encode is None or target is None else {target: code},
+                converters=coders or None,
             )
             if block.shape[1] != len(table.names):
                 raise ValueError("ragged")
             yield block
 
 
-def _read(table: _Table, roles: _Roles, dtype: Any, encode: dict[str, int] | None) -> Dataset:
-    """Read a table whose target is a number, or a word where `encode` is given; ValueError if it is not."""
+def _code(words: dict[str, int], cell: str) -> float:
+    """The number of a word, the next one if it is new."""
+    return words.setdefault(cell.strip(), len(words))
+
+
+def _read(table: _Table, roles: _Roles, dtype: Any, labels: dict[str, int] | None) -> Dataset:
+    """Read a table whose target is a number, or a word where `labels` is given; ValueError if it is not."""
     X, y, qid = [], [], []
-    for block in _blocks(table, encode, roles.target):
+    codes: dict[int, dict[str, int]] = {} if roles.qid is None else {roles.qid: {}}
+    if labels is not None and roles.target is not None:
+        codes[roles.target] = labels
+    for block in _blocks(table, codes):
         if not np.isfinite(block).all():
             raise ValueError("not finite")
         with np.errstate(over="ignore"):
@@ -163,12 +190,12 @@ def _read(table: _Table, roles: _Roles, dtype: Any, encode: dict[str, int] | Non
         if roles.target is not None:
             y.append(block[:, roles.target].copy())
         if roles.qid is not None:
-            qid.append(whole(table.path, block[:, roles.qid]))
+            qid.append(block[:, roles.qid].astype(np.intp))
     if not X:
         raise DataError(table.path, None, "it has a header and no rows; check that it is the right file")
     names = [table.names[i] for i in roles.features] if table.header else None
-    labels = np.concatenate(y) if y else None
-    return Dataset(stack(X), labels, np.concatenate(qid) if qid else None, names)
+    ids = None if roles.qid is None else _ids(table, roles, list(codes[roles.qid]))[np.concatenate(qid)]
+    return Dataset(stack(X), np.concatenate(y) if y else None, ids, names)
 
 
 def stack(blocks: list[NDArray[Any]]) -> NDArray[Any]:
@@ -182,11 +209,18 @@ def stack(blocks: list[NDArray[Any]]) -> NDArray[Any]:
     return X
 
 
-def whole(path: PathLike, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Query ids as integers."""
-    if not (np.rint(numbers) == numbers).all() or not (np.abs(numbers) <= 2**53).all():
-        raise DataError(path, None, 'the column "qid" is not of whole numbers; rename it if it is a feature')
-    return numbers.astype(np.int64)
+def _ids(table: _Table, roles: _Roles, words: list[str]) -> NDArray[Any]:
+    """The query ids that words stand for: numbers if all of them are, integers exact however large."""
+    if any(_trouble(word, wordy=True) for word in words):
+        _diagnose(table, roles, "a query id is missing")
+    assert roles.qid is not None
+    ids: NDArray[Any] = np.array(words)
+    if all(_as_number(word) is not None for word in words):
+        try:
+            ids = np.array([int(word) for word in words], np.int64)
+        except (ValueError, OverflowError):
+            ids = np.array([float(word) for word in words])
+    return whole(table.path, table.names[roles.qid], ids)
 
 
 def _diagnose(table: _Table, roles: _Roles, cause: object) -> NoReturn:
@@ -204,20 +238,20 @@ def _diagnose(table: _Table, roles: _Roles, cause: object) -> NoReturn:
                 problem = f"{len(row)} cells where {len(table.names)} are expected; correct the row"
                 raise DataError(table.path, rows.line_num, problem)
             for i, cell in enumerate(row):
-                trouble = _trouble(cell.strip(), i == roles.target)
+                trouble = _trouble(cell.strip(), i in (roles.target, roles.qid))
                 if trouble is not None:
                     raise DataError(table.path, rows.line_num, f"column {quote(table.names[i])}: {trouble}")
     raise DataError(table.path, None, f"it cannot be read as a table ({cause}); correct the file")
 
 
-def _trouble(cell: str, is_target: bool) -> str | None:
+def _trouble(cell: str, wordy: bool) -> str | None:
     """Why a cell cannot be used, if so."""
     if cell == "":
         return "the cell is empty; fill it in or leave out the row"
     number = _as_number(cell)
     if number is not None and not math.isfinite(number):
         return f"{quote(cell)} is not finite; replace the value or leave out the row"
-    if number is None and not is_target:
+    if number is None and not wordy:
         return f"{quote(cell)} is not a number; encode it, or leave out the column"
     return None
 
@@ -226,7 +260,7 @@ def _named(table: _Table, roles: _Roles, data: Dataset, words: list[str], requir
     """Turn the codes of the labels into their words."""
     if words == [""] and not require_labels:
         return data._replace(y=None)
-    if any(_trouble(word, is_target=True) for word in words):
+    if any(_trouble(word, wordy=True) for word in words):
         _diagnose(table, roles, "a label is missing")
     target = roles.target
     assert target is not None
@@ -237,18 +271,10 @@ def _named(table: _Table, roles: _Roles, data: Dataset, words: list[str], requir
     return data._replace(y=np.array(words)[np.asarray(data.y, np.intp)])
 
 
-def load_csv(
-    path: PathLike,
-    *,
-    tsv: bool,
-    target: str | int | None,
-    n_features: int | None,
-    dtype: np.dtype[Any],
-    require_labels: bool,
-) -> Dataset:
+def load_csv(path: PathLike, wanted: Wanted, dtype: np.dtype[Any], *, tsv: bool) -> Dataset:
     """Read a text table; `load` has the rules."""
     table = _inspect(path, tsv)
-    roles = assign(path, table.names, target, n_features, require_labels)
+    roles = assign(path, table.names, *wanted)
     try:
         data = _read(table, roles, dtype, None)
     except DataError:
@@ -263,7 +289,7 @@ def load_csv(
             raise
         except ValueError as again:
             _diagnose(table, roles, again)
-        data = _named(table, roles, data, list(encode), require_labels)
+        data = _named(table, roles, data, list(encode), require_labels=wanted[-1])
     if dtype != np.float64 and not np.isfinite(np.asarray(data.X)).all():
         raise DataError(path, None, f"a value is too large for {dtype}; use dtype float64")
     return data

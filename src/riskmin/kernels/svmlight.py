@@ -233,7 +233,7 @@ def _query(text: Any, p: Any, qids: Any, state: Any) -> Any:
     if start >= end or np.uint64(text[p + _U3]) != _COLON:
         return _fail(state, BAD_QID, p, end)
     m, stop = _digits(text, start, _U0)
-    if stop != end or end - start > np.uint64(18) or stop == start:
+    if stop != end or end - start > np.uint64(19) or m >> _U63 != _U0 or stop == start:
         return _fail(state, BAD_QID, p, end)
     qids[state[ROWS]] = -np.int64(m) if negative else np.int64(m)
     return OK, end
