@@ -102,7 +102,7 @@ class FBeta:
     separable = False
     smooth = False
     task = "classification"
-    formula = "max over labellings y' of 1 - F_beta(y') + sum z (y' - y) / n"
+    formula = "max over y' of 1 - F_beta(y') + sum z (y' - y) / n"
     check_labels = check_signs
 
     def __post_init__(self) -> None:
@@ -157,7 +157,7 @@ class PrecisionAtK:
     smooth = False
     task = "classification"
     counted = True
-    formula = "max over labellings y' with k positives of 1 - hits / k + sum z (y' - y) / n, and 0"
+    formula = "max over y' of 1 - hits / k + sum z (y' - y) / n"
     check_labels = check_signs
 
     def __post_init__(self) -> None:
@@ -204,7 +204,7 @@ class RecallAtK(PrecisionAtK):
     2.333333
     """
 
-    formula = "max over labellings y' with k positives of 1 - hits / n+ + sum z (y' - y) / n, and 0"
+    formula = "max over y' of 1 - hits / n+ + sum z (y' - y) / n"
 
     def _most(self, s: Sorted) -> int:
         return len(s.above)

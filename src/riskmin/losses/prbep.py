@@ -44,7 +44,7 @@ class Prbep:
     separable = False
     smooth = False
     task = "classification"
-    formula = "max over labellings y' with as many misses as alarms of misses / n+ + sum z (y' - y) / n"
+    formula = "max over y' of misses / n+ + sum z (y' - y) / n"
     invariant = True
     check_labels = check_signs
 
