@@ -102,7 +102,7 @@ class FBeta:
     separable = False
     smooth = False
     task = "classification"
-    formula = "max over y' of 1 - F_beta(y') + sum z (y' - y) / n"
+    formula = "max over y' of 1 - F_beta + sum z (y' - y) / n"
     check_labels = check_signs
 
     def __post_init__(self) -> None:

@@ -98,7 +98,7 @@ class RocArea:
     separable = False
     smooth = False
     task = "classification"
-    formula = "mean over pairs y_i > y_j of max(0, 1 - (z_i - z_j))"
+    formula = "mean of max(0, 1 - (z_i - z_j)) over y_i > y_j"
     invariant = True
     check_labels = check_signs
 
@@ -157,7 +157,7 @@ class Ordinal:
     separable = False
     smooth = False
     task = "ordinal"
-    formula = "mean over pairs y_i > y_j of max(0, 1 - (z_i - z_j))"
+    formula = "mean of max(0, 1 - (z_i - z_j)) over y_i > y_j"
     invariant = True
     check_labels = check_grades
 
