@@ -29,6 +29,12 @@ def order(z: Array) -> Array:
     return radix_order(z.astype(np.float64) + 0.0)  # a copy, in which -0 is 0
 
 
+def wider(z: Array) -> Array:
+    """The numbers in float64: sums of many need its digits."""
+    xp = namespace(z)
+    return z if z.dtype == xp.float64 else xp.astype(z, xp.float64)
+
+
 def ranks(s: Array, t: Array, side: str) -> Array:
     """How many of the sorted s lie before each of the sorted t: ``searchsorted`` of two sorted lists.
 
@@ -60,3 +66,20 @@ def prefix_sums(a: Array) -> Array:
     sums[0] = 0
     np.cumsum(a, axis=0, out=sums[1:])
     return sums
+
+
+def places(a: Array, v: Array, *, before: bool = False) -> Array:
+    """How many of the sorted numbers a are at most, or before, each of the sorted numbers v.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a, v = np.array([1.0, 2.0, 2.0]), np.array([0.0, 2.0, 5.0])
+    >>> places(a, v).tolist(), places(a, v, before=True).tolist()
+    ([0, 3, 3], [0, 1, 3])
+    """
+    if not isinstance(a, np.ndarray) or len(a) + len(v) < MANY:
+        return namespace(a).searchsorted(a, v, side="left" if before else "right")
+    from riskmin.kernels.sort import merge_places
+
+    return merge_places(a, v, before)

@@ -18,7 +18,7 @@ import numpy as np
 
 from riskmin.arrays import like, namespace
 from riskmin.losses.labels import check_signs
-from riskmin.sorting import order, prefix_sums
+from riskmin.sorting import order, prefix_sums, wider
 from riskmin.types import Array
 
 
@@ -48,7 +48,7 @@ class Sorted:
     def of(cls, loss: object, z: Array, y: Array, c: Array) -> Sorted:
         check_equal(loss, c)
         xp = namespace(z)
-        wide = z if z.dtype == xp.float64 else xp.astype(z, xp.float64)  # prefix sums need its digits
+        wide = wider(z)
         above, below = xp.nonzero(y > 0)[0], xp.nonzero(y <= 0)[0]
         above, below = above[order(wide[above])], below[order(-wide[below])]
         tops = wide[below]

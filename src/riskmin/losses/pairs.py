@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import like, namespace
+from riskmin.losses.bends import through
 from riskmin.losses.labels import check_grades, check_signs
-from riskmin.sorting import order, prefix_sums, ranks
+from riskmin.sorting import order, prefix_sums, ranks, wider
 from riskmin.types import Array
 
 
@@ -51,7 +52,7 @@ def hinge_of_pairs(low: Array, p: Array, s: Array, q: Array, mu: float) -> tuple
         beta = beta + (w1 - low * w0) / mu
         moment = prefix_sums(p * drop)
         gamma = gamma + (s * (weight[last] - weight[under]) - (moment[last] - moment[under])) / mu
-    down, up = -p * beta, q * gamma
+    down, up = 0.0 - p * beta, q * gamma  # zeros without a sign
     return down @ low + up @ s - lift, down, up, lift
 
 
@@ -66,12 +67,6 @@ def _sum_of_hinges(
         dz[above] = dz[above] + down
         dz[below] = dz[below] + up
     return value, dz, lift
-
-
-def _wide(z: Array) -> Array:
-    """The scores in float64: prefix sums of many numbers need its digits."""
-    xp = namespace(z)
-    return z if z.dtype == xp.float64 else xp.astype(z, xp.float64)
 
 
 @dataclass(frozen=True)
@@ -108,9 +103,11 @@ class RocArea:
 
     def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """The mean over pairs of smoothed hinges, its gradient, and its lift."""
-        xp, wide = namespace(z), _wide(z)
+        xp, wide = namespace(z), wider(z)
         positive = y > 0
         high, s, p, q = wide[positive], wide[~positive], c[positive], c[~positive]
+        if not float(xp.sum(p)) * float(xp.sum(q)) > 0:
+            raise ValueError("RocArea compares two classes, but all rows of one weigh 0: give it some weight")
         up, down = order(high), order(s)
         p, q = p[up] / xp.sum(p), q[down] / xp.sum(q)
         value, slopes, others, lift = hinge_of_pairs(high[up] - 1, p, s[down], q, mu)
@@ -177,7 +174,7 @@ class Ordinal:
 
     def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """The mean over pairs of smoothed hinges, its gradient, and its lift."""
-        xp, wide = namespace(z), _wide(z)
+        xp, wide = namespace(z), wider(z)
         grades, grade = xp.unique_inverse(y)
         rows = order(wide)
         parts = self._halves(rows, grade, c) if self.costs is None else self._grades(rows, grade, c)
@@ -186,8 +183,8 @@ class Ordinal:
         below = prefix_sums(sums)[:-1] if self.costs is None else self._table(sums) @ sums
         total = sums @ below
         if not float(total) > 0:
-            raise ValueError(f"{self!r} counts no pair of the grades in y: give some pair a cost above 0")
-        return value / total, xp.astype(dz / total, z.dtype), lift / total
+            raise ValueError(f"no pair of grades in y has a weight above 0: look at {self!r} and the weights")
+        return parts, total
 
     def _halves(self, rows: Array, grade: Array, c: Array) -> Iterator[tuple[Array, Array, Array, Array]]:
         """The upper half of the grades with the lower half, then each half within itself."""

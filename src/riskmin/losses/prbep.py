@@ -17,6 +17,7 @@ from typing import Any
 from riskmin.arrays import namespace
 from riskmin.losses.contingency import Sorted, check_equal, counts
 from riskmin.losses.labels import check_signs
+from riskmin.sorting import wider
 from riskmin.types import Array
 
 
@@ -61,13 +62,14 @@ class Prbep:
     ) -> tuple[Any, Array, Any]:
         """The smoothed loss, its gradient, and its lift; the centre is a gradient of before."""
         check_equal(self, c)
-        xp, n = namespace(z), len(z)
-        sign = xp.astype(2 * xp.astype(y > 0, z.dtype) - 1, z.dtype)
-        t = -sign * z + (0.25 * n / float(xp.sum(xp.astype(y > 0, z.dtype)))) * (1 + sign)
-        start = 0.0 * z if centre is None else -0.5 * n * sign * centre
+        xp, n, wide = namespace(z), len(z), wider(z)
+        positive = xp.astype(y > 0, wide.dtype)
+        sign = 2 * positive - 1
+        t = -sign * wide + (0.5 * n / float(xp.sum(positive))) * positive
+        start = 0.0 * wide if centre is None else -0.5 * n * sign * centre
         beta = _balanced(start + t / mu, sign)
         lift = mu / n * float((beta - start) @ (beta - start))
-        return 2 / n * float(beta @ t) - lift, -2 / n * sign * beta, lift
+        return 2 / n * float(beta @ t) - lift, xp.astype(-2 / n * sign * beta, z.dtype), lift
 
 
 def _balanced(t: Array, sign: Array) -> Array:
