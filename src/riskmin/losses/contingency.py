@@ -131,7 +131,10 @@ class FBeta:
 class PrecisionAtK:
     r"""Precision among the k highest scores, :math:`\Delta = 1 - hits / k` for labellings with k positives.
 
-    The true labels count as a labelling too, of :math:`\Delta = 0`, so that the loss is never negative.
+    The true labels count as a labelling too, of :math:`\Delta = 0`, so that the loss is never negative. It
+    bounds the measure where k is the number of positives. For other k it is Joachims's loss all the same, but
+    the true labels are not among those that it compares, and it only asks that positives score high:
+    `RocArea` is then often the better choice, and a validation set decides.
 
     Parameters
     ----------
