@@ -103,7 +103,7 @@ class RocArea:
 
     def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """The mean over pairs of smoothed hinges, its gradient, and its lift."""
-        xp, wide = namespace(z), wider(z)
+        xp, wide, c = namespace(z), wider(z), wider(c)
         positive = y > 0
         high, s, p, q = wide[positive], wide[~positive], c[positive], c[~positive]
         if not float(xp.sum(p)) * float(xp.sum(q)) > 0:
@@ -174,7 +174,7 @@ class Ordinal:
 
     def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """The mean over pairs of smoothed hinges, its gradient, and its lift."""
-        xp, wide = namespace(z), wider(z)
+        xp, wide, c = namespace(z), wider(z), wider(c)
         grades, grade = xp.unique_inverse(y)
         rows = order(wide)
         parts = self._halves(rows, grade, c) if self.costs is None else self._grades(rows, grade, c)
