@@ -82,7 +82,7 @@ class ProximalGradient:
         here = obj(w)
         model, _ = mix_two(model, here[2], obj)
         if L == 0:
-            L = _least_constant(obj, w, here)
+            L = least_constant(obj, w, here)
         while True:
             yield Iterate(w, here[0], model, {"L": L}, _snapshot(w, before, age, L, model))
             grown = 0.5 * (1 + math.sqrt(1 + 4 * age * age))
@@ -112,7 +112,7 @@ Point = tuple[float, Array, Cut]
 """J, the gradient of R and the cut, at a point."""
 
 
-def _least_constant(obj: Objective, w: Array, at: Point) -> float:
+def least_constant(obj: Objective, w: Array, at: Point) -> float:
     """What L is at least: |grad R|^2 <= 2 L R, since R >= 0."""
     risk = at[0] - obj.lam * obj.reg.value(w)
     if not 0 < risk < math.inf:
