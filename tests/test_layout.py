@@ -41,6 +41,7 @@ LAYERS = [
     "checkpoint",
     "driver",
     "paths",
+    "metrics",
     "data",
     "progress",
     "estimators",

@@ -93,10 +93,12 @@ if TYPE_CHECKING:
     from riskmin.estimators import KernelRegressor as KernelRegressor
     from riskmin.estimators import LinearClassifier as LinearClassifier
     from riskmin.estimators import LinearClassifierCV as LinearClassifierCV
+    from riskmin.estimators import LinearRanker as LinearRanker
     from riskmin.estimators import LinearRegressor as LinearRegressor
     from riskmin.estimators import LinearRegressorCV as LinearRegressorCV
     from riskmin.estimators import NoveltyDetector as NoveltyDetector
     from riskmin.estimators import OnlineClassifier as OnlineClassifier
+    from riskmin.estimators import OrdinalClassifier as OrdinalClassifier
     from riskmin.estimators import load_model as load_model
     from riskmin.estimators import save_model as save_model
     from riskmin.progress import Progress as Progress
@@ -115,10 +117,12 @@ _LAZY = {
     "KernelRegressor": ("riskmin.estimators", "KernelRegressor"),
     "LinearClassifier": ("riskmin.estimators", "LinearClassifier"),
     "LinearClassifierCV": ("riskmin.estimators", "LinearClassifierCV"),
+    "LinearRanker": ("riskmin.estimators", "LinearRanker"),
     "LinearRegressor": ("riskmin.estimators", "LinearRegressor"),
     "LinearRegressorCV": ("riskmin.estimators", "LinearRegressorCV"),
     "NoveltyDetector": ("riskmin.estimators", "NoveltyDetector"),
     "OnlineClassifier": ("riskmin.estimators", "OnlineClassifier"),
+    "OrdinalClassifier": ("riskmin.estimators", "OrdinalClassifier"),
     "load_model": ("riskmin.estimators", "load_model"),
     "save_model": ("riskmin.estimators", "save_model"),
     "Progress": ("riskmin.progress", "Progress"),
@@ -166,6 +170,7 @@ __all__ = [
     "Linear",
     "LinearClassifier",
     "LinearClassifierCV",
+    "LinearRanker",
     "LinearRegressor",
     "LinearRegressorCV",
     "Logistic",
@@ -175,6 +180,7 @@ __all__ = [
     "Objective",
     "OnlineClassifier",
     "Ordinal",
+    "OrdinalClassifier",
     "OwlQn",
     "Poisson",
     "Polynomial",

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from riskmin.estimators.kernel import KernelRegressor as KernelRegressor
     from riskmin.estimators.novelty import NoveltyDetector as NoveltyDetector
     from riskmin.estimators.online import OnlineClassifier as OnlineClassifier
+    from riskmin.estimators.ordinal import OrdinalClassifier as OrdinalClassifier
+    from riskmin.estimators.ranker import LinearRanker as LinearRanker
     from riskmin.estimators.regressor import LinearRegressor as LinearRegressor
     from riskmin.estimators.store import load_model as load_model
     from riskmin.estimators.store import save_model as save_model
@@ -22,10 +24,12 @@ _HOMES = {
     "KernelRegressor": "kernel",
     "LinearClassifier": "classifier",
     "LinearClassifierCV": "cv",
+    "LinearRanker": "ranker",
     "LinearRegressor": "regressor",
     "LinearRegressorCV": "cv",
     "NoveltyDetector": "novelty",
     "OnlineClassifier": "online",
+    "OrdinalClassifier": "ordinal",
     "load_model": "store",
     "save_model": "store",
 }

@@ -23,7 +23,7 @@ from riskmin.driver import Callback, minimize
 from riskmin.executors import Serial, Threads
 from riskmin.intercept import Profiled, ProfiledCursor
 from riskmin.linear import check_finite, check_weights, linear_risk
-from riskmin.losses import Novelty, Nu, get_loss
+from riskmin.losses import Novelty, get_loss
 from riskmin.matrices import as_matrix
 from riskmin.objective import Objective
 from riskmin.regularizers import L1, L2, Box, Elastic, get_regularizer
@@ -43,6 +43,8 @@ _ESTIMATOR_FOR = {
     "classification": "LinearClassifier",
     "regression": "LinearRegressor",
     "novelty": "NoveltyDetector",
+    "ordinal": "OrdinalClassifier",
+    "ranking": "LinearRanker",
 }
 
 _REMEDIES = {
@@ -60,7 +62,7 @@ def loss_of(model: Any) -> Any:
         return Novelty()
     loss = get_loss(model.loss)
     kind = getattr(loss, "task", model.task)  # a loss of a user's own need not say
-    if kind != model.task:
+    if kind not in (model.task, *getattr(model, "also_for", ())):
         use = _ESTIMATOR_FOR.get(kind)
         raise ValueError(
             f"{type(loss).__name__} is a loss for {kind}, not for {model.task}: "
@@ -105,14 +107,14 @@ def as_weights(sample_weight: Any, n_rows: int) -> NDArray | None:
 
 # ---------------------------------------------------------------- fit
 def fit_linear(
-    model: Any, X: Any, y: NDArray | None, weight: NDArray | None, *, fit_intercept: bool
+    model: Any, X: Any, y: NDArray | None, weight: NDArray | None, *, fit_intercept: bool, qid: Any = None
 ) -> tuple[NDArray, float]:
     """Minimize J as the model's parameters say, set all the attributes that prove it, return w and b."""
     check_parameters(model)
     reg = regularizer_of(model)
     workers = effective_n_jobs(model.n_jobs)
     executor = Serial() if workers == 1 else Threads(n_workers=workers)
-    risk = risk_of(model, X, y, weight, fit_intercept=fit_intercept, executor=executor)
+    risk = risk_of(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, qid=qid)
     objective = Objective(risk, reg, float(model.alpha))
     start = _start(model, objective)
     return fit_objective(
@@ -170,15 +172,22 @@ def keep_claim(model: Any, result: Result, value: float, *, n_rows: int, weighte
 
 
 def risk_of(
-    model: Any, X: Any, y: NDArray | None, weight: NDArray | None, *, fit_intercept: bool, executor: Any
+    model: Any,
+    X: Any,
+    y: NDArray | None,
+    weight: NDArray | None,
+    *,
+    fit_intercept: bool,
+    executor: Any,
+    qid: Any = None,
 ) -> Risk | Profiled | Adaptive:
-    """The risk that the model's parameters stand for."""
+    """The risk that the model's parameters stand for.
+
+    A loss that fixes how many rows are positive has no best intercept: its `cutoff` finds one afterwards.
+    """
     loss = loss_of(model)
-    if fit_intercept and not (loss.separable or isinstance(loss, Nu)):
-        raise ValueError(
-            f"{type(loss).__name__} is no sum over rows, so it takes no intercept: set fit_intercept=False"
-        )
-    return linear_risk(X, y, loss, sample_weight=weight, fit_intercept=fit_intercept, executor=executor)
+    fits = fit_intercept and not getattr(loss, "counted", False)
+    return linear_risk(X, y, loss, sample_weight=weight, qid=qid, fit_intercept=fits, executor=executor)
 
 
 def _start(model: Any, objective: Objective) -> NDArray | None:

@@ -1,0 +1,195 @@
+"""Rows of queries, ranked by a linear score."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from riskmin.estimators.base import (
+    FORMATS,
+    as_weights,
+    fit_linear,
+    loss_of,
+    scores,
+    warn_unless_converged,
+)
+from riskmin.metrics import mean_ndcg_score
+from riskmin.types import NDArray
+
+
+class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    r"""A linear score that ranks the rows of each query, with a certified objective.
+
+    .. math:: \min_w\; J(w) = \alpha\,\Omega(w) + R(w), \qquad z_i = x_i^\top w,
+
+    where R compares the scores of the rows of each query with their grades. The fit ends when
+    :math:`J - \min J \le \text{tol} \cdot J` is proved.
+
+    Parameters
+    ----------
+    loss : str or Loss
+        A name of `riskmin.LOSSES` for ranking ("pairwise_hinge", "ndcg", "mrr", "expected_rank_utility"),
+        with parameters where wanted (``"ndcg:k=5"``), a loss object, or a loss for regression such as
+        "squared", which fits the grades row by row and does not look at queries.
+    alpha : float
+        The strength of the regularizer.
+    fit_intercept : bool
+        For losses for regression: whether to fit an intercept. To losses for ranking it makes no difference.
+    regularizer, positive
+        As in `LinearClassifier`.
+    solver, tol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
+        As in `LinearClassifier`.
+
+    Attributes
+    ----------
+    coef_ : (p,) array
+        w.
+    intercept_ : float
+        Zero with losses for ranking, which no intercept changes.
+    n_queries_ : int
+        How many queries were fitted; 0 without `qid`.
+    objective_, lower_bound_, gap_ : float
+        J at `coef_` and `intercept_`, what min J is proved not to be below, and their difference.
+    n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_
+        As in `LinearClassifier`.
+
+    References
+    ----------
+    T. Joachims, Optimizing search engines using clickthrough data, KDD 2002.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import LinearRanker
+    >>> rng = np.random.default_rng(0)
+    >>> X, qid = rng.standard_normal((200, 3)), np.repeat(np.arange(20), 10)
+    >>> y = np.digitize(X @ [1.0, 0.5, 0.0], [0.5, 1.5])  # grades 0, 1 and 2
+    >>> model = LinearRanker(alpha=1e-2).fit(X, y, qid=qid)
+    >>> model.score(X, y, qid=qid) > 0.95, model.gap_ <= model.tol * model.objective_
+    (True, True)
+
+    In searches, queries stay together, and scikit-learn is told where qid belongs:
+
+    >>> import sklearn
+    >>> from sklearn.model_selection import GridSearchCV, GroupKFold
+    >>> with sklearn.config_context(enable_metadata_routing=True):
+    ...     model = LinearRanker().set_fit_request(qid=True).set_score_request(qid=True)
+    ...     search = GridSearchCV(model, {"alpha": [1.0, 1e-2]}, cv=GroupKFold(4))
+    ...     search = search.fit(X, y, qid=qid, groups=qid)
+    >>> search.best_score_ > 0.9
+    True
+    """
+
+    task = "ranking"
+    also_for = ("regression",)
+
+    def __init__(
+        self,
+        loss: Any = "pairwise_hinge",
+        *,
+        alpha: float = 1e-4,
+        regularizer: Any = "l2",
+        positive: bool = False,
+        fit_intercept: bool = True,
+        solver: Any = None,
+        tol: float = 1e-3,
+        max_iter: int = 10_000,
+        max_seconds: float | None = None,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        callback: Any = None,
+        checkpoint: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.loss = loss
+        self.alpha = alpha
+        self.regularizer = regularizer
+        self.positive = positive
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.callback = callback
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        return tags
+
+    def fit(self, X: Any, y: Any, qid: Any = None, sample_weight: Any = None) -> LinearRanker:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : (n, p) array, sparse matrix or data frame
+            Float arrays in either order, CSR and CSC are not copied.
+        y : (n,) array
+            Grades: numbers, the higher the better.
+        qid : (n,) array
+            The id of its query for each row: numbers or strings, in any order. Losses for regression do not
+            look at it, and need none.
+        sample_weight : (n,) array, optional
+            Weights >= 0 of the rows, for the losses that take them.
+
+        Returns
+        -------
+        LinearRanker
+            Itself.
+        """
+        loss = loss_of(self)  # what is wrong with it is said before y is looked at
+        X, y = validate_data(self, X, y, y_numeric=True, **FORMATS)
+        weight = as_weights(sample_weight, len(y))
+        ids = None if qid is None else queries_of(qid, len(y))
+        ranks = getattr(loss, "task", None) == "ranking"
+        w, b = fit_linear(self, X, y, weight, fit_intercept=self.fit_intercept, qid=ids if ranks else None)
+        self.coef_, self.intercept_ = w, b
+        self.n_queries_ = 0 if ids is None else int(ids.max()) + 1
+        warn_unless_converged(self)
+        return self
+
+    def decision_function(self, X: Any) -> NDArray:
+        """The scores X @ w: the higher, the further up among the rows of the same query."""
+        return scores(self, X)
+
+    def predict(self, X: Any) -> NDArray:
+        """The scores, as `decision_function`."""
+        return scores(self, X)
+
+    def score(self, X: Any, y: Any, qid: Any = None) -> float:
+        """The mean NDCG of the ten highest rows of each query, see `riskmin.metrics.mean_ndcg_score`.
+
+        Parameters
+        ----------
+        X, y, qid
+            As in `fit`; queries without any grade above 0 are left out.
+
+        Returns
+        -------
+        float
+            1 for a perfect ranking.
+        """
+        if qid is None:
+            raise ValueError("rankings are scored query by query: give qid, the id of its query for each row")
+        return mean_ndcg_score(y, self.predict(X), qid=qid, k=10)
+
+
+def queries_of(qid: Any, n_rows: int) -> NDArray:
+    """The number of the query of each row, from 0 on."""
+    ids = np.asarray(qid)
+    if ids.ndim == 2 and ids.shape[1] == 1:
+        ids = ids[:, 0]
+    if ids.shape != (n_rows,):
+        raise ValueError(f"qid has shape {ids.shape}, but X has {n_rows} rows: give one query id a row")
+    if np.any(ids != ids):  # NaN alone differs from itself
+        raise ValueError("qid holds NaN: drop those rows, or give them a query of their own")
+    numbers: NDArray = np.unique(ids, return_inverse=True)[1]
+    return numbers
