@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import like, namespace
+from riskmin.losses.cutoffs import best_f_beta, nearest
 from riskmin.losses.labels import check_signs
 from riskmin.sorting import order, prefix_sums, wider
 from riskmin.types import Array
@@ -109,6 +110,10 @@ class FBeta:
         if not (self.beta > 0 and 0 < self.beta * self.beta < math.inf):
             raise ValueError(f"FBeta needs a beta > 0 whose square is a number, not {self.beta!r}")
 
+    def cutoff(self, z: Array, y: Array, c: Array) -> float:
+        """The threshold on scores for the largest F-beta of the rows above it."""
+        return best_f_beta(z, y, self.beta)
+
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """The loss of the worst labelling, and a subgradient in z."""
         xp, s = namespace(z), Sorted.of(self, z, y, c)
@@ -182,6 +187,10 @@ class PrecisionAtK:
             return 0.0 * values[best], xp.zeros_like(z)
         found = int(hits[best])
         return values[best], s.slopes(len(s.above) - found, self.k - found)
+
+    def cutoff(self, z: Array, y: Array, c: Array) -> float:
+        """The threshold on scores that k rows are above."""
+        return nearest(z, self.k)
 
     def _most(self, s: Sorted) -> int:
         return self.k

@@ -18,6 +18,7 @@ import numpy as np
 
 from riskmin.arrays import like, namespace
 from riskmin.losses.bends import through
+from riskmin.losses.cutoffs import best_balanced
 from riskmin.losses.labels import check_grades, check_signs
 from riskmin.sorting import order, prefix_sums, ranks, wider
 from riskmin.types import Array
@@ -115,6 +116,10 @@ class RocArea:
         dz[xp.nonzero(positive)[0][up]] = xp.astype(slopes, z.dtype)
         dz[xp.nonzero(~positive)[0][down]] = xp.astype(others, z.dtype)
         return value, dz, lift
+
+    def cutoff(self, z: Array, y: Array, c: Array) -> float:
+        """The threshold on scores with the best balanced accuracy, since the area itself knows of none."""
+        return best_balanced(z, y, c)
 
 
 @dataclass(frozen=True)

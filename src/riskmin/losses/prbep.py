@@ -16,6 +16,7 @@ from typing import Any
 
 from riskmin.arrays import namespace
 from riskmin.losses.contingency import Sorted, check_equal, counts
+from riskmin.losses.cutoffs import nearest
 from riskmin.losses.labels import check_signs
 from riskmin.sorting import wider
 from riskmin.types import Array
@@ -56,6 +57,10 @@ class Prbep:
         values = s.number(count) / len(s.above) + s.gain(count, count)
         best = int(xp.argmax(values))
         return values[best], s.slopes(best, best)
+
+    def cutoff(self, z: Array, y: Array, c: Array) -> float:
+        """The threshold on scores that as many rows are above as are positive."""
+        return nearest(z, int((y > 0).sum()))
 
     def soft(
         self, z: Array, y: Array, c: Array, mu: float, centre: Array | None = None
