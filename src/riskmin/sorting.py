@@ -66,20 +66,3 @@ def prefix_sums(a: Array) -> Array:
     sums[0] = 0
     np.cumsum(a, axis=0, out=sums[1:])
     return sums
-
-
-def places(a: Array, v: Array, *, before: bool = False) -> Array:
-    """How many of the sorted numbers a are at most, or before, each of the sorted numbers v.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> a, v = np.array([1.0, 2.0, 2.0]), np.array([0.0, 2.0, 5.0])
-    >>> places(a, v).tolist(), places(a, v, before=True).tolist()
-    ([0, 3, 3], [0, 1, 3])
-    """
-    if not isinstance(a, np.ndarray) or len(a) + len(v) < MANY:
-        return namespace(a).searchsorted(a, v, side="left" if before else "right")
-    from riskmin.kernels.sort import merge_places
-
-    return merge_places(a, v, before)

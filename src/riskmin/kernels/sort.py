@@ -67,3 +67,17 @@ def merge_ranks(s: Any, t: Any, after: bool) -> Any:
                 k += 1
         ranks[i] = k
     return ranks
+
+
+@njit(cache=True, nogil=True)
+def excess(t: Any, sign: Any, theta: float) -> tuple[float, float]:
+    """sum_i sign_i clip(t_i - theta sign_i, 0, 1), and how fast it falls with theta."""
+    total, bend = 0.0, 0.0
+    for i in range(len(t)):
+        free = t[i] - theta * sign[i]
+        if free >= 1:
+            total += sign[i]
+        elif free > 0:
+            total += sign[i] * free
+            bend += 1
+    return total, bend

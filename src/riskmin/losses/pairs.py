@@ -21,7 +21,7 @@ from riskmin.losses.bends import through
 from riskmin.losses.cutoffs import best_balanced
 from riskmin.losses.labels import check_grades, check_signs
 from riskmin.sorting import order, prefix_sums, ranks, wider
-from riskmin.types import Array
+from riskmin.types import Array, Bend, NDArray, Window
 
 
 def hinge_of_pairs(low: Array, p: Array, s: Array, q: Array, mu: float) -> tuple[Any, Array, Array, Any]:
@@ -70,6 +70,22 @@ def _sum_of_hinges(
     return value, dz, lift
 
 
+def _bend_of_hinges(
+    z: Array, parts: Iterator[tuple[Array, Array, Array, Array]], mu: float, total: Any
+) -> Bend:
+    """The second derivatives of `_sum_of_hinges` / total: of the pairs with multipliers between 0 and 1."""
+    xp, windows = namespace(z), []
+    diagonal = xp.zeros_like(z)
+    for above, p, below, q in parts:
+        low, s = z[above] - 1, z[below]
+        first, last = ranks(s, low, side="right"), ranks(s, low + mu, side="right")
+        windows.append(Window(above, p / (mu * total), below, q, first, last))
+        here, there = through(windows[-1], xp.ones_like(z))
+        diagonal[above] = diagonal[above] + here
+        diagonal[below] = diagonal[below] + there
+    return Bend(diagonal, (), tuple(windows))
+
+
 @dataclass(frozen=True)
 class RocArea:
     r"""The mean hinge of pairs of a positive and a negative row, above 1 less the area under the ROC curve,
@@ -104,18 +120,24 @@ class RocArea:
 
     def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """The mean over pairs of smoothed hinges, its gradient, and its lift."""
-        xp, wide, c = namespace(z), wider(z), wider(c)
-        positive = y > 0
-        high, s, p, q = wide[positive], wide[~positive], c[positive], c[~positive]
+        wide = wider(z)
+        value, dz, lift = _sum_of_hinges(wide, self._parts(wide, y, wider(c)), mu)
+        return value, namespace(z).astype(dz, z.dtype), lift
+
+    def bend(self, z: Array, y: Array, c: Array, mu: float) -> Bend:
+        """The second derivatives of the smoothed loss: of the pairs that are neither met nor missed."""
+        wide = wider(z)
+        return _bend_of_hinges(wide, self._parts(wide, y, wider(c)), mu, 1.0)
+
+    def _parts(self, z: Array, y: Array, c: Array) -> Iterator[tuple[Array, Array, Array, Array]]:
+        """The pairs, as `_sum_of_hinges` takes them."""
+        xp = namespace(z)
+        above, below = xp.nonzero(y > 0)[0], xp.nonzero(y <= 0)[0]
+        above, below = above[order(z[above])], below[order(z[below])]
+        p, q = c[above], c[below]
         if not float(xp.sum(p)) * float(xp.sum(q)) > 0:
             raise ValueError("RocArea compares two classes, but all rows of one weigh 0: give it some weight")
-        up, down = order(high), order(s)
-        p, q = p[up] / xp.sum(p), q[down] / xp.sum(q)
-        value, slopes, others, lift = hinge_of_pairs(high[up] - 1, p, s[down], q, mu)
-        dz = xp.zeros_like(z)
-        dz[xp.nonzero(positive)[0][up]] = xp.astype(slopes, z.dtype)
-        dz[xp.nonzero(~positive)[0][down]] = xp.astype(others, z.dtype)
-        return value, dz, lift
+        yield above, p / xp.sum(p), below, q / xp.sum(q)
 
     def cutoff(self, z: Array, y: Array, c: Array) -> float:
         """The threshold on scores with the best balanced accuracy, since the area itself knows of none."""
@@ -179,11 +201,23 @@ class Ordinal:
 
     def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """The mean over pairs of smoothed hinges, its gradient, and its lift."""
-        xp, wide, c = namespace(z), wider(z), wider(c)
-        grades, grade = xp.unique_inverse(y)
-        rows = order(wide)
-        parts = self._halves(rows, grade, c) if self.costs is None else self._grades(rows, grade, c)
+        wide = wider(z)
+        parts, total = self._parts(wide, y, wider(c))
         value, dz, lift = _sum_of_hinges(wide, parts, mu)
+        return value / total, namespace(z).astype(dz / total, z.dtype), lift / total
+
+    def bend(self, z: Array, y: Array, c: Array, mu: float) -> Bend:
+        """The second derivatives of the smoothed loss: of the pairs that are neither met nor missed."""
+        wide = wider(z)
+        parts, total = self._parts(wide, y, wider(c))
+        return _bend_of_hinges(wide, parts, mu, total)
+
+    def _parts(self, z: Array, y: Array, c: Array) -> tuple[Iterator[tuple[Array, Array, Array, Array]], Any]:
+        """The pairs, as `_sum_of_hinges` takes them, and what they weigh together."""
+        xp = namespace(z)
+        grades, grade = xp.unique_inverse(y)
+        rows = order(z)
+        parts = self._halves(rows, grade, c) if self.costs is None else self._grades(rows, grade, c)
         sums = xp.stack([xp.sum(c[grade == k]) for k in range(len(grades))])
         below = prefix_sums(sums)[:-1] if self.costs is None else self._table(sums) @ sums
         total = sums @ below

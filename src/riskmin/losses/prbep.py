@@ -14,12 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from riskmin.arrays import namespace
 from riskmin.losses.contingency import Sorted, check_equal, counts
 from riskmin.losses.cutoffs import nearest
 from riskmin.losses.labels import check_signs
-from riskmin.sorting import wider
-from riskmin.types import Array
+from riskmin.sorting import MANY, wider
+from riskmin.types import Array, Bend, NDArray
 
 
 @dataclass(frozen=True)
@@ -66,39 +68,66 @@ class Prbep:
         self, z: Array, y: Array, c: Array, mu: float, centre: Array | None = None
     ) -> tuple[Any, Array, Any]:
         """The smoothed loss, its gradient, and its lift; the centre is a gradient of before."""
+        t, sign, start = self._multipliers(z, y, c, centre)
+        n, beta = len(z), _balanced(start + t / mu, sign)
+        lift = mu / n * float((beta - start) @ (beta - start))
+        return 2 / n * float(beta @ t) - lift, namespace(z).astype(-2 / n * sign * beta, z.dtype), lift
+
+    def bend(self, z: Array, y: Array, c: Array, mu: float, centre: Array | None = None) -> Bend:
+        """The second derivatives: of the rows with multipliers between 0 and 1, less their mean."""
+        xp = namespace(z)
+        t, sign, start = self._multipliers(z, y, c, centre)
+        free = start + t / mu
+        free = free - _threshold(free, sign) * sign
+        between = xp.astype((free > 0) & (free < 1), t.dtype)
+        scale, many = 2 / (len(z) * mu), float(xp.sum(between))
+        return Bend(scale * between, ((scale / many) ** 0.5 * between,) if many else ())
+
+    def _multipliers(self, z: Array, y: Array, c: Array, centre: Array | None) -> tuple[Array, Array, Array]:
+        """The t of the linear program, the signs of the rows, and the multipliers of the centre."""
         check_equal(self, c)
         xp, n, wide = namespace(z), len(z), wider(z)
         positive = xp.astype(y > 0, wide.dtype)
         sign = 2 * positive - 1
         t = -sign * wide + (0.5 * n / float(xp.sum(positive))) * positive
-        start = 0.0 * wide if centre is None else -0.5 * n * sign * centre
-        beta = _balanced(start + t / mu, sign)
-        lift = mu / n * float((beta - start) @ (beta - start))
-        return 2 / n * float(beta @ t) - lift, xp.astype(-2 / n * sign * beta, z.dtype), lift
+        return t, sign, 0.0 * wide if centre is None else -0.5 * n * sign * centre
 
 
 def _balanced(t: Array, sign: Array) -> Array:
-    """Clip(t - theta sign, 0, 1) for the theta for which both signs have the same sum.
+    """Clip(t - theta sign, 0, 1) for the theta for which both signs have the same sum."""
+    beta = namespace(t).clip(t - _threshold(t, sign) * sign, 0.0, 1.0)
+    # what rounding left over is taken off, so that these are multipliers to the last bit
+    up, down = float(beta @ (1 + sign)), float(beta @ (1 - sign))
+    less = min(up, down)
+    return beta * (0.5 * (less / (up or 1.0)) * (1 + sign) + 0.5 * (less / (down or 1.0)) * (1 - sign))
+
+
+def _threshold(t: Array, sign: Array) -> float:
+    """The theta for which clip(t - theta sign, 0, 1) has the same sum for both signs.
 
     The difference of the sums falls with theta in straight pieces: Newton's method ends at the root once it
     is in the right piece, and the bracket leads it there.
     """
     xp = namespace(t)
+    excess = _excess
+    if isinstance(t, np.ndarray) and len(t) >= MANY:
+        from riskmin.kernels.sort import excess  # Numba is imported with the first long list
     along = sign * t
     lo, hi = float(xp.min(along)) - 1, float(xp.max(along)) + 1
     theta = 0.5 * (lo + hi)
     while True:
-        free = t - theta * sign
-        beta = xp.clip(free, 0.0, 1.0)
-        excess = float(sign @ beta)
-        lo, hi = (theta, hi) if excess > 0 else (lo, theta)
-        bend = float(xp.sum(xp.astype((free > 0) & (free < 1), t.dtype)))
-        step = theta + excess / bend if bend else lo
+        more, bend = excess(t, sign, theta)
+        lo, hi = (theta, hi) if more > 0 else (lo, theta)
+        step = theta + more / bend if bend else lo
         step = step if lo < step < hi else 0.5 * (lo + hi)
-        if not excess or not lo < step < hi or step == theta:
-            break
+        if not more or not lo < step < hi or step == theta:
+            return theta
         theta = step
-    # what rounding left over is taken off, so that these are multipliers to the last bit
-    up, down = float(beta @ (1 + sign)), float(beta @ (1 - sign))
-    less = min(up, down)
-    return beta * (0.5 * (less / (up or 1.0)) * (1 + sign) + 0.5 * (less / (down or 1.0)) * (1 - sign))
+
+
+def _excess(t: Array, sign: Array, theta: float) -> tuple[float, float]:
+    """By how much the sum of the positive rows is larger, and how fast that falls with theta."""
+    xp = namespace(t)
+    free = t - theta * sign
+    inside = xp.astype((free > 0) & (free < 1), t.dtype)
+    return float(sign @ xp.clip(free, 0.0, 1.0)), float(xp.sum(inside))

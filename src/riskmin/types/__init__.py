@@ -11,6 +11,7 @@ shard, and a solver sees only an objective.
 
 from __future__ import annotations
 
+from riskmin.types.protocols import Bends as Bends
 from riskmin.types.protocols import ChecksLabels as ChecksLabels
 from riskmin.types.protocols import Cursor as Cursor
 from riskmin.types.protocols import Curved as Curved
@@ -34,6 +35,7 @@ from riskmin.types.protocols import Smoothable as Smoothable
 from riskmin.types.protocols import Solver as Solver
 from riskmin.types.protocols import Warm as Warm
 from riskmin.types.records import Array as Array
+from riskmin.types.records import Bend as Bend
 from riskmin.types.records import Cut as Cut
 from riskmin.types.records import Dual as Dual
 from riskmin.types.records import Iterate as Iterate
@@ -42,3 +44,4 @@ from riskmin.types.records import Result as Result
 from riskmin.types.records import Shard as Shard
 from riskmin.types.records import Status as Status
 from riskmin.types.records import Unsuited as Unsuited
+from riskmin.types.records import Window as Window

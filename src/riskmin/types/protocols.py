@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from riskmin.types.records import Array, Cut, Dual, Iterate
+from riskmin.types.records import Array, Bend, Cut, Dual, Iterate
 
 if TYPE_CHECKING:
     from riskmin.objective import Objective
@@ -89,6 +89,15 @@ class Smoothable(Protocol):
         The tangent, raised by the lift, is a cut of the loss itself. A loss with a multiplier a row takes a
         further argument, a gradient of before: then it is the distance to its multipliers that counts.
         """
+        ...
+
+
+@runtime_checkable
+class Bends(Protocol):
+    """A loss with a method `soft` that knows its second derivatives too: for Newton's method."""
+
+    def bend(self, z: Array, y: Array, c: Array, mu: float) -> Bend:
+        """Those of the smoothed loss in z; of one side, where they jump. A centre as for `soft`."""
         ...
 
 

@@ -174,3 +174,43 @@ class Dual(NamedTuple):
     shift: Array
     epsilon: float = 0.0
     square: float = 0.0
+
+
+class Window(NamedTuple):
+    r"""Weights of pairs of two lists of rows, of which each row has those of a range of the other,
+
+    .. math:: W_{above_i,\, below_j} = p_i q_j \quad\text{for } first_i \le j < last_i,
+
+    and zero elsewhere. `first` and `last` never fall.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> above, below = np.array([0, 1]), np.array([2, 3])
+    >>> Window(above, np.ones(2), below, np.ones(2), np.array([0, 1]), np.array([1, 2])).last.tolist()
+    [1, 2]
+    """
+
+    above: Array
+    p: Array
+    below: Array
+    q: Array
+    first: Array
+    last: Array
+
+
+class Bend(NamedTuple):
+    r"""Second derivatives in the scores, as :math:`H = \mathrm{diag}(h) - \sum_k s_k s_k^\top
+    - \sum_k (W_k + W_k^\top)`: all that Newton's method asks of a loss.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Bend(np.ones(2), (np.full(2, 0.5**0.5),)).diagonal.tolist()  # [[1, -1], [-1, 1]] / 2
+    [1.0, 1.0]
+    """
+
+    diagonal: Array
+    minus: tuple[Array, ...] = ()
+    """The vectors s."""
+    windows: tuple[Window, ...] = ()
