@@ -21,7 +21,7 @@ from riskmin.losses.bends import through
 from riskmin.losses.cutoffs import best_balanced
 from riskmin.losses.labels import check_grades, check_signs
 from riskmin.sorting import order, prefix_sums, ranks, wider
-from riskmin.types import Array, Bend, NDArray, Window
+from riskmin.types import Array, Bend, Window
 
 
 def hinge_of_pairs(low: Array, p: Array, s: Array, q: Array, mu: float) -> tuple[Any, Array, Array, Any]:

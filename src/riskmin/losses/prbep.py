@@ -21,7 +21,7 @@ from riskmin.losses.contingency import Sorted, check_equal, counts
 from riskmin.losses.cutoffs import nearest
 from riskmin.losses.labels import check_signs
 from riskmin.sorting import MANY, wider
-from riskmin.types import Array, Bend, NDArray
+from riskmin.types import Array, Bend
 
 
 @dataclass(frozen=True)
