@@ -24,14 +24,18 @@ from riskmin.linear import linear_risk as linear_risk
 from riskmin.losses import LOSSES as LOSSES
 from riskmin.losses import Absolute as Absolute
 from riskmin.losses import EpsilonInsensitive as EpsilonInsensitive
+from riskmin.losses import ExpectedRankUtility as ExpectedRankUtility
 from riskmin.losses import Exponential as Exponential
 from riskmin.losses import FBeta as FBeta
 from riskmin.losses import Hinge as Hinge
 from riskmin.losses import Huber as Huber
 from riskmin.losses import Logistic as Logistic
+from riskmin.losses import Mrr as Mrr
+from riskmin.losses import Ndcg as Ndcg
 from riskmin.losses import Novelty as Novelty
 from riskmin.losses import Nu as Nu
 from riskmin.losses import Ordinal as Ordinal
+from riskmin.losses import PairwiseHinge as PairwiseHinge
 from riskmin.losses import Poisson as Poisson
 from riskmin.losses import PowerHinge as PowerHinge
 from riskmin.losses import Prbep as Prbep
@@ -155,6 +159,7 @@ __all__ = [
     "Entropy",
     "EpsilonInsensitive",
     "Equality",
+    "ExpectedRankUtility",
     "Exponential",
     "FBeta",
     "FileError",
@@ -174,6 +179,8 @@ __all__ = [
     "LinearRegressor",
     "LinearRegressorCV",
     "Logistic",
+    "Mrr",
+    "Ndcg",
     "Novelty",
     "NoveltyDetector",
     "Nu",
@@ -182,6 +189,7 @@ __all__ = [
     "Ordinal",
     "OrdinalClassifier",
     "OwlQn",
+    "PairwiseHinge",
     "Poisson",
     "Polynomial",
     "PowerHinge",

@@ -18,6 +18,10 @@ from riskmin.losses.nu import Nu as Nu
 from riskmin.losses.pairs import Ordinal as Ordinal
 from riskmin.losses.pairs import RocArea as RocArea
 from riskmin.losses.prbep import Prbep as Prbep
+from riskmin.losses.ranking import ExpectedRankUtility as ExpectedRankUtility
+from riskmin.losses.ranking import Mrr as Mrr
+from riskmin.losses.ranking import Ndcg as Ndcg
+from riskmin.losses.ranking import PairwiseHinge as PairwiseHinge
 from riskmin.losses.regression import Absolute as Absolute
 from riskmin.losses.regression import EpsilonInsensitive as EpsilonInsensitive
 from riskmin.losses.regression import Huber as Huber
@@ -51,6 +55,10 @@ LOSSES: dict[str, Any] = {
     "precision_at_k": PrecisionAtK(),
     "recall_at_k": RecallAtK(),
     "ordinal": Ordinal(),
+    "ndcg": Ndcg(),
+    "mrr": Mrr(),
+    "expected_rank_utility": ExpectedRankUtility(),
+    "pairwise_hinge": PairwiseHinge(),
 }
 """The names for commands and estimators, each with the loss it stands for."""
 

@@ -1,0 +1,177 @@
+"""The rows of each query together, better grades first: what all losses of rankings begin with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from riskmin.arrays import to_numpy
+from riskmin.losses.labels import check_finite
+from riskmin.types import Array, NDArray
+
+
+def check_ranks(loss: object, y: Array) -> None:
+    """Grades and numbers of queries, at least one query with two different grades."""
+    _check_two(loss, y)
+    labels = np.asarray(to_numpy(y))
+    order = np.lexsort((labels[:, 0], labels[:, 1]))
+    grades, ids = labels[order, 0], labels[order, 1]
+    if not np.any((ids[1:] == ids[:-1]) & (grades[1:] != grades[:-1])):
+        raise ValueError(
+            f"no query has rows of two different grades, but {type(loss).__name__} compares rows of a query: "
+            "check that qid and y belong together"
+        )
+
+
+def check_gains(loss: object, y: Array) -> None:
+    """As `check_ranks`, and no grade is below 0."""
+    _check_low(loss, y)
+    check_ranks(loss, y)
+
+
+def check_relevance(loss: object, y: Array) -> None:
+    """Grades and numbers of queries, at least one query with relevant rows and others."""
+    _check_low(loss, y)
+    labels = np.asarray(to_numpy(y))
+    relevant = labels[:, 0] > 0
+    if not np.isin(labels[relevant, 1], labels[~relevant, 1]).any():
+        raise ValueError(
+            f"no query has both rows of grade 0 and rows above, but {type(loss).__name__} takes 0 for not "
+            "relevant: subtract from y what your scale starts with"
+        )
+
+
+def _check_two(loss: object, y: Array) -> None:
+    if y.ndim != 2 or y.shape[1] != 2:
+        raise ValueError(
+            f"{type(loss).__name__} needs grades and queries: call linear_risk with qid, the id of its query "
+            "for each row"
+        )
+    check_finite(loss, y)
+
+
+def _check_low(loss: object, y: Array) -> None:
+    _check_two(loss, y)
+    lowest = float(y[:, 0].min())
+    if lowest < 0:
+        raise ValueError(
+            f"{type(loss).__name__} needs grades >= 0, but y holds {lowest:g}: subtract the lowest from all"
+        )
+
+
+@dataclass(frozen=True)
+class Queries:
+    """The rows of the queries that have two different grades, a query after the other.
+
+    A query weighs as its rows do on average, and the weights of all of them have sum one.
+
+    Parameters
+    ----------
+    rows : (m,) array
+        Their numbers, those of better grades first in each query.
+    grade : (m,) array
+        Their grades.
+    query : (m,) array
+        The numbers of their queries among these queries.
+    starts : (q + 1,) array
+        Where each query starts, and where the last one ends.
+    mean : (q,) array
+        The mean weights of the rows of each query.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = np.array([[0.0, 7], [1, 5], [2, 7], [1, 5]])
+    >>> q = Queries.of(None, y, np.ones(4))
+    >>> q.rows.tolist(), q.starts.tolist(), q.weight.tolist()  # all rows of query 5 have the same grade
+    ([2, 0], [0, 2], [1.0])
+    """
+
+    rows: NDArray
+    grade: NDArray
+    query: NDArray
+    starts: NDArray
+    mean: NDArray
+
+    @classmethod
+    def of(cls, loss: object, y: Array, c: Array, *, relevant: bool = False) -> Queries:
+        """Of labels and weights; where only relevance matters, all grades above 0 are the same."""
+        labels, weights = to_numpy(y), to_numpy(c).astype(np.float64)
+        grade, ids = labels[:, 0].astype(np.float64), labels[:, 1]
+        if relevant:
+            grade = (grade > 0).astype(np.float64)
+        rows = np.lexsort((-grade, ids))
+        starts = np.flatnonzero(np.append(True, np.diff(ids[rows]) != 0))
+        ends = np.append(starts[1:], len(rows))
+        sizes = ends - starts
+        kept = grade[rows[starts]] > grade[rows[ends - 1]]
+        mean = (np.add.reduceat(weights[rows], starts) / sizes)[kept]
+        if not mean.sum() > 0:
+            raise ValueError(
+                f"{type(loss).__name__} finds no weight on queries with different grades: give their rows some"
+            )
+        rows, sizes = rows[np.repeat(kept, sizes)], sizes[kept]
+        query = np.repeat(np.arange(len(sizes)), sizes)
+        return cls(rows, grade[rows], query, np.append(0, np.cumsum(sizes)), mean)
+
+    @cached_property
+    def weight(self) -> NDArray:
+        """The weights of the queries, of sum one."""
+        return self.mean / self.mean.sum()
+
+    @cached_property
+    def place(self) -> NDArray:
+        """The places 0, 1, ... of the rows within their queries."""
+        return np.arange(len(self.rows)) - self.starts[self.query]
+
+    @cached_property
+    def tied(self) -> NDArray:
+        """Where the rows of each query and grade start, and the end."""
+        new = (np.diff(self.query) != 0) | (np.diff(self.grade) != 0)
+        return np.append(np.flatnonzero(np.append(True, new)), len(self.rows))
+
+    @cached_property
+    def ranks(self) -> NDArray:
+        """The ranks 0, 1, ... of the rows' grades in their queries, lowest first."""
+        number = np.repeat(np.arange(len(self.tied) - 1), np.diff(self.tied))
+        return number[self.starts[1:] - 1][self.query] - number
+
+    @cached_property
+    def most(self) -> int:
+        """The number of rows of the longest query."""
+        return int(np.diff(self.starts).max())
+
+    def total(self, a: NDArray) -> NDArray:
+        """The sums of a over the rows of each query."""
+        return np.add.reduceat(a, self.starts[:-1])
+
+    def shared(self, a: NDArray) -> NDArray:
+        """The means of a over rows of the same query and grade, for each row."""
+        return averaged(a, np.arange(len(a)), self.query, self.grade)
+
+    def scores(self, z: Array) -> NDArray:
+        """The scores of the rows in float64, less their mean in each query: large ones would cancel."""
+        s = to_numpy(z).astype(np.float64)[self.rows]
+        return s - (self.total(s) / np.diff(self.starts))[self.query]
+
+
+def averaged(a: NDArray, order: NDArray, *keys: NDArray) -> NDArray:
+    """The means of a over the rows with the same keys, for each row, where the order puts these together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> averaged(np.array([1.0, 2, 5]), np.array([1, 0, 2]), np.array([7, 5, 7])).tolist()
+    [3.0, 2.0, 3.0]
+    """
+    new = np.zeros(len(a), bool)
+    new[:1] = True
+    for key in keys:
+        new[1:] |= np.diff(key[order]) != 0
+    starts = np.flatnonzero(new)
+    sizes = np.diff(np.append(starts, len(a)))
+    means = np.empty_like(a)
+    means[order] = np.repeat(np.add.reduceat(a[order], starts) / sizes, sizes)
+    return means
