@@ -1,0 +1,58 @@
+"""The shift that brings numbers within bounds to a given sum: breakpoints, halved by pivots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def shift_to_sum(t: Any, c: Any, lower: Any, upper: Any, total: Any) -> Any:
+    """The s with sum_i c_i clip(t_i - s, lower_i, upper_i) = total, which must be within reach; c_i > 0.
+
+    The sum falls with s in straight pieces that end where a row meets a bound. Each round looks at the end of
+    a row taken at random, and keeps the rows that have an end on the side of the root: O(n) on average.
+    """
+    rows = np.arange(len(t))
+    lo, hi = np.inf, -np.inf
+    for i in rows:
+        lo, hi = min(lo, t[i] - upper[i]), max(hi, t[i] - lower[i])
+    fixed = falls = weight = 0.0  # of the rows without an end inside: at a bound; sum c t and sum c of others
+    active, seed = len(rows), np.uint64(88172645463325252)
+    while active:
+        seed ^= seed << np.uint64(13)
+        seed ^= seed >> np.uint64(7)
+        seed ^= seed << np.uint64(17)
+        i = rows[seed % np.uint64(active)]
+        pivot = t[i] - upper[i]
+        if not lo < pivot < hi or (lo < t[i] - lower[i] < hi and seed >> np.uint64(63)):
+            pivot = t[i] - lower[i]
+        value = fixed + falls - pivot * weight - total
+        for k in range(active):
+            i = rows[k]
+            value += c[i] * min(max(t[i] - pivot, lower[i]), upper[i])
+        if value > 0:
+            lo = max(lo, pivot)
+        elif value < 0:
+            hi = min(hi, pivot)
+        else:
+            return pivot
+        kept = 0
+        for k in range(active):
+            i = rows[k]
+            first, last = t[i] - upper[i], t[i] - lower[i]
+            if last <= lo:
+                fixed += c[i] * lower[i]
+            elif first >= hi:
+                fixed += c[i] * upper[i]
+            elif first <= lo and last >= hi:
+                falls, weight = falls + c[i] * t[i], weight + c[i]
+            else:
+                rows[kept] = i
+                kept += 1
+        active = kept
+    if not weight > 0:
+        return lo if np.isfinite(lo) else 0.0
+    return min(max((fixed + falls - total) / weight, lo), hi)
