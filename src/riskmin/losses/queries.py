@@ -110,7 +110,7 @@ class Queries:
         mean = (np.add.reduceat(weights[rows], starts) / sizes)[kept]
         if not mean.sum() > 0:
             raise ValueError(
-                f"{type(loss).__name__} finds no weight on queries with different grades: give their rows some"
+                f"{type(loss).__name__} finds no weight on queries of different grades: give their rows some"
             )
         rows, sizes = rows[np.repeat(kept, sizes)], sizes[kept]
         query = np.repeat(np.arange(len(sizes)), sizes)
@@ -119,7 +119,8 @@ class Queries:
     @cached_property
     def weight(self) -> NDArray:
         """The weights of the queries, of sum one."""
-        return self.mean / self.mean.sum()
+        weight: NDArray = self.mean / self.mean.sum()
+        return weight
 
     @cached_property
     def place(self) -> NDArray:
@@ -136,7 +137,8 @@ class Queries:
     def ranks(self) -> NDArray:
         """The ranks 0, 1, ... of the rows' grades in their queries, lowest first."""
         number = np.repeat(np.arange(len(self.tied) - 1), np.diff(self.tied))
-        return number[self.starts[1:] - 1][self.query] - number
+        ranks: NDArray = number[self.starts[1:] - 1][self.query] - number
+        return ranks
 
     @cached_property
     def most(self) -> int:

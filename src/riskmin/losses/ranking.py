@@ -300,4 +300,4 @@ def _back(rows: NDArray, slope: NDArray, z: Array) -> Array:
     """The slopes of the rows, and zero for all others, as z is."""
     dz = np.zeros(len(z))
     dz[rows] = slope
-    return like(dz, z)
+    return dz.astype(z.dtype) if isinstance(z, np.ndarray) else like(dz, z)
