@@ -79,18 +79,25 @@ class Smoothing:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
-        state = dict(state)
-        soft = softened(self, obj, state["w"])
-        soft.mu = float(state.pop("mu")[0])
+        saved = dict(state)
+        w = saved["w"]
+        soft = softened(self, obj, w)
+        soft.mu = float(saved.pop("mu")[0])
         smooth = Objective(soft, obj.reg, obj.lam, obj.count)
         if isinstance(self.inner, Resumable):
-            return self._run(soft, smooth, self.inner.resume(smooth, state))
-        return self._run(soft, smooth, self.inner.iterates(smooth, state["w"]))
+            return self._run(soft, smooth, self.inner.resume(smooth, saved), w, lambda: saved)
+        return self._run(soft, smooth, self.inner.iterates(smooth, w))
 
-    def _run(self, soft: Softened, smooth: Objective, steps: Iterator[Iterate]) -> Iterator[Iterate]:
+    def _run(
+        self,
+        soft: Softened,
+        smooth: Objective,
+        steps: Iterator[Iterate],
+        w: Array = None,
+        state: Callable[[], dict[str, Array]] | None = None,
+    ) -> Iterator[Iterate]:
+        """From w and the state of the inner solver there, in case its steps have come to their end."""
         while True:
-            state: Callable[[], dict[str, Array]] | None = None
-            w: Array = None
             for it in steps:
                 w, state = it.w, it.state
                 risk = soft.truth(w)

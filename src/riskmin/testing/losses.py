@@ -10,6 +10,7 @@ import numpy as np
 
 from riskmin.testing.base import Rng, close, require
 from riskmin.testing.duals import check_conjugate, check_curvature
+from riskmin.testing.smoothing import check_soft
 from riskmin.types import Array, ChecksLabels, HasValues, Loss
 
 Labels: TypeAlias = Callable[[Rng, int], Array]
@@ -27,6 +28,16 @@ def _counts(rng: Rng, n: int) -> Array:
     return rng.poisson(2.0, n).astype(float)
 
 
+def _grades(rng: Rng, n: int) -> Array:
+    return rng.permutation(np.arange(n) % 4.0)
+
+
+def _queries(rng: Rng, n: int) -> Array:
+    """Grades, and beside them the numbers of the queries, whose rows are not together."""
+    p = rng.permutation(n)
+    return np.column_stack([np.arange(n) // 5 % 4.0, np.arange(n) % 5.0])[p]
+
+
 def check_loss(
     loss: Loss, *, seed: int = 0, labels: Labels | None = None, columns: int | None = None
 ) -> None:
@@ -34,8 +45,11 @@ def check_loss(
 
     It must be nonnegative and convex with a right subgradient, keep dtypes and inputs, stay finite at
     scores of +-1e8, and not care for the order of the rows. Where it says that it is separable, the weights
-    must count as repeated rows do, and the parts of any split must add up. Where it has them, `values` must
-    be the loss of each row, `dual` and `conjugate` its conjugate, and `curvature` the derivative of dz.
+    must count as repeated rows do, and the parts of any split must add up. Where it says that it is
+    invariant, a number added to all scores must change nothing. Where it has them, `values` must be the loss
+    of each row, `dual` and `conjugate` its conjugate, `curvature` the derivative of dz, and `soft` a smooth
+    loss below, of which each tangent, raised by its lift, is below the loss itself. Losses that are no sum
+    over rows may refuse rows of different weights with a ValueError: then all weigh the same.
 
     Parameters
     ----------
@@ -44,8 +58,8 @@ def check_loss(
     seed : int
         The seed of the random cases.
     labels : callable, optional
-        ``labels(rng, n)`` draws n labels; by default signs, real numbers or counts, whichever `loss.task` and
-        `loss.check_labels` ask for.
+        ``labels(rng, n)`` draws n labels; by default signs, real numbers, counts or grades, whichever
+        `loss.task` and `loss.check_labels` ask for, and for rankings two columns, grades and query numbers.
     columns : int, optional
         The number of scores a row has, where that is not a single one.
 
@@ -61,10 +75,11 @@ def check_loss(
     """
     rng = np.random.default_rng(seed)
     labels = labels or _labels(loss)
+    counts = not loss.separable and _counts_rows(loss, labels(rng, 40), columns)
 
     def draw(scale: float, n: int = 40) -> tuple[Array, Array, Array]:
         z = scale * rng.standard_normal(n if columns is None else (n, columns))
-        c = rng.uniform(0.5, 1.5, n)
+        c = np.ones(n) if counts else rng.uniform(0.5, 1.5, n)
         return z, labels(rng, n), c / np.sum(c)
 
     with np.errstate(over="raise", divide="raise", invalid="raise"):
@@ -72,8 +87,12 @@ def check_loss(
             for _ in range(10):
                 _check_minorant(loss, rng, *draw(scale))
         _check_derivative(loss, rng, *draw(1.0))
-        _check_order(loss, rng, *draw(1.0))
+        for digits in (0, 12):  # many equal scores, and none
+            z, y, c = draw(1.0)
+            _check_order(loss, rng, np.round(z, digits), y, c, ties=not digits)
         _check_dtypes(loss, rng, *draw(1.0))
+        if getattr(loss, "invariant", False):
+            _check_shift(loss, *draw(1.0))
         if loss.separable:
             _check_weights(loss, rng, *draw(1.0))
             _check_splits(loss, rng, *draw(1.0))
@@ -84,13 +103,24 @@ def check_loss(
                 check_curvature(loss, rng, *draw(1.0))
             except FloatingPointError as error:
                 raise AssertionError(f"{loss!r}: {error} in its conjugate or its curvature") from error
+        if columns is None:
+            try:
+                check_soft(loss, rng, *draw(1.0))
+            except FloatingPointError as error:
+                raise AssertionError(f"{loss!r}: {error} in its smoothed form") from error
 
 
 def _labels(loss: Loss) -> Labels:
     """The first kind of labels of the loss's task that the loss takes."""
     task = getattr(loss, "task", "classification")
-    choices = {"classification": [_signs], "regression": [_reals, _counts], "novelty": [_reals]}.get(task, [])
-    for choice in choices:
+    choices = {
+        "classification": [_signs],
+        "regression": [_reals, _counts],
+        "novelty": [_reals],
+        "ordinal": [_grades],
+        "ranking": [_queries],
+    }
+    for choice in choices.get(task, []):
         try:
             if isinstance(loss, ChecksLabels):
                 loss.check_labels(choice(np.random.default_rng(0), 40))
@@ -98,6 +128,17 @@ def _labels(loss: Loss) -> Labels:
         except ValueError:
             continue
     raise AssertionError(f"{loss!r}: takes none of the usual labels; pass check_loss labels=...")
+
+
+def _counts_rows(loss: Loss, y: Array, columns: int | None) -> bool:
+    """Whether the loss refuses rows of different weights."""
+    n = len(y)
+    z, c = np.zeros(n if columns is None else (n, columns)), np.arange(1.0, n + 1)
+    try:
+        loss.value_grad(z, y, c / np.sum(c))
+    except ValueError:
+        return True
+    return False
 
 
 def _evaluate(loss: Loss, z: Array, y: Array, c: Array) -> tuple[float, Array]:
@@ -146,11 +187,20 @@ def _check_derivative(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> Non
         require(near, loss, f"{wrong} {central:.9g}")
 
 
-def _check_order(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
+def _check_order(loss: Loss, rng: Rng, z: Array, y: Array, c: Array, ties: bool) -> None:
     p = rng.permutation(len(z))
     (value, g), (other, h) = _evaluate(loss, z, y, c), _evaluate(loss, z[p], y[p], c[p])
     require(close(other, value, 1e-12, 1e-12), loss, f"the order of the rows matters: {value} and {other}")
+    if ties and not loss.separable:  # which of equal scores has the slope is for the loss to say
+        return
     require(close(h, g[p], 1e-12, 1e-14), loss, "dz does not follow the order of the rows")
+
+
+def _check_shift(loss: Loss, z: Array, y: Array, c: Array) -> None:
+    """A number added to all scores changes nothing, and so the slopes have no sum."""
+    (value, g), (other, _) = _evaluate(loss, z, y, c), _evaluate(loss, z + 3.0, y, c)
+    same = close(other, value, 1e-12, 1e-12) and close(np.sum(g), 0.0, 0, 1e-12)
+    require(same, loss, f"it says that it is invariant, but it is {value} and, 3 added to all, {other}")
 
 
 def _check_dtypes(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
