@@ -49,10 +49,10 @@ class Sms:
 
 
 def paper_mu(loss: str, eps: float = 1e-3) -> float:
-    """mu = 10 eps / D in our units, in which D is 1/2 for the pairs of ROC area and 1 for PRBEP.
+    """The paper's 10 eps / D in our units, in which D is 1/2 for the pairs of ROC area and 1 for PRBEP.
 
-    The paper takes mu / 2 |beta|^2 off with D = m / 2 for m pairs, and D = n / 2 for n rows; ours are in units
-    of 1 / m and 2 / n.
+    The paper takes mu / 2 |beta|^2 off, with D = m / 2 for m pairs and D = n / 2 for n rows; our
+    mu is in units of 1 / m and 2 / n.
     """
     return 10 * eps / {"roc_area": 0.5, "prbep": 1.0}[loss]
 
@@ -67,6 +67,8 @@ class Row(NamedTuple):
 
 
 class Run(NamedTuple):
+    """A run, step by step, and what it gave."""
+
     rows: list[Row]
     result: rm.Result
 
