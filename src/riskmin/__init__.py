@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from riskmin.estimators import NoveltyDetector as NoveltyDetector
     from riskmin.estimators import OnlineClassifier as OnlineClassifier
     from riskmin.estimators import OrdinalClassifier as OrdinalClassifier
+    from riskmin.estimators import get_scorer as get_scorer
     from riskmin.estimators import load_model as load_model
     from riskmin.estimators import save_model as save_model
     from riskmin.progress import Progress as Progress
@@ -127,6 +128,7 @@ _LAZY = {
     "NoveltyDetector": ("riskmin.estimators", "NoveltyDetector"),
     "OnlineClassifier": ("riskmin.estimators", "OnlineClassifier"),
     "OrdinalClassifier": ("riskmin.estimators", "OrdinalClassifier"),
+    "get_scorer": ("riskmin.estimators", "get_scorer"),
     "load_model": ("riskmin.estimators", "load_model"),
     "save_model": ("riskmin.estimators", "save_model"),
     "Progress": ("riskmin.progress", "Progress"),
@@ -222,6 +224,7 @@ __all__ = [
     "check_solver",
     "get_loss",
     "get_regularizer",
+    "get_scorer",
     "get_solver",
     "kernel_risk",
     "lam_grid",

@@ -67,7 +67,7 @@ def precision_at_k_score(y_true: Any, y_score: Any, *, k: int = 10, pos_label: A
     1.0
     """
     positive, z = _two_classes(y_true, y_score, pos_label)
-    return _hits(positive, z, _rows(k, len(z))) / k
+    return _hits(positive, z, _rows(k, len(z))) / int(k)
 
 
 def recall_at_k_score(y_true: Any, y_score: Any, *, k: int = 10, pos_label: Any = None) -> float:
@@ -264,7 +264,8 @@ def _share(gains: NDArray, z: NDArray, query: NDArray, discount: Any) -> NDArray
         return np.bincount(query[rows], np.repeat(means, size) * gains[rows])
 
     best = total(gains)
-    return np.divide(total(z), best, out=np.full(len(best), np.nan), where=best > 0)
+    shares: NDArray = np.divide(total(z), best, out=np.full(len(best), np.nan), where=best > 0)
+    return shares
 
 
 def _levels(z: NDArray, query: NDArray) -> tuple[NDArray, NDArray, NDArray]:

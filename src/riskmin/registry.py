@@ -17,11 +17,11 @@ def named(text: str, table: dict[str, Any], what: str, example: str) -> Any:
     >>> named("huber:delta=2", LOSSES, "loss", "huber:delta=2")
     Huber(delta=2.0)
     """
-    name, _, settings = text.partition(":")
+    name = text.partition(":")[0]
     if name.strip() not in table:
         raise ValueError(f"there is no {what} named {name.strip()!r}; the names are {', '.join(table)}")
     default = table[name.strip()]
-    found = _settings(text, settings, what, example)
+    found = settings_of(text, what, example)
     return dataclasses.replace(default, **known(type(default), found))
 
 
@@ -63,10 +63,16 @@ def known(kind: Any, params: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
-def _settings(text: str, settings: str, what: str, example: str) -> dict[str, float]:
-    """{"delta": 2.0} from "delta=2"; the text is what the user wrote, for the message."""
+def settings_of(text: str, what: str, example: str) -> dict[str, float]:
+    """The settings after the colon.
+
+    Examples
+    --------
+    >>> settings_of("huber:delta=2", "loss", "huber:delta=2")
+    {'delta': 2.0}
+    """
     try:
-        pairs = [item.split("=") for item in settings.split(",") if item.strip()]
+        pairs = [item.split("=") for item in text.partition(":")[2].split(",") if item.strip()]
         return {key.strip(): float(value) for key, value in pairs}
     except ValueError:
         raise ValueError(f"{text!r} does not read as a {what}; write it like {example!r}") from None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from riskmin.estimators.ordinal import OrdinalClassifier as OrdinalClassifier
     from riskmin.estimators.ranker import LinearRanker as LinearRanker
     from riskmin.estimators.regressor import LinearRegressor as LinearRegressor
+    from riskmin.estimators.scorers import get_scorer as get_scorer
     from riskmin.estimators.store import load_model as load_model
     from riskmin.estimators.store import save_model as save_model
 
@@ -30,6 +31,7 @@ _HOMES = {
     "NoveltyDetector": "novelty",
     "OnlineClassifier": "online",
     "OrdinalClassifier": "ordinal",
+    "get_scorer": "scorers",
     "load_model": "store",
     "save_model": "store",
 }

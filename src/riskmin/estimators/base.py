@@ -181,13 +181,15 @@ def risk_of(
     executor: Any,
     qid: Any = None,
 ) -> Risk | Profiled | Adaptive:
-    """The risk that the model's parameters stand for.
-
-    A loss that fixes how many rows are positive has no best intercept: its `cutoff` finds one afterwards.
-    """
+    """The risk that the model's parameters stand for."""
     loss = loss_of(model)
-    fits = fit_intercept and not getattr(loss, "counted", False)
+    fits = fit_intercept and has_intercept(loss)
     return linear_risk(X, y, loss, sample_weight=weight, qid=qid, fit_intercept=fits, executor=executor)
+
+
+def has_intercept(loss: Any) -> bool:
+    """Whether J can have one; a loss that fixes how many rows are positive has a cutoff afterwards."""
+    return not getattr(loss, "counted", False)
 
 
 def _start(model: Any, objective: Objective) -> NDArray | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,9 @@ class TwoClasses(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no t
     classes_: NDArray
     class_weight: Any
     decision_function: Any
+    fit_intercept: bool
+    loss: Any
+    threshold_: float
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -42,6 +46,14 @@ class TwoClasses(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no t
         if self.class_weight is not None:
             weight = with_class_weight(self.class_weight, classes, positive, weight)
         return np.where(positive, 1.0, -1.0), weight, classes
+
+    def _cut(self, scores: Callable[[], NDArray], b: float, y: NDArray, weight: NDArray | None) -> NDArray:
+        """The intercept of the decision: the scores of J, b added, are cut where the metric is best."""
+        loss, self.threshold_ = get_loss(self.loss), 0.0
+        if self.fit_intercept and hasattr(loss, "cutoff"):
+            c = np.full(len(y), 1 / len(y)) if weight is None else weight
+            self.threshold_ = loss.cutoff(scores() + b, y, c)
+        return np.array([b - self.threshold_])
 
     def predict(self, X: Any) -> NDArray:
         """The class of every row."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
@@ -17,6 +16,7 @@ from riskmin.estimators.base import (
     warn_unless_converged,
 )
 from riskmin.estimators.binary import TwoClasses
+from riskmin.matrices import as_matrix
 from riskmin.types import NDArray
 
 
@@ -30,6 +30,12 @@ class LinearClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
     where :math:`y_i` is -1 for ``classes_[0]`` and +1 for ``classes_[1]``, and :math:`s_i` is the weight
     of a row, 1 by default. The intercept b is not penalized. The fit ends when
     :math:`J - \min J \le \text{tol} \cdot J` is proved.
+
+    With losses of whole tables and lists, R is no sum over rows, and the area under the ROC curve or the
+    break-even point know of no intercept. There, after the fit, the scores are cut where the metric itself is
+    best on the training rows: "f1" and "f_beta" where F-beta is largest, "prbep" so that as many rows are
+    predicted positive as there are, "precision_at_k" and "recall_at_k" so that k are, and "roc_area" where
+    the balanced accuracy is largest. Without `fit_intercept` the cut stays at 0.
 
     Parameters
     ----------
@@ -48,9 +54,10 @@ class LinearClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
     positive : bool
         Whether the weights must be >= 0, for "l1", "l2" and "elastic".
     fit_intercept : bool
-        Whether to fit b, or to have it zero.
+        Whether to fit b, or to have it zero, and scores cut at zero.
     class_weight : dict, "balanced" or None
-        Factors for the weights of the rows of each class; "balanced" gives both classes the same sum.
+        Factors for the weights of the rows of each class; "balanced" gives both classes the same sum. To
+        "roc_area" they make no difference; the other losses of tables count rows, and refuse them.
     solver : None, str or solver
         None and "auto" choose by the problem; any other name of `riskmin.SOLVERS` ("bundle", "lbfgs"), or
         an object such as ``riskmin.Bundle(keep=50)``.
@@ -76,9 +83,11 @@ class LinearClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
     coef_ : (1, p) array
         w.
     intercept_ : (1,) array
-        b.
+        What is added to the scores, so that those above zero are of ``classes_[1]``: b, less `threshold_`.
+    threshold_ : float
+        Where the scores of J are cut; 0 but for losses of tables and lists.
     objective_ : float
-        J at `coef_` and `intercept_`.
+        J at `coef_` and the best b, which is ``intercept_ + threshold_``.
     lower_bound_ : float
         What min J is proved not to be below.
     gap_ : float
@@ -166,16 +175,24 @@ class LinearClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
         LinearClassifier
             Itself.
         """
-        loss_of(self)  # what is wrong with it is said before y is looked at
+        loss = loss_of(self)  # what is wrong with it is said before y is looked at
         X, y = validate_data(self, X, y, **FORMATS)
-        signs, weight, classes = self._rows(y, as_weights(sample_weight, len(y)))
-        self._keep(*fit_linear(self, X, signs, weight, fit_intercept=self.fit_intercept), classes)
+        weight, n_rows = as_weights(sample_weight, len(y)), len(y)
+        if weight is not None and not loss.separable:  # some of these losses count rows
+            X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
+        signs, weight, classes = self._rows(y, weight)
+        w, b = fit_linear(self, X, signs, weight, fit_intercept=self.fit_intercept)
+        self._keep(w, b, classes, X, signs, weight)
         self.weighted_ = sample_weight is not None  # class weights follow from y, so they are no part of it
+        self.n_samples_fit_ = n_rows
         warn_unless_converged(self)
         return self
 
-    def _keep(self, w: NDArray, b: float, classes: NDArray) -> None:
-        self.classes_, self.coef_, self.intercept_ = classes, w[None, :], np.array([b])
+    def _keep(
+        self, w: NDArray, b: float, classes: NDArray, X: Any, y: NDArray, weight: NDArray | None
+    ) -> None:
+        self.classes_, self.coef_ = classes, w[None, :]
+        self.intercept_ = self._cut(lambda: as_matrix(X).scores(w, 0, X.shape[0]), b, y, weight)
 
     def decision_function(self, X: Any) -> NDArray:
         """The scores X @ w + b: above zero for ``classes_[1]``."""

@@ -26,6 +26,7 @@ from riskmin.estimators.base import (
 )
 from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.regressor import LinearRegressor
+from riskmin.estimators.scorers import get_scorer, scorer_for
 from riskmin.executors import Serial
 from riskmin.paths import lam_grid, path
 from riskmin.risk import Risk
@@ -61,7 +62,10 @@ class _Search:
         check_parameters(probe)
         self.alphas_ = _grid(self, probe, X, y, weight)
         scoring = self.scoring  # type: ignore[attr-defined]
-        scorer = _own_score if scoring is None else check_scoring(probe, scoring=scoring)
+        if isinstance(scoring, str):
+            scoring = get_scorer(scoring)
+        own = scorer_for(loss_of(probe)) or _own_score
+        scorer = own if scoring is None else check_scoring(probe, scoring=scoring)
         cv = check_cv(self.cv, y, classifier=is_classifier(self))  # type: ignore[attr-defined]
         folds = Parallel(n_jobs=probe.n_jobs, prefer="threads")(
             delayed(_fold)(probe, X, y, weight, train, test, self.alphas_, scorer)
@@ -74,7 +78,7 @@ class _Search:
         best = _best(mean, self.alphas_)
         self.alpha_, self.best_score_ = float(self.alphas_[best]), float(mean[best])
         self.best_estimator_ = self._one(self.alpha_).fit(X, y, sample_weight)
-        for name in _FOUND + (("classes_",) if is_classifier(self) else ()):
+        for name in _FOUND + (("classes_", "threshold_") if is_classifier(self) else ()):
             setattr(self, name, getattr(self.best_estimator_, name))
         if hasattr(self, "feature_names_in_"):
             self.best_estimator_.feature_names_in_ = self.feature_names_in_
@@ -108,7 +112,8 @@ def _fold(
 ) -> tuple[list[float], int]:
     """The scores of the rows left out, a strength at a time, and how many fits did not converge."""
     labels, c, classes = probe._rows(y[train], None if weight is None else weight[train])
-    risk = risk_of(probe, X[train], labels, c, fit_intercept=probe.fit_intercept, executor=Serial())
+    rows = X[train]
+    risk = risk_of(probe, rows, labels, c, fit_intercept=probe.fit_intercept, executor=Serial())
     results = path(
         risk,
         regularizer_of(probe),
@@ -127,7 +132,7 @@ def _fold(
     for alpha, result in zip(alphas, results, strict=True):
         model = type(probe)(**probe.get_params(deep=False)).set_params(alpha=float(alpha))
         b = 0.0 if isinstance(risk, Risk) else risk.intercept(result.w)
-        model._keep(np.asarray(result.w), b, classes)
+        model._keep(np.asarray(result.w), b, classes, rows, labels, c)
         model.n_features_in_ = X.shape[1]
         scores.append(float(scorer(model, X[test], y[test], **weights)))
     return scores, sum(result.status != "converged" for result in results)
@@ -167,7 +172,8 @@ class LinearClassifierCV(_Search, LinearClassifier):
     cv : int, splitter, iterable or None
         As everywhere in scikit-learn: five folds, stratified, by default.
     scoring : str, callable or None
-        As everywhere in scikit-learn: the accuracy by default.
+        As everywhere in scikit-learn, and the names of `riskmin.get_scorer`. By default the accuracy, and for
+        losses that stand for a metric that metric: the ROC area for "roc_area", F1 for "f1", and so on.
     regularizer, positive, fit_intercept, class_weight, solver, tol, max_iter, max_seconds
         As in `LinearClassifier`.
     n_jobs : int or None

@@ -12,6 +12,7 @@ from riskmin.estimators.base import as_weights, loss_of, warn_unless_converged
 from riskmin.estimators.binary import TwoClasses
 from riskmin.estimators.mercer import ROWS, fit_kernel, kernel_of, kernel_scores
 from riskmin.estimators.regressor import counts
+from riskmin.rkhs import ROOT
 from riskmin.types import NDArray
 
 
@@ -70,8 +71,8 @@ class KernelClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
         These rows of X; empty if the kernel is precomputed.
     dual_coef_ : (1, m) array
         Their coefficients.
-    intercept_ : (1,) array
-        b.
+    intercept_, threshold_ : (1,) array, float
+        As in `LinearClassifier`.
     kernel_ : callable or "precomputed"
         The kernel with its parameters.
     objective_, lower_bound_, gap_ : float
@@ -161,7 +162,8 @@ class KernelClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
         kernel = kernel_of(self, X, weight)
         signs, weight, classes = self._rows(y, weight)
         beta, b = fit_kernel(self, kernel, X, signs, weight)
-        self.classes_, self.dual_coef_, self.intercept_ = classes, beta[None, :], np.array([b])
+        self.classes_, self.dual_coef_ = classes, beta[None, :]
+        self.intercept_ = self._cut(lambda: ROOT * self.result_.w[: len(signs)], b, signs, weight)
         self.weighted_ = sample_weight is not None  # class weights follow from y, so they are no part of it
         warn_unless_converged(self)
         return self

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from riskmin.estimators.base import check_number, check_parameters, fit_objective, loss_of
+from riskmin.estimators.base import check_number, check_parameters, fit_objective, has_intercept, loss_of
 from riskmin.mercer import CHUNK_BYTES, DotProduct, Gram, Polynomial, Rbf, sp, squares
 from riskmin.objective import Objective
 from riskmin.rkhs import coefficients, kernel_risk, pair
@@ -88,7 +88,9 @@ def fit_kernel(model: Any, kernel: Any, X: Any, y: NDArray, weight: NDArray | No
     check_parameters(model)
     check_number(model, "cache_size", "a finite number > 0", lambda v: 0 < v < math.inf)
     K = Gram(kernel, X, int(model.cache_size * 2**20))
-    risk, reg = kernel_risk(K, y, loss_of(model), sample_weight=weight, fit_intercept=model.fit_intercept)
+    loss = loss_of(model)
+    fits = model.fit_intercept and has_intercept(loss)
+    risk, reg = kernel_risk(K, y, loss, sample_weight=weight, fit_intercept=fits)
     n, start = len(y), None
     if model.warm_start and hasattr(model, "result_"):
         beta = coefficients(model.result_.w)

@@ -179,10 +179,9 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
         A column a grade; for two grades, as everywhere in scikit-learn, a number above zero for the higher.
         """
         z = scores(self, X)
-        if len(self.classes_) == 2:
-            return z - self.thresholds_[0]
         ends = np.concatenate([[-np.inf], self.thresholds_, [np.inf]])
-        return np.minimum(z[:, None] - ends[:-1], ends[1:] - z[:, None])
+        within: NDArray = np.minimum(z[:, None] - ends[:-1], ends[1:] - z[:, None])
+        return within[:, 1] if len(self.classes_) == 2 else within
 
     def predict(self, X: Any) -> NDArray:
         """The grade of every row."""

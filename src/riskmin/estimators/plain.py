@@ -54,7 +54,9 @@ def params_of(model: Any) -> dict[str, Any]:
 
 
 def scalar(value: Any) -> Any:
-    """A number of NumPy's as one of Python's; anything else as it is."""
+    """A number of NumPy's as one of Python's, sequences as lists; anything else as it is."""
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [scalar(one) for one in value]
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -145,7 +145,7 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         loss_of(self)  # what is wrong with it is said before y is looked at
         X, y = validate_data(self, X, y, y_numeric=True, **FORMATS)
         weight = as_weights(sample_weight, len(y))
-        self._keep(*fit_linear(self, X, y, weight, fit_intercept=self.fit_intercept), None)
+        self.coef_, self.intercept_ = fit_linear(self, X, y, weight, fit_intercept=self.fit_intercept)
         warn_unless_converged(self)
         return self
 
@@ -153,7 +153,7 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         """The labels and the weights as they are."""
         return y, weight, None
 
-    def _keep(self, w: NDArray, b: float, classes: None) -> None:
+    def _keep(self, w: NDArray, b: float, *rows: Any) -> None:
         self.coef_, self.intercept_ = w, b
 
     def predict(self, X: Any) -> NDArray:

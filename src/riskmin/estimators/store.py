@@ -19,7 +19,9 @@ from riskmin.estimators.base import keep_claim, loss_of
 from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.kernel import KernelClassifier, KernelRegressor
 from riskmin.estimators.novelty import NoveltyDetector
+from riskmin.estimators.ordinal import OrdinalClassifier
 from riskmin.estimators.plain import params_from, params_of, scalar
+from riskmin.estimators.ranker import LinearRanker
 from riskmin.estimators.regressor import LinearRegressor
 from riskmin.estimators.support import gamma_of, put_back_support, support_arrays
 from riskmin.persist import FileError, load_arrays, save_arrays
@@ -36,9 +38,9 @@ CLAIM = ("objective", "lower_bound", "value", "b", "status", "n_rows", "weighted
 
 KERNEL_MACHINES = (KernelClassifier, KernelRegressor)
 
-ESTIMATORS: dict[str, Any] = {
-    kind.__name__: kind for kind in (LinearClassifier, LinearRegressor, NoveltyDetector, *KERNEL_MACHINES)
-}
+LINEAR_MODELS = (LinearClassifier, LinearRegressor, NoveltyDetector, OrdinalClassifier, LinearRanker)
+
+ESTIMATORS: dict[str, Any] = {kind.__name__: kind for kind in (*LINEAR_MODELS, *KERNEL_MACHINES)}
 
 
 def save_model(model: Any, path: str | os.PathLike[str]) -> None:
@@ -49,7 +51,8 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
 
     Parameters
     ----------
-    model : LinearClassifier, LinearRegressor, NoveltyDetector, KernelClassifier or KernelRegressor
+    model : LinearClassifier, LinearRegressor, OrdinalClassifier, LinearRanker, NoveltyDetector, \
+            KernelClassifier or KernelRegressor
         Fitted, with a loss of riskmin's, and a kernel that has a name or is riskmin's: code is not written
         to files. Of a kernel machine the file holds the support vectors, which are rows of the data.
     path : path
@@ -104,7 +107,8 @@ def load_model(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    LinearClassifier, LinearRegressor, NoveltyDetector, KernelClassifier or KernelRegressor
+    LinearClassifier, LinearRegressor, OrdinalClassifier, LinearRanker, NoveltyDetector, \
+            KernelClassifier or KernelRegressor
         It predicts as the saved one did, has its claim, and can be fitted again. Its ``result_`` has the
         last row of the trace.
 
@@ -163,8 +167,14 @@ def _fitted(model: Any) -> dict[str, Any]:
     if model.task == "novelty":
         return fitted | {"offset": model.offset_}
     fitted["intercept"] = float(np.ravel(model.intercept_)[0])
-    if model.task == "classification":
+    if hasattr(model, "classes_"):
         fitted["classes"] = {"values": model.classes_.tolist(), "dtype": model.classes_.dtype.str}
+    if model.task == "classification":
+        fitted["threshold"] = model.threshold_
+    if model.task == "ordinal":
+        fitted["thresholds"] = model.thresholds_.tolist()
+    if model.task == "ranking":
+        fitted["n_queries"] = model.n_queries_
     if type(model) in KERNEL_MACHINES:
         fitted["gamma"] = gamma_of(model)
     return fitted
@@ -225,16 +235,25 @@ def _put_back(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, 
     if type(model) in KERNEL_MACHINES:
         gamma = None if fitted["gamma"] is None else _finite(fitted, "gamma")
         name, coef = "dual_coef_", put_back_support(model, w, int(fitted["n_features"]), arrays, gamma)
-    if model.task == "regression":
-        setattr(model, name, coef)
-        model.intercept_ = b
-        return
-    setattr(model, name, coef[None, :])
-    model.intercept_ = np.array([b])
-    dtype = np.dtype(fitted["classes"]["dtype"])
-    model.classes_ = np.array(fitted["classes"]["values"], dtype=dtype)
-    if model.classes_.shape != (2,):
-        raise ValueError(f"it has {model.classes_.size} classes, not 2")
+    setattr(model, name, coef[None, :] if model.task == "classification" else coef)
+    model.intercept_ = np.array([b]) if model.task == "classification" else b
+    if model.task == "classification":
+        model.classes_ = _classes(fitted, 2)
+        model.threshold_ = _finite({"threshold": 0.0} | fitted, "threshold")  # older files cut at 0 alone
+    if model.task == "ordinal":
+        model.thresholds_ = np.array([_finite({"threshold": t}, "threshold") for t in fitted["thresholds"]])
+        model.classes_ = _classes(fitted, len(model.thresholds_) + 1)
+        if np.any(np.diff(model.thresholds_) < 0):
+            raise ValueError("its thresholds decrease")
+    if model.task == "ranking":
+        model.n_queries_ = int(fitted["n_queries"])
+
+
+def _classes(fitted: dict[str, Any], many: int) -> NDArray:
+    classes = np.array(fitted["classes"]["values"], dtype=np.dtype(fitted["classes"]["dtype"]))
+    if classes.shape != (many,):
+        raise ValueError(f"it has {classes.size} classes, not {many}")
+    return classes
 
 
 def _vector(arrays: dict[str, NDArray], name: str, p: int) -> NDArray:
