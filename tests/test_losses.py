@@ -13,14 +13,24 @@ from riskmin.losses import (
     LOSSES,
     Absolute,
     EpsilonInsensitive,
+    ExpectedRankUtility,
     Exponential,
+    FBeta,
     Hinge,
     Huber,
     Logistic,
+    Mrr,
+    Ndcg,
     Novelty,
+    Ordinal,
+    PairwiseHinge,
     Poisson,
     PowerHinge,
+    Prbep,
+    PrecisionAtK,
     Quantile,
+    RecallAtK,
+    RocArea,
     SmoothedHinge,
     Squared,
     SquaredHinge,
@@ -64,7 +74,26 @@ LOSS_INSTANCES = [
     Huber(delta=10.0),
     Poisson(),
 ]
+LIST_LOSSES = [
+    RocArea(),
+    Ordinal(),
+    Ordinal(costs=[[], [1.0], [2.0, 0.0], [4.0, 2.0, 1.0]]),
+    Prbep(),
+    FBeta(),
+    FBeta(beta=0.2),
+    FBeta(beta=5.0),
+    PrecisionAtK(),
+    PrecisionAtK(k=1),
+    RecallAtK(),
+    RecallAtK(k=40),
+    Ndcg(),
+    Mrr(),
+    ExpectedRankUtility(),
+    PairwiseHinge(),
+]
+"""Losses that are no sums over rows; in four grades and five queries, or the two classes."""
 each_loss = pytest.mark.parametrize("loss", LOSS_INSTANCES, ids=repr)
+every_loss = pytest.mark.parametrize("loss", [*LOSS_INSTANCES, *LIST_LOSSES], ids=repr)
 
 
 def draw(loss, n=50, seed=0):
@@ -73,17 +102,22 @@ def draw(loss, n=50, seed=0):
     y = rng.choice([-1.0, 1.0], n) if loss.task == "classification" else 2 * rng.standard_normal(n)
     if isinstance(loss, Poisson):
         y = rng.poisson(2.0, n).astype(float)
-    return 3 * rng.standard_normal(n), y, rng.uniform(0.0, 1.0, n) / n
+    if loss.task in ("ordinal", "ranking"):
+        y = rng.permutation(np.arange(n) % 4.0)
+    if loss.task == "ranking":
+        y = np.column_stack([y, rng.permutation(np.arange(n) % 5.0)])
+    c = rng.uniform(0.0, 1.0, n) if loss.separable or loss.task == "ordinal" else np.ones(n)
+    return 3 * rng.standard_normal(n), y, c / n
 
 
 # ---------------------------------------------------------------- the contract
-@each_loss
+@every_loss
 def test_contract(loss):
     check_loss(loss)
 
 
 def test_every_name_is_in_the_list():
-    assert {type(loss) for loss in LOSSES.values()} == {type(loss) for loss in LOSS_INSTANCES}
+    assert {type(loss) for loss in LOSSES.values()} == {type(loss) for loss in LOSS_INSTANCES + LIST_LOSSES}
 
 
 @dataclass(frozen=True)
@@ -161,6 +195,52 @@ def test_contract_takes_losses_of_several_scores():
             return c @ (np.log(total[:, 0]) + top[:, 0] - z[rows, y]), c[:, None] * dz
 
     check_loss(Softmax(), labels=lambda rng, n: rng.integers(0, 3, n), columns=3)
+
+
+# ---------------------------------------------------------------- the contract of lists and smoothed forms
+def changed(loss, how):
+    """A loss whose smoothed form is changed on purpose."""
+
+    class Changed(type(loss)):
+        def soft(self, z, y, c, mu):
+            value, dz, lift = super().soft(z, y, c, mu)
+            return how(value, dz, lift, mu) if mu else (value, dz, lift)
+
+    return Changed()
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (lambda value, dz, lift, mu: (value + 2 * lift, dz, lift), "above the loss"),
+        (lambda value, dz, lift, mu: (value, dz, 2 * lift), "a tangent, lifted"),
+        (lambda value, dz, lift, mu: (value, dz, -lift), "negative"),
+        (lambda value, dz, lift, mu: (value, 0.9 * dz, lift), "tangent|slope"),
+        (lambda value, dz, lift, mu: (value, dz, 0.5 * lift), "by its lifts"),
+        (lambda value, dz, lift, mu: (value, dz.astype(np.float64), lift), "float64"),
+    ],
+)
+def test_contract_refuses_wrong_smoothed_forms(how, message):
+    with pytest.raises(AssertionError, match=message):
+        check_loss(changed(RocArea(), how))
+
+
+def test_contract_refuses_multipliers_that_a_centre_does_not_find():
+    class Changed(Prbep):
+        def soft(self, z, y, c, mu, centre=None):
+            return super().soft(z, y, c, mu)
+
+    with pytest.raises(AssertionError, match="around its own multipliers"):
+        check_loss(Changed())
+
+
+def test_contract_refuses_what_is_not_invariant():
+    @dataclass(frozen=True)
+    class Changed(FBeta):
+        invariant = True
+
+    with pytest.raises(AssertionError, match="invariant"):
+        check_loss(Changed())
 
 
 # ---------------------------------------------------------------- the contract of duals and curvatures
@@ -366,7 +446,7 @@ def test_at_the_kinks_the_slope_is_a_subgradient():
 
 # ---------------------------------------------------------------- array libraries
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@each_loss
+@every_loss
 def test_torch_agrees(loss, dtype):
     torch = pytest.importorskip("torch")
     z, y, c = draw(loss)
@@ -419,11 +499,12 @@ def test_label_errors_name_cause_and_remedy(loss, y, message):
         loss.check_labels(y)
 
 
-@each_loss
+@every_loss
 def test_good_labels_pass(loss):
     _, y, _ = draw(loss)
     loss.check_labels(y)
-    loss.check_labels(y.tolist())
+    if loss.task != "ranking":  # its two columns are made by linear_risk
+        loss.check_labels(y.tolist())
     loss.check_labels(pytest.importorskip("torch").as_tensor(y))
 
 
@@ -462,7 +543,7 @@ def test_smoothness_is_told():
 
 
 # ---------------------------------------------------------------- names and specs
-@each_loss
+@every_loss
 def test_spec_round_trip(loss):
     assert from_spec(json.loads(json.dumps(spec(loss)))) == loss
     assert formula(loss)
