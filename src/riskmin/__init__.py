@@ -71,10 +71,12 @@ from riskmin.risk import Risk as Risk
 from riskmin.rkhs import kernel_risk as kernel_risk
 from riskmin.scorers import Linear as Linear
 from riskmin.solvers import SOLVERS as SOLVERS
+from riskmin.solvers import AcceleratedGradient as AcceleratedGradient
 from riskmin.solvers import Auto as Auto
 from riskmin.solvers import Bmrm as Bmrm
 from riskmin.solvers import Bundle as Bundle
 from riskmin.solvers import CoordinateDescent as CoordinateDescent
+from riskmin.solvers import DualAccelerated as DualAccelerated
 from riskmin.solvers import DualGaussSeidel as DualGaussSeidel
 from riskmin.solvers import KernelDual as KernelDual
 from riskmin.solvers import Lbfgs as Lbfgs
@@ -147,6 +149,7 @@ __all__ = [
     "SOLVERS",
     "Absolute",
     "Adaptive",
+    "AcceleratedGradient",
     "Auto",
     "Bmrm",
     "Box",
@@ -157,6 +160,7 @@ __all__ = [
     "DataError",
     "DotProduct",
     "DualGaussSeidel",
+    "DualAccelerated",
     "Elastic",
     "Entropy",
     "EpsilonInsensitive",

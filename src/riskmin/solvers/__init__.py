@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from riskmin.solvers.accelerated import AcceleratedGradient as AcceleratedGradient
 from riskmin.solvers.auto import Auto as Auto
 from riskmin.solvers.bundle import Bmrm as Bmrm
 from riskmin.solvers.bundle import Bundle as Bundle
 from riskmin.solvers.bundle import LineSearchBmrm as LineSearchBmrm
 from riskmin.solvers.coordinate import CoordinateDescent as CoordinateDescent
 from riskmin.solvers.dual import DualGaussSeidel as DualGaussSeidel
+from riskmin.solvers.dual_accelerated import DualAccelerated as DualAccelerated
 from riskmin.solvers.kernel_dual import KernelDual as KernelDual
 from riskmin.solvers.lbfgs import Lbfgs as Lbfgs
 from riskmin.solvers.owlqn import OwlQn as OwlQn
@@ -19,11 +21,13 @@ from riskmin.types import Solver
 
 SOLVERS: dict[str, Any] = {
     "auto": Auto(),
+    "accelerated_gradient": AcceleratedGradient(),
     "bmrm": Bmrm(),
     "bundle": Bundle(),
     "coordinate_descent": CoordinateDescent(),
     "dual": DualGaussSeidel(),
     "lbfgs": Lbfgs(),
+    "dual_accelerated": DualAccelerated(),
     "line_search_bmrm": LineSearchBmrm(),
     "owlqn": OwlQn(),
     "proximal_gradient": ProximalGradient(),
