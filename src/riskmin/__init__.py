@@ -83,6 +83,7 @@ from riskmin.solvers import Lbfgs as Lbfgs
 from riskmin.solvers import LineSearchBmrm as LineSearchBmrm
 from riskmin.solvers import OwlQn as OwlQn
 from riskmin.solvers import ProximalGradient as ProximalGradient
+from riskmin.solvers import SemismoothNewton as SemismoothNewton
 from riskmin.solvers import Smoothing as Smoothing
 from riskmin.solvers import get_solver as get_solver
 from riskmin.solvers.online import online as online
@@ -148,8 +149,8 @@ __all__ = [
     "REGULARIZERS",
     "SOLVERS",
     "Absolute",
-    "Adaptive",
     "AcceleratedGradient",
+    "Adaptive",
     "Auto",
     "Bmrm",
     "Box",
@@ -159,8 +160,8 @@ __all__ = [
     "Cut",
     "DataError",
     "DotProduct",
-    "DualGaussSeidel",
     "DualAccelerated",
+    "DualGaussSeidel",
     "Elastic",
     "Entropy",
     "EpsilonInsensitive",
@@ -213,6 +214,7 @@ __all__ = [
     "Result",
     "Risk",
     "RocArea",
+    "SemismoothNewton",
     "Serial",
     "Shard",
     "Smoothed",

@@ -70,14 +70,42 @@ def merge_ranks(s: Any, t: Any, after: bool) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def excess(t: Any, sign: Any, theta: float) -> tuple[float, float]:
-    """sum_i sign_i clip(t_i - theta sign_i, 0, 1), and how fast it falls with theta."""
-    total, bend = 0.0, 0.0
-    for i in range(len(t)):
-        free = t[i] - theta * sign[i]
-        if free >= 1:
-            total += sign[i]
-        elif free > 0:
-            total += sign[i] * free
-            bend += 1
-    return total, bend
+def fill(s: Any, most: float) -> Any:
+    """The theta for which sum_i clip(theta - s_i, 0, 1) is `most`; s is written over.
+
+    Newton's method within a bracket. Rows that are straight all over the bracket are summed up once, so that
+    all of it costs a few visits a row.
+    """
+    m, low, high = len(s), s.min(), s.max() + 1.0
+    met, straight, shift = 0.0, 0.0, 0.0
+    theta = 0.5 * (low + high)
+    while True:
+        total, bend = met + straight * theta - shift, straight
+        for k in range(m):
+            free = theta - s[k]
+            if free >= 1:
+                total += 1
+            elif free > 0:
+                total += free
+                bend += 1
+        if total < most:
+            low = theta
+        else:
+            high = theta
+        step = theta + (most - total) / bend if bend else low
+        if not low < step < high:
+            step = 0.5 * (low + high)
+        if total == most or not low < step < high or step == theta:
+            return theta
+        theta, kept = step, 0
+        for k in range(m):
+            v = s[k]
+            if v + 1 <= low:
+                met += 1
+            elif v <= low and v + 1 >= high:
+                straight += 1
+                shift += v
+            elif v < high:
+                s[kept] = v
+                kept += 1
+        m = kept

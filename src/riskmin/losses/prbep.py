@@ -105,29 +105,25 @@ def _balanced(t: Array, sign: Array) -> Array:
 def _threshold(t: Array, sign: Array) -> float:
     """The theta for which clip(t - theta sign, 0, 1) has the same sum for both signs.
 
-    The difference of the sums falls with theta in straight pieces: Newton's method ends at the root once it
-    is in the right piece, and the bracket leads it there.
+    With s = t - 1 for positive rows and -t for negative ones, it is that for which clip(theta - s, 0, 1) has
+    the sum n+. That sum rises in straight pieces: Newton's method ends at the root once it is in the right
+    piece, and the bracket leads it there.
     """
     xp = namespace(t)
-    excess = _excess
+    s, most = sign * t - 0.5 * (1 + sign), 0.5 * float(xp.sum(1 + sign))
     if isinstance(t, np.ndarray) and len(t) >= MANY:
-        from riskmin.kernels.sort import excess  # Numba is imported with the first long list
-    along = sign * t
-    lo, hi = float(xp.min(along)) - 1, float(xp.max(along)) + 1
+        from riskmin.kernels.sort import fill  # Numba is imported with the first long list
+
+        return float(fill(s, most))
+    lo, hi = float(xp.min(s)), float(xp.max(s)) + 1
     theta = 0.5 * (lo + hi)
     while True:
-        more, bend = excess(t, sign, theta)
-        lo, hi = (theta, hi) if more > 0 else (lo, theta)
-        step = theta + more / bend if bend else lo
+        free = theta - s
+        lack = most - float(xp.sum(xp.clip(free, 0.0, 1.0)))
+        bend = float(xp.sum(xp.astype((free > 0) & (free < 1), t.dtype)))
+        lo, hi = (theta, hi) if lack > 0 else (lo, theta)
+        step = theta + lack / bend if bend else lo
         step = step if lo < step < hi else 0.5 * (lo + hi)
-        if not more or not lo < step < hi or step == theta:
+        if not lack or not lo < step < hi or step == theta:
             return theta
         theta = step
-
-
-def _excess(t: Array, sign: Array, theta: float) -> tuple[float, float]:
-    """By how much the sum of the positive rows is larger, and how fast that falls with theta."""
-    xp = namespace(t)
-    free = t - theta * sign
-    inside = xp.astype((free > 0) & (free < 1), t.dtype)
-    return float(sign @ xp.clip(free, 0.0, 1.0)), float(xp.sum(inside))

@@ -14,23 +14,25 @@ from riskmin.solvers.dual import DualGaussSeidel as DualGaussSeidel
 from riskmin.solvers.dual_accelerated import DualAccelerated as DualAccelerated
 from riskmin.solvers.kernel_dual import KernelDual as KernelDual
 from riskmin.solvers.lbfgs import Lbfgs as Lbfgs
+from riskmin.solvers.newton import SemismoothNewton as SemismoothNewton
 from riskmin.solvers.owlqn import OwlQn as OwlQn
 from riskmin.solvers.proximal import ProximalGradient as ProximalGradient
 from riskmin.solvers.smoothing import Smoothing as Smoothing
 from riskmin.types import Solver
 
 SOLVERS: dict[str, Any] = {
-    "auto": Auto(),
     "accelerated_gradient": AcceleratedGradient(),
+    "auto": Auto(),
     "bmrm": Bmrm(),
     "bundle": Bundle(),
     "coordinate_descent": CoordinateDescent(),
     "dual": DualGaussSeidel(),
-    "lbfgs": Lbfgs(),
     "dual_accelerated": DualAccelerated(),
+    "lbfgs": Lbfgs(),
     "line_search_bmrm": LineSearchBmrm(),
     "owlqn": OwlQn(),
     "proximal_gradient": ProximalGradient(),
+    "semismooth_newton": SemismoothNewton(),
     "smoothing": Smoothing(),
 }
 """The names for commands and estimators, each with the solver it stands for."""

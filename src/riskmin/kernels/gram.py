@@ -1,0 +1,79 @@
+r"""The products :math:`X^\top H X` of Newton's method: of rows, and of windows of sorted rows.
+
+A window slides: the sum of the rows in it gains those that enter and loses those that leave, so that all
+sums of all windows take one visit to each row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def csr_gram(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
+    """Add sum_i h_i x_i x_i' to the upper triangle of out; the indices of a row are sorted."""
+    for i in range(np.uintp(len(h))):
+        if h[i] != 0.0:
+            end = np.uintp(indptr[i + np.uintp(1)])
+            for k in range(np.uintp(indptr[i]), end):
+                v, line = h[i] * data[k], out[indices[k]]
+                for m in range(k, end):
+                    line[indices[m]] += v * data[m]
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def csr_windows(
+    indptr: Any,
+    indices: Any,
+    data: Any,
+    rows: Any,
+    p: Any,
+    others: Any,
+    q: Any,
+    first: Any,
+    last: Any,
+    out: Any,
+) -> None:
+    """Add sum_i p_i x_rows[i] (sum of q_j x_others[j] for first_i <= j < last_i)' to out."""
+    n = out.shape[1]
+    window = np.zeros(n)
+    start = stop = 0
+    for i in range(len(rows)):
+        if first[i] == last[i] or p[i] == 0.0:
+            continue
+        if first[i] >= stop:  # nothing of what was summed up is left
+            window[:] = 0.0
+            start = stop = first[i]
+        for j in range(stop, last[i]):
+            for k in range(np.uintp(indptr[others[j]]), np.uintp(indptr[others[j] + 1])):
+                window[indices[k]] += q[j] * data[k]
+        for j in range(start, first[i]):
+            for k in range(np.uintp(indptr[others[j]]), np.uintp(indptr[others[j] + 1])):
+                window[indices[k]] -= q[j] * data[k]
+        start, stop = first[i], last[i]
+        for k in range(np.uintp(indptr[rows[i]]), np.uintp(indptr[rows[i] + 1])):
+            v, line = p[i] * data[k], out[indices[k]]
+            for m in range(n):
+                line[m] += v * window[m]
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def dense_windows(
+    X: Any, others: Any, q: Any, first: Any, last: Any, ends: Any, window: Any, out: Any
+) -> None:
+    """out_i = sum of q_j x_others[j] for first_i <= j < last_i; `ends` and `window` go from call to call."""
+    n = X.shape[1]
+    start, stop = ends[0], ends[1]
+    for i in range(len(first)):
+        for j in range(stop, last[i]):
+            for k in range(n):
+                window[k] += q[j] * X[others[j], k]
+        for j in range(start, first[i]):
+            for k in range(n):
+                window[k] -= q[j] * X[others[j], k]
+        start, stop = first[i], last[i]
+        out[i] = window
+    ends[0], ends[1] = start, stop

@@ -1,0 +1,145 @@
+"""A risk as Newton's method sees it: a smoothed function of the scores of the rows, which are all here."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.intercept import CLOSE, Profiled
+from riskmin.losses.bends import bend, times
+from riskmin.losses.pieces import dual_of
+from riskmin.losses.smoothing import can_be_smoothed, soft
+from riskmin.objective import Objective
+from riskmin.risk import Risk
+from riskmin.scalar import ROUNDING, Tangent, balance, bracket, lowest, shrink
+from riskmin.types import Array, Bend, Bends, Curved, Euclidean, NDArray, Shard, Smooth, Smoothable, Unsuited
+
+
+class Look(NamedTuple):
+    """What the multipliers of a point prove: R is nowhere below ``dz @ z + offset``, for scores z."""
+
+    dz: NDArray
+    offset: float
+    b: float
+    """The intercept there."""
+
+
+class Scores:
+    """The loss of all rows, smoothed by mu around a centre, and without its intercept."""
+
+    def __init__(self, rows: Shard, loss: Any, intercept: bool) -> None:
+        self.X, self.y, self.c = rows.X, rows.y, rows.c
+        self.loss, self.intercept = loss, intercept
+        self.smooth = bool(getattr(loss, "smooth", False))
+
+    @classmethod
+    def of(cls, solver: object, obj: Objective) -> Scores:
+        """Those of an objective; Unsuited, with the remedy, where it is not for Newton's method."""
+        name, risk = type(solver).__name__, obj.risk
+        inner = risk.risk if isinstance(risk, Profiled) else risk
+        if not isinstance(inner, Risk) or inner.rows is None:
+            raise Unsuited(f"{name} needs a linear_risk whose rows are all here: use Smoothing or Bundle")
+        if not (isinstance(obj.reg, Euclidean) and isinstance(obj.reg, Smooth)):
+            raise Unsuited(f"{name} needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle")
+        if not bends(inner.loss, inner.rows.y):
+            raise Unsuited(f"{type(inner.loss).__name__} cannot be smoothed and bent: use Bundle")
+        return cls(inner.rows, inner.loss, inner is not risk)
+
+    @property
+    def central(self) -> bool:
+        """Whether there is a multiplier a row, so that a gradient of before can be the centre."""
+        own: Any = self.loss.soft if isinstance(self.loss, Smoothable) else None
+        return own is None or "centre" in inspect.signature(own).parameters
+
+    def forward(self, d: Array) -> NDArray:
+        """X d."""
+        found: NDArray = self.X.scores(d, 0, self.X.shape[0])
+        return found
+
+    def back(self, dz: Array) -> NDArray:
+        """X' dz; rows of zeros cost nothing."""
+        out = np.zeros(self.X.shape[1])
+        self.X.pullback(dz, 0, self.X.shape[0], out)
+        return out
+
+    def first_mu(self, z: NDArray, b: float) -> float:
+        """The mu for which what is taken off is of the size of the loss itself; 0 for smooth losses."""
+        if self.smooth:
+            return 0.0
+        risk, b = self.truth(z, b)
+        if not risk > 0:
+            return 1.0
+        tiny = 1e-3 * risk
+        most = float(self._soft(z + b if b else z, tiny, None)[2]) / tiny
+        return risk / most if most > 0 else risk
+
+    def look(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> Look:
+        """The multipliers at the scores z; b is where to look for the intercept."""
+        if not self.intercept:
+            value, dz, lift = self._soft(z, mu, centre)
+            return Look(dz, float(value + lift - dz @ z) - ROUNDING * float(abs(dz) @ abs(z)), 0.0)
+        seen: dict[float, tuple[float, NDArray]] = {}
+
+        def at(b: float) -> Tangent:
+            value, dz, lift = self._soft(z + b, mu, centre)
+            seen[b] = float(value + lift - dz @ (z + b)), dz
+            return Tangent(b, float(value), float(dz.sum()))
+
+        ends = _least(at, b)
+        offset, mixed = 0.0, np.zeros_like(z)
+        for part, end in zip(balance(*ends), ends, strict=True):  # mixed, they do not change with b
+            if part:
+                offset, mixed = offset + part * seen[end.x][0], mixed + part * seen[end.x][1]
+        b = lowest(*ends).x
+        return Look(mixed, offset - ROUNDING * float(abs(mixed) @ (abs(z) + abs(b))), b)
+
+    def truth(self, z: NDArray, b: float) -> tuple[float, float]:
+        """The loss itself, and its intercept."""
+        if not self.intercept:
+            return float(self.loss.value_grad(z, self.y, self.c)[0]), 0.0
+
+        def at(b: float) -> Tangent:
+            value, dz = self.loss.value_grad(z + b, self.y, self.c)
+            return Tangent(b, float(value), float(dz.sum()))
+
+        best = lowest(*_least(at, b))
+        return best.value, best.x
+
+    def bend(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> Bend:
+        """The second derivatives; the intercept that follows takes a rank of them."""
+        found = bend(self.loss, z + b if b else z, self.y, self.c, mu, centre)
+        if not self.intercept:
+            return found
+        s = times(found, np.ones_like(z))
+        total = float(s.sum())
+        return found._replace(minus=(*found.minus, s / total**0.5)) if total > 0 else found
+
+    def _soft(self, z: NDArray, mu: float, centre: NDArray | None) -> tuple[Any, NDArray, Any]:
+        if mu:
+            return soft(self.loss, z, self.y, self.c, mu, centre)
+        return *self.loss.value_grad(z, self.y, self.c), 0.0
+
+
+def bends(loss: Any, y: Array) -> bool:
+    """Whether Newton's method can be used for a loss, with labels such as y.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import FBeta, Hinge, Logistic, RocArea
+    >>> [bends(loss, np.ones(1)) for loss in (Hinge(), Logistic(), RocArea(), FBeta())]
+    [True, True, True, False]
+    """
+    if getattr(loss, "smooth", False):
+        return isinstance(loss, Curved)
+    return can_be_smoothed(loss, y[:1]) and (isinstance(loss, Bends) or dual_of(loss, y[:1]) is not None)
+
+
+def _least(f: Any, b: float) -> tuple[Tangent, Tangent]:
+    """Two tangents around the least of a function of the intercept, looked for from b on."""
+    start = f(b)
+    step = min(0.1, 4 * start.value / abs(start.slope)) if start.slope else 0.1
+    lo, hi = bracket(f, start, max(step, 1e-9 * (1 + abs(b))))
+    return shrink(f, lo, hi, lambda best, bound: best - bound <= CLOSE * abs(best))
