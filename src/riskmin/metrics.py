@@ -168,7 +168,9 @@ def ndcg_per_query(y_true: Any, y_score: Any, qid: Any, *, k: int | None = 10) -
         found: NDArray = np.where(rank < (k or np.inf), 1 / np.log2(2 + rank), 0.0)
         return found
 
-    return _share(np.exp2(grades) - 1, z, query, discount)
+    top = np.zeros(query.max() + 1)
+    np.maximum.at(top, query, grades)  # 2^y may overflow, and only ratios within a query matter
+    return _share(np.exp2(grades - top[query]) - np.exp2(-top[query]), z, query, discount)
 
 
 def mean_ndcg_score(y_true: Any, y_score: Any, *, qid: Any, k: int | None = 10) -> float:

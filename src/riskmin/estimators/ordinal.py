@@ -134,6 +134,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.classifier_tags.poor_score = True  # scikit-learn checks it on classes that are in no order
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> OrdinalClassifier:
@@ -158,14 +159,14 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
             raise ValueError(f"metric={self.metric!r}, but the metrics are {' and '.join(METRICS)}")
         X, y = validate_data(self, X, y, **FORMATS)
         check_classification_targets(y)
-        weight = as_weights(sample_weight, len(y))
+        n_rows, weight = len(y), as_weights(sample_weight, len(y))
         if weight is not None and not weight.all():  # a grade without weight is none
             X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
         classes, grade = grades_of(y, self.order)
         w, b = fit_linear(self, X, grade.astype(np.float64), weight, fit_intercept=self.fit_intercept)
         self.classes_, self.coef_, self.intercept_ = classes, w, b
         self.thresholds_ = thresholds(raw_scores(self, X), grade, weight, self.metric)
-        self.n_samples_fit_ = len(y) if sample_weight is None else len(np.ravel(sample_weight))
+        self.n_samples_fit_ = n_rows
         warn_unless_converged(self)
         return self
 
@@ -185,7 +186,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
 
     def predict(self, X: Any) -> NDArray:
         """The grade of every row."""
-        labels: NDArray = self.classes_[np.searchsorted(self.thresholds_, scores(self, X), side="left")]
+        z = scores(self, X)
+        labels: NDArray = self.classes_[np.searchsorted(self.thresholds_, z, side="left")]
         return labels
 
 

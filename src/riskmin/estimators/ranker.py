@@ -138,7 +138,8 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
             The id of its query for each row: numbers or strings, in any order. Losses for regression do not
             look at it, and need none.
         sample_weight : (n,) array, optional
-            Weights >= 0 of the rows, for the losses that take them.
+            Weights >= 0. With "pairwise_hinge" a pair weighs as the product of its rows, and with the others
+            for ranking a query weighs as its rows do on average.
 
         Returns
         -------
@@ -146,7 +147,7 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
             Itself.
         """
         loss = loss_of(self)  # what is wrong with it is said before y is looked at
-        X, y = validate_data(self, X, y, y_numeric=True, **FORMATS)
+        X, y = validate_data(self, X, y, y_numeric=True, ensure_min_samples=2, **FORMATS)
         weight = as_weights(sample_weight, len(y))
         ids = None if qid is None else queries_of(qid, len(y))
         ranks = getattr(loss, "task", None) == "ranking"

@@ -1,0 +1,155 @@
+"""Measures of scores: against their definitions, by all orders of rows that tie."""
+
+import inspect
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import ndcg_score, precision_score, recall_score
+
+from riskmin import metrics
+from riskmin.metrics import (
+    expected_rank_utility_score,
+    mean_ndcg_score,
+    mrr_score,
+    ndcg_per_query,
+    prbep_score,
+    precision_at_k_score,
+    recall_at_k_score,
+)
+
+lists = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=2, max_size=6)
+"""Grades and scores, many of which tie."""
+
+
+def over_orders(y, z, measure):
+    """The mean of a measure of grades in order, over all orders that the scores leave open."""
+    found = [
+        measure(y[list(p)])
+        for p in permutations(range(len(y)))
+        if all(z[a] >= z[b] for a, b in pairwise(p))
+    ]
+    return np.mean(found)
+
+
+def dcg(y, k):
+    return sum((2.0**g - 1) / np.log2(2 + i) for i, g in enumerate(y[:k]))
+
+
+def utility(y, half_life):
+    return sum(g * 2.0 ** (-i / (half_life - 1)) for i, g in enumerate(y))
+
+
+# ---------------------------------------------------------------- two classes
+@given(lists, st.integers(1, 6))
+def test_the_first_rows_in_all_orders(rows, k):
+    y, z = np.array(rows).T
+    y, k = (y > 1).astype(int), min(k, len(y))
+    if not y.any():
+        return
+    hits = over_orders(y, z, lambda g: g[:k].sum())
+    assert precision_at_k_score(y, z, k=k) == pytest.approx(hits / k)
+    assert recall_at_k_score(y, z, k=k) == pytest.approx(hits / y.sum())
+    assert prbep_score(y, z) == pytest.approx(over_orders(y, z, lambda g: g[: y.sum()].mean()))
+
+
+def test_precision_and_recall_break_even():
+    rng = np.random.default_rng(0)
+    y = rng.random(200) < 0.3
+    z = rng.standard_normal(200) + y
+    said = z > np.sort(z)[-y.sum() - 1]
+    assert prbep_score(y, z) == precision_score(y, said) == recall_score(y, said)
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [-1.0, 1.0], [False, True], ["no", "yes"], [3, 7]])
+def test_the_greater_label_is_the_positive_one(labels):
+    y = np.array(labels)[[1, 0, 1, 0]]
+    assert prbep_score(y, [4.0, 3.0, 2.0, 1.0]) == 0.5
+    assert precision_at_k_score(y, [4.0, 3.0, 2.0, 1.0], k=1) == 1
+    assert precision_at_k_score(y, [4.0, 3.0, 2.0, 1.0], k=1, pos_label=labels[0]) == 0
+
+
+# ---------------------------------------------------------------- queries
+@settings(deadline=None)
+@given(st.lists(lists, min_size=1, max_size=3), st.integers(1, 4), st.randoms())
+def test_rankings_in_all_orders(queries, k, random):
+    rows = [(g, z, q) for q, some in enumerate(queries) for g, z in some]
+    random.shuffle(rows)  # the rows of a query need not be together
+    y, z, qid = np.array(rows).T
+    some = [q for q in range(len(queries)) if y[qid == q].any()]
+    if not some:
+        with pytest.raises(ValueError, match="no query has a grade above 0"):
+            mean_ndcg_score(y, z, qid=qid)
+        return
+
+    def mean(measure):
+        """Over queries, the measure as a share of that of the best order."""
+        each = [
+            over_orders(y[qid == q], z[qid == q], measure) / measure(np.sort(y[qid == q])[::-1]) for q in some
+        ]
+        return pytest.approx(np.mean(each))
+
+    assert mean_ndcg_score(y, z, qid=qid, k=k) == mean(lambda g: dcg(g, k))
+    assert mean_ndcg_score(y, z, qid=qid, k=None) == mean(lambda g: dcg(g, None))
+    assert expected_rank_utility_score(y, z, qid=qid, half_life=3) == mean(lambda g: utility(g, 3))
+    assert mrr_score(y, z, qid=qid) == mean(lambda g: 1 / (1 + np.flatnonzero(g)[0]))
+    each = ndcg_per_query(y, z, qid, k=k)
+    assert np.flatnonzero(np.isfinite(each)).tolist() == some
+    np.testing.assert_allclose(np.nanmean(each), mean_ndcg_score(y, z, qid=qid, k=k))
+
+
+def test_ndcg_is_that_of_scikit_learn_for_gains_and_queries_of_one_size():
+    rng = np.random.default_rng(0)
+    y, z = rng.integers(0, 4, (20, 8)), rng.integers(0, 5, (20, 8)).astype(float)
+    theirs = ndcg_score(2.0**y - 1, z, k=5)
+    ours = mean_ndcg_score(y.ravel(), z.ravel(), qid=np.repeat(np.arange(20), 8), k=5)
+    assert ours == pytest.approx(theirs * 20 / np.sum(y.any(axis=1)))
+
+
+def test_queries_come_in_the_order_of_their_ids():
+    y, z, qid = [1, 0, 0, 1, 0], [2.0, 1.0, 2.0, 1.0, 0.0], ["b", "b", "a", "a", "c"]
+    np.testing.assert_allclose(ndcg_per_query(y, z, qid), [1 / np.log2(3), 1.0, np.nan])
+
+
+def test_grades_may_be_large():
+    """Their powers are no numbers, but ratios of these are."""
+    y, z, qid = [3000.0, 2999.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0], [0, 0, 1, 1]
+    log3 = np.log2(3)
+    np.testing.assert_allclose(ndcg_per_query(y, z, qid), [(0.5 + 1 / log3) / (1 + 0.5 / log3), 1 / log3])
+
+
+# ---------------------------------------------------------------- errors
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: prbep_score([0, 0], [1.0, 2.0]), "y_true holds 1 classes"),
+        (lambda: prbep_score([0, 1, 2], [1.0, 2.0, 3.0]), "y_true holds 3 classes: give two"),
+        (lambda: prbep_score([0, 0], [1.0, 2.0], pos_label=1), "y_true holds no 1"),
+        (lambda: prbep_score([0, 1], [1.0]), r"y_true has shape \(2,\) and y_score \(1,\)"),
+        (lambda: prbep_score([0, 1], [1.0, np.nan]), "y_score holds NaN"),
+        (lambda: precision_at_k_score([0, 1], [1.0, 2.0], k=3), "k=3, but there are 2 rows"),
+        (lambda: recall_at_k_score([0, 1], [1.0, 2.0], k=0), "k=0, but there are 2 rows"),
+        (lambda: mean_ndcg_score([0, 1], [1.0, 2.0], qid=[1]), r"qid has shape \(1,\)"),
+        (lambda: mean_ndcg_score([0, -1], [1.0, 2.0], qid=[1, 1]), "numbers >= 0"),
+        (lambda: mrr_score(["a", "b"], [1.0, 2.0], qid=[1, 1]), "numbers >= 0"),
+        (lambda: mrr_score([0, 0], [1.0, 2.0], qid=[1, 1]), "no query has a grade above 0"),
+        (lambda: mean_ndcg_score([0, 1], [1.0, 2.0], qid=[1, 1], k=0.5), "k=0.5, but it must be a whole"),
+        (lambda: expected_rank_utility_score([0, 1], [1.0, 2.0], qid=[1, 1], half_life=1), "above 1"),
+    ],
+)
+def test_errors_are_one_sentence(call, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_every_measure_is_documented():
+    public = [
+        f
+        for name, f in vars(metrics).items()
+        if inspect.isfunction(f) and f.__module__ == "riskmin.metrics" and not name.startswith("_")
+    ]
+    assert len(public) == 7
+    assert all(part in f.__doc__ for f in public for part in ("Parameters", "Returns", ">>>"))
