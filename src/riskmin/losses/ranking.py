@@ -64,7 +64,7 @@ class Ndcg:
     separable = False
     smooth = False
     task = "ranking"
-    formula = "worst ranking pi of each query: 1 - NDCG@k(pi) + its lead sum_i c_i z_pi(i) over the ideal"
+    formula = "mean of max over rankings of 1 - NDCG@k + lead"
     invariant = True
     check_labels = check_gains
 
@@ -125,7 +125,7 @@ class ExpectedRankUtility:
     separable = False
     smooth = False
     task = "ranking"
-    formula = "worst ranking pi of each query: 1 - utility(pi) + its lead sum_i c_i z_pi(i) over the ideal"
+    formula = "mean of max over rankings of 1 - utility + lead"
     invariant = True
     check_labels = check_gains
 
@@ -171,9 +171,7 @@ class Mrr:
     separable = False
     smooth = False
     task = "ranking"
-    formula = (
-        "worst ranking pi of each query: 1 - 1 / rank of the first relevant row + its lead over the ideal"
-    )
+    formula = "mean of max over rankings of 1 - 1 / rank + lead"
     invariant = True
     check_labels = check_relevance
 
@@ -224,7 +222,7 @@ class PairwiseHinge:
     separable = False
     smooth = False
     task = "ranking"
-    formula = "mean over queries of the mean over pairs y_i > y_j of max(0, 1 - (z_i - z_j))"
+    formula = "mean of max(0, 1 - (z_i - z_j)), by query"
     invariant = True
     check_labels = check_ranks
 
