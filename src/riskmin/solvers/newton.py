@@ -81,10 +81,9 @@ class SemismoothNewton:
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
         scores = Scores.of(self, obj)
-        mu, least, b, age = (float(v) for v in state["numbers"])
-        centre = state.get("centre")
-        look = scores.look(state["z"], mu, centre, b)
-        at = _Point(state["w"], state["z"], mu, centre, look, state["a"], least, int(age))
+        mu, least, offset, b, age = (float(v) for v in state["numbers"])
+        look = Look(state["dz"], offset, b)
+        at = _Point(state["w"], state["z"], mu, state.get("centre"), look, state["a"], least, int(age))
         steps = self._run(obj, scores, at, Cut(state["cut"][:-1], float(state["cut"][-1])))
         next(steps)  # the iterate that was saved
         return steps
@@ -171,9 +170,11 @@ class _Point:
         return replace(self, z=z, look=look, a=a, age=0 if fresh else self.age + 1)
 
     def saved(self, best: Cut) -> Callable[[], dict[str, Array]]:
+        """The state to save: all of this, and the best cut."""
+
         def state() -> dict[str, Array]:
-            numbers = np.array([self.mu, self.least, self.look.b, self.age])
-            found = {"w": self.w, "z": self.z, "a": self.a, "numbers": numbers}
+            found = {"w": self.w, "z": self.z, "dz": self.look.dz, "a": self.a}
+            found["numbers"] = np.array([self.mu, self.least, self.look.offset, self.look.b, self.age])
             found["cut"] = np.append(best.a, best.b)
             return found if self.centre is None else found | {"centre": self.centre}
 

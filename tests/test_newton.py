@@ -1,0 +1,319 @@
+"""Newton's method for losses with kinks: second derivatives, optima, certificates, and its few steps."""
+
+from itertools import islice
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from riskmin import (
+    L1,
+    L2,
+    Absolute,
+    EpsilonInsensitive,
+    FBeta,
+    Hinge,
+    Logistic,
+    Objective,
+    Ordinal,
+    Prbep,
+    Processes,
+    Quadratic,
+    Quantile,
+    RocArea,
+    SemismoothNewton,
+    Squared,
+    SquaredHinge,
+    check_solver,
+    linear_risk,
+    minimize,
+)
+from riskmin.losses.bends import bend, times
+from riskmin.losses.smoothing import soft
+from riskmin.matrices import as_matrix, by_rows
+from riskmin.solvers.newton_matrix import conjugate_gradients, product
+from riskmin.types import Bend, Unsuited, Window
+
+PAIRS = [RocArea(), Ordinal(), Ordinal(costs=[[0], [1, 0], [2, 0.5, 0], [3, 0, 1, 0]])]
+ROWS = [Prbep(), Hinge(), Absolute(), Quantile(0.3), EpsilonInsensitive(0.4)]
+
+
+def labels(loss, z, rng):
+    if loss.task == "ordinal":
+        y = np.clip(np.floor(z + rng.standard_normal(len(z))) + 2, 0, 3)
+        y[:4] = np.arange(4)
+    elif loss.task == "classification":
+        y = np.where(z + rng.standard_normal(len(z)) > 0.5, 1.0, -1.0)
+        y[:2] = 1, -1
+    else:
+        y = z + rng.standard_normal(len(z))
+    return y
+
+
+def weights(loss, n, rng):
+    c = np.ones(n) if isinstance(loss, Prbep) else rng.random(n) + 0.1
+    return c / c.sum()
+
+
+def data(loss, n=40, p=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p))
+    return X, labels(loss, X @ rng.standard_normal(p), rng)
+
+
+# ---------------------------------------------------------------- second derivatives
+@pytest.mark.parametrize("loss", [*PAIRS, *ROWS], ids=repr)
+@pytest.mark.parametrize("moved", [False, True])
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**6), mu=st.floats(0.05, 3))
+def test_bends_are_derivatives_of_the_gradient(loss, moved, seed, mu):
+    rng = np.random.default_rng(seed)
+    n = 25
+    z = 2 * rng.standard_normal(n)
+    y, c = labels(loss, z, rng), weights(loss, n, rng)
+    centre = soft(loss, rng.standard_normal(n), y, c, 0.5)[1] if moved and loss not in PAIRS else None
+    H = times(bend(loss, z, y, c, mu, centre), np.eye(n))
+    d = rng.standard_normal(n)
+    step = 1e-7
+    ahead, behind = (soft(loss, z + t * d, y, c, mu, centre)[1] for t in (step, -step))
+    # a piecewise quadratic function: exact, unless the step crosses one of the kinks of the gradient
+    wrong = np.abs((ahead - behind) / (2 * step) - H @ d)
+    assert np.sum(wrong > 1e-6 * (1 + abs(H).max())) <= 2
+    np.testing.assert_allclose(H, H.T, atol=1e-15)
+    assert np.linalg.eigvalsh(H).min() > -1e-12
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6), mu=st.floats(0.05, 3))
+def test_the_bend_of_pairs_is_that_of_all_pairs_by_brute_force(seed, mu):
+    rng = np.random.default_rng(seed)
+    n, costs = 20, np.array(PAIRS[2].costs, dtype=object)
+    z, y, c = 1.5 * rng.standard_normal(n), rng.integers(0, 4, n) * 1.0, rng.random(n) + 0.1
+    y[:4] = np.arange(4)
+    H, total = np.zeros((n, n)), 0.0
+    for i in range(n):
+        for j in range(n):
+            if y[i] > y[j]:
+                weight = costs[int(y[i])][int(y[j])] * c[i] * c[j]
+                total += weight
+                if 0 < 1 - (z[i] - z[j]) <= mu:
+                    e = np.zeros(n)
+                    e[i], e[j] = 1, -1
+                    H += weight / mu * np.outer(e, e)
+    np.testing.assert_allclose(times(bend(PAIRS[2], z, y, c, mu), np.eye(n)), H / total, atol=1e-12)
+
+
+def layouts(X):
+    S = sp.csr_array(X)
+    double = sp.csr_array((np.repeat(S.data / 2, 2), np.repeat(S.indices, 2), 2 * S.indptr), shape=X.shape)
+    return [X, np.asfortranarray(X), X.astype(np.float32), S, sp.csc_array(X), double]
+
+
+@pytest.mark.parametrize("k", range(6))
+def test_products_are_those_of_dense_matrices(k):
+    rng = np.random.default_rng(k)
+    n, p = 60, 7
+    X = np.round(rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.5), 2)
+    rows = rng.permutation(n)
+    above, below = rows[:20], rows[20:]
+    first = np.sort(rng.integers(0, 40, 20))
+    last = np.maximum(first, np.sort(rng.integers(0, 41, 20)))
+    windows = Window(above, rng.random(20), below, rng.random(40), first, last)
+    turned = Window(below[:30], rng.random(30), above, rng.random(20), np.zeros(30, int), np.full(30, 5))
+    h = rng.random(n) * (rng.random(n) < 0.7)
+    bent = Bend(h, (rng.random(n), rng.random(n)), (windows, turned))
+    expected = X.T @ times(bent, X)
+    W = np.zeros((n, n))
+    for i in range(20):
+        for j in range(first[i], last[i]):
+            W[above[i], below[j]] = windows.p[i] * windows.q[j]
+    np.testing.assert_allclose(times(Bend(0 * h, (), (windows,)), X), -(W + W.T) @ X, atol=1e-12)
+    matrix = as_matrix(layouts(X)[k])
+    found = product(matrix if k == 1 else by_rows(matrix), bent)
+    tol = 1e-5 if k == 2 else 1e-12
+    np.testing.assert_allclose(np.triu(found), np.triu(expected), atol=tol)
+
+
+def test_conjugate_gradients_end_at_the_residual_that_is_asked_for():
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((30, 20))
+    A, g = A.T @ A + 0.1 * np.eye(20), rng.standard_normal(20)
+    for enough in (1.0, 1e-2, 1e-9):
+        d = conjugate_gradients(lambda v: A @ v, g, enough)
+        assert np.linalg.norm(A @ d - g) <= 1.01 * enough
+        assert enough >= np.linalg.norm(g) or d @ g > 0
+
+
+# ---------------------------------------------------------------- optima
+def least(loss, X, y, lam):
+    """The least J by cvxpy, each loss from its definition."""
+    w = cp.Variable(X.shape[1])
+    z, n = X @ w, len(y)
+    if loss.task == "ordinal" or isinstance(loss, RocArea):
+        pairs = np.array([(i, j) for i in range(n) for j in range(n) if y[i] > y[j]])
+        grades = np.unique(y, return_inverse=True)[1]
+        cost = np.ones(len(pairs))
+        if getattr(loss, "costs", None) is not None:
+            cost = np.array([loss.costs[grades[i]][grades[j]] for i, j in pairs])
+        risk = cost @ cp.pos(1 - z[pairs[:, 0]] + z[pairs[:, 1]]) / cost.sum()
+    elif isinstance(loss, Prbep):  # the largest sum of k positive and k negative terms
+        up = int((y > 0).sum())
+        parts = [cp.Constant(0.0)]
+        for k in range(1, min(up, n - up) + 1):
+            gain = cp.sum_largest(-z[y > 0], k) + cp.sum_largest(z[y < 0], k)
+            parts.append(k / up + 2 / n * gain)
+        risk = cp.max(cp.hstack(parts))
+    else:
+        from reference import losses
+
+        risk = cp.sum(losses(loss, z, y)) / n
+    program = cp.Problem(cp.Minimize(lam / 2 * cp.sum_squares(w) + risk))
+    program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    return float(program.value)
+
+
+@pytest.mark.parametrize("lam", [1e-1, 1e-4])
+@pytest.mark.parametrize("loss", [*PAIRS, *ROWS], ids=repr)
+def test_the_optimum_is_that_of_cvxpy(loss, lam):
+    X, y = data(loss)
+    result = minimize(Objective(linear_risk(X, y, loss), L2(), lam), SemismoothNewton(), tol=1e-7)
+    assert result.status == "converged"
+    best = least(loss, X, y, lam)
+    assert result.lower <= best + 1e-8
+    assert abs(result.value - best) <= 2e-7 * best + 1e-8
+
+
+@pytest.mark.parametrize("loss", [RocArea(), Prbep(), Hinge(), Quantile(0.3)], ids=repr)
+@pytest.mark.parametrize("direct", [1, 2500])
+def test_cuts_are_below_the_risk_everywhere(loss, direct):
+    X, y = data(loss, n=60, p=4)
+    obj = Objective(linear_risk(X, y, loss), L2(), 1e-4)
+    rng = np.random.default_rng(1)
+    points = [scale * rng.standard_normal(4) for scale in (0, 0.1, 1, 10, 1e3) for _ in range(8)]
+    risks = [obj.risk(v)[0] for v in points]
+    for it in islice(SemismoothNewton(direct).iterates(obj, rng.standard_normal(4)), 40):
+        assert abs(it.value - obj.value(it.w)) <= 1e-12 * it.value
+        for v, risk in zip(points, risks, strict=True):
+            assert it.cut.a @ v + it.cut.b <= risk + 1e-11 * (1 + abs(risk))
+
+
+def test_the_contract_of_solvers():
+    check_solver(SemismoothNewton())
+    check_solver(SemismoothNewton(direct=1))
+
+
+@pytest.mark.parametrize("layout", range(5))
+@pytest.mark.parametrize("loss", [RocArea(), Prbep(), Hinge()], ids=repr)
+def test_data_in_any_layout(loss, layout):
+    X, y = data(loss, n=80, p=5)
+    X = X.astype(np.float32).astype(float)
+    values = [
+        minimize(Objective(linear_risk(A, y, loss), L2(), 1e-3), SemismoothNewton(), tol=1e-6)
+        for A in (X, layouts(X)[layout])
+    ]
+    assert values[1].status == "converged"
+    assert abs(values[0].value - values[1].value) <= 2e-6 * values[0].value
+
+
+def test_weights_and_quadratic_forms():
+    X, y = data(Hinge(), n=60, p=4)
+    m = np.array([0.1, 1.0, 2.0, 5.0])
+    for loss in (Hinge(), RocArea()):
+        risk = linear_risk(X, y, loss, sample_weight=np.arange(60) % 4)
+        runs = [
+            minimize(Objective(risk, reg, 1e-3), SemismoothNewton(direct), tol=1e-7)
+            for reg in (L2(m), Quadratic(np.diag(m)), Quadratic(sp.diags_array(m)))
+            for direct in (1, 9)
+        ]
+        assert all(run.status == "converged" for run in runs)
+        assert np.ptp([run.value for run in runs]) <= 2e-7 * runs[0].value
+
+
+# ---------------------------------------------------------------- steps
+def midsize(loss, n=2000, p=20):
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((n, p)) * np.logspace(0, -1, p)
+    return X, labels(loss, X @ rng.standard_normal(p), rng)
+
+
+@pytest.mark.parametrize(
+    ("loss", "most"),
+    [(RocArea(), 35), (Ordinal(), 35), (Prbep(), 70), (Hinge(), 60), (Absolute(), 50)],
+    ids=repr,
+)
+def test_a_small_lam_takes_few_steps(loss, most):
+    X, y = midsize(loss)
+    result = minimize(
+        Objective(linear_risk(X, y, loss), L2(), 1e-6), SemismoothNewton(), tol=1e-6, max_iter=most
+    )
+    assert result.status == "converged"
+
+
+def test_smooth_losses_take_newton_steps_alone():
+    for loss in (Logistic(), SquaredHinge(), Squared()):
+        X, y = midsize(Hinge())
+        result = minimize(
+            Objective(linear_risk(X, y, loss), L2(), 1e-6), SemismoothNewton(), tol=1e-8, max_iter=15
+        )
+        assert result.status == "converged"
+        assert all(row["mu"] == 0 for row in result.trace)
+
+
+def test_it_ends_where_no_digits_are_left():
+    X, y = data(Hinge(), n=30, p=2)
+    for loss in (Hinge(), RocArea(), Prbep()):
+        obj = Objective(linear_risk(X, y, loss), L2(), 1e-2)
+        result = minimize(obj, SemismoothNewton(), tol=1e-300, max_iter=2000)
+        assert result.status == "stalled"
+        assert 0 <= result.gap <= 1e-10 * result.value
+
+
+def test_a_risk_without_any_information():
+    obj = Objective(linear_risk(np.zeros((6, 2)), np.array([1.0, -1] * 3), RocArea()), L2(), 0.1)
+    result = minimize(obj, SemismoothNewton(), tol=1e-9)
+    assert result.status == "converged"
+    assert result.value == 1.0
+
+
+# ---------------------------------------------------------------- resumption, and what it is not for
+@pytest.mark.parametrize("loss", [RocArea(), Prbep(), Hinge()], ids=repr)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_it_resumes_with_the_same_iterates(loss, intercept):
+    X, y = data(loss, n=100, p=5)
+    obj = Objective(linear_risk(X, y, loss, fit_intercept=intercept), L2(), 1e-4)
+    solver = SemismoothNewton()
+    steps = list(islice(solver.iterates(obj, np.zeros(5)), 30))
+    for k in (0, 1, 7, 20):
+        state = {name: np.array(a, copy=True) for name, a in steps[k].state().items()}
+        for it, after in zip(islice(solver.resume(obj, state), 5), steps[k + 1 :], strict=False):
+            np.testing.assert_array_equal(it.w, after.w)
+            assert (it.value, it.cut.b, it.info["mu"]) == (after.value, after.cut.b, after.info["mu"])
+
+
+def test_what_it_is_not_for_is_said():
+    X, y = data(Hinge())
+
+    def run(risk, reg=None):
+        next(SemismoothNewton().iterates(Objective(risk, reg or L2(), 0.1), np.zeros(3)))
+
+    with pytest.raises(Unsuited, match="use Bundle"):
+        run(linear_risk(X, y, FBeta()))
+    with pytest.raises(Unsuited, match=r"needs L2\(\) or Quadratic"):
+        run(linear_risk(X, y, Hinge()), L1())
+    with pytest.raises(Unsuited, match="use Smoothing or Bundle"):
+        run(lambda w: (0.0, w))
+    with pytest.raises(ValueError, match="direct"):
+        SemismoothNewton(direct=0)
+
+
+def test_rows_that_are_elsewhere_are_refused():
+    X, y = data(Hinge())
+    risk = linear_risk(X, y, Hinge(), executor=Processes(n_workers=1))
+    try:
+        with pytest.raises(Unsuited, match="rows are all here"):
+            next(SemismoothNewton().iterates(Objective(risk, L2(), 0.1), np.zeros(3)))
+    finally:
+        risk.executor.close()
