@@ -18,9 +18,10 @@ import numpy as np
 
 from riskmin.arrays import like, namespace
 from riskmin.losses.cutoffs import best_f_beta, nearest
+from riskmin.losses.entropic import soft_by_entropy
 from riskmin.losses.labels import check_signs
 from riskmin.sorting import order, prefix_sums, wider
-from riskmin.types import Array
+from riskmin.types import Array, NDArray
 
 
 def check_equal(loss: object, c: Array) -> None:
@@ -78,7 +79,7 @@ class FBeta:
     .. math:: \Delta = 1 - \frac{(1 + \beta^2)\, hits}{(1 + \beta^2)\, hits + \beta^2\, misses + alarms}.
 
     For each number of misses the bound is concave in the alarms, so that the best number of them is bisected:
-    O(n log n), most of it for the sort.
+    O(n log n), most of it for the sort. Its smoothed form is that of a distribution over labellings, O(n^2).
 
     Parameters
     ----------
@@ -131,6 +132,17 @@ class FBeta:
         best = int(xp.argmax(values))
         return values[best], s.slopes(best, int(alarms[best]))
 
+    def tables(self, n_above: int, n_below: int) -> tuple[NDArray, NDArray, NDArray]:
+        """The misses, the alarms and the measure of each table there is."""
+        misses, alarms = (a.ravel() for a in np.indices((n_above + 1, n_below + 1)))
+        hits = (1 + self.beta**2) * (n_above - misses)
+        return misses, alarms, 1 - hits / (hits + self.beta**2 * misses + alarms)
+
+    def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+        """The loss smoothed by entropy, its gradient, and its lift: O(n^2), for a few thousand rows."""
+        check_equal(self, c)
+        return soft_by_entropy(self, z, y, mu)
+
 
 @dataclass(frozen=True)
 class PrecisionAtK:
@@ -176,12 +188,8 @@ class PrecisionAtK:
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """The loss of the worst labelling, and a subgradient in z."""
         xp, s = namespace(z), Sorted.of(self, z, y, c)
-        if self.k > len(z):
-            raise ValueError(
-                f"{type(self).__name__} looks at k={self.k} rows, but there are {len(z)}: lower k"
-            )
-        hits = counts(s.above, max(0, self.k - len(s.below)), min(self.k, len(s.above)))
-        values = 1 - s.number(hits) / self._most(s) + s.gain(len(s.above) - hits, self.k - hits)
+        hits = counts(s.above, *self._hits(len(s.above), len(s.below)))
+        values = 1 - s.number(hits) / self._most(len(s.above)) + s.gain(len(s.above) - hits, self.k - hits)
         best = int(xp.argmax(values))
         if not float(values[best]) > 0:
             return 0.0 * values[best], xp.zeros_like(z)
@@ -192,7 +200,28 @@ class PrecisionAtK:
         """The threshold on scores that k rows are above."""
         return nearest(z, self.k)
 
-    def _most(self, s: Sorted) -> int:
+    def tables(self, n_above: int, n_below: int) -> tuple[NDArray, NDArray, NDArray]:
+        """The misses, the alarms and the measure of each table with k positives, and of the true labels."""
+        first, last = self._hits(n_above, n_below)
+        hits = np.arange(first, last + 1)
+        misses, alarms, delta = n_above - hits, self.k - hits, 1 - hits / self._most(n_above)
+        if self.k == n_above:
+            return misses, alarms, delta
+        return np.append(misses, 0), np.append(alarms, 0), np.append(delta, 0.0)
+
+    def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+        """The loss smoothed by entropy, its gradient, and its lift: O(n n+ + n k), for some thousand rows."""
+        check_equal(self, c)
+        return soft_by_entropy(self, z, y, mu)
+
+    def _hits(self, n_above: int, n_below: int) -> tuple[int, int]:
+        """The least and the largest number of hits."""
+        n = n_above + n_below
+        if self.k > n:
+            raise ValueError(f"{type(self).__name__} looks at k={self.k} rows, but there are {n}: lower k")
+        return max(0, self.k - n_below), min(self.k, n_above)
+
+    def _most(self, n_above: int) -> int:
         return self.k
 
 
@@ -218,8 +247,8 @@ class RecallAtK(PrecisionAtK):
 
     formula = "max over y' of 1 - hits / n+ + sum z (y' - y) / n"
 
-    def _most(self, s: Sorted) -> int:
-        return len(s.above)
+    def _most(self, n_above: int) -> int:
+        return n_above
 
 
 def counts(rows: Array, first: int, last: int) -> Array:

@@ -21,7 +21,7 @@ from riskmin.losses.contingency import Sorted, check_equal, counts
 from riskmin.losses.cutoffs import nearest
 from riskmin.losses.labels import check_signs
 from riskmin.sorting import MANY, wider
-from riskmin.types import Array, Bend
+from riskmin.types import Array, Bend, NDArray
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,11 @@ class Prbep:
     def cutoff(self, z: Array, y: Array, c: Array) -> float:
         """The threshold on scores that as many rows are above as are positive."""
         return nearest(z, int((y > 0).sum()))
+
+    def tables(self, n_above: int, n_below: int) -> tuple[NDArray, NDArray, NDArray]:
+        """The misses, the alarms and the measure of each table with as many of the one as of the other."""
+        count = np.arange(min(n_above, n_below) + 1)
+        return count, count, count / n_above
 
     def soft(
         self, z: Array, y: Array, c: Array, mu: float, centre: Array | None = None
