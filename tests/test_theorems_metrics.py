@@ -1,0 +1,201 @@
+"""The lower bounds for bundle methods on F1, break-even point and ROC area: exact iterates and gaps.
+
+C: Zhang, Saha, Vishwanathan, NIPS 2010, theorem 6. D: the same, JMLR 13, 2012, theorems 4, 5 and 7.
+"""
+
+import itertools
+import math
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import riskmin as rm
+from riskmin.regularizers import L2
+
+EPS = 1e-6
+
+
+class Chosen:
+    """A risk with the proof's choice among the subgradients, where several labellings are as bad.
+
+    Our losses prefer the true labels, whose slope is zero. The proofs take the first of the negative rows
+    with the highest score. It is what the loss itself gives for scores that are nudged that way; and it is a
+    subgradient at the true scores, since the tangent there meets the loss.
+    """
+
+    def __init__(self, X, y, loss):
+        self.X, self.y, self.loss, self.dim = X, y, loss, X.shape[1]
+        self.c = np.full(len(y), 1 / len(y))
+
+    def __call__(self, w):
+        z = self.X @ w
+        value, _ = self.loss.value_grad(z, self.y, self.c)
+        negative = np.flatnonzero(self.y < 0)
+        top = negative[z[negative] >= z[negative].max() - 1e-8]
+        nudged = z.copy()
+        nudged[top[0]] += EPS
+        if isinstance(self.loss, rm.FBeta):
+            nudged[self.y > 0] += EPS  # nor is it the positive row that is missed
+        if isinstance(self.loss, rm.RocArea):
+            nudged[top[1:]] -= EPS
+        there, dz = self.loss.value_grad(nudged, self.y, self.c)
+        assert value == pytest.approx(there + dz @ (z - nudged), abs=1e-9)
+        return float(value), self.X.T @ dz
+
+
+def iterates(risk, w0, n):
+    obj = rm.Objective(risk, L2(), 1.0)
+    return list(islice(rm.Bmrm().iterates(obj, w0), n + 1))
+
+
+def least(X, y, loss):
+    """The least J, to 1e-9: the bounds of the theorems are for the true one."""
+    result = rm.minimize(rm.Objective(rm.linear_risk(X, y, loss), L2(), 1.0), rm.Bundle(), tol=1e-9)
+    assert result.status == "converged"
+    return result
+
+
+def basis(p, *entries):
+    e = np.zeros(p)
+    for k, value in entries:
+        e[k - 1] = value  # as the papers count
+    return e
+
+
+# ---------------------------------------------------------------- C, Theorem 6
+@pytest.mark.parametrize("eps", [0.3, 0.05, 0.02])
+def test_bmrm_meets_theorem_6_of_c(eps):
+    """F1: w_k = (1/sqrt 3, 1/k, ..., 1/k, 0, ...) and J(w_k) = (1/3 + 1/k) / 2."""
+    n = math.ceil(1 / eps) + 1
+    rows = [basis(n + 1, (1, -n / (2 * math.sqrt(3))), (i + 1, -n / 2)) for i in range(1, n)]  # all negative
+    X = np.array([*rows, basis(n + 1, (1, math.sqrt(3) * n / 2), (n + 1, n / 2))])
+    y = np.append(-np.ones(n - 1), 1.0)
+    seen = iterates(Chosen(X, y, rm.FBeta()), basis(n + 1, (1, 1 / math.sqrt(3))), n - 1)
+    best = least(X, y, rm.FBeta())
+    for k in range(1, n):
+        want = basis(n + 1, (1, 1 / math.sqrt(3)), *((j, 1 / k) for j in range(2, k + 2)))
+        np.testing.assert_allclose(seen[k].w, want, atol=1e-8)
+        assert seen[k].value == pytest.approx((1 / 3 + 1 / k) / 2, abs=1e-9)
+        gap = min(it.value for it in seen[1 : k + 1]) - best.value
+        assert gap >= (1 / k - 1 / (n - 1)) / 2 - 1e-9
+        assert gap > eps or not k < 1 / (3 * eps)
+    assert best.lower <= (1 / 3 + 1 / (n - 1)) / 2
+
+
+# ---------------------------------------------------------------- D, Theorem 4
+@pytest.mark.parametrize("eps", [0.3, 0.05, 0.02])
+def test_bmrm_meets_theorem_4_of_d(eps):
+    """Break-even point: w_k = 2c (e_2 + e_3 + (e_4 + ... + e_{k+3}) / k) and J(w_k) = (2 + 1/k) / 4."""
+    n, c = math.ceil(1 / eps) + 1, math.sqrt(2) / 4
+    X = np.array(
+        [basis(n + 2, (2, c * n)), *(basis(n + 2, (3, -c * n), (i + 2, -c * n)) for i in range(2, n + 1))]
+    )
+    y = np.append(1.0, -np.ones(n - 1))
+    seen = iterates(Chosen(X, y, rm.Prbep()), basis(n + 2, (1, 1.0), (2, 2 * c), (3, 2 * c)), n - 1)
+    best = least(X, y, rm.Prbep())
+    for k in range(1, n):
+        want = basis(n + 2, (2, 2 * c), (3, 2 * c), *((j, 2 * c / k) for j in range(4, k + 4)))
+        np.testing.assert_allclose(seen[k].w, want, atol=1e-8)
+        assert seen[k].value == pytest.approx((2 + 1 / k) / 4, abs=1e-9)
+        gap = min(it.value for it in seen[1 : k + 1]) - best.value
+        assert gap >= (1 / k - 1 / (n - 1)) / 4 - 1e-9
+        assert gap > eps or not k < 1 / (5 * eps)
+    assert best.lower <= (2 + 1 / (n - 1)) / 4
+
+
+# ---------------------------------------------------------------- D, Theorem 5
+@pytest.mark.parametrize("n", [3, 20, 50])
+def test_bmrm_meets_theorem_5_of_d(n):
+    """ROC area: w_k = e_2 / sqrt n + (e_3 + ... + e_{k+2}) / k, and the gap is 1 / (2k) + 1 / (4n) exactly.
+
+    The paper writes the hinge with x_i - x_1 once, and means x_1 - x_i, as its u_i says.
+    """
+    X = np.array([basis(n + 2, (2, math.sqrt(n))), *(basis(n + 2, (i + 1, -n)) for i in range(2, n + 2))])
+    y = np.append(1.0, -np.ones(n))
+    seen = iterates(Chosen(X, y, rm.RocArea()), basis(n + 2, (1, 1.0), (2, 1 / math.sqrt(n))), n)
+    for k in range(1, n + 1):
+        want = basis(n + 2, (2, 1 / math.sqrt(n)), *((j, 1 / k) for j in range(3, k + 3)))
+        np.testing.assert_allclose(seen[k].w, want, atol=1e-8)
+        gap = min(it.value for it in seen[1 : k + 1]) - 1 / (4 * n)
+        assert gap == pytest.approx(1 / (2 * k) + 1 / (4 * n), abs=1e-9)
+        assert gap > 1 / n or not k < 2 * n / 3
+    best = least(X, y, rm.RocArea())
+    assert best.value == pytest.approx(1 / (4 * n), rel=1e-8)
+    star = basis(n + 2, (2, 0.5 / math.sqrt(n)), *((j, 0.5 / n) for j in range(3, n + 3)))
+    np.testing.assert_allclose(best.w, star, atol=1e-4)
+
+
+@pytest.mark.parametrize("loss", [rm.RocArea(), rm.Prbep()], ids=repr)
+def test_smoothing_passes_the_bound(loss):
+    """A gap of 1/n, on the same data: steps that do not grow with n, where a bundle takes 2n/3 or n/5."""
+    n, c = 400, math.sqrt(2) / 4
+    if isinstance(loss, rm.Prbep):
+        rows = [basis(n + 2, (3, -c * n), (i + 2, -c * n)) for i in range(2, n + 1)]
+        X, w0 = np.array([basis(n + 2, (2, c * n)), *rows]), basis(n + 2, (1, 1.0), (2, 2 * c), (3, 2 * c))
+    else:
+        rows = [basis(n + 2, (i + 1, -n)) for i in range(2, n + 2)]
+        X = np.array([basis(n + 2, (2, math.sqrt(n))), *rows])
+        w0 = basis(n + 2, (1, 1.0), (2, 1 / math.sqrt(n)))
+    y = np.append(1.0, -np.ones(len(rows)))
+    result = rm.minimize(rm.Objective(rm.linear_risk(X, y, loss), L2(), 1.0), rm.Smoothing(), w0, tol=1e-4)
+    assert result.status == "converged"
+    steps = next(k for k, row in enumerate(result.trace) if row["value"] - result.lower <= 1 / n)
+    assert steps < n / 20
+
+
+# ---------------------------------------------------------------- D, Theorem 7
+def by_paper(z, y, mu):
+    """a_i of (27), and the paper's mu: ours is for 2 / n of the square."""
+    return -2 / len(z) * y * z, 2 * mu / len(z)
+
+
+def dual(theta, z, y, mu):
+    """D(theta) of (26), its first maximum over all labellings."""
+    n, (a, mu) = len(z), by_paper(z, y, mu)
+    positive, worst = y > 0, -math.inf
+    for wrong in itertools.product([False, True], repeat=n):
+        flips = np.array(wrong)
+        misses = int(np.sum(flips & positive))
+        if misses == int(np.sum(flips & ~positive)):
+            worst = max(worst, misses / np.sum(positive) + theta @ flips)
+    beta = np.clip((a - theta) / mu, 0, 1)
+    return worst + np.sum((a - theta) * beta - mu / 2 * beta**2)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(-5, 5), st.booleans()), min_size=3, max_size=7),
+    st.floats(0.01, 10),
+    st.integers(0, 2**32 - 1),
+)
+def test_theorem_7_of_d(rows, mu, seed):
+    """One number for all positive rows, and -1/n+ less it for the others, is optimal where f' = 0."""
+    z, y = np.array([r[0] for r in rows]), np.where([r[1] for r in rows], 1.0, -1.0)
+    y[:2] = 1.0, -1.0
+    n, positive = len(z), y > 0
+    total = -1 / np.sum(positive)
+    value, dz, _ = rm.Prbep().soft(z, y, np.full(n, 1 / n), mu)
+    beta = -0.5 * n * y * dz
+    assert np.sum(beta[positive]) == pytest.approx(np.sum(beta[~positive]), abs=1e-12)
+    a, scaled = by_paper(z, y, mu)
+    slack = 1e-9 * (1 + np.abs(a).max() + scaled)
+    # beta = clip((a - theta) / mu, 0, 1) says where each theta may lie
+    least = np.where(beta < 1 - 1e-12, a - scaled * beta, -math.inf)
+    most = np.where(beta > 1e-12, a - scaled * beta, math.inf)
+    low = max(np.max(least[positive]), total - np.min(most[~positive]))
+    high = min(np.min(most[positive]), total - np.max(least[~positive]))
+    assert low <= high + slack
+    best = low if math.isfinite(low) else high
+    theta = np.where(positive, best, total - best)
+    assert dual(theta, z, y, mu) == pytest.approx(value, abs=1e-8)  # no gap: both are optimal
+    rng = np.random.default_rng(seed)
+    for scale in (1e-3, 0.1, 3.0):
+        assert dual(theta + scale * rng.standard_normal(n), z, y, mu) >= value - 1e-9
+    for other in best + np.array([-1.0, -0.1, 0.1, 1.0]):  # f' is zero there, or it is not optimal
+        at = np.where(positive, other, total - other)
+        shares = np.clip((a - at) / scaled, 0, 1)
+        slope = np.sum(shares[~positive]) - np.sum(shares[positive])
+        assert (abs(slope) <= 1e-9) == (dual(at, z, y, mu) <= value + 1e-9) or abs(slope) < 1e-6
