@@ -27,9 +27,7 @@ lists = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=2, ma
 def over_orders(y, z, measure):
     """The mean of a measure of grades in order, over all orders that the scores leave open."""
     found = [
-        measure(y[list(p)])
-        for p in permutations(range(len(y)))
-        if all(z[a] >= z[b] for a, b in pairwise(p))
+        measure(y[list(p)]) for p in permutations(range(len(y))) if all(z[a] >= z[b] for a, b in pairwise(p))
     ]
     return np.mean(found)
 
@@ -108,6 +106,21 @@ def test_ndcg_is_that_of_scikit_learn_for_gains_and_queries_of_one_size():
     assert ours == pytest.approx(theirs * 20 / np.sum(y.any(axis=1)))
 
 
+@pytest.mark.parametrize("measure", [mean_ndcg_score, mrr_score, expected_rank_utility_score])
+def test_a_query_weighs_as_its_rows_do(measure):
+    rng = np.random.default_rng(0)
+    y, z, qid = rng.integers(0, 3, 60), rng.standard_normal(60), rng.integers(0, 8, 60)
+    y[qid == 3] = 0
+    weight = rng.integers(0, 3, 60)
+    each = [measure(y[qid == q], z[qid == q], qid=np.zeros(np.sum(qid == q))) for q in range(8) if q != 3]
+    means = [weight[qid == q].mean() for q in range(8) if q != 3]
+    assert measure(y, z, qid=qid, sample_weight=weight) == pytest.approx(np.average(each, weights=means))
+    with pytest.raises(ValueError, match="zero for every query that has a grade above 0"):
+        measure(y, z, qid=qid, sample_weight=qid == 3)
+    with pytest.raises(ValueError, match=r"sample_weight has shape \(1,\)"):
+        measure(y, z, qid=qid, sample_weight=[1.0])
+
+
 def test_queries_come_in_the_order_of_their_ids():
     y, z, qid = [1, 0, 0, 1, 0], [2.0, 1.0, 2.0, 1.0, 0.0], ["b", "b", "a", "a", "c"]
     np.testing.assert_allclose(ndcg_per_query(y, z, qid), [1 / np.log2(3), 1.0, np.nan])
@@ -146,10 +159,6 @@ def test_errors_are_one_sentence(call, message):
 
 
 def test_every_measure_is_documented():
-    public = [
-        f
-        for name, f in vars(metrics).items()
-        if inspect.isfunction(f) and f.__module__ == "riskmin.metrics" and not name.startswith("_")
-    ]
+    public = [f for f in vars(metrics).values() if inspect.isfunction(f)]
     assert len(public) == 7
     assert all(part in f.__doc__ for f in public for part in ("Parameters", "Returns", ">>>"))

@@ -165,13 +165,15 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         """The scores, as `decision_function`."""
         return scores(self, X)
 
-    def score(self, X: Any, y: Any, qid: Any = None) -> float:
+    def score(self, X: Any, y: Any, qid: Any = None, sample_weight: Any = None) -> float:
         """The mean NDCG of the ten highest rows of each query, see `riskmin.metrics.mean_ndcg_score`.
 
         Parameters
         ----------
         X, y, qid
             As in `fit`; queries without any grade above 0 are left out.
+        sample_weight : (n,) array, optional
+            A query weighs as its rows do on average.
 
         Returns
         -------
@@ -180,7 +182,7 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         """
         if qid is None:
             raise ValueError("rankings are scored query by query: give qid, the id of its query for each row")
-        return mean_ndcg_score(y, self.predict(X), qid=qid, k=10)
+        return mean_ndcg_score(y, self.predict(X), qid=qid, k=10, sample_weight=sample_weight)
 
 
 def queries_of(qid: Any, n_rows: int) -> NDArray:

@@ -60,7 +60,7 @@ def get_scorer(name: str) -> Any:
             )
         return theirs.get_scorer(name)
     measure, settings = MEASURES[kind], settings_of(name, "scorer", "precision_at_k:k=50")
-    known = [p for p in signature(measure).parameters if p not in ("y_true", "y_score", "qid", "pos_label")]
+    known = [p for p in signature(measure).parameters if p in ("k", "half_life")]
     if unknown := sorted(set(settings) - set(known)):
         has = f"it has {', '.join(known)}" if known else "it has none"
         raise ValueError(f"{kind} has no parameter {', '.join(unknown)}; {has}")

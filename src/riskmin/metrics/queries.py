@@ -1,8 +1,4 @@
-"""Measures of scores that scikit-learn lacks: break-even point, the first k rows, rankings of queries.
-
-Rows with equal scores have no order: all measures here are the mean over all orders of them. Higher is
-better, and 1 is the best.
-"""
+"""Measures of rankings of queries: cumulative gains, the first relevant row, expected utility."""
 
 from __future__ import annotations
 
@@ -10,127 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.metrics.checks import checked
 from riskmin.types import NDArray
 
 
-# ---------------------------------------------------------------- two classes
-def prbep_score(y_true: Any, y_score: Any, *, pos_label: Any = None) -> float:
-    r"""The precision/recall break-even point: the share of positives among the :math:`n_+` highest scores.
-
-    With as many rows predicted positive as there are positive rows, precision and recall are the same.
-
-    Parameters
-    ----------
-    y_true : (n,) array
-        Labels of two classes.
-    y_score : (n,) array
-        Scores, the higher the more positive.
-    pos_label : label, optional
-        Which class is the positive one; the greater of the two by default.
-
-    Returns
-    -------
-    float
-        From 0 to 1.
-
-    References
-    ----------
-    T. Joachims, A support vector method for multivariate performance measures, ICML 2005.
-
-    Examples
-    --------
-    >>> prbep_score([1, 1, 0, 0, 0], [4.0, 2.0, 3.0, 1.0, 0.0])
-    0.5
-    """
-    positive, z = _two_classes(y_true, y_score, pos_label)
-    return _hits(positive, z, int(positive.sum())) / int(positive.sum())
-
-
-def precision_at_k_score(y_true: Any, y_score: Any, *, k: int = 10, pos_label: Any = None) -> float:
-    """The share of positives among the k highest scores.
-
-    Parameters
-    ----------
-    y_true, y_score, pos_label
-        As in `prbep_score`.
-    k : int
-        How many rows are looked at; no more than there are.
-
-    Returns
-    -------
-    float
-        From 0 to 1.
-
-    Examples
-    --------
-    >>> precision_at_k_score([1, 1, 0, 0, 0], [4.0, 2.0, 3.0, 1.0, 0.0], k=1)
-    1.0
-    """
-    positive, z = _two_classes(y_true, y_score, pos_label)
-    return _hits(positive, z, _rows(k, len(z))) / int(k)
-
-
-def recall_at_k_score(y_true: Any, y_score: Any, *, k: int = 10, pos_label: Any = None) -> float:
-    """The share of all positives that is among the k highest scores.
-
-    Parameters
-    ----------
-    y_true, y_score, pos_label
-        As in `prbep_score`.
-    k : int
-        How many rows are looked at; no more than there are.
-
-    Returns
-    -------
-    float
-        From 0 to 1.
-
-    Examples
-    --------
-    >>> recall_at_k_score([1, 1, 0, 0, 0], [4.0, 2.0, 3.0, 1.0, 0.0], k=3)
-    1.0
-    """
-    positive, z = _two_classes(y_true, y_score, pos_label)
-    return _hits(positive, z, _rows(k, len(z))) / int(positive.sum())
-
-
-def _hits(positive: NDArray, z: NDArray, k: int) -> float:
-    """How many of the k highest are positive; of those that tie for the last places, their share."""
-    last = np.partition(z, len(z) - k)[len(z) - k]
-    above, level = z > last, z == last
-    return float(positive[above].sum() + (k - above.sum()) * positive[level].mean())
-
-
-def _rows(k: int, n: int) -> int:
-    if k != int(k) or not 1 <= k <= n:
-        raise ValueError(f"k={k!r}, but there are {n} rows: give a whole number from 1 to {n}")
-    return int(k)
-
-
-def _two_classes(y_true: Any, y_score: Any, pos_label: Any) -> tuple[NDArray, NDArray]:
-    """Which rows are positive, and the scores."""
-    y, z = _checked(y_true, y_score)
-    classes = np.unique(y).tolist()
-    if pos_label is None:
-        if len(classes) > 2 or (len(classes) == 1 and classes[0] != 1):
-            raise ValueError(f"y_true holds {len(classes)} classes: give two, or say which by pos_label")
-        pos_label = classes[-1]
-    positive: NDArray = y == pos_label
-    if not positive.any():
-        raise ValueError(f"y_true holds no {pos_label!r}: without positives the measure is not defined")
-    return positive, z
-
-
-def _checked(y_true: Any, y_score: Any) -> tuple[NDArray, NDArray]:
-    y, z = np.asarray(y_true), np.asarray(y_score, dtype=np.float64)
-    if y.ndim != 1 or y.shape != z.shape or not len(y):
-        raise ValueError(f"y_true has shape {y.shape} and y_score {z.shape}: give one label and score a row")
-    if np.isnan(z).any():
-        raise ValueError("y_score holds NaN: a row without a score has no place in a ranking")
-    return y, z
-
-
-# ---------------------------------------------------------------- queries
 def ndcg_per_query(y_true: Any, y_score: Any, qid: Any, *, k: int | None = 10) -> NDArray:
     r"""The normalized discounted cumulative gain of each query,
 
@@ -173,13 +52,17 @@ def ndcg_per_query(y_true: Any, y_score: Any, qid: Any, *, k: int | None = 10) -
     return _share(np.exp2(grades - top[query]) - np.exp2(-top[query]), z, query, discount)
 
 
-def mean_ndcg_score(y_true: Any, y_score: Any, *, qid: Any, k: int | None = 10) -> float:
+def mean_ndcg_score(
+    y_true: Any, y_score: Any, *, qid: Any, k: int | None = 10, sample_weight: Any = None
+) -> float:
     """The mean of `ndcg_per_query` over the queries that have a grade above 0.
 
     Parameters
     ----------
     y_true, y_score, qid, k
         As in `ndcg_per_query`.
+    sample_weight : (n,) array, optional
+        A query weighs as its rows do on average.
 
     Returns
     -------
@@ -191,16 +74,18 @@ def mean_ndcg_score(y_true: Any, y_score: Any, *, qid: Any, k: int | None = 10) 
     >>> round(mean_ndcg_score([2, 0, 1, 0, 1], [3.0, 2.0, 1.0, 1.0, 2.0], qid=[7, 7, 7, 9, 9]), 3)
     0.982
     """
-    return _mean(ndcg_per_query(y_true, y_score, qid, k=k))
+    return _mean(ndcg_per_query(y_true, y_score, qid, k=k), qid, sample_weight)
 
 
-def mrr_score(y_true: Any, y_score: Any, *, qid: Any) -> float:
+def mrr_score(y_true: Any, y_score: Any, *, qid: Any, sample_weight: Any = None) -> float:
     """The mean reciprocal rank: 1 / the place of the first row with a grade above 0, mean over queries.
 
     Parameters
     ----------
     y_true, y_score, qid
         As in `ndcg_per_query`; queries without any grade above 0 are left out.
+    sample_weight : (n,) array, optional
+        A query weighs as its rows do on average.
 
     Returns
     -------
@@ -218,12 +103,15 @@ def mrr_score(y_true: Any, y_score: Any, *, qid: Any) -> float:
     start, size, rank = _levels(z, query)
     right = np.add.reduceat(good.astype(np.int64), start)
     some = np.flatnonzero(right)
-    _, first = np.unique(query[start[some]], return_index=True)
-    found = [_first(int(rank[start[g]]), int(size[g]), int(right[g])) for g in some[first]]
-    return _mean(np.array(found))
+    queries, first = np.unique(query[start[some]], return_index=True)
+    found = np.full(query[-1] + 1, np.nan)
+    found[queries] = [_first(int(rank[start[g]]), int(size[g]), int(right[g])) for g in some[first]]
+    return _mean(found, qid, sample_weight)
 
 
-def expected_rank_utility_score(y_true: Any, y_score: Any, *, qid: Any, half_life: float = 5.0) -> float:
+def expected_rank_utility_score(
+    y_true: Any, y_score: Any, *, qid: Any, half_life: float = 5.0, sample_weight: Any = None
+) -> float:
     r"""The expected utility of rankings, :math:`\sum_i y_i\, 2^{-(i - 1) / (h - 1)}` as a share of the best.
 
     A user looks at one row after the other, and at the one at place h with a chance of one half.
@@ -234,6 +122,8 @@ def expected_rank_utility_score(y_true: Any, y_score: Any, *, qid: Any, half_lif
         As in `ndcg_per_query`; queries without any grade above 0 are left out.
     half_life : float
         h, above 1.
+    sample_weight : (n,) array, optional
+        A query weighs as its rows do on average.
 
     Returns
     -------
@@ -253,7 +143,8 @@ def expected_rank_utility_score(y_true: Any, y_score: Any, *, qid: Any, half_lif
     if not half_life > 1:
         raise ValueError(f"half_life={half_life!r}, but it must be above 1")
     grades, z, query = _queries(y_true, y_score, qid)
-    return _mean(_share(grades, z, query, lambda rank: np.exp2(-rank / (half_life - 1))))
+    found = _share(grades, z, query, lambda rank: np.exp2(-rank / (half_life - 1)))
+    return _mean(found, qid, sample_weight)
 
 
 def _share(gains: NDArray, z: NDArray, query: NDArray, discount: Any) -> NDArray:
@@ -291,7 +182,7 @@ def _first(above: int, size: int, right: int) -> float:
 
 def _queries(y_true: Any, y_score: Any, qid: Any) -> tuple[NDArray, NDArray, NDArray]:
     """Grades, scores, and the number of each row's query."""
-    y, z = _checked(y_true, y_score)
+    y, z = checked(y_true, y_score)
     if y.dtype.kind not in "biuf" or not np.isfinite(y).all() or (y < 0).any():
         raise ValueError("y_true holds something else than numbers >= 0: grades are needed, 0 the lowest")
     ids = np.asarray(qid)
@@ -305,7 +196,17 @@ def _whole(k: int | None) -> None:
         raise ValueError(f"k={k!r}, but it must be a whole number >= 1, or None for all rows")
 
 
-def _mean(found: NDArray) -> float:
-    if not np.isfinite(found).any():
+def _mean(found: NDArray, qid: Any, sample_weight: Any) -> float:
+    """The weighted mean over the queries that have a measure."""
+    some = np.isfinite(found)
+    if not some.any():
         raise ValueError("no query has a grade above 0, so that every ranking is as good as another")
-    return float(np.nanmean(found))
+    if sample_weight is None:
+        return float(found[some].mean())
+    query, weight = np.unique(qid, return_inverse=True)[1], np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != query.shape or not (weight >= 0).all():
+        raise ValueError(f"sample_weight has shape {weight.shape}: give one weight >= 0 a row")
+    each = (np.bincount(query, weight) / np.bincount(query))[some]
+    if not each.sum() > 0:
+        raise ValueError("sample_weight is zero for every query that has a grade above 0: give one some")
+    return float(each @ found[some] / each.sum())

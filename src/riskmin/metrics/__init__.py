@@ -1,0 +1,13 @@
+"""Measures of scores that scikit-learn lacks: break-even point, the first k rows, rankings of queries.
+
+Rows with equal scores have no order: all measures here are the mean over all orders of them. Higher is
+better, and 1 is the best.
+"""
+
+from riskmin.metrics.classes import prbep_score as prbep_score
+from riskmin.metrics.classes import precision_at_k_score as precision_at_k_score
+from riskmin.metrics.classes import recall_at_k_score as recall_at_k_score
+from riskmin.metrics.queries import expected_rank_utility_score as expected_rank_utility_score
+from riskmin.metrics.queries import mean_ndcg_score as mean_ndcg_score
+from riskmin.metrics.queries import mrr_score as mrr_score
+from riskmin.metrics.queries import ndcg_per_query as ndcg_per_query
