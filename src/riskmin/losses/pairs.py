@@ -188,7 +188,10 @@ class Ordinal:
     def __post_init__(self) -> None:
         if self.costs is None:
             return
-        rows = tuple(tuple(float(cost) for cost in row) for row in self.costs)
+        try:
+            rows = tuple(tuple(float(cost) for cost in row) for row in self.costs)
+        except TypeError:  # a number instead of a table
+            rows = ()
         below = [cost for k, row in enumerate(rows) for cost in row[:k]]
         enough = all(len(row) >= k for k, row in enumerate(rows))
         if not (enough and all(0 <= cost < math.inf for cost in below) and any(below)):
