@@ -92,8 +92,11 @@ def test_every_loss_fits_predicts_evaluates_and_certifies(loss, tmp_path, run):
     X, y = two_classes(n=60, p=3)
     if LOSSES[loss].task == "regression":
         y = np.round(np.exp(0.3 * X[:, 0]), 3)
+    if LOSSES[loss].task in ("ordinal", "ranking"):
+        y = np.digitize(X[:, 0] + X[:, 1], [0, 1])
     data = tmp_path / "data.npz"
-    np.savez(data, X=np.abs(X) if loss == "novelty" else X, y=y)
+    queries = {"qid": np.arange(60) % 7} if LOSSES[loss].task == "ranking" else {}
+    np.savez(data, X=np.abs(X) if loss == "novelty" else X, y=y, **queries)
     model = tmp_path / "m"
     assert run("fit", data, "--loss", loss, "--lam", "0.01", "-o", model)[0] == 0
     code, out, _ = run("predict", model, data)
@@ -555,7 +558,7 @@ def test_ctrl_c_before_there_is_anything(svm, tmp_path, run, monkeypatch):
     def interrupted(*args, **settings):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("riskmin.cli.fit.read", interrupted)
+    monkeypatch.setattr("riskmin.cli.fit.take", interrupted)
     code, out, err = run("fit", svm, "-o", tmp_path / "m")
     assert (code, out) == (130, "")
     assert "interrupted" in err

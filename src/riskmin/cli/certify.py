@@ -13,8 +13,10 @@ from riskmin.cli.common import (
     FROM_0,
     FROM_1,
     PATH,
+    Column,
     count,
     json_option,
+    qid_option,
     read_for,
     real_option,
     show,
@@ -29,19 +31,21 @@ from riskmin.progress import duration
 @click.argument("model", type=PATH)
 @click.argument("data", type=PATH)
 @target_option
+@qid_option
 @real_option("--tol", type=FROM_0, help="Relative gap to prove (default: the one the model claims).")
 @click.option("--solver", help="The solver for the proof (default: the model's).")
 @click.option("--max-iter", type=FROM_1, default=10_000, show_default=True, help="Most iterations.")
 @real_option("--max-seconds", type=ABOVE_0, help="Most seconds for the proof.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @json_option
-def certify(model: Path, data: Path, target: str | int | None, as_json: bool, **limits: Any) -> int:
+def certify(model: Path, data: Path, target: Column, qid: Column, as_json: bool, **limits: Any) -> int:
     """Check what MODEL claims against DATA.
 
     Recomputes the objective and proves a fresh lower bound, starting from the model. DATA are those that it
     was fitted to. The claim is refuted (exit code 1) if the objective or the number of rows is another one,
     if the lower bound is not what the saved cut proves or is above an objective value that was found, if the
-    cut is above the risk somewhere, or if the file was changed; it is open (exit code 3) if the proof did
+    cut is above the risk somewhere, if a threshold of the scores is not the one that belongs to them, or
+    if the file was changed; it is open (exit code 3) if the proof did
     not get as far within the limits. With a --tol above the claimed gap, the claim itself stays unchecked.
     """
     from riskmin.estimators import load_model
@@ -53,8 +57,8 @@ def certify(model: Path, data: Path, target: str | int | None, as_json: bool, **
         raise ValueError(
             f"{model} was fitted with weights of rows, which {data} does not hold: no claim to check"
         )
-    table = read_for(fitted, data, target, labels=TASKS[fitted.task].labelled)
-    verdict, numbers = examine(fitted, table.X, table.y, **limits)
+    table = read_for(fitted, data, target, qid, labels=TASKS[fitted.task].labelled)
+    verdict, numbers = examine(fitted, table.X, table.y, table.qid, **limits)
     return _say(verdict, numbers, as_json)
 
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 import numpy as np
@@ -17,11 +17,14 @@ from riskmin.data import Dataset, format_of, load
 from riskmin.progress import duration
 from riskmin.types import Result
 
+Column: TypeAlias = str | int | None
+"""A column of a table, by name or index."""
+
 BIG = 50_000_000
 """A file of so many bytes takes a while to read, so it is announced."""
 
 
-def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> str | int | None:
+def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> Column:
     """A column by name, or by index where the text is a whole number."""
     try:
         return None if value is None else int(value)
@@ -49,6 +52,12 @@ target_option = click.option(
     callback=_column,
     help="The label column of a table, by name or index from 0 "
     '(default: "target", "label", "y" or "class", else the last).',
+)
+qid_option = click.option(
+    "--qid",
+    metavar="COLUMN",
+    callback=_column,
+    help='The column of query ids of a table, for losses that rank (default: "qid", if there is one).',
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 
@@ -88,22 +97,34 @@ def _same(one: Path, other: Path) -> bool:
     return one.resolve() == other.resolve()
 
 
-def read(path: Path, *, target: str | int | None, quiet: bool = False, **settings: Any) -> Dataset:
+def read(path: Path, *, target: Column, qid: Column, quiet: bool = False, **settings: Any) -> Dataset:
     """`load`, with a word to those who have to wait."""
     kind = format_of(path)
-    if target is not None and kind in ("svmlight", "npz"):
-        raise ValueError(
-            f"--target names a column of a table, but {path} is {kind}, whose labels have a place of their "
-            "own: leave it out"
-        )
+    for option, column, what in (("--target", target, "labels"), ("--qid", qid, "query ids")):
+        if column is not None and kind in ("svmlight", "npz"):
+            raise ValueError(
+                f"{option} names a column of a table, but {path} is {kind}, whose {what} have a place of "
+                "their own: leave it out"
+            )
     if not quiet and path.is_file() and path.stat().st_size > BIG:
         click.echo(f"riskmin: reading {path} ({path.stat().st_size / 1e6:,.0f} MB)", err=True)
-    return load(path, target=target, **settings)
+    return load(path, target=target, qid=qid, **settings)
 
 
-def read_for(model: Any, path: Path, target: str | int | None, *, labels: bool) -> Dataset:
+def take(path: Path, model: Any, given: dict[str, Any], *, quiet: bool, **settings: Any) -> Dataset:
+    """Data to fit, with a word where they hold query ids for nothing."""
+    data = read(path, target=given["target"], qid=given["qid"], quiet=quiet, **settings)
+    if data.qid is not None and model.task != "ranking" and not quiet:
+        click.echo(
+            f"riskmin: {path.name} has query ids, which {loss_name(model)} does not look at",
+            err=True,
+        )
+    return data
+
+
+def read_for(model: Any, path: Path, target: Column, qid: Column, *, labels: bool) -> Dataset:
     """Data for a model: as many columns as it was fitted on, in its order where both name them."""
-    data = read(path, target=target, require_labels=labels, n_features=model.n_features_in_)
+    data = read(path, target=target, qid=qid, require_labels=labels, n_features=model.n_features_in_)
     known = getattr(model, "feature_names_in_", None)
     if known is None or data.feature_names is None or data.feature_names == list(known):
         return data

@@ -16,14 +16,15 @@ from riskmin.cli.common import (
     columns,
     facts_for_report,
     lines,
-    read,
     reg_name,
     show,
     summary,
+    take,
     without_warnings,
 )
-from riskmin.cli.problem import check_lams, lam_options, problem_options, settings_of
-from riskmin.cli.tasks import TASKS
+from riskmin.cli.problem import check_lams, estimator, lam_options, problem_options, settings_of
+from riskmin.cli.search import GradedSearch, scoring_of
+from riskmin.cli.tasks import TASKS, queries
 from riskmin.data import Dataset
 
 _EPILOG = """\b
@@ -31,7 +32,8 @@ Examples:
   riskmin cv train.svm --loss hinge -o best.riskmin
   riskmin cv houses.csv --target price --loss huber --reg l1 --folds 10 -o best.riskmin --report cv.html
 
---scoring takes a name of scikit-learn's: roc_auc, f1, neg_mean_absolute_error, ...
+--scoring takes the name of a loss that is for a measure: roc_area, prbep, f_beta:beta=2, precision_at_k:k=20,
+ndcg:k=5, mrr, ...; or a name of scikit-learn's: balanced_accuracy, neg_mean_absolute_error, ...
 """
 
 
@@ -39,7 +41,7 @@ Examples:
 @click.argument("data", type=PATH)
 @click.option("-o", "--output", type=PATH, required=True, help="Where to save the model fitted to all rows.")
 @click.option("--folds", type=click.IntRange(2), default=5, show_default=True, help="How many.")
-@click.option("--scoring", help="What to compare (default: accuracy, or R^2 for regression).")
+@click.option("--scoring", help="What to compare (default: what the loss is for, else accuracy or R^2).")
 @lam_options
 @problem_options
 @click.option("--report", type=PATH, help="Write an HTML page with the picture of the scores.")
@@ -49,14 +51,15 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
     """Choose the strength of the regularizer for DATA by cross-validation.
 
     Every fold is a path of certified fits. The strength with the best mean score is fitted to all rows and
-    saved; of equal ones, the largest. The exit code is 3 if a fit did not converge.
+    saved; of equal ones, the largest. For rankings, the rows of a query stay in one fold. The exit code is 3
+    if a fit did not converge.
     """
     check_lams(given)
     search = _estimator(given)
     check_writable(output, report)
     check_apart({"DATA": data}, {"--output": output, "--report": report})
-    table = read(data, quiet=quiet or as_json, target=given["target"])
-    TASKS[search.task].check(search, table.y)
+    table = take(data, search, given, quiet=quiet or as_json)
+    TASKS[search.task].check(search, table.y, table.qid)
     with without_warnings():
         _fit(search, table)
     model = search.best_estimator_
@@ -77,33 +80,37 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
 
 
 def _estimator(given: dict[str, Any]) -> Any:
-    from sklearn.metrics import get_scorer
-
     from riskmin.estimators import LinearClassifierCV, LinearRegressorCV
     from riskmin.estimators.base import regularizer_of
 
     task, settings = settings_of(given)
     if task == "novelty":
         raise ValueError("novelty has no labels to score by, so there is nothing to cross-validate: use fit")
-    if given["scoring"] is not None:
-        get_scorer(given["scoring"])
-    kind = LinearRegressorCV if task == "regression" else LinearClassifierCV
+    scoring = scoring_of(given["scoring"], given["loss"], task)
     own = {"alphas": given["lams"], "n_alphas": given["n_lams"] or 13, "cv": given["folds"]}
-    model = kind(**settings, **own, scoring=given["scoring"])
+    if task in ("ordinal", "ranking"):
+        return GradedSearch(estimator(given), **own, scoring=scoring)
+    kind = LinearRegressorCV if task == "regression" else LinearClassifierCV
+    model = kind(**settings, **own, scoring=scoring)
     regularizer_of(model)
     return model
 
 
 def _fit(search: Any, table: Dataset) -> None:
     try:
-        search.fit(table.X, table.y)
+        search.fit(table.X, table.y, **queries(search, table.qid))
     except AttributeError as error:
         if "predict_proba" not in str(error):
             raise
         raise ValueError(
-            f"--scoring {search.scoring} needs probabilities, which {search.loss} does not give: "
+            f"--scoring {_name(search)} needs probabilities, which {search.loss} does not give: "
             "choose another, or --loss logistic"
         ) from None
+
+
+def _name(search: Any) -> str:
+    """What is compared, in words."""
+    return "score" if search.scoring is None else str(search.scoring)
 
 
 def _statistics(search: Any) -> list[tuple[float, float, float]]:
@@ -116,7 +123,7 @@ def _cells(search: Any) -> list[list[str]]:
         [f"{lam:.4g}", f"{m:.6g}", f"+- {s:.2g}", "best" if lam == search.alpha_ else ""]
         for lam, m, s in _statistics(search)
     ]
-    return [["lam", search.scoring or "score", "sd", ""], *rows]
+    return [["lam", _name(search), "sd", ""], *rows]
 
 
 def _plain(search: Any) -> dict[str, Any]:
@@ -136,7 +143,7 @@ def _save(search: Any, table: Dataset, output: Path, report: Path | None, title:
         model.feature_names_in_ = np.array(table.feature_names, dtype=object)
     save_model(model, output)
     if report is not None:
-        about = facts_for_report(model, table.X.shape) | {"scoring": search.scoring or "score"}
+        about = facts_for_report(model, table.X.shape) | {"scoring": _name(search)}
         write_search(report, search.alphas_.tolist(), search.scores_, search.alpha_, title=title, about=about)
 
 

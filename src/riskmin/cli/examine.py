@@ -17,7 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.cli.common import without_warnings
-from riskmin.cli.tasks import TASKS, raw_scores
+from riskmin.cli.graded import need_queries
+from riskmin.cli.measures import loss_scores, raw_scores
+from riskmin.cli.tasks import TASKS, queries
+from riskmin.linear import check_labels
 from riskmin.progress import Progress
 from riskmin.regularizers import L2
 from riskmin.rkhs import ROOT, RkhsNorm, coefficients, pair
@@ -40,6 +43,7 @@ def examine(
     model: Any,
     X: Any,
     y: Any,
+    qid: Any = None,
     *,
     tol: float | None = None,
     solver: str | None = None,
@@ -51,10 +55,10 @@ def examine(
 
     Parameters
     ----------
-    model : LinearClassifier, LinearRegressor, NoveltyDetector, KernelClassifier or KernelRegressor
+    model : estimator of riskmin's that can be saved
         Fitted, or loaded.
-    X, y : arrays
-        What it was fitted to.
+    X, y, qid : arrays
+        What it was fitted to; query ids for rankings.
     tol : float, optional
         The relative gap to prove; the claimed one by default.
     solver : str, optional
@@ -72,7 +76,7 @@ def examine(
     """
     if hasattr(model, "dual_coef_"):
         model = in_feature_space(model, X)
-    J = objective(model, X, y)
+    J = objective(model, X, y, qid)
     numbers: dict[str, Any] = {
         "claimed_objective": model.objective_,
         "objective": J,
@@ -80,11 +84,11 @@ def examine(
         "cut_lower_bound": bound_of_cut(model),
         "claimed_gap_rel": (J - model.lower_bound_) / J if J else 0.0,
     }
-    if why := _falsehood(model, X.shape[0], J) or _strangers(model, X):
+    if why := _falsehood(model, X.shape[0], J) or _strangers(model, X) or _misplaced(model, X, y):
         return Verdict(1, "refuted", why), numbers
     goal = max(numbers["claimed_gap_rel"], SAME) if tol is None else tol
     settings = {"solver": solver or model.solver, "max_iter": max_iter, "max_seconds": max_seconds}
-    result, lifted = _prove(model, X, y, J, goal, quiet, settings)
+    result, lifted = _prove(model, (X, y, qid), J, goal, quiet, settings)
     numbers |= {
         "lower_bound": result.lower,
         "best_objective": min(J, result.value),
@@ -96,14 +100,18 @@ def examine(
     return _verdict(numbers, goal, lifted), numbers
 
 
-def objective(model: Any, X: Any, y: Any) -> float:
+def objective(model: Any, X: Any, y: Any, qid: Any = None) -> float:
     """J at the model's own w and b, from scratch."""
     from riskmin.estimators.base import loss_of
 
     with without_warnings():
-        z = raw_scores(model, X)
+        z = loss_scores(model, X)
+    loss = loss_of(model)
     labels, c = TASKS[model.task].truth(model, y, len(z))
-    value, _ = loss_of(model).value_grad(z, labels, c)
+    if getattr(loss, "task", None) == "ranking":
+        need_queries(model, qid)
+        labels = check_labels(labels, len(z), loss, qid)
+    value, _ = loss.value_grad(z, labels, c)
     return float(value) + float(model.alpha) * float(_regularizer(model).value(model.result_.w))
 
 
@@ -140,6 +148,32 @@ def _strangers(model: Any, X: Any) -> str | None:
     off = float(abs(z - here).max())
     if off > SAME * (1 + float(abs(z).max())):
         return f"its support vectors are not rows of these data: they make scores that differ by {off:.2g}"
+    return None
+
+
+def _misplaced(model: Any, X: Any, y: Any) -> str | None:
+    """Whether a threshold on the scores is not the one that follows from them, though J does not tell."""
+    from riskmin.estimators.base import loss_of
+    from riskmin.estimators.ordinal import thresholds
+
+    if model.task == "novelty":
+        return None
+    loss, threshold = loss_of(model), float(getattr(model, "threshold_", 0.0))
+    with without_warnings():
+        z = loss_scores(model, X)
+    near, b = SAME * (1 + float(abs(z).max())), float(np.ravel(model.intercept_)[0]) + threshold
+    free = model.fit_intercept and not getattr(loss, "invariant", False)
+    if abs(b) > near and (not free or getattr(loss, "counted", False)):
+        return f"it has an intercept of {b:.9g}, which no fit of {model.loss} has"
+    labels, c = TASKS[model.task].truth(model, y, len(z))
+    said, due = np.array([threshold]), np.zeros(1)
+    if model.task == "ordinal":
+        said, due = model.thresholds_, thresholds(z, labels.astype(np.intp), None, model.metric)
+    elif model.task == "classification" and model.fit_intercept and hasattr(loss, "cutoff"):
+        due = np.array([loss.cutoff(z, labels, c)])
+    if said.shape != due.shape or np.any(abs(said - due) > near):
+        given, right = (", ".join(f"{t:.6g}" for t in some) for some in (said, due))
+        return f"it cuts its scores at {given}, but the scores of these data are best cut at {right}"
     return None
 
 
@@ -204,7 +238,7 @@ def _lift(model: Any, v: Array, J: float) -> float:
 
 # ---------------------------------------------------------------- the proof
 def _prove(
-    model: Any, X: Any, y: Any, J: float, goal: float, quiet: bool, settings: dict[str, Any]
+    model: Any, data: tuple[Any, Any, Any], J: float, goal: float, quiet: bool, settings: dict[str, Any]
 ) -> tuple[Result, float]:
     """Minimize J once more from the model's w on, until the goal is proved or a claim refuted.
 
@@ -223,7 +257,8 @@ def _prove(
         settings = settings | {"checkpoint": None}
     again = copy.copy(model).set_params(warm_start=True, tol=0.0, callback=enough, **settings)
     with progress, without_warnings():
-        again.fit(X, y)
+        X, y, qid = data
+        again.fit(X, y, **queries(model, qid))
     result: Result = again.result_
     return result, max(lifted, _lift(model, result.w, result.value))
 

@@ -18,14 +18,14 @@ from riskmin.cli.common import (
     check_writable,
     facts_for_report,
     lines,
-    read,
     real_option,
     show,
     summary,
+    take,
     without_warnings,
 )
 from riskmin.cli.problem import estimator, problem_options
-from riskmin.cli.tasks import TASKS
+from riskmin.cli.tasks import TASKS, queries
 from riskmin.data import Dataset
 from riskmin.progress import Progress
 
@@ -41,6 +41,8 @@ Examples:
   riskmin fit train.svm --loss hinge --lam 1e-4 -o spam.riskmin
   riskmin fit houses.csv --target price --loss quantile:level=0.9 -o q90.riskmin
   riskmin fit genes.csv --loss logistic --reg l1 --lam 1e-2 -o sparse.riskmin
+  riskmin fit clicks.svm --loss ndcg --lam 1e-3 -o ranker.riskmin
+  riskmin fit wines.csv --loss ordinal --order poor,fair,good -o wine.riskmin
   riskmin fit big.svm.xz --loss logistic --checkpoint run.ckpt --report run.html -o big.riskmin
 
 'riskmin losses' and 'riskmin regularizers' list what there is, with formulas and parameters.
@@ -74,7 +76,7 @@ def fit(data: Path, output: Path, as_json: bool, quiet: bool, report: Path | Non
     check_writable(*written.values())
     check_apart({"DATA": data}, written)
     labelled = TASKS[model.task].labelled
-    table = read(data, quiet=quiet or as_json, target=given["target"], require_labels=labelled)
+    table = take(data, model, given, quiet=quiet or as_json, require_labels=labelled)
     _fit(model, table, json_lines=as_json, quiet=quiet)
     _save(model, table, output, report, title=f"{given['loss']} on {data.name}")
     facts = summary(model, table.X.shape, model.tol)
@@ -100,13 +102,13 @@ def fit(data: Path, output: Path, as_json: bool, quiet: bool, report: Path | Non
 
 
 def _fit(model: Any, table: Dataset, *, json_lines: bool, quiet: bool) -> None:
-    TASKS[model.task].check(model, table.y)
+    TASKS[model.task].check(model, table.y, table.qid)
     with (
         Progress(tol=model.tol, json=json_lines, file=sys.stderr, quiet=quiet) as progress,
         without_warnings(),
     ):
         model.set_params(callback=progress)
-        model.fit(table.X, table.y)
+        model.fit(table.X, table.y, **queries(model, table.qid))
     model.set_params(callback=None)
 
 

@@ -29,10 +29,12 @@ def _facts(name: str, loss: Any) -> dict[str, Any]:
 def losses(as_json: bool) -> None:
     """List the losses: formulas, tasks, parameters.
 
-    z is the score x @ w + b; y is the label, -1 or +1 for classification. Parameters follow the name:
-    --loss huber:delta=2 or --loss epsilon_insensitive:epsilon=0.5,power=2.
+    z is the score x @ w + b; y is the label, -1 or +1 for classification, a grade for ordinal and ranking.
+    Parameters follow the name: --loss huber:delta=2 or --loss epsilon_insensitive:epsilon=0.5,power=2.
     """
-    found = [_facts(name, loss) for name, loss in LOSSES.items()]
+    tasks = list(dict.fromkeys(loss.task for loss in LOSSES.values()))
+    ordered = sorted(LOSSES.items(), key=lambda item: tasks.index(item[1].task))
+    found = [_facts(name, loss) for name, loss in ordered]
     if as_json:
         click.echo(json.dumps(found, indent=1))
         return
@@ -43,6 +45,10 @@ def losses(as_json: bool) -> None:
         console.width = 160
     console.print(_table(found, whole=console.width >= WIDTH))
     click.echo("z = x @ w + b is the score, y the label (-1 or +1 for classification), r = z - y.")
+    click.echo(
+        "y' is any labelling; of prbep, one with as many misses as alarms; at k, one of k positives or y."
+    )
+    click.echo("Rankings are of a query's rows; the lead of one is by how much z prefers it to an ideal one.")
     click.echo("Parameters follow the name: --loss huber:delta=2")
 
 
@@ -61,6 +67,6 @@ def _table(found: list[dict[str, Any]], *, whole: bool) -> Any:
             task = row["task"]
             table.add_section()
             table.add_row(f"for {task}:", style="italic")
-        settings = ", ".join(f"{k}={v:g}" for k, v in row["parameters"].items())
+        settings = ", ".join(f"{k}={v:g}" for k, v in row["parameters"].items() if v is not None)
         table.add_row(row["name"], row["formula"], settings, "yes" if row["smooth"] else "no")
     return table

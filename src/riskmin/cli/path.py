@@ -19,12 +19,12 @@ from riskmin.cli.common import (
     columns,
     makes_zeros,
     problem_facts,
-    read,
     reg_name,
+    take,
     without_warnings,
 )
 from riskmin.cli.problem import check_lams, estimator, lam_options, problem_options
-from riskmin.cli.tasks import TASKS
+from riskmin.cli.tasks import TASKS, queries
 from riskmin.data import Dataset
 from riskmin.progress import Progress, duration, relative_gap
 from riskmin.types import Iterate, Result
@@ -58,7 +58,7 @@ def path(data: Path, output: Path | None, as_json: bool, quiet: bool, **given: A
     check_writable(output)
     check_apart({"DATA": data}, {"--output": output})
     labelled = TASKS[model.task].labelled
-    table = read(data, quiet=quiet or as_json, target=given["target"], require_labels=labelled)
+    table = take(data, model, given, quiet=quiet or as_json, require_labels=labelled)
     lams, results = _walk(model, table, given, json_lines=as_json, quiet=quiet)
     title = f"{given['loss']} on {data.name}"
     if output is not None:
@@ -85,13 +85,20 @@ def _walk(
     from riskmin.paths import lam_grid, path
 
     n, task = table.X.shape[0], TASKS[model.task]
-    task.check(model, table.y)
-    if model.task == "classification":
-        model.classes_ = np.unique(np.asarray(table.y))
+    task.check(model, table.y, table.qid)
+    model.classes_ = task.classes(model, table.y)
     labels, weight = task.truth(model, table.y, n)
     executor: Any = Serial() if given["jobs"] == 1 else Threads(n_workers=_threads(given["jobs"]))
     fit_intercept = model.task != "novelty" and model.fit_intercept
-    risk = risk_of(model, table.X, labels, weight, fit_intercept=fit_intercept, executor=executor)
+    risk = risk_of(
+        model,
+        table.X,
+        labels,
+        weight,
+        fit_intercept=fit_intercept,
+        executor=executor,
+        **queries(model, table.qid),
+    )
     reg = regularizer_of(model)
     lams = given["lams"] or lam_grid(risk, reg, given["n_lams"] or 13).tolist()
     with (

@@ -10,9 +10,11 @@ import click
 
 from riskmin.cli.common import (
     PATH,
+    Column,
     check_apart,
     check_writable,
     json_option,
+    qid_option,
     read_for,
     show,
     target_option,
@@ -28,13 +30,20 @@ from riskmin.cli.tasks import TASKS
 @click.option("--scores", is_flag=True, help="Scores instead: above 0 for the second class.")
 @click.option("--proba", is_flag=True, help="Probabilities instead, a column a class (logistic loss).")
 @target_option
+@qid_option
 def predict(
-    model: Path, data: Path, output: Path | None, scores: bool, proba: bool, target: str | int | None
+    model: Path,
+    data: Path,
+    output: Path | None,
+    scores: bool,
+    proba: bool,
+    target: Column,
+    qid: Column,
 ) -> None:
     """Print a prediction a line for DATA.
 
-    The labels may be in DATA or not. Classes are named as they were in training; -1 is a novel row,
-    1 another.
+    The labels may be in DATA or not. Classes and grades are named as they were in training; -1 is a novel
+    row, 1 another. For rankings it is a score: the higher, the further up in its query.
     """
     from riskmin.estimators import load_model
     from riskmin.report import write_text
@@ -47,7 +56,7 @@ def predict(
     fitted = load_model(model)
     if proba and not hasattr(fitted, "predict_proba"):
         raise ValueError(f"{model} has no probabilities: only classifiers with the logistic loss have")
-    table = read_for(fitted, data, target, labels=False)
+    table = read_for(fitted, data, target, qid, labels=False)
     with without_warnings():
         text = _text(fitted, table.X, scores, proba)
     if output is None:
@@ -70,16 +79,17 @@ def _text(model: Any, X: Any, scores: bool, proba: bool) -> str:
 @click.argument("model", type=PATH)
 @click.argument("data", type=PATH)
 @target_option
+@qid_option
 @json_option
-def evaluate(model: Path, data: Path, target: str | int | None, as_json: bool) -> None:
+def evaluate(model: Path, data: Path, target: Column, qid: Column, as_json: bool) -> None:
     """Measure how well a model does on DATA with labels."""
     from riskmin.estimators import load_model
 
     fitted = load_model(model)
     task = TASKS[fitted.task]
-    table = read_for(fitted, data, target, labels=task.labelled)
+    table = read_for(fitted, data, target, qid, labels=task.labelled)
     with without_warnings():
-        found = task.metrics(fitted, table.X, table.y)
+        found = task.metrics(fitted, table.X, table.y, table.qid)
     if as_json:
         click.echo(json.dumps({"rows": table.X.shape[0], **found}))
     else:

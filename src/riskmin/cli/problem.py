@@ -8,7 +8,20 @@ from typing import Any
 
 import click
 
-from riskmin.cli.common import ABOVE_0, FROM_0, FROM_1, real_option, target_option
+from riskmin.cli.common import ABOVE_0, FROM_0, FROM_1, qid_option, real_option, target_option
+
+
+def _words(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | list[float] | None:
+    """Grades: as numbers if all of them are, as they would be read from a file."""
+    if value is None:
+        return None
+    found = [word.strip() for word in value.split(",")]
+    if len(found) < 2 or not all(found) or len(set(found)) < len(found):
+        raise click.BadParameter(f"{value!r} must name each grade once: write poor,fair,good.", ctx, param)
+    try:
+        return [float(word) for word in found]
+    except ValueError:
+        return found
 
 
 def _jobs(ctx: click.Context, param: click.Parameter, value: int) -> int:
@@ -23,6 +36,8 @@ _OPTIONS: list[Callable[..., Any]] = [
     click.option("--positive", is_flag=True, help="Only weights >= 0 (l1, l2, elastic)."),
     real_option("--tol", type=FROM_0, default=1e-3, show_default=True, help="Relative certified gap."),
     target_option,
+    qid_option,
+    click.option("--order", callback=_words, help="The grades, the lowest first: poor,fair,good (ordinal)."),
     click.option("--no-intercept", is_flag=True, help="Fit no intercept; else it is fitted, unpenalized."),
     click.option("--class-weight", type=click.Choice(["balanced"]), help="Both classes weigh the same."),
     click.option("--solver", help="A name of 'riskmin solvers' (default: auto)."),
@@ -62,16 +77,30 @@ def settings_of(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         settings |= {"loss": given["loss"], "fit_intercept": not given["no_intercept"]}
     if task == "classification":
         settings["class_weight"] = given["class_weight"]
+    if task == "ordinal":
+        settings["order"] = given["order"]
     return task, settings
 
 
 def estimator(given: dict[str, Any]) -> Any:
     """The estimator for the loss's task, with everything that can be checked before the data are read."""
-    from riskmin.estimators import LinearClassifier, LinearRegressor, NoveltyDetector
+    from riskmin.estimators import (
+        LinearClassifier,
+        LinearRanker,
+        LinearRegressor,
+        NoveltyDetector,
+        OrdinalClassifier,
+    )
     from riskmin.estimators.base import regularizer_of
 
     task, settings = settings_of(given)
-    kinds = {"classification": LinearClassifier, "regression": LinearRegressor, "novelty": NoveltyDetector}
+    kinds = {
+        "classification": LinearClassifier,
+        "regression": LinearRegressor,
+        "novelty": NoveltyDetector,
+        "ordinal": OrdinalClassifier,
+        "ranking": LinearRanker,
+    }
     if given.get("contamination") is not None:
         settings["contamination"] = given["contamination"]
     model = kinds[task](alpha=given.get("lam", 1.0), **settings)
@@ -86,7 +115,9 @@ def _check_options(task: str, given: dict[str, Any]) -> None:
         raise ValueError(f"--class-weight is for classification, but {kind}: leave it out")
     if given.get("contamination") is not None and task != "novelty":
         raise ValueError(f"--contamination is for novelty, but {kind}: leave it out")
-    if given["no_intercept"] and task == "novelty":
+    if given["order"] is not None and task != "ordinal":
+        raise ValueError(f"--order is for ordinal, but {kind}: leave it out")
+    if given["no_intercept"] and task in ("novelty", "ordinal", "ranking"):
         raise ValueError(f"--no-intercept does nothing here: {kind}, which has no intercept; leave it out")
 
 

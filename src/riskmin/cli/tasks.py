@@ -1,4 +1,4 @@
-"""What the commands do differently for classification, regression and novelty: one record a task."""
+"""What the commands do differently for each kind of model: one record a task."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin.cli import graded
 from riskmin.cli.common import as_label
+from riskmin.cli.measures import loss_scores, mean_loss, measure_of, raw_scores
 from riskmin.types import NDArray
 
 
@@ -16,35 +18,31 @@ class Task(NamedTuple):
 
     labelled: bool
     """Whether it cannot be fitted or checked without labels."""
-    check: Callable[[Any, Any], None]
-    """Raise where the labels of a file cannot be fitted, in the words of the command."""
+    check: Callable[[Any, Any, Any], None]
+    """Raise where the labels and query ids of a file cannot be fitted, in the words of the command."""
+    classes: Callable[[Any, Any], NDArray | None]
+    """The classes or grades that labels hold, in order."""
     truth: Callable[[Any, Any, int], tuple[NDArray, NDArray]]
-    """The labels as the loss takes them, and the weights of the rows, of sum one."""
+    """The labels as the risk takes them, and the weights of the rows, of sum one."""
     predictions: Callable[[Any, Any], list[str]]
     """A word a row."""
     scores: Callable[[Any, Any], NDArray]
     """A number a row."""
-    metrics: Callable[[Any, Any, Any], dict[str, Any]]
-    """How well it does."""
+    metrics: Callable[[Any, Any, Any, Any], dict[str, Any]]
+    """How well it does on rows, labels and query ids."""
 
 
-def mean_loss(model: Any, z: NDArray, y: NDArray) -> float:
-    """The loss of the scores, every row with the same weight."""
-    from riskmin.estimators.base import loss_of
-
-    return float(loss_of(model).value_grad(z, y, np.full(len(z), 1 / len(z)))[0])
+def queries(model: Any, qid: Any) -> dict[str, Any]:
+    """What `fit` takes beside rows and labels."""
+    return {"qid": qid} if model.task == "ranking" else {}
 
 
-def raw_scores(model: Any, X: Any) -> NDArray:
-    """The scores that the loss takes, of a linear model or a kernel machine."""
-    from riskmin.estimators.base import scores
-    from riskmin.estimators.mercer import kernel_scores
-
-    return kernel_scores(model, X) if hasattr(model, "dual_coef_") else scores(model, X)
+def _none(model: Any, y: Any) -> None:
+    """No classes."""
 
 
 # ---------------------------------------------------------------- classification
-def _check_classes(model: Any, y: Any) -> None:
+def _check_classes(model: Any, y: Any, qid: Any) -> None:
     classes = [as_label(label) for label in np.unique(y).tolist()]
     if len(classes) != 2:
         some = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
@@ -53,6 +51,11 @@ def _check_classes(model: Any, y: Any) -> None:
             f"the labels hold {held}, but {model.loss} takes two: "
             "choose another --target or other rows, or a loss for regression"
         )
+
+
+def _classes(model: Any, y: Any) -> NDArray:
+    found: NDArray = np.unique(y)
+    return found
 
 
 def _signs(model: Any, y: NDArray) -> NDArray:
@@ -78,8 +81,10 @@ def _class_names(model: Any, X: Any) -> list[str]:
     return [names[i] for i in (model.decision_function(X) > 0).astype(int)]
 
 
-def _classification(model: Any, X: Any, y: Any) -> dict[str, Any]:
+def _classification(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     from sklearn import metrics
+
+    from riskmin.estimators.base import loss_of
 
     truth, z = _signs(model, y), model.decision_function(X)
     said = np.where(z > 0, 1.0, -1.0)
@@ -88,13 +93,19 @@ def _classification(model: Any, X: Any, y: Any) -> dict[str, Any]:
         "balanced accuracy": metrics.balanced_accuracy_score(truth, said),
         f"F1 of class {as_label(model.classes_[1])}": metrics.f1_score(truth, said, zero_division=0.0),
     }
-    if len(np.unique(truth)) == 2:
+    both, loss = len(np.unique(truth)) == 2, loss_of(model)
+    if both:
         found["ROC area"] = metrics.roc_auc_score(truth, z)
-    return {**{k: float(v) for k, v in found.items()}, "mean loss": mean_loss(model, z, truth)}
+    if both and (measure := measure_of(loss)) is not None:
+        named = f"{measure.name} of class {as_label(model.classes_[1])}"
+        found[measure.name if measure.name in found else named] = measure.of(truth, z, qid)
+    if loss.separable or (both and getattr(loss, "k", 0) <= len(z)):
+        found["mean loss"] = mean_loss(model, loss_scores(model, X), truth)
+    return {name: float(value) for name, value in found.items()}
 
 
 # ---------------------------------------------------------------- regression
-def _check_numbers(model: Any, y: Any) -> None:
+def _check_numbers(model: Any, y: Any, qid: Any) -> None:
     if y.dtype.kind in "US":
         raise ValueError(
             f"the labels are words (such as {str(y[0])!r}), but {model.loss} takes numbers: "
@@ -121,7 +132,7 @@ def _reprs(model: Any, X: Any) -> list[str]:
     return [repr(value) for value in model.predict(X).tolist()]
 
 
-def _regression(model: Any, X: Any, y: Any) -> dict[str, Any]:
+def _regression(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     from sklearn import metrics
 
     from riskmin.estimators.base import loss_of
@@ -144,7 +155,7 @@ def _regression(model: Any, X: Any, y: Any) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- novelty
-def _no_labels(model: Any, y: Any) -> None:
+def _no_labels(model: Any, y: Any, qid: Any) -> None:
     """Labels, if there are any, are not looked at."""
 
 
@@ -152,7 +163,7 @@ def _no_truth(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
     return np.zeros(n_rows), np.full(n_rows, 1 / n_rows)
 
 
-def _novelty(model: Any, X: Any, y: Any) -> dict[str, Any]:
+def _novelty(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     from sklearn import metrics
 
     novel = model.predict(X) == -1
@@ -177,8 +188,22 @@ def _detector_scores(model: Any, X: Any) -> NDArray:
 
 
 TASKS: dict[str, Task] = {
-    "classification": Task(True, _check_classes, _class_truth, _class_names, raw_scores, _classification),
-    "regression": Task(True, _check_numbers, _number_truth, _reprs, raw_scores, _regression),
-    "novelty": Task(False, _no_labels, _no_truth, _reprs, _detector_scores, _novelty),
+    "classification": Task(
+        True, _check_classes, _classes, _class_truth, _class_names, raw_scores, _classification
+    ),
+    "regression": Task(True, _check_numbers, _none, _number_truth, _reprs, raw_scores, _regression),
+    "novelty": Task(False, _no_labels, _none, _no_truth, _reprs, _detector_scores, _novelty),
+    "ordinal": Task(
+        True,
+        graded.check_ordinal,
+        graded.grades,
+        graded.ordinal_truth,
+        graded.grade_names,
+        raw_scores,
+        graded.ordinal_metrics,
+    ),
+    "ranking": Task(
+        True, graded.check_ranking, _none, graded.ranking_truth, _reprs, raw_scores, graded.ranking_metrics
+    ),
 }
 """By an estimator's `task`."""
