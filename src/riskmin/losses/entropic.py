@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import like, to_numpy
+from riskmin.arrays import like, namespace, to_numpy
 from riskmin.types import Array, NDArray, Unsuited
 
 MOST_WORK = 5000**2
@@ -81,7 +81,8 @@ def entropic(loss: Any, z: Array, y: Array, temperature: float) -> tuple[float, 
     dz = np.empty(n)
     dz[up] = -2 / n * above.chances(np.bincount(misses, chance))
     dz[~up] = 2 / n * below.chances(np.bincount(alarms, chance))
-    return value, like(dz, z), float(chance @ delta) + float(dz @ scores) - value
+    lift = float(chance @ delta) + float(dz @ scores) - value
+    return value, namespace(z).astype(like(dz, z), z.dtype), lift
 
 
 class Side:
