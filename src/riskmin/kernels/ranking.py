@@ -1,4 +1,4 @@
-"""Loops over the rows of each query: the hinges of all its pairs, and the worst rank of its first hit.
+"""Loops over the rows of each query: the hinges of all its pairs, and its worst rankings.
 
 Each query has sums of its own, so that those of millions of rows take no digits from it.
 """
@@ -12,28 +12,119 @@ from numba import njit
 
 
 @njit(cache=True, nogil=True)
-def worst_first(s: Any, starts: Any, splits: Any, c: Any) -> Any:
+def worst_first(s: Any, starts: Any, splits: Any, share: Any) -> Any:
     """How many irrelevant rows are best put before the first relevant one, in each query.
 
-    Sorted by decreasing scores are the relevant rows ``s[starts[k]:splits[k]]`` and then the others. With the
-    first r of the others in front, and all rows behind them in order, one more of them trades its place
-    with all relevant rows of higher scores.
+    Sorted by decreasing scores are the relevant rows ``s[starts[k]:splits[k]]`` and then the others. All rows
+    behind those in front are in order, so one more in front passes all relevant rows of higher scores.
     """
     found = np.zeros(len(splits), np.int64)
     for k in range(len(splits)):
-        v, u = s[starts[k] : splits[k]], s[splits[k] : starts[k + 1]]
-        best = lead = 0.0
-        higher = 0
-        for r in range(len(u)):
-            while higher < len(v) and v[higher] > u[r]:
+        best = lead = above = 0.0
+        higher = starts[k]
+        for r in range(splits[k], starts[k + 1]):
+            while higher < splits[k] and s[higher] > s[r]:
+                above += s[higher]
                 higher += 1
-            for j in range(higher):  # they are in the places r, r + 1, ..., and u[r] comes next
-                lead -= (c[r + j] - c[r + j + 1]) * (v[j] - u[r])
-            value = lead + 1 - 1 / (r + 2)
+            lead -= share[k] * (above - (higher - starts[k]) * s[r])
+            value = lead + 1 - 1 / (r - splits[k] + 2)
             if value > best:
                 best = value
-                found[k] = r + 1
+                found[k] = r - splits[k] + 1
     return found
+
+
+@njit(cache=True, nogil=True)
+def worst_places(
+    s: Any, gain: Any, tied: Any, blocks: Any, share: Any, discount: Any, k: int, chosen: Any
+) -> Any:
+    """The places of the rows that the worst ranking of their query has in its first k, and k for the others.
+
+    The rows of a query are sorted by grade and score, highest first; its grades start at
+    ``tied[blocks[q]:blocks[q + 1]]``. Only the chosen queries are looked at.
+    """
+    place = np.full(len(s), k)
+    for q in range(len(blocks) - 1):
+        if chosen[q]:
+            _interleave(s, gain, tied[blocks[q] : blocks[q + 1] + 1], share[q], discount, k, place)
+    return place
+
+
+@njit(cache=True, nogil=True)
+def _interleave(s: Any, gain: Any, tied: Any, share: float, discount: Any, k: int, place: Any) -> None:
+    """Dynamic programming over how many rows of each grade are in front.
+
+    Rows of the same grade are in the order of their scores, and so are all rows behind the first k, whatever
+    their grades.
+    """
+    many, size = len(tied) - 1, tied[-1] - tied[0]
+    few = min(k, size)
+    most, stride = np.minimum(np.diff(tied), few), np.ones(many, np.int64)
+    for g in range(many - 2, -1, -1):
+        stride[g] = stride[g + 1] * (most[g + 1] + 1)
+    rest = _rests(s, tied)
+    tails = _tails(s, tied, rest, most, few if few < size else 0)
+    best, came = np.empty(stride[0] * (most[0] + 1)), np.empty(stride[0] * (most[0] + 1), np.int64)
+    best[0], top, end = 0.0, -np.inf, 0
+    n, used, at = np.zeros(many, np.int64), 0, 0
+    while True:
+        g = many - 1
+        while g >= 0 and (used == few or n[g] == most[g]):
+            used, at, n[g] = used - n[g], at - n[g] * stride[g], 0
+            g -= 1
+        if g < 0:
+            break
+        used, at, n[g] = used + 1, at + stride[g], n[g] + 1
+        best[at] = -np.inf
+        for g in range(many):
+            if n[g]:  # the last row in front may be of this grade, ahead of all better ones that are not
+                z, value = s[tied[g] + n[g] - 1], best[at - stride[g]] - discount[used - 1] * gain[tied[g]]
+                for h in range(g):
+                    value += share * ((tied[h + 1] - tied[h] - n[h]) * z - rest[tied[h] - tied[0] + h + n[h]])
+                if value > best[at]:
+                    best[at], came[at] = value, g
+        if used == few:
+            value = best[at]
+            if few < size:
+                for g in range(many):
+                    for h in range(g):
+                        value += share * tails[h, g, n[h], n[g]]
+            if value > top:
+                top, end = value, at
+    for used in range(few - 1, -1, -1):
+        g = came[end]
+        place[tied[g] + end // stride[g] % (most[g] + 1) - 1] = used
+        end -= stride[g]
+
+
+@njit(cache=True, nogil=True)
+def _rests(s: Any, tied: Any) -> Any:
+    """For each grade the sums of its scores from the first, the second, ... on, and zero."""
+    rest = np.zeros(tied[-1] - tied[0] + len(tied) - 1)
+    for g in range(len(tied) - 1):
+        for i in range(tied[g + 1] - 1, tied[g] - 1, -1):
+            rest[i - tied[0] + g] = rest[i - tied[0] + g + 1] + s[i]
+    return rest
+
+
+@njit(cache=True, nogil=True)
+def _tails(s: Any, tied: Any, rest: Any, most: Any, few: int) -> Any:
+    """What the pairs of two grades behind the first so many of each add up to, in the order of scores."""
+    many = len(tied) - 1
+    tails = np.zeros((many, many, few + 1, few + 1))
+    for g in range(many if few else 0):
+        first, sums = tied[g] - tied[0] + g, np.zeros(few + 1)
+        for h in range(g):
+            sums[:] = 0.0
+            higher = tied[g + 1] - tied[g]
+            for i in range(tied[h + 1] - 1, tied[h] - 1, -1):
+                while higher and s[tied[g] + higher - 1] <= s[i]:
+                    higher -= 1
+                for b in range(min(higher, most[g] + 1)):
+                    sums[b] += rest[first + b] - rest[first + higher] - (higher - b) * s[i]
+                if i - tied[h] <= most[h]:
+                    tails[h, g, i - tied[h]] = sums
+    return tails
 
 
 @njit(cache=True, nogil=True)

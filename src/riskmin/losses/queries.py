@@ -141,6 +141,12 @@ class Queries:
         return ranks
 
     @cached_property
+    def pairs(self) -> NDArray:
+        """The numbers of pairs of different grades in each query."""
+        worse = self.starts[self.query + 1] - np.repeat(self.tied[1:], np.diff(self.tied))
+        return self.total(worse.astype(np.float64))
+
+    @cached_property
     def most(self) -> int:
         """The number of rows of the longest query."""
         return int(np.diff(self.starts).max())

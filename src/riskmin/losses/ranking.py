@@ -1,14 +1,22 @@
 r"""Losses of rankings: of the rows of each query, which are to be in the order of their grades.
 
-.. math:: R_q(z) = \max_\pi\; \Delta(\pi) + \sum_i c_i z_{\pi(i)} - \sum_d \bar c_d z_d
+.. math:: R_q(z) = \max_\pi\; \Delta(\pi) + \frac{1}{P} \sum_{y_i > y_j,\ \pi\ puts\ j\ before\ i} (z_j - z_i)
 
-bounds the loss :math:`\Delta` of the ranking by z from above, for any decreasing :math:`c_1 \ge c_2 \ge
-\dots`: :math:`\pi(i)` is the row in place i, and :math:`\bar c_d` is the mean of the :math:`c_i` over the
-places that rows of d's grade have in an ideal ranking. So rows of the same grade are all treated alike, and
-:math:`R_q` is the mean over all ideal rankings of what Le and Smola (Direct optimization of ranking measures,
-2007) define for one. R is the mean over the queries that have different grades; the others say nothing, and
-are left out. A query weighs as its rows do on average. Rows of the same query, grade and score have the same
-subgradient, so that it does not depend on the order of the rows.
+for the P pairs of different grades bounds the loss :math:`\Delta` of the ranking by z from above, as that has
+all of its pairs in the order of z. It is zero where each pair is so far apart that no wrong ranking pays.
+With the places :math:`p(d)` of the rows in :math:`\pi`, and :math:`p^*(d)` in the ideal ranking in which rows
+of the same grade are in the order of z, this is a linear assignment:
+
+.. math:: R_q(z) = \max_\pi\; \Delta(\pi) + \frac{1}{P} \sum_d (p^*(d) - p(d))\, z_d,
+
+since pairs of the same grade in the order of z, which the best ranking has, cancel. This is the loss of Le
+and Smola (Direct optimization of ranking measures, 2007) with weights of places that fall by the same from
+each to the next. With other weights, such pairs do not cancel, and any spread of scores within a grade costs:
+where most rows have the same grade, the best w is then zero.
+
+R is the mean over the queries that have different grades; the others say nothing, and are left out. A query
+weighs as its rows do on average. Rows of the same query, grade and score have the same slope, so that it does
+not depend on the order of the rows.
 """
 
 from __future__ import annotations
@@ -16,15 +24,18 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+from scipy.special import gammaln
 
 from riskmin.arrays import like, to_numpy
 from riskmin.losses.queries import Queries, averaged, check_gains, check_ranks, check_relevance
 from riskmin.types import Array, NDArray
+
+FEW, MOST = 2**12, 2**20
+"""Dynamic programming is done where it has no more than FEW steps, never where its table has over MOST."""
 
 
 @dataclass(frozen=True)
@@ -32,18 +43,16 @@ class Ndcg:
     r"""Normalized discounted cumulative gain of the first k places, :math:`\Delta = 1 - DCG / DCG_{ideal}`,
 
     .. math:: DCG = \sum_{i \le k} \frac{2^{y_{\pi(i)}} - 1}{\log_2(i + 1)}, \qquad
-              R_q(z) = \max_\pi\; \Delta(\pi) + \sum_{i \le k} c_i z_{\pi(i)} - \sum_d \bar c_d z_d,
+              R_q(z) = \max_\pi\; \Delta(\pi) + \frac{1}{P} \sum_{\pi\ inverts\ y_i > y_j} (z_j - z_i),
 
-    a mean over queries. The labels are grades >= 0, and each row has a query. An intercept changes nothing.
+    a mean over queries q with their P pairs of different grades. The labels are grades >= 0, and each row has
+    a query. An intercept changes nothing. With few grades, it takes O(n log n) and k^g steps or less for each
+    query of g grades; with many, O(m^3) for a query of m rows.
 
     Parameters
     ----------
     k : int
         How many places are looked at.
-    decay : float, optional
-        The weights are :math:`c_i = i^{-decay} - (k + 1)^{-decay}`, and the worst ranking is the solution of
-        an assignment problem of k places for each query. By default they are the discounts :math:`1 /
-        \log_2(i + 1)`, so that a sort finds it, in O(n log n).
 
     References
     ----------
@@ -55,16 +64,17 @@ class Ndcg:
     >>> y = np.array([[2.0, 0], [0, 0], [0, 0], [1, 1], [0, 1]])  # grades, and numbers of queries
     >>> value, dz = Ndcg().value_grad(np.array([3.0, 0, 0, 0, 0]), y, np.ones(5) / 5)
     >>> round(float(value), 3), dz.round(3).tolist()  # half of what the second place of query 1 costs
-    (0.185, [0.0, 0.0, 0.0, -0.185, 0.185])
+    (0.185, [0.0, 0.0, 0.0, -0.5, 0.5])
     """
 
     k: int = 10
-    decay: float | None = None
 
     separable = False
     smooth = False
     task = "ranking"
-    formula = "mean of max over rankings of 1 - NDCG@k + lead"
+    formula = (
+        "max over rankings of each query of 1 - NDCG@k + mean over pairs y_i > y_j it inverts of z_j - z_i"
+    )
     invariant = True
     check_labels = check_gains
 
@@ -72,7 +82,6 @@ class Ndcg:
         if not (isinstance(self.k, numbers.Real) and self.k >= 1 and self.k == int(self.k)):
             raise ValueError(f"Ndcg needs k to be a whole number >= 1, not {self.k!r}")
         object.__setattr__(self, "k", int(self.k))  # from a name's settings it comes as a float
-        _check_decay(self, self.decay)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """The mean over queries, and a subgradient in z."""
@@ -80,30 +89,24 @@ class Ndcg:
         i = np.arange(1.0, q.most + 1)
         top = np.max(q.grade)  # 2^y may overflow, and only ratios matter
         gain = np.exp2(q.grade - top) - np.exp2(-top)
-        discount = np.where(i <= self.k, 1 / np.log2(i + 1), 0.0)
-        if self.decay is None:
-            return _worst(q, z, gain, discount, None)
-        return _worst(q, z, gain, discount, np.maximum(i**-self.decay - (self.k + 1) ** -self.decay, 0.0))
+        return _worst(q, z, gain, np.where(i <= self.k, 1 / np.log2(i + 1), 0.0))
 
 
 @dataclass(frozen=True)
 class ExpectedRankUtility:
-    r"""Expected rank utility, of which a reader's patience halves every few places,
+    r"""Expected rank utility, where the patience of readers halves every few places,
 
     .. math:: \Delta = 1 - ERU / ERU_{ideal}, \qquad
               ERU = \sum_i y_{\pi(i)}\, 2^{-(i - 1) / (half\_life - 1)}, \qquad
-              R_q(z) = \max_\pi\; \Delta(\pi) + \sum_i c_i z_{\pi(i)} - \sum_d \bar c_d z_d,
+              R_q(z) = \max_\pi\; \Delta(\pi) + \frac{1}{P} \sum_{\pi\ inverts\ y_i > y_j} (z_j - z_i),
 
-    a mean over queries. The labels are grades >= 0, and each row has a query. An intercept changes nothing.
+    a mean over queries q with their P pairs of different grades. The labels are grades >= 0, and each row has
+    a query. An intercept changes nothing. A query of m rows takes O(m^3), or less if it has few grades.
 
     Parameters
     ----------
     half_life : float
         The place that half of the readers reach; above 1.
-    decay : float, optional
-        The weights are :math:`c_i = i^{-decay}`, and the worst ranking is the solution of an assignment
-        problem of all rows for each query, O(m^3) for m rows. By default they are the discounts
-        :math:`2^{-(i - 1) / (half\_life - 1)}`, so that a sort finds it, in O(n log n).
 
     References
     ----------
@@ -116,84 +119,72 @@ class ExpectedRankUtility:
     >>> y = np.array([[1.0, 0], [0, 0]])
     >>> value, dz = ExpectedRankUtility(half_life=2).value_grad(np.zeros(2), y, np.ones(2) / 2)
     >>> float(value), dz.tolist()
-    (0.5, [-0.5, 0.5])
+    (0.5, [-1.0, 1.0])
     """
 
     half_life: float = 5.0
-    decay: float | None = None
 
     separable = False
     smooth = False
     task = "ranking"
-    formula = "mean of max over rankings of 1 - utility + lead"
+    formula = (
+        "max over rankings of each query of 1 - utility + mean over pairs y_i > y_j it inverts of z_j - z_i"
+    )
     invariant = True
     check_labels = check_gains
 
     def __post_init__(self) -> None:
         if not 1 < self.half_life < math.inf:
             raise ValueError(f"ExpectedRankUtility needs a finite half_life > 1, not {self.half_life!r}")
-        _check_decay(self, self.decay)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """The mean over queries, and a subgradient in z."""
         q = Queries.of(self, y, c)
-        i = np.arange(1.0, q.most + 1)
-        discount = np.exp2((1 - i) / (self.half_life - 1))
-        return _worst(q, z, q.grade, discount, None if self.decay is None else i**-self.decay)
+        return _worst(q, z, q.grade, np.exp2(-np.arange(q.most) / (self.half_life - 1)))
 
 
 @dataclass(frozen=True)
 class Mrr:
     r"""Mean reciprocal rank: :math:`\Delta = 1 - 1 / r` for the rank r of the first relevant row,
 
-    .. math:: R_q(z) = \max_\pi\; 1 - \frac{1}{r(\pi)} + \sum_i c_i z_{\pi(i)} - \sum_d \bar c_d z_d,
+    .. math:: R_q(z) = \max_\pi\; 1 - \frac{1}{r(\pi)} +
+              \frac{1}{P} \sum_{\pi\ inverts\ y_i > y_j} (z_j - z_i),
 
-    a mean over queries. A row is relevant if its grade is above 0, and each row has a query. An intercept
-    changes nothing. :math:`\Delta` is no sum over places; but for each r, the best ranking has the r - 1
-    highest irrelevant rows in front and all others in order, and a walk over r finds the best of these.
-
-    Parameters
-    ----------
-    decay : float
-        The weights are :math:`c_i = i^{-decay}`.
+    a mean over queries q with their P pairs of a relevant row, of a grade above 0, and another. Each row
+    has a query. An intercept changes nothing. :math:`\Delta` is no sum over places; but for each r, the worst
+    ranking has the r - 1 highest irrelevant rows in front and all others in order, and a walk over r finds
+    the worst of these: O(n log n).
 
     Examples
     --------
     >>> import numpy as np
     >>> y = np.array([[1.0, 0], [0, 0]])
-    >>> value, dz = Mrr().value_grad(np.array([0.5, 0.0]), y, np.ones(2) / 2)
-    >>> float(value), dz.tolist()  # 1 / 2 for second place, less half of 0.5
-    (0.25, [-0.5, 0.5])
+    >>> value, dz = Mrr().value_grad(np.array([0.25, 0.0]), y, np.ones(2) / 2)
+    >>> float(value), dz.tolist()  # 1 / 2 for second place, less 0.25
+    (0.25, [-1.0, 1.0])
     """
-
-    decay: float = 1.0
 
     separable = False
     smooth = False
     task = "ranking"
-    formula = "mean of max over rankings of 1 - 1 / rank + lead"
+    formula = (
+        "max over rankings of each query of 1 - 1 / rank of the first y > 0 + mean over pairs, as for ndcg"
+    )
     invariant = True
     check_labels = check_relevance
-
-    def __post_init__(self) -> None:
-        _check_decay(self, self.decay)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """The mean over queries, and a subgradient in z."""
         from riskmin.kernels.ranking import worst_first  # Numba is imported with the first call
 
         q = Queries.of(self, y, c, relevant=True)
-        s, weight = q.scores(z), np.arange(1.0, q.most + 1) ** -self.decay
+        s, splits = q.scores(z), q.tied[1:-1:2]  # where the irrelevant rows of each query start
         order = np.lexsort((-s, -q.grade, q.query))
-        splits = q.tied[1:-1:2]  # where the irrelevant rows of each query start
-        front = worst_first(s[order], q.starts, splits, weight)
-        behind = np.ones(len(s), bool)
-        behind[order] = (q.grade == 1) | (np.arange(len(s)) >= (splits + front)[q.query])
-        place = np.empty_like(q.place)
-        place[np.lexsort((-s, behind, q.query))] = q.place
-        lead = averaged(weight[place], order, q.query, q.grade, s)
-        slope = (lead - q.shared(weight[q.place])) * q.weight[q.query]
-        return float(slope @ s + q.weight @ (1 - 1 / (front + 1))), _back(q.rows, slope, z)
+        front = worst_first(s[order], q.starts, splits, 1 / q.pairs)
+        behind = (q.grade == 1) | (np.arange(len(s)) >= (splits + front)[q.query])
+        slope = _slopes(q, s, order, behind)
+        each = q.weight[q.query] * slope
+        return float(each @ s + q.weight @ (1 - 1 / (front + 1))), _back(q.rows, each, z)
 
 
 @dataclass(frozen=True)
@@ -249,49 +240,55 @@ class PairwiseHinge:
         return float(each @ value), _back(q.rows[order], dz * each[q.query], z), float(each @ lift)
 
 
-def _check_decay(loss: object, decay: float | None) -> None:
-    if decay is not None and not 0 < decay < math.inf:
-        raise ValueError(f"{type(loss).__name__} needs a finite decay > 0, not {decay!r}")
-
-
-def _worst(
-    q: Queries, z: Array, gain: NDArray, discount: NDArray, weight: NDArray | None
-) -> tuple[float, Array]:
+def _worst(q: Queries, z: Array, gain: NDArray, discount: NDArray) -> tuple[float, Array]:
     """The worst rankings for the loss of gains and discounts, an ideal ranking's sum of which is 1."""
     s, ideal = q.scores(z), discount[q.place]
     gain = gain / q.total(ideal * gain)[q.query]
-    if weight is None:  # c_i z - D_i g = D_i (z - g): sorted lists have the largest sum of products
-        weight, key = discount, gain - s
-        order, place = np.lexsort((key, q.query)), np.empty_like(q.place)
-        place[order] = q.place
-        lost = lead = averaged(discount[place], order, q.query, key)
-    else:
-        order = np.lexsort((-s, -q.grade, q.query))
-        place = _assigned(q, s, gain, discount, weight, order)
-        lost, lead = discount[place], averaged(weight[place], order, q.query, q.grade, s)
-    slope, each = lead - q.shared(weight[q.place]), q.weight[q.query]
-    return float(each @ (slope * s + (ideal - lost) * gain)), _back(q.rows, slope * each, z)
+    order = np.lexsort((-s, -q.grade, q.query))  # rows of a grade are where they were: only s has moved
+    front = _front(q, s[order], gain, discount)
+    slope, each = _slopes(q, s, order, front), q.weight[q.query]
+    lost = (ideal - np.append(discount, 0.0)[front]) * gain
+    return float(each @ (slope * s + lost)), _back(q.rows, each * slope, z)
 
 
-def _assigned(
-    q: Queries, s: NDArray, gain: NDArray, discount: NDArray, weight: NDArray, order: NDArray
-) -> NDArray:
-    """The places of the rows in each query's best assignment of c_i z - D_i g.
+def _front(q: Queries, s: NDArray, gain: NDArray, discount: NDArray) -> NDArray:
+    """The places of the sorted rows in the worst rankings, as far as they have a discount; else the next.
 
-    Places without discount and weight are all the same, and of the rows of a grade those of the highest
-    scores are in the first places: only k of each grade can be in the k places that count.
+    Either by dynamic programming over the numbers of rows of each grade that are in front, or by an
+    assignment of rows to places, whichever takes fewer steps.
     """
-    k = int(np.count_nonzero((discount > 0) | (weight > 0)))
-    rows = order[np.arange(len(s)) - np.repeat(q.tied[:-1], np.diff(q.tied)) < k]
-    ends = np.searchsorted(q.query[rows], np.arange(len(q.starts)))
-    place = np.full(len(s), min(k, q.most - 1))
-    # SciPy holds the interpreter's lock meanwhile, so threads would not help
-    for (start, end), size in zip(pairwise(ends), np.diff(q.starts), strict=True):
-        here, few = rows[start:end], min(k, int(size))
-        total = np.outer(weight[:few], s[here]) - np.outer(discount[:few], gain[here])
-        at, chosen = linear_sum_assignment(total, maximize=True)
-        place[here[chosen]] = at
-    return place
+    from riskmin.kernels.ranking import worst_places  # Numba is imported with the first call
+
+    k, share = int(np.count_nonzero(discount)), 1 / q.pairs
+    blocks = np.searchsorted(q.tied, q.starts)
+    table = np.add.reduceat(np.log(np.minimum(np.diff(q.tied), k) + 1.0), blocks[:-1])
+    grades, size = np.diff(blocks), np.diff(q.starts)
+    simplex = (
+        gammaln(np.minimum(k, size) + grades + 1) - gammaln(np.minimum(k, size) + 1) - gammaln(grades + 1)
+    )
+    steps = np.minimum(table, simplex) + np.log(grades)
+    few = (steps < np.maximum(3 * np.log(size), math.log(FEW))) & (table < math.log(MOST))
+    front: NDArray = worst_places(s, gain, q.tied, blocks, share, discount, k, few)
+    for n in np.flatnonzero(~few):  # SciPy holds the interpreter's lock meanwhile, so threads do not help
+        here = slice(q.starts[n], q.starts[n + 1])
+        places = np.arange(size[n])
+        gains = np.outer(-share[n] * places, s[here]) - np.outer(discount[: size[n]], gain[here])
+        at, chosen = linear_sum_assignment(gains, maximize=True)
+        front[here][chosen] = np.minimum(at, k)
+    return front
+
+
+def _slopes(q: Queries, s: NDArray, order: NDArray, front: NDArray) -> NDArray:
+    """By how many places rows lie behind where they belong, over the number of pairs.
+
+    The order sorts them by query, grade and score; front says, in that order, which are before others.
+    """
+    place, ahead = np.empty_like(q.place), np.empty_like(front)
+    ahead[order] = front
+    best = place.copy()
+    best[order] = q.place
+    place[np.lexsort((-s, ahead, q.query))] = q.place
+    return averaged((best - place) / q.pairs[q.query], order, q.query, q.grade, s)
 
 
 def _back(rows: NDArray, slope: NDArray, z: Array) -> Array:
