@@ -115,11 +115,14 @@ class Smoothing:
 
 
 def settled(obj: Objective, w: Array, risk: float, cut: Cut) -> bool:
-    """Whether stationarity is below half of complementarity: only a smaller mu lowers the gap by much."""
-    slope = float(cut.a @ w)
-    complementarity = risk - slope - cut.b
-    stationarity = obj.lam * (obj.reg.value(w) + obj.reg.conjugate(-1 / obj.lam * cut.a)) + slope
-    return stationarity <= 0.5 * complementarity
+    """Whether stationarity is below half of complementarity: only a smaller mu lowers the gap by much.
+
+    It is what the gap has beside complementarity, by the bound itself: where the conjugate of the regularizer
+    is infinite beyond some slopes, as with L1, a cut that is too steep proves as much as it does once shrunk.
+    """
+    complementarity = risk - float(cut.a @ w) - cut.b
+    gap = risk + obj.lam * obj.reg.value(w) - obj.lower(cut)
+    return gap <= 1.5 * complementarity
 
 
 def softened(solver: object, obj: Objective, w: Array) -> Softened:
