@@ -160,6 +160,15 @@ def files(tmp_path_factory):
     np.savetxt(
         folder / "houses.csv", np.column_stack([X, y]), delimiter=",", header=",".join(columns), comments=""
     )
+    grade, X = np.digitize(y, [90, 140, 200]), X / X.std(axis=0)
+    for name, rows in {"clicks": slice(300), "later": slice(300, None)}.items():
+        save_svmlight(folder / f"{name}.svm", X[rows], grade[rows], np.arange(len(y))[rows] // 10)
+    for name, last in {"patients": ["stage"], "visits": ["ward", "need"]}.items():
+        lines = [",".join([*columns[:-1], *last])]
+        for i, (x, k) in enumerate(zip(X.tolist(), grade.tolist(), strict=True)):
+            cells = {"stage": ("mild", "fair", "serious", "grave")[k], "ward": f"ward {i // 20}", "need": k}
+            lines.append(",".join(map(str, [*x, *(cells[column] for column in last)])))
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
 
