@@ -1,6 +1,7 @@
 """The least J by cvxpy and Clarabel: every loss and every regularizer, written anew."""
 
 import contextlib
+import itertools
 import warnings
 
 import cvxpy as cp
@@ -16,15 +17,21 @@ from riskmin import (
     Entropy,
     EpsilonInsensitive,
     Exponential,
+    FBeta,
     Hinge,
     Huber,
     Logistic,
     Novelty,
+    Ordinal,
     Poisson,
     PowerHinge,
+    Prbep,
+    PrecisionAtK,
     QNorm,
     Quadratic,
     Quantile,
+    RecallAtK,
+    RocArea,
     SmoothedHinge,
     Squared,
     SquaredHinge,
@@ -59,6 +66,57 @@ def losses(loss, z, y):
         Huber: lambda: cp.huber(r, loss.delta) / 2,
         Poisson: lambda: cp.exp(z) - cp.multiply(y, z) + y * np.log(np.where(y > 0, y, 1.0)) - y,
     }[type(loss)]()
+
+
+def _pairs(loss, z, y, c):
+    i, j = np.nonzero(y[:, None] > y)
+    p = c[i] * c[j]
+    if getattr(loss, "costs", None):
+        grade = np.unique(y, return_inverse=True)[1]
+        p = p * [loss.costs[a][b] for a, b in zip(grade[i], grade[j], strict=True)]
+    return p / p.sum() @ cp.pos(1 - z[i] + z[j])
+
+
+def _discrepancy(loss, y, other):
+    """Delta(y', y); None for the labellings that the loss leaves out."""
+    hits, positives, said = np.sum((y > 0) & (other > 0)), np.sum(y > 0), np.sum(other > 0)
+    if isinstance(loss, FBeta):
+        return 1 - (1 + loss.beta**2) * hits / (loss.beta**2 * positives + said)
+    if isinstance(loss, Prbep):
+        return 1 - hits / positives if said == positives else None
+    if said != loss.k:
+        return 0.0 if np.all(y == other) else None
+    return 1 - hits / (positives if isinstance(loss, RecallAtK) else loss.k)
+
+
+def _labellings(loss, z, y, c):
+    """The maximum over all labellings, one by one; but each of the worst slopes once."""
+    n, found = len(y), {}
+    for labels in itertools.product([-1.0, 1.0], repeat=n):
+        other = np.array(labels)
+        delta = _discrepancy(loss, y, other)
+        if delta is not None:
+            found[tuple((other - y) / n)] = delta
+    return cp.max(np.array(list(found.values())) + np.array(list(found)) @ z)
+
+
+def risk(loss, z, y, c):
+    """R for scores z: a sum over rows, over pairs, or a maximum over labellings."""
+    if isinstance(loss, RocArea | Ordinal):
+        return _pairs(loss, z, y, c)
+    if isinstance(loss, FBeta | Prbep | PrecisionAtK):
+        if len(y) <= 10:
+            return _labellings(loss, z, y, c)
+        if isinstance(loss, Prbep):
+            return _break_even(z, y)
+    return c @ losses(loss, z, y)
+
+
+def _break_even(z, y):
+    """The dual of the linear program over shares of wrong rows, with the price of the balance."""
+    n, positive, price = len(y), (y > 0).astype(float), cp.Variable()
+    each = positive / positive.sum() - 2 / n * cp.multiply(y, z) - price * y
+    return cp.sum(cp.pos(each))
 
 
 def _dense(K, p):
@@ -100,7 +158,7 @@ def optimum(loss, reg, X, y, weights, lam, intercept):
     c = np.full(len(X), 1 / len(X)) if weights is None else weights / weights.sum()
     w, b = cp.Variable(X.shape[1]), cp.Variable() if intercept else 0.0
     value, domain = omega(reg, w)
-    program = cp.Problem(cp.Minimize(lam * value + c @ losses(loss, X @ w + b, y)), domain)
+    program = cp.Problem(cp.Minimize(lam * value + risk(loss, X @ w + b, y, c)), domain)
     for tol in (1e-11, 1e-9):
         accurate = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tol)
         with warnings.catch_warnings(), contextlib.suppress(cp.SolverError):
