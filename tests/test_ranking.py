@@ -1,0 +1,317 @@
+"""Losses of rankings: the definitions by brute force, the oracles, and certified fits."""
+
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import riskmin.losses.ranking as ranking
+from riskmin import (
+    L2,
+    Bundle,
+    ExpectedRankUtility,
+    Mrr,
+    Ndcg,
+    Objective,
+    PairwiseHinge,
+    Smoothing,
+    check_loss,
+    linear_risk,
+    minimize,
+)
+from riskmin.types import Unsuited
+
+LISTS = [Ndcg(), Ndcg(k=1), Ndcg(k=2), Ndcg(k=3), Mrr(), ExpectedRankUtility(), ExpectedRankUtility(1.5)]
+LOSSES = [*LISTS, PairwiseHinge()]
+each_list = pytest.mark.parametrize("loss", LISTS, ids=repr)
+each_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
+
+
+# ---------------------------------------------------------------- definitions
+def delta(loss, grades):
+    """The loss of the measure for the grades in the order of a ranking."""
+    i = np.arange(1, len(grades) + 1)
+    if isinstance(loss, Mrr):
+        return 1 - 1 / i[grades > 0][0]
+    if isinstance(loss, Ndcg):
+        gains, discounts = 2.0**grades - 1, np.where(i <= loss.k, 1 / np.log2(i + 1), 0)
+    else:
+        gains, discounts = grades, 0.5 ** ((i - 1) / (loss.half_life - 1))
+    return 1 - discounts @ gains / (discounts @ np.sort(gains)[::-1])
+
+
+def corners(loss, grades):
+    """The loss of every ranking, and the slope of its lead in the scores of the rows."""
+    levels = (grades > 0).astype(float) if isinstance(loss, Mrr) else grades
+    pairs, found = np.sum(levels[:, None] > levels), []
+    for order in map(list, permutations(range(len(grades)))):
+        slope = np.zeros(len(grades))
+        for first, second in combinations(order, 2):
+            if levels[second] > levels[first]:
+                slope[[first, second]] += np.array([1, -1]) / pairs
+        found.append((delta(loss, grades[order]), slope))
+    return found
+
+
+def queries(loss, y, c):
+    """Of each query that counts: its rows and its weight."""
+    grades = y[:, 0] > 0 if isinstance(loss, Mrr) else y[:, 0]
+    parts = [np.flatnonzero(y[:, 1] == k) for k in np.unique(y[:, 1])]
+    parts = [rows for rows in parts if len(set(grades[rows])) > 1]
+    weights = np.array([c[rows].mean() for rows in parts])
+    return list(zip(parts, weights / weights.sum(), strict=True))
+
+
+def by_brute_force(loss, z, y, c):
+    """The mean over queries of the largest of all corners."""
+    return sum(
+        weight * max(d + slope @ z[rows] for d, slope in corners(loss, y[rows, 0]))
+        for rows, weight in queries(loss, y, c)
+    )
+
+
+def by_pairs(z, y, c, mu):
+    """The pairwise hinge, its slopes and its lift, a pair at a time."""
+    value, lift, dz = 0.0, 0.0, np.zeros(len(z))
+    for rows, weight in queries(PairwiseHinge(), y, c):
+        pairs = [(i, j) for i in rows for j in rows if y[i, 0] > y[j, 0]]
+        total = sum(c[i] * c[j] for i, j in pairs)
+        for i, j in pairs:
+            t, share = z[j] - (z[i] - 1), weight * c[i] * c[j] / total
+            beta = min(max(t / mu, 0.0), 1.0) if mu else float(t > 0)
+            value += share * (beta * t - 0.5 * mu * beta**2)
+            lift += share * 0.5 * mu * beta**2
+            dz[i] -= share * beta
+            dz[j] += share * beta
+    return value, dz, lift
+
+
+def case(seed, most=6, many=3, grades=4, tied=False, scale=1.0):
+    """Scores, labels of interleaved queries, one of them with relevant rows and others, and weights."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, most + 1, many)
+    sizes[0] = max(sizes[0], 2)
+    ids = np.repeat(np.arange(many), sizes)
+    y = np.column_stack([rng.integers(0, grades, len(ids)), ids]).astype(float)
+    y[:2, 0] = 0, 1
+    y = rng.permutation(y)
+    z = rng.integers(-1, 2, len(y)) if tied else rng.standard_normal(len(y))
+    return scale * z, y, rng.dirichlet(np.ones(len(y)))
+
+
+# ---------------------------------------------------------------- values
+@each_list
+@pytest.mark.parametrize("path", ["table", "assignment"])
+def test_lists_equal_brute_force(loss, path, monkeypatch):
+    if path == "assignment":
+        monkeypatch.setattr(ranking, "MOST", 1)
+    for seed in range(12):
+        z, y, c = case(seed, most=5, tied=seed % 2 == 0, scale=[0.1, 1.0, 5.0][seed % 3])
+        value, dz = loss.value_grad(z, y, c)
+        assert value == pytest.approx(by_brute_force(loss, z, y, c), abs=1e-12)
+        for size in (1e-3, 1.0, 30.0):
+            u = z + size * np.random.default_rng(seed).standard_normal(len(z))
+            assert by_brute_force(loss, u, y, c) >= value + dz @ (u - z) - 1e-12
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10**9), st.sampled_from([*LISTS, Ndcg(k=4), Ndcg(k=5), Ndcg(k=6)]), st.booleans())
+def test_lists_equal_brute_force_of_six_rows(seed, loss, tied):
+    z, y, c = case(seed, most=6, many=2, tied=tied, scale=10.0 ** (seed % 3 - 1))
+    assert loss.value_grad(z, y, c)[0] == pytest.approx(by_brute_force(loss, z, y, c), abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", [Ndcg(), Ndcg(k=3), Ndcg(k=25), ExpectedRankUtility()], ids=repr)
+@pytest.mark.parametrize("grades", [2, 3, 5])
+def test_table_and_assignment_agree(loss, grades, monkeypatch):
+    for seed in range(4):
+        z, y, c = case(seed, most=30, many=5, grades=grades, scale=[0.2, 2.0][seed % 2])
+        monkeypatch.setattr(ranking, "FEW", 2**40)
+        value, dz = loss.value_grad(z, y, c)
+        with monkeypatch.context() as patch:
+            patch.setattr(ranking, "MOST", 1)
+            other, du = loss.value_grad(z, y, c)
+        assert value == pytest.approx(other, abs=1e-12)
+        np.testing.assert_allclose(dz, du, atol=1e-12)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.1, 1.0, 7.0])
+def test_pairwise_hinge_equals_its_definition(mu):
+    for seed in range(12):
+        z, y, c = case(seed, most=9, grades=6, tied=seed % 2 == 0)
+        value, dz, lift = PairwiseHinge().soft(z, y, c, mu)
+        expected, du, up = by_pairs(z, y, c, mu)
+        assert (value, lift) == (pytest.approx(expected, abs=1e-13), pytest.approx(up, abs=1e-13))
+        np.testing.assert_allclose(dz, du, atol=1e-13)
+
+
+def test_pairwise_hinge_of_one_query_is_the_ordinal_loss():
+    from riskmin import Ordinal
+
+    rng = np.random.default_rng(0)
+    z, grades, c = rng.standard_normal(3000), rng.standard_normal(3000), rng.dirichlet(np.ones(3000))
+    value, dz, lift = PairwiseHinge().soft(z, np.column_stack([grades, 0 * z]), c, 0.3)
+    expected, du, up = Ordinal().soft(z, grades, c, 0.3)
+    assert (value, lift) == (pytest.approx(float(expected), rel=1e-10), pytest.approx(float(up), rel=1e-10))
+    np.testing.assert_allclose(dz, du, atol=1e-13)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 10])
+def test_ndcg_bounds_that_of_scikit_learn(k):
+    from sklearn.metrics import ndcg_score
+
+    z, y, c = case(k, most=20, many=6)
+    of = [
+        (weight, ndcg_score([2 ** y[rows, 0] - 1], [z[rows]], k=k)) for rows, weight in queries(Ndcg(), y, c)
+    ]
+    lost = sum(weight * (1 - score) for weight, score in of)
+    assert Ndcg(k=k).value_grad(z, y, c)[0] >= lost - 1e-12
+    far = 1e6 * y[:, 0]  # all pairs in order, and far apart
+    assert Ndcg(k=k).value_grad(far, y, c)[0] == pytest.approx(0, abs=1e-9)
+
+
+# ---------------------------------------------------------------- the contract
+def ranks(rng, n):
+    return np.column_stack([rng.integers(0, 4, n), rng.integers(0, 5, n)]).astype(float)
+
+
+@each_loss
+def test_contract(loss):
+    check_loss(loss, labels=ranks)
+
+
+@each_loss
+def test_order_and_numbers_of_queries_do_not_matter(loss):
+    for tied in (False, True):
+        z, y, c = case(3, most=8, many=4, tied=tied)
+        value, dz = loss.value_grad(z, y, c)
+        p = np.random.default_rng(0).permutation(len(z))
+        other, du = loss.value_grad(z[p], np.column_stack([y[p, 0], 7 - y[p, 1]]), c[p])
+        assert other == pytest.approx(value, abs=1e-13)
+        np.testing.assert_allclose(du, dz[p], atol=1e-13)
+
+
+@each_loss
+def test_queries_weigh_as_their_rows_on_average_and_others_are_left_out(loss):
+    y = np.array([[1.0, 0], [0, 0], [2, 1], [0, 1], [0, 1], [1, 2], [1, 2]])
+    z = np.array([0.0, 0.3, 0.1, 0.2, -0.5, 9.0, -9.0])
+    alone = [
+        loss.value_grad(z[y[:, 1] == k], y[y[:, 1] == k], np.ones(s) / s)[0] for k, s in [(0, 2), (1, 3)]
+    ]
+    value, dz = loss.value_grad(z, y, np.ones(7) / 7)
+    assert value == pytest.approx(np.mean(alone), abs=1e-14)
+    assert not dz[5:].any()
+    value, _ = loss.value_grad(z, y, np.array([3.0, 3, 1, 1, 1, 1, 1]) / 11)
+    assert value == pytest.approx((3 * alone[0] + alone[1]) / 4, abs=1e-14)
+    with pytest.raises(ValueError, match="weight"):
+        loss.value_grad(z, y, np.array([0.0, 0, 0, 0, 0, 1, 1]))
+
+
+@each_loss
+def test_shift_within_a_query_changes_nothing(loss):
+    z, y, c = case(5, most=8)
+    value, dz = loss.value_grad(z, y, c)
+    assert loss.value_grad(z + 3 * y[:, 1], y, c)[0] == pytest.approx(value, abs=1e-12)
+    np.testing.assert_allclose(np.bincount(y[:, 1].astype(int), dz), 0, atol=1e-14)
+
+
+@each_loss
+def test_scores_of_torch_stay_there(loss):
+    torch = pytest.importorskip("torch")
+    z, y, c = case(1, most=8)
+    value, dz = loss.value_grad(z, y, c)
+    for dtype, digits in ((torch.float64, 1e-14), (torch.float32, 1e-6)):
+        there = [torch.tensor(a, dtype=dtype) for a in (z, y, c)]
+        other, du = loss.value_grad(*there)
+        assert du.dtype == dtype
+        assert float(other) == pytest.approx(value, abs=digits)
+        np.testing.assert_allclose(du.numpy(), dz, atol=digits)
+
+
+def test_any_size_of_grades_is_fine():
+    y = np.array([[3000.0, 0], [2999, 0], [0, 0]])
+    value, _ = Ndcg().value_grad(np.zeros(3), y, np.ones(3) / 3)
+    D = 1 / np.log2([2, 3, 4])
+    assert value == pytest.approx(1 - (D[2] + 0.5 * D[1]) / (D[0] + 0.5 * D[1]), rel=1e-12)
+
+
+# ---------------------------------------------------------------- fits
+def data(seed=0, many=12, most=4, p=5):
+    rng = np.random.default_rng(seed)
+    ids = np.repeat(np.arange(many), rng.integers(2, most + 1, many))
+    X = rng.standard_normal((len(ids), p))
+    y = np.clip(np.round(X @ rng.standard_normal(p) + rng.standard_normal(len(ids))), 0, 3)
+    return X, y, ids
+
+
+def optimum(loss, X, y, ids, lam):
+    """The least J by cvxpy, from the definitions."""
+    import cvxpy as cp
+
+    w, c = cp.Variable(X.shape[1]), np.full(len(X), 1 / len(X))
+    labels, parts = np.column_stack([y, ids]).astype(float), []
+    for rows, weight in queries(loss, labels, c):
+        if isinstance(loss, PairwiseHinge):
+            D = np.array([X[i] - X[j] for i in rows for j in rows if y[i] > y[j]])
+            parts.append(weight / len(D) * cp.sum(cp.pos(1 - D @ w)))
+        else:
+            lost, slopes = map(np.array, zip(*corners(loss, y[rows]), strict=True))
+            parts.append(weight * cp.max(lost + (slopes @ X[rows]) @ w))
+    problem = cp.Problem(cp.Minimize(lam / 2 * cp.sum_squares(w) + sum(parts)))
+    return problem.solve(solver=cp.CLARABEL)
+
+
+@pytest.mark.parametrize("loss", [Ndcg(k=2), Mrr(), ExpectedRankUtility(), PairwiseHinge()], ids=repr)
+def test_fits_are_certified(loss):
+    X, y, ids = data()
+    J = Objective(linear_risk(X, y, loss, qid=ids), L2(), lam=0.05)
+    least, result = optimum(loss, X, y, ids, 0.05), minimize(J, Bundle(), tol=1e-6)
+    assert result.status == "converged"
+    assert result.lower - 1e-7 <= least <= result.value + 1e-7
+    same = minimize(Objective(linear_risk(X, y, loss, qid=ids, fit_intercept=True), L2(), 0.05), tol=1e-6)
+    assert same.value == pytest.approx(least, rel=2e-6)
+
+
+def test_smoothing_certifies_the_pairwise_hinge():
+    X, y, ids = data(1)
+    J = Objective(linear_risk(X, y, PairwiseHinge(), qid=ids), L2(), lam=0.05)
+    least, result = optimum(PairwiseHinge(), X, y, ids, 0.05), minimize(J, Smoothing(), tol=1e-5)
+    assert result.status == "converged"
+    assert result.lower - 1e-7 <= least <= result.value + 1e-7
+
+
+def test_smoothing_says_that_it_is_not_for_lists():
+    X, y, ids = data()
+    with pytest.raises(Unsuited, match="cannot be smoothed"):
+        minimize(Objective(linear_risk(X, y, Ndcg(), qid=ids), L2(), 1.0), Smoothing())
+
+
+# ---------------------------------------------------------------- messages
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Ndcg(k=0), "whole number"),
+        (lambda: Ndcg(k=2.5), "whole number"),
+        (lambda: ExpectedRankUtility(half_life=1.0), "half_life > 1"),
+        (lambda: Ndcg().check_labels(np.zeros((3, 2))), "two different grades"),
+        (lambda: PairwiseHinge().check_labels(np.array([[1.0, 0], [0, 1]])), "two different grades"),
+        (lambda: Mrr().check_labels(np.array([[1.0, 0], [2, 0]])), "grade 0"),
+        (lambda: Ndcg().check_labels(np.array([[-1.0, 0], [2, 0]])), "grades >= 0"),
+        (lambda: Ndcg().check_labels(np.array([[np.nan, 0], [2, 0]])), "NaN"),
+        (lambda: Ndcg().check_labels(np.array([np.inf, 2.0])), "qid"),
+        (lambda: PairwiseHinge().check_labels(np.array([[np.inf, 0], [2, 0]])), "finite"),
+    ],
+)
+def test_messages_name_the_cause(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_settings_of_names():
+    from riskmin import get_loss
+
+    assert get_loss("ndcg:k=5") == Ndcg(k=5)
+    assert get_loss("expected_rank_utility:half_life=3") == ExpectedRankUtility(half_life=3.0)
