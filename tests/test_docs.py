@@ -113,7 +113,7 @@ def test_every_decision_is_in_the_index():
     assert not [p.name for p in ROOT.glob("docs/adr/0*.md") if f"]({p.name})" not in index]
 
 
-@pytest.mark.parametrize("name", ["cuts", "convergence"])
+@pytest.mark.parametrize("name", ["cuts", "convergence", "roc_a9a", "prbep_c11"])
 def test_pictures_are_sound(name):
     text = read(f"docs/img/{name}.svg")
     assert ET.fromstring(text).tag.endswith("svg")
