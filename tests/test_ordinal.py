@@ -20,6 +20,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import riskmin
 from riskmin import Ordinal, OrdinalClassifier, load_model, save_model
 from riskmin.estimators.ordinal import thresholds
+from riskmin.estimators.store import checksum
+from riskmin.persist import FileError, load_arrays, save_arrays
 
 
 @parametrize_with_checks([OrdinalClassifier()])
@@ -190,6 +192,24 @@ def test_a_file_keeps_the_model(graded, loss, tmp_path):
     np.testing.assert_array_equal(loaded.thresholds_, model.thresholds_)
     assert (loaded.objective_, loaded.lower_bound_) == (model.objective_, model.lower_bound_)
     assert clone(loaded).fit(X, y).gap_ >= 0
+
+
+@pytest.mark.parametrize(
+    ("cuts", "message"),
+    [
+        ([0.0, 2.0, 1.0], "its thresholds decrease"),
+        ([0.0, 1.0], "it has 4 classes, not 3"),
+        ([0.0, None, 1.0], "threshold is None, not a finite number"),
+    ],
+)
+def test_files_whose_thresholds_are_not_sound(graded, cuts, message, tmp_path):
+    save_model(OrdinalClassifier().fit(*graded), tmp_path / "model")
+    arrays, meta = load_arrays(tmp_path / "model", "model")
+    meta["fitted"]["thresholds"] = cuts
+    del meta["sha256"]
+    save_arrays(tmp_path / "model", arrays, meta | {"sha256": checksum(arrays, meta)})
+    with pytest.raises(FileError, match=f"is not a sound riskmin model: {message}"):
+        load_model(tmp_path / "model")
 
 
 # ---------------------------------------------------------------- errors
