@@ -72,9 +72,7 @@ class Ndcg:
     separable = False
     smooth = False
     task = "ranking"
-    formula = (
-        "max over rankings of each query of 1 - NDCG@k + mean over pairs y_i > y_j it inverts of z_j - z_i"
-    )
+    formula = "mean of max over rankings of 1 - NDCG@k + lead"
     invariant = True
     check_labels = check_gains
 
@@ -127,9 +125,7 @@ class ExpectedRankUtility:
     separable = False
     smooth = False
     task = "ranking"
-    formula = (
-        "max over rankings of each query of 1 - utility + mean over pairs y_i > y_j it inverts of z_j - z_i"
-    )
+    formula = "mean of max over rankings of 1 - utility + lead"
     invariant = True
     check_labels = check_gains
 
@@ -167,9 +163,7 @@ class Mrr:
     separable = False
     smooth = False
     task = "ranking"
-    formula = (
-        "max over rankings of each query of 1 - 1 / rank of the first y > 0 + mean over pairs, as for ndcg"
-    )
+    formula = "mean of max over rankings of 1 - 1 / rank + lead"
     invariant = True
     check_labels = check_relevance
 
