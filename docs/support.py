@@ -43,6 +43,10 @@ NOTES = f"""
 {TICK}: takes it. {SOME}: without an intercept only. *{STALLS}*: takes it, but may stall at the kinks of the
 loss, and then says so. Weights, priors and bounds may be a number, or one a feature.
 
+Losses of pairs, tables and rankings look at all rows at once: no solver that visits rows or columns one by one
+takes them. An intercept changes nothing for most of them; `FBeta` has one, and `PrecisionAtK` and `RecallAtK`
+refuse it.
+
 X is *elsewhere* where its rows are in other processes or in another array library, or where the risk is a
 function of your own. With an intercept `Auto` treats sparse X as it does dense X.
 
@@ -59,13 +63,25 @@ def labels(loss: Any) -> Any:
     )
 
 
+def queries(loss: Any) -> Any:
+    """The queries of the rows, for losses that rank."""
+    return np.array([0, 0, 1, 1]) if loss.task == "ranking" else None
+
+
+def small(loss: Any) -> Any:
+    """The loss, with a k for four rows if it looks at the first k of all."""
+    return dataclasses.replace(loss, k=2) if getattr(loss, "counted", False) else loss
+
+
 @cache
 def objective(loss: Any, reg: str, intercept: bool = False, sparse: bool = False) -> Objective:
     """A tiny problem."""
     import scipy.sparse as sp
 
     X = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [1.0, 0.0]])
-    risk = linear_risk(sp.csr_array(X) if sparse else X, labels(loss), loss, fit_intercept=intercept)
+    intercept = intercept and not getattr(loss, "counted", False)  # there a number for all changes nothing
+    matrix = sp.csr_array(X) if sparse else X
+    risk = linear_risk(matrix, labels(loss), small(loss), qid=queries(loss), fit_intercept=intercept)
     return Objective(risk, REGULARIZERS[reg], 0.1)
 
 
@@ -104,7 +120,7 @@ def picks(loss: Any, reg: str) -> tuple[str, ...]:
 def families() -> dict[tuple[Any, ...], list[Any]]:
     """The losses, those together that are treated alike everywhere."""
     found: dict[tuple[Any, ...], list[Any]] = {}
-    for loss in LOSSES.values():
+    for loss in dict.fromkeys(LOSSES.values()):  # some have two names
         alike = [(picks(loss, reg), *(cell(name, loss, reg) for name in SOLVERS)) for reg in REGULARIZERS]
         found.setdefault(tuple(alike), []).append(loss)
     return found

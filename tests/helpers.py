@@ -8,11 +8,15 @@ import numpy as np
 from riskmin import (
     LOSSES,
     EpsilonInsensitive,
+    FBeta,
     Hinge,
     Huber,
+    Ordinal,
     Poisson,
     PowerHinge,
+    PrecisionAtK,
     Quantile,
+    RecallAtK,
     SmoothedHinge,
     SquaredHinge,
 )
@@ -35,6 +39,17 @@ ALL_LOSSES = [
 ]
 """Every loss that is a sum over rows by name, and each with awkward parameters."""
 
+LIST_LOSSES = [
+    *{loss for loss in LOSSES.values() if not loss.separable and not isinstance(loss, PrecisionAtK)},
+    FBeta(beta=3.0),
+    PrecisionAtK(k=1),
+    PrecisionAtK(k=6),
+    RecallAtK(k=3),
+    Ordinal(costs=[[], [1.0], [0.0, 2.0]]),
+]
+LIST_LOSSES.sort(key=repr)
+"""Every loss that is none, with settings for the eight rows that all labellings and rankings are tried on."""
+
 
 def labels(loss, z, rng):
     """Labels that suit the loss, around the scores z, and never of a single class."""
@@ -49,12 +64,28 @@ def labels(loss, z, rng):
 
 def problem(loss, n=30, p=4, seed=0):
     """X, y, and sample weights some of which are zero."""
+    if not loss.separable:
+        return _list_problem(loss, p, seed)
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, p))
     y = labels(loss, X @ rng.standard_normal(p) + 0.3, rng)
     weights = rng.integers(0, 4, n) * rng.random(n)
     weights[:2] = 1.0
     return X, y, weights
+
+
+def _list_problem(loss, p, seed):
+    """Eight rows: two classes, three grades, or two queries with rows of different grades."""
+    rng = np.random.default_rng(seed)
+    X, weights = rng.standard_normal((8, p)), rng.uniform(0.5, 2.0, 8)
+    y = np.array([1.0, -1.0, -1.0, 1.0, -1.0, -1.0, 1.0, -1.0])
+    if loss.task in ("ordinal", "ranking"):
+        y = np.array([0.0, 1.0, 2.0, 0.0, 2.0, 1.0, 0.0, 0.0])
+    return X, y, weights if loss.task == "ordinal" or loss == LOSSES["roc_area"] else None
+
+
+QUERIES = np.array(["b", "b", "b", "a", "a", "a", "b", "a"])
+"""The queries of the eight rows."""
 
 
 def optimum(loss, X, y, weights, lam, intercept):

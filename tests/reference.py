@@ -16,13 +16,17 @@ from riskmin import (
     Elastic,
     Entropy,
     EpsilonInsensitive,
+    ExpectedRankUtility,
     Exponential,
     FBeta,
     Hinge,
     Huber,
     Logistic,
+    Mrr,
+    Ndcg,
     Novelty,
     Ordinal,
+    PairwiseHinge,
     Poisson,
     PowerHinge,
     Prbep,
@@ -100,8 +104,43 @@ def _labellings(loss, z, y, c):
     return cp.max(np.array(list(found.values())) + np.array(list(found)) @ z)
 
 
-def risk(loss, z, y, c):
-    """R for scores z: a sum over rows, over pairs, or a maximum over labellings."""
+def _utility(loss, grades):
+    """What a ranking with these grades, the first one on top, is worth."""
+    i = np.arange(len(grades))
+    if isinstance(loss, Ndcg):
+        return float(np.sum(((2.0**grades - 1) / np.log2(i + 2))[: loss.k]))
+    if isinstance(loss, Mrr):
+        return 1 / (1 + int(np.argmax(grades > 0)))
+    return float(grades @ 2.0 ** (-i / (loss.half_life - 1)))
+
+
+def _rankings(loss, z, y, queries):
+    """The mean over queries of the maximum over all rankings, one by one."""
+    each = []
+    for query in np.unique(queries):
+        rows = np.flatnonzero(queries == query)
+        grades, one = y[rows], z[rows]
+        grades = (grades > 0).astype(float) if isinstance(loss, Mrr) else grades
+        i, j = np.nonzero(grades[:, None] > grades)
+        if isinstance(loss, PairwiseHinge):
+            each.append(cp.sum(cp.pos(1 - one[i] + one[j])) / len(i))
+            continue
+        best, losses, slopes = _utility(loss, -np.sort(-grades)), [], []
+        for ranking in itertools.permutations(range(len(rows))):
+            place, slope = np.argsort(ranking), np.zeros(len(rows))
+            wrong = place[i] > place[j]
+            np.add.at(slope, j[wrong], 1 / len(i))
+            np.add.at(slope, i[wrong], -1 / len(i))
+            losses.append(1 - _utility(loss, grades[list(ranking)]) / best)
+            slopes.append(slope)
+        each.append(cp.max(np.array(losses) + np.array(slopes) @ one))
+    return sum(each) / len(each)
+
+
+def risk(loss, z, y, c, queries=None):
+    """R for scores z: a sum over rows, over pairs, or a maximum over labellings or rankings."""
+    if isinstance(loss, Ndcg | Mrr | ExpectedRankUtility | PairwiseHinge):
+        return _rankings(loss, z, y, queries)
     if isinstance(loss, RocArea | Ordinal):
         return _pairs(loss, z, y, c)
     if isinstance(loss, FBeta | Prbep | PrecisionAtK):
@@ -153,12 +192,12 @@ def omega(reg, w):
     }[type(reg)](), []
 
 
-def optimum(loss, reg, X, y, weights, lam, intercept):
+def optimum(loss, reg, X, y, weights, lam, intercept, queries=None):
     """The least lam Omega(w) + R(w), to 1e-8 or better. NaN where the solver gives up, or is not sure."""
     c = np.full(len(X), 1 / len(X)) if weights is None else weights / weights.sum()
     w, b = cp.Variable(X.shape[1]), cp.Variable() if intercept else 0.0
     value, domain = omega(reg, w)
-    program = cp.Problem(cp.Minimize(lam * value + risk(loss, X @ w + b, y, c)), domain)
+    program = cp.Problem(cp.Minimize(lam * value + risk(loss, X @ w + b, y, c, queries)), domain)
     for tol in (1e-11, 1e-9):
         accurate = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tol)
         with warnings.catch_warnings(), contextlib.suppress(cp.SolverError):

@@ -4,16 +4,20 @@ import numpy as np
 import pytest
 
 from riskmin import (
+    AcceleratedGradient,
     Auto,
     Bmrm,
     Bundle,
     CoordinateDescent,
+    DualAccelerated,
     DualGaussSeidel,
     Hinge,
     Lbfgs,
     LineSearchBmrm,
     OwlQn,
     ProximalGradient,
+    SemismoothNewton,
+    Smoothing,
 )
 from riskmin.solvers import SOLVERS, get_solver
 
@@ -21,15 +25,19 @@ from riskmin.solvers import SOLVERS, get_solver
 # ---------------------------------------------------------------- names of solvers
 def test_every_solver_has_a_name():
     named = {
+        "accelerated_gradient": AcceleratedGradient(),
         "auto": Auto(),
         "bmrm": Bmrm(),
         "bundle": Bundle(),
         "coordinate_descent": CoordinateDescent(),
         "dual": DualGaussSeidel(),
+        "dual_accelerated": DualAccelerated(),
         "lbfgs": Lbfgs(),
         "line_search_bmrm": LineSearchBmrm(),
         "owlqn": OwlQn(),
         "proximal_gradient": ProximalGradient(),
+        "semismooth_newton": SemismoothNewton(),
+        "smoothing": Smoothing(),
     }
     assert {name: get_solver(name) for name in SOLVERS} == named
     assert list(SOLVERS) == list(named)
@@ -44,7 +52,7 @@ def test_a_solver_stands_for_itself():
 @pytest.mark.parametrize(
     ("solver", "message"),
     [
-        ("sgd", r"there is no solver named 'sgd'; the names are auto, bmrm, bundle, coordinate_descent, d"),
+        ("sgd", r"there is no solver named 'sgd'; the names are accelerated_gradient, auto, bmrm, bundle, c"),
         (Bundle, r"give an instance: Bundle\(\)$"),
         (Lbfgs, r"give an instance: Lbfgs\(\)$"),
         (Hinge(), r"solver=Hinge\(margin=1.0\) is neither a name .* nor a solver object"),

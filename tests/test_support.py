@@ -1,5 +1,6 @@
 """Every loss with every regularizer and solver: the optimum, or a sentence that names another solver."""
 
+import itertools
 import re
 from dataclasses import replace
 from functools import cache
@@ -12,7 +13,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as spl
 
 import riskmin
-from helpers import ALL_LOSSES, problem
+from helpers import ALL_LOSSES, LIST_LOSSES, QUERIES, problem
 from reference import optimum
 from riskmin import (
     L1,
@@ -73,7 +74,7 @@ def reference(loss, name, lam, intercept):
     """The least J by cvxpy; where that gives up, by Bundle."""
     reg = (REGULARIZERS | VARIANTS)[name]
     X, y, weights = problem(loss)
-    best = optimum(loss, reg, X, y, weights, lam, intercept)
+    best = optimum(loss, reg, X, y, weights, lam, intercept, QUERIES)
     return (
         best
         if np.isfinite(best)
@@ -83,7 +84,9 @@ def reference(loss, name, lam, intercept):
 
 def objective(loss, reg, lam, intercept):
     X, y, weights = problem(loss)
-    return Objective(linear_risk(X, y, loss, sample_weight=weights, fit_intercept=intercept), reg, lam)
+    queries = QUERIES if loss.task == "ranking" else None
+    risk = linear_risk(X, y, loss, sample_weight=weights, qid=queries, fit_intercept=intercept)
+    return Objective(risk, reg, lam)
 
 
 def verdict(solver, loss, name, intercept):
@@ -117,7 +120,8 @@ def verdicts(solver, losses, names, intercepts):
     for loss in losses:
         for k, name in enumerate(names):
             for intercept in intercepts if len(intercepts) == 2 else [bool(k % 2) != intercepts[0]]:
-                wrong = verdict(solver, loss, name, intercept)
+                can = not getattr(loss, "counted", False)
+                wrong = verdict(solver, loss, name, intercept and can)
                 if wrong is not None:
                     found[f"{loss!r}, {name}{', intercept' if intercept else ''}"] = wrong
     return found
@@ -136,11 +140,19 @@ def test_every_variant_of_a_regularizer(solver):
     assert verdicts(solver, [Hinge(), Logistic(), Poisson()], VARIANTS, [False, True]) == {}
 
 
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_losses_of_lists(solver):
+    """Each with one regularizer, by turns with an intercept and without."""
+    names = itertools.cycle(REGULARIZERS)
+    for k, (loss, name) in enumerate(zip(LIST_LOSSES, names, strict=False)):
+        assert verdicts(solver, [loss], [name], [k % 2 == 0]) == {}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
+@pytest.mark.parametrize("loss", [*ALL_LOSSES, *LIST_LOSSES], ids=repr)
 def test_every_loss(loss):
     names = list(REGULARIZERS)
-    start = ALL_LOSSES.index(loss) % 2 == 0
+    start = [*ALL_LOSSES, *LIST_LOSSES].index(loss) % 2 == 0
     found = {solver: verdicts(solver, [loss], names, [start]) for solver in SOLVERS}
     assert {solver: wrong for solver, wrong in found.items() if wrong} == {}
 
