@@ -43,9 +43,10 @@ NOTES = f"""
 {TICK}: takes it. {SOME}: without an intercept only. *{STALLS}*: takes it, but may stall at the kinks of the
 loss, and then says so. Weights, priors and bounds may be a number, or one a feature.
 
-Losses of pairs, tables and rankings look at all rows at once: no solver that visits rows or columns one by one
-takes them. An intercept changes nothing for most of them; `FBeta` has one, and `PrecisionAtK` and `RecallAtK`
-refuse it.
+Losses of pairs, tables and rankings look at all rows at once, so no solver that visits rows or columns one by
+one takes them. An intercept changes nothing for most of them; `FBeta` has one, and `PrecisionAtK` and
+`RecallAtK` refuse it. `Smoothing` is asked with `Lbfgs` inside: with `OwlQn` or `ProximalGradient` it takes
+what they take for smooth losses.
 
 X is *elsewhere* where its rows are in other processes or in another array library, or where the risk is a
 function of your own. With an intercept `Auto` treats sparse X as it does dense X.
