@@ -9,6 +9,7 @@ import numpy as np
 
 from riskmin.arrays import to_numpy
 from riskmin.losses.labels import check_finite
+from riskmin.sorting import order
 from riskmin.types import Array, NDArray
 
 
@@ -16,8 +17,8 @@ def check_ranks(loss: object, y: Array) -> None:
     """Grades and numbers of queries, at least one query with two different grades."""
     _check_two(loss, y)
     labels = np.asarray(to_numpy(y))
-    order = np.lexsort((labels[:, 0], labels[:, 1]))
-    grades, ids = labels[order, 0], labels[order, 1]
+    rows = arranged(labels[:, 0], labels[:, 1])
+    grades, ids = labels[rows, 0], labels[rows, 1]
     if not np.any((ids[1:] == ids[:-1]) & (grades[1:] != grades[:-1])):
         raise ValueError(
             f"no query has rows of two different grades, but {type(loss).__name__} compares rows of a query: "
@@ -102,7 +103,7 @@ class Queries:
         grade, ids = labels[:, 0].astype(np.float64), labels[:, 1]
         if relevant:
             grade = (grade > 0).astype(np.float64)
-        rows = np.lexsort((-grade, ids))
+        rows = arranged(-grade, ids)
         starts = np.flatnonzero(np.append(True, np.diff(ids[rows]) != 0))
         ends = np.append(starts[1:], len(rows))
         sizes = ends - starts
@@ -165,8 +166,23 @@ class Queries:
         return s - (self.total(s) / np.diff(self.starts))[self.query]
 
 
-def averaged(a: NDArray, order: NDArray, *keys: NDArray) -> NDArray:
-    """The means of a over the rows with the same keys, for each row, where the order puts these together.
+def arranged(*keys: NDArray) -> NDArray:
+    """The order of the rows by the last key, and where that is equal by the one before it, and so on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> arranged(np.array([2.0, 1.0, 0.0]), np.array([0, 0, 1])).tolist()
+    [1, 0, 2]
+    """
+    rows: NDArray = order(keys[0])
+    for key in keys[1:]:
+        rows = rows[order(key[rows])]
+    return rows
+
+
+def averaged(a: NDArray, rows: NDArray, *keys: NDArray) -> NDArray:
+    """The means of a over the rows with the same keys, for each row, where these are together in that order.
 
     Examples
     --------
@@ -177,9 +193,9 @@ def averaged(a: NDArray, order: NDArray, *keys: NDArray) -> NDArray:
     new = np.zeros(len(a), bool)
     new[:1] = True
     for key in keys:
-        new[1:] |= np.diff(key[order]) != 0
+        new[1:] |= np.diff(key[rows]) != 0
     starts = np.flatnonzero(new)
     sizes = np.diff(np.append(starts, len(a)))
     means = np.empty_like(a)
-    means[order] = np.repeat(np.add.reduceat(a[order], starts) / sizes, sizes)
+    means[rows] = np.repeat(np.add.reduceat(a[rows], starts) / sizes, sizes)
     return means

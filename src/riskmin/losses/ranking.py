@@ -31,11 +31,11 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import gammaln
 
 from riskmin.arrays import like, to_numpy
-from riskmin.losses.queries import Queries, averaged, check_gains, check_ranks, check_relevance
+from riskmin.losses.queries import Queries, arranged, averaged, check_gains, check_ranks, check_relevance
 from riskmin.types import Array, NDArray
 
 FEW, MOST = 2**12, 2**20
-"""Dynamic programming is done where it has no more than FEW steps, never where its table has over MOST."""
+"""Dynamic programming is for queries of less than FEW or m^3 steps, and for tables of less than MOST."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class Mrr:
 
         q = Queries.of(self, y, c, relevant=True)
         s, splits = q.scores(z), q.tied[1:-1:2]  # where the irrelevant rows of each query start
-        order = np.lexsort((-s, -q.grade, q.query))
+        order = arranged(-s, -q.grade, q.query)
         front = worst_first(s[order], q.starts, splits, 1 / q.pairs)
         behind = (q.grade == 1) | (np.arange(len(s)) >= (splits + front)[q.query])
         slope = _slopes(q, s, order, behind)
@@ -221,7 +221,7 @@ class PairwiseHinge:
 
         q = Queries.of(self, y, c)
         s = to_numpy(z).astype(np.float64)[q.rows]  # to the last bit: a shift would move the kinks
-        order = np.lexsort((s, q.query))
+        order = arranged(s, q.query)
         weights = to_numpy(c).astype(np.float64)[q.rows[order]] / np.where(q.mean > 0, q.mean, 1.0)[q.query]
         found = hinges_of_queries(s[order], weights, q.ranks[order], q.starts, float(mu))
         value, lift, pairs, dz = found
@@ -238,7 +238,7 @@ def _worst(q: Queries, z: Array, gain: NDArray, discount: NDArray) -> tuple[floa
     """The worst rankings for the loss of gains and discounts, an ideal ranking's sum of which is 1."""
     s, ideal = q.scores(z), discount[q.place]
     gain = gain / q.total(ideal * gain)[q.query]
-    order = np.lexsort((-s, -q.grade, q.query))  # rows of a grade are where they were: only s has moved
+    order = arranged(-s, -q.grade, q.query)  # rows of a grade are where they were: only s has moved
     front = _front(q, s[order], gain, discount)
     slope, each = _slopes(q, s, order, front), q.weight[q.query]
     lost = (ideal - np.append(discount, 0.0)[front]) * gain
@@ -281,7 +281,7 @@ def _slopes(q: Queries, s: NDArray, order: NDArray, front: NDArray) -> NDArray:
     ahead[order] = front
     best = place.copy()
     best[order] = q.place
-    place[np.lexsort((-s, ahead, q.query))] = q.place
+    place[arranged(-s, ahead, q.query)] = q.place
     return averaged((best - place) / q.pairs[q.query], order, q.query, q.grade, s)
 
 
