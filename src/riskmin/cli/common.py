@@ -242,6 +242,15 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
+def size(model: Any, data: Dataset) -> str:
+    """How large the data are, in words."""
+    n, p = data.X.shape
+    sizes = f"{n:,} rows x {p:,} columns"
+    if data.qid is None or model.task != "ranking":
+        return sizes
+    return f"{sizes} in {len(np.unique(data.qid)):,} queries"
+
+
 def problem_facts(model: Any, shape: tuple[int, int]) -> dict[str, Any]:
     """What a page shall say of the problem."""
     from riskmin.estimators.base import loss_of, regularizer_of

@@ -18,6 +18,7 @@ from riskmin.cli.common import (
     lines,
     reg_name,
     show,
+    size,
     summary,
     take,
     without_warnings,
@@ -68,9 +69,8 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
     if as_json:
         click.echo(json.dumps(_plain(search) | facts | {"model": str(output)}))
     elif not quiet:
-        rows, p = table.X.shape
         click.echo(
-            f"{given['loss']} on {data.name}, {rows:,} rows x {p:,} columns, {reg_name(model)}, "
+            f"{given['loss']} on {data.name}, {size(model, table)}, {reg_name(model)}, "
             f"{len(search.scores_)} folds"
         )
         columns(_cells(search))

@@ -20,6 +20,7 @@ from riskmin.cli.common import (
     lines,
     real_option,
     show,
+    size,
     summary,
     take,
     without_warnings,
@@ -83,9 +84,8 @@ def fit(data: Path, output: Path, as_json: bool, quiet: bool, report: Path | Non
     if as_json:
         click.echo(json.dumps({**facts, "model": str(output)}))
     elif not quiet:
-        rows, columns = table.X.shape
         click.echo(
-            f"{given['loss']} on {data.name}, {rows:,} rows x {columns:,} columns, "
+            f"{given['loss']} on {data.name}, {size(model, table)}, "
             f"lam {model.alpha:g}{'' if facts['reg'] == 'l2' else ' ' + facts['reg']}"
         )
         more = [("report", str(report))] if report else []

@@ -48,7 +48,9 @@ def losses(as_json: bool) -> None:
     click.echo(
         "y' is any labelling; of prbep, one with as many misses as alarms; at k, one of k positives or y."
     )
-    click.echo("Rankings are of a query's rows; the lead of one is by how much z prefers it to an ideal one.")
+    click.echo(
+        "A ranking is of a query's rows; its lead is sum (z_j - z_i) over pairs y_i > y_j inverted, / pairs."
+    )
     click.echo("Parameters follow the name: --loss huber:delta=2")
 
 

@@ -20,6 +20,7 @@ from riskmin.cli.common import (
     makes_zeros,
     problem_facts,
     reg_name,
+    size,
     take,
     without_warnings,
 )
@@ -69,7 +70,7 @@ def path(data: Path, output: Path | None, as_json: bool, quiet: bool, **given: A
         about = {"loss": given["loss"], "reg": reg_name(model), "rows": n, "columns": p, "tol": model.tol}
         click.echo(json.dumps({**about, "path": rows, **({"page": str(output)} if output else {})}))
     else:
-        click.echo(f"{title}, {table.X.shape[0]:,} rows x {table.X.shape[1]:,} columns, {reg_name(model)}")
+        click.echo(f"{title}, {size(model, table)}, {reg_name(model)}")
         columns(_cells(rows))
         if output is not None:
             click.echo(f"  page  {output}")
