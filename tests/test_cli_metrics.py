@@ -295,6 +295,29 @@ def test_path_and_cv(loss, name, tmp_path, run, request):
     assert "nan" not in (tmp_path / "cv.html").read_text(encoding="utf-8")
 
 
+def test_cv_of_grades_that_some_folds_lack(tmp_path, run):
+    X, _, grade, _ = rows()
+    grade[3] = 9  # a grade of one row
+    save_svmlight(tmp_path / "a.svm", X, grade)
+    args = [
+        "cv",
+        tmp_path / "a.svm",
+        "--loss",
+        "ordinal",
+        "--lams",
+        "0.1",
+        "--folds",
+        "3",
+        "-o",
+        tmp_path / "m",
+    ]
+    scores = found(run, *args)[1]["cv"][0]["scores"]
+    back = found(run, *args, "--order", "9,3,2,1,0")[1]["cv"][0]["scores"]
+    np.testing.assert_allclose(scores, back, atol=0.2)  # the mirror image, but for ties
+    assert all(-1 < score < 0 for score in scores + back)
+    assert found(run, *args, "--scoring", "accuracy")[1]["best_score"] > 0.4
+
+
 def test_folds_keep_queries_together(ranked, tmp_path, run):
     from sklearn.model_selection import GroupKFold
 
@@ -398,7 +421,14 @@ def test_a_truncated_file_with_queries(ranked, tmp_path, run):
 def test_bad_requests_of_models(two, graded, ranked, tmp_path, run):
     fitted(run, graded, "ordinal", tmp_path / "m")
     (tmp_path / "strange.svm").write_text("9 1:1\n0 1:2\n")
-    sentence(run("evaluate", tmp_path / "m", tmp_path / "strange.svm"), "the grade 9 is none of the model's")
+    sentence(run("certify", tmp_path / "m", tmp_path / "strange.svm"), "the grade 9 is none of the model's")
+    _, said = found(run, "evaluate", tmp_path / "m", tmp_path / "strange.svm")
+    assert 0 < said["mean absolute error, in grades"] <= 4  # the new grade is one above the others
+    assert "mean loss" not in said
+    (tmp_path / "words.csv").write_text("a,b,c,d,y\n1,2,3,4,good\n")
+    sentence(run("evaluate", tmp_path / "m", tmp_path / "words.csv"), "words")
+    fitted(run, graded, "ordinal", tmp_path / "m", "--order", "3,2,1,0")
+    sentence(run("evaluate", tmp_path / "m", tmp_path / "strange.svm"), "the grade 9 is none")
     sentence(run("predict", tmp_path / "m", graded, "--proba"), "logistic")
     fitted(run, ranked, "ndcg", tmp_path / "m")
     (tmp_path / "words.csv").write_text("a,b,c,d,qid,y\n1,2,3,4,5,good\n")

@@ -38,15 +38,20 @@ def grades(model: Any, y: Any) -> NDArray:
 
 def ordinal_truth(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
     """The numbers of the grades, 0 for the lowest, and equal weights."""
-    place = {grade: k for k, grade in enumerate(model.classes_.tolist())}
-    if strange := sorted({grade for grade in np.unique(y).tolist() if grade not in place}, key=str):
-        known = ", ".join(as_label(grade) for grade in place)
-        raise ValueError(
-            f"the grade {as_label(strange[0])} is none of the model's, {known}: check the data and --target"
-        )
+    return places(y, model.classes_.tolist()), np.full(n_rows, 1 / n_rows)
+
+
+def places(y: NDArray, known: list[Any]) -> NDArray:
+    """The places of grades among those that are known, from the lowest to the highest."""
+    place = {grade: k for k, grade in enumerate(known)}
     found, which = np.unique(y, return_inverse=True)
+    if strange := [grade for grade in found.tolist() if grade not in place]:
+        names = ", ".join(as_label(grade) for grade in place)
+        raise ValueError(
+            f"the grade {as_label(strange[0])} is none of the model's, {names}: check the data and --target"
+        )
     numbers: NDArray = np.array([place[grade] for grade in found.tolist()], np.float64)[which]
-    return numbers, np.full(n_rows, 1 / n_rows)
+    return numbers
 
 
 def grade_names(model: Any, X: Any) -> list[str]:
@@ -58,8 +63,15 @@ def ordinal_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     """How far off the predicted grades are, and how well the scores order the rows."""
     from scipy.stats import kendalltau
 
-    truth, _ = ordinal_truth(model, y, len(y))
-    said, _ = ordinal_truth(model, model.predict(X), len(y))
+    if y.dtype.kind in "US" and model.classes_.dtype.kind not in "US":
+        raise ValueError(
+            "the labels are words, but the model's grades are numbers: check the data and --target"
+        )
+    # grades that are new to the model have a place among the others too; only the loss has none for them
+    known = (
+        np.unique([*model.classes_.tolist(), *y.tolist()]).tolist() if model.order is None else model.order
+    )
+    truth, said = places(y, known), places(model.predict(X), known)
     found = {
         "mean absolute error, in grades": np.mean(np.abs(said - truth)),
         "accuracy": np.mean(said == truth),
@@ -69,7 +81,8 @@ def ordinal_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     if np.any(truth != truth[0]):
         tau = kendalltau(z, truth).statistic
         found["Kendall's tau"] = tau if np.isfinite(tau) else 0.0  # of scores that are all the same
-        found["mean loss"] = mean_loss(model, z, truth)
+        if set(np.unique(y).tolist()) <= set(model.classes_.tolist()):
+            found["mean loss"] = mean_loss(model, z, ordinal_truth(model, y, len(y))[0])
     return {name: float(value) for name, value in found.items()}
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.cli.graded import grades, places
 from riskmin.cli.measures import Measure, measure_of, raw_scores
 from riskmin.types import NDArray
 
@@ -26,20 +27,17 @@ class Scorer:
 
 
 class GradeError:
-    """By how many grades predictions are off, negative so that higher is better."""
+    """By how many of the grades predictions are off, negative so that higher is better."""
+
+    def __init__(self, grades: list[Any]) -> None:
+        self.grades = grades
 
     def __str__(self) -> str:
         return "error in grades, negative"
 
-    def __call__(self, model: Any, X: Any, y: Any, qid: Any = None) -> float:
-        """Of a fitted model; grades that it has never seen are the nearest numbers, or off by all."""
-        place = {grade: k for k, grade in enumerate(model.classes_.tolist())}
-        said = [place[grade] for grade in model.predict(X).tolist()]
-        if y.dtype.kind in "US":
-            truth = [place.get(grade, len(place)) for grade in y.tolist()]
-        else:
-            truth = np.interp(y, model.classes_, np.arange(len(place))).tolist()
-        return -float(np.mean(np.abs(np.subtract(said, truth))))
+    def __call__(self, model: Any, X: Any, y: Any) -> float:
+        """Of a fitted model, on rows and labels; some of the grades may be new to it."""
+        return -float(np.mean(np.abs(places(model.predict(X), self.grades) - places(y, self.grades))))
 
 
 def scoring_of(name: str | None, loss: str, task: str) -> Any:
@@ -49,8 +47,6 @@ def scoring_of(name: str | None, loss: str, task: str) -> Any:
     from riskmin import get_loss
     from riskmin.losses import LOSSES
 
-    if name is None and task == "ordinal":
-        return GradeError()
     given = loss if name is None else name
     measure = measure_of(get_loss(given)) if given.partition(":")[0].strip() in LOSSES else None
     if measure is not None and measure.task == task:
@@ -91,6 +87,8 @@ class GradedSearch:
         from sklearn.metrics import get_scorer
 
         self.alphas_ = self._grid(X, y, qid)
+        if self.scoring is None:
+            self.scoring = GradeError(grades(self.model, y).tolist())
         scorer = get_scorer(self.scoring) if isinstance(self.scoring, str) else self.scoring
         self.n_not_converged_, table = 0, []
         for train, test in self._folds(X, y, qid):

@@ -49,7 +49,7 @@ def _check_classes(model: Any, y: Any, qid: Any) -> None:
         held = f"{len(classes):,} classes ({some})" if len(classes) > 1 else f"one class ({some})"
         raise ValueError(
             f"the labels hold {held}, but {model.loss} takes two: "
-            "choose another --target or other rows, or a loss for regression"
+            "choose another --target or other rows, or a loss for regression, ordinal or ranking"
         )
 
 
