@@ -68,12 +68,12 @@ def _to_sum(u: NDArray, c: NDArray, lower: NDArray, upper: NDArray, total: float
     """What the shift's last digit has left over, taken off the rows inside of their bounds, or of all."""
     for _ in range(3):
         excess = float((c * u).sum()) - total
-        if abs(excess) <= 1e-16 * (float(c @ np.abs(u)) + abs(total)):
-            return u
         inside = (u > lower) & (u < upper)
-        if not inside.any():
+        if not excess or not inside.any():
             break
         u = np.where(inside, np.clip(u - excess / float(c[inside].sum()), lower, upper), u)
+    if inside.any():
+        return u
     room = u - lower if excess > 0 else upper - u
     whole = float(c @ room)
     return np.clip(u - room * (excess / whole), lower, upper) if whole else u
