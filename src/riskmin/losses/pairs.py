@@ -220,10 +220,14 @@ class Ordinal:
         xp = namespace(z)
         grades, grade = xp.unique_inverse(y)
         rows = order(z)
-        parts = self._halves(rows, grade, c) if self.costs is None else self._grades(rows, grade, c)
-        sums = xp.stack([xp.sum(c[grade == k]) for k in range(len(grades))])
-        below = prefix_sums(sums)[:-1] if self.costs is None else self._table(sums) @ sums
-        total = sums @ below
+        if self.costs is None:
+            by = order(y)
+            parts = self._halves(rows, grade, c)
+            total = c[by] @ prefix_sums(c[by])[ranks(y[by], y[by], side="left")]  # each row with all below
+        else:
+            parts = self._grades(rows, grade, c)
+            sums = xp.stack([xp.sum(c[grade == k]) for k in range(len(grades))])
+            total = sums @ (self._table(sums) @ sums)
         if not float(total) > 0:
             raise ValueError(f"no pair of grades in y has a weight above 0: look at {self!r} and the weights")
         return parts, total
