@@ -34,7 +34,7 @@ from riskmin import (
 from riskmin.losses.bends import bend, times
 from riskmin.losses.smoothing import soft
 from riskmin.matrices import as_matrix, by_rows
-from riskmin.solvers.newton_matrix import conjugate_gradients, product
+from riskmin.solvers.newton_matrix import Equations, conjugate_gradients, product
 from riskmin.types import Bend, Unsuited, Window
 
 PAIRS = [RocArea(), Ordinal(), Ordinal(costs=[[0], [1, 0], [2, 0.5, 0], [3, 0, 1, 0]])]
@@ -142,9 +142,32 @@ def test_conjugate_gradients_end_at_the_residual_that_is_asked_for():
     A = rng.standard_normal((30, 20))
     A, g = A.T @ A + 0.1 * np.eye(20), rng.standard_normal(20)
     for enough in (1.0, 1e-2, 1e-9):
-        d = conjugate_gradients(lambda v: A @ v, g, enough)
+        d, done = conjugate_gradients(lambda v: A @ v, g, enough, 100)
+        assert done
         assert np.linalg.norm(A @ d - g) <= 1.01 * enough
         assert enough >= np.linalg.norm(g) or d @ g > 0
+
+
+@pytest.mark.parametrize("loss", [RocArea(), Ordinal(), Prbep(), Hinge()], ids=repr)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_all_ways_to_solve_the_equations_agree(loss, sparse):
+    rng = np.random.default_rng(0)
+    n, p, lam = 50, 30, 1e-3
+    X = np.round(rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.5), 2)
+    z = X @ rng.standard_normal(p)
+    bent = bend(loss, z, labels(loss, z, rng), np.full(n, 1 / n), 0.3)
+    assert 0 < np.count_nonzero(bent.diagonal) < n
+    m, g = rng.random(p) + 0.5, rng.standard_normal(p)
+    matrix = as_matrix(sp.csr_array(X) if sparse else X)
+    expected = -np.linalg.solve(lam * np.diag(m) + X.T @ times(bent, X), g)
+    equations = Equations(matrix, L2(m), 100)
+    for d in (
+        equations._by_rows(bent, lam, g),
+        equations._by_features(bent, lam, g),
+        Equations(matrix, L2(m), 1).solve(bent, lam, g, 1e-12),
+        Equations(matrix, Quadratic(np.diag(m)), 100, hard=True).solve(bent, lam, g, 1.0),
+    ):
+        np.testing.assert_allclose(d, expected, rtol=1e-6, atol=1e-6 * abs(expected).max())
 
 
 # ---------------------------------------------------------------- optima
@@ -280,12 +303,12 @@ def test_a_risk_without_any_information():
 
 # ---------------------------------------------------------------- resumption, and what it is not for
 @pytest.mark.parametrize("loss", [RocArea(), Prbep(), Hinge()], ids=repr)
-@pytest.mark.parametrize("intercept", [False, True])
-def test_it_resumes_with_the_same_iterates(loss, intercept):
-    X, y = data(loss, n=100, p=5)
+@pytest.mark.parametrize(("intercept", "p"), [(False, 5), (True, 5), (False, 120)])
+def test_it_resumes_with_the_same_iterates(loss, intercept, p):
+    X, y = data(loss, n=100, p=p)
     obj = Objective(linear_risk(X, y, loss, fit_intercept=intercept), L2(), 1e-4)
     solver = SemismoothNewton()
-    steps = list(islice(solver.iterates(obj, np.zeros(5)), 30))
+    steps = list(islice(solver.iterates(obj, np.zeros(p)), 30))
     for k in (0, 1, 7, 20):
         state = {name: np.array(a, copy=True) for name, a in steps[k].state().items()}
         for it, after in zip(islice(solver.resume(obj, state), 5), steps[k + 1 :], strict=False):

@@ -20,6 +20,9 @@ from riskmin.types import Array, Cut, Iterate, NDArray
 LEAST = 1e-13
 """Below this share of the first mu, what is smoothed is rounding."""
 
+SHORT, LONG = 0.3, 0.9
+"""Steps below the one are held back more the next time, steps above the other less."""
+
 
 @dataclass(frozen=True)
 class SemismoothNewton:
@@ -42,8 +45,8 @@ class SemismoothNewton:
     Parameters
     ----------
     direct : int
-        Up to this many features, Newton's equations are solved by Cholesky's method, at O(n p^2 + p^3) a
-        step; beyond, by conjugate gradients.
+        Newton's equations are solved by conjugate gradients where few of their steps will do, else by a
+        matrix of all features, or of the rows that have second derivatives, if either are at most this many.
 
     References
     ----------
@@ -76,26 +79,26 @@ class SemismoothNewton:
         mu = scores.first_mu(z, 0.0)
         look = scores.look(z, mu, None, 0.0)
         start = _Point(w0, z, mu, None, look, scores.back(look.dz), LEAST * mu)
-        return self._run(obj, scores, start, start.cut)
+        return self._run(obj, scores, start, start.cut, False)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
         scores = Scores.of(self, obj)
-        mu, least, offset, b, age = (float(v) for v in state["numbers"])
-        look = Look(state["dz"], offset, b)
-        at = _Point(state["w"], state["z"], mu, state.get("centre"), look, state["a"], least, int(age))
-        steps = self._run(obj, scores, at, Cut(state["cut"][:-1], float(state["cut"][-1])))
+        mu, least, offset, b, damp, age, hard = (float(v) for v in state["numbers"])
+        look, centre = Look(state["dz"], offset, b), state.get("centre")
+        at = _Point(state["w"], state["z"], mu, centre, look, state["a"], least, damp, int(age))
+        steps = self._run(obj, scores, at, Cut(state["cut"][:-1], float(state["cut"][-1])), bool(hard))
         next(steps)  # the iterate that was saved
         return steps
 
-    def _run(self, obj: Objective, scores: Scores, at: _Point, best: Cut) -> Iterator[Iterate]:
-        equations = Equations(scores.X, obj.reg, obj.lam, obj.risk.dim <= self.direct)
+    def _run(self, obj: Objective, scores: Scores, at: _Point, best: Cut, hard: bool) -> Iterator[Iterate]:
+        equations = Equations(scores.X, obj.reg, self.direct, hard)
         looks = 1
         while True:
             obj.count.calls += 1
             risk, _ = scores.truth(at.z, at.look.b)
             value = risk + obj.lam * obj.reg.value(at.w)
-            yield Iterate(at.w, value, best, {"mu": at.mu, "looks": looks}, at.saved(best))
+            yield Iterate(at.w, value, best, {"mu": at.mu, "looks": looks}, at.saved(best, equations.hard))
             if at.mu and settled(obj, at.w, risk, at.cut):
                 if at.mu <= at.least:
                     return  # what is left of the gap is rounding
@@ -122,6 +125,8 @@ class _Point:
     a: NDArray
     """X' dz of the look."""
     least: float
+    damp: float = 0.0
+    """How much more than lam holds Newton's direction back."""
     age: int = 0
     """How many times z and a were brought up to date since they were computed from w and dz alone."""
 
@@ -145,7 +150,7 @@ class _Point:
         norm = float(g @ g) ** 0.5
         enough = max(0.05 * norm * min(1.0, 10 * norm), 0.3 * (obj.lam * rest) ** 0.5)
         bend = scores.bend(self.z, self.mu, self.centre, self.look.b)
-        d = equations.solve(bend, g, enough)
+        d = equations.solve(bend, obj.lam * (1 + self.damp), g, enough)
         start = float(g @ d)
         if not -math.inf < start < 0:
             return None, 0
@@ -159,7 +164,17 @@ class _Point:
         w = self.w + t * d
         if np.array_equal(w, self.w):
             return None, looks
-        return replace(self, w=w, z=self.z + t * dz)._seen(scores), looks
+        return replace(self, w=w, z=self.z + t * dz, damp=self._damped(t))._seen(scores), looks
+
+    def _damped(self, t: float) -> float:
+        """The damping after a step of length t.
+
+        Where the bent rows do not determine d, it goes far along what only lam holds back; a search that ends
+        it early takes from all of it, while damping takes from that part alone.
+        """
+        if t < SHORT:
+            return max(4 * self.damp, 1.0)
+        return 0.25 * self.damp if t > LONG and self.damp > 0.5 else self.damp * (t <= LONG)
 
     def _seen(self, scores: Scores) -> _Point:
         """With the multipliers of this z, mu and centre; only those that changed cost a pass over X."""
@@ -169,12 +184,13 @@ class _Point:
         a = scores.back(look.dz) if fresh else self.a + scores.back(look.dz - self.look.dz)
         return replace(self, z=z, look=look, a=a, age=0 if fresh else self.age + 1)
 
-    def saved(self, best: Cut) -> Callable[[], dict[str, Array]]:
-        """The state to save: all of this, and the best cut."""
+    def saved(self, best: Cut, hard: bool) -> Callable[[], dict[str, Array]]:
+        """The state to save: all of this, the best cut, and whether the equations are hard."""
 
         def state() -> dict[str, Array]:
             found = {"w": self.w, "z": self.z, "dz": self.look.dz, "a": self.a}
-            found["numbers"] = np.array([self.mu, self.least, self.look.offset, self.look.b, self.age])
+            numbers = [self.mu, self.least, self.look.offset, self.look.b, self.damp, self.age, hard]
+            found["numbers"] = np.array(numbers)
             found["cut"] = np.append(best.a, best.b)
             return found if self.centre is None else found | {"centre": self.centre}
 

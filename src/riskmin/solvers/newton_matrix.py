@@ -2,54 +2,109 @@ r"""Newton's equations, of matrix :math:`\lambda K + X^\top H X`: by Cholesky, o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from riskmin.losses.bends import times, turned
-from riskmin.matrices import Columns, Csr, Dense, by_rows
+from riskmin.matrices import Columns, Csr, Dense, as_scipy, by_rows
 from riskmin.regularizers import L2
+from riskmin.sorting import prefix_sums
 from riskmin.types import Array, Bend, Matrix, NDArray, Window
 
 BLOCK = 2**18
 """How many numbers of dense rows are gathered at a time: they stay in cache until they are multiplied."""
 MOST_STEPS = 500
 """Of conjugate gradients, after which a direction is taken as it is."""
+DENSE = 8.0
+"""How many times as fast an operation with a dense matrix is as one with a sparse one."""
 
 
 class Equations:
-    """Newton's equations of one problem, (lam K + X' H X) d = -g, for one H after the other."""
+    """Newton's equations of one problem, (lam K + X' H X) d = -g, for one H and lam after the other.
 
-    def __init__(self, X: Matrix, reg: Any, lam: float, direct: bool) -> None:
-        self.X, self.reg, self.lam, self.direct = X, reg, lam, direct
+    There are three ways. Conjugate gradients take two passes over X a step, which is least where few will do.
+    Where they do not, the matrix of features is factorized, or that of the rows with second derivatives if
+    these are fewer, unless both are more than `direct`.
+    """
 
-    def solve(self, bend: Bend, g: Array, enough: float) -> Array:
+    def __init__(self, X: Matrix, reg: Any, direct: int, hard: bool = False) -> None:
+        self.X, self.reg, self.direct, self.hard = X, reg, direct, hard
+        """Whether conjugate gradients took too long: they would again, since mu only falls."""
+
+    def solve(self, bend: Bend, lam: float, g: Array, enough: float) -> Array:
         """The direction d; up to a residual of the norm `enough`, where it is found in steps."""
-        if self.direct:
-            return -1.0 * self._cholesky(bend, g)
-        return conjugate_gradients(lambda d: self._times(bend, d), -g, enough)
+        cost, way = self._direct(bend)
+        if way is None or not (self.hard or cost < 4):
+            most = int(min(MOST_STEPS, cost))
+            d, done = conjugate_gradients(lambda d: self._times(bend, lam, d), -g, enough, most)
+            if done or way is None:
+                return d
+            self.hard = True
+        return way(bend, lam, g)
 
-    def _times(self, bend: Bend, d: Array) -> Array:
+    def _direct(self, bend: Bend) -> tuple[float, Callable[[Bend, float, Array], Array] | None]:
+        """The cheaper of the ways with a matrix, and its cost in steps of conjugate gradients."""
+        n, p = self.X.shape
+        many, each = int(np.count_nonzero(bend.diagonal)), self._numbers / n
+        rows = many * many * (0.7 * many / DENSE + each)
+        features = p**3 / (3 * DENSE) + 0.5 * many * each * each / (DENSE if each == p else 1.0)
+        best, way = min(
+            (rows if many <= self.direct and isinstance(self.reg, L2) else math.inf, 0),
+            (features if p <= self.direct else math.inf, 1),
+        )
+        if best == math.inf:
+            return best, None
+        return best / (4 * self._numbers), (self._by_rows, self._by_features)[way]
+
+    @cached_property
+    def _numbers(self) -> int:
+        """How many numbers X holds."""
+        X = self._rows
+        return len(X.data) if isinstance(X, Csr) else X.shape[0] * X.shape[1]
+
+    def _by_rows(self, bend: Bend, lam: float, g: Array) -> Array:
+        """By Woodbury's formula: u = H X_S d in (I + H G) u = H G' g, for G = X_S (lam K)^-1 X_S'."""
+        from scipy.linalg import lu_factor, lu_solve
+
+        at = np.flatnonzero(bend.diagonal)
+        weight = 1 / (lam * self.reg.terms(g).square + 0.0 * g)
+        X = self._rows
+        part: Any = _taken(X, at) if not isinstance(X, Csr) else as_scipy(X)[at].astype(np.float64)
+        scaled = part * weight if not isinstance(X, Csr) else part @ sp.diags_array(weight)
+        gram = scaled @ part.T
+        gram, few = gram if isinstance(gram, np.ndarray) else gram.toarray(), restricted(bend, at)
+        factors = lu_factor(np.eye(len(at)) + times(few, gram), overwrite_a=True, check_finite=False)
+        d, rest = 0.0 * g, -1.0 * g
+        for _ in range(2):  # once more for the digits that rounding took
+            d = d + weight * rest - weight * (part.T @ lu_solve(factors, times(few, scaled @ rest)))
+            rest = -1.0 * g - self._times(bend, lam, d)
+        return d
+
+    def _times(self, bend: Bend, lam: float, d: Array) -> Array:
         n = self.X.shape[0]
-        out = self.lam * self.reg.grad(d)
+        out = lam * self.reg.grad(d)
         self.X.pullback(times(bend, self.X.scores(d, 0, n)), 0, n, out)
         return out
 
-    def _cholesky(self, bend: Bend, g: Array) -> Array:
+    def _by_features(self, bend: Bend, lam: float, g: Array) -> Array:
+        """By Cholesky's method."""
         from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
         G = product(self._rows, bend)
         diagonal = G.reshape(-1)[:: len(G) + 1]
         if isinstance(self.reg, L2):
-            diagonal += self.lam * self.reg.terms(g).square
+            diagonal += lam * self.reg.terms(g).square
         else:
-            G += self.lam * self._form
+            G += lam * self._form
         more = 1e-14 * float(diagonal.max())
         while True:
             try:  # the upper triangle of G is the lower one of its transpose, which is in LAPACK's order
-                return np.asarray(cho_solve(cho_factor(G.T, lower=True, check_finite=False), g))
+                return -1.0 * np.asarray(cho_solve(cho_factor(G.T, lower=True, check_finite=False), g))
             except LinAlgError:  # rounding has turned its least eigenvalues over
                 diagonal += more
                 more *= 10
@@ -122,19 +177,37 @@ def _blocks(rows: NDArray, p: int) -> list[NDArray]:
     return [rows[i : i + step] for i in range(0, len(rows), step)]
 
 
-def conjugate_gradients(product: Callable[[Array], Array], g: Array, enough: float) -> Array:
-    """The d for which A d is g, up to a residual of that norm; a descent direction wherever it ends.
+def restricted(bend: Bend, at: NDArray) -> Bend:
+    """The second derivatives of some rows alone, in their order; all others have none."""
+    place = np.full(len(bend.diagonal), -1)
+    place[at] = np.arange(len(at))
+    windows = []
+    for above, p, below, q, first, last in bend.windows:
+        here, there = place[above] >= 0, place[below] >= 0
+        before = prefix_sums(there.astype(np.int64))
+        rows, others = place[above[here]], place[below[there]]
+        windows.append(Window(rows, p[here], others, q[there], before[first[here]], before[last[here]]))
+    return Bend(bend.diagonal[at], tuple(s[at] for s in bend.minus), tuple(windows))
+
+
+def conjugate_gradients(
+    product: Callable[[Array], Array], g: Array, enough: float, most: int
+) -> tuple[Array, bool]:
+    """The d for which A d is g, up to a residual of that norm, and whether it took at most so many steps.
+
+    Wherever it ends, d is a direction of descent.
 
     Examples
     --------
     >>> import numpy as np
     >>> A = np.array([[2.0, 1.0], [1.0, 3.0]])
-    >>> conjugate_gradients(lambda d: A @ d, np.array([3.0, 4.0]), 1e-12).round(9).tolist()
-    [1.0, 1.0]
+    >>> d, done = conjugate_gradients(lambda d: A @ d, np.array([3.0, 4.0]), 1e-12, 10)
+    >>> d.round(9).tolist(), done
+    ([1.0, 1.0], True)
     """
     d, r = 0.0 * g, g
     along, size = r, float(r @ r)
-    for _ in range(MOST_STEPS):
+    for _ in range(most):
         if size <= enough * enough:
             break
         image = product(along)
@@ -142,4 +215,4 @@ def conjugate_gradients(product: Callable[[Array], Array], g: Array, enough: flo
         d, r = d + step * along, r - step * image
         size, before = float(r @ r), size
         along = r + (size / before) * along
-    return d
+    return d, size <= enough * enough
