@@ -274,6 +274,14 @@ def test_two_grades_are_two_classes():
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15)
 
 
+def test_every_row_may_have_its_own_grade():
+    rng = np.random.default_rng(11)
+    z, y, c = rng.standard_normal(150), rng.standard_normal(150), rng.random(150)
+    for mu in (0.0, 0.3):
+        for got, want in zip(Ordinal().soft(z, y, c, mu), by_pairs(Ordinal(), z, y, c, mu), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-14)
+
+
 def test_area_is_bounded_from_above():
     """The share of pairs in the wrong order is at most the loss, and ties count as wrong."""
     rng = np.random.default_rng(6)
