@@ -185,7 +185,7 @@ def test_too_many_rows_are_refused(monkeypatch):
     monkeypatch.setattr(module, "MOST_WORK", 100)
     y = np.where(np.arange(40) < 15, 1.0, -1.0)
     with pytest.raises(Unsuited, match=r"FBeta takes 8.5e\+02 steps a look .* on 40 rows.*: use Bundle$"):
-        Smoothed(FBeta(), 0.1).tangent(np.zeros(40), y, np.full(40, 1 / 40))
+        Smoothed(FBeta(), 0.1).value_grad(np.zeros(40), y, np.full(40, 1 / 40))
 
 
 def test_rows_must_weigh_the_same():

@@ -23,7 +23,7 @@ from riskmin import (
     save_model,
 )
 from riskmin.estimators.store import checksum
-from riskmin.losses import FBeta, Prbep, PrecisionAtK, RecallAtK, RocArea, get_loss
+from riskmin.losses import FBeta, Prbep, PrecisionAtK, RecallAtK, RocArea, Smoothed, get_loss
 from riskmin.metrics import prbep_score, precision_at_k_score, recall_at_k_score
 from riskmin.persist import load_arrays, save_arrays
 
@@ -330,6 +330,22 @@ def test_files_of_before_there_were_thresholds(noisy, tmp_path):
     loaded = load_model(tmp_path / "model")
     assert loaded.threshold_ == 0
     np.testing.assert_array_equal(loaded.predict(noisy[0]), model.predict(noisy[0]))
+
+
+@pytest.mark.parametrize("inner", [RocArea(), Prbep()])
+def test_smoothed_losses_are_cut_as_others_are(noisy, inner, tmp_path):
+    X, y = noisy
+    model = LinearClassifier(Smoothed(inner, mu=0.1), alpha=1e-2).fit(X, y)
+    sharp = LinearClassifier(inner, alpha=1e-2).fit(X, y)
+    assert model.lower_bound_ <= sharp.objective_
+    assert model.result_.status == "converged"
+    assert model.intercept_[0] == -model.threshold_
+    assert abs(model.score(X, y) - sharp.score(X, y)) < 0.03
+    save_model(model, tmp_path / "model")
+    assert load_model(tmp_path / "model").loss == model.loss
+    search = LinearClassifierCV(Smoothed(inner, mu=0.1), alphas=[1e-1], cv=2).fit(X, y)
+    peer = LinearClassifierCV(inner, alphas=[1e-1], cv=2).fit(X, y)
+    assert search.best_score_ == pytest.approx(peer.best_score_, abs=0.03)
 
 
 def test_solvers_agree(noisy):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from riskmin.intercept import Profiled, ProfiledCursor
-from riskmin.losses.smoothing import Smoothed
+from riskmin.losses.smoothing import Lifting
 from riskmin.risk import Risk, ScoreCursor
 from riskmin.types import Array, Cut
 
@@ -46,9 +46,9 @@ class Softened:
         return self.true.dim
 
     @property
-    def loss(self) -> Smoothed:
+    def loss(self) -> Lifting:
         """The smoothed loss."""
-        return Smoothed(self.inner.loss, self.mu)
+        return Lifting(self.inner.loss, self.mu)
 
     def __call__(self, w: Array) -> tuple[float, Array]:
         """R_mu(w) and its gradient."""

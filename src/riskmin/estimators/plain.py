@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.estimators.base import loss_of
-from riskmin.losses import LOSSES, Nu, from_spec, get_loss, spec
+from riskmin.losses import LOSSES, Nu, Smoothed, from_spec, get_loss, spec
 from riskmin.mercer import DotProduct, Polynomial, Rbf
 from riskmin.registry import described, revived
 from riskmin.regularizers import (
@@ -34,7 +34,7 @@ def params_of(model: Any) -> dict[str, Any]:
     """The parameters of an estimator; raise where one is code."""
     given = model.get_params(deep=False)
     loss = loss_of(model)
-    inner = loss.loss if type(loss) is Nu else loss
+    inner = loss.loss if type(loss) in (Nu, Smoothed) else loss
     if type(inner) not in {type(known) for known in LOSSES.values()}:
         raise ValueError(
             f"{type(inner).__name__} is a loss of your own, and code is not written to files: "

@@ -9,7 +9,7 @@ from typing import Any
 import sklearn.metrics as theirs
 
 from riskmin import metrics
-from riskmin.losses import FBeta, Prbep, PrecisionAtK, RecallAtK, RocArea
+from riskmin.losses import FBeta, Prbep, PrecisionAtK, RecallAtK, RocArea, Smoothed
 from riskmin.registry import settings_of
 from riskmin.types import NDArray
 
@@ -72,6 +72,7 @@ def get_scorer(name: str) -> Any:
 
 def scorer_for(loss: Any) -> Any:
     """The scorer of the metric that a loss stands for; None where it stands for none."""
+    loss = loss.loss if isinstance(loss, Smoothed) else loss
     if isinstance(loss, RocArea):
         return get_scorer("roc_auc")
     if isinstance(loss, Prbep):

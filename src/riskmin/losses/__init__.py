@@ -130,5 +130,5 @@ def from_spec(data: dict[str, Any]) -> Any:
 
 
 def _classes() -> dict[str, Any]:
-    kinds: list[Any] = [Nu, *(type(loss) for loss in LOSSES.values())]  # Nu wraps another, so it has no name
+    kinds: list[Any] = [Nu, Smoothed, *(type(loss) for loss in LOSSES.values())]  # two wrap others: no names
     return {kind.__name__: kind for kind in kinds}

@@ -9,12 +9,13 @@ its tangent, lifted by :math:`\tfrac\mu2 |\beta|^2`, is a cut of the true loss.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from riskmin.arrays import namespace
 from riskmin.losses.pieces import dual_of
-from riskmin.types import Array, Smoothable, Unsuited
+from riskmin.types import Array, ChecksLabels, Smoothable, Unsuited
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ class Smoothed:
     >>> import numpy as np
     >>> from riskmin import Hinge
     >>> z, y, c = np.array([0.5, 2.0]), np.ones(2), np.full(2, 0.5)
-    >>> value, dz, lift = Smoothed(Hinge(), mu=1.0).tangent(z, y, c)
-    >>> float(value), dz.tolist(), float(lift)  # the tangent, lifted, is a cut of the hinge
-    (0.0625, [-0.25, 0.0], 0.0625)
+    >>> value, dz = Smoothed(Hinge(), mu=1.0).value_grad(z, y, c)
+    >>> float(value), dz.tolist()
+    (0.0625, [-0.25, 0.0])
     """
 
     loss: Any
@@ -53,9 +54,49 @@ class Smoothed:
         """As the loss is."""
         return bool(self.loss.separable)
 
+    @property
+    def invariant(self) -> bool:
+        """As the loss is: else an intercept would be looked for where none is better than another."""
+        return bool(getattr(self.loss, "invariant", False))
+
+    @property
+    def counted(self) -> bool:
+        """As the loss is."""
+        return bool(getattr(self.loss, "counted", False))
+
+    @property
+    def task(self) -> str:
+        """That of the loss; it has none, if the loss has none."""
+        return str(self.loss.task)
+
+    @property
+    def cutoff(self) -> Callable[[Array, Array, Array], float]:
+        """That of the loss; it has none, if the loss has none."""
+        return self.loss.cutoff  # type: ignore[no-any-return]
+
+    def check_labels(self, y: Array) -> None:
+        """As the loss does."""
+        if isinstance(self.loss, ChecksLabels):
+            self.loss.check_labels(y)
+
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """The smoothed loss, and its gradient in z."""
-        return self.tangent(z, y, c)[:2]
+        return soft(self.loss, z, y, c, self.mu)[:2]
+
+
+@dataclass(frozen=True)
+class Lifting(Smoothed):
+    """A smoothed loss that stands for the loss itself: what is proved by its tangents is proved of that.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge
+    >>> z, y, c = np.array([0.5, 2.0]), np.ones(2), np.full(2, 0.5)
+    >>> value, dz, lift = Lifting(Hinge(), mu=1.0).tangent(z, y, c)
+    >>> float(value), dz.tolist(), float(lift)  # the tangent, lifted, is a cut of the hinge
+    (0.0625, [-0.25, 0.0], 0.0625)
+    """
 
     def tangent(self, z: Array, y: Array, c: Array) -> tuple[Any, Array, Any]:
         """The smoothed loss, its gradient, and by how much the tangent may be lifted."""
