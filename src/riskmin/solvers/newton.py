@@ -79,26 +79,26 @@ class SemismoothNewton:
         mu = scores.first_mu(z, 0.0)
         look = scores.look(z, mu, None, 0.0)
         start = _Point(w0, z, mu, None, look, scores.back(look.dz), LEAST * mu)
-        return self._run(obj, scores, start, start.cut, False)
+        return self._run(obj, scores, start, start.cut, 0.0)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
         scores = Scores.of(self, obj)
-        mu, least, offset, b, damp, age, hard = (float(v) for v in state["numbers"])
+        mu, least, offset, b, damp, age, known = (float(v) for v in state["numbers"])
         look, centre = Look(state["dz"], offset, b), state.get("centre")
         at = _Point(state["w"], state["z"], mu, centre, look, state["a"], least, damp, int(age))
-        steps = self._run(obj, scores, at, Cut(state["cut"][:-1], float(state["cut"][-1])), bool(hard))
+        steps = self._run(obj, scores, at, Cut(state["cut"][:-1], float(state["cut"][-1])), known)
         next(steps)  # the iterate that was saved
         return steps
 
-    def _run(self, obj: Objective, scores: Scores, at: _Point, best: Cut, hard: bool) -> Iterator[Iterate]:
-        equations = Equations(scores.X, obj.reg, self.direct, hard)
+    def _run(self, obj: Objective, scores: Scores, at: _Point, best: Cut, known: float) -> Iterator[Iterate]:
+        equations = Equations(scores.X, obj.reg, self.direct, known)
         looks = 1
         while True:
             obj.count.calls += 1
             risk, _ = scores.truth(at.z, at.look.b)
             value = risk + obj.lam * obj.reg.value(at.w)
-            yield Iterate(at.w, value, best, {"mu": at.mu, "looks": looks}, at.saved(best, equations.hard))
+            yield Iterate(at.w, value, best, {"mu": at.mu, "looks": looks}, at.saved(best, equations.steps))
             if at.mu and settled(obj, at.w, risk, at.cut):
                 if at.mu <= at.least:
                     return  # what is left of the gap is rounding
@@ -184,12 +184,12 @@ class _Point:
         a = scores.back(look.dz) if fresh else self.a + scores.back(look.dz - self.look.dz)
         return replace(self, z=z, look=look, a=a, age=0 if fresh else self.age + 1)
 
-    def saved(self, best: Cut, hard: bool) -> Callable[[], dict[str, Array]]:
-        """The state to save: all of this, the best cut, and whether the equations are hard."""
+    def saved(self, best: Cut, known: float) -> Callable[[], dict[str, Array]]:
+        """The state to save: all of this, the best cut, and what is known of the equations."""
 
         def state() -> dict[str, Array]:
             found = {"w": self.w, "z": self.z, "dz": self.look.dz, "a": self.a}
-            numbers = [self.mu, self.least, self.look.offset, self.look.b, self.damp, self.age, hard]
+            numbers = [self.mu, self.least, self.look.offset, self.look.b, self.damp, self.age, known]
             found["numbers"] = np.array(numbers)
             found["cut"] = np.append(best.a, best.b)
             return found if self.centre is None else found | {"centre": self.centre}

@@ -32,20 +32,21 @@ class Equations:
     these are fewer, unless both are more than `direct`.
     """
 
-    def __init__(self, X: Matrix, reg: Any, direct: int, hard: bool = False) -> None:
-        self.X, self.reg, self.direct, self.hard = X, reg, direct, hard
-        """Whether conjugate gradients took too long: they would again, since mu only falls."""
+    def __init__(self, X: Matrix, reg: Any, direct: int, steps: float = 0.0) -> None:
+        self.X, self.reg, self.direct = X, reg, direct
+        self.steps = steps
+        """How many steps of conjugate gradients to expect: as last time, or more where they failed."""
 
     def solve(self, bend: Bend, lam: float, g: Array, enough: float) -> Array:
         """The direction d; up to a residual of the norm `enough`, where it is found in steps."""
         cost, way = self._direct(bend)
-        if way is None or not (self.hard or cost < 4):
-            most = int(min(MOST_STEPS, cost))
-            d, done = conjugate_gradients(lambda d: self._times(bend, lam, d), -g, enough, most)
-            if done or way is None:
-                return d
-            self.hard = True
-        return way(bend, lam, g)
+        if way is not None and (cost < 4 or self.steps >= cost):
+            self.steps *= 0.8  # so that they are tried again in the end
+            return way(bend, lam, g)
+        most = int(min(MOST_STEPS, cost))
+        d, took = conjugate_gradients(lambda d: self._times(bend, lam, d), -g, enough, most)
+        self.steps = took if took < most else 4.0 * most
+        return d if took < most or way is None else way(bend, lam, g)
 
     def _direct(self, bend: Bend) -> tuple[float, Callable[[Bend, float, Array], Array] | None]:
         """The cheaper of the ways with a matrix, and its cost in steps of conjugate gradients."""
@@ -192,8 +193,8 @@ def restricted(bend: Bend, at: NDArray) -> Bend:
 
 def conjugate_gradients(
     product: Callable[[Array], Array], g: Array, enough: float, most: int
-) -> tuple[Array, bool]:
-    """The d for which A d is g, up to a residual of that norm, and whether it took at most so many steps.
+) -> tuple[Array, int]:
+    """The d for which A d is g, up to a residual of that norm, and how many steps it took: at most so many.
 
     Wherever it ends, d is a direction of descent.
 
@@ -201,18 +202,18 @@ def conjugate_gradients(
     --------
     >>> import numpy as np
     >>> A = np.array([[2.0, 1.0], [1.0, 3.0]])
-    >>> d, done = conjugate_gradients(lambda d: A @ d, np.array([3.0, 4.0]), 1e-12, 10)
-    >>> d.round(9).tolist(), done
-    ([1.0, 1.0], True)
+    >>> d, took = conjugate_gradients(lambda d: A @ d, np.array([3.0, 4.0]), 1e-12, 10)
+    >>> d.round(9).tolist(), took
+    ([1.0, 1.0], 2)
     """
     d, r = 0.0 * g, g
     along, size = r, float(r @ r)
-    for _ in range(most):
+    for took in range(most):
         if size <= enough * enough:
-            break
+            return d, took
         image = product(along)
         step = size / float(along @ image)
         d, r = d + step * along, r - step * image
         size, before = float(r @ r), size
         along = r + (size / before) * along
-    return d, size <= enough * enough
+    return d, most
