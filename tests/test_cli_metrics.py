@@ -222,6 +222,18 @@ def test_rankings_from_end_to_end(loss, ranked, tmp_path, run):
     refuted(run("certify", tampered(tmp_path / "m", intercept_=0.5), ranked), "intercept")
 
 
+def test_grades_fitted_as_numbers_are_certified_too(graded, ranked, tmp_path, run):
+    X, _, grade, _ = rows()
+    save_model(LinearRanker("squared", alpha=1e-2).fit(X, grade), tmp_path / "m")
+    assert found(run, "certify", tmp_path / "m", graded)[1]["verdict"] == "certified"
+    assert {"NDCG@10", "MRR", "mean loss"} <= set(found(run, "evaluate", tmp_path / "m", ranked)[1])
+    model = OrdinalClassifier("absolute", alpha=1e-2).fit(X, grade)
+    save_model(model, tmp_path / "m")
+    assert found(run, "certify", tmp_path / "m", graded)[1]["verdict"] == "certified"
+    assert "mean loss" in found(run, "evaluate", tmp_path / "m", graded)[1]
+    refuted(run("certify", tampered(tmp_path / "m", thresholds_=model.thresholds_ - 0.1), graded), "cuts")
+
+
 def test_other_queries_are_refuted(ranked, tmp_path, run):
     X, _, grade, qid = rows()
     fitted(run, ranked, "ndcg", tmp_path / "m")

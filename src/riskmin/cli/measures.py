@@ -71,7 +71,7 @@ def mean_loss(model: Any, z: NDArray, y: NDArray, qid: Any = None) -> float:
     from riskmin.linear import check_labels
 
     loss = loss_of(model)
-    labels = y if qid is None else check_labels(y, len(z), loss, qid)
+    labels = check_labels(y, len(z), loss, qid) if getattr(loss, "task", None) == "ranking" else y
     return float(loss.value_grad(z, labels, np.full(len(z), 1 / len(z)))[0])
 
 
