@@ -31,7 +31,8 @@ class KernelClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
     ----------
     loss : str or Loss
         A name of `riskmin.LOSSES` for classification, with parameters where wanted, or a loss object.
-        Those with a conjugate, all of riskmin's, are solved by `KernelDual`, others by `Bundle`.
+        Those with a conjugate, all of riskmin's that are sums over rows, are solved by `KernelDual`, others
+        by `Bundle`.
     kernel : str or callable
         A Mercer kernel: a name of scikit-learn's ("rbf", "linear", "poly", "laplacian", "cosine", ...),
         "precomputed", or ``kernel(A, B)``, the matrix of a row for each of A and a column for each of B.

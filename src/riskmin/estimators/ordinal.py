@@ -216,17 +216,23 @@ def thresholds(z: NDArray, grade: NDArray, weight: NDArray | None, metric: str) 
     """
     rows, n = order(z), len(z)
     z, grade = z[rows], grade[rows]
-    counts, many = partings(z), int(grade.max()) + 1
-    off = np.abs(grade[:, None] - np.arange(many))
-    cost = (off if metric == "absolute" else off > 0) * (1 / n if weight is None else weight[rows, None])
-    sums = prefix_sums(cost)[counts]
-    before, best = [], sums[:, 0]
-    for k in range(1, many):
-        short = np.round(best - sums[:, k], 12)  # what is the same in exact numbers must not differ here
+    c = np.full(n, 1 / n) if weight is None else weight[rows]
+    counts = partings(z)
+
+    def sums(k: int) -> NDArray:
+        """S_k, where scores can be parted."""
+        off = np.abs(grade - k)
+        found: NDArray = prefix_sums(c * (off if metric == "absolute" else off > 0))[counts]
+        return found
+
+    before, best = [], sums(0)
+    for k in range(1, int(grade.max()) + 1):
+        cost = sums(k)
+        short = np.round(best - cost, 12)  # what is the same in exact numbers must not differ here
         least = np.minimum.accumulate(short)
         new = np.concatenate([[False], least[1:] < least[:-1]])
         before.append(np.maximum.accumulate(np.where(new, np.arange(len(counts)), 0)))
-        best = sums[:, k] + least
+        best = cost + least
     at, found = len(counts) - 1, []
     for last in reversed(before):
         at = int(last[at])
