@@ -132,6 +132,7 @@ def test_lists(run):
         name: name in ("l1", "elastic") for name in REGULARIZERS
     }
     code, out, _ = run("solvers")
+    assert ":math:" not in out
     assert code == 0
     assert all(name in out for name in SOLVERS)
     assert [row["name"] for row in json.loads(run("solvers", "--json")[1])] == list(SOLVERS)

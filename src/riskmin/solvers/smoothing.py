@@ -24,7 +24,7 @@ GOAL = 0.05
 
 @dataclass(frozen=True)
 class Smoothing:
-    r"""Smoothing (SMS): a smooth solver on :math:`J_\mu \le J`, and a certificate for J itself.
+    r"""Smoothing (SMS): a smooth solver on a smoothed J, and a certificate for J itself.
 
     A loss that is a maximum over multipliers becomes smooth by :math:`\tfrac\mu2 |\beta|^2` taken off inside
     of the maximum. The multipliers of any point are feasible for the true loss, so each step gives a cut of
