@@ -207,7 +207,9 @@ def test_rankings_from_end_to_end(loss, ranked, tmp_path, run):
     model = fitted(run, ranked, loss, tmp_path / "m", "--report", page)
     twin = LinearRanker(loss, alpha=1e-2).fit(X, grade, qid=qid)
     np.testing.assert_allclose(model.coef_, twin.coef_, rtol=1e-9, atol=1e-12)
-    assert loss.partition(":")[0] in page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    assert f"<dd>{loss}: " in text
+    assert "<dt>queries</dt><dd>12</dd>" in text
     scores = np.array(run("predict", tmp_path / "m", ranked)[1].split(), float)
     np.testing.assert_allclose(scores, X @ model.coef_, rtol=1e-9, atol=1e-12)
     code, said = found(run, "evaluate", tmp_path / "m", ranked)

@@ -269,4 +269,6 @@ def problem_facts(model: Any, shape: tuple[int, int]) -> dict[str, Any]:
 def facts_for_report(model: Any, shape: tuple[int, int]) -> dict[str, Any]:
     """What a report shall say of a fit beside its result."""
     facts, few = problem_facts(model, shape) | {"lam": float(model.alpha)}, nonzeros(model)
+    if getattr(model, "n_queries_", 0):
+        facts["queries"] = f"{model.n_queries_:,}"
     return facts if few is None else facts | {"nonzero weights": f"{few:,} of {shape[1]:,}"}
