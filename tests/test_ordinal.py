@@ -24,7 +24,9 @@ from riskmin.estimators.store import checksum
 from riskmin.persist import FileError, load_arrays, save_arrays
 
 
-@parametrize_with_checks([OrdinalClassifier()])
+# One of the checks wants predictions equal to 1e-7 from rows that are weighted and rows that are repeated:
+# see tests/test_estimators.py on alpha and tol.
+@parametrize_with_checks([OrdinalClassifier(alpha=1e-2, tol=1e-6)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
