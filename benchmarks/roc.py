@@ -100,22 +100,24 @@ def sgd(data, indices, indptr, pairs, state, lam, eta, margins):  # pragma: no c
 
 
 def stochastic(X, y, lam, eta, b, seconds, J):
-    """(seconds, J) after each pass: J of the last point or of the average of the last passes, the better."""
+    """(seconds, J) after passes: J of the last point or of the average of the last passes, the better."""
     rng = np.random.default_rng(0)
     X = sp.csr_array(X)
     above, below = np.flatnonzero(y > 0), np.flatnonzero(y < 0)
     v, u, numbers = np.zeros(X.shape[1]), np.zeros(X.shape[1]), np.array([1.0, 0.0, 0.0])
     margins, many, done = np.empty(2 * b), max(1, len(y) // (2 * b)), 0
+    due = 1  # the next pass after which to look at J: each of the first ones, then 5 % later
     fresh = 0.0  # the step at which the average began
     watch, points = Watch(), []
     while watch.seconds() < seconds:
         pairs = np.hstack([rng.choice(above, (many, b)), rng.choice(below, (many, b))])
         sgd(X.data, X.indices, X.indptr, pairs, (v, u, numbers), lam, eta, margins)
         done += 1
-        with watch.paused():
-            s, a, t = numbers
-            value = min(J(s * v), J((u + a * v) / (t - fresh)))
-            points.append((watch.seconds(), value))
+        if done >= due:
+            with watch.paused():
+                s, a, t = numbers
+                points.append((watch.seconds(), min(J(s * v), J((u + a * v) / (t - fresh)))))
+            due = max(due + 1, round(1.05 * done))
         if done & (done - 1) == 0:  # the average forgets all but the last half
             u, fresh = np.zeros_like(u), numbers[2]
             numbers[1] = 0.0
@@ -125,7 +127,7 @@ def stochastic(X, y, lam, eta, b, seconds, J):
 def best_sgd(X, y, lam, seconds, J, best):
     """The best of the grid for each goal."""
     spread = float(np.mean(np.asarray((sp.csr_array(X) ** 2).sum(axis=1))))
-    stochastic(X, y, lam, 1.0, 1, 0.0, J)  # compiles
+    stochastic(X, y, lam, 1.0, 1, 0.01, J)  # compiles
     found = []
     for b in BATCHES:
         for eta in ETAS:
