@@ -63,9 +63,13 @@ def test_readme_says_of_each_loss_what_it_is(name):
     default, names, smooth, picks = readme_losses()[type(loss).__name__]
     assert LOSSES[names[0]] == default
     assert smooth == {True: "yes", False: "no"}[loss.smooth] or smooth.startswith("if")
-    J = riskmin.Objective(
-        riskmin.linear_risk(np.eye(2), np.array([1.0, 0.0]), Anything(loss)), riskmin.L2(), 1
-    )
+    if loss.separable:
+        risk = riskmin.linear_risk(np.eye(2), np.array([1.0, 0.0]), Anything(loss))
+    else:
+        qid = np.zeros(2) if loss.task == "ranking" else None
+        y = np.array([1.0, -1.0 if qid is None else 0.0])
+        risk = riskmin.linear_risk(np.eye(2), y, loss, qid=qid)
+    J = riskmin.Objective(risk, riskmin.L2(), 1)
     assert type(riskmin.Auto().choose(J)[0]).__name__ in picks
 
 

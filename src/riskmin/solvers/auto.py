@@ -18,10 +18,13 @@ from riskmin.solvers.dual import DualGaussSeidel
 from riskmin.solvers.kernel_dual import KernelDual
 from riskmin.solvers.kernel_terms import has_conjugate
 from riskmin.solvers.lbfgs import Lbfgs
+from riskmin.solvers.newton import SemismoothNewton
+from riskmin.solvers.newton_scores import takes_centre
 from riskmin.solvers.owlqn import OwlQn
 from riskmin.solvers.proximal import ProximalGradient
 from riskmin.solvers.proximal import loss_of as loss_of
-from riskmin.types import Array, CurvedConjugate, Iterate, Shard, Smooth, Solver
+from riskmin.solvers.smoothing import Smoothing
+from riskmin.types import Array, Bends, CurvedConjugate, Iterate, Shard, Smooth, Solver
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,9 @@ class Auto:
 
     - `DualGaussSeidel`, if its conjugate is piecewise quadratic, the regularizer is `L2`, X is sparse and
       here, and there is no intercept;
+    - `SemismoothNewton`, if it is no sum over rows but can be smoothed (`RocArea`, `Ordinal`, `Prbep`), the
+      regularizer is `L2`, the rows are all here, and there are at most 2500 features; or more, for `Prbep`;
+    - `Smoothing`, if there are more, or the rows are elsewhere;
     - `Bundle` otherwise.
 
     With a kernel, losses that have a conjugate go to `KernelDual`.
@@ -67,6 +73,8 @@ class Auto:
             return _for_smooth(obj, loss, name)
         if isinstance(obj.reg, L2) and _sparse_with_dual(obj.risk):
             return DualGaussSeidel(), f"{name} is not smooth, and X is sparse"
+        if isinstance(obj.reg, L2) and isinstance(loss, Bends) and isinstance(obj.risk, Risk):
+            return _for_whole(obj.risk, loss, name)
         return Bundle(), f"{name} {'is not smooth' if hasattr(loss, 'smooth') else 'names no smoothness'}"
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
@@ -87,6 +95,16 @@ def _for_smooth(obj: Objective, loss: Any, name: str) -> tuple[Solver, str]:
     if isinstance(reg, Separable) or not isinstance(reg, CurvedConjugate):
         return ProximalGradient(), f"{name} is smooth, {kind} is not"
     return Bundle(), f"{kind} is not smooth"
+
+
+def _for_whole(risk: Risk, loss: Any, name: str) -> tuple[Solver, str]:
+    """The solver for a loss of pairs or tables that can be smoothed, and why."""
+    newton = SemismoothNewton()
+    if risk.rows is None:
+        return Smoothing(), f"{name} can be smoothed"
+    if risk.dim > newton.direct and not takes_centre(loss):  # too many steps, of too many products each
+        return Smoothing(), f"{name} can be smoothed, and X is wide"
+    return newton, f"{name} can be smoothed, and has second derivatives then"
 
 
 def _sparse_with_dual(risk: Any) -> bool:

@@ -32,7 +32,7 @@ class Scores:
     def __init__(self, rows: Shard, loss: Any, intercept: bool) -> None:
         self.X, self.y, self.c = rows.X, rows.y, rows.c
         self.loss, self.intercept = loss, intercept
-        self.smooth = bool(getattr(loss, "smooth", False))
+        self.smooth, self.central = bool(getattr(loss, "smooth", False)), takes_centre(loss)
 
     @classmethod
     def of(cls, solver: object, obj: Objective) -> Scores:
@@ -46,12 +46,6 @@ class Scores:
         if not bends(inner.loss, inner.rows.y):
             raise Unsuited(f"{type(inner.loss).__name__} cannot be smoothed and bent: use Bundle")
         return cls(inner.rows, inner.loss, inner is not risk)
-
-    @property
-    def central(self) -> bool:
-        """Whether there is a multiplier a row, so that a gradient of before can be the centre."""
-        own: Any = self.loss.soft if isinstance(self.loss, Smoothable) else None
-        return own is None or "centre" in inspect.signature(own).parameters
 
     def forward(self, d: Array) -> NDArray:
         """X d."""
@@ -120,6 +114,19 @@ class Scores:
         if mu:
             return soft(self.loss, z, self.y, self.c, mu, centre)
         return *self.loss.value_grad(z, self.y, self.c), 0.0
+
+
+def takes_centre(loss: Any) -> bool:
+    """Whether a loss has a multiplier a row, so that a gradient of before can be the centre.
+
+    Examples
+    --------
+    >>> from riskmin import Hinge, Prbep, RocArea
+    >>> [takes_centre(loss) for loss in (Hinge(), Prbep(), RocArea())]
+    [True, True, False]
+    """
+    own: Any = loss.soft if isinstance(loss, Smoothable) else None
+    return own is None or "centre" in inspect.signature(own).parameters
 
 
 def bends(loss: Any, y: Array) -> bool:
