@@ -547,7 +547,12 @@ def _with(value):
         (LinearClassifier(riskmin.Novelty()), GOOD_X, GOOD_Y, "for novelty.*: use NoveltyDetector"),
         (LinearClassifier("hinges"), GOOD_X, GOOD_Y, "no loss named 'hinges'; the names are hinge, "),
         (LinearClassifier(riskmin.Hinge), GOOD_X, GOOD_Y, "Hinge is a class"),
-        (LinearClassifier(solver="sgd"), GOOD_X, GOOD_Y, "no solver named 'sgd'; the names are auto, "),
+        (
+            LinearClassifier(solver="sgd"),
+            GOOD_X,
+            GOOD_Y,
+            "no solver named 'sgd'; the names are accelerated_gradient, auto, bmrm",
+        ),
         (LinearClassifier(solver=riskmin.Bundle), GOOD_X, GOOD_Y, "neither a name .* nor a solver object"),
         (
             LinearClassifier(alpha=0),
