@@ -63,7 +63,12 @@ VARIANTS = {
     "operator Quadratic": Quadratic(spl.aslinearoperator(K)),
 }
 # The methods of the papers are slow where lam is small, as their theorems say; so are gradient steps.
-SETTINGS = {"bmrm": (0.5, 1e-5), "line_search_bmrm": (10.0, 1e-4), "dual": (0.1, 1e-5)}
+SETTINGS = {
+    "accelerated_gradient": (1.0, 1e-4),
+    "bmrm": (0.5, 1e-5),
+    "line_search_bmrm": (10.0, 1e-4),
+    "dual": (0.1, 1e-5),
+}
 TRUST = 2e-8
 """How well the reference is known."""
 NAMES = "|".join(n for n in dir(riskmin) if hasattr(getattr(riskmin, n), "iterates"))
