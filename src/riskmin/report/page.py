@@ -43,7 +43,7 @@ def write_page(path: str | os.PathLike[str], title: str, lead: str, parts: Seque
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head>'
         f'<body><h1>{escape(title)}</h1><p class="lead">{lead}</p>{"".join(parts)}'
-        f"<footer>riskmin {__version__} · J(w) = lam · Ω(w) + R(w), R(w) the weighted mean of the loss"
+        f"<footer>riskmin {__version__} · J(w) = lam · Ω(w) + R(w), R(w) the loss of all rows together"
         "</footer></body></html>\n",
     )
 
