@@ -12,12 +12,16 @@ import numpy as np
 from riskmin.arrays import namespace
 from riskmin.intercept import CLOSE
 from riskmin.objective import Objective
-from riskmin.regularizers import Separable
+from riskmin.regularizers import Quadratic, Separable
 from riskmin.scalar import ROUNDING
 from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.proximal import TRIES, Point, check_smooth, least_constant
 from riskmin.types import Array, Cut, Iterate, Slips
 
+REST = 30
+"""After so many steps without a lower J, it has too much speed, and starts anew from its best point."""
+SMALL = 1000
+"""Up to so many columns, the least eigenvalue of a quadratic form is computed."""
 ENOUGH = 1e40
 """Where A L is larger than this, what the theorem still leaves is less than any rounding."""
 
@@ -42,7 +46,9 @@ class AcceleratedGradient:
               \Bigr\}.
 
     The mixture is a cut of the risk, so this rate is one of the certified gap too where
-    :math:`\Omega` is strongly convex. Losses with kinks: ``Smoothing(inner=AcceleratedGradient())``.
+    :math:`\Omega` is strongly convex. J may rise on the way; where it has not fallen for 30 steps, the method
+    starts anew from its best point, which then takes the place of :math:`w_0`. Losses with kinks:
+    ``Smoothing(inner=AcceleratedGradient())``.
 
     Parameters
     ----------
@@ -83,26 +89,30 @@ class AcceleratedGradient:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
-        A, mean_b, L, b = (float(v) for v in state["numbers"])
+        A, mean_b, L, b, least, idle = (float(v) for v in state["numbers"])
         known = Estimate(state["w"], state["start"], A, Cut(state["mean"], mean_b))
+        known = replace(known, best=state["best"], least=least, idle=int(idle))
         steps = self._run(obj, known, L, Cut(state["a"], b))
         next(steps)  # the iterate that was saved
         return steps
 
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start at the point of a run on the same risk, with its constant and its cut."""
-        _, _, L, b = (float(v) for v in state["numbers"])
+        _, _, L, b, *_ = (float(v) for v in state["numbers"])
         return self._run(obj, Estimate(state["w"], state["w"]), L, Cut(state["a"], b))
 
     def _run(self, obj: Objective, known: Estimate, L: float, model: Cut | None) -> Iterator[Iterate]:
         convex = obj.lam * _convexity(obj.reg, known.w)
         here = obj(known.w)
+        known = known if known.best is not None else replace(known, best=known.w, least=here[0])
         model, _ = mix_two(model, here[2], obj)
         L = L or least_constant(obj, known.w, here)
         while True:
             info = {"L": L, "A": known.A}
             yield Iterate(known.w, here[0], model, info, _snapshot(known, L, model))
-            v = known.best(obj)
+            if known.idle >= REST:
+                known = Estimate(known.best, known.best, best=known.best, least=known.least)
+            v = known.minimizer(obj)
             for _ in range(TRIES):
                 a = known.weight(L, convex)
                 y = known.w + a / (known.A + a) * (v - known.w)
@@ -117,7 +127,7 @@ class AcceleratedGradient:
                 return  # rounding hides how the risk bends
             if not known.A + a < ENOUGH / L:
                 return
-            known, here, L = known.after(new, a, found[2]), found, L / self.gamma_d
+            known, here, L = known.after(new, a, found), found, L / self.gamma_d
             model, _ = mix_two(mix_two(model, found[2], obj)[0], known.mean or found[2], obj)
 
 
@@ -130,8 +140,12 @@ class Estimate:
     A: float = 0.0
     """The sum of the weights."""
     mean: Cut | None = None
+    best: Array = None
+    """The point of the least J so far, and how many steps ago that was."""
+    least: float = math.inf
+    idle: int = 0
 
-    def best(self, obj: Objective) -> Array:
+    def minimizer(self, obj: Objective) -> Array:
         """The v_k: least for the mixture, not too far from the start."""
         if self.mean is None:
             return self.start
@@ -142,35 +156,35 @@ class Estimate:
         t = (1 + convex * self.A) / L
         return t + math.sqrt(t * t + 2 * t * self.A)
 
-    def after(self, w: Array, a: float, cut: Cut) -> Estimate:
+    def after(self, w: Array, a: float, found: Point) -> Estimate:
         """With another point of weight a."""
-        if self.mean is None:
-            return replace(self, w=w, A=a, mean=cut)
-        part = a / (self.A + a)
-        old = self.mean
+        J, _, cut = found
+        old, part = self.mean or cut, a / (self.A + a)
         mean = Cut(old.a + part * (cut.a - old.a), old.b + part * (cut.b - old.b))
-        return replace(self, w=w, A=self.A + a, mean=mean)
+        best, least, idle = (w, J, 0) if self.least > J else (self.best, self.least, self.idle + 1)
+        return Estimate(w, self.start, self.A + a, mean, best, least, idle)
 
 
 def _fits(obj: Objective, before: tuple[Array, Point], after: tuple[Array, Point], L: float) -> bool:
     """Whether L is large enough on the way from y to its proximal point: |g|^2 <= L g @ d.
 
-    That is condition (4.7) of the paper, g and d being the changes of gradient and place. Where the parabola
-    rises by less than the risk is known to, nothing more can be told.
+    That is condition (4.7) of the paper, g and d being the changes of gradient and place. Where the risk is
+    straight, both sides are zero but for rounding, by as much as the risk is known to.
     """
     (y, (_, gy, _)), (new, (J, g, _)) = before, after
     if not math.isfinite(J):
         return False
-    d, bend = y - new, gy - g
-    if float(bend @ bend) <= L * float(bend @ d):
-        return True
+    bend = gy - g
     risk = J - obj.lam * obj.reg.value(new)
     known = CLOSE if isinstance(obj.risk, Slips) else ROUNDING
-    return 0.5 * L * float(d @ d) <= known * (abs(risk) + abs(float(g @ new)))
+    slack = 4 * known * (abs(risk) + abs(float(g @ new)) + abs(float(gy @ y)))
+    return float(bend @ bend) <= L * (float(bend @ (y - new)) + slack)
 
 
 def _convexity(reg: Any, w: Array) -> float:
-    """The strong convexity of a sum over coordinates; 0 is true of all others."""
+    """The strong convexity of a sum over coordinates or a small quadratic form; 0 is true of all others."""
+    if isinstance(reg, Quadratic) and isinstance(reg.K, np.ndarray) and len(reg.K) <= SMALL:
+        return max(0.0, (1 - 1e-6) * float(np.linalg.eigvalsh(reg.K)[0]))
     if not isinstance(reg, Separable):
         return 0.0
     xp = namespace(w)
@@ -180,7 +194,8 @@ def _convexity(reg: Any, w: Array) -> float:
 def _snapshot(known: Estimate, L: float, model: Cut) -> Callable[[], dict[str, Array]]:
     def state() -> dict[str, Array]:
         mean = known.mean or Cut(0.0 * known.w, 0.0)
-        numbers = np.array([known.A, mean.b, L, model.b])
-        return {"w": known.w, "start": known.start, "mean": mean.a, "a": model.a, "numbers": numbers}
+        numbers = np.array([known.A, mean.b, L, model.b, known.least, known.idle])
+        vectors = {"w": known.w, "start": known.start, "best": known.best, "mean": mean.a, "a": model.a}
+        return {**vectors, "numbers": numbers}
 
     return state
