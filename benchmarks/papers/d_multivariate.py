@@ -13,7 +13,8 @@ parentheses calls of the oracle (values with gradients).
 - ours: `minimize` with its defaults; and when it has *proved* 1 %, which the others do not;
 - what --also names, for those who decide what the default is: until J is there, without the proof.
 
-min J is the best value of any run; "known to" is how far it is above the best lower bound. Ours runs on to a
+min J is the best value of any run; "known to" is how far it is above the best lower bound; where that is more
+than 1 %, who arrives first is not known either, and the cell is left out of the sums at the end. Ours runs on to a
 proved 1e-4 for that, within the same limit. A - is not reached within it, with how far above min J it ended.
 The test score is that of ours, in %. With --json, cells that are in the file already are not run again.
 """
@@ -129,13 +130,14 @@ def summary(rows):
         print(f"- {a} ahead of {b} in {better} cells of {len(rows)}, behind in {worse}; where both arrive, "
               f"{mean} times as fast (geometric mean of {len(ratios)})")  # fmt: skip
 
-    print()
+    every, rows = rows, [row for row in rows if row["known"] <= 0.01]
+    print(f"\nOf {len(every)} cells, min J is known to 1 % in {len(rows)}:\n")
     for pair in (("SMS", "BMRM"), ("ours", "BMRM"), ("ours", "SMS")):
         ahead(*pair)
     proved = sum(row["proved"] is not None for row in rows)
     print(f"- 1 % proved by ours in {proved} cells of {len(rows)}")
-    for name in sorted({row["solver"] for row in rows}):
-        print(f"- ours was {name} in {sum(row['solver'] == name for row in rows)} cells")
+    for name in sorted({row["solver"] for row in every}):
+        print(f"- ours was {name} in {sum(row['solver'] == name for row in every)} of all cells")
 
 
 def main():
