@@ -14,9 +14,9 @@ parentheses calls of the oracle (values with gradients).
 - what --also names, for those who decide what the default is: until J is there, without the proof.
 
 min J is the best value of any run; "known to" is how far it is above the best lower bound; where that is more
-than 1 %, who arrives first is not known either, and the cell is left out of the sums at the end. Ours runs on to a
-proved 1e-4 for that, within the same limit. A - is not reached within it, with how far above min J it ended.
-The test score is that of ours, in %. With --json, cells that are in the file already are not run again.
+than 1 %, who arrives first is not known either, and the cell is left out of the sums at the end. Ours runs on
+to a proved 1e-4 for that, within the same limit. A - is not reached within it, with how far above min J it
+ended. The test score is that of ours, in %. With --json, cells that are in the file are not run again.
 """
 
 from __future__ import annotations
