@@ -13,6 +13,8 @@ from riskmin import (
     L1,
     L2,
     Absolute,
+    Auto,
+    Bundle,
     EpsilonInsensitive,
     FBeta,
     Hinge,
@@ -25,6 +27,7 @@ from riskmin import (
     Quantile,
     RocArea,
     SemismoothNewton,
+    Smoothing,
     Squared,
     SquaredHinge,
     check_solver,
@@ -340,3 +343,14 @@ def test_rows_that_are_elsewhere_are_refused():
             next(SemismoothNewton().iterates(Objective(risk, L2(), 0.1), np.zeros(3)))
     finally:
         risk.executor.close()
+
+
+@pytest.mark.parametrize("loss", [RocArea(), Prbep()], ids=repr)
+def test_auto_takes_cuts_on_wide_data_where_few_do(loss):
+    rng = np.random.default_rng(0)
+    X = sp.random_array((60, 3000), density=0.01, rng=rng, format="csr")
+    risk = linear_risk(X, np.where(np.arange(60) < 20, 1.0, -1.0), loss)
+    square = float(np.sum(risk(np.zeros(3000))[1] ** 2))
+    picks = [Auto().choose(Objective(risk, L2(), lam))[0] for lam in (square, 1e-6 * square)]
+    assert isinstance(picks[0], Bundle)
+    assert isinstance(picks[1], Smoothing if isinstance(loss, RocArea) else SemismoothNewton)

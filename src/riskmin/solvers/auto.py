@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from riskmin.losses.pieces import dual_of
 from riskmin.matrices import Csc, Csr, Wide
 from riskmin.objective import Objective
@@ -25,6 +27,9 @@ from riskmin.solvers.proximal import ProximalGradient
 from riskmin.solvers.proximal import loss_of as loss_of
 from riskmin.solvers.smoothing import Smoothing
 from riskmin.types import Array, Bends, CurvedConjugate, Iterate, Shard, Smooth, Solver
+
+FEW = {False: 1000.0, True: 10.0}
+"""Few cuts do up to this ratio of the squared slope at zero to lam: for losses of pairs, and of tables."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,8 @@ class Auto:
     - `SemismoothNewton`, if it is no sum over rows but can be smoothed (`RocArea`, `Ordinal`, `Prbep`), the
       regularizer is `L2`, the rows are all here, and there are at most 2500 features; or more, for `Prbep`;
     - `Smoothing`, if there are more, or the rows are elsewhere;
-    - `Bundle` otherwise.
+    - `Bundle` otherwise, and where there are more features but lam is large beside the square of the slope
+      of the risk at zero: then few cuts do.
 
     With a kernel, losses that have a conjugate go to `KernelDual`.
 
@@ -74,7 +80,7 @@ class Auto:
         if isinstance(obj.reg, L2) and _sparse_with_dual(obj.risk):
             return DualGaussSeidel(), f"{name} is not smooth, and X is sparse"
         if isinstance(obj.reg, L2) and isinstance(loss, Bends) and isinstance(obj.risk, Risk):
-            return _for_whole(obj.risk, loss, name)
+            return _for_whole(obj.risk, obj.lam, loss, name)
         return Bundle(), f"{name} {'is not smooth' if hasattr(loss, 'smooth') else 'names no smoothness'}"
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
@@ -97,13 +103,17 @@ def _for_smooth(obj: Objective, loss: Any, name: str) -> tuple[Solver, str]:
     return Bundle(), f"{kind} is not smooth"
 
 
-def _for_whole(risk: Risk, loss: Any, name: str) -> tuple[Solver, str]:
+def _for_whole(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Solver, str]:
     """The solver for a loss of pairs or tables that can be smoothed, and why."""
-    newton = SemismoothNewton()
+    newton, centred = SemismoothNewton(), takes_centre(loss)
     if risk.rows is None:
         return Smoothing(), f"{name} can be smoothed"
-    if risk.dim > newton.direct and not takes_centre(loss):  # too many steps, of too many products each
-        return Smoothing(), f"{name} can be smoothed, and X is wide"
+    if risk.dim > newton.direct:
+        slope = risk(np.zeros(risk.dim))[1]
+        if float(slope @ slope) <= FEW[centred] * lam:
+            return Bundle(), f"{name} is not smooth, and lam is large"
+        if not centred:  # too many steps, of too many products each
+            return Smoothing(), f"{name} can be smoothed, and X is wide"
     return newton, f"{name} can be smoothed, and has second derivatives then"
 
 
