@@ -659,6 +659,7 @@ def start_hard_fit(folder, *options):
     return process, command
 
 
+@pytest.mark.slow
 def test_exit_codes_of_the_process(svm, tmp_path):
     def code(*args):
         done = subprocess.run([*RISKMIN, *map(str, args)], capture_output=True, text=True, check=False)

@@ -61,6 +61,7 @@ def test_contract(executor):
     check_executor(executor)
 
 
+@pytest.mark.slow
 def test_contract_of_processes():
     check_executor(Processes(n_workers=2))
 
@@ -314,6 +315,7 @@ def test_settings_alone_start_no_thread():
     del kept
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.exists(), reason="no listing of shared memory on this system")
 def test_no_shared_memory_is_left():
     def use():

@@ -26,6 +26,7 @@ from riskmin.persist import FileError, load_arrays, save_arrays
 
 # One of the checks wants predictions equal to 1e-7 from rows that are weighted and rows that are repeated:
 # see tests/test_estimators.py on alpha and tol.
+@pytest.mark.slow
 @parametrize_with_checks([OrdinalClassifier(alpha=1e-2, tol=1e-6)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

@@ -38,6 +38,7 @@ def no_weights(estimator):
     return dict.fromkeys(checks, "queries are weighted, not rows") if estimator.loss in RANKING[1:] else {}
 
 
+@pytest.mark.slow
 @parametrize_with_checks([OneQuery()], expected_failed_checks=no_weights)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

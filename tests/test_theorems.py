@@ -43,6 +43,7 @@ def test_line_search_bmrm_has_the_exact_iterates():
     np.testing.assert_allclose(got, [float(w) for w in ls_bmrm_exactly(12)], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_line_search_bmrm_converges_at_the_rate_one_over_k():
     """k (J(w_k) - J*) tends to 1/8, from both sides of w* = 2, and k |w_k - 2| to 1.
 
