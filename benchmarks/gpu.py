@@ -26,8 +26,11 @@ from riskmin import (
     Logistic,
     Objective,
     OwlQn,
+    Prbep,
     ProximalGradient,
     QNorm,
+    RocArea,
+    Smoothing,
     linear_risk,
     minimize,
 )
@@ -42,6 +45,8 @@ CASES = [
     (Hinge(), Entropy(0.01, normalized=False, balanced=True), 1e-3, Bundle()),
     (Logistic(), Entropy(0.01, balanced=True), 1e-3, ProximalGradient()),
     (Hinge(), L1(), 1e-3, Bundle()),
+    (RocArea(), L2(), 1e-4, Smoothing()),
+    (Prbep(), L2(), 1e-4, Smoothing()),
 ]
 
 
@@ -70,6 +75,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--columns", type=int, default=200)
+    parser.add_argument("--losses", nargs="*", help="such as RocArea Prbep; all by default")
     options = parser.parse_args()
     X, y = data(options.rows, options.columns)
     print(f"{options.rows:,} x {options.columns}, float64, certified 1e-3: seconds (iterations, objective)")
@@ -78,6 +84,8 @@ def main():
         for loss, reg, lam, solver in CASES:
             if reg == L1() and solver == Bundle() and importlib.util.find_spec("highspy") is None:
                 continue  # the bundle's linear program is HiGHS
+            if options.losses and type(loss).__name__ not in options.losses:
+                continue
             seconds = []
             for _ in range(2):  # the first run pays for kernels and allocations
                 risk = linear_risk(there, y, loss)
