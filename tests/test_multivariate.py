@@ -390,8 +390,10 @@ def test_all_ways_to_hold_the_rows_give_the_same_risk(loss):
 @pytest.mark.parametrize("loss", [RocArea(), FBeta()], ids=repr)
 def test_processes_give_the_same_fit(loss):
     X, y = data()
-    here, there = (
-        minimize(Objective(linear_risk(X, y, loss, n_shards=3, executor=executor), L2(), 0.1), tol=1e-6)
+    here, there = (  # by the same solver: Auto looks at where the rows are
+        minimize(
+            Objective(linear_risk(X, y, loss, n_shards=3, executor=executor), L2(), 0.1), Bundle(), tol=1e-6
+        )
         for executor in (None, Processes(n_workers=2))
     )
     assert there.value == pytest.approx(here.value, rel=1e-12)
