@@ -190,13 +190,15 @@ def test_a_file_keeps_the_model(queries, tmp_path):
     ("model", "y", "qid", "message"),
     [
         (LinearRanker(), [0, 1, 2], None, "PairwiseHinge ranks the rows of each query: give qid"),
-        (LinearRanker(), [0, 1, 2], [1, 1], r"qid has shape \(2,\), but X has 3 rows"),
+        (LinearRanker(), [0, 1, 2], [1, 1], r"qid has shape \(2,\), but there are 3 rows"),
         (LinearRanker(), [0, 1, 2], [1.0, 1.0, np.nan], "qid holds NaN"),
+        (LinearRanker(), [0, 1, 2], [1, 1, None], "qid holds ids that cannot be compared"),
+        (LinearRanker(), [0, 1, 2], np.array([1, 1, "a"], object), "or every row a string"),
         (LinearRanker(), [0, 1, 2], [1, 2, 3], "no query has rows of two different grades"),
         (LinearRanker(), [1, 1, 2], [1, 1, 3], "no query has rows of two different grades"),
         (LinearRanker("ndcg"), [-1, 1, 2], [1, 1, 1], "grades >= 0"),
         (LinearRanker("hinge"), [0, 1, 2], [1, 1, 1], "not for ranking: use LinearClassifier"),
-        (LinearRanker("squared"), [0, 1, 2], [1, 1], r"qid has shape \(2,\), but X has 3 rows"),
+        (LinearRanker("squared"), [0, 1, 2], [1, 1], r"qid has shape \(2,\), but there are 3 rows"),
     ],
 )
 def test_errors_are_one_sentence(model, y, qid, message):
@@ -207,6 +209,7 @@ def test_errors_are_one_sentence(model, y, qid, message):
 
 def test_scores_need_queries():
     model = LinearRanker().fit(np.eye(3), [0, 1, 2], qid=[1, 1, 1])
+    assert model.score(np.eye(3), [0, 1, 2], qid=[[1], [1], [1]]) == 1  # a column, as a frame has it
     assert model.n_queries_ == 1
     with pytest.raises(ValueError, match="rankings are scored query by query: give qid"):
         model.score(np.eye(3), [0, 1, 2])

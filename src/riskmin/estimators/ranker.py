@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
@@ -17,6 +16,7 @@ from riskmin.estimators.base import (
     warn_unless_converged,
 )
 from riskmin.metrics import mean_ndcg_score
+from riskmin.metrics.checks import queries
 from riskmin.types import NDArray
 
 
@@ -149,7 +149,7 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         loss = loss_of(self)  # what is wrong with it is said before y is looked at
         X, y = validate_data(self, X, y, y_numeric=True, ensure_min_samples=2, **FORMATS)
         weight = as_weights(sample_weight, len(y))
-        ids = None if qid is None else queries_of(qid, len(y))
+        ids = None if qid is None else queries(qid, len(y))
         ranks = getattr(loss, "task", None) == "ranking"
         w, b = fit_linear(self, X, y, weight, fit_intercept=self.fit_intercept, qid=ids if ranks else None)
         self.coef_, self.intercept_ = w, b
@@ -183,16 +183,3 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         if qid is None:
             raise ValueError("rankings are scored query by query: give qid, the id of its query for each row")
         return mean_ndcg_score(y, self.predict(X), qid=qid, k=10, sample_weight=sample_weight)
-
-
-def queries_of(qid: Any, n_rows: int) -> NDArray:
-    """The number of the query of each row, from 0 on."""
-    ids = np.asarray(qid)
-    if ids.ndim == 2 and ids.shape[1] == 1:
-        ids = ids[:, 0]
-    if ids.shape != (n_rows,):
-        raise ValueError(f"qid has shape {ids.shape}, but X has {n_rows} rows: give one query id a row")
-    if np.any(ids != ids):  # NaN alone differs from itself
-        raise ValueError("qid holds NaN: drop those rows, or give them a query of their own")
-    numbers: NDArray = np.unique(ids, return_inverse=True)[1]
-    return numbers

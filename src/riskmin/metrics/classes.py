@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,7 @@ def _hits(positive: NDArray, z: NDArray, k: int) -> float:
 
 
 def _rows(k: int, n: int) -> int:
-    if k != int(k) or not 1 <= k <= n:
+    if not isinstance(k, numbers.Real) or not 1 <= k <= n or k != int(k):
         raise ValueError(f"k={k!r}, but there are {n} rows: give a whole number from 1 to {n}")
     return int(k)
 
@@ -109,7 +110,8 @@ def _two_classes(y_true: Any, y_score: Any, pos_label: Any) -> tuple[NDArray, ND
     classes = np.unique(y).tolist()
     if pos_label is None:
         if len(classes) > 2 or (len(classes) == 1 and classes[0] != 1):
-            raise ValueError(f"y_true holds {len(classes)} classes: give two, or say which by pos_label")
+            held = "one class" if len(classes) == 1 else f"{len(classes)} classes"
+            raise ValueError(f"y_true holds {held}: give two, or say which by pos_label")
         pos_label = classes[-1]
     positive: NDArray = y == pos_label
     if not positive.any():

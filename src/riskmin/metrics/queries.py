@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import numpy as np
 
-from riskmin.metrics.checks import checked
+from riskmin.metrics.checks import checked, queries
 from riskmin.types import NDArray
 
 
@@ -184,15 +185,15 @@ def _queries(y_true: Any, y_score: Any, qid: Any) -> tuple[NDArray, NDArray, NDA
     """Grades, scores, and the number of each row's query."""
     y, z = checked(y_true, y_score)
     if y.dtype.kind not in "biuf" or not np.isfinite(y).all() or (y < 0).any():
-        raise ValueError("y_true holds something else than numbers >= 0: grades are needed, 0 the lowest")
-    ids = np.asarray(qid)
-    if ids.shape != y.shape:
-        raise ValueError(f"qid has shape {ids.shape}, but there are {len(y)} rows: give one query id a row")
-    return y.astype(np.float64), z, np.unique(ids, return_inverse=True)[1]
+        raise ValueError(
+            "y_true holds something else than numbers >= 0: grades are needed, 0 for rows of no use; "
+            "subtract the lowest from all"
+        )
+    return y.astype(np.float64), z, queries(qid, len(y))
 
 
 def _whole(k: int | None) -> None:
-    if k is not None and (k != int(k) or k < 1):
+    if k is not None and not (isinstance(k, numbers.Real) and 1 <= k < np.inf and k == int(k)):
         raise ValueError(f"k={k!r}, but it must be a whole number >= 1, or None for all rows")
 
 
@@ -203,7 +204,8 @@ def _mean(found: NDArray, qid: Any, sample_weight: Any) -> float:
         raise ValueError("no query has a grade above 0, so that every ranking is as good as another")
     if sample_weight is None:
         return float(found[some].mean())
-    query, weight = np.unique(qid, return_inverse=True)[1], np.asarray(sample_weight, dtype=np.float64)
+    weight: NDArray = np.asarray(sample_weight, dtype=np.float64)
+    query = queries(qid, np.size(qid))
     if weight.shape != query.shape or not (weight >= 0).all():
         raise ValueError(f"sample_weight has shape {weight.shape}: give one weight >= 0 a row")
     each = (np.bincount(query, weight) / np.bincount(query))[some]
