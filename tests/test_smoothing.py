@@ -38,6 +38,7 @@ from riskmin import (
 )
 from riskmin.losses.smoothing import Smoothed, can_be_smoothed, soft
 from riskmin.softened import Softened
+from riskmin.solvers.proximal import noise
 from riskmin.testing import check_solver
 from riskmin.types import Unsuited
 
@@ -273,7 +274,34 @@ def test_with_an_intercept(loss):
 )
 def test_with_regularizers_that_have_kinks(loss, reg, inner):
     # proximal steps are slow where the loss is flat between kinks, and the driver has no patience with them
-    check_fit(loss, reg, Smoothing(inner), tol=1e-2 if (reg, inner) == (L1(), ProximalGradient()) else 1e-4)
+    check_fit(loss, reg, Smoothing(inner), tol=1e-3 if (reg, inner) == (L1(), ProximalGradient()) else 1e-4)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_what_a_cut_is_lifted_by_is_no_rounding(intercept):
+    X, y = data(24, loss=Hinge())
+    soft = Softened(linear_risk(X, y, Hinge(), fit_intercept=intercept), 0.5)
+    J, w = Objective(soft, L1(), 0.05), np.full(4, 0.1)
+    here = J(w)
+    assert noise(J, w, here) <= 1e-11
+    assert soft.lift(w) == pytest.approx(here[2].a @ w + here[2].b - soft(w)[0], abs=1e-11)
+    assert soft.lift(w) > 0.01
+
+
+def test_proximal_steps_reach_the_smoothed_minimum():
+    """Not where the descent is as small as the lift: that would be taken for rounding."""
+    X, y = data(24, loss=Hinge())
+    values = []
+    for inner in (ProximalGradient(), OwlQn()):
+        J = Objective(Softened(linear_risk(X, y, Hinge()), 1e-3), L1(), 0.05)
+        values.append(min(it.value for it in islice(inner.iterates(J, np.zeros(4)), 600)))
+    assert values[0] == pytest.approx(values[1], rel=1e-12)
+
+
+def test_an_endless_run_ends_before_mu_is_no_number():
+    X, y = data(24, loss=RocArea())
+    steps = list(Smoothing().iterates(Objective(linear_risk(X, y, RocArea()), L2(), 0.02), np.zeros(4)))
+    assert 0 < steps[-1].info["mu"] < 1e-24 * steps[0].info["mu"]
 
 
 @pytest.mark.parametrize("loss", [RocArea(), Prbep(), Absolute()], ids=repr)

@@ -33,7 +33,7 @@ class Profiled:
     Parameters
     ----------
     risk : Risk
-        With a separable loss.
+        With a loss that is a sum over rows, or one of all rows together that changes with b, as `FBeta`.
 
     Examples
     --------
@@ -86,6 +86,10 @@ class ProfiledCursor:
     @property
     def w(self) -> Array:
         return self.scores.w
+
+    @property
+    def lift(self) -> float:
+        return self.scores.lift
 
     def _tangent(self, t: float, b: float) -> Tangent:
         value, slope_t, slope_b = self.scores.at(t, b)

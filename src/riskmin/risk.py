@@ -94,25 +94,25 @@ def _move(shard: Shard, key: int, t: float) -> None:
 
 def _pull(
     shard: Shard, key: int, loss: Loss, scorer: Scorer, w: Array, t: float, mix: list[tuple[float, float]]
-) -> tuple[float, Array, float]:
+) -> tuple[float, Array, float, float]:
     """sum_k m_k of (loss, gradient in w) at scores z + t dz + b_k, for the (b_k, m_k) of mix.
 
-    And the slip: for rounding, by the size of what cancels, sum_i |dz_i| (|z_i| + |b|), and less the lift.
+    And what rounding may have added, by the size of what cancels, sum_i |dz_i| (|z_i| + |b|); and the lift.
     """
     kept = shard.memo["cursors"][key]
     z = kept["z"] + t * kept["dz"] if t else kept["z"]
-    value, slip, grad = 0.0, 0.0, namespace(w).zeros_like(w)
+    value, rounding, lift, grad = 0.0, 0.0, 0.0, namespace(w).zeros_like(w)
     for i, j in _blocks(shard):
-        v, dz, more = _mixture(loss, z[i:j], shard.y[i:j], shard.c[i:j], mix)
-        value, slip = value + v, slip + more
+        v, dz, more, up = _mixture(loss, z[i:j], shard.y[i:j], shard.c[i:j], mix)
+        value, rounding, lift = value + v, rounding + more, lift + up
         scorer.pullback(shard.X, dz, i, j, grad)
-    return value, grad, slip
+    return value, grad, rounding, lift
 
 
 def _mixture(
     loss: Loss, z: Array, y: Array, c: Array, mix: list[tuple[float, float]]
-) -> tuple[float, Array, float]:
-    """sum_k m_k of loss and gradient at scores z + b_k, for the (b_k, m_k) of mix, and the slip."""
+) -> tuple[float, Array, float, float]:
+    """sum_k m_k of loss and gradient at scores z + b_k, for the (b_k, m_k) of mix, rounding and lift."""
     value, lift = 0.0, 0.0
     dz: Array = 0.0
     for b, m in mix:
@@ -121,7 +121,7 @@ def _mixture(
         value, lift = value + m * float(v), lift + m * float(sum(up))
         dz = g if m == 1 else dz + m * g
     size = float(abs(dz) @ (abs(z) + max(abs(b) for b, _ in mix)))
-    return value, dz, ROUNDING * size - lift
+    return value, dz, ROUNDING * size, lift
 
 
 # ---------------------------------------------------------------- the risk
@@ -188,6 +188,8 @@ class ScoreCursor:
     key: int = field(default_factory=lambda: next(_keys))
     moves: int = 0
     slip: float = 0.0
+    lift: float = 0.0
+    """By how much the cut lies above the tangent of what is looked at: the slip is that much less."""
     loss: Any = None
     """What is looked at: by default the loss of the risk."""
     owner: ScoreCursor | None = None
@@ -215,7 +217,8 @@ class ScoreCursor:
     def pull(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
         """The mixture of values and gradients at w + t d and shifted scores."""
         found = self.risk.executor.sum(_pull, self.key, self.loss, self.risk.scorer, self.w, t, mix)
-        value, grad, self.slip = found
+        value, grad, rounding, self.lift = found
+        self.slip = rounding - self.lift
         return value, grad
 
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
@@ -263,7 +266,8 @@ class GatheredCursor(ScoreCursor):
 
     def pull(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
         """The mixture of values and gradients at w + t d and shifted scores."""
-        value, dz, self.slip = _mixture(self.loss, self._at(t, 0.0), self.y, self.c, mix)
+        value, dz, rounding, self.lift = _mixture(self.loss, self._at(t, 0.0), self.y, self.c, mix)
+        self.slip = rounding - self.lift
         each = [dz[i:j] for i, j in pairwise(self.ends)]
         (grad,) = self.risk.executor.sum(_scatter, self.risk.scorer, self.w, each=each)
         return value, grad

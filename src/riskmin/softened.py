@@ -38,7 +38,7 @@ class Softened:
         self.true, self.mu = true, mu
         self.inner = true.risk if isinstance(true, Profiled) else true
         self.last: ScoreCursor | None = None
-        self.seen: list[tuple[Array, Cut]] = []
+        self.seen: list[tuple[Array, Cut, float]] = []
 
     @property
     def dim(self) -> int:
@@ -68,11 +68,11 @@ class Softened:
 
     def cut(self, w: Array) -> Cut:
         """The cut of R that w gave; w is one of the last two points with a gradient, or is asked anew."""
-        for point, cut in self.seen:
-            if point is w:
-                return cut
-        self.evaluate(w)
-        return self.seen[-1][1]
+        return self._seen(w)[1]
+
+    def lift(self, w: Array) -> float:
+        """By how much that cut lies above the tangent of R_mu; w as for `cut`."""
+        return self._seen(w)[2]
 
     def truth(self, w: Array) -> float:
         """R(w)."""
@@ -80,6 +80,13 @@ class Softened:
         if isinstance(self.true, Profiled):
             return ProfiledCursor(scores).along(0.0)[0]
         return scores.along(0.0)[0]
+
+    def _seen(self, w: Array) -> tuple[Array, Cut, float]:
+        for seen in self.seen:
+            if seen[0] is w:
+                return seen
+        self.evaluate(w)
+        return self.seen[-1]
 
     def _scores(self, w: Array) -> ScoreCursor:
         if self.last is None or self.last.w is not w:
@@ -101,11 +108,15 @@ class SoftCursor:
     def slip(self) -> float:
         return self.at.slip
 
+    @property
+    def lift(self) -> float:
+        return self.at.lift
+
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
         value, grad = self.at.value_grad(t)
         if not t:
             cut = Cut(grad, value - float(grad @ self.w) - self.slip)
-            self.soft.seen = [*self.soft.seen[-1:], (self.w, cut)]
+            self.soft.seen = [*self.soft.seen[-1:], (self.w, cut, self.lift)]
         return value, grad
 
     def aim(self, d: Array, slack: float = 0.0) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from riskmin.objective import Objective
 from riskmin.solvers.cuts import mix_two
-from riskmin.types import Array, Cut, Iterate, Unsuited
+from riskmin.types import Array, Cut, Iterate, Raises, Unsuited
 
 SHRINK = 0.9
 """The constant falls by this with every step, since the risk may be flatter further on."""
@@ -86,7 +86,7 @@ class ProximalGradient:
         while True:
             yield Iterate(w, here[0], model, {"L": L}, _snapshot(w, before, age, L, model))
             grown = 0.5 * (1 + math.sqrt(1 + 4 * age * age))
-            v = w + (age - 1) / grown * (w - before)
+            v = w if age == 1 else w + (age - 1) / grown * (w - before)
             there = here if age == 1 else obj(v)
             if age > 1:
                 model, _ = mix_two(model, there[2], obj)
@@ -127,6 +127,7 @@ def _step(obj: Objective, v: Array, at: Point, L: float, most: float) -> tuple[A
     Near the minimum the gain in J is less than its rounding, but the gradients still tell the bend.
     """
     _, g, cut = at
+    base = cut.b - lift(obj, v)
     for _ in range(TRIES):
         new = obj.reg.prox(v - g / L, obj.lam / L)
         d = new - v
@@ -136,7 +137,7 @@ def _step(obj: Objective, v: Array, at: Point, L: float, most: float) -> tuple[A
         found = obj(new)
         bend = float((found[1] - g) @ d) if math.isfinite(found[0]) else math.inf
         risk = found[0] - obj.lam * obj.reg.value(new)
-        above, slack = risk - float(cut.a @ new) - cut.b, noise(obj, new, found)
+        above, slack = risk - float(cut.a @ new) - base, noise(obj, new, found)
         fits = bend <= L * square and above <= 0.5 * L * square + slack
         if fits and found[0] <= most + slack:
             return new, found, L
@@ -147,7 +148,12 @@ def _step(obj: Objective, v: Array, at: Point, L: float, most: float) -> tuple[A
 def noise(obj: Objective, w: Array, at: Point) -> float:
     """How well R is known: what a cut allows for at its own point, for rounding and for an intercept."""
     J, _, cut = at
-    return 2 * abs(J - obj.lam * obj.reg.value(w) - float(cut.a @ w) - cut.b)
+    return 2 * abs(J - obj.lam * obj.reg.value(w) - float(cut.a @ w) - cut.b + lift(obj, w))
+
+
+def lift(obj: Objective, w: Array) -> float:
+    """By how much the cut at w lies above the tangent there: zero, unless the risk stands for another."""
+    return obj.risk.lift(w) if isinstance(obj.risk, Raises) else 0.0
 
 
 def _snapshot(w: Array, before: Array, age: float, L: float, model: Cut) -> Callable[[], dict[str, Array]]:

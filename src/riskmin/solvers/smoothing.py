@@ -20,6 +20,8 @@ FALL = 0.3
 """By how much mu falls from one stage to the next."""
 GOAL = 0.05
 """The share of J(w0) that the first stage is to come within."""
+LEAST = 1e-25
+"""Below this share of the first mu, what is smoothed is rounding."""
 
 
 @dataclass(frozen=True)
@@ -75,23 +77,24 @@ class Smoothing:
         soft = softened(self, obj, w0)
         soft.mu = self.c_mu * GOAL * (obj.lam * obj.reg.value(w0) + soft.truth(w0)) / 0.5 or 1.0
         smooth = Objective(soft, obj.reg, obj.lam, obj.count)
-        return self._run(soft, smooth, self.inner.iterates(smooth, w0))
+        return self._run(soft, smooth, LEAST * soft.mu, self.inner.iterates(smooth, w0))
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
         saved = dict(state)
         w = saved["w"]
         soft = softened(self, obj, w)
-        soft.mu = float(saved.pop("mu")[0])
+        soft.mu, least = (float(mu) for mu in saved.pop("mu"))
         smooth = Objective(soft, obj.reg, obj.lam, obj.count)
         if isinstance(self.inner, Resumable):
-            return self._run(soft, smooth, self.inner.resume(smooth, saved), w, lambda: saved)
-        return self._run(soft, smooth, self.inner.iterates(smooth, w))
+            return self._run(soft, smooth, least, self.inner.resume(smooth, saved), w, lambda: saved)
+        return self._run(soft, smooth, least, self.inner.iterates(smooth, w))
 
     def _run(
         self,
         soft: Softened,
         smooth: Objective,
+        least: float,
         steps: Iterator[Iterate],
         w: Array = None,
         state: Callable[[], dict[str, Array]] | None = None,
@@ -102,11 +105,12 @@ class Smoothing:
                 w, state = it.w, it.state
                 risk = soft.truth(w)
                 value = risk + smooth.lam * smooth.reg.value(w)
-                yield Iterate(w, value, it.cut, {"mu": soft.mu, **it.info}, _saved(soft.mu, w, state))
+                saved = _saved((soft.mu, least), w, state)
+                yield Iterate(w, value, it.cut, {"mu": soft.mu, **it.info}, saved)
                 if settled(smooth, w, risk, soft.cut(w)):
                     break
-            if w is None:
-                return
+            if w is None or soft.mu <= least:
+                return  # what is left of the gap is rounding
             soft.mu *= FALL
             if isinstance(self.inner, Warm) and state is not None:
                 steps = self.inner.warm(smooth, state(), smooth)
@@ -133,12 +137,12 @@ def softened(solver: object, obj: Objective, w: Array) -> Softened:
         raise Unsuited(f"{name} needs a risk that linear_risk makes, not {risk!r}: use Bundle")
     if getattr(inner.loss, "smooth", False):
         raise Unsuited(f"{name} is for losses with kinks, and {inner.loss!r} has none: use Lbfgs")
-    if not can_be_smoothed(inner.loss, w[:1]):
+    if not can_be_smoothed(inner.loss, w[:1]):  # any number does for a label, and those of y may be elsewhere
         raise Unsuited(f"{type(inner.loss).__name__} cannot be smoothed: use Bundle")
     return Softened(risk, 1.0)
 
 
 def _saved(
-    mu: float, w: Array, state: Callable[[], dict[str, Array]] | None
+    mus: tuple[float, float], w: Array, state: Callable[[], dict[str, Array]] | None
 ) -> Callable[[], dict[str, Array]]:
-    return lambda: {"w": w, "mu": np.array([mu]), **(state() if state is not None else {})}
+    return lambda: {"w": w, "mu": np.array(mus), **(state() if state is not None else {})}

@@ -26,6 +26,7 @@ from riskmin.types.protocols import Lifted as Lifted
 from riskmin.types.protocols import Loss as Loss
 from riskmin.types.protocols import Matrix as Matrix
 from riskmin.types.protocols import Oracle as Oracle
+from riskmin.types.protocols import Raises as Raises
 from riskmin.types.protocols import Regularizer as Regularizer
 from riskmin.types.protocols import Resumable as Resumable
 from riskmin.types.protocols import Scorer as Scorer

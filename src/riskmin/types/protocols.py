@@ -224,6 +224,15 @@ class Slips(Protocol):
 
 
 @runtime_checkable
+class Raises(Protocol):
+    """A risk that stands for another, which is nowhere below it: its cuts lie above its own tangents."""
+
+    def lift(self, w: Array) -> float:
+        """By how much the cut at w does."""
+        ...
+
+
+@runtime_checkable
 class Cursor(Protocol):
     """A point that keeps its scores, so that a line search costs O(n) a step and no pass over X."""
 
