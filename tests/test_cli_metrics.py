@@ -4,6 +4,7 @@ import gzip
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from riskmin import LinearRanker, OrdinalClassifier, load_model, save_model
@@ -189,6 +190,30 @@ def test_numbers_may_have_an_order_too(graded, tmp_path, run):
     assert back.classes_.tolist() == [3, 2, 1, 0]
     assert set(run("predict", tmp_path / "m", graded)[1].split()) <= set("0123")
     assert run("certify", tmp_path / "m", graded)[0] == 0
+
+
+def test_grades_need_not_be_whole(tmp_path, run):
+    X, _, grade, _ = rows()
+    save_svmlight(tmp_path / "stars.svm", X, grade / 2 + 0.5)
+    model = fitted(run, tmp_path / "stars.svm", "ordinal", tmp_path / "m")
+    assert set(run("predict", tmp_path / "m", tmp_path / "stars.svm")[1].split()) <= {"0.5", "1", "1.5", "2"}
+    assert found(run, "certify", tmp_path / "m", tmp_path / "stars.svm")[1]["verdict"] == "certified"
+    said = found(run, "evaluate", tmp_path / "m", tmp_path / "stars.svm")[1]
+    assert said["accuracy"] == pytest.approx(model.score(X, grade / 2 + 0.5))
+
+
+def test_models_of_columns_that_know_their_order(tmp_path, run):
+    X, _, grade, _ = rows()
+    words = ["poor", "fair", "good", "best"]
+    column = pd.Categorical.from_codes(grade, words, ordered=True)
+    model = OrdinalClassifier(alpha=1e-2).fit(X, pd.Series(column))
+    save_model(model, tmp_path / "m")
+    lines = [",".join(map(str, [*x, words[g]])) for x, g in zip(X.tolist(), grade, strict=True)]
+    (tmp_path / "a.csv").write_text("\n".join(["a,b,c,d,grade", *lines]) + "\n")
+    said = found(run, "evaluate", tmp_path / "m", tmp_path / "a.csv")[1]
+    off = np.abs([words.index(word) - g for word, g in zip(model.predict(X), grade, strict=True)])
+    assert said["mean absolute error, in grades"] == pytest.approx(off.mean())
+    assert found(run, "certify", tmp_path / "m", tmp_path / "a.csv")[1]["verdict"] == "certified"
 
 
 def test_tampered_thresholds_are_refuted(graded, tmp_path, run):

@@ -4,6 +4,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
@@ -166,6 +167,36 @@ def test_any_sorted_labels_are_grades(graded, labels, form):
 
 
 # ---------------------------------------------------------------- tools
+def test_columns_may_know_the_order(graded, tmp_path):
+    X, y = graded
+    words = np.array(["mild", "fair", "serious", "grave"])
+    named, order = words[y % 4], words.tolist()
+    twin = OrdinalClassifier(order=order, alpha=1e-2).fit(X, named)
+    columns = [
+        pd.Series(pd.Categorical(named, categories=[*order, "dead"], ordered=True)),
+        pl.Series(named).cast(pl.Enum(order)),
+    ]
+    for column in columns:
+        model = OrdinalClassifier(alpha=1e-2).fit(X, column)
+        assert model.classes_.tolist() == order
+        np.testing.assert_array_equal(model.predict(X), twin.predict(X))
+    assert OrdinalClassifier(order=order[::-1]).fit(X, columns[0]).classes_.tolist() == order[::-1]
+    for column in (pd.Series(pd.Categorical(named, categories=order)), pl.Series(named).cast(pl.Categorical)):
+        assert OrdinalClassifier(alpha=1e-2).fit(X, column).classes_.tolist() == sorted(order)
+
+
+def test_half_stars_are_grades_too(graded):
+    X, y = graded
+    whole, half = (OrdinalClassifier(alpha=1e-2).fit(X, y / size + 0.5) for size in (1.0, 2.0))
+    assert half.classes_.tolist() == (np.unique(y) / 2 + 0.5).tolist()
+    assert half.objective_ == whole.objective_
+    assert half.score(X, y / 2 + 0.5) == np.mean(whole.predict(X) == y + 0.5) > 0.4
+    weight = np.arange(len(y)) % 3
+    assert half.score(X, y / 2 + 0.5, weight) == pytest.approx(
+        np.average(whole.predict(X) == y + 0.5, weights=weight)
+    )
+
+
 def test_pipelines_and_searches(graded):
     X, y = graded
     model = make_pipeline(StandardScaler(), OrdinalClassifier())

@@ -68,9 +68,9 @@ def ordinal_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
             "the labels are words, but the model's grades are numbers: check the data and --target"
         )
     # grades that are new to the model have a place among the others too; only the loss has none for them
-    known = (
-        np.unique([*model.classes_.tolist(), *y.tolist()]).tolist() if model.order is None else model.order
-    )
+    known = model.classes_.tolist() if model.order is None else model.order
+    if model.order is None and known == sorted(known):
+        known = np.unique([*known, *y.tolist()]).tolist()
     truth, said = places(y, known), places(model.predict(X), known)
     found = {
         "mean absolute error, in grades": np.mean(np.abs(said - truth)),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
 from riskmin.estimators.base import (
     FORMATS,
@@ -48,8 +48,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
     metric : "absolute" or "zero_one"
         What the thresholds minimize: by how many grades the predictions are off, or how many are wrong.
     order : sequence of labels or None
-        All grades from the lowest to the highest, such as ``["poor", "fair", "good"]``; None for the sorted
-        order of the labels.
+        All grades from the lowest to the highest, such as ``["poor", "fair", "good"]``; None for that of an
+        ordered categorical of pandas or an Enum of polars, and else for the sorted order of the labels.
     fit_intercept : bool
         For losses for regression: whether to fit an intercept. To the default loss it makes no difference.
     regularizer, positive
@@ -145,7 +145,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
         X : (n, p) array, sparse matrix or data frame
             Float arrays in either order, CSR and CSC are not copied.
         y : (n,) array
-            Grades: at least two different ones, numbers or strings.
+            Grades: at least two different ones, numbers (also such as 0.5) or strings.
         sample_weight : (n,) array, optional
             Weights >= 0; a row of weight zero might as well not be there.
 
@@ -157,18 +157,32 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
         loss_of(self)  # what is wrong with it is said before y is looked at
         if self.metric not in METRICS:
             raise ValueError(f"metric={self.metric!r}, but the metrics are {' and '.join(METRICS)}")
+        own = order_of(y)
         X, y = validate_data(self, X, y, **FORMATS)
-        check_classification_targets(y)
+        if y.dtype.kind != "f" or 2 * len(np.unique(y)) > len(y):  # grades repeat, whatever numbers they are
+            check_classification_targets(y)
         n_rows, weight = len(y), as_weights(sample_weight, len(y))
         if weight is not None and not weight.all():  # a grade without weight is none
             X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
-        classes, grade = grades_of(y, self.order)
-        w, b = fit_linear(self, X, grade.astype(np.float64), weight, fit_intercept=self.fit_intercept)
-        self.classes_, self.coef_, self.intercept_ = classes, w, b
-        self.thresholds_ = thresholds(raw_scores(self, X), grade, weight, self.metric)
+        grade, weight, classes = self._rows(y, weight, own)
+        w, b = fit_linear(self, X, grade, weight, fit_intercept=self.fit_intercept)
+        self._keep(w, b, classes, X, grade, weight)
         self.n_samples_fit_ = n_rows
         warn_unless_converged(self)
         return self
+
+    def _rows(
+        self, y: NDArray, weight: NDArray | None, own: Any = None
+    ) -> tuple[NDArray, NDArray | None, NDArray]:
+        """The numbers of the grades as floats, the weights, and the grades."""
+        classes, grade = grades_of(y, own if self.order is None else self.order)
+        return grade.astype(np.float64), weight, classes
+
+    def _keep(
+        self, w: NDArray, b: float, classes: NDArray, X: Any, grade: NDArray, weight: NDArray | None
+    ) -> None:
+        self.classes_, self.coef_, self.intercept_ = classes, w, b
+        self.thresholds_ = thresholds(raw_scores(self, X), grade.astype(np.intp), weight, self.metric)
 
     def score_samples(self, X: Any) -> NDArray:
         """The scores X @ w: the higher, the higher the grade."""
@@ -189,6 +203,19 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
         z = scores(self, X)
         labels: NDArray = self.classes_[np.searchsorted(self.thresholds_, z, side="left")]
         return labels
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows whose grade is predicted, which may be no whole number."""
+        said, truth = self.predict(X), column_or_1d(y)
+        check_consistent_length(said, truth, sample_weight)
+        return float(np.average(said == truth, weights=sample_weight))
+
+
+def order_of(y: Any) -> Any:
+    """The grades of a column that knows their order, from the lowest to the highest; None for others."""
+    kind = getattr(y, "dtype", None)
+    ordered = getattr(kind, "ordered", type(kind).__name__ == "Enum")  # of pandas, of polars
+    return list(kind.categories) if ordered and kind is not None else None
 
 
 def grades_of(y: NDArray, given: Any) -> tuple[NDArray, NDArray]:
