@@ -63,7 +63,7 @@ def ordinal_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     """How far off the predicted grades are, and how well the scores order the rows."""
     from scipy.stats import kendalltau
 
-    if y.dtype.kind in "US" and model.classes_.dtype.kind not in "US":
+    if y.dtype.kind in "US" and model.classes_.dtype.kind in "biuf":
         raise ValueError(
             "the labels are words, but the model's grades are numbers: check the data and --target"
         )
