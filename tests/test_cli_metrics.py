@@ -377,6 +377,29 @@ def test_folds_keep_queries_together(ranked, tmp_path, run):
     sentence(run("cv", ranked, *args), "no measure for ordinal")
 
 
+def test_cv_says_which_fold_and_which_measure(two, tmp_path, run):
+    args = ["cv", two, "--lams", "1", "--folds", "3", "-o", tmp_path / "m"]
+    for words in (["--loss", "precision_at_k:k=50"], ["--loss", "hinge", "--scoring", "recall_at_k:k=50"]):
+        sentence(run(*args, *words), "k=50, but there are 40 rows", "in fold 1 of 3")
+    sentence(run(*args, "--scoring", "ordinal"), "no scorer named 'ordinal'", "roc_area, prbep")
+    data = tmp_path / "words.csv"
+    X, _, grade, _ = rows()
+    lines = [",".join(map(str, [*x, "abcd"[g]])) for x, g in zip(X.tolist(), grade, strict=True)]
+    data.write_text("\n".join(["a,b,c,d,grade", *lines]) + "\n")
+    args = ["cv", data, "--loss", "ordinal", "--order", "a,b,c,d", "--lams", "1", "-o", tmp_path / "m"]
+    sentence(run(*args, "--scoring", "r2"), "--scoring r2 takes numbers, but the labels are words")
+
+
+def test_fewer_rows_than_the_loss_looks_at(two, tmp_path, run):
+    X, y, _, _ = rows()
+    fitted(run, two, "precision_at_k:k=15", tmp_path / "m")
+    few = np.concatenate([np.flatnonzero(y > 0)[:3], np.flatnonzero(y < 0)[:3]])
+    save_svmlight(tmp_path / "few.svm", X[few], y[few])
+    code, said = found(run, "evaluate", tmp_path / "m", tmp_path / "few.svm")
+    assert code == 0
+    assert not any("15" in name for name in said)  # it is no measure of six rows
+
+
 def test_cv_compares_what_the_loss_is_for(two, tmp_path, run):
     args = ["--lams", "1,0.01", "--folds", "3", "-o", tmp_path / "m"]
     for loss, name in (("prbep", "break-even point"), ("f1", "F1"), ("roc_area", "ROC area")):

@@ -1,6 +1,8 @@
 """Classifiers that optimize a metric: where scores are cut, what is proved, how searches score them."""
 
+import pickle
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
-from sklearn.metrics import balanced_accuracy_score, fbeta_score, roc_auc_score
+from sklearn.metrics import balanced_accuracy_score, fbeta_score, make_scorer, roc_auc_score
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 from sklearn.preprocessing import scale
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -252,6 +254,50 @@ def test_a_search_scores_by_the_metric_of_the_loss(noisy, loss):
     np.testing.assert_array_equal(search.predict(X), best.predict(X))
 
 
+@pytest.mark.parametrize("loss", ["prbep", "f1"])
+def test_a_search_leaves_out_rows_without_weight(noisy, loss):
+    X, y = noisy[0][::4], noisy[1][::4]
+    kept, half = np.arange(len(y)) % 3 > 0, np.arange(len(y)) % 2 == 0
+    search = LinearClassifierCV(loss, n_alphas=1, cv=[(half, ~half), (~half, half)])
+    weighted = search.fit(X, y, sample_weight=0.5 * kept)
+    folds = [(half[kept], ~half[kept]), (~half[kept], half[kept])]
+    bare = clone(search).set_params(cv=folds).fit(X[kept], y[kept])
+    np.testing.assert_array_equal(weighted.alphas_, bare.alphas_)
+    np.testing.assert_allclose(weighted.scores_, bare.scores_, atol=1e-12)
+    assert weighted.alpha_ == bare.alpha_
+
+
+def test_weights_go_to_scorers_that_take_them(noisy):
+    X, y = noisy[0][::8], noisy[1][::8]
+    weight = 1.0 + np.arange(len(y)) % 2
+    model = LinearClassifierCV(alphas=[1e-1], cv=2, scoring="prbep")
+    assert 0 < model.fit(X, y, sample_weight=weight).best_score_ <= 1
+    model.set_params(scoring=make_scorer(lambda y, said: np.mean(y == said)))
+    assert 0 < model.fit(X, y, sample_weight=weight).best_score_ <= 1
+
+
+def test_what_is_wrong_in_a_fold_is_said(noisy):
+    X, y = noisy
+    search = LinearClassifierCV(alphas=[1e-1], cv=[(y < 1, y > 0)])
+    with pytest.raises(ValueError, match=r"y holds only one class.*\(in fold 1 of 1; fewer folds may do\)"):
+        search.fit(X, y)
+    with pytest.raises(ValueError, match=r"class_weight, or use the loss 'roc_area', which takes weights$"):
+        LinearClassifierCV("f1", alphas=[1.0], class_weight="balanced").fit(X, y)
+    with pytest.raises(ValueError, match="ndcg is no measure for classification: choose roc_area, prbep"):
+        LinearClassifierCV(alphas=[1.0], scoring="ndcg").fit(X, y)
+
+
+def test_f_measures_know_the_positive_class(noisy):
+    X, y = noisy
+    named = np.array(["no", "yes"])[y]
+    model = LinearClassifier("f1", alpha=1e-2).fit(X, named)
+    scorer = pickle.loads(pickle.dumps(get_scorer("f1")))
+    assert scorer(model, X[y == 0], named[y == 0]) == 0  # no row is positive, so no prediction is right
+    assert scorer(model, X, named) == pytest.approx(f_measure(y, model.predict(X) == "yes", 1.0))
+    with pytest.raises(ValueError, match="F-beta is for two classes"):
+        scorer(SimpleNamespace(classes_=np.arange(3)), X, y)
+
+
 def test_scorers_by_name(noisy):
     X, y = noisy
     model = LinearClassifier("prbep", alpha=1e-2)
@@ -262,6 +308,9 @@ def test_scorers_by_name(noisy):
         ("precision_at_k:k=20", lambda y, z: precision_at_k_score(y, z, k=20)),
         ("recall_at_k", lambda y, z: recall_at_k_score(y, z, k=10)),
         ("roc_auc", roc_auc_score),
+        ("roc_area", roc_auc_score),
+        ("f1", lambda y, z: f_measure(y, z > 0, 1.0)),
+        ("f_beta:beta=2", lambda y, z: f_measure(y, z > 0, 2.0)),
     ]:
         assert get_scorer(name)(fitted, X, named) == measure(y, fitted.decision_function(X))
     grid = {"alpha": [1e-2, 1.0], "loss": ["hinge", "prbep"]}
@@ -277,9 +326,9 @@ def test_scorers_by_name(noisy):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("accuracies", "there is no scorer named 'accuracies'; the names are prbep, precision_at_k"),
-        ("prbep:k=3", "prbep has no parameter k; it has none"),
-        ("ndcg:m=3", "ndcg has no parameter m; it has k"),
+        ("accuracies", "there is no scorer named 'accuracies'; the names are roc_area, prbep, f1"),
+        ("prbep:k=3", "Prbep has no parameter k; it has none"),
+        ("ndcg:m=3", "Ndcg has no parameter m; it has k"),
         ("ndcg:k", "'ndcg:k' does not read as a scorer; write it like 'precision_at_k:k=50'"),
     ],
 )
@@ -304,6 +353,18 @@ def test_kernel_machines_optimize_metrics_too(noisy, loss):
         assert said.sum() == 20
     else:
         assert balanced_accuracy_score(y, said) > 0.85
+
+
+@pytest.mark.parametrize("kernel", ["linear", "precomputed"])
+def test_kernel_machines_leave_out_rows_without_weight(noisy, kernel):
+    X, y = noisy[0][::8], noisy[1][::8]
+    kept = np.arange(len(y)) % 3 > 0
+    given, few = (X, X) if kernel == "linear" else (X @ X.T, (X @ X.T)[:, kept])
+    model = KernelClassifier("prbep", kernel=kernel, alpha=1e-1).fit(given, y, sample_weight=2.0 * kept)
+    bare = KernelClassifier("prbep", kernel=kernel, alpha=1e-1).fit(few[kept], y[kept])
+    assert model.objective_ == pytest.approx(bare.objective_, rel=1e-9)
+    np.testing.assert_allclose(model.decision_function(given), bare.decision_function(few), atol=1e-9)
+    assert kept[model.support_].all()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Rankings of queries: scikit-learn's checks and tools, queries in any order, and what users meet."""
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -207,11 +209,22 @@ def test_errors_are_one_sentence(model, y, qid, message):
     assert "\n" not in str(caught.value)
 
 
+def test_scorers_take_queries(queries):
+    X, y, qid = queries
+    model = LinearRanker(alpha=1e-2).fit(X, y, qid=qid)
+    scorer = pickle.loads(pickle.dumps(get_scorer("ndcg:k=10")))
+    assert scorer(model, X, y, qid=qid) == model.score(X, y, qid=qid)
+    weight = qid % 3.0
+    assert clone(scorer)(model, X, y, qid=qid, sample_weight=weight) == model.score(X, y, qid, weight)
+    with pytest.raises(ValueError, match="rankings are judged query by query: give qid"):
+        scorer(model, X, y)
+
+
 def test_scores_need_queries():
     model = LinearRanker().fit(np.eye(3), [0, 1, 2], qid=[1, 1, 1])
     assert model.score(np.eye(3), [0, 1, 2], qid=[[1], [1], [1]]) == 1  # a column, as a frame has it
     assert model.n_queries_ == 1
-    with pytest.raises(ValueError, match="rankings are scored query by query: give qid"):
+    with pytest.raises(ValueError, match="rankings are judged query by query: give qid"):
         model.score(np.eye(3), [0, 1, 2])
     with pytest.raises(ValueError, match="a loss for ranking, not for regression: use LinearRanker"):
         riskmin.LinearRegressor("ndcg").fit(np.eye(3), [0, 1, 2])

@@ -24,7 +24,7 @@ from riskmin.cli.common import (
     without_warnings,
 )
 from riskmin.cli.problem import check_lams, estimator, lam_options, problem_options, settings_of
-from riskmin.cli.search import GradedSearch, scoring_of
+from riskmin.cli.search import GradedSearch, GradeError
 from riskmin.cli.tasks import TASKS, queries
 from riskmin.data import Dataset
 
@@ -56,15 +56,15 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
     if a fit did not converge.
     """
     check_lams(given)
-    search = _estimator(given)
+    search, scored = _estimator(given)
     check_writable(output, report)
     check_apart({"DATA": data}, {"--output": output, "--report": report})
     table = take(data, search, given, quiet=quiet or as_json)
     TASKS[search.task].check(search, table.y, table.qid)
     with without_warnings():
-        _fit(search, table)
+        _fit(search, table, scored)
     model = search.best_estimator_
-    _save(search, table, output, report, title=f"{given['loss']} on {data.name}")
+    _save(search, table, output, report, scored, title=f"{given['loss']} on {data.name}")
     facts = summary(model, table.X.shape, model.tol)
     if as_json:
         click.echo(json.dumps(_plain(search) | facts | {"model": str(output)}))
@@ -73,44 +73,51 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
             f"{given['loss']} on {data.name}, {size(model, table)}, {reg_name(model)}, "
             f"{len(search.scores_)} folds"
         )
-        columns(_cells(search))
+        columns(_cells(search, scored))
         more = [("report", str(report))] if report else []
         show([("best lam", f"{search.alpha_:.4g}"), *lines(facts), ("model", str(output)), *more])
     return _end(search, facts, as_json)
 
 
-def _estimator(given: dict[str, Any]) -> Any:
+def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
+    """The search, and what it compares in words."""
     from riskmin.estimators import LinearClassifierCV, LinearRegressorCV
     from riskmin.estimators.base import regularizer_of
+    from riskmin.estimators.scorers import measure_named, measure_of
+    from riskmin.losses import get_loss
 
     task, settings = settings_of(given)
     if task == "novelty":
         raise ValueError("novelty has no labels to score by, so there is nothing to cross-validate: use fit")
-    scoring = scoring_of(given["scoring"], given["loss"], task)
+    name = given["scoring"]
+    measure = measure_of(get_loss(given["loss"])) if name is None else measure_named(name, task)
+    scoring = None if measure is None else measure.scorer
     own = {"alphas": given["lams"], "n_alphas": given["n_lams"] or 13, "cv": given["folds"]}
     if task in ("ordinal", "ranking"):
-        return GradedSearch(estimator(given), **own, scoring=scoring)
+        scored = GradeError.name if measure is None else measure.name
+        return GradedSearch(estimator(given), **own, scoring=scoring), scored
     kind = LinearRegressorCV if task == "regression" else LinearClassifierCV
     model = kind(**settings, **own, scoring=scoring)
     regularizer_of(model)
-    return model
+    return model, "score" if measure is None else measure.name
 
 
-def _fit(search: Any, table: Dataset) -> None:
+def _fit(search: Any, table: Dataset, scored: str) -> None:
     try:
         search.fit(table.X, table.y, **queries(search, table.qid))
     except AttributeError as error:
         if "predict_proba" not in str(error):
             raise
         raise ValueError(
-            f"--scoring {_name(search)} needs probabilities, which {search.loss} does not give: "
+            f"--scoring {scored} needs probabilities, which {search.loss} does not give: "
             "choose another, or --loss logistic"
         ) from None
-
-
-def _name(search: Any) -> str:
-    """What is compared, in words."""
-    return "score" if search.scoring is None else str(search.scoring)
+    except ValueError as error:
+        if "could not convert string to float" not in str(error):
+            raise
+        raise ValueError(
+            f"--scoring {scored} takes numbers, but the labels are words: choose another, such as accuracy"
+        ) from None
 
 
 def _statistics(search: Any) -> list[tuple[float, float, float]]:
@@ -118,12 +125,12 @@ def _statistics(search: Any) -> list[tuple[float, float, float]]:
     return [(float(a), float(m), float(s)) for a, m, s in zip(search.alphas_, mean, sd, strict=True)]
 
 
-def _cells(search: Any) -> list[list[str]]:
+def _cells(search: Any, scored: str) -> list[list[str]]:
     rows = [
         [f"{lam:.4g}", f"{m:.6g}", f"+- {s:.2g}", "best" if lam == search.alpha_ else ""]
         for lam, m, s in _statistics(search)
     ]
-    return [["lam", _name(search), "sd", ""], *rows]
+    return [["lam", scored, "sd", ""], *rows]
 
 
 def _plain(search: Any) -> dict[str, Any]:
@@ -134,7 +141,7 @@ def _plain(search: Any) -> dict[str, Any]:
     return {"best_lam": search.alpha_, "best_score": search.best_score_, "cv": scores}
 
 
-def _save(search: Any, table: Dataset, output: Path, report: Path | None, title: str) -> None:
+def _save(search: Any, table: Dataset, output: Path, report: Path | None, scored: str, title: str) -> None:
     from riskmin.estimators import save_model
     from riskmin.report import write_search
 
@@ -143,7 +150,7 @@ def _save(search: Any, table: Dataset, output: Path, report: Path | None, title:
         model.feature_names_in_ = np.array(table.feature_names, dtype=object)
     save_model(model, output)
     if report is not None:
-        about = facts_for_report(model, table.X.shape) | {"scoring": _name(search)}
+        about = facts_for_report(model, table.X.shape) | {"scoring": scored}
         write_search(report, search.alphas_.tolist(), search.scores_, search.alpha_, title=title, about=about)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.cli.common import as_label
-from riskmin.cli.measures import mean_loss, measure_of, raw_scores
+from riskmin.cli.measures import mean_loss, raw_scores
 from riskmin.types import NDArray
 
 
@@ -116,6 +116,7 @@ def ranking_truth(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
 def ranking_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     """Measures of rankings, each a mean over the queries that have a choice."""
     from riskmin.estimators.base import loss_of
+    from riskmin.estimators.scorers import measure_of
     from riskmin.losses import Mrr, Ndcg
 
     need_queries(model, qid)
@@ -125,7 +126,7 @@ def ranking_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"queries": len(sizes)}
     for measure in (measure_of(loss_of(model)), measure_of(Ndcg(k=10)), measure_of(Mrr())):
         if measure is not None and truth.min() >= 0 and truth.max() > 0:
-            found[measure.name] = float(measure.of(truth, z, qid))
+            found[measure.name] = float(measure.scorer(model, X, truth, qid=qid))
     with contextlib.suppress(ValueError):  # these data may have no query that the loss could judge
         found["mean loss"] = mean_loss(model, z, truth, qid)
     return found

@@ -9,7 +9,7 @@ import numpy as np
 
 from riskmin.cli import graded
 from riskmin.cli.common import as_label
-from riskmin.cli.measures import loss_scores, mean_loss, measure_of, raw_scores
+from riskmin.cli.measures import loss_scores, mean_loss, raw_scores
 from riskmin.types import NDArray
 
 
@@ -85,6 +85,7 @@ def _classification(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     from sklearn import metrics
 
     from riskmin.estimators.base import loss_of
+    from riskmin.estimators.scorers import measure_of
 
     truth, z = _signs(model, y), model.decision_function(X)
     said = np.where(z > 0, 1.0, -1.0)
@@ -94,12 +95,13 @@ def _classification(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
         f"F1 of class {as_label(model.classes_[1])}": metrics.f1_score(truth, said, zero_division=0.0),
     }
     both, loss = len(np.unique(truth)) == 2, loss_of(model)
+    judged = both and getattr(loss, "k", 0) <= len(z)  # there may be fewer rows than the loss looks at
     if both:
         found["ROC area"] = metrics.roc_auc_score(truth, z)
-    if both and (measure := measure_of(loss)) is not None:
+    if judged and (measure := measure_of(loss)) is not None:
         named = f"{measure.name} of class {as_label(model.classes_[1])}"
-        found[measure.name if measure.name in found else named] = measure.of(truth, z, qid)
-    if loss.separable or (both and getattr(loss, "k", 0) <= len(z)):
+        found[measure.name if measure.name in found else named] = measure.scorer(model, X, y)
+    if loss.separable or judged:
         found["mean loss"] = mean_loss(model, loss_scores(model, X), truth)
     return {name: float(value) for name, value in found.items()}
 

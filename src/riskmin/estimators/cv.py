@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
-import math
 import warnings
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 from sklearn.utils.validation import validate_data
 
-from riskmin.estimators.base import (
-    FORMATS,
-    as_weights,
-    check_number,
-    check_parameters,
-    loss_of,
-    regularizer_of,
-    risk_of,
-)
+from riskmin.estimators.base import FORMATS, as_weights, check_number, loss_of
 from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.regressor import LinearRegressor
-from riskmin.estimators.scorers import get_scorer, scorer_for
-from riskmin.executors import Serial
-from riskmin.paths import lam_grid, path
-from riskmin.risk import Risk
+from riskmin.estimators.scorers import measure_named, measure_of
+from riskmin.estimators.search import Rows, search
 from riskmin.types import NDArray
 
 _FOUND = (
@@ -57,92 +44,42 @@ class _Search:
         return self._single(**{k: v for k, v in params.items() if k not in self._own}, alpha=alpha)
 
     def _search(self, X: Any, y: NDArray, sample_weight: Any, groups: Any) -> None:
-        weight = as_weights(sample_weight, len(y))
-        probe = self._one(1.0)
-        check_parameters(probe)
-        self.alphas_ = _grid(self, probe, X, y, weight)
-        scoring = self.scoring  # type: ignore[attr-defined]
-        if isinstance(scoring, str):
-            scoring = get_scorer(scoring)
-        own = scorer_for(loss_of(probe)) or _own_score
-        scorer = own if scoring is None else check_scoring(probe, scoring=scoring)
+        probe, weight = self._one(1.0), as_weights(sample_weight, len(y))
         cv = check_cv(self.cv, y, classifier=is_classifier(self))  # type: ignore[attr-defined]
-        folds = Parallel(n_jobs=probe.n_jobs, prefer="threads")(
-            delayed(_fold)(probe, X, y, weight, train, test, self.alphas_, scorer)
-            for train, test in cv.split(X, y, groups)
-        )
-        self.scores_ = np.array([scores for scores, _ in folds])
-        self.n_not_converged_ = sum(missed for _, missed in folds)
-        _warn_of(self, self.n_not_converged_, self.scores_.size)
-        mean = np.nanmean(self.scores_, axis=0) if np.isfinite(self.scores_).any() else self.scores_[0]
-        best = _best(mean, self.alphas_)
-        self.alpha_, self.best_score_ = float(self.alphas_[best]), float(mean[best])
+        data, splits = Rows(X, y, weight), cv.split(X, y, groups)
+        found = search(probe, data, _alphas(self), splits, self._scorer(probe))
+        _warn_of(self, found.missed, found.scores.size)
+        self.alphas_, self.scores_, self.n_not_converged_ = found[:3]
+        self.alpha_, self.best_score_ = float(found.alphas[found.best]), found.mean
         self.best_estimator_ = self._one(self.alpha_).fit(X, y, sample_weight)
         for name in _FOUND + (("classes_", "threshold_") if is_classifier(self) else ()):
             setattr(self, name, getattr(self.best_estimator_, name))
         if hasattr(self, "feature_names_in_"):
             self.best_estimator_.feature_names_in_ = self.feature_names_in_
 
+    def _scorer(self, probe: Any) -> Any:
+        """What is asked for; else the measure that the loss stands for, or the estimator's own score."""
+        scoring, own = self.scoring, measure_of(loss_of(probe))  # type: ignore[attr-defined]
+        if scoring is None:
+            return _own_score if own is None else own.scorer
+        if isinstance(scoring, str):
+            scoring = measure_named(scoring, probe.task).scorer
+        return check_scoring(probe, scoring=scoring)
+
 
 def _own_score(model: Any, X: Any, y: NDArray, sample_weight: NDArray | None = None) -> float:
     return float(model.score(X, y, sample_weight))
 
 
-def _grid(model: Any, probe: Any, X: Any, y: NDArray, weight: NDArray | None) -> NDArray:
+def _alphas(model: Any) -> NDArray | int:
+    """The strengths to try, or how many of the default ones."""
     if model.alphas is None:
         check_number(model, "n_alphas", "an integer >= 1", lambda v: v >= 1 and v == int(v))
-        labels, weight, _ = probe._rows(y, weight)
-        risk = risk_of(probe, X, labels, weight, fit_intercept=probe.fit_intercept, executor=Serial())
-        return lam_grid(risk, regularizer_of(probe), int(model.n_alphas))
-    alphas = np.ravel(np.asarray(model.alphas, dtype=np.float64))
+        return int(model.n_alphas)
+    alphas: NDArray = np.ravel(np.asarray(model.alphas, dtype=np.float64))
     if not (len(alphas) and np.isfinite(alphas).all() and (alphas > 0).all()):
         raise ValueError(f"alphas={model.alphas!r}, but {type(model).__name__} needs finite numbers > 0")
     return alphas
-
-
-def _fold(
-    probe: Any,
-    X: Any,
-    y: NDArray,
-    weight: NDArray | None,
-    train: NDArray,
-    test: NDArray,
-    alphas: NDArray,
-    scorer: Any,
-) -> tuple[list[float], int]:
-    """The scores of the rows left out, a strength at a time, and how many fits did not converge."""
-    labels, c, classes = probe._rows(y[train], None if weight is None else weight[train])
-    rows = X[train]
-    risk = risk_of(probe, rows, labels, c, fit_intercept=probe.fit_intercept, executor=Serial())
-    results = path(
-        risk,
-        regularizer_of(probe),
-        alphas,
-        solver=probe.solver,
-        tol=probe.tol,
-        max_iter=int(probe.max_iter),
-        max_seconds=math.inf if probe.max_seconds is None else probe.max_seconds,
-    )
-    if any(result.status == "interrupted" for result in results):
-        raise KeyboardInterrupt
-    weights = {}
-    if weight is not None and "sample_weight" in inspect.signature(scorer).parameters:
-        weights["sample_weight"] = weight[test]
-    scores = []
-    for alpha, result in zip(alphas, results, strict=True):
-        model = type(probe)(**probe.get_params(deep=False)).set_params(alpha=float(alpha))
-        b = 0.0 if isinstance(risk, Risk) else risk.intercept(result.w)
-        model._keep(np.asarray(result.w), b, classes, rows, labels, c)
-        model.n_features_in_ = X.shape[1]
-        scores.append(float(scorer(model, X[test], y[test], **weights)))
-    return scores, sum(result.status != "converged" for result in results)
-
-
-def _best(mean: NDArray, alphas: NDArray) -> int:
-    """The best mean score; of those that are equal, that of the largest strength."""
-    if not np.isfinite(mean).any():
-        raise ValueError("no strength has a score in any fold: choose another scoring, or fewer folds")
-    return max(np.flatnonzero(mean == np.nanmax(mean)).tolist(), key=lambda k: float(alphas[k]))
 
 
 def _warn_of(model: Any, missed: int, total: int) -> None:

@@ -97,6 +97,7 @@ class KernelClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
     """
 
     task = "classification"
+    support_: NDArray
 
     def __init__(
         self,
@@ -157,12 +158,17 @@ class KernelClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
         KernelClassifier
             Itself.
         """
-        loss_of(self)  # what is wrong with it is said before y is looked at
+        loss = loss_of(self)  # what is wrong with it is said before y is looked at
         X, y = validate_data(self, X, y, **ROWS)
-        weight = as_weights(sample_weight, len(y))
+        weight, rows = as_weights(sample_weight, len(y)), np.arange(len(y))
+        if weight is not None and not loss.separable:  # some of these losses count rows
+            rows = np.flatnonzero(weight)
+            X = X[np.ix_(rows, rows)] if self.kernel == "precomputed" else X[rows]
+            y, weight = y[rows], weight[rows]
         kernel = kernel_of(self, X, weight)
         signs, weight, classes = self._rows(y, weight)
         beta, b = fit_kernel(self, kernel, X, signs, weight)
+        self.support_ = rows[self.support_]
         self.classes_, self.dual_coef_ = classes, beta[None, :]
         self.intercept_ = self._cut(lambda: ROOT * self.result_.w[: len(signs)], b, signs, weight)
         self.weighted_ = sample_weight is not None  # class weights follow from y, so they are no part of it

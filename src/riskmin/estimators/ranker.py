@@ -152,10 +152,17 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         ids = None if qid is None else queries(qid, len(y))
         ranks = getattr(loss, "task", None) == "ranking"
         w, b = fit_linear(self, X, y, weight, fit_intercept=self.fit_intercept, qid=ids if ranks else None)
-        self.coef_, self.intercept_ = w, b
+        self._keep(w, b)
         self.n_queries_ = 0 if ids is None else int(ids.max()) + 1
         warn_unless_converged(self)
         return self
+
+    def _rows(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, None]:
+        """The labels and the weights as they are."""
+        return y, weight, None
+
+    def _keep(self, w: NDArray, b: float, *rows: Any) -> None:
+        self.coef_, self.intercept_ = w, b
 
     def decision_function(self, X: Any) -> NDArray:
         """The scores X @ w: the higher, the further up among the rows of the same query."""
@@ -180,6 +187,4 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         float
             1 for a perfect ranking.
         """
-        if qid is None:
-            raise ValueError("rankings are scored query by query: give qid, the id of its query for each row")
         return mean_ndcg_score(y, self.predict(X), qid=qid, k=10, sample_weight=sample_weight)

@@ -25,6 +25,8 @@ def checked(y_true: Any, y_score: Any) -> tuple[NDArray, NDArray]:
 
 def queries(qid: Any, n_rows: int) -> NDArray:
     """The number of the query of each row, from 0 on, in the sorted order of the ids."""
+    if qid is None:
+        raise ValueError("rankings are judged query by query: give qid, the id of its query for each row")
     ids = np.asarray(qid)
     if ids.ndim == 2 and ids.shape[1] == 1:
         ids = ids[:, 0]

@@ -54,7 +54,7 @@ def ndcg_per_query(y_true: Any, y_score: Any, qid: Any, *, k: int | None = 10) -
 
 
 def mean_ndcg_score(
-    y_true: Any, y_score: Any, *, qid: Any, k: int | None = 10, sample_weight: Any = None
+    y_true: Any, y_score: Any, *, qid: Any = None, k: int | None = 10, sample_weight: Any = None
 ) -> float:
     """The mean of `ndcg_per_query` over the queries that have a grade above 0.
 
@@ -78,7 +78,7 @@ def mean_ndcg_score(
     return _mean(ndcg_per_query(y_true, y_score, qid, k=k), qid, sample_weight)
 
 
-def mrr_score(y_true: Any, y_score: Any, *, qid: Any, sample_weight: Any = None) -> float:
+def mrr_score(y_true: Any, y_score: Any, *, qid: Any = None, sample_weight: Any = None) -> float:
     """The mean reciprocal rank: 1 / the place of the first row with a grade above 0, mean over queries.
 
     Parameters
@@ -111,7 +111,7 @@ def mrr_score(y_true: Any, y_score: Any, *, qid: Any, sample_weight: Any = None)
 
 
 def expected_rank_utility_score(
-    y_true: Any, y_score: Any, *, qid: Any, half_life: float = 5.0, sample_weight: Any = None
+    y_true: Any, y_score: Any, *, qid: Any = None, half_life: float = 5.0, sample_weight: Any = None
 ) -> float:
     r"""The expected utility of rankings, :math:`\sum_i y_i\, 2^{-(i - 1) / (h - 1)}` as a share of the best.
 
