@@ -14,16 +14,19 @@ from riskmin import (
     L1,
     L2,
     Absolute,
+    Bundle,
     Elastic,
     EpsilonInsensitive,
     FBeta,
     Hinge,
+    Iterate,
     Lbfgs,
     Logistic,
     Novelty,
     Objective,
     Ordinal,
     OwlQn,
+    PairwiseHinge,
     Prbep,
     PrecisionAtK,
     Processes,
@@ -31,6 +34,7 @@ from riskmin import (
     Quantile,
     RecallAtK,
     RocArea,
+    SemismoothNewton,
     Smoothing,
     Threads,
     linear_risk,
@@ -298,10 +302,51 @@ def test_proximal_steps_reach_the_smoothed_minimum():
     assert values[0] == pytest.approx(values[1], rel=1e-12)
 
 
-def test_an_endless_run_ends_before_mu_is_no_number():
-    X, y = data(24, loss=RocArea())
-    steps = list(Smoothing().iterates(Objective(linear_risk(X, y, RocArea()), L2(), 0.02), np.zeros(4)))
-    assert 0 < steps[-1].info["mu"] < 1e-24 * steps[0].info["mu"]
+@dataclass(frozen=True)
+class Once:
+    """A solver that stays where it is."""
+
+    def iterates(self, obj, w0):
+        value, _, cut = obj(w0)
+        yield Iterate(w0, value, cut)
+
+
+@pytest.mark.parametrize("loss", [RocArea(), Prbep(), Hinge()], ids=repr)
+def test_smoothing_ends_before_mu_is_no_number(loss):
+    X, y = data(24, loss=loss)
+    J = Objective(linear_risk(X, y, loss), L2(), 0.02)
+    mus = [it.info["mu"] for it in islice(Smoothing(Once()).iterates(J, np.full(4, 0.3)), 200)]
+    assert len(mus) < 60
+    assert 1e-27 < mus[-1] / mus[0] < 1e-25
+
+
+@pytest.mark.parametrize("loss", [RocArea(), Ordinal()], ids=repr)
+@pytest.mark.parametrize("solver", [Smoothing(), SemismoothNewton()], ids=repr)
+def test_bounds_are_true_where_mu_is_tiny(loss, solver):
+    """Sums of multipliers are differences of scores over mu: no digit of those may be lost."""
+    X, y = data(60, loss=loss)
+    J = Objective(linear_risk(100 * X, y, loss), L2(), 1e-3)
+    best = minimize(J, Bundle(), tol=1e-12).value
+    for it in islice(solver.iterates(J, np.zeros(4)), 150):
+        assert J.lower(it.cut) <= best * (1 + 1e-13)
+
+
+@pytest.mark.parametrize("loss", [RocArea(), Ordinal(), PairwiseHinge()], ids=repr)
+@pytest.mark.parametrize("mu", [1e-4, 1e-8, 1e-12])
+def test_multipliers_are_exact_for_any_mu(loss, mu):
+    """Scores in groups that are mu apart: many pairs are within reach of mu, and all far from zero."""
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        y = rng.permutation(np.arange(30) % 2) * 2.0 - 1
+        z = 1 + rng.integers(0, 3, 30) + 0.5 * y + 2 * mu * rng.standard_normal(30)
+        c = np.full(30, 1 / 30)
+        labels = np.column_stack([y, np.zeros(30)]) if isinstance(loss, PairwiseHinge) else y
+        _, dz, lift = loss.soft(z, labels, c, mu)
+        lead = z[y < 0] - (z[y > 0, None] - 1)
+        beta = np.clip(lead / mu, 0.0, 1.0) / lead.size
+        np.testing.assert_allclose(dz[y > 0], -beta.sum(axis=1), atol=1e-14)
+        np.testing.assert_allclose(dz[y < 0], beta.sum(axis=0), atol=1e-14)
+        assert lift == pytest.approx(0.5 * mu * lead.size * (beta**2).sum(), rel=1e-9)
 
 
 @pytest.mark.parametrize("loss", [RocArea(), Prbep(), Absolute()], ids=repr)

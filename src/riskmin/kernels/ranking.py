@@ -128,12 +128,12 @@ def _tails(s: Any, tied: Any, rest: Any, most: Any, few: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def hinges_of_queries(z: Any, c: Any, rank: Any, starts: Any, mu: float) -> Any:
+def hinges_of_queries(z: Any, c: Any, rank: Any, starts: Any, mu: float, h: float) -> Any:
     """The smoothed hinges of all pairs of different ranks, for each query.
 
     The rows of a query are sorted by z. Two ranks differ in a highest bit: bit by bit, those that have it are
     compared with those that do not and agree in all higher bits. Values, lifts and numbers of pairs come for
-    each query, slopes for each row, all weighted by c_i c_j.
+    each query, slopes for each row, all weighted by c_i c_j. The h is a power of two, at least 2 mu.
     """
     n, many = len(z), len(starts) - 1
     value, lift, pairs, dz = np.zeros(many), np.zeros(many), np.zeros(many), np.zeros(n)
@@ -159,7 +159,7 @@ def hinges_of_queries(z: Any, c: Any, rank: Any, starts: Any, mu: float) -> Any:
                         fill += 1
                 rows[start:stop] = spare[start:stop]
                 if start < middle < stop:
-                    v, more, p = _hinges(z, c, rows[middle:stop], rows[start:middle], mu, dz)
+                    v, more, p = _hinges(z, c, rows[middle:stop], rows[start:middle], mu, h, dz)
                     value[k] += v
                     lift[k] += more
                     pairs[k] += p
@@ -168,51 +168,63 @@ def hinges_of_queries(z: Any, c: Any, rank: Any, starts: Any, mu: float) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _sums(z: Any, c: Any, rows: Any, shift: float) -> Any:
-    """The sums of c, c s and c s^2 over the first so many rows, for s = z - shift."""
+def _sums(z: Any, c: Any, rows: Any, shift: float, h: float) -> Any:
+    """The sums of c, c r and c r^2 over the first so many rows, for the places r of z - shift in cells."""
     sums = np.zeros((len(rows) + 1, 3))
     for i in range(len(rows)):
         s, p = z[rows[i]] - shift, c[rows[i]]
+        r = s - h * np.floor(s / h)
         sums[i + 1, 0] = sums[i, 0] + p
-        sums[i + 1, 1] = sums[i, 1] + p * s
-        sums[i + 1, 2] = sums[i, 2] + p * s * s
+        sums[i + 1, 1] = sums[i, 1] + p * r
+        sums[i + 1, 2] = sums[i, 2] + p * r * r
     return sums
 
 
 @njit(cache=True, nogil=True)
-def _hinges(z: Any, c: Any, above: Any, below: Any, mu: float, dz: Any) -> Any:
+def _hinges(z: Any, c: Any, above: Any, below: Any, mu: float, h: float, dz: Any) -> Any:
     """The smoothed hinges of all pairs of two lists sorted by z, with the slopes added to dz.
 
-    As `riskmin.losses.pairs.hinge_of_pairs`: the same comparisons of the same numbers serve both slopes.
+    As `riskmin.losses.pairs.hinge_of_pairs`: the same comparisons of the same numbers serve both slopes, and
+    places in cells of width h keep the digits of differences.
     """
     na, nb = len(above), len(below)
-    centre = z[below[nb // 2]]  # far from zero, squares would cancel
-    m, w = _sums(z, c, below, centre), _sums(z, c, above, centre + 1)
+    centre = z[below[nb // 2]]  # far from zero, products would cancel
+    m, w = _sums(z, c, below, 0.0, h), _sums(z, c, above, 1.0, h)
     value = lift = 0.0
-    first = over = 0
+    first = over = split = 0
     for i in range(na):
         low, p = z[above[i]] - 1, c[above[i]]
         while over < nb and z[below[over]] <= low + mu:
             over += 1
-        beta, x = m[nb, 0] - m[over, 0], z[above[i]] - (centre + 1)
+        beta = m[nb, 0] - m[over, 0]
         if mu:
+            end = h * (np.floor(low / h) + 1)
+            r = low - (end - h)
             while first < over and z[below[first]] <= low:
                 first += 1
-            w0, w1, w2 = m[over, 0] - m[first, 0], m[over, 1] - m[first, 1], m[over, 2] - m[first, 2]
-            lift += p * (0.5 / mu * (w2 - 2 * x * w1 + x * x * w0) + 0.5 * mu * beta)
-            beta += (w1 - x * w0) / mu
+            while split < over and z[below[split]] < end:
+                split += 1
+            w0, w1, w2 = m[over] - m[first]
+            n0, n1, _ = m[over] - m[max(split, first)]
+            squares = w2 - 2 * r * w1 + r * r * w0 + h * (2 * n1 + (h - 2 * r) * n0)
+            lift += p * (0.5 / mu * squares + 0.5 * mu * beta)
+            beta += (w1 - r * w0 + h * n0) / mu
         dz[above[i]] -= p * beta
-        value -= p * beta * x
-    last = under = 0
+        value -= p * beta * (z[above[i]] - (centre + 1))
+    last = under = split = 0
     for j in range(nb):
         s, q = z[below[j]], c[below[j]]
         while under < na and z[above[under]] - 1 + mu < s:
             under += 1
-        gamma, x = w[under, 0], s - centre
+        gamma = w[under, 0]
         if mu:
+            start = h * np.floor(s / h)
             while last < na and (last < under or z[above[last]] - 1 < s):
                 last += 1
-            gamma += (x * (w[last, 0] - w[under, 0]) - (w[last, 1] - w[under, 1])) / mu
+            while split < last and z[above[split]] - 1 < start:
+                split += 1
+            w0, w1, _ = w[last] - w[under]
+            gamma += ((s - start) * w0 - w1 + h * (w[max(split, under), 0] - w[under, 0])) / mu
         dz[below[j]] += q * gamma
-        value += q * gamma * x
+        value += q * gamma * (s - centre)
     return value - lift, lift, w[na, 0] * m[nb, 0]

@@ -35,26 +35,48 @@ def hinge_of_pairs(low: Array, p: Array, s: Array, q: Array, mu: float) -> tuple
     """
     xp = namespace(low)
     high = low + mu
-    over = ranks(s, high, side="right")
-    under = ranks(high, s, side="left")
-    middle = s[len(s) // 2]  # far from zero, squares would cancel
-    low, s = low - middle, s - middle
+    over, under = ranks(s, high, side="right"), ranks(high, s, side="left")
     mass, weight = prefix_sums(q), prefix_sums(p)
     beta, gamma = mass[-1] - mass[over], weight[under]  # sums of multipliers, by row of either list
     lift = 0.0
     if mu:
         first, last = ranks(s, low, side="right"), ranks(low, s, side="left")
-        first, last = xp.minimum(first, over), xp.maximum(last, under)  # shifted, they have other last bits
-        # rows in no pair of 0 < beta < 1 are in no range: left out, far ones among them cost no digits
-        ramp, drop = xp.where(last > under, s, 0.0 * s), xp.where(over > first, low, 0.0 * low)
-        moment, square = prefix_sums(q * ramp), prefix_sums(q * ramp * ramp)
+        h, (k, r), (m, t) = cells(mu, s, low)
+        # from low on, a range reaches into the next cell, and down from s into the one before
+        next_ = xp.clip(ranks(s, h * (m + 1), side="left"), first, over)
+        here = xp.clip(ranks(low, h * k, side="left"), under, last)
+        moment, square = prefix_sums(q * r), prefix_sums(q * r * r)
         w0, w1, w2 = (sums[over] - sums[first] for sums in (mass, moment, square))
-        lift = p @ (0.5 / mu * (w2 - 2 * low * w1 + low * low * w0) + 0.5 * mu * beta)
-        beta = beta + (w1 - low * w0) / mu
-        moment = prefix_sums(p * drop)
-        gamma = gamma + (s * (weight[last] - weight[under]) - (moment[last] - moment[under])) / mu
+        n0, n1 = (sums[over] - sums[next_] for sums in (mass, moment))
+        squares = w2 - 2 * t * w1 + t * t * w0 + h * (2 * n1 + (h - 2 * t) * n0)
+        lift = p @ (0.5 / mu * squares + 0.5 * mu * beta)
+        beta = beta + (w1 - t * w0 + h * n0) / mu
+        moment = prefix_sums(p * t)
+        ramp = r * (weight[last] - weight[under]) - (moment[last] - moment[under])
+        gamma = gamma + (ramp + h * (weight[here] - weight[under])) / mu
+    middle = s[len(s) // 2]  # far from zero, products would cancel
+    low, s = low - middle, s - middle
     down, up = 0.0 - p * beta, q * gamma  # zeros without a sign
     return down @ low + up @ s - lift, down, up, lift
+
+
+def cells(mu: float, *lists: Array) -> tuple[Any, ...]:
+    """The width of cells, and of each list the numbers of the cells and the places within these.
+
+    Differences of up to mu are differences of such places, and of one cell more at most. Sums of places keep
+    digits that sums of the numbers themselves lose where mu is small: over mu, rounding would be no small
+    change of the multipliers, and a cut made of them false.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> h, (k, r) = cells(0.25, np.array([0.125, 7.25]))
+    >>> float(h), k.tolist(), r.tolist()
+    (1.0, [0.0, 7.0], [0.125, 0.25])
+    """
+    h = 2.0 ** (math.frexp(mu)[1] + 1)  # 2 mu to 4 mu; by powers of two, all of this is exact
+    numbers = [namespace(z).floor(z / h) for z in lists]
+    return h, *((k, z - h * k) for k, z in zip(numbers, lists, strict=True))
 
 
 def _sum_of_hinges(

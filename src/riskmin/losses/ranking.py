@@ -31,6 +31,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import gammaln
 
 from riskmin.arrays import like, to_numpy
+from riskmin.losses.pairs import cells
 from riskmin.losses.queries import Queries, arranged, averaged, check_gains, check_ranks, check_relevance
 from riskmin.types import Array, NDArray
 
@@ -223,7 +224,8 @@ class PairwiseHinge:
         s = to_numpy(z).astype(np.float64)[q.rows]  # to the last bit: a shift would move the kinks
         order = arranged(s, q.query)
         weights = to_numpy(c).astype(np.float64)[q.rows[order]] / np.where(q.mean > 0, q.mean, 1.0)[q.query]
-        found = hinges_of_queries(s[order], weights, q.ranks[order], q.starts, float(mu))
+        h = cells(mu)[0] if mu else 1.0
+        found = hinges_of_queries(s[order], weights, q.ranks[order], q.starts, float(mu), h)
         value, lift, pairs, dz = found
         each = np.where(pairs > 0, q.weight, 0.0)
         if not each.sum() > 0:
