@@ -23,6 +23,9 @@ LEAST = 1e-13
 SHORT, LONG = 0.3, 0.9
 """Steps below the one are held back more the next time, steps above the other less."""
 
+EARLY = 0.005
+"""Where complementarity is above this share of the first mu, a stage's end would prove little."""
+
 
 @dataclass(frozen=True)
 class SemismoothNewton:
@@ -38,7 +41,8 @@ class SemismoothNewton:
     complementarity, which only a smaller :math:`\mu` or another centre :math:`\bar\beta` lowers, and
     stationarity, which only more steps lower. As soon as the second is below half of the first, the centre
     moves to the multipliers of the point and :math:`\mu` falls. Losses of pairs have too many multipliers to
-    keep, so there the centre stays 0. For a smooth loss it is Newton's method itself.
+    keep, so there the centre stays 0, and :math:`\mu` falls after each full step as long as complementarity
+    is large. For a smooth loss it is Newton's method itself.
 
     For `L2` and `Quadratic`, and rows that are all here.
 
@@ -78,15 +82,15 @@ class SemismoothNewton:
         z = scores.forward(w0)
         mu = scores.first_mu(z, 0.0)
         look = scores.look(z, mu, None, 0.0)
-        start = _Point(w0, z, mu, None, look, scores.back(look.dz), LEAST * mu)
+        start = _Point(w0, z, mu, None, look, scores.back(look.dz), mu)
         return self._run(obj, scores, start, start.cut, 0.0)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
         scores = Scores.of(self, obj)
-        mu, least, offset, b, damp, age, known = (float(v) for v in state["numbers"])
+        mu, first, offset, b, damp, age, known, full = (float(v) for v in state["numbers"])
         look, centre = Look(state["dz"], offset, b), state.get("centre")
-        at = _Point(state["w"], state["z"], mu, centre, look, state["a"], least, damp, int(age))
+        at = _Point(state["w"], state["z"], mu, centre, look, state["a"], first, damp, int(age), bool(full))
         steps = self._run(obj, scores, at, Cut(state["cut"][:-1], float(state["cut"][-1])), known)
         next(steps)  # the iterate that was saved
         return steps
@@ -99,12 +103,14 @@ class SemismoothNewton:
             risk, _ = scores.truth(at.z, at.look.b)
             value = risk + obj.lam * obj.reg.value(at.w)
             yield Iterate(at.w, value, best, {"mu": at.mu, "looks": looks}, at.saved(best, equations.steps))
-            if at.mu and settled(obj, at.w, risk, at.cut):
-                if at.mu <= at.least:
+            rest = max(risk - float(at.a @ at.w) - at.look.offset, 0.0)
+            # a centre wants the multipliers of a stage's end, but without one an early stage need not end
+            early = at.full and not scores.central and rest > EARLY * at.first
+            if at.mu and (early or settled(obj, at.w, risk, at.cut)):
+                if at.mu <= LEAST * at.first:
                     return  # what is left of the gap is rounding
                 at, looks = at.sharper(scores), 1
             else:
-                rest = max(risk - float(at.a @ at.w) - at.look.offset, 0.0)
                 moved, looks = at.newton(obj, scores, equations, rest)
                 if moved is None:
                     return  # no descent is left in this precision
@@ -124,11 +130,14 @@ class _Point:
     look: Look
     a: NDArray
     """X' dz of the look."""
-    least: float
+    first: float
+    """The first mu."""
     damp: float = 0.0
     """How much more than lam holds Newton's direction back."""
     age: int = 0
     """How many times z and a were brought up to date since they were computed from w and dz alone."""
+    full: bool = False
+    """Whether a step was taken, and not cut short, since mu fell."""
 
     @property
     def cut(self) -> Cut:
@@ -137,7 +146,7 @@ class _Point:
     def sharper(self, scores: Scores) -> _Point:
         """The same point with a smaller mu, around its own multipliers."""
         mu, centre = FALL * self.mu, self.look.dz if scores.central else None
-        return replace(self, mu=mu, centre=centre)._seen(scores)
+        return replace(self, mu=mu, centre=centre, full=False)._seen(scores)
 
     def newton(
         self, obj: Objective, scores: Scores, equations: Equations, rest: float
@@ -164,7 +173,8 @@ class _Point:
         w = self.w + t * d
         if np.array_equal(w, self.w):
             return None, looks
-        return replace(self, w=w, z=self.z + t * dz, damp=self._damped(t))._seen(scores), looks
+        moved = replace(self, w=w, z=self.z + t * dz, damp=self._damped(t), full=t > SHORT)
+        return moved._seen(scores), looks
 
     def _damped(self, t: float) -> float:
         """The damping after a step of length t.
@@ -189,7 +199,16 @@ class _Point:
 
         def state() -> dict[str, Array]:
             found = {"w": self.w, "z": self.z, "dz": self.look.dz, "a": self.a}
-            numbers = [self.mu, self.least, self.look.offset, self.look.b, self.damp, self.age, known]
+            numbers = [
+                self.mu,
+                self.first,
+                self.look.offset,
+                self.look.b,
+                self.damp,
+                self.age,
+                known,
+                self.full,
+            ]
             found["numbers"] = np.array(numbers)
             found["cut"] = np.append(best.a, best.b)
             return found if self.centre is None else found | {"centre": self.centre}
