@@ -130,18 +130,7 @@ class ProfiledCursor:
         """Two tangents in b around the minimum of f, looked for from b on."""
         start = f(b)
         step = 1.5 * abs(start.slope) / self.bend
-        if start.slope:  # R >= 0: far beyond the root of the tangent, steep losses overflow
-            step = min(step, 4 * start.value / abs(start.slope))
-        try:
-            lo, hi = bracket(f, start, max(step, 1e-9 * (1 + abs(b))))
-            gone = lowest(lo, hi).value == 0 < max(lo.value, hi.value) <= VANISHED * start.value
-            if gone and not _rises(f, lowest(lo, hi).x, start):
-                raise ValueError("it is flat only because it is too small to be a number")
-        except ValueError:
-            raise ValueError(
-                "the risk falls for ever as the intercept grows, so no best intercept exists: "
-                "look at the labels (are all counts zero?) or fit without an intercept"
-            ) from None
+        lo, hi = around_least(f, start, step)
         bend = (hi.slope - lo.slope) / (hi.x - lo.x) if hi.x > lo.x else 0.0
         self.bend = bend if 1e-9 < bend < math.inf else 1.0
         return lo, hi
@@ -182,6 +171,30 @@ class ProfiledCursor:
         # scores that were computed anew have other last bits, so other slopes at their kinks
         self.known = {0.0: around} if self.scores.moves % REFRESH else {}
         self.b = lowest(*around).x
+
+
+def around_least(f: Callable[[float], Tangent], start: Tangent, step: float) -> tuple[Tangent, Tangent]:
+    """Two tangents around the least risk of all intercepts, looked for from a start by growing steps.
+
+    Examples
+    --------
+    >>> lo, hi = around_least(lambda b: Tangent(b, (b - 3) ** 2, 2 * (b - 3)), Tangent(0.0, 9.0, -6.0), 1.0)
+    >>> lo.x <= 3 <= hi.x
+    True
+    """
+    if start.slope:  # R >= 0: far beyond the root of the tangent, steep losses overflow
+        step = min(step, 4 * start.value / abs(start.slope))
+    try:
+        lo, hi = bracket(f, start, max(step, 1e-9 * (1 + abs(start.x))))
+        gone = lowest(lo, hi).value == 0 < max(lo.value, hi.value) <= VANISHED * start.value
+        if gone and not _rises(f, lowest(lo, hi).x, start):
+            raise ValueError("it is flat only because it is too small to be a number")
+    except ValueError:
+        raise ValueError(
+            "the risk falls for ever as the intercept grows, so no best intercept exists: "
+            "look at the labels (are all counts zero?) or fit without an intercept"
+        ) from None
+    return lo, hi
 
 
 def _rises(f: Callable[[float], Tangent], flat: float, start: Tangent) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from riskmin.arrays import namespace
 from riskmin.losses.pieces import dual_of
+from riskmin.losses.smoothing import pulls
 from riskmin.sorting import prefix_sums, ranks
 from riskmin.types import Array, Bend, Bends, Curved, Unsuited, Window
 
@@ -30,8 +31,7 @@ def bend(loss: Any, z: Array, y: Array, c: Array, mu: float, centre: Array | Non
     if dual is None:
         raise Unsuited(f"{type(loss).__name__} gives no second derivatives: use Bundle")
     xp = namespace(z)
-    start = 0.0 * z if centre is None else centre / xp.where(c > 0, c, 1.0 + 0.0 * c)
-    t = z - dual.shift + mu * start
+    t, _ = pulls(dual, z, c, mu, centre)
     size = dual.square + mu
     moves = xp.abs(t) > dual.epsilon if dual.epsilon else t == t
     t = t - dual.epsilon * xp.sign(t) if dual.epsilon else t

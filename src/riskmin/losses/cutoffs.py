@@ -62,7 +62,8 @@ def best_f_beta(z: NDArray, y: NDArray, beta: float) -> float:
     >>> best_f_beta(np.array([3.0, 1.0, 2.0, 0.0]), np.array([1.0, 1.0, -1.0, -1.0]), 1.0)
     0.5
     """
-    z, positive = _sorted(z, y)
+    rows = order(z)
+    z, positive = z[rows], (y[rows] > 0).astype(np.float64)
     counts, missed = partings(z), prefix_sums(positive)
     hits, said = missed[-1] - missed[counts], len(z) - counts
     f = (1 + beta**2) * hits / (beta**2 * missed[-1] + said)
@@ -83,8 +84,3 @@ def best_balanced(z: NDArray, y: NDArray, c: NDArray) -> float:
     counts, missed, right = partings(z), prefix_sums(c * positive), prefix_sums(c * ~positive)
     youden = right[counts] / right[-1] - missed[counts] / missed[-1]
     return middle(z, int(counts[np.argmax(np.round(youden, 12))]))  # ties are the same in any last bits
-
-
-def _sorted(z: NDArray, y: NDArray) -> tuple[NDArray, NDArray]:
-    rows = order(z)
-    return z[rows], (y[rows] > 0).astype(np.float64)

@@ -86,8 +86,8 @@ class Ndcg:
         """The mean over queries, and a subgradient in z."""
         q = Queries.of(self, y, c)
         i = np.arange(1.0, q.most + 1)
-        top = np.max(q.grade)  # 2^y may overflow, and only ratios matter
-        gain = np.exp2(q.grade - top) - np.exp2(-top)
+        top = q.grade[q.starts[:-1]][q.query]  # 2^y may overflow, and only ratios within a query matter
+        gain = -np.exp2(q.grade - top) * np.expm1(-math.log(2) * q.grade)
         return _worst(q, z, gain, np.where(i <= self.k, 1 / np.log2(i + 1), 0.0))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from riskmin.arrays import namespace
 from riskmin.losses.pieces import dual_of
-from riskmin.types import Array, ChecksLabels, Smoothable, Unsuited
+from riskmin.types import Array, ChecksLabels, Dual, Smoothable, Unsuited
 
 
 @dataclass(frozen=True)
@@ -130,14 +130,28 @@ def soft(
             "use Bundle"
         )
     xp = namespace(z)
-    start = 0.0 * z if centre is None else centre / xp.where(c > 0, c, 1.0 + 0.0 * c)
-    t = z - dual.shift + mu * start
+    t, start = pulls(dual, z, c, mu, centre)
     if dual.epsilon:
         t = xp.sign(t) * xp.maximum(xp.abs(t) - dual.epsilon, 0.0)
     u = xp.minimum(xp.maximum(t / (dual.square + mu), dual.lower), dual.upper)
     lift = 0.5 * mu * (c @ ((u - start) * (u - start)))
     conjugate = dual.shift * u + dual.epsilon * xp.abs(u) + 0.5 * dual.square * u * u
     return c @ (u * z - conjugate) - lift, c * u, lift
+
+
+def pulls(dual: Dual, z: Array, c: Array, mu: float, centre: Array | None) -> tuple[Array, Array]:
+    """What pulls at the multiplier of each row, and its place in the centre.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> t, start = pulls(Dual(0.0, 1.0, 0.5), np.array([2.0]), np.array([0.5]), 1.0, np.array([0.25]))
+    >>> t.tolist(), start.tolist()
+    ([2.0], [0.5])
+    """
+    xp = namespace(z)
+    start = 0.0 * z if centre is None else centre / xp.where(c > 0, c, 1.0 + 0.0 * c)
+    return z - dual.shift + mu * start, start
 
 
 def can_be_smoothed(loss: Any, y: Array) -> bool:

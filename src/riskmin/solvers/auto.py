@@ -28,8 +28,8 @@ from riskmin.solvers.proximal import loss_of as loss_of
 from riskmin.solvers.smoothing import Smoothing
 from riskmin.types import Array, Bends, CurvedConjugate, Iterate, Shard, Smooth, Solver
 
-FEW = {False: 1000.0, True: 10.0}
-"""Few cuts do up to this ratio of the squared slope at zero to lam: for losses of pairs, and of tables."""
+FEW_OF_PAIRS, FEW_OF_TABLES = 1000.0, 10.0
+"""Few cuts do up to this ratio of the squared slope at zero to lam."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _for_whole(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Solver, st
         return Smoothing(), f"{name} can be smoothed"
     if risk.dim > newton.direct:
         slope = risk(np.zeros(risk.dim))[1]
-        if float(slope @ slope) <= FEW[centred] * lam:
+        if float(slope @ slope) <= (FEW_OF_TABLES if centred else FEW_OF_PAIRS) * lam:
             return Bundle(), f"{name} is not smooth, and lam is large"
         if not centred:  # too many steps, of too many products each
             return Smoothing(), f"{name} can be smoothed, and X is wide"

@@ -222,7 +222,7 @@ class Ascent:
             new = self.held(self.multipliers(mean.z, self.A + a))
             du, rise = new.u - self.v.u, self._rise(new.a - self.v.a)
             square = float(c @ (du * du))
-            if rise <= self.L * square + ROUNDING**2 * self._rise(new.a):
+            if not square or rise <= self.L * square + ROUNDING**2 * self._rise(new.a):
                 return a, mean, new
             self.L = max(RAISE * self.L, min(rise / square, 1e3 * self.L))
 

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.intercept import CLOSE, Profiled
+from riskmin.intercept import CLOSE, Profiled, around_least
 from riskmin.losses.bends import bend, times
 from riskmin.losses.pieces import dual_of
 from riskmin.losses.smoothing import can_be_smoothed, soft
 from riskmin.objective import Objective
 from riskmin.risk import Risk
-from riskmin.scalar import ROUNDING, Tangent, balance, bracket, lowest, shrink
+from riskmin.scalar import ROUNDING, Tangent, balance, lowest, shrink
 from riskmin.types import Array, Bend, Bends, Curved, Euclidean, NDArray, Shard, Smooth, Smoothable, Unsuited
 
 
@@ -146,7 +146,5 @@ def bends(loss: Any, y: Array) -> bool:
 
 def _least(f: Any, b: float) -> tuple[Tangent, Tangent]:
     """Two tangents around the least of a function of the intercept, looked for from b on."""
-    start = f(b)
-    step = min(0.1, 4 * start.value / abs(start.slope)) if start.slope else 0.1
-    lo, hi = bracket(f, start, max(step, 1e-9 * (1 + abs(b))))
+    lo, hi = around_least(f, f(b), 0.1)
     return shrink(f, lo, hi, lambda best, bound: best - bound <= CLOSE * abs(best))
