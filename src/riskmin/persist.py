@@ -76,7 +76,7 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDAr
             meta = json.loads((file.metadata() or {}).get("riskmin", "null"))
             arrays = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a dict
     except FileNotFoundError:
-        raise FileError(f"{path} does not exist") from None
+        raise FileError(f"{path} does not exist: check the path") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise FileError(f"{path} is not a whole riskmin file ({error}): it is truncated or damaged") from None
     if not isinstance(meta, dict) or meta.get("kind") != kind:
