@@ -442,7 +442,9 @@ def test_tables_for_prediction(table):
     assert load(table("a,y\n1,2\n"), require_labels=False).y.tolist() == [2]
     assert load(table("a,g,b\n1,9,2\n"), target="g", **options).y.tolist() == [9]
     assert load(table("a,b\n1,2\n"), target="g", **options).y is None
-    with pytest.raises(DataError, match="4 features where 2 are expected"):
+    with pytest.raises(
+        DataError, match=r"4 features where 2 are expected; .*: say which is the target and which the qid"
+    ):
         load(table("a,b,c,d,e\n1,2,3,4,5\n"), **options)
 
 

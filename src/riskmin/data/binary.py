@@ -77,7 +77,9 @@ def load_npz(
     if X.ndim != 2 or X.dtype.kind not in "biuf" or 0 in X.shape:
         raise DataError(path, None, f"X is {X.dtype} of shape {X.shape}; save a matrix of numbers")
     if n_features not in (None, X.shape[1]):
-        raise DataError(path, None, f"X has {X.shape[1]} features where {n_features} are expected")
+        raise DataError(
+            path, None, f"X has {X.shape[1]} features where {n_features} are expected; check the file"
+        )
     if require_labels and "y" not in held:
         raise DataError(path, None, f"there is no array y among {names}; save y beside X")
     y = _vector(path, "y", held["y"], X.shape[0]) if "y" in held else None
