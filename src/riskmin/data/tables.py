@@ -88,7 +88,8 @@ def assign(
     if n_features is not None and len(features) != n_features:
         many = len(features) > n_features
         problem = (
-            f"{len(features)} features where {n_features} are expected; the columns are {_abbreviated(names)}: "
+            f"{len(features)} features where {n_features} are expected; the columns are {_abbreviated(names)}"
+            + ": "
             + ("say which is the target and which the qid" if many else "check that it is the right file")
         )
         raise DataError(path, None, problem)
