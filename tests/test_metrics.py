@@ -126,6 +126,11 @@ def test_queries_come_in_the_order_of_their_ids():
     np.testing.assert_allclose(ndcg_per_query(y, z, qid), [1 / np.log2(3), 1.0, np.nan])
 
 
+def test_grades_may_be_objects():
+    y, z, qid = np.array([2, 0, 1], object), [3.0, 2.0, 1.0], [7, 7, 7]
+    assert mean_ndcg_score(y, z, qid=qid) == mean_ndcg_score(y.astype(int), z, qid=qid)
+
+
 def test_grades_may_be_large():
     """Their powers are no numbers, but ratios of these are."""
     y, z, qid = [3000.0, 2999.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0], [0, 0, 1, 1]
@@ -149,6 +154,7 @@ def test_grades_may_be_large():
         (lambda: mean_ndcg_score([0, 1], [1.0, 2.0], qid=[1]), r"qid has shape \(1,\)"),
         (lambda: mean_ndcg_score([0, -1], [1.0, 2.0], qid=[1, 1]), "numbers >= 0"),
         (lambda: mrr_score(["a", "b"], [1.0, 2.0], qid=[1, 1]), "numbers >= 0"),
+        (lambda: mrr_score(np.array(["a", 1], object), [1.0, 2.0], qid=[1, 1]), "numbers >= 0"),
         (lambda: mrr_score([0, 1], [1.0, 2.0], qid=[1, np.nan]), "qid holds NaN"),
         (lambda: mrr_score([0, 1], [1.0, 2.0], qid=[1, None]), "qid holds ids that cannot be compared"),
         (lambda: mrr_score([0, 0], [1.0, 2.0], qid=[1, 1]), "no query has a grade above 0"),

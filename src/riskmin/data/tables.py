@@ -89,8 +89,7 @@ def assign(
         many = len(features) > n_features
         problem = (
             f"{len(features)} features where {n_features} are expected; the columns are {_abbreviated(names)}"
-            + ": "
-            + ("say which is the target and which the qid" if many else "check that it is the right file")
+            + (": say which is the target and which the qid" if many else ": check that it is the right file")
         )
         raise DataError(path, None, problem)
     return _Roles(features, found, ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import numbers
 from typing import Any
 
@@ -184,6 +185,9 @@ def _first(above: int, size: int, right: int) -> float:
 def _queries(y_true: Any, y_score: Any, qid: Any) -> tuple[NDArray, NDArray, NDArray]:
     """Grades, scores, and the number of each row's query."""
     y, z = checked(y_true, y_score)
+    if y.dtype.kind == "O":  # as columns of data frames may be; what is no number has its say below
+        with contextlib.suppress(TypeError, ValueError):
+            y = y.astype(np.float64)
     if y.dtype.kind not in "biuf" or not np.isfinite(y).all() or (y < 0).any():
         raise ValueError(
             "y_true holds something else than numbers >= 0: grades are needed, 0 for rows of no use; "
