@@ -231,6 +231,15 @@ def test_scores_of_torch_stay_there(loss):
         np.testing.assert_allclose(du.numpy(), dz, atol=digits)
 
 
+def test_gains_are_those_of_their_own_query():
+    """A grade of 3000 elsewhere leaves a gain of 2^1 - 1 what it is."""
+    z, c = np.zeros(2), np.full(2, 0.5)
+    one = Ndcg().value_grad(z, np.array([[1.0, 0], [0, 0]]), c)[0]
+    y = np.array([[1.0, 0], [0, 0], [3000, 1], [0, 1], [1e-20, 2], [0, 2]])
+    value, _ = Ndcg().value_grad(np.zeros(6), y, np.full(6, 1 / 6))
+    assert value == pytest.approx(one, rel=1e-12)
+
+
 def test_any_size_of_grades_is_fine():
     y = np.array([[3000.0, 0], [2999, 0], [0, 0]])
     value, _ = Ndcg().value_grad(np.zeros(3), y, np.ones(3) / 3)

@@ -43,7 +43,7 @@ from riskmin import (
 from riskmin.losses.smoothing import Smoothed, can_be_smoothed, soft
 from riskmin.softened import Softened
 from riskmin.solvers.proximal import noise
-from riskmin.testing import check_solver
+from riskmin.testing import check_loss, check_solver
 from riskmin.types import Unsuited
 
 ROWS = [
@@ -227,6 +227,18 @@ def test_cuts_of_the_softened_risk_are_cuts_of_the_true_one(loss, intercept):
             h, d = 1e-6, rng.standard_normal(4)
             slope = (view(w + h * d)[0] - view(w - h * d)[0]) / (2 * h)
             assert slope == pytest.approx(grad @ d, abs=1e-6 + h / mu)
+
+
+@dataclass(frozen=True)
+class Misbent(RocArea):
+    def bend(self, z, y, c, mu):
+        found = super().bend(z, y, c, mu)
+        return found._replace(diagonal=1.01 * found.diagonal)
+
+
+def test_the_contract_looks_at_second_derivatives():
+    with pytest.raises(AssertionError, match="bend is not what differences of gradients give"):
+        check_loss(Misbent())
 
 
 # ---------------------------------------------------------------- the solver

@@ -48,8 +48,9 @@ def check_loss(
     must count as repeated rows do, and the parts of any split must add up. Where it says that it is
     invariant, a number added to all scores must change nothing. Where it has them, `values` must be the loss
     of each row, `dual` and `conjugate` its conjugate, `curvature` the derivative of dz, and `soft` a smooth
-    loss below, of which each tangent, raised by its lift, is below the loss itself. Losses that are no sum
-    over rows may refuse rows of different weights with a ValueError: then all weigh the same.
+    loss below, of which each tangent, raised by its lift, is below the loss itself, and `bend` its second
+    derivatives. Losses that are no sum over rows may refuse rows of different weights with a ValueError: then
+    all weigh the same.
 
     Parameters
     ----------

@@ -7,10 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from riskmin.losses.bends import bend, times
 from riskmin.losses.pieces import dual_of
 from riskmin.losses.smoothing import soft
 from riskmin.testing.base import Rng, close, require
-from riskmin.types import Array, Loss, Smoothable
+from riskmin.types import Array, Bends, Loss, Smoothable
 
 MUS = (1e-3, 0.1, 1.0, 30.0)
 
@@ -18,7 +19,8 @@ MUS = (1e-3, 0.1, 1.0, 30.0)
 def check_soft(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
     """`soft` is a smooth loss below, whose tangents, raised by their lifts, are cuts of the loss itself.
 
-    With a centre too, for losses that take one; and where the centre is a subgradient at the very scores,
+    Where the loss has `bend`, it is the derivative of that gradient. With a centre too, for losses that take
+    one; and where the centre is a subgradient at the very scores,
     the smoothed loss is the loss.
     """
     if not (isinstance(loss, Smoothable) or dual_of(loss, y) is not None):
@@ -39,6 +41,9 @@ def check_soft(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
             same = close(at, value, 1e-9, 1e-9) and close(lift, 0.0, 0, 1e-9)
             wrong = f"smoothed around its own multipliers, it is {float(at):.9g} and not {float(value):.9g}"
             require(same, loss, wrong)
+    for centre in centres:
+        for mu in MUS:
+            _check_bend(loss, rng, z, y, c, mu, centre)
 
 
 def _check_below(loss: Loss, rng: Rng, z: Array, y: Array, c: Array, mu: float, centre: Array | None) -> None:
@@ -71,6 +76,17 @@ def _check_gradient(
         near = abs(found - slope) <= 1e-7 + 1e-4 * np.sum(np.abs(g * d)) + h / mu
         wrong = f"smoothed with mu = {mu:g}, its slope is {slope:.9g}, but differences give {found:.9g}"
         require(near, loss, wrong)
+
+
+def _check_bend(loss: Loss, rng: Rng, z: Array, y: Array, c: Array, mu: float, centre: Array | None) -> None:
+    """The second derivatives are those of the gradient."""
+    if not isinstance(loss, Bends):
+        return
+    h, d, H = 1e-8 * min(mu, 1.0), rng.standard_normal(len(z)), bend(loss, z, y, c, mu, centre)
+    after, before = (soft(loss, z + s * h * d, y, c, mu, centre)[1] for s in (1, -1))
+    found, change = times(H, d), (after - before) / (2 * h)
+    near = close(found, change, 1e-4, 1e-4 * np.max(np.abs(change)) + 1e-6 / mu)
+    require(near, loss, f"smoothed with mu = {mu:g}, bend is not what differences of gradients give")
 
 
 def _check_mu(loss: Loss, z: Array, y: Array, c: Array, centre: Array | None) -> None:
