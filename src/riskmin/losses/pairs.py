@@ -43,11 +43,11 @@ def hinge_of_pairs(low: Array, p: Array, s: Array, q: Array, mu: float) -> tuple
         first, last = ranks(s, low, side="right"), ranks(low, s, side="left")
         h, (k, r), (m, t) = cells(mu, s, low)
         # from low on, a range reaches into the next cell, and down from s into the one before
-        next_ = xp.clip(ranks(s, h * (m + 1), side="left"), first, over)
+        beyond = xp.clip(ranks(s, h * (m + 1), side="left"), first, over)
         here = xp.clip(ranks(low, h * k, side="left"), under, last)
         moment, square = prefix_sums(q * r), prefix_sums(q * r * r)
         w0, w1, w2 = (sums[over] - sums[first] for sums in (mass, moment, square))
-        n0, n1 = (sums[over] - sums[next_] for sums in (mass, moment))
+        n0, n1 = (sums[over] - sums[beyond] for sums in (mass, moment))
         squares = w2 - 2 * t * w1 + t * t * w0 + h * (2 * n1 + (h - 2 * t) * n0)
         lift = p @ (0.5 / mu * squares + 0.5 * mu * beta)
         beta = beta + (w1 - t * w0 + h * n0) / mu
