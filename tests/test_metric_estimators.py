@@ -254,7 +254,7 @@ def test_a_search_scores_by_the_metric_of_the_loss(noisy, loss):
     np.testing.assert_array_equal(search.predict(X), best.predict(X))
 
 
-@pytest.mark.parametrize("loss", ["prbep", "f1"])
+@pytest.mark.parametrize("loss", ["f1", pytest.param("prbep", marks=pytest.mark.slow)])
 def test_a_search_leaves_out_rows_without_weight(noisy, loss):
     X, y = noisy[0][::4], noisy[1][::4]
     kept, half = np.arange(len(y)) % 3 > 0, np.arange(len(y)) % 2 == 0
