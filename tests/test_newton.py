@@ -354,3 +354,13 @@ def test_auto_takes_cuts_on_wide_data_where_few_do(loss):
     picks = [Auto().choose(Objective(risk, L2(), lam))[0] for lam in (square, 1e-6 * square)]
     assert isinstance(picks[0], Bundle)
     assert isinstance(picks[1], Smoothing if isinstance(loss, RocArea) else SemismoothNewton)
+
+
+def test_auto_takes_cuts_of_tables_on_small_separable_data():
+    """Where both classes are apart and lam is tiny, few multipliers lie between their bounds."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 30))
+    risk = linear_risk(X, np.where(X[:, 0] + X[:, 1] > 0.5, 1.0, -1.0), Prbep())
+    result = minimize(Objective(risk, L2(), lam=1e-6), tol=1e-3, max_iter=500)
+    assert result.status == "converged"
+    assert result.solver.startswith("Bundle")

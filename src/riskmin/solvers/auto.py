@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,8 @@ from riskmin.types import Array, Bends, CurvedConjugate, Iterate, Shard, Smooth,
 
 FEW_OF_PAIRS, FEW_OF_TABLES = 1000.0, 10.0
 """Few cuts do up to this ratio of the squared slope at zero to lam."""
+SMALL = 2**14
+"""Up to so many entries of X, cuts of tables cost next to nothing, also where Newton's steps are many."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Auto:
       regularizer is `L2`, the rows are all here, and there are at most 2500 features; or more, for `Prbep`;
     - `Smoothing`, if there are more, or the rows are elsewhere;
     - `Bundle` otherwise, and where there are more features but lam is large beside the square of the slope
-      of the risk at zero: then few cuts do.
+      of the risk at zero: then few cuts do. Also for `Prbep` where X is small.
 
     With a kernel, losses that have a conjugate go to `KernelDual`.
 
@@ -108,6 +111,8 @@ def _for_whole(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Solver, st
     newton, centred = SemismoothNewton(), takes_centre(loss)
     if risk.rows is None:
         return Smoothing(), f"{name} can be smoothed"
+    if centred and math.prod(risk.rows.X.shape) <= SMALL:
+        return Bundle(), f"{name} is not smooth, and X is small"
     if risk.dim > newton.direct:
         slope = risk(np.zeros(risk.dim))[1]
         if float(slope @ slope) <= (FEW_OF_TABLES if centred else FEW_OF_PAIRS) * lam:
