@@ -1,9 +1,10 @@
 """What `Auto` could pick: the solvers that take a problem, beside each other, to a certified gap of 1e-3.
 
-    python -m benchmarks.auto --data FOLDER [--only a9a "rcv1 CCAT"] [--seconds 20]
+    python -m benchmarks.auto --data FOLDER [--only a9a "rcv1 CCAT"] [--seconds 20] [--lists]
 
 CPU seconds of one thread (set OMP_NUM_THREADS=1), one run each; a gap where the limit was reached before the
-tolerance. The star is what `Auto` picks. No intercept, but for the last case. The folder holds the svmlight
+tolerance. The star is what `Auto` picks. No intercept, but for the last case. With --lists it is the losses
+of pairs and tables, on sets of which some are wide. The folder holds the svmlight
 files that benchmarks/RESULTS.md names; missing ones are left out.
 """
 
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 
 import riskmin as rm
+from benchmarks import sets
 from benchmarks.certified import SETS
 
 LAMS = (1e-2, 1e-4, 1e-6)
@@ -26,6 +28,19 @@ CASES = [  # loss, regularizer, intercept, solvers
     ("logistic", rm.Entropy(balanced=True), False, ("bundle", "proximal_gradient")),
     ("hinge", rm.L2(), True, ("dual", "bundle")),
 ]
+LISTS = [
+    (loss, rm.L2(), False, ("bundle", "smoothing", "semismooth_newton")) for loss in ("roc_area", "prbep")
+]
+
+
+def read(name, folder, lists):
+    """The rows and signs of a set."""
+    if not lists:
+        return SETS[name][0](folder)
+    found = sets.read(name, folder)
+    if found is None:
+        raise FileNotFoundError(f"{name} is not in the folder")
+    return found.X, found.y
 
 
 def cell(X, y, case, lam, seconds):
@@ -46,17 +61,19 @@ def cell(X, y, case, lam, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--only", nargs="*", default=["a9a", "w8a", "rcv1 CCAT", "covtype", "dense"])
+    parser.add_argument("--only", nargs="*", help="some of the sets")
+    parser.add_argument("--lists", action="store_true", help="losses of pairs and tables")
     parser.add_argument("--seconds", type=float, default=20.0, help="the most time for a run")
     args = parser.parse_args()
     print("| data | problem | lam | CPU s to a proved 1e-3 |\n|---|---|---|---|")
-    for name in args.only:
+    usual = list(sets.SETS) if args.lists else ["a9a", "w8a", "rcv1 CCAT", "covtype", "dense"]
+    for name in args.only or usual:
         try:
-            X, y = SETS[name][0](args.data)
+            X, y = read(name, args.data, args.lists)
         except (rm.data.DataError, FileNotFoundError) as error:
             print(f"| {name} | left out: {error} |")
             continue
-        for case in CASES:
+        for case in LISTS if args.lists else CASES:
             cell(X[:500], y[:500], case, 1.0, 5.0)  # compiles or loads the kernels
             problem = f"{case[0]}, {case[1]!r}" + (", intercept" if case[2] else "")
             for lam in LAMS:
