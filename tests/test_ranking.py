@@ -324,3 +324,9 @@ def test_settings_of_names():
 
     assert get_loss("ndcg:k=5") == Ndcg(k=5)
     assert get_loss("expected_rank_utility:half_life=3") == ExpectedRankUtility(half_life=3.0)
+
+
+def test_query_ids_that_cannot_be_compared():
+    X, y = np.eye(3), np.array([0.0, 1.0, 2.0])
+    with pytest.raises(ValueError, match="cannot be compared"):
+        linear_risk(X, y, Ndcg(), qid=np.array([1, "a", None], dtype=object))

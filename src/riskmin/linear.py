@@ -14,6 +14,7 @@ from riskmin.arrays import as_numpy, like, namespace, to_floats
 from riskmin.executors import Serial, Threads
 from riskmin.intercept import Profiled
 from riskmin.losses import get_loss
+from riskmin.losses.labels import queries
 from riskmin.matrices import WIDE, Columns, Csc, Csr, Dense, Plain, Wide, as_matrix, with_transpose
 from riskmin.risk import Risk
 from riskmin.scorers import Linear
@@ -71,19 +72,13 @@ def check_labels(y: Any, n: int, loss: Loss, qid: Any = None) -> NDArray:
 
 def _with_queries(labels: NDArray, qid: Any, name: str, ranks: bool) -> NDArray:
     """The labels with the number of each row's query beside them."""
-    n = len(labels)
     if not ranks:
         raise ValueError(f"{name} does not look at queries: leave qid out, or use a loss such as Ndcg()")
     if qid is None:
         raise ValueError(f"{name} ranks the rows of each query: give qid, the id of its query for each row")
-    ids = as_numpy(qid, "qid")
-    if ids.shape != (n,):
-        raise ValueError(f"qid has shape {ids.shape}, but X has {n} rows: give one query id a row")
     if labels.dtype.kind != "f":
         raise ValueError(f"{name} needs grades that are numbers, a higher one better: turn y into numbers")
-    if np.any(ids != ids):  # NaN alone differs from itself
-        raise ValueError("qid holds NaN: drop those rows, or give them a query of their own")
-    return np.column_stack([labels, np.unique(ids, return_inverse=True)[1]])
+    return np.column_stack([labels, queries(as_numpy(qid, "qid"), len(labels))])
 
 
 def check_finite(X: Matrix) -> None:

@@ -15,8 +15,8 @@ from riskmin.estimators.base import (
     scores,
     warn_unless_converged,
 )
+from riskmin.losses.labels import queries
 from riskmin.metrics import mean_ndcg_score
-from riskmin.metrics.checks import queries
 from riskmin.types import NDArray
 
 

@@ -21,25 +21,3 @@ def checked(y_true: Any, y_score: Any) -> tuple[NDArray, NDArray]:
     if np.isnan(z).any():
         raise ValueError("y_score holds NaN: a row without a score has no place in a ranking")
     return y, z
-
-
-def queries(qid: Any, n_rows: int) -> NDArray:
-    """The number of the query of each row, from 0 on, in the sorted order of the ids."""
-    if qid is None:
-        raise ValueError("rankings are judged query by query: give qid, the id of its query for each row")
-    ids = np.asarray(qid)
-    if ids.ndim == 2 and ids.shape[1] == 1:
-        ids = ids[:, 0]
-    if ids.shape != (n_rows,):
-        raise ValueError(f"qid has shape {ids.shape}, but there are {n_rows} rows: give one query id a row")
-    try:
-        lost = bool(np.any(ids != ids))  # NaN alone differs from itself
-        numbers: NDArray = np.unique(ids, return_inverse=True)[1]
-    except TypeError:  # None, pandas.NA, numbers beside strings
-        raise ValueError(
-            "qid holds ids that cannot be compared, such as None, or numbers beside strings: "
-            "give every row a number, or every row a string"
-        ) from None
-    if lost:
-        raise ValueError("qid holds NaN: drop those rows, or give them a query of their own")
-    return numbers

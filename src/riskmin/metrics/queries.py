@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.metrics.checks import checked, queries
+from riskmin.losses.labels import queries
+from riskmin.metrics.checks import checked
 from riskmin.types import NDArray
 
 
