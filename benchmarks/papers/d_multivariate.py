@@ -122,18 +122,19 @@ def summary(rows):
     def seconds(row, solver):
         return row[solver][0] if row[solver] else np.inf
 
-    def ahead(a, b):
-        better = sum(seconds(row, a) < seconds(row, b) for row in rows)
-        worse = sum(seconds(row, a) > seconds(row, b) for row in rows)
-        ratios = [np.log(seconds(row, b) / seconds(row, a)) for row in rows if row[a] and row[b]]
+    def ahead(a, b, cells):
+        better = sum(seconds(row, a) < seconds(row, b) for row in cells)
+        worse = sum(seconds(row, a) > seconds(row, b) for row in cells)
+        ratios = [np.log(seconds(row, b) / seconds(row, a)) for row in cells if row[a] and row[b]]
         mean = f"{np.exp(np.mean(ratios)):.1f}" if ratios else "-"
-        print(f"- {a} ahead of {b} in {better} cells of {len(rows)}, behind in {worse}; where both arrive, "
-              f"{mean} times as fast (geometric mean of {len(ratios)})")  # fmt: skip
+        return f"{better} : {worse}, {mean} times as fast where both arrive"
 
     every, rows = rows, [row for row in rows if row["known"] <= 0.01]
     print(f"\nOf {len(every)} cells, min J is known to 1 % in {len(rows)}:\n")
-    for pair in (("SMS", "BMRM"), ("ours", "BMRM"), ("ours", "SMS")):
-        ahead(*pair)
+    for a, b in (("SMS", "BMRM"), ("ours", "BMRM"), ("ours", "SMS")):
+        print(f"- {a} ahead of {b} in cells, and behind: {ahead(a, b, rows)}")
+        for lam in LAMS:
+            print(f"  - lam {lam:g}: {ahead(a, b, [row for row in rows if row['lam'] == lam])}")
     proved = sum(row["proved"] is not None for row in rows)
     print(f"- 1 % proved by ours in {proved} cells of {len(rows)}")
     for name in sorted({row["solver"] for row in every}):

@@ -29,8 +29,8 @@ from riskmin.solvers.proximal import loss_of as loss_of
 from riskmin.solvers.smoothing import Smoothing
 from riskmin.types import Array, Bends, CurvedConjugate, Iterate, Shard, Smooth, Solver
 
-FEW_OF_PAIRS, FEW_OF_TABLES = 1000.0, 10.0
-"""Few cuts do up to this ratio of the squared slope at zero to lam."""
+FEW_OF_PAIRS, FEW_OF_TABLES = 500.0, 10.0
+"""Few cuts do up to this ratio of the squared slope at zero to lam; of tables, only where X is wide."""
 SMALL = 2**14
 """Up to so many entries of X, cuts of tables cost next to nothing, also where Newton's steps are many."""
 
@@ -54,8 +54,8 @@ class Auto:
     - `SemismoothNewton`, if it is no sum over rows but can be smoothed (`RocArea`, `Ordinal`, `Prbep`), the
       regularizer is `L2`, the rows are all here, and there are at most 2500 features; or more, for `Prbep`;
     - `Smoothing`, if there are more, or the rows are elsewhere;
-    - `Bundle` otherwise, and where there are more features but lam is large beside the square of the slope
-      of the risk at zero: then few cuts do. Also for `Prbep` where X is small.
+    - `Bundle` otherwise; also where lam is large beside the square of the slope of the risk at zero, since
+      few cuts do then (for `Prbep`, only with more features than that), and for `Prbep` where X is small.
 
     With a kernel, losses that have a conjugate go to `KernelDual`.
 
@@ -113,12 +113,13 @@ def _for_whole(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Solver, st
         return Smoothing(), f"{name} can be smoothed"
     if centred and math.prod(risk.rows.X.shape) <= SMALL:
         return Bundle(), f"{name} is not smooth, and X is small"
-    if risk.dim > newton.direct:
+    wide = risk.dim > newton.direct
+    if wide or not centred:
         slope = risk(np.zeros(risk.dim))[1]
         if float(slope @ slope) <= (FEW_OF_TABLES if centred else FEW_OF_PAIRS) * lam:
             return Bundle(), f"{name} is not smooth, and lam is large"
-        if not centred:  # too many steps, of too many products each
-            return Smoothing(), f"{name} can be smoothed, and X is wide"
+    if wide and not centred:  # too many steps, of too many products each
+        return Smoothing(), f"{name} can be smoothed, and X is wide"
     return newton, f"{name} can be smoothed, and has second derivatives then"
 
 
