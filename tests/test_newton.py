@@ -364,3 +364,12 @@ def test_auto_takes_cuts_of_tables_on_small_separable_data():
     result = minimize(Objective(risk, L2(), lam=1e-6), tol=1e-3, max_iter=500)
     assert result.status == "converged"
     assert result.solver.startswith("Bundle")
+
+
+def test_a_start_without_loss():
+    """The end of a run for a larger lam may have no loss left, but J is not at its least there."""
+    X = np.array([[0.0, 3.0], [1.0, 0.0], [2.0, 0.0], [4.0, 4.0], [2.0, 3.0], [3.0, 2.0]])
+    risk = linear_risk(X, np.array([-1.0, -1.0, -1.0, 1.0, 1.0, 1.0]), RocArea())
+    before = minimize(Objective(risk, L2(), 0.1), SemismoothNewton(), tol=1e-9)
+    result = minimize(Objective(risk, L2(), 0.01), SemismoothNewton(), before.w, tol=1e-6)
+    assert result.status == "converged"

@@ -80,7 +80,7 @@ class SemismoothNewton:
         """Yield a point a Newton step, and one whenever mu falls."""
         scores = Scores.of(self, obj)
         z = scores.forward(w0)
-        mu = scores.first_mu(z, 0.0)
+        mu = scores.first_mu(z, obj.lam * obj.reg.value(w0))
         look = scores.look(z, mu, None, 0.0)
         start = _Point(w0, z, mu, None, look, scores.back(look.dz), mu)
         return self._run(obj, scores, start, start.cut, 0.0)

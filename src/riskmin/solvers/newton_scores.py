@@ -58,16 +58,19 @@ class Scores:
         self.X.pullback(dz, 0, self.X.shape[0], out)
         return out
 
-    def first_mu(self, z: NDArray, b: float) -> float:
-        """The mu for which what is taken off is of the size of the loss itself; 0 for smooth losses."""
+    def first_mu(self, z: NDArray, penalty: float) -> float:
+        """The mu for which what is taken off is of the size of the loss itself; 0 for smooth losses.
+
+        And no less than J: where a run for a larger lam has left off, the loss may be as good as zero.
+        """
         if self.smooth:
             return 0.0
-        risk, b = self.truth(z, b)
+        risk, b = self.truth(z, 0.0)
         if not risk > 0:
-            return 1.0
+            return penalty or 1.0
         tiny = 1e-3 * risk
         most = float(self._soft(z + b if b else z, tiny, None)[2]) / tiny
-        return risk / most if most > 0 else risk
+        return max(risk / most if most > 0 else 0.0, risk + penalty)
 
     def look(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> Look:
         """The multipliers at the scores z; b is where to look for the intercept."""
