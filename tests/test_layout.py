@@ -68,7 +68,18 @@ HOMES = {
     "rich": {"cli", "progress"},
 }
 
-LAZY = ["numba", "highspy", "sklearn", "joblib", "click", "rich", "safetensors", "array_api_compat", "pandas"]
+LAZY = [
+    "scipy.optimize",
+    "numba",
+    "highspy",
+    "sklearn",
+    "joblib",
+    "click",
+    "rich",
+    "safetensors",
+    "array_api_compat",
+    "pandas",
+]
 
 MOST_LINES = 350
 MOST_FUNCTION_LINES = 60

@@ -27,8 +27,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.special import gammaln
 
 from riskmin.arrays import like, to_numpy
 from riskmin.losses.pairs import cells
@@ -253,7 +251,10 @@ def _front(q: Queries, s: NDArray, gain: NDArray, discount: NDArray) -> NDArray:
     Either by dynamic programming over the numbers of rows of each grade that are in front, or by an
     assignment of rows to places, whichever takes fewer steps.
     """
-    from riskmin.kernels.ranking import worst_places  # Numba is imported with the first call
+    from scipy.optimize import linear_sum_assignment  # this and Numba are imported with the first call
+    from scipy.special import gammaln
+
+    from riskmin.kernels.ranking import worst_places
 
     k, share = int(np.count_nonzero(discount)), 1 / q.pairs
     blocks = np.searchsorted(q.tied, q.starts)
