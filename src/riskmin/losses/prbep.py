@@ -20,7 +20,7 @@ from riskmin.arrays import namespace
 from riskmin.losses.contingency import Sorted, check_equal, counts
 from riskmin.losses.cutoffs import nearest
 from riskmin.losses.labels import check_signs
-from riskmin.sorting import MANY, wider
+from riskmin.sorting import wider
 from riskmin.types import Array, Bend, NDArray
 
 
@@ -116,10 +116,6 @@ def _threshold(t: Array, sign: Array) -> float:
     """
     xp = namespace(t)
     s, most = sign * t - 0.5 * (1 + sign), 0.5 * float(xp.sum(1 + sign))
-    if isinstance(t, np.ndarray) and len(t) >= MANY:
-        from riskmin.kernels.sort import fill  # Numba is imported with the first long list
-
-        return float(fill(s, most))
     lo, hi = float(xp.min(s)), float(xp.max(s)) + 1
     theta = 0.5 * (lo + hi)
     while True:
