@@ -50,6 +50,7 @@ class Prbep:
     task = "classification"
     formula = "max over y' of misses / n+ + sum z (y' - y) / n"
     invariant = True
+    centred = True
     check_labels = check_signs
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:

@@ -165,3 +165,17 @@ def can_be_smoothed(loss: Any, y: Array) -> bool:
     (True, True)
     """
     return isinstance(loss, Smoothable) or dual_of(loss, y) is not None
+
+
+def takes_centre(loss: Any) -> bool:
+    """Whether a loss has a multiplier a row, so that a gradient of before can be the centre.
+
+    Those with a quadratic dual have; any other says ``centred = True``.
+
+    Examples
+    --------
+    >>> from riskmin import Hinge, Prbep, RocArea
+    >>> [takes_centre(loss) for loss in (Hinge(), Prbep(), RocArea())]
+    [True, True, False]
+    """
+    return not isinstance(loss, Smoothable) or bool(getattr(loss, "centred", False))

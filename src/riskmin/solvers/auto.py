@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.losses.pieces import dual_of
+from riskmin.losses.smoothing import takes_centre
 from riskmin.matrices import Csc, Csr, Wide
 from riskmin.objective import Objective
 from riskmin.regularizers import L1, L2, Elastic, Separable
@@ -22,7 +23,6 @@ from riskmin.solvers.kernel_dual import KernelDual
 from riskmin.solvers.kernel_terms import has_conjugate
 from riskmin.solvers.lbfgs import Lbfgs
 from riskmin.solvers.newton import SemismoothNewton
-from riskmin.solvers.newton_scores import takes_centre
 from riskmin.solvers.owlqn import OwlQn
 from riskmin.solvers.proximal import ProximalGradient
 from riskmin.solvers.proximal import loss_of as loss_of

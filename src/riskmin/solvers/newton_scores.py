@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,11 +9,11 @@ import numpy as np
 from riskmin.intercept import CLOSE, Profiled, around_least
 from riskmin.losses.bends import bend, times
 from riskmin.losses.pieces import dual_of
-from riskmin.losses.smoothing import can_be_smoothed, soft
+from riskmin.losses.smoothing import can_be_smoothed, soft, takes_centre
 from riskmin.objective import Objective
 from riskmin.risk import Risk
 from riskmin.scalar import ROUNDING, Tangent, balance, lowest, shrink
-from riskmin.types import Array, Bend, Bends, Curved, Euclidean, NDArray, Shard, Smooth, Smoothable, Unsuited
+from riskmin.types import Array, Bend, Bends, Curved, Euclidean, NDArray, Shard, Smooth, Unsuited
 
 
 class Look(NamedTuple):
@@ -117,19 +116,6 @@ class Scores:
         if mu:
             return soft(self.loss, z, self.y, self.c, mu, centre)
         return *self.loss.value_grad(z, self.y, self.c), 0.0
-
-
-def takes_centre(loss: Any) -> bool:
-    """Whether a loss has a multiplier a row, so that a gradient of before can be the centre.
-
-    Examples
-    --------
-    >>> from riskmin import Hinge, Prbep, RocArea
-    >>> [takes_centre(loss) for loss in (Hinge(), Prbep(), RocArea())]
-    [True, True, False]
-    """
-    own: Any = loss.soft if isinstance(loss, Smoothable) else None
-    return own is None or "centre" in inspect.signature(own).parameters
 
 
 def bends(loss: Any, y: Array) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from itertools import pairwise
 
 import numpy as np
 
 from riskmin.losses.bends import bend, times
 from riskmin.losses.pieces import dual_of
-from riskmin.losses.smoothing import soft
+from riskmin.losses.smoothing import soft, takes_centre
 from riskmin.testing.base import Rng, close, require
 from riskmin.types import Array, Bends, Loss, Smoothable
 
@@ -25,7 +24,7 @@ def check_soft(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
     """
     if not (isinstance(loss, Smoothable) or dual_of(loss, y) is not None):
         return
-    centred = signature(loss.soft).parameters.get("centre") if isinstance(loss, Smoothable) else True
+    centred = takes_centre(loss)
     centres = [None, soft(loss, z + rng.standard_normal(len(z)), y, c, 0.5)[1]] if centred else [None]
     for centre in centres:
         for mu in MUS:

@@ -86,8 +86,9 @@ class Smoothable(Protocol):
     def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """The smoothed loss, its gradient in z, and its lift: what mu times the square took off.
 
-        The tangent, raised by the lift, is a cut of the loss itself. A loss with a multiplier a row takes a
-        further argument, a gradient of before: then it is the distance to its multipliers that counts.
+        The tangent, raised by the lift, is a cut of the loss itself. A loss with a multiplier a row may say
+        ``centred = True`` and take a further argument, a gradient of before: then it is the distance to its
+        multipliers that counts.
         """
         ...
 
