@@ -25,6 +25,7 @@ LAYERS = [
     "cholesky",
     "scalar",
     "sorting",
+    "tree",
     "losses",
     "scorers",
     "regularizers",

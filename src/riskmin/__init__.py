@@ -87,6 +87,7 @@ from riskmin.solvers import SemismoothNewton as SemismoothNewton
 from riskmin.solvers import Smoothing as Smoothing
 from riskmin.solvers import get_solver as get_solver
 from riskmin.solvers.online import online as online
+from riskmin.tree import Tree as Tree
 from riskmin.types import Cut as Cut
 from riskmin.types import Iterate as Iterate
 from riskmin.types import Result as Result
@@ -223,6 +224,7 @@ __all__ = [
     "Squared",
     "SquaredHinge",
     "Threads",
+    "Tree",
     "as_matrix",
     "check_executor",
     "check_loss",
