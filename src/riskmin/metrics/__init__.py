@@ -1,9 +1,13 @@
-"""Measures of scores that scikit-learn lacks: break-even point, the first k rows, rankings of queries.
+"""Measures of scores that scikit-learn lacks: break-even point, the first k rows, rankings of queries,
+and the chunks that labels of tokens mark.
 
 Rows with equal scores have no order: all measures here are the mean over all orders of them. Higher is
 better, and 1 is the best.
 """
 
+from riskmin.metrics.chunks import ChunkCount as ChunkCount
+from riskmin.metrics.chunks import chunk_counts as chunk_counts
+from riskmin.metrics.chunks import chunk_f1 as chunk_f1
 from riskmin.metrics.classes import prbep_score as prbep_score
 from riskmin.metrics.classes import precision_at_k_score as precision_at_k_score
 from riskmin.metrics.classes import recall_at_k_score as recall_at_k_score
