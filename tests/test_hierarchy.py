@@ -44,7 +44,7 @@ def path(parents, node):
 
 
 def walk(parents, a, b):
-    """The number of edges between two nodes, by breadth-first search; nodes without a parent hang from a root."""
+    """The edges between two nodes, by breadth-first search; what has no parent hangs from a root."""
     edges = [(node, "root" if parent is None else parent) for node, parent in parents.items()]
     distance, front = {a: 0}, [a]
     while front:

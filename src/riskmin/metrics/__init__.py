@@ -11,6 +11,7 @@ from riskmin.metrics.chunks import chunk_f1 as chunk_f1
 from riskmin.metrics.classes import prbep_score as prbep_score
 from riskmin.metrics.classes import precision_at_k_score as precision_at_k_score
 from riskmin.metrics.classes import recall_at_k_score as recall_at_k_score
+from riskmin.metrics.hierarchy import tree_distance as tree_distance
 from riskmin.metrics.queries import expected_rank_utility_score as expected_rank_utility_score
 from riskmin.metrics.queries import mean_ndcg_score as mean_ndcg_score
 from riskmin.metrics.queries import mrr_score as mrr_score

@@ -1,0 +1,320 @@
+"""Labels in a hierarchy, and weights for each node of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from joblib import effective_n_jobs
+from scipy.special import log_softmax, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from riskmin.estimators.base import (
+    FORMATS,
+    as_weights,
+    check_parameters,
+    fit_objective,
+    regularizer_of,
+    warn_unless_converged,
+)
+from riskmin.executors import Serial, Threads
+from riskmin.linear import check_finite, linear_risk
+from riskmin.losses.hierarchy import HierarchicalHinge, HierarchicalSoftmax
+from riskmin.losses.multiclass import MulticlassHinge, Softmax
+from riskmin.matrices import as_matrix
+from riskmin.metrics.hierarchy import tree_distance, tree_of
+from riskmin.objective import Objective
+from riskmin.solvers import get_solver
+from riskmin.tree import Hierarchy, Tree
+from riskmin.types import NDArray
+
+LOSSES: dict[str, Any] = {"hinge": MulticlassHinge(), "softmax": Softmax()}
+
+
+def flat_loss(given: Any) -> MulticlassHinge | Softmax:
+    """The loss of many classes that the parameter stands for."""
+    loss = LOSSES.get(given) if isinstance(given, str) else given
+    if type(loss) not in (MulticlassHinge, Softmax):
+        raise ValueError(
+            f"loss={given!r}, but HierarchicalClassifier has 'hinge' and 'softmax', or objects "
+            "MulticlassHinge() and Softmax(): choose one of these"
+        )
+    found: MulticlassHinge | Softmax = loss
+    return found
+
+
+def has_probabilities(model: Any) -> bool:
+    """Whether the loss is that of a probabilistic model; an AttributeError says why not."""
+    if isinstance(flat_loss(model.loss), Softmax):
+        return True
+    raise AttributeError(f"probabilities need loss='softmax', not {model.loss!r}")
+
+
+class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    r"""A linear classifier of labels in a hierarchy, with a certified objective.
+
+    .. math::
+        \min_{W, b}\; J = \alpha\,\Omega(W) + \sum_i c_i\, l(z_i, y_i), \qquad
+        z_{il} = b_l + \sum_{v \text{ on the path to } l} x_i^\top w_v.
+
+    Every node v of the hierarchy has weights :math:`w_v`, and the score of a label is the sum along its path:
+    what neighbours have in common is learned from the rows of all of them. The label with the largest score
+    is predicted. Leaves and inner nodes may be labels, and paths may differ in length. The intercepts, one a
+    label, are not penalized. The fit ends when :math:`J - \min J \le \text{tol} \cdot J` is proved.
+
+    Parameters
+    ----------
+    loss : "hinge", "softmax" or loss
+        "hinge" is :math:`\max_l \Delta_{yl} + z_l - z_y`, so that scores are further apart where labels are
+        (`riskmin.HierarchicalHinge`); "softmax" is :math:`\log \sum_l e^{z_l} - z_y`, and has probabilities.
+        Or an object, ``MulticlassHinge(rescaled=True)``.
+    hierarchy : dict, Tree or None
+        The parent of every node, None for the nodes that have none: ``{"C": None, "C15": "C"}``. None for
+        labels that are paths, such as ``"C/C15/C151"``; there, what is no string is a node of its own.
+    separator : str
+        What is between the parts of a path.
+    cost : "tree distance", "zero one" or (k, k) array
+        :math:`\Delta` of the hinge: the number of edges between two labels, 1 for any mistake, or a matrix in
+        the order of `classes_`.
+    alpha : float
+        The strength of the regularizer.
+    regularizer, positive
+        As in `LinearClassifier`, for the weights of all nodes.
+    fit_intercept : bool
+        Whether to fit b, or to have it zero.
+    class_weight : dict, "balanced" or None
+        Factors for the weights of the rows of each label; "balanced" gives all labels the same sum.
+    solver, tol, max_iter, max_seconds, n_jobs, callback, checkpoint, verbose
+        As in `LinearClassifier`.
+    warm_start : bool
+        Whether `fit` starts from the last weights.
+
+    Attributes
+    ----------
+    classes_ : (k,) array
+        The labels of the rows fitted to, in order. Others of the hierarchy are never predicted.
+    tree_ : Tree
+        The nodes on the paths to them.
+    coef_ : (nodes, p) array
+        The weights, in the order of ``tree_.nodes``.
+    intercept_ : (k,) array
+        b, in the order of `classes_`.
+    objective_, lower_bound_, gap_ : float
+        J, what min J is proved not to be below, and their difference.
+    n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_
+        As in `LinearClassifier`.
+
+    References
+    ----------
+    O. Dekel, J. Keshet, Y. Singer, Large margin hierarchical classification, ICML 2004. L. Cai,
+    T. Hofmann, Hierarchical document categorization with support vector machines, CIKM 2004.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.preprocessing import scale
+    >>> from riskmin import HierarchicalClassifier
+    >>> X, y = load_wine(return_X_y=True)
+    >>> parents = {"light": None, "full": None, 0: "full", 1: "light", 2: "light"}
+    >>> model = HierarchicalClassifier("softmax", hierarchy=parents, alpha=1e-3).fit(scale(X), y)
+    >>> model.tree_.nodes, model.coef_.shape
+    (('light', 1, 2, 'full', 0), (5, 13))
+    >>> model.tree_cost(scale(X), y) < 0.02
+    True
+    >>> model.gap_ <= model.tol * model.objective_
+    True
+    """
+
+    task = "hierarchy"
+
+    def __init__(
+        self,
+        loss: Any = "hinge",
+        *,
+        hierarchy: Any = None,
+        separator: str = "/",
+        cost: Any = "tree distance",
+        alpha: float = 1e-4,
+        regularizer: Any = "l2",
+        positive: bool = False,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        solver: Any = None,
+        tol: float = 1e-3,
+        max_iter: int = 10_000,
+        max_seconds: float | None = None,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        callback: Any = None,
+        checkpoint: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.loss = loss
+        self.hierarchy = hierarchy
+        self.separator = separator
+        self.cost = cost
+        self.alpha = alpha
+        self.regularizer = regularizer
+        self.positive = positive
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.callback = callback
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HierarchicalClassifier:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : (n, p) array, sparse matrix or data frame
+            Float arrays in either order and CSR are not copied.
+        y : (n,) array
+            Nodes of the hierarchy, at least two different ones.
+        sample_weight : (n,) array, optional
+            Weights >= 0; a row of weight zero might as well not be there.
+
+        Returns
+        -------
+        HierarchicalClassifier
+            Itself.
+        """
+        flat_loss(self.loss)  # what is wrong with it is said before y is looked at
+        check_parameters(self)
+        X, y = validate_data(self, X, y, **FORMATS)
+        check_classification_targets(y)
+        n_rows, weight = len(y), as_weights(sample_weight, len(y))
+        if weight is not None and not weight.all():  # a label without weight is none, and has no intercept
+            X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
+        classes, number = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(
+                f"y holds only one class, {classes.tolist()[0]!r}, but two are needed: add rows of another"
+            )
+        tree = tree_of(classes.tolist(), self.hierarchy, self.separator)
+        if self.class_weight is not None:
+            weight = with_class_weight(self.class_weight, classes, number, weight)
+        w = self._minimize(X, number.astype(np.float64), weight, tree)
+        put_back(self, w, classes, tree, self.fit_intercept)
+        self.weighted_ = sample_weight is not None  # class weights follow from y, so they are no part of it
+        self.n_samples_fit_ = n_rows
+        warn_unless_converged(self)
+        return self
+
+    def _minimize(self, X: Any, y: NDArray, weight: NDArray | None, tree: Tree) -> NDArray:
+        """The weights of the nodes, then the intercepts, in one vector."""
+        workers = effective_n_jobs(self.n_jobs)
+        risk = linear_risk(
+            X,
+            y,
+            self._loss(tree),
+            sample_weight=weight,
+            fit_intercept=bool(self.fit_intercept),
+            executor=Serial() if workers == 1 else Threads(n_workers=workers),
+        )
+        objective = Objective(risk, regularizer_of(self), float(self.alpha))
+        w, _ = fit_objective(
+            self,
+            objective,
+            get_solver(self.solver),
+            self._start(tree, X.shape[1]),
+            n_rows=len(y),
+            weighted=weight is not None,
+        )
+        return w
+
+    def _loss(self, tree: Tree) -> HierarchicalHinge | HierarchicalSoftmax:
+        flat = flat_loss(self.loss)
+        if isinstance(flat, Softmax):
+            return HierarchicalSoftmax(tree)
+        return HierarchicalHinge(tree, self.cost if flat.cost is None else flat.cost, flat.rescaled)
+
+    def _start(self, tree: Tree, n_features: int) -> NDArray | None:
+        if not self.warm_start or not hasattr(self, "coef_"):
+            return None
+        if self.tree_ != tree or self.coef_.shape[1] != n_features:
+            raise ValueError(
+                "warm_start=True starts from the last fit, which had other labels or features: "
+                "set warm_start=False or make a new estimator"
+            )
+        last = np.ravel(self.coef_.T)
+        return np.concatenate([last, self.intercept_]) if self.fit_intercept else last
+
+    def _scores(self, X: Any) -> NDArray:
+        """A column a label."""
+        check_is_fitted(self)
+        matrix = as_matrix(validate_data(self, X, reset=False, **FORMATS))
+        check_finite(matrix)  # the scores would not tell: columns of weight zero may be left out of them
+        w = np.ravel(self.coef_.T)
+        z: NDArray = Hierarchy(self.tree_).scores(matrix, w, 0, matrix.shape[0]) + self.intercept_
+        if not np.isfinite(z).all():
+            bad = int(np.argwhere(~np.isfinite(z))[0, 0])
+            raise ValueError(f"X holds numbers too large to score (row {bad}): scale the features")
+        return z
+
+    def decision_function(self, X: Any) -> NDArray:
+        """The scores of the labels, a column for each of `classes_`.
+
+        For two labels, as everywhere in scikit-learn, a number above zero for ``classes_[1]``.
+        """
+        z = self._scores(X)
+        return z[:, 1] - z[:, 0] if len(self.classes_) == 2 else z
+
+    def predict(self, X: Any) -> NDArray:
+        """The label of every row."""
+        labels: NDArray = self.classes_[np.argmax(self._scores(X), axis=1)]
+        return labels
+
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> NDArray:
+        """The probabilities of the labels, in the order of `classes_`: for "softmax" only."""
+        p: NDArray = softmax(self._scores(X), axis=1)
+        return p
+
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> NDArray:
+        """The logarithms of the probabilities, exact where those round to 0 or 1."""
+        p: NDArray = log_softmax(self._scores(X), axis=1)
+        return p
+
+    def tree_cost(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The mean number of edges between the right labels and the predicted ones; 0 is the best."""
+        return tree_distance(
+            y, self.predict(X), self.hierarchy, separator=self.separator, sample_weight=sample_weight
+        )
+
+
+def put_back(model: Any, w: NDArray, classes: NDArray, tree: Tree, fit_intercept: bool) -> None:
+    """Set what predictions need, from the vector that was fitted."""
+    k = len(classes)
+    W, b = (w[:-k], w[-k:].copy()) if fit_intercept else (w, np.zeros(k))
+    model.classes_, model.tree_, model.intercept_ = classes, tree, b
+    model.coef_ = W.reshape(-1, len(tree.nodes)).T
+
+
+def with_class_weight(given: Any, classes: NDArray, number: NDArray, weight: NDArray | None) -> NDArray:
+    """The weights of the rows times those of their classes."""
+    weight = np.ones(len(number)) if weight is None else weight
+    if isinstance(given, str) and given == "balanced":
+        factors = weight.sum() / (len(classes) * np.bincount(number, weight))
+    else:
+        factors = compute_class_weight(given, classes=classes, y=classes)
+    if not (np.isfinite(factors).all() and (factors > 0).all()):
+        raise ValueError(f"class_weight={given!r} must give all classes a finite weight > 0")
+    product: NDArray = weight * factors[number]
+    return product
