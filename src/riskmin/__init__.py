@@ -48,6 +48,8 @@ from riskmin.losses import SmoothedHinge as SmoothedHinge
 from riskmin.losses import Squared as Squared
 from riskmin.losses import SquaredHinge as SquaredHinge
 from riskmin.losses import get_loss as get_loss
+from riskmin.losses.hierarchy import HierarchicalHinge as HierarchicalHinge
+from riskmin.losses.hierarchy import HierarchicalSoftmax as HierarchicalSoftmax
 from riskmin.matrices import as_matrix as as_matrix
 from riskmin.mercer import DotProduct as DotProduct
 from riskmin.mercer import Polynomial as Polynomial
@@ -96,6 +98,7 @@ from riskmin.types import Shard as Shard
 if TYPE_CHECKING:
     from riskmin.data import DataError as DataError
     from riskmin.data import load as load_data
+    from riskmin.estimators import HierarchicalClassifier as HierarchicalClassifier
     from riskmin.estimators import IncompleteCholesky as IncompleteCholesky
     from riskmin.estimators import KernelClassifier as KernelClassifier
     from riskmin.estimators import KernelRegressor as KernelRegressor
@@ -121,6 +124,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "DataError": ("riskmin.data", "DataError"),
     "load_data": ("riskmin.data", "load"),
+    "HierarchicalClassifier": ("riskmin.estimators", "HierarchicalClassifier"),
     "IncompleteCholesky": ("riskmin.estimators", "IncompleteCholesky"),
     "KernelClassifier": ("riskmin.estimators", "KernelClassifier"),
     "KernelRegressor": ("riskmin.estimators", "KernelRegressor"),
@@ -171,6 +175,9 @@ __all__ = [
     "Exponential",
     "FBeta",
     "FileError",
+    "HierarchicalClassifier",
+    "HierarchicalHinge",
+    "HierarchicalSoftmax",
     "Hinge",
     "Huber",
     "IncompleteCholesky",

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from riskmin.estimators.classifier import LinearClassifier as LinearClassifier
     from riskmin.estimators.cv import LinearClassifierCV as LinearClassifierCV
     from riskmin.estimators.cv import LinearRegressorCV as LinearRegressorCV
+    from riskmin.estimators.hierarchy import HierarchicalClassifier as HierarchicalClassifier
     from riskmin.estimators.kernel import KernelClassifier as KernelClassifier
     from riskmin.estimators.kernel import KernelRegressor as KernelRegressor
     from riskmin.estimators.novelty import NoveltyDetector as NoveltyDetector
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from riskmin.estimators.store import save_model as save_model
 
 _HOMES = {
+    "HierarchicalClassifier": "hierarchy",
     "IncompleteCholesky": "cholesky",
     "KernelClassifier": "kernel",
     "KernelRegressor": "kernel",
