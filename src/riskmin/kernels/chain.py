@@ -1,0 +1,190 @@
+"""Sums over all label sequences of chains: log partition functions and marginals, forward and backward.
+
+Everything a chain is scored by is one array z: a row of k scores a token, then the k rows of the transitions
+(row a: from label a), then the scores of first labels, then those of last labels. Sequences lie one after
+the other, the s-th ending before row ``ends[s]``.
+
+Probabilities are scaled at every token, which needs an exponential a token and label and none a pair of
+labels. With transitions that differ by no more than `SPREAD` this is exact whatever the other scores are:
+any label can follow any other at a price of e^-300, so what a token's labels have before them and behind
+them differs by no more than e^300, and what falls below the smallest number, e^-708, is no part of any
+marginal. With wider transitions the same sums are taken in logarithms (`chain_logs`), some five times slower.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from riskmin.kernels.chain_logs import expectations_in_logs
+from riskmin.kernels.exponential import exponentials
+
+SPREAD = 300.0
+
+
+@njit(cache=True, nogil=True)
+def expectations(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any) -> None:
+    """value[s] = log Z - score of y, of each sequence; dz = sum_s c_s (marginals - counts of y).
+
+    dz comes in as zeros; sequences of weight zero are passed over.
+    """
+    n, k = len(y), z.shape[1]
+    low, high = np.inf, -np.inf
+    for a in range(n, n + k):
+        for b in range(k):
+            low, high = min(low, z[a, b]), max(high, z[a, b])
+    if high - low <= SPREAD:
+        _scaled(z, y, ends, c, dz, value, high)
+    else:
+        expectations_in_logs(z, y, ends, c, dz, value)
+    _take_off_counts(y, ends, c, dz)
+
+
+@njit(cache=True, nogil=True)
+def _scaled(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any, top: float) -> None:
+    """The sums in scaled probabilities, for transitions of at most top."""
+    n, k = len(y), z.shape[1]
+    there, back = _factors(z[n : n + k], top)
+    longest = ends[0]
+    for s in range(1, len(ends)):
+        longest = max(longest, ends[s] - ends[s - 1])
+    weight, spare = np.empty(longest * k), np.empty(longest * k)
+    alpha = np.zeros((longest, len(there)))  # rows of zeros make their number a multiple of four
+    g, beta, pairs = np.zeros(len(there)), np.empty(k), np.zeros((k, k))
+    first = 0
+    for s in range(len(ends)):
+        m = ends[s] - first
+        if c[s] != 0:
+            value[s] = _weights(z, y, first, ends[s], top, weight)
+            exponentials(weight[: m * k], spare)
+            value[s] += _forward(weight, there, alpha[:m], k)
+            _backward(weight, back, alpha[:m], g, beta, pairs, c[s], dz[first : ends[s]])
+            for b in range(k):
+                dz[n + k, b] += dz[first, b]
+                dz[n + k + 1, b] += dz[ends[s] - 1, b]
+        first = ends[s]
+    for a in range(k):
+        for b in range(k):
+            dz[n + a, b] = pairs[a, b] * there[a, b]
+
+
+@njit(cache=True, nogil=True)
+def _factors(T: Any, top: float) -> Any:
+    """The factors of transitions, and their transpose, each with rows of zeros below."""
+    k = len(T)
+    there, back = np.zeros((-(-k // 4) * 4, k)), np.zeros((-(-k // 4) * 4, k))
+    for a in range(k):
+        for b in range(k):
+            there[a, b] = back[b, a] = math.exp(T[a, b] - top)
+    return there, back
+
+
+@njit(cache=True, nogil=True)
+def _weights(z: Any, y: Any, first: int, end: int, top: float, x: Any) -> float:
+    """The scores of a sequence's tokens less their maxima, and by how much those are above y's score."""
+    n, k = len(y), z.shape[1]
+    above = 0.0
+    for t in range(first, end):
+        row = x[(t - first) * k : (t - first + 1) * k]
+        for b in range(k):
+            row[b] = z[t, b]
+        if t == first:
+            for b in range(k):
+                row[b] += z[n + k, b]
+        else:
+            above += top - z[n + y[t - 1], y[t]]
+        if t == end - 1:
+            for b in range(k):
+                row[b] += z[n + k + 1, b]
+        most = row.max()
+        above += most - row[y[t]]
+        for b in range(k):
+            row[b] -= most
+    return above
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _product(a: Any, M: Any, out: Any) -> None:
+    """Out = a @ M, four rows at a time: a quarter of the loads and stores of out."""
+    for b in range(len(out)):
+        out[b] = 0.0
+    for i in range(0, len(M), 4):
+        a0, a1, a2, a3 = a[i], a[i + 1], a[i + 2], a[i + 3]
+        for b in range(len(out)):
+            out[b] += a0 * M[i, b] + a1 * M[i + 1, b] + a2 * M[i + 2, b] + a3 * M[i + 3, b]
+
+
+@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+def _dot(a: Any, b: Any) -> float:
+    s = 0.0
+    for i in range(len(b)):
+        s += a[i] * b[i]
+    return s
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _forward(weight: Any, there: Any, alpha: Any, k: int) -> float:
+    """alpha[t]: the probabilities of the labels of token t, given what is before; and the log of their scale.
+
+    The scales multiply up to a few hundred binary orders before a logarithm is taken of them.
+    """
+    logs, scale = 0.0, 1.0
+    for t in range(len(alpha)):
+        w, row = weight[t * k : (t + 1) * k], alpha[t, :k]
+        if t:
+            _product(alpha[t - 1], there, row)
+            total = _dot(row, w)
+            for b in range(k):
+                row[b] *= w[b] / total
+        else:
+            total = w.sum()
+            for b in range(k):
+                row[b] = w[b] / total
+        scale *= total
+        if not 1e-150 < scale < 1e150:
+            logs, scale = logs + math.log(scale), 1.0
+    return logs + math.log(scale)
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _backward(weight: Any, back: Any, alpha: Any, g: Any, beta: Any, pairs: Any, c: float, dz: Any) -> None:
+    """The marginals into dz, and the sums over neighbours into pairs, but for the factors of transitions.
+
+    Each token's marginals are made to sum to one, so that rounding does not add up along the sequence.
+    """
+    k, last = len(beta), len(alpha) - 1
+    for b in range(k):
+        beta[b] = 1.0
+        dz[last, b] = c * alpha[last, b]
+    for t in range(last, 0, -1):
+        w, row = weight[t * k : (t + 1) * k], alpha[t - 1, :k]
+        for b in range(k):
+            g[b] = w[b] * beta[b]
+        _product(g, back, beta)
+        share = 1.0 / _dot(row, beta)
+        for b in range(k):
+            beta[b] *= share
+            dz[t - 1, b] = c * row[b] * beta[b]
+            g[b] *= c * share
+        for a in range(k):
+            v = row[a]
+            for b in range(k):
+                pairs[a, b] += v * g[b]
+
+
+@njit(cache=True, nogil=True)
+def _take_off_counts(y: Any, ends: Any, c: Any, dz: Any) -> None:
+    """What the labels y themselves count for."""
+    n, k = len(y), dz.shape[1]
+    first = 0
+    for s in range(len(ends)):
+        for t in range(first, ends[s]):
+            dz[t, y[t]] -= c[s]
+            if t > first:
+                dz[n + y[t - 1], y[t]] -= c[s]
+        dz[n + k, y[first]] -= c[s]
+        dz[n + k + 1, y[ends[s] - 1]] -= c[s]
+        first = ends[s]

@@ -1,0 +1,148 @@
+"""Forward and backward sums over chains in logarithms, for transitions too wide to be scaled.
+
+Forbidden transitions, of score -inf, are fine too. A block of k x k exponentials a token and direction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from riskmin.kernels.exponential import exponentials
+
+
+@njit(cache=True, nogil=True)
+def expectations_in_logs(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any) -> None:
+    """value[s] = log Z - score of y; dz = sum_s c_s marginals."""
+    n, k = len(y), z.shape[1]
+    longest = ends[0]
+    for s in range(1, len(ends)):
+        longest = max(longest, ends[s] - ends[s - 1])
+    x, alpha = np.empty((longest, k)), np.empty((longest, k))
+    P, spare, beta, low = np.empty(k * k), np.empty(k * k), np.empty(k), np.empty(k)
+    T, pairs = z[n : n + k], dz[n : n + k]
+    first = 0
+    for s in range(len(ends)):
+        m = ends[s] - first
+        if c[s] != 0:
+            value[s] = _weights(z, y, first, ends[s], x)
+            value[s] += _forward(x[:m], T, P, spare, low, alpha)
+            _backward(x[:m], T, P, spare, low, alpha, beta, pairs, c[s], dz[first : ends[s]])
+            for b in range(k):
+                dz[n + k, b] += dz[first, b]
+                dz[n + k + 1, b] += dz[ends[s] - 1, b]
+        first = ends[s]
+
+
+@njit(cache=True, nogil=True)
+def _weights(z: Any, y: Any, first: int, end: int, x: Any) -> float:
+    """The scores of a sequence's tokens less their maxima, and by how much those are above y's score."""
+    n, k = len(y), z.shape[1]
+    above = 0.0
+    for t in range(first, end):
+        row = x[t - first]
+        for b in range(k):
+            row[b] = z[t, b]
+            if t == first:
+                row[b] += z[n + k, b]
+            if t == end - 1:
+                row[b] += z[n + k + 1, b]
+        most = row.max()
+        above += most - row[y[t]]
+        if t > first:
+            above -= z[n + y[t - 1], y[t]]
+        for b in range(k):
+            row[b] -= most
+    return above
+
+
+@njit(cache=True, nogil=True)
+def _forward(x: Any, T: Any, P: Any, spare: Any, low: Any, alpha: Any) -> float:
+    """alpha[t]: the logarithms of sums up to token t, less their maximum; and the log of the whole sum."""
+    k = len(T)
+    alpha[0] = x[0]
+    logs = 0.0
+    for t in range(1, len(x)):
+        before, here = alpha[t - 1], alpha[t]
+        for b in range(k):
+            low[b] = -np.inf
+        for a in range(k):
+            for b in range(k):
+                v = before[a] + T[a, b]
+                P[a * k + b] = v
+                low[b] = v if v > low[b] else low[b]
+        for b in range(k):
+            here[b] = 0.0
+            low[b] = low[b] if low[b] > -np.inf else 0.0  # a label that nothing leads to
+        for a in range(k):
+            for b in range(k):
+                P[a * k + b] -= low[b]
+        exponentials(P, spare)
+        for a in range(k):
+            for b in range(k):
+                here[b] += P[a * k + b]
+        for b in range(k):
+            here[b] = np.log(here[b]) + low[b] + x[t, b]
+        most = here.max()
+        logs += most
+        for b in range(k):
+            here[b] -= most
+    low[:] = alpha[len(x) - 1]
+    exponentials(low, spare)
+    return logs + np.log(low.sum())
+
+
+@njit(cache=True, nogil=True)
+def _backward(
+    x: Any, T: Any, P: Any, spare: Any, low: Any, alpha: Any, beta: Any, pairs: Any, c: float, dz: Any
+) -> None:
+    """The marginals into dz, and the sums over neighbours into pairs.
+
+    P becomes the probabilities of the next label given the one here, so that both come from one block of
+    exponentials.
+    """
+    k, last = len(T), len(x) - 1
+    beta[:] = 0.0
+    _marginals(alpha[last], beta, spare, c, dz[last])
+    for t in range(last, 0, -1):
+        for b in range(k):
+            beta[b] += x[t, b]
+        for a in range(k):
+            most = -np.inf
+            for b in range(k):
+                v = T[a, b] + beta[b]
+                P[a * k + b] = v
+                most = v if v > most else most
+            low[a] = most if most > -np.inf else 0.0
+            for b in range(k):
+                P[a * k + b] -= low[a]
+        exponentials(P, spare)
+        for a in range(k):
+            total = 0.0
+            for b in range(k):
+                total += P[a * k + b]
+            share = 1.0 / total if total > 0 else 0.0
+            for b in range(k):
+                P[a * k + b] *= share
+            beta[a] = low[a] + np.log(total)
+        _marginals(alpha[t - 1], beta, spare, c, dz[t - 1])
+        for a in range(k):
+            for b in range(k):
+                pairs[a, b] += dz[t - 1, a] * P[a * k + b]
+
+
+@njit(cache=True, nogil=True)
+def _marginals(alpha: Any, beta: Any, spare: Any, c: float, out: Any) -> None:
+    """Out = e^(alpha + beta), scaled to sum c; beta is shifted, so that it does not grow along the way."""
+    for b in range(len(out)):
+        out[b] = alpha[b] + beta[b]
+    most = out.max()
+    for b in range(len(out)):
+        out[b] -= most
+        beta[b] -= most
+    exponentials(out, spare)
+    total = out.sum()
+    for b in range(len(out)):
+        out[b] *= c / total
