@@ -45,6 +45,7 @@ _ESTIMATOR_FOR = {
     "novelty": "NoveltyDetector",
     "ordinal": "OrdinalClassifier",
     "ranking": "LinearRanker",
+    "tagging": "ChainTagger",
 }
 
 _REMEDIES = {
@@ -60,7 +61,7 @@ def loss_of(model: Any) -> Any:
     """The loss that the model's parameter stands for, if it does not belong to another estimator."""
     if model.task == "novelty":
         return Novelty()
-    loss = get_loss(model.loss)
+    loss = named_loss(model, model.loss)
     kind = getattr(loss, "task", model.task)  # a loss of a user's own need not say
     if kind not in (model.task, *getattr(model, "also_for", ())):
         use = _ESTIMATOR_FOR.get(kind)
@@ -69,6 +70,11 @@ def loss_of(model: Any) -> Any:
             + (f"use {use}" if use else "choose another loss")
         )
     return loss
+
+
+def named_loss(model: Any, given: Any) -> Any:
+    """The loss of a name, which may be one that losses have for this kind of model alone."""
+    return get_loss(getattr(model, "nicknames", {}).get(given, given) if isinstance(given, str) else given)
 
 
 def regularizer_of(model: Any) -> Any:

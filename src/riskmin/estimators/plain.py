@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from riskmin.estimators.base import loss_of
-from riskmin.losses import LOSSES, Nu, Smoothed, from_spec, get_loss, spec
+from riskmin.estimators.base import loss_of, named_loss
+from riskmin.losses import LOSSES, Nu, Smoothed, from_spec, spec
 from riskmin.mercer import DotProduct, Polynomial, Rbf
 from riskmin.registry import described, revived
 from riskmin.regularizers import (
@@ -113,7 +114,9 @@ def params_from(kind: Any, written: dict[str, Any]) -> dict[str, Any]:
         kernel = written["kernel"]
         params["kernel"] = kernel if isinstance(kernel, str) else revived(kernel, KERNELS, "kernel")
     if kind.task != "novelty":
-        params["loss"] = _as_given(from_spec(written["loss"]), written["loss"]["given"], get_loss)
+        params["loss"] = _as_given(
+            from_spec(written["loss"]), written["loss"]["given"], partial(named_loss, kind)
+        )
     if kind.task == "classification":
         pairs = written["class_weight"]
         params["class_weight"] = dict(pairs) if isinstance(pairs, list) else pairs

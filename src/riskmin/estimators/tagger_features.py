@@ -10,25 +10,14 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from riskmin.types import NDArray
-
 SEPARATOR = ":"
 UNKNOWN = -1
 """The column of a feature that was not seen in training."""
-
-
-class Tokens(NamedTuple):
-    """The tokens of all sequences, one row each."""
-
-    X: Any
-    lengths: NDArray
-    flat: bool
-    """Whether they came as a matrix: then labels are one array too."""
 
 
 class Encoder:
@@ -105,14 +94,14 @@ class Encoder:
         """Read a token, or what is nested in one."""
         if not isinstance(token, (dict, list, tuple, set, frozenset)):
             raise ValueError(
-                f"sequence {number} has the token {_short(token)}: give a dict of features a token, "
+                f"sequence {number} has the token {short(token)}: give a dict of features a token, "
                 "or a list of strings"
             )
         ordered = sorted(token, key=str) if isinstance(token, (set, frozenset)) else token
         for key in ordered:
             if not isinstance(key, str):
                 raise ValueError(
-                    f"sequence {number} has the feature {_short(key)}: features are named by strings"
+                    f"sequence {number} has the feature {short(key)}: features are named by strings"
                 )
             value = token[key] if isinstance(token, dict) else 1.0
             name = prefix + key
@@ -128,7 +117,7 @@ class Encoder:
                     columns.append(self.column(name))
             else:
                 raise ValueError(
-                    f"sequence {number} has the value {_short(value)} for the feature {name!r}: "
+                    f"sequence {number} has the value {short(value)} for the feature {name!r}: "
                     "give a string, a number or a bool"
                 )
 
@@ -152,85 +141,7 @@ def frequent(X: csr_matrix[Any], names: list[str], min_count: int) -> tuple[csr_
     return X[:, keep], [names[j] for j in keep]
 
 
-def _short(thing: object) -> str:
+def short(thing: object) -> str:
+    """A thing as an error message shows it."""
     text = repr(thing)
     return text if len(text) <= 40 else f"{text[:36]}..."
-
-
-# ---------------------------------------------------------------- what belongs together
-def sequences_of(X: Any) -> list[Any]:
-    """A list of sequences of tokens, each of which has a length."""
-    if isinstance(X, (str, bytes, dict)) or not hasattr(X, "__iter__"):
-        raise ValueError(
-            f"X is {_short(X)}: give a list of sequences, each a list of feature dicts, "
-            "or a matrix with lengths"
-        )
-    found = list(X)
-    for number, sequence in enumerate(found):
-        if isinstance(sequence, (str, bytes, dict)) or not hasattr(sequence, "__len__"):
-            raise ValueError(
-                f"sequence {number} is {_short(sequence)}: give a list of tokens, each a dict of features"
-            )
-    return found
-
-
-def check_lengths(lengths: Any, n_tokens: int) -> NDArray:
-    """The lengths of the sequences whose tokens are the rows of a matrix."""
-    found: NDArray = np.asarray(lengths)
-    if found.ndim != 1 or found.dtype.kind not in "iu" or (found < 0).any():
-        raise ValueError(
-            "lengths must be whole numbers >= 0: give the number of tokens of each sequence, in order"
-        )
-    if int(found.sum()) != n_tokens:
-        raise ValueError(
-            f"lengths sum to {int(found.sum()):,}, but X has {n_tokens:,} rows: give the number of tokens of "
-            "each sequence, in order"
-        )
-    return found.astype(np.int64)
-
-
-def label_codes(labels: Iterable[Any], classes: Sequence[Any], *, where: str = "y") -> NDArray:
-    """The places of labels among the classes; raise where one is none of them."""
-    place = {label: j for j, label in enumerate(classes)}
-    try:
-        return np.array([place[label] for label in labels], dtype=np.float64)
-    except KeyError as error:
-        known = ", ".join(map(str, classes[:6])) + (", ..." if len(classes) > 6 else "")
-        raise ValueError(
-            f"{where} holds the label {error.args[0]!r}, which is none of the model's ({known}): "
-            "fit on data that hold it, or drop it"
-        ) from None
-    except TypeError:
-        raise ValueError(f"{where} holds labels that are lists or dicts: give one label a token") from None
-
-
-def flat_labels(y: Any, tokens: Tokens) -> list[Any]:
-    """One label a token, of all sequences in order; raise where they do not match, and say where."""
-    if y is None:
-        raise ValueError("y is None: give a label for every token")
-    if tokens.flat and not _nested(y):
-        flat: list[Any] = np.asarray(y).tolist() if not isinstance(y, list) else list(y)
-        if len(flat) != tokens.X.shape[0]:
-            raise ValueError(
-                f"y has {len(flat):,} labels, but X has {tokens.X.shape[0]:,} rows: give one a token"
-            )
-        return flat
-    if not _nested(y):
-        raise ValueError(
-            "y must hold a list of labels for each sequence: give as many lists as X has sequences"
-        )
-    if len(y) != len(tokens.lengths):
-        raise ValueError(
-            f"X has {len(tokens.lengths):,} sequences, but y has {len(y):,}: give labels for each"
-        )
-    for number, (labels, length) in enumerate(zip(y, tokens.lengths.tolist(), strict=True)):
-        if len(labels) != length:
-            raise ValueError(
-                f"sequence {number} has {length} tokens, but {len(labels)} labels: give one label a token"
-            )
-    return [label for labels in y for label in (labels.tolist() if hasattr(labels, "tolist") else labels)]
-
-
-def _nested(y: Any) -> bool:
-    """Whether y is a sequence of sequences of labels."""
-    return len(y) > 0 and all(hasattr(one, "__len__") and not isinstance(one, (str, bytes)) for one in y)

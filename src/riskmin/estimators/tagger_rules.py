@@ -20,9 +20,20 @@ class Rules(NamedTuple):
     end: NDArray
     pairs: NDArray
 
-    def violated(self, path: NDArray) -> bool:
-        """Whether a sequence of labels does what is forbidden."""
-        return bool(self.start[path[0]] or self.end[path[-1]] or self.pairs[path[:-1], path[1:]].any())
+    def check(self, lengths: NDArray) -> None:
+        """Raise if no labels of a sequence of one of these lengths keep to the rules."""
+        reached, wanted = ~self.start, set(lengths[lengths > 0].tolist())
+        for length in range(1, max(wanted, default=0) + 1):
+            if length in wanted and not (reached & ~self.end).any():
+                raise ValueError(
+                    f"a sequence has {length} token{'s' if length > 1 else ''}, but no labels of so many "
+                    "keep to constraints: choose others"
+                )
+            reached = (reached[:, None] & ~self.pairs).any(axis=0)
+
+    def penalties(self) -> NDArray:
+        """What to add to transitions, start and end scores, one above the other."""
+        return FORBIDDEN * np.vstack([self.pairs, self.start, self.end])
 
 
 def rules_of(constraints: Any, classes: Sequence[Any]) -> Rules | None:
