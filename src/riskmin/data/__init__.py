@@ -1,4 +1,7 @@
-"""Data from files: svmlight text, CSV, TSV, .npz and Parquet, each in one call and into one record."""
+"""Data from files: svmlight text, CSV, TSV, .npz and Parquet, each in one call and into one record.
+
+Sentences for taggers come from CoNLL files, by `load_conll`.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,22 @@ import numpy as np
 from riskmin.data.base import DataError as DataError
 from riskmin.data.base import Dataset as Dataset
 from riskmin.data.base import PathLike, check_dtype
+from riskmin.data.conll import Sentences as Sentences
+from riskmin.data.conll import load_conll as load_conll
+from riskmin.data.conll import window_features as window_features
 from riskmin.data.svmlight import load_svmlight as load_svmlight
 from riskmin.data.write import save_svmlight as save_svmlight
 
-__all__ = ["DataError", "Dataset", "load", "load_svmlight", "save_svmlight"]
+__all__ = [
+    "DataError",
+    "Dataset",
+    "Sentences",
+    "load",
+    "load_conll",
+    "load_svmlight",
+    "save_svmlight",
+    "window_features",
+]
 
 Format: TypeAlias = Literal["svmlight", "csv", "tsv", "npz", "parquet"]
 _FORMATS: dict[str, Format] = {".csv": "csv", ".tsv": "tsv", ".npz": "npz", ".parquet": "parquet"}

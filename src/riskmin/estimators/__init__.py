@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from riskmin.estimators.scorers import get_scorer as get_scorer
     from riskmin.estimators.store import load_model as load_model
     from riskmin.estimators.store import save_model as save_model
+    from riskmin.estimators.tagger import ChainTagger as ChainTagger
 
 _HOMES = {
+    "ChainTagger": "tagger",
     "HierarchicalClassifier": "hierarchy",
     "IncompleteCholesky": "cholesky",
     "KernelClassifier": "kernel",

@@ -24,6 +24,8 @@ from riskmin.estimators.plain import params_from, params_of, scalar
 from riskmin.estimators.ranker import LinearRanker
 from riskmin.estimators.regressor import LinearRegressor
 from riskmin.estimators.support import gamma_of, put_back_support, support_arrays
+from riskmin.estimators.tagger import ChainTagger
+from riskmin.estimators.tagger_files import put_back_tagger, tagger_arrays, tagger_dim, tagger_facts
 from riskmin.persist import FileError, load_arrays, save_arrays
 from riskmin.types import Cut, NDArray, Result, Status
 
@@ -40,7 +42,9 @@ KERNEL_MACHINES = (KernelClassifier, KernelRegressor)
 
 LINEAR_MODELS = (LinearClassifier, LinearRegressor, NoveltyDetector, OrdinalClassifier, LinearRanker)
 
-ESTIMATORS: dict[str, Any] = {kind.__name__: kind for kind in (*LINEAR_MODELS, *KERNEL_MACHINES)}
+CHAINS = (ChainTagger,)
+
+ESTIMATORS: dict[str, Any] = {kind.__name__: kind for kind in (*LINEAR_MODELS, *CHAINS, *KERNEL_MACHINES)}
 
 
 def save_model(model: Any, path: str | os.PathLike[str]) -> None:
@@ -52,7 +56,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     model : LinearClassifier, LinearRegressor, OrdinalClassifier, LinearRanker, NoveltyDetector, \
-            KernelClassifier or KernelRegressor
+            ChainTagger, KernelClassifier or KernelRegressor
         Fitted, with a loss of riskmin's, and a kernel that has a name or is riskmin's: code is not written
         to files. Of a kernel machine the file holds the support vectors, which are rows of the data.
     path : path
@@ -78,9 +82,10 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     check_is_fitted(model)
     kernel = type(model) in KERNEL_MACHINES
     arrays = {
-        "coef": np.asarray(model.result_.w) if kernel else np.ravel(model.coef_),
+        "coef": np.asarray(model.result_.w) if kernel or type(model) in CHAINS else np.ravel(model.coef_),
         "cut": np.asarray(model.result_.cut.a),
         **(support_arrays(model) if kernel else {}),
+        **(tagger_arrays(model) if type(model) in CHAINS else {}),
     }
     meta = {
         "kind": "model",
@@ -108,7 +113,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     LinearClassifier, LinearRegressor, OrdinalClassifier, LinearRanker, NoveltyDetector, \
-            KernelClassifier or KernelRegressor
+            ChainTagger, KernelClassifier or KernelRegressor
         It predicts as the saved one did, has its claim, and can be fitted again. Its ``result_`` has the
         last row of the trace.
 
@@ -166,6 +171,8 @@ def _fitted(model: Any) -> dict[str, Any]:
         fitted["feature_names"] = list(model.feature_names_in_)
     if model.task == "novelty":
         return fitted | {"offset": model.offset_}
+    if type(model) in CHAINS:
+        return fitted | tagger_facts(model)
     fitted["intercept"] = float(np.ravel(model.intercept_)[0])
     if hasattr(model, "classes_"):
         fitted["classes"] = {"values": model.classes_.tolist(), "dtype": model.classes_.dtype.str}
@@ -201,6 +208,7 @@ def _model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
     model = kind(**params_from(kind, meta["params"]))
     p = int(fitted["n_features"])
     size = 2 * int(claim["n_rows"]) if kind in KERNEL_MACHINES else p
+    size = tagger_dim(fitted) if kind in CHAINS else size
     w, a = (_vector(arrays, name, size) for name in ("coef", "cut"))
     if strange := sorted(set(claim) - set(CLAIM)):
         raise ValueError(f"it claims {strange[0]}, which models do not")
@@ -231,6 +239,9 @@ def _put_back(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, 
         model.coef_, model.offset_ = w, _finite(fitted, "offset")
         return
     loss_of(model)  # that it is for this task
+    if type(model) in CHAINS:
+        put_back_tagger(model, w, fitted, arrays)
+        return
     name, coef, b = "coef_", w, _finite(fitted, "intercept")
     if type(model) in KERNEL_MACHINES:
         gamma = None if fitted["gamma"] is None else _finite(fitted, "gamma")

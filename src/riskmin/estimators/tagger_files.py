@@ -1,0 +1,51 @@
+"""What a file holds of a tagger beside its weights: the names of its features, and its labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from riskmin.types import NDArray
+
+
+def tagger_arrays(model: Any) -> dict[str, NDArray]:
+    """The names of the features, as one text in UTF-8, and where each of them ends."""
+    if model.features_ is None:
+        return {}
+    # lone surrogates may come from files that were no proper text: they are kept
+    names = [name.encode("utf-8", "surrogatepass") for name in model.features_]
+    ends: NDArray = np.cumsum([len(name) for name in names], dtype=np.int64)
+    return {"feature_text": np.frombuffer(b"".join(names), dtype=np.uint8), "feature_ends": ends}
+
+
+def tagger_facts(model: Any) -> dict[str, Any]:
+    """The labels."""
+    return {"labels": {"values": model.classes_.tolist(), "dtype": model.classes_.dtype.str}}
+
+
+def tagger_dim(fitted: dict[str, Any]) -> int:
+    """The length of w."""
+    k = len(fitted["labels"]["values"])
+    return (int(fitted["n_features"]) + k + 2) * k
+
+
+def put_back_tagger(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+    """Set what predictions need."""
+    p, labels = int(fitted["n_features"]), fitted["labels"]
+    classes: NDArray = np.array(labels["values"], dtype=np.dtype(labels["dtype"]))
+    if classes.ndim != 1 or len(set(labels["values"])) != len(classes) or len(classes) < 2:
+        raise ValueError("its labels are not two or more, each named once")
+    model._keep(w, classes, _names(arrays, p), p)
+
+
+def _names(arrays: dict[str, NDArray], p: int) -> dict[str, int] | None:
+    if "feature_ends" not in arrays:
+        return None
+    text, ends = arrays["feature_text"].tobytes(), arrays["feature_ends"].tolist()
+    starts = [0, *ends[:-1]]
+    names = [text[i:j].decode("utf-8", "surrogatepass") for i, j in zip(starts, ends, strict=True)]
+    found = {name: j for j, name in enumerate(names)}
+    if len(found) != p or len(names) != p:
+        raise ValueError(f"it names {len(found)} features, but has {p}")
+    return found
