@@ -23,6 +23,8 @@ from riskmin.intercept import Profiled as Profiled
 from riskmin.linear import linear_risk as linear_risk
 from riskmin.losses import LOSSES as LOSSES
 from riskmin.losses import Absolute as Absolute
+from riskmin.losses import ChainCrf as ChainCrf
+from riskmin.losses import ChainMaxMargin as ChainMaxMargin
 from riskmin.losses import EpsilonInsensitive as EpsilonInsensitive
 from riskmin.losses import ExpectedRankUtility as ExpectedRankUtility
 from riskmin.losses import Exponential as Exponential
@@ -31,6 +33,9 @@ from riskmin.losses import Hinge as Hinge
 from riskmin.losses import Huber as Huber
 from riskmin.losses import Logistic as Logistic
 from riskmin.losses import Mrr as Mrr
+from riskmin.losses import MulticlassHinge as MulticlassHinge
+from riskmin.losses import MulticlassSquaredHinge as MulticlassSquaredHinge
+from riskmin.losses import MultivariateSquared as MultivariateSquared
 from riskmin.losses import Ndcg as Ndcg
 from riskmin.losses import Novelty as Novelty
 from riskmin.losses import Nu as Nu
@@ -45,6 +50,7 @@ from riskmin.losses import RecallAtK as RecallAtK
 from riskmin.losses import RocArea as RocArea
 from riskmin.losses import Smoothed as Smoothed
 from riskmin.losses import SmoothedHinge as SmoothedHinge
+from riskmin.losses import Softmax as Softmax
 from riskmin.losses import Squared as Squared
 from riskmin.losses import SquaredHinge as SquaredHinge
 from riskmin.losses import get_loss as get_loss
@@ -72,6 +78,7 @@ from riskmin.regularizers import get_regularizer as get_regularizer
 from riskmin.risk import Risk as Risk
 from riskmin.rkhs import kernel_risk as kernel_risk
 from riskmin.scorers import Linear as Linear
+from riskmin.scorers import Multiclass as Multiclass
 from riskmin.solvers import SOLVERS as SOLVERS
 from riskmin.solvers import AcceleratedGradient as AcceleratedGradient
 from riskmin.solvers import Auto as Auto
@@ -98,6 +105,7 @@ from riskmin.types import Shard as Shard
 if TYPE_CHECKING:
     from riskmin.data import DataError as DataError
     from riskmin.data import load as load_data
+    from riskmin.estimators import ChainTagger as ChainTagger
     from riskmin.estimators import HierarchicalClassifier as HierarchicalClassifier
     from riskmin.estimators import IncompleteCholesky as IncompleteCholesky
     from riskmin.estimators import KernelClassifier as KernelClassifier
@@ -122,6 +130,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
+    "ChainTagger": ("riskmin.estimators", "ChainTagger"),
     "DataError": ("riskmin.data", "DataError"),
     "load_data": ("riskmin.data", "load"),
     "HierarchicalClassifier": ("riskmin.estimators", "HierarchicalClassifier"),
@@ -160,6 +169,9 @@ __all__ = [
     "Bmrm",
     "Box",
     "Bundle",
+    "ChainCrf",
+    "ChainMaxMargin",
+    "ChainTagger",
     "Checkpoint",
     "CoordinateDescent",
     "Cut",
@@ -195,6 +207,10 @@ __all__ = [
     "LinearRegressorCV",
     "Logistic",
     "Mrr",
+    "Multiclass",
+    "MulticlassHinge",
+    "MulticlassSquaredHinge",
+    "MultivariateSquared",
     "Ndcg",
     "Novelty",
     "NoveltyDetector",
@@ -228,6 +244,7 @@ __all__ = [
     "Smoothed",
     "SmoothedHinge",
     "Smoothing",
+    "Softmax",
     "Squared",
     "SquaredHinge",
     "Threads",

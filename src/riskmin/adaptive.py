@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from riskmin.intercept import Profiled, ProfiledCursor
+from riskmin.intercepts import with_intercepts
 from riskmin.losses.nu import Nu
 from riskmin.risk import GatheredCursor, Risk
 from riskmin.types import Array
@@ -121,6 +122,12 @@ def with_intercept(risk: Risk) -> Risk | Profiled | Adaptive:
     'Adaptive'
     """
     loss = risk.loss
+    if risk.many:
+        if not hasattr(loss, "constants"):
+            raise ValueError(
+                f"{type(loss).__name__} knows of no intercepts: fit without, or add a column of ones"
+            )
+        return with_intercepts(risk)
     if isinstance(loss, Nu):
         return Adaptive(Profiled(replace(risk, loss=loss.loss)), loss.nu)
     if getattr(loss, "invariant", False):

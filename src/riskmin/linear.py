@@ -13,11 +13,13 @@ from riskmin.adaptive import Adaptive, with_intercept
 from riskmin.arrays import as_numpy, like, namespace, to_floats
 from riskmin.executors import Serial, Threads
 from riskmin.intercept import Profiled
+from riskmin.intercepts import CentredRisk, centred
 from riskmin.losses import get_loss
 from riskmin.losses.labels import queries
-from riskmin.matrices import WIDE, Columns, Csc, Csr, Dense, Plain, Wide, as_matrix, with_transpose
+from riskmin.matrices import WIDE, Columns, Csc, Csr, Dense, Plain, Wide, as_matrix, by_rows, with_transpose
 from riskmin.risk import Risk
 from riskmin.scorers import Linear
+from riskmin.sequences import Sequences
 from riskmin.types import ChecksLabels, Executor, Loss, Matrix, NDArray, Shard
 
 
@@ -52,7 +54,10 @@ def check_labels(y: Any, n: int, loss: Loss, qid: Any = None) -> NDArray:
     labels: NDArray = np.zeros(n) if y is None else as_numpy(y, "y")
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if labels.ndim != 1:
+    many = getattr(loss, "many_targets", False)
+    if many and labels.ndim == 1:
+        labels = labels[:, None]
+    if labels.ndim != (2 if many else 1):
         raise ValueError(
             f"y has shape {labels.shape}, but X has {n} rows: give one label a row, an array of shape ({n},)"
         )
@@ -123,29 +128,59 @@ def _plain_not_finite(X: Plain) -> tuple[int, int] | None:
     return int(rows[0]), int(columns[0])
 
 
-def shard_count(X: Matrix) -> int:
+def shard_count(X: Matrix, columns: int = 1) -> int:
     """How many shards: by the data alone, so that no bit of a result depends on who computes it.
 
-    A shard holds about a million numbers, and enough of them to outweigh the sum of its gradient.
+    A shard takes about a million products, and enough of them to outweigh the sum of its gradient.
     """
-    data = _stored(X)
+    data = _stored(getattr(X, "tokens", X))
     if data is None or isinstance(X, Csc):
         return 1
-    return int(np.clip(min(data.size // 2**20, data.size // (4 * max(X.shape[1], 1))), 1, 64))
+    return int(np.clip(min(columns * data.size // 2**20, data.size // (4 * max(X.shape[1], 1))), 1, 64))
 
 
-def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int) -> list[Shard]:
+def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int, *, wide: bool = True) -> list[Shard]:
     """Cut the rows into contiguous shards; a matrix that has no row blocks stays whole."""
     if n_shards == 1 or not hasattr(X, "rows"):
         parts: list[tuple[Matrix, slice]] = [(X, slice(None))]
     else:
-        ends = np.linspace(0, X.shape[0], n_shards + 1).astype(int)
+        ends = X.cut(n_shards) if hasattr(X, "cut") else np.linspace(0, X.shape[0], n_shards + 1).astype(int)
         parts = [(X.rows(i, j), slice(i, j)) for i, j in pairwise(ends)]
-    wide = isinstance(X, Csr) and X.shape[1] >= WIDE and X.data.size >= 4 * X.shape[1]
+    wide = wide and isinstance(X, Csr) and X.shape[1] >= WIDE and X.data.size >= 4 * X.shape[1]
     return [
         Shard(with_transpose(part) if wide and isinstance(part, Csr) else part, y[at], c[at], {})
         for part, at in parts
     ]
+
+
+def in_sequences(
+    tokens: Matrix, labels: NDArray, sample_weight: Any, lengths: Any, loss: Loss
+) -> tuple[Matrix, NDArray, NDArray]:
+    """Tokens as sequences, their labels beside the numbers of the sequences, and the weight of its sequence
+    for each.
+    """
+    name, n = type(loss).__name__, tokens.shape[0]
+    if getattr(loss, "task", None) != "tagging":
+        raise ValueError(
+            f"{name} does not look at sequences: leave lengths out, or use a loss such as ChainCrf()"
+        )
+    if lengths is None:
+        raise ValueError(f"{name} is a loss of sequences: give lengths, how many rows each sequence has")
+    if isinstance(tokens, Plain):
+        raise ValueError(
+            f"{name} is computed by NumPy: give X as an array of NumPy, or a sparse matrix of SciPy"
+        )
+    counts = as_numpy(lengths, "lengths")
+    if counts.ndim != 1 or counts.dtype.kind not in "iu" or np.any(counts < 1):
+        raise ValueError(
+            "lengths holds something else than whole numbers >= 1: give each sequence's, in order"
+        )
+    if counts.sum() != n:
+        raise ValueError(f"lengths add up to {counts.sum()}, but X has {n} rows: give one row a token")
+    number = np.repeat(np.arange(len(counts)), counts)
+    weights = check_weights(sample_weight, len(counts))[number]
+    rows = by_rows(tokens) if isinstance(tokens, Csc) else tokens
+    return Sequences(rows, np.cumsum(counts)), np.column_stack([labels, number.astype(float)]), weights
 
 
 def linear_risk(
@@ -155,9 +190,11 @@ def linear_risk(
     *,
     sample_weight: Any = None,
     qid: Any = None,
+    lengths: Any = None,
     fit_intercept: bool = False,
     executor: Callable[[Sequence[Shard]], Executor] | None = None,
     n_shards: int | None = None,
+    n_outputs: int | None = None,
 ) -> Risk | Profiled | Adaptive:
     r"""The risk of a linear model, :math:`R(w) = \sum_i c_i\, l(x_i^\top w, y_i)`, the weights c of sum one.
 
@@ -167,24 +204,31 @@ def linear_risk(
         NumPy in either order, SciPy CSR or CSC, float32 or float64: none is copied. Or a 2-d array of
         another array library.
     y : (n,) or (n, 1) array, or None
-        Labels as the loss takes them: -1 and +1 for classification. None for losses without labels.
+        Labels as the loss takes them: -1 and +1 for two classes, 0 to k - 1 for more of them. Of shape
+        (n, k) for `MultivariateSquared`. None for losses without labels.
     loss : Loss or str
         A loss object such as ``Hinge()``, or its name, such as ``"hinge"`` (see `get_loss`).
     sample_weight : (n,) array, optional
     qid : (n,) array, optional
         For losses of rankings such as ``Ndcg()``: the id of its query for each row.
+    lengths : sequence of int, optional
+        For losses of chains such as ``ChainCrf()``, where a row is a token: how many rows each sequence
+        has, in their order. Weights are one a sequence then.
     fit_intercept : bool
-        Add an intercept that is never penalized: it is minimized out inside the risk.
+        Add an intercept that is never penalized: it is minimized out inside the risk. For losses of many
+        scores a row, one a score: they are the last entries of w.
     executor : executor class or settings, optional
         Such as ``Threads`` or ``Processes(n_workers=4)``; `Serial` by default.
     n_shards : int, optional
         Into how many parts to cut the rows; by default a number that follows from the data alone.
+    n_outputs : int, optional
+        How many scores a row has, for losses of classes; by default as many as y has classes.
 
     Returns
     -------
     Risk, Profiled or Adaptive
         `Profiled` with an intercept, unless the loss is the same for all; `Adaptive` with one and a loss
-        ``Nu(loss, nu)``.
+        ``Nu(loss, nu)``. Of many scores a row, w is the matrix of the weights, of shape (p, k), row by row.
 
     Examples
     --------
@@ -204,15 +248,30 @@ def linear_risk(
         raise ValueError(f"X has 0 {'columns' if n else 'rows'}: there is nothing to fit")
     labels: Any = check_labels(y, n, chosen, qid)
     check_finite(matrix)
-    c: Any = check_weights(sample_weight, n)
+    if getattr(chosen, "task", None) == "tagging" or lengths is not None:
+        matrix, labels, c = in_sequences(matrix, labels, sample_weight, lengths, chosen)
+    else:
+        c = check_weights(sample_weight, n)
+    make = getattr(chosen, "scorer", None)
+    scorer: Any = Linear() if make is None else make(labels, n_outputs)
+    target = None
+    if make is not None:
+        matrix = by_rows(matrix) if isinstance(matrix, Csc) else matrix  # blocks of scores need rows
+        if fit_intercept and getattr(chosen, "many_targets", False):
+            scorer, labels, target = centred(chosen, matrix, labels, c)
+    dim = scorer.dim(p)
     if isinstance(matrix, Plain):
         if labels.dtype.kind != "f":
             raise ValueError("y holds something that is no number: turn its labels into numbers first")
         labels, c = like(labels, matrix.X), like(c, matrix.X)
-    shards = make_shards(matrix, labels, c, _shard_count(n_shards, n) or shard_count(matrix))
+    count = _shard_count(n_shards, n) or shard_count(matrix, scorer.columns)
+    shards = make_shards(matrix, labels, c, count, wide=make is None)
     held = (executor or Serial)(shards)
     here = isinstance(held, (Serial, Threads)) and not isinstance(matrix, Plain)
-    risk = Risk(chosen, Linear(), held, p, Shard(matrix, labels, c, {}) if here else None)
+    rows = Shard(matrix, labels, c, {}) if here else None
+    if target is not None:
+        return CentredRisk(chosen, scorer, held, dim, rows, target)
+    risk = Risk(chosen, scorer, held, dim, rows)
     return with_intercept(risk) if fit_intercept else risk
 
 

@@ -53,12 +53,17 @@ class Dense:
         return Dense(self.X[start:stop])
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
+        if w.ndim == 2:
+            return self.X[start:stop] @ w
         z = np.empty(stop - start)
         _kernels().dense_scores(self.X, w, start, stop, z)
         return z
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
-        _kernels().dense_pullback(self.X, dz, start, stop, out)
+        if dz.ndim == 2:
+            out += self.X[start:stop].T @ dz
+        else:
+            _kernels().dense_pullback(self.X, dz, start, stop, out)
 
 
 @dataclass(frozen=True)
@@ -79,12 +84,17 @@ class Columns:
         return Columns(self.T[:, start:stop])
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
+        if w.ndim == 2:
+            return self.T[:, start:stop].T @ w
         z = np.empty(stop - start)
         _kernels().columns_scores(self.T, w, start, stop, z)
         return z
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
-        _kernels().columns_pullback(self.T, dz, start, stop, out)
+        if dz.ndim == 2:
+            out += self.T[:, start:stop] @ dz
+        else:
+            _kernels().columns_pullback(self.T, dz, start, stop, out)
 
 
 @dataclass(frozen=True)
@@ -110,12 +120,14 @@ class Csr:
         return Csr(indptr, self.indices[first:last], self.data[first:last], self.n_features)
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
-        z = np.empty(stop - start)
-        _kernels().csr_scores(self.indptr, self.indices, self.data, w, start, stop, z)
+        z = np.empty((stop - start, *w.shape[1:]))
+        kernel = _kernels().csr_scores if w.ndim == 1 else _kernels().csr_scores_many
+        kernel(self.indptr, self.indices, self.data, w, start, stop, z)
         return z
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
-        _kernels().csr_pullback(self.indptr, self.indices, self.data, dz, start, stop, out)
+        kernel = _kernels().csr_pullback if dz.ndim == 1 else _kernels().csr_pullback_many
+        kernel(self.indptr, self.indices, self.data, dz, start, stop, out)
 
 
 @dataclass(frozen=True)
@@ -127,6 +139,8 @@ class Csc:
     data: NDArray
     n_rows: int
 
+    whole = True
+
     @property
     def shape(self) -> tuple[int, int]:
         return self.n_rows, len(self.indptr) - 1
@@ -136,6 +150,9 @@ class Csc:
         return max(self.n_rows, 1)
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
+        if w.ndim == 2:  # only of prediction: `linear_risk` stores rows where scores are many
+            found: Array = as_scipy(self) @ w
+            return found[start:stop]
         z = np.zeros(self.n_rows)
         _kernels().csc_scores(self.indptr, self.indices, self.data, w, z)
         return z[start:stop]
@@ -154,6 +171,8 @@ class Wide:
 
     csr: Csr
     csc: Csc
+
+    whole = True
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -175,6 +194,8 @@ class Plain:
     """A 2-d array of another library (torch, CuPy), on whatever device it is."""
 
     X: Array
+
+    whole = True
 
     @property
     def shape(self) -> tuple[int, int]:

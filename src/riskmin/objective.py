@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from riskmin.arrays import namespace
+from riskmin.regularizers import free
 from riskmin.risk import cursor
 from riskmin.scalar import ROUNDING
-from riskmin.types import Array, Cursor, Cut, Oracle, Regularizer, Slips
+from riskmin.types import Array, Balances, Cursor, Cut, Oracle, Regularizer, Slips
 
 
 @dataclass
@@ -51,6 +52,8 @@ class Objective:
     def __post_init__(self) -> None:
         if not (self.lam > 0 and math.isfinite(self.lam)):
             raise ValueError(f"lam must be a finite number > 0, not {self.lam}")
+        if isinstance(self.risk, Balances):  # the intercepts in w are not penalized
+            object.__setattr__(self, "reg", free(self.reg, self.risk.n_intercepts))
 
     def __call__(self, w: Array) -> tuple[float, Array, Cut]:
         """J(w), a subgradient of R, and the cut at w."""
@@ -64,7 +67,10 @@ class Objective:
         gw = float(g @ w)
         # far out, R and g @ w are huge and cancel: what rounding may have added must not become a bound
         b = r - gw - ROUNDING * (abs(r) + abs(gw)) - slip
-        return r + self.lam * self.reg.value(w), g, Cut(g, b)
+        cut = Cut(g, b)
+        if isinstance(self.risk, Balances):
+            cut = self.risk.balanced(cut)
+        return r + self.lam * self.reg.value(w), g, cut
 
     def value(self, w: Array) -> float:
         """J(w)."""

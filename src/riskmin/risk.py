@@ -1,14 +1,10 @@
 r"""The risk: the weighted mean of a loss over shards of data, :math:`R(w) = \sum_i c_i\, l(x_i^\top w, y_i)`.
 
-What runs on a shard is a top-level function here, so that any executor can send it anywhere. An oracle
-call is one pass over X: a block of rows is scored, its loss is taken, and its gradient is scattered while
-the rows are still in cache. A cursor keeps the scores of a point at the shards instead, so that a line
-search costs O(n) a step.
+Scores may be many a row, :math:`z_i = W^\top x_i`. What is computed where the rows are is in `shards`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import count, pairwise
@@ -17,111 +13,12 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from riskmin import shards
 from riskmin.arrays import namespace
-from riskmin.scalar import ROUNDING
-from riskmin.types import Array, Cursor, Executor, KeepsScores, Lifted, Loss, Oracle, Scorer, Shard, Unsuited
+from riskmin.types import Array, Cursor, Executor, KeepsScores, Loss, Oracle, Scorer, Shard, Unsuited
 
 REFRESH = 32
 """Scores are updated in place along a line; after this many moves they are computed anew from w."""
-
-
-# ---------------------------------------------------------------- on a shard
-def _blocks(shard: Shard) -> Iterator[tuple[int, int]]:
-    n, step = shard.X.shape[0], shard.X.block_rows
-    return ((i, min(i + step, n)) for i in range(0, n, step))
-
-
-def _value_grad(shard: Shard, loss: Loss, scorer: Scorer, w: Array) -> tuple[float, Array]:
-    value, grad = 0.0, namespace(w).zeros_like(w)
-    for i, j in _blocks(shard):
-        v, dz = loss.value_grad(scorer.scores(shard.X, w, i, j), shard.y[i:j], shard.c[i:j])
-        value += float(v)
-        scorer.pullback(shard.X, dz, i, j, grad)
-    return value, grad
-
-
-def _scores(shard: Shard, scorer: Scorer, w: Array) -> Array:
-    parts = [scorer.scores(shard.X, w, i, j) for i, j in _blocks(shard)]
-    return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts)
-
-
-def _gather(shard: Shard, scorer: Scorer, w: Array) -> tuple[Array, Array, Array]:
-    return _scores(shard, scorer, w), shard.y, shard.c
-
-
-def _scatter(shard: Shard, scorer: Scorer, w: Array, dz: Array) -> tuple[Array]:
-    grad = namespace(w).zeros_like(w)
-    for i, j in _blocks(shard):
-        scorer.pullback(shard.X, dz[i:j], i, j, grad)
-    return (grad,)
-
-
-def _place(shard: Shard, key: int, live: set[int], scorer: Scorer, w: Array) -> None:
-    """Keep the scores of w, and forget those of the cursors that are gone."""
-    cursors = shard.memo.setdefault("cursors", {})
-    for gone in cursors.keys() - live:
-        del cursors[gone]
-    cursors[key] = {"z": _scores(shard, scorer, w)}
-
-
-def _aim(shard: Shard, key: int, scorer: Scorer, d: Array) -> None:
-    shard.memo["cursors"][key]["dz"] = _scores(shard, scorer, d)
-
-
-def _along(shard: Shard, key: int, loss: Loss, t: float, b: float) -> tuple[float, float, float]:
-    """The loss at scores z + t dz + b, with its slopes in t and in b."""
-    kept = shard.memo["cursors"][key]
-    z, dz = kept["z"], kept.get("dz")
-    value = slope_t = slope_b = 0.0
-    # what is in cache is fast on a processor; a GPU wants all of it at once
-    step = 4096 if isinstance(z, np.ndarray) else max(len(z), 1)
-    for i in range(0, len(z), step):
-        at = slice(i, i + step)
-        here = z[at] + t * dz[at] if t else z[at]  # added up as in `_pull` and `_move`: at a kink, the last
-        here = here + b if b else here  # bit decides on the slope, and theirs must be the same
-        v, g = loss.value_grad(here, shard.y[at], shard.c[at])
-        value += float(v)
-        slope_b += float(g.sum())
-        if dz is not None:
-            slope_t += float(g @ dz[at])
-    return value, slope_t, slope_b
-
-
-def _move(shard: Shard, key: int, t: float) -> None:
-    kept = shard.memo["cursors"][key]
-    kept["z"] = kept["z"] + t * kept["dz"]
-
-
-def _pull(
-    shard: Shard, key: int, loss: Loss, scorer: Scorer, w: Array, t: float, mix: list[tuple[float, float]]
-) -> tuple[float, Array, float, float]:
-    """sum_k m_k of (loss, gradient in w) at scores z + t dz + b_k, for the (b_k, m_k) of mix.
-
-    And what rounding may have added, by the size of what cancels, sum_i |dz_i| (|z_i| + |b|); and the lift.
-    """
-    kept = shard.memo["cursors"][key]
-    z = kept["z"] + t * kept["dz"] if t else kept["z"]
-    value, rounding, lift, grad = 0.0, 0.0, 0.0, namespace(w).zeros_like(w)
-    for i, j in _blocks(shard):
-        v, dz, more, up = _mixture(loss, z[i:j], shard.y[i:j], shard.c[i:j], mix)
-        value, rounding, lift = value + v, rounding + more, lift + up
-        scorer.pullback(shard.X, dz, i, j, grad)
-    return value, grad, rounding, lift
-
-
-def _mixture(
-    loss: Loss, z: Array, y: Array, c: Array, mix: list[tuple[float, float]]
-) -> tuple[float, Array, float, float]:
-    """sum_k m_k of loss and gradient at scores z + b_k, for the (b_k, m_k) of mix, rounding and lift."""
-    value, lift = 0.0, 0.0
-    dz: Array = 0.0
-    for b, m in mix:
-        here = z + b if b else z
-        v, g, *up = (loss.tangent if isinstance(loss, Lifted) else loss.value_grad)(here, y, c)
-        value, lift = value + m * float(v), lift + m * float(sum(up))
-        dz = g if m == 1 else dz + m * g
-    size = float(abs(dz) @ (abs(z) + max(abs(b) for b, _ in mix)))
-    return value, dz, ROUNDING * size, lift
 
 
 # ---------------------------------------------------------------- the risk
@@ -164,14 +61,19 @@ class Risk:
     def __call__(self, w: Array) -> tuple[float, Array]:
         """R(w) and a subgradient."""
         if self.loss.separable:
-            value, grad = self.executor.sum(_value_grad, self.loss, self.scorer, w)
+            value, grad = self.executor.sum(shards.value_grad, self.loss, self.scorer, w)
             return value, grad
-        zs, ys, cs = zip(*self.executor.map(_gather, self.scorer, w), strict=True)
+        zs, ys, cs = zip(*self.executor.map(shards.gather, self.scorer, w), strict=True)
         xp = namespace(zs[0])
         total, dz = self.loss.value_grad(xp.concat(zs), xp.concat(ys), xp.concat(cs))
         ends = np.cumsum([0, *map(len, zs)])
-        (grad,) = self.executor.sum(_scatter, self.scorer, w, each=[dz[i:j] for i, j in pairwise(ends)])
+        (grad,) = self.executor.sum(shards.scatter, self.scorer, w, each=[dz[i:j] for i, j in pairwise(ends)])
         return float(total), grad
+
+    @property
+    def many(self) -> bool:
+        """Whether a row has many scores."""
+        return getattr(self.scorer, "columns", 1) > 1 or bool(getattr(self.scorer, "shared", 0))
 
     def cursor(self, w: Array) -> ScoreCursor:
         """A point that keeps its scores at the shards."""
@@ -207,16 +109,18 @@ class ScoreCursor:
         return other
 
     def _place(self) -> None:
-        self.risk.executor.map(_place, self.key, set(_cursors), self.risk.scorer, self.w)
+        self.risk.executor.map(shards.place, self.key, set(_cursors), self.risk.scorer, self.w)
 
     def at(self, t: float, b: float) -> tuple[float, float, float]:
         """R(w + t d) with b added to all scores, and its slopes in t and b."""
-        value, slope_t, slope_b = self.risk.executor.sum(_along, self.key, self.loss, t, b)
+        value, slope_t, slope_b = self.risk.executor.sum(
+            shards.along, self.key, self.loss, self.risk.scorer, t, b
+        )
         return value, slope_t, slope_b
 
     def pull(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
         """The mixture of values and gradients at w + t d and shifted scores."""
-        found = self.risk.executor.sum(_pull, self.key, self.loss, self.risk.scorer, self.w, t, mix)
+        found = self.risk.executor.sum(shards.pull, self.key, self.loss, self.risk.scorer, self.w, t, mix)
         value, grad, rounding, self.lift = found
         self.slip = rounding - self.lift
         return value, grad
@@ -226,7 +130,7 @@ class ScoreCursor:
 
     def aim(self, d: Array, slack: float = 0.0) -> None:
         self.d = d
-        self.risk.executor.map(_aim, self.key, self.risk.scorer, d)
+        self.risk.executor.map(shards.aim, self.key, self.risk.scorer, d)
 
     def along(self, t: float) -> tuple[float, float]:
         return self.at(t, 0.0)[:2]
@@ -235,7 +139,7 @@ class ScoreCursor:
         self.w = self.w + t * self.d
         self.moves += 1
         if self.moves % REFRESH:
-            self.risk.executor.map(_move, self.key, t)
+            self.risk.executor.map(shards.move, self.key, t)
         else:  # rounding errors of the updates must not add up
             self._place()
 
@@ -245,14 +149,14 @@ class GatheredCursor(ScoreCursor):
 
     def __post_init__(self) -> None:
         self.loss = self.risk.loss
-        parts = self.risk.executor.map(_gather, self.risk.scorer, self.w)
+        parts = self.risk.executor.map(shards.gather, self.risk.scorer, self.w)
         xp = namespace(parts[0][0])
         self.z, self.y, self.c = (xp.concat(part) for part in zip(*parts, strict=True))
         self.ends = np.cumsum([0, *(len(part[0]) for part in parts)])
         self.dz: Array = None
 
     def _scores(self, w: Array) -> Array:
-        parts = self.risk.executor.map(_scores, self.risk.scorer, w)
+        parts = self.risk.executor.map(shards.scores, self.risk.scorer, w)
         return namespace(parts[0]).concat(parts)
 
     def _at(self, t: float, b: float) -> Array:
@@ -266,10 +170,10 @@ class GatheredCursor(ScoreCursor):
 
     def pull(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
         """The mixture of values and gradients at w + t d and shifted scores."""
-        value, dz, rounding, self.lift = _mixture(self.loss, self._at(t, 0.0), self.y, self.c, mix)
+        value, dz, rounding, self.lift = shards.mixture(self.loss, self._at(t, 0.0), self.y, self.c, mix)
         self.slip = rounding - self.lift
         each = [dz[i:j] for i, j in pairwise(self.ends)]
-        (grad,) = self.risk.executor.sum(_scatter, self.risk.scorer, self.w, each=each)
+        (grad,) = self.risk.executor.sum(shards.scatter, self.risk.scorer, self.w, each=each)
         return value, grad
 
     def aim(self, d: Array, slack: float = 0.0) -> None:
@@ -290,19 +194,24 @@ class CallCursor:
     w: Array
     d: Array = None
     slip: float = 0.0
+    seen: tuple[float, float, Array] | None = None
+    """The last look: t, value and gradient. A step ends where it was looked at last, so it costs no call."""
 
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
-        return self.risk(self.w + t * self.d if t else self.w)
+        if self.seen is None or self.seen[0] != t:
+            self.seen = (t, *self.risk(self.w + t * self.d if t else self.w))
+        return self.seen[1:]
 
     def aim(self, d: Array, slack: float = 0.0) -> None:
         self.d = d
 
     def along(self, t: float) -> tuple[float, float]:
-        value, grad = self.risk(self.w + t * self.d)
+        value, grad = self.value_grad(t)
         return value, float(grad @ self.d)
 
     def move(self, t: float) -> None:
         self.w = self.w + t * self.d
+        self.seen = (0.0, *self.seen[1:]) if self.seen is not None and self.seen[0] == t else None
 
 
 def cursor(risk: Oracle, w: Array) -> Cursor:
@@ -319,9 +228,10 @@ def rows_of(risk: Any, solver: object) -> tuple[Shard, Any, bool]:
         Names what to use instead, where the risk is another or its rows are elsewhere.
     """
     inner = getattr(risk, "risk", risk)  # that of a profiled intercept
-    if not isinstance(inner, Risk) or inner.rows is None or not inner.loss.separable:
+    if not isinstance(inner, Risk) or inner.rows is None or not inner.loss.separable or inner.many:
         raise Unsuited(
             f"{type(solver).__name__} visits rows or columns of X one by one: it needs a linear_risk whose "
-            "rows are all here, with a loss that is a sum over them: use Bundle, Lbfgs or ProximalGradient"
+            "rows are all here, with one score each and a loss that is a sum over them: use Bundle, Lbfgs or "
+            "ProximalGradient"
         )
     return inner.rows, inner.loss, inner is not risk

@@ -73,6 +73,8 @@ class Rkhs:
     [3.0, 6.0]
     """
 
+    columns = 1
+
     def dim(self, n_features: int) -> int:
         return 2 * n_features
 

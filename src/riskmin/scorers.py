@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from riskmin.types import Array, Matrix
+from riskmin.arrays import like
+from riskmin.types import Array, Matrix, NDArray
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class Linear:
     array([2., 3.])
     """
 
+    columns = 1
+
     def dim(self, n_features: int) -> int:
         return n_features
 
@@ -27,3 +31,117 @@ class Linear:
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
         X.pullback(dz, start, stop, out)
+
+
+@dataclass(frozen=True)
+class Multiclass:
+    r"""A score an example and output, :math:`z_i = W^\top x_i`, the p rows of W one after the other in w.
+
+    Parameters
+    ----------
+    k : int
+        The number of outputs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin.matrices import as_matrix
+    >>> W = np.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> Multiclass(2).scores(as_matrix(np.eye(2)), W.ravel(), 0, 2)
+    array([[1., 2.],
+           [3., 4.]])
+    """
+
+    k: int
+
+    @property
+    def columns(self) -> int:
+        return self.k
+
+    def dim(self, n_features: int) -> int:
+        return n_features * self.k
+
+    def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
+        return X.scores(w.reshape(-1, self.k), start, stop)
+
+    def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
+        X.pullback(dz, start, stop, out.reshape(-1, self.k))  # a view: w is in one piece
+
+    def spread(self, D: Array) -> Array:
+        """Slopes in the weights of the outputs, (p, k), as slopes in w."""
+        return D.reshape(-1)
+
+
+@dataclass(frozen=True)
+class WithOnes:
+    r"""A scorer with an intercept an output, :math:`z_i + b`, the entries of b at the end of w.
+
+    Parameters
+    ----------
+    inner : scorer
+        Of many scores an example.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin.matrices import as_matrix
+    >>> w = np.array([1.0, 2.0, 3.0, 4.0, 10.0, 20.0])
+    >>> WithOnes(Multiclass(2)).scores(as_matrix(np.eye(2)), w, 0, 2)
+    array([[11., 22.],
+           [13., 24.]])
+    """
+
+    inner: Any
+
+    @property
+    def columns(self) -> int:
+        return int(self.inner.columns)
+
+    def dim(self, n_features: int) -> int:
+        return int(self.inner.dim(n_features)) + self.columns
+
+    def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
+        z = self.inner.scores(X, w[: -self.columns], start, stop)
+        return z + like(w[-self.columns :], z)
+
+    def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
+        self.inner.pullback(X, dz, start, stop, out[: -self.columns])
+        out[-self.columns :] += like(dz.sum(0), out)
+
+
+@dataclass(frozen=True)
+class Centred:
+    r"""A scorer of many scores of rows less a mean, :math:`z_i = W^\top (x_i - \bar x)`, X as it is.
+
+    Parameters
+    ----------
+    inner : Multiclass
+    mean : (p,) array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin.matrices import as_matrix
+    >>> X, W = np.array([[1.0], [3.0]]), np.array([1.0, 2.0])
+    >>> Centred(Multiclass(2), np.array([2.0])).scores(as_matrix(X), W, 0, 2).tolist()
+    [[-1.0, -2.0], [1.0, 2.0]]
+    """
+
+    inner: Multiclass
+    mean: NDArray = field(compare=False, repr=False)
+
+    @property
+    def columns(self) -> int:
+        return self.inner.columns
+
+    def dim(self, n_features: int) -> int:
+        return self.inner.dim(n_features)
+
+    def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
+        z = self.inner.scores(X, w, start, stop)
+        return z - like(like(self.mean, w) @ w.reshape(-1, self.columns), z)
+
+    def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
+        self.inner.pullback(X, dz, start, stop, out)
+        shift = like(self.mean, out)[:, None] * like(dz.sum(0), out)
+        out -= shift.reshape(-1)

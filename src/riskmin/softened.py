@@ -5,7 +5,7 @@ from __future__ import annotations
 from riskmin.intercept import Profiled, ProfiledCursor
 from riskmin.losses.smoothing import Lifting
 from riskmin.risk import Risk, ScoreCursor
-from riskmin.types import Array, Cut
+from riskmin.types import Array, Balances, Cut
 
 
 class Softened:
@@ -65,6 +65,15 @@ class Softened:
         """A point that keeps its scores; those of the last one, if it is there."""
         self.last = scores = self._scores(w).under(self.loss)
         return SoftCursor(self, ProfiledCursor(scores) if isinstance(self.true, Profiled) else scores)
+
+    @property
+    def n_intercepts(self) -> int:
+        """As many as the true risk has in w."""
+        return self.true.n_intercepts if isinstance(self.true, Balances) else 0
+
+    def balanced(self, cut: Cut) -> Cut:
+        """A cut without a slope in these."""
+        return self.true.balanced(cut) if isinstance(self.true, Balances) else cut
 
     def cut(self, w: Array) -> Cut:
         """The cut of R that w gave; w is one of the last two points with a gradient, or is asked anew."""

@@ -94,3 +94,42 @@ def columns_pullback(T: Any, dz: Any, start: int, stop: int, out: Any) -> None:
         for i in range(stop - start):
             s += T[j, start + i] * dz[i]
         out[j] += s
+
+
+# ---------------------------------------------------------------- many scores a row
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def csr_scores_many(indptr: Any, indices: Any, data: Any, W: Any, start: int, stop: int, Z: Any) -> None:
+    """Z = X[start:stop] @ W: the k weights of a feature lie together, so each is one short stream."""
+    k = np.uintp(W.shape[1])
+    for i in range(np.uintp(start), np.uintp(stop)):
+        z = Z[i - np.uintp(start)]
+        z[:] = 0.0
+        for e in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
+            v, w = data[e], W[indices[e]]
+            for j in range(k):
+                z[j] += v * w[j]
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def csr_pullback_many(indptr: Any, indices: Any, data: Any, D: Any, start: int, stop: int, out: Any) -> None:
+    """Out += X[start:stop].T @ D. Of rows in which few slopes are not zero, those few alone are added."""
+    k = np.uintp(D.shape[1])
+    at = np.empty(k, np.uintp)
+    for i in range(np.uintp(start), np.uintp(stop)):
+        d = D[i - np.uintp(start)]
+        used = np.uintp(0)
+        for j in range(k):
+            if d[j] != 0.0:
+                at[used] = j
+                used += np.uintp(1)
+        if used == np.uintp(0):
+            continue
+        few = np.uintp(4) * used < k
+        for e in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
+            v, g = data[e], out[indices[e]]
+            if few:
+                for m in range(used):
+                    g[at[m]] += v * d[at[m]]
+            else:
+                for j in range(k):
+                    g[j] += v * d[j]

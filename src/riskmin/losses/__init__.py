@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from riskmin.losses.chain import ChainCrf as ChainCrf
+from riskmin.losses.chain import ChainMaxMargin as ChainMaxMargin
 from riskmin.losses.contingency import FBeta as FBeta
 from riskmin.losses.contingency import PrecisionAtK as PrecisionAtK
 from riskmin.losses.contingency import RecallAtK as RecallAtK
@@ -14,6 +16,10 @@ from riskmin.losses.margin import Novelty as Novelty
 from riskmin.losses.margin import PowerHinge as PowerHinge
 from riskmin.losses.margin import SmoothedHinge as SmoothedHinge
 from riskmin.losses.margin import SquaredHinge as SquaredHinge
+from riskmin.losses.multiclass import MulticlassHinge as MulticlassHinge
+from riskmin.losses.multiclass import MulticlassSquaredHinge as MulticlassSquaredHinge
+from riskmin.losses.multiclass import MultivariateSquared as MultivariateSquared
+from riskmin.losses.multiclass import Softmax as Softmax
 from riskmin.losses.nu import Nu as Nu
 from riskmin.losses.pairs import Ordinal as Ordinal
 from riskmin.losses.pairs import RocArea as RocArea
@@ -59,6 +65,12 @@ LOSSES: dict[str, Any] = {
     "mrr": Mrr(),
     "expected_rank_utility": ExpectedRankUtility(),
     "pairwise_hinge": PairwiseHinge(),
+    "softmax": Softmax(),
+    "multiclass_hinge": MulticlassHinge(),
+    "multiclass_squared_hinge": MulticlassSquaredHinge(),
+    "multivariate_squared": MultivariateSquared(),
+    "chain_crf": ChainCrf(),
+    "chain_max_margin": ChainMaxMargin(),
 }
 """The names for commands and estimators, each with the loss it stands for."""
 

@@ -60,6 +60,19 @@ def check_grades(loss: object, y: Array) -> None:
         )
 
 
+def check_classes(loss: object, y: Array) -> None:
+    """Classes, numbered from 0 on."""
+    y = _present(loss, y)
+    needs = f"{type(loss).__name__} needs classes numbered 0, 1, 2, ..."
+    if y.dtype.kind not in "biuf" or np.any(y < 0) or np.any(y != np.floor(y)):
+        raise ValueError(
+            f"{needs}, but y holds {_preview(y)}; use LinearClassifier, which numbers any classes, "
+            "or number them yourself"
+        )
+    if np.all(y == y.flat[0]):
+        raise ValueError(f"y holds a single class, {y.flat[0]:g}, but two are needed: add rows of another")
+
+
 def check_nothing(loss: object, y: Array) -> None:
     """Any labels at all: the loss does not look at them."""
 

@@ -12,11 +12,11 @@ import numpy as np
 from riskmin.arrays import namespace
 from riskmin.intercept import CLOSE
 from riskmin.objective import Objective
-from riskmin.regularizers import Quadratic, Separable
+from riskmin.regularizers import Free, Quadratic, Separable
 from riskmin.scalar import ROUNDING
 from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.proximal import TRIES, Point, check_smooth, least_constant
-from riskmin.types import Array, Cut, Iterate, Slips
+from riskmin.types import Array, Cut, Iterate, Slips, Unsuited
 
 REST = 30
 """After so many steps without a lower J, it has too much speed, and starts anew from its best point."""
@@ -84,6 +84,10 @@ class AcceleratedGradient:
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points w_k; J may rise from one to the next."""
         check_smooth(self, obj)
+        if isinstance(obj.reg, Free):  # its mixtures of cuts have no slopes in them
+            raise Unsuited(
+                f"{type(self).__name__} cannot move intercepts of many outputs: use ProximalGradient"
+            )
         w0 = obj.reg.prox(w0, 0.0)
         return self._run(obj, Estimate(w0, w0), 0.0, None)
 

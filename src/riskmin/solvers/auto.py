@@ -13,7 +13,7 @@ from riskmin.losses.pieces import dual_of
 from riskmin.losses.smoothing import takes_centre
 from riskmin.matrices import Csc, Csr, Wide
 from riskmin.objective import Objective
-from riskmin.regularizers import L1, L2, Elastic, Separable
+from riskmin.regularizers import L1, L2, Elastic, Free, Separable
 from riskmin.risk import Risk
 from riskmin.rkhs import RkhsNorm
 from riskmin.solvers.bundle import Bundle
@@ -27,7 +27,7 @@ from riskmin.solvers.owlqn import OwlQn
 from riskmin.solvers.proximal import ProximalGradient
 from riskmin.solvers.proximal import loss_of as loss_of
 from riskmin.solvers.smoothing import Smoothing
-from riskmin.types import Array, Bends, CurvedConjugate, Iterate, Shard, Smooth, Solver
+from riskmin.types import Array, Bends, CurvedConjugate, Iterate, Shard, Smooth, Smoothable, Solver
 
 FEW_OF_PAIRS, FEW_OF_TABLES = 500.0, 10.0
 """Few cuts do up to this ratio of the squared slope at zero to lam; of tables, only where X is wide."""
@@ -80,6 +80,8 @@ class Auto:
             return KernelDual() if known else Bundle(), says
         if getattr(loss, "smooth", False):
             return _for_smooth(obj, loss, name)
+        if isinstance(obj.risk, Risk) and obj.risk.many and isinstance(loss, Smoothable):
+            return _for_many(obj, name)
         if isinstance(obj.reg, L2) and _sparse_with_dual(obj.risk):
             return DualGaussSeidel(), f"{name} is not smooth, and X is sparse"
         if isinstance(obj.reg, L2) and isinstance(loss, Bends) and isinstance(obj.risk, Risk):
@@ -93,17 +95,30 @@ class Auto:
 
 def _for_smooth(obj: Objective, loss: Any, name: str) -> tuple[Solver, str]:
     """The solver for a smooth loss, and why."""
-    reg, kind = obj.reg, type(obj.reg).__name__
+    reg = obj.reg
+    penalized = getattr(reg, "penalized", reg)
+    kind = type(penalized).__name__
     if isinstance(reg, Smooth):
         return Lbfgs(), f"{name} is smooth"
     inner = getattr(obj.risk, "risk", obj.risk)  # coordinate descent has an intercept of its own
     if isinstance(reg, Separable) and _rows(inner) is not None and bounded_curvature(loss):
         return CoordinateDescent(), f"{name} is smooth, {kind} is a sum over coordinates"
-    if isinstance(reg, (L1, Elastic)):
+    if isinstance(penalized, (L1, Elastic)):
         return OwlQn(), f"{name} is smooth, {kind} has kinks"
-    if isinstance(reg, Separable) or not isinstance(reg, CurvedConjugate):
+    if isinstance(penalized, Separable) or not isinstance(reg, CurvedConjugate):
         return ProximalGradient(), f"{name} is smooth, {kind} is not"
     return Bundle(), f"{kind} is not smooth"
+
+
+def _for_many(obj: Objective, name: str) -> tuple[Solver, str]:
+    """The solver for a loss of many scores a row that can be smoothed, and why."""
+    if isinstance(obj.reg, Smooth):
+        return Smoothing(), f"{name} can be smoothed"
+    if isinstance(getattr(obj.reg, "penalized", obj.reg), (L1, Elastic)):
+        return Smoothing(OwlQn()), f"{name} can be smoothed"
+    if isinstance(obj.reg, Free):
+        return Smoothing(ProximalGradient()), f"{name} can be smoothed"
+    return Bundle(), f"{name} is not smooth"
 
 
 def _for_whole(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Solver, str]:
@@ -135,4 +150,4 @@ def _sparse_with_dual(risk: Any) -> bool:
 
 def _rows(risk: Any) -> Shard | None:
     """The rows of a sum over rows that are all here; None of any other risk."""
-    return risk.rows if isinstance(risk, Risk) and risk.loss.separable else None
+    return risk.rows if isinstance(risk, Risk) and risk.loss.separable and not risk.many else None

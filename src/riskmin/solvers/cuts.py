@@ -16,7 +16,7 @@ import numpy as np
 
 from riskmin.arrays import like, namespace, to_numpy, zeros_beside
 from riskmin.objective import Objective
-from riskmin.regularizers import Separable
+from riskmin.regularizers import Free, Separable
 from riskmin.scalar import Tangent, lowest, shrink
 from riskmin.solvers.lp import LinearProgram
 from riskmin.solvers.qp import simplex_qp
@@ -194,6 +194,11 @@ class NewtonProgram:
 def program_for(solver: object, obj: Objective, dim: int) -> Program:
     """The program that suits the regularizer."""
     reg: Regularizer = obj.reg
+    if isinstance(reg, Free):
+        raise Unsuited(
+            f"{type(solver).__name__} cannot move intercepts of many outputs: use Lbfgs, OwlQn or "
+            "ProximalGradient, within Smoothing where the loss is not smooth"
+        )
     if isinstance(reg, Euclidean):
         return QuadraticProgram(reg, obj.lam, np.empty((0, 0)))
     if isinstance(reg, Separable) and reg.polyhedral:

@@ -38,8 +38,11 @@ class Scores:
         """Those of an objective; Unsuited, with the remedy, where it is not for Newton's method."""
         name, risk = type(solver).__name__, obj.risk
         inner = risk.risk if isinstance(risk, Profiled) else risk
-        if not isinstance(inner, Risk) or inner.rows is None:
-            raise Unsuited(f"{name} needs a linear_risk whose rows are all here: use Smoothing or Bundle")
+        if not isinstance(inner, Risk) or inner.rows is None or inner.many:
+            raise Unsuited(
+                f"{name} needs a linear_risk whose rows are all here, with one score each: "
+                "use Smoothing or Bundle"
+            )
         if not (isinstance(obj.reg, Euclidean) and isinstance(obj.reg, Smooth)):
             raise Unsuited(f"{name} needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle")
         if not bends(inner.loss, inner.rows.y):

@@ -66,7 +66,7 @@ class OwlQn:
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points of decreasing objective."""
         check_smooth(self, obj)
-        if not isinstance(obj.reg, (L1, Elastic)):
+        if not isinstance(getattr(obj.reg, "penalized", obj.reg), (L1, Elastic)):
             raise Unsuited(
                 f"OwlQn is for L1() and Elastic(), not {type(obj.reg).__name__}: use ProximalGradient"
             )

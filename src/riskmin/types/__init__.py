@@ -11,6 +11,7 @@ shard, and a solver sees only an objective.
 
 from __future__ import annotations
 
+from riskmin.types.protocols import Balances as Balances
 from riskmin.types.protocols import Bends as Bends
 from riskmin.types.protocols import ChecksLabels as ChecksLabels
 from riskmin.types.protocols import Cursor as Cursor

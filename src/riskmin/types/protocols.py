@@ -134,6 +134,11 @@ class Matrix(Protocol):
 class Scorer(Protocol):
     """The linear map from w to scores, and its adjoint."""
 
+    @property
+    def columns(self) -> int:
+        """How many scores a row has; scores are of shape (n,) where that is one."""
+        ...
+
     def dim(self, n_features: int) -> int: ...
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array: ...
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None: ...
@@ -230,6 +235,18 @@ class Raises(Protocol):
 
     def lift(self, w: Array) -> float:
         """By how much the cut at w does."""
+        ...
+
+
+@runtime_checkable
+class Balances(Protocol):
+    """A risk with intercepts among the entries of w, the last ones: they are not penalized."""
+
+    @property
+    def n_intercepts(self) -> int: ...
+
+    def balanced(self, cut: Cut) -> Cut:
+        """A cut without a slope in the intercepts, made of this one: else it would bound nothing."""
         ...
 
 

@@ -1,0 +1,180 @@
+"""What runs on a shard: top-level functions, so that any executor can send them anywhere.
+
+An oracle call is one pass over X: a block of rows is scored, its loss is taken, and its gradient is scattered
+while the rows are still in cache. Cursors keep the scores of a point in the memo of the shard instead, so
+that a line search costs O(n) a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays import namespace
+from riskmin.scalar import ROUNDING
+from riskmin.types import Array, Lifted, Loss, Scorer, Shard
+
+MOST_SCORES = 2**17
+"""Blocks have at most so many scores, so that these stay in cache too."""
+MOST_KEPT = 2**22
+"""Where rows have many scores and a shard more than this, they are computed anew at each look, not kept."""
+LOOK_ROWS, LOOK_SCORES = 4096, 2**15
+"""How many rows are looked at together, where scores are kept; how many scores, where a row has many."""
+
+
+def blocks(shard: Shard, scorer: Scorer) -> Iterable[tuple[int, int]]:
+    """Ranges of rows to score together."""
+    X: Any = shard.X
+    if hasattr(X, "blocks"):  # of sequences, which cannot be cut anywhere
+        found: Iterable[tuple[int, int]] = X.blocks(scorer.columns)
+        return found
+    n, step = X.shape[0], X.block_rows
+    if not getattr(X, "whole", False):
+        step = max(min(step, MOST_SCORES // scorer.columns), 16)
+    return ((i, min(i + step, n)) for i in range(0, n, step))
+
+
+def value_grad(shard: Shard, loss: Loss, scorer: Scorer, w: Array) -> tuple[float, Array]:
+    """The loss and its gradient in w."""
+    value, grad = 0.0, namespace(w).zeros_like(w)
+    for i, j in blocks(shard, scorer):
+        v, dz = loss.value_grad(scorer.scores(shard.X, w, i, j), shard.y[i:j], shard.c[i:j])
+        value += float(v)
+        scorer.pullback(shard.X, dz, i, j, grad)
+    return value, grad
+
+
+def scores(shard: Shard, scorer: Scorer, w: Array) -> Array:
+    """The scores of all rows, and once at their end those that rows share."""
+    parts = [scorer.scores(shard.X, w, i, j) for i, j in blocks(shard, scorer)]
+    if shared := _shared(scorer):
+        parts = [*(part[:-shared] for part in parts), parts[-1][-shared:]]
+    return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts)
+
+
+def gather(shard: Shard, scorer: Scorer, w: Array) -> tuple[Array, Array, Array]:
+    """Scores, labels and weights."""
+    return scores(shard, scorer, w), shard.y, shard.c
+
+
+def scatter(shard: Shard, scorer: Scorer, w: Array, dz: Array) -> tuple[Array]:
+    """The gradient in w, given that in the scores."""
+    grad = namespace(w).zeros_like(w)
+    for i, j in blocks(shard, scorer):
+        scorer.pullback(shard.X, dz[i:j], i, j, grad)
+    return (grad,)
+
+
+# ---------------------------------------------------------------- kept scores
+def place(shard: Shard, key: int, live: set[int], scorer: Scorer, w: Array) -> None:
+    """Keep the scores of w, and forget those of the cursors that are gone."""
+    cursors = shard.memo.setdefault("cursors", {})
+    for gone in cursors.keys() - live:
+        del cursors[gone]
+    large = scorer.columns > 1 and shard.X.shape[0] * scorer.columns > MOST_KEPT
+    cursors[key] = {"w": w} if large else {"z": scores(shard, scorer, w)}
+
+
+def aim(shard: Shard, key: int, scorer: Scorer, d: Array) -> None:
+    """Keep the scores of a direction."""
+    kept = shard.memo["cursors"][key]
+    if "z" in kept:
+        kept["dz"] = scores(shard, scorer, d)
+    else:
+        kept["d"] = d
+
+
+def move(shard: Shard, key: int, t: float) -> None:
+    """Go along it."""
+    kept = shard.memo["cursors"][key]
+    point, way = ("z", "dz") if "z" in kept else ("w", "d")
+    kept[point] = kept[point] + t * kept[way]
+
+
+def along(
+    shard: Shard, key: int, loss: Loss, scorer: Scorer, t: float, b: float
+) -> tuple[float, float, float]:
+    """The loss at scores z + t dz + b, with its slopes in t and in b."""
+    kept = shard.memo["cursors"][key]
+    value = slope_t = slope_b = 0.0
+    for i, j in _looks(shard, scorer, kept):
+        z, dz = _line(shard, scorer, kept, i, j)
+        here = z + t * dz if t else z  # added up as in `pull` and `move`: at a kink, the last bit decides on
+        here = here + b if b else here  # the slope, and theirs must be the same
+        v, g = loss.value_grad(here, shard.y[i:j], shard.c[i:j])
+        value += float(v)
+        slope_b += float(g.sum())
+        if dz is not None:
+            slope_t += inner(g, dz)
+    return value, slope_t, slope_b
+
+
+def pull(
+    shard: Shard, key: int, loss: Loss, scorer: Scorer, w: Array, t: float, mix: list[tuple[float, float]]
+) -> tuple[float, Array, float, float]:
+    """sum_k m_k of (loss, gradient in w) at scores z + t dz + b_k, for the (b_k, m_k) of mix.
+
+    And what rounding may have added, by the size of what cancels, sum_i |dz_i| (|z_i| + |b|); and the lift.
+    """
+    kept = shard.memo["cursors"][key]
+    value, rounding, lift, grad = 0.0, 0.0, 0.0, namespace(w).zeros_like(w)
+    for i, j in blocks(shard, scorer):
+        z, dz = _line(shard, scorer, kept, i, j)
+        v, slope, more, up = mixture(loss, z + t * dz if t else z, shard.y[i:j], shard.c[i:j], mix)
+        value, rounding, lift = value + v, rounding + more, lift + up
+        scorer.pullback(shard.X, slope, i, j, grad)
+    return value, grad, rounding, lift
+
+
+def mixture(
+    loss: Loss, z: Array, y: Array, c: Array, mix: list[tuple[float, float]]
+) -> tuple[float, Array, float, float]:
+    """sum_k m_k of loss and gradient at scores z + b_k, for the (b_k, m_k) of mix, rounding and lift."""
+    value, lift = 0.0, 0.0
+    dz: Array = 0.0
+    for b, m in mix:
+        here = z + b if b else z
+        v, g, *up = (loss.tangent if isinstance(loss, Lifted) else loss.value_grad)(here, y, c)
+        value, lift = value + m * float(v), lift + m * float(sum(up))
+        dz = g if m == 1 else dz + m * g
+    size = inner(abs(dz), abs(z) + max(abs(b) for b, _ in mix))
+    return value, dz, ROUNDING * size, lift
+
+
+def inner(a: Array, b: Array) -> float:
+    """The inner product of two arrays of scores."""
+    return float(a @ b if a.ndim == 1 else a.reshape(-1) @ b.reshape(-1))
+
+
+def _looks(shard: Shard, scorer: Scorer, kept: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    """Ranges of rows to look at together."""
+    z = kept.get("z")
+    if z is None or _shared(scorer):
+        yield from blocks(shard, scorer)
+        return
+    # what is in cache is fast on a processor; a GPU wants all of it at once
+    step = LOOK_ROWS if z.ndim == 1 else max(LOOK_SCORES // scorer.columns, 64)
+    step = step if isinstance(z, np.ndarray) else max(len(z), 1)
+    yield from ((i, min(i + step, len(z))) for i in range(0, len(z), step))
+
+
+def _line(shard: Shard, scorer: Scorer, kept: dict[str, Any], i: int, j: int) -> tuple[Array, Array]:
+    """The scores of a range of rows, and how they change along the direction."""
+    if "z" in kept:
+        shared = _shared(scorer)
+        return _range(kept["z"], i, j, shared), _range(kept.get("dz"), i, j, shared)
+    d = kept.get("d")
+    return scorer.scores(shard.X, kept["w"], i, j), None if d is None else scorer.scores(shard.X, d, i, j)
+
+
+def _range(z: Array, i: int, j: int, shared: int) -> Array:
+    if z is None or not shared:
+        return None if z is None else z[i:j]
+    return namespace(z).concat([z[i:j], z[-shared:]])
+
+
+def _shared(scorer: Scorer) -> int:
+    """How many rows of scores are no example's, but belong to all: those of transitions."""
+    return getattr(scorer, "shared", 0)
