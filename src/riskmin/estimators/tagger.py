@@ -30,6 +30,7 @@ from riskmin.estimators.tagger_input import (
 from riskmin.estimators.tagger_rules import rules_of
 from riskmin.executors import Serial, Threads
 from riskmin.linear import linear_risk
+from riskmin.losses.chain import ChainCrf, ChainMaxMargin
 from riskmin.objective import Objective
 from riskmin.solvers import get_solver
 from riskmin.types import NDArray
@@ -118,10 +119,10 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
 
     task = "tagging"
     positive = False
-    nicknames: ClassVar[dict[str, str]] = {
-        "crf": "chain_crf",
-        "max_margin": "chain_max_margin",
-        "max_margin_rescaled": "chain_max_margin:rescaled=true",
+    nicknames: ClassVar[dict[str, Any]] = {
+        "crf": ChainCrf(),
+        "max_margin": ChainMaxMargin(),
+        "max_margin_rescaled": ChainMaxMargin(rescaled=True),
     }
     """What losses are called where they can only be of chains."""
 
@@ -262,7 +263,7 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
             (n_tokens, k) with a column for each of `classes_`.
         """
         check_is_fitted(self)
-        if not getattr(loss_of(self), "probabilistic", False):
+        if not isinstance(loss_of(self), ChainCrf):
             raise ValueError(f"loss={self.loss!r} has no probabilities: fit with loss='crf'")
         tokens, _ = read_tokens(self, X, lengths, reset=False)
         found = marginals(self, tokens)
