@@ -72,12 +72,10 @@ class Sequences:
         most = max(int(CACHE_BYTES / a_token), 1)
         found, first = [], 0
         while first < self.shape[0]:
-            at = max(np.searchsorted(self.ends, first + most, side="right") - 1, 0)
-            end = int(self.ends[at])
-            if end <= first:  # a sequence of its own, longer than a block
-                end = int(self.ends[np.searchsorted(self.ends, first, side="right")])
-            found.append((first, end))
-            first = end
+            here = int(np.searchsorted(self.ends, first, side="right"))  # however long, one fits
+            last = max(int(np.searchsorted(self.ends, first + most, side="right")) - 1, here)
+            found.append((first, int(self.ends[last])))
+            first = found[-1][1]
         return found
 
     def rows(self, start: int, stop: int) -> Sequences:

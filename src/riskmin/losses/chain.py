@@ -18,7 +18,7 @@ import numpy as np
 
 from riskmin.losses.labels import check_finite
 from riskmin.sequences import Chain
-from riskmin.types import Array, NDArray, Unsuited
+from riskmin.types import Array, NDArray
 
 
 @cache
@@ -167,6 +167,10 @@ class ChainMaxMargin(_Tagging):
 
     smooth = False
 
+    def __post_init__(self) -> None:
+        if not self.rescaled:  # else it cannot be smoothed, and shall not look as if
+            object.__setattr__(self, "soft", self._soft)
+
     @property
     def formula(self) -> str:
         """The loss in one line."""
@@ -189,14 +193,12 @@ class ChainMaxMargin(_Tagging):
         best.contrast_counts(chains.y, path, chains.ends, slope, dz)
         return float(chains.c @ np.maximum(worst, 0.0)), dz.astype(z.dtype, copy=False)
 
-    def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+    def _soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         r"""The smoothed loss, its gradient, and its lift.
 
         With q the distribution that attains it, the tangent, lifted, is the expectation under q of
         :math:`\Delta(y, y') + s(y') - s(y)`: a cut of the loss.
         """
-        if self.rescaled:
-            raise Unsuited("ChainMaxMargin(rescaled=True) cannot be smoothed: use Bundle")
         chains = Chains.of(self, z, y, c)
         tokens, n = np.arange(len(y)), len(y)
         at = chains.z / mu
