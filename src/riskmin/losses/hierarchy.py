@@ -144,9 +144,7 @@ class HierarchicalHinge(_OnPaths):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HierarchicalHinge):
             return NotImplemented
-        named = isinstance(self.cost, str) or isinstance(other.cost, str)
-        same = self.cost is other.cost or (self.cost == other.cost if named else self.flat == other.flat)
-        return self.tree == other.tree and bool(same) and self.rescaled == other.rescaled
+        return self.tree == other.tree and self.flat == other.flat
 
     def __hash__(self) -> int:
         return hash((type(self), self.tree, self.rescaled))
