@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import click
 import numpy as np
 
+from riskmin.cli import tagging
 from riskmin.data import Dataset, format_of, load
 from riskmin.progress import duration
 from riskmin.types import Result
@@ -100,6 +101,10 @@ def _same(one: Path, other: Path) -> bool:
 def read(path: Path, *, target: Column, qid: Column, quiet: bool = False, **settings: Any) -> Dataset:
     """`load`, with a word to those who have to wait."""
     kind = format_of(path)
+    if tagging.is_conll(path):
+        raise ValueError(
+            f"{path} holds sentences, which are for taggers: use --loss chain_crf or chain_max_margin"
+        )
     for option, column, what in (("--target", target, "labels"), ("--qid", qid, "query ids")):
         if column is not None and kind in ("svmlight", "npz"):
             raise ValueError(
@@ -113,6 +118,8 @@ def read(path: Path, *, target: Column, qid: Column, quiet: bool = False, **sett
 
 def take(path: Path, model: Any, given: dict[str, Any], *, quiet: bool, **settings: Any) -> Dataset:
     """Data to fit, with a word where they hold query ids for nothing."""
+    if model.task == "tagging":
+        return tagging.sentences(path, given["target"], given["qid"], labels=True)
     data = read(path, target=given["target"], qid=given["qid"], quiet=quiet, **settings)
     if data.qid is not None and model.task != "ranking" and not quiet:
         click.echo(
@@ -124,6 +131,8 @@ def take(path: Path, model: Any, given: dict[str, Any], *, quiet: bool, **settin
 
 def read_for(model: Any, path: Path, target: Column, qid: Column, *, labels: bool) -> Dataset:
     """Data for a model: as many columns as it was fitted on, in its order where both name them."""
+    if model.task == "tagging":
+        return tagging.sentences(path, target, qid, labels=labels, n_columns=tagging.n_columns(model))
     data = read(path, target=target, qid=qid, require_labels=labels, n_features=model.n_features_in_)
     known = getattr(model, "feature_names_in_", None)
     if known is None or data.feature_names is None or data.feature_names == list(known):
@@ -242,8 +251,16 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
+def shape(model: Any, data: Dataset) -> tuple[int, int]:
+    """How many rows and weights there are."""
+    found: tuple[int, int] = tagging.shape(model, data.X) if model.task == "tagging" else data.X.shape
+    return found
+
+
 def size(model: Any, data: Dataset) -> str:
     """How large the data are, in words."""
+    if model.task == "tagging":
+        return tagging.size(model, data.X)
     n, p = data.X.shape
     sizes = f"{n:,} rows x {p:,} columns"
     if data.qid is None or model.task != "ranking":

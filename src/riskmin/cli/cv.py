@@ -89,6 +89,10 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
     task, settings = settings_of(given)
     if task == "novelty":
         raise ValueError("novelty has no labels to score by, so there is nothing to cross-validate: use fit")
+    if task == "tagging":
+        raise ValueError(
+            "cv is for models of rows, not for taggers: use scikit-learn's GridSearchCV in Python"
+        )
     name = given["scoring"]
     measure = measure_of(get_loss(given["loss"])) if name is None else measure_named(name, task)
     scoring = None if measure is None else measure.scorer

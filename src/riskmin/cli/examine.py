@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin.cli import tagging
 from riskmin.cli.common import without_warnings
 from riskmin.cli.graded import need_queries
 from riskmin.cli.measures import loss_scores, raw_scores
@@ -84,7 +85,8 @@ def examine(
         "cut_lower_bound": bound_of_cut(model),
         "claimed_gap_rel": (J - model.lower_bound_) / J if J else 0.0,
     }
-    if why := _falsehood(model, X.shape[0], J) or _strangers(model, X) or _misplaced(model, X, y):
+    n_rows = len(X) if model.task == "tagging" else X.shape[0]
+    if why := _falsehood(model, n_rows, J) or _strangers(model, X) or _misplaced(model, X, y):
         return Verdict(1, "refuted", why), numbers
     goal = max(numbers["claimed_gap_rel"], SAME) if tol is None else tol
     settings = {"solver": solver or model.solver, "max_iter": max_iter, "max_seconds": max_seconds}
@@ -104,6 +106,9 @@ def objective(model: Any, X: Any, y: Any, qid: Any = None) -> float:
     """J at the model's own w and b, from scratch."""
     from riskmin.estimators.base import loss_of
 
+    penalty = float(model.alpha) * float(_regularizer(model).value(model.result_.w))
+    if model.task == "tagging":
+        return tagging.risk(model, X, y) + penalty
     with without_warnings():
         z = loss_scores(model, X)
     loss = loss_of(model)
@@ -112,7 +117,7 @@ def objective(model: Any, X: Any, y: Any, qid: Any = None) -> float:
         need_queries(model, qid)
         labels = check_labels(labels, len(z), loss, qid)
     value, _ = loss.value_grad(z, labels, c)
-    return float(value) + float(model.alpha) * float(_regularizer(model).value(model.result_.w))
+    return float(value) + penalty
 
 
 def _regularizer(model: Any) -> Any:
@@ -156,7 +161,7 @@ def _misplaced(model: Any, X: Any, y: Any) -> str | None:
     from riskmin.estimators.base import loss_of
     from riskmin.estimators.ordinal import thresholds
 
-    if model.task == "novelty":
+    if model.task in ("novelty", "tagging"):
         return None
     loss, threshold = loss_of(model), float(getattr(model, "threshold_", 0.0))
     with without_warnings():

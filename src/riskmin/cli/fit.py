@@ -13,12 +13,14 @@ import numpy as np
 from riskmin.cli.common import (
     ABOVE_0,
     FROM_0,
+    FROM_1,
     PATH,
     check_apart,
     check_writable,
     facts_for_report,
     lines,
     real_option,
+    shape,
     show,
     size,
     summary,
@@ -44,6 +46,7 @@ Examples:
   riskmin fit genes.csv --loss logistic --reg l1 --lam 1e-2 -o sparse.riskmin
   riskmin fit clicks.svm --loss ndcg --lam 1e-3 -o ranker.riskmin
   riskmin fit wines.csv --loss ordinal --order poor,fair,good -o wine.riskmin
+  riskmin fit train.conll --loss chain_crf --constraints bio -o chunks.riskmin
   riskmin fit big.svm.xz --loss logistic --checkpoint run.ckpt --report run.html -o big.riskmin
 
 'riskmin losses' and 'riskmin regularizers' list what there is, with formulas and parameters.
@@ -61,6 +64,12 @@ With --checkpoint, the same command goes on where a killed run was.
     type=click.FloatRange(0, 0.5, min_open=True),
     help="Share of novel rows (novelty; default: 0.1).",
 )
+@click.option(
+    "--constraints",
+    type=click.Choice(["bio", "iob1", "bioes", "bilou"]),
+    help="What predicted labels keep to (tagging).",
+)
+@click.option("--min-count", type=FROM_1, help="Leave out features that fewer tokens have (tagging).")
 @click.option("--checkpoint", type=PATH, help="Save the run here now and then; resume if it exists.")
 @real_option("--checkpoint-every", type=FROM_0, default=30.0, show_default=True, help="Seconds between.")
 @click.option("--report", type=PATH, help="Write an HTML page with the convergence pictures.")
@@ -80,7 +89,7 @@ def fit(data: Path, output: Path, as_json: bool, quiet: bool, report: Path | Non
     table = take(data, model, given, quiet=quiet or as_json, require_labels=labelled)
     _fit(model, table, json_lines=as_json, quiet=quiet)
     _save(model, table, output, report, title=f"{given['loss']} on {data.name}")
-    facts = summary(model, table.X.shape, model.tol)
+    facts = summary(model, shape(model, table), model.tol)
     if as_json:
         click.echo(json.dumps({**facts, "model": str(output)}))
     elif not quiet:
@@ -120,4 +129,6 @@ def _save(model: Any, table: Dataset, output: Path, report: Path | None, title: 
         model.feature_names_in_ = np.array(table.feature_names, dtype=object)
     save_model(model, output)
     if report is not None:
-        write_report(report, [(title, model.result_, facts_for_report(model, table.X.shape))], title=title)
+        write_report(
+            report, [(title, model.result_, facts_for_report(model, shape(model, table)))], title=title
+        )

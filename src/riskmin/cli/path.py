@@ -58,6 +58,10 @@ def path(data: Path, output: Path | None, as_json: bool, quiet: bool, **given: A
     model = estimator(given)
     check_writable(output)
     check_apart({"DATA": data}, {"--output": output})
+    if model.task == "tagging":
+        raise ValueError(
+            "path is for models of rows, not for taggers: use fit with one --lam after the other"
+        )
     labelled = TASKS[model.task].labelled
     table = take(data, model, given, quiet=quiet or as_json, require_labels=labelled)
     lams, results = _walk(model, table, given, json_lines=as_json, quiet=quiet)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from riskmin.cli import tagging
 from riskmin.cli.common import (
     PATH,
     Column,
@@ -43,7 +44,8 @@ def predict(
     """Print a prediction a line for DATA.
 
     The labels may be in DATA or not. Classes and grades are named as they were in training; -1 is a novel
-    row, 1 another. For rankings it is a score: the higher, the further up in its query.
+    row, 1 another. For rankings it is a score: the higher, the further up in its query. For taggers it is
+    the file with a column more.
     """
     from riskmin.estimators import load_model
     from riskmin.report import write_text
@@ -54,11 +56,14 @@ def predict(
         check_writable(output)
     check_apart({"MODEL": model, "DATA": data}, {"--output": output})
     fitted = load_model(model)
-    if proba and not hasattr(fitted, "predict_proba"):
+    if proba and not hasattr(fitted, "predict_proba") and fitted.task != "tagging":
         raise ValueError(f"{model} has no probabilities: only classifiers with the logistic loss have")
     table = read_for(fitted, data, target, qid, labels=False)
     with without_warnings():
-        text = _text(fitted, table.X, scores, proba)
+        if fitted.task == "tagging":
+            text = tagging.predicted(fitted, table, scores=scores, proba=proba)
+        else:
+            text = _text(fitted, table.X, scores, proba)
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -90,7 +95,9 @@ def evaluate(model: Path, data: Path, target: Column, qid: Column, as_json: bool
     table = read_for(fitted, data, target, qid, labels=task.labelled)
     with without_warnings():
         found = task.metrics(fitted, table.X, table.y, table.qid)
-    if as_json:
+    if fitted.task == "tagging":
+        tagging.say(found, f"{model.name} on {data.name}", len(table.y or ()), as_json=as_json)
+    elif as_json:
         click.echo(json.dumps({"rows": table.X.shape[0], **found}))
     else:
         click.echo(f"{model.name} on {data.name}, {table.X.shape[0]:,} rows")

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from riskmin.cli import tagging
 from riskmin.cli.common import ABOVE_0, FROM_0, FROM_1, qid_option, real_option, target_option
 
 
@@ -94,6 +95,8 @@ def estimator(given: dict[str, Any]) -> Any:
     from riskmin.estimators.base import regularizer_of
 
     task, settings = settings_of(given)
+    if task == "tagging":
+        return tagging.estimator_of(given)
     kinds = {
         "classification": LinearClassifier,
         "regression": LinearRegressor,
@@ -117,7 +120,12 @@ def _check_options(task: str, given: dict[str, Any]) -> None:
         raise ValueError(f"--contamination is for novelty, but {kind}: leave it out")
     if given["order"] is not None and task != "ordinal":
         raise ValueError(f"--order is for ordinal, but {kind}: leave it out")
-    if given["no_intercept"] and task in ("novelty", "ordinal", "ranking"):
+    for option in ("constraints", "min_count"):
+        if given.get(option) is not None and task != "tagging":
+            raise ValueError(f"--{option.replace('_', '-')} is for tagging, but {kind}: leave it out")
+    if given["positive"] and task == "tagging":
+        raise ValueError(f"--positive is for models of rows, but {kind}: leave it out")
+    if given["no_intercept"] and task in ("novelty", "ordinal", "ranking", "tagging"):
         raise ValueError(f"--no-intercept does nothing here: {kind}, which has no intercept; leave it out")
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.cli import graded
+from riskmin.cli import graded, tagging
 from riskmin.cli.common import as_label
 from riskmin.cli.measures import loss_scores, mean_loss, raw_scores
 from riskmin.types import NDArray
@@ -206,6 +206,15 @@ TASKS: dict[str, Task] = {
     ),
     "ranking": Task(
         True, graded.check_ranking, _none, graded.ranking_truth, _reprs, raw_scores, graded.ranking_metrics
+    ),
+    "tagging": Task(
+        True,
+        tagging.check_labels,
+        tagging.labels_in,
+        tagging.truth,
+        tagging.words,
+        tagging.scores,
+        tagging.measures,
     ),
 }
 """By an estimator's `task`."""
