@@ -277,7 +277,8 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def predict(self, X: Any) -> NDArray:
         """The label of every row."""
-        labels: NDArray = self.classes_[np.argmax(self._scores(X), axis=1)]
+        best = np.argmax(self._scores(X), axis=1)
+        labels: NDArray = self.classes_[best]
         return labels
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
