@@ -8,22 +8,28 @@ import re
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from riskmin import (
     L2,
     Bundle,
+    HierarchicalClassifier,
     HierarchicalHinge,
     HierarchicalSoftmax,
+    Hinge,
     Lbfgs,
     Objective,
     Processes,
     Threads,
     Tree,
     linear_risk,
+    load_model,
     minimize,
+    save_model,
 )
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
 from riskmin.matrices import as_matrix
+from riskmin.metrics import tree_distance
 from riskmin.tree import Hierarchy, path_parents
 
 # Two trees beside each other, of unequal depth; inner nodes are labels too.
@@ -186,22 +192,27 @@ LOSSES = {
     "hinge, rescaled": HierarchicalHinge(TREE, rescaled=True),
 }
 each_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+EDGES = {(a, b): walk(TOPICS, a, b) for a in TOPICS for b in TOPICS}
+
+
+def costs(loss):
+    """The costs of the hinge, edge by edge."""
+    if not isinstance(loss.cost, str):
+        return COST
+    edges = np.array([[EDGES[a, b] for b in TREE.labels] for a in TREE.labels], dtype=float)
+    return edges if loss.cost == "tree distance" else np.sign(edges)
 
 
 def by_hand(loss, X, y, c, W):
     """The risk by its formula, path by path; W is a dict of the weights of the nodes."""
     total = 0.0
     for x, own, weight in zip(X, y, c, strict=True):
-        z = [sum(x @ W[v] for v in path(TOPICS, label)) for label in TREE.labels]
+        z = np.array([sum(x @ W[v] for v in path(TOPICS, label)) for label in TREE.labels])
         if isinstance(loss, HierarchicalSoftmax):
-            total += weight * (math.log(math.fsum(math.exp(one) for one in z)) - z[own])
-            continue
-        slack = []
-        for j, label in enumerate(TREE.labels):
-            apart = walk(TOPICS, TREE.labels[own], label)
-            cost = {"tree distance": apart, "zero one": float(j != own)}.get(str(loss.cost), COST[own, j])
-            slack.append(cost * (1 + z[j] - z[own]) if loss.rescaled else cost + z[j] - z[own])
-        total += weight * max(slack)
+            total += weight * (math.log(math.fsum(np.exp(z))) - z[own])
+        else:
+            cost, ahead = costs(loss)[own], z - z[own]
+            total += weight * max(cost * (1 + ahead) if loss.rescaled else cost + ahead)
     return total
 
 
@@ -245,6 +256,7 @@ def test_on_a_star_they_are_the_flat_losses(loss):
     assert np.array_equal(grad, there)
 
 
+@pytest.mark.slow
 @each_loss
 def test_fits_are_certified(loss):
     rng = np.random.default_rng(2)
@@ -274,8 +286,7 @@ def test_optima_by_cvxpy(loss, fit_intercept):
         if isinstance(loss, HierarchicalSoftmax):
             rows.append(cp.log_sum_exp(ahead))
             continue
-        apart = np.array([walk(TOPICS, TREE.labels[own], label) for label in TREE.labels])
-        cost = {"tree distance": apart, "zero one": np.arange(6) != own}.get(str(loss.cost), COST[own])
+        cost = costs(loss)[own]
         rows.append(cp.max(cp.multiply(cost, 1 + ahead) if loss.rescaled else cost + ahead))
     program = cp.Problem(cp.Minimize(c @ cp.hstack(rows) + lam / 2 * cp.sum_squares(W)))
     program.solve(solver=cp.CLARABEL)
@@ -351,3 +362,215 @@ def test_losses_are_equal_if_they_do_the_same():
     assert HierarchicalHinge(TREE) != HierarchicalHinge(TREE, rescaled=True)
     assert HierarchicalSoftmax(TREE) == HierarchicalSoftmax(again)
     assert HierarchicalSoftmax(TREE) != HierarchicalSoftmax(Tree.from_parents(TOPICS))
+
+
+# ---------------------------------------------------------------- the measure
+def test_tree_distance_is_the_mean_number_of_edges():
+    truth, said = ["C1511", "C17", "M13", "C"], ["C152", "C17", "C", "C15"]
+    edges = [EDGES[a, b] for a, b in zip(truth, said, strict=True)]
+    assert edges == [3, 0, 3, 1]
+    assert tree_distance(truth, said, TOPICS) == np.mean(edges)
+    assert tree_distance(truth, said, Tree.from_parents(TOPICS)) == np.mean(edges)
+    assert tree_distance(truth, said, TOPICS, sample_weight=[0, 1, 2, 3]) == pytest.approx(9 / 6)
+    paths = [["/".join(reversed(path(TOPICS, label))) for label in labels] for labels in (truth, said)]
+    assert tree_distance(*paths) == np.mean(edges)
+    assert tree_distance([1, 2], [1, 3]) == 1.0
+    with pytest.raises(ValueError, match="the label 'X' is not in the hierarchy: add it with its parent"):
+        tree_distance(["X"], ["C"], TOPICS)
+    with pytest.raises(ValueError, match=r"y_true has shape \(2,\) and y_pred \(1,\)"):
+        tree_distance(["C", "C"], ["C"], TOPICS)
+    with pytest.raises(ValueError, match="hierarchy=3, but it must be a dict of the parent of every node"):
+        tree_distance(["C"], ["C"], 3)
+    with pytest.raises(ValueError, match="give one weight >= 0 a row, not all 0"):
+        tree_distance(["C"], ["C"], TOPICS, sample_weight=[0])
+
+
+# ---------------------------------------------------------------- the classifier
+# These checks ask for predictions equal to 1e-7. Two fits that end within tol of one optimum are that close
+# where J is smooth and well conditioned, but not where a smoothed hinge bends: see the test below.
+WITHIN_TOL = dict.fromkeys(
+    [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")],
+    "both fits are within tol of the optimum, and not closer to each other",
+)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [
+        HierarchicalClassifier("softmax"),
+        HierarchicalClassifier(alpha=0.1),
+    ],
+    expected_failed_checks=lambda model: WITHIN_TOL if model.loss == "hinge" else {},
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+def test_rows_that_weigh_twice_are_rows_that_are_there_twice(topics):
+    X, y = topics
+    settings = {"hierarchy": TOPICS, "alpha": 0.1, "tol": 1e-9, "fit_intercept": False, "solver": "bundle"}
+    weight = np.arange(60) % 3
+    one = HierarchicalClassifier(**settings).fit(X, y, weight)
+    two = HierarchicalClassifier(**settings).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    np.testing.assert_allclose(one.decision_function(X), two.decision_function(X), atol=1e-4)
+    assert one.objective_ == pytest.approx(two.objective_, rel=1e-9)
+
+
+@pytest.fixture(scope="module")
+def topics():
+    """Rows whose first features tell the top node, and the others the rest."""
+    rng = np.random.default_rng(6)
+    labels = np.array(["C", "C1511", "C152", "C17", "M13"])
+    y = labels[np.arange(60) % 5]
+    X = rng.standard_normal((60, 8)) * 0.4
+    for i, label in enumerate(y):
+        for node in path(TOPICS, label):
+            X[i, list(TOPICS).index(node)] += 1.0
+    return X, y
+
+
+@pytest.mark.parametrize("loss", ["hinge", "softmax"])
+def test_the_classifier_minimizes_its_objective(topics, loss):
+    X, y = topics
+    model = HierarchicalClassifier(loss, hierarchy=TOPICS, alpha=0.1).fit(X, y)
+    classes, number = np.unique(y, return_inverse=True)
+    assert np.array_equal(model.classes_, classes)
+    assert model.tree_.labels == tuple(classes.tolist())
+    assert model.tree_.nodes == ("C", "C15", "C151", "C1511", "C152", "C17", "M", "M13")
+    assert model.coef_.shape == (8, 8)
+    W = dict(zip(model.tree_.nodes, model.coef_, strict=True))
+    z = np.stack([sum(X @ W[v] for v in path(TOPICS, label)) for label in classes], axis=1) + model.intercept_
+    np.testing.assert_allclose(model.decision_function(X), z, atol=1e-12)
+    assert np.array_equal(model.predict(X), classes[z.argmax(axis=1)])
+    ahead = z - z[np.arange(60), number][:, None]
+    cost = np.array([[EDGES[a, b] for b in classes] for a in classes])[number]
+    each = np.log(np.exp(ahead).sum(axis=1)) if loss == "softmax" else (cost + ahead).max(axis=1)
+    J = each.mean() + 0.05 * np.sum(model.coef_**2)
+    assert model.objective_ == pytest.approx(J, rel=1e-12)
+    assert 0 <= model.gap_ <= 1e-3 * J
+    assert model.score(X, y) > 0.9
+    said = model.predict(X)
+    assert model.tree_cost(X, y) == np.mean([EDGES[a, b] for a, b in zip(y, said, strict=True)])
+    assert hasattr(model, "predict_proba") == (loss == "softmax")
+    if loss == "softmax":
+        p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(model.predict_proba(X), p, rtol=1e-9)
+        np.testing.assert_allclose(model.predict_log_proba(X), np.log(p), rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_labels_may_be_paths(topics):
+    X, y = topics
+    paths = np.array([".".join(reversed(path(TOPICS, label))) for label in y])
+    one = HierarchicalClassifier("softmax", hierarchy=TOPICS, alpha=0.02).fit(X, y)
+    two = HierarchicalClassifier("softmax", separator=".", alpha=0.02).fit(X, paths)
+    assert two.objective_ == pytest.approx(one.objective_, rel=2e-3)
+    assert [label.rpartition(".")[2] for label in two.predict(X)] == one.predict(X).tolist()
+    assert two.tree_cost(X, paths) == one.tree_cost(X, y)
+
+
+@pytest.mark.slow
+def test_labels_that_are_not_seen_are_never_predicted(topics):
+    X, y = topics
+    model = HierarchicalClassifier(hierarchy=TOPICS, alpha=0.1).fit(X[y != "M13"], y[y != "M13"])
+    assert "M13" not in model.classes_
+    assert not {"M", "M13"} & set(model.tree_.nodes)
+    assert model.tree_cost(X, y) > 0  # yet it may be the right one
+    # a label whose rows weigh nothing is not seen either
+    zero = HierarchicalClassifier(hierarchy=TOPICS, alpha=0.1).fit(X, y, sample_weight=y != "M13")
+    assert np.array_equal(zero.classes_, model.classes_)
+    assert zero.n_samples_fit_ == 60
+    np.testing.assert_allclose(zero.objective_, model.objective_, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_weights_of_classes_are_weights_of_rows(topics):
+    X, y = topics
+    X, y = X[7:], y[7:]
+    weight = np.where(y == "C", 3.0, 1.0)
+    settings = {"hierarchy": TOPICS, "alpha": 0.05, "tol": 1e-6}
+    one = HierarchicalClassifier("softmax", class_weight={"C": 3.0}, **settings).fit(X, y)
+    two = HierarchicalClassifier("softmax", **settings).fit(X, y, weight)
+    assert one.objective_ == pytest.approx(two.objective_, rel=2e-6)
+    assert (one.weighted_, two.weighted_) == (False, True)
+    even = HierarchicalClassifier("softmax", class_weight="balanced", **settings).fit(X, y)
+    counts = dict(zip(*np.unique(y, return_counts=True), strict=True))
+    same = HierarchicalClassifier("softmax", **settings).fit(X, y, [1 / counts[label] for label in y])
+    assert even.objective_ == pytest.approx(same.objective_, rel=2e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["hinge", "softmax", MulticlassHinge(rescaled=True)], ids=str)
+def test_models_survive_their_files(topics, loss, tmp_path):
+    X, y = topics
+    number = {"C": 1, "C1511": 2, "C152": 3, "C17": 4, "M13": 5}
+    if loss == "softmax":  # numbers, and a top node that is no label
+        hierarchy, y = {0: None, 1: 0, 2: 1, 3: 1, 4: 0, 5: None}, np.array([number[label] for label in y])
+    else:
+        hierarchy = TOPICS if loss == "hinge" else Tree.from_parents(TOPICS)
+    model = HierarchicalClassifier(
+        loss, hierarchy=hierarchy, alpha=0.1, class_weight={y[0]: 2.0}, fit_intercept=loss != "hinge"
+    ).fit(X, y)
+    save_model(model, tmp_path / "model.rsk")
+    again = load_model(tmp_path / "model.rsk")
+    assert again.hierarchy == hierarchy
+    assert again.class_weight == model.class_weight
+    assert again.loss == loss
+    assert again.tree_ == model.tree_
+    assert again.gap_ == model.gap_
+    assert np.array_equal(again.classes_, model.classes_)
+    assert again.classes_.dtype == model.classes_.dtype
+    assert np.array_equal(again.decision_function(X), model.decision_function(X))
+    warm = again.set_params(warm_start=True).fit(X, y)
+    assert warm.objective_ == pytest.approx(model.objective_, rel=1e-3)
+    assert loss != "softmax" or warm.n_iter_ <= 1
+
+
+@pytest.mark.slow
+def test_nodes_that_json_does_not_keep_are_told(topics, tmp_path):
+    X, y = topics
+    odd = {("top",): None, "C": ("top",), "C1511": "C", "C152": "C", "C17": "C", "M13": ("top",)}
+    model = HierarchicalClassifier("softmax", hierarchy=odd, alpha=0.1).fit(X, y)
+    with pytest.raises(ValueError, match="neither a word nor a number, and is not written to model files"):
+        save_model(model, tmp_path / "model.rsk")
+
+
+WRONG = [
+    ({"loss": "logistic"}, "loss='logistic', but HierarchicalClassifier has 'hinge' and 'softmax'"),
+    ({"loss": Hinge()}, "Hinge is a loss for classification"),
+    (
+        {"hierarchy": {"C": None}},
+        "the label 'C1511' is not in the hierarchy: add it with its parent, or drop",
+    ),
+    ({"hierarchy": TOPICS | {"C": "C15"}}, "the parents of 'C' run in a circle"),
+    ({"hierarchy": "C/C15"}, "hierarchy='C/C15', but it must be a dict of the parent of every node"),
+    ({"separator": "C"}, "the label 'C' has an empty part"),
+    ({"hierarchy": TOPICS, "cost": "far"}, "cost='far', but the costs are tree distance and zero one"),
+    ({"hierarchy": TOPICS, "cost": np.eye(3)}, r"cost has shape \(3, 3\), but the tree has 5 labels"),
+    ({"alpha": 0.0}, "alpha=0.0, but HierarchicalClassifier needs alpha to be a finite number > 0"),
+    ({"class_weight": {"C": -1.0}}, "must give all classes a finite weight > 0"),
+]
+
+
+@pytest.mark.parametrize(("settings", "says"), WRONG)
+def test_what_the_classifier_refuses(topics, settings, says):
+    with pytest.raises(ValueError, match=says):
+        HierarchicalClassifier(**settings).fit(*topics)
+
+
+def test_other_things_that_the_classifier_refuses(topics):
+    X, y = topics
+    with pytest.raises(
+        ValueError, match="y holds only one class, 'C', but two are needed: add rows of another"
+    ):
+        HierarchicalClassifier(hierarchy=TOPICS).fit(X[y == "C"], y[y == "C"])
+    model = HierarchicalClassifier("softmax", hierarchy=TOPICS, alpha=0.1, warm_start=True).fit(X, y)
+    with pytest.raises(
+        ValueError, match="the last fit, which had other labels or features: set warm_start=False"
+    ):
+        model.fit(X[y != "C"], y[y != "C"])
+    with pytest.raises(AttributeError, match="has no attribute 'predict_proba'"):
+        _ = HierarchicalClassifier("hinge").predict_proba
+    with pytest.raises(ValueError, match=r"X holds numbers too large to score \(row 1\): scale the features"):
+        model.predict(np.array([[0.0] * 8, [1e308] * 8]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -18,6 +18,7 @@ from riskmin.estimators.base import (
     as_weights,
     check_parameters,
     fit_objective,
+    loss_of,
     regularizer_of,
     warn_unless_converged,
 )
@@ -32,24 +33,23 @@ from riskmin.solvers import get_solver
 from riskmin.tree import Hierarchy, Tree
 from riskmin.types import NDArray
 
-LOSSES: dict[str, Any] = {"hinge": MulticlassHinge(), "softmax": Softmax()}
 
-
-def flat_loss(given: Any) -> MulticlassHinge | Softmax:
-    """The loss of many classes that the parameter stands for."""
-    loss = LOSSES.get(given) if isinstance(given, str) else given
-    if type(loss) not in (MulticlassHinge, Softmax):
+def flat_loss(model: Any) -> MulticlassHinge | Softmax:
+    """The loss of many classes that the model's parameter stands for."""
+    found = (
+        model.loss if isinstance(model.loss, str) and model.loss not in model.nicknames else loss_of(model)
+    )
+    if not isinstance(found, (MulticlassHinge, Softmax)):
         raise ValueError(
-            f"loss={given!r}, but HierarchicalClassifier has 'hinge' and 'softmax', or objects "
+            f"loss={model.loss!r}, but HierarchicalClassifier has 'hinge' and 'softmax', or objects "
             "MulticlassHinge() and Softmax(): choose one of these"
         )
-    found: MulticlassHinge | Softmax = loss
     return found
 
 
 def has_probabilities(model: Any) -> bool:
     """Whether the loss is that of a probabilistic model; an AttributeError says why not."""
-    if isinstance(flat_loss(model.loss), Softmax):
+    if isinstance(flat_loss(model), Softmax):
         return True
     raise AttributeError(f"probabilities need loss='softmax', not {model.loss!r}")
 
@@ -130,6 +130,8 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     """
 
     task = "hierarchy"
+    also_for = ("multiclass",)
+    nicknames: ClassVar = {"hinge": "multiclass_hinge", "softmax": "softmax"}
 
     def __init__(
         self,
@@ -194,7 +196,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         HierarchicalClassifier
             Itself.
         """
-        flat_loss(self.loss)  # what is wrong with it is said before y is looked at
+        flat_loss(self)  # what is wrong with it is said before y is looked at
         check_parameters(self)
         X, y = validate_data(self, X, y, **FORMATS)
         check_classification_targets(y)
@@ -239,7 +241,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return w
 
     def _loss(self, tree: Tree) -> HierarchicalHinge | HierarchicalSoftmax:
-        flat = flat_loss(self.loss)
+        flat = flat_loss(self)
         if isinstance(flat, Softmax):
             return HierarchicalSoftmax(tree)
         return HierarchicalHinge(tree, self.cost if flat.cost is None else flat.cost, flat.rescaled)
@@ -261,7 +263,8 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         matrix = as_matrix(validate_data(self, X, reset=False, **FORMATS))
         check_finite(matrix)  # the scores would not tell: columns of weight zero may be left out of them
         w = np.ravel(self.coef_.T)
-        z: NDArray = Hierarchy(self.tree_).scores(matrix, w, 0, matrix.shape[0]) + self.intercept_
+        with np.errstate(over="ignore", invalid="ignore"):  # as is said below
+            z: NDArray = Hierarchy(self.tree_).scores(matrix, w, 0, matrix.shape[0]) + self.intercept_
         if not np.isfinite(z).all():
             bad = int(np.argwhere(~np.isfinite(z))[0, 0])
             raise ValueError(f"X holds numbers too large to score (row {bad}): scale the features")

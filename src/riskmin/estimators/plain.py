@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.estimators.base import loss_of, named_loss
+from riskmin.estimators.hierarchy_files import hierarchy_from, hierarchy_plain
 from riskmin.losses import LOSSES, Nu, Smoothed, from_spec, spec
 from riskmin.mercer import DotProduct, Polynomial, Rbf
 from riskmin.registry import described, revived
@@ -26,7 +27,7 @@ from riskmin.solvers import SOLVERS, KernelDual
 KERNELS: dict[str, Any] = {kind.__name__: kind for kind in (Rbf, DotProduct, Polynomial)}
 """The kernels that are objects."""
 
-_OWN_FORM = {"loss", "regularizer", "solver", "class_weight", "kernel", "callback", "checkpoint"}
+_OWN_FORM = {"loss", "regularizer", "solver", "class_weight", "kernel", "hierarchy", "callback", "checkpoint"}
 """Parameters that are written in a form of their own, or belong to one machine and are not written."""
 
 
@@ -51,6 +52,8 @@ def params_of(model: Any) -> dict[str, Any]:
         found["regularizer"] = _regularizer(given["regularizer"])
     if "kernel" in given:
         found["kernel"] = _kernel(given["kernel"])
+    if "hierarchy" in given:
+        found["hierarchy"] = hierarchy_plain(given["hierarchy"])
     return found
 
 
@@ -117,7 +120,9 @@ def params_from(kind: Any, written: dict[str, Any]) -> dict[str, Any]:
         params["loss"] = _as_given(
             from_spec(written["loss"]), written["loss"]["given"], partial(named_loss, kind)
         )
-    if kind.task == "classification":
+    if "hierarchy" in written:
+        params["hierarchy"] = hierarchy_from(written["hierarchy"])
+    if kind.task in ("classification", "hierarchy"):
         pairs = written["class_weight"]
         params["class_weight"] = dict(pairs) if isinstance(pairs, list) else pairs
     return params

@@ -17,6 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 import riskmin
 from riskmin.estimators.base import keep_claim, loss_of
 from riskmin.estimators.classifier import LinearClassifier
+from riskmin.estimators.hierarchy import HierarchicalClassifier
+from riskmin.estimators.hierarchy_files import put_back_tree, tree_dim, tree_facts
 from riskmin.estimators.kernel import KernelClassifier, KernelRegressor
 from riskmin.estimators.novelty import NoveltyDetector
 from riskmin.estimators.ordinal import OrdinalClassifier
@@ -44,7 +46,11 @@ LINEAR_MODELS = (LinearClassifier, LinearRegressor, NoveltyDetector, OrdinalClas
 
 CHAINS = (ChainTagger,)
 
-ESTIMATORS: dict[str, Any] = {kind.__name__: kind for kind in (*LINEAR_MODELS, *CHAINS, *KERNEL_MACHINES)}
+TREES = (HierarchicalClassifier,)
+
+ESTIMATORS: dict[str, Any] = {
+    kind.__name__: kind for kind in (*LINEAR_MODELS, *TREES, *CHAINS, *KERNEL_MACHINES)
+}
 
 
 def save_model(model: Any, path: str | os.PathLike[str]) -> None:
@@ -56,7 +62,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     model : LinearClassifier, LinearRegressor, OrdinalClassifier, LinearRanker, NoveltyDetector, \
-            ChainTagger, KernelClassifier or KernelRegressor
+            HierarchicalClassifier, ChainTagger, KernelClassifier or KernelRegressor
         Fitted, with a loss of riskmin's, and a kernel that has a name or is riskmin's: code is not written
         to files. Of a kernel machine the file holds the support vectors, which are rows of the data.
     path : path
@@ -81,8 +87,9 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
         raise ValueError(f"{type(model).__name__} cannot be saved: {remedy}")
     check_is_fitted(model)
     kernel = type(model) in KERNEL_MACHINES
+    whole = kernel or type(model) in (*CHAINS, *TREES)
     arrays = {
-        "coef": np.asarray(model.result_.w) if kernel or type(model) in CHAINS else np.ravel(model.coef_),
+        "coef": np.asarray(model.result_.w) if whole else np.ravel(model.coef_),
         "cut": np.asarray(model.result_.cut.a),
         **(support_arrays(model) if kernel else {}),
         **(tagger_arrays(model) if type(model) in CHAINS else {}),
@@ -113,7 +120,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     LinearClassifier, LinearRegressor, OrdinalClassifier, LinearRanker, NoveltyDetector, \
-            ChainTagger, KernelClassifier or KernelRegressor
+            HierarchicalClassifier, ChainTagger, KernelClassifier or KernelRegressor
         It predicts as the saved one did, has its claim, and can be fitted again. Its ``result_`` has the
         last row of the trace.
 
@@ -173,6 +180,8 @@ def _fitted(model: Any) -> dict[str, Any]:
         return fitted | {"offset": model.offset_}
     if type(model) in CHAINS:
         return fitted | tagger_facts(model)
+    if type(model) in TREES:
+        return fitted | tree_facts(model)
     fitted["intercept"] = float(np.ravel(model.intercept_)[0])
     if hasattr(model, "classes_"):
         fitted["classes"] = {"values": model.classes_.tolist(), "dtype": model.classes_.dtype.str}
@@ -208,7 +217,7 @@ def _model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
     model = kind(**params_from(kind, meta["params"]))
     p = int(fitted["n_features"])
     size = 2 * int(claim["n_rows"]) if kind in KERNEL_MACHINES else p
-    size = tagger_dim(fitted) if kind in CHAINS else size
+    size = tagger_dim(fitted) if kind in CHAINS else tree_dim(fitted) if kind in TREES else size
     w, a = (_vector(arrays, name, size) for name in ("coef", "cut"))
     if strange := sorted(set(claim) - set(CLAIM)):
         raise ValueError(f"it claims {strange[0]}, which models do not")
@@ -241,6 +250,9 @@ def _put_back(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, 
     loss_of(model)  # that it is for this task
     if type(model) in CHAINS:
         put_back_tagger(model, w, fitted, arrays)
+        return
+    if type(model) in TREES:
+        put_back_tree(model, w, fitted)
         return
     name, coef, b = "coef_", w, _finite(fitted, "intercept")
     if type(model) in KERNEL_MACHINES:
