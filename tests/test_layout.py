@@ -39,6 +39,7 @@ LAYERS = [
     "softened",
     "linear",
     "rkhs",
+    "structured",
     "objective",
     "solvers",
     "persist",

@@ -94,8 +94,10 @@ from riskmin.solvers import OwlQn as OwlQn
 from riskmin.solvers import ProximalGradient as ProximalGradient
 from riskmin.solvers import SemismoothNewton as SemismoothNewton
 from riskmin.solvers import Smoothing as Smoothing
+from riskmin.solvers import WorkingSet as WorkingSet
 from riskmin.solvers import get_solver as get_solver
 from riskmin.solvers.online import online as online
+from riskmin.structured import Structured as Structured
 from riskmin.tree import Tree as Tree
 from riskmin.types import Cut as Cut
 from riskmin.types import Iterate as Iterate
@@ -247,8 +249,10 @@ __all__ = [
     "Softmax",
     "Squared",
     "SquaredHinge",
+    "Structured",
     "Threads",
     "Tree",
+    "WorkingSet",
     "as_matrix",
     "check_executor",
     "check_loss",

@@ -27,6 +27,7 @@ from riskmin.solvers.owlqn import OwlQn
 from riskmin.solvers.proximal import ProximalGradient
 from riskmin.solvers.proximal import loss_of as loss_of
 from riskmin.solvers.smoothing import Smoothing
+from riskmin.solvers.working_set import Remembers, WorkingSet
 from riskmin.types import Array, Bends, CurvedConjugate, Iterate, Shard, Smooth, Smoothable, Solver
 
 FEW_OF_PAIRS, FEW_OF_TABLES = 500.0, 10.0
@@ -49,6 +50,7 @@ class Auto:
 
     Any other loss goes to
 
+    - `WorkingSet`, if it is that of a `Structured` model;
     - `DualGaussSeidel`, if its conjugate is piecewise quadratic, the regularizer is `L2`, X is sparse and
       here, and there is no intercept;
     - `SemismoothNewton`, if it is no sum over rows but can be smoothed (`RocArea`, `Ordinal`, `Prbep`), the
@@ -82,6 +84,8 @@ class Auto:
             return _for_smooth(obj, loss, name)
         if isinstance(obj.risk, Risk) and obj.risk.many and isinstance(loss, Smoothable):
             return _for_many(obj, name)
+        if isinstance(obj.risk, Remembers):
+            return WorkingSet(), f"{name} is not smooth, and keeps what its argmax finds"
         if isinstance(obj.reg, L2) and _sparse_with_dual(obj.risk):
             return DualGaussSeidel(), f"{name} is not smooth, and X is sparse"
         if isinstance(obj.reg, L2) and isinstance(loss, Bends) and isinstance(obj.risk, Risk):

@@ -1,0 +1,230 @@
+"""`Structured`: a user's own model of outputs with a structure, as a loss."""
+
+from __future__ import annotations
+
+import numbers
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from riskmin.executors import Serial, Threads
+from riskmin.linear import check_weights
+from riskmin.structured.risk import MarginRisk, PartitionRisk, open_shard
+from riskmin.types import Array, Executor, NDArray, Shard
+
+NEEDED = {
+    "max_margin": ("joint_feature", "cost", "loss_augmented_argmax"),
+    "log": ("joint_feature", "log_partition"),
+}
+"""The methods of a model, by the loss."""
+SHARDS = 8
+"""The most parts that examples are cut into by default."""
+
+
+@dataclass(frozen=True, eq=False)
+class Structured:
+    r"""The loss of a model of your own, whose outputs are sequences, matchings, images: anything.
+
+    The model says what the features of an input with an output are, :math:`\phi(x, y)`, and how to find the
+    best output. With ``joint_feature``, ``cost`` and ``loss_augmented_argmax`` the loss has a margin,
+
+    .. math:: l(w) = \max_{y'}\; \Delta(y, y') + w^\top (\phi(x, y') - \phi(x, y)),
+
+    and with ``joint_feature`` and ``log_partition`` it is that of a conditional random field,
+
+    .. math:: l(w) = \log \sum_{y'} \exp(w^\top \phi(x, y')) - w^\top \phi(x, y).
+
+    Parameters
+    ----------
+    model : object
+        With these attributes:
+
+        - ``dim``: the length of w;
+        - ``joint_feature(x, y)``: an array of that length, a sparse row, or a pair (indices, values);
+        - ``cost(y, other)``: what it costs to say `other` where y is right, ``cost(y, y) == 0``;
+        - ``loss_augmented_argmax(x, y, w)``: the output with the largest
+          ``cost(y, other) + w @ joint_feature(x, other)``, exactly;
+        - ``log_partition(x, w)``: the logarithm of the sum of ``exp(w @ joint_feature(x, other))`` over all
+          outputs, and its gradient;
+        - ``outputs(x)``, if it can: all outputs of x, to check the above on small examples;
+        - ``project(w)``, if it must: the nearest w for which the above are exact, for checks at random w;
+        - ``argmax(x, w)``, for `predict`.
+    loss : "max_margin", "log" or None
+        None for the one that the model has the methods for.
+
+    Notes
+    -----
+    The proof of how close a run came needs a true maximum: an argmax that misses the best output makes the
+    risk too small. So every output that it finds is compared with all that were found before, here and at
+    other w, and with all there are, for a few examples with at most 500 `outputs`. If it is ever worse, a
+    ValueError names the example, and nothing is claimed.
+
+    Examples
+    --------
+    A matching gives each row of a table x of scores a column of its own; here w weighs two such tables.
+
+    >>> import numpy as np
+    >>> from scipy.optimize import linear_sum_assignment
+    >>> from riskmin import L2, Objective, Structured, minimize
+    >>> class Matching:
+    ...     dim = 2
+    ...     def joint_feature(self, x, y):
+    ...         return x[:, np.arange(len(y)), y].sum(axis=1)
+    ...     def cost(self, y, other):
+    ...         return float(np.mean(y != other))
+    ...     def loss_augmented_argmax(self, x, y, w):
+    ...         wrong = 1 - np.eye(len(y))[y]
+    ...         return linear_sum_assignment(np.tensordot(w, x, 1) + wrong / len(y), maximize=True)[1]
+    ...     def argmax(self, x, w):
+    ...         return linear_sum_assignment(np.tensordot(w, x, 1), maximize=True)[1]
+    >>> rng = np.random.default_rng(0)
+    >>> ys = [rng.permutation(5) for _ in range(20)]
+    >>> xs = [np.array([np.eye(5)[y], np.zeros((5, 5))]) + rng.standard_normal((2, 5, 5)) for y in ys]
+    >>> loss = Structured(Matching())
+    >>> result = minimize(Objective(loss.risk(xs, ys), L2(), lam=0.01))
+    >>> result.status, bool(result.w[0] > abs(result.w[1]))
+    ('converged', True)
+    >>> loss.predict(xs[:1], result.w)[0].shape
+    (5,)
+    """
+
+    model: Any
+    loss: str | None = None
+
+    def __post_init__(self) -> None:
+        has = [kind for kind, names in NEEDED.items() if not self._lacks(names)]
+        if self.loss is not None and self.loss not in NEEDED:
+            raise ValueError(
+                f"loss={self.loss!r}: give 'max_margin' or 'log', or None for what the model has"
+            )
+        if self.loss is None and len(has) != 1:
+            raise TypeError(self._which(len(has)))
+        kind = self.loss or has[0]
+        if lacks := self._lacks(NEEDED[kind]):
+            raise TypeError(
+                f"{self._name()} has no method {lacks[0]}: {kind} needs {', '.join(NEEDED[kind])}"
+            )
+        object.__setattr__(self, "loss", kind)
+        dim = getattr(self.model, "dim", None)
+        if isinstance(dim, bool) or not isinstance(dim, numbers.Integral) or dim < 1:
+            raise ValueError(f"dim of {self._name()} is {dim!r}: give the length of w, a whole number >= 1")
+
+    def _lacks(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if not callable(getattr(self.model, name, None))]
+
+    def _name(self) -> str:
+        return self.model.__name__ if isinstance(self.model, type) else type(self.model).__name__
+
+    def _which(self, many: int) -> str:
+        if many:
+            return f"{self._name()} has methods for both losses: say loss='max_margin' or loss='log'"
+        first, second = (", ".join(names) for names in NEEDED.values())
+        return f"{self._name()} lacks methods: a model needs {first}; or {second}"
+
+    def __repr__(self) -> str:
+        kind: Any = type(self.model)
+        plain = kind.__repr__ is object.__repr__  # an address, which no other process has
+        model = f"{kind.__qualname__}(dim={self.model.dim})" if plain else repr(self.model)
+        return f"Structured({model}, loss={self.loss!r})"
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the loss has a gradient everywhere."""
+        return self.loss == "log"
+
+    def predict(self, xs: Iterable[Any], w: Array) -> list[Any]:
+        """The best output of each x, by the model's method ``argmax(x, w)``."""
+        if self._lacks(["argmax"]):
+            raise TypeError(f"{self._name()} has no method argmax(x, w), which finds the best output of an x")
+        return [self.model.argmax(x, w) for x in xs]
+
+    def risk(
+        self,
+        xs: Iterable[Any],
+        ys: Iterable[Any],
+        *,
+        sample_weight: Any = None,
+        executor: Callable[[Sequence[Shard]], Executor] | None = None,
+        n_shards: int | None = None,
+        check: bool = True,
+        memory: float = 2**30,
+    ) -> MarginRisk | PartitionRisk:
+        r"""The risk :math:`R(w) = \sum_i c_i\, l_i(w)` of examples, the weights c of sum one.
+
+        Parameters
+        ----------
+        xs, ys : sequences
+            Inputs and their right outputs: whatever the model takes.
+        sample_weight : (n,) array, optional
+        executor : executor class or settings, optional
+            ``Processes`` puts the examples into processes of their own, with a copy of the model in each;
+            both must be such that they can be pickled. `Serial` by default.
+        n_shards : int, optional
+            Into how many parts to cut the examples; by default up to 8, by the number of examples alone.
+        check : bool
+            Check the model at a few random points first.
+        memory : float
+            How many bytes the features of outputs may take that were found before.
+
+        Returns
+        -------
+        MarginRisk or PartitionRisk
+            An oracle for `Objective`.
+        """
+        xs, ys = list(xs), list(ys)
+        if len(xs) != len(ys) or not xs:
+            raise ValueError(f"there are {len(xs)} inputs and {len(ys)} outputs: give one output an input")
+        c = check_weights(sample_weight, len(xs))
+        (used,) = np.nonzero(c)
+        many = _shard_count(n_shards, len(used))
+        parts = [used[i:j] for i, j in pairwise(np.linspace(0, len(used), many + 1).astype(int))]
+        here = executor in (None, Serial, Threads) or isinstance(executor, (Serial, Threads))
+        if not here:
+            self._check_pickles(xs[used[0]], ys[used[0]])
+        lists: list[Any] = [[[list_[i] for i in part] for part in parts] for list_ in (xs, ys)]
+        shards = [Shard(x, y, c[part], {}) for x, y, part in zip(*lists, parts, strict=True)]
+        held = (executor or Serial)(shards)
+        self._open(held, parts, memory / len(used), check, here)
+        kind = PartitionRisk if self.smooth else MarginRisk
+        return kind(self, held, int(self.model.dim))
+
+    def _check_pickles(self, x: Any, y: Any) -> None:
+        """Raise a TypeError if the model or the first example cannot be sent to another process."""
+        for thing, name in (
+            (self.model, f"the model {self._name()}"),
+            (x, "the first input"),
+            (y, "its output"),
+        ):
+            try:
+                pickle.dumps(thing)
+            except Exception as error:
+                raise TypeError(
+                    f"{name} cannot be sent to other processes ({error}): use Threads, or define it in a "
+                    "module and keep open files, locks and lambdas out of it"
+                ) from None
+
+    def _open(self, held: Executor, parts: list[NDArray], room: float, check: bool, here: bool) -> None:
+        """Send the model to the examples, and check both there."""
+        try:
+            held.map(open_shard, self.model, int(self.model.dim), self.smooth, room, check, each=parts)
+        except AttributeError as error:
+            if here or not str(error).startswith("Can't get attribute"):
+                raise
+            raise TypeError(
+                f"the model {self._name()} cannot be found by other processes: define it in a module, "
+                "not in a notebook or an interactive session"
+            ) from None
+
+
+def _shard_count(n_shards: int | None, n: int) -> int:
+    if n_shards is None:
+        return min(SHARDS, n)
+    if isinstance(n_shards, bool) or not isinstance(n_shards, numbers.Integral) or not 1 <= n_shards <= n:
+        raise ValueError(
+            f"n_shards={n_shards!r}, but there are {n} examples: give a whole number from 1 to {n}"
+        )
+    return int(n_shards)

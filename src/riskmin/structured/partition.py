@@ -1,0 +1,62 @@
+"""The examples of a shard, with a model that sums over all outputs instead of maximizing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from riskmin.structured.examples import TRUSTED
+from riskmin.structured.rows import Row, as_row, mixture
+from riskmin.types import NDArray
+
+
+@dataclass
+class Partitions:
+    """The examples of a shard with a model that has `log_partition`."""
+
+    model: Any
+    xs: list[Any]
+    ys: list[Any]
+    numbers: NDArray
+    """What the examples are called in messages: their places in the data."""
+    dim: int
+    truth: list[Row] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.truth = [self.phi(i, y) for i, y in enumerate(self.ys)]
+
+    def phi(self, i: int, y: Any) -> Row:
+        """The joint features of example i with the output y."""
+        name = f"joint_feature of example {self.numbers[i]}"
+        return as_row(self.model.joint_feature(self.xs[i], y), self.dim, name)
+
+    def log_partition(self, i: int, w: NDArray) -> tuple[float, Row]:
+        """The logarithm of Z(x_i, w), and its gradient."""
+        name = f"log_partition of example {self.numbers[i]}"
+        given = self.model.log_partition(self.xs[i], w)
+        if not isinstance(given, tuple) or len(given) != 2 or np.ndim(given[0]) != 0:
+            raise ValueError(f"{name} is no pair: give its value and its gradient")
+        value = float(given[0])
+        if not math.isfinite(value):
+            raise ValueError(f"{name} is {value!r}: give a finite number, by a sum that does not overflow")
+        return value, as_row(given[1], self.dim, f"the gradient of {name}")
+
+    def at(self, i: int, w: NDArray) -> tuple[float, Row]:
+        """The loss log Z(x_i, w) - w @ phi(x_i, y_i), and the gradient of log Z."""
+        total, row = self.log_partition(i, w)
+        score = self.truth[i].dot(w)
+        if total < score - TRUSTED * (1 + abs(total) + abs(score)):
+            raise ValueError(
+                f"log_partition of example {self.numbers[i]} is {total:.9g}, less than the score of y, "
+                f"{score:.9g}: it must sum exp(w @ joint_feature(x, y')) over all outputs, y among them"
+            )
+        return max(total - score, 0.0), row
+
+    def value_grad(self, w: NDArray, c: NDArray) -> tuple[float, NDArray]:
+        """The sum of c_i times the losses, and its gradient."""
+        terms = [self.at(i, w) for i in range(len(self.xs))]
+        grad = mixture([row for _, row in terms], c, self.dim) - mixture(self.truth, c, self.dim)
+        return float(c @ [value for value, _ in terms]), grad

@@ -1,0 +1,112 @@
+"""The risk of a user's structured model: what runs on a shard, and the oracles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from riskmin.structured.examples import Examples
+from riskmin.structured.partition import Partitions
+from riskmin.structured.probes import probe_margin, probe_partition
+from riskmin.structured.rows import mixture
+from riskmin.types import Array, Executor, NDArray, Shard
+
+
+# ---------------------------------------------------------------- on a shard
+def open_shard(
+    shard: Shard, model: Any, dim: int, smooth: bool, room: float, check: bool, numbers: NDArray
+) -> None:
+    """Put the model beside the examples, once: it stays there."""
+    xs: Any = shard.X
+    if smooth:
+        terms = shard.memo["examples"] = Partitions(model, xs, shard.y, numbers, dim)
+        if check:
+            probe_partition(terms)
+    else:
+        examples = shard.memo["examples"] = Examples(model, xs, shard.y, numbers, dim, room)
+        if check:
+            probe_margin(examples)
+
+
+def summed(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
+    """The sum of c_i [log Z(x_i, w) - w @ phi(x_i, y_i)], and its gradient."""
+    value, grad = shard.memo["examples"].value_grad(w.copy(), shard.c)
+    return value, grad
+
+
+def margin(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
+    """The sum of c_i max_y' [cost(y_i, y') + w @ (phi(x_i, y') - phi(x_i, y_i))], and a subgradient."""
+    values, outputs = shard.memo["examples"].at(w.copy())
+    return float(shard.c @ values), mixture([o.row for o in outputs], shard.c, len(w))
+
+
+def known(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
+    """As `margin`, but over the outputs found so far: no more than it, and without an argmax."""
+    examples = shard.memo["examples"]
+    best, where = examples.known(w)
+    share = np.zeros(len(examples.table().cost))
+    share[where[where >= 0]] = shard.c[where >= 0]
+    return float(shard.c @ best), examples.table().transpose @ share
+
+
+def counts(shard: Shard) -> tuple[int, int, int, int]:
+    """Calls of the argmax and of joint_feature, outputs kept, outputs dropped."""
+    examples = shard.memo["examples"]
+    return examples.calls, examples.features, sum(map(len, examples.kept)), examples.dropped
+
+
+# ---------------------------------------------------------------- the risks
+@dataclass(frozen=True)
+class PartitionRisk:
+    """The risk of a model with `log_partition`; `Structured` makes it."""
+
+    loss: Any
+    executor: Executor = field(repr=False)
+    dim: int
+
+    def __call__(self, w: Array) -> tuple[float, Array]:
+        """R(w) and its gradient."""
+        value, grad = self.executor.sum(summed, w)
+        return value, grad
+
+
+@dataclass(frozen=True)
+class MarginRisk:
+    """The risk of a model with `loss_augmented_argmax`; `Structured` makes it."""
+
+    loss: Any
+    executor: Executor = field(repr=False)
+    dim: int
+
+    def __call__(self, w: Array) -> tuple[float, Array]:
+        """R(w) and a subgradient: one argmax an example."""
+        value, grad = self.executor.sum(margin, w)
+        return value, grad
+
+    def known(self) -> KnownRisk:
+        """The risk over the outputs found so far."""
+        return KnownRisk(self.executor, self.dim)
+
+    def asked(self) -> dict[str, int]:
+        """How often the model was asked, and how many outputs are kept."""
+        found = self.executor.sum(counts)
+        return dict(zip(("argmax", "joint_feature", "kept", "dropped"), found, strict=True))
+
+
+@dataclass(frozen=True)
+class KnownRisk:
+    """A lower bound of a `MarginRisk`, which the outputs found so far give; it asks for no argmax."""
+
+    executor: Executor = field(repr=False)
+    dim: int
+
+    def __call__(self, w: Array) -> tuple[float, Array]:
+        """Its value and a subgradient."""
+        value, grad = self.executor.sum(known, w)
+        return value, grad
+
+    def dropped(self) -> int:
+        """How many outputs were forgotten so far: by that it may be lower than it was."""
+        return int(self.executor.sum(counts)[3])
