@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -100,8 +99,7 @@ def _lines(path: PathLike, encoding: str) -> list[list[str]]:
     name = "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
     with opened(path) as stream:
         try:
-            # the mark of a new line is \n alone: other readers count no other either
-            text = io.TextIOWrapper(stream, encoding=name, newline="\n").read()
+            text = stream.read().decode(name)
         except UnicodeDecodeError as error:
             problem = f"it is not text in {encoding} ({error.reason}); give its encoding, such as latin-1"
             raise DataError(path, None, problem) from error
@@ -109,6 +107,7 @@ def _lines(path: PathLike, encoding: str) -> list[list[str]]:
             raise ValueError(
                 f"encoding={encoding!r} is not known: use one such as utf-8 or latin-1"
             ) from error
+    # the mark of a new line is \n alone: no editor counts others
     bare = (line.strip(" \t\r\f") for line in text.split("\n"))
     return [_SPACE.split(line) if line else [] for line in bare]
 
