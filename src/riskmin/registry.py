@@ -1,4 +1,4 @@
-"""Things with names: looked up with their settings, and described as plain data."""
+"""Things with settings: looked up by name, described as plain data, compared and shown."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 
 def named(text: str, table: dict[str, Any], what: str, example: str) -> Any:
@@ -76,3 +77,42 @@ def settings_of(text: str, what: str, example: str) -> dict[str, float]:
         return {key.strip(): float(value) for key, value in pairs}
     except ValueError:
         raise ValueError(f"{text!r} does not read as a {what}; write it like {example!r}") from None
+
+
+class Comparable:
+    """Equality of dataclasses some of whose settings are arrays; and what they are, without the defaults."""
+
+    def __repr__(self) -> str:
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        shown = [
+            (f.name, getattr(self, f.name)) for f in fields if not _same(getattr(self, f.name), f.default)
+        ]
+        return f"{type(self).__name__}({', '.join(f'{name}={_brief(value)}' for name, value in shown)})"
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        names = [f.name for f in dataclasses.fields(self)]  # type: ignore[arg-type]
+        return all(_same(getattr(self, n), getattr(other, n)) for n in names)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+
+def _brief(value: Any) -> str:
+    """A setting on one line, since it ends up in messages; only the shape of what is long."""
+    text = repr(value)
+    if len(text) <= 60 and "\n" not in text:
+        return text
+    shape = getattr(value, "shape", None)
+    return f"<{type(value).__name__}{f' of shape {shape}' if shape else ''}>"
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if issparse(a) or issparse(b):
+        return type(a) is type(b) and a.shape == b.shape and (a != b).nnz == 0
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return bool(np.array_equal(a, b))
+    return bool(a == b)

@@ -13,6 +13,7 @@ import numpy as np
 from riskmin.arrays import like, namespace
 from riskmin.losses.labels import check_classes, check_finite
 from riskmin.losses.simplex import project
+from riskmin.registry import Comparable
 from riskmin.scorers import Multiclass
 from riskmin.types import Array, NDArray
 
@@ -27,6 +28,13 @@ def one_hot(y: Array, z: Array) -> Array:
     [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
     """
     return namespace(z).astype(like(np.arange(float(z.shape[1])), z) == y[:, None], z.dtype)
+
+
+def _beside(setting: NDArray, z: Array) -> Array:
+    """A matrix of a loss's settings in the library and the dtype of the scores."""
+    if isinstance(z, np.ndarray):
+        return setting.astype(z.dtype, copy=False)
+    return like(setting.copy(), z)  # torch wants to own its numbers
 
 
 class _Classes:
@@ -71,8 +79,8 @@ class Softmax(_Classes):
         return 1.0, 0.0
 
 
-@dataclass(frozen=True)
-class MulticlassHinge(_Classes):
+@dataclass(frozen=True, eq=False, repr=False)
+class MulticlassHinge(Comparable, _Classes):
     r"""The soft margin of many classes, :math:`\max_j\; \Delta_{yj} + z_j - z_y`, for any cost matrix.
 
     `rescaled` scales margins in place of shifting them:
@@ -119,15 +127,6 @@ class MulticlassHinge(_Classes):
         if not (np.isfinite(cost).all() and (cost >= 0).all() and (np.diag(cost) == 0).all()):
             raise ValueError("cost holds something else than finite numbers >= 0, and 0 on its diagonal")
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, MulticlassHinge):
-            return NotImplemented
-        same = np.array_equal(self.cost, other.cost) if self.cost is not None else other.cost is None
-        return bool(same) and self.rescaled == other.rescaled
-
-    def __hash__(self) -> int:
-        return hash((type(self), self.rescaled))
-
     @property
     def formula(self) -> str:
         """The loss in one line."""
@@ -151,7 +150,7 @@ class MulticlassHinge(_Classes):
         ahead = z - xp.sum(z * own, axis=1, keepdims=True)
         if self.cost is None:
             return ahead + (1 - own), 1.0, own
-        cost = like(self.cost.copy(), z)[xp.astype(y, xp.int64)]
+        cost = _beside(self.cost, z)[xp.astype(y, xp.int64)]
         return (cost * (1 + ahead), cost, own) if self.rescaled else (cost + ahead, 1.0, own)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
@@ -228,8 +227,8 @@ class MulticlassSquaredHinge(_Classes):
         return 1.0, 0.5 - 0.5 * np.eye(k)
 
 
-@dataclass(frozen=True)
-class MultivariateSquared:
+@dataclass(frozen=True, eq=False, repr=False)
+class MultivariateSquared(Comparable):
     r"""The squared loss of many numbers, :math:`\tfrac12 (z - y)^\top M (z - y)`.
 
     Parameters
@@ -271,14 +270,6 @@ class MultivariateSquared:
                 "M is not positive semidefinite, so the loss would not be convex: give another M"
             )
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, MultivariateSquared):
-            return NotImplemented
-        return bool(np.array_equal(self.M, other.M)) if self.M is not None else other.M is None
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
     def scorer(self, y: NDArray, n_outputs: int | None = None) -> Multiclass:
         """A score an output."""
         k = y.shape[1]
@@ -289,5 +280,5 @@ class MultivariateSquared:
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """The loss, and its gradient."""
         off = z - y
-        slope = off if self.M is None else off @ like(self.M.copy(), z)
+        slope = off if self.M is None else off @ _beside(self.M, z)
         return 0.5 * (c @ namespace(z).sum(slope * off, axis=1)), slope * c[:, None]

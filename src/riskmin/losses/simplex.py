@@ -22,7 +22,7 @@ def project(v: Array) -> Array:
     xp = namespace(v)
     v = v - xp.max(v, axis=1, keepdims=True)  # what is far below the largest is cut off, so digits are kept
     down = xp.flip(xp.sort(v, axis=1), axis=1)
-    count = like(np.arange(1.0, v.shape[1] + 1), v)
+    count = xp.astype(like(np.arange(1.0, v.shape[1] + 1), v), v.dtype)
     shift = (xp.cumulative_sum(down, axis=1) - 1) / count
     # the entries above their shift come first; the last of these shifts is the one, and the largest of all
     return xp.maximum(v - xp.max(shift, axis=1, keepdims=True), xp.zeros_like(v))
