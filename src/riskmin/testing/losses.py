@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
-from typing import TypeAlias
 
 import numpy as np
 
 from riskmin.testing.base import Rng, close, require
+from riskmin.testing.draws import Case, Labels, draws
 from riskmin.testing.duals import check_conjugate, check_curvature
 from riskmin.testing.smoothing import check_soft
-from riskmin.types import Array, ChecksLabels, HasValues, Loss
-
-Labels: TypeAlias = Callable[[Rng, int], Array]
-
-
-def _signs(rng: Rng, n: int) -> Array:
-    return rng.permutation(np.where(np.arange(n) < 0.4 * n, 1.0, -1.0))
-
-
-def _reals(rng: Rng, n: int) -> Array:
-    return 2 * rng.standard_normal(n)
-
-
-def _counts(rng: Rng, n: int) -> Array:
-    return rng.poisson(2.0, n).astype(float)
-
-
-def _grades(rng: Rng, n: int) -> Array:
-    return rng.permutation(np.arange(n) % 4.0)
-
-
-def _queries(rng: Rng, n: int) -> Array:
-    """Grades, and beside them the numbers of the queries, whose rows are not together."""
-    p = rng.permutation(n)
-    return np.column_stack([np.arange(n) // 5 % 4.0, np.arange(n) % 5.0])[p]
+from riskmin.types import Array, HasValues, Loss
 
 
 def check_loss(
@@ -59,10 +34,12 @@ def check_loss(
     seed : int
         The seed of the random cases.
     labels : callable, optional
-        ``labels(rng, n)`` draws n labels; by default signs, real numbers, counts or grades, whichever
-        `loss.task` and `loss.check_labels` ask for, and for rankings two columns, grades and query numbers.
+        ``labels(rng, n)`` draws n labels; by default signs, real numbers, counts, grades or classes 0 to
+        k - 1, whichever `loss.task` and `loss.check_labels` ask for; two columns for rankings, grades and
+        query numbers, and for tagging, labels and sequence numbers; k of them where `loss.many_targets`.
     columns : int, optional
-        The number of scores a row has, where that is not a single one.
+        The number k of scores a row has, where that is not a single one. Losses with a method `scorer` take
+        that of its scores, and are asked for 3 of them by default.
 
     Raises
     ------
@@ -71,17 +48,14 @@ def check_loss(
 
     Examples
     --------
-    >>> from riskmin.losses import Hinge
+    >>> from riskmin.losses import Hinge, Softmax
     >>> check_loss(Hinge())
+    >>> check_loss(Softmax(), columns=5)
     """
-    rng = np.random.default_rng(seed)
-    labels = labels or _labels(loss)
-    counts = not loss.separable and _counts_rows(loss, labels(rng, 40), columns)
+    rng, drawn = np.random.default_rng(seed), draws(loss, labels, columns)
 
-    def draw(scale: float, n: int = 40) -> tuple[Array, Array, Array]:
-        z = scale * rng.standard_normal(n if columns is None else (n, columns))
-        c = np.ones(n) if counts else rng.uniform(0.5, 1.5, n)
-        return z, labels(rng, n), c / np.sum(c)
+    def draw(scale: float) -> Case:
+        return drawn.case(rng, scale)
 
     with np.errstate(over="raise", divide="raise", invalid="raise"):
         for scale in (1e-3, 1.0, 30.0):
@@ -89,57 +63,25 @@ def check_loss(
                 _check_minorant(loss, rng, *draw(scale))
         _check_derivative(loss, rng, *draw(1.0))
         for digits in (0, 12):  # many equal scores, and none
-            z, y, c = draw(1.0)
-            _check_order(loss, rng, np.round(z, digits), y, c, ties=not digits)
+            case = draw(1.0)
+            _check_order(loss, rng, case._replace(z=np.round(case.z, digits)), ties=not digits)
         _check_dtypes(loss, rng, *draw(1.0))
         if getattr(loss, "invariant", False):
             _check_shift(loss, *draw(1.0))
         if loss.separable:
-            _check_weights(loss, rng, *draw(1.0))
-            _check_splits(loss, rng, *draw(1.0))
+            _check_weights(loss, rng, draw(1.0))
+            _check_splits(loss, rng, draw(1.0))
             _check_values(loss, *draw(1.0))
-        if loss.separable and columns is None:
+        if loss.separable and drawn.columns is None:
             try:
                 check_conjugate(loss, rng, *draw(1.0))
                 check_curvature(loss, rng, *draw(1.0))
             except FloatingPointError as error:
                 raise AssertionError(f"{loss!r}: {error} in its conjugate or its curvature") from error
-        if columns is None:
-            try:
-                check_soft(loss, rng, *draw(1.0))
-            except FloatingPointError as error:
-                raise AssertionError(f"{loss!r}: {error} in its smoothed form") from error
-
-
-def _labels(loss: Loss) -> Labels:
-    """The first kind of labels of the loss's task that the loss takes."""
-    task = getattr(loss, "task", "classification")
-    choices = {
-        "classification": [_signs],
-        "regression": [_reals, _counts],
-        "novelty": [_reals],
-        "ordinal": [_grades],
-        "ranking": [_queries],
-    }
-    for choice in choices.get(task, []):
         try:
-            if isinstance(loss, ChecksLabels):
-                loss.check_labels(choice(np.random.default_rng(0), 40))
-            return choice
-        except ValueError:
-            continue
-    raise AssertionError(f"{loss!r}: takes none of the usual labels; pass check_loss labels=...")
-
-
-def _counts_rows(loss: Loss, y: Array, columns: int | None) -> bool:
-    """Whether the loss refuses rows of different weights."""
-    n = len(y)
-    z, c = np.zeros(n if columns is None else (n, columns)), np.arange(1.0, n + 1)
-    try:
-        loss.value_grad(z, y, c / np.sum(c))
-    except ValueError:
-        return True
-    return False
+            check_soft(loss, rng, draw(1.0))
+        except FloatingPointError as error:
+            raise AssertionError(f"{loss!r}: {error} in its smoothed form") from error
 
 
 def _evaluate(loss: Loss, z: Array, y: Array, c: Array) -> tuple[float, Array]:
@@ -188,13 +130,13 @@ def _check_derivative(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> Non
         require(near, loss, f"{wrong} {central:.9g}")
 
 
-def _check_order(loss: Loss, rng: Rng, z: Array, y: Array, c: Array, ties: bool) -> None:
-    p = rng.permutation(len(z))
-    (value, g), (other, h) = _evaluate(loss, z, y, c), _evaluate(loss, z[p], y[p], c[p])
-    require(close(other, value, 1e-12, 1e-12), loss, f"the order of the rows matters: {value} and {other}")
+def _check_order(loss: Loss, rng: Rng, case: Case, ties: bool) -> None:
+    other, at = case.take(rng.permutation(len(case.units())))
+    (value, g), (same, h) = _evaluate(loss, *case), _evaluate(loss, *other)
+    require(close(same, value, 1e-12, 1e-12), loss, f"the order of the rows matters: {value} and {same}")
     if ties and not loss.separable:  # which of equal scores has the slope is for the loss to say
         return
-    require(close(h, g[p], 1e-12, 1e-14), loss, "dz does not follow the order of the rows")
+    require(close(case.put(h, at), g, 1e-12, 1e-14), loss, "dz does not follow the order of the rows")
 
 
 def _check_shift(loss: Loss, z: Array, y: Array, c: Array) -> None:
@@ -216,28 +158,31 @@ def _check_dtypes(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
             _evaluate(loss, far, y64, c64)
 
 
-def _check_weights(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
+def _check_weights(loss: Loss, rng: Rng, case: Case) -> None:
     """A weight of k is k rows of weight one, and none for 0; a common factor comes out."""
+    z, y, c = case
     value, g = _evaluate(loss, z, y, c)
     scaled, h = _evaluate(loss, z, y, 3 * c)
     same = close(scaled, 3 * value, 1e-12, 1e-12) and close(h, 3 * g, 1e-12, 1e-14)
     require(same, loss, "three times the weights do not give three times the value and dz")
-    times = rng.integers(0, 4, len(z))
-    rows = np.repeat(np.arange(len(z)), times)
-    value, g = _evaluate(loss, z, y, times * c)
-    repeated, h = _evaluate(loss, z[rows], y[rows], c[rows])
-    total = np.zeros_like(g)
-    np.add.at(total, rows, h)
-    same = close(repeated, value, 1e-12, 1e-12) and close(total, g, 1e-12, 1e-14)
+    times = rng.integers(0, 4, len(case.units()))
+    several, at = case.take(np.repeat(np.arange(len(times)), times))
+    value, g = _evaluate(loss, z, y, case.times(times) * c)
+    repeated, h = _evaluate(loss, *several)
+    same = close(repeated, value, 1e-12, 1e-12) and close(case.put(h, at), g, 1e-12, 1e-14)
     require(same, loss, "integer weights do not count as repeated rows")
 
 
-def _check_splits(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
-    value, g = _evaluate(loss, z, y, c)
-    ends = [0, *sorted(rng.choice(np.arange(1, len(z)), 3, replace=False)), len(z)]
-    parts = [slice(i, j) for i, j in pairwise(ends)]
-    values, gs = zip(*(_evaluate(loss, z[p], y[p], c[p]) for p in parts), strict=True)
-    same = close(sum(values), value, 1e-12, 1e-12) and close(np.concatenate(gs), g, 1e-12, 1e-14)
+def _check_splits(loss: Loss, rng: Rng, case: Case) -> None:
+    value, g = _evaluate(loss, *case)
+    n = len(case.units())
+    ends = [0, *sorted(rng.choice(np.arange(1, n), min(3, n - 1), replace=False)), n]
+    total, slopes = 0.0, np.zeros_like(g)
+    for i, j in pairwise(ends):
+        part, at = case.take(range(i, j))
+        v, h = _evaluate(loss, *part)
+        total, slopes = total + v, slopes + case.put(h, at)
+    same = close(total, value, 1e-12, 1e-12) and close(slopes, g, 1e-12, 1e-14)
     require(same, loss, "it says that it is separable, but its parts do not add up to the whole")
 
 
@@ -246,8 +191,8 @@ def _check_values(loss: Loss, z: Array, y: Array, c: Array) -> None:
     if not isinstance(loss, HasValues):
         return
     values, one = loss.values(z, y), np.ones(1)
-    require(values.shape == y.shape, loss, f"values has shape {values.shape}, the labels {y.shape}")
-    for i in range(len(z)):
+    require(values.shape == c.shape, loss, f"values has shape {values.shape}, the weights {c.shape}")
+    for i in range(len(c)):
         value = float(loss.value_grad(z[i : i + 1], y[i : i + 1], one)[0])
         same = close(values[i], value, 1e-9, 1e-12)
         require(same, loss, f"values gives {values[i]:.9g} for a row whose loss is {value:.9g}")

@@ -10,29 +10,31 @@ from riskmin.losses.bends import bend, times
 from riskmin.losses.pieces import dual_of
 from riskmin.losses.smoothing import soft, takes_centre
 from riskmin.testing.base import Rng, close, require
+from riskmin.testing.draws import Case
 from riskmin.types import Array, Bends, Loss, Smoothable
 
 MUS = (1e-3, 0.1, 1.0, 30.0)
 
 
-def check_soft(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
+def check_soft(loss: Loss, rng: Rng, case: Case) -> None:
     """`soft` is a smooth loss below, whose tangents, raised by their lifts, are cuts of the loss itself.
 
     Where the loss has `bend`, it is the derivative of that gradient. With a centre too, for losses that take
     one; and where the centre is a subgradient at the very scores,
     the smoothed loss is the loss.
     """
+    z, y, c = case
     if not (isinstance(loss, Smoothable) or dual_of(loss, y) is not None):
         return
     centred = takes_centre(loss)
-    centres = [None, soft(loss, z + rng.standard_normal(len(z)), y, c, 0.5)[1]] if centred else [None]
+    centres = [None, soft(loss, z + rng.standard_normal(z.shape), y, c, 0.5)[1]] if centred else [None]
     for centre in centres:
         for mu in MUS:
             for scale in (0.1, 1.0, 30.0):
                 _check_below(loss, rng, scale * z, y, c, mu, centre)
             _check_gradient(loss, rng, z, y, c, mu, centre)
         _check_mu(loss, z, y, c, centre)
-    _check_arrays(loss, rng, z, y, c)
+    _check_arrays(loss, rng, case)
     if centred:
         value, g = loss.value_grad(z, y, c)
         for mu in MUS:
@@ -99,15 +101,16 @@ def _check_mu(loss: Loss, z: Array, y: Array, c: Array, centre: Array | None) ->
         require(least - rounding <= fall <= most + rounding * mu / m, loss, wrong)
 
 
-def _check_arrays(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
+def _check_arrays(loss: Loss, rng: Rng, case: Case) -> None:
     """Inputs, dtypes, the order of the rows and far-out scores."""
+    z, y, c = case
     kept = [a.copy() for a in (z, y, c)]
     value, g, lift = soft(loss, z, y, c, 0.1)
     same = all(np.array_equal(a, b) for a, b in zip(kept, (z, y, c), strict=True))
     require(same, loss, "soft changes its inputs")
-    p = rng.permutation(len(z))
-    other, h, rise = soft(loss, z[p], y[p], c[p], 0.1)
-    same = close([other, rise], [value, lift], 1e-9, 1e-12) and close(h, g[p], 1e-9, 1e-12)
+    turned, at = case.take(rng.permutation(len(case.units())))
+    other, h, rise = soft(loss, *turned, 0.1)
+    same = close([other, rise], [value, lift], 1e-9, 1e-12) and close(case.put(h, at), g, 1e-9, 1e-12)
     require(same, loss, "smoothed, it cares for the order of the rows")
     narrow = [a.astype(np.float32) for a in (z, y, c)]
     other, h, _ = soft(loss, narrow[0], narrow[1], narrow[2], 0.1)
