@@ -173,7 +173,33 @@ def files(tmp_path_factory):
             cells = {"stage": ("mild", "fair", "serious", "grave")[k], "ward": f"ward {i // 20}", "need": k}
             lines.append(",".join(map(str, [*x, *(cells[column] for column in last)])))
         (folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "chunks.conll").write_text(SENTENCES, encoding="utf-8")
+    bare = [" ".join(line.split()[:2]) for line in SENTENCES.splitlines()]
+    (folder / "news.conll").write_text("\n".join(bare), encoding="utf-8")
     return folder
+
+
+SENTENCES = """\
+He PRP B-NP
+reckons VBZ B-VP
+the DT B-NP
+current JJ I-NP
+deficit NN I-NP
+will MD B-VP
+narrow VB I-VP
+. . O
+
+Rain NN B-NP
+fell VBD B-VP
+on IN B-PP
+Monday NNP B-NP
+
+The DT B-NP
+markets NNS I-NP
+reacted VBD B-VP
+to TO B-PP
+it PRP B-NP
+"""
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/command.md"])
