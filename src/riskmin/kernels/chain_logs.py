@@ -91,7 +91,7 @@ def _forward(x: Any, T: Any, P: Any, spare: Any, low: Any, alpha: Any) -> float:
             here[b] -= most
     low[:] = alpha[len(x) - 1]
     exponentials(low, spare)
-    return logs + np.log(low.sum())
+    return logs + float(np.log(low.sum()))
 
 
 @njit(cache=True, nogil=True)

@@ -40,7 +40,7 @@ def best_paths(z: Any, y: Any, ends: Any, cost: float, path: Any) -> None:
             most = row.max()
             if most > -np.inf:
                 row -= most  # digits are kept, however long the sequence
-        label = np.argmax(best[ends[s] - 1 - first, :k])
+        label = int(np.argmax(best[ends[s] - 1 - first, :k]))
         path[ends[s] - 1] = label
         for t in range(ends[s] - 1, first, -1):
             label = _best(best[t - first - 1], columns[label])

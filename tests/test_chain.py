@@ -1,0 +1,411 @@
+"""Losses of chains: brute force over all label sequences, stability, optima by cvxpy, certified runs."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from riskmin import (
+    L1,
+    L2,
+    Bundle,
+    ChainCrf,
+    ChainMaxMargin,
+    Lbfgs,
+    Objective,
+    Processes,
+    Smoothing,
+    Threads,
+    check_loss,
+    get_loss,
+    linear_risk,
+    minimize,
+)
+from riskmin.losses.smoothing import can_be_smoothed
+from riskmin.matrices import as_matrix
+from riskmin.sequences import Chain, Sequences, decode, marginals
+
+LOSSES = [ChainCrf(), ChainMaxMargin(), ChainMaxMargin(rescaled=True)]
+LENGTHS = [1, 3, 2, 6]
+
+
+def draw(rng, k=3, lengths=LENGTHS, scale=1.0):
+    """Scores, labels and weights of some sequences; one weighs nothing."""
+    n, number = sum(lengths), np.repeat(np.arange(len(lengths)), lengths)
+    z = scale * rng.standard_normal((n + k + 2, k))
+    weight = rng.random(len(lengths)) * (np.arange(len(lengths)) != 2)
+    return z, np.column_stack([rng.integers(0, k, n), 5 + 2 * number]).astype(float), weight[number]
+
+
+def sequences(z, y, c):
+    """Of each sequence: its tokens, its labels, and its weight."""
+    for number in np.unique(y[:, 1]):
+        at = np.flatnonzero(y[:, 1] == number)
+        yield at, y[at, 0].astype(int), c[at[0]]
+
+
+def counts(z, at, path):
+    """The slopes of the score of a path."""
+    n = len(z) - z.shape[1] - 2
+    slope = np.zeros_like(z)
+    slope[at, list(path)] = 1
+    slope[-2, path[0]] = slope[-1, path[-1]] = 1
+    for a, b in itertools.pairwise(path):
+        slope[n + a, b] += 1
+    return slope
+
+
+def every(z, at, y):
+    """All label sequences: their counts less those of y, their scores less that of y, their errors."""
+    paths = list(itertools.product(range(z.shape[1]), repeat=len(y)))
+    slopes = np.array([counts(z, at, path) for path in paths]) - counts(z, at, y)
+    return (
+        slopes,
+        np.tensordot(slopes, z),
+        np.array([sum(a != b for a, b in zip(p, y, strict=True)) for p in paths]),
+    )
+
+
+def brute(loss, z, y, c, mu=0.0):
+    """The value, the gradient, and the expected cost, from all label sequences."""
+    value, dz, cost = 0.0, np.zeros_like(z), 0.0
+    for at, labels, weight in sequences(z, y, c):
+        slopes, lead, errors = every(z, at, labels)
+        if isinstance(loss, ChainMaxMargin) and not mu:
+            worst = errors * (1 + lead) if loss.rescaled else errors + lead
+            best = int(np.argmax(worst))
+            value += weight * worst[best]
+            dz += weight * (errors[best] if loss.rescaled else 1) * slopes[best]
+            continue
+        s, temperature = (errors + lead, mu) if mu else (lead, 1.0)
+        p = np.exp((s - s.max()) / temperature)
+        value += weight * (s.max() + temperature * np.log(p.mean() if mu else p.sum()))
+        p /= p.sum()
+        dz += weight * np.tensordot(p, slopes, 1)
+        cost += weight * float(p @ errors)
+    return value, dz, cost
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("scale", [0.3, 1000.0])
+def test_losses_are_what_all_label_sequences_say(loss, scale):
+    """With narrow transitions, which are scaled, and with wide ones, which are taken in logarithms."""
+    rng = np.random.default_rng(0)
+    for k in (2, 3):
+        z, y, c = draw(rng, k, scale=scale)
+        value, dz = loss.value_grad(z, y, c)
+        expected, slope, _ = brute(loss, z, y, c)
+        np.testing.assert_allclose(value, expected, rtol=1e-12)
+        np.testing.assert_allclose(dz, slope, atol=1e-12 * scale + 1e-14)
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.1, 2.0])
+def test_the_smoothed_margin_is_a_sum_over_all_label_sequences(mu):
+    z, y, c = draw(np.random.default_rng(1))
+    loss = ChainMaxMargin()
+    value, dz, lift = loss.soft(z, y, c, mu)
+    expected, slope, cost = brute(loss, z, y, c, mu)
+    np.testing.assert_allclose([value, *dz.ravel()], [expected, *slope.ravel()], rtol=1e-10, atol=1e-12)
+    # the tangent, lifted, is the expectation of errors + s(y') - s(y), a cut of the loss
+    np.testing.assert_allclose(value + lift - np.sum(dz * z), cost, atol=1e-12)
+    assert lift >= 0
+
+
+def test_gradients_of_the_random_field_are_marginals_less_counts():
+    rng = np.random.default_rng(2)
+    z, y, _ = draw(rng, 4)
+    _, dz = ChainCrf().value_grad(z, y, np.ones(len(y)))
+    n, k = len(y), 4
+    ends = np.cumsum(LENGTHS)
+    p = marginals(z[:n], z[n : n + k], z[-2], z[-1], ends)
+    np.testing.assert_allclose(p.sum(1), 1, rtol=1e-14)
+    own = np.zeros((n, k))
+    own[np.arange(n), y[:, 0].astype(int)] = 1
+    np.testing.assert_allclose(dz[:n], p - own, atol=1e-14)
+    firsts = np.append(0, ends[:-1])
+    np.testing.assert_allclose(dz[-2:], [(p - own)[firsts].sum(0), (p - own)[ends - 1].sum(0)], atol=1e-14)
+    # pairs: rows sum to what labels with a successor have, columns to what labels with a predecessor have
+    inner = np.ones(n, bool)
+    inner[ends - 1] = False
+    np.testing.assert_allclose(dz[n : n + k].sum(1), (p - own)[inner].sum(0), atol=1e-13)
+    inner = np.ones(n, bool)
+    inner[firsts] = False
+    np.testing.assert_allclose(dz[n : n + k].sum(0), (p - own)[inner].sum(0), atol=1e-13)
+
+
+@pytest.mark.parametrize("wide", [1.0, 1000.0])
+def test_ten_thousand_tokens_of_scores_of_a_thousand(wide):
+    """Cut in two at a token that knows its label, a chain falls apart: the two ways must agree."""
+    rng = np.random.default_rng(3)
+    n, k = 10_000, 3
+    E, T = rng.uniform(-1000, 1000, (n, k)), wide * rng.uniform(-0.1, 0.1, (k, k))
+    T *= 10 if wide > 1 else 1
+    E[5000] = [0.0, 5e6, 0.0]
+    z, y = np.vstack([E, T, np.zeros((2, k))]), np.zeros((n, 2))
+    y[:, 0] = np.argmax(E, axis=1)
+    value, dz = ChainCrf().value_grad(z, y, np.ones(n))
+    assert np.isfinite(value)
+    assert np.isfinite(dz).all()
+    parts = 0.0
+    for at in (slice(0, 5001), slice(5001, n)):
+        cut = np.vstack([E[at], T, T[1] if at.start else np.zeros(k), np.zeros(k)])
+        v, slope = ChainCrf().value_grad(cut, y[at], np.ones(len(y[at])))
+        parts += v
+        np.testing.assert_allclose(dz[at], slope[: -k - 2], atol=1e-9)
+    np.testing.assert_allclose(value, parts, rtol=1e-10, atol=1e-9)
+    np.testing.assert_allclose(dz[:n].sum(1), 0, atol=1e-12)
+    margin, _ = ChainMaxMargin().value_grad(z, y, np.ones(n))
+    assert 0 <= margin < np.inf
+
+
+def test_a_lost_path_that_comes_back():
+    """Ahead by e^800, then behind by e^1700, then ahead again: no scaling survives that, logarithms do."""
+    k, each = 2, 40
+    E = np.zeros((3 * each, k))
+    E[:each, 0] = E[2 * each :, 0] = 800 / each
+    E[each : 2 * each, 1] = 1700 / each
+    T = np.array([[0.0, -1e5], [-1e5, 0.0]])
+    p = marginals(E, T, np.zeros(k), np.zeros(k), np.array([len(E)]))
+    np.testing.assert_allclose(p[:, 1], 1.0)
+    np.testing.assert_array_equal(decode(E, T, np.zeros(k), np.zeros(k), np.array([len(E)])), 1)
+
+
+def test_best_and_allowed_labels():
+    rng = np.random.default_rng(4)
+    ends = np.cumsum(LENGTHS)
+    z, y, _ = draw(rng, 3)
+    n, T = len(y), z[len(y) : len(y) + 3].copy()
+    T[0, 1] = T[2, 2] = -np.inf
+    start = np.array([0.0, -np.inf, 0.0])
+    got, p = decode(z[:n], T, start, z[-1], ends), marginals(z[:n], T, start, z[-1], ends)
+    for i, j in itertools.pairwise([0, *ends]):
+        paths = [
+            q
+            for q in itertools.product(range(3), repeat=j - i)
+            if q[0] != 1 and not {(0, 1), (2, 2)} & set(itertools.pairwise(q))
+        ]
+        s = np.array(
+            [
+                z[np.arange(i, j), q].sum() + z[-1, q[-1]] + sum(T[a, b] for a, b in itertools.pairwise(q))
+                for q in map(list, paths)
+            ]
+        )
+        assert tuple(got[i:j]) == paths[int(np.argmax(s))]
+        mass = np.exp(s - s.max()) / np.exp(s - s.max()).sum()
+        for t in range(j - i):
+            np.testing.assert_allclose(p[i + t], [mass[[q[t] == b for q in paths]].sum() for b in range(3)])
+    with pytest.raises(ValueError, match="sequence 1 has no label sequence that is allowed"):
+        decode(z[:n], np.full((3, 3), -np.inf), start, z[-1], ends)
+    assert decode(z[:0], T, start, z[-1], ends[:0]).shape == (0,)
+    assert marginals(z[:0], T, start, z[-1], ends[:0]).shape == (0, 3)
+
+
+def test_the_rescaled_maximum_of_long_sequences_keeps_only_some_tokens():
+    from riskmin.kernels import chain_max
+
+    rng = np.random.default_rng(5)
+    z, y, _ = draw(rng, 3, [37])
+    T, columns = chain_max._padded(z[37:40])
+    labels, paths = y[:, 0].astype(np.int64), []
+    for spell in (37, 7, 6, 1):
+        paths.append(np.empty(37, np.int64))
+        chain_max._rescaled(z, T, columns, labels, 0, 37, spell, paths[-1])
+    assert all(np.array_equal(path, paths[0]) for path in paths)
+
+
+def test_exponentials():
+    from riskmin.kernels.exponential import exponentials
+
+    x = np.concatenate([np.linspace(-707, 700, 10_001), [0.0, -709.0, -1e300, -np.inf]])
+    e = x.copy()
+    exponentials(e, np.empty_like(e))
+    np.testing.assert_allclose(e[:-3], np.exp(x[:-3]), rtol=5e-16)
+    np.testing.assert_array_equal(e[-3:], 0)
+
+
+# ---------------------------------------------------------------- the parts of a risk
+def problem(seed=0, sparse=False, k=3, m=12):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 6, m)
+    n = int(lengths.sum())
+    X = (rng.random((n, 5)) < 0.5) * rng.standard_normal((n, 5))
+    y = np.argmax(X @ rng.standard_normal((5, k)) + rng.standard_normal((n, k)), axis=1)
+    y[:k] = np.arange(k)
+    return (sp.csr_array(X) if sparse else X), y, lengths, rng.random(m)
+
+
+def test_sequences_are_cut_at_their_ends():
+    ends = np.cumsum([3, 1, 4, 1, 5, 9, 2])
+    X = Sequences(as_matrix(np.random.default_rng(0).standard_normal((25, 2000))), ends)
+    blocks = X.blocks(3)
+    assert {end for _, end in blocks} <= set(ends.tolist())
+    assert [i for i, _ in blocks] == [0, *(j for _, j in blocks[:-1])]
+    assert blocks[-1][1] == 25
+    wide = Sequences(as_matrix(np.zeros((25, 10**5))), ends)
+    assert len(wide.blocks(1)) < len(wide.blocks(10**5)) == 7  # a sequence is never cut
+    for many in (1, 2, 3, 7, 20):
+        cut = X.cut(many)
+        assert cut[0] == 0
+        assert cut[-1] == 25
+        assert set(cut[1:]) <= set(ends)
+        assert len(cut) <= min(many, 7) + 1
+    part = X.rows(4, 14)
+    assert part.shape == (10, 2000)
+    assert part.ends.tolist() == [4, 5, 10]
+    with pytest.raises(ValueError, match="a token each"):
+        Sequences(as_matrix(np.eye(3)), np.array([0, 3]))
+
+
+def test_the_scorer_and_its_adjoint():
+    X, _, lengths, _ = problem()
+    rng = np.random.default_rng(1)
+    matrix, scorer = Sequences(as_matrix(X), np.cumsum(lengths)), Chain(3)
+    w, v, out = rng.standard_normal((3, scorer.dim(5)))
+    out[:] = 0
+    z = scorer.scores(matrix, w, 2, 9)
+    W = w.reshape(-1, 3)
+    np.testing.assert_allclose(z, np.vstack([X[2:9] @ W[:5], W[5:]]))
+    dz = rng.standard_normal(z.shape)
+    scorer.pullback(matrix, dz, 2, 9, out)
+    np.testing.assert_allclose(out @ v, np.sum(dz * scorer.scores(matrix, v, 2, 9)))
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_shards_threads_and_formats_say_the_same(loss):
+    X, y, lengths, weight = problem()
+    w = np.random.default_rng(2).standard_normal(Chain(3).dim(5))
+    known = {"lengths": lengths, "sample_weight": weight}
+    value, grad = linear_risk(X, y, loss, **known)(w)
+    for data in (sp.csr_array(X), sp.csc_array(X), np.asfortranarray(X)):
+        v, g = linear_risk(data, y, loss, n_shards=4, **known)(w)
+        np.testing.assert_allclose([v, *g], [value, *grad], rtol=1e-12, atol=1e-14)
+    one, two = (
+        linear_risk(X, y, loss, n_shards=4, executor=e, **known)(w) for e in (None, Threads(n_workers=2))
+    )
+    assert one[0] == two[0]
+    assert np.array_equal(one[1], two[1])
+    # a weight of two is a sequence twice
+    ends = np.cumsum(lengths)
+    again = np.concatenate([np.arange(len(y)), np.arange(ends[2], ends[3])])
+    twice = linear_risk(X[again], y[again], loss, lengths=[*lengths, lengths[3]])(w)[0]
+    heavy = linear_risk(X, y, loss, lengths=lengths, sample_weight=1 + (np.arange(len(lengths)) == 3))(w)[0]
+    np.testing.assert_allclose(twice, heavy, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_processes_say_the_same():
+    X, y, lengths, _ = problem()
+    w = np.random.default_rng(2).standard_normal(Chain(3).dim(5))
+    here, there = (
+        linear_risk(X, y, ChainMaxMargin(), lengths=lengths, n_shards=3, executor=e)(w)
+        for e in (None, Processes(n_workers=2))
+    )
+    assert here[0] == there[0]
+    assert np.array_equal(here[1], there[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_the_contract_of_losses(loss):
+    check_loss(loss)
+
+
+def test_names_and_what_cannot_be_smoothed():
+    assert get_loss("chain_crf") == ChainCrf()
+    assert get_loss("chain_max_margin:rescaled=1").rescaled
+    assert can_be_smoothed(ChainMaxMargin(), np.ones(1))
+    assert not can_be_smoothed(ChainMaxMargin(rescaled=True), np.ones(1))
+    for loss in LOSSES:
+        again = pickle.loads(pickle.dumps(loss))
+        assert again == loss
+        assert hasattr(again, "soft") == hasattr(loss, "soft")
+
+
+def test_what_is_wrong_is_said():
+    X, y, lengths, _ = problem()
+    with pytest.raises(ValueError, match="labels numbered 0, 1, 2"):
+        linear_risk(X, y - 1, ChainCrf(), lengths=lengths)
+    with pytest.raises(ValueError, match="single label"):
+        linear_risk(X, 0 * y, ChainCrf(), lengths=lengths)
+    with pytest.raises(ValueError, match="n_outputs is 2: give 3 or more"):
+        linear_risk(X, y, ChainCrf(), lengths=lengths, n_outputs=2)
+    assert linear_risk(X, y, ChainCrf(), lengths=lengths, n_outputs=4).dim == Chain(4).dim(5)
+    z, labels, c = draw(np.random.default_rng(0))
+    for loss in LOSSES:
+        with pytest.raises(ValueError, match="call linear_risk with lengths"):
+            loss.value_grad(z, labels[:, 0], c)
+        with pytest.raises(ValueError, match="labels 0 to 2"):
+            loss.value_grad(z, labels + 1, c)
+        with pytest.raises(ValueError, match="computed by NumPy"):
+            loss.value_grad(z.tolist(), labels, c)
+
+
+# ---------------------------------------------------------------- certified minima
+@pytest.mark.parametrize(
+    ("loss", "solver"),
+    [(ChainCrf(), Lbfgs()), (ChainMaxMargin(), Smoothing()), (ChainMaxMargin(rescaled=True), Bundle())],
+    ids=repr,
+)
+def test_minima_are_certified_and_runs_resume(loss, solver, tmp_path):
+    X, y, lengths, weight = problem(sparse=True)
+    J = Objective(linear_risk(X, y, loss, lengths=lengths, sample_weight=weight), L2(), 0.1)
+    file = tmp_path / "run"
+    minimize(J, solver, tol=1e-6, max_iter=5, checkpoint=file)
+    result = minimize(J, solver, tol=1e-6, checkpoint=file)
+    assert result.status == "converged"
+    whole = minimize(J, Bundle(), tol=1e-5)
+    assert whole.status == "converged"
+    np.testing.assert_allclose(whole.value, result.value, rtol=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reg", [L2(), L1()], ids=repr)
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_minima_are_those_of_cvxpy(loss, reg):
+    """All label sequences as rows of one big program."""
+    import cvxpy as cp
+
+    X, y, lengths, weight = problem(3, k=2, m=6)
+    c = weight / weight.sum()
+    scorer, ends = Chain(2), np.cumsum(lengths)
+    w, terms = cp.Variable(scorer.dim(5)), []
+    columns = np.array([scorer.scores(as_matrix(X), e, 0, len(X)).ravel() for e in np.eye(scorer.dim(5))])
+    shape = (len(X) + 4, 2)
+    for i, j, weigh in zip([0, *ends[:-1]], ends, c, strict=True):
+        slopes, _, errors = every(np.zeros(shape), np.arange(i, j), y[i:j])
+        lead = (slopes.reshape(len(slopes), -1) @ columns.T) @ w
+        if isinstance(loss, ChainCrf):
+            terms.append(weigh * cp.log_sum_exp(lead))
+        elif loss.rescaled:
+            terms.append(weigh * cp.max(cp.multiply(errors, 1 + lead)))
+        else:
+            terms.append(weigh * cp.max(errors + lead))
+    lam = 0.05
+    omega = 0.5 * cp.sum_squares(w) if isinstance(reg, L2) else cp.norm1(w)
+    best = cp.Problem(cp.Minimize(lam * omega + sum(terms))).solve(solver="CLARABEL")
+    J = Objective(linear_risk(X, y, loss, lengths=lengths, sample_weight=weight), reg, lam)
+    result = minimize(J, tol=1e-6)
+    assert result.status == "converged"
+    np.testing.assert_allclose(result.value, best, rtol=3e-6)
+    assert result.lower <= best * (1 + 1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_slopes_by_differences_and_subgradients(loss):
+    rng = np.random.default_rng(6)
+    for scale in (0.5, 3.0, 40.0):
+        z, y, c = draw(rng, 4, [1, 4, 2, 9, 30], scale)
+        value, dz = loss.value_grad(z, y, c)
+        for _ in range(20):
+            step = rng.standard_normal(z.shape)
+            for far in (0.1, 10.0):
+                there = loss.value_grad(z + far * step, y, c)[0]
+                assert there >= value + far * np.sum(dz * step) - 1e-9 * (1 + abs(there))
+            h = 1e-7  # piecewise linear or smooth: the slope of a random line is nearly everywhere that of dz
+            ahead, behind = (loss.value_grad(z + s * h * step, y, c)[0] for s in (1, -1))
+            np.testing.assert_allclose((ahead - behind) / (2 * h), np.sum(dz * step), rtol=1e-5, atol=1e-5)
