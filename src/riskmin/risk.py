@@ -166,7 +166,7 @@ class GatheredCursor(ScoreCursor):
     def at(self, t: float, b: float) -> tuple[float, float, float]:
         """R(w + t d) with b added to all scores, and its slopes in t and b."""
         value, g = self.loss.value_grad(self._at(t, b), self.y, self.c)
-        return float(value), 0.0 if self.dz is None else float(g @ self.dz), float(g.sum())
+        return float(value), 0.0 if self.dz is None else shards.inner(g, self.dz), float(g.sum())
 
     def pull(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
         """The mixture of values and gradients at w + t d and shifted scores."""

@@ -150,7 +150,7 @@ class MulticlassHinge(Comparable, _Classes):
         ahead = z - xp.sum(z * own, axis=1, keepdims=True)
         if self.cost is None:
             return ahead + (1 - own), 1.0, own
-        cost = _beside(self.cost, z)[xp.astype(y, xp.int64)]
+        cost = xp.take(_beside(self.cost, z), xp.astype(y, xp.int64), axis=0)
         return (cost * (1 + ahead), cost, own) if self.rescaled else (cost + ahead, 1.0, own)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:

@@ -85,6 +85,8 @@ class Nu:
             raise ValueError(f"Nu needs 0 < nu <= 1, the share of rows beyond the threshold, not {self.nu!r}")
         if not getattr(self.loss, "separable", False):
             raise TypeError(f"Nu needs a loss that is a sum over rows, not {self.loss!r}")
+        if hasattr(self.loss, "scorer"):
+            raise TypeError(f"Nu needs a loss of one score a row, not {self.loss!r}: use the loss itself")
         row_values(self.loss, np.ones(1), np.ones(1))  # that it tells them
 
     @property

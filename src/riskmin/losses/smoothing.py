@@ -74,6 +74,11 @@ class Smoothed:
         """That of the loss; it has none, if the loss has none."""
         return self.loss.cutoff  # type: ignore[no-any-return]
 
+    @property
+    def scorer(self) -> Callable[..., Any]:
+        """That of the loss, for losses of many scores a row; it has none, if the loss has none."""
+        return self.loss.scorer  # type: ignore[no-any-return]
+
     def check_labels(self, y: Array) -> None:
         """As the loss does."""
         if isinstance(self.loss, ChecksLabels):
