@@ -87,7 +87,7 @@ def test_fit_json(svm, tmp_path, run):
     assert json.loads(out)["objective"] == summary["objective"]
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", [name for name in LOSSES if LOSSES[name].task != "tagging"])
 def test_every_loss_fits_predicts_evaluates_and_certifies(loss, tmp_path, run):
     X, y = two_classes(n=60, p=3)
     if LOSSES[loss].task == "regression":
