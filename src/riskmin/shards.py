@@ -8,7 +8,7 @@ that a line search costs O(n) a step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,8 @@ MOST_SCORES = 2**17
 """Blocks have at most so many scores, so that these stay in cache too."""
 MOST_KEPT = 2**22
 """Where rows have many scores and a shard more than this, they are computed anew at each look, not kept."""
-LOOK_ROWS, LOOK_SCORES = 4096, 2**15
-"""How many rows are looked at together, where scores are kept; how many scores, where a row has many."""
+LOOK_ROWS = 4096
+"""How many rows are looked at together, where they have one score each."""
 
 
 def blocks(shard: Shard, scorer: Scorer) -> Iterable[tuple[int, int]]:
@@ -91,6 +91,9 @@ def move(shard: Shard, key: int, t: float) -> None:
     kept = shard.memo["cursors"][key]
     point, way = ("z", "dz") if "z" in kept else ("w", "d")
     kept[point] = kept[point] + t * kept[way]
+    look = kept.pop("look", None)
+    if look is not None and look.t == t:
+        kept["look"] = look._replace(t=0.0)
 
 
 def along(
@@ -99,16 +102,31 @@ def along(
     """The loss at scores z + t dz + b, with its slopes in t and in b."""
     kept = shard.memo["cursors"][key]
     value = slope_t = slope_b = 0.0
+    seen: list[tuple[Any, Array, Any]] = []
+    keeps = _many(scorer) and "z" in kept and not b
     for i, j in _looks(shard, scorer, kept):
         z, dz = _line(shard, scorer, kept, i, j)
         here = z + t * dz if t else z  # added up as in `pull` and `move`: at a kink, the last bit decides on
         here = here + b if b else here  # the slope, and theirs must be the same
-        v, g = loss.value_grad(here, shard.y[i:j], shard.c[i:j])
+        v, g, *up = tangent(loss, here, shard.y[i:j], shard.c[i:j])
         value += float(v)
         slope_b += float(g.sum())
         if dz is not None:
             slope_t += inner(g, dz)
+        if keeps:
+            seen.append((v, g, sum(up)))
+    if keeps:
+        kept["look"] = Look(t, loss, seen)
     return value, slope_t, slope_b
+
+
+class Look(NamedTuple):
+    """The last look of losses that cost more than to keep it: a step ends where it was looked at last."""
+
+    t: float
+    loss: Loss
+    seen: list[tuple[Any, Array, Any]]
+    """Value, gradient and lift, a block of rows each."""
 
 
 def pull(
@@ -119,13 +137,26 @@ def pull(
     And what rounding may have added, by the size of what cancels, sum_i |dz_i| (|z_i| + |b|); and the lift.
     """
     kept = shard.memo["cursors"][key]
+    look = kept.get("look")
+    if look is not None and (look.t != t or look.loss != loss or mix != [(0.0, 1.0)]):
+        look = None
     value, rounding, lift, grad = 0.0, 0.0, 0.0, namespace(w).zeros_like(w)
-    for i, j in blocks(shard, scorer):
+    for at, (i, j) in enumerate(blocks(shard, scorer)):
         z, dz = _line(shard, scorer, kept, i, j)
-        v, slope, more, up = mixture(loss, z + t * dz if t else z, shard.y[i:j], shard.c[i:j], mix)
-        value, rounding, lift = value + v, rounding + more, lift + up
+        z = z + t * dz if t else z
+        if look is None:
+            v, slope, more, up = mixture(loss, z, shard.y[i:j], shard.c[i:j], mix)
+        else:
+            v, slope, up = look.seen[at]
+            more = ROUNDING * inner(abs(slope), abs(z))
+        value, rounding, lift = value + float(v), rounding + more, lift + float(up)
         scorer.pullback(shard.X, slope, i, j, grad)
     return value, grad, rounding, lift
+
+
+def tangent(loss: Loss, z: Array, y: Array, c: Array) -> tuple[Any, ...]:
+    """Value and gradient, and the lift, if the loss has one."""
+    return loss.tangent(z, y, c) if isinstance(loss, Lifted) else loss.value_grad(z, y, c)
 
 
 def mixture(
@@ -135,8 +166,7 @@ def mixture(
     value, lift = 0.0, 0.0
     dz: Array = 0.0
     for b, m in mix:
-        here = z + b if b else z
-        v, g, *up = (loss.tangent if isinstance(loss, Lifted) else loss.value_grad)(here, y, c)
+        v, g, *up = tangent(loss, z + b if b else z, y, c)
         value, lift = value + m * float(v), lift + m * float(sum(up))
         dz = g if m == 1 else dz + m * g
     size = inner(abs(dz), abs(z) + max(abs(b) for b, _ in mix))
@@ -150,13 +180,12 @@ def inner(a: Array, b: Array) -> float:
 
 def _looks(shard: Shard, scorer: Scorer, kept: dict[str, Any]) -> Iterator[tuple[int, int]]:
     """Ranges of rows to look at together."""
-    z = kept.get("z")
-    if z is None or _shared(scorer):
+    if _many(scorer):
         yield from blocks(shard, scorer)
         return
+    z = kept["z"]
     # what is in cache is fast on a processor; a GPU wants all of it at once
-    step = LOOK_ROWS if z.ndim == 1 else max(LOOK_SCORES // scorer.columns, 64)
-    step = step if isinstance(z, np.ndarray) else max(len(z), 1)
+    step = LOOK_ROWS if isinstance(z, np.ndarray) else max(len(z), 1)
     yield from ((i, min(i + step, len(z))) for i in range(0, len(z), step))
 
 
@@ -173,6 +202,10 @@ def _range(z: Array, i: int, j: int, shared: int) -> Array:
     if z is None or not shared:
         return None if z is None else z[i:j]
     return namespace(z).concat([z[i:j], z[-shared:]])
+
+
+def _many(scorer: Scorer) -> bool:
+    return scorer.columns > 1 or _shared(scorer) > 0
 
 
 def _shared(scorer: Scorer) -> int:

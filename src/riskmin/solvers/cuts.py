@@ -40,8 +40,8 @@ def mix_two(old: Cut | None, new: Cut, obj: Objective) -> tuple[Cut, float]:
         return _first(new, obj), 1.0
     da, db = new.a - old.a, new.b - old.b
     if isinstance(obj.reg, Euclidean):
-        inner = np.asarray(to_numpy(obj.reg.gram(namespace(da).stack([old.a, da]), da)), dtype=float)
-        slope, bend = db - inner[0] / obj.lam, inner[1] / obj.lam
+        across, square = (float(obj.reg.gram(a[None, :], da)[0]) for a in (old.a, da))
+        slope, bend = db - across / obj.lam, square / obj.lam
         eta = float(min(1.0, max(0.0, slope / bend)) if bend else slope > 0)
     elif getattr(obj.reg, "polyhedral", False):  # mixing means nothing before the cuts are shrunk
         eta = float(obj.lower(new) > obj.lower(old))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from riskmin.arrays import namespace, zeros_beside
 from riskmin.objective import Objective, ObjectiveCursor
 from riskmin.solvers.bundle import check_count
+from riskmin.solvers.curvature import Pairs
 from riskmin.solvers.cuts import mix_two
 from riskmin.types import Array, Cut, Iterate, Regularizer, Smooth, Unsuited
 
@@ -49,11 +49,11 @@ class Lbfgs:
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points of decreasing objective."""
-        return self._run(obj, w0, [], None)
+        return self._run(obj, w0, Pairs(self.memory, w0), None)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
-        pairs = list(zip(state["S"], state["Y"], strict=True))
+        pairs = Pairs.of(self.memory, state["w"], state["S"], state["Y"], state.get("inner"))
         steps = self._run(obj, state["w"], pairs, Cut(state["a"], float(state["b"][0])))
         next(steps)  # the iterate that was saved
         return steps
@@ -61,21 +61,16 @@ class Lbfgs:
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start with the curvature of a run on the same risk, and with its cut."""
         w, now, then = state["w"], obj.reg, before.reg
-        pairs = []
-        for s, y in zip(state["S"], state["Y"], strict=True):
-            if isinstance(now, Smooth) and isinstance(then, Smooth):  # exact for squares
-                y = (
-                    y
-                    + obj.lam * (now.grad(w) - now.grad(w - s))
-                    - before.lam * (then.grad(w) - then.grad(w - s))
-                )
-            if float(s @ y) > 1e-14 * float(y @ y) > 0:
-                pairs.append((s, y))
+        Y, inner = state["Y"], state.get("inner")
+        if obj.lam != before.lam or now is not then:  # exact for squares
+            changes = [
+                obj.lam * _bend(now, w, step) - before.lam * _bend(then, w, step) for step in state["S"]
+            ]
+            Y, inner = [y + more for y, more in zip(Y, changes, strict=True)], None
+        pairs = Pairs.of(self.memory, w, state["S"], Y, inner)
         return self._run(obj, w, pairs, Cut(state["a"], float(state["b"][0])))
 
-    def _run(
-        self, obj: Objective, w0: Array, pairs: list[tuple[Array, Array]], model: Cut | None
-    ) -> Iterator[Iterate]:
+    def _run(self, obj: Objective, w0: Array, pairs: Pairs, model: Cut | None) -> Iterator[Iterate]:
         reg = obj.reg
         if not isinstance(reg, Smooth):
             raise Unsuited(
@@ -88,8 +83,8 @@ class Lbfgs:
         looks = 0
         while True:
             model, _ = mix_two(model, cut, obj)
-            yield Iterate(at.w, value, model, {"looks": looks}, snapshot(at.w, pairs, model))
-            d = -1.0 * two_loop(pairs, grad)
+            yield Iterate(at.w, value, model, {"looks": looks}, _saved(at.w, pairs, model))
+            d = -1.0 * pairs.direction(grad)
             slope = float(grad @ d)
             if not -math.inf < slope < 0:
                 return  # no descent is left in this precision
@@ -101,9 +96,7 @@ class Lbfgs:
             at.move(t)
             value, g, cut = at()
             new = g + obj.lam * reg.grad(at.w)
-            s, y = t * d, new - grad
-            if float(s @ y) > 1e-14 * float(y @ y) > 0:
-                pairs = [*pairs, (s, y)][-self.memory :]
+            pairs.add(t * d, new - grad)
             grad = new
 
 
@@ -112,31 +105,10 @@ def _bend(reg: Regularizer, w: Array, s: Array) -> Array:
     return reg.grad(w) - reg.grad(w - s) if isinstance(reg, Smooth) else 0.0 * s
 
 
-def snapshot(w: Array, pairs: list[tuple[Array, Array]], model: Cut) -> Callable[[], dict[str, Array]]:
+def _saved(w: Array, pairs: Pairs, model: Cut) -> Callable[[], dict[str, Array]]:
     """The state to save: the point, the last steps with their changes of gradient, the cut."""
-
-    def state() -> dict[str, Array]:
-        xp = namespace(w)
-        none = zeros_beside((0, len(w)), w)
-        S, Y = (xp.stack([p[k] for p in pairs]) if pairs else none for k in (0, 1))
-        return {"w": w, "S": S, "Y": Y, "a": model.a, "b": np.array([model.b])}
-
-    return state
-
-
-def two_loop(pairs: list[tuple[Array, Array]], q: Array) -> Array:
-    """The inverse Hessian's model, times q."""
-    stack = []
-    for s, y in reversed(pairs):
-        a = float(s @ q) / float(s @ y)
-        q = q - a * y
-        stack.append(a)
-    if pairs:
-        s, y = pairs[-1]
-        q = q * (float(s @ y) / float(y @ y))
-    for (s, y), a in zip(pairs, reversed(stack), strict=True):
-        q = q + (a - float(y @ q) / float(s @ y)) * s
-    return q
+    slots = tuple(pairs.slots)
+    return lambda: {"w": w, **pairs.state(slots), "a": model.a, "b": np.array([model.b])}
 
 
 def wolfe(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from riskmin.arrays import namespace
+import numpy as np
+
+from riskmin.arrays import namespace, zeros_beside
 from riskmin.objective import Objective
 from riskmin.regularizers import L1, Elastic
 from riskmin.solvers.bundle import check_count
 from riskmin.solvers.cuts import mix_two
-from riskmin.solvers.lbfgs import snapshot, two_loop
 from riskmin.solvers.proximal import Point, check_smooth, noise
 from riskmin.types import Array, Cut, Iterate, Unsuited
 
@@ -87,7 +88,7 @@ class OwlQn:
         here, looks = obj(w), 0
         while True:
             model, _ = mix_two(model, here[2], obj)
-            yield Iterate(w, here[0], model, {"looks": looks}, snapshot(w, pairs, model))
+            yield Iterate(w, here[0], model, {"looks": looks}, _saved(w, pairs, model))
             grad = here[1] + square * w
             orthant = Orthant.at(w, grad, absolute)
             new, found, looks = _search(obj, orthant, here, square, orthant.direction(pairs))
@@ -172,3 +173,30 @@ def _search(
                 return new, found, looks
         step *= 0.5 if math.isfinite(found[0]) else 0.1
     return orthant.w, None, looks
+
+
+def _saved(w: Array, pairs: list[tuple[Array, Array]], model: Cut) -> Callable[[], dict[str, Array]]:
+    """The state to save: the point, the last steps with their changes of gradient, the cut."""
+
+    def state() -> dict[str, Array]:
+        xp = namespace(w)
+        none = zeros_beside((0, len(w)), w)
+        S, Y = (xp.stack([p[k] for p in pairs]) if pairs else none for k in (0, 1))
+        return {"w": w, "S": S, "Y": Y, "a": model.a, "b": np.array([model.b])}
+
+    return state
+
+
+def two_loop(pairs: list[tuple[Array, Array]], q: Array) -> Array:
+    """The inverse Hessian's model, times q."""
+    stack = []
+    for s, y in reversed(pairs):
+        a = float(s @ q) / float(s @ y)
+        q = q - a * y
+        stack.append(a)
+    if pairs:
+        s, y = pairs[-1]
+        q = q * (float(s @ y) / float(y @ y))
+    for (s, y), a in zip(pairs, reversed(stack), strict=True):
+        q = q + (a - float(y @ q) / float(s @ y)) * s
+    return q
