@@ -171,5 +171,5 @@ def test_errors_are_one_sentence(call, message):
 
 def test_every_measure_is_documented():
     public = [f for f in vars(metrics).values() if inspect.isfunction(f)]
-    assert len(public) == 9
+    assert len(public) == 10
     assert all(part in f.__doc__ for f in public for part in ("Parameters", "Returns", ">>>"))

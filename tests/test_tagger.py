@@ -579,6 +579,17 @@ def test_the_command_tags(tmp_path, corpus, run):
     assert "not" in err
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["chain_max_margin", "chain_max_margin:rescaled=1"])
+def test_margins_are_certified_by_the_command(tmp_path, corpus, run, loss):
+    model = tmp_path / "m.riskmin"
+    assert run("fit", corpus, "--loss", loss, "--lam", 0.1, "-o", model, "--quiet")[0] == 0
+    assert run("certify", model, corpus, "--quiet")[0] == 0
+    code, out, _ = run("evaluate", model, corpus, "--json")
+    assert code == 0
+    assert json.loads(out)["mean loss"] >= 0
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

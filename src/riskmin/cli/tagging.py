@@ -142,6 +142,8 @@ def measures(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
         "accuracy": float(tokens.mean()),
         "sentences all right": float(np.mean([one.all() for one in right])),
     }
+    if {label for labels in y for label in labels} <= set(model.classes_.tolist()):
+        found["mean loss"] = risk(model, X, y)
     try:
         counts = chunk_counts(y, said)
     except ValueError:
