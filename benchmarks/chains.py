@@ -1,0 +1,210 @@
+"""Chains: CoNLL-2000 chunks beside CRFsuite's L-BFGS, and the letters of handwritten words in ten folds.
+
+    python -m benchmarks.chains FOLDER [--only conll letters] [--sentences N] [--c2 1.0] [--alpha 1e-2]
+
+`conll` fits the same conditional random field twice: attributes of CRFsuite's chunking template, a weight
+for every attribute and label and for every transition, one regularizer c2 |w|^2 on the sum of the losses.
+CRFsuite knows of no start and end weights, so it gets them as attributes of first and last tokens. Both run
+in one thread. The time is from attributes that are in place (CRFsuite's dictionary, our matrix) to the first
+iteration whose objective is within a tolerance of the least that either found. Printed beside: CRFsuite with
+the pairs of attribute and label that occur in training alone, its default, a smaller model with another
+optimum; the time in which ours is *proved*; and the chunk F1 of the test part, by conlleval's rules.
+
+`letters` fits max-margin chains (Hamming cost) and random fields to nine folds, and to one as Taskar et al.
+did, tests on the others, and prints letter errors and the seconds to a certified gap of 1e-3.
+
+The folder holds conll2000.zip and ocr_letters.txt.xz (see benchmarks/RESULTS.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import lzma
+import os
+import re
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+import riskmin as rm
+from riskmin.data import load_conll, window_features
+from riskmin.estimators.tagger_features import Encoder
+from riskmin.metrics import chunk_f1
+
+GOALS = (1e-2, 1e-3, 1e-4)
+
+
+# ---------------------------------------------------------------- CoNLL-2000
+def conll(folder, part):
+    """Sentences as feature dicts, and their labels."""
+    text = zipfile.ZipFile(folder / "conll2000.zip").read(f"conll2000/{part}.txt")
+    with tempfile.TemporaryDirectory() as home:
+        path = Path(home, "part.conll")
+        path.write_bytes(text)
+        tokens, labels = load_conll(path, encoding="latin-1")
+    return [window_features(sentence) for sentence in tokens], labels
+
+
+class Problem:
+    """The matrix of the attributes, and what J is."""
+
+    def __init__(self, X, y, c2):
+        self.encoder, self.n = Encoder(), len(X)
+        self.matrix = self.encoder.rows(X)
+        self.labels = sorted({label for sentence in y for label in sentence})
+        at = {label: j for j, label in enumerate(self.labels)}
+        self.codes = np.array([at[label] for sentence in y for label in sentence], dtype=float)
+        self.lengths = [len(sentence) for sentence in X]
+        self.alpha = 2 * c2 / self.n
+
+    def objective(self):
+        risk = rm.linear_risk(self.matrix, self.codes, rm.ChainCrf(), lengths=self.lengths)
+        return rm.Objective(risk, rm.L2(), self.alpha)
+
+
+def ours(problem, tol):
+    """(seconds, J) of each iteration, and those until the tolerance is proved."""
+    curve, start = [], time.process_time()
+    rm.minimize(
+        problem.objective(),
+        tol=tol,
+        callback=lambda it, row: curve.append((time.process_time() - start, it.value)),
+    )
+    return curve, time.process_time() - start
+
+
+def crfsuite(X, y, problem, c2, steps, every_pair):
+    """(seconds, J) of each iteration, and the tagger."""
+    import pycrfsuite
+
+    class Trainer(pycrfsuite.Trainer):
+        def message(self, message):
+            if found := re.search(r"^Loss: ([\d.e+-]+)", message):
+                curve.append((time.process_time() - start, float(found[1]) / problem.n))
+
+    curve, trainer = [], Trainer(verbose=True)
+    for sentence, labels in zip(X, y, strict=True):
+        ends = [dict(token) for token in sentence]
+        ends[0]["start"], ends[-1]["end"] = "yes", "yes"
+        trainer.append(ends, labels)
+    trainer.select("lbfgs")
+    trainer.set_params(
+        {
+            "c2": c2,
+            "max_iterations": steps,
+            "epsilon": 1e-12,
+            "delta": 1e-12,
+            "feature.possible_states": every_pair,
+            "feature.possible_transitions": True,
+        }
+    )
+    with tempfile.TemporaryDirectory() as home:
+        start = time.process_time()
+        trainer.train(str(Path(home, "model")))
+        tagger = pycrfsuite.Tagger()
+        tagger.open(str(Path(home, "model")))
+
+        def predict(sentences):
+            marked = [[dict(token) for token in sentence] for sentence in sentences]
+            for sentence in marked:
+                sentence[0]["start"], sentence[-1]["end"] = "yes", "yes"
+            return [tagger.tag(sentence) for sentence in marked]
+
+    return curve, predict
+
+
+def first(curve, level):
+    return min((seconds for seconds, value in curve if value <= level), default=np.inf)
+
+
+def run_conll(folder, args):
+    X, y = conll(folder, "train")
+    X, y = X[: args.sentences], y[: args.sentences]
+    T, t = conll(folder, "test")
+    problem = Problem(X, y, args.c2)
+    print(f"\n{len(X)} sentences, {problem.matrix.shape[0]} tokens, {problem.matrix.shape[1]} attributes,")
+    print(f"{len(problem.labels)} labels, c2 = {args.c2:g}: lam = {problem.alpha:.3g}\n")
+    rm.minimize(Problem(X[:20], y[:20], args.c2).objective(), max_iter=2)  # kernels are compiled
+    mine, proved = ours(problem, args.tol)
+    peer, predict = crfsuite(X, y, problem, args.c2, args.steps, True)
+    small, predict_small = crfsuite(X, y, problem, args.c2, args.steps, False)
+    least = min(min(v for _, v in mine), min(v for _, v in peer))
+    print("| CPU seconds to | riskmin | CRFsuite lbfgs | CRFsuite, pairs that occur |")
+    print("|---|---|---|---|")
+    for goal in GOALS:
+        level = least * (1 + goal)
+        times = [first(curve, level) for curve in (mine, peer, small)]
+        print(f"| {goal:g} of the least J | {' | '.join(f'{v:.1f}' for v in times)} |")
+    print(f"| proved within {args.tol:g} | {proved:.1f} | - | - |")
+    each = [curve[-1][0] / len(curve) for curve in (mine, peer, small)]
+    print(f"| an iteration | {' | '.join(f'{v:.3f}' for v in each)} |")
+    print(f"| least J | {' | '.join(f'{min(v for _, v in c):.6f}' for c in (mine, peer, small))} |")
+    model = rm.ChainTagger("crf", alpha=problem.alpha, tol=args.tol, constraints="bio", n_jobs=1).fit(X, y)
+    scores = [chunk_f1(t, found) for found in (model.predict(T), predict(T), predict_small(T))]
+    print(f"| chunk F1 on the test part | {' | '.join(f'{100 * f:.2f}' for f in scores)} |", flush=True)
+
+
+# ---------------------------------------------------------------- handwritten words
+def letters(folder):
+    """For each word its fold, its images as bits, and its letters."""
+    words = {}
+    with lzma.open(folder / "ocr_letters.txt.xz", "rt") as lines:
+        for line in lines:
+            if line.startswith("#"):
+                continue
+            word, _, letter, fold, bits = line.split()
+            _, X, y = words.setdefault(int(word), (int(fold), [], []))
+            X.append(np.unpackbits(np.frombuffer(bytes.fromhex(bits), np.uint8)))
+            y.append(letter)
+    return [(fold, np.array(X, dtype=float), y) for fold, X, y in words.values()]
+
+
+def run_letters(folder, args):
+    words = letters(folder)
+    print("\n| letters | train on | letter error, % | seconds to a certified 1e-3 | iterations |")
+    print("|---|---|---|---|---|")
+    for loss in ("max_margin", "crf"):
+        for many in (True, False):
+            errors, times, steps = [], [], []
+            for fold in range(10):
+                train = [word for word in words if (word[0] == fold) != many]
+                test = [word for word in words if (word[0] == fold) == many]
+                model = rm.ChainTagger(loss, alpha=args.alpha, tol=1e-3, n_jobs=1)
+                start = time.process_time()
+                model.fit([X for _, X, _ in train], [y for *_, y in train])
+                times.append(time.process_time() - start)
+                assert model.gap_ <= 1e-3 * model.objective_
+                steps.append(model.n_iter_)
+                errors.append(100 * (1 - model.score([X for _, X, _ in test], [y for *_, y in test])))
+            print(
+                f"| {loss}, lam = {args.alpha:g} | {'nine folds' if many else 'one fold'} | "
+                f"{np.mean(errors):.2f} ± {np.std(errors):.2f} | {np.mean(times):.2f} | "
+                f"{np.mean(steps):.0f} |",
+                flush=True,
+            )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", nargs="*", default=["conll", "letters"], choices=["conll", "letters"])
+    parser.add_argument("--sentences", type=int, default=None, help="how many of CoNLL's to fit to")
+    parser.add_argument("--c2", type=float, default=1.0, help="CRFsuite's regularizer")
+    parser.add_argument("--steps", type=int, default=300, help="the most iterations of CRFsuite")
+    parser.add_argument("--tol", type=float, default=1e-4)
+    parser.add_argument("--alpha", type=float, default=1e-3, help="the regularizer of the letters")
+    args = parser.parse_args()
+    if "conll" in args.only:
+        run_conll(args.folder, args)
+    if "letters" in args.only:
+        run_letters(args.folder, args)
+
+
+if __name__ == "__main__":
+    main()
