@@ -109,8 +109,8 @@ def last_weights(
     """The weights of the last fit, where its features and labels are still there; zero for others."""
     k, p = len(classes), (dim - len(classes) ** 2 - 2 * len(classes)) // len(classes)
     known = {label: j for j, label in enumerate(last["classes_"].tolist())}
-    here = [j for j, label in enumerate(classes.tolist()) if label in known]
-    there = [known[label] for label in classes.tolist() if label in known]
+    here = np.array([j for j, label in enumerate(classes.tolist()) if label in known], dtype=np.intp)
+    there = np.array([known[label] for label in classes.tolist() if label in known], dtype=np.intp)
     columns = rows = np.arange(p)
     if (features is None) != (last["features_"] is None) or (
         features is None and last["n_features_in_"] != p
