@@ -29,7 +29,7 @@ class Rules(NamedTuple):
                     f"a sequence has {length} token{'s' if length > 1 else ''}, but no labels of so many "
                     "keep to constraints: choose others"
                 )
-            reached = (reached[:, None] & ~self.pairs).any(axis=0)
+            reached = np.any(~self.pairs[reached], axis=0)
 
     def penalties(self) -> NDArray:
         """What to add to transitions, start and end scores, one above the other."""
