@@ -1,7 +1,7 @@
 """Does the hierarchy of the labels help? Topics of news, flat and as a tree.
 
     OMP_NUM_THREADS=1 python -m benchmarks.hierarchy --data FOLDER
-        [--only "flat softmax" "tree softmax"] [--lams 1e-4 ... 1e-7] [--seeds 3] [--tol 1e-2] [--seconds 120]
+        [--only "flat softmax" "tree softmax"] [--lams 1e-3 ... 3e-7] [--seeds 3] [--tol 1e-2] [--seconds 120]
         [--json FILE]
 
 The documents of rcv1_topics whose topics are the nodes of one path, such as CCAT, C15 and C151; the last node
@@ -38,7 +38,7 @@ MODELS = {
     "flat softmax": lambda tree: Softmax(),
     "tree softmax": rm.HierarchicalSoftmax,
 }
-LAMS = (1e-4, 3e-5, 1e-5, 3e-6, 1e-6, 3e-7, 1e-7)
+LAMS = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6, 3e-7)
 
 
 # ---------------------------------------------------------------- data

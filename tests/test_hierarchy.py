@@ -574,3 +574,15 @@ def test_other_things_that_the_classifier_refuses(topics):
         _ = HierarchicalClassifier("hinge").predict_proba
     with pytest.raises(ValueError, match=r"X holds numbers too large to score \(row 1\): scale the features"):
         model.predict(np.array([[0.0] * 8, [1e308] * 8]))
+
+
+def test_the_command_says_that_it_has_no_hierarchies(topics, tmp_path, run):
+    X, y = topics
+    save_model(
+        HierarchicalClassifier("softmax", hierarchy=TOPICS, alpha=1.0).fit(X, y), tmp_path / "model.rsk"
+    )
+    np.savetxt(tmp_path / "data.csv", X, delimiter=",", header=",".join("abcdefgh"), comments="")
+    for command in ("predict", "evaluate", "certify"):
+        code, _, err = run(command, tmp_path / "model.rsk", tmp_path / "data.csv")
+        assert code == 2
+        assert "the command has no models of hierarchy: in Python, riskmin.load_model reads them" in err

@@ -189,7 +189,15 @@ def _detector_scores(model: Any, X: Any) -> NDArray:
     return scores
 
 
-TASKS: dict[str, Task] = {
+class _Tasks(dict[str, Task]):
+    """The tasks that the command knows."""
+
+    def __missing__(self, task: str) -> Task:
+        raise ValueError(f"the command has no models of {task}: in Python, riskmin.load_model reads them")
+
+
+TASKS: dict[str, Task] = _Tasks()
+TASKS |= {
     "classification": Task(
         True, _check_classes, _classes, _class_truth, _class_names, raw_scores, _classification
     ),
