@@ -1,7 +1,7 @@
 r"""What the estimators share: from parameters and arrays to a certified fit, and from a fit to scores.
 
 All of them minimize :math:`J(w, b) = \alpha\,\Omega(w) + \sum_i c_i\, l(x_i^\top w + b, y_i)`, the weights
-:math:`c_i \ge 0` of sum one, and keep the proof.
+:math:`c_i \ge 0` of sum one, and keep the proof. Rows may have many scores, with weights for each.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from riskmin.adaptive import Adaptive
 from riskmin.driver import Callback, minimize
+from riskmin.estimators.many import for_classes, is_many, unpacked
 from riskmin.executors import Serial, Threads
 from riskmin.intercept import Profiled, ProfiledCursor
+from riskmin.intercepts import CentredRisk
 from riskmin.linear import check_finite, check_weights, linear_risk
 from riskmin.losses import Novelty, get_loss
 from riskmin.matrices import as_matrix
@@ -41,6 +43,7 @@ FORMATS: dict[str, Any] = {
 
 _ESTIMATOR_FOR = {
     "classification": "LinearClassifier",
+    "multiclass": "LinearClassifier",
     "regression": "LinearRegressor",
     "novelty": "NoveltyDetector",
     "ordinal": "OrdinalClassifier",
@@ -57,8 +60,11 @@ _REMEDIES = {
 
 
 # ---------------------------------------------------------------- parameters
-def loss_of(model: Any) -> Any:
-    """The loss that the model's parameter stands for, if it does not belong to another estimator."""
+def loss_of(model: Any, n_classes: int | None = None) -> Any:
+    """The loss that the model's parameter stands for, if it does not belong to another estimator.
+
+    With a number of classes, that for so many.
+    """
     if model.task == "novelty":
         return Novelty()
     loss = named_loss(model, model.loss)
@@ -69,7 +75,16 @@ def loss_of(model: Any) -> Any:
             f"{type(loss).__name__} is a loss for {kind}, not for {model.task}: "
             + (f"use {use}" if use else "choose another loss")
         )
-    return loss
+    if is_many(loss) and kind == "regression" and not getattr(model, "many_targets", False):
+        raise ValueError(
+            f"{type(loss).__name__} is a loss of many numbers a row: use LinearRegressor, or 'squared' here"
+        )
+    return loss if n_classes is None else for_classes(loss, n_classes)
+
+
+def fitted_loss(model: Any) -> Any:
+    """The loss that a fitted model was fitted with."""
+    return loss_of(model, len(model.classes_) if model.task == "classification" else None)
 
 
 def named_loss(model: Any, given: Any) -> Any:
@@ -113,14 +128,17 @@ def as_weights(sample_weight: Any, n_rows: int) -> NDArray | None:
 
 # ---------------------------------------------------------------- fit
 def fit_linear(
-    model: Any, X: Any, y: NDArray | None, weight: NDArray | None, *, fit_intercept: bool, qid: Any = None
-) -> tuple[NDArray, float]:
-    """Minimize J as the model's parameters say, set all the attributes that prove it, return w and b."""
+    model: Any, X: Any, y: NDArray | None, weight: NDArray | None, *, fit_intercept: bool, **more: Any
+) -> tuple[NDArray, Any]:
+    """Minimize J as the model's parameters say, set all the attributes that prove it, return w and b.
+
+    What more there is to say of the problem goes to `risk_of`.
+    """
     check_parameters(model)
     reg = regularizer_of(model)
     workers = effective_n_jobs(model.n_jobs)
     executor = Serial() if workers == 1 else Threads(n_workers=workers)
-    risk = risk_of(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, qid=qid)
+    risk = risk_of(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, **more)
     objective = Objective(risk, reg, float(model.alpha))
     start = _start(model, objective)
     return fit_objective(
@@ -130,7 +148,7 @@ def fit_linear(
 
 def fit_objective(
     model: Any, objective: Objective, solver: Any, start: NDArray | None, *, n_rows: int, weighted: bool
-) -> tuple[NDArray, float]:
+) -> tuple[NDArray, Any]:
     """Minimize J within the model's limits, set all the attributes that prove it, return w and b."""
     with _callback(model) as callback:
         result = minimize(
@@ -186,11 +204,21 @@ def risk_of(
     fit_intercept: bool,
     executor: Any,
     qid: Any = None,
+    loss: Any = None,
+    n_outputs: int | None = None,
 ) -> Risk | Profiled | Adaptive:
-    """The risk that the model's parameters stand for."""
-    loss = loss_of(model)
-    fits = fit_intercept and has_intercept(loss)
-    return linear_risk(X, y, loss, sample_weight=weight, qid=qid, fit_intercept=fits, executor=executor)
+    """The risk that the model's parameters stand for; that of another loss, where there are many scores."""
+    loss = loss_of(model) if loss is None else loss
+    return linear_risk(
+        X,
+        y,
+        loss,
+        sample_weight=weight,
+        qid=qid,
+        fit_intercept=bool(fit_intercept) and has_intercept(loss),
+        executor=executor,
+        n_outputs=n_outputs if is_many(loss) else None,
+    )
 
 
 def has_intercept(loss: Any) -> bool:
@@ -201,19 +229,24 @@ def has_intercept(loss: Any) -> bool:
 def _start(model: Any, objective: Objective) -> NDArray | None:
     if not model.warm_start or not hasattr(model, "coef_"):
         return None
-    last: NDArray = np.ravel(model.coef_)
-    dim, reg = objective.risk.dim, objective.reg
+    risk: Any = objective.risk
+    many = isinstance(risk, Risk) and risk.many
+    last: NDArray = np.asarray(model.result_.w) if many else np.ravel(model.coef_)
+    dim, reg = risk.dim, objective.reg
     if len(last) != dim:
+        had, has = (f"{len(last)} weights", "this one") if many else (f"{len(last)} features", "X")
         raise ValueError(
-            f"warm_start=True starts from the last fit, which had {len(last)} features, but X has {dim}: "
+            f"warm_start=True starts from the last fit, which had {had}, but {has} has {dim}: "
             "set warm_start=False or make a new estimator"
         )
     # the last fit may have had another regularizer
     return last if math.isfinite(reg.value(last)) else np.asarray(reg.prox(last, 0.0))
 
 
-def _intercept(risk: Risk | Profiled | Adaptive, objective: Objective, result: Result) -> tuple[float, float]:
+def _intercept(risk: Risk | Profiled | Adaptive, objective: Objective, result: Result) -> tuple[Any, float]:
     """The best intercept for the w found, and J at both."""
+    if isinstance(risk, CentredRisk):
+        return risk.intercept(result.w), result.value
     if isinstance(risk, Risk):
         return 0.0, result.value
     b, at = risk.intercept(result.w), risk.cursor(result.w)
@@ -259,12 +292,26 @@ def scores(model: Any, X: Any) -> NDArray:
 
 
 def raw_scores(model: Any, X: Any) -> NDArray:
-    """X @ w + b, in float64 and without a copy of X."""
-    w, b = np.ravel(model.coef_), 0.0 if model.task == "novelty" else np.ravel(model.intercept_)[0]
+    """X @ w + b, in float64 and without a copy of X; a column a row of weights, if they are many."""
+    if model.task == "novelty":
+        return _scored(X, model.coef_, 0.0)
+    if np.size(model.intercept_) == 1:
+        return _scored(X, np.ravel(model.coef_), np.ravel(model.intercept_)[0])
+    return _scored(X, np.ascontiguousarray(model.coef_.T), model.intercept_)
+
+
+def many_scores(model: Any, X: Any) -> NDArray:
+    """The scores that a loss of many takes, a column a class, for two classes too."""
+    k = len(model.classes_)
+    coef, b = unpacked(np.asarray(model.result_.w), k, intercepts=model.fit_intercept)
+    return _scored(validate_data(model, X, reset=False, **FORMATS), np.ascontiguousarray(coef.T), b)
+
+
+def _scored(X: Any, w: NDArray, b: Any) -> NDArray:
     matrix = as_matrix(X)
     check_finite(matrix)  # the scores would not tell: columns of weight zero may be left out of them
     z: NDArray = matrix.scores(w, 0, X.shape[0]) + b
     if not np.isfinite(z).all():
-        bad = int(np.flatnonzero(~np.isfinite(z))[0])
+        bad = int(np.argwhere(~np.isfinite(z))[0, 0])
         raise ValueError(f"X holds numbers too large to score (row {bad}): scale the features")
     return z

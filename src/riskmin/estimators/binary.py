@@ -12,13 +12,13 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
-from riskmin.losses import Logistic, get_loss
+from riskmin.losses import Logistic, Softmax, get_loss
 from riskmin.types import NDArray
 
 
 def has_probabilities(model: Any) -> bool:
     """Whether the loss is that of a probabilistic model; an AttributeError says why not."""
-    if isinstance(get_loss(model.loss), Logistic):
+    if isinstance(get_loss(model.loss), (Logistic, Softmax)):
         return True
     raise AttributeError(f"probabilities need loss='logistic', not {model.loss!r}")
 
@@ -44,7 +44,7 @@ class TwoClasses(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no t
         classes = two_classes(y, weight)
         positive = y == classes[1]
         if self.class_weight is not None:
-            weight = with_class_weight(self.class_weight, classes, positive, weight)
+            weight = with_class_weight(self.class_weight, classes, positive.astype(np.intp), weight)
         return np.where(positive, 1.0, -1.0), weight, classes
 
     def _cut(self, scores: Callable[[], NDArray], b: float, y: NDArray, weight: NDArray | None) -> NDArray:
@@ -74,17 +74,12 @@ class TwoClasses(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no t
         return np.stack([log_expit(-z), log_expit(z)], axis=1)
 
 
-def two_classes(y: NDArray, weight: NDArray | None) -> NDArray:
-    """The two classes of the rows that count."""
+def classes_of(y: NDArray, weight: NDArray | None) -> NDArray:
+    """The classes of the rows that count, two at least."""
     check_classification_targets(y)
     if weight is not None:
         y = y[weight > 0]
     classes: NDArray = np.unique(y)
-    if len(classes) > 2:
-        raise ValueError(
-            f"Only binary classification is supported. The type of the target is {type_of_target(y)}: "
-            "wrap the model in sklearn.multiclass.OneVsRestClassifier"
-        )
     if len(classes) < 2:
         held = f"only one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
         among = "" if weight is None else ", in the rows whose weight is not zero"
@@ -92,14 +87,26 @@ def two_classes(y: NDArray, weight: NDArray | None) -> NDArray:
     return classes
 
 
-def with_class_weight(given: Any, classes: NDArray, positive: NDArray, weight: NDArray | None) -> NDArray:
-    """The weights of the rows times those of their classes."""
-    weight = np.ones(len(positive)) if weight is None else weight
+def two_classes(y: NDArray, weight: NDArray | None) -> NDArray:
+    """The two classes of the rows that count."""
+    classes = classes_of(y, weight)
+    if len(classes) > 2:
+        raise ValueError(
+            f"Only binary classification is supported. The type of the target is {type_of_target(classes)}: "
+            "wrap the model in sklearn.multiclass.OneVsRestClassifier"
+        )
+    return classes
+
+
+def with_class_weight(given: Any, classes: NDArray, number: NDArray, weight: NDArray | None) -> NDArray:
+    """The weights of the rows times those of their classes, of which each row has the number."""
+    weight, k = np.ones(len(number)) if weight is None else weight, len(classes)
     if isinstance(given, str) and given == "balanced":
-        factors = weight.sum() / (2 * np.array([weight[~positive].sum(), weight[positive].sum()]))
+        factors = weight.sum() / (k * np.bincount(number, weight, minlength=k))
     else:
         factors = compute_class_weight(given, classes=classes, y=classes)
     if not (np.isfinite(factors).all() and (factors > 0).all()):
-        raise ValueError(f"class_weight={given!r} must give both classes a finite weight > 0")
-    product: NDArray = weight * factors[positive.astype(np.intp)]
+        which = "both" if k == 2 else "all"
+        raise ValueError(f"class_weight={given!r} must give {which} classes a finite weight > 0")
+    product: NDArray = weight * factors[number]
     return product

@@ -1,4 +1,4 @@
-"""Two classes, and a hyperplane between them."""
+"""Classes, and hyperplanes between them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from riskmin.estimators.base import (
     scores,
     warn_unless_converged,
 )
-from riskmin.estimators.binary import TwoClasses
+from riskmin.estimators.classes import AnyClasses
+from riskmin.estimators.many import is_many
 from riskmin.matrices import as_matrix
 from riskmin.types import NDArray
 
 
-class LinearClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
-    r"""A linear classifier of two classes for any convex loss, with a certified objective.
+class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    r"""A linear classifier of two or more classes for any convex loss, with a certified objective.
 
     .. math::
         \min_{w, b}\; J(w, b) = \alpha\,\Omega(w) + \sum_i c_i\, l(x_i^\top w + b, y_i),
@@ -30,6 +31,12 @@ class LinearClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
     where :math:`y_i` is -1 for ``classes_[0]`` and +1 for ``classes_[1]``, and :math:`s_i` is the weight
     of a row, 1 by default. The intercept b is not penalized. The fit ends when
     :math:`J - \min J \le \text{tol} \cdot J` is proved.
+
+    With more than two classes, each has weights and an intercept of its own, and all of them are fitted
+    together, as one problem with one certificate: the largest of the scores :math:`z_j = x^\top w_j + b_j`
+    is that of the class predicted. There "hinge" is :math:`\max_{j \ne y} \max(0, 1 + z_j - z_y)`
+    (`MulticlassHinge`), "squared_hinge" is `MulticlassSquaredHinge`, and "logistic" is `Softmax`; other
+    losses of two classes have no such form.
 
     With losses of whole tables and lists, R is no sum over rows, and the area under the ROC curve or the
     break-even point know of no intercept. There, after the fit, the scores are cut where the metric itself is
@@ -42,11 +49,14 @@ class LinearClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
     loss : str or Loss
         A name of `riskmin.LOSSES` for classification, with parameters where wanted
         (``"hinge:margin=2"``), or a loss object: one of riskmin's, or any object with ``separable`` and
-        ``value_grad(z, y, c)``.
+        ``value_grad(z, y, c)``. "softmax", "multiclass_hinge" and "multiclass_squared_hinge" have scores for
+        each class where there are two as well, and so has ``MulticlassHinge(cost)``, the matrix of the costs
+        of mistakes in the order of `classes_`.
     alpha : float
         The strength of the regularizer. With "l2" (and "l1"), the ``C`` of scikit-learn's
-        LogisticRegression, and of LinearSVC but for its penalized intercept, is ``1 / (alpha * n)`` for n
-        rows; LinearSVC's squared hinge has no factor 1/2, so there it is ``1 / (2 * alpha * n)``.
+        LogisticRegression, of any number of classes, and of LinearSVC but for its penalized intercept, is
+        ``1 / (alpha * n)`` for n rows; LinearSVC's squared hinge has no factor 1/2, so there it is
+        ``1 / (2 * alpha * n)``.
     regularizer : str or Regularizer
         :math:`\Omega`: a name of `riskmin.REGULARIZERS`, with parameters where wanted
         (``"elastic:eps=0.5"``), or an object such as ``L1(weights)``, ``Entropy(balanced=True)`` or
@@ -56,7 +66,7 @@ class LinearClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
     fit_intercept : bool
         Whether to fit b, or to have it zero, and scores cut at zero.
     class_weight : dict, "balanced" or None
-        Factors for the weights of the rows of each class; "balanced" gives both classes the same sum. To
+        Factors for the weights of the rows of each class; "balanced" gives all classes the same sum. To
         "roc_area" they make no difference; the other losses of tables count rows, and refuse them.
     solver : None, str or solver
         None and "auto" choose by the problem; any other name of `riskmin.SOLVERS` ("bundle", "lbfgs"), or
@@ -66,7 +76,7 @@ class LinearClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
     max_iter, max_seconds : int, float or None
         Limits; a fit that one of them ends gives a ConvergenceWarning.
     warm_start : bool
-        Whether `fit` starts from the last ``coef_``.
+        Whether `fit` starts from the last weights.
     n_jobs : int or None
         The number of threads, -1 for one a core. It changes no bit of the result.
     callback : callable or None
@@ -78,12 +88,14 @@ class LinearClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
 
     Attributes
     ----------
-    classes_ : (2,) array
+    classes_ : (k,) array
         The labels, in order.
-    coef_ : (1, p) array
-        w.
-    intercept_ : (1,) array
-        What is added to the scores, so that those above zero are of ``classes_[1]``: b, less `threshold_`.
+    coef_ : (1, p) or (k, p) array
+        w for two classes, a row a class for more. With a loss of many scores a row, and two classes, it is
+        the difference of their weights, of which ``result_.w`` has both.
+    intercept_ : (1,) or (k,) array
+        What is added to the scores; for two classes, so that those above zero are of ``classes_[1]``: b, less
+        `threshold_`.
     threshold_ : float
         Where the scores of J are cut; 0 but for losses of tables and lists.
     objective_ : float
@@ -104,7 +116,8 @@ class LinearClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
     References
     ----------
     C. H. Teo, S. V. N. Vishwanathan, A. Smola, Q. V. Le, Bundle methods for regularized risk
-    minimization, JMLR 11, 2010.
+    minimization, JMLR 11, 2010. K. Crammer, Y. Singer, On the algorithmic implementation of multiclass
+    kernel-based vector machines, JMLR 2, 2001.
 
     Examples
     --------
@@ -119,9 +132,15 @@ class LinearClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
     >>> svm = model[-1]
     >>> svm.gap_ <= svm.tol * svm.objective_
     True
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LinearClassifier("logistic", alpha=1e-3).fit(X, y)  # three classes: one problem
+    >>> model.coef_.shape, model.score(X, y) > 0.95, model.gap_ <= model.tol * model.objective_
+    ((3, 4), True, True)
     """
 
     task = "classification"
+    also_for = ("multiclass",)
 
     def __init__(
         self,
@@ -166,7 +185,7 @@ class LinearClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
         X : (n, p) array, sparse matrix or data frame
             Float arrays in either order, CSR and CSC are not copied.
         y : (n,) array
-            Labels of two classes: numbers or strings.
+            Labels of two or more classes: numbers or strings.
         sample_weight : (n,) array, optional
             Weights >= 0; a row of weight zero might as well not be there.
 
@@ -180,9 +199,17 @@ class LinearClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
         weight, n_rows = as_weights(sample_weight, len(y)), len(y)
         if weight is not None and not loss.separable:  # some of these losses count rows
             X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
-        signs, weight, classes = self._rows(y, weight)
-        w, b = fit_linear(self, X, signs, weight, fit_intercept=self.fit_intercept)
-        self._keep(w, b, classes, X, signs, weight)
+        labels, weight, classes = self._rows(y, weight)
+        w, b = fit_linear(
+            self,
+            X,
+            labels,
+            weight,
+            fit_intercept=self.fit_intercept,
+            loss=loss_of(self, len(classes)),
+            n_outputs=len(classes),
+        )
+        self._keep(w, b, classes, X, labels, weight)
         self.weighted_ = sample_weight is not None  # class weights follow from y, so they are no part of it
         self.n_samples_fit_ = n_rows
         warn_unless_converged(self)
@@ -191,9 +218,12 @@ class LinearClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
     def _keep(
         self, w: NDArray, b: float, classes: NDArray, X: Any, y: NDArray, weight: NDArray | None
     ) -> None:
+        if is_many(loss_of(self, len(classes))):
+            self._unpack(w, classes)
+            return
         self.classes_, self.coef_ = classes, w[None, :]
         self.intercept_ = self._cut(lambda: as_matrix(X).scores(w, 0, X.shape[0]), b, y, weight)
 
     def decision_function(self, X: Any) -> NDArray:
-        """The scores X @ w + b: above zero for ``classes_[1]``."""
+        """The scores X @ w + b: above zero for ``classes_[1]``; of more than two, a column a class."""
         return scores(self, X)

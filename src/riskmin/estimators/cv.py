@@ -14,7 +14,7 @@ from sklearn.utils.validation import validate_data
 
 from riskmin.estimators.base import FORMATS, as_weights, check_number, loss_of
 from riskmin.estimators.classifier import LinearClassifier
-from riskmin.estimators.regressor import LinearRegressor
+from riskmin.estimators.regressor import LinearRegressor, validated
 from riskmin.estimators.scorers import measure_named, measure_of
 from riskmin.estimators.search import Rows, search
 from riskmin.types import NDArray
@@ -205,7 +205,7 @@ class LinearRegressorCV(_Search, LinearRegressor):
     r"""A `LinearRegressor` whose alpha is chosen by cross-validation.
 
     Each fold is a path: one certified fit an alpha, each from what its neighbour knows (`riskmin.path`). The
-    alpha of the best mean score is fitted to all rows.
+    alpha of the best mean score is fitted to all rows; where y has many columns, it is the same for all.
 
     Parameters
     ----------
@@ -269,6 +269,6 @@ class LinearRegressorCV(_Search, LinearRegressor):
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> LinearRegressorCV:
         """Choose alpha, and fit all rows; the parameters are those of `LinearClassifierCV.fit`."""
         loss_of(self)
-        X, y = validate_data(self, X, y, y_numeric=True, **FORMATS)
+        X, y = validated(self, X, y)
         self._search(X, y, sample_weight, groups)
         return self

@@ -5,19 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from riskmin.estimators.base import (
-    FORMATS,
-    as_weights,
-    fit_linear,
-    loss_of,
-    scores,
-    warn_unless_converged,
-)
+from riskmin.estimators.base import FORMATS, as_weights, loss_of, scores, warn_unless_converged
+from riskmin.estimators.many import unpacked
+from riskmin.estimators.outputs import fit_outputs
 from riskmin.losses import LOSSES, Nu, Poisson
 from riskmin.types import NDArray
+
+
+def validated(model: Any, X: Any, y: Any) -> tuple[Any, NDArray]:
+    """Rows and numbers, of which each row may have many."""
+    if scipy.sparse.issparse(y):
+        raise ValueError("y is a sparse matrix: give an array, such as y.toarray()")
+    X, y = validate_data(model, X, y, y_numeric=True, multi_output=True, **FORMATS)
+    if y.ndim > 2:
+        raise ValueError(f"y has shape {y.shape}: give a number a row, or a column an output")
+    return X, y
 
 
 def counts(loss: Any) -> bool:
@@ -40,6 +46,11 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
     The prediction is the score :math:`x^\top w + b`, except for the Poisson loss, whose scores are
     logarithms: there it is the mean :math:`e^{x^\top w + b}`.
 
+    For y of shape (n, k), there are weights and an intercept for each of the k outputs, and J is the sum over
+    them. With "squared" and "l2", and with ``MultivariateSquared(M)``, that is one problem; with other losses
+    and regularizers it falls apart into one an output, each with a certificate of its own, and what is
+    claimed is the sum of what is proved.
+
     Parameters
     ----------
     loss : str or Loss
@@ -53,18 +64,25 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         Whether to fit b, or to have it zero.
     regularizer, positive
         As in `LinearClassifier`.
-    solver, tol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
+    solver, tol, max_iter, max_seconds, warm_start, n_jobs, callback, verbose
         As in `LinearClassifier`.
+    checkpoint : path, `riskmin.Checkpoint` or None
+        As in `LinearClassifier`; of problems one an output, each has a file, with its number after the name.
 
     Attributes
     ----------
-    coef_ : (p,) array
-        w.
-    intercept_ : float
+    coef_ : (p,) or (k, p) array
+        w; a row an output, if y has columns.
+    intercept_ : float or (k,) array
         b.
     objective_, lower_bound_, gap_ : float
         J at `coef_` and `intercept_`, what min J is proved not to be below, and their difference.
-    n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_
+    n_iter_ : int
+        The number of iterations; of problems one an output, the largest.
+    result_ : `riskmin.Result`
+        The status, the trace, and the cut that proves the bound. Of problems one an output, it is that of
+        their sum: its ``w`` is ``coef_.T``, row by row; its trace has the last row of each, and one of all.
+    n_samples_fit_, weighted_, n_features_in_, feature_names_in_
         As in `LinearClassifier`.
 
     References
@@ -85,6 +103,7 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
     """
 
     task = "regression"
+    many_targets = True
 
     def __init__(
         self,
@@ -123,6 +142,7 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.target_tags.positive_only = counts(self.loss)
+        tags.target_tags.multi_output = True
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressor:
@@ -132,8 +152,8 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         ----------
         X : (n, p) array, sparse matrix or data frame
             Float arrays in either order, CSR and CSC are not copied.
-        y : (n,) array
-            Real numbers, >= 0 for the Poisson loss.
+        y : (n,) or (n, k) array
+            Real numbers, >= 0 for the Poisson loss; a column an output.
         sample_weight : (n,) array, optional
             Weights >= 0; a row of weight zero might as well not be there.
 
@@ -143,9 +163,10 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
             Itself.
         """
         loss_of(self)  # what is wrong with it is said before y is looked at
-        X, y = validate_data(self, X, y, y_numeric=True, **FORMATS)
+        X, y = validated(self, X, y)
         weight = as_weights(sample_weight, len(y))
-        self.coef_, self.intercept_ = fit_linear(self, X, y, weight, fit_intercept=self.fit_intercept)
+        w, b = fit_outputs(self, X, y, weight)
+        self._keep(w, b, None, X, y, weight)
         warn_unless_converged(self)
         return self
 
@@ -153,10 +174,16 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         """The labels and the weights as they are."""
         return y, weight, None
 
-    def _keep(self, w: NDArray, b: float, *rows: Any) -> None:
-        self.coef_, self.intercept_ = w, b
+    def _keep(self, w: NDArray, b: Any, classes: None, X: Any, y: NDArray, weight: NDArray | None) -> None:
+        if y.ndim == 1:
+            self.coef_, self.intercept_ = w, float(np.ravel(b)[0])
+        else:
+            self.coef_, _ = unpacked(w, y.shape[1], intercepts=False)
+            self.intercept_ = b + np.zeros(y.shape[1])
 
     def predict(self, X: Any) -> NDArray:
-        """The scores X @ w + b; their exponentials for the Poisson loss."""
+        """The scores X @ w + b, a column an output; their exponentials for the Poisson loss."""
         z = scores(self, X)
+        if np.ndim(self.coef_) == 2:
+            z = z.reshape(len(z), -1)  # y of one column comes back as one
         return np.exp(z) if counts(self.loss) else z

@@ -12,12 +12,13 @@ from joblib import Parallel, delayed
 
 from riskmin.adaptive import Adaptive
 from riskmin.estimators.base import check_parameters, loss_of, regularizer_of, risk_of
+from riskmin.estimators.outputs import joint_loss
 from riskmin.executors import Serial
 from riskmin.intercept import Profiled
 from riskmin.paths import lam_grid, path
 from riskmin.risk import Risk
 from riskmin.solvers import get_solver
-from riskmin.types import NDArray
+from riskmin.types import NDArray, Result
 
 
 class Rows(NamedTuple):
@@ -35,6 +36,12 @@ class Rows(NamedTuple):
             rows = rows[self.weight[rows] > 0]
         weight, qid = (None if some is None else some[rows] for some in self[2:])
         return Rows(self.X[rows], self.y[rows], weight, qid)
+
+    def parts(self, probe: Any) -> list[Rows]:
+        """The problems that these are: one, or one an output where the probe fits each by itself."""
+        if self.y.ndim == 1 or joint_loss(probe, self.y) is not None:
+            return [self]
+        return [self._replace(y=y) for y in self.y.T]
 
 
 class Found(NamedTuple):
@@ -76,11 +83,12 @@ def search(
     check_parameters(probe)
     get_solver(probe.solver)
     whole = data if data.weight is None or data.weight.all() else data.take(slice(None))
-    risk = _problem(probe, whole)[0]
+    risks = [_problem(probe, part)[0] for part in whole.parts(probe)]
     if not loss_of(probe).separable:
-        risk(np.zeros(risk.dim))  # what is wrong with all rows is said before any fold
+        risks[0](np.zeros(risks[0].dim))  # what is wrong with all rows is said before any fold
     if isinstance(alphas, int):
-        alphas = lam_grid(risk, regularizer_of(probe), alphas)
+        grids = [lam_grid(risk, regularizer_of(probe), alphas) for risk in risks]
+        alphas = max(grids, key=lambda grid: float(grid[0]))
     folds = list(splits)
     done = Parallel(n_jobs=probe.n_jobs, prefer="threads")(
         delayed(_fold)(probe, data, fold, alphas, scorer, f"fold {k} of {len(folds)}")
@@ -97,8 +105,18 @@ def _problem(
 ) -> tuple[Risk | Profiled | Adaptive, NDArray, NDArray | None, NDArray | None]:
     """The risk of some rows, their labels and weights as it takes them, and their classes."""
     labels, weight, classes = probe._rows(rows.y, rows.weight)
-    fits = probe.fit_intercept
-    risk = risk_of(probe, rows.X, labels, weight, fit_intercept=fits, executor=Serial(), qid=rows.qid)
+    many = len(classes) if probe.task == "classification" else None
+    risk = risk_of(
+        probe,
+        rows.X,
+        labels,
+        weight,
+        fit_intercept=probe.fit_intercept,
+        executor=Serial(),
+        qid=rows.qid,
+        loss=joint_loss(probe, labels) if many is None else loss_of(probe, many),
+        n_outputs=many,
+    )
     return risk, labels, weight, classes
 
 
@@ -113,7 +131,28 @@ def _fold(
 
 
 def _scores(probe: Any, train: Rows, test: Rows, alphas: NDArray, scorer: Any) -> tuple[list[float], int]:
-    risk, labels, weight, classes = _problem(probe, train)
+    problems = [_problem(probe, part) for part in train.parts(probe)]
+    paths = [_path(probe, risk, alphas) for risk, *_ in problems]
+    extra = {} if test.qid is None else {"qid": test.qid}
+    if test.weight is not None and _takes_weights(scorer):
+        extra["sample_weight"] = test.weight
+    _, labels, weight, classes = problems[0]
+    scores = []
+    for alpha, results in zip(alphas, zip(*paths, strict=True), strict=True):
+        model = type(probe)(**probe.get_params(deep=False)).set_params(alpha=float(alpha))
+        model.n_features_in_ = train.X.shape[1]
+        fits = [(np.asarray(r.w), _best_intercept(p[0], r)) for p, r in zip(problems, results, strict=True)]
+        if labels.ndim == train.y.ndim:
+            model._keep(*fits[0], classes, train.X, labels, weight)
+        else:  # a fit an output
+            w, b = np.stack([w for w, _ in fits], axis=1).ravel(), np.array([b for _, b in fits])
+            model._keep(w, b, None, train.X, train.y, weight)
+        scores.append(float(scorer(model, test.X, test.y, **extra)))
+    return scores, sum(result.status != "converged" for results in paths for result in results)
+
+
+def _path(probe: Any, risk: Any, alphas: NDArray) -> list[Result]:
+    """A certified fit a strength."""
     results = path(
         risk,
         regularizer_of(probe),
@@ -125,17 +164,12 @@ def _scores(probe: Any, train: Rows, test: Rows, alphas: NDArray, scorer: Any) -
     )
     if any(result.status == "interrupted" for result in results):
         raise KeyboardInterrupt
-    extra = {} if test.qid is None else {"qid": test.qid}
-    if test.weight is not None and _takes_weights(scorer):
-        extra["sample_weight"] = test.weight
-    scores = []
-    for alpha, result in zip(alphas, results, strict=True):
-        model = type(probe)(**probe.get_params(deep=False)).set_params(alpha=float(alpha))
-        b = 0.0 if isinstance(risk, Risk) else risk.intercept(result.w)
-        model.n_features_in_ = train.X.shape[1]
-        model._keep(np.asarray(result.w), b, classes, train.X, labels, weight)
-        scores.append(float(scorer(model, test.X, test.y, **extra)))
-    return scores, sum(result.status != "converged" for result in results)
+    return results
+
+
+def _best_intercept(risk: Any, result: Result) -> Any:
+    """What is minimized out of the risk; 0 where it has none, or has them in w."""
+    return risk.intercept(result.w) if hasattr(risk, "intercept") else 0.0
 
 
 def _takes_weights(scorer: Any) -> bool:

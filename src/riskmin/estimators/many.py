@@ -1,0 +1,89 @@
+"""Models of many scores a row: which loss they have, and their weights, in w and as users see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from riskmin.losses import (
+    Hinge,
+    Logistic,
+    MulticlassHinge,
+    MulticlassSquaredHinge,
+    MultivariateSquared,
+    Softmax,
+    Squared,
+    SquaredHinge,
+)
+from riskmin.regularizers import L2
+from riskmin.types import NDArray
+
+
+def is_many(loss: Any) -> bool:
+    """Whether a loss takes many scores a row."""
+    return hasattr(loss, "scorer")
+
+
+def takes_many(loss: Any) -> bool:
+    """Whether a loss of classes has a form for more than two."""
+    return is_many(loss) or isinstance(loss, (Hinge, Logistic)) or loss == SquaredHinge()
+
+
+def for_classes(loss: Any, k: int) -> Any:
+    """The loss for k classes: itself, or what a loss of two classes becomes for more of them.
+
+    Examples
+    --------
+    >>> for_classes(Logistic(), 2), for_classes(Logistic(), 3)
+    (Logistic(), Softmax())
+    """
+    if hasattr(loss, "tree"):
+        raise ValueError(f"{type(loss).__name__} is a loss of labels in a tree: use HierarchicalClassifier")
+    if is_many(loss):
+        cost = getattr(loss, "cost", None)
+        if cost is not None and len(cost) != k:
+            raise ValueError(
+                f"cost is for {len(cost)} classes, but y has {k}: give a row and a column for each, "
+                "in the order of classes_"
+            )
+        return loss
+    if k <= 2:
+        return loss
+    if not takes_many(loss):
+        raise ValueError(
+            f"Only binary classification is supported. The type of the target is multiclass: {loss!r} takes "
+            f"two classes, not {k}; use 'hinge', 'squared_hinge', 'logistic' or MulticlassHinge(cost), which "
+            "take more, or wrap the model in sklearn.multiclass.OneVsRestClassifier"
+        )
+    if isinstance(loss, Hinge):
+        return MulticlassHinge(None if loss.margin == 1 else loss.margin * (1 - np.eye(k)))
+    return Softmax() if isinstance(loss, Logistic) else MulticlassSquaredHinge()
+
+
+def for_outputs(loss: Any, reg: Any) -> Any:
+    """The loss that fits all outputs together; None where each is a problem of its own.
+
+    Sums of squares under L2 are one problem, since one pass over X serves all of its outputs.
+
+    Examples
+    --------
+    >>> for_outputs(Squared(), L2()), for_outputs(Hinge(), L2())
+    (MultivariateSquared(), None)
+    """
+    if isinstance(loss, Squared) and isinstance(reg, L2):
+        return MultivariateSquared()
+    return loss if is_many(loss) else None
+
+
+def unpacked(w: NDArray, k: int, *, intercepts: bool) -> tuple[NDArray, NDArray]:
+    """The weights, a row a score, and the intercepts, which are the last entries of w if there are any.
+
+    Examples
+    --------
+    >>> coef, b = unpacked(np.array([1.0, 2.0, 3.0, 4.0, 10.0, 20.0]), 2, intercepts=True)
+    >>> coef.tolist(), b.tolist()
+    ([[1.0, 3.0], [2.0, 4.0]], [10.0, 20.0])
+    """
+    W, b = (w[:-k], w[-k:].copy()) if intercepts else (w, np.zeros(k))
+    return W.reshape(-1, k).T, b

@@ -1,0 +1,110 @@
+"""Many numbers to predict for each row: one problem of all of them, or one for each."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from riskmin.checkpoint import Checkpoint
+from riskmin.estimators.base import fit_linear, keep_claim, loss_of, regularizer_of
+from riskmin.estimators.many import for_outputs
+from riskmin.types import Cut, Iterate, NDArray, Regularizer, Result, Status
+
+_WORST: tuple[Status, ...] = ("interrupted", "max_seconds", "max_iter", "stalled", "converged")
+"""The status of some runs together is the first of these that one of them has."""
+
+
+def joint_loss(model: Any, y: NDArray) -> Any:
+    """The loss of all outputs together; None if each is a problem of its own, or there is but one."""
+    return for_outputs(loss_of(model), regularizer_of(model)) if np.ndim(y) == 2 else None
+
+
+def fit_outputs(model: Any, X: Any, y: NDArray, weight: NDArray | None) -> tuple[NDArray, Any]:
+    """Minimize J as the model's parameters say, for y with a column an output or for one output; w and b."""
+    loss = joint_loss(model, y)
+    if y.ndim == 1 or loss is not None:
+        return fit_linear(model, X, y, weight, fit_intercept=model.fit_intercept, loss=loss)
+    return _fit_apart(model, X, y, weight)
+
+
+def _fit_apart(model: Any, X: Any, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray]:
+    """A problem an output, one after the other."""
+    start, limit = time.perf_counter(), math.inf if model.max_seconds is None else model.max_seconds
+    fits, stopped = [], False
+    for j in range(Y.shape[1]):
+        one = _single(model, j, Y.shape[1])
+        if math.isfinite(
+            limit
+        ):  # what is left of the time of all, so that the last ones get a point at least
+            one.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
+        if stopped:
+            one.callback = _stop
+        w, b = fit_linear(one, X, Y[:, j], weight, fit_intercept=model.fit_intercept)
+        stopped = stopped or one.result_.status == "interrupted"
+        fits.append((w, b, one))
+    result = together([one.result_ for *_, one in fits], regularizer_of(model), float(model.alpha))
+    value = sum(one.objective_ for *_, one in fits)
+    keep_claim(model, result, value, n_rows=X.shape[0], weighted=weight is not None)
+    return np.asarray(result.w), np.array([b for _, b, _ in fits])
+
+
+def _stop(iterate: Iterate, row: dict[str, float]) -> bool:
+    """A callback that ends a run after its first step."""
+    return True
+
+
+def _single(model: Any, j: int, k: int) -> Any:
+    """The model of one output, which starts where the last fit had it, and saves to a file of its own."""
+    one = copy.copy(model)
+    if model.warm_start and hasattr(model, "coef_"):
+        if np.ndim(model.coef_) != 2 or len(model.coef_) != k:
+            raise ValueError(
+                f"warm_start=True starts from the last fit, but that was not of {k} outputs: "
+                "set warm_start=False or make a new estimator"
+            )
+        one.coef_ = model.coef_[j]
+    file = getattr(model, "checkpoint", None)
+    if file is not None:
+        file = Checkpoint(file) if isinstance(file, (str, os.PathLike)) else file
+        one.checkpoint = replace(file, path=f"{os.fspath(file.path)}.{j}")
+    return one
+
+
+def together(results: Sequence[Result], reg: Regularizer, lam: float) -> Result:
+    """The runs of the outputs as one: the sums of their values, their bounds and their cuts.
+
+    The cut of each is shrunk as its own bound wants it, so that the bound of the sum is that of the bounds.
+    The trace has the last row of each, and one for all.
+
+    Examples
+    --------
+    >>> from riskmin import L2, Objective, Squared, linear_risk, minimize
+    >>> X, Y = np.array([[1.0], [2.0], [4.0]]), np.array([[1.0, 0.0], [2.0, 1.0], [3.0, 5.0]])
+    >>> runs = [minimize(Objective(linear_risk(X, y, Squared()), L2(), lam=0.1)) for y in Y.T]
+    >>> both = together(runs, L2(), 0.1)
+    >>> both.w.shape, both.status, both.gap <= 1e-3 * both.value
+    ((2,), 'converged', True)
+    """
+    scales = [reg.scale(r.cut, lam) for r in results]
+    a = np.stack([s * np.asarray(r.cut.a) for s, r in zip(scales, results, strict=True)], axis=1)
+    b = sum(s * r.cut.b for s, r in zip(scales, results, strict=True))
+    value, lower = (float(sum(getattr(r, name) for r in results)) for name in ("value", "lower"))
+    last = [r.trace[-1] for r in results]
+    total = {
+        "iteration": max(row["iteration"] for row in last),
+        **{name: sum(row[name] for row in last) for name in ("seconds", "calls")},
+        "value": value,
+        "lower": lower,
+        "gap": value - lower,
+    }
+    status = next(word for word in _WORST if any(r.status == word for r in results))
+    trace = [*({**row, "output": j} for j, row in enumerate(last)), total]
+    w = np.stack([np.asarray(r.w) for r in results], axis=1)
+    return Result(w.ravel(), value, lower, Cut(a.ravel(), b), status, trace, results[0].solver)
