@@ -51,6 +51,7 @@ def losses(as_json: bool) -> None:
     click.echo(
         "A ranking is of a query's rows; its lead is sum (z_j - z_i) over pairs y_i > y_j inverted, / pairs."
     )
+    click.echo("s(y) scores all labels of a sequence together; errors(y, y') is where two labellings differ.")
     click.echo("Parameters follow the name: --loss huber:delta=2")
 
 
