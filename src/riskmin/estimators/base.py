@@ -302,8 +302,8 @@ def raw_scores(model: Any, X: Any) -> NDArray:
 
 def many_scores(model: Any, X: Any) -> NDArray:
     """The scores that a loss of many takes, a column a class, for two classes too."""
-    k = len(model.classes_)
-    coef, b = unpacked(np.asarray(model.result_.w), k, intercepts=model.fit_intercept)
+    w, k = np.asarray(model.result_.w), len(model.classes_)
+    coef, b = unpacked(w, k, intercepts=len(w) > k * model.n_features_in_)
     return _scored(validate_data(model, X, reset=False, **FORMATS), np.ascontiguousarray(coef.T), b)
 
 

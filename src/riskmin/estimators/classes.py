@@ -39,9 +39,9 @@ class AnyClasses(TwoClasses):
         labels = number.astype(np.float64)
         return labels if is_many(loss) else 2 * labels - 1, weight, classes
 
-    def _unpack(self, w: NDArray, classes: NDArray) -> None:
+    def _unpack(self, w: NDArray, classes: NDArray, *, intercepts: bool) -> None:
         """Set what predictions need, from the vector that was fitted to a loss of many scores."""
-        coef, b = unpacked(w, len(classes), intercepts=bool(self.fit_intercept))
+        coef, b = unpacked(w, len(classes), intercepts=intercepts)
         if len(classes) == 2:  # as everywhere in scikit-learn: what speaks for the second one
             coef, b = coef[1:] - coef[:1], b[1:] - b[:1]
         self.classes_, self.coef_, self.intercept_, self.threshold_ = classes, coef, b, 0.0

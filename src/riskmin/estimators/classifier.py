@@ -219,7 +219,7 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
         self, w: NDArray, b: float, classes: NDArray, X: Any, y: NDArray, weight: NDArray | None
     ) -> None:
         if is_many(loss_of(self, len(classes))):
-            self._unpack(w, classes)
+            self._unpack(w, classes, intercepts=bool(self.fit_intercept))
             return
         self.classes_, self.coef_ = classes, w[None, :]
         self.intercept_ = self._cut(lambda: as_matrix(X).scores(w, 0, X.shape[0]), b, y, weight)

@@ -20,6 +20,7 @@ from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.hierarchy import HierarchicalClassifier
 from riskmin.estimators.hierarchy_files import put_back_tree, tree_dim, tree_facts
 from riskmin.estimators.kernel import KernelClassifier, KernelRegressor
+from riskmin.estimators.many_files import has_many, many_dim, many_facts, put_back_many
 from riskmin.estimators.novelty import NoveltyDetector
 from riskmin.estimators.ordinal import OrdinalClassifier
 from riskmin.estimators.plain import params_from, params_of, scalar
@@ -31,10 +32,10 @@ from riskmin.estimators.tagger_files import put_back_tagger, tagger_arrays, tagg
 from riskmin.persist import FileError, load_arrays, save_arrays
 from riskmin.types import Cut, NDArray, Result, Status
 
-FORMAT = 2
+FORMAT = 3
 """The version of the file's layout: raised when a file could not be read as before.
 
-Files of format 1 know of no regularizer but L2.
+Files of format 1 know of no regularizer but L2, and those of format 2 of one score a row alone.
 """
 
 CLAIM = ("objective", "lower_bound", "value", "b", "status", "n_rows", "weighted", "solver", "last")
@@ -87,7 +88,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
         raise ValueError(f"{type(model).__name__} cannot be saved: {remedy}")
     check_is_fitted(model)
     kernel = type(model) in KERNEL_MACHINES
-    whole = kernel or type(model) in (*CHAINS, *TREES)
+    whole = kernel or type(model) in (*CHAINS, *TREES) or has_many(model)
     arrays = {
         "coef": np.asarray(model.result_.w) if whole else np.ravel(model.coef_),
         "cut": np.asarray(model.result_.cut.a),
@@ -182,6 +183,8 @@ def _fitted(model: Any) -> dict[str, Any]:
         return fitted | tagger_facts(model)
     if type(model) in TREES:
         return fitted | tree_facts(model)
+    if has_many(model):
+        return fitted | many_facts(model)
     fitted["intercept"] = float(np.ravel(model.intercept_)[0])
     if hasattr(model, "classes_"):
         fitted["classes"] = {"values": model.classes_.tolist(), "dtype": model.classes_.dtype.str}
@@ -218,6 +221,7 @@ def _model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
     p = int(fitted["n_features"])
     size = 2 * int(claim["n_rows"]) if kind in KERNEL_MACHINES else p
     size = tagger_dim(fitted) if kind in CHAINS else tree_dim(fitted) if kind in TREES else size
+    size = many_dim(fitted) if "outputs" in fitted else size
     w, a = (_vector(arrays, name, size) for name in ("coef", "cut"))
     if strange := sorted(set(claim) - set(CLAIM)):
         raise ValueError(f"it claims {strange[0]}, which models do not")
@@ -253,6 +257,9 @@ def _put_back(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, 
         return
     if type(model) in TREES:
         put_back_tree(model, w, fitted)
+        return
+    if "outputs" in fitted:
+        put_back_many(model, w, fitted)
         return
     name, coef, b = "coef_", w, _finite(fitted, "intercept")
     if type(model) in KERNEL_MACHINES:

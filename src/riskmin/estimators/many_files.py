@@ -1,0 +1,53 @@
+"""What a file holds of a model of many scores a row beside its weights: its classes, or its intercepts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from riskmin.estimators.base import fitted_loss, loss_of
+from riskmin.estimators.many import is_many, unpacked
+from riskmin.types import NDArray
+
+
+def has_many(model: Any) -> bool:
+    """Whether a fitted model has many scores a row, so that its weights are a matrix."""
+    if model.task == "classification":
+        return is_many(fitted_loss(model))
+    return model.task == "regression" and np.ndim(getattr(model, "coef_", ())) == 2
+
+
+def many_facts(model: Any) -> dict[str, Any]:
+    """How many scores a row has, and what else predictions need beside w."""
+    if model.task == "regression":
+        return {"outputs": len(model.coef_), "intercept": model.intercept_.tolist()}
+    classes = model.classes_
+    return {
+        "outputs": len(classes),
+        "classes": {"values": classes.tolist(), "dtype": classes.dtype.str},
+        "intercepts": len(model.result_.w) > len(classes) * model.n_features_in_,
+    }
+
+
+def many_dim(fitted: dict[str, Any]) -> int:
+    """The length of w."""
+    k = int(fitted["outputs"])
+    return k * (int(fitted["n_features"]) + bool(fitted.get("intercepts", False)))
+
+
+def put_back_many(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
+    """Set what predictions need."""
+    k = int(fitted["outputs"])
+    if model.task == "regression":
+        model.coef_, _ = unpacked(w, k, intercepts=False)
+        model.intercept_ = np.array(fitted["intercept"], dtype=np.float64)
+        if model.intercept_.shape != (k,) or not np.isfinite(model.intercept_).all():
+            raise ValueError(f"its intercepts are not {k} finite numbers")
+        return
+    classes = np.array(fitted["classes"]["values"], dtype=np.dtype(fitted["classes"]["dtype"]))
+    if classes.shape != (k,) or k < 2:
+        raise ValueError(f"it has {classes.size} classes for {k} scores a row")
+    if not is_many(loss_of(model, k)):
+        raise ValueError(f"its loss, {model.loss!r}, takes one score a row")
+    model._unpack(w, classes, intercepts=bool(fitted["intercepts"]))
