@@ -24,6 +24,7 @@ from riskmin import (
     Hinge,
     Lbfgs,
     Logistic,
+    MulticlassHinge,
     Objective,
     OwlQn,
     Prbep,
@@ -31,6 +32,7 @@ from riskmin import (
     QNorm,
     RocArea,
     Smoothing,
+    Softmax,
     linear_risk,
     minimize,
 )
@@ -47,7 +49,10 @@ CASES = [
     (Hinge(), L1(), 1e-3, Bundle()),
     (RocArea(), L2(), 1e-4, Smoothing()),
     (Prbep(), L2(), 1e-4, Smoothing()),
+    (Softmax(), L2(), 1e-4, Lbfgs()),
+    (MulticlassHinge(), L2(), 1e-4, Smoothing()),
 ]
+CLASSES = 10
 
 
 def places():
@@ -68,7 +73,8 @@ def data(n, p):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, p))
     z = X @ rng.standard_normal(p) + 0.3 * np.sqrt(p) * rng.standard_normal(n)
-    return X, np.where(z > 0, 1.0, -1.0)
+    Z = X @ rng.standard_normal((p, CLASSES)) + 0.3 * np.sqrt(p) * rng.standard_normal((n, CLASSES))
+    return X, np.where(z > 0, 1.0, -1.0), np.argmax(Z, axis=1).astype(float)
 
 
 def main():
@@ -77,7 +83,7 @@ def main():
     parser.add_argument("--columns", type=int, default=200)
     parser.add_argument("--losses", nargs="*", help="such as RocArea Prbep; all by default")
     options = parser.parse_args()
-    X, y = data(options.rows, options.columns)
+    X, signs, classes = data(options.rows, options.columns)
     print(f"{options.rows:,} x {options.columns}, float64, certified 1e-3: seconds (iterations, objective)")
     for name, put, wait in places():
         there = put(X)
@@ -88,14 +94,15 @@ def main():
                 continue
             seconds = []
             for _ in range(2):  # the first run pays for kernels and allocations
-                risk = linear_risk(there, y, loss)
+                many = loss.task == "multiclass"  # these with their intercepts
+                risk = linear_risk(there, classes if many else signs, loss, fit_intercept=many)
                 start = time.perf_counter()
-                w0 = put(np.zeros(X.shape[1]))
+                w0 = put(np.zeros(risk.dim))
                 result = minimize(Objective(risk, reg, lam), solver, w0, max_seconds=60)
                 wait()
                 seconds.append(time.perf_counter() - start)
             print(
-                f"{name:18} {type(loss).__name__:9} {reg!r:28} {type(solver).__name__:17} {seconds[-1]:7.3f} "
+                f"{name:18} {type(loss).__name__:15} {reg!r:28} {type(solver).__name__:17} {seconds[-1]:7.3f} "
                 f"({result.n_iter}, {result.value:.6f}, {result.status})",
                 flush=True,
             )
