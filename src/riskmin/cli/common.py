@@ -222,6 +222,7 @@ def summary(model: Any, shape: tuple[int, int], tol: float) -> dict[str, Any]:
         "lam": float(model.alpha),
         "rows": shape[0],
         "columns": shape[1],
+        "weights": int(np.size(model.coef_)),
         "nonzeros": nonzeros(model),
         "objective": model.objective_,
         "lower_bound": model.lower_bound_,
@@ -247,7 +248,7 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("solver", facts["solver"]),
     ]
     if facts["nonzeros"] is not None:
-        rows.append(("nonzero weights", f"{facts['nonzeros']:,} of {facts['columns']:,}"))
+        rows.append(("nonzero weights", f"{facts['nonzeros']:,} of {facts['weights']:,}"))
     return rows
 
 
@@ -263,6 +264,8 @@ def size(model: Any, data: Dataset) -> str:
         return tagging.size(model, data.X)
     n, p = data.X.shape
     sizes = f"{n:,} rows x {p:,} columns"
+    if model.task == "classification" and len(model.classes_) > 2:
+        return f"{sizes}, {len(model.classes_):,} classes"
     if data.qid is None or model.task != "ranking":
         return sizes
     return f"{sizes} in {len(np.unique(data.qid)):,} queries"
@@ -270,12 +273,12 @@ def size(model: Any, data: Dataset) -> str:
 
 def problem_facts(model: Any, shape: tuple[int, int]) -> dict[str, Any]:
     """What a page shall say of the problem."""
-    from riskmin.estimators.base import loss_of, regularizer_of
+    from riskmin.estimators.base import fitted_loss, regularizer_of
     from riskmin.losses import formula
 
     reg = getattr(regularizer_of(model), "formula", "")
     return {
-        "loss": f"{loss_name(model)}: {formula(loss_of(model))}",
+        "loss": f"{loss_name(model)}: {formula(fitted_loss(model))}",
         "rows": shape[0],
         "columns": shape[1],
         "tol": float(model.tol),
@@ -288,4 +291,4 @@ def facts_for_report(model: Any, shape: tuple[int, int]) -> dict[str, Any]:
     facts, few = problem_facts(model, shape) | {"lam": float(model.alpha)}, nonzeros(model)
     if getattr(model, "n_queries_", 0):
         facts["queries"] = f"{model.n_queries_:,}"
-    return facts if few is None else facts | {"nonzero weights": f"{few:,} of {shape[1]:,}"}
+    return facts if few is None else facts | {"nonzero weights": f"{few:,} of {np.size(model.coef_):,}"}

@@ -23,7 +23,7 @@ from riskmin.cli.measures import loss_scores, raw_scores
 from riskmin.cli.tasks import TASKS, queries
 from riskmin.linear import check_labels
 from riskmin.progress import Progress
-from riskmin.regularizers import L2
+from riskmin.regularizers import L2, Free, free
 from riskmin.rkhs import ROOT, RkhsNorm, coefficients, pair
 from riskmin.types import Array, Cut, Iterate, Result
 
@@ -104,14 +104,14 @@ def examine(
 
 def objective(model: Any, X: Any, y: Any, qid: Any = None) -> float:
     """J at the model's own w and b, from scratch."""
-    from riskmin.estimators.base import loss_of
+    from riskmin.estimators.base import fitted_loss
 
     penalty = float(model.alpha) * float(_regularizer(model).value(model.result_.w))
     if model.task == "tagging":
         return tagging.risk(model, X, y) + penalty
     with without_warnings():
         z = loss_scores(model, X)
-    loss = loss_of(model)
+    loss = fitted_loss(model)
     labels, c = TASKS[model.task].truth(model, y, len(z))
     if getattr(loss, "task", None) == "ranking":
         need_queries(model, qid)
@@ -123,7 +123,17 @@ def objective(model: Any, X: Any, y: Any, qid: Any = None) -> float:
 def _regularizer(model: Any) -> Any:
     from riskmin.estimators.base import regularizer_of
 
-    return RkhsNorm() if hasattr(model, "dual_coef_") else regularizer_of(model)
+    return RkhsNorm() if hasattr(model, "dual_coef_") else free(regularizer_of(model), _n_free(model))
+
+
+def _n_free(model: Any) -> int:
+    """How many entries of w are intercepts, which are not penalized: those of classifiers of many scores."""
+    from riskmin.estimators.base import fitted_loss
+    from riskmin.estimators.many import is_many
+
+    if model.task != "classification" or not is_many(fitted_loss(model)):
+        return 0
+    return len(model.result_.w) - len(model.classes_) * int(model.n_features_in_)
 
 
 def in_feature_space(model: Any, X: Any) -> Any:
@@ -158,12 +168,16 @@ def _strangers(model: Any, X: Any) -> str | None:
 
 def _misplaced(model: Any, X: Any, y: Any) -> str | None:
     """Whether a threshold on the scores is not the one that follows from them, though J does not tell."""
-    from riskmin.estimators.base import loss_of
+    from riskmin.estimators.base import fitted_loss
+    from riskmin.estimators.many import is_many
     from riskmin.estimators.ordinal import thresholds
 
     if model.task in ("novelty", "tagging"):
         return None
-    loss, threshold = loss_of(model), float(getattr(model, "threshold_", 0.0))
+    if is_many(fitted_loss(model)):  # what it adds to its scores is in w, or follows from it
+        lost = bool(_n_free(model)) != bool(model.fit_intercept) and model.task == "classification"
+        return "it has intercepts, or has none, against what it says of itself" if lost else None
+    loss, threshold = fitted_loss(model), float(getattr(model, "threshold_", 0.0))
     with without_warnings():
         z = loss_scores(model, X)
     near, b = SAME * (1 + float(abs(z).max())), float(np.ravel(model.intercept_)[0]) + threshold
@@ -191,6 +205,10 @@ def bound_of_cut(model: Any) -> float:
     rounding has lifted it above that.
     """
     (a, b), lam, reg = model.result_.cut, float(model.alpha), _regularizer(model)
+    if isinstance(reg, Free):
+        if np.any(a[-reg.m :]):
+            return 0.0  # it falls without end along the intercepts
+        a, reg = a[: -reg.m], reg.penalized
     if reg == L2():
         q = float(a @ a)
         s = min(1.0, max(0.0, lam * b / q)) if q else float(b > 0)

@@ -46,6 +46,9 @@ def losses(as_json: bool) -> None:
     console.print(_table(found, whole=console.width >= WIDTH))
     click.echo("z = x @ w + b is the score, y the label (-1 or +1 for classification), r = z - y.")
     click.echo(
+        "Of many classes, z_j is the score of class j: hinge, squared_hinge and logistic take them too."
+    )
+    click.echo(
         "y' is any labelling; of prbep, one with as many misses as alarms; at k, one of k positives or y."
     )
     click.echo(

@@ -11,10 +11,10 @@ from riskmin.types import NDArray
 
 def mean_loss(model: Any, z: NDArray, y: NDArray, qid: Any = None) -> float:
     """The loss of the scores, every row with the same weight."""
-    from riskmin.estimators.base import loss_of
+    from riskmin.estimators.base import fitted_loss
     from riskmin.linear import check_labels
 
-    loss = loss_of(model)
+    loss = fitted_loss(model)
     labels = check_labels(y, len(z), loss, qid) if getattr(loss, "task", None) == "ranking" else y
     return float(loss.value_grad(z, labels, np.full(len(z), 1 / len(z)))[0])
 
@@ -28,5 +28,13 @@ def raw_scores(model: Any, X: Any) -> NDArray:
 
 
 def loss_scores(model: Any, X: Any) -> NDArray:
-    """The scores that the loss takes: before they were cut where the metric is best."""
-    return raw_scores(model, X) + float(getattr(model, "threshold_", 0.0))
+    """The scores that the loss takes: all of them, and before they were cut where the metric is best."""
+    from riskmin.estimators.base import fitted_loss, many_scores
+    from riskmin.estimators.many import is_many
+
+    if not is_many(fitted_loss(model)):
+        return raw_scores(model, X) + float(getattr(model, "threshold_", 0.0))
+    if model.task == "classification":
+        return many_scores(model, X)
+    z = raw_scores(model, X)
+    return z.reshape(len(z), -1)

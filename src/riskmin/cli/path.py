@@ -6,12 +6,14 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
+from riskmin.cli import multiclass
 from riskmin.cli.common import (
     PATH,
     check_apart,
@@ -85,7 +87,7 @@ def _walk(
     model: Any, table: Dataset, given: dict[str, Any], *, json_lines: bool, quiet: bool
 ) -> tuple[list[float], list[Result]]:
     """The strengths, and the fits."""
-    from riskmin.estimators.base import regularizer_of, risk_of
+    from riskmin.estimators.base import fitted_loss, regularizer_of, risk_of
     from riskmin.executors import Serial, Threads
     from riskmin.paths import lam_grid, path
 
@@ -93,6 +95,7 @@ def _walk(
     task.check(model, table.y, table.qid)
     model.classes_ = task.classes(model, table.y)
     labels, weight = task.truth(model, table.y, n)
+    many = {"n_outputs": len(model.classes_)} if model.task == "classification" else {}
     executor: Any = Serial() if given["jobs"] == 1 else Threads(n_workers=_threads(given["jobs"]))
     fit_intercept = model.task != "novelty" and model.fit_intercept
     risk = risk_of(
@@ -102,6 +105,8 @@ def _walk(
         weight,
         fit_intercept=fit_intercept,
         executor=executor,
+        loss=fitted_loss(model),
+        **many,
         **queries(model, table.qid),
     )
     reg = regularizer_of(model)
@@ -129,7 +134,8 @@ def _walk(
             max_seconds=math.inf if model.max_seconds is None else model.max_seconds,
             callback=tell,
         )
-    return lams, results
+    free = getattr(risk, "n_intercepts", 0)  # these are in w where scores are many, but are no weights
+    return lams, [replace(r, w=r.w[: len(r.w) - free]) for r in results]
 
 
 def _threads(jobs: int) -> int | None:
@@ -181,9 +187,19 @@ def _write(
         lams,
         title=title,
         about=problem_facts(model, table.X.shape),
-        names=table.feature_names,
+        names=_names(model, table),
         sparse=makes_zeros(model, table.X.shape[1]),
     )
+
+
+def _names(model: Any, table: Dataset) -> Any:
+    """Of the weights: those of the columns, or of a column and a class each."""
+    from riskmin.estimators.base import fitted_loss
+    from riskmin.estimators.many import is_many
+
+    if model.task != "classification" or not is_many(fitted_loss(model)):
+        return table.feature_names
+    return multiclass.Names(table.feature_names, model.classes_)
 
 
 def _end(results: Sequence[Result], tol: float, as_json: bool) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from riskmin.cli import tagging
+from riskmin.cli import multiclass, tagging
 from riskmin.cli.common import (
     PATH,
     Column,
@@ -28,7 +28,11 @@ from riskmin.cli.tasks import TASKS
 @click.argument("model", type=PATH)
 @click.argument("data", type=PATH)
 @click.option("-o", "--output", type=PATH, help="A file to write to (default: stdout).")
-@click.option("--scores", is_flag=True, help="Scores instead: above 0 for the second class.")
+@click.option(
+    "--scores",
+    is_flag=True,
+    help="Scores instead: above 0 for the second of two classes, else a column a class.",
+)
 @click.option("--proba", is_flag=True, help="Probabilities instead, a column a class (logistic loss).")
 @target_option
 @qid_option
@@ -74,10 +78,16 @@ def _text(model: Any, X: Any, scores: bool, proba: bool) -> str:
     """The lines to print."""
     task = TASKS[model.task]
     if proba:
-        return "".join(f"{p!r}\t{q!r}\n" for p, q in model.predict_proba(X).tolist())
+        return _lines(model.predict_proba(X))
     if scores:
-        return "".join(f"{z!r}\n" for z in task.scores(model, X).tolist())
+        return _lines(task.scores(model, X))
     return "".join(word + "\n" for word in task.predictions(model, X))
+
+
+def _lines(numbers: Any) -> str:
+    """A line a row, its columns apart by tabs."""
+    rows = numbers.reshape(len(numbers), -1).tolist()
+    return "".join("\t".join(map(repr, row)) + "\n" for row in rows)
 
 
 @click.command()
@@ -101,4 +111,7 @@ def evaluate(model: Path, data: Path, target: Column, qid: Column, as_json: bool
         click.echo(json.dumps({"rows": table.X.shape[0], **found}))
     else:
         click.echo(f"{model.name} on {data.name}, {table.X.shape[0]:,} rows")
+        each = found.pop("classes", None)
         show((name, value if isinstance(value, str) else f"{value:.6g}") for name, value in found.items())
+        if each is not None:
+            multiclass.say(each)

@@ -40,7 +40,7 @@ _OPTIONS: list[Callable[..., Any]] = [
     qid_option,
     click.option("--order", callback=_words, help="The grades, the lowest first: poor,fair,good (ordinal)."),
     click.option("--no-intercept", is_flag=True, help="Fit no intercept; else it is fitted, unpenalized."),
-    click.option("--class-weight", type=click.Choice(["balanced"]), help="Both classes weigh the same."),
+    click.option("--class-weight", type=click.Choice(["balanced"]), help="All classes weigh the same."),
     click.option("--solver", help="A name of 'riskmin solvers' (default: auto)."),
     click.option("--max-iter", type=FROM_1, default=10_000, show_default=True, help="Most iterations."),
     real_option("--max-seconds", type=ABOVE_0, help="Most seconds for a fit."),
@@ -63,6 +63,7 @@ def settings_of(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     from riskmin.solvers import get_solver
 
     task = get_loss(given["loss"]).task
+    task = "classification" if task == "multiclass" else task  # of two classes or more
     _check_options(task, given)
     get_solver(given["solver"])
     settings = {

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.cli import graded, tagging
+from riskmin.cli import graded, multiclass, tagging
 from riskmin.cli.common import as_label
 from riskmin.cli.measures import loss_scores, mean_loss, raw_scores
 from riskmin.types import NDArray
@@ -43,14 +43,19 @@ def _none(model: Any, y: Any) -> None:
 
 # ---------------------------------------------------------------- classification
 def _check_classes(model: Any, y: Any, qid: Any) -> None:
+    from riskmin.estimators.base import loss_of
+    from riskmin.estimators.many import takes_many
+
     classes = [as_label(label) for label in np.unique(y).tolist()]
-    if len(classes) != 2:
-        some = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
-        held = f"{len(classes):,} classes ({some})" if len(classes) > 1 else f"one class ({some})"
-        raise ValueError(
-            f"the labels hold {held}, but {model.loss} takes two: "
-            "choose another --target or other rows, or a loss for regression, ordinal or ranking"
-        )
+    if len(classes) == 2 or (len(classes) > 2 and takes_many(loss_of(model))):
+        return
+    some = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
+    held = f"{len(classes):,} classes ({some})" if len(classes) > 1 else f"one class ({some})"
+    more = "hinge, squared_hinge, logistic or softmax, which take more, " if len(classes) > 1 else ""
+    raise ValueError(
+        f"the labels hold {held}, but {model.loss} takes two: choose {more}another --target or other rows, "
+        "or a loss for regression, ordinal or ranking"
+    )
 
 
 def _classes(model: Any, y: Any) -> NDArray:
@@ -58,43 +63,50 @@ def _classes(model: Any, y: Any) -> NDArray:
     return found
 
 
-def _signs(model: Any, y: NDArray) -> NDArray:
-    """Labels as -1 and +1, if they are the model's."""
+def _codes(model: Any, y: NDArray) -> NDArray:
+    """Labels as the loss takes them, if they are the model's: -1 and +1, or 0 to k - 1."""
+    from riskmin.estimators.base import fitted_loss
+    from riskmin.estimators.many import is_many
+
     if strange := sorted(set(np.unique(y).tolist()) - set(model.classes_.tolist()), key=str):
-        known = " and ".join(as_label(label) for label in model.classes_.tolist())
+        names = [as_label(label) for label in model.classes_.tolist()]
+        known = " and ".join(names) if len(names) == 2 else ", ".join(names[:9]) + ", ..." * (len(names) > 9)
         raise ValueError(
             f"the label {as_label(strange[0])} is none of the model's, {known}: check the data and --target"
         )
-    return np.where(y == model.classes_[1], 1.0, -1.0)
+    number = np.searchsorted(model.classes_, y).astype(np.float64)
+    return number if is_many(fitted_loss(model)) else 2 * number - 1
 
 
 def _class_truth(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
     from sklearn.utils.class_weight import compute_sample_weight
 
-    signs = _signs(model, y)
+    codes = _codes(model, y)
     weight = compute_sample_weight(model.class_weight, y)
-    return signs, weight / weight.sum()
+    return codes, weight / weight.sum()
 
 
 def _class_names(model: Any, X: Any) -> list[str]:
-    names = [as_label(label) for label in model.classes_.tolist()]
-    return [names[i] for i in (model.decision_function(X) > 0).astype(int)]
+    return [as_label(label) for label in model.predict(X).tolist()]
 
 
 def _classification(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     from sklearn import metrics
 
-    from riskmin.estimators.base import loss_of
+    from riskmin.estimators.base import fitted_loss
     from riskmin.estimators.scorers import measure_of
 
-    truth, z = _signs(model, y), model.decision_function(X)
+    codes = _codes(model, y)
+    if len(model.classes_) > 2:
+        return multiclass.measures(model, X, y, codes)
+    z, truth = model.decision_function(X), np.where(y == model.classes_[1], 1.0, -1.0)
     said = np.where(z > 0, 1.0, -1.0)
     found = {
         "accuracy": metrics.accuracy_score(truth, said),
         "balanced accuracy": metrics.balanced_accuracy_score(truth, said),
         f"F1 of class {as_label(model.classes_[1])}": metrics.f1_score(truth, said, zero_division=0.0),
     }
-    both, loss = len(np.unique(truth)) == 2, loss_of(model)
+    both, loss = len(np.unique(truth)) == 2, fitted_loss(model)
     judged = both and getattr(loss, "k", 0) <= len(z)  # there may be fewer rows than the loss looks at
     if both:
         found["ROC area"] = metrics.roc_auc_score(truth, z)
@@ -102,7 +114,7 @@ def _classification(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
         named = f"{measure.name} of class {as_label(model.classes_[1])}"
         found[measure.name if measure.name in found else named] = measure.scorer(model, X, y)
     if loss.separable or judged:
-        found["mean loss"] = mean_loss(model, loss_scores(model, X), truth)
+        found["mean loss"] = mean_loss(model, loss_scores(model, X), codes)
     return {name: float(value) for name, value in found.items()}
 
 
@@ -121,17 +133,27 @@ def _numbers(model: Any, y: Any) -> NDArray:
 
     if isinstance(y, list) or y.dtype.kind not in "biuf":
         raise ValueError("the labels are not numbers, but the model is a regression: check --target")
+    if np.ndim(getattr(model, "coef_", 0.0)) == 2:
+        raise ValueError(
+            f"the model predicts {len(model.coef_)} numbers a row, but a file has one label a row: "
+            "use the model in Python"
+        )
     truth: NDArray = y.astype(np.float64)
     loss_of(model).check_labels(truth)
     return truth
 
 
 def _number_truth(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
-    return _numbers(model, y), np.full(n_rows, 1 / n_rows)
+    from riskmin.estimators.base import loss_of
+    from riskmin.estimators.many import is_many
+
+    truth = _numbers(model, y)
+    return truth[:, None] if is_many(loss_of(model)) else truth, np.full(n_rows, 1 / n_rows)
 
 
 def _reprs(model: Any, X: Any) -> list[str]:
-    return [repr(value) for value in model.predict(X).tolist()]
+    said = model.predict(X)
+    return ["\t".join(map(repr, row)) for row in said.reshape(len(said), -1).tolist()]
 
 
 def _regression(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
@@ -143,7 +165,7 @@ def _regression(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     loss, y = loss_of(model), _numbers(model, y)
     said = model.predict(X)
     found = {
-        "mean loss": mean_loss(model, raw_scores(model, X), y),
+        "mean loss": mean_loss(model, loss_scores(model, X), _number_truth(model, y, len(y))[0]),
         "MAE": metrics.mean_absolute_error(y, said),
         "RMSE": metrics.root_mean_squared_error(y, said),
     }
