@@ -28,8 +28,8 @@ class Output(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Its bytes: an index and a number each, here and in the table."""
-        return 32 * len(self.row.values)
+        """Its bytes, roughly: an index and a number each, here and in the table, and what objects take."""
+        return 500 + 32 * len(self.row.values)
 
     def value(self, w: NDArray) -> float:
         """What it adds to the loss at w: cost + w @ row."""
