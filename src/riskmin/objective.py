@@ -57,10 +57,12 @@ class Objective:
 
     def __call__(self, w: Array) -> tuple[float, Array, Cut]:
         """J(w), a subgradient of R, and the cut at w."""
+        return self.at(w, *self.look(w))
+
+    def look(self, w: Array) -> tuple[float, Array, float]:
+        """R(w), a subgradient, and up to which slip that is known."""
         self.count.calls += 1
-        if isinstance(self.risk, Slips):
-            return self.at(w, *self.risk.evaluate(w))
-        return self.at(w, *self.risk(w))
+        return self.risk.evaluate(w) if isinstance(self.risk, Slips) else (*self.risk(w), 0.0)
 
     def at(self, w: Array, r: float, g: Array, slip: float = 0.0) -> tuple[float, Array, Cut]:
         """J(w), the subgradient and the cut at w, when R(w) = r and g are known, and g's cut up to a slip."""

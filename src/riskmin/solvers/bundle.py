@@ -18,7 +18,7 @@ import numpy as np
 from riskmin.arrays import namespace
 from riskmin.objective import Objective, ObjectiveCursor
 from riskmin.scalar import Tangent, bracket, lowest, shrink
-from riskmin.solvers.cuts import Cuts, mix_two
+from riskmin.solvers.cuts import Cuts, check_intercepts, mix_two
 from riskmin.types import Array, Cut, Iterate, Unsuited
 
 
@@ -104,6 +104,7 @@ class LineSearchBmrm:
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points w_0, w_1, ... of the method."""
+        check_intercepts(self, obj)
         if getattr(obj.reg, "polyhedral", False):
             raise Unsuited(
                 f"LineSearchBmrm needs a conjugate without kinks, not that of {type(obj.reg).__name__}(): "

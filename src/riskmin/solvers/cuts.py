@@ -191,14 +191,19 @@ class NewtonProgram:
         return lowest(*near).x
 
 
-def program_for(solver: object, obj: Objective, dim: int) -> Program:
-    """The program that suits the regularizer."""
-    reg: Regularizer = obj.reg
-    if isinstance(reg, Free):
+def check_intercepts(solver: object, obj: Objective) -> None:
+    """Raise where there are intercepts in w: no cut has a slope in them, so that no step would move them."""
+    if isinstance(obj.reg, Free):
         raise Unsuited(
             f"{type(solver).__name__} cannot move intercepts of many outputs: use Lbfgs, OwlQn or "
             "ProximalGradient, within Smoothing where the loss is not smooth"
         )
+
+
+def program_for(solver: object, obj: Objective, dim: int) -> Program:
+    """The program that suits the regularizer."""
+    check_intercepts(solver, obj)
+    reg: Regularizer = obj.reg
     if isinstance(reg, Euclidean):
         return QuadraticProgram(reg, obj.lam, np.empty((0, 0)))
     if isinstance(reg, Separable) and reg.polyhedral:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.objective import Objective
+from riskmin.regularizers import Free
+from riskmin.scalar import ROUNDING
 from riskmin.solvers.cuts import mix_two
 from riskmin.types import Array, Cut, Iterate, Raises, Unsuited
 
@@ -79,7 +81,7 @@ class ProximalGradient:
         self, obj: Objective, w: Array, before: Array, pace: tuple[float, float], model: Cut | None
     ) -> Iterator[Iterate]:
         age, L = pace
-        here = obj(w)
+        here, base = see(obj, w)
         model, _ = mix_two(model, here[2], obj)
         if L == 0:
             L = least_constant(obj, w, here)
@@ -87,10 +89,10 @@ class ProximalGradient:
             yield Iterate(w, here[0], model, {"L": L}, _snapshot(w, before, age, L, model))
             grown = 0.5 * (1 + math.sqrt(1 + 4 * age * age))
             v = w if age == 1 else w + (age - 1) / grown * (w - before)
-            there = here if age == 1 else obj(v)
+            there, height = (here, base) if age == 1 else see(obj, v)
             if age > 1:
                 model, _ = mix_two(model, there[2], obj)
-            new, found, used = _step(obj, v, there, L, here[0] if age == 1 else math.inf)
+            new, found, used, under = _step(obj, v, (there[1], height), L, here[0] if age == 1 else math.inf)
             if found is None:
                 if age == 1:
                     return  # no descent is left in this precision
@@ -102,7 +104,7 @@ class ProximalGradient:
                 age, before = 1.0, w
                 continue
             turned = float((v - new) @ (new - w)) > 0
-            w, before, here = new, w, found
+            w, before, here, base = new, w, found, under
             age = 1.0 if turned else grown
             if turned:
                 before = w
@@ -121,34 +123,47 @@ def least_constant(obj: Objective, w: Array, at: Point) -> float:
     return float(part @ part) or 1.0
 
 
-def _step(obj: Objective, v: Array, at: Point, L: float, most: float) -> tuple[Array, Point | None, float]:
+def see(obj: Objective, w: Array) -> tuple[Point, float]:
+    """The point w, and the height at zero of the tangent there: J itself may be infinite at w."""
+    r, g, slip = obj.look(w)
+    at = obj.at(w, r, g, slip)
+    if isinstance(obj.reg, Free):  # the cut is no tangent: it has no slopes in the intercepts
+        return at, r - float(g @ w)
+    return at, at[2].b - lift(obj, w)
+
+
+def _step(
+    obj: Objective, v: Array, tangent: tuple[Array, float], L: float, most: float
+) -> tuple[Array, Point | None, float, float]:
     """The proximal step from v, its J of at most `most`, with the first L that is large enough.
 
     Near the minimum the gain in J is less than its rounding, but the gradients still tell the bend.
     """
-    _, g, cut = at
-    base = cut.b - lift(obj, v)
+    g, base = tangent
     for _ in range(TRIES):
         new = obj.reg.prox(v - g / L, obj.lam / L)
         d = new - v
         square = float(d @ d)
         if square == 0:
             break
-        found = obj(new)
+        found, under = see(obj, new)
         bend = float((found[1] - g) @ d) if math.isfinite(found[0]) else math.inf
         risk = found[0] - obj.lam * obj.reg.value(new)
-        above, slack = risk - float(cut.a @ new) - base, noise(obj, new, found)
+        above, slack = risk - float(g @ new) - base, noise(obj, new, found)
         fits = bend <= L * square and above <= 0.5 * L * square + slack
         if fits and found[0] <= most + slack:
-            return new, found, L
+            return new, found, L, under
         L = max(2 * L, min(bend / square, 100 * L))
-    return v, None, L
+    return v, None, L, base
 
 
 def noise(obj: Objective, w: Array, at: Point) -> float:
     """How well R is known: what a cut allows for at its own point, for rounding and for an intercept."""
-    J, _, cut = at
-    return 2 * abs(J - obj.lam * obj.reg.value(w) - float(cut.a @ w) - cut.b + lift(obj, w))
+    J, g, cut = at
+    risk = J - obj.lam * obj.reg.value(w)
+    if isinstance(obj.reg, Free):  # that cut lies further below, since it has no slopes in the intercepts
+        return 4 * ROUNDING * (abs(risk) + abs(float(g @ w)))
+    return 2 * abs(risk - float(cut.a @ w) - cut.b + lift(obj, w))
 
 
 def lift(obj: Objective, w: Array) -> float:
