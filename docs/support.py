@@ -22,7 +22,7 @@ REGULARIZERS: dict[str, Any] = {
     "`Box(L2)`": riskmin.Box(riskmin.L2()),
     "`Box(L1)`": riskmin.Box(riskmin.L1()),
     "`Box(Elastic)`": riskmin.Box(riskmin.Elastic(), -1.0, 1.0),
-    "`Quadratic`": riskmin.Quadratic(np.eye(2)),
+    "`Quadratic`": lambda dim: riskmin.Quadratic(np.eye(dim)),
     "`QNorm`": riskmin.QNorm(),
     "`Entropy`": riskmin.Entropy(),
     "`Entropy`, not normalized": riskmin.Entropy(normalized=False),
@@ -48,6 +48,11 @@ one takes them. An intercept changes nothing for most of them; `FBeta` has one, 
 `RecallAtK` refuse it. `Smoothing` is asked with `Lbfgs` inside: with `OwlQn` or `ProximalGradient` it takes
 what they take for smooth losses.
 
+Losses of many scores a row have their intercepts in w. Cuts have no slope in these, so what builds on cuts
+alone cannot move them. With an intercept and bounds on the weights, `Auto` takes `Smoothing` with
+`ProximalGradient` for `MulticlassHinge`, which may need more steps than it is given patience for, and then
+says that it stalled. Losses of chains have no intercept; a column of ones does the same.
+
 X is *elsewhere* where its rows are in other processes or in another array library, or where the risk is a
 function of your own. With an intercept `Auto` treats sparse X as it does dense X.
 
@@ -59,14 +64,13 @@ A loss of your own counts as one with kinks until it says `smooth = True`. `Coor
 
 def labels(loss: Any) -> Any:
     """Labels that the loss takes."""
-    return (
-        np.array([1.0, -1.0, 1.0, -1.0]) if loss.task == "classification" else np.array([1.0, 0.0, 2.0, 1.0])
-    )
+    y = np.array([1.0, -1.0, 1.0, -1.0]) if loss.task == "classification" else np.array([1.0, 0.0, 2.0, 1.0])
+    return np.column_stack([y, -y]) if getattr(loss, "many_targets", False) else y
 
 
-def queries(loss: Any) -> Any:
-    """The queries of the rows, for losses that rank."""
-    return np.array([0, 0, 1, 1]) if loss.task == "ranking" else None
+def groups(loss: Any) -> dict[str, Any]:
+    """The queries of the rows, for losses that rank, or the lengths of their sequences."""
+    return {"ranking": {"qid": np.array([0, 0, 1, 1])}, "tagging": {"lengths": [3, 1]}}.get(loss.task, {})
 
 
 def small(loss: Any) -> Any:
@@ -80,16 +84,20 @@ def objective(loss: Any, reg: str, intercept: bool = False, sparse: bool = False
     import scipy.sparse as sp
 
     X = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [1.0, 0.0]])
-    intercept = intercept and not getattr(loss, "counted", False)  # there a number for all changes nothing
+    # there a number for all changes nothing, or the first and last labels have weights of their own
+    intercept = intercept and not getattr(loss, "counted", False) and loss.task != "tagging"
     matrix = sp.csr_array(X) if sparse else X
-    risk = linear_risk(matrix, labels(loss), small(loss), qid=queries(loss), fit_intercept=intercept)
-    return Objective(risk, REGULARIZERS[reg], 0.1)
+    risk: Any = linear_risk(matrix, labels(loss), small(loss), fit_intercept=intercept, **groups(loss))
+    known = REGULARIZERS[reg]
+    return Objective(
+        risk, known(risk.dim - getattr(risk, "n_intercepts", 0)) if callable(known) else known, 0.1
+    )
 
 
 def takes(solver: Any, obj: Objective) -> bool:
     """Whether the solver begins."""
     try:
-        next(iter(solver.iterates(obj, obj.reg.conjugate_grad(np.zeros(2)))))
+        next(iter(solver.iterates(obj, obj.reg.conjugate_grad(np.zeros(obj.risk.dim)))))  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         return False
     return True

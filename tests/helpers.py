@@ -7,10 +7,13 @@ import numpy as np
 
 from riskmin import (
     LOSSES,
+    ChainMaxMargin,
     EpsilonInsensitive,
     FBeta,
     Hinge,
     Huber,
+    MulticlassHinge,
+    MultivariateSquared,
     Ordinal,
     Poisson,
     PowerHinge,
@@ -19,10 +22,11 @@ from riskmin import (
     RecallAtK,
     SmoothedHinge,
     SquaredHinge,
+    linear_risk,
 )
 
 ALL_LOSSES = [
-    *(loss for loss in LOSSES.values() if loss.separable),
+    *(loss for loss in LOSSES.values() if loss.separable and not hasattr(loss, "scorer")),
     Hinge(margin=2.5),
     SquaredHinge(margin=0.0),
     PowerHinge(p=1.0),
@@ -37,7 +41,20 @@ ALL_LOSSES = [
     Huber(delta=0.05),
     Huber(delta=10.0),
 ]
-"""Every loss that is a sum over rows by name, and each with awkward parameters."""
+"""Every loss that is a sum over rows with one score each by name, and each with awkward parameters."""
+
+K = 3
+"""How many classes, targets or labels of tokens there are, where there are many."""
+COST = ((0.0, 2.0, 1.0), (0.5, 0.0, 3.0), (1.0, 0.0, 0.0))
+"""Not symmetric, and one mistake is free."""
+MANY_LOSSES = [
+    *(loss for loss in LOSSES.values() if hasattr(loss, "scorer")),
+    MulticlassHinge(COST),
+    MulticlassHinge(COST, rescaled=True),
+    MultivariateSquared([[2.0, 1.0, 0.0], [1.0, 0.5, 0.0], [0.0, 0.0, 3.0]]),  # of rank two
+    ChainMaxMargin(rescaled=True),
+]
+"""Every loss of many scores a row by name, those of sequences too, and each with awkward parameters."""
 
 LIST_LOSSES = [
     *{loss for loss in LOSSES.values() if not loss.separable and not isinstance(loss, PrecisionAtK)},
@@ -57,21 +74,42 @@ def labels(loss, z, rng):
         y = np.where(z + 0.5 * rng.standard_normal(len(z)) > 0, 1.0, -1.0)
         y[:2] = 1.0, -1.0
         return y
+    if loss.task in ("multiclass", "tagging"):
+        y = np.digitize(z + 0.5 * rng.standard_normal(len(z)), [-0.5, 0.7]).astype(float)
+        y[:K] = np.arange(K)[: len(y)]
+        return y
+    if getattr(loss, "many_targets", False):
+        return np.outer(z, [1.0, -1.0, 0.3]) + 0.5 * rng.standard_normal((len(z), K))
     if isinstance(loss, Poisson):
         return np.append(1.0, rng.poisson(np.exp(np.clip(0.7 * z[1:], -5, 3)))).astype(float)
     return z + 0.5 * rng.standard_normal(len(z))
 
 
 def problem(loss, n=30, p=4, seed=0):
-    """X, y, and sample weights some of which are zero."""
+    """X, y, and sample weights some of which are zero: one a row, or a sequence."""
     if not loss.separable:
         return _list_problem(loss, p, seed)
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, p))
     y = labels(loss, X @ rng.standard_normal(p) + 0.3, rng)
-    weights = rng.integers(0, 4, n) * rng.random(n)
-    weights[:2] = 1.0
+    m = len(lengths(n)) if loss.task == "tagging" else n
+    weights = rng.integers(0, 4, m) * rng.random(m)
+    weights[:K] = 1.0
     return X, y, weights
+
+
+def lengths(n):
+    """Those of sequences of n tokens together."""
+    found = []
+    while sum(found) < n:
+        found.append(min([3, 1, 2][len(found) % 3], n - sum(found)))
+    return found
+
+
+def risk_of(loss, X, y, weights=None, **settings):
+    """The risk on a `problem`, with the queries or the lengths of the sequences that the loss wants."""
+    extra = {"ranking": {"qid": QUERIES}, "tagging": {"lengths": lengths(len(y))}}.get(loss.task, {})
+    return linear_risk(X, y, loss, sample_weight=weights, **extra, **settings)
 
 
 def _list_problem(loss, p, seed):

@@ -13,6 +13,8 @@ from riskmin import (
     L2,
     Absolute,
     Box,
+    ChainCrf,
+    ChainMaxMargin,
     Elastic,
     Entropy,
     EpsilonInsensitive,
@@ -23,6 +25,8 @@ from riskmin import (
     Huber,
     Logistic,
     Mrr,
+    MulticlassSquaredHinge,
+    MultivariateSquared,
     Ndcg,
     Novelty,
     Ordinal,
@@ -37,6 +41,7 @@ from riskmin import (
     RecallAtK,
     RocArea,
     SmoothedHinge,
+    Softmax,
     Squared,
     SquaredHinge,
 )
@@ -158,6 +163,55 @@ def _break_even(z, y):
     return cp.sum(cp.pos(each))
 
 
+def many(loss, Z, y):
+    """The loss of each row, for scores Z of shape (n, k)."""
+    n, k = Z.shape
+    if isinstance(loss, MultivariateSquared):
+        values, vectors = np.linalg.eigh(np.eye(k) if loss.M is None else loss.M)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        return cp.sum(cp.square((Z - y) @ root), axis=1) / 2
+    own = np.eye(k)[y.astype(int)]
+    right = cp.sum(cp.multiply(own, Z), axis=1)
+    if isinstance(loss, Softmax):
+        return cp.log_sum_exp(Z, axis=1) - right
+    ahead = Z - cp.reshape(right, (n, 1), order="C") @ np.ones((1, k))
+    if isinstance(loss, MulticlassSquaredHinge):
+        return cp.sum(cp.multiply(1 - own, cp.square(cp.pos(1 + ahead))), axis=1) / 2
+    cost = (1 - np.eye(k) if loss.cost is None else loss.cost)[y.astype(int)]
+    return cp.max(cp.multiply(cost, 1 + ahead) if loss.rescaled else cost + ahead, axis=1)
+
+
+def chain_scores(X, paths, k):
+    """A row a label sequence: the coefficients of the parts of w in its score."""
+    n, p = X.shape
+    W, T, ends = (np.zeros((len(paths), *shape)) for shape in ((p, k), (k, k), (2, k)))
+    for i, path in enumerate(paths):
+        ends[i, 0, path[0]] += 1
+        ends[i, 1, path[-1]] += 1
+        for t in range(n):
+            W[i, :, path[t]] += X[t]
+            if t:
+                T[i, path[t - 1], path[t]] += 1
+    return np.concatenate([a.reshape(len(paths), -1) for a in (W, T, ends)], axis=1)
+
+
+def chains(loss, X, y, k, lengths):
+    """The loss of each sequence as a function of w, by all of its label sequences one by one."""
+    ends = np.cumsum(lengths)
+
+    def one(w, i, j):
+        paths = list(itertools.product(range(k), repeat=j - i))
+        right = tuple(y[i:j].astype(int))
+        A = chain_scores(X[i:j], paths, k)
+        ahead = (A - A[paths.index(right)]) @ w
+        if isinstance(loss, ChainCrf):
+            return cp.log_sum_exp(ahead)
+        cost = np.array([sum(a != b for a, b in zip(path, right, strict=True)) for path in paths])
+        return cp.max(cp.multiply(cost, 1 + ahead) if loss.rescaled else cost + ahead)
+
+    return lambda w: cp.hstack([one(w, j - n, j) for n, j in zip(lengths, ends, strict=True)])
+
+
 def _dense(K, p):
     if isinstance(K, spl.LinearOperator):
         return np.array([K @ e for e in np.eye(p)])
@@ -192,17 +246,33 @@ def omega(reg, w):
     }[type(reg)](), []
 
 
-def optimum(loss, reg, X, y, weights, lam, intercept, queries=None):
-    """The least lam Omega(w) + R(w), to 1e-8 or better. NaN where the solver gives up, or is not sure."""
-    c = np.full(len(X), 1 / len(X)) if weights is None else weights / weights.sum()
-    w, b = cp.Variable(X.shape[1]), cp.Variable() if intercept else 0.0
+def program(loss, reg, X, y, c, lam, intercept, queries, lengths):
+    """What is to be minimized."""
+    p, k = X.shape[1], int(np.max(y)) + 1 if y.ndim == 1 else y.shape[1]
+    if isinstance(loss, ChainCrf | ChainMaxMargin):
+        w = cp.Variable(p * k + k * k + 2 * k)
+        value, domain = omega(reg, w)
+        return cp.Problem(cp.Minimize(lam * value + c @ chains(loss, X, y, k, lengths)(w)), domain)
+    if hasattr(loss, "scorer"):
+        w, b = cp.Variable(p * k), cp.Variable((1, k)) if intercept else np.zeros((1, k))
+        value, domain = omega(reg, w)
+        Z = X @ cp.reshape(w, (p, k), order="C") + np.ones((len(X), 1)) @ b
+        return cp.Problem(cp.Minimize(lam * value + c @ many(loss, Z, y)), domain)
+    w, b = cp.Variable(p), cp.Variable() if intercept else 0.0
     value, domain = omega(reg, w)
-    program = cp.Problem(cp.Minimize(lam * value + risk(loss, X @ w + b, y, c, queries)), domain)
+    return cp.Problem(cp.Minimize(lam * value + risk(loss, X @ w + b, y, c, queries)), domain)
+
+
+def optimum(loss, reg, X, y, weights, lam, intercept, queries=None, lengths=None):
+    """The least lam Omega(w) + R(w), to 1e-8 or better. NaN where the solver gives up, or is not sure."""
+    n = len(X) if lengths is None else len(lengths)
+    c = np.full(n, 1 / n) if weights is None else weights / weights.sum()
+    found = program(loss, reg, X, y, c, lam, intercept, queries, lengths)
     for tol in (1e-11, 1e-9):
         accurate = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tol)
         with warnings.catch_warnings(), contextlib.suppress(cp.SolverError):
             warnings.simplefilter("ignore")  # cvxpy's own
-            program.solve(solver=cp.CLARABEL, **accurate)
-            if program.status == "optimal":
-                return float(program.value)
+            found.solve(solver=cp.CLARABEL, **accurate)
+            if found.status == "optimal":
+                return float(found.value)
     return np.nan

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import MANY_LOSSES
 from riskmin.losses import (
     LOSSES,
     Absolute,
@@ -20,6 +21,7 @@ from riskmin.losses import (
     Huber,
     Logistic,
     Mrr,
+    MulticlassHinge,
     Ndcg,
     Novelty,
     Ordinal,
@@ -41,6 +43,7 @@ from riskmin.losses import (
 )
 from riskmin.regularizers import L2
 from riskmin.testing import check_loss, check_regularizer
+from riskmin.testing.draws import draws
 
 # One entry a loss, and one for each awkward parameter: this list is what the contract runs on.
 LOSS_INSTANCES = [
@@ -92,13 +95,15 @@ LIST_LOSSES = [
     PairwiseHinge(),
 ]
 """Losses that are no sums over rows; in four grades and five queries, or the two classes."""
-each_loss = pytest.mark.parametrize("loss", LOSS_INSTANCES, ids=repr)
-every_loss = pytest.mark.parametrize("loss", [*LOSS_INSTANCES, *LIST_LOSSES], ids=repr)
+every_loss = pytest.mark.parametrize("loss", [*LOSS_INSTANCES, *LIST_LOSSES, *MANY_LOSSES], ids=repr)
 
 
 def draw(loss, n=50, seed=0):
     """Scores, labels that suit the loss, and weights."""
     rng = np.random.default_rng(seed)
+    if loss in MANY_LOSSES:
+        z, y, c = draws(loss).case(rng, 3.0, n)
+        return z, y, c
     y = rng.choice([-1.0, 1.0], n) if loss.task == "classification" else 2 * rng.standard_normal(n)
     if isinstance(loss, Poisson):
         y = rng.poisson(2.0, n).astype(float)
@@ -117,7 +122,8 @@ def test_contract(loss):
 
 
 def test_every_name_is_in_the_list():
-    assert {type(loss) for loss in LOSSES.values()} == {type(loss) for loss in LOSS_INSTANCES + LIST_LOSSES}
+    listed = {type(loss) for loss in LOSS_INSTANCES + LIST_LOSSES + MANY_LOSSES}
+    assert {type(loss) for loss in LOSSES.values()} == listed
 
 
 @dataclass(frozen=True)
@@ -195,6 +201,47 @@ def test_contract_takes_losses_of_several_scores():
             return c @ (np.log(total[:, 0]) + top[:, 0] - z[rows, y]), c[:, None] * dz
 
     check_loss(Softmax(), labels=lambda rng, n: rng.integers(0, 3, n), columns=3)
+
+
+def test_contract_asks_for_as_many_scores_as_a_loss_takes():
+    loss = MulticlassHinge(1 - np.eye(5))
+    check_loss(loss, columns=5)
+    with pytest.raises(AssertionError, match=r"cost is for 2 classes, but there are 3.*pass check_loss col"):
+        check_loss(MulticlassHinge(1 - np.eye(2)))
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (lambda loss, z, y, c, value, dz: (value, dz + 1e-3 * c[:, None]), "slope|tangent"),
+        (lambda loss, z, y, c, value, dz: (value, dz[:, :2]), "shape"),
+        (lambda loss, z, y, c, value, dz: (value, np.roll(dz, 1, axis=1)), "tangent"),
+        (lambda loss, z, y, c, value, dz: (value / np.sum(c), dz / np.sum(c)), "weights"),
+    ],
+)
+def test_contract_refuses_wrong_losses_of_many_scores(how, message):
+    class Changed(type(LOSSES["softmax"])):
+        def value_grad(self, z, y, c):
+            return how(self, z, y, c, *super().value_grad(z, y, c))
+
+    with pytest.raises(AssertionError, match=message):
+        check_loss(Changed())
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (lambda value, dz, lift, mu: (value, dz, 2 * lift), "a tangent, lifted"),
+        (lambda value, dz, lift, mu: (value, 0.9 * dz, lift), "tangent|slope"),
+    ],
+)
+def test_contract_refuses_wrong_smoothed_forms_of_many_scores(how, message):
+    class Changed(MulticlassHinge):
+        def soft(self, z, y, c, mu, centre=None):
+            return how(*super().soft(z, y, c, mu, centre), mu)
+
+    with pytest.raises(AssertionError, match=message):
+        check_loss(Changed())
 
 
 # ---------------------------------------------------------------- the contract of lists and smoothed forms
@@ -451,14 +498,21 @@ def test_torch_agrees(loss, dtype):
     torch = pytest.importorskip("torch")
     z, y, c = draw(loss)
     value, dz = loss.value_grad(z, y, c)
-    there, grad = loss.value_grad(*(torch.as_tensor(a, dtype=getattr(torch, dtype)) for a in (z, y, c)))
+    tensors = [torch.as_tensor(a, dtype=getattr(torch, dtype)) for a in (z, y, c)]
+    if loss.task == "tagging":  # dynamic programs are loops, which are compiled for NumPy
+        with pytest.raises(ValueError, match="is computed by NumPy, not by torch: give NumPy arrays"):
+            loss.value_grad(*tensors)
+        return
+    there, grad = loss.value_grad(*tensors)
     tol = 1e-12 if dtype == "float64" else 1e-4
     assert grad.dtype == getattr(torch, dtype)
     assert float(there) == pytest.approx(float(value), rel=tol)
     np.testing.assert_allclose(grad.numpy(), dz, rtol=tol, atol=tol * np.max(np.abs(dz)))
 
 
-@each_loss
+@pytest.mark.parametrize(
+    "loss", [*LOSS_INSTANCES, *(loss for loss in MANY_LOSSES if loss.task != "tagging")], ids=repr
+)
 def test_only_the_array_standard_is_asked_for(loss):
     strict = pytest.importorskip("array_api_strict")
     z, y, c = draw(loss)
@@ -503,7 +557,7 @@ def test_label_errors_name_cause_and_remedy(loss, y, message):
 def test_good_labels_pass(loss):
     _, y, _ = draw(loss)
     loss.check_labels(y)
-    if loss.task != "ranking":  # its two columns are made by linear_risk
+    if loss.task not in ("ranking", "tagging"):  # their two columns are made by linear_risk
         loss.check_labels(y.tolist())
     loss.check_labels(pytest.importorskip("torch").as_tensor(y))
 

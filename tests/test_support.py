@@ -13,7 +13,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as spl
 
 import riskmin
-from helpers import ALL_LOSSES, LIST_LOSSES, QUERIES, problem
+from helpers import ALL_LOSSES, LIST_LOSSES, MANY_LOSSES, QUERIES, lengths, problem, risk_of
 from reference import optimum
 from riskmin import (
     L1,
@@ -31,30 +31,39 @@ from riskmin import (
     Logistic,
     Objective,
     Poisson,
+    ProximalGradient,
     QNorm,
     Quadratic,
+    Smoothing,
     linear_risk,
     minimize,
 )
 
-W = np.array([0.5, 1.0, 2.0, 0.7])
-K = np.diag(W) + np.full((4, 4), 0.4)
-REGULARIZERS = {
-    "L2": L2(),
-    "L1": L1(),
-    "Elastic": Elastic(0.3),
-    "nonnegative L2": Box(L2()),
-    "nonnegative L1": Box(L1()),
-    "boxed Elastic": Box(Elastic(0.2), -0.5, 0.3),
-    "boxed L1": Box(L1(), -1.0, 1.0),
-    "Quadratic": Quadratic(K),
-    "QNorm(1.5, 2)": QNorm(1.5, 2.0),
-    "QNorm(3, 1.5)": QNorm(3.0, 1.5),
-    "Entropy": Entropy(W),
-    "free Entropy": Entropy(1.0, normalized=False),
-    "balanced Entropy": Entropy(W, balanced=True),
-    "free balanced Entropy": Entropy(0.5, normalized=False, balanced=True),
-}
+
+@cache
+def regularizers(dim):
+    """For w of that length."""
+    W = np.resize([0.5, 1.0, 2.0, 0.7], dim)
+    return {
+        "L2": L2(),
+        "L1": L1(),
+        "Elastic": Elastic(0.3),
+        "nonnegative L2": Box(L2()),
+        "nonnegative L1": Box(L1()),
+        "boxed Elastic": Box(Elastic(0.2), -0.5, 0.3),
+        "boxed L1": Box(L1(), -1.0, 1.0),
+        "Quadratic": Quadratic(np.diag(W) + np.full((dim, dim), 0.4)),
+        "QNorm(1.5, 2)": QNorm(1.5, 2.0),
+        "QNorm(3, 1.5)": QNorm(3.0, 1.5),
+        "Entropy": Entropy(W),
+        "free Entropy": Entropy(1.0, normalized=False),
+        "balanced Entropy": Entropy(W, balanced=True),
+        "free balanced Entropy": Entropy(0.5, normalized=False, balanced=True),
+    }
+
+
+REGULARIZERS = regularizers(4)
+W, K = REGULARIZERS["Entropy"].prior, REGULARIZERS["Quadratic"].K
 VARIANTS = {
     "weighted L2": L2(W),
     "weighted L1": L1(W),
@@ -76,29 +85,38 @@ NAMES = "|".join(n for n in dir(riskmin) if hasattr(getattr(riskmin, n), "iterat
 
 @cache
 def reference(loss, name, lam, intercept):
-    """The least J by cvxpy; where that gives up, by Bundle."""
-    reg = (REGULARIZERS | VARIANTS)[name]
+    """The least J by cvxpy; where that gives up, by Bundle, or by what Auto picks where that does not do."""
     X, y, weights = problem(loss)
-    best = optimum(loss, reg, X, y, weights, lam, intercept, QUERIES)
-    return (
-        best
-        if np.isfinite(best)
-        else minimize(objective(loss, reg, lam, intercept), Bundle(), tol=1e-9).value
-    )
+    J = objective(loss, name, lam, intercept)
+    many = lengths(len(y)) if loss.task == "tagging" else None
+    best = optimum(loss, regularizer(J, name), X, y, weights, lam, intercept, QUERIES, many)
+    if np.isfinite(best):
+        return best
+    return minimize(J, Auto() if intercept and loss in MANY_LOSSES else Bundle(), tol=1e-9).value
 
 
-def objective(loss, reg, lam, intercept):
+def regularizer(J, name):
+    return getattr(J.reg, "penalized", J.reg)
+
+
+def objective(loss, name, lam, intercept):
     X, y, weights = problem(loss)
-    queries = QUERIES if loss.task == "ranking" else None
-    risk = linear_risk(X, y, loss, sample_weight=weights, qid=queries, fit_intercept=intercept)
-    return Objective(risk, reg, lam)
+    risk = risk_of(loss, X, y, weights, fit_intercept=intercept)
+    dim = risk.dim - getattr(risk, "n_intercepts", 0)
+    return Objective(risk, (regularizers(dim) | VARIANTS)[name], lam)
+
+
+def stalls(solver, J):
+    """Whether kinks stop the solver: L-BFGS by itself; or gradient steps are too many, bounds in the way."""
+    picked = solver.choose(J)[0] if isinstance(solver, Auto) else solver
+    return isinstance(picked, Lbfgs) or picked == Smoothing(ProximalGradient())
 
 
 def verdict(solver, loss, name, intercept):
     """What is wrong; None if the solver finds the optimum, or says in one sentence what to use instead."""
     lam, tol = SETTINGS.get(solver, (0.05, 1e-6))
-    J = objective(loss, (REGULARIZERS | VARIANTS)[name], lam, intercept)
-    may_stall = isinstance(SOLVERS[solver], Lbfgs) and not loss.smooth  # at kinks, and says so
+    J = objective(loss, name, lam, intercept)
+    may_stall = not loss.smooth and stalls(SOLVERS[solver], J)  # and says so
     try:
         result = minimize(J, SOLVERS[solver], tol=tol, max_iter=50 if may_stall else 5000)
     except (TypeError, ValueError) as error:
@@ -125,7 +143,7 @@ def verdicts(solver, losses, names, intercepts):
     for loss in losses:
         for k, name in enumerate(names):
             for intercept in intercepts if len(intercepts) == 2 else [bool(k % 2) != intercepts[0]]:
-                can = not getattr(loss, "counted", False)
+                can = not getattr(loss, "counted", False) and loss.task != "tagging"
                 wrong = verdict(solver, loss, name, intercept and can)
                 if wrong is not None:
                     found[f"{loss!r}, {name}{', intercept' if intercept else ''}"] = wrong
@@ -153,11 +171,21 @@ def test_losses_of_lists(solver):
         assert verdicts(solver, [loss], [name], [k % 2 == 0]) == {}
 
 
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_losses_of_many_scores(solver):
+    """Each with one regularizer, by turns with an intercept and without."""
+    for k, (loss, name) in enumerate(zip(MANY_LOSSES, itertools.cycle(REGULARIZERS), strict=False)):
+        assert verdicts(solver, [loss], [name], [k % 2 == 0]) == {}
+
+
+EVERY = [*ALL_LOSSES, *LIST_LOSSES, *MANY_LOSSES]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", [*ALL_LOSSES, *LIST_LOSSES], ids=repr)
+@pytest.mark.parametrize("loss", EVERY, ids=repr)
 def test_every_loss(loss):
     names = list(REGULARIZERS)
-    start = [*ALL_LOSSES, *LIST_LOSSES].index(loss) % 2 == 0
+    start = EVERY.index(loss) % 2 == 0
     found = {solver: verdicts(solver, [loss], names, [start]) for solver in SOLVERS}
     assert {solver: wrong for solver, wrong in found.items() if wrong} == {}
 
