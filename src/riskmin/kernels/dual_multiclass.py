@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 
 from riskmin.kernels.dual import FAR, LINE, NEAR, _draw, _prefetch
+from riskmin.kernels.simplex import simplex_shift
 
 BEND, STEP = (np.uintp(k) for k in range(2))
 """The terms of a row: c |x|^2 / lam and c / lam."""
@@ -38,35 +39,13 @@ def norms(data: Any, ends: Any, out: Any) -> None:
 # ---------------------------------------------------------------- one row
 @njit(cache=True, nogil=True)
 def row_step(
-    beta: Any, i: Any, slack: Any, bend: float, damping: float, change: Any, touched: Any
+    beta: Any, i: Any, slack: Any, bend: float, damping: float, change: Any, room: Any, touched: Any
 ) -> Any:
-    """Move the multipliers of a row; how many classes are touched, which, and their changes are filled in.
-
-    Of beta + slack / bend, what is below the largest by 1 or more becomes zero. The shift of the others is
-    found by leaving out, again and again, those that are below it.
-    """
-    k, used, total = np.uintp(len(slack)), np.uintp(0), 0.0
-    largest = -math.inf
+    """Move the multipliers of a row; how many classes are touched, which, and their changes are filled in."""
+    k, used, inverse = np.uintp(len(slack)), np.uintp(0), 1.0 / bend
     for j in range(k):
-        change[j] = beta[i, j] + slack[j] / bend
-        largest = max(largest, change[j])
-    for j in range(k):
-        change[j] -= largest
-        if change[j] > -1.0:
-            touched[used] = j
-            used += np.uintp(1)
-            total += change[j]
-    shift, before = (total - 1.0) / used, np.uintp(0)
-    while used != before:
-        before, used, total = used, np.uintp(0), 0.0
-        for m in range(before):
-            j = touched[m]
-            if change[j] > shift:
-                touched[used] = j
-                used += np.uintp(1)
-                total += change[j]
-        shift = (total - 1.0) / used
-    used = np.uintp(0)
+        change[j] = beta[i, j] + slack[j] * inverse
+    shift = simplex_shift(change, room)
     for j in range(k):
         new, old = max(change[j] - shift, 0.0), beta[i, j]
         if abs(new - old) > DUST or (new == 0.0 and old > 0.0):
@@ -185,8 +164,8 @@ def sweep(
     order: Any, active: int, damping: float, shrink: bool, shuffle: bool, rng: Any, out: Any,
 ) -> int:  # fmt: skip
     """One pass over order[:active], the weights of a feature together; how many rows are active after it."""
-    k, kept, size = W.shape[1], np.uintp(0), np.uintp(active)
-    slack, change, touched = np.empty(k), np.empty(k), np.empty(k, np.uintp)
+    k, kept, size, flat = W.shape[1], np.uintp(0), np.uintp(active), W.ravel()
+    slack, change, room, touched = np.empty(k), np.empty(k), np.empty(k), np.empty(k, np.uintp)
     most, above, one = 0.0, (out[MOST] or math.inf), np.uintp(1)
     for v in range(np.uintp(min(active, FAR)) if shuffle else np.uintp(0)):
         _draw(order, v, size, rng)
@@ -201,6 +180,13 @@ def sweep(
                 _prefetch(data, e)
                 if len(indices):
                     _prefetch(indices, e)
+        ahead = v + one
+        if ahead < size and len(indices):
+            i = np.uintp(order[ahead])
+            for e in range(np.uintp(indptr[i]), np.uintp(indptr[i + one])):
+                at = np.intp(indices[e]) * k
+                for line in range(at, at + k, LINE // W.itemsize):
+                    _prefetch(flat, line)
         i = np.uintp(order[v])
         start, stop = np.uintp(indptr[i]), np.uintp(indptr[i + one])
         _slacks(indices, data, W, start, stop, cost, y[i], slack)
@@ -211,7 +197,7 @@ def sweep(
         kept += one
         most = max(most, violation)
         if violation > 0.0:
-            used = row_step(beta, i, slack, terms[i, BEND], damping, change, touched)
+            used = row_step(beta, i, slack, terms[i, BEND], damping, change, room, touched)
             if used:
                 out[MOVES] += 1
                 _move(indices, data, W, start, stop, terms[i, STEP], change, touched, used)
@@ -242,7 +228,8 @@ def dense_sweep(
 ) -> int:  # fmt: skip
     """One pass over order[:active], the weights of a class together; how many rows are active after it."""
     k, kept, size, one = np.uintp(len(V)), np.uintp(0), np.uintp(active), np.uintp(1)
-    slack, change, touched = np.empty(len(V)), np.empty(len(V)), np.empty(len(V), np.uintp)
+    slack, change, room = np.empty(len(V)), np.empty(len(V)), np.empty(len(V))
+    touched = np.empty(len(V), np.uintp)
     most, above = 0.0, (out[MOST] or math.inf)
     for v in range(size):
         if shuffle:
@@ -260,7 +247,7 @@ def dense_sweep(
             for j in range(k):
                 asleep[i, j] = beta[i, j] == 0.0 and slack[j] < -violation - above
         if violation > 0.0:
-            used = row_step(beta, i, slack, terms[i, BEND], damping, change, touched)
+            used = row_step(beta, i, slack, terms[i, BEND], damping, change, room, touched)
             if used:
                 out[MOVES] += 1
                 for m in range(used):
@@ -272,8 +259,8 @@ def dense_sweep(
 
 # ---------------------------------------------------------------- a check
 @njit(cache=True, nogil=True)
-def check(z: Any, beta: Any, y: Any, c: Any, cost: Any, first: int, sums: Any, marks: Any) -> None:
-    """Put the slopes of the multipliers of the rows from `first` on in the place of their scores z.
+def check(z: Any, beta: Any, y: Any, c: Any, cost: Any, first: int, D: Any, sums: Any, marks: Any) -> None:
+    """The slopes D of the multipliers of the rows from `first` on, whose scores are z, and what they give.
 
     sums: the loss, the multipliers times the costs, and the sizes of what cancels there. marks: how far
     each row is from its best multipliers, and by how much it is held where it is.
@@ -297,9 +284,9 @@ def check(z: Any, beta: Any, y: Any, c: Any, cost: Any, first: int, sums: Any, m
                 b = beta[i, j] / total
                 gain += b * cost[own, j]
                 size += b * (cost[own, j] + abs(z[r, j]) + abs(z[r, own]))
-                z[r, j] = c[i] * b
-                left += z[r, j]
-        z[r, own] = -left
+                D[r, j] = c[i] * b
+                left += D[r, j]
+        D[r, own] = -left
         sums[0] += c[i] * top
         sums[1] += c[i] * gain
         sums[2] += c[i] * size
@@ -321,3 +308,37 @@ def select(marks: Any, rows: Any, order: Any, out: Any) -> int:
             active += 1
     out[MOST] = most
     return active
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def along(Z: Any, D: Any, t: float, y: Any, c: Any, cost: Any) -> tuple[float, float]:
+    """The loss at scores Z + t D, and its slope in t."""
+    k = np.uintp(Z.shape[1])
+    value = slope = 0.0
+    for i in range(np.uintp(len(Z))):
+        own = y[i]
+        base = Z[i, own] + t * D[i, own]
+        top, best = -math.inf, own
+        for j in range(k):
+            s = cost[own, j] + (Z[i, j] + t * D[i, j]) - base
+            if s > top:
+                top, best = s, j
+        value += c[i] * top
+        slope += c[i] * (D[i, best] - D[i, own])
+    return value, slope
+
+
+# ---------------------------------------------------------------- faces
+@njit(cache=True, nogil=True)
+def tangent(S: Any, beta: Any, scale: Any) -> None:
+    """S of each row, less its mean over the classes with multipliers, times a scale; 0 for the others."""
+    k = np.uintp(S.shape[1])
+    for i in range(np.uintp(len(S))):
+        total, count = 0.0, 0
+        for j in range(k):
+            if beta[i, j] > 0.0:
+                total += S[i, j]
+                count += 1
+        mean = total / max(count, 1)
+        for j in range(k):
+            S[i, j] = scale[i] * (S[i, j] - mean) if beta[i, j] > 0.0 else 0.0

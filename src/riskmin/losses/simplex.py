@@ -19,6 +19,17 @@ def project(v: Array) -> Array:
     >>> project(np.array([[2.0, 0.5, 0.0], [0.5, 0.5, 0.3]])).round(6).tolist()
     [[1.0, 0.0, 0.0], [0.4, 0.4, 0.2]]
     """
+    if isinstance(v, np.ndarray) and v.dtype == np.float64:
+        from riskmin.kernels.simplex import project_rows  # with Numba, in a third of the time
+
+        rows = v.copy()
+        project_rows(rows)
+        return rows
+    return plainly(v)
+
+
+def plainly(v: Array) -> Array:
+    """The same, for arrays of any library."""
     xp = namespace(v)
     v = v - xp.max(v, axis=1, keepdims=True)  # what is far below the largest is cut off, so digits are kept
     down = xp.flip(xp.sort(v, axis=1), axis=1)

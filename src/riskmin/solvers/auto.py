@@ -17,8 +17,10 @@ from riskmin.regularizers import L1, L2, Elastic, Free, Separable
 from riskmin.risk import Risk
 from riskmin.rkhs import RkhsNorm
 from riskmin.solvers.bundle import Bundle
+from riskmin.solvers.chain_ascent import ChainAscent, suited
 from riskmin.solvers.coordinate import CoordinateDescent, bounded_curvature
 from riskmin.solvers.dual import DualGaussSeidel
+from riskmin.solvers.dual_multiclass import unsuited
 from riskmin.solvers.kernel_dual import KernelDual
 from riskmin.solvers.kernel_terms import has_conjugate
 from riskmin.solvers.lbfgs import Lbfgs
@@ -52,10 +54,12 @@ class Auto:
 
     - `WorkingSet`, if it is that of a `Structured` model;
     - `DualGaussSeidel`, if its conjugate is piecewise quadratic, the regularizer is `L2`, X is sparse and
-      here, and there is no intercept;
+      here, and there is no intercept; or if it is `MulticlassHinge`, not rescaled, with X of any kind;
     - `SemismoothNewton`, if it is no sum over rows but can be smoothed (`RocArea`, `Ordinal`, `Prbep`), the
       regularizer is `L2`, the rows are all here, and there are at most 2500 features; or more, for `Prbep`;
-    - `Smoothing`, if there are more, or the rows are elsewhere;
+    - `Smoothing`, if there are more, or the rows are elsewhere; and for losses of many scores a row that
+      can be smoothed, where the above does not hold;
+    - `ChainAscent`, if it is `ChainMaxMargin`, the regularizer is `L2`, and the rows are all here;
     - `Bundle` otherwise; also where lam is large beside the square of the slope of the risk at zero, since
       few cuts do then (for `Prbep`, only with more features than that), and for `Prbep` where X is small.
 
@@ -82,6 +86,8 @@ class Auto:
             return KernelDual() if known else Bundle(), says
         if getattr(loss, "smooth", False):
             return _for_smooth(obj, loss, name)
+        if suited(obj.risk, obj.reg):
+            return ChainAscent(), f"{name} is not smooth, and its sequences are here"
         if isinstance(obj.risk, Risk) and obj.risk.many and isinstance(loss, Smoothable):
             return _for_many(obj, name)
         if isinstance(obj.risk, Remembers):
@@ -116,6 +122,8 @@ def _for_smooth(obj: Objective, loss: Any, name: str) -> tuple[Solver, str]:
 
 def _for_many(obj: Objective, name: str) -> tuple[Solver, str]:
     """The solver for a loss of many scores a row that can be smoothed, and why."""
+    if unsuited(DualGaussSeidel(), obj) is None:
+        return DualGaussSeidel(), f"{name} is not smooth, and has a multiplier a row and class"
     if isinstance(obj.reg, Smooth):
         return Smoothing(), f"{name} can be smoothed"
     if isinstance(getattr(obj.reg, "penalized", obj.reg), (L1, Elastic)):

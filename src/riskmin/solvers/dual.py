@@ -37,6 +37,9 @@ class DualGaussSeidel:
     losses that know their conjugate, and other regularizers, take
     gradient steps (equation 11); an intercept is the multiplier of a constraint (Algorithms 2 and 3).
 
+    A row of `MulticlassHinge` has a multiplier a class, and a step moves them all to their best: what
+    LIBLINEAR does for Crammer and Singer's machine. It needs `L2`, and no intercepts.
+
     Parameters
     ----------
     step : {"auto", "exact", "gradient"}
@@ -108,11 +111,18 @@ class DualGaussSeidel:
 
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start with the dual variables of a run on the same risk: its cut holds for every lam."""
-        return self._run(obj, state["w"], None, state["u"])
+        return self._run(obj, state["w"], None, state["u"] if "u" in state else state["beta"])
 
     def _run(
         self, obj: Objective, w0: Array, state: dict[str, Array] | None, u0: Array | None = None
     ) -> Iterator[Iterate]:
+        if getattr(obj.risk, "many", False):
+            from riskmin.solvers.dual_multiclass import BlockAscent, unsuited
+
+            if reason := unsuited(self, obj):
+                raise Unsuited(reason)
+            block = BlockAscent.of(self, obj)
+            return block.started(w0, u0) if state is None else block.restored(state)
         shard, loss, intercept = rows_of(obj.risk, self)
         if dual_of(loss, shard.y[:1]) is None and not isinstance(loss, HasConjugate):
             raise Unsuited(f"{type(loss).__name__} gives no conjugate, which dual methods need: use Bundle")

@@ -33,7 +33,7 @@ def _kernels() -> Any:
 
 
 # ---------------------------------------------------------------- rows
-def _by_rows(shard: Shard) -> Csr | Dense:
+def rows_together(shard: Shard) -> Csr | Dense:
     """X with its rows together, kept with the shard."""
     if "rows" not in shard.memo:
         shard.memo["rows"] = by_rows(shard.X)
@@ -95,7 +95,7 @@ class ExactAscent:
 
     @classmethod
     def of(cls, solver: Any, obj: Objective, shard: Shard, loss: Any) -> Self:
-        X, k = _by_rows(shard), _kernels()
+        X, k = rows_together(shard), _kernels()
         reg: Any = obj.reg
         zero = np.zeros(X.shape[1])
         scale = zero[:0] if reg.plain else reg.conjugate_grad(zero + 1.0)

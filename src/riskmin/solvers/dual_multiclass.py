@@ -3,6 +3,7 @@ r"""Dual block ascent for the soft margin of many classes, with L2.
 Each row has multipliers :math:`\beta_i` on a simplex, one a class. Together they make the cut
 :math:`a = \sum_i c_i\, x_i (\beta_i - e_{y_i})^\top,\; b = \sum_i c_i\, \beta_i^\top \Delta_{y_i}`, and a
 visit to a row moves its multipliers to where the bound of that cut is the largest, all others fixed.
+The point that is reported is the best one between the weights of the multipliers and the last such point.
 """
 
 from __future__ import annotations
@@ -17,13 +18,22 @@ from riskmin.losses.multiclass import MulticlassHinge
 from riskmin.matrices import Csr, Dense
 from riskmin.objective import Objective
 from riskmin.regularizers import L2
-from riskmin.scalar import ROUNDING
+from riskmin.scalar import ROUNDING, Tangent, lowest, shrink
 from riskmin.shards import blocks
-from riskmin.solvers.dual_exact import CALM, MOST_WORK, SPACING, rows_together
-from riskmin.types import Array, Balances, Cut, Iterate, NDArray, Shard, Unsuited
+from riskmin.solvers.dual_exact import CALM, MOST_WORK, rows_together
+from riskmin.solvers.dual_faces import Face
+from riskmin.types import Array, Balances, Cut, Iterate, NDArray, Shard
 
 NEVER = -1e300
 """The cost of a class that does not exist: those that fill up the last four."""
+SPACING = 0.15
+"""Between two checks, visits are this part of all before, and an epoch at least."""
+STAGES = 3.0
+"""Before the first check lam falls to its value by this factor, with a sweep at each stage."""
+LONG = 30.0
+"""Faces are climbed after so many epochs: what takes less does not need it."""
+POOR = 0.1
+"""Where less than this part of a climb was taken, the next one has to wait, and twice as long each time."""
 
 
 def _kernels() -> Any:
@@ -32,28 +42,29 @@ def _kernels() -> Any:
     return dual_multiclass
 
 
-def check_suited(solver: Any, obj: Objective) -> None:
-    """Raise `Unsuited` where the risk is another than this method is for."""
+def unsuited(solver: Any, obj: Objective) -> str | None:
+    """What this method cannot do with, and what to use instead; None where it is for the objective."""
     name, risk = type(solver).__name__, obj.risk
     loss: Any = getattr(risk, "loss", None)
-    if isinstance(risk, Balances):
-        raise Unsuited(f"{name} cannot do with intercepts of many classes: use Smoothing")
     if not isinstance(loss, MulticlassHinge) or loss.rescaled:
-        raise Unsuited(
-            f"{name} takes MulticlassHinge() of all losses of many scores, and not rescaled, not {loss!r}: "
+        return (
+            f"{name} takes no loss of many scores but MulticlassHinge, and that not rescaled, not {loss!r}: "
             "use Lbfgs where it is smooth, and Bundle where it is not"
         )
+    if isinstance(risk, Balances):
+        return f"{name} does not do with intercepts of many classes: use Smoothing"
     if getattr(risk, "rows", None) is None:
-        raise Unsuited(f"{name} visits rows of X one by one, and they are elsewhere: use Smoothing")
+        return f"{name} visits rows of X one by one, and they are elsewhere: use Smoothing"
     if not (isinstance(obj.reg, L2) and obj.reg.plain):
-        raise Unsuited(f"{name} needs L2() for losses of many scores, not {obj.reg!r}: use Smoothing")
-    if solver.step == "gradient":
-        raise Unsuited(f"{name} has no gradient steps for {loss!r}: use step='auto'")
+        return f"{name} needs L2() without weights for many scores, not {obj.reg!r}: use Smoothing"
+    return (
+        f"{name} has no gradient steps for {loss!r}: use step='auto'" if solver.step == "gradient" else None
+    )
 
 
 @dataclass
 class BlockAscent:
-    """A run: the multipliers, and the weights that belong to them."""
+    """A run: the multipliers, the weights that belong to them, and the best point."""
 
     solver: Any
     obj: Objective
@@ -75,7 +86,17 @@ class BlockAscent:
     W: NDArray
     """The weights, as a sweep wants them."""
     active: int
+    w: NDArray
+    """The best point."""
+    z: NDArray | None = None
+    """Its scores."""
     visits: float = 0.0
+    wait: float = 0.0
+    """How many checks there are to the next climb."""
+    patience: float = 0.0
+    """How many there were to wait for the last one."""
+    fresh: bool = False
+    """Whether no row was visited yet, and nothing is known from elsewhere."""
 
     @classmethod
     def of(cls, solver: Any, obj: Objective) -> Self:
@@ -94,7 +115,7 @@ class BlockAscent:
         beta, W = np.zeros((n, wide)), np.zeros((k, p) if dense else (p, wide))
         asleep = np.zeros((n, wide) if dense else (0, 0), dtype=bool)
         parts = shard.y.astype(np.uintp), cost, beta, terms, rows, rows.copy(), asleep, rng, np.zeros(3), W
-        return cls(solver, obj, shard, X, *parts, len(rows))
+        return cls(solver, obj, shard, X, *parts, len(rows), np.zeros(p * k))
 
     # ------------------------------------------------------------ weights and multipliers
     @property
@@ -103,8 +124,7 @@ class BlockAscent:
 
     def _flat(self) -> NDArray:
         """The weights as the vector w, a copy."""
-        W = self.W.T if isinstance(self.X, Dense) else self.W[:, : self.k]
-        return W.flatten()
+        return (self.W.T if isinstance(self.X, Dense) else self.W[:, : self.k]).flatten()
 
     def _put(self, w: NDArray) -> None:
         W = w.reshape(-1, self.k)
@@ -113,106 +133,191 @@ class BlockAscent:
         else:
             self.W[:, : self.k] = W
 
+    def _shrink(self, s: float) -> None:
+        """All multipliers less, but for those of the right classes: these of sum one again."""
+        self.beta[self.rows] *= s  # those of empty rows are the best ones already
+        own = np.arange(len(self.y)), self.y
+        self.beta[own] = 0.0
+        self.beta[own] = np.maximum(1.0 - self.beta.sum(axis=1), 0.0)
+
+    def _widest(self, w0: Array) -> None:
+        """All weight of a row on the largest of its slacks at w0, in equal parts if there are many."""
+        for i, j in self._blocks():
+            slack = self.cost[self.y[i:j], : self.k] + self.X.scores(w0.reshape(-1, self.k), i, j)
+            best = slack == slack.max(axis=1, keepdims=True)
+            self.beta[i:j, : self.k] = best / best.sum(axis=1, keepdims=True)
+
+    # ------------------------------------------------------------ starts
     def started(self, w0: Array, beta: NDArray | None = None) -> Iterator[Iterate]:
         """From those multipliers; or those of the loss at w0, as they are shrunk to bound best."""
-        own = np.arange(len(self.y)), self.y
+        obj, lam = self.obj, self.obj.lam
         if beta is None:
             self._widest(w0)
         else:
             self.beta[:, : self.k] = beta
-        value, cut = self._check(w0)
-        if beta is None:
-            s = self.obj.reg.scale(cut, self.obj.lam)
-            self.beta[self.rows] *= s  # the best multipliers of empty rows are those at zero
-            self.beta[own] += 1.0 - self.beta.sum(axis=1)
-            self._put(self.obj.argmin(Cut(s * cut.a, 0.0)))
-        else:
-            self._put(self.obj.argmin(cut))
-        self.active, self.order[:], self.out[:] = len(self.rows), self.rows, 0.0
-        yield self._iterate(w0, value, cut)
-        yield from self._go()
+        risk, z, cut = self._check(w0)
+        s = obj.reg.scale(cut, lam) if beta is None else 1.0
+        self._shrink(s)
+        self._put(obj.argmin(Cut(s * cut.a, 0.0)))
+        self.w, self.z = w0, z
+        self.active, self.order[:], self.out[:] = len(self.rows), self.rows, 0.0  # none is left out yet
+        self.fresh = beta is None and not w0.any()
+        yield self._iterate(risk + lam * obj.reg.value(w0), cut)
+        yield from self._go(None)
 
-    def _widest(self, w0: Array) -> None:
-        """All weight of a row on the largest of its slacks at w0, in equal parts if there are many."""
-        for i, j in blocks(self.shard, self.obj.risk.scorer):  # type: ignore[attr-defined]
-            slack = self.cost[self.y[i:j], : self.k]
-            if w0.any():
-                slack = slack + self.X.scores(w0.reshape(-1, self.k), i, j)
-            best = slack == slack.max(axis=1, keepdims=True)
-            self.beta[i:j, : self.k] = best / best.sum(axis=1, keepdims=True)
+    def _stages(self) -> None:
+        """Sweeps with a larger lam first, where multipliers move all the way at once.
+
+        A sweep moves those of a row by no more than about lam / (c |x|^2), so from nothing it takes many.
+        Those for a larger lam, shrunk to bound best, are near to those for lam.
+        """
+        obj, terms = self.obj, self.terms
+        now = obj.lam * float(np.mean(terms[self.rows, 0])) if len(self.rows) else 0.0
+        if now <= obj.lam * STAGES:
+            return
+        self._shrink(0.0)
+        self.W[:] = 0.0
+        while now > obj.lam:
+            self.terms = terms * (obj.lam / now)
+            self._sweep(shrink=False)
+            before, now = now, max(now / STAGES, obj.lam)
+            gain = float(
+                np.einsum("ij,ij,i", self.beta[:, : self.k], self.cost[self.y, : self.k], self.shard.c)
+            )
+            size = before * before * float(np.vdot(self.W, self.W))
+            s = min(1.0, now * gain / size) if size else 1.0
+            self._shrink(s)
+            self.W *= s * before / now
+        self.terms, self.out[:] = terms, 0.0
 
     def restored(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """From a saved state."""
         self.beta[:, : self.k] = state["beta"]
-        self.order, self.rng = state["order"].copy(), state["rng"].copy()
+        self.order, self.rng, self.w = state["order"].copy(), state["rng"].copy(), state["w"].copy()
         self._put(state["next"])
-        self.out[0], self.visits, self.active = state["out"][0], float(state["out"][1]), int(state["out"][2])
-        return self._go()
+        most, self.visits, active, self.wait, self.patience, fresh = (float(v) for v in state["out"])
+        self.out[0], self.active, self.fresh, self.z = most, int(active), fresh > 0, self._scores(self.w)
+        return self._go(self._scores(self._flat()))
 
     # ------------------------------------------------------------ a run
-    def _go(self) -> Iterator[Iterate]:
+    def _go(self, z: NDArray | None) -> Iterator[Iterate]:
+        """Iterates, from the scores z of the weights on where a face may be climbed."""
         k, moved = _kernels(), True
+        if self.fresh:
+            self._stages()
         while moved:
+            if z is not None and not self.fresh:
+                self._climb(z)
+            self.fresh = False
             self._sweeps()
             moved = self.out[k.MOVES] > 0
             w = self._flat()
-            value, cut = self._check(w)
+            risk, z, cut = self._check(w)
             self._put(self.obj.argmin(cut))  # anew, so that rounding does not add up
-            yield self._iterate(w, value, cut)
+            value = self._best(w, z, risk, cut)
+            yield self._iterate(value, cut)
 
     def _sweeps(self) -> None:
         """Epochs over the active rows, until a check is due."""
-        k, s, n = _kernels(), self.solver, len(self.rows)
-        X = self.X
-        size = (X.data.size if isinstance(X, Csr) else X.X.size) * self.k
+        k, n = _kernels(), len(self.rows)
+        size = (self.X.data.size if isinstance(self.X, Csr) else self.X.X.size) * max(1.0, self.k / 4)
         budget = min(max(n, SPACING * self.visits), max(4.0, MOST_WORK / max(1, size)) * n)
         calm = CALM * self.out[k.MOST]
-        self.out[k.VISITS] = self.out[k.MOVES] = 0
+        self.out[k.MOVES], goal = 0, self.visits + budget
         self.asleep[:] = False
         while self.active:
-            row = self.y, self.terms, self.cost, self.order, self.active
-            how = s.damping, s.shrink, s.shuffle, self.rng, self.out
-            if isinstance(X, Csr):
-                self.active = k.sweep(X.indptr, X.indices, X.data, self.W, self.beta, *row, *how)
-            else:
-                self.active = k.dense_sweep(X.X, self.W, self.beta, self.asleep, *row, *how)
-            if self.out[k.VISITS] >= budget or self.out[k.MOST] <= calm:
+            self.active = self._sweep(self.solver.shrink)
+            if self.visits >= goal or self.out[k.MOST] <= calm:
                 break
-        self.visits += self.out[k.VISITS]
 
-    def _check(self, w: NDArray) -> tuple[float, Cut]:
-        """R(w) and the cut of the multipliers, by one pass over X; the rows that are active from now on."""
+    def _sweep(self, shrink: bool) -> int:
+        """Visit the active rows once; how many are active after that."""
+        k, X, s = _kernels(), self.X, self.solver
+        self.visits += self.active
+        what = self.y, self.terms, self.cost, self.order, self.active
+        how = s.damping, shrink, s.shuffle, self.rng, self.out
+        if isinstance(X, Csr):
+            return int(k.sweep(X.indptr, X.indices, X.data, self.W, self.beta, *what, *how))
+        return int(k.dense_sweep(X.X, self.W, self.beta, self.asleep, *what, *how))
+
+    def _climb(self, z: NDArray) -> None:
+        """Conjugate gradients on the face that the multipliers are on, if it is time for that."""
+        if self.visits < LONG * len(self.rows) or self.wait > 0:
+            self.wait = max(self.wait - 1, 0.0)
+            return
+        terms = self.shard.c, self.cost, self.terms[:, 0], self.obj.lam
+        face = Face.of(self.X, self.beta, self.y, *terms)
+        if not len(face.rows):
+            return
+        beta, W, t, passes = face.climb(z, self._flat().reshape(-1, self.k))
+        self.beta[face.rows, : self.k] = beta
+        self._put(W.reshape(-1))
+        self.visits += passes * len(face.rows)
+        self.patience = 2 * self.patience + 1 if t < POOR else 0.0
+        self.wait = self.patience
+
+    def _best(self, w: NDArray, z: NDArray, risk: float, cut: Cut) -> float:
+        """J at the best point between the last one and w, which is the one from now on."""
+        obj, terms = self.obj, (self.y, self.shard.c, self.cost)
+        assert self.z is not None
+        d, dz, reg, along = w - self.w, z - self.z, obj.reg.line(self.w, w - self.w), _kernels().along
+
+        def look(t: float) -> Tangent:
+            (r, dr), (o, do) = along(self.z, dz, t, *terms), reg(t)
+            return Tangent(t, r + obj.lam * o, dr + obj.lam * do)
+
+        last, here = look(0.0), Tangent(1.0, risk + obj.lam * obj.reg.value(w), look(1.0).slope)
+        if last.slope < 0 < here.slope:
+            enough = 0.01 * (min(last.value, here.value) - obj.lower(cut))
+            found = lowest(*shrink(look, last, here, lambda best, bound: best - bound <= enough))
+        else:
+            found = lowest(last, here)
+        if found.x == 1:
+            self.w, self.z = w, z
+        elif found.x > 0:
+            self.w, self.z = self.w + found.x * d, self.z + found.x * dz
+        return found.value
+
+    # ------------------------------------------------------------ checks
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        risk: Any = self.obj.risk
+        yield from blocks(self.shard, risk.scorer)
+
+    def _scores(self, w: NDArray) -> NDArray:
+        return np.concatenate([self.X.scores(w.reshape(-1, self.k), i, j) for i, j in self._blocks()])
+
+    def _check(self, w: NDArray) -> tuple[float, NDArray, Cut]:
+        """R(w), the scores, and the cut of the multipliers, by one pass over X; and the rows to be active."""
         k, W, A = _kernels(), w.reshape(-1, self.k), np.zeros((self.X.shape[1], self.k))
-        sums, marks = np.zeros(3), np.empty((len(self.y), 2))
-        for i, j in blocks(self.shard, self.obj.risk.scorer):  # type: ignore[attr-defined]
-            z = self.X.scores(W, i, j)
-            k.check(z, self.beta, self.y, self.shard.c, self.cost, i, sums, marks)
-            self.X.pullback(z, i, j, A)  # the slopes are in the place of the scores
+        sums, marks, z = np.zeros(3), np.empty((len(self.y), 2)), np.empty((len(self.y), self.k))
+        for i, j in self._blocks():
+            z[i:j], D = self.X.scores(W, i, j), np.empty((j - i, self.k))
+            k.check(z[i:j], self.beta, self.y, self.shard.c, self.cost, i, D, sums, marks)
+            self.X.pullback(D, i, j, A)
         self.obj.count.calls += 1
         if self.solver.shrink:
             self.active = k.select(marks, self.rows, self.order, self.out)
-        value, gain, size = (float(v) for v in sums)
-        return value, Cut(A.reshape(-1), gain - ROUNDING * size)
+        risk, gain, size = (float(v) for v in sums)
+        return risk, z, Cut(A.reshape(-1), gain - ROUNDING * size)
 
-    def _iterate(self, w: NDArray, risk: float, cut: Cut) -> Iterate:
+    def _iterate(self, value: float, cut: Cut) -> Iterate:
         state = {
             "beta": self.beta[:, : self.k].copy(),
-            "w": w,
+            "w": self.w,
             "next": self._flat(),
             "order": self.order.copy(),
             "rng": self.rng.copy(),
-            "out": np.array([self.out[0], self.visits, self.active]),
+            "out": np.array([self.out[0], self.visits, self.active, self.wait, self.patience, self.fresh]),
         }
         info = {"epochs": self.visits / max(1, len(self.rows)), "active": float(self.active)}
-        return Iterate(w, risk + self.obj.lam * self.obj.reg.value(w), cut, info, lambda: state)
+        return Iterate(self.w, value, cut, info, lambda: state)
 
 
 def _norms(shard: Shard, X: Csr | Dense) -> NDArray:
     """|x_i|^2, kept with the shard for other lam."""
     if "norms" not in shard.memo:
-        n = X.shape[0]
+        n, q = X.shape[0], np.empty(X.shape[0])
         ends = X.indptr if isinstance(X, Csr) else np.arange(n + 1, dtype=np.uintp) * np.uintp(X.shape[1])
-        q = np.empty(n)
         _kernels().norms(X.data if isinstance(X, Csr) else X.X.ravel(), ends, q)
         shard.memo["norms"] = q
     kept: NDArray = shard.memo["norms"]

@@ -1,0 +1,50 @@
+"""The nearest points on simplices."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def simplex_shift(v: Any, room: Any) -> float:
+    """Take the largest entry off all of v; the number that is to be taken off, too, before the cut at zero.
+
+    Only what is less than 1 below the largest can stay above zero. Of these, the ones below the mean shift
+    are left out, again and again: far fewer comparisons than to sort them.
+    """
+    one, used, total, largest = np.uintp(1), np.uintp(0), 0.0, -math.inf
+    for j in range(np.uintp(len(v))):
+        largest = max(largest, v[j])
+    for j in range(np.uintp(len(v))):
+        v[j] -= largest
+        if v[j] > -1.0:
+            room[used] = v[j]
+            used += one
+            total += v[j]
+    shift, before = (total - 1.0) / max(used, one), np.uintp(0)  # none is used where some are no numbers
+    while used != before:
+        before, used, total = used, np.uintp(0), 0.0
+        for m in range(before):
+            if room[m] > shift:
+                room[used] = room[m]
+                used += one
+                total += room[m]
+        shift = (total - 1.0) / max(used, one)
+    return shift
+
+
+@njit(cache=True, nogil=True)
+def project_rows(V: Any) -> None:
+    """Each row of V becomes the nearest point whose entries are >= 0 and of sum one."""
+    k = np.uintp(V.shape[1])
+    v, room = np.empty(V.shape[1]), np.empty(V.shape[1])
+    for i in range(np.uintp(len(V))):
+        for j in range(k):
+            v[j] = V[i, j]
+        shift = simplex_shift(v, room)
+        for j in range(k):
+            V[i, j] = max(v[j] - shift, 0.0)

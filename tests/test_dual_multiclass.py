@@ -1,0 +1,213 @@
+"""Dual block ascent for the soft margin of many classes: held to cvxpy, brute force and LIBLINEAR."""
+
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from riskmin import (
+    L1,
+    L2,
+    Auto,
+    DualGaussSeidel,
+    MulticlassHinge,
+    Objective,
+    Smoothing,
+    Softmax,
+    linear_risk,
+    minimize,
+    path,
+)
+from riskmin.kernels import dual_multiclass as kernels
+from riskmin.losses.simplex import plainly, project
+from riskmin.solvers.dual_multiclass import BlockAscent
+from riskmin.types import Unsuited
+
+
+def problem(n=40, p=6, k=5, seed=0, costly=True):
+    """Rows of five classes that overlap, one of them empty and some of weight zero, and any costs."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, k, n).astype(float)
+    X = rng.standard_normal((n, p)) + 1.2 * rng.standard_normal((k, p))[y.astype(int)]
+    X[np.abs(X) < 0.4] = 0.0
+    X[3] = 0.0
+    weights = rng.uniform(0.2, 2.0, n)
+    weights[5:7] = 0.0
+    cost = rng.uniform(0.0, 3.0, (k, k)) if costly else np.ones((k, k))
+    np.fill_diagonal(cost, 0.0)
+    return X, y, weights, cost
+
+
+def objective(lam=0.02, sparse=False, seed=0, costly=True, **sizes):
+    X, y, weights, cost = problem(seed=seed, costly=costly, **sizes)
+    loss = MulticlassHinge(cost if costly else None)
+    data = sp.csr_array(X) if sparse else X
+    return Objective(linear_risk(data, y, loss, sample_weight=weights, n_outputs=len(cost)), L2(), lam)
+
+
+def optimum(X, y, weights, cost, lam):
+    import cvxpy as cp
+
+    c, own = weights / weights.sum(), y.astype(int)
+    W = cp.Variable((X.shape[1], len(cost)))
+    z = X @ W
+    right = cp.sum(cp.multiply(z, np.eye(len(cost))[own]), axis=1)
+    slack = cp.max(cost[own] + z, axis=1) - right
+    J = cp.Problem(cp.Minimize(lam / 2 * cp.sum_squares(W) + c @ slack))
+    return J.solve(solver="CLARABEL")
+
+
+# ---------------------------------------------------------------- one row
+@pytest.mark.parametrize("k", [2, 3, 20])
+def test_projections_are_those_of_the_definition(k):
+    rng = np.random.default_rng(k)
+    v = rng.standard_normal((300, k)) * np.exp(3 * rng.standard_normal((300, 1)))
+    v[0], v[1] = 0.0, 1e200 * v[1]
+    found = project(v)
+    np.testing.assert_allclose(found, plainly(v), atol=1e-14)
+    assert (found >= 0).all()
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, atol=1e-14)
+    # nearest: no feasible direction e_j - found leads closer
+    off = v[2:] - found[2:]
+    size = np.abs(off).max(axis=1)
+    assert ((off - (off * found[2:]).sum(axis=1, keepdims=True)).max(axis=1) <= 1e-12 * (1 + size)).all()
+
+
+@pytest.mark.parametrize("damping", [1.0, 0.5, 1.7])
+def test_a_step_moves_a_row_to_its_best_multipliers(damping):
+    rng = np.random.default_rng(1)
+    for bend in (1e-3, 1.0, 50.0):
+        beta = project(rng.standard_normal((1, 6)))
+        old, slack = beta[0].copy(), rng.standard_normal(6)
+        change, room, touched = np.zeros(6), np.zeros(6), np.zeros(6, np.uintp)
+        used = kernels.row_step(beta, np.uintp(0), slack - slack.max(), bend, damping, change, room, touched)
+
+        def gain(b, bend=bend, old=old, slack=slack):
+            return slack @ b - 0.5 * bend * ((b - old) ** 2).sum()
+
+        full = project((old + slack / bend)[None])[0]
+        assert beta[0].sum() == pytest.approx(1.0, abs=1e-14)
+        assert (beta >= 0).all()
+        np.testing.assert_allclose(change[touched[: int(used)]], (beta[0] - old)[touched[: int(used)]])
+        if damping == 1:
+            np.testing.assert_allclose(beta[0], full, atol=1e-14)
+            others = project(full + 0.1 * rng.standard_normal((200, 6)))
+            assert all(gain(full) >= gain(b) - 1e-12 for b in others)
+        else:
+            assert gain(beta[0]) >= gain(old) - 1e-14
+
+
+# ---------------------------------------------------------------- a run
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("lam", [0.3, 1e-3])
+def test_the_optimum_is_that_of_cvxpy(lam, seed):
+    X, y, weights, cost = problem(seed=seed)
+    best = optimum(X, y, weights, cost, lam)
+    for sparse in (False, True):
+        obj = objective(lam, sparse, seed)
+        result = minimize(obj, DualGaussSeidel(), tol=1e-8)
+        assert result.status == "converged"
+        assert result.value == pytest.approx(obj.value(result.w), rel=1e-12)
+        assert result.value == pytest.approx(best, rel=1e-6)
+        assert result.lower <= best * (1 + 1e-7)
+
+
+def test_cuts_are_below_the_risk_everywhere_and_the_bound_never_falls():
+    obj, rng = objective(1e-3), np.random.default_rng(0)
+    points = [s * rng.standard_normal(obj.risk.dim) for s in (0.01, 1.0, 100.0) for _ in range(5)]
+    bounds = []
+    for it in islice(DualGaussSeidel().iterates(obj, np.zeros(obj.risk.dim)), 25):
+        assert it.value == pytest.approx(obj.value(it.w), rel=1e-12)
+        for v in [*points, it.w]:
+            assert it.cut.a @ v + it.cut.b <= obj.risk(v)[0] + 1e-13
+        bounds.append(it.cut.b - obj.lam * obj.reg.conjugate(-it.cut.a / obj.lam))
+    assert all(b >= a - 1e-14 for a, b in pairwise(bounds[1:]))  # the first is before it is shrunk
+
+
+def test_it_is_the_same_run_again_and_again():
+    for sparse in (False, True):
+        runs = [minimize(objective(1e-3, sparse), DualGaussSeidel(seed=s), max_iter=6) for s in (0, 0, 1)]
+        assert np.array_equal(runs[0].w, runs[1].w)
+        assert not np.array_equal(runs[0].w, runs[2].w)
+
+
+def test_it_goes_on_from_a_saved_state():
+    for sparse in (False, True):
+        obj = objective(1e-4, sparse, costly=False)
+        steps = list(islice(DualGaussSeidel().iterates(obj, np.zeros(obj.risk.dim)), 30))
+        for k in (0, 4, 20):
+            rest = DualGaussSeidel().resume(obj, steps[k].state())
+            for it, then in zip(islice(rest, 3), steps[k + 1 :], strict=False):
+                assert it.value == pytest.approx(then.value, rel=1e-9)
+                np.testing.assert_allclose(it.cut.a, then.cut.a, atol=1e-9)
+
+
+def test_settings_change_the_way_and_not_the_end():
+    least = minimize(objective(1e-2), DualGaussSeidel(), tol=1e-9).value
+    start = np.random.default_rng(0).standard_normal(30)
+    for solver in (
+        DualGaussSeidel(shrink=False),
+        DualGaussSeidel(shuffle=False),
+        DualGaussSeidel(damping=1.5),
+    ):
+        result = minimize(objective(1e-2, sparse=True), solver, tol=1e-8, w0=start)
+        assert result.status == "converged"
+        assert result.value == pytest.approx(least, rel=1e-7)
+
+
+def test_a_path_starts_from_the_multipliers_of_its_neighbour():
+    risk = objective(costly=False).risk
+    lams = [1e-1, 1e-2, 1e-3]
+    runs = list(path(risk, L2(), lams, solver=DualGaussSeidel(), tol=1e-7))
+    for lam, result in zip(lams, runs, strict=True):
+        cold = minimize(Objective(risk, L2(), lam), DualGaussSeidel(), tol=1e-7)
+        assert result.value == pytest.approx(cold.value, rel=1e-6)
+
+
+def test_faces_are_climbed_without_a_fall():
+    obj = objective(1e-4, n=120, costly=False)
+    run = BlockAscent.of(DualGaussSeidel(), obj)
+    steps = run.started(np.zeros(obj.risk.dim))
+    cut = [next(steps) for _ in range(8)][-1].cut
+    before = obj.lower(cut)
+    run.visits, run.wait, run.patience = 1e9, 0.0, 0.0
+    run._climb(run._scores(run._flat()))
+    _, _, cut = run._check(run._flat())
+    after = obj.lower(cut)
+    assert after > before
+    np.testing.assert_allclose(run._flat(), obj.argmin(cut), rtol=1e-9, atol=1e-9)
+
+
+def test_it_says_what_it_is_not_for():
+    X, y, _, cost = problem()
+    for loss, reg, how, word in (
+        (Softmax(), L2(), {}, "Lbfgs"),
+        (MulticlassHinge(cost, rescaled=True), L2(), {}, "Bundle"),
+        (MulticlassHinge(), L2(), {"fit_intercept": True}, "Smoothing"),
+        (MulticlassHinge(), L1(), {}, "Smoothing"),
+    ):
+        with pytest.raises(Unsuited, match=word):
+            minimize(Objective(linear_risk(X, y, loss, **how), reg, 0.1), DualGaussSeidel())
+
+
+def test_the_default_takes_it_where_it_can():
+    X, y, _, _ = problem()
+    for fit_intercept, kind in ((False, DualGaussSeidel), (True, Smoothing)):
+        risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=fit_intercept)
+        assert isinstance(Auto().choose(Objective(risk, L2(), 0.1))[0], kind)
+
+
+def test_it_finds_what_liblinear_finds():
+    train = pytest.importorskip("liblinear.liblinearutil")
+    X, y, _, _ = problem(n=300, p=8)
+    lam, k = 1e-2, 5
+    model = train.train(
+        train.problem(y, sp.csr_matrix(X)), train.parameter(f"-s 4 -c {1 / (lam * len(y)):.17g} -e 1e-6 -q")
+    )
+    W = np.zeros((X.shape[1], k))
+    for at, label in enumerate(model.get_labels()):
+        W[:, int(label)] = model.get_decfun(label_idx=at)[0]
+    obj = Objective(linear_risk(X, y, MulticlassHinge()), L2(), lam)
+    result = minimize(obj, DualGaussSeidel(), tol=1e-7)
+    assert result.lower <= obj.value(W.ravel()) <= result.value * (1 + 1e-5)
