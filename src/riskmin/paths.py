@@ -15,10 +15,12 @@ import numpy as np
 
 from riskmin.arrays import namespace, to_numpy
 from riskmin.driver import Callback, minimize
+from riskmin.linear import linear_risk
 from riskmin.objective import Objective
-from riskmin.regularizers import Separable
+from riskmin.regularizers import L2, Separable
+from riskmin.scorers import Multiclass
 from riskmin.solvers import Auto, get_solver
-from riskmin.types import Array, Iterate, NDArray, Oracle, Regularizer, Result, Solver, Warm
+from riskmin.types import Array, Balances, Iterate, NDArray, Oracle, Regularizer, Result, Solver, Warm
 
 
 # ---------------------------------------------------------------- which lam
@@ -29,7 +31,7 @@ def lam_max(risk: Oracle, reg: Regularizer) -> float:
 
     for :math:`\Omega` with the kinks :math:`l_j |w_j|`. In general :math:`-g_j / \lambda` must lie between
     the slopes of :math:`\Omega` to the left and to the right. It is the least such lam where the risk is
-    smooth at that point, and an upper bound of it elsewhere.
+    smooth at that point, and an upper bound of it elsewhere. Intercepts are at their best there.
 
     Parameters
     ----------
@@ -53,8 +55,12 @@ def lam_max(risk: Oracle, reg: Regularizer) -> float:
     """
     if not isinstance(reg, Separable):
         raise ValueError(f"{reg!r} has no kinks, so there is no lam_max: choose the largest lam yourself")
-    w = reg.conjugate_grad(np.zeros(risk.dim))
-    g = to_numpy(risk(w)[1])
+    if isinstance(risk, Balances):
+        w = reg.conjugate_grad(np.zeros(risk.dim - risk.n_intercepts))
+        g = _slopes_at_zero(risk, w)
+    else:
+        w = reg.conjugate_grad(np.zeros(risk.dim))
+        g = to_numpy(risk(w)[1])
     t = reg.terms(w)
     l1, lower, upper = (np.broadcast_to(np.asarray(v), w.shape) for v in (t[0], t[2], t[3]))
     slope = t.square * w
@@ -66,6 +72,23 @@ def lam_max(risk: Oracle, reg: Regularizer) -> float:
         raise ValueError(f"{reg!r} has no kinks, so there is no lam_max: choose the largest lam yourself")
     with np.errstate(invalid="ignore", divide="ignore"):
         return float(np.max(np.where(g == 0, 0.0, np.abs(g) / room), initial=0.0))
+
+
+def _slopes_at_zero(risk: Any, w: NDArray) -> NDArray:
+    """The slopes in w = 0 of a cut that touches the risk at the best intercepts, and has none in these.
+
+    There, all rows of a class have the same scores, so that a problem of a row a class knows them all.
+    """
+    k, inner = risk.n_intercepts, getattr(risk.scorer, "inner", None)
+    if np.any(w) or not isinstance(inner, Multiclass):
+        raise ValueError("its intercepts are not known there, so there is no lam_max: choose the largest lam")
+    known, tiny = risk.constants, 1e-6  # features so small that weights move the scores by less than rounding
+    rows = linear_risk(
+        tiny * np.eye(k), np.arange(float(k)), risk.loss, sample_weight=known.weights, fit_intercept=True
+    )
+    a = minimize(Objective(rows, L2(), 1.0), tol=1e-12, max_iter=500).cut.a
+    each = a[: k * k].reshape(k, k) / (tiny * np.where(known.weights > 0, known.weights, 1.0)[:, None])
+    return np.ravel(to_numpy(known.sums) @ each)
 
 
 def lam_grid(risk: Oracle, reg: Regularizer, n: int = 13) -> NDArray:
