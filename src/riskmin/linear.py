@@ -253,6 +253,8 @@ def linear_risk(
     else:
         c = check_weights(sample_weight, n)
     make = getattr(chosen, "scorer", None)
+    if n_outputs is not None and (isinstance(n_outputs, bool) or not isinstance(n_outputs, numbers.Integral)):
+        raise ValueError(f"n_outputs={n_outputs!r} is no whole number: give how many scores a row has")
     scorer: Any = Linear() if make is None else make(labels, n_outputs)
     target = None
     if make is not None:

@@ -72,8 +72,8 @@ class Risk:
 
     @property
     def many(self) -> bool:
-        """Whether a row has many scores."""
-        return getattr(self.scorer, "columns", 1) > 1 or bool(getattr(self.scorer, "shared", 0))
+        """Whether a row has many scores, or may have: a single one is in an array of two dimensions too."""
+        return hasattr(self.loss, "scorer") or getattr(self.scorer, "columns", 1) > 1
 
     def cursor(self, w: Array) -> ScoreCursor:
         """A point that keeps its scores at the shards."""

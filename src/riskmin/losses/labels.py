@@ -64,7 +64,7 @@ def check_classes(loss: object, y: Array) -> None:
     """Classes, numbered from 0 on."""
     y = _present(loss, y)
     needs = f"{type(loss).__name__} needs classes numbered 0, 1, 2, ..."
-    if y.dtype.kind not in "biuf" or np.any(y < 0) or np.any(y != np.floor(y)):
+    if y.dtype.kind not in "biuf" or np.any(y < 0) or np.any(y != np.floor(y)) or np.any(np.isinf(y)):
         raise ValueError(
             f"{needs}, but y holds {_preview(y)}; use LinearClassifier, which numbers any classes, "
             "or number them yourself"

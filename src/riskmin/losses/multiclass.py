@@ -47,7 +47,10 @@ class _Classes:
 
     def scorer(self, y: NDArray, n_outputs: int | None = None) -> Multiclass:
         """A score a class; as many as there are labels, if no more are asked for."""
-        return Multiclass(n_outputs or int(y.max()) + 1)
+        least = int(y.max()) + 1
+        if n_outputs is not None and n_outputs < least:
+            raise ValueError(f"y holds class {least - 1}, but n_outputs is {n_outputs}: give {least} or more")
+        return Multiclass(n_outputs or least)
 
 
 @dataclass(frozen=True)
@@ -134,11 +137,11 @@ class MulticlassHinge(Comparable, _Classes):
 
     def scorer(self, y: NDArray, n_outputs: int | None = None) -> Multiclass:
         """A score a class: as many as the cost has."""
+        found = super().scorer(y, n_outputs)
         if self.cost is None:
-            return super().scorer(y, n_outputs)
-        k = len(self.cost)
-        if (n_outputs or int(y.max()) + 1) > k:
-            many = n_outputs or int(y.max()) + 1
+            return found
+        k, many = len(self.cost), found.k
+        if many > k:
             raise ValueError(
                 f"cost is for {k} classes, but there are {many}: give a row and a column for each"
             )
@@ -273,6 +276,8 @@ class MultivariateSquared(Comparable):
     def scorer(self, y: NDArray, n_outputs: int | None = None) -> Multiclass:
         """A score an output."""
         k = y.shape[1]
+        if n_outputs is not None and n_outputs != k:
+            raise ValueError(f"y has {k} columns, but n_outputs is {n_outputs}: give {k}, or leave it out")
         if self.M is not None and len(self.M) != k:
             raise ValueError(f"M is for {len(self.M)} outputs, but y has {k}: give one row and column each")
         return Multiclass(k)
