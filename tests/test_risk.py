@@ -8,18 +8,21 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from helpers import ALL_LOSSES, problem
+from helpers import ALL_LOSSES, MANY_LOSSES, problem, risk_of
 from riskmin import (
     L2,
     Absolute,
     Auto,
     Bmrm,
     Bundle,
+    ChainCrf,
     Hinge,
     Huber,
     Lbfgs,
     LineSearchBmrm,
     Logistic,
+    MulticlassHinge,
+    MultivariateSquared,
     Novelty,
     Objective,
     Poisson,
@@ -27,6 +30,7 @@ from riskmin import (
     Quantile,
     Risk,
     SmoothedHinge,
+    Softmax,
     Squared,
     SquaredHinge,
     linear_risk,
@@ -36,28 +40,27 @@ from riskmin.intercept import ProfiledCursor
 from riskmin.risk import CallCursor, GatheredCursor, ScoreCursor, cursor
 
 each_loss = pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
+many_losses = pytest.mark.parametrize("loss", MANY_LOSSES, ids=repr)
 
 
 def make(loss, *, intercept=False, weighted=False, seed=0, n=30, p=4, **settings):
     X, y, weights = problem(loss, n=n, p=p, seed=seed)
-    return linear_risk(
-        X, y, loss, sample_weight=weights if weighted else None, fit_intercept=intercept, **settings
-    )
+    return risk_of(loss, X, y, weights if weighted else None, fit_intercept=intercept, **settings)
 
 
 # ---------------------------------------------------------------- the derivative
-@each_loss
+@pytest.mark.parametrize("loss", [*ALL_LOSSES, *MANY_LOSSES], ids=repr)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_finite_differences_and_tangents(loss, intercept):
-    risk = make(loss, intercept=intercept, weighted=True, n_shards=3)
+    risk = make(loss, intercept=intercept and loss.task != "tagging", weighted=True, n_shards=3)
     rng, h = np.random.default_rng(1), 1e-6
     for _ in range(5):
-        w, d = 0.5 * rng.standard_normal(4), rng.standard_normal(4)
+        w, d = 0.5 * rng.standard_normal(risk.dim), rng.standard_normal(risk.dim)
         value, grad = risk(w)
         before, after = risk(w - h * d)[0], risk(w + h * d)[0]
         noise = 1e-8 * (1 + value)
         assert (value - before) / h - noise <= grad @ d <= (after - value) / h + noise
-        for v in w + rng.standard_normal((5, 4)) * 3:
+        for v in w + rng.standard_normal((5, risk.dim)) * 3:
             assert risk(v)[0] >= value + grad @ (v - w) - 1e-10 * (1 + value)
 
 
@@ -74,6 +77,22 @@ def test_the_risk_is_the_weighted_mean(loss):
     kept = weights > 0
     some, grad = linear_risk(X[kept], y[kept], loss, sample_weight=weights[kept])(w)
     assert some == pytest.approx(float(value), rel=1e-12)
+
+
+@many_losses
+def test_the_risk_of_many_scores_is_the_weighted_mean(loss):
+    X, y, weights = problem(loss)
+    risk = risk_of(loss, X, y, 1e3 * weights)
+    rows = risk.rows
+    w = np.random.default_rng(2).standard_normal(risk.dim)
+    k = risk.scorer.columns
+    W, shared = w[: 4 * k].reshape(4, k), w[4 * k :].reshape(-1, k)
+    value, dz = loss.value_grad(np.concatenate([X @ W, shared]), rows.y, rows.c)
+    want = np.concatenate([(X.T @ dz[:30]).ravel(), dz[30:].ravel()])
+    for n_shards in (None, 7):
+        got, grad = risk_of(loss, X, y, 1e3 * weights, n_shards=n_shards)(w)
+        assert got == pytest.approx(float(value), rel=1e-12)
+        np.testing.assert_allclose(grad, want, rtol=1e-10, atol=1e-13)
 
 
 # ---------------------------------------------------------------- cursors
@@ -105,6 +124,12 @@ def test_a_loss_that_is_not_separable_sees_all_rows():
     assert result.status == "converged"
 
 
+class WorstClass(MulticlassHinge):
+    """A loss of many scores that is not separable."""
+
+    separable = False
+
+
 KINDS = {
     "scores": (lambda: make(Logistic(), n_shards=3), ScoreCursor),
     "scores of a loss with kinks": (lambda: make(Absolute(), weighted=True), ScoreCursor),
@@ -112,6 +137,15 @@ KINDS = {
     "intercept": (lambda: make(Logistic(), intercept=True, n_shards=3), ProfiledCursor),
     "intercept of a loss with kinks": (lambda: make(Hinge(), intercept=True), ProfiledCursor),
     "any oracle": (lambda: make(Squared()).__call__, CallCursor),
+    "many scores": (lambda: make(Softmax(), n_shards=3, p=1), ScoreCursor),
+    "many scores with kinks": (lambda: make(MulticlassHinge(), p=2), ScoreCursor),
+    "intercepts in w": (lambda: make(Softmax(), intercept=True, n_shards=2, p=1), ScoreCursor),
+    "centred targets": (lambda: make(MultivariateSquared(), intercept=True, n_shards=2), ScoreCursor),
+    "chains": (lambda: make(ChainCrf(), n_shards=3, p=1), ScoreCursor),
+    "gathered many scores": (
+        lambda: linear_risk(*problem(MulticlassHinge())[:2], WorstClass(), n_shards=2),
+        GatheredCursor,
+    ),
 }
 
 
@@ -120,7 +154,8 @@ def test_a_cursor_is_the_oracle_along_lines(kind):
     make_risk, want = KINDS[kind]
     risk = make_risk()
     rng = np.random.default_rng(4)
-    w = rng.standard_normal(4)
+    dim = getattr(risk, "dim", 4)
+    w = rng.standard_normal(dim)
     at = cursor(risk, w)
     assert isinstance(at, want)
     for _ in range(40):  # more moves than scores are updated without being computed anew
@@ -128,7 +163,7 @@ def test_a_cursor_is_the_oracle_along_lines(kind):
         got, slope = at.value_grad()
         assert got == pytest.approx(value, rel=1e-10)
         np.testing.assert_allclose(slope, grad, rtol=1e-6, atol=1e-8)
-        d = rng.standard_normal(4)
+        d = rng.standard_normal(dim)
         at.aim(d)
         for t in rng.standard_normal(3):
             there, g = risk(w + t * d)
