@@ -510,7 +510,7 @@ def test_models_survive_their_files(topics, loss, tmp_path):
     else:
         hierarchy = TOPICS if loss == "hinge" else Tree.from_parents(TOPICS)
     model = HierarchicalClassifier(
-        loss, hierarchy=hierarchy, alpha=0.1, class_weight={y[0]: 2.0}, fit_intercept=loss != "hinge"
+        loss, hierarchy=hierarchy, alpha=0.1, class_weight={y[0]: 2.0}, fit_intercept=loss == "softmax"
     ).fit(X, y)
     save_model(model, tmp_path / "model.rsk")
     again = load_model(tmp_path / "model.rsk")
