@@ -1,0 +1,592 @@
+"""Losses of many scores a row: brute force, cvxpy, other libraries, cuts without slopes in the intercepts."""
+
+import gc
+import itertools
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from helpers import COST, MANY_LOSSES, K, problem, risk_of
+from reference import optimum
+from riskmin import (
+    L1,
+    L2,
+    AcceleratedGradient,
+    Auto,
+    Box,
+    Bundle,
+    Elastic,
+    Hinge,
+    Lbfgs,
+    Logistic,
+    MulticlassHinge,
+    MulticlassSquaredHinge,
+    MultivariateSquared,
+    Nu,
+    Objective,
+    OwlQn,
+    Processes,
+    ProximalGradient,
+    QNorm,
+    Smoothed,
+    Smoothing,
+    Softmax,
+    Squared,
+    SquaredHinge,
+    Threads,
+    linear_risk,
+    minimize,
+    shards,
+)
+from riskmin.losses.simplex import project
+from riskmin.objective import Cut
+from riskmin.regularizers import free
+
+CLASSES = [loss for loss in MANY_LOSSES if loss.task == "multiclass"]
+LOSSES = [loss for loss in MANY_LOSSES if loss.task != "tagging"]
+each_class_loss = pytest.mark.parametrize("loss", CLASSES, ids=repr)
+each_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
+
+
+# ---------------------------------------------------------------- the losses, by brute force
+def by_hand(loss, z, y):
+    """The loss of one row, class by class."""
+    if isinstance(loss, MultivariateSquared):
+        M = np.eye(len(z)) if loss.M is None else loss.M
+        return sum(M[a, b] * (z[a] - y[a]) * (z[b] - y[b]) for a in range(len(z)) for b in range(len(z))) / 2
+    y = int(y)
+    if isinstance(loss, Softmax):
+        return float(np.logaddexp.reduce(z)) - z[y]
+    if isinstance(loss, MulticlassSquaredHinge):
+        return sum(max(0.0, 1 + z[j] - z[y]) ** 2 for j in range(len(z)) if j != y) / 2
+    cost = 1 - np.eye(len(z)) if loss.cost is None else loss.cost
+    each = [cost[y, j] * (1 + z[j] - z[y]) if loss.rescaled else cost[y, j] + z[j] - z[y] for j in range(K)]
+    return max(each)
+
+
+@each_loss
+def test_values_by_hand(loss):
+    rng = np.random.default_rng(0)
+    for z in (3 * rng.standard_normal((20, K)), rng.integers(-1, 2, (20, K)).astype(float)):
+        y = rng.standard_normal((20, K)) if loss.task == "regression" else np.arange(20.0) % K
+        c = rng.random(20)
+        want = sum(w * by_hand(loss, s, t) for w, s, t in zip(c, z, y, strict=True))
+        value, dz = loss.value_grad(z, y, c)
+        assert float(value) == pytest.approx(want, rel=1e-12)
+        if loss.task == "multiclass":  # a number added to all scores of a row changes nothing
+            np.testing.assert_allclose(dz.sum(1), 0, atol=1e-14)
+
+
+def test_two_classes_are_those_of_the_difference():
+    rng = np.random.default_rng(1)
+    Z, y, c = rng.standard_normal((30, 2)), np.arange(30.0) % 2, np.full(30, 1 / 30)
+    pairs = (Softmax(), Logistic()), (MulticlassHinge(), Hinge()), (MulticlassSquaredHinge(), SquaredHinge())
+    for many, two in pairs:
+        value, dz = many.value_grad(Z, y, c)
+        want, slope = two.value_grad(Z[:, 1] - Z[:, 0], 2 * y - 1, c)
+        assert float(value) == pytest.approx(float(want), rel=1e-14)
+        np.testing.assert_allclose(dz, np.column_stack([-slope, slope]), rtol=1e-13, atol=1e-17)
+
+
+def test_softmax_is_stable():
+    z, y, one = np.array([[1e4, 0.0, -1e4], [-1e4, 0.0, 1e4]]), np.array([0.0, 0.0]), np.ones(2)
+    value, dz = Softmax().value_grad(z, y, one)
+    assert float(value) == pytest.approx(2e4)
+    np.testing.assert_allclose(dz, [[0.0, 0, 0], [-1, 0, 1]], atol=1e-15)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([2, 3, 8]), st.sampled_from([1e-3, 1.0, 1e6]))
+def test_projections_are_the_nearest_points(seed, k, scale):
+    v = scale * np.random.default_rng(seed).standard_normal((4, k)).round(1)
+    x = project(v)
+    assert np.all(x >= 0)
+    np.testing.assert_allclose(x.sum(1), 1, rtol=1e-9)
+    for corner in np.eye(k):  # no way from x to a corner of the simplex comes nearer
+        assert np.all(((v - x) * (corner - x)).sum(1) <= 1e-9 * (1 + scale))
+
+
+@pytest.mark.parametrize("loss", [loss for loss in CLASSES if not loss.smooth], ids=repr)
+def test_smoothed_margins_are_a_program_a_row(loss):
+    import cvxpy as cp
+
+    rng = np.random.default_rng(2)
+    z, y, c = rng.standard_normal((6, K)), np.arange(6.0) % K, rng.random(6)
+    cost = (1 - np.eye(K) if loss.cost is None else loss.cost)[y.astype(int)]
+    ahead = z - z[np.arange(6), y.astype(int)][:, None]
+    slack = cost * (1 + ahead) if loss.rescaled else cost + ahead
+    for mu in (0.1, 2.0):
+        beta = cp.Variable((6, K), nonneg=True)
+        square = mu / 2 * (c @ cp.sum(cp.square(beta), axis=1))
+        most = cp.Maximize(c @ cp.sum(cp.multiply(slack, beta), axis=1) - square)
+        best = cp.Problem(most, [cp.sum(beta, axis=1) == 1])
+        best.solve(solver=cp.CLARABEL)
+        value, _, lift = loss.soft(z, y, c, mu)
+        assert float(value) == pytest.approx(best.value, abs=1e-7)
+        assert float(lift) == pytest.approx(square.value, abs=1e-5)
+    assert float(loss.soft(z, y, c, 1e-9)[0]) == pytest.approx(float(loss.value_grad(z, y, c)[0]), abs=1e-8)
+
+
+# ---------------------------------------------------------------- intercepts
+@st.composite
+def classes(draw):
+    """A risk with intercepts: any costs, weights that vanish or almost, classes that are missing."""
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    k, n, p = draw(st.integers(2, 5)), draw(st.integers(2, 12)), draw(st.integers(1, 3))
+    y = rng.integers(0, k, n).astype(float)
+    y[:2] = rng.permutation(k)[:2]
+    weights = rng.random(n) * 10.0 ** draw(st.sampled_from([0, -8, -150])) ** (y == y[0])
+    if draw(st.booleans()):
+        weights[y == y[1]] = 0.0
+    assume(weights.sum() > 0)
+    cost = rng.random((k, k)) * (rng.random((k, k)) < draw(st.sampled_from([0.5, 1.0]))) * (1 - np.eye(k))
+    kind = draw(st.sampled_from([Softmax(), MulticlassSquaredHinge(), None]))
+    loss = kind or MulticlassHinge(draw(st.sampled_from([None, cost])), draw(st.booleans()))
+    X = rng.standard_normal((n, p))
+    settings = {"sample_weight": weights, "fit_intercept": True, "n_outputs": k}
+    return linear_risk(X, y, loss, **settings), rng
+
+
+@settings(max_examples=80, deadline=None)
+@given(classes(), st.sampled_from([0.1, 1.0, 30.0, 1e4]))
+def test_balanced_cuts_are_cuts_without_slopes_in_the_intercepts(risk_rng, scale):
+    risk, rng = risk_rng
+    k = risk.n_intercepts
+    w = scale * rng.standard_normal(risk.dim)
+    value, grad = risk(w)
+    tangent = Cut(grad, value - grad @ w)
+    cut = risk.balanced(tangent)
+    assert np.all(cut.a[-k:] == 0)
+    for far in (0.0, 1.0, 1e3):
+        for v in far * rng.standard_normal((8, risk.dim)):
+            there = risk(v)[0]
+            slack = 1e-11 * (1 + there + abs(tangent.b) + np.abs(cut.a) @ np.abs(v))
+            assert cut.a @ v + cut.b <= there + slack
+    again = risk.balanced(cut)  # there is nothing left to do
+    np.testing.assert_allclose(again.a, cut.a, rtol=1e-12, atol=1e-300)
+
+
+def test_what_is_balanced_at_the_best_intercepts_is_the_tangent():
+    X, y, weights = problem(Softmax())
+    risk = linear_risk(X, y, Softmax(), sample_weight=weights, fit_intercept=True)
+    best = minimize(Objective(risk, L2(), 0.1), tol=1e-12)
+    value, grad = risk(best.w)
+    assert np.abs(grad[-K:]).max() < 1e-5
+    cut = risk.balanced(Cut(grad, value - grad @ best.w))
+    np.testing.assert_allclose(cut.a[:-K], grad[:-K], atol=1e-4)
+    assert cut.b == pytest.approx(value - grad @ best.w, abs=1e-4)
+
+
+@pytest.mark.parametrize("loss", [Softmax(), MulticlassHinge(COST), MulticlassSquaredHinge()], ids=repr)
+@pytest.mark.parametrize("lam", [1e-6, 1e4])
+def test_intercepts_of_data_that_are_apart(loss, lam):
+    """Intercepts may run far; bounds stay below what is found."""
+    rng = np.random.default_rng(3)
+    y = np.arange(12.0) % K
+    X = 5 * np.eye(K)[y.astype(int)] + 0.1 * rng.standard_normal((12, K))
+    X = np.column_stack([X, np.zeros(12)])  # a column of zeros, and each row twice
+    X, y = np.repeat(X, 2, axis=0), np.repeat(y, 2)
+    J = Objective(linear_risk(X, y, loss, fit_intercept=True), L2(), lam)
+    result = minimize(J, tol=1e-4, max_iter=500)
+    assert 0 <= result.lower <= result.value <= J.value(np.zeros(J.risk.dim)) * (1 + 1e-12)
+    assert result.status == "converged" or lam < 1
+    for max_iter in (1, 2):
+        few = minimize(J, w0=rng.standard_normal(J.risk.dim), max_iter=max_iter)
+        assert few.lower <= result.value * (1 + 1e-12)
+
+
+def test_with_no_features_intercepts_are_the_shares():
+    y, weights = np.array([0.0, 1.0, 2.0, 2.0]), np.array([1.0, 2.0, 3.0, 0.0])
+    X = np.zeros((4, 1))
+    risk = linear_risk(X, y, Softmax(), sample_weight=weights, fit_intercept=True, n_outputs=3)
+    result = minimize(Objective(risk, L2(), 0.1), tol=1e-10)
+    p = np.exp(result.w[-3:])
+    np.testing.assert_allclose(p / p.sum(), [1 / 6, 1 / 3, 1 / 2], rtol=1e-4)
+    assert result.value == pytest.approx(-np.sum([w * np.log(w) for w in (1 / 6, 1 / 3, 1 / 2)]), rel=1e-9)
+
+
+REGULARIZERS = [L2(), L1(), Elastic(0.3), Box(L2()), QNorm(1.5, 2.0), L2(np.array([0.5, 1.0, 2.0]))]
+
+
+@pytest.mark.parametrize("reg", REGULARIZERS, ids=repr)
+def test_free_entries_are_not_penalized(reg):
+    """Fenchel-Young, the proximal point and the scale, with entries of w that are left alone."""
+    rng = np.random.default_rng(4)
+    Omega = free(reg, 2)
+    assert free(Omega, 2) is Omega
+    for _ in range(20):
+        u = np.append(rng.uniform(-1, 1, 3), [0.0, 0.0])  # within the domain of that of L1
+        w = np.append(reg.conjugate_grad(u[:3]), rng.standard_normal(2))
+        other = np.append(np.abs(rng.standard_normal(3)), rng.standard_normal(2))
+        assert Omega.value(other) == reg.value(other[:3])
+        assert Omega.value(other) + Omega.conjugate(u) >= u @ other - 1e-12
+        assert Omega.value(w) + Omega.conjugate(u) == pytest.approx(u @ w, abs=1e-9)
+        assert Omega.conjugate_grad(u)[-2:].tolist() == [0.0, 0.0]
+        v = rng.standard_normal(5)
+        near = Omega.prox(v, 0.7)
+        np.testing.assert_array_equal(near, np.append(reg.prox(v[:3], 0.7), v[3:]))
+        d = rng.standard_normal(5)
+        assert Omega.line(other, d)(0.0)[0] == pytest.approx(Omega.value(other))
+        cut = Cut(u, 0.3)
+        assert Omega.scale(cut, 0.5) == reg.scale(Cut(u[:3], 0.3), 0.5)
+    assert Omega.conjugate(np.ones(5)) == np.inf
+    assert Omega.scale(Cut(np.ones(5), 1.0), 0.5) == 0.0
+
+
+# ---------------------------------------------------------------- the optimum
+SOLVERS = [Auto(), Bundle(), Lbfgs(), OwlQn(), ProximalGradient(), AcceleratedGradient(), Smoothing()]
+
+
+def check_optimum(loss, reg, solvers, intercept, weighted, lam=0.05, seed=0, tol=1e-6):
+    X, y, weights = problem(loss, seed=seed)
+    best = optimum(loss, reg, X, y, weights if weighted else None, lam, intercept)
+    taken = 0
+    for solver in solvers:
+        J = Objective(risk_of(loss, X, y, weights if weighted else None, fit_intercept=intercept), reg, lam)
+        try:
+            result = minimize(J, solver, np.ones(J.risk.dim), tol=tol, max_iter=3000)
+        except TypeError:
+            continue
+        assert all(row["lower"] <= best + 2e-8 for row in result.trace)
+        assert result.value >= best - 2e-8
+        if isinstance(solver, Lbfgs) and not loss.smooth:
+            continue
+        assert (result.status, result.value) == ("converged", pytest.approx(best, rel=2 * tol))
+        taken += 1
+    assert taken
+
+
+@each_loss
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_optimum_is_that_of_cvxpy(loss, intercept):
+    check_optimum(loss, L2(), [Auto()], intercept, weighted=intercept)
+
+
+@pytest.mark.slow
+@each_loss
+@pytest.mark.parametrize("reg", [L2(), L1(), Elastic(0.3)], ids=repr)
+def test_all_solvers_find_it(loss, reg):
+    for intercept, weighted in itertools.product((False, True), (False, True)):
+        check_optimum(loss, reg, SOLVERS, intercept, weighted, seed=1, tol=1e-5)
+
+
+def test_targets_without_a_matrix_are_fitted_one_by_one():
+    X, Y, weights = problem(MultivariateSquared())
+    for intercept in (False, True):
+        settings = {"sample_weight": weights, "fit_intercept": intercept}
+        many = minimize(Objective(linear_risk(X, Y, MultivariateSquared(), **settings), L2(), 0.1), tol=1e-11)
+        for j, y in enumerate(Y.T):
+            one = minimize(Objective(linear_risk(X, y, Squared(), **settings), L2(), 0.1), tol=1e-11)
+            np.testing.assert_allclose(many.w.reshape(4, K)[:, j], one.w, rtol=1e-4, atol=1e-5)
+
+
+# ---------------------------------------------------------------- data of any kind
+def data(n=40, p=5, k=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = np.where(rng.random((n, p)) < 0.6, rng.standard_normal((n, p)), 0.0)
+    y = np.argmax(X @ rng.standard_normal((p, k)) + rng.standard_normal((n, k)), axis=1).astype(float)
+    y[:k] = np.arange(k)
+    return X, y
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_layout_of_the_data_does_not_matter(intercept):
+    X, y = data()
+    for loss in (Softmax(), MulticlassHinge()):
+        want = linear_risk(X, y, loss, fit_intercept=intercept)
+        w = np.random.default_rng(5).standard_normal(want.dim)
+        value, grad = want(w)
+        narrow = X.astype(np.float32)
+        for other in (np.asfortranarray(X), sp.csr_array(X), sp.csc_array(X), sp.csr_array(narrow), narrow):
+            got, slope = linear_risk(other, y, loss, fit_intercept=intercept, n_shards=3)(w)
+            tol = 1e-12 if other.dtype == np.float64 else 1e-5
+            assert got == pytest.approx(value, rel=tol)
+            np.testing.assert_allclose(slope, grad, rtol=tol, atol=tol)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["data in torch", "all in torch"])
+@pytest.mark.parametrize("loss", [Softmax(), MulticlassHinge(COST), MultivariateSquared()], ids=repr)
+def test_torch_data_give_the_same_fit(loss, where):
+    torch = pytest.importorskip("torch")
+    X, y, _ = problem(loss)
+    want = minimize(Objective(linear_risk(X, y, loss, fit_intercept=True), L2(), 0.1), tol=1e-6)
+    risk = linear_risk(torch.as_tensor(X), torch.as_tensor(y), loss, fit_intercept=True)
+    w0 = torch.zeros(risk.dim, dtype=torch.float64) if where == "all in torch" else None
+    result = minimize(Objective(risk, L2(), 0.1), None, w0, tol=1e-6)
+    assert isinstance(result.w, torch.Tensor if w0 is not None else np.ndarray)
+    assert (result.status, result.value) == ("converged", pytest.approx(want.value, rel=2e-6))
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_scores_that_are_not_kept_are_the_same(intercept, monkeypatch):
+    X, y = data(n=200)
+    fits = {}
+    for kept, together in ((2**22, 2**17), (10, 2**17), (10, 64)):  # kept; not; and in small blocks
+        monkeypatch.setattr(shards, "MOST_KEPT", kept)
+        monkeypatch.setattr(shards, "MOST_SCORES", together)
+        for loss in (Softmax(), MulticlassHinge()):
+            J = Objective(linear_risk(sp.csr_array(X), y, loss, fit_intercept=intercept), L2(), 0.01)
+            result = minimize(J, tol=1e-6)
+            assert result.status == "converged"
+            fits.setdefault(loss, []).append(result.value)
+    for values in fits.values():
+        assert values == pytest.approx([values[0]] * 3, rel=2e-6)
+
+
+def test_no_array_of_all_scores_is_made(monkeypatch):
+    """A thousand classes: the scores of all rows would be 16 megabytes, those of a block one."""
+    n, p, k = 2000, 50, 1000
+    rng = np.random.default_rng(6)
+    X, y = sp.random_array((n, p), density=0.05, format="csr", rng=rng), np.arange(float(n)) % k
+    monkeypatch.setattr(shards, "MOST_KEPT", 10**6)
+    for loss in (Softmax(), MulticlassHinge(), MulticlassSquaredHinge()):
+        risk = linear_risk(X, y, loss, fit_intercept=True, n_shards=1)
+        w, d = rng.standard_normal((2, risk.dim))
+        risk(w)
+        at = risk.cursor(w)
+        at.aim(d)
+        gc.collect()
+        tracemalloc.start()
+        risk(w)
+        at.along(0.5)
+        at.value_grad()
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most < 0.8 * 8 * n * k
+
+
+@pytest.mark.parametrize("k", [2, 300])
+def test_few_and_many_classes(k):
+    """More classes than rows, too: those without a row are predicted by nobody."""
+    rng = np.random.default_rng(7)
+    X, y = rng.standard_normal((40, 6)), np.arange(40.0) % min(k, 30)
+    J = Objective(linear_risk(X, y, Softmax(), n_outputs=k), L2(), 0.01)
+    result = minimize(J, tol=1e-5)
+    assert (result.status, result.w.shape) == ("converged", (6 * k,))
+    same = minimize(Objective(linear_risk(sp.csr_array(X), y, Softmax(), n_outputs=k), L2(), 0.01), tol=1e-5)
+    assert same.value == pytest.approx(result.value, rel=2e-5)
+
+
+def test_weights_are_repeated_rows():
+    X, y = data()
+    weights = np.random.default_rng(8).integers(0, 3, len(y))
+    weights[:4] = 1
+    rows = np.repeat(np.arange(len(y)), weights)
+    for loss in (Softmax(), MulticlassHinge()):
+        one = linear_risk(X, y, loss, sample_weight=weights, fit_intercept=True)
+        two = linear_risk(X[rows], y[rows], loss, fit_intercept=True)
+        w = np.ones(one.dim) / 3
+        assert one(w)[0] == pytest.approx(two(w)[0], rel=1e-13)
+        np.testing.assert_allclose(one(w)[1], two(w)[1], atol=1e-14)
+
+
+def bits(J, solver=None, **settings):
+    result = minimize(J, solver, tol=1e-4, **settings)
+    return result.value, result.lower, result.w.tobytes()
+
+
+def check_bits(executor):
+    X, y = data(n=90)
+    for loss, intercept in ((Softmax(), True), (MulticlassHinge(), False)):
+        risks = [
+            linear_risk(X, y, loss, fit_intercept=intercept, n_shards=4, executor=e) for e in (None, executor)
+        ]
+        one, two = (bits(Objective(risk, L2(), 0.01)) for risk in risks)
+        assert one == two
+
+
+def test_threads_give_the_same_bits():
+    check_bits(Threads(n_workers=3))
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_bits():
+    check_bits(Processes(n_workers=2))
+
+
+@pytest.mark.parametrize(("loss", "intercept"), [(Softmax(), True), (MulticlassHinge(), True)], ids=repr)
+def test_a_run_goes_on_from_its_checkpoint(loss, intercept, tmp_path):
+    X, y = data()
+    J = Objective(linear_risk(X, y, loss, fit_intercept=intercept), L2(), 0.01)
+    whole, path = minimize(J, tol=1e-5), tmp_path / "run.npz"
+    few = minimize(J, tol=1e-5, max_iter=5, checkpoint=path)
+    rest = minimize(J, tol=1e-5, checkpoint=path)
+    assert (rest.status, rest.value) == ("converged", pytest.approx(whole.value, rel=2e-5))
+    assert rest.trace[: few.n_iter] == few.trace
+    other = Objective(linear_risk(X, y, loss, fit_intercept=not intercept), L2(), 0.01)
+    with pytest.raises(ValueError, match="another"):
+        minimize(other, checkpoint=path)
+
+
+# ---------------------------------------------------------------- odd problems
+@st.composite
+def odd_problems(draw):
+    """Any loss of classes, on data of all the kinds that make trouble."""
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    n, p = draw(st.sampled_from([3, 7, 30])), draw(st.sampled_from([1, 2, 5]))
+    X, y = rng.standard_normal((n, p)), rng.integers(0, K, n).astype(float)
+    y[:K] = np.arange(K)
+    weights = None
+    match draw(st.sampled_from(["plain", "constant", "zero", "scale", "scales", "apart", "one"])):
+        case "constant":
+            X[:, 0] = draw(st.sampled_from([1.0, 1e6]))
+        case "zero":
+            X[:] = 0.0
+        case "scale":
+            X *= 10.0 ** draw(st.integers(-8, 8))
+        case "scales":
+            X *= 10.0 ** rng.uniform(-8, 8, p)
+        case "apart":
+            X[:, 0] = y * (1 + 0.1 * rng.random(n))
+        case "one":
+            weights = np.where(np.arange(n) == 0, draw(st.sampled_from([1.0, 1e-300])), 0.0)
+    loss = draw(st.sampled_from(CLASSES))
+    risk = linear_risk(X, y, loss, sample_weight=weights, fit_intercept=draw(st.booleans()))
+    w0 = draw(st.sampled_from([0.0, 1.0, 1e3])) * rng.standard_normal(risk.dim)
+    return Objective(risk, L2(), 10.0 ** draw(st.integers(-10, 6))), w0
+
+
+def certify(J, w0, max_iter):
+    """No solver's bound may lie above another one's value."""
+    results = []
+    for solver in (Auto(), Lbfgs(), Bundle(), ProximalGradient()):
+        try:
+            results.append(minimize(J, solver, w0, tol=1e-5, max_iter=max_iter))
+        except TypeError:
+            continue
+    scale = max(J.value(np.zeros(J.risk.dim)), J.value(w0), 1.0)
+    for one, two in itertools.product(results, results):
+        assert -1e-14 * scale <= one.lower <= one.value < np.inf
+        assert one.lower <= two.value * (1 + 1e-9) + 1e-11 * scale
+        assert J.value(one.w) == pytest.approx(one.value, rel=1e-9, abs=1e-12 * scale)
+
+
+@settings(max_examples=12, deadline=None)
+@given(odd_problems())
+def test_odd_problems_are_certified_rightly(problem):
+    certify(*problem, max_iter=15)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(odd_problems())
+def test_many_odd_problems_are_certified_rightly(problem):
+    certify(*problem, max_iter=60)
+
+
+# ---------------------------------------------------------------- what is refused
+X6, Y6 = np.arange(12.0).reshape(6, 2), np.array([0.0, 1, 2, 0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("y", "settings", "message"),
+    [
+        (np.array(list("abcabc")), {}, "needs classes numbered 0, 1, 2, ..., but y holds 'a', 'b', 'c'"),
+        (Y6 - 1, {}, "but y holds -1, 0, 1; use LinearClassifier"),
+        (Y6 / 2, {}, "but y holds 0, 0.5, 1"),
+        (np.where(Y6 == 1, np.nan, Y6), {}, "2 of 6 are NaN; drop those rows"),
+        (np.where(Y6 == 1, np.inf, Y6), {}, "but y holds 0, 2, inf"),
+        (np.full(6, 2.0), {}, "y holds a single class, 2, but two are needed: add rows of another"),
+        (None, {}, "Softmax needs a label for every row, but y is None"),
+        (np.eye(6)[:, :3], {}, r"give one label a row, an array of shape \(6,\)"),
+        (Y6, {"n_outputs": 2}, "y holds class 2, but n_outputs is 2: give 3 or more"),
+        (Y6, {"n_outputs": 3.5}, "n_outputs=3.5 is no whole number"),
+        (Y6, {"lengths": [6]}, "does not look at sequences: leave lengths out"),
+        (Y6, {"qid": Y6}, "does not look at queries: leave qid out"),
+    ],
+)
+def test_wrong_labels_have_their_message(y, settings, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        linear_risk(X6, y, Softmax(), **settings)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: MulticlassHinge([[0, 1, 2]]), r"cost has shape \(1, 3\): give a row and a column for each"),
+        (lambda: MulticlassHinge([[1, 1], [1, 0]]), "0 on its diagonal"),
+        (lambda: MulticlassHinge([[0, -1], [1, 0]]), "finite numbers >= 0"),
+        (lambda: MulticlassHinge([[0, np.nan], [1, 0]]), "finite numbers >= 0"),
+        (lambda: linear_risk(X6, Y6, MulticlassHinge(1 - np.eye(2))), "cost is for 2 classes, but there are"),
+        (lambda: MultivariateSquared([[1, 2], [0, 1]]), r"M, of shape \(2, 2\), is not symmetric"),
+        (
+            lambda: MultivariateSquared([[1, 2], [2, 1]]),
+            "M is not positive semidefinite",
+        ),
+        (lambda: linear_risk(X6, X6, MultivariateSquared(np.eye(3))), "M is for 3 outputs, but y has 2"),
+        (
+            lambda: linear_risk(X6, X6, MultivariateSquared(), n_outputs=3),
+            "y has 2 columns, but",
+        ),
+        (
+            lambda: linear_risk(X6, np.full((6, 2), np.inf), MultivariateSquared()),
+            "needs finite numbers in y",
+        ),
+        (lambda: linear_risk(X6, X6[:5], MultivariateSquared()), "y has 5 labels, but X has 6 rows"),
+    ],
+)
+def test_wrong_settings_have_their_message(make, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+def test_what_goes_around_losses_of_many_scores():
+    with pytest.raises(TypeError, match="Nu needs a loss of one score a row"):
+        Nu(Softmax(), 0.5)
+    X, y = data()
+    soft = linear_risk(X, y, Smoothed(MulticlassHinge(), 0.1))
+    assert minimize(Objective(soft, L2(), 0.1), tol=1e-6).status == "converged"
+    with pytest.raises(ValueError, match="knows of no intercepts: fit without, or add a column of ones"):
+        linear_risk(X, y, Smoothed(MulticlassHinge(), 0.1), fit_intercept=True)
+    risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=True)
+    with pytest.raises(TypeError, match="cannot move intercepts of many outputs: use Lbfgs"):
+        minimize(Objective(risk, L2(), 0.1), Bundle())
+
+
+# ---------------------------------------------------------------- other libraries
+def digits():
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    return X[:600] / 16, y[:600].astype(float)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("C", [0.01, 1.0])
+def test_the_objective_of_liblinear(C):
+    """Crammer and Singer's machine, LIBLINEAR's -s 4."""
+    from sklearn.svm import LinearSVC
+
+    X, y = digits()
+    lam = 1 / (C * len(y))
+    J = Objective(linear_risk(sp.csr_array(X), y, MulticlassHinge()), L2(), lam)
+    theirs = LinearSVC(C=C, multi_class="crammer_singer", fit_intercept=False, tol=1e-6, max_iter=10**6)
+    W = theirs.fit(X, y.astype(int)).coef_.T
+    result = minimize(J, tol=1e-5)
+    assert result.status == "converged"
+    assert result.lower <= J.value(W.ravel())
+    assert result.value == pytest.approx(J.value(W.ravel()), rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_objective_of_multinomial_logistic_regression(intercept):
+    from sklearn.linear_model import LogisticRegression
+
+    X, y = digits()
+    lam = 1e-3
+    J = Objective(linear_risk(X, y, Softmax(), fit_intercept=intercept), L2(), lam)
+    theirs = LogisticRegression(C=1 / (lam * len(y)), fit_intercept=intercept, tol=1e-8, max_iter=5000)
+    theirs.fit(X, y)
+    w = np.append(theirs.coef_.T.ravel(), theirs.intercept_ if intercept else [])
+    result = minimize(J, tol=1e-6)
+    assert result.status == "converged"
+    assert result.lower <= J.value(w)
+    assert result.value == pytest.approx(J.value(w), rel=1e-4)
