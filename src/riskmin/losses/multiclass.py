@@ -70,6 +70,8 @@ class Softmax(_Classes):
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """The loss, and its gradient: probabilities less ones."""
+        if isinstance(z, np.ndarray):
+            return _softmax(z, y, c)
         xp, own = namespace(z), one_hot(y, z)
         z = z - xp.max(z, axis=1, keepdims=True)
         e = xp.exp(z)
@@ -80,6 +82,18 @@ class Softmax(_Classes):
     def constants(self, k: int) -> tuple[Any, Any]:
         """The slopes, and the offsets, of the bounds z_j - z_y."""
         return 1.0, 0.0
+
+
+def _softmax(z: NDArray, y: NDArray, c: NDArray) -> tuple[Any, NDArray]:
+    """The softmax loss in half of the passes, by numbers picked and changed in place."""
+    own = np.arange(len(z)), y.astype(np.intp)
+    e = z - z.max(axis=1, keepdims=True)
+    right = e[own]
+    np.exp(e, out=e)
+    total = e @ np.ones(z.shape[1], e.dtype)
+    e *= (c / total)[:, None]
+    e[own] -= c
+    return c @ (np.log(total) - right), e
 
 
 @dataclass(frozen=True, eq=False, repr=False)
