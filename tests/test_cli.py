@@ -431,7 +431,6 @@ BAD_DATA = {
     "word.svm": ("1 1:1\n-1 1:x\n", "line 2"),
     "empty.svm": ("", "no rows"),
     "one.svm": ("1 1:1\n1 1:2\n", "one class"),
-    "three.svm": ("1 1:1\n2 1:2\n3 1:3\n", "3 classes"),
     "head.csv": ("a,b,label\n", "no rows"),
     "ragged.csv": ("a,b,label\n1,2,3\n1,2\n", "line 3"),
     "hole.csv": ("a,b,label\n1,2,3\n1,,2\n", "line 3"),

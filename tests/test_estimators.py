@@ -38,7 +38,7 @@ from riskmin.solvers import SOLVERS, get_solver
 # repeated. Two fits that end within tol of the optimum are that close where the problem is well conditioned
 # or tol is small; the instances with an alpha or a tol of their own have it for that reason.
 CENTRAL = [
-    LinearClassifier(),
+    LinearClassifier(alpha=1.0),
     LinearClassifier("logistic"),
     LinearRegressor(),
     LinearRegressor("quantile", alpha=1e-2, tol=1e-6),
@@ -48,7 +48,7 @@ OTHERS = [
     LinearClassifier("squared_hinge", alpha=1e-2),
     LinearClassifier("smoothed_hinge", alpha=1e-2),
     LinearClassifier("exponential"),
-    LinearClassifier(solver="bmrm", class_weight="balanced", n_jobs=2),
+    LinearClassifier(solver=riskmin.Smoothing(), alpha=1.0, class_weight="balanced", n_jobs=2),
     LinearClassifier("logistic", solver=riskmin.Lbfgs(memory=5), warm_start=True),
     LinearRegressor("huber"),
     LinearRegressor("absolute", alpha=1e-2, tol=1e-6),
@@ -65,8 +65,15 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
+def expected(estimator):
+    """What scikit-learn gets wrong: one of its checks fits negative numbers, whatever the tags say."""
+    if getattr(estimator, "loss", None) != "poisson":
+        return {}
+    return {"check_regressor_multioutput": "a Poisson regression takes no negative numbers"}
+
+
 @pytest.mark.slow
-@parametrize_with_checks(OTHERS)
+@parametrize_with_checks(OTHERS, expected_failed_checks=expected)
 def test_scikit_learn_checks_of_the_others(estimator, check):
     check(estimator)
 
@@ -329,7 +336,10 @@ def test_pipeline_grid_search_and_routing(cancer):
 
 def test_more_classes_by_one_against_the_rest():
     X, y = load_iris(return_X_y=True)
-    assert OneVsRestClassifier(LinearClassifier("logistic")).fit(X, y).score(X, y) > 0.9
+    model = OneVsRestClassifier(LinearClassifier("logistic")).fit(X, y)
+    assert model.score(X, y) > 0.9
+    assert [one.coef_.shape for one in model.estimators_] == [(1, 4)] * 3
+    assert OneVsRestClassifier(LinearClassifier("exponential")).fit(X, y).score(X, y) > 0.9
 
 
 def test_clone_pickle_and_joblib(cancer, tmp_path):
@@ -436,7 +446,10 @@ def test_a_loss_of_ones_own(diabetes):
     assert together.intercept_ == pytest.approx(model.intercept_, rel=1e-2)
 
 
-@pytest.mark.parametrize("solver", [*SOLVERS, riskmin.Bundle(keep=3), riskmin.Lbfgs()])
+OF_ROWS = [name for name in SOLVERS if not name.startswith("chain")]
+
+
+@pytest.mark.parametrize("solver", [*OF_ROWS, riskmin.Bundle(keep=3), riskmin.Lbfgs()])
 def test_every_solver_reaches_the_same_objective(diabetes, solver):
     X, y = diabetes
     reg = "elastic" if solver == "owlqn" else "l2"  # there are solvers for absolute values alone
@@ -533,7 +546,12 @@ def _with(value):
         ),
         (LinearRegressor(), GOOD_X, [1.0, np.nan, 2.0], "Input y contains NaN"),
         (LinearClassifier(), GOOD_X, [3, 3, 3], "y holds only one class, 3, but two are needed"),
-        (LinearClassifier(), GOOD_X, [1, 2, 3], "Only binary.*wrap the model in sklearn.multiclass"),
+        (
+            LinearClassifier("exponential"),
+            GOOD_X,
+            [1, 2, 3],
+            "Only binary.*use 'hinge', .*, or wrap the model in sklearn.multiclass",
+        ),
         (LinearClassifier(), GOOD_X, [0.1, 0.2, 0.3], "Unknown label type: continuous"),
         (LinearClassifier(), np.empty((0, 2)), [], r"0 sample\(s\)"),
         (LinearRegressor("poisson"), GOOD_X, [1, -2, 3], "Poisson needs y >= 0, but y holds -2"),
