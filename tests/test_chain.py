@@ -12,7 +12,9 @@ import scipy.sparse as sp
 from riskmin import (
     L1,
     L2,
+    Auto,
     Bundle,
+    ChainAscent,
     ChainCrf,
     ChainMaxMargin,
     Lbfgs,
@@ -347,7 +349,12 @@ def test_what_is_wrong_is_said():
 # ---------------------------------------------------------------- certified minima
 @pytest.mark.parametrize(
     ("loss", "solver"),
-    [(ChainCrf(), Lbfgs()), (ChainMaxMargin(), Smoothing()), (ChainMaxMargin(rescaled=True), Bundle())],
+    [
+        (ChainCrf(), Lbfgs()),
+        (ChainMaxMargin(), Smoothing()),
+        (ChainMaxMargin(), ChainAscent()),
+        (ChainMaxMargin(rescaled=True), ChainAscent(turns=3)),
+    ],
     ids=repr,
 )
 def test_minima_are_certified_and_runs_resume(loss, solver, tmp_path):
@@ -409,3 +416,52 @@ def test_slopes_by_differences_and_subgradients(loss):
             h = 1e-7  # piecewise linear or smooth: the slope of a random line is nearly everywhere that of dz
             ahead, behind = (loss.value_grad(z + s * h * step, y, c)[0] for s in (1, -1))
             np.testing.assert_allclose((ahead - behind) / (2 * h), np.sum(dz * step), rtol=1e-5, atol=1e-5)
+
+
+# ---------------------------------------------------------------- dual ascent
+@pytest.mark.parametrize("loss", LOSSES[1:], ids=repr)
+@pytest.mark.parametrize("turns", [1, 4])
+def test_iterates_of_ascent_say_the_truth(loss, turns):
+    """Values are J, cuts lie below R, bounds never fall, and a saved state goes on as the run did."""
+    rng = np.random.default_rng(7)
+    for sparse in (False, True):
+        X, y, lengths, weight = problem(4, sparse)
+        weight[3] = 0.0
+        J = Objective(linear_risk(X, y, loss, lengths=lengths, sample_weight=weight, n_shards=2), L2(), 0.02)
+        solver = ChainAscent(atoms=4, turns=turns, seed=3)
+        points = rng.standard_normal((20, J.risk.dim)) * rng.choice([0.1, 1.0, 10.0], (20, 1))
+        risks = np.array([J.risk(v)[0] for v in points])
+        steps = list(itertools.islice(solver.iterates(J, np.zeros(J.risk.dim)), 8))
+        bounds = [J.lower(it.cut) for it in steps]
+        assert np.all(np.diff(bounds[1:]) >= -1e-12)
+        assert bounds[1] < bounds[-1]
+        for it, after in itertools.pairwise(steps):
+            np.testing.assert_allclose(it.value, J.value(it.w), rtol=1e-12)
+            assert np.all(points @ it.cut.a + it.cut.b <= risks + 1e-10 * (1 + risks))
+            again = next(solver.resume(J, it.state()))
+            np.testing.assert_allclose(again.w, after.w, rtol=1e-6, atol=1e-9)
+
+
+def test_ascent_is_picked_where_it_fits():
+    X, y, lengths, _ = problem()
+    risk = linear_risk(X, y, ChainMaxMargin(rescaled=True), lengths=lengths)
+    assert isinstance(Auto().choose(Objective(risk, L2(), 0.1))[0], ChainAscent)
+    for other in (
+        Objective(risk, L1(), 0.1),
+        Objective(linear_risk(X, y, ChainCrf(), lengths=lengths), L2(), 0.1),
+    ):
+        assert not isinstance(Auto().choose(other)[0], ChainAscent)
+        with pytest.raises(TypeError, match="ChainAscent is for ChainMaxMargin"):
+            minimize(other, ChainAscent())
+    with pytest.raises(ValueError, match="turns must be a whole number >= 1"):
+        ChainAscent(turns=0)
+
+
+def test_ascent_starts_warm_from_another_lam():
+    X, y, lengths, _ = problem()
+    risk = linear_risk(X, y, ChainMaxMargin(), lengths=lengths)
+    one, two = (Objective(risk, L2(), lam) for lam in (0.1, 0.09))
+    *_, last = itertools.islice(ChainAscent().iterates(one, np.zeros(risk.dim)), 20)
+    first = next(ChainAscent().warm(two, last.state(), one))
+    cold = next(itertools.islice(ChainAscent().iterates(two, np.zeros(risk.dim)), 1, None))
+    assert first.value - two.lower(first.cut) < 0.5 * (cold.value - two.lower(cold.cut))

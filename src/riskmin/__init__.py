@@ -84,6 +84,7 @@ from riskmin.solvers import AcceleratedGradient as AcceleratedGradient
 from riskmin.solvers import Auto as Auto
 from riskmin.solvers import Bmrm as Bmrm
 from riskmin.solvers import Bundle as Bundle
+from riskmin.solvers import ChainAscent as ChainAscent
 from riskmin.solvers import CoordinateDescent as CoordinateDescent
 from riskmin.solvers import DualAccelerated as DualAccelerated
 from riskmin.solvers import DualGaussSeidel as DualGaussSeidel
@@ -171,6 +172,7 @@ __all__ = [
     "Bmrm",
     "Box",
     "Bundle",
+    "ChainAscent",
     "ChainCrf",
     "ChainMaxMargin",
     "ChainTagger",

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from riskmin.kernels.chain_logs import expectations_in_logs
+from riskmin.kernels.chain_logs import expectations_in_logs, largest
 from riskmin.kernels.exponential import exponentials
 
 SPREAD = 300.0
@@ -54,8 +54,8 @@ def _scaled(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any, top: float) 
     weight, spare = np.empty(longest * k), np.empty(longest * k)
     alpha = np.zeros((longest, len(there)))  # rows of zeros make their number a multiple of four
     g, beta, pairs = np.zeros(len(there)), np.empty(k), np.zeros((k, k))
-    first = 0
     for s in range(len(ends)):
+        first = ends[s - 1] if s else 0
         m = ends[s] - first
         if c[s] != 0:
             value[s] = _weights(z, y, first, ends[s], top, weight)
@@ -65,7 +65,6 @@ def _scaled(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any, top: float) 
             for b in range(k):
                 dz[n + k, b] += dz[first, b]
                 dz[n + k + 1, b] += dz[ends[s] - 1, b]
-        first = ends[s]
     for a in range(k):
         for b in range(k):
             dz[n + a, b] = pairs[a, b] * there[a, b]
@@ -99,7 +98,7 @@ def _weights(z: Any, y: Any, first: int, end: int, top: float, x: Any) -> float:
         if t == end - 1:
             for b in range(k):
                 row[b] += z[n + k + 1, b]
-        most = row.max()
+        most = largest(row)
         above += most - row[y[t]]
         for b in range(k):
             row[b] -= most
@@ -131,7 +130,7 @@ def _forward(weight: Any, there: Any, alpha: Any, k: int) -> float:
 
     The scales multiply up to a few hundred binary orders before a logarithm is taken of them.
     """
-    logs, scale = 0.0, 1.0
+    logs, scale, ones = 0.0, 1.0, np.ones(k)
     for t in range(len(alpha)):
         w, row = weight[t * k : (t + 1) * k], alpha[t, :k]
         if t:
@@ -140,7 +139,7 @@ def _forward(weight: Any, there: Any, alpha: Any, k: int) -> float:
             for b in range(k):
                 row[b] *= w[b] / total
         else:
-            total = w.sum()
+            total = _dot(w, ones)
             for b in range(k):
                 row[b] = w[b] / total
         scale *= total
@@ -179,12 +178,11 @@ def _backward(weight: Any, back: Any, alpha: Any, g: Any, beta: Any, pairs: Any,
 def _take_off_counts(y: Any, ends: Any, c: Any, dz: Any) -> None:
     """What the labels y themselves count for."""
     n, k = len(y), dz.shape[1]
-    first = 0
     for s in range(len(ends)):
+        first = ends[s - 1] if s else 0
         for t in range(first, ends[s]):
             dz[t, y[t]] -= c[s]
             if t > first:
                 dz[n + y[t - 1], y[t]] -= c[s]
         dz[n + k, y[first]] -= c[s]
         dz[n + k + 1, y[ends[s] - 1]] -= c[s]
-        first = ends[s]

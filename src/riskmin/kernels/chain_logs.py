@@ -23,8 +23,8 @@ def expectations_in_logs(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any)
     x, alpha = np.empty((longest, k)), np.empty((longest, k))
     P, spare, beta, low = np.empty(k * k), np.empty(k * k), np.empty(k), np.empty(k)
     T, pairs = z[n : n + k], dz[n : n + k]
-    first = 0
     for s in range(len(ends)):
+        first = ends[s - 1] if s else 0
         m = ends[s] - first
         if c[s] != 0:
             value[s] = _weights(z, y, first, ends[s], x)
@@ -33,7 +33,6 @@ def expectations_in_logs(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any)
             for b in range(k):
                 dz[n + k, b] += dz[first, b]
                 dz[n + k + 1, b] += dz[ends[s] - 1, b]
-        first = ends[s]
 
 
 @njit(cache=True, nogil=True)
@@ -49,7 +48,7 @@ def _weights(z: Any, y: Any, first: int, end: int, x: Any) -> float:
                 row[b] += z[n + k, b]
             if t == end - 1:
                 row[b] += z[n + k + 1, b]
-        most = row.max()
+        most = largest(row)
         above += most - row[y[t]]
         if t > first:
             above -= z[n + y[t - 1], y[t]]
@@ -59,10 +58,20 @@ def _weights(z: Any, y: Any, first: int, end: int, x: Any) -> float:
 
 
 @njit(cache=True, nogil=True)
+def largest(x: Any) -> float:
+    """The maximum; NumPy's own takes a second more to compile."""
+    most = -np.inf
+    for b in range(len(x)):
+        most = x[b] if x[b] > most else most
+    return most
+
+
+@njit(cache=True, nogil=True)
 def _forward(x: Any, T: Any, P: Any, spare: Any, low: Any, alpha: Any) -> float:
     """alpha[t]: the logarithms of sums up to token t, less their maximum; and the log of the whole sum."""
     k = len(T)
-    alpha[0] = x[0]
+    for b in range(k):
+        alpha[0, b] = x[0, b]
     logs = 0.0
     for t in range(1, len(x)):
         before, here = alpha[t - 1], alpha[t]
@@ -85,13 +94,17 @@ def _forward(x: Any, T: Any, P: Any, spare: Any, low: Any, alpha: Any) -> float:
                 here[b] += P[a * k + b]
         for b in range(k):
             here[b] = np.log(here[b]) + low[b] + x[t, b]
-        most = here.max()
+        most = largest(here)
         logs += most
         for b in range(k):
             here[b] -= most
-    low[:] = alpha[len(x) - 1]
+    for b in range(k):
+        low[b] = alpha[len(x) - 1, b]
     exponentials(low, spare)
-    return logs + float(np.log(low.sum()))
+    total = 0.0
+    for b in range(k):
+        total += low[b]
+    return logs + float(np.log(total))
 
 
 @njit(cache=True, nogil=True)
@@ -104,7 +117,8 @@ def _backward(
     exponentials.
     """
     k, last = len(T), len(x) - 1
-    beta[:] = 0.0
+    for b in range(k):
+        beta[b] = 0.0
     _marginals(alpha[last], beta, spare, c, dz[last])
     for t in range(last, 0, -1):
         for b in range(k):
@@ -138,11 +152,13 @@ def _marginals(alpha: Any, beta: Any, spare: Any, c: float, out: Any) -> None:
     """Out = e^(alpha + beta), scaled to sum c; beta is shifted, so that it does not grow along the way."""
     for b in range(len(out)):
         out[b] = alpha[b] + beta[b]
-    most = out.max()
+    most = largest(out)
     for b in range(len(out)):
         out[b] -= most
         beta[b] -= most
     exponentials(out, spare)
-    total = out.sum()
+    total = 0.0
+    for b in range(len(out)):
+        total += out[b]
     for b in range(len(out)):
         out[b] *= c / total

@@ -23,29 +23,27 @@ def best_paths(z: Any, y: Any, ends: Any, cost: float, path: Any) -> None:
     longest = ends[0]
     for s in range(1, len(ends)):
         longest = max(longest, ends[s] - ends[s - 1])
-    best = np.full((longest, len(T)), -np.inf)
-    first = 0
+    best, zeros = np.full((longest, len(T)), -np.inf), np.zeros(k)
     for s in range(len(ends)):
+        first = ends[s - 1] if s else 0
         for t in range(first, ends[s]):
             row = best[t - first, :k]
             if t > first:
                 _step(best[t - first - 1], T, row)
             else:
-                row[:] = z[n + k]
+                for b in range(k):
+                    row[b] = z[n + k, b]
+            most = -np.inf
             for b in range(k):
-                row[b] += z[t, b] + cost
-            row[y[t]] -= cost
-            if t == ends[s] - 1:
-                row += z[n + k + 1]
-            most = row.max()
-            if most > -np.inf:
-                row -= most  # digits are kept, however long the sequence
-        label = int(np.argmax(best[ends[s] - 1 - first, :k]))
+                row[b] += z[t, b] + (z[n + k + 1, b] if t == ends[s] - 1 else 0.0) + (b != y[t]) * cost
+                most = row[b] if row[b] > most else most
+            for b in range(k):
+                row[b] -= most if most > -np.inf else 0.0  # digits are kept, however long the sequence
+        label = _best(best[ends[s] - 1 - first], zeros)
         path[ends[s] - 1] = label
         for t in range(ends[s] - 1, first, -1):
             label = _best(best[t - first - 1], columns[label])
             path[t - 1] = label
-        first = ends[s]
 
 
 @njit(cache=True, nogil=True)
@@ -93,12 +91,11 @@ def rescaled_paths(z: Any, y: Any, ends: Any, path: Any) -> None:
     """
     n, k = len(y), z.shape[1]
     T, columns = _padded(z[n : n + k])
-    first = 0
     for s in range(len(ends)):
+        first = ends[s - 1] if s else 0
         m = ends[s] - first
         every = m if m * (m + 1) * len(T) <= FEW else int(np.ceil(np.sqrt(m)))
         _rescaled(z, T, columns, y, first, ends[s], every, path)
-        first = ends[s]
 
 
 @njit(cache=True, nogil=True)
@@ -110,7 +107,7 @@ def _rescaled(z: Any, T: Any, columns: Any, y: Any, first: int, end: int, every:
     for t in range(m):
         if t % every == 0:
             _advance(z, T, y, first, end, t, spell[(t - 1) % every], kept[t // every])
-            spell[0] = kept[t // every]
+            _copy(kept[t // every], spell[0])
         else:
             _advance(z, T, y, first, end, t, spell[t % every - 1], spell[t % every])
     h, label, most = 0, y[end - 1], 0.0
@@ -124,7 +121,7 @@ def _rescaled(z: Any, T: Any, columns: Any, y: Any, first: int, end: int, every:
         if t == 0:
             break
         if t % every == 0:  # those of the spell before are needed now
-            spell[0] = kept[t // every - 1]
+            _copy(kept[t // every - 1], spell[0])
             for u in range(t - every + 1, t):
                 _advance(z, T, y, first, end, u, spell[u % every - 1], spell[u % every])
         h -= label != y[first + t]
@@ -132,10 +129,19 @@ def _rescaled(z: Any, T: Any, columns: Any, y: Any, first: int, end: int, every:
 
 
 @njit(cache=True, nogil=True)
+def _copy(one: Any, other: Any) -> None:
+    for h in range(one.shape[0]):
+        for b in range(one.shape[1]):
+            other[h, b] = one[h, b]
+
+
+@njit(cache=True, nogil=True)
 def _advance(z: Any, T: Any, y: Any, first: int, end: int, t: int, before: Any, here: Any) -> None:
     """here[h, b]: the best score, less that of y, of the first t + 1 labels with h errors, the last b."""
     n, k, at = len(y), z.shape[1], first + t
-    here[:] = -np.inf
+    for h in range(len(here)):
+        for b in range(k):
+            here[h, b] = -np.inf
     right = y[at]
     row, out = np.empty(k), np.empty(k)
     for b in range(k):
@@ -150,12 +156,10 @@ def _advance(z: Any, T: Any, y: Any, first: int, end: int, t: int, before: Any, 
     if t > 0:
         own = T[y[at - 1], right]
     for h in range(t + 1):
-        if t == 0:
-            out[:] = 0.0
-        else:
+        if t > 0:
             _step(before[h], T, out)
-            for b in range(k):
-                out[b] -= own
+        for b in range(k):
+            out[b] = out[b] - own if t > 0 else 0.0
         here[h, right] = out[right] + row[right]
         for b in range(k):
             if b != right:
@@ -166,8 +170,8 @@ def _advance(z: Any, T: Any, y: Any, first: int, end: int, t: int, before: Any, 
 def contrasts(z: Any, y: Any, path: Any, ends: Any, lead: Any, errors: Any) -> None:
     """lead[s] = score of path - score of y, errors[s] = where they differ: sequence by sequence."""
     n, k = len(y), z.shape[1]
-    first = 0
     for s in range(len(ends)):
+        first = ends[s - 1] if s else 0
         last = ends[s] - 1
         lead[s] = z[n + k, path[first]] - z[n + k, y[first]]
         lead[s] += z[n + k + 1, path[last]] - z[n + k + 1, y[last]]
@@ -177,15 +181,14 @@ def contrasts(z: Any, y: Any, path: Any, ends: Any, lead: Any, errors: Any) -> N
             errors[s] += path[t] != y[t]
             if t > first:
                 lead[s] += z[n + path[t - 1], path[t]] - z[n + y[t - 1], y[t]]
-        first = ends[s]
 
 
 @njit(cache=True, nogil=True)
 def contrast_counts(y: Any, path: Any, ends: Any, c: Any, dz: Any) -> None:
     """Dz += sum_s c_s (counts of path - counts of y): the slopes of `contrasts`."""
     n, k = len(y), dz.shape[1]
-    first = 0
     for s in range(len(ends)):
+        first = ends[s - 1] if s else 0
         if c[s] != 0:
             last = ends[s] - 1
             dz[n + k, path[first]] += c[s]
@@ -199,4 +202,3 @@ def contrast_counts(y: Any, path: Any, ends: Any, c: Any, dz: Any) -> None:
                 if t > first and (path[t - 1] != y[t - 1] or path[t] != y[t]):
                     dz[n + path[t - 1], path[t]] += c[s]
                     dz[n + y[t - 1], y[t]] -= c[s]
-        first = ends[s]

@@ -9,6 +9,7 @@ from riskmin.solvers.auto import Auto as Auto
 from riskmin.solvers.bundle import Bmrm as Bmrm
 from riskmin.solvers.bundle import Bundle as Bundle
 from riskmin.solvers.bundle import LineSearchBmrm as LineSearchBmrm
+from riskmin.solvers.chain_ascent import ChainAscent as ChainAscent
 from riskmin.solvers.coordinate import CoordinateDescent as CoordinateDescent
 from riskmin.solvers.dual import DualGaussSeidel as DualGaussSeidel
 from riskmin.solvers.dual_accelerated import DualAccelerated as DualAccelerated
@@ -26,6 +27,7 @@ SOLVERS: dict[str, Any] = {
     "auto": Auto(),
     "bmrm": Bmrm(),
     "bundle": Bundle(),
+    "chain_ascent": ChainAscent(),
     "coordinate_descent": CoordinateDescent(),
     "dual": DualGaussSeidel(),
     "dual_accelerated": DualAccelerated(),

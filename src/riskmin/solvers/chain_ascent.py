@@ -1,0 +1,229 @@
+r"""Dual ascent for margins of chains: block-coordinate steps, a sequence at a time.
+
+The dual variable of a sequence is a distribution of label sequences, of which only those with some weight
+are kept. Together they make the cut :math:`a = \sum_s c_s E[\psi(y') - \psi(y)],\; b = \sum_s c_s E[\Delta]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import scipy.sparse as sp
+
+from riskmin.losses.chain import ChainMaxMargin
+from riskmin.matrices import Dense, as_matrix, by_rows
+from riskmin.objective import Objective
+from riskmin.regularizers import L2
+from riskmin.risk import Risk
+from riskmin.scalar import ROUNDING
+from riskmin.sequences import Sequences
+from riskmin.types import Array, Cut, Iterate, NDArray, Unsuited
+
+MOST_PRODUCTS = 2**27
+"""Inner products of tokens are kept for all sequences, up to a gigabyte of them."""
+SPARSE = 0.5
+"""X is stored as sparse where fewer of its numbers than this part are not zero."""
+CALM = 0.5
+"""A point is made and certified once the gaps that visits find are this part of those before it."""
+MOST_EPOCHS = 10
+"""Or after so many epochs."""
+
+
+def _kernels() -> Any:
+    from riskmin.kernels import chain_ascent
+
+    return chain_ascent
+
+
+def _kept() -> Any:
+    from riskmin.kernels import chain_atoms
+
+    return chain_atoms
+
+
+@dataclass(frozen=True)
+class ChainAscent:
+    """Dual ascent for `ChainMaxMargin` with `L2`: exact steps, a sequence at a time.
+
+    Block-coordinate Frank-Wolfe with memory: a visit to a sequence finds its worst labels, as in the paper,
+    but the weights of all that it has found before are made the best again, too. Inner products of the
+    tokens of a sequence are kept, so that a visit may find worst labels several times for one look at X.
+
+    Parameters
+    ----------
+    atoms : int
+        For how many label sequences there is room at first, for each sequence.
+    turns : int
+        How often a visit finds worst labels, at most.
+    seed : int
+        The seed of the random orders of visits.
+
+    References
+    ----------
+    S. Lacoste-Julien, M. Jaggi, M. Schmidt, P. Pletscher, Block-coordinate Frank-Wolfe optimization for
+    structural SVMs, ICML 2013. N. Shah, V. Kolmogorov, C. Lampert, A multi-plane block-coordinate Frank-Wolfe
+    algorithm for training structural SVMs with a costly max-oracle, CVPR 2015.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, ChainAscent, ChainMaxMargin, Objective, linear_risk, minimize
+    >>> X, y = np.eye(3)[[0, 1, 2, 0, 2]], [0, 1, 1, 0, 1]
+    >>> risk = linear_risk(X, y, ChainMaxMargin(), lengths=[3, 2])
+    >>> minimize(Objective(risk, L2(), lam=0.1), ChainAscent(), tol=1e-6).status
+    'converged'
+    """
+
+    atoms: int = 12
+    turns: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("atoms", 2), ("turns", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not (isinstance(value, int) and value >= least):
+                raise ValueError(f"{name} must be a whole number >= {least}, not {value!r}")
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """Yield a certified point every few epochs."""
+        run = _Run.of(self, obj)
+        value, _, cut = obj(w0)
+        yield run.iterate(w0, value, cut)
+        yield from run.go()
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Go on from a saved state."""
+        return _Run.of(self, obj, state).go()
+
+    def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+        """Start with the distributions of a run on the same risk: its cut holds for every lam."""
+        return _Run.of(self, obj, state).go()
+
+
+def suited(risk: Any, reg: Any) -> bool:
+    """Whether `ChainAscent` is for them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L1, L2, ChainMaxMargin, linear_risk
+    >>> risk = linear_risk(np.eye(3), [0, 1, 1], ChainMaxMargin(), lengths=[2, 1])
+    >>> suited(risk, L2()), suited(risk, L1())
+    (True, False)
+    """
+    if not (isinstance(risk, Risk) and isinstance(risk.loss, ChainMaxMargin) and isinstance(reg, L2)):
+        return False
+    if risk.rows is None or not isinstance(risk.rows.X, Sequences):
+        return False
+    return reg.plain and bool(np.sum(np.diff(risk.rows.X.ends, prepend=0) ** 2) <= MOST_PRODUCTS)
+
+
+@dataclass
+class _Run:
+    """A run: the distributions, and the w that belongs to them."""
+
+    solver: ChainAscent
+    obj: Objective
+    rows: Any
+    known: Any
+    atoms: Any
+    w: NDArray
+    epochs: int = 0
+    last: float = np.inf
+    """The sum of the gaps that the visits before the last point found."""
+
+    @classmethod
+    def of(cls, solver: ChainAscent, obj: Objective, state: dict[str, Array] | None = None) -> _Run:
+        """A run from nothing, or from a saved state."""
+        risk: Any = obj.risk
+        if not suited(risk, obj.reg):
+            raise Unsuited(
+                "ChainAscent is for ChainMaxMargin() and L2(), with all rows here and sequences of no more "
+                "than some thousand tokens: use Smoothing or Bundle"
+            )
+        rows, known = _data(risk.rows)
+        m, n = len(known.c), len(known.y)
+        if state is None:
+            room = np.zeros(m, np.int64), np.zeros((solver.atoms, n), np.int16), np.zeros((m, solver.atoms))
+            return cls(solver, obj, rows, known, _atoms(*room, None), np.zeros(risk.dim))
+        atoms = _atoms(*(state[name].copy() for name in ("used", "labels", "alpha", "gram")))
+        _kept().revive(known, atoms, risk.loss.rescaled)
+        run = cls(solver, obj, rows, known, atoms, np.zeros(risk.dim))
+        run.epochs, run.last = int(state["epochs"][0]), float(state["last"][0])
+        run.w = obj.argmin(run.cut())
+        return run
+
+    def go(self) -> Iterator[Iterate]:
+        """Epochs, and now and then a point."""
+        kernels, risk = _kernels(), cast(Any, self.obj.risk)
+        some, gaps = np.flatnonzero(self.known.c > 0), np.zeros(len(self.known.c))
+        W, rescaled = self.w.reshape(-1, risk.scorer.k), risk.loss.rescaled
+        while True:
+            for _ in range(MOST_EPOCHS):
+                order = np.random.default_rng([self.solver.seed, self.epochs]).permutation(some)
+                where = self.rows, self.known, self.atoms, W, self.obj.lam, order
+                kernels.ascend(*where, self.solver.turns, rescaled, gaps)
+                self.epochs += 1
+                if self.atoms.full[0]:
+                    self.grow()
+                if gaps.sum() <= CALM * self.last:
+                    break
+            self.last = float(gaps.sum())
+            cut = self.cut()
+            self.w[:] = self.obj.argmin(cut)  # anew, so that rounding does not add up
+            w = self.w.copy()
+            yield self.iterate(w, self.obj.value(w), cut)
+
+    def grow(self) -> None:
+        """Twice the room for atoms."""
+        used, labels, alpha, cost, factor, gram = self.atoms[1:]
+        room = alpha.shape[1]
+        wide = [np.pad(part, ((0, 0), (0, room))) for part in (alpha, cost, factor)]
+        more = np.pad(labels, ((0, room), (0, 0))), *wide, np.pad(gram, ((0, 0), (0, room), (0, room)))
+        self.atoms = _kept().Atoms(np.zeros(1, np.int64), used, *more)
+
+    def cut(self) -> Cut:
+        """That of the distributions, less what rounding may add."""
+        risk: Any = self.obj.risk
+        n, k = len(self.known.y), risk.scorer.k
+        dz, a = np.zeros((n + k + 2, k)), np.zeros(risk.dim)
+        cost = _kept().slopes(self.known, self.atoms, dz)
+        risk.scorer.pullback(risk.rows.X, dz, 0, n, a)
+        return Cut(a, cost * (1 - ROUNDING))
+
+    def iterate(self, w: NDArray, value: float, cut: Cut) -> Iterate:
+        """The point, and how to go on from it."""
+        atoms = self.atoms
+        state = {name: getattr(atoms, name).copy() for name in ("used", "labels", "alpha", "gram")}
+        state |= {"epochs": np.array([self.epochs]), "last": np.array([self.last])}
+        info = {"epochs": float(self.epochs), "atoms": float(np.count_nonzero(atoms.alpha)) / len(atoms.used)}
+        return Iterate(w, value, cut, info, lambda: state)
+
+
+def _atoms(used: NDArray, labels: NDArray, alpha: NDArray, gram: NDArray | None) -> Any:
+    """Room for atoms; their costs and factors are yet to be found."""
+    gram = np.zeros((*alpha.shape, alpha.shape[1])) if gram is None else gram
+    zeros = np.zeros_like(alpha), np.zeros_like(alpha)
+    return _kept().Atoms(np.zeros(1, np.int64), used, labels, alpha, *zeros, gram)
+
+
+def _data(shard: Any) -> tuple[Any, Any]:
+    """The tokens and sequences as the kernel takes them, with inner products of tokens."""
+    kernels, ends = _kernels(), shard.X.ends
+    X = by_rows(shard.X.tokens)
+    n, p = X.shape
+    if isinstance(X, Dense) and np.count_nonzero(X.X) < SPARSE * n * p:
+        X = by_rows(as_matrix(sp.csr_array(X.X)))
+    if isinstance(X, Dense):
+        ptr = np.arange(0, n * p + 1, p, dtype=np.int64)
+        rows = kernels.Tokens(ptr, np.zeros(0, np.int64), X.X.reshape(-1), p)
+    else:
+        rows = kernels.Tokens(X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data, 0)
+    sizes = np.diff(ends, prepend=0) ** 2
+    places, gram = np.cumsum(sizes) - sizes, np.empty(int(sizes.sum()))
+    kernels.grams(rows, ends, p, places, gram)
+    c = np.ascontiguousarray(shard.c[ends - 1], dtype=np.float64)
+    return rows, kernels.Problem(shard.y[:, 0].astype(np.int64), ends, c, gram, places)
