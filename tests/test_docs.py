@@ -154,7 +154,7 @@ Array = Any
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """The data files that the commands of the documentation name."""
-    from sklearn.datasets import load_breast_cancer, load_diabetes
+    from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 
     from riskmin.data import save_svmlight
 
@@ -177,6 +177,9 @@ def files(tmp_path_factory):
             cells = {"stage": ("mild", "fair", "serious", "grave")[k], "ward": f"ward {i // 20}", "need": k}
             lines.append(",".join(map(str, [*x, *(cells[column] for column in last)])))
         (folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    flowers = load_iris(as_frame=True)
+    kinds = flowers.target_names[flowers.target]
+    flowers.data.assign(kind=kinds).to_csv(folder / "flowers.csv", index=False)
     (folder / "chunks.conll").write_text(SENTENCES, encoding="utf-8")
     bare = [" ".join(line.split()[:2]) for line in SENTENCES.splitlines()]
     (folder / "news.conll").write_text("\n".join(bare), encoding="utf-8")
