@@ -131,12 +131,14 @@ def _plain_not_finite(X: Plain) -> tuple[int, int] | None:
 def shard_count(X: Matrix, columns: int = 1) -> int:
     """How many shards: by the data alone, so that no bit of a result depends on who computes it.
 
-    A shard takes about a million products, and enough of them to outweigh the sum of its gradient.
+    A shard takes about a million products, and enough of them to outweigh the sum of its gradient: that of
+    many scores a row does not fit into the cache, where the products of a feature run along.
     """
     data = _stored(getattr(X, "tokens", X))
     if data is None or isinstance(X, Csc):
         return 1
-    return int(np.clip(min(columns * data.size // 2**20, data.size // (4 * max(X.shape[1], 1))), 1, 64))
+    enough = (4 if columns == 1 else 16) * max(X.shape[1], 1)
+    return int(np.clip(min(columns * data.size // 2**20, data.size // enough), 1, 64))
 
 
 def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int, *, wide: bool = True) -> list[Shard]:
