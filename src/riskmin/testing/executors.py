@@ -11,10 +11,10 @@ import scipy.sparse as sp
 from riskmin.executors import Serial
 from riskmin.intercept import Profiled
 from riskmin.linear import make_shards
-from riskmin.losses import Hinge, Logistic
+from riskmin.losses import Hinge, Logistic, Softmax
 from riskmin.matrices import as_matrix
 from riskmin.risk import Risk
-from riskmin.scorers import Linear
+from riskmin.scorers import Linear, Multiclass, WithOnes
 from riskmin.testing.base import require
 from riskmin.types import Array, Executor, NDArray, Shard
 
@@ -71,6 +71,8 @@ def check_executor(executor: Callable[[Sequence[Shard]], Executor], *, seed: int
         theirs = executor(shards)
         _check_calls(theirs, shards)
         _check_bits(theirs, shards, rng)
+    classes = make_shards(as_matrix(X), np.arange(53.0) % 3, c, 5)
+    _check_many(executor(classes), classes, rng)
 
 
 def _check_calls(ours: Executor, shards: Sequence[Shard]) -> None:
@@ -105,14 +107,29 @@ def _check_bits(ours: Executor, shards: Sequence[Shard], rng: np.random.Generato
         require(_equal(here(w), there(w)), ours, f"the risk of {loss!r} is not that of Serial, bit for bit")
         same = _equal(Profiled(here)(w), Profiled(there)(w))
         require(same, ours, f"the risk of {loss!r} with an intercept is not that of Serial, bit for bit")
-        looks = []
-        for risk in (here, there):
-            at = risk.cursor(w)
-            at.aim(d)
-            line = [at.along(t) for t in (0.0, 0.5, 2.0)]
-            at.move(0.5)
-            looks.append((np.array(line), at.value_grad()[1]))
-        require(_equal(*looks), ours, f"a line search on {loss!r} is not that of Serial, bit for bit")
+        _check_line(ours, here, there, w, d)
+
+
+def _check_many(ours: Executor, shards: Sequence[Shard], rng: np.random.Generator) -> None:
+    """The same with many scores a row, and intercepts in w."""
+    scorer = WithOnes(Multiclass(3))
+    dim = scorer.dim(shards[0].X.shape[1])
+    here, there = (Risk(Softmax(), scorer, e, dim) for e in (ours, Serial(shards)))
+    w, d = rng.standard_normal((2, dim))
+    require(_equal(here(w), there(w)), ours, "the risk of Softmax() is not that of Serial, bit for bit")
+    _check_line(ours, here, there, w, d)
+
+
+def _check_line(ours: Executor, here: Risk, there: Risk, w: Array, d: Array) -> None:
+    """A line search by both."""
+    looks = []
+    for risk in (here, there):
+        at = risk.cursor(w)
+        at.aim(d)
+        line = [at.along(t) for t in (0.0, 0.5, 2.0)]
+        at.move(0.5)
+        looks.append((np.array(line), at.value_grad()[1]))
+    require(_equal(*looks), ours, f"a line search on {here.loss!r} is not that of Serial, bit for bit")
 
 
 def _equal(a: tuple[Any, Array], b: tuple[Any, Array]) -> bool:
