@@ -206,6 +206,11 @@ def test_best_and_allowed_labels():
     assert marginals(z[:0], T, start, z[-1], ends[:0]).shape == (0, 3)
 
 
+def test_no_transition_at_all_is_fine_for_single_tokens():
+    p = marginals(np.zeros((2, 2)), np.full((2, 2), -np.inf), np.zeros(2), np.zeros(2), np.array([1, 2]))
+    np.testing.assert_allclose(p, 0.5)
+
+
 def test_the_rescaled_maximum_of_long_sequences_keeps_only_some_tokens():
     from riskmin.kernels import chain_max
 
@@ -352,8 +357,8 @@ def test_what_is_wrong_is_said():
     [
         (ChainCrf(), Lbfgs()),
         (ChainMaxMargin(), Smoothing()),
-        (ChainMaxMargin(), ChainAscent()),
-        (ChainMaxMargin(rescaled=True), ChainAscent(turns=3)),
+        pytest.param(ChainMaxMargin(), ChainAscent(), marks=pytest.mark.slow),
+        pytest.param(ChainMaxMargin(rescaled=True), ChainAscent(turns=3), marks=pytest.mark.slow),
     ],
     ids=repr,
 )
@@ -419,6 +424,7 @@ def test_slopes_by_differences_and_subgradients(loss):
 
 
 # ---------------------------------------------------------------- dual ascent
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES[1:], ids=repr)
 @pytest.mark.parametrize("turns", [1, 4])
 def test_iterates_of_ascent_say_the_truth(loss, turns):
@@ -457,6 +463,7 @@ def test_ascent_is_picked_where_it_fits():
         ChainAscent(turns=0)
 
 
+@pytest.mark.slow
 def test_ascent_starts_warm_from_another_lam():
     X, y, lengths, _ = problem()
     risk = linear_risk(X, y, ChainMaxMargin(), lengths=lengths)

@@ -25,18 +25,15 @@ from riskmin.kernels.exponential import exponentials
 SPREAD = 300.0
 
 
-@njit(cache=True, nogil=True)
 def expectations(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any) -> None:
     """value[s] = log Z - score of y, of each sequence; dz = sum_s c_s (marginals - counts of y).
 
-    dz comes in as zeros; sequences of weight zero are passed over.
+    dz comes in as zeros; sequences of weight zero are passed over. Not compiled itself, so that no more is
+    compiled than is needed.
     """
     n, k = len(y), z.shape[1]
-    low, high = np.inf, -np.inf
-    for a in range(n, n + k):
-        for b in range(k):
-            low, high = min(low, z[a, b]), max(high, z[a, b])
-    if high - low <= SPREAD:
+    low, high = float(z[n : n + k].min()), float(z[n : n + k].max())
+    if -math.inf < low and high - low <= SPREAD:
         _scaled(z, y, ends, c, dz, value, high)
     else:
         expectations_in_logs(z, y, ends, c, dz, value)
@@ -136,12 +133,14 @@ def _forward(weight: Any, there: Any, alpha: Any, k: int) -> float:
         if t:
             _product(alpha[t - 1], there, row)
             total = _dot(row, w)
+            share = 1.0 / total
             for b in range(k):
-                row[b] *= w[b] / total
+                row[b] *= w[b] * share
         else:
             total = _dot(w, ones)
+            share = 1.0 / total
             for b in range(k):
-                row[b] = w[b] / total
+                row[b] = w[b] * share
         scale *= total
         if not 1e-150 < scale < 1e150:
             logs, scale = logs + math.log(scale), 1.0

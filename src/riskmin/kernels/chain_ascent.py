@@ -74,7 +74,7 @@ def ascend(
         m = known.ends[s] - first
         z, change = _scores(rows, w, first, m), np.zeros((m + w.shape[1] + 2, w.shape[1]))
         gaps[s] = _visit(known, atoms, z, change, lam, s, turns, rescaled)
-        _pull(rows, w, change, first, m, lam)
+        _pull(rows, w, change, first, m, 1.0 / lam)
 
 
 @njit(cache=True, nogil=True)
@@ -119,7 +119,7 @@ def _visit(
             for b in range(step.shape[1]):
                 change[t, b] += step[t, b]
         if turn + 1 < turns:
-            _follow(z, step, K, lam)
+            _follow(z, step, K, 1.0 / lam)
     return gap
 
 
@@ -148,13 +148,13 @@ def _scores(rows: Any, w: Any, first: int, m: int) -> Any:
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _pull(rows: Any, w: Any, change: Any, first: int, m: int, lam: float) -> None:
-    """W follows the slopes, by minus their change over lam; most tokens have none."""
+def _pull(rows: Any, w: Any, change: Any, first: int, m: int, scale: float) -> None:
+    """W follows the slopes, by minus their change, scaled; most tokens have none."""
     k = w.shape[1]
     for t in range(m):
         some = 0.0
         for b in range(k):
-            change[t, b] /= lam
+            change[t, b] *= scale
             some += abs(change[t, b])
         if some > 0:
             lo, hi = rows.indptr[first + t], rows.indptr[first + t + 1]
@@ -164,19 +164,19 @@ def _pull(rows: Any, w: Any, change: Any, first: int, m: int, lam: float) -> Non
                     row[b] -= x * change[t, b]
     for a in range(k + 2):
         for b in range(k):
-            w[len(w) - k - 2 + a, b] -= change[m + a, b] / lam
+            w[len(w) - k - 2 + a, b] -= scale * change[m + a, b]
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _follow(z: Any, step: Any, K: Any, lam: float) -> None:
+def _follow(z: Any, step: Any, K: Any, scale: float) -> None:
     """The scores of the sequence after a step, by the inner products of its tokens."""
     m, k = len(K), z.shape[1]
     for u in range(m):
         for t in range(m):
-            x = K[t, u] / lam
+            x = K[t, u] * scale
             if x != 0.0:
                 for b in range(k):
                     z[t, b] -= x * step[u, b]
     for a in range(m, m + k + 2):
         for b in range(k):
-            z[a, b] -= step[a, b] / lam
+            z[a, b] -= scale * step[a, b]

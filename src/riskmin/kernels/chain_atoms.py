@@ -120,9 +120,10 @@ def balance(atoms: Any, s: int, L: Any, v: Any, lam: float, y: Any, step: Any) -
         near = _distance(G, high, low, none)
         have = right if low == none else alpha[low]
         move = min(have, lam * (v[high] - v[low]) / near) if near > 0 else have
+        shift = move / lam
         for q in range(used):
             there, here = G[q, high] if high != none else 0.0, G[q, low] if low != none else 0.0
-            v[q] -= move / lam * (there - here)
+            v[q] -= shift * (there - here)
         if high != none:
             alpha[high] += move
         if low != none:

@@ -160,5 +160,6 @@ def _marginals(alpha: Any, beta: Any, spare: Any, c: float, out: Any) -> None:
     total = 0.0
     for b in range(len(out)):
         total += out[b]
+    share = c / total
     for b in range(len(out)):
-        out[b] *= c / total
+        out[b] *= share
