@@ -38,6 +38,7 @@ from riskmin import (
     Squared,
     SquaredHinge,
     Threads,
+    lam_max,
     linear_risk,
     minimize,
     shards,
@@ -282,6 +283,16 @@ def test_targets_without_a_matrix_are_fitted_one_by_one():
         for j, y in enumerate(Y.T):
             one = minimize(Objective(linear_risk(X, y, Squared(), **settings), L2(), 0.1), tol=1e-11)
             np.testing.assert_allclose(many.w.reshape(4, K)[:, j], one.w, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_paths_start_where_all_weights_are_zero(intercept):
+    X, y, weights = problem(Softmax())
+    risk = linear_risk(X, y, Softmax(), sample_weight=weights, fit_intercept=intercept)
+    most = lam_max(risk, L1())
+    for lam, zero in ((1.001 * most, True), (0.98 * most, False)):
+        result = minimize(Objective(risk, L1(), lam), tol=1e-7)
+        assert (result.status, bool(np.all(result.w[: 4 * K] == 0))) == ("converged", zero)
 
 
 # ---------------------------------------------------------------- data of any kind
