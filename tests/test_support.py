@@ -18,6 +18,7 @@ from reference import optimum
 from riskmin import (
     L1,
     L2,
+    LOSSES,
     SOLVERS,
     Auto,
     Box,
@@ -183,7 +184,8 @@ EVERY = [*ALL_LOSSES, *LIST_LOSSES, *MANY_LOSSES]
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", EVERY, ids=repr)
 def test_every_loss(loss):
-    names = list(REGULARIZERS)
+    variant = loss in MANY_LOSSES and loss not in LOSSES.values()  # which differs by its matrix alone
+    names = list(REGULARIZERS)[:: 3 if variant else 1]
     start = EVERY.index(loss) % 2 == 0
     found = {solver: verdicts(solver, [loss], names, [start]) for solver in SOLVERS}
     assert {solver: wrong for solver, wrong in found.items() if wrong} == {}
