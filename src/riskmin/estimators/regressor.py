@@ -20,10 +20,8 @@ def validated(model: Any, X: Any, y: Any) -> tuple[Any, NDArray]:
     """Rows and numbers, of which each row may have many."""
     if scipy.sparse.issparse(y):
         raise ValueError("y is a sparse matrix: give an array, such as y.toarray()")
-    X, y = validate_data(model, X, y, y_numeric=True, multi_output=True, **FORMATS)
-    if y.ndim > 2:
-        raise ValueError(f"y has shape {y.shape}: give a number a row, or a column an output")
-    return X, y
+    found: tuple[Any, NDArray] = validate_data(model, X, y, y_numeric=True, multi_output=True, **FORMATS)
+    return found
 
 
 def counts(loss: Any) -> bool:
