@@ -10,16 +10,16 @@ from numba import njit
 
 
 @njit(cache=True, nogil=True)
-def simplex_shift(v: Any, room: Any) -> float:
-    """Take the largest entry off all of v; the number that is to be taken off, too, before the cut at zero.
+def simplex_shift(v: Any, k: Any, room: Any) -> float:
+    """Take the largest entry off the first k of v; the number to be taken off, too, before the cut at zero.
 
     Only what is less than 1 below the largest can stay above zero. Of these, the ones below the mean shift
     are left out, again and again: far fewer comparisons than to sort them.
     """
     one, used, total, largest = np.uintp(1), np.uintp(0), 0.0, -math.inf
-    for j in range(np.uintp(len(v))):
+    for j in range(k):
         largest = max(largest, v[j])
-    for j in range(np.uintp(len(v))):
+    for j in range(k):
         v[j] -= largest
         if v[j] > -1.0:
             room[used] = v[j]
@@ -45,6 +45,6 @@ def project_rows(V: Any) -> None:
     for i in range(np.uintp(len(V))):
         for j in range(k):
             v[j] = V[i, j]
-        shift = simplex_shift(v, room)
+        shift = simplex_shift(v, k, room)
         for j in range(k):
             V[i, j] = max(v[j] - shift, 0.0)

@@ -25,9 +25,9 @@ TRIES = 4
 
 
 def _kernels() -> Any:
-    from riskmin.kernels import dual_multiclass
+    from riskmin.kernels import multiclass_checks
 
-    return dual_multiclass
+    return multiclass_checks
 
 
 def _simplex() -> Any:

@@ -42,6 +42,12 @@ def _kernels() -> Any:
     return dual_multiclass
 
 
+def _checks() -> Any:
+    from riskmin.kernels import multiclass_checks
+
+    return multiclass_checks
+
+
 def unsuited(solver: Any, obj: Objective) -> str | None:
     """What this method cannot do with, and what to use instead; None where it is for the objective."""
     name, risk = type(solver).__name__, obj.risk
@@ -79,8 +85,10 @@ class BlockAscent:
     """Those that can move: not empty, and of weight > 0."""
     order: NDArray
     """The active rows first, in the order of their visits."""
-    asleep: NDArray
-    """The classes that are left out until the next check, of dense rows."""
+    awake: NDArray
+    """The classes that are looked at, first, of dense rows: all of them after a check."""
+    counts: NDArray
+    """How many they are."""
     rng: NDArray
     out: NDArray
     W: NDArray
@@ -113,8 +121,21 @@ class BlockAscent:
         rows = np.flatnonzero(terms[:, 0] > 0).astype(np.uint32)
         rng = np.random.SeedSequence(solver.seed).generate_state(1, np.uint64) | np.uint64(1)
         beta, W = np.zeros((n, wide)), np.zeros((k, p) if dense else (p, wide))
-        asleep = np.zeros((n, wide) if dense else (0, 0), dtype=bool)
-        parts = shard.y.astype(np.uintp), cost, beta, terms, rows, rows.copy(), asleep, rng, np.zeros(3), W
+        awake = np.zeros((n if dense else 0, k), dtype=np.uint16 if k < 2**16 else np.uint32)
+        counts = np.zeros(len(awake), dtype=np.int64)
+        parts = (
+            shard.y.astype(np.uintp),
+            cost,
+            beta,
+            terms,
+            rows,
+            rows.copy(),
+            awake,
+            counts,
+            rng,
+            np.zeros(3),
+            W,
+        )
         return cls(solver, obj, shard, X, *parts, len(rows), np.zeros(p * k))
 
     # ------------------------------------------------------------ weights and multipliers
@@ -176,6 +197,7 @@ class BlockAscent:
         if now <= obj.lam * STAGES:
             return
         self._shrink(0.0)
+        self._wake()
         self.W[:] = 0.0
         while now > obj.lam:
             self.terms = terms * (obj.lam / now)
@@ -224,11 +246,15 @@ class BlockAscent:
         budget = min(max(n, SPACING * self.visits), max(4.0, MOST_WORK / max(1, size)) * n)
         calm = CALM * self.out[k.MOST]
         self.out[k.MOVES], goal = 0, self.visits + budget
-        self.asleep[:] = False
+        self._wake()
         while self.active:
             self.active = self._sweep(self.solver.shrink)
             if self.visits >= goal or self.out[k.MOST] <= calm:
                 break
+
+    def _wake(self) -> None:
+        """Look at all classes again."""
+        self.awake[:], self.counts[:] = np.arange(self.k), self.k
 
     def _sweep(self, shrink: bool) -> int:
         """Visit the active rows once; how many are active after that."""
@@ -238,7 +264,7 @@ class BlockAscent:
         how = s.damping, shrink, s.shuffle, self.rng, self.out
         if isinstance(X, Csr):
             return int(k.sweep(X.indptr, X.indices, X.data, self.W, self.beta, *what, *how))
-        return int(k.dense_sweep(X.X, self.W, self.beta, self.asleep, *what, *how))
+        return int(k.dense_sweep(X.X, self.W, self.beta, self.awake, self.counts, *what, *how))
 
     def _climb(self, z: NDArray) -> None:
         """Conjugate gradients on the face that the multipliers are on, if it is time for that."""
@@ -260,7 +286,7 @@ class BlockAscent:
         """J at the best point between the last one and w, which is the one from now on."""
         obj, terms = self.obj, (self.y, self.shard.c, self.cost)
         assert self.z is not None
-        d, dz, reg, along = w - self.w, z - self.z, obj.reg.line(self.w, w - self.w), _kernels().along
+        d, dz, reg, along = w - self.w, z - self.z, obj.reg.line(self.w, w - self.w), _checks().along
 
         def look(t: float) -> Tangent:
             (r, dr), (o, do) = along(self.z, dz, t, *terms), reg(t)
@@ -288,7 +314,7 @@ class BlockAscent:
 
     def _check(self, w: NDArray) -> tuple[float, NDArray, Cut]:
         """R(w), the scores, and the cut of the multipliers, by one pass over X; and the rows to be active."""
-        k, W, A = _kernels(), w.reshape(-1, self.k), np.zeros((self.X.shape[1], self.k))
+        k, W, A = _checks(), w.reshape(-1, self.k), np.zeros((self.X.shape[1], self.k))
         sums, marks, z = np.zeros(3), np.empty((len(self.y), 2)), np.empty((len(self.y), self.k))
         for i, j in self._blocks():
             z[i:j], D = self.X.scores(W, i, j), np.empty((j - i, self.k))
@@ -318,7 +344,7 @@ def _norms(shard: Shard, X: Csr | Dense) -> NDArray:
     if "norms" not in shard.memo:
         n, q = X.shape[0], np.empty(X.shape[0])
         ends = X.indptr if isinstance(X, Csr) else np.arange(n + 1, dtype=np.uintp) * np.uintp(X.shape[1])
-        _kernels().norms(X.data if isinstance(X, Csr) else X.X.ravel(), ends, q)
+        _checks().norms(X.data if isinstance(X, Csr) else X.X.ravel(), ends, q)
         shard.memo["norms"] = q
     kept: NDArray = shard.memo["norms"]
     return kept
