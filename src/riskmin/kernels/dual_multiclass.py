@@ -84,6 +84,20 @@ def judge(beta: Any, slack: Any, k: Any) -> tuple[float, float]:
     return top - low, (top - second if held == 1 and low == top else 0.0)
 
 
+@njit(cache=True, nogil=True)
+def _doze(awake: Any, i: Any, k: Any, mine: Any, slack: Any, least: float) -> Any:
+    """Leave out the classes without multipliers whose slack is below the least; how many are left."""
+    m = np.uintp(0)
+    while m < k:
+        if mine[m] == 0.0 and slack[m] < least:
+            k -= np.uintp(1)
+            awake[i, m], awake[i, k] = awake[i, k], awake[i, m]
+            mine[m], slack[m] = mine[k], slack[k]
+        else:
+            m += np.uintp(1)
+    return k
+
+
 # ---------------------------------------------------------------- sparse rows
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def _slacks(indices: Any, data: Any, W: Any, start: Any, stop: Any, cost: Any, c: Any, slack: Any) -> None:
@@ -125,51 +139,64 @@ def _slacks(indices: Any, data: Any, W: Any, start: Any, stop: Any, cost: Any, c
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _move(
-    indices: Any, data: Any, W: Any, start: Any, stop: Any, step: float, change: Any, touched: Any
+def _few(
+    indices: Any, data: Any, W: Any, start: Any, stop: Any, cost: Any, c: Any, at: Any, slack: Any
 ) -> None:
-    """W -= step x change', of the classes that change."""
-    used, two = np.uintp(0), np.uintp(2)
-    for j in range(np.uintp(len(change))):
-        if change[j] != 0.0:
-            touched[used] = j
-            used += np.uintp(1)
-    if used == two:  # most often
-        a, b = touched[0], touched[1]
-        s, t = step * change[a], step * change[b]
+    """The same for the classes `at`, four of them, which may be equal."""
+    a, b, g, d = at[0], at[1], at[2], at[3]
+    s0 = s1 = s2 = s3 = 0.0
+    for e in range(start, stop):
+        x, f = np.float64(data[e]), np.uintp(indices[e])
+        s0 += x * W[f, a]
+        s1 += x * W[f, b]
+        s2 += x * W[f, g]
+        s3 += x * W[f, d]
+    slack[0], slack[1], slack[2], slack[3] = (
+        s0 + cost[c, a],
+        s1 + cost[c, b],
+        s2 + cost[c, g],
+        s3 + cost[c, d],
+    )
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _move(
+    indices: Any, data: Any, W: Any, start: Any, stop: Any, steps: Any, touched: Any, used: Any
+) -> None:
+    """W -= x steps', of the touched classes."""
+    if used == np.uintp(2):  # most often
+        a, b, s, t = touched[0], touched[1], steps[0], steps[1]
         for e in range(start, stop):
             x, f = np.float64(data[e]), np.uintp(indices[e])
             W[f, a] -= s * x
             W[f, b] -= t * x
         return
     for e in range(start, stop):
-        x, f = step * data[e], np.uintp(indices[e])
+        x, f = np.float64(data[e]), np.uintp(indices[e])
         for m in range(used):
-            W[f, touched[m]] -= x * change[touched[m]]
+            W[f, touched[m]] -= steps[m] * x
 
 
 @njit(cache=True, nogil=True)
-def _look_ahead(indptr: Any, indices: Any, data: Any, flat: Any, k: int, near: Any, next: Any) -> None:
-    """Ask for the entries of a row some visits from now, and for the weights of the next one."""
-    one = np.uintp(1)
-    for e in range(np.intp(indptr[near]), np.intp(indptr[near + one]), LINE // data.itemsize):
+def _look_ahead(indptr: Any, indices: Any, data: Any, near: Any) -> None:
+    """Ask for the entries of a row some visits from now."""
+    for e in range(np.intp(indptr[near]), np.intp(indptr[near + np.uintp(1)]), LINE // data.itemsize):
         _prefetch(data, e)
         _prefetch(indices, e)
-    for e in range(np.uintp(indptr[next]), np.uintp(indptr[next + one])):
-        at = np.intp(indices[e]) * k
-        for line in range(at, at + k, LINE // flat.itemsize):
-            _prefetch(flat, line)
 
 
 @njit(cache=True, nogil=True)
 def sweep(
-    indptr: Any, indices: Any, data: Any, W: Any, beta: Any, y: Any, terms: Any, cost: Any,
-    order: Any, active: int, damping: float, shrink: bool, shuffle: bool, rng: Any, out: Any,
+    indptr: Any, indices: Any, data: Any, W: Any, beta: Any, awake: Any, counts: Any, y: Any, terms: Any,
+    cost: Any, order: Any, active: int, damping: float, shrink: bool, shuffle: bool, rng: Any, out: Any,
 ) -> int:  # fmt: skip
-    """One pass over order[:active], the weights of a feature together; how many rows are active after it."""
-    k, kept, size, one = np.uintp(W.shape[1]), np.uintp(0), np.uintp(active), np.uintp(1)
-    slack, change, room = np.empty(W.shape[1]), np.empty(W.shape[1]), np.empty(W.shape[1])
-    mine, touched, flat = np.empty(W.shape[1]), np.empty(W.shape[1], np.uintp), W.ravel()
+    """One pass over order[:active], the weights of a feature together; how many rows are active after it.
+
+    The first counts[i] classes in awake[i] are looked at for row i.
+    """
+    kept, size, one, wide = np.uintp(0), np.uintp(active), np.uintp(1), max(W.shape[1], 4)
+    full, slack, change, room = np.empty(W.shape[1]), np.empty(wide), np.empty(wide), np.empty(wide)
+    mine, touched = np.empty(wide), np.zeros(wide, np.uintp)
     most, above = 0.0, (out[MOST] or math.inf)
     for v in range(np.uintp(min(active, NEAR + 1)) if shuffle else np.uintp(0)):
         _draw(order, v, size, rng)
@@ -177,24 +204,37 @@ def sweep(
         near = min(v + np.uintp(NEAR), size - one)
         if shuffle and near + one < size:
             _draw(order, near + one, size, rng)
-        coming = np.uintp(order[min(v + one, size - one)])
-        _look_ahead(indptr, indices, data, flat, W.shape[1], np.uintp(order[near]), coming)
+        _look_ahead(indptr, indices, data, np.uintp(order[near]))
         i = np.uintp(order[v])
-        start, stop = np.uintp(indptr[i]), np.uintp(indptr[i + one])
-        _slacks(indices, data, W, start, stop, cost, y[i], slack)
-        for j in range(k):
-            mine[j] = beta[i, j]
+        start, stop, k = np.uintp(indptr[i]), np.uintp(indptr[i + one]), np.uintp(counts[i])
+        if k <= np.uintp(4):
+            for m in range(np.uintp(4)):
+                touched[m] = awake[i, min(m, k - one)]
+            _few(indices, data, W, start, stop, cost, y[i], touched, slack)
+        else:
+            _slacks(indices, data, W, start, stop, cost, y[i], full)
+            for m in range(k):
+                slack[m] = full[awake[i, m]]
+        for m in range(k):
+            mine[m] = beta[i, awake[i, m]]
         violation, hold = judge(mine, slack, k)
-        if shrink and hold > above:
+        if shrink and hold > DOZE * above:
             continue
         order[kept] = i
         kept += one
         most = max(most, violation)
+        if shrink:
+            k = _doze(awake, i, k, mine, slack, -violation - DOZE * above)
+            counts[i] = k
         if violation > 0.0 and row_step(mine, slack, k, terms[i, BEND], damping, change, room):
             out[MOVES] += 1
-            for j in range(k):
-                beta[i, j] = mine[j]
-            _move(indices, data, W, start, stop, terms[i, STEP], change, touched)
+            used = np.uintp(0)
+            for m in range(k):
+                if change[m] != 0.0:
+                    beta[i, awake[i, m]] = mine[m]
+                    touched[used], change[used] = awake[i, m], terms[i, STEP] * change[m]
+                    used += one
+            _move(indices, data, W, start, stop, change, touched, used)
     out[MOST] = most
     out[VISITS] += active
     return int(kept)
@@ -213,20 +253,6 @@ def _dot(X: Any, i: Any, V: Any, j: Any) -> float:
 def _add(X: Any, i: Any, V: Any, j: Any, t: float) -> None:
     for f in range(np.uintp(X.shape[1])):
         V[j, f] += t * X[i, f]
-
-
-@njit(cache=True, nogil=True)
-def _doze(awake: Any, i: Any, k: Any, mine: Any, slack: Any, least: float) -> Any:
-    """Leave out the classes without multipliers whose slack is below the least; how many are left."""
-    m = np.uintp(0)
-    while m < k:
-        if mine[m] == 0.0 and slack[m] < least:
-            k -= np.uintp(1)
-            awake[i, m], awake[i, k] = awake[i, k], awake[i, m]
-            mine[m], slack[m] = mine[k], slack[k]
-        else:
-            m += np.uintp(1)
-    return k
 
 
 @njit(cache=True, nogil=True)
@@ -250,7 +276,7 @@ def dense_sweep(
             j = np.uintp(awake[i, m])
             slack[m], mine[m] = cost[y[i], j] + _dot(X, i, V, j), beta[i, j]
         violation, hold = judge(mine, slack, k)
-        if shrink and hold > above:
+        if shrink and hold > DOZE * above:
             continue
         order[kept] = i
         kept += one

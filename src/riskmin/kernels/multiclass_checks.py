@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from riskmin.kernels.dual_multiclass import MOST, judge
+from riskmin.kernels.dual_multiclass import DOZE, MOST, judge
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
@@ -66,7 +66,7 @@ def select(marks: Any, rows: Any, order: Any, out: Any) -> int:
     for i in rows:
         most = max(most, marks[i, 0])
     for i in rows:
-        if marks[i, 1] <= most:
+        if marks[i, 1] <= DOZE * most:
             order[active] = i
             active += 1
     out[MOST] = most

@@ -86,7 +86,7 @@ class BlockAscent:
     order: NDArray
     """The active rows first, in the order of their visits."""
     awake: NDArray
-    """The classes that are looked at, first, of dense rows: all of them after a check."""
+    """The classes that are looked at, first: all of them after a check."""
     counts: NDArray
     """How many they are."""
     rng: NDArray
@@ -121,7 +121,7 @@ class BlockAscent:
         rows = np.flatnonzero(terms[:, 0] > 0).astype(np.uint32)
         rng = np.random.SeedSequence(solver.seed).generate_state(1, np.uint64) | np.uint64(1)
         beta, W = np.zeros((n, wide)), np.zeros((k, p) if dense else (p, wide))
-        awake = np.zeros((n if dense else 0, k), dtype=np.uint16 if k < 2**16 else np.uint32)
+        awake = np.zeros((n, k), dtype=np.uint16 if k < 2**16 else np.uint32)
         counts = np.zeros(len(awake), dtype=np.int64)
         parts = (
             shard.y.astype(np.uintp),
@@ -263,7 +263,9 @@ class BlockAscent:
         what = self.y, self.terms, self.cost, self.order, self.active
         how = s.damping, shrink, s.shuffle, self.rng, self.out
         if isinstance(X, Csr):
-            return int(k.sweep(X.indptr, X.indices, X.data, self.W, self.beta, *what, *how))
+            return int(
+                k.sweep(X.indptr, X.indices, X.data, self.W, self.beta, self.awake, self.counts, *what, *how)
+            )
         return int(k.dense_sweep(X.X, self.W, self.beta, self.awake, self.counts, *what, *how))
 
     def _climb(self, z: NDArray) -> None:
