@@ -18,8 +18,9 @@ from riskmin.losses.multiclass import MulticlassHinge
 from riskmin.matrices import Csr, Dense
 from riskmin.objective import Objective
 from riskmin.regularizers import L2
-from riskmin.scalar import ROUNDING, Tangent, lowest, shrink
+from riskmin.scalar import ROUNDING
 from riskmin.shards import blocks
+from riskmin.solvers.dual_best import BestPoint
 from riskmin.solvers.dual_exact import CALM, MOST_WORK, rows_together
 from riskmin.solvers.dual_faces import Face
 from riskmin.types import Array, Balances, Cut, Iterate, NDArray, Shard
@@ -94,10 +95,7 @@ class BlockAscent:
     W: NDArray
     """The weights, as a sweep wants them."""
     active: int
-    w: NDArray
-    """The best point."""
-    z: NDArray | None = None
-    """Its scores."""
+    best: BestPoint
     visits: float = 0.0
     wait: float = 0.0
     """How many checks there are to the next climb."""
@@ -136,7 +134,8 @@ class BlockAscent:
             np.zeros(3),
             W,
         )
-        return cls(solver, obj, shard, X, *parts, len(rows), np.zeros(p * k))
+        best = BestPoint(obj, (parts[0], shard.c, cost), np.zeros(p * k), np.zeros((n, k)))
+        return cls(solver, obj, shard, X, *parts, len(rows), best)
 
     # ------------------------------------------------------------ weights and multipliers
     @property
@@ -164,7 +163,9 @@ class BlockAscent:
     def _widest(self, w0: Array) -> None:
         """All weight of a row on the largest of its slacks at w0, in equal parts if there are many."""
         for i, j in self._blocks():
-            slack = self.cost[self.y[i:j], : self.k] + self.X.scores(w0.reshape(-1, self.k), i, j)
+            slack = self.cost[self.y[i:j], : self.k]
+            if w0.any():
+                slack = slack + self.X.scores(w0.reshape(-1, self.k), i, j)
             best = slack == slack.max(axis=1, keepdims=True)
             self.beta[i:j, : self.k] = best / best.sum(axis=1, keepdims=True)
 
@@ -180,7 +181,7 @@ class BlockAscent:
         s = obj.reg.scale(cut, lam) if beta is None else 1.0
         self._shrink(s)
         self._put(obj.argmin(Cut(s * cut.a, 0.0)))
-        self.w, self.z = w0, z
+        self.best.w, self.best.z = w0, z
         self.active, self.order[:], self.out[:] = len(self.rows), self.rows, 0.0  # none is left out yet
         self.fresh = beta is None and not w0.any()
         yield self._iterate(risk + lam * obj.reg.value(w0), cut)
@@ -215,10 +216,11 @@ class BlockAscent:
     def restored(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """From a saved state."""
         self.beta[:, : self.k] = state["beta"]
-        self.order, self.rng, self.w = state["order"].copy(), state["rng"].copy(), state["w"].copy()
+        self.order, self.rng = state["order"].copy(), state["rng"].copy()
+        self.best.w, self.best.z = state["w"].copy(), self._scores(state["w"])
         self._put(state["next"])
         most, self.visits, active, self.wait, self.patience, fresh = (float(v) for v in state["out"])
-        self.out[0], self.active, self.fresh, self.z = most, int(active), fresh > 0, self._scores(self.w)
+        self.out[0], self.active, self.fresh = most, int(active), fresh > 0
         return self._go(self._scores(self._flat()))
 
     # ------------------------------------------------------------ a run
@@ -236,7 +238,7 @@ class BlockAscent:
             w = self._flat()
             risk, z, cut = self._check(w)
             self._put(self.obj.argmin(cut))  # anew, so that rounding does not add up
-            value = self._best(w, z, risk, cut)
+            value = self.best.meet(w, z, risk, cut)
             yield self._iterate(value, cut)
 
     def _sweeps(self) -> None:
@@ -260,13 +262,11 @@ class BlockAscent:
         """Visit the active rows once; how many are active after that."""
         k, X, s = _kernels(), self.X, self.solver
         self.visits += self.active
-        what = self.y, self.terms, self.cost, self.order, self.active
-        how = s.damping, shrink, s.shuffle, self.rng, self.out
-        if isinstance(X, Csr):
-            return int(
-                k.sweep(X.indptr, X.indices, X.data, self.W, self.beta, self.awake, self.counts, *what, *how)
-            )
-        return int(k.dense_sweep(X.X, self.W, self.beta, self.awake, self.counts, *what, *how))
+        run = k.dense_sweep if isinstance(X, Dense) else k.sweep
+        data = (X.X,) if isinstance(X, Dense) else (X.indptr, X.indices, X.data)
+        state = self.W, self.beta, self.awake, self.counts, self.y, self.terms, self.cost
+        how = self.order, self.active, s.damping, shrink, s.shuffle, self.rng, self.out
+        return int(run(*data, *state, *how))
 
     def _climb(self, z: NDArray) -> None:
         """Conjugate gradients on the face that the multipliers are on, if it is time for that."""
@@ -283,28 +283,6 @@ class BlockAscent:
         self.visits += passes * len(face.rows)
         self.patience = 2 * self.patience + 1 if t < POOR else 0.0
         self.wait = self.patience
-
-    def _best(self, w: NDArray, z: NDArray, risk: float, cut: Cut) -> float:
-        """J at the best point between the last one and w, which is the one from now on."""
-        obj, terms = self.obj, (self.y, self.shard.c, self.cost)
-        assert self.z is not None
-        d, dz, reg, along = w - self.w, z - self.z, obj.reg.line(self.w, w - self.w), _checks().along
-
-        def look(t: float) -> Tangent:
-            (r, dr), (o, do) = along(self.z, dz, t, *terms), reg(t)
-            return Tangent(t, r + obj.lam * o, dr + obj.lam * do)
-
-        last, here = look(0.0), Tangent(1.0, risk + obj.lam * obj.reg.value(w), look(1.0).slope)
-        if last.slope < 0 < here.slope:
-            enough = 0.01 * (min(last.value, here.value) - obj.lower(cut))
-            found = lowest(*shrink(look, last, here, lambda best, bound: best - bound <= enough))
-        else:
-            found = lowest(last, here)
-        if found.x == 1:
-            self.w, self.z = w, z
-        elif found.x > 0:
-            self.w, self.z = self.w + found.x * d, self.z + found.x * dz
-        return found.value
 
     # ------------------------------------------------------------ checks
     def _blocks(self) -> Iterator[tuple[int, int]]:
@@ -331,14 +309,14 @@ class BlockAscent:
     def _iterate(self, value: float, cut: Cut) -> Iterate:
         state = {
             "beta": self.beta[:, : self.k].copy(),
-            "w": self.w,
+            "w": self.best.w,
             "next": self._flat(),
             "order": self.order.copy(),
             "rng": self.rng.copy(),
             "out": np.array([self.out[0], self.visits, self.active, self.wait, self.patience, self.fresh]),
         }
         info = {"epochs": self.visits / max(1, len(self.rows)), "active": float(self.active)}
-        return Iterate(self.w, value, cut, info, lambda: state)
+        return Iterate(self.best.w, value, cut, info, lambda: state)
 
 
 def _norms(shard: Shard, X: Csr | Dense) -> NDArray:
