@@ -604,3 +604,22 @@ def test_the_objective_of_multinomial_logistic_regression(intercept):
     assert result.status == "converged"
     assert result.lower <= J.value(w)
     assert result.value == pytest.approx(J.value(w), rel=1e-4)
+
+
+# ---------------------------------------------------------------- intercepts at their best
+def test_intercepts_are_put_near_their_best_without_a_pass_over_X():
+    rng = np.random.default_rng(5)
+    X, y = rng.standard_normal((60, 3)), rng.integers(0, 4, 60).astype(float)
+    risk = linear_risk(X, y, Softmax(), fit_intercept=True, n_shards=3)
+    at = risk.cursor(rng.standard_normal(risk.dim))
+    value, grad = at.value_grad()
+    w = at.w
+    for _ in range(3):
+        at.balance()
+    new, slope = at.value_grad()
+    assert np.array_equal(at.w[:-4], w[:-4])  # the weights stay
+    assert new < value
+    assert abs(slope[-4:]).max() <= 1e-4 * abs(grad[-4:]).max()
+    again, fresh = risk(at.w)  # the kept scores and the kept look are those of the new w
+    assert again == pytest.approx(new, rel=1e-12)
+    np.testing.assert_allclose(slope, fresh, atol=1e-12)

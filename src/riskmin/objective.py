@@ -139,3 +139,8 @@ class ObjectiveCursor:
     def move(self, t: float) -> None:
         """Go to w + t d."""
         self.risk.move(t)
+
+    def balance(self) -> None:
+        """Put intercepts that are entries of w near their best, where the cursor can."""
+        if hasattr(self.risk, "balance"):
+            self.risk.balance()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays import namespace
+from riskmin.arrays import like, namespace, to_numpy
 from riskmin.scalar import ROUNDING
 from riskmin.types import Array, Lifted, Loss, Scorer, Shard
 
@@ -118,6 +118,33 @@ def along(
     if keeps:
         kept["look"] = Look(t, loss, seen)
     return value, slope_t, slope_b
+
+
+def shifted(shard: Shard, key: int, loss: Loss, scorer: Scorer, b: Array) -> tuple[float, Array]:
+    """The loss at scores z + b, b one number a column, and its slopes in b."""
+    kept = shard.memo["cursors"][key]
+    value, slopes, seen = 0.0, 0.0 * b, []
+    for i, j in blocks(shard, scorer):
+        z, _ = _line(shard, scorer, kept, i, j)
+        v, g, *up = tangent(loss, z + like(b, z), shard.y[i:j], shard.c[i:j])
+        value, slopes = value + float(v), slopes + to_numpy(g.sum(0))
+        seen.append((v, g, sum(up)))
+    if "z" in kept:
+        kept["at"], kept["look"] = b, Look(0.0, loss, seen)
+    return value, slopes
+
+
+def shift(shard: Shard, key: int, b: Array) -> None:
+    """Add b to all scores."""
+    kept = shard.memo["cursors"][key]
+    if "z" not in kept:
+        kept["w"] = namespace(kept["w"]).concat(
+            [kept["w"][: -len(b)], kept["w"][-len(b) :] + like(b, kept["w"])]
+        )
+        return
+    kept["z"] = kept["z"] + like(b, kept["z"])
+    if not np.array_equal(kept.pop("at", None), b):
+        kept.pop("look", None)  # the last look was elsewhere
 
 
 class Look(NamedTuple):

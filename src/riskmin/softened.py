@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from riskmin.intercept import Profiled, ProfiledCursor
+from riskmin.intercepts import BalancedCursor
 from riskmin.losses.smoothing import Lifting
 from riskmin.risk import Risk, ScoreCursor
 from riskmin.types import Array, Balances, Cut
@@ -136,3 +137,7 @@ class SoftCursor:
 
     def move(self, t: float) -> None:
         self.at.move(t)
+
+    def balance(self) -> None:
+        if isinstance(self.at, BalancedCursor):
+            self.at.balance()

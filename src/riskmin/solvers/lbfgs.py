@@ -93,10 +93,12 @@ class Lbfgs:
             t, looks = wolfe(at, value, slope, step)
             if t == 0:
                 return
+            before = at.w
             at.move(t)
+            at.balance()
             value, g, cut = at()
             new = g + obj.lam * reg.grad(at.w)
-            pairs.add(t * d, new - grad)
+            pairs.add(at.w - before, new - grad)
             grad = new
 
 
