@@ -19,6 +19,7 @@ from riskmin import (
     Auto,
     Box,
     Bundle,
+    CoordinateDescent,
     Elastic,
     Hinge,
     Lbfgs,
@@ -30,6 +31,7 @@ from riskmin import (
     Objective,
     OwlQn,
     Processes,
+    Profiled,
     ProximalGradient,
     QNorm,
     Smoothed,
@@ -505,7 +507,8 @@ X6, Y6 = np.arange(12.0).reshape(6, 2), np.array([0.0, 1, 2, 0, 1, 2])
         (Y6 / 2, {}, "but y holds 0, 0.5, 1"),
         (np.where(Y6 == 1, np.nan, Y6), {}, "2 of 6 are NaN; drop those rows"),
         (np.where(Y6 == 1, np.inf, Y6), {}, "but y holds 0, 2, inf"),
-        (np.full(6, 2.0), {}, "y holds a single class, 2, but two are needed: add rows of another"),
+        (np.full(6, 2.0), {}, "y holds a single class, 2, but two are needed: add rows of another, or give"),
+        (np.zeros(6), {"n_outputs": 1}, "y holds class 0, but n_outputs is 1: give 2 or more"),
         (None, {}, "Softmax needs a label for every row, but y is None"),
         (np.eye(6)[:, :3], {}, r"give one label a row, an array of shape \(6,\)"),
         (Y6, {"n_outputs": 2}, "y holds class 2, but n_outputs is 2: give 3 or more"),
@@ -560,8 +563,24 @@ def test_what_goes_around_losses_of_many_scores():
     with pytest.raises(ValueError, match="knows of no intercepts: fit without, or add a column of ones"):
         linear_risk(X, y, Smoothed(MulticlassHinge(), 0.1), fit_intercept=True)
     risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=True)
-    with pytest.raises(TypeError, match="cannot move intercepts of many outputs: use Lbfgs"):
-        minimize(Objective(risk, L2(), 0.1), Bundle())
+    for solver in (Bundle(), CoordinateDescent()):
+        with pytest.raises(TypeError, match="cannot move intercepts of many outputs: use Lbfgs"):
+            minimize(Objective(risk, L2(), 0.1), solver)
+    with pytest.raises(TypeError, match=r"is not: use Smoothing\(ProximalGradient\(\)\)"):
+        minimize(Objective(risk, L1(), 0.1), OwlQn())
+    with pytest.raises(TypeError, match=r"OwlQn is for L1\(\) and Elastic\(\), not L2: use"):
+        minimize(Objective(linear_risk(X, y, Softmax(), fit_intercept=True), L2(), 0.1), OwlQn())
+    with pytest.raises(ValueError, match="Softmax has many scores a row, and one intercept is for one score"):
+        Profiled(linear_risk(X, y, Softmax()))
+
+
+@pytest.mark.parametrize("loss", [Softmax(), MulticlassHinge(), MulticlassSquaredHinge()], ids=repr)
+def test_rows_of_one_class_do_where_the_number_of_classes_is_given(loss):
+    """As where a model is held against a part of its rows."""
+    X, w = np.array([[1.0, 2.0], [3.0, -1.0]]), np.random.default_rng(0).standard_normal(6)
+    risk = linear_risk(X, np.ones(2), loss, n_outputs=3)
+    assert risk(w)[0] == pytest.approx(loss.value_grad(X @ w.reshape(2, 3), np.ones(2), np.full(2, 0.5))[0])
+    assert minimize(Objective(risk, L2(), 0.1), tol=1e-4).status == "converged"
 
 
 # ---------------------------------------------------------------- other libraries

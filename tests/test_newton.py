@@ -329,7 +329,7 @@ def test_what_it_is_not_for_is_said():
         run(linear_risk(X, y, FBeta()))
     with pytest.raises(Unsuited, match=r"needs L2\(\) or Quadratic"):
         run(linear_risk(X, y, Hinge()), L1())
-    with pytest.raises(Unsuited, match="use Smoothing or Bundle"):
+    with pytest.raises(Unsuited, match="use Auto, Smoothing or Bundle"):
         run(lambda w: (0.0, w))
     with pytest.raises(ValueError, match="direct"):
         SemismoothNewton(direct=0)

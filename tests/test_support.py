@@ -39,6 +39,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
+from riskmin.regularizers import penalized
 
 
 @cache
@@ -90,14 +91,10 @@ def reference(loss, name, lam, intercept):
     X, y, weights = problem(loss)
     J = objective(loss, name, lam, intercept)
     many = lengths(len(y)) if loss.task == "tagging" else None
-    best = optimum(loss, regularizer(J, name), X, y, weights, lam, intercept, QUERIES, many)
+    best = optimum(loss, penalized(J.reg), X, y, weights, lam, intercept, QUERIES, many)
     if np.isfinite(best):
         return best
     return minimize(J, Auto() if intercept and loss in MANY_LOSSES else Bundle(), tol=1e-9).value
-
-
-def regularizer(J, name):
-    return getattr(J.reg, "penalized", J.reg)
 
 
 def objective(loss, name, lam, intercept):

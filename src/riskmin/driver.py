@@ -18,6 +18,7 @@ from riskmin.arrays import namespace
 from riskmin.checkpoint import Checkpoint
 from riskmin.objective import Count, Objective
 from riskmin.persist import FileError
+from riskmin.regularizers import penalized
 from riskmin.solvers import Auto, get_solver
 from riskmin.types import Array, Cut, Iterate, Result, Resumable, Solver, Status
 
@@ -163,8 +164,9 @@ def _start(obj: Objective, w0: Array | None) -> Array:
     if not bool(namespace(w0).all(namespace(w0).isfinite(w0))):
         raise ValueError("w0 holds NaN or infinity: start from finite numbers")
     if not math.isfinite(obj.reg.value(w0)):
+        reg = penalized(obj.reg)
         raise ValueError(
-            f"w0 is outside the domain of {obj.reg!r}: start from {type(obj.reg).__name__}.prox(w0, 0.0)"
+            f"w0 is outside the domain of {reg!r}: start from {type(reg).__name__}.prox(w0, 0.0)"
         )
     return w0
 

@@ -46,6 +46,13 @@ class Profiled:
 
     risk: Risk
 
+    def __post_init__(self) -> None:
+        if getattr(self.risk, "many", False):
+            raise ValueError(
+                f"{type(self.risk.loss).__name__} has many scores a row, and one intercept is for one score: "
+                "use linear_risk(..., fit_intercept=True), which adds one a score"
+            )
+
     @property
     def dim(self) -> int:
         """The length of w, the intercept not counted."""

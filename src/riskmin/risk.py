@@ -231,7 +231,7 @@ def rows_of(risk: Any, solver: object) -> tuple[Shard, Any, bool]:
     if not isinstance(inner, Risk) or inner.rows is None or not inner.loss.separable or inner.many:
         raise Unsuited(
             f"{type(solver).__name__} visits rows or columns of X one by one: it needs a linear_risk whose "
-            "rows are all here, with one score each and a loss that is a sum over them: use Bundle, Lbfgs or "
-            "ProximalGradient"
+            "rows are all here, with one score each and a loss that is a sum over them: use Auto, Bundle or "
+            "Lbfgs"
         )
     return inner.rows, inner.loss, inner is not risk

@@ -83,7 +83,7 @@ def classes_of(y: NDArray, weight: NDArray | None) -> NDArray:
     if len(classes) < 2:
         held = f"only one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
         among = "" if weight is None else ", in the rows whose weight is not zero"
-        raise ValueError(f"y holds {held}{among}, but two are needed: add rows of the other class")
+        raise ValueError(f"y holds {held}{among}, but two are needed: add rows of another")
     return classes
 
 

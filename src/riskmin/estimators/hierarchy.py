@@ -8,9 +8,7 @@ import numpy as np
 from joblib import effective_n_jobs
 from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from riskmin.estimators.base import (
@@ -22,6 +20,7 @@ from riskmin.estimators.base import (
     regularizer_of,
     warn_unless_converged,
 )
+from riskmin.estimators.binary import classes_of, with_class_weight
 from riskmin.executors import Serial, Threads
 from riskmin.linear import check_finite, linear_risk
 from riskmin.losses.hierarchy import HierarchicalHinge, HierarchicalSoftmax
@@ -199,15 +198,11 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         flat_loss(self)  # what is wrong with it is said before y is looked at
         check_parameters(self)
         X, y = validate_data(self, X, y, **FORMATS)
-        check_classification_targets(y)
         n_rows, weight = len(y), as_weights(sample_weight, len(y))
+        classes = classes_of(y, weight)
         if weight is not None and not weight.all():  # a label without weight is none, and has no intercept
             X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
-        classes, number = np.unique(y, return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError(
-                f"y holds only one class, {classes.tolist()[0]!r}, but two are needed: add rows of another"
-            )
+        number = np.searchsorted(classes, y)
         tree = tree_of(classes.tolist(), self.hierarchy, self.separator)
         if self.class_weight is not None:
             weight = with_class_weight(self.class_weight, classes, number, weight)
@@ -309,16 +304,3 @@ def put_back(model: Any, w: NDArray, classes: NDArray, tree: Tree, fit_intercept
     W, b = (w[:-k], w[-k:].copy()) if fit_intercept else (w, np.zeros(k))
     model.classes_, model.tree_, model.intercept_ = classes, tree, b
     model.coef_ = W.reshape(-1, len(tree.nodes)).T
-
-
-def with_class_weight(given: Any, classes: NDArray, number: NDArray, weight: NDArray | None) -> NDArray:
-    """The weights of the rows times those of their classes."""
-    weight = np.ones(len(number)) if weight is None else weight
-    if isinstance(given, str) and given == "balanced":
-        factors = weight.sum() / (len(classes) * np.bincount(number, weight))
-    else:
-        factors = compute_class_weight(given, classes=classes, y=classes)
-    if not (np.isfinite(factors).all() and (factors > 0).all()):
-        raise ValueError(f"class_weight={given!r} must give all classes a finite weight > 0")
-    product: NDArray = weight * factors[number]
-    return product

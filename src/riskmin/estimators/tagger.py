@@ -17,7 +17,7 @@ from riskmin.estimators.base import (
     regularizer_of,
     warn_unless_converged,
 )
-from riskmin.estimators.tagger_decode import best_labels, emissions, marginals
+from riskmin.estimators.tagger_decode import best_labels, emissions, probabilities
 from riskmin.estimators.tagger_input import (
     flat_labels,
     label_codes,
@@ -266,7 +266,7 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         if not isinstance(loss_of(self), ChainCrf):
             raise ValueError(f"loss={self.loss!r} has no probabilities: fit with loss='crf'")
         tokens, _ = read_tokens(self, X, lengths, reset=False)
-        found = marginals(self, tokens)
+        found = probabilities(self, tokens)
         if tokens.flat:
             return found
         names = self.classes_.tolist()

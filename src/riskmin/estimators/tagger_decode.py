@@ -10,6 +10,7 @@ from riskmin.estimators.tagger_input import Tokens
 from riskmin.estimators.tagger_rules import rules_of
 from riskmin.linear import check_finite
 from riskmin.matrices import as_matrix
+from riskmin.sequences import decode, marginals
 from riskmin.types import NDArray
 
 
@@ -24,38 +25,27 @@ def emissions(model: Any, X: Any) -> NDArray:
     return z
 
 
-def _chain(model: Any, tokens: Tokens) -> tuple[NDArray, NDArray]:
-    """All scores as the kernels take them, less those of what is forbidden, and where sequences end."""
+def _chain(model: Any, tokens: Tokens) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
+    """The scores of tokens, neighbours, first and last labels, less what is forbidden, and the ends."""
+    k = len(model.classes_)
     tail = np.vstack([model.transitions_, model.start_, model.end_])
     rules = rules_of(model.constraints, model.classes_.tolist())
     if rules is not None:
         rules.check(tokens.lengths)
         tail = tail + rules.penalties()
     ends = np.cumsum(tokens.lengths[tokens.lengths > 0])  # an empty sequence has nothing to label
-    return np.vstack([emissions(model, tokens.X), tail]), ends
+    return emissions(model, tokens.X), tail[:k], tail[k], tail[k + 1], ends
 
 
 def best_labels(model: Any, tokens: Tokens) -> NDArray:
     """The number of the best label of every token."""
-    from riskmin.kernels.chain_max import best_paths
-
-    path: NDArray = np.zeros(tokens.X.shape[0], np.int64)
-    if len(path):
-        z, ends = _chain(model, tokens)
-        best_paths(z, np.zeros_like(path), ends, 0.0, path)
-    return path
+    if tokens.X.shape[0] == 0:
+        return np.zeros(0, np.int64)
+    return decode(*_chain(model, tokens))
 
 
-def marginals(model: Any, tokens: Tokens) -> NDArray:
-    """The probabilities of the labels of every token: the slopes of log Z."""
-    from riskmin.kernels.chain import expectations
-
-    n, k = tokens.X.shape[0], len(model.classes_)
-    if not n:
-        return np.zeros((0, k))
-    z, ends = _chain(model, tokens)
-    dz, value = np.zeros_like(z), np.zeros(len(ends))
-    expectations(z, np.zeros(n, np.int64), ends, np.ones(len(ends)), dz, value)
-    found: NDArray = dz[:n]
-    found[:, 0] += 1.0  # what the labels held against count for: all are the first
-    return np.clip(found, 0.0, 1.0)
+def probabilities(model: Any, tokens: Tokens) -> NDArray:
+    """The probabilities of the labels of every token."""
+    if tokens.X.shape[0] == 0:
+        return np.zeros((0, len(model.classes_)))
+    return marginals(*_chain(model, tokens))

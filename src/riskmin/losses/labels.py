@@ -69,8 +69,6 @@ def check_classes(loss: object, y: Array) -> None:
             f"{needs}, but y holds {_preview(y)}; use LinearClassifier, which numbers any classes, "
             "or number them yourself"
         )
-    if np.all(y == y.flat[0]):
-        raise ValueError(f"y holds a single class, {y.flat[0]:g}, but two are needed: add rows of another")
 
 
 def check_nothing(loss: object, y: Array) -> None:

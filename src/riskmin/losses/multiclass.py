@@ -47,9 +47,14 @@ class _Classes:
 
     def scorer(self, y: NDArray, n_outputs: int | None = None) -> Multiclass:
         """A score a class; as many as there are labels, if no more are asked for."""
-        least = int(y.max()) + 1
+        least = max(int(y.max()) + 1, 2)
+        if n_outputs is None and np.all(y == y.flat[0]):
+            raise ValueError(
+                f"y holds a single class, {y.flat[0]:g}, but two are needed: add rows of another, "
+                "or give n_outputs"
+            )
         if n_outputs is not None and n_outputs < least:
-            raise ValueError(f"y holds class {least - 1}, but n_outputs is {n_outputs}: give {least} or more")
+            raise ValueError(f"y holds class {y.max():g}, but n_outputs is {n_outputs}: give {least} or more")
         return Multiclass(n_outputs or least)
 
 

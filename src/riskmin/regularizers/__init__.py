@@ -9,6 +9,7 @@ from riskmin.regularizers.entropy import Entropy as Entropy
 from riskmin.regularizers.equality import Equality as Equality
 from riskmin.regularizers.free import Free as Free
 from riskmin.regularizers.free import free as free
+from riskmin.regularizers.free import penalized as penalized
 from riskmin.regularizers.norms import QNorm as QNorm
 from riskmin.regularizers.norms import Quadratic as Quadratic
 from riskmin.regularizers.separable import L1 as L1

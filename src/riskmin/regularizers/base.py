@@ -76,7 +76,7 @@ def by_feature(setting: float | NDArray, w: Array, name: str) -> Any:
         return setting
     if setting.shape != (len(w),):
         raise ValueError(
-            f"{name} has shape {setting.shape}, but w has {len(w)} entries: give a number, or one a feature"
+            f"{name} has shape {setting.shape}, but w has {len(w)} entries: give a number, or one an entry"
         )
     return setting if isinstance(w, np.ndarray) else like(setting.copy(), w)  # torch wants to own its numbers
 

@@ -139,3 +139,15 @@ def free(reg: Regularizer, m: int) -> Any:
     if not isinstance(reg, Smooth):
         return Free(reg, m)
     return FreeSquare(reg, m) if isinstance(reg, Euclidean) else FreeSmooth(reg, m)
+
+
+def penalized(reg: Any) -> Any:
+    """The regularizer of the entries that are not free: as it was given.
+
+    Examples
+    --------
+    >>> from riskmin import L1
+    >>> penalized(free(L1(), 3)), penalized(L1())
+    (L1(), L1())
+    """
+    return reg.penalized if isinstance(reg, Free) else reg

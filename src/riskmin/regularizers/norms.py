@@ -106,7 +106,7 @@ class Quadratic(Comparable):
     def _check(self, w: Array) -> None:
         if len(w) != self.K.shape[0]:
             raise ValueError(
-                f"K has shape {self.K.shape}, but w has {len(w)} entries: give one row a feature"
+                f"K has shape {self.K.shape}, but w has {len(w)} entries: give a row and a column for each"
             )
 
     def prox(self, v: Array, step: float) -> Array:

@@ -13,7 +13,7 @@ from riskmin.losses.pieces import dual_of
 from riskmin.losses.smoothing import takes_centre
 from riskmin.matrices import Csc, Csr, Wide
 from riskmin.objective import Objective
-from riskmin.regularizers import L1, L2, Elastic, Free, Separable
+from riskmin.regularizers import L1, L2, Elastic, Free, Separable, penalized
 from riskmin.risk import Risk
 from riskmin.rkhs import RkhsNorm
 from riskmin.solvers.bundle import Bundle
@@ -106,16 +106,16 @@ class Auto:
 def _for_smooth(obj: Objective, loss: Any, name: str) -> tuple[Solver, str]:
     """The solver for a smooth loss, and why."""
     reg = obj.reg
-    penalized = getattr(reg, "penalized", reg)
-    kind = type(penalized).__name__
+    given = penalized(reg)
+    kind = type(given).__name__
     if isinstance(reg, Smooth):
         return Lbfgs(), f"{name} is smooth"
     inner = getattr(obj.risk, "risk", obj.risk)  # coordinate descent has an intercept of its own
     if isinstance(reg, Separable) and _rows(inner) is not None and bounded_curvature(loss):
         return CoordinateDescent(), f"{name} is smooth, {kind} is a sum over coordinates"
-    if isinstance(penalized, (L1, Elastic)):
+    if isinstance(given, (L1, Elastic)):
         return OwlQn(), f"{name} is smooth, {kind} has kinks"
-    if isinstance(penalized, Separable) or not isinstance(reg, CurvedConjugate):
+    if isinstance(given, Separable) or not isinstance(reg, CurvedConjugate):
         return ProximalGradient(), f"{name} is smooth, {kind} is not"
     return Bundle(), f"{kind} is not smooth"
 
@@ -126,7 +126,7 @@ def _for_many(obj: Objective, name: str) -> tuple[Solver, str]:
         return DualGaussSeidel(), f"{name} is not smooth, and has a multiplier a row and class"
     if isinstance(obj.reg, Smooth):
         return Smoothing(), f"{name} can be smoothed"
-    if isinstance(getattr(obj.reg, "penalized", obj.reg), (L1, Elastic)):
+    if isinstance(penalized(obj.reg), (L1, Elastic)):
         return Smoothing(OwlQn()), f"{name} can be smoothed"
     if isinstance(obj.reg, Free):
         return Smoothing(ProximalGradient()), f"{name} can be smoothed"

@@ -142,7 +142,7 @@ class _Run:
         if not suited(risk, obj.reg):
             raise Unsuited(
                 "ChainAscent is for ChainMaxMargin() and L2(), with all rows here and sequences of no more "
-                "than some thousand tokens: use Smoothing or Bundle"
+                "than some thousand tokens: use Auto, Smoothing or Bundle"
             )
         rows, known = _data(risk.rows)
         m, n = len(known.c), len(known.y)

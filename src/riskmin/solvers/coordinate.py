@@ -19,6 +19,7 @@ from riskmin.risk import REFRESH, rows_of
 from riskmin.scalar import Tangent, lowest, shrink
 from riskmin.solvers.bundle import check_count
 from riskmin.solvers.columns import DenseColumns, SparseColumns, columns_of
+from riskmin.solvers.cuts import check_intercepts
 from riskmin.solvers.points import Point, Points, Seen
 from riskmin.solvers.quadratic import Model, Solution
 from riskmin.types import Array, Curved, Iterate, NDArray, Unsuited
@@ -147,6 +148,7 @@ class _Problem:
 
     @classmethod
     def of(cls, solver: CoordinateDescent, obj: Objective) -> _Problem:
+        check_intercepts(solver, obj)
         if not isinstance(obj.reg, Separable):
             raise Unsuited(
                 "CoordinateDescent needs a regularizer that is a sum over coordinates, such as L1() or "

@@ -41,7 +41,7 @@ class Scores:
         if not isinstance(inner, Risk) or inner.rows is None or inner.many:
             raise Unsuited(
                 f"{name} needs a linear_risk whose rows are all here, with one score each: "
-                "use Smoothing or Bundle"
+                "use Auto, Smoothing or Bundle"
             )
         if not (isinstance(obj.reg, Euclidean) and isinstance(obj.reg, Smooth)):
             raise Unsuited(f"{name} needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle")

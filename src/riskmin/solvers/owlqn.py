@@ -11,7 +11,7 @@ import numpy as np
 
 from riskmin.arrays import namespace, zeros_beside
 from riskmin.objective import Objective
-from riskmin.regularizers import L1, Elastic
+from riskmin.regularizers import L1, Elastic, penalized
 from riskmin.solvers.bundle import check_count
 from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.proximal import Point, check_smooth, noise
@@ -67,10 +67,8 @@ class OwlQn:
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points of decreasing objective."""
         check_smooth(self, obj)
-        if not isinstance(getattr(obj.reg, "penalized", obj.reg), (L1, Elastic)):
-            raise Unsuited(
-                f"OwlQn is for L1() and Elastic(), not {type(obj.reg).__name__}: use ProximalGradient"
-            )
+        if not isinstance(reg := penalized(obj.reg), (L1, Elastic)):
+            raise Unsuited(f"OwlQn is for L1() and Elastic(), not {type(reg).__name__}: use ProximalGradient")
         return self._run(obj, w0, [], None)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:

@@ -30,7 +30,8 @@ def check_smooth(solver: object, obj: Objective) -> None:
     """Raise where the loss says that it is not smooth; one that says nothing is given the chance."""
     loss = loss_of(obj.risk)
     if not getattr(loss, "smooth", True):
-        raise Unsuited(f"{type(solver).__name__} needs a smooth loss, and {loss!r} is not: use Bundle")
+        use = "Smoothing(ProximalGradient())" if isinstance(obj.reg, Free) else "Bundle"  # that refuses Free
+        raise Unsuited(f"{type(solver).__name__} needs a smooth loss, and {loss!r} is not: use {use}")
 
 
 @dataclass(frozen=True)
