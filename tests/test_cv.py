@@ -11,6 +11,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_s
 from sklearn.preprocessing import scale
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from helpers import WITHIN_TOL
 from riskmin import (
     L1,
     Box,
@@ -22,10 +23,9 @@ from riskmin import (
 )
 
 FEW = [LinearRegressorCV(alphas=[1e-2, 1e-1], cv=3, tol=1e-6)]
-# Two fits of three classes that end within tol of the optimum predict the same to 1e-7, as a check wants them
-# to, where alpha is large; and another check allows too few iterations for a smaller tol.
+# For a smaller tol of the second one, of three classes, a check allows too few iterations.
 MORE = [
-    LinearClassifierCV(alphas=[1.0, 10.0], cv=3),
+    LinearClassifierCV(alphas=[1e-2, 1e-1], cv=3, tol=1e-6),
     LinearClassifierCV("logistic", regularizer="elastic", alphas=[0.1], cv=2, tol=1e-6),
     LinearRegressorCV("quantile", alphas=[1e-1], cv=2, tol=1e-6),
     LinearRegressorCV("huber", regularizer="l1", n_alphas=2, cv=2, tol=1e-6, n_jobs=2),
@@ -38,7 +38,7 @@ def test_scikit_learn_checks(estimator, check):
 
 
 @pytest.mark.slow
-@parametrize_with_checks(MORE)
+@parametrize_with_checks(MORE, expected_failed_checks=lambda m: WITHIN_TOL if m.loss == "hinge" else {})
 def test_scikit_learn_checks_of_the_others(estimator, check):
     check(estimator)
 
