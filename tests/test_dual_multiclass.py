@@ -13,7 +13,6 @@ from riskmin import (
     DualGaussSeidel,
     MulticlassHinge,
     Objective,
-    Smoothing,
     Softmax,
     linear_risk,
     minimize,
@@ -46,12 +45,13 @@ def objective(lam=0.02, sparse=False, seed=0, costly=True, **sizes):
     return Objective(linear_risk(data, y, loss, sample_weight=weights, n_outputs=len(cost)), L2(), lam)
 
 
-def optimum(X, y, weights, cost, lam):
+def optimum(X, y, weights, cost, lam, intercept=False):
     import cvxpy as cp
 
     c, own = weights / weights.sum(), y.astype(int)
     W = cp.Variable((X.shape[1], len(cost)))
-    z = X @ W
+    b = cp.Variable((1, len(cost))) if intercept else np.zeros((1, len(cost)))
+    z = X @ W + np.ones((len(X), 1)) @ b
     right = cp.sum(cp.multiply(z, np.eye(len(cost))[own]), axis=1)
     slack = cp.max(cost[own] + z, axis=1) - right
     J = cp.Problem(cp.Minimize(lam / 2 * cp.sum_squares(W) + c @ slack))
@@ -185,7 +185,7 @@ def test_it_says_what_it_is_not_for():
     for loss, reg, how, word in (
         (Softmax(), L2(), {}, "Lbfgs"),
         (MulticlassHinge(cost, rescaled=True), L2(), {}, "Bundle"),
-        (MulticlassHinge(), L2(), {"fit_intercept": True}, "Smoothing"),
+        (MulticlassHinge(rescaled=True), L2(), {"fit_intercept": True}, "Bundle"),
         (MulticlassHinge(), L1(), {}, "Smoothing"),
     ):
         with pytest.raises(Unsuited, match=word):
@@ -194,7 +194,7 @@ def test_it_says_what_it_is_not_for():
 
 def test_the_default_takes_it_where_it_can():
     X, y, _, _ = problem()
-    for fit_intercept, kind in ((False, DualGaussSeidel), (True, Smoothing)):
+    for fit_intercept, kind in ((False, DualGaussSeidel), (True, DualGaussSeidel)):
         risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=fit_intercept)
         assert isinstance(Auto().choose(Objective(risk, L2(), 0.1))[0], kind)
 
@@ -212,3 +212,32 @@ def test_it_finds_what_liblinear_finds():
     obj = Objective(linear_risk(X, y, MulticlassHinge()), L2(), lam)
     result = minimize(obj, DualGaussSeidel(), tol=1e-7)
     assert result.lower <= obj.value(W.ravel()) <= result.value * (1 + 1e-5)
+
+
+# ---------------------------------------------------------------- intercepts
+@pytest.mark.slow
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("lam", [1.0, 0.02, 1e-4])
+def test_intercepts_by_moving_centres_lead_to_the_optimum(sparse, lam):
+    X, y, weights, cost = problem()
+    data = sp.csr_array(X) if sparse else X
+    risk = linear_risk(data, y, MulticlassHinge(cost), sample_weight=weights, fit_intercept=True)
+    result = minimize(Objective(risk, L2(), lam), DualGaussSeidel(), tol=1e-7)
+    least = optimum(X, y, weights, cost, lam, intercept=True)
+    assert result.status == "converged"
+    assert result.lower <= least * (1 + 1e-7)
+    assert result.value == pytest.approx(least, rel=1e-6)
+
+
+def test_a_run_with_intercepts_resumes_with_its_centre():
+    X, y, _, cost = problem()
+    w0 = np.random.default_rng(1).standard_normal(X.shape[1] * 5 + 5)
+    J = Objective(linear_risk(X, y, MulticlassHinge(cost), fit_intercept=True), L2(), 0.02)
+    steps = list(islice(DualGaussSeidel().iterates(J, w0), 9))
+    for it in steps:
+        assert it.value == pytest.approx(J.value(it.w), rel=1e-10)
+        assert not it.cut.a[-5:].any()
+        assert J.lower(it.cut) <= it.value
+    assert steps[-1].state()["centre"].any()
+    again = next(DualGaussSeidel().resume(J, steps[-2].state()))
+    np.testing.assert_allclose(again.w, steps[-1].w, rtol=1e-6, atol=1e-9)

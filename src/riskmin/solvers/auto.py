@@ -54,7 +54,8 @@ class Auto:
 
     - `WorkingSet`, if it is that of a `Structured` model;
     - `DualGaussSeidel`, if its conjugate is piecewise quadratic, the regularizer is `L2`, X is sparse and
-      here, and there is no intercept; or if it is `MulticlassHinge`, not rescaled, with X of any kind;
+      here, and there is no intercept; or if it is `MulticlassHinge`, not rescaled, with X of any kind and
+      with intercepts too;
     - `SemismoothNewton`, if it is no sum over rows but can be smoothed (`RocArea`, `Ordinal`, `Prbep`), the
       regularizer is `L2`, the rows are all here, and there are at most 2500 features; or more, for `Prbep`;
     - `Smoothing`, if there are more, or the rows are elsewhere; and for losses of many scores a row that

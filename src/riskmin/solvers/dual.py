@@ -19,7 +19,7 @@ from riskmin.losses.pieces import dual_of
 from riskmin.objective import Objective
 from riskmin.regularizers import L2
 from riskmin.risk import rows_of
-from riskmin.types import Array, HasConjugate, Iterate, Unsuited
+from riskmin.types import Array, Balances, HasConjugate, Iterate, Unsuited
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class DualGaussSeidel:
     gradient steps (equation 11); an intercept is the multiplier of a constraint (Algorithms 2 and 3).
 
     A row of `MulticlassHinge` has a multiplier a class, and a step moves them all to their best: what
-    LIBLINEAR does for Crammer and Singer's machine. It needs `L2`, and no intercepts.
+    LIBLINEAR does for Crammer and Singer's machine. It needs `L2`; intercepts are held near a centre, which
+    moves.
 
     Parameters
     ----------
@@ -121,6 +122,11 @@ class DualGaussSeidel:
 
             if reason := unsuited(self, obj):
                 raise Unsuited(reason)
+            if isinstance(obj.risk, Balances):
+                from riskmin.solvers.dual_intercepts import Centres
+
+                run = Centres(self, obj)
+                return run.started(w0, u0) if state is None else run.restored(state)
             block = BlockAscent.of(self, obj)
             return block.started(w0, u0) if state is None else block.restored(state)
         shard, loss, intercept = rows_of(obj.risk, self)

@@ -23,7 +23,7 @@ from riskmin.shards import blocks
 from riskmin.solvers.dual_best import BestPoint
 from riskmin.solvers.dual_exact import CALM, MOST_WORK, rows_together
 from riskmin.solvers.dual_faces import Face
-from riskmin.types import Array, Balances, Cut, Iterate, NDArray, Shard
+from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
 NEVER = -1e300
 """The cost of a class that does not exist: those that fill up the last four."""
@@ -58,12 +58,11 @@ def unsuited(solver: Any, obj: Objective) -> str | None:
             f"{name} takes no loss of many scores but MulticlassHinge, and that not rescaled, not {loss!r}: "
             "use Lbfgs where it is smooth, and Bundle where it is not"
         )
-    if isinstance(risk, Balances):
-        return f"{name} does not do with intercepts of many classes: use Smoothing"
     if getattr(risk, "rows", None) is None:
         return f"{name} visits rows of X one by one, and they are elsewhere: use Smoothing"
-    if not (isinstance(obj.reg, L2) and obj.reg.plain):
-        return f"{name} needs L2() without weights for many scores, not {obj.reg!r}: use Smoothing"
+    reg = getattr(obj.reg, "penalized", obj.reg)
+    if not (isinstance(reg, L2) and reg.plain):
+        return f"{name} needs L2() without weights for many scores, not {reg!r}: use Smoothing"
     return (
         f"{name} has no gradient steps for {loss!r}: use step='auto'" if solver.step == "gradient" else None
     )

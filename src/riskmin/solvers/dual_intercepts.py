@@ -1,0 +1,105 @@
+r"""Dual block ascent for the soft margin of many classes with intercepts.
+
+A step of the proximal point method holds the intercepts near a centre, by
+:math:`\tfrac\lambda{2 s^2} |b - b_0|^2`. That is a column of s more in X, and costs that are shifted,
+:math:`\Delta_{yj} + b_{0j} - b_{0y}`: dual block ascent without intercepts does the rest. Then the centre
+moves to where they are, and what holds them fades.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from riskmin.executors import Serial
+from riskmin.intercepts import WithIntercepts
+from riskmin.matrices import Csr, as_matrix, as_scipy
+from riskmin.objective import Objective
+from riskmin.regularizers import L2
+from riskmin.risk import Risk
+from riskmin.scorers import Multiclass
+from riskmin.solvers.cuts import mix_two
+from riskmin.solvers.dual_exact import rows_together
+from riskmin.solvers.dual_multiclass import BlockAscent
+from riskmin.types import Array, Cut, Iterate, NDArray, Shard
+
+SCALE = 0.6
+"""The column of the intercepts, by the root mean square of the lengths of rows."""
+SHARE = 0.6
+"""The centre moves when what is left of its own gap is this part of the whole one."""
+
+
+class Centres:
+    """A run: dual block ascent with one more column, and the centre of the intercepts."""
+
+    def __init__(self, solver: Any, obj: Objective) -> None:
+        risk: Any = obj.risk
+        assert isinstance(risk, WithIntercepts)
+        self.obj, self.risk, self.k = obj, risk, risk.n_intercepts
+        shard: Any = risk.rows
+        X = rows_together(shard)
+        self.s = SCALE * _length(X, shard.c)
+        rows = Shard(as_matrix(_widened(X, self.s)), shard.y, shard.c, {})
+        inner = Risk(risk.loss, Multiclass(self.k), Serial([rows]), self.k * (X.shape[1] + 1), rows)
+        self.inner = Objective(inner, L2(), obj.lam, obj.count)
+        self.block = BlockAscent.of(solver, self.inner)
+        self.centre = np.zeros(self.k)
+
+    def move(self, shift: NDArray) -> None:
+        """Move the centre; scores and best point stay where they are, all rows are looked at again."""
+        block, k = self.block, self.k
+        self.centre = self.centre + shift
+        block.cost[:, :k] += shift - shift[:, None]
+        block.best.w = np.append(block.best.w[:-k], block.best.w[-k:] - shift / self.s)
+        block.best.z = block.best.z - shift
+        block.active, block.order[:] = len(block.rows), block.rows
+
+    def started(self, w0: Array, beta: NDArray | None = None) -> Iterator[Iterate]:
+        """From w0, and the multipliers of a run of before, if there was one."""
+        self.move(w0[-self.k :])
+        return self._run(self.block.started(np.append(w0[: -self.k], np.zeros(self.k)), beta), None)
+
+    def restored(self, state: dict[str, Array]) -> Iterator[Iterate]:
+        """From a saved state."""
+        self.centre = state["centre"]
+        self.block.cost[:, : self.k] += self.centre - self.centre[:, None]
+        cut = Cut(state["cut"][:-1], float(state["cut"][-1]))
+        return self._run(self.block.restored(state | {"w": state["best"]}), cut)
+
+    def _run(self, steps: Iterator[Iterate], best: Cut | None) -> Iterator[Iterate]:
+        obj, inner, k = self.obj, self.inner, self.k
+        for it in steps:
+            v = it.w[-k:]
+            value = it.value - obj.lam * 0.5 * float(v @ v)
+            best, _ = mix_two(best, self.risk.balanced(self._cut(it.cut)), obj)
+            w = np.append(it.w[:-k], self.centre + self.s * v)
+            yield Iterate(w, value, best, it.info, self._state(it, w, best))
+            if it.value - inner.lower(it.cut) <= SHARE * (value - obj.lower(best)):
+                self.move(self.s * v)
+
+    def _cut(self, cut: Cut) -> Cut:
+        """The cut of the risk with intercepts that the multipliers are."""
+        slopes = cut.a[-self.k :] / self.s
+        return Cut(np.append(cut.a[: -self.k], slopes), cut.b - float(slopes @ self.centre))
+
+    def _state(self, it: Iterate, w: NDArray, best: Cut) -> Any:
+        centre, inner = self.centre, it.state
+        assert inner is not None
+        return lambda: inner() | {"w": w, "best": it.w, "centre": centre, "cut": np.append(best.a, best.b)}
+
+
+def _length(X: Any, c: NDArray) -> float:
+    """The root of the mean square of the lengths of rows; 1 where all are empty."""
+    squares = as_scipy(X).power(2).sum(axis=1) if isinstance(X, Csr) else (X.X * X.X).sum(axis=1)
+    return float(np.sqrt(c @ np.ravel(squares))) or 1.0
+
+
+def _widened(X: Any, s: float) -> Any:
+    """X with a column of s more."""
+    if isinstance(X, Csr):
+        parts: Any = [as_scipy(X), sp.csr_array(np.full((X.shape[0], 1), s, dtype=X.data.dtype))]
+        return sp.hstack(parts, format="csr")
+    return np.hstack([X.X, np.full((X.shape[0], 1), s, dtype=X.X.dtype)])
