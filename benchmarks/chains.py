@@ -206,7 +206,7 @@ def main():
         type=float,
         nargs=2,
         default=(1e-3, 1e-2),
-        help="those of nine folds of letters, and of one",
+        help="those of nine folds, and of one",
     )
     args = parser.parse_args()
     if "conll" in args.only:
