@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 
@@ -560,13 +561,28 @@ def test_other_things_that_the_classifier_refuses(topics):
         model.predict(np.array([[0.0] * 8, [1e308] * 8]))
 
 
-def test_the_command_says_that_it_has_no_hierarchies(topics, tmp_path, run):
+@pytest.mark.parametrize("loss", ["softmax", pytest.param("hinge", marks=pytest.mark.slow)])
+def test_the_command_has_models_of_hierarchies(topics, loss, tmp_path, run):
     X, y = topics
-    save_model(
-        HierarchicalClassifier("softmax", hierarchy=TOPICS, alpha=1.0).fit(X, y), tmp_path / "model.rsk"
-    )
-    np.savetxt(tmp_path / "data.csv", X, delimiter=",", header=",".join("abcdefgh"), comments="")
-    for command in ("predict", "evaluate", "certify"):
-        code, _, err = run(command, tmp_path / "model.rsk", tmp_path / "data.csv")
-        assert code == 2
-        assert "the command has no models of hierarchy: in Python, riskmin.load_model reads them" in err
+    model = HierarchicalClassifier(loss, hierarchy=TOPICS, alpha=1.0, class_weight="balanced").fit(X, y)
+    save_model(model, tmp_path / "model.rsk")
+    rows = [",".join("abcdefgh") + ",topic"]
+    rows += [",".join(map(repr, row)) + "," + label for row, label in zip(X.tolist(), y, strict=True)]
+    (tmp_path / "data.csv").write_text("\n".join(rows) + "\n")
+    files = tmp_path / "model.rsk", tmp_path / "data.csv", "--target", "topic"
+    assert run("predict", *files)[1].split() == model.predict(X).tolist()
+    scores = [line.split("\t") for line in run("predict", *files, "--scores")[1].splitlines()]
+    assert np.array_equal(np.array(scores, dtype=float), model.decision_function(X))
+    code, out, _ = run("evaluate", *files, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["tree distance"] == model.tree_cost(X, y)
+    assert found["accuracy"] == pytest.approx(model.score(X, y))
+    assert set(found["classes"]) == set(y)
+    code, out, _ = run("certify", *files, "--quiet")
+    assert code == 0
+    assert "certified" in out
+    (tmp_path / "data.csv").write_text("\n".join([*rows[:-1], rows[1]]))
+    code, _, err = run("certify", *files, "--quiet")  # one row is another
+    assert code == 1
+    assert "refuted: the objective is" in err

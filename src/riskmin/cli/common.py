@@ -264,7 +264,7 @@ def size(model: Any, data: Dataset) -> str:
         return tagging.size(model, data.X)
     n, p = data.X.shape
     sizes = f"{n:,} rows x {p:,} columns"
-    if model.task == "classification" and len(model.classes_) > 2:
+    if model.task in ("classification", "hierarchy") and len(model.classes_) > 2:
         return f"{sizes}, {len(model.classes_):,} classes"
     if data.qid is None or model.task != "ranking":
         return sizes

@@ -131,6 +131,8 @@ def _n_free(model: Any) -> int:
     from riskmin.estimators.base import fitted_loss
     from riskmin.estimators.many import is_many
 
+    if model.task == "hierarchy":
+        return len(model.result_.w) - int(model.coef_.size)
     if model.task != "classification" or not is_many(fitted_loss(model)):
         return 0
     return len(model.result_.w) - len(model.classes_) * int(model.n_features_in_)
@@ -175,7 +177,7 @@ def _misplaced(model: Any, X: Any, y: Any) -> str | None:
     if model.task in ("novelty", "tagging"):
         return None
     if is_many(fitted_loss(model)):  # what it adds to its scores is in w, or follows from it
-        lost = bool(_n_free(model)) != bool(model.fit_intercept) and model.task == "classification"
+        lost = bool(_n_free(model)) != bool(model.fit_intercept) and model.task != "regression"
         return "it has intercepts, or has none, against what it says of itself" if lost else None
     loss, threshold = fitted_loss(model), float(getattr(model, "threshold_", 0.0))
     with without_warnings():

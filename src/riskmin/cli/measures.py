@@ -34,6 +34,9 @@ def loss_scores(model: Any, X: Any) -> NDArray:
 
     if not is_many(fitted_loss(model)):
         return raw_scores(model, X) + float(getattr(model, "threshold_", 0.0))
+    if model.task == "hierarchy":
+        found: NDArray = model.scores(X)
+        return found
     if model.task == "classification":
         return many_scores(model, X)
     z = raw_scores(model, X)

@@ -51,6 +51,11 @@ def measures(model: Any, X: Any, y: Any, codes: NDArray) -> dict[str, Any]:
     }
 
 
+def tree_measures(model: Any, X: Any, y: Any, codes: NDArray) -> dict[str, Any]:
+    """The same of labels in a hierarchy, and how far apart in it they are."""
+    return {"tree distance": float(model.tree_cost(X, y))} | measures(model, X, y, codes)
+
+
 def say(classes: dict[str, dict[str, Any]]) -> None:
     """Print a line a class."""
     shown = list(classes.items())

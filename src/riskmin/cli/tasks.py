@@ -118,6 +118,15 @@ def _classification(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     return {name: float(value) for name, value in found.items()}
 
 
+def _decisions(model: Any, X: Any) -> NDArray:
+    found: NDArray = model.decision_function(X)
+    return found
+
+
+def _hierarchy(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
+    return multiclass.tree_measures(model, X, y, _codes(model, y))
+
+
 # ---------------------------------------------------------------- regression
 def _check_numbers(model: Any, y: Any, qid: Any) -> None:
     if y.dtype.kind in "US":
@@ -206,25 +215,13 @@ def _novelty(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     return found
 
 
-def _detector_scores(model: Any, X: Any) -> NDArray:
-    scores: NDArray = model.decision_function(X)
-    return scores
-
-
-class _Tasks(dict[str, Task]):
-    """The tasks that the command knows."""
-
-    def __missing__(self, task: str) -> Task:
-        raise ValueError(f"the command has no models of {task}: in Python, riskmin.load_model reads them")
-
-
-TASKS: dict[str, Task] = _Tasks()
-TASKS |= {
+TASKS: dict[str, Task] = {
     "classification": Task(
         True, _check_classes, _classes, _class_truth, _class_names, raw_scores, _classification
     ),
     "regression": Task(True, _check_numbers, _none, _number_truth, _reprs, raw_scores, _regression),
-    "novelty": Task(False, _no_labels, _none, _no_truth, _reprs, _detector_scores, _novelty),
+    "novelty": Task(False, _no_labels, _none, _no_truth, _reprs, _decisions, _novelty),
+    "hierarchy": Task(True, _no_labels, _classes, _class_truth, _class_names, _decisions, _hierarchy),
     "ordinal": Task(
         True,
         graded.check_ordinal,

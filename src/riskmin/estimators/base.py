@@ -84,6 +84,8 @@ def loss_of(model: Any, n_classes: int | None = None) -> Any:
 
 def fitted_loss(model: Any) -> Any:
     """The loss that a fitted model was fitted with."""
+    if model.task == "hierarchy":
+        return model.loss_in(model.tree_)
     return loss_of(model, len(model.classes_) if model.task == "classification" else None)
 
 

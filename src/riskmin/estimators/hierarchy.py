@@ -219,7 +219,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         risk = linear_risk(
             X,
             y,
-            self._loss(tree),
+            self.loss_in(tree),
             sample_weight=weight,
             fit_intercept=bool(self.fit_intercept),
             executor=Serial() if workers == 1 else Threads(n_workers=workers),
@@ -235,7 +235,8 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         )
         return w
 
-    def _loss(self, tree: Tree) -> HierarchicalHinge | HierarchicalSoftmax:
+    def loss_in(self, tree: Tree) -> HierarchicalHinge | HierarchicalSoftmax:
+        """The loss of the labels of a tree."""
         flat = flat_loss(self)
         if isinstance(flat, Softmax):
             return HierarchicalSoftmax(tree)
@@ -252,8 +253,8 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         last = np.ravel(self.coef_.T)
         return np.concatenate([last, self.intercept_]) if self.fit_intercept else last
 
-    def _scores(self, X: Any) -> NDArray:
-        """A column a label."""
+    def scores(self, X: Any) -> NDArray:
+        """The scores of the labels, a column for each of `classes_`, for two of them too."""
         check_is_fitted(self)
         matrix = as_matrix(validate_data(self, X, reset=False, **FORMATS))
         check_finite(matrix)  # the scores would not tell: columns of weight zero may be left out of them
@@ -266,29 +267,29 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return z
 
     def decision_function(self, X: Any) -> NDArray:
-        """The scores of the labels, a column for each of `classes_`.
+        """The scores of the labels, as `scores` has them.
 
         For two labels, as everywhere in scikit-learn, a number above zero for ``classes_[1]``.
         """
-        z = self._scores(X)
+        z = self.scores(X)
         return z[:, 1] - z[:, 0] if len(self.classes_) == 2 else z
 
     def predict(self, X: Any) -> NDArray:
         """The label of every row."""
-        best = np.argmax(self._scores(X), axis=1)
+        best = np.argmax(self.scores(X), axis=1)
         labels: NDArray = self.classes_[best]
         return labels
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray:
         """The probabilities of the labels, in the order of `classes_`: for "softmax" only."""
-        p: NDArray = softmax(self._scores(X), axis=1)
+        p: NDArray = softmax(self.scores(X), axis=1)
         return p
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> NDArray:
         """The logarithms of the probabilities, exact where those round to 0 or 1."""
-        p: NDArray = log_softmax(self._scores(X), axis=1)
+        p: NDArray = log_softmax(self.scores(X), axis=1)
         return p
 
     def tree_cost(self, X: Any, y: Any, sample_weight: Any = None) -> float:
