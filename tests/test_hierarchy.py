@@ -31,7 +31,8 @@ from riskmin import (
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
 from riskmin.matrices import as_matrix
 from riskmin.metrics import tree_distance
-from riskmin.tree import Hierarchy, path_parents
+from riskmin.scorers import Hierarchy
+from riskmin.tree import path_parents
 
 # Two trees beside each other, of unequal depth; inner nodes are labels too.
 TOPICS = {

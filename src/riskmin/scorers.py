@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from riskmin.arrays import like
+from riskmin.tree import Tree
 from riskmin.types import Array, Matrix, NDArray
 
 
@@ -145,3 +146,41 @@ class Centred:
         self.inner.pullback(X, dz, start, stop, out)
         shift = like(self.mean, out)[:, None] * like(dz.sum(0), out)
         out -= shift.reshape(-1)
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    r"""A score a label of a tree, :math:`z_{il} = \sum_{v \text{ on the path to } l} x_i^\top W_{\cdot v}`.
+
+    w is ``W.ravel()``, W of shape (p, nodes): labels share what the nodes above them have learned.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Tree
+    >>> from riskmin.matrices import as_matrix
+    >>> scorer = Hierarchy(Tree.from_paths(["C/C15", "M"]))
+    >>> scorer.scores(as_matrix(np.array([[2.0]])), np.array([1.0, 2.0, 4.0]), 0, 1)
+    array([[6., 8.]])
+    """
+
+    tree: Tree
+
+    @property
+    def columns(self) -> int:
+        """The number of scores a row has."""
+        return len(self.tree.labels)
+
+    def dim(self, n_features: int) -> int:
+        return n_features * len(self.tree.nodes)
+
+    def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
+        return self.tree.to_labels(X.scores(w.reshape(-1, len(self.tree.nodes)), start, stop))
+
+    def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
+        W = out.reshape(-1, len(self.tree.nodes))  # a view: w is in one piece
+        X.pullback(self.tree.from_labels(dz), start, stop, W)
+
+    def spread(self, D: Array) -> Array:
+        """Slopes in the summed weights of the labels, (p, k), as slopes in w."""
+        return self.tree.from_labels(D).reshape(-1)

@@ -1,4 +1,4 @@
-"""Hierarchies of labels: trees, sums along their paths, and scores that are such sums."""
+"""Hierarchies of labels: trees, and sums along their paths."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import namespace, zeros_beside
-from riskmin.types import Array, Matrix, NDArray
+from riskmin.types import Array, NDArray
 
 
 @dataclass(frozen=True, repr=False)
@@ -242,45 +242,6 @@ class Tree:
         full = zeros_beside((D.shape[0], len(self.nodes)), D)
         full[:, self._columns] = D
         return self._add_up(full)
-
-
-@dataclass(frozen=True)
-class Hierarchy:
-    r"""A score a label of a tree, :math:`z_{il} = \sum_{v \text{ on the path to } l} x_i^\top W_{\cdot v}`.
-
-    w is ``W.ravel()``, W of shape (p, nodes): labels share what the nodes above them have learned.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from riskmin import Tree
-    >>> from riskmin.matrices import as_matrix
-    >>> from riskmin.tree import Hierarchy
-    >>> scorer = Hierarchy(Tree.from_paths(["C/C15", "M"]))
-    >>> scorer.scores(as_matrix(np.array([[2.0]])), np.array([1.0, 2.0, 4.0]), 0, 1)
-    array([[6., 8.]])
-    """
-
-    tree: Tree
-
-    @property
-    def columns(self) -> int:
-        """The number of scores a row has."""
-        return len(self.tree.labels)
-
-    def dim(self, n_features: int) -> int:
-        return n_features * len(self.tree.nodes)
-
-    def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
-        return self.tree.to_labels(X.scores(w.reshape(-1, len(self.tree.nodes)), start, stop))
-
-    def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
-        W = out.reshape(-1, len(self.tree.nodes))  # a view: w is in one piece
-        X.pullback(self.tree.from_labels(dz), start, stop, W)
-
-    def spread(self, D: Array) -> Array:
-        """Slopes in the summed weights of the labels, (p, k), as slopes in w."""
-        return self.tree.from_labels(D).reshape(-1)
 
 
 def path_parents(paths: Sequence[Any], separator: str = "/") -> dict[Any, Any]:

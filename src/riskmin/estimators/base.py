@@ -296,23 +296,25 @@ def scores(model: Any, X: Any) -> NDArray:
 def raw_scores(model: Any, X: Any) -> NDArray:
     """X @ w + b, in float64 and without a copy of X; a column a row of weights, if they are many."""
     if model.task == "novelty":
-        return _scored(X, model.coef_, 0.0)
+        return scored(X, model.coef_, 0.0)
     if np.size(model.intercept_) == 1:
-        return _scored(X, np.ravel(model.coef_), np.ravel(model.intercept_)[0])
-    return _scored(X, np.ascontiguousarray(model.coef_.T), model.intercept_)
+        return scored(X, np.ravel(model.coef_), np.ravel(model.intercept_)[0])
+    return scored(X, np.ascontiguousarray(model.coef_.T), model.intercept_)
 
 
 def many_scores(model: Any, X: Any) -> NDArray:
     """The scores that a loss of many takes, a column a class, for two classes too."""
     w, k = np.asarray(model.result_.w), len(model.classes_)
     coef, b = unpacked(w, k, intercepts=len(w) > k * model.n_features_in_)
-    return _scored(validate_data(model, X, reset=False, **FORMATS), np.ascontiguousarray(coef.T), b)
+    return scored(validate_data(model, X, reset=False, **FORMATS), np.ascontiguousarray(coef.T), b)
 
 
-def _scored(X: Any, w: NDArray, b: Any) -> NDArray:
+def scored(X: Any, w: NDArray, b: Any) -> NDArray:
+    """The scores X w + b of rows that were validated, if all of them are finite."""
     matrix = as_matrix(X)
     check_finite(matrix)  # the scores would not tell: columns of weight zero may be left out of them
-    z: NDArray = matrix.scores(w, 0, X.shape[0]) + b
+    with np.errstate(over="ignore", invalid="ignore"):  # as is said below
+        z: NDArray = matrix.scores(w, 0, X.shape[0]) + b
     if not np.isfinite(z).all():
         bad = int(np.argwhere(~np.isfinite(z))[0, 0])
         raise ValueError(f"X holds numbers too large to score (row {bad}): scale the features")

@@ -18,18 +18,18 @@ from riskmin.estimators.base import (
     fit_objective,
     loss_of,
     regularizer_of,
+    scored,
     warn_unless_converged,
 )
 from riskmin.estimators.binary import classes_of, with_class_weight
 from riskmin.executors import Serial, Threads
-from riskmin.linear import check_finite, linear_risk
+from riskmin.linear import linear_risk
 from riskmin.losses.hierarchy import HierarchicalHinge, HierarchicalSoftmax
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
-from riskmin.matrices import as_matrix
 from riskmin.metrics.hierarchy import tree_distance, tree_of
 from riskmin.objective import Objective
 from riskmin.solvers import get_solver
-from riskmin.tree import Hierarchy, Tree
+from riskmin.tree import Tree
 from riskmin.types import NDArray
 
 
@@ -256,15 +256,8 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def scores(self, X: Any) -> NDArray:
         """The scores of the labels, a column for each of `classes_`, for two of them too."""
         check_is_fitted(self)
-        matrix = as_matrix(validate_data(self, X, reset=False, **FORMATS))
-        check_finite(matrix)  # the scores would not tell: columns of weight zero may be left out of them
-        w = np.ravel(self.coef_.T)
-        with np.errstate(over="ignore", invalid="ignore"):  # as is said below
-            z: NDArray = Hierarchy(self.tree_).scores(matrix, w, 0, matrix.shape[0]) + self.intercept_
-        if not np.isfinite(z).all():
-            bad = int(np.argwhere(~np.isfinite(z))[0, 0])
-            raise ValueError(f"X holds numbers too large to score (row {bad}): scale the features")
-        return z
+        along = np.ascontiguousarray(self.tree_.to_labels(self.coef_.T.copy()))  # it adds in place
+        return scored(validate_data(self, X, reset=False, **FORMATS), along, self.intercept_)
 
     def decision_function(self, X: Any) -> NDArray:
         """The scores of the labels, as `scores` has them.

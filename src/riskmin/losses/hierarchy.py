@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
-from riskmin.tree import Hierarchy, Tree
+from riskmin.scorers import Hierarchy
+from riskmin.tree import Tree
 from riskmin.types import Array, NDArray
 
 COSTS = ("tree distance", "zero one")
