@@ -527,6 +527,7 @@ def test_wrong_labels_have_their_message(y, settings, message):
     ("make", "message"),
     [
         (lambda: MulticlassHinge([[0, 1, 2]]), r"cost has shape \(1, 3\): give a row and a column for each"),
+        (lambda: MulticlassHinge("abc"), "cost='abc' is no matrix of numbers: give a row"),
         (lambda: MulticlassHinge([[1, 1], [1, 0]]), "0 on its diagonal"),
         (lambda: MulticlassHinge([[0, -1], [1, 0]]), "finite numbers >= 0"),
         (lambda: MulticlassHinge([[0, np.nan], [1, 0]]), "finite numbers >= 0"),

@@ -496,6 +496,7 @@ def test_unsound_files(tmp_path):
         (LinearClassifier("roc_area"), X, Y, "takes two classes, not 3"),
         (LinearClassifier(MulticlassHinge(1 - np.eye(4))), X, Y, "cost is for 4 classes, but y has 3"),
         (LinearClassifier(MulticlassHinge(COST)), X[:100], Y[:100], "cost is for 3 classes, but y has 2"),
+        (LinearClassifier(), X, np.array(["a", 1, None], object)[Y], r"kinds \(NoneType, int, str\): make"),
         (LinearClassifier(class_weight={0: 0.0}), X, Y, "all classes a finite weight > 0"),
         (LinearClassifier("logistic", solver="bundle"), X, Y, "Bundle"),
         (LinearRegressor("softmax"), X, Y, "Softmax is a loss for multiclass.*use LinearClassifier"),

@@ -356,6 +356,7 @@ def test_errors_are_one_sentence(X, y, more, message):
         ({"constraints": ["AB"]}, "give pairs"),
         ({"constraints": [(None, "A"), (None, "B"), (None, "C")]}, "lets no sequence begin"),
         ({"template": "windows"}, "template='windows' is not known"),
+        ({"template": "window"}, "template='window' takes the columns of tokens.*but sequence 0 has others"),
         ({"min_count": 0}, "min_count=0, but ChainTagger needs min_count to be an integer >= 1"),
         ({"alpha": 0}, "alpha=0, but ChainTagger needs alpha"),
     ],
@@ -593,7 +594,7 @@ def test_margins_are_certified_by_the_command(tmp_path, corpus, run, loss):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["fit", "DATA", "-o", "m"], "holds sentences, which are for taggers: use --loss chain_crf"),
+        (["fit", "DATA", "-o", "m"], "holds sentences, which are for taggers: fit one by --loss chain_crf"),
         (["fit", "DATA", "--constraints", "bio", "-o", "m"], "--constraints is for tagging"),
         (["fit", "DATA", "--loss", "chain_crf", "--target", "pos", "-o", "m"], "columns have no names"),
         (["fit", "DATA", "--loss", "chain_crf", "--positive", "-o", "m"], "--positive is for models of rows"),

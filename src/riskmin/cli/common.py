@@ -103,7 +103,7 @@ def read(path: Path, *, target: Column, qid: Column, quiet: bool = False, **sett
     kind = format_of(path)
     if tagging.is_conll(path):
         raise ValueError(
-            f"{path} holds sentences, which are for taggers: use --loss chain_crf or chain_max_margin"
+            f"{path} holds sentences, which are for taggers: fit one by --loss chain_crf or chain_max_margin"
         )
     for option, column, what in (("--target", target, "labels"), ("--qid", qid, "query ids")):
         if column is not None and kind in ("svmlight", "npz"):

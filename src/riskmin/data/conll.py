@@ -101,7 +101,7 @@ def _lines(path: PathLike, encoding: str) -> list[list[str]]:
         try:
             text = stream.read().decode(name)
         except UnicodeDecodeError as error:
-            problem = f"it is not text in {encoding} ({error.reason}); give its encoding, such as latin-1"
+            problem = f"it is not text in {encoding} ({error.reason}); save it so, or give its encoding"
             raise DataError(path, None, problem) from error
         except LookupError as error:
             raise ValueError(
@@ -126,7 +126,8 @@ def _label_place(path: PathLike, width: int, target: int | None, n_columns: int 
         return None
     if n_columns is not None and width != n_columns + (target is not None):
         known = f"{n_columns} columns, or {n_columns + 1} with labels"
-        raise DataError(path, None, f"it has {width} columns where {known} are expected; check the file")
+        has = f"{width} column{'s' if width > 1 else ''}"
+        raise DataError(path, None, f"it has {has} where {known} are expected; check the file")
     if target is None:
         return None
     if not -width <= target < width:

@@ -76,6 +76,8 @@ class TwoClasses(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no t
 
 def classes_of(y: NDArray, weight: NDArray | None) -> NDArray:
     """The classes of the rows that count, two at least."""
+    if y.dtype == object:
+        _of_one_kind(y)
     check_classification_targets(y)
     if weight is not None:
         y = y[weight > 0]
@@ -85,6 +87,18 @@ def classes_of(y: NDArray, weight: NDArray | None) -> NDArray:
         among = "" if weight is None else ", in the rows whose weight is not zero"
         raise ValueError(f"y holds {held}{among}, but two are needed: add rows of another")
     return classes
+
+
+def _of_one_kind(y: NDArray) -> None:
+    """Refuse labels that cannot be sorted, such as words and None."""
+    try:
+        np.unique(y)
+    except TypeError:
+        kinds = ", ".join(sorted({type(label).__name__ for label in y}))
+        raise ValueError(
+            f"y holds labels of several kinds ({kinds}): make all of them strings, or all numbers, "
+            "and drop the rows that have none"
+        ) from None
 
 
 def two_classes(y: NDArray, weight: NDArray | None) -> NDArray:

@@ -92,6 +92,12 @@ def _templated(template: Any, sequences: list[Any]) -> list[Any]:
         raise ValueError(
             f"template={template!r} is not known: use 'window', a function of a sequence, or None"
         )
+    for number, sequence in enumerate(sequences if template == "window" else []):
+        if any(isinstance(token, (dict, str)) for token in sequence):
+            raise ValueError(
+                f"template='window' takes the columns of tokens, as (word, tag), but sequence {number} has "
+                "others: give tuples, or set template=None for dicts of features"
+            )
     make = template if callable(template) else window_features
     made = [make(sequence) for sequence in sequences]
     for number, (features, sequence) in enumerate(zip(made, sequences, strict=True)):

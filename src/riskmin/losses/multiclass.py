@@ -141,7 +141,12 @@ class MulticlassHinge(Comparable, _Classes):
     def __post_init__(self) -> None:
         if self.cost is None:
             return
-        cost = np.array(self.cost, dtype=np.float64)
+        try:
+            cost = np.array(self.cost, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"cost={self.cost!r} is no matrix of numbers: give a row and a column for each class"
+            ) from None
         cost.flags.writeable = False
         object.__setattr__(self, "cost", cost)
         if np.ndim(cost) != 2 or cost.shape[0] != cost.shape[1] or len(cost) < 2:
