@@ -102,8 +102,8 @@ def main():
                 wait()
                 seconds.append(time.perf_counter() - start)
             print(
-                f"{name:18} {type(loss).__name__:15} {reg!r:28} {type(solver).__name__:17} {seconds[-1]:7.3f} "
-                f"({result.n_iter}, {result.value:.6f}, {result.status})",
+                f"{name:18} {type(loss).__name__:15} {reg!r:28} {type(solver).__name__:17} "
+                f"{seconds[-1]:7.3f} ({result.n_iter}, {result.value:.6f}, {result.status})",
                 flush=True,
             )
 

@@ -46,7 +46,7 @@ class Pairs:
         self.rows = zeros_beside((2 * memory + 2, len(w)), w)
         self.inner = np.zeros((2 * memory + 2, 2 * memory + 2))
         self.slots: list[int] = []  # oldest first: slot i has its step in row 2 i, its change in row 2 i + 1
-        self.new: int | None = None  # the slot whose inner products are not yet known
+        self.new: list[int] = []  # the rows whose inner products are not yet known
 
     @classmethod
     def of(cls, memory: int, w: Array, S: Array, Y: Array, inner: NDArray | None = None) -> Self:
@@ -67,27 +67,23 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.slots)
 
-    def _order(self) -> list[int]:
-        return [row for slot in self.slots for row in (2 * slot, 2 * slot + 1)]
-
     def add(self, s: Array, y: Array) -> None:
         """Take note of a step, if it says something."""
         if not _says(s, y):
             return
-        self.new = next(i for i in range(self.memory + 1) if i not in self.slots)
-        self.rows[2 * self.new], self.rows[2 * self.new + 1] = s, y
-        self.slots = [*self.slots, self.new][-self.memory :]
+        slot = next(i for i in range(self.memory + 1) if i not in self.slots)
+        self.rows[2 * slot], self.rows[2 * slot + 1] = s, y
+        self.slots = [*self.slots, slot][-self.memory :]
+        self.new = [row for row in self.new if row // 2 != slot] + [2 * slot, 2 * slot + 1]
 
     def _products(self, g: Array, used: int) -> NDArray:
         """The inner products of the rows with g; those with a new pair are found in the same pass."""
         A = self.rows[:used]
-        if self.new is None:
+        if not self.new:
             return np.asarray(to_numpy(A @ g), dtype=float)
-        at = [2 * self.new, 2 * self.new + 1]
-        R = namespace(g).stack([g, A[at[0]], A[at[1]]])
-        found = _products(A, R)
+        at, self.new = self.new, []
+        found = _products(A, namespace(g).stack([g, *(A[row] for row in at)]))
         self.inner[:used, at], self.inner[at, :used] = found[:, 1:], found[:, 1:].T
-        self.new = None
         return found[:, 0]
 
     def direction(self, g: Array) -> Array:
@@ -111,13 +107,12 @@ class Pairs:
         return like(x, g) @ self.rows[:used] + own * g
 
     def state(self, slots: Iterable[int]) -> dict[str, Array]:
-        """The pairs of some slots, in that order, to be saved; with their inner products, if known."""
+        """The pairs of some slots, in that order, with their inner products: to be saved."""
         order = list(slots)
-        S, Y = self.rows[[2 * i for i in order]], self.rows[[2 * i + 1 for i in order]]
-        if self.new in order:
-            return {"S": S, "Y": Y}
+        if self.new:
+            self._products(self.rows[self.new[0]], 2 * max(self.slots) + 2)
         at = [row for i in order for row in (2 * i, 2 * i + 1)]
-        return {"S": S, "Y": Y, "inner": self.inner[np.ix_(at, at)]}
+        return {"S": self.rows[at[::2]], "Y": self.rows[at[1::2]], "inner": self.inner[np.ix_(at, at)]}
 
 
 def _products(A: Array, R: Array) -> NDArray:

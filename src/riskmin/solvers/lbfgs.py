@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from riskmin.objective import Objective, ObjectiveCursor
+from riskmin.regularizers import penalized
 from riskmin.solvers.bundle import check_count
 from riskmin.solvers.curvature import Pairs
 from riskmin.solvers.cuts import mix_two
@@ -74,7 +75,7 @@ class Lbfgs:
         reg = obj.reg
         if not isinstance(reg, Smooth):
             raise Unsuited(
-                f"Lbfgs needs a smooth regularizer such as L2(), not {type(reg).__name__}: "
+                f"Lbfgs needs a smooth regularizer such as L2(), not {type(penalized(reg)).__name__}: "
                 "use ProximalGradient or Bundle"
             )
         at = obj.cursor(w0)
