@@ -1,4 +1,4 @@
-"""The model of L-BFGS on inner products: the two-loop recursion itself, whatever is added, dropped or saved."""
+"""The model of L-BFGS on inner products: the two-loop recursion itself, whatever is added or saved."""
 
 import numpy as np
 import pytest

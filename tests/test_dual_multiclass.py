@@ -229,6 +229,15 @@ def test_intercepts_by_moving_centres_lead_to_the_optimum(sparse, lam):
     assert result.value == pytest.approx(least, rel=1e-6)
 
 
+def test_multipliers_that_are_best_for_one_centre_go_on_with_the_next():
+    rng = np.random.default_rng(17)
+    X, y = rng.normal(size=(48, 5)) * [0.3, 0.3, 0.5, 0.3, 2.0], rng.integers(2, size=48)
+    for lam in (0.01, 0.1):
+        J = Objective(linear_risk(X, y, MulticlassHinge(), fit_intercept=True), L2(), lam)
+        assert minimize(J, DualGaussSeidel(), tol=1e-9).status == "converged"
+    assert minimize(J, DualGaussSeidel(), tol=1e-17, max_iter=2000).status == "stalled"
+
+
 def test_a_run_with_intercepts_resumes_with_its_centre():
     X, y, _, cost = problem()
     w0 = np.random.default_rng(1).standard_normal(X.shape[1] * 5 + 5)

@@ -81,7 +81,7 @@ class Pairs:
         A = self.rows[:used]
         if not self.new:
             return np.asarray(to_numpy(A @ g), dtype=float)
-        at, self.new = self.new, []
+        at, self.new = [row for row in self.new if row < used], []  # some may be dropped already
         found = _products(A, namespace(g).stack([g, *(A[row] for row in at)]))
         self.inner[:used, at], self.inner[at, :used] = found[:, 1:], found[:, 1:].T
         return found[:, 0]

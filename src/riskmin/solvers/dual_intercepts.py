@@ -30,6 +30,8 @@ SCALE = 0.6
 """The column of the intercepts, by the root mean square of the lengths of rows."""
 SHARE = 0.6
 """The centre moves when what is left of its own gap is this part of the whole one."""
+STILL = 1e-12
+"""A move by less, beside the centre and 1, is rounding."""
 
 
 class Centres:
@@ -56,6 +58,8 @@ class Centres:
         block.best.w = np.append(block.best.w[:-k], block.best.w[-k:] - shift / self.s)
         block.best.z = block.best.z - shift
         block.active, block.order[:] = len(block.rows), block.rows
+        # multipliers that are best for one centre are not for another, unless it is the same but for rounding
+        block.moved |= bool(np.abs(shift).max() > STILL * (1.0 + np.abs(self.centre).max()))
 
     def started(self, w0: Array, beta: NDArray | None = None) -> Iterator[Iterate]:
         """From w0, and the multipliers of a run of before, if there was one."""

@@ -102,6 +102,8 @@ class BlockAscent:
     """How many there were to wait for the last one."""
     fresh: bool = False
     """Whether no row was visited yet, and nothing is known from elsewhere."""
+    moved: bool = True
+    """Whether there may be more to gain: a multiplier moved at last, or the problem did."""
 
     @classmethod
     def of(cls, solver: Any, obj: Objective) -> Self:
@@ -225,15 +227,15 @@ class BlockAscent:
     # ------------------------------------------------------------ a run
     def _go(self, z: NDArray | None) -> Iterator[Iterate]:
         """Iterates, from the scores z of the weights on where a face may be climbed."""
-        k, moved = _kernels(), True
+        k = _kernels()
         if self.fresh:
             self._stages()
-        while moved:
+        while self.moved:
             if z is not None and not self.fresh:
                 self._climb(z)
             self.fresh = False
             self._sweeps()
-            moved = self.out[k.MOVES] > 0
+            self.moved = self.out[k.MOVES] > 0
             w = self._flat()
             risk, z, cut = self._check(w)
             self._put(self.obj.argmin(cut))  # anew, so that rounding does not add up
