@@ -234,7 +234,7 @@ def test_multipliers_that_are_best_for_one_centre_go_on_with_the_next():
     X, y = rng.normal(size=(48, 5)) * [0.3, 0.3, 0.5, 0.3, 2.0], rng.integers(2, size=48)
     risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=True)
     assert minimize(Objective(risk, L2(), 1.0), DualGaussSeidel(), tol=2e-5).status == "converged"
-    assert minimize(Objective(risk, L2(), 0.1), DualGaussSeidel(), tol=1e-17, max_iter=2000).status == "stalled"
+    assert minimize(Objective(risk, L2(), 0.1), DualGaussSeidel(), tol=1e-17).status == "stalled"
 
 
 def test_a_run_with_intercepts_resumes_with_its_centre():
