@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.intercepts import WithIntercepts
 from riskmin.losses.pieces import dual_of
 from riskmin.losses.smoothing import takes_centre
 from riskmin.matrices import Csc, Csr, Wide
@@ -20,6 +21,7 @@ from riskmin.solvers.bundle import Bundle
 from riskmin.solvers.chain_ascent import ChainAscent, suited
 from riskmin.solvers.coordinate import CoordinateDescent, bounded_curvature
 from riskmin.solvers.dual import DualGaussSeidel
+from riskmin.solvers.dual_intercepts import mean_length
 from riskmin.solvers.dual_multiclass import unsuited
 from riskmin.solvers.kernel_dual import KernelDual
 from riskmin.solvers.kernel_terms import has_conjugate
@@ -34,6 +36,8 @@ from riskmin.types import Array, Bends, CurvedConjugate, Iterate, Shard, Smooth,
 
 FEW_OF_PAIRS, FEW_OF_TABLES = 500.0, 10.0
 """Few cuts do up to this ratio of the squared slope at zero to lam; of tables, only where X is wide."""
+STEEP = 1e5
+"""Rows of which the mean square is more than this beside n lam, for those intercepts that are in w."""
 SMALL = 2**14
 """Up to so many entries of X, cuts of tables cost next to nothing, also where Newton's steps are many."""
 
@@ -55,7 +59,7 @@ class Auto:
     - `WorkingSet`, if it is that of a `Structured` model;
     - `DualGaussSeidel`, if its conjugate is piecewise quadratic, the regularizer is `L2`, X is sparse and
       here, and there is no intercept; or if it is `MulticlassHinge`, not rescaled, with X of any kind and
-      with intercepts too;
+      with intercepts too, unless rows are very long beside n lam;
     - `SemismoothNewton`, if it is no sum over rows but can be smoothed (`RocArea`, `Ordinal`, `Prbep`), the
       regularizer is `L2`, the rows are all here, and there are at most 2500 features; or more, for `Prbep`;
     - `Smoothing`, if there are more, or the rows are elsewhere; and for losses of many scores a row that
@@ -123,7 +127,7 @@ def _for_smooth(obj: Objective, loss: Any, name: str) -> tuple[Solver, str]:
 
 def _for_many(obj: Objective, name: str) -> tuple[Solver, str]:
     """The solver for a loss of many scores a row that can be smoothed, and why."""
-    if unsuited(DualGaussSeidel(), obj) is None:
+    if unsuited(DualGaussSeidel(), obj) is None and not _steep(obj):
         return DualGaussSeidel(), f"{name} is not smooth, and has a multiplier a row and class"
     if isinstance(obj.reg, Smooth):
         return Smoothing(), f"{name} can be smoothed"
@@ -132,6 +136,12 @@ def _for_many(obj: Objective, name: str) -> tuple[Solver, str]:
     if isinstance(obj.reg, Free):
         return Smoothing(ProximalGradient()), f"{name} can be smoothed"
     return Bundle(), f"{name} is not smooth"
+
+
+def _steep(obj: Objective) -> bool:
+    """Whether there are intercepts, and rows so long beside n lam that steps of theirs hardly move."""
+    rows = obj.risk.rows if isinstance(obj.risk, WithIntercepts) else None
+    return rows is not None and mean_length(rows) ** 2 > STEEP * len(rows.y) * obj.lam
 
 
 def _for_whole(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Solver, str]:

@@ -23,7 +23,7 @@ from riskmin.risk import Risk
 from riskmin.scorers import Multiclass
 from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.dual_exact import rows_together
-from riskmin.solvers.dual_multiclass import BlockAscent
+from riskmin.solvers.dual_multiclass import BlockAscent, norms
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
 SCALE = 0.6
@@ -43,7 +43,7 @@ class Centres:
         self.obj, self.risk, self.k = obj, risk, risk.n_intercepts
         shard: Any = risk.rows
         X = rows_together(shard)
-        self.s = SCALE * _length(X, shard.c)
+        self.s = SCALE * mean_length(shard)
         rows = Shard(as_matrix(_widened(X, self.s)), shard.y, shard.c, {})
         inner = Risk(risk.loss, Multiclass(self.k), Serial([rows]), self.k * (X.shape[1] + 1), rows)
         self.inner = Objective(inner, L2(), obj.lam, obj.count)
@@ -57,7 +57,7 @@ class Centres:
         block.cost[:, :k] += shift - shift[:, None]
         block.best.w = np.append(block.best.w[:-k], block.best.w[-k:] - shift / self.s)
         block.best.z = block.best.z - shift
-        block.active, block.order[:] = len(block.rows), block.rows
+        block.active, block.order[:], block.since = len(block.rows), block.rows, block.visits
         # multipliers that are best for one centre are not for another, unless it is the same but for rounding
         block.moved |= bool(np.abs(shift).max() > STILL * (1.0 + np.abs(self.centre).max()))
 
@@ -95,10 +95,18 @@ class Centres:
         return lambda: inner() | {"w": w, "best": it.w, "centre": centre, "cut": np.append(best.a, best.b)}
 
 
-def _length(X: Any, c: NDArray) -> float:
-    """The root of the mean square of the lengths of rows; 1 where all are empty."""
-    squares = as_scipy(X).power(2).sum(axis=1) if isinstance(X, Csr) else (X.X * X.X).sum(axis=1)
-    return float(np.sqrt(c @ np.ravel(squares))) or 1.0
+def mean_length(shard: Shard) -> float:
+    """The root of the mean square of the lengths of rows; 1 where all are empty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Shard, as_matrix
+    >>> round(mean_length(Shard(as_matrix(np.array([[3.0], [4.0]])), np.zeros(2), np.full(2, 0.5), {})) ** 2, 6)
+    12.5
+    """
+    X = rows_together(shard)
+    return float(np.sqrt(shard.c @ norms(shard, X))) or 1.0
 
 
 def _widened(X: Any, s: float) -> Any:

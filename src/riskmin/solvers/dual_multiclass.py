@@ -96,6 +96,8 @@ class BlockAscent:
     active: int
     best: BestPoint
     visits: float = 0.0
+    since: float = 0.0
+    """How many visits there were before the problem was changed last."""
     wait: float = 0.0
     """How many checks there are to the next climb."""
     patience: float = 0.0
@@ -116,7 +118,7 @@ class BlockAscent:
         cost = np.full((k, wide), NEVER)
         cost[:, :k] = 1.0 - np.eye(k) if risk.loss.cost is None else risk.loss.cost
         step = shard.c / obj.lam
-        terms = np.column_stack([step * _norms(shard, X), step])
+        terms = np.column_stack([step * norms(shard, X), step])
         rows = np.flatnonzero(terms[:, 0] > 0).astype(np.uint32)
         rng = np.random.SeedSequence(solver.seed).generate_state(1, np.uint64) | np.uint64(1)
         beta, W = np.zeros((n, wide)), np.zeros((k, p) if dense else (p, wide))
@@ -246,7 +248,8 @@ class BlockAscent:
         """Epochs over the active rows, until a check is due."""
         k, n = _kernels(), len(self.rows)
         size = (self.X.data.size if isinstance(self.X, Csr) else self.X.X.size) * max(1.0, self.k / 4)
-        budget = min(max(n, SPACING * self.visits), max(4.0, MOST_WORK / max(1, size)) * n)
+        known = self.visits - self.since
+        budget = min(max(n, SPACING * known), max(4.0, MOST_WORK / max(1, size)) * n)
         calm = CALM * self.out[k.MOST]
         self.out[k.MOVES], goal = 0, self.visits + budget
         self._wake()
@@ -320,7 +323,7 @@ class BlockAscent:
         return Iterate(self.best.w, value, cut, info, lambda: state)
 
 
-def _norms(shard: Shard, X: Csr | Dense) -> NDArray:
+def norms(shard: Shard, X: Csr | Dense) -> NDArray:
     """|x_i|^2, kept with the shard for other lam."""
     if "norms" not in shard.memo:
         n, q = X.shape[0], np.empty(X.shape[0])
