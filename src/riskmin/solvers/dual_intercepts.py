@@ -102,7 +102,8 @@ def mean_length(shard: Shard) -> float:
     --------
     >>> import numpy as np
     >>> from riskmin import Shard, as_matrix
-    >>> round(mean_length(Shard(as_matrix(np.array([[3.0], [4.0]])), np.zeros(2), np.full(2, 0.5), {})) ** 2, 6)
+    >>> rows = Shard(as_matrix(np.array([[3.0], [4.0]])), np.zeros(2), np.full(2, 0.5), {})
+    >>> round(mean_length(rows) ** 2, 6)
     12.5
     """
     X = rows_together(shard)
