@@ -38,6 +38,8 @@ FEW_OF_PAIRS, FEW_OF_TABLES = 500.0, 10.0
 """Few cuts do up to this ratio of the squared slope at zero to lam; of tables, only where X is wide."""
 STEEP = 1e5
 """Rows of which the mean square is more than this beside n lam, for those intercepts that are in w."""
+MOST_MULTIPLIERS = 2**26
+"""So many, half a gigabyte, are kept in a dual method for many classes; beyond, losses are smoothed."""
 SMALL = 2**14
 """Up to so many entries of X, cuts of tables cost next to nothing, also where Newton's steps are many."""
 
@@ -59,7 +61,8 @@ class Auto:
     - `WorkingSet`, if it is that of a `Structured` model;
     - `DualGaussSeidel`, if its conjugate is piecewise quadratic, the regularizer is `L2`, X is sparse and
       here, and there is no intercept; or if it is `MulticlassHinge`, not rescaled, with X of any kind and
-      with intercepts too, unless rows are very long beside n lam;
+      with intercepts too, unless rows are very long beside n lam,
+      or rows times classes are more than 2^26;
     - `SemismoothNewton`, if it is no sum over rows but can be smoothed (`RocArea`, `Ordinal`, `Prbep`), the
       regularizer is `L2`, the rows are all here, and there are at most 2500 features; or more, for `Prbep`;
     - `Smoothing`, if there are more, or the rows are elsewhere; and for losses of many scores a row that
@@ -127,7 +130,7 @@ def _for_smooth(obj: Objective, loss: Any, name: str) -> tuple[Solver, str]:
 
 def _for_many(obj: Objective, name: str) -> tuple[Solver, str]:
     """The solver for a loss of many scores a row that can be smoothed, and why."""
-    if unsuited(DualGaussSeidel(), obj) is None and not _steep(obj):
+    if unsuited(DualGaussSeidel(), obj) is None and not _steep(obj) and _few_multipliers(obj):
         return DualGaussSeidel(), f"{name} is not smooth, and has a multiplier a row and class"
     if isinstance(obj.reg, Smooth):
         return Smoothing(), f"{name} can be smoothed"
@@ -136,6 +139,12 @@ def _for_many(obj: Objective, name: str) -> tuple[Solver, str]:
     if isinstance(obj.reg, Free):
         return Smoothing(ProximalGradient()), f"{name} can be smoothed"
     return Bundle(), f"{name} is not smooth"
+
+
+def _few_multipliers(obj: Objective) -> bool:
+    """Whether there is room for a multiplier a row and class, and what goes with it."""
+    risk: Any = obj.risk
+    return bool(len(risk.rows.y) * risk.scorer.columns <= MOST_MULTIPLIERS)
 
 
 def _steep(obj: Objective) -> bool:

@@ -70,6 +70,7 @@ class Centres:
         """From a saved state."""
         self.centre = state["centre"]
         self.block.cost[:, : self.k] += self.centre - self.centre[:, None]
+        self.block.since = float(state["since"][0])
         cut = Cut(state["cut"][:-1], float(state["cut"][-1]))
         return self._run(self.block.restored(state | {"w": state["best"]}), cut)
 
@@ -90,9 +91,12 @@ class Centres:
         return Cut(np.append(cut.a[: -self.k], slopes), cut.b - float(slopes @ self.centre))
 
     def _state(self, it: Iterate, w: NDArray, best: Cut) -> Any:
-        centre, inner = self.centre, it.state
+        centre, since, inner = self.centre, np.array([self.block.since]), it.state
         assert inner is not None
-        return lambda: inner() | {"w": w, "best": it.w, "centre": centre, "cut": np.append(best.a, best.b)}
+        return lambda: (
+            inner()
+            | {"w": w, "best": it.w, "centre": centre, "since": since, "cut": np.append(best.a, best.b)}
+        )
 
 
 def mean_length(shard: Shard) -> float:

@@ -29,6 +29,8 @@ NEVER = -1e300
 """The cost of a class that does not exist: those that fill up the last four."""
 SPACING = 0.15
 """Between two checks, visits are this part of all before, and an epoch at least."""
+LEAST_WORK = 2**16
+"""Once the problem was changed on the way, so many products at least: of small data, a check costs more."""
 STAGES = 3.0
 """Before the first check lam falls to its value by this factor, with a sweep at each stage."""
 LONG = 30.0
@@ -249,7 +251,8 @@ class BlockAscent:
         k, n = _kernels(), len(self.rows)
         size = (self.X.data.size if isinstance(self.X, Csr) else self.X.X.size) * max(1.0, self.k / 4)
         known = self.visits - self.since
-        budget = min(max(n, SPACING * known), max(4.0, MOST_WORK / max(1, size)) * n)
+        least = n * max(1.0, LEAST_WORK / max(1.0, size)) if self.since else n
+        budget = min(max(least, SPACING * known), max(4.0, MOST_WORK / max(1.0, size)) * n)
         calm = CALM * self.out[k.MOST]
         self.out[k.MOVES], goal = 0, self.visits + budget
         self._wake()
