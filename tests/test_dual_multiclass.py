@@ -13,6 +13,7 @@ from riskmin import (
     DualGaussSeidel,
     MulticlassHinge,
     Objective,
+    Smoothing,
     Softmax,
     linear_risk,
     minimize,
@@ -20,6 +21,7 @@ from riskmin import (
 )
 from riskmin.kernels import dual_multiclass as kernels
 from riskmin.losses.simplex import plainly, project
+from riskmin.solvers import auto
 from riskmin.solvers.dual_multiclass import BlockAscent
 from riskmin.types import Unsuited
 
@@ -194,9 +196,21 @@ def test_it_says_what_it_is_not_for():
 
 def test_the_default_takes_it_where_it_can():
     X, y, _, _ = problem()
-    for fit_intercept, kind in ((False, DualGaussSeidel), (True, DualGaussSeidel)):
+    for fit_intercept in (False, True):
         risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=fit_intercept)
-        assert isinstance(Auto().choose(Objective(risk, L2(), 0.1))[0], kind)
+        assert isinstance(Auto().choose(Objective(risk, L2(), 0.1))[0], DualGaussSeidel)
+
+
+def test_auto_smooths_where_rows_are_very_long_or_multipliers_too_many(monkeypatch):
+    X, y, _, _ = problem(costly=False)
+    with_intercepts, without = (
+        Objective(linear_risk(1e4 * X, y, MulticlassHinge(), fit_intercept=b), L2(), 0.1)
+        for b in (True, False)
+    )
+    assert isinstance(Auto().choose(with_intercepts)[0], Smoothing)
+    assert isinstance(Auto().choose(without)[0], DualGaussSeidel)
+    monkeypatch.setattr(auto, "MOST_MULTIPLIERS", len(y) * 5 - 1)
+    assert isinstance(Auto().choose(without)[0], Smoothing)
 
 
 def test_it_finds_what_liblinear_finds():

@@ -40,9 +40,7 @@ def _fit_apart(model: Any, X: Any, Y: NDArray, weight: NDArray | None) -> tuple[
     fits, stopped = [], False
     for j in range(Y.shape[1]):
         one = _single(model, j, Y.shape[1])
-        if math.isfinite(
-            limit
-        ):  # what is left of the time of all, so that the last ones get a point at least
+        if math.isfinite(limit):  # what is left of the time of all; the last ones get a point at least
             one.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
         if stopped:
             one.callback = _stop
