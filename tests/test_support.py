@@ -169,6 +169,7 @@ def test_losses_of_lists(solver):
         assert verdicts(solver, [loss], [name], [k % 2 == 0]) == {}
 
 
+@pytest.mark.slow
 def test_losses_of_many_scores():
     """Each with one regularizer, by turns with an intercept and without; with every solver below."""
     for k, (loss, name) in enumerate(zip(MANY_LOSSES, itertools.cycle(REGULARIZERS), strict=False)):
@@ -211,6 +212,7 @@ def test_what_ends_up_in_messages_is_one_line(reg):
     assert len(repr(reg)) < 80
 
 
+@pytest.mark.slow
 def test_the_page_is_up_to_date():
     """`python -m docs.support` writes it."""
     spec = spec_from_file_location("support", Path(__file__).parents[1] / "docs" / "support.py")
