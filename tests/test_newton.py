@@ -36,8 +36,8 @@ from riskmin import (
 )
 from riskmin.losses.bends import bend, times
 from riskmin.losses.smoothing import soft
-from riskmin.matrices import as_matrix, by_rows
 from riskmin.solvers.newton_matrix import Equations, conjugate_gradients, product
+from riskmin.solvers.passes import Passes
 from riskmin.types import Bend, Unsuited, Window
 
 PAIRS = [RocArea(), Ordinal(), Ordinal(costs=[[0], [1, 0], [2, 0.5, 0], [3, 0, 1, 0]])]
@@ -109,6 +109,10 @@ def test_the_bend_of_pairs_is_that_of_all_pairs_by_brute_force(seed, mu):
     np.testing.assert_allclose(times(bend(PAIRS[2], z, y, c, mu), np.eye(n)), H / total, atol=1e-12)
 
 
+def passes(X):
+    return Passes(linear_risk(X, np.zeros(X.shape[0]), Absolute()))
+
+
 def layouts(X):
     S = sp.csr_array(X)
     double = sp.csr_array((np.repeat(S.data / 2, 2), np.repeat(S.indices, 2), 2 * S.indptr), shape=X.shape)
@@ -134,8 +138,7 @@ def test_products_are_those_of_dense_matrices(k):
         for j in range(first[i], last[i]):
             W[above[i], below[j]] = windows.p[i] * windows.q[j]
     np.testing.assert_allclose(times(Bend(0 * h, (), (windows,)), X), -(W + W.T) @ X, atol=1e-12)
-    matrix = as_matrix(layouts(X)[k])
-    found = product(matrix if k == 1 else by_rows(matrix), bent)
+    found = product(passes(layouts(X)[k]), bent)
     tol = 1e-5 if k == 2 else 1e-12
     np.testing.assert_allclose(np.triu(found), np.triu(expected), atol=tol)
 
@@ -161,14 +164,14 @@ def test_all_ways_to_solve_the_equations_agree(loss, sparse):
     bent = bend(loss, z, labels(loss, z, rng), np.full(n, 1 / n), 0.3)
     assert 0 < np.count_nonzero(bent.diagonal) < n
     m, g = rng.random(p) + 0.5, rng.standard_normal(p)
-    matrix = as_matrix(sp.csr_array(X) if sparse else X)
+    rows = passes(sp.csr_array(X) if sparse else X)
     expected = -np.linalg.solve(lam * np.diag(m) + X.T @ times(bent, X), g)
-    equations = Equations(matrix, L2(m), 100)
+    equations = Equations(rows, L2(m), 100)
     for d in (
         equations._by_rows(bent, lam, g),
         equations._by_features(bent, lam, g),
-        Equations(matrix, L2(m), 1).solve(bent, lam, g, 1e-12),
-        Equations(matrix, Quadratic(np.diag(m)), 100, steps=1e9).solve(bent, lam, g, 1.0),
+        Equations(rows, L2(m), 1).solve(bent, lam, g, 1e-12),
+        Equations(rows, Quadratic(np.diag(m)), 100, steps=1e9).solve(bent, lam, g, 1.0),
     ):
         np.testing.assert_allclose(d, expected, rtol=1e-6, atol=1e-6 * abs(expected).max())
 

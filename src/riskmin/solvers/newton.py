@@ -79,28 +79,28 @@ class SemismoothNewton:
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield a point a Newton step, and one whenever mu falls."""
         scores = Scores.of(self, obj)
-        z = scores.forward(w0)
+        z = scores.passes.forward(w0)
         mu = scores.first_mu(z, obj.lam * obj.reg.value(w0))
         look = scores.look(z, mu, None, 0.0)
-        start = _Point(w0, z, mu, None, look, scores.back(look.dz), mu)
+        start = _Point(w0, z, mu, None, look, scores.passes.back(look.dz), mu)
         return self._run(obj, scores, start, start.cut, 0.0)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
         scores = Scores.of(self, obj)
-        mu, first, offset, b, damp, age, known, full = (float(v) for v in state["numbers"])
-        look, centre = Look(state["dz"], offset, b), state.get("centre")
+        mu, first, offset, b, risk, damp, age, known, full = (float(v) for v in state["numbers"])
+        look, centre = Look(state["dz"], offset, b, risk, state.get("bends")), state.get("centre")
         at = _Point(state["w"], state["z"], mu, centre, look, state["a"], first, damp, int(age), bool(full))
         steps = self._run(obj, scores, at, Cut(state["cut"][:-1], float(state["cut"][-1])), known)
         next(steps)  # the iterate that was saved
         return steps
 
     def _run(self, obj: Objective, scores: Scores, at: _Point, best: Cut, known: float) -> Iterator[Iterate]:
-        equations = Equations(scores.X, obj.reg, self.direct, known)
+        equations = Equations(scores.passes, obj.reg, self.direct, known)
         looks = 1
         while True:
             obj.count.calls += 1
-            risk, _ = scores.truth(at.z, at.look.b)
+            risk = at.look.risk
             value = risk + obj.lam * obj.reg.value(at.w)
             yield Iterate(at.w, value, best, {"mu": at.mu, "looks": looks}, at.saved(best, equations.steps))
             rest = max(risk - float(at.a @ at.w) - at.look.offset, 0.0)
@@ -158,18 +158,18 @@ class _Point:
         g = obj.lam * obj.reg.grad(self.w) + self.a  # type: ignore[attr-defined]
         norm = float(g @ g) ** 0.5
         enough = max(0.05 * norm * min(1.0, 10 * norm), 0.3 * (obj.lam * rest) ** 0.5)
-        bend = scores.bend(self.z, self.mu, self.centre, self.look.b)
+        bend = scores.bend(self.look, self.z, self.mu, self.centre)
         d = equations.solve(bend, obj.lam * (1 + self.damp), g, enough)
         start = float(g @ d)
         if not -math.inf < start < 0:
             return None, 0
-        dz, line = scores.forward(d), obj.reg.line(self.w, d)
+        dz, line = scores.passes.forward(d), obj.reg.line(self.w, d)
+        bent = obj.lam * (line(1.0)[1] - line(0.0)[1])
 
-        def slope(t: float) -> float:
-            there = scores.look(self.z + t * dz, self.mu, self.centre, self.look.b)
-            return obj.lam * line(t)[1] + float(there.dz @ dz)
+        def rest_of(t: float) -> tuple[float, float]:
+            return obj.lam * line(t)[1], bent
 
-        t, looks = root(slope, start)
+        t, looks = scores.search(self.z, dz, self.mu, self.centre, self.look.b, rest_of, start)
         w = self.w + t * d
         if np.array_equal(w, self.w):
             return None, looks
@@ -189,9 +189,10 @@ class _Point:
     def _seen(self, scores: Scores) -> _Point:
         """With the multipliers of this z, mu and centre; only those that changed cost a pass over X."""
         fresh = self.age + 1 >= REFRESH  # rounding errors of the updates must not add up
-        z = scores.forward(self.w) if fresh else self.z
+        z = scores.passes.forward(self.w) if fresh else self.z
         look = scores.look(z, self.mu, self.centre, self.look.b)
-        a = scores.back(look.dz) if fresh else self.a + scores.back(look.dz - self.look.dz)
+        a = scores.passes.back(look.dz if fresh else look.dz - self.look.dz)
+        a = a if fresh else self.a + a
         return replace(self, z=z, look=look, a=a, age=0 if fresh else self.age + 1)
 
     def saved(self, best: Cut, known: float) -> Callable[[], dict[str, Array]]:
@@ -204,6 +205,7 @@ class _Point:
                 self.first,
                 self.look.offset,
                 self.look.b,
+                self.look.risk,
                 self.damp,
                 self.age,
                 known,
@@ -211,38 +213,7 @@ class _Point:
             ]
             found["numbers"] = np.array(numbers)
             found["cut"] = np.append(best.a, best.b)
-            return found if self.centre is None else found | {"centre": self.centre}
+            more = {"centre": self.centre, "bends": self.look.bends}
+            return found | {name: a for name, a in more.items() if a is not None}
 
         return state
-
-
-def root(slope: Callable[[float], float], start: float) -> tuple[float, int]:
-    """Where a convex function is least, by its slope: `start` < 0 at 0, and zero near 1; and the looks.
-
-    By secants, of which each side's slope is halved when the other side moves twice, down to a
-    twentieth of the slope at 0: closer ones save no steps.
-
-    Examples
-    --------
-    >>> t, looks = root(lambda t: t**3 - 0.5, -0.5)
-    >>> abs(t**3 - 0.5) <= 0.05 * 0.5
-    True
-    """
-    lo, hi, t = (0.0, start), (math.inf, math.inf), 1.0
-    kept = 0
-    for looks in range(1, 41):
-        here = slope(t)
-        if abs(here) <= 0.05 * abs(start):
-            return t, looks
-        if here > 0:
-            hi, lo, kept = (t, here), (lo[0], 0.5 * lo[1]) if kept > 0 else lo, 1
-        else:
-            lo, hi, kept = (t, here), (hi[0], 0.5 * hi[1]) if kept < 0 else hi, -1
-        if hi[0] == math.inf:
-            ahead = t * start / (start - here) if here > start else math.inf
-            t = min(max(ahead, 2 * t), 10 * t)
-        else:
-            t = (lo[0] * hi[1] - hi[0] * lo[1]) / (hi[1] - lo[1])
-            if not lo[0] < t < hi[0]:
-                break
-    return lo[0], looks

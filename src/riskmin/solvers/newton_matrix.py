@@ -11,13 +11,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin.losses.bends import times, turned
-from riskmin.matrices import Columns, Csr, Dense, as_scipy, by_rows
+from riskmin.matrices import Columns, Csr, Dense, as_scipy
 from riskmin.regularizers import L2
+from riskmin.solvers.passes import Passes, blocks, rows_of, taken
 from riskmin.sorting import prefix_sums
-from riskmin.types import Array, Bend, Matrix, NDArray, Window
+from riskmin.types import Array, Bend, NDArray, Window
 
-BLOCK = 2**18
-"""How many numbers of dense rows are gathered at a time: they stay in cache until they are multiplied."""
 MOST_STEPS = 500
 """Of conjugate gradients, after which a direction is taken as it is."""
 DENSE = 8.0
@@ -32,8 +31,8 @@ class Equations:
     these are fewer, unless both are more than `direct`.
     """
 
-    def __init__(self, X: Matrix, reg: Any, direct: int, steps: float = 0.0) -> None:
-        self.X, self.reg, self.direct = X, reg, direct
+    def __init__(self, passes: Passes, reg: Any, direct: int, steps: float = 0.0) -> None:
+        self.passes, self.reg, self.direct = passes, reg, direct
         self.steps = steps
         """How many steps of conjugate gradients to expect: as last time, or more where they failed."""
 
@@ -50,7 +49,7 @@ class Equations:
 
     def _direct(self, bend: Bend) -> tuple[float, Callable[[Bend, float, Array], Array] | None]:
         """The cheaper of the ways with a matrix, and its cost in steps of conjugate gradients."""
-        n, p = self.X.shape
+        n, p = self.passes.shape
         many, each = int(np.count_nonzero(bend.diagonal)), self._numbers / n
         rows = many * many * (0.7 * many / DENSE + each)
         features = p**3 / (3 * DENSE) + 0.5 * many * each * each / (DENSE if each == p else 1.0)
@@ -75,7 +74,7 @@ class Equations:
         at = np.flatnonzero(bend.diagonal)
         weight = 1 / (lam * self.reg.terms(g).square + 0.0 * g)
         X = self._rows
-        part: Any = _taken(X, at) if not isinstance(X, Csr) else as_scipy(X)[at].astype(np.float64)
+        part: Any = taken(X, at) if not isinstance(X, Csr) else as_scipy(X)[at].astype(np.float64)
         scaled = part * weight if not isinstance(X, Csr) else part @ sp.diags_array(weight)
         gram = scaled @ part.T
         gram, few = gram if isinstance(gram, np.ndarray) else gram.toarray(), restricted(bend, at)
@@ -87,16 +86,14 @@ class Equations:
         return d
 
     def _times(self, bend: Bend, lam: float, d: Array) -> Array:
-        n = self.X.shape[0]
-        out = lam * self.reg.grad(d)
-        self.X.pullback(times(bend, self.X.scores(d, 0, n)), 0, n, out)
-        return out
+        bent = times(bend, self.passes.forward(d))
+        return lam * self.reg.grad(d) + self.passes.back(bent)
 
     def _by_features(self, bend: Bend, lam: float, g: Array) -> Array:
         """By Cholesky's method."""
         from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-        G = product(self._rows, bend)
+        G = product(self.passes, bend)
         diagonal = G.reshape(-1)[:: len(G) + 1]
         if isinstance(self.reg, L2):
             diagonal += lam * self.reg.terms(g).square
@@ -110,34 +107,24 @@ class Equations:
                 diagonal += more
                 more *= 10
 
-    @cached_property
+    @property
     def _rows(self) -> Csr | Dense | Columns:
-        return self.X if isinstance(self.X, Columns) else by_rows(self.X)
+        return rows_of(self.passes.rows)
 
     @cached_property
     def _form(self) -> NDArray:
         """K, whatever it is made of."""
-        return np.stack([np.asarray(self.reg.grad(e)) for e in np.eye(self.X.shape[1])])
+        return np.stack([np.asarray(self.reg.grad(e)) for e in np.eye(self.passes.shape[1])])
 
 
-def product(X: Csr | Dense | Columns, bend: Bend) -> NDArray:
+def product(passes: Passes, bend: Bend) -> NDArray:
     """The upper triangle of X' H X, and anything below it."""
-    from riskmin.kernels.gram import csr_gram
-
-    p = X.shape[1]
-    out = np.zeros((p, p))
-    if isinstance(X, Csr):
-        csr_gram(X.indptr, X.indices, X.data, bend.diagonal, out)
-    else:
-        for rows in _blocks(np.flatnonzero(bend.diagonal), p):
-            half = _taken(X, rows) * np.sqrt(bend.diagonal[rows])[:, None]
-            out += half.T @ half
+    out = passes.gram(bend.diagonal)
     for s in bend.minus:
-        m = np.zeros(p)
-        X.pullback(s, 0, len(s), m)
+        m = passes.back(s)
         out -= np.outer(m, m)
     for window in bend.windows:
-        across = _across(X, _fewer_outside(window))
+        across = _across(rows_of(passes.rows), _fewer_outside(window))
         out -= across + across.T
     return out
 
@@ -161,21 +148,11 @@ def _across(X: Csr | Dense | Columns, window: Window) -> NDArray:
         return out
     ends, sums = np.zeros(2, np.int64), np.zeros(p)
     whole = X.X if isinstance(X, Dense) else X.T.T
-    for at in _blocks(np.flatnonzero(window.last > window.first), p):
+    for at in blocks(np.flatnonzero(window.last > window.first), p):
         found = np.empty((len(at), p))
         dense_windows(whole, window.below, window.q, window.first[at], window.last[at], ends, sums, found)
-        out += (_taken(X, window.above[at]) * window.p[at, None]).T @ found
+        out += (taken(X, window.above[at]) * window.p[at, None]).T @ found
     return out
-
-
-def _taken(X: Dense | Columns, rows: NDArray) -> NDArray:
-    found = X.X[rows] if isinstance(X, Dense) else X.T[:, rows].T
-    return found.astype(np.float64, copy=False)
-
-
-def _blocks(rows: NDArray, p: int) -> list[NDArray]:
-    step = max(BLOCK // p, 16)
-    return [rows[i : i + step] for i in range(0, len(rows), step)]
 
 
 def restricted(bend: Bend, at: NDArray) -> Bend:

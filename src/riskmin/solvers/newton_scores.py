@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +15,8 @@ from riskmin.losses.smoothing import can_be_smoothed, soft, takes_centre
 from riskmin.objective import Objective
 from riskmin.risk import Risk
 from riskmin.scalar import ROUNDING, Tangent, balance, lowest, shrink
-from riskmin.types import Array, Bend, Bends, Curved, Euclidean, NDArray, Shard, Smooth, Unsuited
+from riskmin.solvers.passes import Passes
+from riskmin.types import Array, Bend, Bends, Curved, Euclidean, NDArray, Smooth, Unsuited
 
 
 class Look(NamedTuple):
@@ -23,18 +26,24 @@ class Look(NamedTuple):
     offset: float
     b: float
     """The intercept there."""
+    risk: float
+    """The loss itself, with an intercept of its own."""
+    bends: NDArray | None = None
+    """The second derivatives, where they come with the multipliers."""
 
 
 class Scores:
     """The loss of all rows, smoothed by mu around a centre, and without its intercept."""
 
-    def __init__(self, rows: Shard, loss: Any, intercept: bool) -> None:
-        self.X, self.y, self.c = rows.X, rows.y, rows.c
-        self.loss, self.intercept = loss, intercept
-        self.smooth, self.central = bool(getattr(loss, "smooth", False)), takes_centre(loss)
+    def __init__(self, risk: Risk, intercept: bool) -> None:
+        self.passes = Passes(risk)
+        self.y, self.c = self.passes.rows[1:3]
+        self.loss: Any = risk.loss
+        self.intercept = intercept
+        self.smooth, self.central = bool(getattr(self.loss, "smooth", False)), takes_centre(self.loss)
 
-    @classmethod
-    def of(cls, solver: object, obj: Objective) -> Scores:
+    @staticmethod
+    def of(solver: object, obj: Objective) -> Scores:
         """Those of an objective; Unsuited, with the remedy, where it is not for Newton's method."""
         name, risk = type(solver).__name__, obj.risk
         inner = risk.risk if isinstance(risk, Profiled) else risk
@@ -47,18 +56,11 @@ class Scores:
             raise Unsuited(f"{name} needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle")
         if not bends(inner.loss, inner.rows.y):
             raise Unsuited(f"{type(inner.loss).__name__} cannot be smoothed and bent: use Bundle")
-        return cls(inner.rows, inner.loss, inner is not risk)
+        if dual_of(inner.loss, inner.rows.y[:1]) is not None:
+            from riskmin.solvers.newton_boxes import Boxes
 
-    def forward(self, d: Array) -> NDArray:
-        """X d."""
-        found: NDArray = self.X.scores(d, 0, self.X.shape[0])
-        return found
-
-    def back(self, dz: Array) -> NDArray:
-        """X' dz; rows of zeros cost nothing."""
-        out = np.zeros(self.X.shape[1])
-        self.X.pullback(dz, 0, self.X.shape[0], out)
-        return out
+            return Boxes(inner, inner is not risk)
+        return Scores(inner, inner is not risk)
 
     def first_mu(self, z: NDArray, penalty: float) -> float:
         """The mu for which what is taken off is of the size of the loss itself; 0 for smooth losses.
@@ -75,10 +77,29 @@ class Scores:
         return max(risk / most if most > 0 else 0.0, risk + penalty)
 
     def look(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> Look:
-        """The multipliers at the scores z; b is where to look for the intercept."""
+        """The multipliers at the scores z, and the loss there; b is where to look for the intercept."""
+        dz, offset, b = self._multipliers(z, mu, centre, b)
+        return Look(dz, offset, b, self.truth(z, b)[0])
+
+    def search(
+        self, z: NDArray, dz: NDArray, mu: float, centre: NDArray | None, b: float,
+        line: Callable[[float], tuple[float, float]], start: float,
+    ) -> tuple[float, int]:  # fmt: skip
+        """How far to go along dz, `line` giving slope and second derivative of the rest; and the looks."""
+
+        def slope(t: float) -> float:
+            there, *_ = self._multipliers(z + t * dz, mu, centre, b)
+            return line(t)[0] + float(there @ dz)
+
+        return root(slope, start)
+
+    def _multipliers(
+        self, z: NDArray, mu: float, centre: NDArray | None, b: float
+    ) -> tuple[NDArray, float, float]:
+        """The slopes in the scores z, the offset of their cut, and the intercept."""
         if not self.intercept:
             value, dz, lift = self._soft(z, mu, centre)
-            return Look(dz, float(value + lift - dz @ z) - ROUNDING * float(abs(dz) @ abs(z)), 0.0)
+            return dz, float(value + lift - dz @ z) - ROUNDING * float(abs(dz) @ abs(z)), 0.0
         seen: dict[float, tuple[float, NDArray]] = {}
 
         def at(b: float) -> Tangent:
@@ -86,13 +107,13 @@ class Scores:
             seen[b] = float(value + lift - dz @ (z + b)), dz
             return Tangent(b, float(value), float(dz.sum()))
 
-        ends = _least(at, b)
+        ends = least(at, b)
         offset, mixed = 0.0, np.zeros_like(z)
         for part, end in zip(balance(*ends), ends, strict=True):  # mixed, they do not change with b
             if part:
                 offset, mixed = offset + part * seen[end.x][0], mixed + part * seen[end.x][1]
         b = lowest(*ends).x
-        return Look(mixed, offset - ROUNDING * float(abs(mixed) @ (abs(z) + abs(b))), b)
+        return mixed, offset - ROUNDING * float(abs(mixed) @ (abs(z) + abs(b))), b
 
     def truth(self, z: NDArray, b: float) -> tuple[float, float]:
         """The loss itself, and its intercept."""
@@ -103,11 +124,12 @@ class Scores:
             value, dz = self.loss.value_grad(z + b, self.y, self.c)
             return Tangent(b, float(value), float(dz.sum()))
 
-        best = lowest(*_least(at, b))
+        best = lowest(*least(at, b))
         return best.value, best.x
 
-    def bend(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> Bend:
+    def bend(self, look: Look, z: NDArray, mu: float, centre: NDArray | None) -> Bend:
         """The second derivatives; the intercept that follows takes a rank of them."""
+        b = look.b
         found = bend(self.loss, z + b if b else z, self.y, self.c, mu, centre)
         if not self.intercept:
             return found
@@ -136,7 +158,39 @@ def bends(loss: Any, y: Array) -> bool:
     return can_be_smoothed(loss, y[:1]) and (isinstance(loss, Bends) or dual_of(loss, y[:1]) is not None)
 
 
-def _least(f: Any, b: float) -> tuple[Tangent, Tangent]:
+def least(f: Any, b: float) -> tuple[Tangent, Tangent]:
     """Two tangents around the least of a function of the intercept, looked for from b on."""
     lo, hi = around_least(f, f(b), 0.1)
     return shrink(f, lo, hi, lambda best, bound: best - bound <= CLOSE * abs(best))
+
+
+def root(slope: Callable[[float], float], start: float) -> tuple[float, int]:
+    """Where a convex function is least, by its slope: `start` < 0 at 0, and zero near 1; and the looks.
+
+    By secants, of which each side's slope is halved when the other side moves twice, down to a
+    twentieth of the slope at 0: closer ones save no steps.
+
+    Examples
+    --------
+    >>> t, looks = root(lambda t: t**3 - 0.5, -0.5)
+    >>> abs(t**3 - 0.5) <= 0.05 * 0.5
+    True
+    """
+    lo, hi, t = (0.0, start), (math.inf, math.inf), 1.0
+    kept = 0
+    for looks in range(1, 41):
+        here = slope(t)
+        if abs(here) <= 0.05 * abs(start):
+            return t, looks
+        if here > 0:
+            hi, lo, kept = (t, here), (lo[0], 0.5 * lo[1]) if kept > 0 else lo, 1
+        else:
+            lo, hi, kept = (t, here), (hi[0], 0.5 * hi[1]) if kept < 0 else hi, -1
+        if hi[0] == math.inf:
+            ahead = t * start / (start - here) if here > start else math.inf
+            t = min(max(ahead, 2 * t), 10 * t)
+        else:
+            t = (lo[0] * hi[1] - hi[0] * lo[1]) / (hi[1] - lo[1])
+            if not lo[0] < t < hi[0]:
+                break
+    return lo[0], looks

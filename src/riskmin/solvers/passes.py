@@ -1,0 +1,98 @@
+r"""Passes over rows that are all here, side by side where the executor has threads: X d, X' dz and X' H X."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from riskmin import shards
+from riskmin.matrices import Columns, Csr, Dense, by_rows
+from riskmin.risk import Risk
+from riskmin.types import Array, NDArray, Shard
+
+BLOCK = 2**18
+"""How many numbers of dense rows are gathered at a time: they stay in cache until they are multiplied."""
+MOST_SUMS = 2**25
+"""Sums of products, of all shards together, that may be in memory at a time."""
+MANY_ROWS = 2**15
+"""Numbers of rows are looked at in parts, one a shard, if each part has as many as this."""
+
+
+class Passes:
+    """The products of Newton's method with the rows of a risk."""
+
+    def __init__(self, risk: Risk) -> None:
+        assert risk.rows is not None
+        self.risk, self.rows = risk, risk.rows
+        self.shape = risk.rows.X.shape
+        held: Any = risk.executor
+        ends = np.cumsum([0, *(len(shard.c) for shard in held.shards)])
+        self.parts = [slice(i, j) for i, j in pairwise(ends.tolist())]
+        self.looks = self.parts if self.shape[0] >= MANY_ROWS * len(self.parts) else [slice(None)]
+
+    def forward(self, d: Array) -> NDArray:
+        """X d."""
+        if not d.any():
+            return np.zeros(self.shape[0])
+        found = self.risk.executor.map(shards.scores, self.risk.scorer, d)
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def back(self, dz: Array) -> NDArray:
+        """X' dz; rows of zeros cost nothing."""
+        each, zero = [dz[part] for part in self.parts], np.zeros(self.shape[1])
+        (found,) = self.risk.executor.sum(shards.scatter, self.risk.scorer, zero, each=each)
+        return np.asarray(found)
+
+    def gram(self, h: NDArray) -> NDArray:
+        """The upper triangle of X' diag(h) X, and anything below it."""
+        if len(self.parts) * self.shape[1] ** 2 > MOST_SUMS:
+            return gram(self.rows, h)[0]
+        (found,) = self.risk.executor.sum(gram, each=[h[part] for part in self.parts])
+        return np.asarray(found)
+
+    def each(self, f: Callable[[slice], Any]) -> list[Any]:
+        """F of ranges of rows: of all together, or of parts side by side where there are many."""
+        if len(self.looks) == 1:
+            return [f(self.looks[0])]
+        return self.risk.executor.map(lambda _, part: f(part), each=self.looks)
+
+
+def rows_of(shard: Shard) -> Csr | Dense | Columns:
+    """X as products of rows want it, kept with the shard; dense ones may be stored by columns."""
+    if isinstance(shard.X, Columns):
+        return shard.X
+    if "rows" not in shard.memo:
+        shard.memo["rows"] = by_rows(shard.X)
+    kept: Csr | Dense = shard.memo["rows"]
+    return kept
+
+
+def gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
+    """The upper triangle of X' diag(h) X, of one shard."""
+    X, p = rows_of(shard), shard.X.shape[1]
+    out = np.zeros((p, p))
+    if isinstance(X, Csr):
+        from riskmin.kernels.gram import csr_gram
+
+        csr_gram(X.indptr, X.indices, X.data, h, out)
+        return (out,)
+    at = np.flatnonzero(h)
+    for rows in blocks(at, p):
+        half = taken(X, rows) * np.sqrt(h[rows])[:, None]
+        out += half.T @ half
+    return (out,)
+
+
+def taken(X: Dense | Columns, rows: NDArray) -> NDArray:
+    """Some rows of a dense matrix, in double precision."""
+    found = X.X[rows] if isinstance(X, Dense) else X.T[:, rows].T
+    return found.astype(np.float64, copy=False)
+
+
+def blocks(rows: NDArray, p: int) -> list[NDArray]:
+    """Rows in parts that fit into the cache."""
+    step = max(BLOCK // p, 16)
+    return [rows[i : i + step] for i in range(0, len(rows), step)]
