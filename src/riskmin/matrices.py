@@ -154,7 +154,7 @@ class Csc:
             found: Array = as_scipy(self) @ w
             return found[start:stop]
         z = np.zeros(self.n_rows)
-        _kernels().csc_scores(self.indptr, self.indices, self.data, w, z)
+        _kernels().csr_pullback(self.indptr, self.indices, self.data, w, 0, len(w), z)
         return z[start:stop]
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
@@ -162,7 +162,9 @@ class Csc:
         if stop - start < self.n_rows:
             full = np.zeros(self.n_rows)
             full[start:stop] = dz
-        _kernels().csc_pullback(self.indptr, self.indices, self.data, full, out)
+        found = np.empty(len(out))
+        _kernels().csr_scores(self.indptr, self.indices, self.data, full, 0, len(out), found)
+        out += found
 
 
 @dataclass(frozen=True)
