@@ -14,14 +14,19 @@ from numba import njit
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def csr_gram(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
-    """Add sum_i h_i x_i x_i' to the upper triangle of out; the indices of a row are sorted."""
+    """Add one half of the terms of sum_i h_i x_i x_i' to out, the others being their mirror images.
+
+    Where the indices of a row are sorted they are those of the upper triangle.
+    """
     for i in range(np.uintp(len(h))):
         if h[i] != 0.0:
             end = np.uintp(indptr[i + np.uintp(1)])
             for k in range(np.uintp(indptr[i]), end):
-                v, line = h[i] * data[k], out[indices[k]]
-                for m in range(k, end):
-                    line[indices[m]] += v * data[m]
+                at, v = indices[k], h[i] * data[k]
+                line = out[at]
+                line[at] += v * data[k]
+                for m in range(k + np.uintp(1), end):
+                    line[indices[m]] += v * data[m] if indices[m] != at else 2.0 * v * data[m]
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})

@@ -14,6 +14,7 @@ from riskmin.solvers.bundle import check_count
 from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.newton_matrix import Equations
 from riskmin.solvers.newton_scores import Look, Scores
+from riskmin.solvers.newton_start import start
 from riskmin.solvers.smoothing import FALL, settled
 from riskmin.types import Array, Cut, Iterate, NDArray
 
@@ -78,12 +79,17 @@ class SemismoothNewton:
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield a point a Newton step, and one whenever mu falls."""
+        Scores.of(self, obj)  # refuses what is not for it
+        return self._from(obj, *start(obj, w0, self._from))
+
+    def _from(self, obj: Objective, w0: Array, mu: float) -> Iterator[Iterate]:
+        """From a point, and with a mu unless it is 0."""
         scores = Scores.of(self, obj)
         z = scores.passes.forward(w0)
-        mu = scores.first_mu(z, obj.lam * obj.reg.value(w0))
+        mu = mu or scores.first_mu(z, obj.lam * obj.reg.value(w0))
         look = scores.look(z, mu, None, 0.0)
-        start = _Point(w0, z, mu, None, look, scores.passes.back(look.dz), mu)
-        return self._run(obj, scores, start, start.cut, 0.0)
+        at = _Point(w0, z, mu, None, look, scores.passes.back(look.dz), mu)
+        return self._run(obj, scores, at, at.cut, 0.0)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from riskmin import shards
-from riskmin.matrices import Columns, Csr, Dense, by_rows
+from riskmin.matrices import Columns, Csr, Dense, Wide, by_rows
 from riskmin.risk import Risk
 from riskmin.types import Array, NDArray, Shard
 
@@ -61,11 +61,12 @@ class Passes:
 
 
 def rows_of(shard: Shard) -> Csr | Dense | Columns:
-    """X as products of rows want it, kept with the shard; dense ones may be stored by columns."""
-    if isinstance(shard.X, Columns):
-        return shard.X
+    """X as products of rows want it; dense ones may be stored by columns, sparse ones must not be."""
+    X = shard.X.csr if isinstance(shard.X, Wide) else shard.X
+    if isinstance(X, (Csr, Dense, Columns)):
+        return X
     if "rows" not in shard.memo:
-        shard.memo["rows"] = by_rows(shard.X)
+        shard.memo["rows"] = by_rows(X)
     kept: Csr | Dense = shard.memo["rows"]
     return kept
 
@@ -78,6 +79,8 @@ def gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
         from riskmin.kernels.gram import csr_gram
 
         csr_gram(X.indptr, X.indices, X.data, h, out)
+        below = np.tril(out, -1)
+        out += below.T if below.any() else 0.0
         return (out,)
     at = np.flatnonzero(h)
     for rows in blocks(at, p):

@@ -1,0 +1,78 @@
+"""Starts on a sample of the rows: where rows are many beside columns, few of them know most of the optimum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from riskmin.executors import Serial
+from riskmin.intercept import Profiled
+from riskmin.matrices import Csr, as_matrix, as_scipy
+from riskmin.objective import Count, Objective
+from riskmin.risk import Risk
+from riskmin.solvers.passes import rows_of, taken
+from riskmin.types import Array, Iterate, Shard
+
+PARTS = (64, 16)
+"""One row of so many is drawn, at first and then."""
+ENOUGH = 50
+"""Rows a column that a sample must have: of fewer, the optimum is another, and a start there costs more."""
+CLOSE = 1e-2
+"""The relative gap to which samples are solved."""
+MOST_STEPS = 60
+
+
+def sample(obj: Objective, part: int) -> Objective | None:
+    """The objective of one row of each `part`, drawn at random; None where these are too few.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Hinge, Objective, linear_risk
+    >>> X, y = np.ones((900, 1)), np.where(np.arange(900) % 3, 1.0, -1.0)
+    >>> few = sample(Objective(linear_risk(X, y, Hinge()), L2(), lam=0.1), 16)
+    >>> few.risk.rows.X.shape
+    (56, 1)
+    """
+    risk: Any = obj.risk.risk if isinstance(obj.risk, Profiled) else obj.risk
+    n, p = risk.rows.X.shape
+    size = n // part
+    if size < ENOUGH * p or not risk.loss.separable:
+        return None
+    rng = np.random.default_rng(0)  # within runs of rows, so that any order of these is all right
+    at = part * np.arange(size) + rng.integers(0, part, size)
+    X, c = rows_of(risk.rows), risk.rows.c[at]
+    total = float(c.sum())
+    if not total > 0:
+        return None
+    few = as_matrix(as_scipy(X)[at] if isinstance(X, Csr) else taken(X, at))
+    shard = Shard(few, risk.rows.y[at], c / total, {})
+    inner = Risk(risk.loss, risk.scorer, Serial([shard]), risk.dim, shard)
+    return replace(obj, risk=Profiled(inner) if isinstance(obj.risk, Profiled) else inner, count=Count())
+
+
+def start(
+    obj: Objective, w0: Array, steps: Callable[[Objective, Array, float], Iterator[Iterate]]
+) -> tuple[Array, float]:
+    """Where a run should begin, and with which mu (0 if its own): after runs on samples, if these pay.
+
+    `steps` gives the iterates of an objective from a point and a mu on.
+    """
+    mu = 0.0
+    for part in PARTS:
+        few = sample(obj, part) if not w0.any() or mu else None
+        if few is None:
+            continue
+        best, lower = np.inf, 0.0
+        for it in islice(steps(few, w0, mu), MOST_STEPS):
+            if it.value < best:
+                w, best = it.w, it.value
+            lower = max(lower, few.lower(it.cut))
+            if best - lower <= CLOSE * best:
+                break
+        w0, mu = w, it.info["mu"]
+    return w0, mu
