@@ -1,74 +1,158 @@
-"""One oracle pass over X against a plain copy of its bytes, SciPy's two passes, and two threads.
+"""One oracle pass over X, and each of its two halves, against a copy of as many bytes by as many threads.
 
-    python -m benchmarks.kernels
+    OMP_NUM_THREADS=1 python -m benchmarks.kernels [--threads 1 2] [--rounds 9] [--only NAME ...]
 
-Synthetic data; milliseconds, the best of seven. The last table is what the stored transpose is decided by.
+Synthetic data, wall time, the least of the rounds, which take turns. GB/s count the bytes of X once (of sparse
+X: values and indices), and so does the copy, which reads and writes each: 100 % is a pass that takes as long
+as a copy does. A pass reads X from memory once and each number twice, the second time from a cache.
+
+`--table transpose` is what the stored transpose is decided by, `--table gram` the products X'HX.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import scipy.sparse as sp
 
 import riskmin as rm
 from riskmin import linear
+from riskmin.matrices import as_matrix
+from riskmin.shards import scatter, scores
 
 
-def best(f, rounds=7):
-    f()
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
+def best(calls, rounds):
+    """The least seconds of each call, the calls taking turns."""
+    least = [np.inf] * len(calls)
+    for f in calls:
         f()
-        times.append(time.perf_counter() - start)
-    return 1e3 * min(times)
+    for _ in range(rounds):
+        for k, f in enumerate(calls):
+            start = time.perf_counter()
+            f()
+            least[k] = min(least[k], time.perf_counter() - start)
+    return least
 
 
-def sparse(n, p, row, seed=0):
+def sparse(n, p, row, dtype=np.float64, seed=0):
+    """About `row` numbers a row, none twice, the first columns the fullest."""
     rng = np.random.default_rng(seed)
-    indices = np.sort((p * rng.random((n, row)) ** 2).astype(np.int32), axis=1).ravel()
-    return sp.csr_array((rng.random(n * row), indices, np.arange(0, n * row + 1, row)), shape=(n, p))
+    at = np.sort((p * rng.random((n, row)) ** 2).astype(np.int32), axis=1)
+    keep = np.ones(at.shape, bool)
+    keep[:, 1:] = at[:, 1:] != at[:, :-1]
+    indptr = np.concatenate([[0], np.cumsum(keep.sum(1))]).astype(np.int32)
+    return sp.csr_array((rng.random(indptr[-1]).astype(dtype), at[keep], indptr), shape=(n, p))
 
 
-def passes(name, X):
+def dense(n, p, dtype=np.float64, order="C"):
+    return np.asarray(np.random.default_rng(0).standard_normal((n, p)), dtype=dtype, order=order)
+
+
+DATA = {
+    "dense, 100 columns": lambda: dense(200_000, 100),
+    "dense, 100 columns, float32": lambda: dense(200_000, 100, np.float32),
+    "dense, 1000 columns": lambda: dense(20_000, 1000),
+    "Fortran order, 100 columns": lambda: dense(200_000, 100, order="F"),
+    "sparse, 50 columns, 10 a row": lambda: sparse(800_000, 50, 12),
+    "sparse, 50 000 columns, 60 a row": lambda: sparse(200_000, 50_000, 60),
+    "sparse, 50 000 columns, 60 a row, float32": lambda: sparse(200_000, 50_000, 60, np.float32),
+    "sparse, 131 072 columns, 120 a row": lambda: sparse(100_000, 2**17, 120),
+    "sparse, 1 048 576 columns, 60 a row": lambda: sparse(200_000, 2**20, 60),
+    "by columns, 50 000 columns, 60 a row": lambda: sparse(200_000, 50_000, 60).tocsc(),
+}
+
+
+def size(X):
+    return X.data.nbytes + X.indices.nbytes if sp.issparse(X) else X.nbytes
+
+
+def copies(n_bytes, threads):
+    """A copy of so many bytes, a part a thread."""
+    source = np.ones(n_bytes // 8)
+    target = np.empty_like(source)
+    if threads == 1:
+        return lambda: np.copyto(target, source)
+    pool = ThreadPoolExecutor(threads)
+    parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))
+    return lambda: list(pool.map(lambda part: np.copyto(*part), parts))
+
+
+def passes(name, X, threads, rounds):
     rng = np.random.default_rng(1)
     y, w = np.where(rng.random(X.shape[0]) < 0.5, 1.0, -1.0), 0.01 * rng.standard_normal(X.shape[1])
-    n_bytes = X.data.nbytes + X.indices.nbytes if sp.issparse(X) else X.nbytes
-    source, c = np.ones(n_bytes // 8), np.full(len(y), 1 / len(y))
-    target = np.empty_like(source)
-    serial = rm.linear_risk(X, y, rm.Hinge())
-    threads = rm.linear_risk(X, y, rm.Hinge(), executor=rm.Threads(n_workers=2))
-    row = [
-        best(lambda: np.copyto(target, source)),
-        best(lambda: X.T @ rm.Hinge().value_grad(X @ w, y, c)[1]),
-        best(lambda: serial(w)),
-        best(lambda: threads(w)),
+    executor = rm.Serial() if threads == 1 else rm.Threads(n_workers=threads)
+    risks = [rm.linear_risk(X, y, loss, executor=executor) for loss in (rm.Hinge(), rm.Logistic())]
+    held, scorer = risks[0].executor, risks[0].scorer
+    dz = [rng.standard_normal(len(shard.c)) for shard in held.shards]
+    calls = [
+        copies(size(X), threads),
+        *(lambda risk=risk: risk(w) for risk in risks),
+        lambda: held.map(scores, scorer, w),
+        lambda: held.sum(scatter, scorer, w, each=dz),
     ]
-    print(f"| {name} | {n_bytes / 1e6:.0f} | " + " | ".join(f"{t:.1f}" for t in row) + " |", flush=True)
+    copy, *found = best(calls, rounds)
+    cells = [f"{size(X) / t / 1e9:.1f} ({copy / t:.0%})" for t in found]
+    print(
+        f"| {name} | {size(X) / 1e6:.0f} | {threads} | {size(X) / copy / 1e9:.1f} | " + " | ".join(cells) + " |",
+        flush=True,
+    )
 
 
-def transpose(n, p, row):
-    X = sparse(n, p, row)
-    y, w = np.where(np.arange(n) % 2, 1.0, -1.0), np.full(p, 1e-3)
-    times, kept = [], linear.WIDE
-    for linear.WIDE in (2**60, 1):
-        risk = rm.linear_risk(X, y, rm.Logistic())
-        times.append(best(lambda risk=risk: risk(w), 4))
-    linear.WIDE = kept
-    print(f"| {n} x {p} | {n * row / p:.1f} | {times[0]:.0f} | {times[1]:.0f} |", flush=True)
+def transpose(rounds):
+    print("| sparse data | numbers a column | scatter, ms | stored transpose, ms |\n|---|---|---|---|")
+    for n, p, row in ((40_000, 2**17, 120), (100_000, 2**20, 60), (400_000, 2**21, 50)):
+        X, kept, risks = sparse(n, p, row), linear.WIDE, []
+        y, w = np.where(np.arange(n) % 2, 1.0, -1.0), np.full(p, 1e-3)
+        for linear.WIDE in (2**60, 1):
+            risks.append(rm.linear_risk(X, y, rm.Logistic()))
+        linear.WIDE = kept
+        times = best([lambda risk=risk: risk(w) for risk in risks], rounds)
+        print(f"| {n} x {p} | {X.nnz / p:.1f} | {1e3 * times[0]:.0f} | {1e3 * times[1]:.0f} |", flush=True)
+
+
+def gram(rounds):
+    from riskmin.kernels.gram import csr_gram
+
+    print("| X'HX | products | ms | products a ns |\n|---|---|---|---|")
+    for name, X in (
+        ("sparse, 100 columns, 12 a row", sparse(400_000, 100, 12)),
+        ("sparse, 2000 columns, 60 a row", sparse(40_000, 2000, 60)),
+    ):
+        M, out, h = as_matrix(X), np.zeros((X.shape[1], X.shape[1])), np.ones(X.shape[0])
+        (t,) = best([lambda M=M, h=h, out=out: csr_gram(M.indptr, M.indices, M.data, h, out)], rounds)
+        lengths = np.diff(X.indptr).astype(float)
+        products = (lengths * (lengths + 1) / 2).sum()
+        print(f"| {name} | {products / 1e6:.0f} M | {1e3 * t:.1f} | {products / t / 1e9:.2f} |", flush=True)
+    X = dense(200_000, 100)
+    (t,) = best([lambda: X.T @ X], rounds)
+    print(f"| dense, 100 columns (BLAS) | {X.size * 50 / 1e6:.0f} M | {1e3 * t:.1f} | {X.size * 50 / t / 1e9:.2f} |")
 
 
 def main():
-    print("| data | MB | copy | NumPy/SciPy, two passes | one pass | one pass, 2 threads |")
-    print("|---|---|---|---|---|---|")
-    passes("dense 100000 x 100", np.random.default_rng(0).standard_normal((100_000, 100)))
-    passes("sparse 400000 x 50, 12 a row", sparse(400_000, 50, 12))
-    passes("sparse 200000 x 50000, 60 a row", sparse(200_000, 50_000, 60))
-    print("\n| sparse data | numbers a column | scatter | stored transpose |\n|---|---|---|---|")
-    for shape in ((40_000, 2**17, 120), (100_000, 2**20, 60), (400_000, 2**21, 50)):
-        transpose(*shape)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", nargs="+", choices=DATA, default=list(DATA))
+    parser.add_argument(
+        "--table", nargs="+", choices=("passes", "transpose", "gram"), default=["passes", "transpose", "gram"]
+    )
+    args = parser.parse_args()
+    if "passes" in args.table:
+        print("| X | MB | threads | copy, GB/s | hinge, one pass | logistic, one pass | scores | pullback |")
+        print("|---|---|---|---|---|---|---|---|")
+        for name in args.only:
+            X = DATA[name]()
+            for threads in args.threads:
+                passes(name, X, threads, args.rounds)
+    for table, f in (("transpose", transpose), ("gram", gram)):
+        if table in args.table:
+            print()
+            f(args.rounds)
 
 
 if __name__ == "__main__":
