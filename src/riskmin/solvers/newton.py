@@ -15,11 +15,14 @@ from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.newton_matrix import Equations
 from riskmin.solvers.newton_scores import Look, Scores
 from riskmin.solvers.newton_start import start
-from riskmin.solvers.smoothing import FALL, settled
+from riskmin.solvers.smoothing import settled
 from riskmin.types import Array, Cut, Iterate, NDArray
 
 LEAST = 1e-13
 """Below this share of the first mu, what is smoothed is rounding."""
+
+FALL, FALL_SLOWLY, SLOW = 0.3, 0.5, 4
+"""By how much mu falls from one stage to the next; less after a stage of more than so many steps."""
 
 SHORT, LONG = 0.3, 0.9
 """Steps below the one are held back more the next time, steps above the other less."""
@@ -94,9 +97,10 @@ class SemismoothNewton:
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
         scores = Scores.of(self, obj)
-        mu, first, offset, b, risk, damp, age, known, full = (float(v) for v in state["numbers"])
+        mu, first, offset, b, risk, damp, age, known, full, taken = (float(v) for v in state["numbers"])
         look, centre = Look(state["dz"], offset, b, risk, state.get("bends")), state.get("centre")
-        at = _Point(state["w"], state["z"], mu, centre, look, state["a"], first, damp, int(age), bool(full))
+        rest = first, damp, int(age), bool(full), int(taken)
+        at = _Point(state["w"], state["z"], mu, centre, look, state["a"], *rest)
         steps = self._run(obj, scores, at, Cut(state["cut"][:-1], float(state["cut"][-1])), known)
         next(steps)  # the iterate that was saved
         return steps
@@ -144,6 +148,8 @@ class _Point:
     """How many times z and a were brought up to date since they were computed from w and dz alone."""
     full: bool = False
     """Whether a step was taken, and not cut short, since mu fell."""
+    steps: int = 0
+    """How many were taken since."""
 
     @property
     def cut(self) -> Cut:
@@ -151,8 +157,9 @@ class _Point:
 
     def sharper(self, scores: Scores) -> _Point:
         """The same point with a smaller mu, around its own multipliers."""
-        mu, centre = FALL * self.mu, self.look.dz if scores.central else None
-        return replace(self, mu=mu, centre=centre, full=False)._seen(scores)
+        mu = (FALL_SLOWLY if self.steps > SLOW and scores.central else FALL) * self.mu
+        centre = self.look.dz if scores.central else None
+        return replace(self, mu=mu, centre=centre, full=False, steps=0)._seen(scores)
 
     def newton(
         self, obj: Objective, scores: Scores, equations: Equations, rest: float
@@ -179,7 +186,8 @@ class _Point:
         w = self.w + t * d
         if np.array_equal(w, self.w):
             return None, looks
-        moved = replace(self, w=w, z=self.z + t * dz, damp=self._damped(t), full=t > SHORT)
+        damp = self._damped(t) if scores.damped else 0.0
+        moved = replace(self, w=w, z=self.z + t * dz, damp=damp, full=t > SHORT, steps=self.steps + 1)
         return moved._seen(scores), looks
 
     def _damped(self, t: float) -> float:
@@ -216,6 +224,7 @@ class _Point:
                 self.age,
                 known,
                 self.full,
+                self.steps,
             ]
             found["numbers"] = np.array(numbers)
             found["cut"] = np.append(best.a, best.b)

@@ -30,6 +30,8 @@ def _kernels() -> Any:
 class Boxes(Scores):
     """The loss of all rows, smoothed by mu around a centre; one multiplier a row, between bounds."""
 
+    damped = False
+
     def __init__(self, risk: Risk, intercept: bool) -> None:
         super().__init__(risk, intercept)
         dual = dual_of(risk.loss, self.y)

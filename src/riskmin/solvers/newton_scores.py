@@ -35,6 +35,9 @@ class Look(NamedTuple):
 class Scores:
     """The loss of all rows, smoothed by mu around a centre, and without its intercept."""
 
+    damped = True
+    """Whether directions are held back after steps that were cut short: with few kinks a step, it pays."""
+
     def __init__(self, risk: Risk, intercept: bool) -> None:
         self.passes = Passes(risk)
         self.y, self.c = self.passes.rows[1:3]
