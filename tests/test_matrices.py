@@ -195,6 +195,24 @@ def test_any_small_matrix(data):
         np.testing.assert_allclose(g, X.T @ dz, rtol=1e-13, atol=1e-12 * (1 + np.abs(X).max()))
 
 
+@pytest.mark.parametrize("longest", [9, 150])
+def test_rows_of_any_length_and_ranges_of_rows(longest):
+    rng = np.random.default_rng(4)
+    lengths = np.r_[rng.permutation(longest), 0, longest]
+    X = np.zeros((len(lengths), longest))
+    for row, length in zip(X, lengths, strict=True):
+        row[rng.permutation(longest)[:length]] = rng.standard_normal(length)
+    w, dz = rng.standard_normal(longest), rng.standard_normal(len(X)) * (rng.random(len(X)) < 0.6)
+    for A in (sp.csr_array(X), sp.csc_array(X), np.asfortranarray(X)):
+        z, g = products(as_matrix(A), w, dz, 0, len(X))
+        np.testing.assert_allclose(z, X @ w, atol=1e-12)
+        np.testing.assert_allclose(g, X.T @ dz, atol=1e-12)
+        if not isinstance(as_matrix(A), Csc):
+            z, g = products(as_matrix(A).rows(3, len(X) - 1), w, dz[5:-2], 2, len(X) - 5)
+            np.testing.assert_allclose(z, X[5:-2] @ w, atol=1e-12)
+            np.testing.assert_allclose(g, X[5:-2].T @ dz[5:-2], atol=1e-12)
+
+
 def test_float32_data_are_added_up_in_float64():
     n = 4000
     X = np.full((2, n), np.float32(0.1))
