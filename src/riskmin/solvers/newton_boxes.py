@@ -10,15 +10,9 @@ import numpy as np
 from riskmin.losses.pieces import dual_of
 from riskmin.risk import Risk
 from riskmin.scalar import ROUNDING, Tangent, lowest
-from riskmin.solvers.newton_scores import Look, Scores, least
-from riskmin.types import Bend, NDArray
-
-EXACT = 2.0**-49
-"""A slope in the intercept of this share of what it is made of is zero but for rounding."""
-LOOSE = 1e-6
-"""On the way along a line, this share will do."""
-FLAT = 0.05
-"""Searches end where the slope has fallen to this share: closer ones save no steps."""
+from riskmin.solvers.newton_rows import Rows
+from riskmin.solvers.newton_scores import Look, least
+from riskmin.types import NDArray
 
 
 def _kernels() -> Any:
@@ -27,7 +21,7 @@ def _kernels() -> Any:
     return newton
 
 
-class Boxes(Scores):
+class Boxes(Rows):
     """The loss of all rows, smoothed by mu around a centre; one multiplier a row, between bounds."""
 
     damped = False
@@ -42,56 +36,6 @@ class Boxes(Scores):
             for a in (dual.shift, dual.lower, dual.upper)
         )
         self.pulls: tuple[float, NDArray | None, NDArray] = (0.0, None, self.shift)
-
-    def look(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> Look:
-        """The multipliers at the scores z, the loss there, and its second derivatives."""
-        if not self.intercept:
-            return self._settled(z, mu, centre, 0.0)[0]
-        b, _ = self._intercept(self._sums(z, z, mu, centre, 0.0), b, EXACT)
-        found, tilt, total = self._settled(z, mu, centre, b)
-        if abs(tilt) > EXACT * total:
-            found = self._mixed(z, mu, centre, found, tilt)
-        risk, _ = self.truth(z, b)
-        return found._replace(risk=risk)
-
-    def search(
-        self, z: NDArray, dz: NDArray, mu: float, centre: NDArray | None, b: float,
-        line: Callable[[float], tuple[float, float]], start: float,
-    ) -> tuple[float, int]:  # fmt: skip
-        """How far to go along dz, where `line` gives slope and second derivative of the rest; and the looks.
-
-        By Newton's method, in a bracket; the intercept follows.
-        """
-        lo, hi, t, looks = 0.0, np.inf, 1.0, 0
-        for _ in range(40):
-            sums = self._sums(z, dz, mu, centre, t)
-            if self.intercept:
-                b, found = self._intercept(sums, b, LOOSE)
-            else:
-                found = sums(0.0)
-            k = _kernels()
-            looks += 1
-            more, bend = line(t)
-            slope, bend = found[k.SLOPE] + more, found[k.BEND] + bend
-            if self.intercept and found[k.CURVE] > 0:
-                bend -= found[k.TURN] ** 2 / found[k.CURVE]
-            if abs(slope) <= FLAT * abs(start):
-                break
-            lo, hi = (t, hi) if slope < 0 else (lo, t)
-            new = t - slope / bend if bend > 0 else np.inf
-            inside = lo < new < hi
-            new = new if inside else (2 * t if hi == np.inf else 0.5 * (lo + hi))
-            if not lo < new < hi:
-                break
-            t = new
-        return t, looks
-
-    def bend(self, look: Look, z: NDArray, mu: float, centre: NDArray | None) -> Bend:
-        """The second derivatives; the intercept that follows takes a rank of them."""
-        h = look.bends
-        assert h is not None
-        total = float(h.sum()) if self.intercept else 0.0
-        return Bend(h, (h / total**0.5,)) if total > 0 else Bend(h)
 
     def truth(self, z: NDArray, b: float) -> tuple[float, float]:
         """The loss itself, and its intercept."""
@@ -123,7 +67,7 @@ class Boxes(Scores):
             self.pulls = mu, centre, self.shift - mu * start
         return self.pulls[2]
 
-    def _sums(
+    def sums(
         self, z: NDArray, dz: NDArray, mu: float, centre: NDArray | None, t: float
     ) -> Callable[[float], NDArray]:
         """Of an intercept: slopes and second derivatives at z + t dz."""
@@ -141,7 +85,7 @@ class Boxes(Scores):
 
         return sums
 
-    def _settled(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> tuple[Look, float, float]:
+    def settled(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> tuple[Look, float, float]:
         """The look at one intercept, the slope of its cut in that, and the size of what this is made of."""
         k, size, slopes, bends = _kernels(), 1 / (self.square + mu), np.empty_like(z), np.empty_like(z)
         rows = self.shift, self._pull(mu, centre), self.lower, self.upper, self.c
@@ -154,34 +98,3 @@ class Boxes(Scores):
 
         truth, offset, rounding, tilt, total = (float(v) for v in sum(self.passes.each(part)))
         return Look(slopes, offset - ROUNDING * rounding, b, truth, bends), tilt, total
-
-    def _mixed(self, z: NDArray, mu: float, centre: NDArray | None, one: Look, tilt: float) -> Look:
-        """Mixed with one on the other side of the best intercept, so that the slope in it is zero."""
-        step = 1e-12 * (1 + abs(one.b))
-        other, slope = one, tilt
-        while (slope > 0) == (tilt > 0) and slope:
-            if step > 1e300:
-                return one
-            other, slope, _ = self._settled(z, mu, centre, one.b - np.copysign(step, tilt))
-            step *= 8
-        part = slope / (slope - tilt)
-        slopes = part * one.dz + (1 - part) * other.dz
-        return one._replace(dz=slopes, offset=part * one.offset + (1 - part) * other.offset)
-
-    def _intercept(self, sums: Callable[[float], NDArray], b: float, enough: float) -> tuple[float, NDArray]:
-        """Where the slope in the intercept is zero, by Newton's method in a bracket; and the sums there."""
-        k, lo, hi, step = _kernels(), -np.inf, np.inf, 1.0
-        for _ in range(100):
-            found = sums(b)
-            slope, curve = float(found[k.ACROSS]), float(found[k.CURVE])
-            if abs(slope) <= enough * found[k.TOTAL]:
-                break
-            lo, hi = (b, hi) if slope < 0 else (lo, b)
-            new = b - slope / curve if curve > 0 else np.inf
-            if not lo < new < hi:
-                new = 0.5 * (lo + hi) if np.isfinite(hi - lo) else b - np.copysign(step, slope)
-                step *= 4
-            if not lo < new < hi:
-                break
-            b = new
-        return b, found

@@ -63,6 +63,10 @@ class Scores:
             from riskmin.solvers.newton_boxes import Boxes
 
             return Boxes(inner, inner is not risk)
+        from riskmin.solvers.newton_curves import KINDS, Curves
+
+        if type(inner.loss) in KINDS:
+            return Curves(inner, inner is not risk)
         return Scores(inner, inner is not risk)
 
     def first_mu(self, z: NDArray, penalty: float) -> float:

@@ -1,0 +1,64 @@
+"""Losses with exponentials, as Newton's method sees them: by kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from riskmin.losses import Exponential, Logistic, Poisson
+from riskmin.risk import Risk
+from riskmin.scalar import ROUNDING
+from riskmin.solvers.newton_rows import Rows
+from riskmin.solvers.newton_scores import Look
+from riskmin.types import NDArray
+
+KINDS: dict[type, str] = {Logistic: "LOGISTIC", Exponential: "EXPONENTIAL", Poisson: "POISSON"}
+"""Those that kernels know, by their names there."""
+
+
+def _kernels() -> Any:
+    from riskmin.kernels import smooth  # Numba is imported by the first step, not with the package
+
+    return smooth
+
+
+class Curves(Rows):
+    """The loss of all rows, which is smooth: mu is 0, and there is no centre."""
+
+    def __init__(self, risk: Risk, intercept: bool) -> None:
+        super().__init__(risk, intercept)
+        self.kind: int = getattr(_kernels(), KINDS[type(risk.loss)])
+        y = np.ascontiguousarray(self.y, dtype=np.float64)
+        tiny = np.finfo(np.float64).smallest_normal  # 0 log y is 0 for y = 0
+        self.args = y, np.log(np.maximum(y, tiny)) if isinstance(risk.loss, Poisson) else y, self.c
+
+    def sums(
+        self, z: NDArray, dz: NDArray, mu: float, centre: NDArray | None, t: float
+    ) -> Callable[[float], NDArray]:
+        """Of an intercept: slopes and second derivatives at z + t dz."""
+        k = _kernels()
+
+        def sums(b: float) -> NDArray:
+            def part(s: slice) -> NDArray:
+                out = np.empty(6)
+                k.along(self.kind, z[s], dz[s], t, b, *(a[s] for a in self.args), out)
+                return out
+
+            found: NDArray = sum(self.passes.each(part))
+            return found
+
+        return sums
+
+    def settled(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> tuple[Look, float, float]:
+        """The look at one intercept, the slope of its cut in that, and the size of what this is made of."""
+        k, slopes, bends = _kernels(), np.empty_like(z), np.empty_like(z)
+
+        def part(s: slice) -> NDArray:
+            out = np.empty(5)
+            k.settle(self.kind, z[s], b, *(a[s] for a in self.args), slopes[s], bends[s], out)
+            return out
+
+        truth, offset, rounding, tilt, total = (float(v) for v in sum(self.passes.each(part)))
+        return Look(slopes, offset - ROUNDING * rounding, b, truth, bends), tilt, total
