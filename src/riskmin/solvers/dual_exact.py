@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from riskmin.losses.pieces import conjugate_of, dual_of
-from riskmin.matrices import Csr, Dense, by_rows
+from riskmin.matrices import Csr, Dense, Wide, by_rows
 from riskmin.objective import Objective
 from riskmin.scalar import ROUNDING
 from riskmin.types import Array, Cut, Dual, Iterate, NDArray, Shard
@@ -24,6 +24,11 @@ CALM = 0.1
 """A check is due, too, when the slopes have shrunk to this part of those at the last one."""
 MOST_WORK = 3e8
 """But no more numbers of X than this are read between two checks: about a second."""
+MEAN = 4
+"""The w of a check is a mean, of so many or more in the second half of the sweeps before it.
+
+The dual variables are at their best long before w is, which goes to and fro around its own.
+"""
 
 
 def _kernels() -> Any:
@@ -32,11 +37,20 @@ def _kernels() -> Any:
     return dual
 
 
+def _checks() -> Any:
+    from riskmin.kernels import dual_check
+
+    return dual_check
+
+
 # ---------------------------------------------------------------- rows
 def rows_together(shard: Shard) -> Csr | Dense:
-    """X with its rows together, kept with the shard."""
+    """X with its rows together, each of its numbers in one place; kept with the shard."""
     if "rows" not in shard.memo:
-        shard.memo["rows"] = by_rows(shard.X)
+        X = shard.X.csr if isinstance(shard.X, Wide) else shard.X
+        # to look whether a column comes twice is quicker than to sort the columns of each row
+        once = isinstance(X, Csr) and not _checks().repeats(X.indptr, X.indices, np.zeros(X.shape[1], int))
+        shard.memo["rows"] = X if once else by_rows(X)
     kept: Csr | Dense = shard.memo["rows"]
     return kept
 
@@ -46,24 +60,20 @@ def _parts(X: Csr | Dense) -> tuple[NDArray, NDArray]:
     return (X.indices, X.data) if isinstance(X, Csr) else (np.empty(0, np.uint32), X.X.ravel())
 
 
-def _records(X: Csr | Dense) -> NDArray:
-    """A record a row, each a line of the cache; where its numbers are is filled in."""
-    n, k = X.shape[0], _kernels()
-    room = np.zeros(8 * n + 8)
+def _records(n: int) -> NDArray:
+    """Room for a record a row, each a line of the cache."""
+    room = np.empty(8 * n + 8)
     first = -room.ctypes.data % 64 // 8
-    records = room[first : first + 8 * n].reshape(n, 8)
-    ends = X.indptr if isinstance(X, Csr) else np.arange(n + 1) * X.shape[1]
-    records[:, k.START], records[:, k.STOP] = ends[:-1], ends[1:]
-    return records
+    return room[first : first + 8 * n].reshape(n, 8)
 
 
-def _norms(shard: Shard, X: Csr | Dense, records: NDArray, scale: NDArray) -> NDArray:
+def _norms(shard: Shard, X: Csr | Dense, ends: NDArray, scale: NDArray) -> NDArray:
     """sum_j x_ij^2 / m_j; kept with the shard where m = 1, for other lam."""
     if not len(scale) and "norms" in shard.memo:
         kept: NDArray = shard.memo["norms"]
         return kept
-    k, q = _kernels(), np.empty(X.shape[0])
-    k.norms(*_parts(X), records[:, k.START], records[:, k.STOP], scale, q)
+    q = np.empty(X.shape[0])
+    _checks().norms(*_parts(X), ends, scale, q)
     if not len(scale):
         shard.memo["norms"] = q
     return q
@@ -95,56 +105,52 @@ class ExactAscent:
 
     @classmethod
     def of(cls, solver: Any, obj: Objective, shard: Shard, loss: Any) -> Self:
-        X, k = rows_together(shard), _kernels()
-        reg: Any = obj.reg
-        zero = np.zeros(X.shape[1])
-        scale = zero[:0] if reg.plain else reg.conjugate_grad(zero + 1.0)
-        records = _records(X)
-        records[:, k.STEP] = shard.c / obj.lam
-        bend = records[:, k.STEP] * _norms(shard, X, records, scale)
-        dual = dual_of(loss, shard.y)
+        X, k, reg = rows_together(shard), _kernels(), obj.reg
+        n, zero, dual = X.shape[0], np.zeros(X.shape[1]), dual_of(loss, shard.y)
+        scale = zero[:0] if reg.plain else reg.conjugate_grad(zero + 1.0)  # type: ignore[attr-defined]
+        ends = X.indptr if isinstance(X, Csr) else np.arange(n + 1) * X.shape[1]
+        records, rows = _records(n), np.empty(n, np.uint32)
+        q = _norms(shard, X, ends, scale)
+        bounds = (shard.y, shard.y, shard.y, 0.0) if dual is None else (*dual[:3], dual.square)
+        many = _checks().prepare(ends, q, shard.c, obj.lam, *bounds, records, rows)
         if dual is None:
-            records[:, k.LOWER], records[:, k.INVERSE] = shard.y, bend
-        else:
-            records[:, k.LOWER], records[:, k.UPPER], records[:, k.SHIFT] = dual.lower, dual.upper, dual.shift
-            with np.errstate(divide="ignore"):  # the row is empty, and never visited
-                records[:, k.INVERSE] = 1 / (dual.square + bend)
-        rows = np.flatnonzero(bend > 0).astype(np.uint32)
+            records[:, k.INVERSE] = shard.c / obj.lam * q
+        rows = rows[:many]
         rng = np.random.SeedSequence(solver.seed).generate_state(1, np.uint64) | np.uint64(1)
         parts = dual, X, records, scale, rows, rows.copy(), rng, np.zeros(4), zero, len(rows)
         return cls(solver, obj, shard, loss, *parts)
 
     def started(self, w0: Array, u0: Array | None = None) -> Iterator[Iterate]:
         """From those dual variables; or the slopes of the loss at w0, as they are shrunk to bound best."""
-        k, (y, c) = _kernels(), self.shard[1:3]
-        z = self.X.scores(w0, 0, len(y)) if w0.any() else np.zeros(len(y))
-        value, dz = self.loss.value_grad(z, y, c)
-        u = np.where(c > 0, dz / np.where(c > 0, c, 1.0), 0.0)
-        u = u if u0 is None else np.array(u0)
-        u = np.clip(u, *(self.loss.conjugate_domain(y) if self.dual is None else self.dual[:2]))
-        a = np.zeros(len(w0))
-        self.X.pullback(c * u, 0, len(y), a)
-        cut = self._cut(u, z, a)
+        k = _kernels()
+        if u0 is not None:
+            self.records[:, k.U] = u0 if self.dual is None else np.clip(u0, *self.dual[:2])
+        value, _, u, cut = self._pass(np.array(w0, dtype=float), u0 is None)
         s = self.obj.reg.scale(cut, self.obj.lam) if u0 is None else 1.0
-        u[self.rows] *= s  # the best slopes of empty rows are those at zero
+        if s != 1.0:
+            u[self.rows] *= s  # the best slopes of empty rows are those at zero
+            self.records[:, k.U] = u
         if self.dual is None:
+            y = self.shard.y
             with np.errstate(divide="ignore"):
                 odds = np.clip(np.log(-y * u) - np.log1p(y * u), -700.0, 700.0)
             self.records[:, k.SHIFT] = odds
-            u = -y / (1 + np.exp(-odds))
-        self.records[:, k.U] = u
-        self.w = self.obj.argmin(Cut(s * a, 0.0))
-        self.obj.count.calls += 1
-        yield self._iterate(w0, float(value), cut)
+            self.records[:, k.U] = -y / (1 + np.exp(-odds))
+        self.w = self.obj.argmin(Cut(s * cut.a, 0.0))
+        yield self._iterate(w0, value, u, cut)
         yield from self._go()
 
     def restored(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """From a saved state."""
         k = _kernels()
-        self.records[:, k.U], self.records[:, k.SHIFT] = state["u"], state["shift"]
-        self.order, self.rng, self.w = state["order"].copy(), state["rng"].copy(), state["next"].copy()
+        self.records[:, k.U] = state["u"]
+        if self.dual is None:
+            self.records[:, k.SHIFT] = state["shift"]
+        self.active = len(state["order"])
+        self.order[: self.active] = state["order"]
+        self.rng, self.w = state["rng"].copy(), state["next"].copy()
         self.out[:2] = state["out"]
-        self.visits, self.active = float(state["visits"][0]), int(state["active"][0])
+        self.visits = float(state["visits"][0])
         return self._go()
 
     def _go(self) -> Iterator[Iterate]:
@@ -152,14 +158,13 @@ class ExactAscent:
         while moved:
             self._sweeps()
             moved = self.out[k.MOVES] > 0
-            w, u = self.w, self.records[:, k.U].copy()
-            value, z, a = self._pass(w, u)
-            cut = self._cut(u, z, a)
+            w = self.w
+            value, z, u, cut = self._pass(w)
             self.w = self.obj.argmin(cut)  # anew, so that rounding does not add up
             if self.dual is not None and self.solver.shrink:
                 terms = self.dual.epsilon, self.dual.square
-                self.active = k.select(self.records, z, self.rows, self.order, *terms, self.out)
-            yield self._iterate(w, value, cut)
+                self.active = _checks().select(self.records, z, self.rows, self.order, *terms, self.out)
+            yield self._iterate(w, value, u, cut)
 
     def _sweeps(self) -> None:
         """Epochs over the active rows, until a check is due."""
@@ -171,48 +176,69 @@ class ExactAscent:
         how = self.records, self.order
         end = s.shuffle, self.rng, self.out
         self.out[k.VISITS] = self.out[k.MOVES] = 0
+        half, since, mean, terms = 0.5 * budget, 0.0, np.zeros(len(self.w)), 0
+        length = len(data) / max(1, len(self.records))
         while self.active:
+            before = self.active
             where = indices, data, *how, self.active, self.w, self.scale, s.damping
             if self.dual is None:
                 k.logistic_sweep(*where, *end)
             else:
                 self.active = k.sweep(*where, self.dual.epsilon, self.dual.square, s.shrink, *end)
+            since += before * length
+            if self.out[k.VISITS] >= half and since >= 4 * len(mean):
+                mean += self.w
+                terms += 1
+                since = 0.0
             if self.out[k.VISITS] >= budget or self.out[k.HIGH] - self.out[k.LOW] <= calm:
                 break
         self.visits += self.out[k.VISITS]
+        if terms >= MEAN:
+            self.w = mean / terms
 
-    def _pass(self, w: NDArray, u: NDArray) -> tuple[float, NDArray, NDArray]:
-        """R(w), the scores, and sum_i c_i u_i x_i: one pass over X, as an oracle call."""
-        (y, c), n, step = self.shard[1:3], len(u), self.X.block_rows
-        value, z, a, du = 0.0, np.empty(n), np.zeros(len(w)), c * u
-        for i in range(0, n, step):
-            at = slice(i, min(i + step, n))
-            z[at] = self.X.scores(w, at.start, at.stop)
-            value += float(self.loss.value_grad(z[at], y[at], c[at])[0])
-            self.X.pullback(du[at], at.start, at.stop, a)
+    def _pass(self, w: NDArray, fresh: bool = False) -> tuple[float, NDArray, NDArray, Cut]:
+        """R(w), the scores, the dual variables and their cut: one pass over X, as an oracle call."""
+        n = len(self.records)
+        z, u, a = np.empty(n), np.empty(n), np.zeros(len(w))
         self.obj.count.calls += 1
-        return value, z, a
+        if self.dual is None:
+            risk, offset, size = self._plain_pass(w, fresh, z, u, a)
+        else:
+            at = *_parts(self.X), self.records, self.shard.c, w if w.any() else w[:0]
+            risk, offset, size = _checks().check(*at, *self.dual[3:], fresh, z, u, a)
+        # less what rounding may add: by the sizes of its terms
+        return risk, z, u, Cut(a, offset - ROUNDING * size)
 
-    def _cut(self, u: NDArray, z: NDArray, a: NDArray) -> Cut:
-        """The cut of the dual variables, less what rounding may add: by the sizes of its terms."""
-        y, c = self.shard[1:3]
+    def _plain_pass(
+        self, w: NDArray, fresh: bool, z: NDArray, u: NDArray, a: NDArray
+    ) -> tuple[float, float, float]:
+        """As the kernel does it, by a loss that has another conjugate."""
+        y, c, step, risk = *self.shard[1:3], self.X.block_rows, 0.0
+        if not fresh:
+            u[:] = self.records[:, _kernels().U]
+        for i in range(0, len(u), step):
+            at = slice(i, min(i + step, len(u)))
+            z[at] = self.X.scores(w, at.start, at.stop)
+            value, dz = self.loss.value_grad(z[at], y[at], c[at])
+            risk += float(value)
+            if fresh:
+                u[at] = np.where(c[at] > 0, dz / np.where(c[at] > 0, c[at], 1.0), 0.0)
+            self.X.pullback(c[at] * u[at], at.start, at.stop, a)
         conjugate = conjugate_of(self.loss, u, y)
-        shift = 1.0 if self.dual is None else abs(self.dual.shift)
-        size = c @ (abs(conjugate) + abs(u) * (abs(z) + shift))
-        return Cut(a, -float(c @ conjugate) - ROUNDING * float(size))
+        size = c @ (abs(conjugate) + abs(u) * (abs(z) + 1.0))
+        return risk, -float(c @ conjugate), float(size)
 
-    def _iterate(self, w: NDArray, risk: float, cut: Cut) -> Iterate:
-        k = _kernels()
+    def _iterate(self, w: NDArray, risk: float, u: NDArray, cut: Cut) -> Iterate:
         state = {
-            "u": self.records[:, k.U].copy(),
-            "shift": self.records[:, k.SHIFT].copy(),
+            "u": u,
             "w": w,
             "next": self.w.copy(),
-            "order": self.order.copy(),
+            "order": self.order[: self.active].copy(),
             "rng": self.rng.copy(),
             "out": self.out[:2].copy(),
             "visits": np.array([self.visits]),
-            "active": np.array([self.active]),
         }
+        if self.dual is None:
+            state["shift"] = self.records[:, _kernels().SHIFT].copy()
         info = {"epochs": self.visits / max(1, len(self.rows)), "active": float(self.active)}
         return Iterate(w, risk + self.obj.lam * self.obj.reg.value(w), cut, info, lambda: state)
