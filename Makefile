@@ -33,7 +33,7 @@ bench-data:
 	@$(if $(DATA),:,$(error name the folder of the svmlight files: make bench DATA=folder))
 
 bench: bench-data $(VENV)/.dev  ## the tables of benchmarks/ (DATA=folder of svmlight files)
-	$(BIN)/python -m benchmarks.certified --data $(DATA)
+	$(BIN)/python -m benchmarks run --task hinge --task logistic --data-folder $(DATA)
 	$(BIN)/python -m benchmarks.path --data $(DATA)
 
 docs: $(VENV)/.dev  ## redraw the pictures and tables of docs/ and run its examples

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import riskmin as rm
 from benchmarks import sets
-from benchmarks.certified import SETS
+from benchmarks.harness.data import SETS
 
 LAMS = (1e-2, 1e-4, 1e-6)
 CASES = [  # loss, regularizer, intercept, solvers

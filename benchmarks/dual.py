@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import riskmin as rm
-from benchmarks.certified import SETS
+from benchmarks.harness.data import SETS
 
 LAMS, TOLS = (1e-2, 1e-4, 1e-6), (1e-3, 1e-6)
 CLASSES, NUMBERS = ("hinge", "squared_hinge", "logistic"), ("epsilon_insensitive",)

@@ -26,7 +26,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import riskmin as rm
-from benchmarks.certified import rcv1_ccat
+from benchmarks.harness.data import rcv1_ccat
 
 GOALS = (1e-3, 1e-6)
 

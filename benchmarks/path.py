@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import riskmin as rm
-from benchmarks.certified import SETS
+from benchmarks.harness.data import SETS
 
 TOL = 1e-3
 LAMS = np.geomspace(1.0, 1e-6, 13)

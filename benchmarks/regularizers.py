@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 import riskmin as rm
-from benchmarks.certified import binary, rcv1_ccat
+from benchmarks.harness.data import binary, rcv1_ccat
 from riskmin.objective import ObjectiveCursor
 from riskmin.solvers.cuts import Cuts
 

@@ -30,7 +30,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import riskmin as rm
-from benchmarks.certified import rcv1_ccat
+from benchmarks.harness.data import rcv1_ccat
 from benchmarks.watch import Sms, Watch, paper_mu, run
 
 GOALS = (1e-2, 1e-3)

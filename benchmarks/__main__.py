@@ -1,0 +1,81 @@
+"""The command of the benchmarks.
+
+python -m benchmarks run --task hinge --data a9a --lam 1e-4 --data-folder FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+CLOCK = click.option("--clock", type=click.Choice(["cpu", "wall"]), default="cpu", show_default=True)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main():
+    """Solvers beside each other: time to the same objective, and time to a proof of it.
+
+    All minimize J(w) = mean loss + lam Omega(w) without an intercept, and are judged by one function. Ours is
+    run once to a certified 1e-6; its times are those after which each gap was PROVED, making the risk from
+    arrays included. A peer climbs a ladder of tolerances and iteration limits, each a cold start; its time to
+    a level is that of the quickest rung whose J is within it of the best J known, although its user could not
+    tell which rung that is. X is put in the peer's favourite format, and kernels are compiled, before its
+    clock starts. Rounds are interleaved, and the least time counts.
+    """
+
+
+@main.command()
+@click.option("--task", "tasks", multiple=True, default=["hinge"], show_default=True, help="or all")
+@click.option(
+    "--data", "names", multiple=True, default=["all"], show_default=True, help="sets; all that suit"
+)
+@click.option("--lam", "lams", multiple=True, type=float, help="fractions of lam_max for L1; the task's own")
+@click.option("--data-folder", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--solver", "solvers", multiple=True, default=["auto"], show_default=True, help="of ours; or all"
+)
+@click.option("--peer", "peers", multiple=True, default=["all"], show_default=True, help="names; or none")
+@click.option("--seconds", type=float, default=5.0, show_default=True, help="the most for a solver and cell")
+@click.option("--rounds", type=int, default=3, show_default=True, help="of quick solvers; slow ones have one")
+@click.option("--threads", type=int, default=1, show_default=True)
+@click.option("--memory", is_flag=True, help="also the peak memory of each, in processes of their own")
+@click.option("--json", "file", type=FILE, help="all results, as JSON")
+@click.option("--plot", type=FILE, help="curves, as a picture")
+@CLOCK
+def run(threads, file, plot, clock, memory, **choice):
+    """Run cells, and print their times."""
+    from benchmarks.harness.machine import set_threads
+
+    set_threads(threads)  # before NumPy is imported
+    from benchmarks.harness import runs
+
+    found = runs.run_all(threads=threads, clock=clock, memory=memory, file=file, **choice)
+    if plot:
+        from benchmarks.harness.plot import draw
+
+        draw(found["cells"], plot, clock)
+
+
+@main.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@CLOCK
+def table(files, clock):
+    """Print a compact table of results: ours proved, the best peer, and the ratio of their times."""
+    from benchmarks.harness.report import compact
+
+    click.echo(compact([cell for file in files for cell in json.loads(file.read_text())["cells"]], clock))
+
+
+@main.command(name="list")
+def names():
+    """Print the names of tasks, sets, solvers and peers."""
+    from benchmarks.harness.runs import say_names
+
+    say_names()
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks")

@@ -1,0 +1,102 @@
+"""One cell of the table: a data set, a task and a strength, and all contenders in interleaved rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import scipy.sparse as sp
+
+from benchmarks.harness import ours
+from benchmarks.harness.peers import PEERS
+from benchmarks.harness.racers import Mine, Problem, Theirs
+
+SHORT, MIDDLE = 0.5, 2.0
+"""Who needs less than so many seconds a round has all rounds, or two of them; who needs more has one."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who runs, and for how long."""
+
+    solvers: tuple[str, ...] = ("auto",)
+    peers: tuple[str, ...] = tuple(PEERS)
+    seconds: float = 5.0
+    rounds: int = 3
+    threads: int = 1
+
+
+def contenders(problem, plan):
+    """Those that can do the problem, warmed up; and a word for each that cannot run."""
+    found, out = [], {}
+    for name in plan.solvers:
+        mine = Mine(name)
+        if mine.warm_up(problem):
+            found.append(mine)
+    for name in plan.peers:
+        peer = PEERS[name]
+        if not peer.takes(problem.task, problem.X, problem.lam):
+            continue
+        if not peer.installed():
+            out[name] = f"{peer.package} is not installed"
+            continue
+        theirs = Theirs(peer)
+        if theirs.warm_up(problem):
+            found.append(theirs)
+        else:
+            out[name] = theirs.said
+    return found, out
+
+
+def rounds_of(racer, best, most):
+    """How often a contender runs."""
+    seconds = racer.seconds(best)
+    return most if seconds < SHORT else min(most, 2) if seconds < MIDDLE else 1
+
+
+def race(racers, problem, known, most):
+    """Interleaved rounds: each once, then again those that are quick. Returns the least J that was seen."""
+    out = {}
+    for at in range(most):
+        for racer in list(racers):
+            if at and rounds_of(racer, known, most) <= at:
+                continue
+            try:
+                racer.race(problem, known)
+            except Exception as error:  # a peer that breaks down ends its own race, and no other
+                if racer.kind == "ours":
+                    raise
+                out[racer.name] = f"{type(error).__name__}: {error}"
+                racers.remove(racer)
+        known = min([known, *(J for racer in racers for J in racer.values())])
+    return known, out
+
+
+def size(X):
+    """The bytes of the data."""
+    return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sp.issparse(X) else X.nbytes)
+
+
+def cell(name, X, y, task, lam, plan):
+    """All that is known of one cell, as plain data."""
+    strength = task.strength(X, y, lam)
+    problem = Problem(task, X, y, strength, plan.seconds, plan.threads)
+    known = ours.reference(X, y, task, strength, 2 * plan.seconds, plan.threads)
+    racers, out = contenders(problem, plan)
+    best, more = race(racers, problem, known.best, plan.rounds)
+    return {
+        "data": name,
+        "task": task.name,
+        "lam": lam,
+        "strength": strength,
+        "rows": X.shape[0],
+        "columns": X.shape[1],
+        "numbers": int(X.nnz if sp.issparse(X) else X.size),
+        "sparse": bool(sp.issparse(X)),
+        "bytes": size(X),
+        "best": best,
+        "lower": min(known.lower, best),
+        "known": max(0.0, 1 - known.lower / best) if best > 0 else 0.0,
+        "reference": known.said,
+        "left_out": out | more,
+        "solvers": {racer.name: racer.told(problem, best) for racer in racers},
+    }

@@ -1,0 +1,192 @@
+"""The sets: readers of a folder of svmlight files (benchmarks/RESULTS.md names them), and those made here.
+
+A reader takes the folder and returns X and y; those that need no file ignore it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from benchmarks import sets
+from benchmarks.sets import column_max_scale
+from riskmin.data import DataError, load, load_svmlight
+
+
+class Set(NamedTuple):
+    """A reader, and what its labels are: signs, numbers, counts or classes."""
+
+    read: Callable[[Any], tuple[Any, Any]]
+    labels: str
+
+
+# ---------------------------------------------------------------- two classes
+def binary(name):
+    def read(folder):
+        X, y, *_ = load(folder / f"{name}.svm.xz")
+        return X, np.where(y > 0, 1.0, -1.0)
+
+    return read
+
+
+def covtype(folder):
+    """Class 2 against the rest, each column by its largest number."""
+    X, y, *_ = load(folder / "covtype.svm.xz")
+    return column_max_scale(X), np.where(y == 2, 1.0, -1.0)
+
+
+def rcv1_ccat(folder):
+    """Both parts together, 27 613 rows."""
+    rows = (folder / "rcv1_topics.labels.txt").read_text().splitlines()
+    ccat = [row.split()[1] for row in rows if not row.startswith("#")].index("CCAT")
+    parts = [
+        load_svmlight(folder / f"rcv1_topics.{part}.svm.xz", n_features=47236, multilabel=True)
+        for part in ("train", "test")
+    ]
+    y = np.array([1.0 if ccat in labels else -1.0 for part in parts for labels in part.y])
+    return sp.vstack([part.X for part in parts]).tocsr(), y
+
+
+def to_fit(name):
+    """The rows of `sets` to fit to, without those to test on."""
+
+    def read(folder):
+        found = sets.SETS[name](folder)
+        return found.X, found.y
+
+    return read
+
+
+def dense(folder=None, n=100_000, p=100):
+    """Synthetic, standardized, the labels half noise: the shape on which coordinate ascent is weak."""
+    rng = np.random.default_rng(0)
+    X, w = rng.standard_normal((n, p)), rng.standard_normal(p)
+    y = np.where(X @ w + 0.5 * np.linalg.norm(w) * rng.standard_normal(n) > 0, 1.0, -1.0)
+    return (X - X.mean(0)) / X.std(0), y
+
+
+def ill(folder=None, n=100_000, p=100):
+    """As `dense`, but the columns scaled over four decades and then rotated: every score depends on all.
+
+    Rows have mean squared length p, as those of `dense` have.
+    """
+    rng = np.random.default_rng(0)
+    Z, w = rng.standard_normal((n, p)), rng.standard_normal(p)
+    y = np.where(Z @ w + 0.5 * np.linalg.norm(w) * rng.standard_normal(n) > 0, 1.0, -1.0)
+    turn = np.linalg.qr(rng.standard_normal((p, p)))[0]
+    scale = np.logspace(0, -4, p)
+    return (Z * (scale / np.sqrt(np.mean(scale**2)))) @ turn, y
+
+
+# ---------------------------------------------------------------- numbers and counts
+def regression(name):
+    """Columns and labels of mean 0 and variance 1."""
+
+    def read(folder):
+        X, y, *_ = load(folder / f"{name}.svm.xz")
+        X = X.toarray()
+        return (X - X.mean(0)) / np.where(X.std(0), X.std(0), 1.0), (y - y.mean()) / y.std()
+
+    return read
+
+
+def dense_numbers(folder=None, n=100_000, p=100):
+    """Standardized; half of the features matter."""
+    rng = np.random.default_rng(0)
+    X, w = rng.standard_normal((n, p)), rng.standard_normal(p)
+    w[p // 2 :] = 0
+    z = X @ w
+    y = z + 0.5 * np.linalg.norm(w) * rng.standard_normal(n)
+    return (X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std()
+
+
+def noisy(folder=None, n=20_000, p=20):
+    """Noise that grows with a feature, so that quantiles are no shifts of each other; one column is ones."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.standard_normal((n, p - 1)), np.ones(n)])
+    noise = rng.standard_normal(n) * (0.5 + np.abs(X[:, 0]))
+    return X, X @ rng.standard_normal(p) + noise
+
+
+def power_law(folder=None, n=20_000, p=50_000, a_row=88):
+    """About 83 numbers a row, the columns' sizes by a power law; 500 of them matter. Rows of length one."""
+    rng = np.random.default_rng(0)
+    columns = (p * rng.random((n, a_row)) ** 3).astype(np.int32)
+    rows = np.repeat(np.arange(n, dtype=np.int32), a_row)
+    X = sp.csr_array((np.abs(rng.standard_normal(n * a_row)), (rows, columns.ravel())), shape=(n, p))
+    X = sp.csr_array(sp.diags_array(1 / np.sqrt(X.multiply(X).sum(axis=1))) @ X)
+    w = np.zeros(p)
+    w[rng.choice(p // 10, 500, replace=False)] = 3 * rng.standard_normal(500)
+    z = X @ w
+    return X, z + 0.3 * z.std() * rng.standard_normal(n)
+
+
+def counts(name):
+    """Each column by its largest number, and a column of ones."""
+
+    def read(folder):
+        X, y, *_ = load(folder / f"{name}.svm.xz")
+        X = column_max_scale(X)
+        return sp.csr_array(sp.hstack([X, np.ones((X.shape[0], 1))])), np.asarray(y, dtype=float)
+
+    return read
+
+
+# ---------------------------------------------------------------- many classes
+def classes(name, scale=1.0):
+    """Dense rows, and classes that are numbered from 0."""
+
+    def read(folder):
+        X, y, *_ = load(folder / f"{name}.svm.xz")
+        return X.toarray() / scale, np.unique(y, return_inverse=True)[1].astype(float)
+
+    return read
+
+
+SETS = {
+    "a9a": Set(binary("a9a.train"), "signs"),
+    "w8a": Set(binary("w8a.train"), "signs"),
+    "rcv1 CCAT": Set(rcv1_ccat, "signs"),
+    "covtype": Set(covtype, "signs"),
+    "dense": Set(dense, "signs"),
+    "ill": Set(ill, "signs"),
+    "kdd99": Set(to_fit("kdd99"), "signs"),
+    "rcv1 C11": Set(to_fit("rcv1 C11"), "signs"),
+    "news20": Set(to_fit("news20"), "signs"),
+    "hiva": Set(binary("hiva"), "signs"),
+    **{
+        f"reg_{name}": Set(regression(f"reg_{name}"), "numbers")
+        for name in ("mv", "fried", "2dplanes", "pol", "cal_housing", "cpu_act", "abalone")
+    },
+    "dense numbers": Set(dense_numbers, "numbers"),
+    "power law": Set(power_law, "numbers"),
+    "noisy": Set(noisy, "numbers"),
+    "poisson_bike_hour": Set(counts("poisson_bike_hour"), "counts"),
+    "poisson_fremtpl2": Set(counts("poisson_fremtpl2"), "counts"),
+    "satimage": Set(classes("satimage"), "classes"),
+    "letter": Set(classes("letter", 15.0), "classes"),
+    "usps": Set(classes("usps.train"), "classes"),
+}
+
+
+def suited(labels):
+    """The sets whose labels are such."""
+    return [name for name, found in SETS.items() if found.labels == labels]
+
+
+def read(name, folder: Path | None):
+    """X and y as float64, or a word why not."""
+    try:
+        X, y = SETS[name].read(folder)
+    except (DataError, FileNotFoundError) as error:
+        return f"{name} is left out: {error}"
+    except TypeError:
+        if folder is not None:
+            raise
+        return f"{name} is left out: it is read from a folder, so name one with --data-folder"
+    X = sp.csr_array(X, dtype=np.float64) if sp.issparse(X) else np.ascontiguousarray(X, dtype=np.float64)
+    return X, np.asarray(y, dtype=np.float64)

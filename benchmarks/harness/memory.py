@@ -1,0 +1,105 @@
+"""How much memory a fit takes beyond its data: each in a process of its own.
+
+    python -m benchmarks.harness.memory FILE TASK LAM SOLVER TOL STEPS SECONDS
+
+FILE holds X and y. The peak is that of the resident memory during the fit, less what was there before it: the
+interpreter, the packages, kernels compiled by a fit of some rows, and X as the solver holds it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+STATUS = Path("/proc/self/status")
+
+
+def save(X, y, file):
+    parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr} if sp.issparse(X) else {"X": X}
+    np.savez(file, y=y, shape=X.shape, **parts)
+
+
+def load(file):
+    with np.load(file) as held:
+        if "X" in held:
+            return held["X"], held["y"]
+        parts = (held["data"], held["indices"], held["indptr"])
+        return sp.csr_array(parts, shape=tuple(held["shape"])), held["y"]
+
+
+def resident(which):
+    """VmRSS or VmHWM in bytes; where the system has no such file, the peak of the process for both."""
+    if STATUS.exists():
+        return 1024 * int(re.search(rf"{which}:\s*(\d+)", STATUS.read_text()).group(1))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def forget_peak():
+    """Let the peak start from here, where the system can."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def measure(X, y, task, lam, name, rung, seconds):
+    """Bytes before the fit, and the most that were added."""
+    from benchmarks.harness.peers import PEERS
+    from benchmarks.harness.racers import LEVELS, Mine, Problem, Theirs
+
+    problem = Problem(task, X, y, lam, seconds)
+    racer = Theirs(PEERS[name]) if name in PEERS else Mine(name)
+    if isinstance(racer, Mine):
+        small = Problem(task, X[: len(y) // 50 + 50], y[: len(y) // 50 + 50], lam, 1.0)
+        racer.race(small, 0.0)
+        fit = partial(racer.race, problem, 0.0)
+    else:
+        racer.warm_up(problem)
+        fit = partial(racer.climb, problem, rung)
+    forget_peak()
+    before = resident("VmRSS")
+    fit()
+    return {"before": before, "more": max(0, resident("VmHWM") - before), "level": LEVELS[-1]}
+
+
+def add(cell, X, y, seconds):
+    """Measure each solver of a cell that got anywhere."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "data.npz"
+        save(X, y, file)
+        for name, told in cell["solvers"].items():
+            rung = min(told["rungs"], key=lambda one: one["J"]) if told["kind"] == "peer" else {}
+            at = [
+                cell["task"],
+                repr(cell["strength"]),
+                name,
+                repr(rung.get("tol", 0.0)),
+                str(rung.get("steps", 0)),
+            ]
+            command = [sys.executable, "-m", "benchmarks.harness.memory", str(file), *at, str(seconds)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                told["memory"] = json.loads(done.stdout.splitlines()[-1])
+
+
+def main():
+    from benchmarks.harness.peers import Rung
+    from benchmarks.harness.tasks import TASKS
+
+    file, task, lam, name, tol, steps, seconds = sys.argv[1:]
+    X, y = load(file)
+    rung = Rung(float(tol), int(steps))
+    print(json.dumps(measure(X, y, TASKS[task], float(lam), name, rung, float(seconds))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""glum, snapml and statsmodels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.harness.peers.base import Peer, Rung, all_numbers, ladder, weights, zeros_and_ones
+from benchmarks.harness.tasks import QUANTILE
+
+STEPS = ladder((1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8), (20, 100, 1000))
+FAMILIES = {"poisson": "poisson", "logistic": "binomial", "l1_logistic": "binomial"}
+
+
+def glum(X, y, task, lam, rung):
+    from glum import GeneralizedLinearRegressor
+
+    model = GeneralizedLinearRegressor(
+        alpha=lam,
+        l1_ratio=0 if task.slope is None else 1,
+        family=FAMILIES.get(task.name, "normal"),
+        fit_intercept=False,
+        gradient_tol=rung.tol,
+        max_iter=rung.steps,
+    )
+    return weights(model.fit(X, y))
+
+
+def snapml_svm(X, y, task, lam, rung):
+    from snapml import SupportVectorMachine
+
+    settings = {"tol": rung.tol, "max_iter": rung.steps, "n_jobs": 1}
+    return weights(SupportVectorMachine(loss="hinge", regularizer=lam * len(y), **settings).fit(X, y))
+
+
+def snapml(dual):
+    def fit(X, y, task, lam, rung):
+        from snapml import LinearRegression, LogisticRegression
+
+        model = LogisticRegression if task.labels == "signs" else LinearRegression
+        settings = {"tol": rung.tol, "max_iter": rung.steps, "n_jobs": 1, "fit_intercept": False}
+        penalty = "l2" if task.slope is None else "l1"
+        return weights(model(regularizer=lam * len(y), penalty=penalty, dual=dual, **settings).fit(X, y))
+
+    return fit
+
+
+def quantreg(X, y, task, lam, rung):
+    """Reweighted least squares, without a penalty."""
+    from statsmodels.regression.quantile_regression import QuantReg
+
+    level = QUANTILE if task.name == "quantile" else 0.5
+    return np.asarray(QuantReg(y, X).fit(q=level, p_tol=rung.tol, max_iter=rung.steps).params)
+
+
+PEERS = (
+    Peer(
+        "glum",
+        "glum",
+        ("logistic", "poisson", "squared", "lasso", "l1_logistic"),
+        glum,
+        STEPS,
+        zeros_and_ones,
+        most_columns=5_000,
+    ),
+    Peer("snapml SVM", "snapml", ("hinge",), snapml_svm, STEPS),
+    Peer("snapml dual", "snapml", ("logistic", "squared"), snapml(True), STEPS),
+    Peer("snapml", "snapml", ("logistic", "squared", "lasso", "l1_logistic"), snapml(False), STEPS),
+    Peer(
+        "statsmodels QuantReg",
+        "statsmodels",
+        ("quantile", "absolute"),
+        quantreg,
+        tuple(Rung(tol, 1000) for tol in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8)),
+        all_numbers,
+        most_numbers=1e7,
+        most_lam=1e-8,
+    ),
+)

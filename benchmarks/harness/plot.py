@@ -1,0 +1,54 @@
+"""Curves: how far J is above the best against time, and of ours also the gap that is proved."""
+
+from __future__ import annotations
+
+from itertools import cycle
+
+from benchmarks.harness.racers import LEVELS
+
+
+def curve(told, at):
+    """Times, suboptimalities and, of ours, gaps. A peer's rungs by their time, each no worse than before."""
+    if told["kind"] == "ours":
+        return tuple(zip(*[(point[at], point[2], point[3]) for point in told["points"]], strict=True))
+    best, points = float("inf"), []
+    for rung in sorted(told["rungs"], key=lambda rung: rung["cpu" if at == 0 else "wall"]):
+        best = min(best, rung["suboptimality"])
+        points.append((rung["cpu" if at == 0 else "wall"], best))
+    return (*zip(*points, strict=True), None) if points else ((), (), None)
+
+
+def draw(cells, path, clock="cpu"):
+    """A panel a cell."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    at, across = 0 if clock == "cpu" else 1, min(3, len(cells))
+    down = -(-len(cells) // across)
+    figure, axes = plt.subplots(down, across, figsize=(6 * across, 4.2 * down), squeeze=False)
+    for panel, cell in zip(axes.flat, cells, strict=False):
+        _panel(panel, cell, at, clock)
+    for panel in axes.flat[len(cells) :]:
+        panel.set_axis_off()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _panel(panel, cell, at, clock):
+    colors = cycle(f"C{k}" for k in range(10))
+    for name, told in cell["solvers"].items():
+        times, off, gaps = curve(told, at)
+        color, floor = next(colors), LEVELS[-1] / 10
+        off = [max(value, floor) for value in off]
+        own = told["kind"] == "ours"
+        panel.loglog(times, off, color=color, marker="" if own else ".", lw=2 if own else 1, label=name)
+        if gaps is not None:
+            shown = [max(value, floor) for value in gaps]
+            panel.loglog(times, shown, color=color, ls="--", lw=2, label=f"{name}: gap proved")
+    panel.set(title=f"{cell['task']}, {cell['data']}, lam = {cell['lam']:g}", ylim=(LEVELS[-1] / 10, 2))
+    panel.set(xlabel=f"{clock} seconds", ylabel="J / min J - 1")
+    panel.grid(alpha=0.3)
+    panel.legend(fontsize=6)

@@ -1,0 +1,222 @@
+"""The two kinds of contenders: ours, of which one run tells all times, and peers, which climb a ladder."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import ours
+from benchmarks.harness.peers import Peer, Rung
+from benchmarks.harness.tasks import Task
+
+UNFINISHED = re.compile("converge|maximum number of iterations|max_iter", re.IGNORECASE)
+"""What peers say when their iteration limit ends a fit."""
+LEVELS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """X, y, a task and a strength, with the limits of time and threads."""
+
+    task: Task
+    X: Any
+    y: Any
+    lam: float
+    seconds: float
+    threads: int = 1
+
+    def spent(self, took):
+        return ours.budget(took, self.threads)
+
+    def J(self, w):
+        return self.task.objective(self.X, self.y, self.lam, w)
+
+
+def key(level):
+    """A level as the results name it."""
+    return f"{level:.0e}"
+
+
+def least(found):
+    """Of pairs of CPU and wall seconds, the least of each; None where one is missing."""
+    if not found or any(pair is None for pair in found):
+        return None
+    return {"cpu": min(pair[0] for pair in found), "wall": min(pair[1] for pair in found)}
+
+
+@dataclass
+class Mine:
+    """A solver of ours."""
+
+    name: str
+    runs: list[ours.Run] = field(default_factory=list)
+    kind = "ours"
+
+    def warm_up(self, problem):
+        return ours.warm_up(problem.X, problem.y, problem.task, problem.lam, self.name, problem.threads)
+
+    def race(self, problem, known):
+        at = (problem.X, problem.y, problem.task, problem.lam, self.name, LEVELS[-1])
+        self.runs.append(ours.run(*at, problem.seconds, problem.threads))
+
+    def seconds(self, best):
+        """CPU seconds of one round."""
+        return self.runs[0].points[-1][0]
+
+    def values(self):
+        return [run.result.value for run in self.runs]
+
+    def told(self, problem, best):
+        last = min(self.runs, key=lambda run: run.points[-1][0])
+        certified = {key(v): least([run.certified(v) for run in self.runs]) for v in LEVELS}
+        reached = {key(v): least([run.reached(v, best) for run in self.runs]) for v in LEVELS}
+        points = thinned(last.points)
+        return {
+            "kind": self.kind,
+            "certified": certified,
+            "reached": reached,
+            "status": last.result.status,
+            "said": last.result.solver,
+            "J": problem.J(last.result.w),
+            "suboptimality": problem.J(last.result.w) / best - 1,
+            "gap": last.result.gap / last.result.value,
+            "calls": points[-1][4],
+            "steps": last.result.n_iter,
+            "setup": last.setup,
+            "rounds": len(self.runs),
+            "points": [[cpu, wall, J / best - 1, gap / J, calls] for cpu, wall, J, gap, calls in points],
+        }
+
+
+def thinned(points, most=300):
+    """At most so many, the last one kept."""
+    step = -(-len(points) // most)
+    return points[::-1][::step][::-1]
+
+
+@dataclass
+class Climb:
+    """What a peer did at one rung: CPU and wall seconds of its rounds, J, and whether its limit ended it."""
+
+    rung: Rung
+    J: float
+    took: list[tuple[float, float]]
+    limited: bool
+
+    def within(self, level, best):
+        return best * (1 + level) >= self.J
+
+    def next_is(self, rung, problem):
+        """What to do about a later rung: climb it, skip it, or stop.
+
+        A fit that its iteration limit ended is not bettered by a smaller tolerance, so the next is that of a
+        higher limit and the same tolerance. That takes as much longer as the limit is higher: too long, where
+        it is more than three times all that a peer has.
+        """
+        mine = self.rung
+        if self.limited and (rung.steps == mine.steps or rung.tol > mine.tol):
+            return "skip"
+        longer = rung.steps / mine.steps if mine.steps and self.limited else 1.0
+        return "stop" if problem.spent(self.took[0]) * longer > 3 * problem.seconds else "climb"
+
+
+@dataclass
+class Theirs:
+    """A peer: its ladder is climbed once, and the rungs that proved useful once more in later rounds."""
+
+    peer: Peer
+    climbs: list[Climb] = field(default_factory=list)
+    said: str = ""
+    held: Any = None
+    kind = "peer"
+
+    @property
+    def name(self):
+        return self.peer.name
+
+    def warm_up(self, problem):
+        """Hold X as the peer likes it, and call it once on some of the rows; False where that fails."""
+        rows = np.random.default_rng(0).permutation(len(problem.y))[:500]
+        rows = np.unique(np.concatenate([rows, *first_of_each(problem.task, problem.y)]))
+        try:
+            X, y = self.peer.hold(problem.X[rows], problem.y[rows])
+            self._fit(X, y, problem, self.peer.ladder[0])
+            self.held = self.peer.hold(problem.X, problem.y)
+        except Exception as error:  # whatever goes wrong in a peer is not ours: say it, and go on
+            self.said = f"{type(error).__name__}: {error}"
+            return False
+        return True
+
+    def _fit(self, X, y, problem, rung):
+        with warnings.catch_warnings(record=True) as said, np.errstate(all="ignore"):
+            warnings.simplefilter("always")  # that a peer did not converge is what is measured
+            w = self.peer.fit(X, y, problem.task, problem.lam, rung)
+        return w, any(UNFINISHED.search(str(word.message)) for word in said)
+
+    def climb(self, problem, rung):
+        clock = ours.Clock()
+        w, limited = self._fit(*self.held, problem, rung)
+        took = clock.read()
+        return Climb(rung, problem.J(w), [took], limited)
+
+    def race(self, problem, known):
+        if self.climbs:
+            for climb in self.useful(known):
+                climb.took += self.climb(problem, climb.rung).took
+            return
+        for rung in self.peer.ladder:
+            then = self.climbs[-1].next_is(rung, problem) if self.climbs else "climb"
+            if then == "skip":
+                continue
+            if then == "stop":
+                break
+            self.climbs.append(self.climb(problem, rung))
+            spent = sum(problem.spent(climb.took[0]) for climb in self.climbs)
+            if self.climbs[-1].within(LEVELS[-1], known) or spent > problem.seconds:
+                break
+
+    def useful(self, best):
+        """The rungs that are the first to reach some level, by CPU seconds."""
+        found = {}
+        for level in LEVELS:
+            good = [climb for climb in self.climbs if climb.within(level, best)]
+            if good:
+                first = min(good, key=lambda climb: min(climb.took)[0])
+                found[first.rung] = first
+        return list(found.values())
+
+    def seconds(self, best):
+        return sum(climb.took[0][0] for climb in self.useful(best)) if self.useful(best) else np.inf
+
+    def values(self):
+        return [climb.J for climb in self.climbs]
+
+    def told(self, problem, best):
+        reached = {}
+        for level in LEVELS:
+            good = [least(climb.took) for climb in self.climbs if climb.within(level, best)]
+            reached[key(level)] = min(good, key=lambda took: took["cpu"], default=None)
+        rungs = [
+            {"tol": c.rung.tol, "steps": c.rung.steps, "J": c.J, "suboptimality": c.J / best - 1}
+            | {"limited": c.limited, "rounds": len(c.took)}
+            | least(c.took)
+            for c in self.climbs
+        ]
+        return {
+            "kind": self.kind,
+            "reached": reached,
+            "suboptimality": min((c.J for c in self.climbs), default=np.inf) / best - 1,
+            "longest": max((rung["cpu"] for rung in rungs), default=0.0),
+            "rungs": rungs,
+        }
+
+
+def first_of_each(task, y):
+    """The first row of each class, where there are classes."""
+    if task.labels not in ("signs", "classes"):
+        return [np.array([], dtype=int)]
+    return [np.flatnonzero(y == label)[:2] for label in np.unique(y)]

@@ -1,0 +1,94 @@
+"""Many cells: what was asked for, in what order, and where it goes."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import click
+
+from benchmarks.harness import data, memory, ours, report
+from benchmarks.harness.cells import Plan, cell
+from benchmarks.harness.machine import machine, versions
+from benchmarks.harness.peers import PEERS
+from benchmarks.harness.tasks import TASKS
+
+
+def chosen(names, known, what):
+    """The names that were asked for; all of them, or none, by a word."""
+    if names == ("none",):
+        return ()
+    if "all" in names:
+        return tuple(known)
+    wrong = [name for name in names if name not in known]
+    if wrong:
+        raise click.BadParameter(f"there is no {what} named {wrong[0]!r}; the names are {', '.join(known)}")
+    return tuple(names)
+
+
+def sets_of(task, names):
+    """The sets that go with a task; all, or those asked for."""
+    return [name for name in chosen(tuple(names), data.SETS, "set") if data.SETS[name].labels == task.labels]
+
+
+def run_all(*, tasks, names, lams, folder, solvers, peers, seconds, rounds, threads, clock, memory, file):
+    """All cells; after each of them the file is written anew, so that nothing is lost."""
+    plan = Plan(
+        chosen(tuple(solvers), ours.solvers(), "solver of ours"),
+        chosen(tuple(peers), PEERS, "peer"),
+        seconds,
+        rounds,
+        threads,
+    )
+    found = {
+        "machine": machine(threads),
+        "versions": versions(),
+        "clock": clock,
+        "seconds": seconds,
+        "cells": [],
+    }
+    click.echo(f"{found['machine']['processor']}, {threads} thread(s), {clock} seconds\n\n{report.head()}")
+    by_name = [TASKS[name] for name in chosen(tuple(tasks), TASKS, "task")]
+    for name in dict.fromkeys(name for task in by_name for name in sets_of(task, names)):
+        held = data.read(name, folder)
+        if isinstance(held, str):
+            click.echo(held, err=True)
+            continue
+        for task in (task for task in by_name if name in sets_of(task, names)):
+            for lam in lams or task.lams:
+                one(found, (name, *held, task, lam, plan), memory)
+                if file:
+                    file.write_text(json.dumps(finite(found), indent=1))
+    click.echo("\n" + report.compact(found["cells"], clock))
+    return found
+
+
+def one(found, at, with_memory):
+    """One cell, printed as soon as it is there."""
+    told = cell(*at)
+    _, X, y, _, _, plan = at
+    if with_memory:
+        memory.add(told, X, y, plan.seconds)
+    found["cells"].append(told)
+    for line in [*report.lines(told, found["clock"]), *report.memory_lines(told)]:
+        click.echo(line)
+
+
+def finite(value):
+    """Plain JSON knows no infinity."""
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def say_names():
+    for task in TASKS.values():
+        click.echo(f"task {task.name}: lam {', '.join(f'{lam:g}' for lam in task.lams)}; {task.labels}")
+    for name, one in data.SETS.items():
+        click.echo(f"set {name}: {one.labels}")
+    click.echo(f"solvers of ours: {', '.join(ours.solvers())}")
+    for peer in PEERS.values():
+        missing = "" if peer.installed() else f" (not installed: {peer.package})"
+        click.echo(f"peer {peer.name}: {', '.join(peer.tasks)}{missing}")

@@ -1,0 +1,150 @@
+r"""What is minimized: :math:`J(w) = R(w) + \lambda\,\Omega(w)`, without an intercept.
+
+J is written here once more, in NumPy and float64 and without a line of riskmin: by this function every solver
+is judged, ours too. The tests hold it against `riskmin.Objective`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import riskmin as rm
+
+QUANTILE, EPSILON, DELTA = 0.9, 0.1, 1.0
+"""The settings of the losses that have one."""
+
+
+# ---------------------------------------------------------------- R of the scores, in plain NumPy
+def hinge(z, y):
+    return np.mean(np.maximum(0.0, 1.0 - y * z))
+
+
+def squared_hinge(z, y):
+    return np.mean(np.maximum(0.0, 1.0 - y * z) ** 2) / 2
+
+
+def logistic(z, y):
+    return np.mean(np.logaddexp(0.0, -y * z))
+
+
+def squared(z, y):
+    return np.mean((z - y) ** 2) / 2
+
+
+def absolute(z, y):
+    return np.mean(np.abs(z - y))
+
+
+def quantile(z, y):
+    return np.mean(np.where(y > z, QUANTILE * (y - z), (1 - QUANTILE) * (z - y)))
+
+
+def epsilon_insensitive(z, y):
+    return np.mean(np.maximum(0.0, np.abs(z - y) - EPSILON))
+
+
+def huber(z, y):
+    r = np.abs(z - y)
+    return np.mean(np.where(r <= DELTA, r**2 / 2, DELTA * r - DELTA**2 / 2))
+
+
+def poisson(z, y):
+    """With the constants that make the least possible loss of a row zero."""
+    with np.errstate(over="ignore"):
+        return np.mean(np.exp(z) - y * z + y * np.log(np.where(y > 0, y, 1.0)) - y)
+
+
+def roc_area(z, y):
+    """The hinge of all pairs: of each positive score a, those b of the others that are above a - 1."""
+    above, below = z[y > 0], np.sort(z[y < 0])
+    at = np.searchsorted(below, above - 1, side="right")
+    tails = np.concatenate([np.cumsum(below[::-1])[::-1], [0.0]])  # the sums of the largest
+    total = tails[at] + (len(below) - at) * (1 - above)
+    return total.sum() / (len(above) * len(below))
+
+
+def prbep(z, y):
+    """The worst labelling with k misses and k alarms: the lowest positive and the highest negative scores."""
+    above, below = np.sort(z[y > 0]), np.sort(z[y < 0])[::-1]
+    many = min(len(above), len(below))
+    lost = np.concatenate([[0.0], np.cumsum(below[:many] - above[:many])])
+    return np.max(np.arange(many + 1) / len(above) + 2 / len(z) * lost)
+
+
+def softmax(z, y):
+    top = z.max(axis=1)
+    own = z[np.arange(len(z)), y.astype(int)]
+    return np.mean(np.log(np.exp(z - top[:, None]).sum(axis=1)) + top - own)
+
+
+def multiclass_hinge(z, y):
+    own = np.arange(len(z)), y.astype(int)
+    margins = 1.0 + z - z[own][:, None]
+    margins[own] = 0.0
+    return np.mean(margins.max(axis=1))
+
+
+# ---------------------------------------------------------------- tasks
+@dataclass(frozen=True)
+class Task:
+    """A loss with its regularizer, and the labels it is for."""
+
+    name: str
+    loss: Any
+    """Ours."""
+    mean: Callable[[Any, Any], float]
+    """R(scores, y): the reference."""
+    labels: str
+    """Which sets go with it: signs, numbers, counts or classes."""
+    slope: Callable[[Any], Any] | None = None
+    """For L1: n times the slope of R in the scores at zero."""
+    lams: tuple[float, ...] = (1e-2, 1e-4, 1e-6)
+
+    @property
+    def reg(self) -> Any:
+        """Ours: L1 where the slope at zero is given, else L2."""
+        return rm.L2() if self.slope is None else rm.L1()
+
+    def strength(self, X, y, lam):
+        """Lam itself, or for L1 that fraction of the least lam for which w = 0."""
+        if self.slope is None:
+            return lam
+        return lam * float(np.abs(X.T @ self.slope(y)).max()) / len(y)
+
+    def columns(self, y):
+        """How many scores a row has."""
+        return int(y.max()) + 1 if self.labels == "classes" else 1
+
+    def objective(self, X, y, lam, w):
+        """J(w): what all solvers are judged by."""
+        w = np.asarray(w, dtype=np.float64)
+        many = self.columns(y)
+        z = np.asarray(X @ (w.ravel() if many == 1 else w.reshape(X.shape[1], many)))
+        size = 0.5 * float(w.ravel() @ w.ravel()) if self.slope is None else float(np.abs(w).sum())
+        value = float(self.mean(z, y)) + lam * size
+        return value if np.isfinite(value) else np.inf
+
+
+def _tasks():
+    yield Task("hinge", rm.Hinge(), hinge, "signs")
+    yield Task("squared_hinge", rm.SquaredHinge(), squared_hinge, "signs")
+    yield Task("logistic", rm.Logistic(), logistic, "signs")
+    yield Task("roc_area", rm.RocArea(), roc_area, "signs", lams=(1e-4, 1e-6))
+    yield Task("prbep", rm.Prbep(), prbep, "signs", lams=(1e-4, 1e-6))
+    yield Task("squared", rm.Squared(), squared, "numbers")
+    yield Task("absolute", rm.Absolute(), absolute, "numbers", lams=(1e-4, 1e-6, 1e-8))
+    yield Task("quantile", rm.Quantile(QUANTILE), quantile, "numbers", lams=(1e-4, 1e-6, 1e-8))
+    yield Task("epsilon_insensitive", rm.EpsilonInsensitive(EPSILON), epsilon_insensitive, "numbers")
+    yield Task("huber", rm.Huber(DELTA), huber, "numbers")
+    yield Task("poisson", rm.Poisson(), poisson, "counts")
+    yield Task("lasso", rm.Squared(), squared, "numbers", lambda y: -y, lams=(0.1, 0.01, 0.001))
+    yield Task("l1_logistic", rm.Logistic(), logistic, "signs", lambda y: -y / 2, lams=(0.1, 0.01, 0.001))
+    yield Task("softmax", rm.Softmax(), softmax, "classes")
+    yield Task("multiclass_hinge", rm.MulticlassHinge(), multiclass_hinge, "classes")
+
+
+TASKS = {task.name: task for task in _tasks()}
