@@ -91,6 +91,7 @@ from riskmin.solvers import DualGaussSeidel as DualGaussSeidel
 from riskmin.solvers import KernelDual as KernelDual
 from riskmin.solvers import Lbfgs as Lbfgs
 from riskmin.solvers import LineSearchBmrm as LineSearchBmrm
+from riskmin.solvers import Newton as Newton
 from riskmin.solvers import OwlQn as OwlQn
 from riskmin.solvers import ProximalGradient as ProximalGradient
 from riskmin.solvers import SemismoothNewton as SemismoothNewton
@@ -216,6 +217,7 @@ __all__ = [
     "MulticlassSquaredHinge",
     "MultivariateSquared",
     "Ndcg",
+    "Newton",
     "Novelty",
     "NoveltyDetector",
     "Nu",

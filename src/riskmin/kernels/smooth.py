@@ -137,3 +137,12 @@ def settle(
             tilt += g
             whole += abs(g)
     out[TRUTH], out[OFFSET], out[SIZE], out[TILT], out[WHOLE] = truth, offset, size, tilt, whole
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def csr_squares(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
+    """Add the diagonal of X' diag(h) X to out."""
+    for i in range(np.uintp(len(h))):
+        if h[i] != 0.0:
+            for k in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
+                out[indices[k]] += h[i] * data[k] * data[k]

@@ -16,6 +16,7 @@ from riskmin.solvers.dual_accelerated import DualAccelerated as DualAccelerated
 from riskmin.solvers.kernel_dual import KernelDual as KernelDual
 from riskmin.solvers.lbfgs import Lbfgs as Lbfgs
 from riskmin.solvers.newton import SemismoothNewton as SemismoothNewton
+from riskmin.solvers.newton_smooth import Newton as Newton
 from riskmin.solvers.owlqn import OwlQn as OwlQn
 from riskmin.solvers.proximal import ProximalGradient as ProximalGradient
 from riskmin.solvers.smoothing import Smoothing as Smoothing
@@ -33,6 +34,7 @@ SOLVERS: dict[str, Any] = {
     "dual_accelerated": DualAccelerated(),
     "lbfgs": Lbfgs(),
     "line_search_bmrm": LineSearchBmrm(),
+    "newton": Newton(),
     "owlqn": OwlQn(),
     "proximal_gradient": ProximalGradient(),
     "semismooth_newton": SemismoothNewton(),

@@ -62,9 +62,9 @@ def start(
 
     `steps` gives the iterates of an objective from a point and a mu on.
     """
-    mu = 0.0
+    cold, mu = not w0.any(), 0.0
     for part in PARTS:
-        few = sample(obj, part) if not w0.any() or mu else None
+        few = sample(obj, part) if cold else None
         if few is None:
             continue
         best, lower = np.inf, 0.0

@@ -1,0 +1,191 @@
+r"""Newton's equations of smooth losses, with a matrix that is kept from step to step, and may be a sample's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from riskmin import shards
+from riskmin.matrices import Csr
+from riskmin.regularizers import L2
+from riskmin.solvers.newton_matrix import DENSE, MOST_STEPS, Equations, product
+from riskmin.solvers.passes import Passes, blocks, rows_of, taken
+from riskmin.types import Array, Bend, NDArray, Scorer, Shard
+
+FALL = 50.0
+"""A matrix is kept as long as the square of the gradient falls by this a step."""
+PARTS, ENOUGH = 16, 250
+"""A sample has one row of so many, and at least so many rows a column: with fewer, steps are poor."""
+CHEAP = 8.0
+"""A matrix that costs less than so many steps of conjugate gradients is made without trying these."""
+LOOSE = 0.2
+"""Conjugate gradients end when the residual has fallen to this share of the gradient."""
+
+
+class Chord:
+    """Directions d with (lam K + X' H X) d = -g, for H as it is or was, of all rows or of a sample.
+
+    The matrix is factorized and kept while the gradient falls fast. That of a sample gives way to that of all
+    rows for good after one step that was poor although it had just been made.
+    """
+
+    def __init__(
+        self, passes: Passes, reg: Any, lam: float, direct: int, intercept: bool, sampled: bool
+    ) -> None:
+        self.passes, self.reg, self.lam, self.direct, self.intercept = passes, reg, lam, direct, intercept
+        n, p = passes.shape
+        self.size = max(n // PARTS, ENOUGH * p)
+        self.sampled = sampled and 2 * self.size <= n
+        """Whether second derivatives of a sample are to be trusted."""
+        self.kept: NDArray | None = None
+        """The second derivatives that the matrix is made of."""
+        self.solve: Callable[[Array], Array] | None = None
+        self.fresh = False
+        """Whether the matrix was made for the last step."""
+        self.last = math.inf
+        """The square of the gradient at the last step."""
+        self.steps = 0.0
+        """How many steps of conjugate gradients to expect."""
+
+    def direction(self, h: NDArray, g: Array) -> Array:
+        """The direction at a point with second derivatives h of its rows, and the gradient g."""
+        square = float(g @ g)
+        poor = square > self.last / FALL
+        self.last = square
+        if self.kept is None or poor:
+            if poor and self.kept is not None and self.fresh:
+                self.sampled = False
+            self.kept, self.solve, self.fresh = None, None, True
+            if not self._suits(h):
+                return self._in_steps(h, g)
+            self.kept = self._part(h) if self.sampled else h
+        else:
+            self.fresh = False
+        if self.solve is None:
+            self.solve = factorized(self.passes, self.reg, self.lam, bent(self.kept, self.intercept))
+        return self.solve(-1.0 * g)
+
+    def renewed(self) -> bool:
+        """Whether there is a better matrix than the last one, which then comes next."""
+        better = self.kept is not None and (self.sampled or not self.fresh)
+        self.kept, self.solve, self.sampled, self.last = None, None, False, math.inf
+        return better
+
+    def _part(self, h: NDArray) -> NDArray:
+        """Those of a sample alone, of the same sum: of one row of each run of rows, in any order of these."""
+        n = len(h)
+        ends = np.linspace(0, n, self.size + 1).astype(np.int64)
+        at = ends[:-1] + (np.random.default_rng(0).random(self.size) * np.diff(ends)).astype(np.int64)
+        part = np.zeros(n)
+        part[at] = h[at]
+        total, found = float(h.sum()), float(part.sum())
+        return part * (total / found) if found > 0 else h
+
+    def _suits(self, h: NDArray) -> bool:
+        """Whether to factorize a matrix: there are not too many features, and it costs less than steps."""
+        (n, p), X = self.passes.shape, rows_of(self.passes.rows)
+        if p > self.direct:
+            return False
+        numbers = len(X.data) if isinstance(X, Csr) else n * p
+        each = numbers / n
+        rows = self.size if self.sampled else np.count_nonzero(h)
+        cost = p**3 / (3 * DENSE) + 0.5 * rows * each * each / (1.0 if isinstance(X, Csr) else DENSE)
+        return cost <= max(CHEAP, self.steps) * 4 * numbers
+
+    # ------------------------------------------------------------ conjugate gradients
+    def _in_steps(self, h: NDArray, g: Array) -> Array:
+        """By conjugate gradients; where these take too long, by a matrix, if there may be one."""
+        enough, n = LOOSE * float(g @ g) ** 0.5, len(h)
+        bend, equations = bent(h, self.intercept), Equations(self.passes, self.reg, self.direct)
+        most = MOST_STEPS if min(self.passes.shape) > self.direct else MOST_STEPS // 5
+        if 2 * np.count_nonzero(h) < n or not isinstance(self.reg, L2):
+            d = equations.solve(bend, self.lam, g, enough)
+            self.steps = equations.steps
+            return d
+        d, took = self._preconditioned(bend, g, enough, most)
+        self.steps = took if took < most else math.inf
+        if took == most:
+            equations.steps = math.inf
+            return equations.solve(bend, self.lam, g, enough)
+        return d
+
+    def _preconditioned(self, bend: Bend, g: Array, enough: float, most: int) -> tuple[Array, int]:
+        """By conjugate gradients with the diagonal of the matrix, and how many steps it took."""
+        risk, h = self.passes.risk, bend.diagonal
+        parts = [h[part] for part in self.passes.parts]
+        minus = [self.passes.back(s) for s in bend.minus]
+        penalty = self.lam * (self.reg.terms(g).square + 0.0 * g)
+        (diagonal,) = risk.executor.sum(squares, each=parts)
+        diagonal = diagonal + penalty
+
+        def times(d: Array) -> Array:
+            (found,) = risk.executor.sum(curve, risk.scorer, d, each=parts)
+            for m in minus:
+                found = found - float(m @ d) * m
+            return found + penalty * d
+
+        d, r = 0.0 * g, -1.0 * g
+        q = r / diagonal
+        along, size = q, float(r @ q)
+        for took in range(most):
+            if float(r @ r) <= enough * enough:
+                return d, took
+            image = times(along)
+            step = size / float(along @ image)
+            d, r = d + step * along, r - step * image
+            q = r / diagonal
+            size, before = float(r @ q), size
+            along = q + (size / before) * along
+        return d, most
+
+
+def bent(h: NDArray, intercept: bool) -> Bend:
+    """Second derivatives of rows; an intercept that follows takes a rank of them."""
+    total = float(h.sum()) if intercept else 0.0
+    return Bend(h, (h / total**0.5,)) if total > 0 else Bend(h)
+
+
+def factorized(passes: Passes, reg: Any, lam: float, bend: Bend) -> Callable[[Array], Array]:
+    """Solves (lam K + X' H X) d = g, by Cholesky's method."""
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+    G = product(passes, bend)
+    p = len(G)
+    diagonal = G.reshape(-1)[:: p + 1]
+    if isinstance(reg, L2):
+        diagonal += lam * reg.terms(np.ones(p)).square
+    else:
+        G += lam * np.stack([np.asarray(reg.grad(e)) for e in np.eye(p)])
+    more = 1e-14 * float(diagonal.max())
+    while True:
+        try:  # the upper triangle of G is the lower one of its transpose, which is in LAPACK's order
+            factor = cho_factor(G.T, lower=True, check_finite=False)
+            return lambda g: np.asarray(cho_solve(factor, g, check_finite=False))
+        except LinAlgError:  # rounding has turned its least eigenvalues over
+            diagonal += more
+            more *= 10
+
+
+def curve(shard: Shard, scorer: Scorer, d: Array, h: NDArray) -> tuple[Array]:
+    """X' H X d of one shard: a block of rows is scattered while it is still in cache."""
+    out = np.zeros_like(d)
+    for i, j in shards.blocks(shard, scorer):
+        scorer.pullback(shard.X, h[i:j] * scorer.scores(shard.X, d, i, j), i, j, out)
+    return (out,)
+
+
+def squares(shard: Shard, h: NDArray) -> tuple[NDArray]:
+    """The diagonal of X' H X, of one shard."""
+    X = rows_of(shard)
+    out = np.zeros(X.shape[1])
+    if isinstance(X, Csr):
+        from riskmin.kernels.smooth import csr_squares
+
+        csr_squares(X.indptr, X.indices, X.data, h, out)
+        return (out,)
+    for at in blocks(np.arange(X.shape[0]), X.shape[1]):
+        out += h[at] @ taken(X, at) ** 2
+    return (out,)

@@ -1,0 +1,189 @@
+"""Newton's method for smooth losses: few steps, each a pass over X there and back, and a matrix now and then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from riskmin.intercept import Profiled
+from riskmin.losses import Squared
+from riskmin.objective import Objective
+from riskmin.risk import REFRESH
+from riskmin.solvers.bundle import check_count
+from riskmin.solvers.cuts import mix_two
+from riskmin.solvers.newton_chord import Chord
+from riskmin.solvers.newton_scores import Look, Scores
+from riskmin.solvers.newton_start import start
+from riskmin.types import Array, Curved, Cut, Iterate, NDArray, Unsuited
+
+FULL = 0.25
+"""A step of length 1 is taken if the slope at its end is at most this share of that at its start."""
+
+
+@dataclass(frozen=True)
+class Newton:
+    r"""Newton's method for smooth losses with second derivatives, such as `Logistic` and `SquaredHinge`.
+
+    A step solves
+
+    .. math:: (\lambda K + X^\top H X)\, d = -\nabla J(w),
+
+    and goes along d as far as J falls, on kept scores. The tangent of each point is a cut, which proves a gap
+    of at most :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2.
+
+    The matrix is factorized, and kept as long as the square of the gradient falls by 50 a step. Where rows are
+    many beside columns, it is made of a sample of the rows, until one step with it is poor, and so is the
+    first point. With many features, or where that costs less, conjugate gradients solve the equations, up to
+    a fifth of the gradient, at two passes over X a step of theirs.
+
+    For `L2` and `Quadratic`, and rows that are all here.
+
+    Parameters
+    ----------
+    direct : int
+        Up to so many features, the matrix may be factorized.
+    sampled : bool
+        Whether samples of the rows may be used on the way; all that is proved is of all rows.
+
+    References
+    ----------
+    R.-E. Fan, K.-W. Chang, C.-J. Hsieh, X.-R. Wang, C.-J. Lin, LIBLINEAR: a library for large linear
+    classification, Journal of Machine Learning Research 9, 2008. R. H. Byrd, G. M. Chin, W. Neveitt,
+    J. Nocedal, On the use of stochastic Hessian information in optimization methods for machine learning, SIAM
+    Journal on Optimization 21, 2011.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Logistic, Newton, Objective, linear_risk, minimize
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((500, 4)) * [1, 10, 100, 1000]
+    >>> y = np.where(X @ [1, 0.1, 0.01, 0.001] + rng.standard_normal(500) > 0, 1.0, -1.0)
+    >>> result = minimize(Objective(linear_risk(X, y, Logistic()), L2(), lam=1e-6), Newton(), tol=1e-9)
+    >>> result.status, result.n_iter < 12
+    ('converged', True)
+    """
+
+    direct: int = 2500
+    sampled: bool = True
+
+    def __post_init__(self) -> None:
+        check_count(self, "direct")
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """Yield a point a step."""
+        scores = self._scores(obj)
+        if self.sampled and not isinstance(scores.loss, Squared):  # one step is all that a square takes
+            w0, _ = start(obj, w0, self._from)
+        return self._from(obj, w0)
+
+    def _scores(self, obj: Objective) -> Scores:
+        risk: Any = obj.risk.risk if isinstance(obj.risk, Profiled) else obj.risk
+        loss = getattr(risk, "loss", None)
+        if not (getattr(loss, "smooth", False) and isinstance(loss, Curved)):
+            raise Unsuited(
+                f"Newton needs a smooth loss with second derivatives, not {type(loss or risk).__name__}: "
+                "use SemismoothNewton or Auto"
+            )
+        return Scores.of(self, obj)
+
+    def _chord(self, obj: Objective, scores: Scores) -> Chord:
+        sampled = self.sampled and not isinstance(scores.loss, Squared)
+        return Chord(scores.passes, obj.reg, obj.lam, self.direct, scores.intercept, sampled)
+
+    def _from(self, obj: Objective, w0: Array, mu: float = 0.0) -> Iterator[Iterate]:
+        scores = self._scores(obj)
+        z = scores.passes.forward(w0)
+        look = scores.look(z, 0.0, None, 0.0)
+        at = _Point(w0, z, look, scores.passes.back(look.dz))
+        return self._run(obj, scores, self._chord(obj, scores), at, at.cut)
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Go on from a saved state."""
+        scores = self._scores(obj)
+        chord = self._chord(obj, scores)
+        offset, b, risk, age, sampled, fresh, chord.last, chord.steps = (float(v) for v in state["numbers"])
+        chord.kept, chord.sampled, chord.fresh = state.get("kept"), bool(sampled), bool(fresh)
+        look = Look(state["dz"], offset, b, risk, state.get("bends"))
+        at = _Point(state["w"], state["z"], look, state["a"], int(age))
+        steps = self._run(obj, scores, chord, at, Cut(state["cut"][:-1], float(state["cut"][-1])))
+        next(steps)  # the iterate that was saved
+        return steps
+
+    def _run(self, obj: Objective, scores: Scores, chord: Chord, at: _Point, best: Cut) -> Iterator[Iterate]:
+        looks = 1
+        while True:
+            obj.count.calls += 1
+            value = at.look.risk + obj.lam * obj.reg.value(at.w)
+            yield Iterate(at.w, value, best, {"mu": 0.0, "looks": looks}, at.saved(best, chord))
+            moved, looks = at.newton(obj, scores, chord)
+            if moved is None and chord.renewed():
+                moved, looks = at.newton(obj, scores, chord)
+            if moved is None:
+                return  # no descent is left in this precision
+            at = moved
+            mixed, _ = mix_two(best, at.cut, obj)
+            best = max(mixed, at.cut, key=obj.lower)
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A point with its scores, and the slopes of the loss in these."""
+
+    w: Array
+    z: NDArray
+    look: Look
+    a: NDArray
+    """X' dz of the look."""
+    age: int = 0
+    """How many times z was brought up to date since it was computed from w alone."""
+
+    @property
+    def cut(self) -> Cut:
+        return Cut(self.a, self.look.offset)
+
+    def newton(self, obj: Objective, scores: Scores, chord: Chord) -> tuple[_Point | None, int]:
+        """A lower point along Newton's direction, and how many looks it took; none where nothing falls."""
+        g = obj.lam * obj.reg.grad(self.w) + self.a  # type: ignore[attr-defined]
+        d = chord.direction(scores.bend(self.look, self.z, 0.0, None).diagonal, g)
+        slope = float(g @ d)
+        if not -math.inf < slope < 0:
+            return None, 0
+        dz, line = scores.passes.forward(d), obj.reg.line(self.w, d)
+        bent = obj.lam * (line(1.0)[1] - line(0.0)[1])
+        look = scores.look(self.z + dz, 0.0, None, self.look.b)
+        t, looks = 1.0, 1
+        if not abs(float(look.dz @ dz) + obj.lam * line(1.0)[1]) <= FULL * abs(slope):
+
+            def rest_of(t: float) -> tuple[float, float]:
+                return obj.lam * line(t)[1], bent
+
+            t, more = scores.search(self.z, dz, 0.0, None, self.look.b, rest_of, slope)
+            look, looks = scores.look(self.z + t * dz, 0.0, None, self.look.b), looks + more
+        w, z = self.w + t * d, self.z + t * dz
+        if np.array_equal(w, self.w):
+            return None, looks
+        fresh = self.age + 1 >= REFRESH  # rounding errors of the updates must not add up
+        if fresh:
+            z = scores.passes.forward(w)
+            look = scores.look(z, 0.0, None, look.b)
+        a = scores.passes.back(look.dz)
+        return replace(self, w=w, z=z, look=look, a=a, age=0 if fresh else self.age + 1), looks
+
+    def saved(self, best: Cut, chord: Chord) -> Callable[[], dict[str, Array]]:
+        """The state to save: all of this, the best cut, and what the matrix is made of."""
+        look = self.look
+        numbers = [look.offset, look.b, look.risk, self.age]
+        numbers += [chord.sampled, chord.fresh, chord.last, chord.steps]
+        more = {"kept": chord.kept, "bends": look.bends}
+
+        def state() -> dict[str, Array]:
+            found = {"w": self.w, "z": self.z, "dz": look.dz, "a": self.a, "numbers": np.array(numbers)}
+            found["cut"] = np.append(best.a, best.b)
+            return found | {name: a for name, a in more.items() if a is not None}
+
+        return state
