@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.harness.peers.base import Peer, Rung, all_numbers, ladder, weights, zeros_and_ones
 from benchmarks.harness.tasks import QUANTILE
 
-STEPS = ladder((1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8), (20, 100, 1000))
+STEPS = ladder((1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8), (3, 6, 20, 100, 1000))
 FAMILIES = {"poisson": "poisson", "logistic": "binomial", "l1_logistic": "binomial"}
 
 

@@ -6,7 +6,9 @@ from benchmarks.harness.peers.base import Peer, Rung, columns, ladder, weights
 from benchmarks.harness.tasks import EPSILON, QUANTILE
 
 DUAL = ladder((1e-1, 1e-2, 1e-3, 1e-4, 1e-6), (1_000, 10_000, 100_000))
-STEPS = ladder((1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8), (100, 1_000, 10_000))
+TIGHTER = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
+STEPS = ladder(TIGHTER, (10, 30, 100, 1_000, 10_000))
+NEWTON = ladder(TIGHTER, (3, 6, 12, 100, 1_000))
 HALVES = ("squared_hinge",)
 """LIBLINEAR has the whole square, ours half of it."""
 
@@ -105,10 +107,10 @@ PEERS = (
         "sklearn",
         ("logistic", "softmax"),
         logistic("newton-cholesky"),
-        STEPS,
+        NEWTON,
         most_columns=2_500,
     ),
-    Peer("LogisticRegression newton-cg", "sklearn", ("logistic", "softmax"), logistic("newton-cg"), STEPS),
+    Peer("LogisticRegression newton-cg", "sklearn", ("logistic", "softmax"), logistic("newton-cg"), NEWTON),
     Peer("LogisticRegression liblinear", "sklearn", ("l1_logistic",), logistic("liblinear", 1.0), STEPS),
     Peer("Ridge cholesky", "sklearn", ("squared",), ridge("cholesky"), (Rung(0.0),), most_columns=SQUARE),
     Peer("Ridge sparse_cg", "sklearn", ("squared",), ridge("sparse_cg"), STEPS),
@@ -119,7 +121,7 @@ PEERS = (
         "sklearn",
         ("poisson",),
         poisson("newton-cholesky"),
-        STEPS,
+        NEWTON,
         most_columns=2_500,
     ),
     Peer(

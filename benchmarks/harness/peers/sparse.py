@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.harness.peers.base import Peer, columns, ladder, rows, weights
 from benchmarks.harness.tasks import DELTA
 
-STEPS = ladder((1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8), (20, 100, 1000))
+STEPS = ladder((1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8), (3, 20, 100, 1000))
 
 
 def celer(X, y, task, lam, rung):
