@@ -13,11 +13,12 @@ import scipy.sparse as sp
 from riskmin.losses.bends import times, turned
 from riskmin.matrices import Columns, Csr, Dense, as_scipy
 from riskmin.regularizers import L2
+from riskmin.solvers.newton_steps import Part
 from riskmin.solvers.passes import Passes, blocks, rows_of, taken
 from riskmin.sorting import prefix_sums
 from riskmin.types import Array, Bend, NDArray, Window
 
-MOST_STEPS = 500
+MOST_STEPS = 1500
 """Of conjugate gradients, after which a direction is taken as it is."""
 DENSE = 8.0
 """How many times as fast an operation with a dense matrix is as one with a sparse one."""
@@ -43,9 +44,17 @@ class Equations:
             self.steps *= 0.8  # so that they are tried again in the end
             return way(bend, lam, g)
         most = int(min(MOST_STEPS, cost))
-        d, took = conjugate_gradients(lambda d: self._times(bend, lam, d), -g, enough, most)
+        d, took = self._in_steps(bend, lam, g, enough, most)
         self.steps = took if took < most else 4.0 * most
         return d if took < most or way is None else way(bend, lam, g)
+
+    def _in_steps(self, bend: Bend, lam: float, g: Array, enough: float, most: int) -> tuple[Array, int]:
+        """By conjugate gradients; with the rows alone that take part, where these are few."""
+        few = 2 * np.count_nonzero(bend.diagonal) < len(bend.diagonal)
+        if few and isinstance(self.reg, L2) and not bend.windows and _projects(bend):
+            square = self.reg.terms(g).square + 0.0 * g
+            return Part(self._rows, bend, square).solve(lam, g, enough, most)
+        return conjugate_gradients(lambda d: self._times(bend, lam, d), -g, enough, most)
 
     def _direct(self, bend: Bend) -> tuple[float, Callable[[Bend, float, Array], Array] | None]:
         """The cheaper of the ways with a matrix, and its cost in steps of conjugate gradients."""
@@ -115,6 +124,15 @@ class Equations:
     def _form(self) -> NDArray:
         """K, whatever it is made of."""
         return np.stack([np.asarray(self.reg.grad(e)) for e in np.eye(self.passes.shape[1])])
+
+
+def _projects(bend: Bend) -> bool:
+    """Whether H is D^1/2 P D^1/2, for a diagonal D and a projection P that leaves out one vector at most."""
+    if len(bend.minus) != 1:
+        return not bend.minus
+    (s,), h = bend.minus, bend.diagonal
+    at = h > 0
+    return bool(abs(float(s[at] @ (s[at] / h[at])) - 1) < 1e-9 and not s[~at].any())
 
 
 def product(passes: Passes, bend: Bend) -> NDArray:

@@ -1,0 +1,119 @@
+r"""Newton's equations in steps of conjugate gradients, with those rows and columns alone that take part.
+
+With :math:`C = H^{1/2} X_S K^{-1/2}` of the rows S that have second derivatives, and their columns,
+:math:`(\lambda K + X^\top H X)\, d = -g` is :math:`(\lambda + C^\top C)\, K^{1/2} d = -K^{-1/2} g`; or, where
+there are fewer rows than columns, a system of as many unknowns as rows, :math:`(\lambda + C C^\top)\, v = C
+K^{-1/2} g`, for which :math:`\lambda K^{1/2} d = C^\top v - K^{-1/2} g`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from riskmin.matrices import Columns, Csr, Dense, as_matrix, as_scipy
+from riskmin.solvers.passes import taken
+from riskmin.types import Array, Bend, Matrix, NDArray
+
+
+class Part:
+    """The rows with second derivatives, scaled, and their columns.
+
+    Parameters
+    ----------
+    X : Csr, Dense or Columns
+    bend : Bend
+        A diagonal, and at most one vector s, such that H^-1/2 s is of length one: a projection.
+    square : array
+        The diagonal of K.
+    """
+
+    def __init__(self, X: Csr | Dense | Columns, bend: Bend, square: NDArray) -> None:
+        at = np.flatnonzero(bend.diagonal)
+        root = np.sqrt(bend.diagonal[at])
+        self.axis: NDArray | None = bend.minus[0][at] / root if bend.minus else None
+        self.square = square
+        if isinstance(X, Csr):
+            self.C, self.used = _compact(as_scipy(X)[at], root, square)
+        else:
+            self.C = as_matrix(taken(X, at) * (root[:, None] / np.sqrt(square)))
+            self.used = np.arange(len(square))
+
+    def solve(self, lam: float, g: Array, enough: float, most: int) -> tuple[Array, int]:
+        """The d with a residual of at most that norm, and how many steps it took: at most so many."""
+        scale = np.sqrt(self.square)
+        e = -g / scale
+        few = e[self.used]
+        rows, columns = self.C.shape
+        if rows < columns:
+            found, took = self._by_rows(lam, few, scale[self.used], enough, most)
+        else:
+            found, took = self._by_columns(lam, few, scale[self.used], enough, most)
+        e = e / lam
+        e[self.used] = found
+        return e / scale, took
+
+    def _by_rows(
+        self, lam: float, g: NDArray, scale: NDArray, enough: float, most: int
+    ) -> tuple[NDArray, int]:
+        """(lam + C C') v = C (-g), e = (g + C' v) / lam; C' of the residual comes free with each step."""
+        r = -self._forward(g)
+        along, size, v = r, float(r @ r), 0.0 * g
+        image, share = 0.0 * g, 0.0
+        for took in range(most):
+            before, image = image, self._back(along)
+            rest = scale * (image - share * before)
+            if float(rest @ rest) <= (lam * enough) ** 2:
+                return (g + v) / lam, took
+            product = lam * along + self._forward(image)
+            step = size / float(along @ product)
+            v = v + step * image
+            r = r - step * product
+            size, last = float(r @ r), size
+            share = size / last
+            along = r + share * along
+        return (g + v) / lam, most
+
+    def _by_columns(
+        self, lam: float, g: NDArray, scale: NDArray, enough: float, most: int
+    ) -> tuple[NDArray, int]:
+        """(lam + C' C) e = g."""
+        e, r = 0.0 * g, g
+        along, size = r, float(r @ r)
+        for took in range(most):
+            rest = scale * r
+            if float(rest @ rest) <= enough * enough:
+                return e, took
+            product = lam * along + self._back(self._forward(along))
+            step = size / float(along @ product)
+            e, r = e + step * along, r - step * product
+            size, last = float(r @ r), size
+            along = r + (size / last) * along
+        return e, most
+
+    def _forward(self, e: NDArray) -> NDArray:
+        return self._projected(self.C.scores(e, 0, self.C.shape[0]))
+
+    def _back(self, v: NDArray) -> NDArray:
+        out = np.zeros(self.C.shape[1])
+        self.C.pullback(self._projected(v), 0, len(v), out)
+        return out
+
+    def _projected(self, v: NDArray) -> NDArray:
+        return v if self.axis is None else v - self.axis * float(self.axis @ v)
+
+
+def _compact(part: Any, root: NDArray, square: NDArray) -> tuple[Matrix, NDArray]:
+    """Rows scaled, without the columns that they do not use; and which these are."""
+    used = np.zeros(len(square), dtype=bool)
+    used[part.indices] = True
+    at = np.flatnonzero(used)
+    place = np.cumsum(used) - 1
+    data = part.data * np.repeat(root, np.diff(part.indptr))
+    if np.any(square != square[0]) or square[0] != 1:
+        data = data / np.sqrt(square)[part.indices]
+    few = sp.csr_array((data, place[part.indices].astype(part.indices.dtype), part.indptr))
+    few.resize(len(root), len(at))
+    return as_matrix(few), at
