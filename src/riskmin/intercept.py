@@ -75,10 +75,15 @@ class Profiled:
 
     def intercept(self, w: Array) -> float:
         """The minimizing b; the middle of the interval, where a whole interval minimizes."""
+        return self.best(w)[0]
+
+    def best(self, w: Array) -> tuple[float, float]:
+        """The minimizing b, and R(w, b)."""
         cursor = self.cursor(w)
-        if getattr(self.risk.loss, "smooth", False):
-            return cursor.b
-        return 0.5 * (cursor.last_best(-1) + cursor.last_best(+1))
+        b = cursor.b
+        if not getattr(self.risk.loss, "smooth", False):
+            b = 0.5 * (cursor.last_best(-1) + cursor.last_best(+1))
+        return b, cursor.scores.at(0.0, b)[0]
 
 
 class ProfiledCursor:

@@ -14,7 +14,7 @@ import numpy as np
 
 from riskmin.arrays import like, namespace, to_numpy
 from riskmin.scalar import ROUNDING
-from riskmin.types import Array, Lifted, Loss, Scorer, Shard
+from riskmin.types import Array, Loss, Scorer, Shard
 
 MOST_SCORES = 2**17
 """Blocks have at most so many scores, so that these stay in cache too."""
@@ -183,7 +183,9 @@ def pull(
 
 def tangent(loss: Loss, z: Array, y: Array, c: Array) -> tuple[Any, ...]:
     """Value and gradient, and the lift, if the loss has one."""
-    return loss.tangent(z, y, c) if isinstance(loss, Lifted) else loss.value_grad(z, y, c)
+    lifted = getattr(loss, "tangent", None)  # that of `Lifted`, which to ask for costs more than a small loss
+    found: tuple[Any, ...] = loss.value_grad(z, y, c) if lifted is None else lifted(z, y, c)
+    return found
 
 
 def mixture(

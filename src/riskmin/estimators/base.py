@@ -251,8 +251,11 @@ def _intercept(risk: Risk | Profiled | Adaptive, objective: Objective, result: R
         return risk.intercept(result.w), result.value
     if isinstance(risk, Risk):
         return 0.0, result.value
-    b, at = risk.intercept(result.w), risk.cursor(result.w)
-    value, _, _ = (at.scores if isinstance(at, ProfiledCursor) else at).at(0.0, b)
+    if isinstance(risk, Profiled):
+        b, value = risk.best(result.w)
+    else:
+        b, at = risk.intercept(result.w), risk.cursor(result.w)
+        value, _, _ = (at.scores if isinstance(at, ProfiledCursor) else at).at(0.0, b)
     return b, value + objective.lam * objective.reg.value(result.w)
 
 

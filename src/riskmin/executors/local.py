@@ -30,6 +30,8 @@ def calls(n: int, args: tuple[Any, ...], each: Sequence[Any]) -> list[tuple[Any,
 
 def add(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     """Tuples added up entry by entry, in order; floats exactly rounded, so that no order matters to them."""
+    if len(parts) == 1:
+        return parts[0]
     return tuple(
         math.fsum(p) if isinstance(p[0], float) else sum(p[1:], start=p[0]) for p in zip(*parts, strict=True)
     )
@@ -109,6 +111,8 @@ class Threads:
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """[f(shard_k, *args, each_k) for k], side by side."""
         todo = calls(len(self.shards), args, each)
+        if len(todo) == 1:  # no thread is faster than none
+            return [f(self.shards[0], *todo[0])]
         return list(self._pool.map(lambda s, a: f(s, *a), self.shards, todo))
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
