@@ -12,6 +12,7 @@ Which of them it is, the name of the benchmark's folder tells; elsewhere, choose
 """
 
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from benchopt import BaseSolver
@@ -42,12 +43,12 @@ class Solver(BaseSolver):
 
     name = "riskmin"
     install_cmd = "conda"
-    requirements = ["pip::riskmin"]
-    references = [
+    requirements: ClassVar = ["pip::riskmin"]
+    references: ClassVar = [
         "C. H. Teo, S. V. N. Vishwanathan, A. Smola, Q. V. Le, Bundle methods for regularized risk "
         "minimization, JMLR 11, 2010"
     ]
-    parameters = {"solver": ["auto"], "problem": ["by_folder"]}
+    parameters: ClassVar = {"solver": ["auto"], "problem": ["by_folder"]}
     sampling_strategy = "callback"
     stopping_criterion = SufficientProgressCriterion(patience=7, strategy="callback")
 

@@ -110,6 +110,12 @@ class Climb:
     def within(self, level, best):
         return best * (1 + level) >= self.J
 
+    def ended_as(self, other):
+        """Whether a smaller tolerance changed nothing: then the limit ended both, which not all peers say."""
+        same = self.rung.steps == other.rung.steps and abs(self.J - other.J) <= 1e-12 * abs(self.J)
+        self.limited |= same
+        return same
+
     def next_is(self, rung, problem):
         """What to do about a later rung: climb it, skip it, or stop.
 
@@ -168,16 +174,19 @@ class Theirs:
             for climb in self.useful(known):
                 climb.took += self.climb(problem, climb.rung).took
             return
+        last = None
         for rung in self.peer.ladder:
-            then = self.climbs[-1].next_is(rung, problem) if self.climbs else "climb"
+            then = last.next_is(rung, problem) if last else "climb"
             if then == "skip":
                 continue
             if then == "stop":
                 break
-            self.climbs.append(self.climb(problem, rung))
+            new = self.climb(problem, rung)
+            self.climbs.append(new)
             spent = sum(problem.spent(climb.took[0]) for climb in self.climbs)
-            if self.climbs[-1].within(LEVELS[-1], known) or spent > problem.seconds:
+            if new.within(LEVELS[-1], known) or spent > problem.seconds:
                 break
+            last = last if last and last.ended_as(new) else new
 
     def useful(self, best):
         """The rungs that are the first to reach some level, by CPU seconds."""

@@ -1,0 +1,222 @@
+"""The harness of the benchmarks: its reference objectives, its adapters, its clock and its tables."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from benchmarks.__main__ import main
+from benchmarks.harness import data, ours, racers, report
+from benchmarks.harness.peers import PEERS, Peer, Rung
+from benchmarks.harness.tasks import TASKS
+from click.testing import CliRunner
+
+import riskmin as rm
+
+
+def problem(task, n=60, p=4, sparse=False, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.6 if sparse else 1.0)
+    z = X @ rng.standard_normal(p) + 0.5 * rng.standard_normal(n)
+    y = {
+        "signs": np.where(z > 0.3, 1.0, -1.0),
+        "numbers": z,
+        "counts": rng.poisson(np.exp(0.5 * z)).astype(float),
+        "classes": np.digitize(z, [-0.5, 0.5]).astype(float),
+    }[task.labels]
+    return (sp.csr_array(X) if sparse else X), y
+
+
+def brute_force(task, X, y, lam, w):
+    """J by loops over rows, pairs and labellings, from the definitions."""
+    z, n = X @ w, len(y)
+    pairs = [(z[i], z[j]) for i in range(n) for j in range(n) if y[i] > y[j]]
+    lists = {
+        "hinge": lambda: np.mean([max(0, 1 - a * b) for a, b in zip(y, z, strict=True)]),
+        "roc_area": lambda: np.mean([max(0, 1 - (a - b)) for a, b in pairs]),
+        "lasso": lambda: np.mean([(a - b) ** 2 / 2 for a, b in zip(y, z, strict=True)]),
+        "quantile": lambda: np.mean([max(0.9 * (a - b), -0.1 * (a - b)) for a, b in zip(y, z, strict=True)]),
+    }
+    size = np.abs(w).sum() if task.slope else w @ w / 2
+    return lists[task.name]() + lam * size
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_reference_objective_is_that_of_riskmin(name):
+    task, rng = TASKS[name], np.random.default_rng(1)
+    for sparse in (False, True):
+        X, y = problem(task, sparse=sparse)
+        w = rng.standard_normal(X.shape[1] * task.columns(y))
+        obj = rm.Objective(rm.linear_risk(X, y, task.loss), task.reg, 0.3)
+        assert task.objective(X, y, 0.3, w) == pytest.approx(obj.value(w), rel=1e-12)
+        assert task.objective(X, y, 0.3, w.reshape(X.shape[1], -1)) == task.objective(X, y, 0.3, w)
+
+
+@pytest.mark.parametrize("name", ["hinge", "roc_area", "lasso", "quantile"])
+def test_the_reference_objective_is_its_definition(name):
+    task = TASKS[name]
+    X, y = problem(task, n=25)
+    w = np.random.default_rng(2).standard_normal(4)
+    assert task.objective(X, y, 0.3, w) == pytest.approx(brute_force(task, X, y, 0.3, w), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["lasso", "l1_logistic"])
+def test_strengths_of_l1_are_fractions_of_the_least_that_leaves_nothing(name):
+    task = TASKS[name]
+    X, y = problem(task)
+    assert task.strength(X, y, 1.0) == pytest.approx(rm.lam_max(rm.linear_risk(X, y, task.loss), rm.L1()))
+
+
+def test_every_peer_names_tasks_that_exist():
+    assert {task for peer in PEERS.values() for task in peer.tasks} <= set(TASKS)
+    assert {one.labels for one in data.SETS.values()} == {task.labels for task in TASKS.values()}
+
+
+def fake(values, limited=False):
+    """A peer whose rungs end with given distances from the optimum."""
+
+    def fit(X, y, task, lam, rung):
+        if limited:
+            import warnings
+
+            warnings.warn("failed to converge", stacklevel=1)
+        return np.full(X.shape[1], values[rung])
+
+    return Peer("fake", "numpy", ("squared",), fit, tuple(values))
+
+
+def at_zero(seconds=5.0):
+    """A problem of which the optimum is w = 0, with J = 1/2 there."""
+    y = np.tile([1.0, -1.0], 10)
+    return racers.Problem(TASKS["squared"], np.ones((20, 1)), y, 1.0, seconds)
+
+
+def test_a_ladder_is_climbed_until_the_tightest_level():
+    peer = fake({Rung(1.0): 0.3, Rung(0.1): 0.01, Rung(0.01): 0.0, Rung(0.001): 0.0})
+    theirs, at = racers.Theirs(peer), at_zero()
+    assert theirs.warm_up(at)
+    theirs.race(at, 0.5)
+    told = theirs.told(at, 0.5)
+    assert [rung["tol"] for rung in told["rungs"]] == [1.0, 0.1, 0.01]  # J - 1/2 = w^2
+    assert told["reached"]["1e-01"] is not None
+    assert told["suboptimality"] == 0.0
+    theirs.race(at, 0.5)  # only what was the first to reach a level is fitted again
+    assert [rung["rounds"] for rung in theirs.told(at, 0.5)["rungs"]][2] == 2
+
+
+def test_a_fit_that_its_limit_ended_is_not_repeated_with_smaller_tolerances():
+    steps = (1, 10)
+    for loud in (True, False):
+        values = {Rung(tol, most): 1 / most for most in steps for tol in (1e-1, 1e-2, 1e-3)}
+        theirs, at = racers.Theirs(fake(values, limited=loud)), at_zero()
+        theirs.warm_up(at)
+        theirs.race(at, 0.5)
+        tried = [(climb.rung.steps, climb.rung.tol) for climb in theirs.climbs]
+        silent = [(1, 1e-1), (1, 1e-2), (10, 1e-1), (10, 1e-2)]  # a second rung tells that the limit did it
+        assert tried == ([(1, 1e-1), (10, 1e-1)] if loud else silent)
+        assert all(climb.limited for climb in theirs.climbs[::2])
+
+
+def test_times_of_ours_are_those_of_the_proof():
+    points = [(0.1, 0.2, 2.0, 1.5, 1), (0.2, 0.4, 1.0, 5e-4, 2), (0.3, 0.6, 1.0, 5e-7, 3)]
+    run = ours.Run(None, points, 0.0, (0.01, 0.02))
+    assert run.certified(1e-3) == pytest.approx((0.21, 0.42))  # and the last look at J, which a run ends with
+    assert run.certified(1e-6) == (0.3, 0.6)
+    assert run.certified(1e-8) is None
+    assert run.reached(1e-6, 1.0) == (0.2, 0.4)
+
+
+def test_a_table_is_made_of_results(tmp_path):
+    both = {"1e-03": {"cpu": 0.1, "wall": 0.2}, "1e-06": {"cpu": 0.2, "wall": 0.3}}
+    mine = {"kind": "ours", "certified": both}
+    slow = {"kind": "peer", "reached": both | {"1e-06": None}, "suboptimality": 2e-5, "longest": 4.0}
+    quick = {"kind": "peer", "reached": {"1e-03": {"cpu": 0.05}, "1e-06": None}, "suboptimality": 1e-4}
+    solvers = {"auto": mine, "A": slow | {"rungs": [1]}, "B": quick | {"rungs": [1], "longest": 1.0}}
+    cell = {"data": "a9a", "task": "hinge", "lam": 1e-4, "known": 1e-9, "solvers": solvers}
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps({"cells": [cell]}))
+    said = CliRunner().invoke(main, ["table", str(file)])
+    assert said.exit_code == 0
+    assert (
+        said.output.splitlines()[2]
+        == "| a9a | hinge | 0.0001 | 0.1 / 0.2 | B 0.05 | 0.5 | A - (2e-05) | > 20 |"
+    )
+    assert "known to 1e-02" in report.compact([cell | {"known": 0.01}])
+
+
+def test_names_are_told_and_wrong_ones_refused():
+    said = CliRunner().invoke(main, ["list"])
+    assert said.exit_code == 0
+    assert "task hinge" in said.output
+    assert "peer LinearSVC: hinge, squared_hinge" in said.output
+    wrong = CliRunner().invoke(main, ["run", "--task", "hinges"])
+    assert wrong.exit_code != 0
+    assert "there is no task named 'hinges'" in wrong.output
+
+
+SLOW_TO_COMPILE = ("skglm", "celer")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TASKS)
+def test_all_solvers_minimize_the_same_objective(name):
+    """The tightest rung of each peer that is installed comes near our proved minimum: its scale is right."""
+    task = TASKS[name]
+    X, y = problem(task, n=150, sparse=name in ("logistic", "lasso"))
+    lam = task.strength(X, y, 0.1)
+    least = ours.reference(X, y, task, lam, 5.0)
+    assert least.best - least.lower <= 1e-7 * least.best
+    at = racers.Problem(task, X, y, lam, 5.0)
+    for peer in PEERS.values():
+        if peer.takes(task, X, lam) and peer.installed() and peer.package not in SLOW_TO_COMPILE:
+            theirs = racers.Theirs(peer)
+            theirs.held = peer.hold(X, y)
+            found = theirs.climb(at, peer.ladder[-1]).J
+            assert found == pytest.approx(least.best, rel=1e-4), peer.name
+
+
+@pytest.mark.slow
+def test_a_cell_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setitem(data.SETS, "tiny", data.Set(lambda folder: problem(TASKS["hinge"], n=400), "signs"))
+    file = tmp_path / "results.json"
+    options = [
+        "--data",
+        "tiny",
+        "--lam",
+        "1e-2",
+        "--solver",
+        "auto",
+        "--solver",
+        "bundle",
+        "--peer",
+        "LinearSVC",
+    ]
+    said = CliRunner().invoke(main, ["run", *options, "--seconds", "2", "--json", str(file)])
+    assert said.exit_code == 0, said.output
+    found = json.loads(file.read_text())
+    (cell,) = found["cells"]
+    assert set(cell["solvers"]) == {"auto", "bundle", "LinearSVC"}
+    assert cell["known"] <= 1e-7
+    for name in ("auto", "bundle"):
+        told = cell["solvers"][name]
+        assert told["gap"] <= 1e-6
+        assert told["J"] == pytest.approx(cell["best"], rel=2e-6)
+        times = [told["certified"][racers.key(level)]["wall"] for level in racers.LEVELS]
+        assert times == sorted(times)
+        assert told["reached"]["1e-06"]["wall"] <= told["certified"]["1e-06"]["wall"]
+    assert cell["solvers"]["LinearSVC"]["reached"]["1e-03"]["cpu"] > 0
+    assert "| tiny | hinge | 0.01 | bundle, proved |" in said.output
+    assert found["versions"]["numpy"] == np.__version__
+
+
+@pytest.mark.slow
+def test_memory_is_that_of_a_process_of_its_own():
+    from benchmarks.harness import memory
+
+    X, y = data.dense(n=4_000, p=50)
+    rungs = [{"tol": 0.1, "steps": 1000, "J": 1.0}]
+    solvers = {"auto": {"kind": "ours"}, "LinearSVC": {"kind": "peer", "rungs": rungs}}
+    cell = {"task": "hinge", "strength": 0.1, "solvers": solvers}
+    memory.add(cell, X, y, 0.5)
+    for told in solvers.values():
+        assert 0 <= told["memory"]["more"] < 20 * X.nbytes < told["memory"]["before"]
