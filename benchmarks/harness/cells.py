@@ -80,7 +80,7 @@ def cell(name, X, y, task, lam, plan):
     """All that is known of one cell, as plain data."""
     strength = task.strength(X, y, lam)
     problem = Problem(task, X, y, strength, plan.seconds, plan.threads)
-    known = ours.reference(X, y, task, strength, 2 * plan.seconds, plan.threads)
+    known = ours.reference(X, y, task, strength, plan.seconds, plan.threads)
     racers, out = contenders(problem, plan)
     best, more = race(racers, problem, known.best, plan.rounds)
     return {

@@ -9,22 +9,14 @@ from typing import Any
 import riskmin as rm
 from riskmin.types import Unsuited
 
-NAMES = (
-    "auto",
-    "semismooth_newton",
-    "newton",
-    "dual",
-    "lbfgs",
-    "coordinate_descent",
-    "owlqn",
-    "smoothing",
-    "bundle",
-)
+FIRST = ("auto", "semismooth_newton", "newton", "lbfgs", "dual", "coordinate_descent")
+"""Those that come near the optimum in time, where they can be used."""
 
 
 def solvers():
-    """Those of the names that this version has."""
-    return [name for name in NAMES if name in rm.SOLVERS]
+    """All names, the quick ones first."""
+    quick = [name for name in FIRST if name in rm.SOLVERS]
+    return [*quick, *(name for name in rm.SOLVERS if name not in FIRST)]
 
 
 class Clock:
@@ -118,9 +110,7 @@ class Known:
 def reference(X, y, task, lam, seconds, threads=1):
     """Runs that are not timed, to 1e-9; of further solvers where the first does not come near that."""
     best, lower, said = float("inf"), 0.0, ""
-    for name in solvers():
-        if name not in ("auto", "semismooth_newton", "newton", "lbfgs", "dual", "coordinate_descent"):
-            continue
+    for name in (name for name in solvers() if name in FIRST):
         found = run(X, y, task, lam, name, 1e-9, seconds, threads)
         if found is None:
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -53,6 +54,11 @@ def zeros_and_ones(X, y):
     """Rows, with labels 0 and 1 for the two signs."""
     signs = set(np.unique(y)) == {-1.0, 1.0}
     return rows(X, y)[0], (y > 0).astype(float) if signs else y
+
+
+def threads():
+    """How many each solver may have, as the command set it."""
+    return int(os.environ.get("OMP_NUM_THREADS", "1"))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.harness.peers.base import Peer, Rung, all_numbers, ladder, weights, zeros_and_ones
+from benchmarks.harness.peers.base import Peer, Rung, all_numbers, ladder, threads, weights, zeros_and_ones
 from benchmarks.harness.tasks import QUANTILE
 
 STEPS = ladder((1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8), (3, 6, 20, 100, 1000))
@@ -28,7 +28,7 @@ def glum(X, y, task, lam, rung):
 def snapml_svm(X, y, task, lam, rung):
     from snapml import SupportVectorMachine
 
-    settings = {"tol": rung.tol, "max_iter": rung.steps, "n_jobs": 1}
+    settings = {"tol": rung.tol, "max_iter": rung.steps, "n_jobs": threads()}
     return weights(SupportVectorMachine(loss="hinge", regularizer=lam * len(y), **settings).fit(X, y))
 
 
@@ -37,7 +37,7 @@ def snapml(dual):
         from snapml import LinearRegression, LogisticRegression
 
         model = LogisticRegression if task.labels == "signs" else LinearRegression
-        settings = {"tol": rung.tol, "max_iter": rung.steps, "n_jobs": 1, "fit_intercept": False}
+        settings = {"tol": rung.tol, "max_iter": rung.steps, "n_jobs": threads(), "fit_intercept": False}
         penalty = "l2" if task.slope is None else "l1"
         return weights(model(regularizer=lam * len(y), penalty=penalty, dual=dual, **settings).fit(X, y))
 
