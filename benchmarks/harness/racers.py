@@ -110,12 +110,6 @@ class Climb:
     def within(self, level, best):
         return best * (1 + level) >= self.J
 
-    def ended_as(self, other):
-        """Whether a smaller tolerance changed nothing: then the limit ended both, which not all peers say."""
-        same = self.rung.steps == other.rung.steps and abs(self.J - other.J) <= 1e-12 * abs(self.J)
-        self.limited |= same
-        return same
-
     def next_is(self, rung, problem):
         """What to do about a later rung: climb it, skip it, or stop.
 
@@ -174,19 +168,16 @@ class Theirs:
             for climb in self.useful(known):
                 climb.took += self.climb(problem, climb.rung).took
             return
-        last = None
         for rung in self.peer.ladder:
-            then = last.next_is(rung, problem) if last else "climb"
+            then = self.climbs[-1].next_is(rung, problem) if self.climbs else "climb"
             if then == "skip":
                 continue
             if then == "stop":
                 break
-            new = self.climb(problem, rung)
-            self.climbs.append(new)
+            self.climbs.append(self.climb(problem, rung))
             spent = sum(problem.spent(climb.took[0]) for climb in self.climbs)
-            if new.within(LEVELS[-1], known) or spent > problem.seconds:
+            if self.climbs[-1].within(LEVELS[-1], known) or spent > problem.seconds:
                 break
-            last = last if last and last.ended_as(new) else new
 
     def useful(self, best):
         """The rungs that are the first to reach some level, by CPU seconds."""
