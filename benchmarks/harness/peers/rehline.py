@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from benchmarks.harness.peers.base import Peer, ladder
@@ -39,6 +41,8 @@ def fit(X, y, task, lam, rung):
     else:
         Tau, S, T = rehus(task, y, C)
     found = ReHLine_solver(X, U, V, Tau, S, T, max_iter=rung.steps, tol=rung.tol, verbose=0)
+    if not found.converged:
+        warnings.warn("did not converge", stacklevel=1)  # as its estimators do
     return np.asarray(found.beta)
 
 
