@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.kernels [--threads 1 2] [--rounds 9] [--only NAME ...]
 
-Synthetic data, wall time, the least of the rounds, which take turns. GB/s count the bytes of X once (of sparse
-X: values and indices), and so does the copy, which reads and writes each: 100 % is a pass that takes as long
-as a copy does. A pass reads X from memory once and each number twice, the second time from a cache.
+Synthetic data, wall time, the least of the rounds, which take turns. GB/s count the bytes of X once (of
+sparse X: values and indices), and so does the copy, which reads and writes each: 100 % is a pass that takes
+as long as a copy does. A pass reads X from memory once and each number twice, the second time from a cache.
 
 `--table transpose` is what the stored transpose is decided by, `--table gram` the products X'HX.
 """
@@ -96,7 +96,9 @@ def passes(name, X, threads, rounds):
     copy, *found = best(calls, rounds)
     cells = [f"{size(X) / t / 1e9:.1f} ({copy / t:.0%})" for t in found]
     print(
-        f"| {name} | {size(X) / 1e6:.0f} | {threads} | {size(X) / copy / 1e9:.1f} | " + " | ".join(cells) + " |",
+        f"| {name} | {size(X) / 1e6:.0f} | {threads} | {size(X) / copy / 1e9:.1f} | "
+        + " | ".join(cells)
+        + " |",
         flush=True,
     )
 
@@ -109,7 +111,7 @@ def transpose(rounds):
         for linear.WIDE in (2**60, 1):
             risks.append(rm.linear_risk(X, y, rm.Logistic()))
         linear.WIDE = kept
-        times = best([lambda risk=risk: risk(w) for risk in risks], rounds)
+        times = best([lambda risk=risk, w=w: risk(w) for risk in risks], rounds)
         print(f"| {n} x {p} | {X.nnz / p:.1f} | {1e3 * times[0]:.0f} | {1e3 * times[1]:.0f} |", flush=True)
 
 
@@ -128,7 +130,8 @@ def gram(rounds):
         print(f"| {name} | {products / 1e6:.0f} M | {1e3 * t:.1f} | {products / t / 1e9:.2f} |", flush=True)
     X = dense(200_000, 100)
     (t,) = best([lambda: X.T @ X], rounds)
-    print(f"| dense, 100 columns (BLAS) | {X.size * 50 / 1e6:.0f} M | {1e3 * t:.1f} | {X.size * 50 / t / 1e9:.2f} |")
+    n = 50 * X.size
+    print(f"| dense, 100 columns (BLAS) | {n / 1e6:.0f} M | {1e3 * t:.1f} | {n / t / 1e9:.2f} |")
 
 
 def main():
