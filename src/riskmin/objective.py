@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from riskmin.arrays import namespace
 from riskmin.regularizers import free
 from riskmin.risk import cursor
 from riskmin.scalar import ROUNDING
-from riskmin.types import Array, Balances, Cursor, Cut, Oracle, Regularizer, Slips
+from riskmin.types import Array, Balances, Cursor, Cut, Euclidean, Oracle, Regularizer, Slips
 
 
 @dataclass
@@ -52,8 +53,27 @@ class Objective:
     def __post_init__(self) -> None:
         if not (self.lam > 0 and math.isfinite(self.lam)):
             raise ValueError(f"lam must be a finite number > 0, not {self.lam}")
-        if isinstance(self.risk, Balances):  # the intercepts in w are not penalized
+        if self.balances:  # the intercepts in w are not penalized
             object.__setattr__(self, "reg", free(self.reg, self.risk.n_intercepts))
+
+    # protocols are asked once: it takes longer than a look at a small risk
+    @cached_property
+    def balances(self) -> bool:
+        """Whether w holds intercepts, in which cuts must not slope."""
+        return isinstance(self.risk, Balances)
+
+    @cached_property
+    def euclidean(self) -> bool:
+        """Whether the regularizer is the square of a norm with inner products."""
+        return isinstance(self.reg, Euclidean)
+
+    @cached_property
+    def _slips(self) -> bool:
+        return isinstance(self.risk, Slips)
+
+    def balanced(self, cut: Cut) -> Cut:
+        """A cut without a slope in the intercepts that w holds."""
+        return self.risk.balanced(cut) if self.balances else cut  # type: ignore[attr-defined, no-any-return]
 
     def __call__(self, w: Array) -> tuple[float, Array, Cut]:
         """J(w), a subgradient of R, and the cut at w."""
@@ -62,7 +82,7 @@ class Objective:
     def look(self, w: Array) -> tuple[float, Array, float]:
         """R(w), a subgradient, and up to which slip that is known."""
         self.count.calls += 1
-        return self.risk.evaluate(w) if isinstance(self.risk, Slips) else (*self.risk(w), 0.0)
+        return self.risk.evaluate(w) if self._slips else (*self.risk(w), 0.0)  # type: ignore[attr-defined]
 
     def at(self, w: Array, r: float, g: Array, slip: float = 0.0) -> tuple[float, Array, Cut]:
         """J(w), the subgradient and the cut at w, when R(w) = r and g are known, and g's cut up to a slip."""
@@ -70,8 +90,7 @@ class Objective:
         # far out, R and g @ w are huge and cancel: what rounding may have added must not become a bound
         b = r - gw - ROUNDING * (abs(r) + abs(gw)) - slip
         cut = Cut(g, b)
-        if isinstance(self.risk, Balances):
-            cut = self.risk.balanced(cut)
+        cut = self.balanced(cut)
         return r + self.lam * self.reg.value(w), g, cut
 
     def value(self, w: Array) -> float:

@@ -39,7 +39,7 @@ def mix_two(old: Cut | None, new: Cut, obj: Objective) -> tuple[Cut, float]:
     if old is None:
         return _first(new, obj), 1.0
     da, db = new.a - old.a, new.b - old.b
-    if isinstance(obj.reg, Euclidean):
+    if obj.euclidean:
         across, square = (float(obj.reg.gram(a[None, :], da)[0]) for a in (old.a, da))
         slope, bend = db - across / obj.lam, square / obj.lam
         eta = float(min(1.0, max(0.0, slope / bend)) if bend else slope > 0)
@@ -52,7 +52,7 @@ def mix_two(old: Cut | None, new: Cut, obj: Objective) -> tuple[Cut, float]:
 
 def _first(cut: Cut, obj: Objective) -> Cut:
     """The cut, or where exponentials may overflow, the part of it that bounds best."""
-    if isinstance(obj.reg, Euclidean) or getattr(obj.reg, "polyhedral", False):
+    if obj.euclidean or getattr(obj.reg, "polyhedral", False):
         return cut
     s = obj.reg.scale(cut, obj.lam)
     return Cut(s * cut.a, s * cut.b)

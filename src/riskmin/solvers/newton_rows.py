@@ -60,14 +60,12 @@ class Rows(Scores, ABC):
 
         By Newton's method, in a bracket; the intercept follows.
         """
-        lo, hi, t, looks = 0.0, np.inf, 1.0, 0
+        k, lo, hi, t, looks = _names(), 0.0, np.inf, 1.0, 0
+        if self.intercept:
+            b = b + _follows(self.sums(z, dz, mu, centre, 0.0)(b), 1.0)
         for _ in range(40):
             sums = self.sums(z, dz, mu, centre, t)
-            if self.intercept:
-                b, found = self.least(sums, z, b, LOOSE)
-            else:
-                found = sums(0.0)
-            k = _names()
+            b, found = self.least(sums, z, b, LOOSE) if self.intercept else (0.0, sums(0.0))
             looks += 1
             more, bend = line(t)
             slope, bend = found[k.SLOPE] + more, found[k.BEND] + bend
@@ -81,7 +79,7 @@ class Rows(Scores, ABC):
             new = new if inside else (2 * t if hi == np.inf else 0.5 * (lo + hi))
             if not lo < new < hi:
                 break
-            t = new
+            b, t = b + _follows(found, new - t), new
         return t, looks
 
     def bend(self, look: Look, z: NDArray, mu: float, centre: NDArray | None) -> Bend:
@@ -127,3 +125,9 @@ class Rows(Scores, ABC):
         part = slope / (slope - tilt)
         slopes = part * one.dz + (1 - part) * other.dz
         return one._replace(dz=slopes, offset=part * one.offset + (1 - part) * other.offset)
+
+
+def _follows(found: NDArray, step: float) -> float:
+    """By how much the best intercept changes along a step, as far as second derivatives tell."""
+    k = _names()
+    return -step * float(found[k.TURN] / found[k.CURVE]) if found[k.CURVE] > 0 else 0.0

@@ -14,7 +14,7 @@ from riskmin.objective import Objective
 from riskmin.risk import Risk
 from riskmin.softened import Softened
 from riskmin.solvers.lbfgs import Lbfgs
-from riskmin.types import Array, Balances, Cut, Iterate, Resumable, Unsuited, Warm
+from riskmin.types import Array, Cut, Iterate, Resumable, Unsuited, Warm
 
 FALL = 0.3
 """By how much mu falls from one stage to the next."""
@@ -125,9 +125,8 @@ def settled(obj: Objective, w: Array, risk: float, cut: Cut) -> bool:
     is infinite beyond some slopes, as with L1, a cut that is too steep proves as much as it does once shrunk.
     """
     complementarity = risk - float(cut.a @ w) - cut.b
-    if isinstance(obj.risk, Balances):  # what that costs falls with more steps, too
-        cut = obj.risk.balanced(cut)
-    gap = risk + obj.lam * obj.reg.value(w) - obj.lower(cut)
+    # what it costs that it does not slope in intercepts falls with more steps, too
+    gap = risk + obj.lam * obj.reg.value(w) - obj.lower(obj.balanced(cut))
     return gap <= 1.5 * complementarity
 
 
