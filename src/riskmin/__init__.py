@@ -88,6 +88,7 @@ from riskmin.solvers import ChainAscent as ChainAscent
 from riskmin.solvers import CoordinateDescent as CoordinateDescent
 from riskmin.solvers import DualAccelerated as DualAccelerated
 from riskmin.solvers import DualGaussSeidel as DualGaussSeidel
+from riskmin.solvers import HandOver as HandOver
 from riskmin.solvers import KernelDual as KernelDual
 from riskmin.solvers import Lbfgs as Lbfgs
 from riskmin.solvers import LineSearchBmrm as LineSearchBmrm
@@ -192,6 +193,7 @@ __all__ = [
     "Exponential",
     "FBeta",
     "FileError",
+    "HandOver",
     "HierarchicalClassifier",
     "HierarchicalHinge",
     "HierarchicalSoftmax",

@@ -13,6 +13,7 @@ from riskmin.solvers.chain_ascent import ChainAscent as ChainAscent
 from riskmin.solvers.coordinate import CoordinateDescent as CoordinateDescent
 from riskmin.solvers.dual import DualGaussSeidel as DualGaussSeidel
 from riskmin.solvers.dual_accelerated import DualAccelerated as DualAccelerated
+from riskmin.solvers.hand_over import HandOver as HandOver
 from riskmin.solvers.kernel_dual import KernelDual as KernelDual
 from riskmin.solvers.lbfgs import Lbfgs as Lbfgs
 from riskmin.solvers.newton import SemismoothNewton as SemismoothNewton
