@@ -72,7 +72,7 @@ def test_every_peer_names_tasks_that_exist():
     assert {one.labels for one in data.SETS.values()} == {task.labels for task in TASKS.values()}
 
 
-def fake(values, limited=False):
+def fake(values, limited=False, shrinks=False):
     """A peer whose rungs end with given distances from the optimum."""
 
     def fit(X, y, task, lam, rung):
@@ -82,7 +82,7 @@ def fake(values, limited=False):
             warnings.warn("failed to converge", stacklevel=1)
         return np.full(X.shape[1], values[rung])
 
-    return Peer("fake", "numpy", ("squared",), fit, tuple(values))
+    return Peer("fake", "numpy", ("squared",), fit, tuple(values), shrinks=shrinks)
 
 
 def at_zero(seconds=5.0):
@@ -106,12 +106,22 @@ def test_a_ladder_is_climbed_until_the_tightest_level():
 
 def test_a_fit_that_its_limit_ended_is_not_repeated_with_smaller_tolerances():
     values = {Rung(tol, most): 1 / most for most in (1, 10) for tol in (1e-1, 1e-2, 1e-3)}
-    for loud in (True, False):
-        theirs, at = racers.Theirs(fake(values, limited=loud)), at_zero()
+    tried = {}
+    for settings in ((True, False), (True, True), (False, False)):
+        theirs, at = racers.Theirs(fake(values, *settings)), at_zero()
         theirs.warm_up(at)
         theirs.race(at, 0.5)
-        tried = [climb.rung for climb in theirs.climbs]
-        assert tried == ([Rung(1e-1, 1), Rung(1e-1, 10)] if loud else list(values))
+        tried[settings] = [climb.rung for climb in theirs.climbs]
+    assert tried[True, False] == [Rung(1e-1, 1), Rung(1e-1, 10)]
+    assert tried[True, True] == [Rung(1e-1, 1), Rung(1e-3, 1), Rung(1e-1, 10), Rung(1e-3, 10)]
+    assert tried[False, False] == list(values)
+
+
+def test_a_peer_has_no_more_than_three_times_its_seconds_for_a_rung():
+    theirs, at = racers.Theirs(fake({Rung(0.1, 1): 1.0, Rung(0.1, 10): 0.5}, limited=True)), at_zero()
+    theirs.climbs = [racers.Climb(Rung(0.1, 1), 1.5, [(1.0, 1.0)], limited=True)]
+    assert not theirs.endless(Rung(0.1, 10), at)
+    assert theirs.endless(Rung(0.1, 100), at)
 
 
 def test_times_of_ours_are_those_of_the_proof():

@@ -110,19 +110,6 @@ class Climb:
     def within(self, level, best):
         return best * (1 + level) >= self.J
 
-    def next_is(self, rung, problem):
-        """What to do about a later rung: climb it, skip it, or stop.
-
-        A fit that its iteration limit ended is not bettered by a smaller tolerance, so the next is that of a
-        higher limit and the same tolerance. That takes as much longer as the limit is higher: too long, where
-        it is more than three times all that a peer has.
-        """
-        mine = self.rung
-        if self.limited and (rung.steps == mine.steps or rung.tol > mine.tol):
-            return "skip"
-        longer = rung.steps / mine.steps if mine.steps and self.limited else 1.0
-        return "stop" if problem.spent(self.took[0]) * longer > 3 * problem.seconds else "climb"
-
 
 @dataclass
 class Theirs:
@@ -163,16 +150,35 @@ class Theirs:
         took = clock.read()
         return Climb(rung, problem.J(w), [took], limited)
 
+    def idle(self, rung):
+        """Whether a fit that its iteration limit ended says that a rung would bring nothing new.
+
+        A smaller tolerance with the same limit does not, unless the peer shrinks by it: then one that is
+        much smaller may. A higher limit is for the tolerances that were not met.
+        """
+        limited = [climb.rung for climb in self.climbs if climb.limited]
+        if not limited:
+            return False
+        if rung.steps == limited[-1].steps:
+            return not self.peer.shrinks or rung.tol > 1e-2 * limited[-1].tol
+        return rung.tol > max(one.tol for one in limited if one.steps == limited[-1].steps)
+
+    def endless(self, rung, problem):
+        """Whether a rung will take more than three times all that a peer has: as longer as its limit is."""
+        last = self.climbs[-1] if self.climbs else None
+        if last is None or not (last.limited and last.rung.steps):
+            return False
+        return problem.spent(last.took[0]) * rung.steps / last.rung.steps > 3 * problem.seconds
+
     def race(self, problem, known):
         if self.climbs:
             for climb in self.useful(known):
                 climb.took += self.climb(problem, climb.rung).took
             return
         for rung in self.peer.ladder:
-            then = self.climbs[-1].next_is(rung, problem) if self.climbs else "climb"
-            if then == "skip":
+            if self.idle(rung):
                 continue
-            if then == "stop":
+            if self.endless(rung, problem):
                 break
             self.climbs.append(self.climb(problem, rung))
             spent = sum(problem.spent(climb.took[0]) for climb in self.climbs)

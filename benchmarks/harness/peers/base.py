@@ -73,6 +73,8 @@ class Peer:
     ladder: tuple[Rung, ...] = ladder(TOLS)
     hold: Callable[[Any, Any], tuple[Any, Any]] = field(default=rows, repr=False)
     """X and y in the format that suits it best: made before its clock starts."""
+    shrinks: bool = False
+    """Whether its tolerance also says when rows come back that it left out: a smaller one is another fit."""
     most_numbers: float = np.inf
     """Larger X (rows times columns, zeros too) are not for it: it would take hours, or all memory."""
     most_columns: float = np.inf

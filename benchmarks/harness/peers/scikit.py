@@ -98,9 +98,16 @@ SQUARE = 5_000
 """Beyond so many columns, p x p matrices are not for one machine."""
 
 PEERS = (
-    Peer("LinearSVC", "sklearn", ("hinge", "squared_hinge", "multiclass_hinge"), linear_svc(True), DUAL),
+    Peer(
+        "LinearSVC",
+        "sklearn",
+        ("hinge", "squared_hinge", "multiclass_hinge"),
+        linear_svc(True),
+        DUAL,
+        shrinks=True,
+    ),
     Peer("LinearSVC primal", "sklearn", ("squared_hinge",), linear_svc(False), DUAL),
-    Peer("LinearSVR", "sklearn", ("epsilon_insensitive", "absolute"), linear_svr, DUAL),
+    Peer("LinearSVR", "sklearn", ("epsilon_insensitive", "absolute"), linear_svr, DUAL, shrinks=True),
     Peer("LogisticRegression lbfgs", "sklearn", ("logistic", "softmax"), logistic("lbfgs"), STEPS),
     Peer(
         "LogisticRegression newton-cholesky",
