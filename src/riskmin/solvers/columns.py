@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from riskmin.matrices import Columns, Csc, Csr, Dense, Wide, as_scipy, merged
-from riskmin.solvers.quadratic import CLOSE, MOST_EPOCHS, Gram, Model, Solution, away, by_gram, kernels
+from riskmin.solvers.quadratic import MOST_EPOCHS, Gram, Model, Solution, away, by_gram, kernels
 from riskmin.types import NDArray, Shard
 
 MOST_GRAM = 3000
 """Up to this many columns a Gram matrix is worth its memory."""
 BLOCK = 1024
 """The rows of a Gram matrix's product are taken in blocks that stay in cache."""
-AWAY = 0.1
+AWAY = 0.3
 """A curvature that is further than this from the last one is not near its end: some rows will do for it."""
 SAMPLE = 64
 """How many rows a column a Gram matrix takes that will not serve for long."""
+SHARE = 0.2
+"""A working set may hold this part of a sparse X, however few its best features are: looks cost more."""
+PER_LOOK = 160
+"""A Gram matrix of m columns costs about m * m / (this * p) looks."""
+MUCH = 0.8
+"""Who may need this part of X gets all columns: to fetch some, and then others, costs more."""
+CHUNK = 8
+"""After so many cycles it is looked how far they came."""
+LEAST = 1e-12
+"""Curvatures below this part of the largest are taken for it: they are divided by."""
 NOTHING = np.empty(0)
 
 
@@ -30,11 +41,20 @@ class DenseColumns:
     X: Dense | Columns
     gram: Gram | None = None
 
+    @property
+    def few(self) -> bool:
+        """Whether a Gram matrix of all columns costs about a look more than that of some."""
+        return self.X.shape[1] <= PER_LOOK
+
+    def room(self, held: NDArray, order: NDArray) -> int:
+        """How many columns are worth a place beside those held: their Gram matrix costs about a look more."""
+        return max(int(np.sqrt(PER_LOOK * self.X.shape[1])) - len(held), 0)
+
     def solve(self, model: Model, maybe: NDArray) -> Solution:
         """The minimizer of the model."""
         if len(model.columns) <= MOST_GRAM:
             if self.gram is None or not self.gram.serves(model):
-                self.gram = Gram(model.bend, self._stride(model))
+                self.gram = Gram(model.bend, self._stride(model), rough=not model.exact)
             start = Solution(model.w.copy(), 0.0, NOTHING, 0)
             found = by_gram(self, self.gram, model, start, None)
         else:
@@ -59,22 +79,29 @@ class DenseColumns:
         total = float(model.bend.sum()) if model.free else 0.0
         args = (np.ascontiguousarray(T), r, model.bend, h, w, model.terms, total, model.tol, MOST_EPOCHS)
         b, _, epochs = kernels().dense_epochs(*args)
-        return Solution(w, b, NOTHING, epochs)
+        return Solution(w, b, NOTHING, epochs, model.bend)
 
     def pull(self, columns: NDArray, r: NDArray) -> NDArray:
         out = np.zeros(self.X.shape[1])
         self.X.pullback(r, 0, len(r), out)
         return out[columns]
 
-    def products(self, columns: NDArray, first: int, bend: NDArray, stride: int) -> NDArray:
-        n, scale = self.X.shape[0], np.sqrt(stride * bend)
+    def products(self, columns: NDArray, first: int, gram: Gram) -> NDArray:
+        if gram.rough:  # half the time, if nothing is too large for it or too small
+            G = self._products(columns, first, gram, np.float32)
+            some = G[:, first:].diagonal()
+            if np.isfinite(G).all() and ((some == 0) | (some > 1e-30)).all():
+                return G
+        return self._products(columns, first, gram, np.float64)
+
+    def _products(self, columns: NDArray, first: int, gram: Gram, kind: Any) -> NDArray:
+        n, scale = self.X.shape[0], np.sqrt(gram.stride * gram.bend)
         G = np.zeros((len(columns) - first, len(columns)))
-        # a sample is not that exact anyway
-        block = np.empty((BLOCK, len(columns)), dtype=np.float64 if stride == 1 else np.float32)
-        for i in range(0, n, BLOCK * stride):
-            at = slice(i, min(i + BLOCK * stride, n), stride)
+        block = np.empty((BLOCK, len(columns)), dtype=kind)
+        for i in range(0, n, BLOCK * gram.stride):
+            at = slice(i, min(i + BLOCK * gram.stride, n), gram.stride)
             if isinstance(self.X, Columns):
-                B = (self.X.T[:, at][columns] * scale[at]).T
+                B = (self.X.T[:, at][columns] * scale[at]).astype(kind).T
             else:
                 B = block[: len(scale[at])]
                 kernels().gather(self.X.X[at], columns, scale[at], B)
@@ -93,11 +120,15 @@ class Store:
             csc = merged(as_scipy(X))
             ends, rows = csc.indptr.astype(np.int64), csc.indices.view(X.indices.dtype)
             self.start, self.stop, self.rows, self.values = ends[:-1], ends[1:], rows, csc.data
+            self.count = np.diff(ends)
         else:
             self.count = np.zeros(p, dtype=np.int64)
             kernels().count(X.indices, self.count)
             self.start, self.stop = np.full(p, -1, dtype=np.int64), np.zeros(p, dtype=np.int64)
-            self.rows, self.values = np.empty(0, dtype=np.uint32), np.empty(0, dtype=X.data.dtype)
+            # room for all of them: what is never written to takes no memory
+            self.rows = np.empty(len(X.data), dtype=np.uint32)
+            self.values = np.empty(len(X.data), dtype=X.data.dtype)
+            self.held = 0
 
     def fetch(self, columns: NDArray, maybe: NDArray) -> None:
         """See to it that the columns are here; if that takes a pass over X, then `maybe` come along."""
@@ -105,14 +136,14 @@ class Store:
             return
         assert isinstance(self.X, Csr)
         wanted = np.union1d(columns, maybe)
+        if self.count[wanted].sum() > MUCH * self.count.sum():
+            wanted = np.arange(len(self.start))
         new = wanted[self.start[wanted] < 0]
-        held, begins = len(self.rows), np.cumsum(self.count[new]) - self.count[new]
-        room = int(self.count[new].sum())
+        begins = self.held + np.cumsum(self.count[new]) - self.count[new]
+        self.held += int(self.count[new].sum())
         place = np.full(self.X.shape[1], -1, dtype=np.int32)
         place[new] = np.arange(len(new))
-        self.rows = np.concatenate([self.rows, np.empty(room, dtype=np.uint32)])
-        self.values = np.concatenate([self.values, np.empty(room, dtype=self.values.dtype)])
-        self.start[new], ends = held + begins, held + begins
+        self.start[new], ends = begins, begins.copy()
         parts = self.X.indptr, self.X.indices, self.X.data, place, self.start[new], ends
         kernels().pick_columns(*parts, self.rows, self.values)
         self.stop[new] = ends
@@ -128,10 +159,12 @@ class SparseColumns:
 
     store: Store
     gram: Gram | None = None
-    last: NDArray | None = None
-    """The curvature of the last model."""
-    spent: int = 0
-    """How many cycles were taken since it was a very different one."""
+    few: bool = False
+
+    def room(self, held: NDArray, order: NDArray) -> int:
+        """How many of the columns, best first, are worth a place beside those held: so much costs a cycle."""
+        most = SHARE * float(self.store.count.sum()) - float(self.store.count[held].sum())
+        return int(np.searchsorted(np.cumsum(self.store.count[order]), most))
 
     def solve(self, model: Model, maybe: NDArray) -> Solution:
         """The minimizer of the model."""
@@ -146,44 +179,112 @@ class SparseColumns:
         return found._replace(u=u)
 
     def _cycle(self, model: Model, small: bool) -> Solution:
-        parts, w, r = self.store.parts(model.columns), model.w.copy(), model.slope.copy()
-        h = np.empty(len(w))
-        kernels().sparse_diagonal(*parts, model.bend, h)
-        total = float(model.bend.sum()) if model.free else 0.0
-        if self.last is None or away(model.bend, self.last) > CLOSE:
-            self.spent = 0
-        self.last = model.bend
-        # cycles until they have cost as much as the Gram matrix would: at most twice what is needed
-        patience = min(max(self._gram_cost(parts) - self.spent, 3), MOST_EPOCHS) if small else MOST_EPOCHS
-        args = (r, model.bend, h, w, model.terms, total, model.tol, patience)
-        b, worst, epochs = kernels().sparse_epochs(*parts, *args)
-        start = Solution(w, b, NOTHING, epochs)
-        self.spent += epochs
-        if worst <= model.tol or patience == MOST_EPOCHS:
+        parts, w = self.store.parts(model.columns), model.w.copy()
+        root = np.sqrt(np.maximum(model.bend, LEAST * model.bend.max()))
+        r = model.slope / root
+        scaled, h, g = self._scaled(parts, root, r)
+        offset = model.grad - g  # single precision may bend the model a little, but not tilt it
+        cost = self._gram_cost(parts)
+        chunk = min(max(cost // 2, 5), CHUNK)
+        shifts, track = root if model.free else NOTHING, np.zeros((chunk + 1, len(w) + 1))
+        where = (*parts[:3], model.columns, *scaled)
+        b, first, epochs = 0.0, 0.0, 0
+        while True:
+            track[0, :-1] = w
+            shift, worst, taken = kernels().sparse_epochs(
+                *where, r, h, w, model.terms, offset, shifts, model.tol, track
+            )
+            b, epochs, first = b + shift, epochs + taken, first or worst
+            if worst <= model.tol or epochs >= MOST_EPOCHS:
+                break
+            # a Gram matrix, if that costs less than the cycles which seem to be left
+            if small and epochs >= max(chunk + 1, cost // 2):
+                rate = max(math.log(first / worst), 1e-3) / (epochs - chunk)
+                if math.log(worst / model.tol) / rate > cost:
+                    break
+            b += self._extrapolate(where, model.terms, offset, track, w, r, shifts)
+        start = Solution(w, b, NOTHING, epochs, model.bend)
+        if worst <= model.tol or epochs >= MOST_EPOCHS:
             return start
         self.gram = Gram(model.bend)
-        return by_gram(self, self.gram, model, start, r)
+        return by_gram(self, self.gram, model, start, r * root)
+
+    def _extrapolate(
+        self,
+        where: tuple[Any, ...],
+        terms: NDArray,
+        offset: NDArray,
+        track: NDArray,
+        w: NDArray,
+        r: NDArray,
+        shifts: NDArray,
+    ) -> float:
+        """Go where the cycles seem to lead, if that is lower; in place, and the shift of that is returned.
+
+        It is the affine combination of what they found that changed least: Anderson's extrapolation.
+        """
+        steps = np.diff(track[-6:], axis=0)
+        gram = steps @ steps.T
+        mix = np.linalg.solve(gram + 1e-10 * np.trace(gram) * np.eye(len(gram)), np.ones(len(gram)))
+        far = (mix / mix.sum()) @ track[-len(mix) :]
+        far[:-1] = np.clip(far[:-1], terms[2], terms[3])
+        step = far - track[-1]
+        new = r + step[-1] * shifts if len(shifts) else r.copy()
+        kernels().add_columns(*where, step[:-1], new)
+        absolute, square = terms[0], terms[1]
+        fall = 0.5 * float((r - new) @ (r + new)) - float(offset @ step[:-1])
+        fall += float(absolute @ (np.abs(w) - np.abs(far[:-1])) + 0.5 * square @ (w * w - far[:-1] ** 2))
+        if not fall > 0:
+            return 0.0
+        w[:], r[:] = far[:-1], new
+        return float(step[-1])
+
+    def _scaled(
+        self, parts: tuple[NDArray, ...], root: NDArray, r: NDArray
+    ) -> tuple[tuple[NDArray, NDArray], NDArray, NDArray]:
+        """Where the columns begin, they themselves times the roots, the sums of their squares, and X' r.
+
+        Single precision is enough for a model, where nothing is too large for it or too small.
+        """
+        columns = parts[-1]
+        begin, h, g = np.empty(len(columns), dtype=np.int64), np.empty(len(columns)), np.empty(len(columns))
+        for kind in (np.float32, np.float64):
+            out = np.empty(int((self.store.stop - self.store.start)[columns].sum()), dtype=kind)
+            kernels().scale_columns(*parts, root, r, begin, out, h, g)
+            some = h[h > 0]
+            if np.isfinite(h).all() and (not len(some) or 1e-30 < some.min() <= some.max() < 1e30):
+                break
+        return (begin, out), h, g
 
     def _gram_cost(self, parts: tuple[NDArray, ...]) -> int:
         """How many cycles over the columns cost as much as their Gram matrix."""
         sizes = np.zeros(self.store.n_rows, dtype=np.int64)
         kernels().row_sizes(*parts, sizes)
-        return 5 + int(sizes @ sizes) // (2 * max(int(sizes.sum()), 1))
+        return 5 + 3 * int(sizes @ sizes) // (4 * max(int(sizes.sum()), 1))
 
     def pull(self, columns: NDArray, r: NDArray) -> NDArray:
         out = np.empty(len(columns))
         kernels().sparse_pull(*self.store.parts(columns), r, out)
         return out
 
-    def products(self, columns: NDArray, first: int, bend: NDArray, stride: int) -> NDArray:
+    def products(self, columns: NDArray, first: int, gram: Gram) -> NDArray:
         parts, sizes = self.store.parts(columns), np.zeros(self.store.n_rows, dtype=np.int64)
         kernels().row_sizes(*parts, sizes)
         ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
         G = np.zeros((len(columns), len(columns)))
-        kernels().sparse_gram(*parts, bend, first, ends, G)
+        kernels().sparse_gram(*parts, gram.bend, first, ends, G)
         low = G[first:]
         low[:, first:] += np.tril(low[:, first:], -1).T  # only the part up to the diagonal was added up
         return low
+
+
+def every(X: Any, stride: int) -> Any:
+    """Every so many-th row of X; None where its rows are not together."""
+    if isinstance(X, Columns):
+        return Columns(np.ascontiguousarray(X.T[:, ::stride]))
+    if isinstance(X, Dense):
+        return Dense(np.ascontiguousarray(X.X[::stride]))
+    return as_scipy(X)[::stride] if isinstance(X, Csr) else None
 
 
 def columns_of(rows: Shard) -> DenseColumns | SparseColumns:

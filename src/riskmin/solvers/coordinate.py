@@ -9,16 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from riskmin.linear import linear_risk
+from riskmin.losses import Squared
 from riskmin.objective import Objective
 from riskmin.regularizers import Separable
 from riskmin.risk import REFRESH, rows_of
 from riskmin.scalar import Tangent, lowest, shrink
 from riskmin.solvers.bundle import check_count
-from riskmin.solvers.columns import DenseColumns, SparseColumns, columns_of
+from riskmin.solvers.columns import DenseColumns, SparseColumns, columns_of, every
 from riskmin.solvers.cuts import check_intercepts
 from riskmin.solvers.points import Point, Points, Seen
 from riskmin.solvers.quadratic import Model, Solution
@@ -28,8 +31,22 @@ FLOOR = 1e-3
 """Rows without curvature get this part of the mean one: a step must not go anywhere for nothing."""
 FORCING = 0.1
 """Until its slopes are this part of the largest violation, at most, is a model minimized."""
+EXACT = 1e-4
+"""And this part is exact enough."""
+TRUSTED = 0.01
+"""What models foresee is worth a look if they are minimized better than this."""
 AHEAD = 16
 """Columns are fetched for so many working sets at a time: a pass over X costs more than some columns."""
+SAMPLE, LEAST_COLUMNS = 64, 32
+"""A sample to start from has so many rows a column, and those of as many columns at least."""
+MANY = 8
+"""And it is worth its time where X has this many times its rows."""
+MOST_SAMPLED, SAMPLED_TOL = 20, 1e-2
+"""So many steps, or down to this gap, are taken on it."""
+STALE = 0.1
+"""A curvature from before will do as long as no more than this part of the violation is left."""
+NEAR = 0.5
+"""Features belong to a working set that are this part of the largest violation away from one of their own."""
 NONE = np.empty(0, dtype=np.int64)
 ENOUGH = 0.1
 """The part of the decrease a model promises that a step must keep."""
@@ -77,7 +94,10 @@ class CoordinateDescent:
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points of decreasing objective."""
-        return self._run(_Problem.of(self, obj), w0, _Pace())
+        problem = _Problem.of(self, obj)
+        if not np.any(w0):
+            w0 = self._sampled(problem, w0)
+        yield from self._run(problem, w0, _Pace())
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
@@ -85,23 +105,41 @@ class CoordinateDescent:
         next(steps)  # the iterate that was saved
         return steps
 
+    def _sampled(self, problem: _Problem, w0: Array) -> Array:
+        """Where few of very many rows would end: so far, all of them say little more."""
+        part = problem.sample()
+        if part is None:
+            return w0
+        w = w0
+        for it in islice(self.iterates(part, w0), MOST_SAMPLED):
+            w = it.w
+            if it.value - part.lower(it.cut) <= SAMPLED_TOL * it.value:
+                break
+        return w
+
     def _run(self, problem: _Problem, w0: Array, pace: _Pace) -> Iterator[Iterate]:
-        at, columns = problem.points.place(w0), NONE
+        at, columns, guess = problem.points.place(w0), NONE, None
         info: dict[str, float] = {"working_set": 0, "epochs": 0}
         while True:
-            seen = problem.points.look(at)
-            yield Iterate(at.w, seen.value, seen.cut, info, _snapshot(at.w, pace))
+            seen = problem.points.look(at, guess)
             worst = problem.violation(at.w, seen.grad)
-            if not worst.any():
+            pace = pace.after(float(worst.max()), float(worst[columns].max()) if len(columns) else None)
+            yield Iterate(at.w, seen.value, seen.cut, info, _snapshot(at.w, pace))
+            if not worst.max() > 0:
                 return  # this is the minimum
-            pace = pace.after(float(worst.max()), float(worst[columns].max(initial=0.0)))
             columns, maybe = problem.choose(at.w, worst, self.start)
             model, pace = problem.model(at, seen, columns, pace)
             found = problem.columns.solve(model, maybe)
             new, t = problem.search(at, seen, model, found)
+            if new is None and not model.exact:
+                model = model._replace(exact=True)
+                found = problem.columns.solve(model, maybe)
+                new, t = problem.search(at, seen, model, found)
             if new is None:
                 return  # no descent is left in this precision
-            at, pace = new, pace.damped(t)
+            at, pace = new, pace.damped(t, found.bend is not None and found.bend is not model.bend)
+            sure = found.close or pace.forcing < TRUSTED
+            guess = problem.foreseen(model, found) if sure and t == 1 else None
             info = {"working_set": len(columns), "epochs": found.epochs}
 
 
@@ -117,19 +155,27 @@ class _Pace:
     """The largest violation, when the last model was made."""
     poor: float = 0.0
     """Whether that model took little of it away."""
+    stale: float = 0.0
+    """Whether it was minimized with a curvature from before."""
     scale: float = 0.0
     """The largest mean curvature so far: that of few rows in a narrow bend says little."""
 
-    def after(self, most: float, left: float) -> _Pace:
-        """Solve models better if too much violation is left in the last one's working set."""
-        poor = left > 0.5 * self.last
-        forcing = max(0.2 * self.forcing, 1e-4) if poor else min(1.5 * self.forcing, FORCING)
+    def after(self, most: float, left: float | None) -> _Pace:
+        """Solve models better if much violation is left in the last one's working set, or so little that
+        the model was nearly the risk.
+        """
+        if left is None:  # there was none
+            return replace(self, last=most)
+        rate = max(left, 0.0) / self.last
+        forcing = 0.2 * self.forcing if rate > 0.5 else rate**3  # the next model will be that much better
+        forcing = min(max(forcing, EXACT), FORCING)
+        poor = rate > (STALE if self.stale else 0.5)
         return replace(self, forcing=forcing, last=most, poor=float(poor))
 
-    def damped(self, t: float) -> _Pace:
+    def damped(self, t: float, stale: bool) -> _Pace:
         """Go less far if only a part t of a step could be taken."""
         damping = max(4 * self.damping, 0.01) if t < 1 else (self.damping / 4 if self.damping > 1e-4 else 0.0)
-        return replace(self, damping=damping)
+        return replace(self, damping=damping, stale=float(stale))
 
 
 def _snapshot(w: NDArray, pace: _Pace) -> Callable[[], dict[str, Array]]:
@@ -164,13 +210,25 @@ class _Problem:
         terms = np.stack([zero + term for term in (obj.lam * t.absolute, obj.lam * t.square, *t[2:])])
         return cls(Points(obj, rows, loss, free), columns_of(rows), terms)
 
+    def sample(self) -> Objective | None:
+        """The objective of every so many-th row, where rows are plenty; none for a risk that is quadratic."""
+        rows, loss = self.points.rows, self.points.loss
+        stride = len(rows.y) // (SAMPLE * max(rows.X.shape[1], LEAST_COLUMNS))
+        X = every(rows.X, stride) if stride >= MANY else None
+        if X is None or not rows.c[::stride].any() or isinstance(loss, Squared):
+            return None
+        risk = linear_risk(
+            X, rows.y[::stride], loss, sample_weight=rows.c[::stride], fit_intercept=self.points.free
+        )
+        return Objective(risk, self.points.obj.reg, self.points.obj.lam)
+
     def violation(self, w: NDArray, grad: NDArray) -> NDArray:
-        """How fast J falls along each coordinate, to the side where it falls; 0 where it does not."""
+        """How fast J falls along each coordinate, to the side where it falls most; or less than 0."""
         absolute, square, lower, upper = self.terms
         s = grad + square * w
         ahead = s + np.where(w >= 0, absolute, -absolute)
         behind = s + np.where(w > 0, absolute, -absolute)
-        return np.maximum(np.where(w < upper, -ahead, 0.0), np.where(w > lower, behind, 0.0)).clip(0.0)
+        return np.maximum(np.where(w < upper, -ahead, -np.inf), np.where(w > lower, behind, -np.inf))
 
     def choose(self, w: NDArray, worst: NDArray, start: int) -> tuple[NDArray, NDArray]:
         """The working set: the w_j that are not at an end, and as many that violate optimality most.
@@ -178,13 +236,19 @@ class _Problem:
         And those that may follow.
         """
         inside = (w != 0) & (w > self.terms[2]) & (w < self.terms[3])
-        outside = np.flatnonzero(~inside & (worst > 0))
-        size = max(start, int(inside.sum()))
+        # those that nearly violate it too: after a step they may
+        near = np.minimum(NEAR * worst.max(), 0.25 * self.terms[0])
+        outside, held = np.flatnonzero(~inside & (worst > -near)), np.flatnonzero(inside)
+        if self.columns.few and len(outside) + len(held) > 0.75 * len(w):
+            return np.arange(len(w)), NONE
+        size = max(start, len(held))
         order = outside
-        if len(order) > size:
-            order = order[np.argpartition(-worst[order], [size, min(AHEAD * size, len(order) - 1)])]
-        chosen = np.sort(np.concatenate([np.flatnonzero(inside), order[:size]]))
-        return chosen, order[: AHEAD * size]
+        if len(order) > AHEAD * size:
+            order = order[np.argpartition(-worst[order], AHEAD * size)[: AHEAD * size]]
+        order = order[np.argsort(-worst[order], kind="stable")]
+        size = max(size, self.columns.room(held, order))
+        maybe = np.concatenate([order, outside[worst[outside] > 0]])
+        return np.sort(np.concatenate([held, order[:size]])), maybe
 
     def model(self, at: Point, seen: Seen, columns: NDArray, pace: _Pace) -> tuple[Model, _Pace]:
         """The quadratic model of the risk over the columns."""
@@ -196,9 +260,16 @@ class _Problem:
         if pace.damping:
             bend = bend + pace.damping * (pace.scale or 1.0) * c
         terms = np.ascontiguousarray(self.terms[:, columns])
-        tol, exact = pace.forcing * pace.last, bool(pace.poor)
+        # the risk itself is worth more than a model
+        tol, exact = (0.1 if lasts else 1.0) * pace.forcing * pace.last, bool(pace.poor)
         w, grad = at.w[columns], seen.grad[columns]
         return Model(columns, w, grad, seen.slope, bend, terms, self.points.free, tol, lasts, exact), pace
+
+    def foreseen(self, model: Model, found: Solution) -> NDArray | None:
+        """The slopes in the scores that a model says are those of its minimizer; None if they will be."""
+        if found.bend is None or model.lasts or model.free:
+            return None
+        return self.points.foresee(model.slope + found.bend * found.u)
 
     def search(self, at: Point, seen: Seen, model: Model, found: Solution) -> tuple[Point | None, float]:
         """The step to the model's minimizer; or, where J is far from what the model promises, a shorter one.

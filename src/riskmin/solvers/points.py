@@ -11,9 +11,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from riskmin.losses.pieces import conjugate_of, dual_of
+from riskmin.matrices import Csr, Dense
 from riskmin.objective import Objective
 from riskmin.scalar import ROUNDING, Tangent, balance, crossing, lowest
-from riskmin.types import Array, Cut, NDArray, Shard
+from riskmin.solvers.quadratic import kernels
+from riskmin.types import Array, Cut, HasConjugate, NDArray, Shard
 
 
 @dataclass
@@ -60,10 +63,15 @@ class Points:
     def place(self, w: Array) -> Point:
         """A point of the domain, with scores computed anew."""
         w = self.obj.reg.prox(np.array(w, dtype=np.float64), 0.0)
-        return Point(w, self.rows.X.scores(w, 0, len(self.rows.y)))
+        n = len(self.rows.y)
+        return Point(w, self.rows.X.scores(w, 0, n) if w.any() else np.zeros(n))
 
-    def look(self, at: Point) -> Seen:
-        """One pass over the columns."""
+    def look(self, at: Point, guess: NDArray | None = None) -> Seen:
+        """One pass over the columns; and over the slopes in the scores that a model foresaw, where it did.
+
+        A model's slopes pull at its columns by lam at most, if it is solved exactly, while those of the risk
+        itself differ by the square of the step: so their cut proves as much as the next step would.
+        """
         self.obj.count.calls += 1
         y, c = self.rows.y, self.rows.c
         if self.free:
@@ -71,11 +79,49 @@ class Points:
         else:
             risk, slope = self.loss.value_grad(at.z, y, c)
             slip = 0.0
-        grad = np.zeros(len(at.w))
-        self.rows.X.pullback(slope, 0, len(slope), grad)
+        grad, other = self._pull(slope, None if guess is None else c * guess)
         slip += ROUNDING * float(np.abs(slope) @ (np.abs(at.z) + abs(at.b)))
         value, grad, cut = self.obj.at(at.w, float(risk), grad, slip)
+        if guess is not None:
+            better = self._foreseen(guess, other, at.z)
+            cut = max(cut, better, key=self.obj.lower)
         return Seen(value, grad, cut, float(risk), slope)
+
+    def _pull(self, slope: NDArray, guess: NDArray | None) -> tuple[NDArray, NDArray]:
+        """The gradients of slopes in the scores, in one pass over rows."""
+        X: Any = self.rows.X
+        grad, other = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+        if guess is not None and isinstance(X, Dense):
+            kernels().dense_pull_two(X.X, slope, guess, grad, other)
+        elif guess is not None and isinstance(X, Csr):
+            both = np.zeros((X.shape[1], 2))
+            kernels().csr_pull_two(X.indptr, X.indices, X.data, slope, guess, both)
+            grad, other = np.ascontiguousarray(both.T)
+        else:
+            X.pullback(slope, 0, len(slope), grad)
+            if guess is not None:
+                X.pullback(guess, 0, len(slope), other)
+        return grad, other
+
+    def _foreseen(self, u: NDArray, a: NDArray, z: NDArray) -> Cut:
+        """The cut of such slopes, by the conjugate of the loss, less what rounding may add."""
+        y, c = self.rows.y, self.rows.c
+        conjugate = np.where(c > 0, conjugate_of(self.loss, u, y), 0.0)
+        dual = dual_of(self.loss, y)
+        far = np.abs(z) + (1.0 if dual is None else np.abs(dual.shift))
+        return Cut(a, -float(c @ conjugate) - ROUNDING * float(c @ (np.abs(conjugate) + np.abs(u) * far)))
+
+    def foresee(self, slopes: NDArray) -> NDArray | None:
+        """Slopes in the scores over the weights, as near as the loss can have them; None if it cannot say."""
+        y, c = self.rows.y, self.rows.c
+        dual = dual_of(self.loss, y)
+        if dual is not None:
+            lower, upper = dual.lower, dual.upper
+        elif isinstance(self.loss, HasConjugate):
+            lower, upper = self.loss.conjugate_domain(y)
+        else:
+            return None
+        return np.clip(np.where(c > 0, slopes / np.where(c > 0, c, 1.0), 0.0), lower, upper)
 
     def _profile(self, at: Point) -> tuple[float, NDArray, float]:
         """Find the best intercept; the risk there, slopes of sum zero, and how far their cut lies below.

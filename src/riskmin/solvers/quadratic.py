@@ -19,7 +19,7 @@ MOST_EPOCHS = 200
 """So many cycles over the columns are enough for one model: the next one is better."""
 CLOSE = 0.03
 """How far, on average, a curvature may be from the one of a kept Gram matrix."""
-GRAM_TOL = 0.01
+GRAM_TOL = 1.0
 """With a Gram matrix cycles cost little, so the model may be solved that much more exactly."""
 
 
@@ -63,13 +63,17 @@ class Solution(NamedTuple):
     u: NDArray
     """The change of the scores, without that of the intercept."""
     epochs: int
+    bend: NDArray | None = None
+    """The curvature it was found with; None where that is of some rows only."""
+    close: bool = False
+    """Whether it is much nearer to the minimizer than was asked for."""
 
 
 # ---------------------------------------------------------------- Gram matrices
 class Source(Protocol):
     """What Gram matrices are made of."""
 
-    def products(self, columns: NDArray, first: int, bend: NDArray, stride: int) -> NDArray:
+    def products(self, columns: NDArray, first: int, gram: Gram) -> NDArray:
         """The rows of X' D X from the first on, over all of the columns."""
         ...
 
@@ -85,19 +89,23 @@ class Gram:
     bend: NDArray
     stride: int = 1
     """It is made of every so many-th row."""
+    rough: bool = False
+    """Whether its products are of single precision."""
     columns: NDArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     G: NDArray = field(default_factory=lambda: np.empty((0, 0)))
 
     def serves(self, model: Model) -> bool:
         """Whether it will do for a model: one that is a little off takes a step or two more."""
-        return self.stride == 1 and away(model.bend, self.bend) <= (0.0 if model.exact else CLOSE)
+        if model.exact and (self.rough or not np.array_equal(model.bend, self.bend)):
+            return False
+        return self.stride == 1 and away(model.bend, self.bend) <= CLOSE
 
     def grow(self, columns: NDArray, source: Source) -> None:
         """Add those of the columns that are new."""
         new = np.setdiff1d(columns, self.columns)
         if len(new):
             old, self.columns = len(self.columns), np.concatenate([self.columns, new])
-            rows = source.products(self.columns, old, self.bend, self.stride)
+            rows = source.products(self.columns, old, self)
             self.G = np.block([[self.G, rows[:, :old].T], [rows]])
 
     def part(self, columns: NDArray, free: bool, source: Source) -> NDArray:
@@ -174,4 +182,5 @@ def by_gram(source: Source, gram: Gram, model: Model, start: Solution, r: NDArra
         w, terms = np.append(w, start.b), np.ascontiguousarray(np.hstack([terms, unbound]))
     epochs = descend(G, g, w, terms, GRAM_TOL * model.tol)
     b = float(w[-1]) if model.free else 0.0
-    return Solution(w[: len(model.w)], b, start.u, start.epochs + epochs)
+    bend = gram.bend if gram.stride == 1 else None
+    return Solution(w[: len(model.w)], b, start.u, start.epochs + epochs, bend, True)
