@@ -129,8 +129,11 @@ def settle(
             s[k] = z[i + k] + b
         curves(kind, s[:n], y[i : i + n], log_y[i : i + n], True, work)
         for k in range(n):
+            slopes[i + k], bends[i + k] = c[i + k] * work[1, k], c[i + k] * work[2, k]
+        for k in range(
+            n
+        ):  # nothing is written here, so that sums are added up in one way wherever arrays lie
             w, g = c[i + k], c[i + k] * work[1, k]
-            slopes[i + k], bends[i + k] = g, w * work[2, k]
             truth += w * work[0, k]
             offset += w * work[0, k] - g * s[k]
             size += w * abs(work[0, k]) + abs(g * s[k])

@@ -1,4 +1,4 @@
-r"""Newton's equations of smooth losses, with a matrix that is kept from step to step, and may be a sample's."""
+"""Newton's equations of smooth losses, with a matrix that is kept from step to step, or made of a sample."""
 
 from __future__ import annotations
 
@@ -19,8 +19,15 @@ FALL = 50.0
 """A matrix is kept as long as the square of the gradient falls by this a step."""
 PARTS, ENOUGH = 16, 250
 """A sample has one row of so many, and at least so many rows a column: with fewer, steps are poor."""
+FEWEST, LEAST = 4, 25
+"""Where that is more than one row of so many it has these alone, for a first step or two, unless they are
+fewer than so many a column."""
+SAME = 2.0
+"""Second derivatives along a direction that differ by more than this factor speak against a sample."""
 CHEAP = 8.0
 """A matrix that costs less than so many steps of conjugate gradients is made without trying these."""
+SPARSE = 1.5
+"""How many times as long a product of two numbers of a sparse row takes as one on a pass."""
 LOOSE = 0.2
 """Conjugate gradients end when the residual has fallen to this share of the gradient."""
 
@@ -29,7 +36,8 @@ class Chord:
     """Directions d with (lam K + X' H X) d = -g, for H as it is or was, of all rows or of a sample.
 
     The matrix is factorized and kept while the gradient falls fast. That of a sample gives way to that of all
-    rows for good after one step that was poor although it had just been made.
+    rows for good where the two differ along a direction, or after two steps that were poor although it had
+    just been made.
     """
 
     def __init__(
@@ -37,14 +45,16 @@ class Chord:
     ) -> None:
         self.passes, self.reg, self.lam, self.direct, self.intercept = passes, reg, lam, direct, intercept
         n, p = passes.shape
-        self.size = max(n // PARTS, ENOUGH * p)
-        self.sampled = sampled and 2 * self.size <= n
+        self.size = min(max(n // PARTS, ENOUGH * p), n // FEWEST)
+        self.sampled = sampled and self.size >= LEAST * p
         """Whether second derivatives of a sample are to be trusted."""
         self.kept: NDArray | None = None
         """The second derivatives that the matrix is made of."""
         self.solve: Callable[[Array], Array] | None = None
         self.fresh = False
         """Whether the matrix was made for the last step."""
+        self.poor = 0
+        """How many of the last steps were poor, each with a matrix of its own."""
         self.last = math.inf
         """The square of the gradient at the last step."""
         self.steps = 0.0
@@ -55,18 +65,26 @@ class Chord:
         square = float(g @ g)
         poor = square > self.last / FALL
         self.last = square
-        if self.kept is None or poor:
-            if poor and self.kept is not None and self.fresh:
-                self.sampled = False
-            self.kept, self.solve, self.fresh = None, None, True
+        self.poor = self.poor + 1 if poor and self.fresh else 0
+        if self.poor > 1:
+            self.sampled = False
+        self.fresh = self.kept is None or poor
+        if self.fresh:
+            self.kept = self.solve = None
             if not self._suits(h):
-                return self._in_steps(h, g)
+                return self._in_steps(h, g, LOOSE * square**0.5)
             self.kept = self._part(h) if self.sampled else h
-        else:
-            self.fresh = False
+        assert self.kept is not None
         if self.solve is None:
             self.solve = factorized(self.passes, self.reg, self.lam, bent(self.kept, self.intercept))
         return self.solve(-1.0 * g)
+
+    def judge(self, h: NDArray, dz: NDArray) -> None:
+        """Look whether a sample that was just drawn has the second derivatives of all rows, along dz."""
+        if self.fresh and self.sampled and self.kept is not None:
+            square = dz * dz
+            truth, found = float(h @ square), float(self.kept @ square)
+            self.sampled = found <= SAME * truth and truth <= SAME * found
 
     def renewed(self) -> bool:
         """Whether there is a better matrix than the last one, which then comes next."""
@@ -86,30 +104,35 @@ class Chord:
 
     def _suits(self, h: NDArray) -> bool:
         """Whether to factorize a matrix: there are not too many features, and it costs less than steps."""
+        return self.passes.shape[1] <= self.direct and self._cost(h) <= max(CHEAP, self.steps)
+
+    def _cost(self, h: NDArray) -> float:
+        """What a matrix costs, in steps of conjugate gradients."""
         (n, p), X = self.passes.shape, rows_of(self.passes.rows)
-        if p > self.direct:
-            return False
+        sparse = isinstance(X, Csr)
         numbers = len(X.data) if isinstance(X, Csr) else n * p
-        each = numbers / n
         rows = self.size if self.sampled else np.count_nonzero(h)
-        cost = p**3 / (3 * DENSE) + 0.5 * rows * each * each / (1.0 if isinstance(X, Csr) else DENSE)
-        return cost <= max(CHEAP, self.steps) * 4 * numbers
+        products = 0.5 * rows * (numbers / n) ** 2
+        return float(p**3 / (3 * DENSE) + products * SPARSE / (1 if sparse else DENSE)) / (2 * numbers)
 
     # ------------------------------------------------------------ conjugate gradients
-    def _in_steps(self, h: NDArray, g: Array) -> Array:
-        """By conjugate gradients; where these take too long, by a matrix, if there may be one."""
-        enough, n = LOOSE * float(g @ g) ** 0.5, len(h)
-        bend, equations = bent(h, self.intercept), Equations(self.passes, self.reg, self.direct)
-        most = MOST_STEPS if min(self.passes.shape) > self.direct else MOST_STEPS // 5
-        if 2 * np.count_nonzero(h) < n or not isinstance(self.reg, L2):
+    def _in_steps(self, h: NDArray, g: Array, enough: float) -> Array:
+        """By conjugate gradients; where these take longer than a matrix, the next time by that.
+
+        Wherever they end, there is a direction of descent.
+        """
+        bend = bent(h, self.intercept)
+        if min(self.passes.shape) > self.direct:
+            most = MOST_STEPS
+        else:
+            most = math.ceil(self._cost(h)) if self.passes.shape[1] <= self.direct else MOST_STEPS // 5
+        if self.steps > most or not isinstance(self.reg, L2) or 2 * np.count_nonzero(h) < len(h):
+            equations = Equations(self.passes, self.reg, self.direct, self.steps)
             d = equations.solve(bend, self.lam, g, enough)
             self.steps = equations.steps
             return d
         d, took = self._preconditioned(bend, g, enough, most)
-        self.steps = took if took < most else math.inf
-        if took == most:
-            equations.steps = math.inf
-            return equations.solve(bend, self.lam, g, enough)
+        self.steps = took if took < most else 4.0 * most
         return d
 
     def _preconditioned(self, bend: Bend, g: Array, enough: float, most: int) -> tuple[Array, int]:

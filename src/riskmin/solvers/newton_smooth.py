@@ -1,10 +1,11 @@
-"""Newton's method for smooth losses: few steps, each a pass over X there and back, and a matrix now and then."""
+"""Newton's method for smooth losses: few steps, each a pass over X there and back, and at times a matrix."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,14 @@ from riskmin.solvers.bundle import check_count
 from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.newton_chord import Chord
 from riskmin.solvers.newton_scores import Look, Scores
-from riskmin.solvers.newton_start import start
+from riskmin.solvers.newton_start import PARTS, sample
 from riskmin.types import Array, Curved, Cut, Iterate, NDArray, Unsuited
 
-FULL = 0.25
-"""A step of length 1 is taken if the slope at its end is at most this share of that at its start."""
+UNDER, OVER = 0.1, 0.9
+"""A step of length 1 is taken if what is left of the slope at its end, or has turned over, is at most so much
+of that at its start: what bends less and less is worth a longer step, but a shorter one loses elsewhere."""
+MOST_STEPS = 30
+"""On a sample."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +39,10 @@ class Newton:
     and goes along d as far as J falls, on kept scores. The tangent of each point is a cut, which proves a gap
     of at most :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2.
 
-    The matrix is factorized, and kept as long as the square of the gradient falls by 50 a step. Where rows are
-    many beside columns, it is made of a sample of the rows, until one step with it is poor, and so is the
-    first point. With many features, or where that costs less, conjugate gradients solve the equations, up to
-    a fifth of the gradient, at two passes over X a step of theirs.
+    The matrix is factorized, and kept as long as the square of the gradient falls by 50 a step. Where rows
+    are many beside columns, it is made of a sample of the rows, unless that proves to be too different, and
+    the first point is the minimizer of a sample. With many features, or where that costs less, conjugate
+    gradients solve the equations up to a fifth of the gradient, at two passes over X a step of theirs.
 
     For `L2` and `Quadratic`, and rows that are all here.
 
@@ -53,8 +57,8 @@ class Newton:
     ----------
     R.-E. Fan, K.-W. Chang, C.-J. Hsieh, X.-R. Wang, C.-J. Lin, LIBLINEAR: a library for large linear
     classification, Journal of Machine Learning Research 9, 2008. R. H. Byrd, G. M. Chin, W. Neveitt,
-    J. Nocedal, On the use of stochastic Hessian information in optimization methods for machine learning, SIAM
-    Journal on Optimization 21, 2011.
+    J. Nocedal, On the use of stochastic Hessian information in optimization methods for machine learning,
+    SIAM Journal on Optimization 21, 2011.
 
     Examples
     --------
@@ -78,11 +82,25 @@ class Newton:
         """Yield a point a step."""
         scores = self._scores(obj)
         if self.sampled and not isinstance(scores.loss, Squared):  # one step is all that a square takes
-            w0, _ = start(obj, w0, self._from)
+            w0 = self._start(obj, w0)
         return self._from(obj, w0)
 
+    def _start(self, obj: Objective, w0: Array) -> Array:
+        """Near the minimizers of samples, up to what these can tell of that of all rows."""
+        cold = not w0.any()
+        for part in PARTS if cold else ():
+            few = sample(obj, part)
+            if few is None:
+                continue
+            known = len(w0) * part / risk_of(obj).rows.X.shape[0]
+            for it in islice(self._from(few, w0), MOST_STEPS):
+                w0 = it.w
+                if it.info["fall"] <= known * it.value:
+                    break
+        return w0
+
     def _scores(self, obj: Objective) -> Scores:
-        risk: Any = obj.risk.risk if isinstance(obj.risk, Profiled) else obj.risk
+        risk = risk_of(obj)
         loss = getattr(risk, "loss", None)
         if not (getattr(loss, "smooth", False) and isinstance(loss, Curved)):
             raise Unsuited(
@@ -95,7 +113,7 @@ class Newton:
         sampled = self.sampled and not isinstance(scores.loss, Squared)
         return Chord(scores.passes, obj.reg, obj.lam, self.direct, scores.intercept, sampled)
 
-    def _from(self, obj: Objective, w0: Array, mu: float = 0.0) -> Iterator[Iterate]:
+    def _from(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         scores = self._scores(obj)
         z = scores.passes.forward(w0)
         look = scores.look(z, 0.0, None, 0.0)
@@ -106,8 +124,10 @@ class Newton:
         """Go on from a saved state."""
         scores = self._scores(obj)
         chord = self._chord(obj, scores)
-        offset, b, risk, age, sampled, fresh, chord.last, chord.steps = (float(v) for v in state["numbers"])
+        numbers = [float(v) for v in state["numbers"]]
+        offset, b, risk, age, sampled, fresh, poor, chord.last, chord.steps = numbers
         chord.kept, chord.sampled, chord.fresh = state.get("kept"), bool(sampled), bool(fresh)
+        chord.poor = int(poor)
         look = Look(state["dz"], offset, b, risk, state.get("bends"))
         at = _Point(state["w"], state["z"], look, state["a"], int(age))
         steps = self._run(obj, scores, chord, at, Cut(state["cut"][:-1], float(state["cut"][-1])))
@@ -115,14 +135,14 @@ class Newton:
         return steps
 
     def _run(self, obj: Objective, scores: Scores, chord: Chord, at: _Point, best: Cut) -> Iterator[Iterate]:
-        looks = 1
+        looks, fall = 1, math.inf
         while True:
             obj.count.calls += 1
             value = at.look.risk + obj.lam * obj.reg.value(at.w)
-            yield Iterate(at.w, value, best, {"mu": 0.0, "looks": looks}, at.saved(best, chord))
-            moved, looks = at.newton(obj, scores, chord)
+            yield Iterate(at.w, value, best, {"looks": looks, "fall": fall}, at.saved(best, chord))
+            moved, looks, fall = at.newton(obj, scores, chord)
             if moved is None and chord.renewed():
-                moved, looks = at.newton(obj, scores, chord)
+                moved, looks, fall = at.newton(obj, scores, chord)
             if moved is None:
                 return  # no descent is left in this precision
             at = moved
@@ -146,18 +166,22 @@ class _Point:
     def cut(self) -> Cut:
         return Cut(self.a, self.look.offset)
 
-    def newton(self, obj: Objective, scores: Scores, chord: Chord) -> tuple[_Point | None, int]:
-        """A lower point along Newton's direction, and how many looks it took; none where nothing falls."""
+    def newton(self, obj: Objective, scores: Scores, chord: Chord) -> tuple[_Point | None, int, float]:
+        """A lower point along Newton's direction, none where nothing falls; the looks; the fall foreseen."""
         g = obj.lam * obj.reg.grad(self.w) + self.a  # type: ignore[attr-defined]
-        d = chord.direction(scores.bend(self.look, self.z, 0.0, None).diagonal, g)
+        h = scores.bend(self.look, self.z, 0.0, None).diagonal
+        d = chord.direction(h, g)
         slope = float(g @ d)
         if not -math.inf < slope < 0:
-            return None, 0
+            return None, 0, 0.0
         dz, line = scores.passes.forward(d), obj.reg.line(self.w, d)
+        chord.judge(h, dz)
         bent = obj.lam * (line(1.0)[1] - line(0.0)[1])
         look = scores.look(self.z + dz, 0.0, None, self.look.b)
         t, looks = 1.0, 1
-        if not abs(float(look.dz @ dz) + obj.lam * line(1.0)[1]) <= FULL * abs(slope):
+        end = float(look.dz @ dz) + obj.lam * line(1.0)[1]
+        rise = look.risk - self.look.risk + obj.lam * (line(1.0)[0] - line(0.0)[0])
+        if not (UNDER * slope <= end <= -OVER * slope and rise < 0):
 
             def rest_of(t: float) -> tuple[float, float]:
                 return obj.lam * line(t)[1], bent
@@ -166,19 +190,19 @@ class _Point:
             look, looks = scores.look(self.z + t * dz, 0.0, None, self.look.b), looks + more
         w, z = self.w + t * d, self.z + t * dz
         if np.array_equal(w, self.w):
-            return None, looks
+            return None, looks, 0.0
         fresh = self.age + 1 >= REFRESH  # rounding errors of the updates must not add up
         if fresh:
             z = scores.passes.forward(w)
             look = scores.look(z, 0.0, None, look.b)
         a = scores.passes.back(look.dz)
-        return replace(self, w=w, z=z, look=look, a=a, age=0 if fresh else self.age + 1), looks
+        return replace(self, w=w, z=z, look=look, a=a, age=0 if fresh else self.age + 1), looks, -0.5 * slope
 
     def saved(self, best: Cut, chord: Chord) -> Callable[[], dict[str, Array]]:
         """The state to save: all of this, the best cut, and what the matrix is made of."""
         look = self.look
         numbers = [look.offset, look.b, look.risk, self.age]
-        numbers += [chord.sampled, chord.fresh, chord.last, chord.steps]
+        numbers += [chord.sampled, chord.fresh, chord.poor, chord.last, chord.steps]
         more = {"kept": chord.kept, "bends": look.bends}
 
         def state() -> dict[str, Array]:
@@ -187,3 +211,8 @@ class _Point:
             return found | {name: a for name, a in more.items() if a is not None}
 
         return state
+
+
+def risk_of(obj: Objective) -> Any:
+    """The risk, without its intercept if that is minimized out."""
+    return obj.risk.risk if isinstance(obj.risk, Profiled) else obj.risk
