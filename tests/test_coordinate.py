@@ -33,7 +33,9 @@ from riskmin import (
     minimize,
 )
 from riskmin.matrices import as_matrix
-from riskmin.solvers import columns
+from riskmin.risk import rows_of
+from riskmin.solvers import columns, coordinate
+from riskmin.solvers.points import Points
 from riskmin.solvers.quadratic import Gram, _settle
 from riskmin.types import Shard
 
@@ -273,6 +275,44 @@ def test_a_sample_of_rows_will_do_for_a_model():
     assert result.status == "converged"
     assert result.n_iter <= 15
     assert violation(obj, result.w) <= 1e-6
+
+
+@pytest.mark.slow
+def test_many_rows_start_from_a_sample(monkeypatch):
+    """Which takes fewer steps over all of them, weights of zero and an intercept or not; dense or sparse."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((24_000, 6)) * (rng.random((24_000, 6)) < 0.7)
+    y = np.where(X[:, 0] - X[:, 1] + rng.standard_normal(24_000) > 0, 1.0, -1.0)
+    weights = rng.integers(0, 3, 24_000).astype(float)
+    steps = {}
+    for most in (coordinate.MANY, 10**9):
+        monkeypatch.setattr(coordinate, "MANY", most)
+        for form in (np.asarray, sp.csr_array):
+            for free in (False, True):
+                risk = linear_risk(form(X), y, Logistic(), sample_weight=weights, fit_intercept=free)
+                result = minimize(Objective(risk, L1(), 1e-3), CoordinateDescent(), tol=1e-9)
+                assert result.status == "converged"
+                steps[most, form, free] = result
+    for (most, *how), result in steps.items():
+        whole = steps[10**9, *how]
+        assert result.value == pytest.approx(whole.value, rel=2e-9)
+        assert most == 10**9 or result.n_iter < whole.n_iter
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_what_a_model_foresees_is_a_cut(loss):
+    """However bad the model is: its slopes are brought into the domain of the conjugate."""
+    X, y, weights = problem(loss, n=30, p=6)
+    weights[:3] = 0.0
+    obj = Objective(linear_risk(X, y, loss, sample_weight=weights), L1(), 0.1)
+    rows, _, free = rows_of(obj.risk, None)
+    points, rng = Points(obj, rows, loss, free), np.random.default_rng(0)
+    for size in (0.1, 1.0, 10.0):
+        u = points.foresee(size * rows.c * rng.standard_normal(30))
+        cut = points._foreseen(u, X.T @ (rows.c * u), np.zeros(30))
+        for far in (0.01, 0.3, 3.0):
+            v = far * rng.standard_normal(6)
+            assert obj.risk(v)[0] >= cut.a @ v + cut.b
 
 
 # ---------------------------------------------------------------- how it goes
