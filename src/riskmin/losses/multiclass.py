@@ -11,11 +11,15 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import like, namespace
+from riskmin.losses.curves import Curve, face_curve, faces, simplex_curve, star_curve
 from riskmin.losses.labels import check_classes, check_finite
 from riskmin.losses.simplex import project
 from riskmin.registry import Comparable
 from riskmin.scorers import Multiclass
 from riskmin.types import Array, NDArray
+
+NONE = 1e-12
+"""A multiplier that is made of others and up to this is zero, but for rounding."""
 
 
 def one_hot(y: Array, z: Array) -> Array:
@@ -87,6 +91,12 @@ class Softmax(_Classes):
     def constants(self, k: int) -> tuple[Any, Any]:
         """The slopes, and the offsets, of the bounds z_j - z_y."""
         return 1.0, 0.0
+
+    def curve(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> Curve:
+        """The second derivatives where the slopes are dz: those of probabilities."""
+        p = dz / np.where(c > 0, c, 1.0)[:, None]
+        p[np.arange(len(p)), y.astype(np.intp)] += 1.0
+        return simplex_curve(p, c)
 
 
 def _softmax(z: NDArray, y: NDArray, c: NDArray) -> tuple[Any, NDArray]:
@@ -213,6 +223,12 @@ class MulticlassHinge(Comparable, _Classes):
         beta = xp.where(scale > 0, dz / xp.where(scale > 0, scale, 1.0 + 0.0 * scale), 0.0 * dz)
         return beta + own * (1 - xp.sum(beta, axis=1, keepdims=True))
 
+    def curve(self, dz: NDArray, y: NDArray, c: NDArray, mu: float) -> Curve:
+        """The second derivatives of `soft` where its slopes are dz: those of faces of the simplex."""
+        _, factor, own = self._slack(0.0 * dz, y)
+        face = (self._multipliers(dz, factor, own, c) > NONE).astype(float)
+        return face_curve(face, factor, own, c / mu) if self.rescaled else faces(face, c / mu)
+
     def constants(self, k: int) -> tuple[Any, Any]:
         """The slopes, and the offsets, of the bounds that are linear in z."""
         cost = 1.0 - np.eye(k) if self.cost is None else self.cost
@@ -252,6 +268,10 @@ class MulticlassSquaredHinge(_Classes):
     def constants(self, k: int) -> tuple[Any, Any]:
         """The slopes, and the offsets, of the bounds 1 + z_j - z_y - 1/2."""
         return 1.0, 0.5 - 0.5 * np.eye(k)
+
+    def curve(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> Curve:
+        """The second derivatives where the slopes are dz: those of the margins that are not kept."""
+        return star_curve((dz > 0) * c[:, None], one_hot(y, dz))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -311,3 +331,8 @@ class MultivariateSquared(Comparable):
         off = z - y
         slope = off if self.M is None else off @ _beside(self.M, z)
         return 0.5 * (c @ namespace(z).sum(slope * off, axis=1)), slope * c[:, None]
+
+    def curve(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> Curve:
+        """The second derivatives: M in every row."""
+        M = np.eye(dz.shape[1]) if self.M is None else self.M
+        return Curve(c[:, None] * np.diag(M), lambda V, at: c[at, None] * (V @ M))

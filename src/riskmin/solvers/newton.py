@@ -13,7 +13,7 @@ from riskmin.risk import REFRESH
 from riskmin.solvers.bundle import check_count
 from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.newton_matrix import Equations
-from riskmin.solvers.newton_scores import Look, Scores
+from riskmin.solvers.newton_scores import Look, Scores, balanced
 from riskmin.solvers.newton_start import start
 from riskmin.solvers.smoothing import settled
 from riskmin.types import Array, Cut, Iterate, NDArray
@@ -26,6 +26,9 @@ FALL, FALL_SLOWLY, SLOW = 0.3, 0.5, 4
 
 SHORT, LONG = 0.3, 0.9
 """Steps below the one are held back more the next time, steps above the other less."""
+
+NEAR = 0.1
+"""The share of the first mu for starts around multipliers that are known."""
 
 EARLY = 0.005
 """Where complementarity is above this share of the first mu, a stage's end would prove little."""
@@ -114,7 +117,7 @@ class SemismoothNewton:
         return steps
 
     def _run(self, obj: Objective, scores: Scores, at: _Point, best: Cut, known: float) -> Iterator[Iterate]:
-        equations = Equations(scores.passes, obj.reg, self.direct, known)
+        equations = scores.equations(obj.reg, self.direct, known)
         looks = 1
         while True:
             obj.count.calls += 1
@@ -133,8 +136,9 @@ class SemismoothNewton:
                 if moved is None:
                     return  # no descent is left in this precision
                 at = moved
-            mixed, _ = mix_two(best, at.cut, obj)
-            best = max(mixed, at.cut, key=obj.lower)
+            cut = balanced(obj, at.cut)
+            mixed, _ = mix_two(best, cut, obj)
+            best = max(mixed, cut, key=obj.lower)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from riskmin.losses.smoothing import can_be_smoothed, soft, takes_centre
 from riskmin.objective import Objective
 from riskmin.risk import Risk
 from riskmin.scalar import ROUNDING, Tangent, balance, lowest, shrink
+from riskmin.solvers.newton_matrix import Equations
 from riskmin.solvers.passes import Passes
-from riskmin.types import Array, Bend, Bends, Curved, Euclidean, NDArray, Smooth, Unsuited
+from riskmin.types import Array, Balances, Bend, Bends, Curved, Cut, Euclidean, NDArray, Smooth, Unsuited
 
 
 class Look(NamedTuple):
@@ -49,8 +50,12 @@ class Scores:
     def of(solver: object, obj: Objective) -> Scores:
         """Those of an objective; Unsuited, with the remedy, where it is not for Newton's method."""
         name, risk = type(solver).__name__, obj.risk
+        if isinstance(risk, Risk) and risk.many:
+            from riskmin.solvers.newton_many import ManyScores
+
+            return ManyScores.of(solver, obj)
         inner = risk.risk if isinstance(risk, Profiled) else risk
-        if not isinstance(inner, Risk) or inner.rows is None or inner.many:
+        if not isinstance(inner, Risk) or inner.rows is None:
             raise Unsuited(
                 f"{name} needs a linear_risk whose rows are all here, with one score each: "
                 "use Auto, Smoothing or Bundle"
@@ -68,6 +73,10 @@ class Scores:
         if type(inner.loss) in KINDS:
             return Curves(inner, inner is not risk)
         return Scores(inner, inner is not risk)
+
+    def equations(self, reg: Any, direct: int, steps: float) -> Any:
+        """Newton's equations."""
+        return Equations(self.passes, reg, direct, steps)
 
     def first_mu(self, z: NDArray, penalty: float) -> float:
         """The mu for which what is taken off is of the size of the loss itself; 0 for smooth losses.
@@ -163,6 +172,11 @@ def bends(loss: Any, y: Array) -> bool:
     if getattr(loss, "smooth", False):
         return isinstance(loss, Curved)
     return can_be_smoothed(loss, y[:1]) and (isinstance(loss, Bends) or dual_of(loss, y[:1]) is not None)
+
+
+def balanced(obj: Objective, cut: Cut) -> Cut:
+    """The cut, without slopes in intercepts that are in w."""
+    return obj.risk.balanced(cut) if isinstance(obj.risk, Balances) else cut
 
 
 def least(f: Any, b: float) -> tuple[Tangent, Tangent]:

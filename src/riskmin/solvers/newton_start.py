@@ -13,7 +13,6 @@ from riskmin.executors import Serial
 from riskmin.intercept import Profiled
 from riskmin.matrices import Csr, as_matrix, as_scipy
 from riskmin.objective import Count, Objective
-from riskmin.risk import Risk
 from riskmin.solvers.passes import rows_of, taken
 from riskmin.types import Array, Iterate, Shard
 
@@ -51,7 +50,7 @@ def sample(obj: Objective, part: int) -> Objective | None:
         return None
     few = as_matrix(as_scipy(X)[at] if isinstance(X, Csr) else taken(X, at))
     shard = Shard(few, risk.rows.y[at], c / total, {})
-    inner = Risk(risk.loss, risk.scorer, Serial([shard]), risk.dim, shard)
+    inner = replace(risk, executor=Serial([shard]), rows=shard)
     return replace(obj, risk=Profiled(inner) if isinstance(obj.risk, Profiled) else inner, count=Count())
 
 

@@ -1,0 +1,226 @@
+"""Newton's method for losses of many scores a row: second derivatives, equations, cuts, optima."""
+
+from itertools import pairwise
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import riskmin as rm
+from riskmin.losses.curves import faces
+from riskmin.solvers import newton_many_inverse as inverse
+from riskmin.solvers import newton_many_matrix
+from riskmin.solvers.newton_many import ManyScores
+from riskmin.solvers.newton_many_matrix import ManyEquations, Slopes
+from riskmin.types import Unsuited
+
+COST = np.array([[0, 2, 1.0], [1, 0, 0.5], [3, 1, 0]])
+SMOOTH = [rm.Softmax(), rm.MulticlassSquaredHinge()]
+KINKS = [rm.MulticlassHinge(), rm.MulticlassHinge(COST), rm.MulticlassHinge(COST, rescaled=True)]
+
+
+def data(seed=0, n=60, p=4, k=3):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p))
+    y = np.argmax(X @ rng.standard_normal((p, k)) + rng.standard_normal((n, k)), axis=1).astype(float)
+    return X, y, rng
+
+
+def objective(loss, lam=1e-3, intercept=False, seed=0, sparse=False, n=60):
+    X, y, rng = data(seed, n)
+    if isinstance(loss, rm.MultivariateSquared):
+        y = X @ rng.standard_normal((4, 3)) + rng.standard_normal((n, 3)) + 1
+    c = rng.random(n)
+    risk = rm.linear_risk(sp.csr_array(X) if sparse else X, y, loss, fit_intercept=intercept, sample_weight=c)
+    return rm.Objective(risk, rm.L2(), lam)
+
+
+def dense_hessian(obj, slopes):
+    """The matrix of the equations, a column at a time, by the scorer and the loss alone."""
+    risk, rows = obj.risk, obj.risk.rows
+    curve = risk.loss.curve(slopes.dz, rows.y, rows.c, slopes.mu)
+    columns = []
+    for e in np.eye(risk.dim):
+        out = np.zeros(risk.dim)
+        z = risk.scorer.scores(rows.X, e, 0, len(rows.c))
+        risk.scorer.pullback(rows.X, curve.times(z, slice(None)), 0, len(rows.c), out)
+        columns.append(out)
+    return np.array(columns)
+
+
+# ---------------------------------------------------------------- second derivatives
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from(range(6)))
+def test_products_are_differences_of_slopes(seed, which):
+    rng = np.random.default_rng(seed)
+    M = rng.standard_normal((3, 3))
+    loss = [*SMOOTH, *KINKS, rm.MultivariateSquared(M @ M.T)][which]
+    z, c, V = rng.standard_normal((5, 3)), rng.random(5), rng.standard_normal((5, 3))
+    y = rng.standard_normal((5, 3)) if which == 5 else rng.integers(0, 3, 5).astype(float)
+    mu, h = (0.7 if loss in KINKS else 0.0), 1e-7
+
+    def slopes(z):
+        return loss.soft(z, y, c, mu)[1] if mu else loss.value_grad(z, y, c)[1]
+
+    curve = loss.curve(slopes(z), y, c, mu)
+    found, left, right = curve.times(V, slice(None)), slopes(z - h * V), slopes(z + h * V)
+    near = np.array_equal(left > 0, right > 0)  # no multiplier leaves a face on the way
+    assert not near or np.allclose(found, (right - left) / (2 * h), atol=1e-5)
+    units = [curve.times(np.tile(e, (5, 1)), slice(None))[:, j] for j, e in enumerate(np.eye(3))]
+    assert np.allclose(curve.diagonal, np.array(units).T)
+
+
+def test_faces_are_sums_of_squares():
+    rng = np.random.default_rng(0)
+    face, size = (rng.random((8, 5)) < 0.6).astype(float), rng.random(8)
+    face[:, 0] = 1.0
+    rows, U = faces(face, size).roots()
+    for i in range(8):
+        S = face[i]
+        assert np.allclose(
+            U[rows == i].T @ U[rows == i], size[i] * (np.diag(S) - np.outer(S, S) / S.sum()), atol=1e-12
+        )
+
+
+# ---------------------------------------------------------------- the equations
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    ("loss", "intercept"),
+    [
+        (rm.Softmax(), False),
+        (rm.Softmax(), True),
+        (rm.MulticlassHinge(), False),
+        (rm.MultivariateSquared(), False),
+        (rm.MultivariateSquared(), True),
+    ],
+)
+def test_directions_solve_the_equations(loss, intercept, sparse):
+    obj = objective(loss, 1e-2, intercept, sparse=sparse)
+    mu = 0.0 if loss.smooth else 0.5
+    scores = ManyScores.of(rm.SemismoothNewton(), obj)
+    w = np.random.default_rng(1).standard_normal(obj.risk.dim)
+    look = scores.look(scores.passes.forward(w), mu, None, 0.0)
+    slopes = scores.bend(look, None, mu, None)
+    penalty = obj.lam * obj.reg.terms(w).square + 0.0 * w
+    H = dense_hessian(obj, slopes) + np.diag(penalty)
+    g = scores.passes.back(look.dz) + obj.lam * obj.reg.grad(w)
+    d = ManyEquations(scores.passes, obj.reg, 2500).solve(slopes, obj.lam, g, 0.0)
+    assert np.linalg.norm(H @ d + g) <= 0.2 * np.linalg.norm(g) + 1e-12
+    # under the matrix itself, a single step is exact
+    equations = ManyEquations(scores.passes, obj.reg, 2500)
+    part, P = equations._part(slopes, slopes.at), penalty.reshape(-1, 3)
+    if not intercept or isinstance(loss, rm.MultivariateSquared):
+        assert np.allclose(H @ inverse.by_features(part, P)(g), g, atol=1e-8)
+    if inverse.rows_cost(part, P, 2500) < np.inf:
+        assert np.allclose(H @ inverse.by_rows(part, P)(g), g, atol=1e-8)
+    for way in (inverse.by_diagonal, inverse.by_one, inverse.by_class):
+        assert g @ way(part, P)(g) > 0
+
+
+# ---------------------------------------------------------------- runs
+@pytest.mark.parametrize(
+    ("loss", "intercept"),
+    [
+        (rm.Softmax(), False),
+        (rm.Softmax(), True),
+        (rm.MulticlassSquaredHinge(), True),
+        (rm.MulticlassHinge(COST), False),
+        (rm.MulticlassHinge(COST, rescaled=True), False),
+        (rm.MultivariateSquared(np.eye(3) + 1), True),
+    ],
+)
+def test_every_cut_lies_below_the_risk(loss, intercept):
+    obj = objective(loss, 1e-3, intercept)
+    rng = np.random.default_rng(3)
+    points = [s * rng.standard_normal(obj.risk.dim) for s in (0.0, 0.1, 1.0, 10.0) for _ in range(4)]
+    risks = [obj.risk(v)[0] for v in points]
+    for _, it in zip(range(12), rm.SemismoothNewton().iterates(obj, np.zeros(obj.risk.dim)), strict=False):
+        assert it.value == pytest.approx(obj.value(it.w), rel=1e-12)
+        for v, r in zip(points, risks, strict=True):
+            assert it.cut.a @ v + it.cut.b <= r + 1e-12 * (1 + r)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("lam", [1e-1, 1e-5])
+@pytest.mark.parametrize("loss", SMOOTH)
+def test_smooth_losses_reach_the_optimum_of_another_solver(loss, lam, intercept):
+    obj = objective(loss, lam, intercept)
+    result = rm.minimize(obj, rm.SemismoothNewton(), tol=1e-9)
+    other = rm.minimize(obj, rm.Lbfgs(), tol=1e-7, max_iter=5000)
+    assert result.status == "converged"
+    assert result.n_iter <= 30
+    assert result.lower <= other.value * (1 + 1e-12)
+    assert result.value >= other.lower * (1 - 1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lam", [1e-1, 1e-4])
+@pytest.mark.parametrize("loss", KINKS)
+def test_losses_with_kinks_reach_the_optimum_of_a_conic_solver(loss, lam):
+    X, y, _ = data(2, 40)
+    k, own = 3, np.arange(3.0) == y[:, None]
+    cost = np.ones((k, k)) - np.eye(k) if loss.cost is None else loss.cost
+    W = cp.Variable((4, k))
+    Z = X @ W
+    ahead = Z - cp.sum(cp.multiply(Z, own.astype(float)), axis=1, keepdims=True) @ np.ones((1, k))
+    D = cost[y.astype(int)]
+    slack = cp.multiply(D, 1 + ahead) if loss.rescaled else D + ahead
+    best = cp.Problem(cp.Minimize(cp.sum(cp.max(slack, axis=1)) / 40 + lam / 2 * cp.sum_squares(W)))
+    best.solve(solver="CLARABEL")
+    obj = rm.Objective(rm.linear_risk(X, y, loss), rm.L2(), lam)
+    result = rm.minimize(obj, rm.SemismoothNewton(), tol=1e-8)
+    assert result.status == "converged"
+    assert result.value == pytest.approx(best.value, rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", [rm.Softmax(), rm.MulticlassHinge()])
+def test_a_saved_run_goes_on(loss):
+    obj, solver = objective(loss, 1e-3), rm.SemismoothNewton()
+    steps = [it for _, it in zip(range(6), solver.iterates(obj, np.zeros(12)), strict=False)]
+    for it, after in pairwise(steps):
+        saved = {name: np.atleast_1d(np.array(a, copy=True)) for name, a in it.state().items()}
+        first = next(solver.resume(obj, saved))
+        assert first.value <= it.value * (1 + 1e-12) or np.allclose(first.w, after.w, rtol=1e-6, atol=1e-6)
+
+
+def test_threads_and_rows_by_columns_change_nothing():
+    X, y, _ = data(4, 300)
+    values = []
+    for rows, executor in ((X, None), (np.asfortranarray(X), None), (X, rm.Threads)):
+        risk = rm.linear_risk(rows, y, rm.Softmax(), **({} if executor is None else {"executor": executor}))
+        values.append(rm.minimize(rm.Objective(risk, rm.L2(), 1e-4), rm.SemismoothNewton(), tol=1e-10).value)
+    assert np.ptp(values) <= 1e-10 * values[0]
+
+
+def test_what_it_is_not_for_is_refused():
+    X, y, _ = data()
+    for reg, loss, intercept in ((rm.L1(), rm.Softmax(), False), (rm.L2(), rm.MulticlassHinge(), True)):
+        obj = rm.Objective(rm.linear_risk(X, y, loss, fit_intercept=intercept), reg, 0.1)
+        with pytest.raises(Unsuited, match="use"):
+            next(rm.SemismoothNewton().iterates(obj, np.zeros(obj.risk.dim)))
+
+
+def test_rows_with_next_to_no_curvature_are_left_out_and_taken_back(monkeypatch):
+    X, _, rng = data(5, 400)
+    obj = rm.Objective(rm.linear_risk(X, np.argmax(X[:, :3], axis=1) * 1.0, rm.Softmax()), rm.L2(), 1e-6)
+    scores = ManyScores.of(rm.SemismoothNewton(), obj)
+    W = np.zeros((4, 3))
+    W[:3] = 20 * np.eye(3)
+    look = scores.look(scores.passes.forward(W.ravel()), 0.0, None, 0.0)
+    equations = ManyEquations(scores.passes, obj.reg, 2500)
+    slopes = Slopes(look.dz, 0.0)
+    whole = equations._part(slopes, None)
+    few = equations._few(whole, slopes)
+    assert few.X.shape[0] < 0.8 * 400
+    total = whole.curve.diagonal.sum()
+    assert few.curve.diagonal.sum() >= 0.99 * total
+    monkeypatch.setattr(newton_many_matrix, "DROP", 0.9)  # far too much, which is seen, and more are taken
+    g = rng.standard_normal(12)
+    g -= np.repeat(g.reshape(4, 3).mean(axis=1), 3)
+    d = equations.solve(slopes, obj.lam, g, 0.0)
+    H = dense_hessian(obj, slopes) + obj.lam * np.eye(12)
+    assert np.linalg.norm(H @ d + g) <= 0.2 * np.linalg.norm(g)
+    assert equations.shrunk
