@@ -15,9 +15,11 @@ from riskmin import (
     Absolute,
     Auto,
     Bundle,
+    DualGaussSeidel,
     EpsilonInsensitive,
     FBeta,
     Hinge,
+    Huber,
     Logistic,
     Objective,
     Ordinal,
@@ -27,17 +29,23 @@ from riskmin import (
     Quantile,
     RocArea,
     SemismoothNewton,
+    Serial,
     Smoothing,
     Squared,
     SquaredHinge,
+    Threads,
     check_solver,
     linear_risk,
     minimize,
 )
 from riskmin.losses.bends import bend, times
 from riskmin.losses.smoothing import soft
+from riskmin.solvers.newton_boxes import Boxes
 from riskmin.solvers.newton_matrix import Equations, conjugate_gradients, product
-from riskmin.solvers.passes import Passes
+from riskmin.solvers.newton_scores import Scores
+from riskmin.solvers.newton_start import sample
+from riskmin.solvers.newton_steps import Part
+from riskmin.solvers.passes import Passes, rows_of
 from riskmin.types import Bend, Unsuited, Window
 
 PAIRS = [RocArea(), Ordinal(), Ordinal(costs=[[0], [1, 0], [2, 0.5, 0], [3, 0, 1, 0]])]
@@ -174,6 +182,97 @@ def test_all_ways_to_solve_the_equations_agree(loss, sparse):
         Equations(rows, Quadratic(np.diag(m)), 100, steps=1e9).solve(bent, lam, g, 1.0),
     ):
         np.testing.assert_allclose(d, expected, rtol=1e-6, atol=1e-6 * abs(expected).max())
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_steps_with_the_rows_alone_that_bend(wide, sparse):
+    rng = np.random.default_rng(1)
+    n, p, lam = (40, 90, 1e-2) if wide else (90, 12, 1e-2)
+    X = np.round(rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.4), 2)
+    h = rng.random(n) * (rng.random(n) < 0.3)
+    m, g = rng.random(p) + 0.5, rng.standard_normal(p)
+    rows = rows_of(passes(sp.csr_array(X) if sparse else X).rows)
+    for bent in (Bend(h), Bend(h, (h / h.sum() ** 0.5,))):  # the second is that of an intercept
+        A = lam * np.diag(m) + X.T @ times(bent, X)
+        for enough in (1e-2, 1e-10):
+            d, took = Part(rows, bent, m).solve(lam, g, enough, 500)
+            assert took < 500
+            assert np.linalg.norm(A @ d + g) <= enough * (1 + 1e-6) + 1e-12
+
+
+# ---------------------------------------------------------------- kernels
+@pytest.mark.parametrize("loss", [*ROWS[1:], Huber(0.3), SquaredHinge(), Squared()], ids=repr)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_rows_by_kernels_are_those_of_arrays(loss, intercept):
+    rng = np.random.default_rng(2)
+    n = 80
+    z, dz = 1.5 * rng.standard_normal((2, n))
+    risk = linear_risk(
+        rng.standard_normal((n, 2)), labels(loss, z, rng), loss, sample_weight=np.arange(n) % 4
+    )
+    kernels, arrays = Boxes(risk, intercept), Scores(risk, intercept)
+    mu = 0.0 if loss.smooth else 0.7
+    first = arrays.look(rng.standard_normal(n), 0.4, None, 0.0).dz
+    for centre in (None,) if loss.smooth else (None, first):
+        found, known = (s.look(z, mu, centre, 0.0) for s in (kernels, arrays))
+        np.testing.assert_allclose(found.dz, known.dz, atol=1e-9)
+        np.testing.assert_allclose(
+            [found.risk, found.offset, found.b], [known.risk, known.offset, known.b], atol=1e-7
+        )
+        H, K = (
+            times(s.bend(look, z, mu, centre), np.eye(n)) for s, look in ((kernels, found), (arrays, known))
+        )
+        np.testing.assert_allclose(H, K, atol=1e-6)
+        if intercept:
+            assert abs(found.dz.sum()) <= 1e-13
+        start = float(known.dz @ dz)
+        d = -np.sign(start) * dz
+        t, _ = kernels.search(z, d, mu, centre, found.b, lambda t: (0.01 * t, 0.01), -abs(start))
+        ahead = arrays.look(z + t * d, mu, centre, 0.0).dz @ d + 0.01 * t
+        assert abs(ahead) <= 0.06 * abs(start)
+
+
+def test_threads_change_no_bit():
+    X, y = data(Hinge(), n=300, p=4)
+    runs = [
+        minimize(
+            Objective(linear_risk(X, y, Hinge(), executor=executor, n_shards=3), L2(), 1e-5),
+            SemismoothNewton(),
+            tol=1e-6,
+        )
+        for executor in (Serial(), Threads(n_workers=2))
+    ]
+    np.testing.assert_array_equal(runs[0].w, runs[1].w)
+    assert runs[0].trace[-1]["gap"] == runs[1].trace[-1]["gap"]
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_samples_save_steps(intercept):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((4000, 3)) * [1, 10, 0.1]
+    risk = linear_risk(X, X @ [1, 0.1, 2] + rng.standard_t(2, 4000), Absolute(), fit_intercept=intercept)
+    obj = Objective(risk, L2(), 1e-6)
+    assert sample(obj, 16).risk.dim == 3
+    assert sample(obj, 64) is None  # 62 rows are too few for three columns
+    cold = SemismoothNewton()
+    runs = [minimize(obj, cold, w0, tol=1e-6) for w0 in (None, 1e-9 * np.ones(3))]
+    assert [run.status for run in runs] == ["converged"] * 2
+    assert runs[0].n_iter < runs[1].n_iter
+
+
+def test_it_starts_from_multipliers_of_dual_ascent():
+    X, y = data(Hinge(), n=200, p=5)
+    obj = Objective(linear_risk(X, y, Hinge()), L2(), 1e-4)
+    last = list(islice(DualGaussSeidel().iterates(obj, np.zeros(5)), 4))[-1]
+    cold, warm = (
+        SemismoothNewton().iterates(obj, np.zeros(5)),
+        SemismoothNewton().warm(obj, last.state(), obj),
+    )
+    took = [
+        next(k for k, it in enumerate(run) if it.value - obj.lower(it.cut) < 1e-6) for run in (cold, warm)
+    ]
+    assert took[1] < took[0]
 
 
 # ---------------------------------------------------------------- optima

@@ -40,7 +40,8 @@ def mix_two(old: Cut | None, new: Cut, obj: Objective) -> tuple[Cut, float]:
         return _first(new, obj), 1.0
     da, db = new.a - old.a, new.b - old.b
     if obj.euclidean:
-        across, square = (float(obj.reg.gram(a[None, :], da)[0]) for a in (old.a, da))
+        reg: Any = obj.reg
+        across, square = (float(reg.gram(a[None, :], da)[0]) for a in (old.a, da))
         slope, bend = db - across / obj.lam, square / obj.lam
         eta = float(min(1.0, max(0.0, slope / bend)) if bend else slope > 0)
     elif getattr(obj.reg, "polyhedral", False):  # mixing means nothing before the cuts are shrunk

@@ -90,20 +90,19 @@ class SemismoothNewton:
 
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from the point and the multipliers of a run on the same risk, of this or a dual method."""
-        scores = Scores.of(self, obj)
-        u = state.get("u")
+        scores, u = Scores.of(self, obj), state.get("u")
         dz = state.get("dz") if u is None else scores.c * u
-        w = state.get("next", state["w"])
+        w = state["next"] if u is not None and "next" in state else state["w"]
         return self._from(obj, w, 0.0, dz if scores.central else None)
 
     def _from(self, obj: Objective, w: Array, mu: float, centre: NDArray | None = None) -> Iterator[Iterate]:
         """From a point, with a mu unless it is 0, and around a centre."""
         scores = Scores.of(self, obj)
         z = scores.passes.forward(w)
-        mu = mu or scores.first_mu(z, obj.lam * obj.reg.value(w))
+        mu = mu or (1.0 if centre is None else NEAR) * scores.first_mu(z, obj.lam * obj.reg.value(w))
         look = scores.look(z, mu, centre, 0.0)
         at = _Point(w, z, mu, centre, look, scores.passes.back(look.dz), mu)
-        return self._run(obj, scores, at, at.cut, 0.0)
+        return self._run(obj, scores, at, balanced(obj, at.cut), 0.0)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
