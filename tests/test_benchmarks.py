@@ -136,9 +136,9 @@ def test_times_of_ours_are_those_of_the_proof():
 def test_a_table_is_made_of_results(tmp_path):
     both = {"1e-03": {"cpu": 0.1, "wall": 0.2}, "1e-06": {"cpu": 0.2, "wall": 0.3}}
     mine = {"kind": "ours", "certified": both}
-    slow = {"kind": "peer", "reached": both | {"1e-06": None}, "suboptimality": 2e-5, "longest": 4.0}
+    slow = {"kind": "peer", "reached": both | {"1e-06": None}, "suboptimality": 2e-5, "longest": {"cpu": 4.0}}
     quick = {"kind": "peer", "reached": {"1e-03": {"cpu": 0.05}, "1e-06": None}, "suboptimality": 1e-4}
-    solvers = {"auto": mine, "A": slow | {"rungs": [1]}, "B": quick | {"rungs": [1], "longest": 1.0}}
+    solvers = {"auto": mine, "A": slow | {"rungs": [1]}, "B": quick | {"rungs": [1], "longest": {"cpu": 1.0}}}
     cell = {"data": "a9a", "task": "hinge", "lam": 1e-4, "known": 1e-9, "solvers": solvers}
     file = tmp_path / "results.json"
     file.write_text(json.dumps({"cells": [cell]}))

@@ -216,7 +216,7 @@ class Theirs:
             "kind": self.kind,
             "reached": reached,
             "suboptimality": min((c.J for c in self.climbs), default=np.inf) / best - 1,
-            "longest": max((rung["cpu"] for rung in rungs), default=0.0),
+            "longest": {at: max((rung[at] for rung in rungs), default=0.0) for at in ("cpu", "wall")},
             "rungs": rungs,
         }
 

@@ -90,7 +90,9 @@ def compact_line(cell, clock):
         told = cell["solvers"][peer]
         if took is None:
             parts.append(f"{peer} - ({small(told['suboptimality'])})")
-            most = max(other["longest"] for other in cell["solvers"].values() if other["kind"] == "peer")
+            most = max(
+                other["longest"][clock] for other in cell["solvers"].values() if other["kind"] == "peer"
+            )
             parts.append(f"> {most / own[level]:.2g}" if own[level] and most > own[level] else "")
         else:
             parts.append(f"{peer} {seconds(took)}")
