@@ -195,6 +195,15 @@ def test_threads_and_rows_by_columns_change_nothing():
     assert np.ptp(values) <= 1e-10 * values[0]
 
 
+def test_newton_is_the_same_for_smooth_losses_of_many_scores():
+    obj = objective(rm.Softmax(), 1e-3, True)
+    one, two = (rm.minimize(obj, solver, tol=1e-8) for solver in (rm.Newton(), rm.SemismoothNewton()))
+    assert one.status == "converged"
+    assert np.array_equal(one.w, two.w)
+    saved = {name: np.atleast_1d(a) for name, a in next(rm.Newton().iterates(obj, one.w)).state().items()}
+    assert all(it.value <= one.value * (1 + 1e-12) for it in rm.Newton().resume(obj, saved))
+
+
 def test_what_it_is_not_for_is_refused():
     X, y, _ = data()
     for reg, loss, intercept in ((rm.L1(), rm.Softmax(), False), (rm.L2(), rm.MulticlassHinge(), True)):

@@ -16,6 +16,7 @@ from riskmin.objective import Objective
 from riskmin.risk import REFRESH
 from riskmin.solvers.bundle import check_count
 from riskmin.solvers.cuts import mix_two
+from riskmin.solvers.newton import SemismoothNewton
 from riskmin.solvers.newton_chord import Chord
 from riskmin.solvers.newton_scores import Look, Scores
 from riskmin.solvers.newton_start import PARTS, sample
@@ -44,7 +45,8 @@ class Newton:
     the first point is the minimizer of a sample. With many features, or where that costs less, conjugate
     gradients solve the equations up to a fifth of the gradient, at two passes over X a step of theirs.
 
-    For `L2` and `Quadratic`, and rows that are all here.
+    For `L2` and `Quadratic`, and rows that are all here. Losses of many scores a row, such as `Softmax`, take
+    conjugate gradients under a matrix a class, or that of all classes, and `L2`.
 
     Parameters
     ----------
@@ -80,6 +82,8 @@ class Newton:
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield a point a step."""
+        if _many(obj):
+            return SemismoothNewton(self.direct).iterates(obj, w0)
         scores = self._scores(obj)
         if self.sampled and not isinstance(scores.loss, Squared):  # one step is all that a square takes
             w0 = self._start(obj, w0)
@@ -122,6 +126,8 @@ class Newton:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
+        if _many(obj):
+            return SemismoothNewton(self.direct).resume(obj, state)
         scores = self._scores(obj)
         chord = self._chord(obj, scores)
         numbers = [float(v) for v in state["numbers"]]
@@ -216,3 +222,8 @@ class _Point:
 def risk_of(obj: Objective) -> Any:
     """The risk, without its intercept if that is minimized out."""
     return obj.risk.risk if isinstance(obj.risk, Profiled) else obj.risk
+
+
+def _many(obj: Objective) -> bool:
+    """Whether rows have many scores each, and their loss is smooth."""
+    return bool(getattr(obj.risk, "many", False) and getattr(risk_of(obj).loss, "smooth", False))
