@@ -5,7 +5,7 @@ from itertools import islice, pairwise
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from helpers import ALL_LOSSES, optimum, problem
@@ -27,6 +27,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
+from riskmin.kernels import conjugates
 from riskmin.kernels import dual as kernels
 from riskmin.losses.pieces import conjugate_of, dual_of
 
@@ -107,6 +108,22 @@ def test_the_logistic_step_solves_its_equation_far_out(z, s, bend):
     size = 1e-15 * bend + 1e-13 * (abs(found) + abs(z))  # of rounding in f
     assert f(found - slack) <= size
     assert f(found + slack) >= -size
+
+
+@settings(max_examples=300, deadline=None)
+@given(z=st.floats(-30, 30), a=st.floats(1e-6, 1 - 1e-6), kappa=st.floats(1e-3, 1e4))
+@example(z=3.918, a=0.0340099, kappa=289.4435)  # where Newton's method, not held back, goes to and fro
+def test_the_implicit_logistic_step_solves_its_equation(z, a, kappa):
+    """That of gradient steps: the least of l*(t) - z t + kappa (t - u)^2 / 2, by its slope at log-odds b."""
+    row, shape = np.array([-1.0, 0.0, 0.0, -1.0]), np.array([0.0, 0.0, 2.0])
+    new = -conjugates.implicit(-a, z, kappa, 2, row, shape)
+    slack = 1e-9 * new * (1 - new) + 1e-15
+
+    def slope(t):
+        return np.log(t / (1 - t)) + z + kappa * (t - a)
+
+    assert slope(max(new - slack, 1e-300)) <= 1e-9 * (1 + kappa)
+    assert slope(min(new + slack, 1 - 1e-16)) >= -1e-9 * (1 + kappa)
 
 
 # ---------------------------------------------------------------- a run

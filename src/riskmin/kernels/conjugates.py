@@ -108,15 +108,16 @@ def _exponent(t: float, kappa: float) -> Any:
 def _logit(t: float, kappa: float) -> Any:
     """The b with kappa sigma(b) + b = t, bracketed."""
     lo, hi = t - kappa, t
-    b = 0.5 * (lo + hi)
+    b, change = 0.5 * (lo + hi), hi - lo
     for _ in range(200):
         a = 1 / (1 + math.exp(-b)) if b > -LARGEST else 0.0
         over = kappa * a + b - t
         lo, hi = (lo, b) if over > 0 else (b, hi)
         new = b - over / (kappa * a * (1 - a) + 1)
-        if not lo < new < hi:
+        if not (lo < new < hi and abs(new - b) <= 0.5 * change):  # where it bends, they would go to and fro
             new = 0.5 * (lo + hi)
-        if abs(new - b) <= 1e-15 * max(1.0, abs(b)):
+        change = abs(new - b)
+        if change <= 1e-15 * max(1.0, abs(b)):
             break
         b = new
     return max(b, -LARGEST)
