@@ -52,7 +52,7 @@ PEERS = (
         "rehline",
         ("hinge", "squared_hinge", "quantile", "absolute", "epsilon_insensitive", "huber", "squared"),
         fit,
-        ladder((1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8), (1_000, 10_000, 100_000)),
+        ladder((1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8), (100, 1_000, 10_000, 100_000)),
         shrinks=True,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.harness.peers.base import Peer, Rung, columns, ladder, weights
 from benchmarks.harness.tasks import EPSILON, QUANTILE
 
-DUAL = ladder((1e-1, 1e-2, 1e-3, 1e-4, 1e-6), (1_000, 10_000, 100_000))
+DUAL = ladder((1e-1, 1e-2, 1e-3, 1e-4, 1e-6), (100, 1_000, 10_000, 100_000))
 TIGHTER = (1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
 STEPS = ladder(TIGHTER, (10, 30, 100, 1_000, 10_000))
 NEWTON = ladder(TIGHTER, (3, 6, 12, 100, 1_000))
