@@ -31,7 +31,7 @@ FLOOR = 1e-3
 """Rows without curvature get this part of the mean one: a step must not go anywhere for nothing."""
 FORCING = 0.1
 """Until its slopes are this part of the largest violation, at most, is a model minimized."""
-EXACT = 1e-4
+EXACT = 1e-3
 """And this part is exact enough."""
 TRUSTED = 0.01
 """What models foresee is worth a look if they are minimized better than this."""
@@ -62,7 +62,9 @@ class CoordinateDescent:
     .. math:: \nabla R(w)^\top d + \tfrac12 d^\top X^\top D X d, \quad D = \mathrm{diag}(c_i\, l''(z_i, y_i)),
 
     one coordinate at a time, on the columns of X or on their Gram matrix, whichever is cheaper; and goes
-    there, or part of the way. For `Squared` the model is the risk itself. Zeros of w are exact.
+    there, or part of the way. For `Squared` the model is the risk itself. Zeros of w are exact. Of other
+    losses, the slopes that a model foresees at its minimizer make a cut too, which proves as much as the
+    next step's would; and where rows are plenty, w = 0 is left for what a sample of them leads to.
 
     For losses with second derivatives, and sums over coordinates: `L1`, `Elastic`, `L2`, and each of them in
     a `Box`. Columns that were copied out of X stay with the risk, so that a path of several lam pays once.
