@@ -25,6 +25,8 @@ from riskmin.types import Array, Curved, Cut, Iterate, NDArray, Unsuited
 UNDER, OVER = 0.1, 0.9
 """A step of length 1 is taken if what is left of the slope at its end, or has turned over, is at most so much
 of that at its start: what bends less and less is worth a longer step, but a shorter one loses elsewhere."""
+ROWS = 10
+"""A sample to start on has at least so many a column: smooth losses tell much by few, and it is left early."""
 MOST_STEPS = 30
 """On a sample."""
 
@@ -93,7 +95,7 @@ class Newton:
         """Near the minimizers of samples, up to what these can tell of that of all rows."""
         cold = not w0.any()
         for part in PARTS if cold else ():
-            few = sample(obj, part)
+            few = sample(obj, part, ROWS)
             if few is None:
                 continue
             known = len(w0) * part / risk_of(obj).rows.X.shape[0]

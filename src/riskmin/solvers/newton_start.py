@@ -1,4 +1,4 @@
-"""Starts on a sample of the rows: where rows are many beside columns, few of them know most of the optimum."""
+"""Starts on a sample of the rows: where these are many beside columns, few know most of the optimum."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ CLOSE = 1e-2
 MOST_STEPS = 60
 
 
-def sample(obj: Objective, part: int) -> Objective | None:
-    """The objective of one row of each `part`, drawn at random; None where these are too few.
+def sample(obj: Objective, part: int, enough: int = ENOUGH) -> Objective | None:
+    """The objective of one row of each `part`, drawn at random; None with fewer than `enough` a column.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def sample(obj: Objective, part: int) -> Objective | None:
     risk: Any = obj.risk.risk if isinstance(obj.risk, Profiled) else obj.risk
     n, p = risk.rows.X.shape
     size = n // part
-    if size < ENOUGH * p or not risk.loss.separable:
+    if size < enough * p or not risk.loss.separable:
         return None
     rng = np.random.default_rng(0)  # within runs of rows, so that any order of these is all right
     at = part * np.arange(size) + rng.integers(0, part, size)
