@@ -104,8 +104,9 @@ class CoordinateDescent:
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
         steps = self._run(_Problem.of(self, obj), state["w"], _Pace(*map(float, state["pace"])))
-        next(steps)  # the iterate that was saved
-        return steps
+        saved = next(steps)
+        yield next(steps, saved)  # what came next; at the end of what rounding lets through, nothing does
+        yield from steps
 
     def _sampled(self, problem: _Problem, w0: Array) -> Array:
         """Where few of very many rows would end: so far, all of them say little more."""
