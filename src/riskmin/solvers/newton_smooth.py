@@ -26,7 +26,7 @@ UNDER, OVER = 0.1, 0.9
 """A step of length 1 is taken if what is left of the slope at its end, or has turned over, is at most so much
 of that at its start: what bends less and less is worth a longer step, but a shorter one loses elsewhere."""
 ROWS = 10
-"""A sample to start on has at least so many a column: smooth losses tell much by few, and it is left early."""
+"""A sample to start on has at least so many a column: smooth losses tell much by few, and it ends early."""
 MOST_STEPS = 30
 """On a sample."""
 
