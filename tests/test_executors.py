@@ -149,6 +149,16 @@ def test_the_number_of_processes_changes_no_bit(n_workers):
             np.testing.assert_array_equal(one(w)[1], two(w)[1])
 
 
+@pytest.mark.parametrize("n_workers", [2, 3, 64])
+def test_long_gradients_are_added_side_by_side_to_the_last_bit(n_workers):
+    rng = np.random.default_rng(0)
+    X, y, w = rng.standard_normal((6, 2**16 + 3)), np.array([1.0, -1.0] * 3), np.full(2**16 + 3, 1e-4)
+    value, grad = linear_risk(X, y, Hinge(), n_shards=6)(w)
+    found = linear_risk(X, y, Hinge(), n_shards=6, executor=Threads(n_workers=n_workers))(w)
+    assert found[0] == value
+    np.testing.assert_array_equal(found[1], grad)
+
+
 def test_the_number_of_shards_changes_rounding_only():
     X, y = data()
     w = np.ones(6)

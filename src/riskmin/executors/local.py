@@ -11,7 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from riskmin.types import Shard
+
+LONG = 2**16
+"""Sums of arrays from this length on are worth a thread's while."""
 
 
 def worker_count(n_workers: int | None) -> int:
@@ -28,13 +33,19 @@ def calls(n: int, args: tuple[Any, ...], each: Sequence[Any]) -> list[tuple[Any,
     return [(*args, e) for e in each] if len(each) else [args] * n
 
 
-def add(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+def total(arrays: Sequence[Any]) -> Any:
+    """Arrays added up in order."""
+    found = arrays[0] + arrays[1]
+    for a in arrays[2:]:
+        found += a  # a new array each time would cost as much as the sum
+    return found
+
+
+def add(parts: Sequence[tuple[Any, ...]], total: Callable[[Sequence[Any]], Any] = total) -> tuple[Any, ...]:
     """Tuples added up entry by entry, in order; floats exactly rounded, so that no order matters to them."""
     if len(parts) == 1:
         return parts[0]
-    return tuple(
-        math.fsum(p) if isinstance(p[0], float) else sum(p[1:], start=p[0]) for p in zip(*parts, strict=True)
-    )
+    return tuple(math.fsum(p) if isinstance(p[0], float) else total(p) for p in zip(*parts, strict=True))
 
 
 class Serial:
@@ -117,4 +128,13 @@ class Threads:
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """The tuples of `map`, added up in shard order."""
-        return add(self.map(f, *args, each=each))
+        return add(self.map(f, *args, each=each), self._total)
+
+    def _total(self, arrays: Sequence[Any]) -> Any:
+        """Arrays added up in order; long ones by ranges side by side, which changes no bit of the sum."""
+        n = arrays[0].size if isinstance(arrays[0], np.ndarray) else 0
+        if n < LONG or self.n_workers == 1 or arrays[0].ndim > 1:
+            return total(arrays)
+        ends = np.linspace(0, n, min(self.n_workers, n // (LONG // 2)) + 1).astype(int).tolist()
+        parts = self._pool.map(lambda i, j: total([a[i:j] for a in arrays]), ends[:-1], ends[1:])
+        return np.concatenate(list(parts))
