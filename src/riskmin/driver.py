@@ -19,7 +19,7 @@ from riskmin.checkpoint import Checkpoint
 from riskmin.objective import Count, Objective
 from riskmin.persist import FileError
 from riskmin.regularizers import penalized
-from riskmin.solvers import Auto, get_solver
+from riskmin.solvers import Auto, HandOver, get_solver
 from riskmin.types import Array, Cut, Iterate, Result, Resumable, Solver, Status
 
 PATIENCE = 100
@@ -220,7 +220,7 @@ def minimize(
     run = _Run(replace(objective, count=Count()), _Limits(tol, max_iter, max_seconds))
     chosen, reason = get_solver(solver), ""
     if isinstance(chosen, Auto):
-        chosen, reason = chosen.choose(run.obj)
+        chosen, reason = chosen.choose(run.obj, tol)
     save = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
     if save is not None:
         save.check()
@@ -229,6 +229,8 @@ def minimize(
         status = _drive(run, chosen, w0, callback, save)
     assert run.cut is not None
     said = f"{chosen!r}: {reason}" if reason else repr(chosen)
+    if isinstance(chosen, HandOver):
+        said += f"; {chosen.account(run.trace)}"
     return Result(run.w, run.value, run.lower, run.cut, status, run.trace, said)
 
 

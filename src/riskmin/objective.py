@@ -54,7 +54,7 @@ class Objective:
         if not (self.lam > 0 and math.isfinite(self.lam)):
             raise ValueError(f"lam must be a finite number > 0, not {self.lam}")
         if self.balances:  # the intercepts in w are not penalized
-            object.__setattr__(self, "reg", free(self.reg, self.risk.n_intercepts))
+            object.__setattr__(self, "reg", free(self.reg, self.risk.n_intercepts))  # type: ignore[attr-defined]
 
     # protocols are asked once: it takes longer than a look at a small risk
     @cached_property
@@ -73,7 +73,7 @@ class Objective:
 
     def balanced(self, cut: Cut) -> Cut:
         """A cut without a slope in the intercepts that w holds."""
-        return self.risk.balanced(cut) if self.balances else cut  # type: ignore[attr-defined, no-any-return]
+        return self.risk.balanced(cut) if self.balances else cut  # type: ignore[attr-defined]
 
     def __call__(self, w: Array) -> tuple[float, Array, Cut]:
         """J(w), a subgradient of R, and the cut at w."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.intercept import Profiled
 from riskmin.intercepts import WithIntercepts
 from riskmin.losses.pieces import dual_of
 from riskmin.losses.smoothing import takes_centre
@@ -23,16 +24,30 @@ from riskmin.solvers.coordinate import CoordinateDescent, bounded_curvature
 from riskmin.solvers.dual import DualGaussSeidel
 from riskmin.solvers.dual_intercepts import mean_length
 from riskmin.solvers.dual_multiclass import unsuited
+from riskmin.solvers.hand_over import HandOver
 from riskmin.solvers.kernel_dual import KernelDual
 from riskmin.solvers.kernel_terms import has_conjugate
 from riskmin.solvers.lbfgs import Lbfgs
 from riskmin.solvers.newton import SemismoothNewton
+from riskmin.solvers.newton_smooth import Newton
+from riskmin.solvers.newton_start import ENOUGH, PARTS
 from riskmin.solvers.owlqn import OwlQn
 from riskmin.solvers.proximal import ProximalGradient
 from riskmin.solvers.proximal import loss_of as loss_of
 from riskmin.solvers.smoothing import Smoothing
 from riskmin.solvers.working_set import Remembers, WorkingSet
-from riskmin.types import Array, Bends, CurvedConjugate, Iterate, Shard, Smooth, Smoothable, Solver
+from riskmin.types import (
+    Array,
+    Bends,
+    Curved,
+    CurvedConjugate,
+    Euclidean,
+    Iterate,
+    Shard,
+    Smooth,
+    Smoothable,
+    Solver,
+)
 
 FEW_OF_PAIRS, FEW_OF_TABLES = 500.0, 10.0
 """Few cuts do up to this ratio of the squared slope at zero to lam; of tables, only where X is wide."""
@@ -40,6 +55,12 @@ STEEP = 1e5
 """Rows of which the mean square is more than this beside n lam, for those intercepts that are in w."""
 MOST_MULTIPLIERS = 2**26
 """So many, half a gigabyte, are kept in a dual method for many classes; beyond, losses are smoothed."""
+MANY_ROWS = PARTS[-1] * ENOUGH
+"""Rows a column from which on Newton's method starts on a sample, and is fast on sparse data too."""
+DIGIT = 30.0
+"""Passes over wide X in which Newton's method gains a digit, more or less."""
+LEAST_TOL = 1e-12
+"""For a tol of 0, which no run reaches."""
 SMALL = 2**14
 """Up to so many entries of X, cuts of tables cost next to nothing, also where Newton's steps are many."""
 
@@ -84,8 +105,8 @@ class Auto:
     (CoordinateDescent(start=64), 'Logistic is smooth, L1 is a sum over coordinates')
     """
 
-    def choose(self, obj: Objective) -> tuple[Solver, str]:
-        """The solver, and why."""
+    def choose(self, obj: Objective, tol: float = 1e-3) -> tuple[Solver, str]:
+        """The solver for a relative gap of tol, and why."""
         loss = loss_of(obj.risk)
         name = type(obj.risk if loss is None else loss).__name__
         if isinstance(obj.reg, RkhsNorm):
@@ -100,8 +121,8 @@ class Auto:
             return _for_many(obj, name)
         if isinstance(obj.risk, Remembers):
             return WorkingSet(), f"{name} is not smooth, and keeps what its argmax finds"
-        if isinstance(obj.reg, L2) and _sparse_with_dual(obj.risk):
-            return DualGaussSeidel(), f"{name} is not smooth, and X is sparse"
+        if _with_dual(obj):
+            return _for_intervals(obj, tol, name)
         if isinstance(obj.reg, L2) and isinstance(loss, Bends) and isinstance(obj.risk, Risk):
             return _for_whole(obj.risk, obj.lam, loss, name)
         return Bundle(), f"{name} {'is not smooth' if hasattr(loss, 'smooth') else 'names no smoothness'}"
@@ -116,6 +137,9 @@ def _for_smooth(obj: Objective, loss: Any, name: str) -> tuple[Solver, str]:
     reg = obj.reg
     given = penalized(reg)
     kind = type(given).__name__
+    rows = _rows(getattr(obj.risk, "risk", obj.risk)) if isinstance(loss, Curved) else None
+    if isinstance(reg, Smooth) and isinstance(reg, Euclidean) and rows is not None:
+        return Newton(), f"{name} is smooth, and has second derivatives"
     if isinstance(reg, Smooth):
         return Lbfgs(), f"{name} is smooth"
     inner = getattr(obj.risk, "risk", obj.risk)  # coordinate descent has an intercept of its own
@@ -170,14 +194,27 @@ def _for_whole(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Solver, st
     return newton, f"{name} can be smoothed, and has second derivatives then"
 
 
-def _sparse_with_dual(risk: Any) -> bool:
-    """Whether X is sparse and here, the conjugate of the loss piecewise quadratic, and no intercept."""
-    rows = _rows(risk)
-    return (
-        rows is not None
-        and isinstance(rows.X, (Csr, Csc, Wide))
-        and dual_of(risk.loss, rows.y[:1]) is not None
-    )
+def _with_dual(obj: Objective) -> bool:
+    """Whether rows are here, their loss has a quadratic conjugate, and the regularizer is a square."""
+    rows, risk = _rows(getattr(obj.risk, "risk", obj.risk)), obj.risk
+    held = rows is not None and isinstance(risk, (Risk, Profiled))
+    fits = isinstance(obj.reg, Euclidean) and isinstance(obj.reg, Smooth)
+    return held and fits and dual_of(loss_of(risk), rows.y[:1]) is not None  # type: ignore[union-attr]
+
+
+def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
+    """The solver for a loss with one multiplier a row, and why."""
+    newton, tol = SemismoothNewton(), max(tol, LEAST_TOL)
+    rows = _rows(getattr(obj.risk, "risk", obj.risk))
+    assert rows is not None
+    n, p = rows.X.shape
+    if not isinstance(rows.X, (Csr, Csc, Wide)) or n >= MANY_ROWS * p:
+        return newton, f"{name} is not smooth, and X is {'dense' if n < MANY_ROWS * p else 'long'}"
+    if isinstance(obj.reg, L2) and isinstance(obj.risk, Risk):
+        return HandOver(DualGaussSeidel(), newton, tol), f"{name} is not smooth, and X is sparse"
+    if p > newton.direct:
+        return HandOver(Bundle(), newton, tol, DIGIT), f"{name} is not smooth, and X is sparse and wide"
+    return newton, f"{name} is not smooth, and X is not wide"
 
 
 def _rows(risk: Any) -> Shard | None:

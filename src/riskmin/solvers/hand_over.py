@@ -91,6 +91,23 @@ class HandOver:
             return self._handed(obj, state["start"], own, seen)
         return self._first(obj, state["start"], solver.resume(obj, own), seen)
 
+    def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+        """Start from a run on the same risk, with the solver that ended it."""
+        handed, own = _Progress.of(state).handed, {k[4:]: v for k, v in state.items() if k.startswith("own.")}
+        solver: Any = self.then if handed else self.first
+        w, known = state["best"], isinstance(solver, Warm)
+        steps = solver.warm(obj, own, before) if known else solver.iterates(obj, w)
+        seen = _Progress(handed=handed)
+        return self._second(obj, steps, seen) if handed else self._first(obj, w, steps, seen)
+
+    def account(self, trace: list[dict[str, float]]) -> str:
+        """What was done, in words."""
+        last = sum(row.get("solver") == 2 for row in trace)
+        first, then = type(self.first).__name__, type(self.then).__name__
+        if not last:
+            return f"{first} to the end"
+        return f"{first} for {len(trace) - last} steps, then {then} for {last}"
+
     def _first(
         self, obj: Objective, w0: Array, steps: Iterator[Iterate], seen: _Progress
     ) -> Iterator[Iterate]:

@@ -114,6 +114,5 @@ def _compact(part: Any, root: NDArray, square: NDArray) -> tuple[Matrix, NDArray
     data = part.data * np.repeat(root, np.diff(part.indptr))
     if np.any(square != square[0]) or square[0] != 1:
         data = data / np.sqrt(square)[part.indices]
-    few = sp.csr_array((data, place[part.indices].astype(part.indices.dtype), part.indptr))
-    few.resize(len(root), len(at))
-    return as_matrix(few), at
+    indices = place[part.indices].astype(part.indices.dtype)
+    return as_matrix(sp.csr_array((data, indices, part.indptr), shape=(len(root), len(at)))), at
