@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -62,3 +63,19 @@ class Curves(Rows):
 
         truth, offset, rounding, tilt, total = (float(v) for v in sum(self.passes.each(part)))
         return Look(slopes, offset - ROUNDING * rounding, b, truth, bends), tilt, total
+
+    def least(
+        self, sums: Callable[[float], NDArray], z: NDArray, b: float, enough: float
+    ) -> tuple[float, NDArray]:
+        """Where the slope in the intercept is zero, which exponentials know; and the sums there."""
+        k = _kernels()
+        if (
+            self.kind != k.LOGISTIC
+        ):  # a e^b - d, or a e^b - d e^-b: Newton's steps to the root are long or many
+            found = sums(b)
+            both = 1 + (self.kind == k.EXPONENTIAL)
+            fall = float(found[k.CURVE] - found[k.ACROSS])
+            rise = fall + 2 * float(found[k.ACROSS]) if both == 2 else float(found[k.CURVE])
+            if fall > 0 and rise > 0:
+                b += math.log(fall / rise) / both
+        return super().least(sums, z, b, enough)

@@ -14,6 +14,8 @@ from riskmin.types import Bend, NDArray
 
 EXACT = 2.0**-49
 """A slope in the intercept of this share of what it is made of is zero but for rounding."""
+NEAR = 1e-13
+"""Steps of the intercept that are shorter go after rounding: what slope is left is mixed away."""
 LOOSE = 1e-6
 """On the way along a line, this share will do."""
 FLAT = 0.05
@@ -104,7 +106,7 @@ class Rows(Scores, ABC):
             if not lo < new < hi:
                 new = 0.5 * (lo + hi) if np.isfinite(hi - lo) else b - np.copysign(step, slope)
                 step *= 4
-            if not lo < new < hi:
+            if not lo < new < hi or abs(new - b) <= NEAR * (1 + abs(b)):
                 break
             b = new
         else:
