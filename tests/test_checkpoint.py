@@ -56,10 +56,10 @@ def test_a_run_in_two_parts_is_the_run_in_one(solver, intercept, tmp_path):
     obj, path = objective(fit_intercept=intercept), tmp_path / "run"
     w0 = np.full(6, 0.5)
     whole = minimize(obj, solver, w0, tol=1e-9, max_iter=25)
-    first = minimize(obj, solver, w0, tol=1e-9, max_iter=8, checkpoint=path)
+    first = minimize(obj, solver, w0, tol=1e-9, max_iter=3, checkpoint=path)
     assert first.status == "max_iter"
     second = minimize(obj, solver, w0, tol=1e-9, max_iter=25, checkpoint=path)
-    assert second.trace[:8] == first.trace
+    assert second.trace[:3] == first.trace
     assert [r["iteration"] for r in second.trace] == list(range(1, second.n_iter + 1))
     assert second.status == whole.status
     # a search for the intercept keeps what it knows along a line, and a resumed one begins anew

@@ -13,6 +13,7 @@ from riskmin import (
     DualGaussSeidel,
     MulticlassHinge,
     Objective,
+    SemismoothNewton,
     Smoothing,
     Softmax,
     linear_risk,
@@ -198,13 +199,15 @@ def test_the_default_takes_it_where_it_can():
     X, y, _, _ = problem()
     for fit_intercept in (False, True):
         risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=fit_intercept)
-        assert isinstance(Auto().choose(Objective(risk, L2(), 0.1))[0], DualGaussSeidel)
+        assert isinstance(Auto().choose(Objective(risk, L2(), 1.0))[0], DualGaussSeidel)
+    hard = Objective(linear_risk(X, y, MulticlassHinge()), L2(), 1e-6)
+    assert isinstance(Auto().choose(hard)[0], SemismoothNewton)
 
 
 def test_auto_smooths_where_rows_are_very_long_or_multipliers_too_many(monkeypatch):
     X, y, _, _ = problem(costly=False)
     with_intercepts, without = (
-        Objective(linear_risk(1e4 * X, y, MulticlassHinge(), fit_intercept=b), L2(), 0.1)
+        Objective(linear_risk(sp.csr_array(1e4 * X), y, MulticlassHinge(), fit_intercept=b), L2(), 0.1)
         for b in (True, False)
     )
     assert isinstance(Auto().choose(with_intercepts)[0], Smoothing)

@@ -42,8 +42,8 @@ CENTRAL = [
     LinearClassifier(),
     LinearClassifier("logistic"),
     LinearRegressor(),
-    LinearRegressor("quantile", alpha=1e-2, tol=1e-6),
-    NoveltyDetector(alpha=0.1, tol=1e-9),
+    LinearRegressor("quantile", alpha=1e-2, tol=1e-10),
+    NoveltyDetector(alpha=0.1, tol=1e-11),
 ]
 OTHERS = [
     LinearClassifier("squared_hinge", alpha=1e-2),

@@ -1,6 +1,6 @@
 """Newton's method for losses of many scores a row: second derivatives, equations, cuts, optima."""
 
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import cvxpy as cp
 import numpy as np
@@ -201,7 +201,8 @@ def test_newton_is_the_same_for_smooth_losses_of_many_scores():
     assert one.status == "converged"
     assert np.array_equal(one.w, two.w)
     saved = {name: np.atleast_1d(a) for name, a in next(rm.Newton().iterates(obj, one.w)).state().items()}
-    assert all(it.value <= one.value * (1 + 1e-12) for it in rm.Newton().resume(obj, saved))
+    after = islice(rm.Newton().resume(obj, saved), 20)
+    assert all(it.value <= one.value * (1 + 1e-12) for it in after)
 
 
 def test_what_it_is_not_for_is_refused():

@@ -27,6 +27,7 @@ from riskmin import (
     Elastic,
     Entropy,
     Exponential,
+    HandOver,
     Hinge,
     Lbfgs,
     Logistic,
@@ -35,6 +36,7 @@ from riskmin import (
     ProximalGradient,
     QNorm,
     Quadratic,
+    SemismoothNewton,
     Smoothing,
     linear_risk,
     minimize,
@@ -227,13 +229,17 @@ def test_auto_says_why():
         "dense": linear_risk(X, y, Hinge()),
         "sparse": linear_risk(sp.csr_array(X), y, Hinge()),
         "intercept": linear_risk(sp.csr_array(X), y, Hinge(), fit_intercept=True),
+        "wide": linear_risk(np.hstack([X] * 20), y, Hinge()),
     }
     said = {name: Auto().choose(Objective(risk, L2(), 0.1)) for name, risk in kinks.items()}
+    newton, hinge = SemismoothNewton(), "Hinge is not smooth, and X is"
     assert said == {
-        "dense": (Bundle(), "Hinge is not smooth"),
-        "sparse": (DualGaussSeidel(), "Hinge is not smooth, and X is sparse"),
-        "intercept": (Bundle(), "Hinge is not smooth"),
+        "dense": (newton, f"{hinge} dense"),
+        "sparse": (HandOver(DualGaussSeidel(), newton), f"{hinge} sparse"),
+        "intercept": (newton, f"{hinge} not wide"),
+        "wide": (HandOver(DualGaussSeidel(), newton, digit=1000), f"{hinge} wider than long"),
     }
+    assert Auto().choose(Objective(kinks["sparse"], L2(), 0.1), tol=1e-6)[0].tol == 1e-6
     assert Auto().choose(Objective(kinks["sparse"], L1(), 0.1))[0] == Bundle()
     here = linear_risk(X, y, Logistic(), fit_intercept=True)
     there = replace(here, risk=replace(here.risk, rows=None))

@@ -89,7 +89,7 @@ class Checkpoint:
 def _row(keys: list[str], numbers: list[float]) -> dict[str, float]:
     """A row of the trace as it was: counts are integers, and what a row did not have is NaN in the table."""
     row = {k: v for k, v in zip(keys, numbers, strict=True) if v == v}
-    return {k: v if k in REALS or v != int(v) else int(v) for k, v in row.items()}
+    return {k: v if k in REALS or not v.is_integer() else int(v) for k, v in row.items()}
 
 
 def _problem(obj: Objective, solver: Solver) -> dict[str, str]:

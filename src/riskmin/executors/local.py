@@ -37,7 +37,10 @@ def total(arrays: Sequence[Any]) -> Any:
     """Arrays added up in order."""
     found = arrays[0] + arrays[1]
     for a in arrays[2:]:
-        found += a  # a new array each time would cost as much as the sum
+        if getattr(found, "dtype", None) == getattr(a, "dtype", 0):
+            found += a  # a new array each time would cost as much as the sum
+        else:
+            found = found + a
     return found
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from riskmin.intercept import Profiled
 from riskmin.intercepts import WithIntercepts
+from riskmin.losses import PowerHinge
 from riskmin.losses.pieces import dual_of
 from riskmin.losses.smoothing import takes_centre
 from riskmin.matrices import Csc, Csr, Wide
@@ -29,6 +30,7 @@ from riskmin.solvers.kernel_dual import KernelDual
 from riskmin.solvers.kernel_terms import has_conjugate
 from riskmin.solvers.lbfgs import Lbfgs
 from riskmin.solvers.newton import SemismoothNewton
+from riskmin.solvers.newton_many import unsuited as without_newton
 from riskmin.solvers.newton_smooth import Newton
 from riskmin.solvers.newton_start import ENOUGH, PARTS
 from riskmin.solvers.owlqn import OwlQn
@@ -57,10 +59,12 @@ MOST_MULTIPLIERS = 2**26
 """So many, half a gigabyte, are kept in a dual method for many classes; beyond, losses are smoothed."""
 MANY_ROWS = PARTS[-1] * ENOUGH
 """Rows a column from which on Newton's method starts on a sample, and is fast on sparse data too."""
-DIGIT = 30.0
-"""Passes over wide X in which Newton's method gains a digit, more or less."""
+DIGIT, PATIENT = 30.0, 1000.0
+"""Passes over wide X in which Newton's method gains a digit, more or less; and as if it were that slow."""
 LEAST_TOL = 1e-12
 """For a tol of 0, which no run reaches."""
+SHORT, LONG = 1000, 2.0
+"""Weights of many classes that Newton's method is fast for, and mean squares of rows beside n lam."""
 SMALL = 2**14
 """Up to so many entries of X, cuts of tables cost next to nothing, also where Newton's steps are many."""
 
@@ -71,7 +75,10 @@ class Auto:
 
     A smooth loss (one that says ``smooth = True``) goes to
 
-    - `Lbfgs`, if the regularizer has a gradient (`L2`, `Quadratic`, `QNorm`);
+    - `Newton`, if it has second derivatives, the regularizer is `L2` or `Quadratic`, and the rows are here;
+      with many scores a row, only up to 2500 features. Where X is sparse and wider than that, losses with a
+      quadratic conjugate go to `DualGaussSeidel` first, by `HandOver`;
+    - `Lbfgs` otherwise, if the regularizer has a gradient (`L2`, `Quadratic`, `QNorm`);
     - `CoordinateDescent`, if it is a sum over coordinates (`L1`, `Elastic`, `Box`), the rows are all here,
       and the loss has bounded second derivatives;
     - `OwlQn` otherwise for `L1` and `Elastic`, and `ProximalGradient` for `Box`;
@@ -80,10 +87,14 @@ class Auto:
     Any other loss goes to
 
     - `WorkingSet`, if it is that of a `Structured` model;
-    - `DualGaussSeidel`, if its conjugate is piecewise quadratic, the regularizer is `L2`, X is sparse and
-      here, and there is no intercept; or if it is `MulticlassHinge`, not rescaled, with X of any kind and
+    - `SemismoothNewton`, if its conjugate is piecewise quadratic (`Hinge`, `Quantile`, ...), the regularizer
+      is `L2` or `Quadratic`, and the rows are here. By `HandOver`, it comes second: with `L2`, after
+      `DualGaussSeidel`, where X is wider than long, or sparse without an intercept, unless it has 800 rows
+      a column; and after `Bundle`, where X is sparse and has more than 2500 columns;
+    - `DualGaussSeidel`, if it is `MulticlassHinge`, not rescaled, with X of any kind and
       with intercepts too, unless rows are very long beside n lam,
-      or rows times classes are more than 2^26;
+      or rows times classes are more than 2^26; but to `SemismoothNewton` without intercepts, if X is dense,
+      w has at most 1000 entries, and the mean square of a row is more than 2 n lam;
     - `SemismoothNewton`, if it is no sum over rows but can be smoothed (`RocArea`, `Ordinal`, `Prbep`), the
       regularizer is `L2`, the rows are all here, and there are at most 2500 features; or more, for `Prbep`;
     - `Smoothing`, if there are more, or the rows are elsewhere; and for losses of many scores a row that
@@ -100,7 +111,7 @@ class Auto:
     >>> from riskmin import L1, L2, Auto, Logistic, Objective, linear_risk
     >>> risk = linear_risk(np.eye(2), np.array([1.0, -1.0]), Logistic())
     >>> Auto().choose(Objective(risk, L2(), lam=0.1))
-    (Lbfgs(memory=20), 'Logistic is smooth')
+    (Newton(direct=2500, sampled=True), 'Logistic is smooth, and has second derivatives')
     >>> Auto().choose(Objective(risk, L1(), lam=0.1))
     (CoordinateDescent(start=64), 'Logistic is smooth, L1 is a sum over coordinates')
     """
@@ -114,7 +125,7 @@ class Auto:
             says = f"a kernel, and {name} has {'a' if known else 'no'} conjugate"
             return KernelDual() if known else Bundle(), says
         if getattr(loss, "smooth", False):
-            return _for_smooth(obj, loss, name)
+            return _for_smooth(obj, loss, name, tol)
         if suited(obj.risk, obj.reg):
             return ChainAscent(), f"{name} is not smooth, and its sequences are here"
         if isinstance(obj.risk, Risk) and obj.risk.many and isinstance(loss, Smoothable):
@@ -132,14 +143,20 @@ class Auto:
         return self.choose(obj)[0].iterates(obj, w0)
 
 
-def _for_smooth(obj: Objective, loss: Any, name: str) -> tuple[Solver, str]:
+def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solver, str]:
     """The solver for a smooth loss, and why."""
     reg = obj.reg
     given = penalized(reg)
-    kind = type(given).__name__
-    rows = _rows(getattr(obj.risk, "risk", obj.risk)) if isinstance(loss, Curved) else None
+    kind, newton = type(given).__name__, Newton()
+    if _few_features(obj, newton):
+        return newton, f"{name} is smooth, and has second derivatives"
+    steep = isinstance(loss, PowerHinge) and loss.p < 2  # its second derivative is infinite at the margin
+    rows = _rows(getattr(obj.risk, "risk", obj.risk)) if isinstance(loss, Curved) and not steep else None
     if isinstance(reg, Smooth) and isinstance(reg, Euclidean) and rows is not None:
-        return Newton(), f"{name} is smooth, and has second derivatives"
+        sparse = isinstance(rows.X, (Csr, Csc, Wide)) and isinstance(reg, L2) and isinstance(obj.risk, Risk)
+        if rows.X.shape[1] > newton.direct and sparse and dual_of(loss, rows.y[:1]) is not None:
+            return HandOver(DualGaussSeidel(), newton, max(tol, LEAST_TOL)), f"{name} is smooth, X is wide"
+        return newton, f"{name} is smooth, and has second derivatives"
     if isinstance(reg, Smooth):
         return Lbfgs(), f"{name} is smooth"
     inner = getattr(obj.risk, "risk", obj.risk)  # coordinate descent has an intercept of its own
@@ -152,8 +169,20 @@ def _for_smooth(obj: Objective, loss: Any, name: str) -> tuple[Solver, str]:
     return Bundle(), f"{kind} is not smooth"
 
 
+def _few_features(obj: Objective, newton: Newton) -> bool:
+    """Whether rows have many scores, and Newton's method can take them without too many features."""
+    risk: Any = obj.risk
+    return (
+        getattr(risk, "many", False)
+        and without_newton("Newton", obj) is None
+        and bool(risk.rows.X.shape[1] <= newton.direct)
+    )
+
+
 def _for_many(obj: Objective, name: str) -> tuple[Solver, str]:
     """The solver for a loss of many scores a row that can be smoothed, and why."""
+    if without_newton("SemismoothNewton", obj) is None and _hard(obj):
+        return SemismoothNewton(), f"{name} is not smooth, X is dense and small, and lam too"
     if unsuited(DualGaussSeidel(), obj) is None and not _steep(obj) and _few_multipliers(obj):
         return DualGaussSeidel(), f"{name} is not smooth, and has a multiplier a row and class"
     if isinstance(obj.reg, Smooth):
@@ -163,6 +192,13 @@ def _for_many(obj: Objective, name: str) -> tuple[Solver, str]:
     if isinstance(obj.reg, Free):
         return Smoothing(ProximalGradient()), f"{name} can be smoothed"
     return Bundle(), f"{name} is not smooth"
+
+
+def _hard(obj: Objective) -> bool:
+    """Whether X is dense, w short, and rows are long beside n lam: ascent takes many epochs then."""
+    risk: Any = obj.risk
+    dense = not isinstance(risk.rows.X, (Csr, Csc, Wide))
+    return dense and risk.dim <= SHORT and mean_length(risk.rows) ** 2 > LONG * len(risk.rows.y) * obj.lam
 
 
 def _few_multipliers(obj: Objective) -> bool:
@@ -204,17 +240,19 @@ def _with_dual(obj: Objective) -> bool:
 
 def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
     """The solver for a loss with one multiplier a row, and why."""
-    newton, tol = SemismoothNewton(), max(tol, LEAST_TOL)
+    newton, tol, says = SemismoothNewton(), max(tol, LEAST_TOL), f"{name} is not smooth, and X is"
     rows = _rows(getattr(obj.risk, "risk", obj.risk))
     assert rows is not None
     n, p = rows.X.shape
+    if isinstance(obj.reg, L2) and n < p and (n <= newton.direct or isinstance(obj.risk, Risk)):
+        return HandOver(DualGaussSeidel(), newton, tol, PATIENT), f"{says} wider than long"
     if not isinstance(rows.X, (Csr, Csc, Wide)) or n >= MANY_ROWS * p:
-        return newton, f"{name} is not smooth, and X is {'dense' if n < MANY_ROWS * p else 'long'}"
+        return newton, f"{says} {'dense' if n < MANY_ROWS * p else 'long'}"
     if isinstance(obj.reg, L2) and isinstance(obj.risk, Risk):
-        return HandOver(DualGaussSeidel(), newton, tol), f"{name} is not smooth, and X is sparse"
+        return HandOver(DualGaussSeidel(), newton, tol), f"{says} sparse"
     if p > newton.direct:
-        return HandOver(Bundle(), newton, tol, DIGIT), f"{name} is not smooth, and X is sparse and wide"
-    return newton, f"{name} is not smooth, and X is not wide"
+        return HandOver(Bundle(), newton, tol, DIGIT), f"{says} sparse and wide"
+    return newton, f"{says} not wide"
 
 
 def _rows(risk: Any) -> Shard | None:

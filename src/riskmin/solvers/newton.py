@@ -197,17 +197,17 @@ class _Point:
         w = self.w + t * d
         if np.array_equal(w, self.w):
             return None, looks
-        damp = self._damped(t) if scores.damped else 0.0
+        damp = self._damped(t, scores.short)
         moved = replace(self, w=w, z=self.z + t * dz, damp=damp, full=t > SHORT, steps=self.steps + 1)
         return moved._seen(scores), looks
 
-    def _damped(self, t: float) -> float:
+    def _damped(self, t: float, short: float) -> float:
         """The damping after a step of length t.
 
         Where the bent rows do not determine d, it goes far along what only lam holds back; a search that ends
         it early takes from all of it, while damping takes from that part alone.
         """
-        if t < SHORT:
+        if t < short:
             return max(4 * self.damp, 1.0)
         return 0.25 * self.damp if t > LONG and self.damp > 0.5 else self.damp * (t <= LONG)
 

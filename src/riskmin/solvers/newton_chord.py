@@ -11,7 +11,7 @@ import numpy as np
 from riskmin import shards
 from riskmin.matrices import Csr
 from riskmin.regularizers import L2
-from riskmin.solvers.newton_matrix import DENSE, MOST_STEPS, Equations, product
+from riskmin.solvers.newton_matrix import DENSE, MOST_STEPS, Equations, factorized
 from riskmin.solvers.passes import Passes, blocks, rows_of, taken
 from riskmin.types import Array, Bend, NDArray, Scorer, Shard
 
@@ -24,6 +24,8 @@ FEWEST, LEAST = 4, 25
 fewer than so many a column."""
 SAME = 2.0
 """Second derivatives along a direction that differ by more than this factor speak against a sample."""
+SMALL = 64
+"""Up to so many features, a matrix is made in any case: it takes no time, and its steps are exact."""
 CHEAP = 8.0
 """A matrix that costs less than so many steps of conjugate gradients is made without trying these."""
 SPARSE = 1.5
@@ -104,7 +106,8 @@ class Chord:
 
     def _suits(self, h: NDArray) -> bool:
         """Whether to factorize a matrix: there are not too many features, and it costs less than steps."""
-        return self.passes.shape[1] <= self.direct and self._cost(h) <= max(CHEAP, self.steps)
+        p = self.passes.shape[1]
+        return p <= SMALL or (p <= self.direct and self._cost(h) <= max(CHEAP, self.steps))
 
     def _cost(self, h: NDArray) -> float:
         """What a matrix costs, in steps of conjugate gradients."""
@@ -169,27 +172,6 @@ def bent(h: NDArray, intercept: bool) -> Bend:
     """Second derivatives of rows; an intercept that follows takes a rank of them."""
     total = float(h.sum()) if intercept else 0.0
     return Bend(h, (h / total**0.5,)) if total > 0 else Bend(h)
-
-
-def factorized(passes: Passes, reg: Any, lam: float, bend: Bend) -> Callable[[Array], Array]:
-    """Solves (lam K + X' H X) d = g, by Cholesky's method."""
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve
-
-    G = product(passes, bend)
-    p = len(G)
-    diagonal = G.reshape(-1)[:: p + 1]
-    if isinstance(reg, L2):
-        diagonal += lam * reg.terms(np.ones(p)).square
-    else:
-        G += lam * np.stack([np.asarray(reg.grad(e)) for e in np.eye(p)])
-    more = 1e-14 * float(diagonal.max())
-    while True:
-        try:  # the upper triangle of G is the lower one of its transpose, which is in LAPACK's order
-            factor = cho_factor(G.T, lower=True, check_finite=False)
-            return lambda g: np.asarray(cho_solve(factor, g, check_finite=False))
-        except LinAlgError:  # rounding has turned its least eigenvalues over
-            diagonal += more
-            more *= 10
 
 
 def curve(shard: Shard, scorer: Scorer, d: Array, h: NDArray) -> tuple[Array]:

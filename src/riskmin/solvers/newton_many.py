@@ -46,7 +46,7 @@ class ManyPasses(Passes):
 class ManyScores(Scores):
     """The loss of all rows, smoothed by mu around a centre where it has kinks; intercepts are in w."""
 
-    damped = False
+    short = 0.0
 
     def __init__(self, risk: Risk) -> None:
         super().__init__(risk, False)

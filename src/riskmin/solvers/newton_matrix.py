@@ -100,30 +100,34 @@ class Equations:
 
     def _by_features(self, bend: Bend, lam: float, g: Array) -> Array:
         """By Cholesky's method."""
-        from scipy.linalg import LinAlgError, cho_factor, cho_solve
-
-        G = product(self.passes, bend)
-        diagonal = G.reshape(-1)[:: len(G) + 1]
-        if isinstance(self.reg, L2):
-            diagonal += lam * self.reg.terms(g).square
-        else:
-            G += lam * self._form
-        more = 1e-14 * float(diagonal.max())
-        while True:
-            try:  # the upper triangle of G is the lower one of its transpose, which is in LAPACK's order
-                return -1.0 * np.asarray(cho_solve(cho_factor(G.T, lower=True, check_finite=False), g))
-            except LinAlgError:  # rounding has turned its least eigenvalues over
-                diagonal += more
-                more *= 10
+        return -1.0 * factorized(self.passes, self.reg, lam, bend)(g)
 
     @property
     def _rows(self) -> Csr | Dense | Columns:
         return rows_of(self.passes.rows)
 
-    @cached_property
-    def _form(self) -> NDArray:
-        """K, whatever it is made of."""
-        return np.stack([np.asarray(self.reg.grad(e)) for e in np.eye(self.passes.shape[1])])
+
+def factorized(passes: Passes, reg: Any, lam: float, bend: Bend) -> Callable[[Array], Array]:
+    """Solves (lam K + X' H X) d = g, by Cholesky's method."""
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+    G = passes.gram(bend.diagonal)
+    p = len(G)
+    more = 1e-14 * float(np.diagonal(G).max())  # of what cancels, rounding is this part
+    G = _less(G, passes, bend)
+    diagonal = G.reshape(-1)[:: p + 1]
+    if isinstance(reg, L2):
+        diagonal += lam * reg.terms(np.ones(p)).square
+    else:
+        G += lam * np.stack([np.asarray(reg.grad(e)) for e in np.eye(p)])
+    while np.isfinite(more):
+        try:  # the upper triangle of G is the lower one of its transpose, which is in LAPACK's order
+            factor = cho_factor(G.T, lower=True, check_finite=False)
+            return lambda g: np.asarray(cho_solve(factor, g, check_finite=False))
+        except LinAlgError:  # rounding has turned its least eigenvalues over
+            diagonal += more
+            more *= 10
+    return lambda g: g / lam
 
 
 def _projects(bend: Bend) -> bool:
@@ -137,14 +141,18 @@ def _projects(bend: Bend) -> bool:
 
 def product(passes: Passes, bend: Bend) -> NDArray:
     """The upper triangle of X' H X, and anything below it."""
-    out = passes.gram(bend.diagonal)
+    return _less(passes.gram(bend.diagonal), passes, bend)
+
+
+def _less(G: NDArray, passes: Passes, bend: Bend) -> NDArray:
+    """The product of the diagonal, less those of ranks and windows."""
     for s in bend.minus:
         m = passes.back(s)
-        out -= np.outer(m, m)
+        G -= np.outer(m, m)
     for window in bend.windows:
         across = _across(rows_of(passes.rows), _fewer_outside(window))
-        out -= across + across.T
-    return out
+        G -= across + across.T
+    return G
 
 
 def _fewer_outside(window: Window) -> Window:

@@ -36,8 +36,8 @@ class Look(NamedTuple):
 class Scores:
     """The loss of all rows, smoothed by mu around a centre, and without its intercept."""
 
-    damped = True
-    """Whether directions are held back after steps that were cut short: with few kinks a step, it pays."""
+    short = 0.3
+    """After steps that were cut shorter than this, directions are held back."""
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
         self.passes = Passes(risk)
