@@ -43,7 +43,7 @@ CENTRAL = [
     LinearClassifier("logistic"),
     LinearRegressor(),
     LinearRegressor("quantile", alpha=1e-2, tol=1e-10),
-    NoveltyDetector(alpha=0.1, tol=1e-11),
+    NoveltyDetector(alpha=0.1, tol=1e-10),
 ]
 OTHERS = [
     LinearClassifier("squared_hinge", alpha=1e-2),
