@@ -12,9 +12,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import njit
+
+from riskmin.kernels.prefetch import prefetch
 
 LOWER, UPPER, SHIFT, INVERSE, U, STEP, START, STOP = (np.uintp(k) for k in range(8))
 """The record of a row: bounds of u, the conjugate's shift, 1 / (square + bend), u, and c / lam.
@@ -37,23 +37,7 @@ TIGHT = 0.2
 LIBLINEAR takes all of it; but what is left out by mistake is back after the next check, so less is quicker.
 """
 
-
-def _ask(typing: Any, array: Any, index: Any) -> Any:
-    """Ask for the line of array[index], a flat array, to be in cache soon."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        held = context.make_array(signature.args[0])(context, builder, args[0])
-        at = builder.bitcast(builder.gep(held.data, [args[1]]), cgutils.voidptr_t)
-        ir, i32 = cgutils.ir, cgutils.int32_t  # type: ignore[attr-defined]
-        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, i32, i32, i32])
-        ask = builder.module.declare_intrinsic("llvm.prefetch", (cgutils.voidptr_t,), kind)
-        builder.call(ask, [at, i32(0), i32(3), i32(1)])  # to read, into all caches, data
-        return context.get_dummy_value()
-
-    return types.void(array, index), codegen
-
-
-_prefetch: Any = intrinsic(_ask)
+_prefetch = prefetch(3)
 
 
 # ---------------------------------------------------------------- rows
