@@ -26,31 +26,12 @@ import numpy as np
 import scipy.sparse as sp
 
 import riskmin as rm
-from benchmarks.harness.data import rcv1_ccat
+from benchmarks.harness.data import power_law, rcv1_ccat
 
 GOALS = (1e-3, 1e-6)
 
 
 # ---------------------------------------------------------------- data
-def sparse(folder):
-    """20k x 50k, 83 numbers a row, the columns' sizes by a power law; 500 of them matter."""
-    rng = np.random.default_rng(0)
-    n, p, a_row = 20_000, 50_000, 88
-    columns = (p * rng.random((n, a_row)) ** 3).astype(np.int32)
-    X = sp.csr_array(
-        (
-            np.abs(rng.standard_normal(n * a_row)),
-            (np.repeat(np.arange(n, dtype=np.int32), a_row), columns.ravel()),
-        ),
-        shape=(n, p),
-    )
-    X = sp.csr_array(sp.diags_array(1 / np.sqrt(X.multiply(X).sum(axis=1))) @ X)
-    w = np.zeros(p)
-    w[rng.choice(p // 10, 500, replace=False)] = 3 * rng.standard_normal(500)
-    z = X @ w
-    return X, z + 0.3 * z.std() * rng.standard_normal(n)
-
-
 def dense(classes):
     """100k x 100, standardized; half of the features matter."""
 
@@ -65,7 +46,7 @@ def dense(classes):
 
 
 TASKS = {
-    "lasso sparse": (sparse, rm.Squared(), (0.1, 0.01)),
+    "lasso sparse": (power_law, rm.Squared(), (0.1, 0.01)),
     "lasso dense": (dense(False), rm.Squared(), (0.1, 0.001)),
     "L1-logistic rcv1": (rcv1_ccat, rm.Logistic(), (0.1, 0.01)),
     "L1-logistic dense": (dense(True), rm.Logistic(), (0.1, 0.001)),
