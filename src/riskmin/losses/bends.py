@@ -39,6 +39,19 @@ def bend(loss: Any, z: Array, y: Array, c: Array, mu: float, centre: Array | Non
     return Bend(c / size * xp.astype(inside, z.dtype))
 
 
+def bent(h: Array, intercept: bool) -> Bend:
+    r"""Second derivatives h of rows one by one; an intercept that follows takes a rank, h h' / sum h.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> times(bent(np.array([1.0, 3.0]), True), np.ones(2)).round(6).tolist()
+    [0.0, 0.0]
+    """
+    total = float(h.sum()) if intercept else 0.0
+    return Bend(h, (h / total**0.5,)) if total > 0 else Bend(h)
+
+
 def times(bend: Bend, V: Array) -> Array:
     """H V, for V of shape (n,) or (n, k).
 

@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 
 from riskmin import shards
+from riskmin.losses.bends import bent
 from riskmin.matrices import Csr
 from riskmin.regularizers import L2
-from riskmin.solvers.newton_matrix import DENSE, MOST_STEPS, Equations, factorized
+from riskmin.solvers.newton_matrix import (
+    DENSE,
+    MOST_STEPS,
+    Equations,
+    conjugate_gradients,
+    factorized,
+)
 from riskmin.solvers.passes import Passes, blocks, rows_of, taken
 from riskmin.types import Array, Bend, NDArray, Scorer, Shard
 
@@ -153,25 +160,7 @@ class Chord:
                 found = found - float(m @ d) * m
             return found + penalty * d
 
-        d, r = 0.0 * g, -1.0 * g
-        q = r / diagonal
-        along, size = q, float(r @ q)
-        for took in range(most):
-            if float(r @ r) <= enough * enough:
-                return d, took
-            image = times(along)
-            step = size / float(along @ image)
-            d, r = d + step * along, r - step * image
-            q = r / diagonal
-            size, before = float(r @ q), size
-            along = q + (size / before) * along
-        return d, most
-
-
-def bent(h: NDArray, intercept: bool) -> Bend:
-    """Second derivatives of rows; an intercept that follows takes a rank of them."""
-    total = float(h.sum()) if intercept else 0.0
-    return Bend(h, (h / total**0.5,)) if total > 0 else Bend(h)
+        return conjugate_gradients(times, -1.0 * g, enough, most, diagonal)
 
 
 def curve(shard: Shard, scorer: Scorer, d: Array, h: NDArray) -> tuple[Array]:

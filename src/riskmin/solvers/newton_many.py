@@ -16,12 +16,10 @@ from riskmin.scalar import ROUNDING
 from riskmin.scorers import Centred, Multiclass, WithOnes
 from riskmin.shards import inner
 from riskmin.solvers.newton_many_matrix import ManyEquations, Slopes
-from riskmin.solvers.newton_scores import Look, Scores, root
+from riskmin.solvers.newton_scores import Look, Scores, bracketed, root
 from riskmin.solvers.passes import Passes
 from riskmin.types import Array, NDArray, Unsuited
 
-CLOSE = 0.05
-"""Searches end where the slope has fallen to this share: closer ones save no steps."""
 FLAT = 0.3
 """A step of Newton's method for a smooth loss is taken as it is if the slope falls to this share."""
 
@@ -158,31 +156,6 @@ class Simplices(ManyScores):
             pull[np.arange(len(pull)), self.own] += mu
             self.pulls = mu, centre, pull
         return self.pulls[2]
-
-
-def bracketed(at: Callable[[float], tuple[float, float]], start: float) -> tuple[float, int]:
-    """Where a convex function is least, by slope and second derivative; and the looks.
-
-    Examples
-    --------
-    >>> t, looks = bracketed(lambda t: (t**3 - 0.5, 3 * t * t), -0.5)
-    >>> abs(t**3 - 0.5) <= 0.05 * 0.5, looks
-    (True, 3)
-    """
-    lo, hi, t, looks = 0.0, np.inf, 1.0, 0
-    while looks < 40:
-        looks += 1
-        slope, bend = at(t)
-        if abs(slope) <= CLOSE * abs(start):
-            break
-        lo, hi = (t, hi) if slope < 0 else (lo, t)
-        new = t - slope / bend if bend > 0 else np.inf
-        if not lo < new < hi:
-            new = 2 * t if hi == np.inf else 0.5 * (lo + hi)
-        if not lo < new < hi:
-            break
-        t = new
-    return t, looks
 
 
 def _kernels() -> Any:

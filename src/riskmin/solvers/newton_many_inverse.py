@@ -14,6 +14,7 @@ import numpy as np
 from riskmin.losses.curves import Curve
 from riskmin.matrices import Columns, Csr, Dense, as_scipy
 from riskmin.scorers import Centred, WithOnes
+from riskmin.solvers.newton_matrix import cholesky
 from riskmin.solvers.passes import Passes, taken
 from riskmin.types import Matrix, NDArray
 
@@ -136,21 +137,16 @@ def by_class(part: Part, P: NDArray) -> Solve:
 
 def by_features(part: Part, P: NDArray) -> Solve:
     """By the matrix itself."""
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+    from scipy.linalg import cho_solve
 
     q, k = P.shape
     alone = isinstance(part.X, Csr) or float((part.bent**2).mean()) < 0.3 * k * k
     M = (_one_pair_each(part, q, k) if alone else _all_pairs(part, q, k)).reshape(k * q, k * q)
     diagonal = M.reshape(-1)[:: k * q + 1]
     diagonal += P.T.reshape(-1)
-    more = 1e-13 * float(diagonal.max())
-    while True:
-        try:
-            factor = cho_factor(M, lower=True, check_finite=False)
-            break
-        except LinAlgError:  # rounding has turned its least eigenvalues over
-            diagonal += more
-            more *= 10
+    factor = cholesky(M, diagonal, 1e-13 * float(diagonal.max()))
+    if factor is None:
+        return by_diagonal(part, P)
 
     def solve(r: NDArray) -> NDArray:
         found = cho_solve(factor, r.reshape(q, k).T.reshape(-1), check_finite=False)

@@ -109,25 +109,45 @@ class Equations:
 
 def factorized(passes: Passes, reg: Any, lam: float, bend: Bend) -> Callable[[Array], Array]:
     """Solves (lam K + X' H X) d = g, by Cholesky's method."""
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+    from scipy.linalg import cho_solve
 
     G = passes.gram(bend.diagonal)
     p = len(G)
     more = 1e-14 * float(np.diagonal(G).max())  # of what cancels, rounding is this part
-    G = _less(G, passes, bend)
+    G = less(G, passes, bend)
     diagonal = G.reshape(-1)[:: p + 1]
     if isinstance(reg, L2):
         diagonal += lam * reg.terms(np.ones(p)).square
     else:
         G += lam * np.stack([np.asarray(reg.grad(e)) for e in np.eye(p)])
+    # the upper triangle of G is the lower one of its transpose, which is in LAPACK's order
+    factor = cholesky(G.T, diagonal, more)
+    if factor is None:
+        return lambda g: g / lam
+    return lambda g: np.asarray(cho_solve(factor, g, check_finite=False))
+
+
+def cholesky(G: NDArray, diagonal: NDArray, more: float) -> Any:
+    """The factor of a matrix by its lower triangle; where rounding has spoilt it, with more on the diagonal.
+
+    The diagonal is a view into the matrix. None if no number is enough.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> G = np.ones((2, 2))
+    >>> cholesky(G, G.reshape(-1)[::3], 1e-14) is None, bool(G[1, 1] > 1 == G[1, 0])
+    (False, True)
+    """
+    from scipy.linalg import LinAlgError, cho_factor
+
     while np.isfinite(more):
-        try:  # the upper triangle of G is the lower one of its transpose, which is in LAPACK's order
-            factor = cho_factor(G.T, lower=True, check_finite=False)
-            return lambda g: np.asarray(cho_solve(factor, g, check_finite=False))
+        try:
+            return cho_factor(G, lower=True, check_finite=False)
         except LinAlgError:  # rounding has turned its least eigenvalues over
             diagonal += more
             more *= 10
-    return lambda g: g / lam
+    return None
 
 
 def _projects(bend: Bend) -> bool:
@@ -139,12 +159,7 @@ def _projects(bend: Bend) -> bool:
     return bool(abs(float(s[at] @ (s[at] / h[at])) - 1) < 1e-9 and not s[~at].any())
 
 
-def product(passes: Passes, bend: Bend) -> NDArray:
-    """The upper triangle of X' H X, and anything below it."""
-    return _less(passes.gram(bend.diagonal), passes, bend)
-
-
-def _less(G: NDArray, passes: Passes, bend: Bend) -> NDArray:
+def less(G: NDArray, passes: Passes, bend: Bend) -> NDArray:
     """The product of the diagonal, less those of ranks and windows."""
     for s in bend.minus:
         m = passes.back(s)
@@ -195,11 +210,12 @@ def restricted(bend: Bend, at: NDArray) -> Bend:
 
 
 def conjugate_gradients(
-    product: Callable[[Array], Array], g: Array, enough: float, most: int
+    product: Callable[[Array], Array], g: Array, enough: float, most: int, diagonal: Array | None = None
 ) -> tuple[Array, int]:
     """The d for which A d is g, up to a residual of that norm, and how many steps it took: at most so many.
 
-    Wherever it ends, d is a direction of descent.
+    Fewer will do with the diagonal of A, where that differs much. Wherever it ends, d is a direction of
+    descent.
 
     Examples
     --------
@@ -210,13 +226,15 @@ def conjugate_gradients(
     ([1.0, 1.0], 2)
     """
     d, r = 0.0 * g, g
-    along, size = r, float(r @ r)
+    s = r if diagonal is None else r / diagonal
+    along, size = s, float(r @ s)
     for took in range(most):
-        if size <= enough * enough:
+        if float(r @ r) <= enough * enough:
             return d, took
         image = product(along)
         step = size / float(along @ image)
         d, r = d + step * along, r - step * image
-        size, before = float(r @ r), size
-        along = r + (size / before) * along
+        s = r if diagonal is None else r / diagonal
+        size, before = float(r @ s), size
+        along = s + (size / before) * along
     return d, most

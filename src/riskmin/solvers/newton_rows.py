@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.intercept import VANISHED
-from riskmin.solvers.newton_scores import Look, Scores
+from riskmin.losses.bends import bent
+from riskmin.solvers.newton_scores import Look, Scores, bracketed
 from riskmin.types import Bend, NDArray
 
 EXACT = 2.0**-49
@@ -18,8 +19,6 @@ NEAR = 1e-13
 """Steps of the intercept that are shorter go after rounding: what slope is left is mixed away."""
 LOOSE = 1e-6
 """On the way along a line, this share will do."""
-FLAT = 0.05
-"""Searches end where the slope has fallen to this share: closer ones save no steps."""
 
 
 def _names() -> Any:
@@ -62,34 +61,29 @@ class Rows(Scores, ABC):
 
         By Newton's method, in a bracket; the intercept follows.
         """
-        k, lo, hi, t, looks = _names(), 0.0, np.inf, 1.0, 0
-        if self.intercept:
-            b = b + _follows(self.sums(z, dz, mu, centre, 0.0)(b), 1.0)
-        for _ in range(40):
+        k, last = _names(), 0.0
+        found = self.sums(z, dz, mu, centre, 0.0)(b) if self.intercept else None
+
+        def at(t: float) -> tuple[float, float]:
+            nonlocal b, last, found
             sums = self.sums(z, dz, mu, centre, t)
-            b, found = self.least(sums, z, b, LOOSE) if self.intercept else (0.0, sums(0.0))
-            looks += 1
-            more, bend = line(t)
-            slope, bend = found[k.SLOPE] + more, found[k.BEND] + bend
-            if self.intercept and found[k.CURVE] > 0:
-                bend -= found[k.TURN] ** 2 / found[k.CURVE]
-            if abs(slope) <= FLAT * abs(start):
-                break
-            lo, hi = (t, hi) if slope < 0 else (lo, t)
-            new = t - slope / bend if bend > 0 else np.inf
-            inside = lo < new < hi
-            new = new if inside else (2 * t if hi == np.inf else 0.5 * (lo + hi))
-            if not lo < new < hi:
-                break
-            b, t = b + _follows(found, new - t), new
-        return t, looks
+            if found is None:
+                there = sums(0.0)
+            else:
+                b, there = self.least(sums, z, b + _follows(found, t - last), LOOSE)
+                last, found = t, there
+            slope, bend = line(t)
+            slope, bend = there[k.SLOPE] + slope, there[k.BEND] + bend
+            if self.intercept and there[k.CURVE] > 0:
+                bend -= there[k.TURN] ** 2 / there[k.CURVE]
+            return float(slope), float(bend)
+
+        return bracketed(at, start)
 
     def bend(self, look: Look, z: NDArray, mu: float, centre: NDArray | None) -> Bend:
         """The second derivatives; the intercept that follows takes a rank of them."""
-        h = look.bends
-        assert h is not None
-        total = float(h.sum()) if self.intercept else 0.0
-        return Bend(h, (h / total**0.5,)) if total > 0 else Bend(h)
+        assert look.bends is not None
+        return bent(look.bends, self.intercept)
 
     def least(
         self, sums: Callable[[float], NDArray], z: NDArray, b: float, enough: float

@@ -19,6 +19,9 @@ from riskmin.solvers.newton_matrix import Equations
 from riskmin.solvers.passes import Passes
 from riskmin.types import Array, Balances, Bend, Bends, Curved, Cut, Euclidean, NDArray, Smooth, Unsuited
 
+FLAT = 0.05
+"""Searches end where the slope has fallen to this share: closer ones save no steps."""
+
 
 class Look(NamedTuple):
     """What the multipliers of a point prove: R is nowhere below ``dz @ z + offset``, for scores z."""
@@ -185,11 +188,37 @@ def least(f: Any, b: float) -> tuple[Tangent, Tangent]:
     return shrink(f, lo, hi, lambda best, bound: best - bound <= CLOSE * abs(best))
 
 
+def bracketed(at: Callable[[float], tuple[float, float]], start: float) -> tuple[float, int]:
+    """Where a convex function is least, by slope and second derivative, from 1 on; and the looks.
+
+    By Newton's method, in a bracket; `start` < 0 is the slope at 0.
+
+    Examples
+    --------
+    >>> t, looks = bracketed(lambda t: (t**3 - 0.5, 3 * t * t), -0.5)
+    >>> abs(t**3 - 0.5) <= 0.05 * 0.5, looks
+    (True, 3)
+    """
+    lo, hi, t, looks = 0.0, math.inf, 1.0, 0
+    while looks < 40:
+        looks += 1
+        slope, bend = at(t)
+        if abs(slope) <= FLAT * abs(start):
+            break
+        lo, hi = (t, hi) if slope < 0 else (lo, t)
+        new = t - slope / bend if bend > 0 else math.inf
+        if not lo < new < hi:
+            new = 2 * t if hi == math.inf else 0.5 * (lo + hi)
+        if not lo < new < hi:
+            break
+        t = new
+    return t, looks
+
+
 def root(slope: Callable[[float], float], start: float) -> tuple[float, int]:
     """Where a convex function is least, by its slope: `start` < 0 at 0, and zero near 1; and the looks.
 
-    By secants, of which each side's slope is halved when the other side moves twice, down to a
-    twentieth of the slope at 0: closer ones save no steps.
+    By secants, of which each side's slope is halved when the other side moves twice.
 
     Examples
     --------
@@ -201,7 +230,7 @@ def root(slope: Callable[[float], float], start: float) -> tuple[float, int]:
     kept = 0
     for looks in range(1, 41):
         here = slope(t)
-        if abs(here) <= 0.05 * abs(start):
+        if abs(here) <= FLAT * abs(start):
             return t, looks
         if here > 0:
             hi, lo, kept = (t, here), (lo[0], 0.5 * lo[1]) if kept > 0 else lo, 1
