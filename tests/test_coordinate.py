@@ -34,7 +34,7 @@ from riskmin import (
 )
 from riskmin.matrices import as_matrix
 from riskmin.risk import rows_of
-from riskmin.solvers import columns, coordinate
+from riskmin.solvers import columns, coordinate_problem
 from riskmin.solvers.points import Points
 from riskmin.solvers.quadratic import Gram, _settle
 from riskmin.types import Shard
@@ -285,8 +285,8 @@ def test_many_rows_start_from_a_sample(monkeypatch):
     y = np.where(X[:, 0] - X[:, 1] + rng.standard_normal(24_000) > 0, 1.0, -1.0)
     weights = rng.integers(0, 3, 24_000).astype(float)
     steps = {}
-    for most in (coordinate.MANY, 10**9):
-        monkeypatch.setattr(coordinate, "MANY", most)
+    for most in (coordinate_problem.MANY, 10**9):
+        monkeypatch.setattr(coordinate_problem, "MANY", most)
         for form in (np.asarray, sp.csr_array):
             for free in (False, True):
                 risk = linear_risk(form(X), y, Logistic(), sample_weight=weights, fit_intercept=free)

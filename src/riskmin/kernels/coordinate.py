@@ -32,29 +32,6 @@ def _best(w: float, g: float, h: float, absolute: float, square: float, lower: f
     return min(max(v / (h + square), lower), upper)
 
 
-# ---------------------------------------------------------------- two gradients
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def csr_pull_two(indptr: Any, indices: Any, data: Any, one: Any, other: Any, out: Any) -> None:
-    """Add X' one and X' other to the columns of out: what is read and where it goes are the same."""
-    for i in range(np.uintp(len(one))):
-        g, h = one[i], other[i]
-        if g != 0.0 or h != 0.0:
-            for k in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
-                out[indices[k], 0] += g * data[k]
-                out[indices[k], 1] += h * data[k]
-
-
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def dense_pull_two(X: Any, one: Any, other: Any, grad: Any, twin: Any) -> None:
-    """Add X' one to grad and X' other to twin, X in C order."""
-    for i in range(len(one)):
-        g, h = one[i], other[i]
-        if g != 0.0 or h != 0.0:
-            for j in range(X.shape[1]):
-                grad[j] += g * X[i, j]
-                twin[j] += h * X[i, j]
-
-
 # ---------------------------------------------------------------- sparse columns
 @njit(cache=True, nogil=True)
 def count(indices: Any, out: Any) -> None:
@@ -87,18 +64,9 @@ def pick_columns(
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def scale_columns(
-    start: Any,
-    stop: Any,
-    rows: Any,
-    values: Any,
-    columns: Any,
-    scale: Any,
-    r: Any,
-    begin: Any,
-    out: Any,
-    h: Any,
-    g: Any,
-) -> None:
+    start: Any, stop: Any, rows: Any, values: Any, columns: Any, scale: Any, r: Any, begin: Any, out: Any,
+    h: Any, g: Any,
+) -> None:  # fmt: skip
     """Copy the numbers of the columns, each times the scale of its row, one column after the other.
 
     `begin` gets where each of them begins, h the sum of its squares, and g its product with r.
@@ -154,21 +122,9 @@ def _dot(values: Any, rows: Any, r: Any, at: Any, first: Any, n: Any) -> float:
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def sparse_epochs(
-    start: Any,
-    stop: Any,
-    rows: Any,
-    columns: Any,
-    begin: Any,
-    values: Any,
-    r: Any,
-    h: Any,
-    w: Any,
-    terms: Any,
-    offset: Any,
-    shift: Any,
-    tol: float,
-    track: Any,
-) -> tuple[float, float, int]:
+    start: Any, stop: Any, rows: Any, columns: Any, begin: Any, values: Any, r: Any, h: Any, w: Any,
+    terms: Any, offset: Any, shift: Any, tol: float, track: Any,
+) -> tuple[float, float, int]:  # fmt: skip
     """Cycles over the columns, until no slope was worse than tol when it was met, or track is full.
 
     It gets w and the shift after each cycle, a row each; the first row is for those before. The values are
@@ -272,7 +228,11 @@ def gather(X: Any, columns: Any, scale: Any, out: Any) -> None:
 def dense_epochs(
     T: Any, r: Any, d: Any, h: Any, w: Any, terms: Any, total: float, tol: float, epochs: int
 ) -> tuple[float, float, int]:
-    """As `sparse_epochs`, over the rows of T, which are columns of X."""
+    """Cycles over the rows of T, columns of X, until no slope was worse than tol, or for so many epochs.
+
+    r is the slope of the model in the scores, and d its curvature. With total > 0, the sum of d, all scores
+    are shifted too, once an epoch. Returns the shift, the worst slope and the epochs taken.
+    """
     n = len(r)
     worst = shift = 0.0
     for epoch in range(epochs):

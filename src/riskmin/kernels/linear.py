@@ -144,6 +144,29 @@ def columns_pullback(T: Any, step: int, dz: Any, start: int, stop: int, out: Any
         out[k] += s
 
 
+# ---------------------------------------------------------------- two gradients
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def csr_pull_two(indptr: Any, indices: Any, data: Any, one: Any, other: Any, out: Any) -> None:
+    """Add X' one and X' other to the columns of out: what is read and where it goes are the same."""
+    for i in range(np.uintp(len(one))):
+        g, h = one[i], other[i]
+        if g != 0.0 or h != 0.0:
+            for k in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
+                out[indices[k], 0] += g * data[k]
+                out[indices[k], 1] += h * data[k]
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def dense_pull_two(X: Any, one: Any, other: Any, grad: Any, twin: Any) -> None:
+    """Add X' one to grad and X' other to twin, X in C order."""
+    for i in range(len(one)):
+        g, h = one[i], other[i]
+        if g != 0.0 or h != 0.0:
+            for j in range(X.shape[1]):
+                grad[j] += g * X[i, j]
+                twin[j] += h * X[i, j]
+
+
 # ---------------------------------------------------------------- many scores a row
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def csr_scores_many(indptr: Any, indices: Any, data: Any, W: Any, start: int, stop: int, Z: Any) -> None:

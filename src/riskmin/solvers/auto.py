@@ -21,7 +21,8 @@ from riskmin.risk import Risk
 from riskmin.rkhs import RkhsNorm
 from riskmin.solvers.bundle import Bundle
 from riskmin.solvers.chain_ascent import ChainAscent, suited
-from riskmin.solvers.coordinate import CoordinateDescent, bounded_curvature
+from riskmin.solvers.coordinate import CoordinateDescent
+from riskmin.solvers.coordinate_problem import bounded_curvature
 from riskmin.solvers.dual import DualGaussSeidel
 from riskmin.solvers.dual_intercepts import mean_length
 from riskmin.solvers.dual_multiclass import unsuited

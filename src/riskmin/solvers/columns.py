@@ -160,6 +160,7 @@ class SparseColumns:
     store: Store
     gram: Gram | None = None
     few: bool = False
+    """As of dense ones: cycles over all columns cost more than those over some."""
 
     def room(self, held: NDArray, order: NDArray) -> int:
         """How many of the columns, best first, are worth a place beside those held: so much costs a cycle."""

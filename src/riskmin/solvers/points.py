@@ -15,7 +15,6 @@ from riskmin.losses.pieces import conjugate_of, dual_of
 from riskmin.matrices import Csr, Dense
 from riskmin.objective import Objective
 from riskmin.scalar import ROUNDING, Tangent, balance, crossing, lowest
-from riskmin.solvers.quadratic import kernels
 from riskmin.types import Array, Cut, HasConjugate, NDArray, Shard
 
 
@@ -91,16 +90,19 @@ class Points:
         """The gradients of slopes in the scores, in one pass over rows."""
         X: Any = self.rows.X
         grad, other = np.zeros(X.shape[1]), np.zeros(X.shape[1])
-        if guess is not None and isinstance(X, Dense):
-            kernels().dense_pull_two(X.X, slope, guess, grad, other)
-        elif guess is not None and isinstance(X, Csr):
-            both = np.zeros((X.shape[1], 2))
-            kernels().csr_pull_two(X.indptr, X.indices, X.data, slope, guess, both)
-            grad, other = np.ascontiguousarray(both.T)
-        else:
+        if guess is None or not isinstance(X, (Csr, Dense)):
             X.pullback(slope, 0, len(slope), grad)
             if guess is not None:
                 X.pullback(guess, 0, len(slope), other)
+            return grad, other
+        from riskmin.kernels import linear  # Numba is imported by the first look, not with the package
+
+        if isinstance(X, Dense):
+            linear.dense_pull_two(X.X, slope, guess, grad, other)
+            return grad, other
+        both = np.zeros((X.shape[1], 2))
+        linear.csr_pull_two(X.indptr, X.indices, X.data, slope, guess, both)
+        grad, other = np.ascontiguousarray(both.T)
         return grad, other
 
     def _foreseen(self, u: NDArray, a: NDArray, z: NDArray) -> Cut:

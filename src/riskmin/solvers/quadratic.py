@@ -19,8 +19,6 @@ MOST_EPOCHS = 200
 """So many cycles over the columns are enough for one model: the next one is better."""
 CLOSE = 0.03
 """How far, on average, a curvature may be from the one of a kept Gram matrix."""
-GRAM_TOL = 1.0
-"""With a Gram matrix cycles cost little, so the model may be solved that much more exactly."""
 
 
 @cache
@@ -66,7 +64,7 @@ class Solution(NamedTuple):
     bend: NDArray | None = None
     """The curvature it was found with; None where that is of some rows only."""
     close: bool = False
-    """Whether it is much nearer to the minimizer than was asked for."""
+    """Whether a Gram matrix found it, whose steps mostly end nearer to the minimizer than was asked for."""
 
 
 # ---------------------------------------------------------------- Gram matrices
@@ -180,7 +178,7 @@ def by_gram(source: Source, gram: Gram, model: Model, start: Solution, r: NDArra
         unbound = np.array([[0.0], [0.0], [-np.inf], [np.inf]])
         g = np.append(g, (model.slope if r is None else r).sum())
         w, terms = np.append(w, start.b), np.ascontiguousarray(np.hstack([terms, unbound]))
-    epochs = descend(G, g, w, terms, GRAM_TOL * model.tol)
+    epochs = descend(G, g, w, terms, model.tol)
     b = float(w[-1]) if model.free else 0.0
     bend = gram.bend if gram.stride == 1 else None
     return Solution(w[: len(model.w)], b, start.u, start.epochs + epochs, bend, True)
