@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from riskmin.intercept import Profiled, ProfiledCursor
+from riskmin.intercept import Profiled, ProfiledCursor, without_intercept
 from riskmin.intercepts import with_intercepts
 from riskmin.losses.nu import Nu
 from riskmin.risk import GatheredCursor, Risk
@@ -66,7 +66,7 @@ class Adaptive:
     loss: Nu = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        inner = self.base.risk if isinstance(self.base, Profiled) else self.base
+        inner = without_intercept(self.base)
         if not isinstance(inner, Risk):
             raise TypeError(f"Adaptive wraps a risk that linear_risk makes, not {self.base!r}")
         object.__setattr__(self, "loss", Nu(inner.loss, self.nu))
@@ -74,7 +74,7 @@ class Adaptive:
     @cached_property
     def risk(self) -> Risk:
         """The same without its intercept."""
-        inner = self.base.risk if isinstance(self.base, Profiled) else self.base
+        inner: Risk = without_intercept(self.base)
         return replace(inner, loss=self.loss, rows=None)  # no solver may take its rows one by one
 
     @property

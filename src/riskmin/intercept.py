@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from riskmin.risk import REFRESH, Risk, ScoreCursor
 from riskmin.scalar import Tangent, balance, bracket, crossing, lowest, shrink
@@ -84,6 +85,20 @@ class Profiled:
         if not getattr(self.risk.loss, "smooth", False):
             b = 0.5 * (cursor.last_best(-1) + cursor.last_best(+1))
         return b, cursor.scores.at(0.0, b)[0]
+
+
+def without_intercept(risk: Any) -> Any:
+    """The risk whose intercept is minimized out, or the risk itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge, linear_risk
+    >>> risk = linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge(), fit_intercept=True)
+    >>> type(risk).__name__, type(without_intercept(risk)).__name__
+    ('Profiled', 'Risk')
+    """
+    return risk.risk if isinstance(risk, Profiled) else risk
 
 
 class ProfiledCursor:

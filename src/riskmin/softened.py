@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from riskmin.intercept import Profiled, ProfiledCursor
+from riskmin.intercept import Profiled, ProfiledCursor, without_intercept
 from riskmin.intercepts import BalancedCursor
 from riskmin.losses.smoothing import Lifting
 from riskmin.risk import Risk, ScoreCursor
@@ -37,7 +37,7 @@ class Softened:
 
     def __init__(self, true: Risk | Profiled, mu: float) -> None:
         self.true, self.mu = true, mu
-        self.inner = true.risk if isinstance(true, Profiled) else true
+        self.inner = without_intercept(true)
         self.last: ScoreCursor | None = None
         self.seen: list[tuple[Array, Cut, float]] = []
 

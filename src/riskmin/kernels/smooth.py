@@ -29,12 +29,14 @@ from riskmin.kernels.newton import (
 
 LOGISTIC, EXPONENTIAL, POISSON = range(3)
 BLOCK = 512
+"""Rows a block: what is computed of it takes 24 kB."""
 LARGEST = 0.5 * math.log(float(np.finfo(np.float64).max))
 """From here on e^x goes on as a straight line, as in the losses themselves."""
 MIDDLE = 0.6
 LOG_MIDDLE = math.log1p(MIDDLE)
 LAST = 1 / 19
 ODDS = tuple(1 / k for k in range(17, 0, -2))
+"""The series of the area tangent, s + s^3 / 3 + ... + s^19 / 19, from its end."""
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
@@ -93,9 +95,7 @@ def curves(kind: int, s: Any, y: Any, log_y: Any, valued: bool, work: Any) -> No
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
-def along(
-    kind: int, z: Any, dz: Any, t: float, b: float, y: Any, log_y: Any, c: Any, out: Any
-) -> None:  # fmt: skip
+def along(kind: int, z: Any, dz: Any, t: float, b: float, y: Any, log_y: Any, c: Any, out: Any) -> None:
     """Slopes and second derivatives of the loss at z + t dz + b."""
     slope = across = bend = turn = curve = total = 0.0
     s, work = np.empty(BLOCK), np.empty((5, BLOCK))
@@ -119,7 +119,7 @@ def along(
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
 def settle(
     kind: int, z: Any, b: float, y: Any, log_y: Any, c: Any, slopes: Any, bends: Any, out: Any
-) -> None:  # fmt: skip
+) -> None:
     """The slopes and second derivatives of all rows at z + b, with c in them, and the sums of `out`."""
     truth = offset = size = tilt = whole = 0.0
     s, work = np.empty(BLOCK), np.empty((5, BLOCK))
@@ -130,9 +130,8 @@ def settle(
         curves(kind, s[:n], y[i : i + n], log_y[i : i + n], True, work)
         for k in range(n):
             slopes[i + k], bends[i + k] = c[i + k] * work[1, k], c[i + k] * work[2, k]
-        for k in range(
-            n
-        ):  # nothing is written here, so that sums are added up in one way wherever arrays lie
+        # nothing is written in this loop, so that sums are added up in one way wherever arrays lie
+        for k in range(n):
             w, g = c[i + k], c[i + k] * work[1, k]
             truth += w * work[0, k]
             offset += w * work[0, k] - g * s[k]

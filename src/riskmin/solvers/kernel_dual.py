@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.intercept import Profiled
+from riskmin.intercept import Profiled, without_intercept
 from riskmin.losses.pieces import dual_of
 from riskmin.mercer import Gram
 from riskmin.objective import Objective
@@ -111,7 +111,7 @@ class _Run:
 
     @classmethod
     def of(cls, solver: KernelDual, obj: Objective) -> _Run:
-        risk: Any = obj.risk.risk if isinstance(obj.risk, Profiled) else obj.risk
+        risk = without_intercept(obj.risk)
         if not isinstance(risk, Risk) or not isinstance(risk.scorer, Rkhs):
             raise Unsuited("KernelDual minimizes a kernel_risk: use Auto for other risks")
         (shard,) = risk.executor.shards  # type: ignore[attr-defined] # that of kernel_risk

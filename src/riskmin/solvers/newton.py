@@ -13,7 +13,7 @@ from riskmin.risk import REFRESH
 from riskmin.solvers.bundle import check_count
 from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.newton_matrix import Equations
-from riskmin.solvers.newton_scores import Look, Scores, balanced
+from riskmin.solvers.newton_scores import Look, Scores
 from riskmin.solvers.newton_start import start
 from riskmin.solvers.smoothing import settled
 from riskmin.types import Array, Cut, Iterate, NDArray
@@ -102,7 +102,7 @@ class SemismoothNewton:
         mu = mu or (1.0 if centre is None else NEAR) * scores.first_mu(z, obj.lam * obj.reg.value(w))
         look = scores.look(z, mu, centre, 0.0)
         at = _Point(w, z, mu, centre, look, scores.passes.back(look.dz), mu)
-        return self._run(obj, scores, at, balanced(obj, at.cut), 0.0)
+        return self._run(obj, scores, at, obj.balanced(at.cut), 0.0)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
@@ -135,7 +135,7 @@ class SemismoothNewton:
                 if moved is None:
                     return  # no descent is left in this precision
                 at = moved
-            cut = balanced(obj, at.cut)
+            cut = obj.balanced(at.cut)
             mixed, _ = mix_two(best, cut, obj)
             best = max(mixed, cut, key=obj.lower)
 

@@ -69,9 +69,8 @@ class Curves(Rows):
     ) -> tuple[float, NDArray]:
         """Where the slope in the intercept is zero, which exponentials know; and the sums there."""
         k = _kernels()
-        if (
-            self.kind != k.LOGISTIC
-        ):  # a e^b - d, or a e^b - d e^-b: Newton's steps to the root are long or many
+        if self.kind != k.LOGISTIC:
+            # a e^b - d, or a e^b - d e^-b: Newton's steps to the root are long or many
             found = sums(b)
             both = 1 + (self.kind == k.EXPONENTIAL)
             fall = float(found[k.CURVE] - found[k.ACROSS])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.intercept import CLOSE, Profiled, around_least
+from riskmin.intercept import CLOSE, around_least, without_intercept
 from riskmin.losses.bends import bend, times
 from riskmin.losses.pieces import dual_of
 from riskmin.losses.smoothing import can_be_smoothed, soft, takes_centre
@@ -17,7 +17,7 @@ from riskmin.risk import Risk
 from riskmin.scalar import ROUNDING, Tangent, balance, lowest, shrink
 from riskmin.solvers.newton_matrix import Equations
 from riskmin.solvers.passes import Passes
-from riskmin.types import Array, Balances, Bend, Bends, Curved, Cut, Euclidean, NDArray, Smooth, Unsuited
+from riskmin.types import Array, Bend, Bends, Curved, Euclidean, NDArray, Smooth, Unsuited
 
 FLAT = 0.05
 """Searches end where the slope has fallen to this share: closer ones save no steps."""
@@ -57,7 +57,7 @@ class Scores:
             from riskmin.solvers.newton_many import ManyScores
 
             return ManyScores.of(solver, obj)
-        inner = risk.risk if isinstance(risk, Profiled) else risk
+        inner = without_intercept(risk)
         if not isinstance(inner, Risk) or inner.rows is None:
             raise Unsuited(
                 f"{name} needs a linear_risk whose rows are all here, with one score each: "
@@ -175,11 +175,6 @@ def bends(loss: Any, y: Array) -> bool:
     if getattr(loss, "smooth", False):
         return isinstance(loss, Curved)
     return can_be_smoothed(loss, y[:1]) and (isinstance(loss, Bends) or dual_of(loss, y[:1]) is not None)
-
-
-def balanced(obj: Objective, cut: Cut) -> Cut:
-    """The cut, without slopes in intercepts that are in w."""
-    return obj.risk.balanced(cut) if isinstance(obj.risk, Balances) else cut
 
 
 def least(f: Any, b: float) -> tuple[Tangent, Tangent]:

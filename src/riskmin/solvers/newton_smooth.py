@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
-from riskmin.intercept import Profiled
+from riskmin.intercept import without_intercept
 from riskmin.losses import Squared
 from riskmin.objective import Objective
 from riskmin.risk import REFRESH
@@ -98,7 +97,7 @@ class Newton:
             few = sample(obj, part, ROWS)
             if few is None:
                 continue
-            known = len(w0) * part / risk_of(obj).rows.X.shape[0]
+            known = len(w0) * part / without_intercept(obj.risk).rows.X.shape[0]
             for it in islice(self._from(few, w0), MOST_STEPS):
                 w0 = it.w
                 if it.info["fall"] <= known * it.value:
@@ -106,7 +105,7 @@ class Newton:
         return w0
 
     def _scores(self, obj: Objective) -> Scores:
-        risk = risk_of(obj)
+        risk = without_intercept(obj.risk)
         loss = getattr(risk, "loss", None)
         if not (getattr(loss, "smooth", False) and isinstance(loss, Curved)):
             raise Unsuited(
@@ -221,11 +220,8 @@ class _Point:
         return state
 
 
-def risk_of(obj: Objective) -> Any:
-    """The risk, without its intercept if that is minimized out."""
-    return obj.risk.risk if isinstance(obj.risk, Profiled) else obj.risk
-
-
 def _many(obj: Objective) -> bool:
     """Whether rows have many scores each, and their loss is smooth."""
-    return bool(getattr(obj.risk, "many", False) and getattr(risk_of(obj).loss, "smooth", False))
+    return bool(
+        getattr(obj.risk, "many", False) and getattr(without_intercept(obj.risk).loss, "smooth", False)
+    )

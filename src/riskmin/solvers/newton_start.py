@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
 from riskmin.executors import Serial
-from riskmin.intercept import Profiled
+from riskmin.intercept import Profiled, without_intercept
 from riskmin.matrices import Csr, as_matrix, as_scipy
 from riskmin.objective import Count, Objective
 from riskmin.solvers.passes import rows_of, taken
@@ -23,6 +22,7 @@ ENOUGH = 50
 CLOSE = 1e-2
 """The relative gap to which samples are solved."""
 MOST_STEPS = 60
+"""On a sample, should it get no nearer than that."""
 
 
 def sample(obj: Objective, part: int, enough: int = ENOUGH) -> Objective | None:
@@ -37,7 +37,7 @@ def sample(obj: Objective, part: int, enough: int = ENOUGH) -> Objective | None:
     >>> few.risk.rows.X.shape
     (56, 1)
     """
-    risk: Any = obj.risk.risk if isinstance(obj.risk, Profiled) else obj.risk
+    risk = without_intercept(obj.risk)
     n, p = risk.rows.X.shape
     size = n // part
     if size < enough * p or not risk.loss.separable:

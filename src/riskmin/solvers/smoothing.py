@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.intercept import Profiled
+from riskmin.intercept import without_intercept
 from riskmin.losses.smoothing import can_be_smoothed
 from riskmin.objective import Objective
 from riskmin.risk import Risk
@@ -133,7 +133,7 @@ def settled(obj: Objective, w: Array, risk: float, cut: Cut) -> bool:
 def softened(solver: object, obj: Objective, w: Array) -> Softened:
     """The risk of the objective, ready to be smoothed."""
     risk: Any = obj.risk
-    name, inner = type(solver).__name__, risk.risk if isinstance(risk, Profiled) else risk
+    name, inner = type(solver).__name__, without_intercept(risk)
     if not isinstance(inner, Risk):
         raise Unsuited(f"{name} needs a risk that linear_risk makes, not {risk!r}: use Bundle")
     if getattr(inner.loss, "smooth", False):
