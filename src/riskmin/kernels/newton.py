@@ -18,6 +18,24 @@ TRUTH, OFFSET, SIZE, TILT, WHOLE = range(5)
 the intercept, and the sum of all slopes' sizes."""
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _multiplier(r: float, lower: float, upper: float, inverse: float, epsilon: float) -> tuple[float, float]:
+    """Of what a score is above the pull: u, and its slope in the score."""
+    cut = -epsilon if r > 0.0 else epsilon
+    v = (r + cut) * inverse
+    bent = inverse
+    if v >= upper:
+        v = upper
+        bent = 0.0
+    if v <= lower:
+        v = lower
+        bent = 0.0
+    if r <= epsilon and r >= -epsilon and epsilon > 0.0:
+        v = 0.0
+        bent = 0.0
+    return v, bent
+
+
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
 def along(
     z: Any, dz: Any, t: float, b: float, pull: Any, lower: Any, upper: Any, c: Any,
@@ -27,19 +45,8 @@ def along(
     slope = across = bend = turn = curve = total = 0.0
     for i in range(len(z)):
         d = dz[i]
-        r = (z[i] + t * d + b) - pull[i]
-        cut = -epsilon if r > 0.0 else epsilon
-        v = (r + cut) * inverse
-        bent = c[i] * inverse
-        if v >= upper[i]:
-            v = upper[i]
-            bent = 0.0
-        if v <= lower[i]:
-            v = lower[i]
-            bent = 0.0
-        if r <= epsilon and r >= -epsilon and epsilon > 0.0:
-            v = 0.0
-            bent = 0.0
+        v, bent = _multiplier((z[i] + t * d + b) - pull[i], lower[i], upper[i], inverse, epsilon)
+        bent *= c[i]
         g = c[i] * v
         slope += g * d
         across += g
@@ -60,19 +67,8 @@ def settle(
     truth = offset = size = tilt = whole = 0.0
     for i in range(len(z)):
         s = z[i] + b
-        r = s - pull[i]
-        cut = -epsilon if r > 0.0 else epsilon
-        v = (r + cut) * inverse
-        bent = c[i] * inverse
-        if v >= upper[i]:
-            v = upper[i]
-            bent = 0.0
-        if v <= lower[i]:
-            v = lower[i]
-            bent = 0.0
-        if r <= epsilon and r >= -epsilon and epsilon > 0.0:
-            v = 0.0
-            bent = 0.0
+        v, bent = _multiplier(s - pull[i], lower[i], upper[i], inverse, epsilon)
+        bent *= c[i]
         slopes[i], bends[i] = c[i] * v, bent
         conjugate = shift[i] * v + epsilon * abs(v) + 0.5 * square * v * v
         offset -= c[i] * conjugate
