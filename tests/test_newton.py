@@ -476,3 +476,14 @@ def test_a_start_without_loss():
     before = minimize(Objective(risk, L2(), 0.1), SemismoothNewton(), tol=1e-9)
     result = minimize(Objective(risk, L2(), 0.01), SemismoothNewton(), before.w, tol=1e-6)
     assert result.status == "converged"
+
+
+@pytest.mark.parametrize("seed", [14, 17])
+def test_matrices_of_rows_that_rounding_makes_singular_are_left_for_others(seed):
+    rng = np.random.default_rng(seed)
+    X = 1e6 * rng.standard_normal((8, 16))
+    X[4:] = X[:4]
+    y = 1e3 * rng.standard_normal(8)
+    risk = linear_risk(X, y, EpsilonInsensitive(0.5), fit_intercept=True)
+    result = minimize(Objective(risk, L2(), lam=1e-10), SemismoothNewton(), tol=1e-3, max_iter=200)
+    assert result.status == "converged"

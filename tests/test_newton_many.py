@@ -234,3 +234,11 @@ def test_rows_with_next_to_no_curvature_are_left_out_and_taken_back(monkeypatch)
     H = dense_hessian(obj, slopes) + obj.lam * np.eye(12)
     assert np.linalg.norm(H @ d + g) <= 0.2 * np.linalg.norm(g)
     assert equations.shrunk
+
+
+@pytest.mark.parametrize("seed", [2, 10, 18])
+def test_intercepts_that_nothing_bends_do_not_drive_conjugate_gradients_to_infinity(seed):
+    X = sp.csr_array(np.random.default_rng(seed).standard_normal((6, 45)))
+    risk = rm.linear_risk(X, np.array([1, 3, 4, 3, 0, 4]), rm.MulticlassSquaredHinge(), fit_intercept=True)
+    result = rm.minimize(rm.Objective(risk, rm.L2(), lam=1e-3), rm.Newton(), tol=1e-4, max_iter=50)
+    assert result.status == "converged"

@@ -157,7 +157,7 @@ def by_features(part: Part, P: NDArray) -> Solve:
 
 def by_rows(part: Part, P: NDArray) -> Solve:
     """By the formula of Woodbury: H_i is a sum of few squares u u', and P a number."""
-    from scipy.linalg import cho_factor, cho_solve
+    from scipy.linalg import cho_solve
 
     assert part.curve.roots is not None
     assert not isinstance(part.X, Csr)
@@ -166,8 +166,9 @@ def by_rows(part: Part, P: NDArray) -> Solve:
     G = X @ X.T
     G *= U @ U.T
     G /= lam
-    G.reshape(-1)[:: len(G) + 1] += 1.0
-    factor = cho_factor(G, lower=True, check_finite=False, overwrite_a=True) if len(rows) else None
+    diagonal = G.reshape(-1)[:: len(G) + 1]
+    diagonal += 1.0
+    factor = cholesky(G, diagonal, 1e-14 * float(diagonal.max())) if len(rows) else None
 
     def solve(r: NDArray) -> NDArray:
         R = r.reshape(-1, k)

@@ -20,6 +20,8 @@ from riskmin.types import Array, NDArray
 
 MOST_STEPS = 500
 """Of conjugate gradients, after which a direction is taken as it is."""
+WILD = 1e20
+"""Where the square of what is left grows by this, it is because of rounding."""
 FORCE = 0.05
 """The share of the slopes that may be left: closer directions save no steps."""
 DROP, MOST_SHRUNK = 1e-2, 4
@@ -157,7 +159,9 @@ class _Run:
 
     def go(self, solve: Solve, most: int) -> bool:
         """Take at most so many steps; whether that was enough."""
-        if self._close():
+        rest = float(self.r @ self.r)
+        wild, least = WILD * rest, (rest, self.d, self.r)
+        if rest <= self.enough**2:
             return True
         s = solve(self.r)
         along, size = s, float(self.r @ s)
@@ -168,15 +172,17 @@ class _Run:
                 return True  # nothing but rounding is left
             step = size / bent
             self.d, self.r = self.d + step * along, self.r - step * image
-            if self._close():
+            rest = float(self.r @ self.r)
+            least = min(least, (rest, self.d, self.r), key=lambda found: found[0])
+            if rest <= self.enough**2:
+                return True
+            if not rest <= wild:  # along what nothing bends, steps are of rounding, and without end
+                _, self.d, self.r = least
                 return True
             s = solve(self.r)
             size, before = float(self.r @ s), size
             along = s + (size / before) * along
         return False
-
-    def _close(self) -> bool:
-        return float(self.r @ self.r) <= self.enough**2
 
 
 def _most(steps: float) -> int:

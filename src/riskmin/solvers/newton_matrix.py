@@ -20,6 +20,8 @@ from riskmin.types import Array, Bend, NDArray, Window
 
 MOST_STEPS = 1500
 """Of conjugate gradients, after which a direction is taken as it is."""
+ROUGH = 0.01
+"""The share of the gradient that they may leave where a matrix would have left nothing."""
 DENSE = 8.0
 """How many times as fast an operation with a dense matrix is as one with a sparse one."""
 
@@ -78,7 +80,7 @@ class Equations:
 
     def _by_rows(self, bend: Bend, lam: float, g: Array) -> Array:
         """By Woodbury's formula: u = H X_S d in (I + H G) u = H G' g, for G = X_S (lam K)^-1 X_S'."""
-        from scipy.linalg import lu_factor, lu_solve
+        from scipy.linalg.lapack import dgetrf, dgetrs
 
         at = np.flatnonzero(bend.diagonal)
         weight = 1 / (lam * self.reg.terms(g).square + 0.0 * g)
@@ -87,12 +89,22 @@ class Equations:
         scaled = part * weight if not isinstance(X, Csr) else part @ sp.diags_array(weight)
         gram = scaled @ part.T
         gram, few = gram if isinstance(gram, np.ndarray) else gram.toarray(), restricted(bend, at)
-        factors = lu_factor(np.eye(len(at)) + times(few, gram), overwrite_a=True, check_finite=False)
+        factor, pivots, singular = dgetrf(np.eye(len(at)) + times(few, gram), overwrite_a=True)
+        if singular:  # beside rows so long, rounding has swallowed the ones
+            return self._otherwise(bend, lam, g)
         d, rest = 0.0 * g, -1.0 * g
         for _ in range(2):  # once more for the digits that rounding took
-            d = d + weight * rest - weight * (part.T @ lu_solve(factors, times(few, scaled @ rest)))
+            found, _ = dgetrs(factor, pivots, times(few, scaled @ rest))
+            d = d + weight * rest - weight * (part.T @ found)
             rest = -1.0 * g - self._times(bend, lam, d)
         return d
+
+    def _otherwise(self, bend: Bend, lam: float, g: Array) -> Array:
+        """Without a matrix of rows."""
+        if self.passes.shape[1] <= self.direct:
+            return self._by_features(bend, lam, g)
+        enough = ROUGH * float(g @ g) ** 0.5
+        return conjugate_gradients(lambda d: self._times(bend, lam, d), -1.0 * g, enough, MOST_STEPS)[0]
 
     def _times(self, bend: Bend, lam: float, d: Array) -> Array:
         bent = times(bend, self.passes.forward(d))
