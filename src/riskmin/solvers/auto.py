@@ -76,9 +76,10 @@ class Auto:
 
     A smooth loss (one that says ``smooth = True``) goes to
 
-    - `Newton`, if it has second derivatives, the regularizer is `L2` or `Quadratic`, and the rows are here;
-      with many scores a row, only up to 2500 features. Where X is sparse and wider than that, losses with a
-      quadratic conjugate go to `DualGaussSeidel` first, by `HandOver`;
+    - `Newton`, if it has finite second derivatives, the regularizer is `L2` or `Quadratic`, and the rows are
+      here; with many scores a row, only `L2`, and up to 2500 features. Where X is sparse and wider than that,
+      losses with a quadratic conjugate go to `DualGaussSeidel` first, by `HandOver`, with `L2` and without an
+      intercept;
     - `Lbfgs` otherwise, if the regularizer has a gradient (`L2`, `Quadratic`, `QNorm`);
     - `CoordinateDescent`, if it is a sum over coordinates (`L1`, `Elastic`, `Box`), the rows are all here,
       and the loss has bounded second derivatives;
@@ -90,12 +91,13 @@ class Auto:
     - `WorkingSet`, if it is that of a `Structured` model;
     - `SemismoothNewton`, if its conjugate is piecewise quadratic (`Hinge`, `Quantile`, ...), the regularizer
       is `L2` or `Quadratic`, and the rows are here. By `HandOver`, it comes second: with `L2`, after
-      `DualGaussSeidel`, where X is wider than long, or sparse without an intercept, unless it has 800 rows
-      a column; and after `Bundle`, where X is sparse and has more than 2500 columns;
-    - `DualGaussSeidel`, if it is `MulticlassHinge`, not rescaled, with X of any kind and
-      with intercepts too, unless rows are very long beside n lam,
-      or rows times classes are more than 2^26; but to `SemismoothNewton` without intercepts, if X is dense,
-      w has at most 1000 entries, and the mean square of a row is more than 2 n lam;
+      `DualGaussSeidel`, where X is wider than long (with an intercept, up to 2500 rows), or sparse without
+      an intercept, unless it has 800 rows a column; and after `Bundle`, where X is sparse and has more than
+      2500 columns;
+    - `DualGaussSeidel`, if it is `MulticlassHinge`, not rescaled, with X of any kind and with intercepts too,
+      unless these are there and rows very long beside n lam, or rows times classes are more than 2^26; but
+      `SemismoothNewton`, rescaled or not, without intercepts, if X is dense, w has at most 1000 entries, and
+      the mean square of a row is more than 2 n lam;
     - `SemismoothNewton`, if it is no sum over rows but can be smoothed (`RocArea`, `Ordinal`, `Prbep`), the
       regularizer is `L2`, the rows are all here, and there are at most 2500 features; or more, for `Prbep`;
     - `Smoothing`, if there are more, or the rows are elsewhere; and for losses of many scores a row that
@@ -152,7 +154,7 @@ def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solve
     if _few_features(obj, newton):
         return newton, f"{name} is smooth, and has second derivatives"
     steep = isinstance(loss, PowerHinge) and loss.p < 2  # its second derivative is infinite at the margin
-    rows = _rows(getattr(obj.risk, "risk", obj.risk)) if isinstance(loss, Curved) and not steep else None
+    rows = _rows(obj) if isinstance(loss, Curved) and not steep else None
     if isinstance(reg, Smooth) and isinstance(reg, Euclidean) and rows is not None:
         sparse = isinstance(rows.X, (Csr, Csc, Wide)) and isinstance(reg, L2) and isinstance(obj.risk, Risk)
         if rows.X.shape[1] > newton.direct and sparse and dual_of(loss, rows.y[:1]) is not None:
@@ -160,8 +162,8 @@ def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solve
         return newton, f"{name} is smooth, and has second derivatives"
     if isinstance(reg, Smooth):
         return Lbfgs(), f"{name} is smooth"
-    inner = getattr(obj.risk, "risk", obj.risk)  # coordinate descent has an intercept of its own
-    if isinstance(reg, Separable) and _rows(inner) is not None and bounded_curvature(loss):
+    # coordinate descent has an intercept of its own
+    if isinstance(reg, Separable) and _rows(obj) is not None and bounded_curvature(loss):
         return CoordinateDescent(), f"{name} is smooth, {kind} is a sum over coordinates"
     if isinstance(given, (L1, Elastic)):
         return OwlQn(), f"{name} is smooth, {kind} has kinks"
@@ -233,7 +235,7 @@ def _for_whole(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Solver, st
 
 def _with_dual(obj: Objective) -> bool:
     """Whether rows are here, their loss has a quadratic conjugate, and the regularizer is a square."""
-    rows, risk = _rows(getattr(obj.risk, "risk", obj.risk)), obj.risk
+    rows, risk = _rows(obj), obj.risk
     held = rows is not None and isinstance(risk, (Risk, Profiled))
     fits = isinstance(obj.reg, Euclidean) and isinstance(obj.reg, Smooth)
     return held and fits and dual_of(loss_of(risk), rows.y[:1]) is not None  # type: ignore[union-attr]
@@ -242,7 +244,7 @@ def _with_dual(obj: Objective) -> bool:
 def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
     """The solver for a loss with one multiplier a row, and why."""
     newton, tol, says = SemismoothNewton(), max(tol, LEAST_TOL), f"{name} is not smooth, and X is"
-    rows = _rows(getattr(obj.risk, "risk", obj.risk))
+    rows = _rows(obj)
     assert rows is not None
     n, p = rows.X.shape
     if isinstance(obj.reg, L2) and n < p and (n <= newton.direct or isinstance(obj.risk, Risk)):
@@ -256,6 +258,7 @@ def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
     return newton, f"{says} not wide"
 
 
-def _rows(risk: Any) -> Shard | None:
-    """The rows of a sum over rows that are all here; None of any other risk."""
+def _rows(obj: Objective) -> Shard | None:
+    """The rows of a sum over rows that are all here, with an intercept or not; None of any other risk."""
+    risk = getattr(obj.risk, "risk", obj.risk)
     return risk.rows if isinstance(risk, Risk) and risk.loss.separable and not risk.many else None
