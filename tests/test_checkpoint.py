@@ -55,11 +55,12 @@ def test_a_run_in_two_parts_is_the_run_in_one(solver, intercept, tmp_path):
     """The remaining iterates are those of the uninterrupted run, up to rounding."""
     obj, path = objective(fit_intercept=intercept), tmp_path / "run"
     w0 = np.full(6, 0.5)
+    some = 3 if isinstance(solver, Auto) else 8  # Newton's method, which it picks, ends soon
     whole = minimize(obj, solver, w0, tol=1e-9, max_iter=25)
-    first = minimize(obj, solver, w0, tol=1e-9, max_iter=3, checkpoint=path)
+    first = minimize(obj, solver, w0, tol=1e-9, max_iter=some, checkpoint=path)
     assert first.status == "max_iter"
     second = minimize(obj, solver, w0, tol=1e-9, max_iter=25, checkpoint=path)
-    assert second.trace[:3] == first.trace
+    assert second.trace[:some] == first.trace
     assert [r["iteration"] for r in second.trace] == list(range(1, second.n_iter + 1))
     assert second.status == whole.status
     # a search for the intercept keeps what it knows along a line, and a resumed one begins anew
