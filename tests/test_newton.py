@@ -487,3 +487,10 @@ def test_matrices_of_rows_that_rounding_makes_singular_are_left_for_others(seed)
     risk = linear_risk(X, y, EpsilonInsensitive(0.5), fit_intercept=True)
     result = minimize(Objective(risk, L2(), lam=1e-10), SemismoothNewton(), tol=1e-3, max_iter=200)
     assert result.status == "converged"
+
+
+def test_equations_of_rows_none_of_which_bends_are_those_of_the_penalty(capfd):
+    passes = Passes(linear_risk(np.ones((2, 3)), np.array([1.0, -1.0]), Hinge()))
+    d = Equations(passes, L2(), 2500)._by_rows(Bend(np.zeros(2)), 0.5, np.array([1.0, -2.0, 0.0]))
+    assert d.tolist() == [-2.0, 4.0, 0.0]
+    assert capfd.readouterr().err == ""

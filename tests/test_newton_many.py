@@ -15,6 +15,7 @@ from riskmin.solvers import newton_many_inverse as inverse
 from riskmin.solvers import newton_many_matrix
 from riskmin.solvers.newton_many import ManyScores
 from riskmin.solvers.newton_many_matrix import ManyEquations, Slopes
+from riskmin.solvers.passes import Passes
 from riskmin.types import Unsuited
 
 COST = np.array([[0, 2, 1.0], [1, 0, 0.5], [3, 1, 0]])
@@ -242,3 +243,12 @@ def test_intercepts_that_nothing_bends_do_not_drive_conjugate_gradients_to_infin
     risk = rm.linear_risk(X, np.array([1, 3, 4, 3, 0, 4]), rm.MulticlassSquaredHinge(), fit_intercept=True)
     result = rm.minimize(rm.Objective(risk, rm.L2(), lam=1e-3), rm.Newton(), tol=1e-4, max_iter=50)
     assert result.status == "converged"
+
+
+def test_equations_of_rows_without_second_derivatives_end():
+    risk = rm.linear_risk(np.eye(4, 2), np.array([1, 0, 2, 1]), rm.Softmax(), fit_intercept=True)
+    g = np.append(np.ones(6), [1.0, -1.0, 0.0])
+    equations = ManyEquations(Passes(risk), rm.Objective(risk, rm.L2(), lam=1e-5).reg, 2500)
+    d = equations.solve(Slopes(np.zeros((4, 3)), 0.0), 1e-5, g, 0.0)
+    assert np.isfinite(d).all()
+    assert g @ d <= 0

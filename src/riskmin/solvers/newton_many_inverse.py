@@ -23,6 +23,8 @@ THIN, EACH, SPARSE, APPLY, CALL = 10.0, 110.0, 40.0, 50.0, 1e6
 a factor, and to call a function of NumPy, beside an operation in a product of large dense ones."""
 BLOCK, WHOLE = 2**15, 2**17
 """Rows are taken so many scores at a time, or numbers times classes: these stay in cache."""
+TINY = 1e-100
+"""On diagonals of what neither is penalized nor bends: its inverse, squared, is still a number."""
 
 Solve = Callable[[NDArray], NDArray]
 
@@ -117,7 +119,7 @@ def by_diagonal(part: Part, P: NDArray) -> Solve:
     squares = as_scipy(X).power(2).T @ h if isinstance(X, Csr) else _dense(X).T ** 2 @ h
     if isinstance(part.scorer, WithOnes):
         squares = np.vstack([squares, h.sum(axis=0)])
-    scale = 1 / (P + squares + np.finfo(float).tiny).reshape(-1)
+    scale = 1 / (P + squares + TINY).reshape(-1)
     return lambda r: scale * r
 
 
@@ -236,5 +238,5 @@ def _dense(X: Any) -> NDArray:
 def _definite(G: NDArray, penalty: NDArray) -> NDArray:
     """The matrix with a penalty on its diagonal, and a little more, for rounding and what nothing bends."""
     diagonal = G.reshape(-1)[:: len(G) + 1]
-    diagonal += penalty + 1e-13 * float(diagonal.max()) + np.finfo(float).tiny
+    diagonal += penalty + 1e-13 * float(diagonal.max()) + TINY
     return G

@@ -82,7 +82,7 @@ class ManyEquations:
             part = whole if slopes.mu else self._few(whole, slopes)
             self.kept = None if slopes.mu else self.kept  # where kinks bend, the rows are others each time
             d = self._descend(part, penalty, d, r, enough)
-            if part is whole:
+            if part is whole or not self.drop:  # without a drop, rows that are left out do not bend at all
                 return d
             r = -g - penalty * d - whole.times(d)
             if float(r @ r) ** 0.5 <= max(2 * enough, left):

@@ -84,6 +84,8 @@ class Equations:
 
         at = np.flatnonzero(bend.diagonal)
         weight = 1 / (lam * self.reg.terms(g).square + 0.0 * g)
+        if not len(at):
+            return -1.0 * weight * g
         X = self._rows
         part: Any = taken(X, at) if not isinstance(X, Csr) else as_scipy(X)[at].astype(np.float64)
         scaled = part * weight if not isinstance(X, Csr) else part @ sp.diags_array(weight)
