@@ -13,9 +13,10 @@ from typing import Any, Self
 import numpy as np
 
 from riskmin.losses.pieces import conjugate_of, dual_of
-from riskmin.matrices import Csr, Dense, Wide, by_rows
+from riskmin.matrices import Csr, Dense
 from riskmin.objective import Objective
 from riskmin.scalar import ROUNDING
+from riskmin.solvers.passes import rows_together
 from riskmin.types import Array, Cut, Dual, Iterate, NDArray, Shard
 
 SPACING = 0.3
@@ -44,17 +45,6 @@ def _checks() -> Any:
 
 
 # ---------------------------------------------------------------- rows
-def rows_together(shard: Shard) -> Csr | Dense:
-    """X with its rows together, each of its numbers in one place; kept with the shard."""
-    if "rows" not in shard.memo:
-        X = shard.X.csr if isinstance(shard.X, Wide) else shard.X
-        # to look whether a column comes twice is quicker than to sort the columns of each row
-        once = isinstance(X, Csr) and not _checks().repeats(X.indptr, X.indices, np.zeros(X.shape[1], int))
-        shard.memo["rows"] = X if once else by_rows(X)
-    kept: Csr | Dense = shard.memo["rows"]
-    return kept
-
-
 def _parts(X: Csr | Dense) -> tuple[NDArray, NDArray]:
     """The indices and the numbers, of all rows in a row; dense ones have no indices."""
     return (X.indices, X.data) if isinstance(X, Csr) else (np.empty(0, np.uint32), X.X.ravel())

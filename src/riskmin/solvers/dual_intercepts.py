@@ -22,8 +22,8 @@ from riskmin.regularizers import L2
 from riskmin.risk import Risk
 from riskmin.scorers import Multiclass
 from riskmin.solvers.cuts import mix_two
-from riskmin.solvers.dual_exact import rows_together
 from riskmin.solvers.dual_multiclass import BlockAscent, norms
+from riskmin.solvers.passes import rows_together
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
 SCALE = 0.6

@@ -21,8 +21,9 @@ from riskmin.regularizers import L2
 from riskmin.scalar import ROUNDING
 from riskmin.shards import blocks
 from riskmin.solvers.dual_best import BestPoint
-from riskmin.solvers.dual_exact import CALM, MOST_WORK, rows_together
+from riskmin.solvers.dual_exact import CALM, MOST_WORK
 from riskmin.solvers.dual_faces import Face
+from riskmin.solvers.passes import rows_together
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
 NEVER = -1e300

@@ -63,12 +63,25 @@ class Passes:
 def rows_of(shard: Shard) -> Csr | Dense | Columns:
     """X as products of rows want it; dense ones may be stored by columns, sparse ones must not be."""
     X = shard.X.csr if isinstance(shard.X, Wide) else shard.X
-    if isinstance(X, (Csr, Dense, Columns)):
-        return X
+    return X if isinstance(X, (Csr, Dense, Columns)) else rows_together(shard)
+
+
+def rows_together(shard: Shard) -> Csr | Dense:
+    """X with its rows together, each of its numbers in one place; kept with the shard."""
     if "rows" not in shard.memo:
-        shard.memo["rows"] = by_rows(X)
+        X = shard.X.csr if isinstance(shard.X, Wide) else shard.X
+        shard.memo["rows"] = X if _once(X) else by_rows(X)
     kept: Csr | Dense = shard.memo["rows"]
     return kept
+
+
+def _once(X: Any) -> bool:
+    """Whether no row names a column twice: quicker to find out than to sort the columns of each row."""
+    if not isinstance(X, Csr):
+        return False
+    from riskmin.kernels.dual_check import repeats
+
+    return not repeats(X.indptr, X.indices, np.zeros(X.shape[1], int))
 
 
 def gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
