@@ -184,7 +184,8 @@ def test_a_saved_run_goes_on(loss):
     for it, after in pairwise(steps):
         saved = {name: np.atleast_1d(np.array(a, copy=True)) for name, a in it.state().items()}
         first = next(solver.resume(obj, saved))
-        assert first.value <= it.value * (1 + 1e-12) or np.allclose(first.w, after.w, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(first.w, after.w, rtol=1e-9, atol=1e-12)
+        assert first.value == pytest.approx(after.value, rel=1e-9)
 
 
 def test_threads_and_rows_by_columns_change_nothing():

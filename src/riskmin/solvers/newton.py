@@ -49,9 +49,11 @@ class SemismoothNewton:
     stationarity, which only more steps lower. As soon as the second is below half of the first, the centre
     moves to the multipliers of the point and :math:`\mu` falls. Losses of pairs have too many multipliers to
     keep, so there the centre stays 0, and :math:`\mu` falls after each full step as long as complementarity
-    is large. For a smooth loss it is Newton's method itself.
+    is large. For a smooth loss it is Newton's method itself. From w = 0, and with many rows a column, a run
+    begins where runs on samples of the rows end; all that is proved is of all rows.
 
-    For `L2` and `Quadratic`, and rows that are all here.
+    For `L2` and `Quadratic`, and rows that are all here; for losses of many scores a row, such as
+    `MulticlassHinge`, `L2` alone, and no intercepts but for smooth ones.
 
     Parameters
     ----------
