@@ -11,7 +11,9 @@ from pathlib import Path
 import click
 
 FILE = click.Path(dir_okay=False, path_type=Path)
-CLOCK = click.option("--clock", type=click.Choice(["cpu", "wall"]), default="cpu", show_default=True)
+CLOCK = click.option(
+    "--clock", type=click.Choice(["cpu", "wall"]), default="cpu", show_default=True, help="seconds to print"
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -28,19 +30,33 @@ def main():
 
 
 @main.command()
-@click.option("--task", "tasks", multiple=True, default=["hinge"], show_default=True, help="or all")
+@click.option("--task", "tasks", multiple=True, default=["hinge"], show_default=True, help="names; or all")
 @click.option(
-    "--data", "names", multiple=True, default=["all"], show_default=True, help="sets; all that suit"
+    "--data",
+    "names",
+    multiple=True,
+    default=["all"],
+    show_default=True,
+    help="names; or all that suit the task",
 )
-@click.option("--lam", "lams", multiple=True, type=float, help="fractions of lam_max for L1; the task's own")
-@click.option("--data-folder", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--lam", "lams", multiple=True, type=float, help="fractions of lam_max for L1  [default: the task's own]"
+)
+@click.option(
+    "--data-folder",
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="of the svmlight files; sets that are drawn need none",
+)
 @click.option(
     "--solver", "solvers", multiple=True, default=["auto"], show_default=True, help="of ours; or all"
 )
 @click.option("--peer", "peers", multiple=True, default=["all"], show_default=True, help="names; or none")
 @click.option("--seconds", type=float, default=5.0, show_default=True, help="the most for a solver and cell")
-@click.option("--rounds", type=int, default=3, show_default=True, help="of quick solvers; slow ones have one")
-@click.option("--threads", type=int, default=1, show_default=True)
+@click.option(
+    "--rounds", type=int, default=3, show_default=True, help="of quick solvers; slow ones have two or one"
+)
+@click.option("--threads", type=int, default=1, show_default=True, help="of each solver")
 @click.option("--memory", is_flag=True, help="also the peak memory of each, in processes of their own")
 @click.option("--json", "file", type=FILE, help="all results, as JSON")
 @click.option("--plot", type=FILE, help="curves, as a picture")
