@@ -351,8 +351,18 @@ def test_a_number_may_come_in_parts(step, stored):
     split, whole = (minimize(obj, DualGaussSeidel(step), tol=1e-8) for obj in objectives)
     assert split.status == whole.status == "converged"
     assert split.n_iter == whole.n_iter
+    if step == "exact":
+        np.testing.assert_allclose(split.w, whole.w, rtol=1e-9)
     # the points of gradient steps come from searches, which rounding may end sooner: the steps are compared
     runs = [islice(DualGaussSeidel(step).iterates(obj, np.zeros(3)), split.n_iter) for obj in objectives]
     for one, other in zip(*runs, strict=True):
         np.testing.assert_allclose(one.state()["u"], other.state()["u"], rtol=1e-9, atol=1e-13)
     assert split.value == pytest.approx(whole.value, rel=1e-12)
+
+
+@pytest.mark.parametrize("loss", [Absolute(), Logistic()])
+def test_sparse_rows_without_a_single_entry_are_not_taken_for_dense_ones(loss):
+    obj = Objective(linear_risk(sp.csr_array((2, 40)), np.array([1.0, -1.0]), loss), L2(), lam=1.0)
+    result = minimize(obj, DualGaussSeidel(), w0=np.ones(40), tol=1e-6)
+    assert result.status == "converged"
+    assert [row["value"] for row in result.trace] == pytest.approx([obj(np.ones(40))[0]] + [obj(np.zeros(40))[0]] * (result.n_iter - 1))

@@ -173,11 +173,6 @@ SETS = {
 }
 
 
-def suited(labels):
-    """The sets whose labels are such."""
-    return [name for name, found in SETS.items() if found.labels == labels]
-
-
 def read(name, folder: Path | None):
     """X and y as float64, or a word why not."""
     try:
