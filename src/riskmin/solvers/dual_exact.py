@@ -47,7 +47,11 @@ def _checks() -> Any:
 # ---------------------------------------------------------------- rows
 def _parts(X: Csr | Dense) -> tuple[NDArray, NDArray]:
     """The indices and the numbers, of all rows in a row; dense ones have no indices."""
-    return (X.indices, X.data) if isinstance(X, Csr) else (np.empty(0, np.uint32), X.X.ravel())
+    if isinstance(X, Dense):
+        return np.empty(0, np.uint32), X.X.ravel()
+    if not len(X.indices):  # one that no row has, so that rows are not taken for dense ones
+        return np.zeros(1, X.indices.dtype), np.zeros(1, X.data.dtype)
+    return X.indices, X.data
 
 
 def _records(n: int) -> NDArray:
