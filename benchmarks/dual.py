@@ -144,7 +144,7 @@ def main():
     print("|---|---|---|---|---|---|---|---|")
     for name in args.only:
         try:
-            X, y = SETS[name][0](args.data)
+            X, y = SETS[name].read(args.data)
         except (rm.DataError, FileNotFoundError) as error:
             print(f"| {name} | left out: {error} |")
             continue

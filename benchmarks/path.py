@@ -120,7 +120,7 @@ def main():
     print("|---|---|---|---|---|---|---|---|")
     for data in args.only:
         try:
-            X, y = SETS[data][0](args.data)
+            X, y = SETS[data].read(args.data)
         except (rm.DataError, FileNotFoundError) as error:
             print(f"| {data} | left out: {error} |")
             continue
