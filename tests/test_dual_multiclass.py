@@ -266,3 +266,13 @@ def test_a_run_with_intercepts_resumes_with_its_centre():
     assert steps[-1].state()["centre"].any()
     again = next(DualGaussSeidel().resume(J, steps[-2].state()))
     np.testing.assert_allclose(again.w, steps[-1].w, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("lam", [0.86, 0.05])
+def test_intercepts_of_classes_without_weight_leave_the_bound_alone(lam):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((21, 3)), rng.integers(0, 4, 21)
+    risk = linear_risk(X, y, MulticlassHinge(), sample_weight=1.0 * (y < 3), fit_intercept=True)
+    assert (
+        minimize(Objective(risk, L2(), lam), DualGaussSeidel(), tol=1e-6, max_iter=500).status == "converged"
+    )

@@ -49,6 +49,7 @@ class Centres:
         self.inner = Objective(inner, L2(), obj.lam, obj.count)
         self.block = BlockAscent.of(solver, self.inner)
         self.centre = np.zeros(self.k)
+        self.empty = np.bincount(shard.y.astype(np.intp), shard.c, self.k) == 0
 
     def move(self, shift: NDArray) -> None:
         """Move the centre; scores and best point stay where they are, all rows are looked at again."""
@@ -83,7 +84,14 @@ class Centres:
             w = np.append(it.w[:-k], self.centre + self.s * v)
             yield Iterate(w, value, best, it.info, self._state(it, w, best))
             if it.value - inner.lower(it.cut) <= SHARE * (value - obj.lower(best)):
-                self.move(self.s * v)
+                self.move(self.s * v - self._fall(it.cut))
+
+    def _fall(self, cut: Cut) -> NDArray:
+        """How much lower the centre goes where no row of a class has weight, and others still pull.
+
+        No other slope makes up for theirs, so that each, however small, would leave nothing of the cut.
+        """
+        return np.where(self.empty & (cut.a[-self.k :] > 0), 1.0 + np.abs(self.centre), 0.0)
 
     def _cut(self, cut: Cut) -> Cut:
         """The cut of the risk with intercepts that the multipliers are."""
