@@ -33,9 +33,10 @@ class DualGaussSeidel:
 
     in closed form for every loss with a piecewise quadratic conjugate, and by Newton's method for
     `Logistic`. Rows are visited in random order; those that stay at a bound are left out until the next
-    check. The bound never falls, unless `damping` is above 1 with `Logistic`. Other
-    losses that know their conjugate, and other regularizers, take
-    gradient steps (equation 11); an intercept is the multiplier of a constraint (Algorithms 2 and 3).
+    check. The bound never falls, unless `damping` is above 1 with `Logistic`; w goes to and fro, so that the
+    point of a check after many epochs is a mean. Other losses that know their conjugate, and other
+    regularizers, take gradient steps (equation 11); an intercept is the multiplier of a constraint
+    (Algorithms 2 and 3).
 
     A row of `MulticlassHinge` has a multiplier a class, and a step moves them all to their best: what
     LIBLINEAR does for Crammer and Singer's machine. It needs `L2`; intercepts are held near a centre, which
