@@ -21,6 +21,7 @@ from riskmin import (
     Hinge,
     Huber,
     Logistic,
+    Newton,
     Objective,
     Ordinal,
     Prbep,
@@ -494,3 +495,11 @@ def test_equations_of_rows_none_of_which_bends_are_those_of_the_penalty(capfd):
     d = Equations(passes, L2(), 2500)._by_rows(Bend(np.zeros(2)), 0.5, np.array([1.0, -2.0, 0.0]))
     assert d.tolist() == [-2.0, 4.0, 0.0]
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("solver", [SemismoothNewton(), Newton()], ids=repr)
+@pytest.mark.parametrize("p", [1, 100])
+def test_a_matrix_without_a_single_entry_costs_nothing(solver, p):
+    risk = linear_risk(sp.csr_array((4, p)), np.array([1.0, -1.0, 1.0, 1.0]), Logistic(), fit_intercept=True)
+    result = minimize(Objective(risk, L2(), lam=0.1), solver, w0=np.ones(p), tol=0.0, max_iter=20)
+    assert result.value == pytest.approx(-0.75 * np.log(0.75) - 0.25 * np.log(0.25))

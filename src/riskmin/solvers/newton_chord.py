@@ -120,7 +120,7 @@ class Chord:
         """What a matrix costs, in steps of conjugate gradients."""
         (n, p), X = self.passes.shape, rows_of(self.passes.rows)
         sparse = isinstance(X, Csr)
-        numbers = len(X.data) if isinstance(X, Csr) else n * p
+        numbers = max(len(X.data), 1) if isinstance(X, Csr) else n * p
         rows = self.size if self.sampled else np.count_nonzero(h)
         products = 0.5 * rows * (numbers / n) ** 2
         return float(p**3 / (3 * DENSE) + products * SPARSE / (1 if sparse else DENSE)) / (2 * numbers)

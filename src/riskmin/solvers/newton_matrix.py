@@ -74,9 +74,9 @@ class Equations:
 
     @cached_property
     def _numbers(self) -> int:
-        """How many numbers X holds."""
+        """How many numbers X holds; 1 where there is none, for costs to be shares of it."""
         X = self._rows
-        return len(X.data) if isinstance(X, Csr) else X.shape[0] * X.shape[1]
+        return max(len(X.data), 1) if isinstance(X, Csr) else X.shape[0] * X.shape[1]
 
     def _by_rows(self, bend: Bend, lam: float, g: Array) -> Array:
         """By Woodbury's formula: u = H X_S d in (I + H G) u = H G' g, for G = X_S (lam K)^-1 X_S'."""
