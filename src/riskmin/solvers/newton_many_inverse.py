@@ -142,7 +142,7 @@ def by_features(part: Part, P: NDArray) -> Solve:
     from scipy.linalg import cho_solve
 
     q, k = P.shape
-    alone = isinstance(part.X, Csr) or float((part.bent**2).mean()) < 0.3 * k * k
+    alone = isinstance(part.X, Csr) or float((part.bent**2).sum()) < 0.3 * k * k * len(part.bent)
     M = (_one_pair_each(part, q, k) if alone else _all_pairs(part, q, k)).reshape(k * q, k * q)
     diagonal = M.reshape(-1)[:: k * q + 1]
     diagonal += P.T.reshape(-1)
