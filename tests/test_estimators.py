@@ -52,7 +52,7 @@ OTHERS = [
     LinearClassifier(solver=riskmin.Smoothing(), class_weight="balanced", n_jobs=2),
     LinearClassifier("logistic", solver=riskmin.Lbfgs(memory=5), warm_start=True),
     LinearRegressor("huber"),
-    LinearRegressor("absolute", alpha=1e-2, tol=1e-6),
+    LinearRegressor("absolute", alpha=1e-2, tol=1e-10),
     LinearRegressor("epsilon_insensitive", tol=1e-6),
     LinearRegressor("squared_epsilon_insensitive", alpha=1e-2, tol=1e-6),
     LinearRegressor("poisson"),

@@ -35,7 +35,7 @@ def test_scikit_learn_checks(estimator, check):
 
 @pytest.mark.slow
 @parametrize_with_checks(
-    [OrdinalClassifier("absolute", metric="zero_one", alpha=1e-2, tol=1e-6), OrdinalClassifier("squared")]
+    [OrdinalClassifier("absolute", metric="zero_one", alpha=1e-2, tol=1e-10), OrdinalClassifier("squared")]
 )
 def test_scikit_learn_checks_of_the_others(estimator, check):
     check(estimator)

@@ -60,8 +60,8 @@ MOST_MULTIPLIERS = 2**26
 """So many, half a gigabyte, are kept in a dual method for many classes; beyond, losses are smoothed."""
 MANY_ROWS = PARTS[-1] * ENOUGH
 """Rows a column from which on Newton's method starts on a sample, and is fast on sparse data too."""
-DIGIT, PATIENT = 30.0, 1000.0
-"""Passes over wide X in which Newton's method gains a digit, more or less; and as if it were that slow."""
+DIGIT = 30.0
+"""Passes over wide X in which Newton's method gains a digit, more or less."""
 LEAST_TOL = 1e-12
 """For a tol of 0, which no run reaches."""
 SHORT, LONG = 1000, 2.0
@@ -91,9 +91,9 @@ class Auto:
     - `WorkingSet`, if it is that of a `Structured` model;
     - `SemismoothNewton`, if its conjugate is piecewise quadratic (`Hinge`, `Quantile`, ...), the regularizer
       is `L2` or `Quadratic`, and the rows are here. By `HandOver`, it comes second: with `L2`, after
-      `DualGaussSeidel`, where X is wider than long (with an intercept, up to 2500 rows), or sparse without
-      an intercept, unless it has 800 rows a column; and after `Bundle`, where X is sparse and has more than
-      2500 columns;
+      `DualGaussSeidel`, where X is sparse without an intercept, unless it has 800 rows a column; and after
+      `Bundle`, where X is sparse and has more than 2500 columns. With `L2` and at most 2500 rows, fewer than
+      columns, it is `DualGaussSeidel` alone;
     - `DualGaussSeidel`, if it is `MulticlassHinge`, not rescaled, with X of any kind and with intercepts too,
       unless these are there and rows very long beside n lam, or rows times classes are more than 2^26; but
       `SemismoothNewton`, rescaled or not, without intercepts, if X is dense, w has at most 1000 entries, and
@@ -247,8 +247,8 @@ def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
     rows = _rows(obj)
     assert rows is not None
     n, p = rows.X.shape
-    if isinstance(obj.reg, L2) and n < p and (n <= newton.direct or isinstance(obj.risk, Risk)):
-        return HandOver(DualGaussSeidel(), newton, tol, PATIENT), f"{says} wider than long"
+    if isinstance(obj.reg, L2) and n < p and n <= newton.direct:
+        return DualGaussSeidel(), f"{says} wider than long"
     if not isinstance(rows.X, (Csr, Csc, Wide)) or n >= MANY_ROWS * p:
         return newton, f"{says} {'dense' if n < MANY_ROWS * p else 'long'}"
     if isinstance(obj.reg, L2) and isinstance(obj.risk, Risk):

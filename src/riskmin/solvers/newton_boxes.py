@@ -24,7 +24,7 @@ def _kernels() -> Any:
 class Boxes(Rows):
     """The loss of all rows, smoothed by mu around a centre; one multiplier a row, between bounds."""
 
-    short = 0.03  # with thousands of kinks a step, short ones are no sign of a bad direction
+    short = 0.0  # with thousands of kinks a step, short ones are no sign of a bad direction
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
         super().__init__(risk, intercept)
