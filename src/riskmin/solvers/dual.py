@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -88,6 +88,11 @@ class DualGaussSeidel:
     lagrangian: int = 3
     mu: float = 1.0
     bias_rate: float = 0.1
+
+    def __repr__(self) -> str:
+        """What is not as usual: of nine settings, it is mostly none."""
+        changed = [f for f in fields(self) if getattr(self, f.name) != f.default]
+        return f"DualGaussSeidel({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in changed)})"
 
     def __post_init__(self) -> None:
         if self.step not in ("auto", "exact", "gradient"):

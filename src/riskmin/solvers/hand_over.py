@@ -71,6 +71,11 @@ class HandOver:
     tol: float = 1e-3
     digit: float | None = None
 
+    def __repr__(self) -> str:
+        """The two, and what is sought; the rest only where it was given."""
+        rest = "" if self.digit is None else f", digit={self.digit!r}"
+        return f"HandOver({self.first!r}, {self.then!r}, tol={self.tol!r}{rest})"
+
     def __post_init__(self) -> None:
         if not self.tol > 0:
             raise ValueError(f"tol must be > 0, the gap that is sought, not {self.tol}")
