@@ -482,6 +482,13 @@ def certify(J, w0, max_iter):
         assert J.value(one.w) == pytest.approx(one.value, rel=1e-9, abs=1e-12 * scale)
 
 
+def test_slopes_of_next_to_nothing_in_an_intercept_are_balanced():
+    risk = linear_risk(np.array([[0.5], [0.6], [-0.6]]), np.arange(3.0), Softmax(), fit_intercept=True)
+    cut = risk.balanced(Cut(np.array([-0.2, 0.2, 6e-320, -1 / 3, 1 / 3, 1e-319]), 0.0))
+    assert np.all(np.isfinite(cut.a))
+    assert np.all(cut.a[-3:] == 0)
+
+
 @settings(max_examples=12, deadline=None)
 @given(odd_problems())
 def test_odd_problems_are_certified_rightly(problem):

@@ -117,7 +117,8 @@ class WithIntercepts(Risk):
         # of steady + rate * way, a share of t, where (1 - t) / t = rate: as large as leaves all entries >= 0
         way = -undo @ slopes if np.ndim(undo) else -undo * slopes
         falls = way < 0
-        rate = float(np.min(steady[falls] / -way[falls])) if falls.any() else np.inf
+        with np.errstate(over="ignore"):  # a slope of next to nothing sets no limit
+            rate = float(np.min(steady[falls] / -way[falls])) if falls.any() else np.inf
         t = 1 / (1 + rate) if np.isfinite(slopes).all() else 1.0
         none = xp.zeros_like(cut.a[-k:])
         if t == 0:
