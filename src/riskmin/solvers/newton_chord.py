@@ -136,7 +136,7 @@ class Chord:
             most = MOST_STEPS
         else:
             most = math.ceil(self._cost(h)) if self.passes.shape[1] <= self.direct else MOST_STEPS // 5
-        if self.steps > most or not isinstance(self.reg, L2) or 2 * np.count_nonzero(h) < len(h):
+        if self.steps > most or not isinstance(self.reg, L2) or FEW * np.count_nonzero(h) < len(h):
             equations = Equations(self.passes, self.reg, self.direct, self.steps)
             d = equations.solve(bend, self.lam, g, enough)
             self.steps = equations.steps

@@ -22,6 +22,8 @@ MOST_STEPS = 1500
 """Of conjugate gradients, after which a direction is taken as it is."""
 ROUGH = 0.01
 """The share of the gradient that they may leave where a matrix would have left nothing."""
+FEW = 3
+"""One row in so many, or fewer, are taken out of X for steps of conjugate gradients."""
 DENSE = 8.0
 """How many times as fast an operation with a dense matrix is as one with a sparse one."""
 
@@ -52,7 +54,7 @@ class Equations:
 
     def _in_steps(self, bend: Bend, lam: float, g: Array, enough: float, most: int) -> tuple[Array, int]:
         """By conjugate gradients; with the rows alone that take part, where these are few."""
-        few = 2 * np.count_nonzero(bend.diagonal) < len(bend.diagonal)
+        few = FEW * np.count_nonzero(bend.diagonal) < len(bend.diagonal)  # they are copied
         if few and isinstance(self.reg, L2) and not bend.windows and _projects(bend):
             square = self.reg.terms(g).square + 0.0 * g
             return Part(self._rows, bend, square).solve(lam, g, enough, most)

@@ -32,25 +32,25 @@ class Part:
 
     def __init__(self, X: Csr | Dense | Columns, bend: Bend, square: NDArray) -> None:
         at = np.flatnonzero(bend.diagonal)
-        root = np.sqrt(bend.diagonal[at])
-        self.axis: NDArray | None = bend.minus[0][at] / root if bend.minus else None
+        self.root = np.sqrt(bend.diagonal[at])
+        self.axis: NDArray | None = bend.minus[0][at] / self.root if bend.minus else None
         self.square = square
         if isinstance(X, Csr):
-            self.C, self.used = _compact(as_scipy(X)[at], root, square)
+            self.X, self.used = _compact(as_scipy(X)[at], len(square))
         else:
-            self.C = as_matrix(taken(X, at) * (root[:, None] / np.sqrt(square)))
-            self.used = np.arange(len(square))
+            self.X, self.used = as_matrix(taken(X, at)), np.arange(len(square))
+        self.scale = np.sqrt(square[self.used])
 
     def solve(self, lam: float, g: Array, enough: float, most: int) -> tuple[Array, int]:
         """The d with a residual of at most that norm, and how many steps it took: at most so many."""
         scale = np.sqrt(self.square)
         e = -g / scale
         few = e[self.used]
-        rows, columns = self.C.shape
+        rows, columns = self.X.shape
         if rows < columns:
-            found, took = self._by_rows(lam, few, scale[self.used], enough, most)
+            found, took = self._by_rows(lam, few, self.scale, enough, most)
         else:
-            found, took = self._by_columns(lam, few, scale[self.used], enough, most)
+            found, took = self._by_columns(lam, few, self.scale, enough, most)
         e = e / lam
         e[self.used] = found
         return e / scale, took
@@ -93,26 +93,24 @@ class Part:
             along = r + (size / last) * along
         return e, most
 
+    # rows and columns are scaled as vectors: scaled numbers would be one more copy of them
     def _forward(self, e: NDArray) -> NDArray:
-        return self._projected(self.C.scores(e, 0, self.C.shape[0]))
+        return self._projected(self.root * self.X.scores(e / self.scale, 0, self.X.shape[0]))
 
     def _back(self, v: NDArray) -> NDArray:
-        out = np.zeros(self.C.shape[1])
-        self.C.pullback(self._projected(v), 0, len(v), out)
-        return out
+        out = np.zeros(self.X.shape[1])
+        self.X.pullback(self.root * self._projected(v), 0, len(v), out)
+        return out / self.scale
 
     def _projected(self, v: NDArray) -> NDArray:
         return v if self.axis is None else v - self.axis * float(self.axis @ v)
 
 
-def _compact(part: Any, root: NDArray, square: NDArray) -> tuple[Matrix, NDArray]:
-    """Rows scaled, without the columns that they do not use; and which these are."""
-    used = np.zeros(len(square), dtype=bool)
+def _compact(part: Any, p: int) -> tuple[Matrix, NDArray]:
+    """Rows without the columns that they do not use, of p; and which these are."""
+    used = np.zeros(p, dtype=bool)
     used[part.indices] = True
     at = np.flatnonzero(used)
-    place = np.cumsum(used) - 1
-    data = part.data * np.repeat(root, np.diff(part.indptr))
-    if np.any(square != square[0]) or square[0] != 1:
-        data = data / np.sqrt(square)[part.indices]
-    indices = place[part.indices].astype(part.indices.dtype)
-    return as_matrix(sp.csr_array((data, indices, part.indptr), shape=(len(root), len(at)))), at
+    place = np.cumsum(used, dtype=part.indices.dtype) - 1
+    few = sp.csr_array((part.data, place[part.indices], part.indptr), shape=(part.shape[0], len(at)))
+    return as_matrix(few), at
