@@ -14,6 +14,7 @@ from riskmin.matrices import Csr
 from riskmin.regularizers import L2
 from riskmin.solvers.newton_matrix import (
     DENSE,
+    FEW,
     MOST_STEPS,
     Equations,
     conjugate_gradients,
