@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -286,3 +287,13 @@ def test_all_bounds_of_all_paths_are_bounds(seed, lams, regs, loss, intercept):
         assert result.lower <= cold.value * (1 + 1e-9)
         assert cold.lower <= result.value * (1 + 1e-9)
         assert obj.value(result.w) == pytest.approx(result.value, rel=1e-6, abs=1e-9)
+
+
+def test_a_path_hands_over_for_its_own_tol_and_says_so():
+    rng = np.random.default_rng(0)
+    X = sp.csr_array(rng.standard_normal((200, 4)))
+    risk = linear_risk(X, np.where(rng.random(200) < 0.5, 1.0, -1.0), Hinge())
+    results = path(risk, L2(), [1e-2, 1e-4], tol=1e-5)
+    assert [result.status for result in results] == ["converged"] * 2
+    assert all("tol=1e-05)" in result.solver for result in results)
+    assert all("DualGaussSeidel to the end" in r.solver or "steps, then" in r.solver for r in results)

@@ -228,10 +228,15 @@ def minimize(
     with np.errstate(over="ignore"):  # far out, a square may be inf: no best value, no bound, no harm
         status = _drive(run, chosen, w0, callback, save)
     assert run.cut is not None
-    said = f"{chosen!r}: {reason}" if reason else repr(chosen)
-    if isinstance(chosen, HandOver):
-        said += f"; {chosen.account(run.trace)}"
-    return Result(run.w, run.value, run.lower, run.cut, status, run.trace, said)
+    return Result(run.w, run.value, run.lower, run.cut, status, run.trace, said(chosen, reason, run.trace))
+
+
+def said(solver: Solver, reason: str, trace: list[dict[str, float]]) -> str:
+    """A solver, why it was taken, and what it did if it can tell: one that hands over can."""
+    parts = [f"{solver!r}: {reason}" if reason else repr(solver)]
+    if isinstance(solver, HandOver):
+        parts.append(solver.account(trace))
+    return "; ".join(parts)
 
 
 def _drive(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import namespace, to_numpy
-from riskmin.driver import Callback, minimize
+from riskmin.driver import Callback, minimize, said
 from riskmin.linear import linear_risk
 from riskmin.objective import Objective
 from riskmin.regularizers import L2, Separable
@@ -233,7 +233,7 @@ def _run(
     solver: Any = get_solver(given)
     reason = ""
     if isinstance(solver, Auto):
-        solver, reason = solver.choose(obj)
+        solver, reason = solver.choose(obj, limits["tol"])
     end: Iterate | None = None
 
     def note(iterate: Iterate, row: dict[str, float]) -> Any:
@@ -249,9 +249,8 @@ def _run(
         if isinstance(solver, Warm) and last.state is not None and solver == last.solver:
             start = _Started(solver, last.state, last.obj)
     result = minimize(obj, start, w0, callback=note, **limits)
-    said = f"{solver!r}: {reason}" if reason else repr(solver)
     state = end.state() if end is not None and end.state is not None else None
-    return _End(obj, solver, replace(result, solver=said), state)
+    return _End(obj, solver, replace(result, solver=said(solver, reason, result.trace)), state)
 
 
 def _inside(reg: Regularizer, w: Array) -> Array:
