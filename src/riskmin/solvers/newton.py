@@ -25,7 +25,7 @@ FALL, FALL_SLOWLY, SLOW = 0.3, 0.5, 4
 """By how much mu falls from one stage to the next; less after a stage of more than so many steps."""
 
 SHORT, LONG = 0.3, 0.9
-"""Steps below the one are held back more the next time, steps above the other less."""
+"""A step above the one counts as a full one; after one above the other, the next is held back less."""
 
 NEAR = 0.1
 """The share of the first mu for starts around multipliers that are known."""

@@ -115,7 +115,7 @@ class Chord:
     def _suits(self, h: NDArray) -> bool:
         """Whether to factorize a matrix: there are not too many features, and it costs less than steps."""
         p = self.passes.shape[1]
-        return p <= SMALL or (p <= self.direct and self._cost(h) <= max(CHEAP, self.steps))
+        return p <= self.direct and (p <= SMALL or self._cost(h) <= max(CHEAP, self.steps))
 
     def _cost(self, h: NDArray) -> float:
         """What a matrix costs, in steps of conjugate gradients."""
