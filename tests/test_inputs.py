@@ -9,7 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 from riskmin import Hinge, Logistic, Novelty, Poisson, Serial, Squared, linear_risk
-from riskmin.linear import check_finite, check_weights
+from riskmin.finite import check_finite
+from riskmin.linear import check_weights
 from riskmin.matrices import Columns, as_matrix, with_transpose
 
 X = np.arange(12.0).reshape(6, 2) % 5

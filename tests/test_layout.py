@@ -21,6 +21,7 @@ LAYERS = [
     "registry",
     "kernels",
     "matrices",
+    "finite",
     "mercer",
     "cholesky",
     "scalar",
@@ -28,6 +29,7 @@ LAYERS = [
     "tree",
     "scorers",
     "sequences",
+    "spread",
     "losses",
     "regularizers",
     "executors",
@@ -69,6 +71,9 @@ HOMES = {
     "pyarrow": {"data"},
     "pandas": {"data"},
     "polars": {"data"},
+    "dask": {"executors"},
+    "distributed": {"executors"},
+    "mpi4py": {"executors"},
     "click": {"cli"},
     "rich": {"cli", "progress"},
 }
@@ -84,6 +89,9 @@ LAZY = [
     "safetensors",
     "array_api_compat",
     "pandas",
+    "dask",
+    "distributed",
+    "mpi4py",
 ]
 
 MOST_LINES = 350

@@ -100,6 +100,8 @@ from riskmin.solvers import Smoothing as Smoothing
 from riskmin.solvers import WorkingSet as WorkingSet
 from riskmin.solvers import get_solver as get_solver
 from riskmin.solvers.online import online as online
+from riskmin.spread import Local as Local
+from riskmin.spread import Spread as Spread
 from riskmin.structured import Structured as Structured
 from riskmin.tree import Tree as Tree
 from riskmin.types import Cut as Cut
@@ -212,6 +214,7 @@ __all__ = [
     "LinearRanker",
     "LinearRegressor",
     "LinearRegressorCV",
+    "Local",
     "Logistic",
     "Mrr",
     "Multiclass",
@@ -253,6 +256,7 @@ __all__ = [
     "SmoothedHinge",
     "Smoothing",
     "Softmax",
+    "Spread",
     "Squared",
     "SquaredHinge",
     "Structured",

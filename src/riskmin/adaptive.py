@@ -75,7 +75,7 @@ class Adaptive:
     def risk(self) -> Risk:
         """The same without its intercept."""
         inner: Risk = without_intercept(self.base)
-        return replace(inner, loss=self.loss, rows=None)  # no solver may take its rows one by one
+        return replace(inner, loss=self.loss, rows=None, table=None)  # no solver may take its rows one by one
 
     @property
     def dim(self) -> int:

@@ -19,9 +19,9 @@ from riskmin import shards
 from riskmin.arrays import like, namespace, to_numpy, zeros_beside
 from riskmin.losses.multiclass import one_hot
 from riskmin.risk import Risk, ScoreCursor
-from riskmin.scorers import Centred, Multiclass, WithOnes
+from riskmin.scorers import Centred, Linear, Multiclass, WithOnes
 from riskmin.shards import blocks
-from riskmin.types import Array, Cut, Matrix, NDArray, Shard
+from riskmin.types import Array, Cut, Executor, Lost, NDArray, Shard
 
 PART, LOOKS = 1e-2, 8
 """How small a part of their slopes is left when intercepts are put at their best, and the most looks."""
@@ -146,12 +146,15 @@ class BalancedCursor(ScoreCursor):
         k, xp = risk.n_intercepts, namespace(self.w)
 
         def look(b: NDArray) -> tuple[float, NDArray]:
-            value, slopes = risk.executor.sum(shards.shifted, self.key, self.loss, risk.scorer, b)
+            value, slopes = self._ask(shards.shifted, self.loss, risk.scorer, b)
             return value, slopes
 
         b, self.bend = near_best(look, risk.constants.weights, self.bend)
-        risk.executor.map(shards.shift, self.key, b)
         self.w = xp.concat([self.w[:-k], self.w[-k:] + like(b, self.w)])
+        try:
+            risk.executor.map(shards.shift, self.key, b)
+        except Lost:  # some are shifted, and others not
+            self._renew()
 
 
 def near_best(
@@ -204,7 +207,7 @@ def with_intercepts(risk: Risk) -> WithIntercepts:
     """
     scorer: Any = WithOnes(risk.scorer)
     dim = risk.dim + scorer.columns
-    return WithIntercepts(risk.loss, scorer, risk.executor, dim, risk.rows)
+    return WithIntercepts(risk.loss, scorer, risk.executor, dim, risk.rows, risk.table)
 
 
 @dataclass(frozen=True)
@@ -230,9 +233,15 @@ class CentredRisk(Risk):
         return self.target - like(scorer.mean, w) @ w.reshape(-1, scorer.columns)
 
 
-def centred(loss: Any, matrix: Matrix, y: NDArray, c: NDArray) -> tuple[Centred, NDArray, NDArray]:
-    """The scorer of rows less their mean, the targets less theirs, and that."""
-    mean = np.zeros(matrix.shape[1])
-    matrix.pullback(c, 0, matrix.shape[0], mean)
-    target = to_numpy(c) @ y
-    return Centred(loss.scorer(y), mean), y - target, target
+def centred(scorer: Any, executor: Executor, p: int) -> Centred:
+    """The scorer of rows less their mean."""
+    (mean,) = executor.sum(_mean, p)
+    return Centred(scorer, mean)
+
+
+def _mean(shard: Shard, p: int) -> tuple[NDArray]:
+    """A shard's part of the weighted mean of all rows."""
+    found = zeros_beside((p,), shard.c)
+    for i, j in blocks(shard, Linear()):
+        shard.X.pullback(shard.c[i:j], i, j, found)
+    return (found,)

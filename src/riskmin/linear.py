@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 
 from riskmin.adaptive import Adaptive, with_intercept
-from riskmin.arrays import as_numpy, like, namespace, to_floats
+from riskmin.arrays import as_numpy, like, to_floats
 from riskmin.executors import Serial, Threads
+from riskmin.finite import check_finite, stored
 from riskmin.intercept import Profiled
 from riskmin.intercepts import CentredRisk, centred
 from riskmin.losses import get_loss
 from riskmin.losses.labels import queries
-from riskmin.matrices import WIDE, Columns, Csc, Csr, Dense, Plain, Wide, as_matrix, by_rows, with_transpose
+from riskmin.matrices import WIDE, Csc, Csr, Plain, as_matrix, by_rows, with_transpose
 from riskmin.risk import Risk
 from riskmin.scorers import Linear
-from riskmin.sequences import Sequences
-from riskmin.types import ChecksLabels, Executor, Loss, Matrix, NDArray, Shard
+from riskmin.sequences import Sequences, cut_at
+from riskmin.spread import Spread, Table, Unread
+from riskmin.types import ChecksLabels, Executor, Loss, Matrix, Memo, NDArray, Shard
 
 
 def check_weights(sample_weight: Any, n: int) -> NDArray:
@@ -86,59 +88,23 @@ def _with_queries(labels: NDArray, qid: Any, name: str, ranks: bool) -> NDArray:
     return np.column_stack([labels, queries(as_numpy(qid, "qid"), len(labels))])
 
 
-def check_finite(X: Matrix) -> None:
-    """Raise a ValueError that names a row and column of X where NaN or infinity is, if there are any."""
-    bad = _plain_not_finite(X) if isinstance(X, Plain) else _not_finite(X)
-    if bad is not None:
-        raise ValueError(
-            f"X holds NaN or infinity (row {bad[0]}, column {bad[1]}): drop or impute such values first"
-        )
-
-
-def _stored(X: Matrix) -> NDArray | None:
-    """The numbers that a matrix of NumPy arrays holds, rows first; None for other matrices."""
-    if isinstance(X, Columns):
-        return np.transpose(X.T)
-    if isinstance(X, Dense):
-        return X.X
-    return X.data if isinstance(X, (Csr, Csc)) else None
-
-
-def _not_finite(X: Matrix) -> tuple[int, int] | None:
-    """Where NaN or infinity is in a matrix of NumPy arrays."""
-    X = X.csr if isinstance(X, Wide) else X
-    data = _stored(X)
-    with np.errstate(over="ignore", invalid="ignore"):
-        # a finite sum is the common case, and costs one pass without a temporary
-        if data is None or np.isfinite(data.sum(dtype=np.float64)) or np.isfinite(data).all():
-            return None
-    first, *rest = (int(k) for k in np.argwhere(~np.isfinite(data))[0])
-    if not isinstance(X, (Csr, Csc)):
-        return first, rest[0]
-    outer, inner = int(np.searchsorted(X.indptr, first, side="right")) - 1, int(X.indices[first])
-    return (outer, inner) if isinstance(X, Csr) else (inner, outer)
-
-
-def _plain_not_finite(X: Plain) -> tuple[int, int] | None:
-    """Where NaN or infinity is in an array of another library."""
-    xp = namespace(X.X)
-    if bool(xp.all(xp.isfinite(X.X))):
-        return None
-    rows, columns = xp.nonzero(~xp.isfinite(X.X))
-    return int(rows[0]), int(columns[0])
-
-
-def shard_count(X: Matrix, columns: int = 1) -> int:
+def shard_count(X: Matrix | Spread, columns: int = 1) -> int:
     """How many shards: by the data alone, so that no bit of a result depends on who computes it.
 
     A shard takes about a million products, and enough of them to outweigh the sum of its gradient: that of
     many scores a row does not fit into the cache, where the products of a feature run along.
     """
-    data = _stored(getattr(X, "tokens", X))
-    if data is None or isinstance(X, Csc):
-        return 1
+    if isinstance(X, Spread):
+        if X.source is None:
+            return len(X.parts)
+        size = X.numbers
+    else:
+        data = stored(getattr(X, "tokens", X))
+        if data is None or isinstance(X, Csc):
+            return 1
+        size = data.size
     enough = (4 if columns == 1 else 16) * max(X.shape[1], 1)
-    return int(np.clip(min(columns * data.size // 2**20, data.size // enough), 1, 64))
+    return int(np.clip(min(columns * size // 2**20, size // enough), 1, 64))
 
 
 def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int, *, wide: bool = True) -> list[Shard]:
@@ -146,21 +112,47 @@ def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int, *, wide: bool = Tr
     if n_shards == 1 or not hasattr(X, "rows"):
         parts: list[tuple[Matrix, slice]] = [(X, slice(None))]
     else:
-        ends = X.cut(n_shards) if hasattr(X, "cut") else np.linspace(0, X.shape[0], n_shards + 1).astype(int)
+        ends = X.cut(n_shards) if hasattr(X, "cut") else _even(X.shape[0], n_shards)
         parts = [(X.rows(i, j), slice(i, j)) for i, j in pairwise(ends)]
-    wide = wide and isinstance(X, Csr) and X.shape[1] >= WIDE and X.data.size >= 4 * X.shape[1]
+    wide = wide and isinstance(X, Csr) and _is_wide(X.shape[1], X.data.size)
     return [
-        Shard(with_transpose(part) if wide and isinstance(part, Csr) else part, y[at], c[at], {})
+        Shard(with_transpose(part) if wide and isinstance(part, Csr) else part, y[at], c[at], Memo())
         for part, at in parts
     ]
 
 
+def unread_shards(
+    X: Spread, y: Any, c: NDArray, n_shards: int, ends: NDArray | None, *, wide: bool
+) -> list[Unread]:
+    """Shards of rows that are elsewhere, cut at the same rows as if they were here; or as they come."""
+    if X.source is not None:
+        X = X.cut((_even(len(X), n_shards) if ends is None else cut_at(ends, n_shards)).tolist())
+    elif n_shards != len(X.parts):
+        X.cut(_even(len(X), n_shards).tolist())  # which is refused
+    elif ends is not None and not np.isin(X.ends[1:], ends).all():
+        raise ValueError("a part of X ends within a sequence: have all of its rows in one part")
+    wide = wide and X.sparse and _is_wide(X.shape[1], X.numbers)
+    found = []
+    for part, (i, j) in zip(X.parts, pairwise(X.ends), strict=True):
+        inner = None if ends is None else ends[(ends > i) & (ends <= j)] - i
+        found.append(Unread(part, y[i:j], c[i:j], inner, wide))
+    return found
+
+
+def _even(n: int, n_shards: int) -> NDArray:
+    found: NDArray = np.linspace(0, n, n_shards + 1).astype(int)
+    return found
+
+
+def _is_wide(p: int, size: int) -> bool:
+    """Whether a stored transpose pays: there are very many columns, with enough numbers each."""
+    return p >= WIDE and size >= 4 * p
+
+
 def in_sequences(
-    tokens: Matrix, labels: NDArray, sample_weight: Any, lengths: Any, loss: Loss
-) -> tuple[Matrix, NDArray, NDArray]:
-    """Tokens as sequences, their labels beside the numbers of the sequences, and the weight of its sequence
-    for each.
-    """
+    tokens: Matrix | Spread, labels: NDArray, sample_weight: Any, lengths: Any, loss: Loss
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Where sequences end, labels beside the numbers of these, and for each the weight of its sequence."""
     name, n = type(loss).__name__, tokens.shape[0]
     if getattr(loss, "task", None) != "tagging":
         raise ValueError(
@@ -181,8 +173,7 @@ def in_sequences(
         raise ValueError(f"lengths add up to {counts.sum()}, but X has {n} rows: give one row a token")
     number = np.repeat(np.arange(len(counts)), counts)
     weights = check_weights(sample_weight, len(counts))[number]
-    rows = by_rows(tokens) if isinstance(tokens, Csc) else tokens
-    return Sequences(rows, np.cumsum(counts)), np.column_stack([labels, number.astype(float)]), weights
+    return np.cumsum(counts), np.column_stack([labels, number.astype(float)]), weights
 
 
 def linear_risk(
@@ -204,7 +195,7 @@ def linear_risk(
     ----------
     X : (n, p) array, sparse matrix, frame or list of rows
         NumPy in either order, SciPy CSR or CSC, float32 or float64: none is copied. Or a 2-d array of
-        another array library.
+        another array library. Or a `Spread`, rows that are elsewhere.
     y : (n,) or (n, 1) array, or None
         Labels as the loss takes them: -1 and +1 for two classes, 0 to k - 1 for more of them. Of shape
         (n, k) for `MultivariateSquared`. None for losses without labels.
@@ -220,7 +211,8 @@ def linear_risk(
         Add an intercept that is never penalized: it is minimized out inside the risk. For losses of many
         scores a row, one a score: they are the last entries of w.
     executor : executor class or settings, optional
-        Such as ``Threads`` or ``Processes(n_workers=4)``; `Serial` by default.
+        Such as ``Threads`` or ``Processes(n_workers=4)``; that of X by default, if it is a `Spread` with one,
+        else `Serial`.
     n_shards : int, optional
         Into how many parts to cut the rows; by default a number that follows from the data alone.
     n_outputs : int, optional
@@ -242,16 +234,19 @@ def linear_risk(
     (0.625, array([-1.5]))
     """
     chosen: Loss = get_loss(loss)
-    if executor is not None and not callable(executor):
-        raise TypeError(f"executor={executor!r} is no executor: give one such as Threads(n_workers=2)")
-    matrix = as_matrix(X)
+    run: Any = executor or getattr(X, "executor", None) or Serial
+    if not callable(run):
+        raise TypeError(f"executor={run!r} is no executor: give one such as Threads(n_workers=2)")
+    matrix = _as_rows(X, run)
     n, p = matrix.shape
     if n == 0 or p == 0:
         raise ValueError(f"X has 0 {'columns' if n else 'rows'}: there is nothing to fit")
     labels: Any = check_labels(y, n, chosen, qid)
-    check_finite(matrix)
+    if not isinstance(matrix, Spread):
+        check_finite(matrix)
+    ends = None
     if getattr(chosen, "task", None) == "tagging" or lengths is not None:
-        matrix, labels, c = in_sequences(matrix, labels, sample_weight, lengths, chosen)
+        ends, labels, c = in_sequences(matrix, labels, sample_weight, lengths, chosen)
     else:
         c = check_weights(sample_weight, n)
     make = getattr(chosen, "scorer", None)
@@ -259,24 +254,45 @@ def linear_risk(
         raise ValueError(f"n_outputs={n_outputs!r} is no whole number: give how many scores a row has")
     scorer: Any = Linear() if make is None else make(labels, n_outputs)
     target = None
-    if make is not None:
-        matrix = by_rows(matrix) if isinstance(matrix, Csc) else matrix  # blocks of scores need rows
-        if fit_intercept and getattr(chosen, "many_targets", False):
-            scorer, labels, target = centred(chosen, matrix, labels, c)
-    dim = scorer.dim(p)
+    if fit_intercept and make is not None and getattr(chosen, "many_targets", False):
+        target = c @ labels
+        labels = labels - target
     if isinstance(matrix, Plain):
         if labels.dtype.kind != "f":
             raise ValueError("y holds something that is no number: turn its labels into numbers first")
         labels, c = like(labels, matrix.X), like(c, matrix.X)
-    count = _shard_count(n_shards, n) or shard_count(matrix, scorer.columns)
-    shards = make_shards(matrix, labels, c, count, wide=make is None)
-    held = (executor or Serial)(shards)
-    here = isinstance(held, (Serial, Threads)) and not isinstance(matrix, Plain)
-    rows = Shard(matrix, labels, c, {}) if here else None
+    count = _shard_count(n_shards, n)
+    held, rows, table = _held(run, matrix, labels, c, ends, count, scorer, wide=make is None)
+    scorer = scorer if target is None else centred(scorer, held, p)
+    dim = scorer.dim(p)
     if target is not None:
-        return CentredRisk(chosen, scorer, held, dim, rows, target)
-    risk = Risk(chosen, scorer, held, dim, rows)
+        return CentredRisk(chosen, scorer, held, dim, rows, table, target)
+    risk = Risk(chosen, scorer, held, dim, rows, table)
     return with_intercept(risk) if fit_intercept else risk
+
+
+def _as_rows(X: Any, executor: Any) -> Matrix | Spread:
+    """X as a matrix; as parts only where it is in parts, and computed elsewhere."""
+    if not isinstance(X, Spread):
+        return as_matrix(X)
+    here = executor in (Serial, Threads) or isinstance(executor, (Serial, Threads))
+    return as_matrix(X.whole()) if here else X
+
+
+def _held(
+    executor: Any, X: Matrix | Spread, y: Any, c: Any, ends: NDArray | None, n_shards: int, scorer: Any,
+    *, wide: bool,
+) -> tuple[Executor, Shard | None, Table]:  # fmt: skip
+    """An executor with the shards; the rows, if they are here; and what is known of them."""
+    count = n_shards or shard_count(X, scorer.columns)
+    if isinstance(X, Spread):
+        return executor(unread_shards(X, y, c, count, ends, wide=wide)), None, Table.of(X, y, c)
+    # blocks of many scores need rows
+    X = by_rows(X) if isinstance(X, Csc) and (not wide or ends is not None) else X
+    X = X if ends is None else Sequences(X, ends)
+    held: Executor = executor(make_shards(X, y, c, count, wide=wide))
+    here = isinstance(held, (Serial, Threads)) and not isinstance(X, Plain)
+    return held, Shard(X, y, c, Memo()) if here else None, Table.of(X, y, c)
 
 
 def _shard_count(n_shards: int | None, n: int) -> int:

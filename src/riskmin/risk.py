@@ -5,8 +5,10 @@ Scores may be many a row, :math:`z_i = W^\top x_i`. What is computed where the r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count, pairwise
 from typing import Any, Self
 from weakref import WeakValueDictionary
@@ -15,8 +17,11 @@ import numpy as np
 
 from riskmin import shards
 from riskmin.arrays import namespace
-from riskmin.types import Array, Cursor, Executor, KeepsScores, Loss, Oracle, Scorer, Shard, Unsuited
+from riskmin.spread import Table
+from riskmin.types import Array, Cursor, Executor, KeepsScores, Loss, Lost, Oracle, Scorer, Shard, Unsuited
 
+MOST_LOSSES = 20
+"""So many times in a row kept scores are made anew for one answer, should workers die that often."""
 REFRESH = 32
 """Scores are updated in place along a line; after this many moves they are computed anew from w."""
 
@@ -41,6 +46,8 @@ class Risk:
         The length of w.
     rows : Shard, optional
         All rows together, where they are all here: for solvers that visit rows or columns one by one.
+    table : Table, optional
+        What is known here of rows that may be elsewhere.
 
     Examples
     --------
@@ -57,15 +64,28 @@ class Risk:
     executor: Executor
     dim: int
     rows: Shard | None = field(default=None, repr=False, compare=False)
+    table: Table | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.table is None and self.rows is not None:
+            object.__setattr__(self, "table", Table.of(*self.rows[:3]))
+
+    @cached_property
+    def labels(self) -> tuple[Array, Array]:
+        """Labels and weights of all rows; gathered once, where they are not known here."""
+        if self.table is not None:
+            return self.table.y, self.table.c
+        ys, cs = zip(*self.executor.map(shards.labels), strict=True)
+        xp = namespace(ys[0])
+        return xp.concat(ys), xp.concat(cs)
 
     def __call__(self, w: Array) -> tuple[float, Array]:
         """R(w) and a subgradient."""
         if self.loss.separable:
             value, grad = self.executor.sum(shards.value_grad, self.loss, self.scorer, w)
             return value, grad
-        zs, ys, cs = zip(*self.executor.map(shards.gather, self.scorer, w), strict=True)
-        xp = namespace(zs[0])
-        total, dz = self.loss.value_grad(xp.concat(zs), xp.concat(ys), xp.concat(cs))
+        zs = self.executor.map(shards.scores, self.scorer, w)  # 8 bytes a row, and as many back
+        total, dz = self.loss.value_grad(namespace(zs[0]).concat(zs), *self.labels)
         ends = np.cumsum([0, *map(len, zs)])
         (grad,) = self.executor.sum(shards.scatter, self.scorer, w, each=[dz[i:j] for i, j in pairwise(ends)])
         return float(total), grad
@@ -111,16 +131,32 @@ class ScoreCursor:
     def _place(self) -> None:
         self.risk.executor.map(shards.place, self.key, set(_cursors), self.risk.scorer, self.w)
 
+    def _renew(self) -> None:
+        """Keep the scores anew, at all shards and by another key: of some that were kept, one was lost."""
+        owner = self.owner or self
+        self.key = owner.key = next(_keys)
+        _cursors[owner.key] = owner
+        owner._place()
+        if owner.d is not None:
+            self.risk.executor.map(shards.aim, owner.key, self.risk.scorer, owner.d)
+
+    def _ask(self, f: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
+        """Sums over shards that keep scores; kept anew, should one of them have been read anew elsewhere."""
+        for _ in range(MOST_LOSSES):
+            try:
+                return self.risk.executor.sum(f, self.key, *args)
+            except Lost:
+                self._renew()
+        return self.risk.executor.sum(f, self.key, *args)
+
     def at(self, t: float, b: float) -> tuple[float, float, float]:
         """R(w + t d) with b added to all scores, and its slopes in t and b."""
-        value, slope_t, slope_b = self.risk.executor.sum(
-            shards.along, self.key, self.loss, self.risk.scorer, t, b
-        )
+        value, slope_t, slope_b = self._ask(shards.along, self.loss, self.risk.scorer, t, b)
         return value, slope_t, slope_b
 
     def pull(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
         """The mixture of values and gradients at w + t d and shifted scores."""
-        found = self.risk.executor.sum(shards.pull, self.key, self.loss, self.risk.scorer, self.w, t, mix)
+        found = self._ask(shards.pull, self.loss, self.risk.scorer, self.w, t, mix)
         value, grad, rounding, self.lift = found
         self.slip = rounding - self.lift
         return value, grad
@@ -130,7 +166,10 @@ class ScoreCursor:
 
     def aim(self, d: Array, slack: float = 0.0) -> None:
         self.d = d
-        self.risk.executor.map(shards.aim, self.key, self.risk.scorer, d)
+        try:
+            self.risk.executor.map(shards.aim, self.key, self.risk.scorer, d)
+        except Lost:
+            self._renew()
 
     def along(self, t: float) -> tuple[float, float]:
         return self.at(t, 0.0)[:2]
@@ -138,10 +177,13 @@ class ScoreCursor:
     def move(self, t: float) -> None:
         self.w = self.w + t * self.d
         self.moves += 1
-        if self.moves % REFRESH:
-            self.risk.executor.map(shards.move, self.key, t)
-        else:  # rounding errors of the updates must not add up
+        if not self.moves % REFRESH:  # rounding errors of the updates must not add up
             self._place()
+            return
+        try:
+            self.risk.executor.map(shards.move, self.key, t)
+        except Lost:  # some have moved, and others not
+            self._renew()
 
 
 class GatheredCursor(ScoreCursor):
@@ -149,10 +191,10 @@ class GatheredCursor(ScoreCursor):
 
     def __post_init__(self) -> None:
         self.loss = self.risk.loss
-        parts = self.risk.executor.map(shards.gather, self.risk.scorer, self.w)
-        xp = namespace(parts[0][0])
-        self.z, self.y, self.c = (xp.concat(part) for part in zip(*parts, strict=True))
-        self.ends = np.cumsum([0, *(len(part[0]) for part in parts)])
+        parts = self.risk.executor.map(shards.scores, self.risk.scorer, self.w)
+        self.z = namespace(parts[0]).concat(parts)
+        self.y, self.c = self.risk.labels
+        self.ends = np.cumsum([0, *map(len, parts)])
         self.dz: Array = None
 
     def _scores(self, w: Array) -> Array:

@@ -19,8 +19,9 @@ import numpy as np
 from riskmin.adaptive import Adaptive, with_intercept
 from riskmin.arrays import as_numpy
 from riskmin.executors import Serial
+from riskmin.finite import check_finite
 from riskmin.intercept import Profiled
-from riskmin.linear import check_finite, check_labels, check_weights
+from riskmin.linear import check_labels, check_weights
 from riskmin.losses import get_loss
 from riskmin.matrices import as_matrix
 from riskmin.mercer import DotProduct, Gram, Kernel, Polynomial, Rbf, sp

@@ -19,6 +19,23 @@ def _kernels() -> tuple[Any, Any]:
     return chain, chain_max
 
 
+def cut_at(ends: NDArray, n_shards: int) -> NDArray:
+    """Of all ends, those that cut the rows into about equal parts; and the first row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> cut_at(np.array([2, 3, 6]), 2).tolist()
+    [0, 3, 6]
+    """
+    all_ends = np.append(0, ends)
+    goals = np.linspace(0, all_ends[-1], n_shards + 1)[1:-1]
+    above = np.searchsorted(all_ends, goals)
+    nearer = goals - all_ends[above - 1] < all_ends[above] - goals
+    found: NDArray = np.unique(np.concatenate([[0], all_ends[above - nearer], all_ends[-1:]]))
+    return found
+
+
 @dataclass(frozen=True)
 class Sequences:
     """A matrix with a row a token, and where its sequences end.
@@ -86,12 +103,7 @@ class Sequences:
 
     def cut(self, n_shards: int) -> NDArray:
         """Ends that cut the rows into about equal parts, in number as many as asked or as there are."""
-        goals = np.linspace(0, self.shape[0], n_shards + 1)[1:-1]
-        all_ends = np.append(0, self.ends)
-        above = np.searchsorted(all_ends, goals)
-        nearer = goals - all_ends[above - 1] < all_ends[above] - goals
-        found: NDArray = np.unique(np.concatenate([[0], all_ends[above - nearer], all_ends[-1:]]))
-        return found
+        return cut_at(self.ends, n_shards)
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
         """Those of the tokens."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from riskmin.arrays import like, namespace, to_numpy
 from riskmin.scalar import ROUNDING
-from riskmin.types import Array, Loss, Scorer, Shard
+from riskmin.types import Array, Loss, Lost, Scorer, Shard
 
 MOST_SCORES = 2**17
 """Blocks have at most so many scores, so that these stay in cache too."""
@@ -54,9 +54,9 @@ def scores(shard: Shard, scorer: Scorer, w: Array) -> Array:
     return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts)
 
 
-def gather(shard: Shard, scorer: Scorer, w: Array) -> tuple[Array, Array, Array]:
-    """Scores, labels and weights."""
-    return scores(shard, scorer, w), shard.y, shard.c
+def labels(shard: Shard) -> tuple[Array, Array]:
+    """Labels and weights."""
+    return shard.y, shard.c
 
 
 def scatter(shard: Shard, scorer: Scorer, w: Array, dz: Array) -> tuple[Array]:
@@ -77,9 +77,18 @@ def place(shard: Shard, key: int, live: set[int], scorer: Scorer, w: Array) -> N
     cursors[key] = {"w": w} if large else {"z": scores(shard, scorer, w)}
 
 
+def _kept(shard: Shard, key: int) -> dict[str, Any]:
+    """What is kept for a cursor."""
+    try:
+        found: dict[str, Any] = shard.memo["cursors"][key]
+    except KeyError:
+        raise Lost("the scores of a point") from None
+    return found
+
+
 def aim(shard: Shard, key: int, scorer: Scorer, d: Array) -> None:
     """Keep the scores of a direction."""
-    kept = shard.memo["cursors"][key]
+    kept = _kept(shard, key)
     if "z" in kept:
         kept["dz"] = scores(shard, scorer, d)
     else:
@@ -88,7 +97,7 @@ def aim(shard: Shard, key: int, scorer: Scorer, d: Array) -> None:
 
 def move(shard: Shard, key: int, t: float) -> None:
     """Go along it."""
-    kept = shard.memo["cursors"][key]
+    kept = _kept(shard, key)
     point, way = ("z", "dz") if "z" in kept else ("w", "d")
     kept[point] = kept[point] + t * kept[way]
     look = kept.pop("look", None)
@@ -100,7 +109,7 @@ def along(
     shard: Shard, key: int, loss: Loss, scorer: Scorer, t: float, b: float
 ) -> tuple[float, float, float]:
     """The loss at scores z + t dz + b, with its slopes in t and in b."""
-    kept = shard.memo["cursors"][key]
+    kept = _kept(shard, key)
     value = slope_t = slope_b = 0.0
     seen: list[tuple[Any, Array, Any]] = []
     keeps = _many(scorer) and "z" in kept and not b
@@ -122,7 +131,7 @@ def along(
 
 def shifted(shard: Shard, key: int, loss: Loss, scorer: Scorer, b: Array) -> tuple[float, Array]:
     """The loss at scores z + b, b one number a column, and its slopes in b."""
-    kept = shard.memo["cursors"][key]
+    kept = _kept(shard, key)
     value, slopes, seen = 0.0, 0.0 * b, []
     for i, j in blocks(shard, scorer):
         z, _ = _line(shard, scorer, kept, i, j)
@@ -136,7 +145,7 @@ def shifted(shard: Shard, key: int, loss: Loss, scorer: Scorer, b: Array) -> tup
 
 def shift(shard: Shard, key: int, b: Array) -> None:
     """Add b to all scores."""
-    kept = shard.memo["cursors"][key]
+    kept = _kept(shard, key)
     if "z" not in kept:
         kept["w"] = namespace(kept["w"]).concat(
             [kept["w"][: -len(b)], kept["w"][-len(b) :] + like(b, kept["w"])]
@@ -163,7 +172,7 @@ def pull(
 
     And what rounding may have added, by the size of what cancels, sum_i |dz_i| (|z_i| + |b|); and the lift.
     """
-    kept = shard.memo["cursors"][key]
+    kept = _kept(shard, key)
     look = kept.get("look")
     if look is not None and (look.t != t or look.loss != loss or mix != [(0.0, 1.0)]):
         look = None

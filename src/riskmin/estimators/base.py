@@ -22,9 +22,10 @@ from riskmin.adaptive import Adaptive
 from riskmin.driver import Callback, minimize
 from riskmin.estimators.many import for_classes, is_many, unpacked
 from riskmin.executors import Serial, Threads
+from riskmin.finite import check_finite
 from riskmin.intercept import Profiled, ProfiledCursor
 from riskmin.intercepts import CentredRisk
-from riskmin.linear import check_finite, check_weights, linear_risk
+from riskmin.linear import check_weights, linear_risk
 from riskmin.losses import Novelty, get_loss
 from riskmin.matrices import as_matrix
 from riskmin.objective import Objective

@@ -8,7 +8,7 @@ import numpy as np
 
 from riskmin.estimators.tagger_input import Tokens
 from riskmin.estimators.tagger_rules import rules_of
-from riskmin.linear import check_finite
+from riskmin.finite import check_finite
 from riskmin.matrices import as_matrix
 from riskmin.sequences import decode, marginals
 from riskmin.types import NDArray

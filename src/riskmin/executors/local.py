@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.spread import Unread, loaded
 from riskmin.types import Shard
 
 LONG = 2**16
@@ -68,10 +69,10 @@ class Serial:
     1.0
     """
 
-    def __init__(self, shards: Sequence[Shard] = ()) -> None:
-        self.shards = list(shards)
+    def __init__(self, shards: Sequence[Shard | Unread] = ()) -> None:
+        self.shards = [loaded(shard) for shard in shards]
 
-    def __call__(self, shards: Sequence[Shard]) -> Serial:
+    def __call__(self, shards: Sequence[Shard | Unread]) -> Serial:
         """An executor with the same settings that holds these shards."""
         return Serial(shards)
 
@@ -104,8 +105,8 @@ class Threads:
     0.75
     """
 
-    def __init__(self, shards: Sequence[Shard] = (), *, n_workers: int | None = None) -> None:
-        self.shards = list(shards)
+    def __init__(self, shards: Sequence[Shard | Unread] = (), *, n_workers: int | None = None) -> None:
+        self.shards = [loaded(shard) for shard in shards]
         self.n_workers = worker_count(n_workers)
 
     @cached_property
@@ -118,7 +119,7 @@ class Threads:
         """All but the pool: a copy starts its own."""
         return {"shards": self.shards, "n_workers": self.n_workers}
 
-    def __call__(self, shards: Sequence[Shard]) -> Threads:
+    def __call__(self, shards: Sequence[Shard | Unread]) -> Threads:
         """An executor with the same settings that holds these shards."""
         return Threads(shards, n_workers=self.n_workers)
 

@@ -16,7 +16,8 @@ from multiprocessing.shared_memory import SharedMemory
 from typing import Any, NamedTuple, NoReturn
 
 from riskmin.executors.local import add, calls, worker_count
-from riskmin.types import Shard
+from riskmin.spread import Unread
+from riskmin.types import Memo, Shard
 
 INLINE = 2**16
 """Messages below this many bytes go through the pipe; the arrays of larger ones through shared memory."""
@@ -97,8 +98,13 @@ def _serve(conn: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
     data, inbox, outbox = _Inbox(), _Inbox(), _Outbox()
     with contextlib.suppress(EOFError, OSError):
-        shards = [Shard(X, y, c, {}) for X, y, c in data.unpack(conn.recv_bytes(), copy=False)]
-        conn.send_bytes(outbox.pack((True, None)))
+        try:
+            held = data.unpack(conn.recv_bytes(), copy=False)
+            shards = [s.load() if isinstance(s, Unread) else Shard(s[0], s[1], s[2], Memo()) for s in held]
+            reply = outbox.pack((True, None))
+        except Exception as error:  # a part that cannot be read
+            reply = outbox.pack((False, _portable(error)))
+        conn.send_bytes(reply)
         while True:
             message = conn.recv_bytes()
             try:
@@ -114,13 +120,13 @@ def _serve(conn: Connection) -> None:
 class _Worker:
     """The driver's end of one process."""
 
-    def __init__(self, context: Any, shards: Sequence[Shard]) -> None:
+    def __init__(self, context: Any, shards: Sequence[Shard | Unread]) -> None:
         self.conn, there = context.Pipe()
         self.process = context.Process(target=_serve, args=(there,), daemon=True)
         self.process.start()
         there.close()
         self.inbox, self.outbox, self.data = _Inbox(), _Outbox(), _Outbox()
-        self.conn.send_bytes(self.data.pack([(s.X, s.y, s.c) for s in shards]))
+        self.conn.send_bytes(self.data.pack([s if isinstance(s, Unread) else s[:3] for s in shards]))
         self.owes = True  # a reply that was never taken: an interrupted call leaves one behind
 
     def send(self, thing: Any) -> None:
@@ -164,6 +170,13 @@ class _Worker:
                 box.close()
 
 
+def _raise_first(replies: Sequence[tuple[bool, Any]]) -> None:
+    """Raise the first error among replies."""
+    for fine, reply in replies:
+        if not fine:
+            raise reply
+
+
 def _close(workers: list[_Worker]) -> None:
     for worker in workers:
         worker.close()
@@ -185,7 +198,7 @@ class Processes:
     Processes are spawned, so a script that uses them needs the usual ``if __name__ == "__main__":``.
     """
 
-    def __init__(self, shards: Sequence[Shard] = (), *, n_workers: int | None = None) -> None:
+    def __init__(self, shards: Sequence[Shard | Unread] = (), *, n_workers: int | None = None) -> None:
         self.n_workers = worker_count(n_workers)
         used = min(self.n_workers, len(shards))
         self._owner = [k * used // len(shards) for k in range(len(shards))]
@@ -195,10 +208,9 @@ class Processes:
             for k in range(used)
         ]
         self.close = weakref.finalize(self, _close, self._workers)
-        for worker in self._workers:
-            worker.receive()
+        _raise_first([worker.receive() for worker in self._workers])
 
-    def __call__(self, shards: Sequence[Shard]) -> Processes:
+    def __call__(self, shards: Sequence[Shard | Unread]) -> Processes:
         """An executor with the same settings that holds these shards."""
         return Processes(shards, n_workers=self.n_workers)
 
@@ -217,9 +229,7 @@ class Processes:
         for k, worker in enumerate(self._workers):
             worker.send((f, [a for a, o in zip(todo, self._owner, strict=True) if o == k]))
         replies = [worker.receive() for worker in self._workers]
-        for fine, reply in replies:
-            if not fine:
-                raise reply
+        _raise_first(replies)
         return [x for _, reply in replies for x in reply]
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:

@@ -50,7 +50,7 @@ def sample(obj: Objective, part: int, enough: int = ENOUGH) -> Objective | None:
         return None
     few = as_matrix(as_scipy(X)[at] if isinstance(X, Csr) else taken(X, at))
     shard = Shard(few, risk.rows.y[at], c / total, {})
-    inner = replace(risk, executor=Serial([shard]), rows=shard)
+    inner = replace(risk, executor=Serial([shard]), rows=shard, table=None)
     return replace(obj, risk=Profiled(inner) if isinstance(obj.risk, Profiled) else inner, count=Count())
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.linear import check_finite
+from riskmin.finite import check_finite
 from riskmin.matrices import as_matrix
 from riskmin.solvers.transfer import check_transfer, row_arrays, transfer_for
 from riskmin.types import NDArray, Regularizer

@@ -41,6 +41,8 @@ from riskmin.types.records import Bend as Bend
 from riskmin.types.records import Cut as Cut
 from riskmin.types.records import Dual as Dual
 from riskmin.types.records import Iterate as Iterate
+from riskmin.types.records import Lost as Lost
+from riskmin.types.records import Memo as Memo
 from riskmin.types.records import NDArray as NDArray
 from riskmin.types.records import Result as Result
 from riskmin.types.records import Shard as Shard

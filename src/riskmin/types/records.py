@@ -21,11 +21,37 @@ NDArray: TypeAlias = np.ndarray[Any, Any]
 Status: TypeAlias = Literal["converged", "max_iter", "max_seconds", "interrupted", "stalled"]
 
 
+class Memo(dict[str, Any]):
+    """A dictionary of which copies are empty: what is remembered of a shard stays where that is.
+
+    Examples
+    --------
+    >>> import pickle
+    >>> pickle.loads(pickle.dumps(Memo(k=1)))
+    {}
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Memo, ()
+
+
+class Lost(RuntimeError):
+    """What a shard remembered is gone: its rows were read anew elsewhere. Ask for it to be made again.
+
+    Examples
+    --------
+    >>> raise Lost("the scores of a point")
+    Traceback (most recent call last):
+    ...
+    riskmin.types.records.Lost: the scores of a point
+    """
+
+
 class Shard(NamedTuple):
     """Rows that live together. The weights c sum to one over all shards.
 
     `memo` is the scratch space of the functions that run on the shard (cached scores, say). It
-    stays where the shard is, so it is never sent anywhere.
+    stays where the shard is, so it is never sent anywhere; where rows had to be read anew, it is empty.
 
     Examples
     --------
