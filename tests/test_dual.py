@@ -30,7 +30,7 @@ from riskmin import (
 from riskmin.kernels import conjugates
 from riskmin.kernels import dual as kernels
 from riskmin.losses.pieces import conjugate_of, dual_of
-from riskmin.solvers.dual_exact import _parts
+from riskmin.solvers.dual_rows import _parts
 
 EXACT = [loss for loss in ALL_LOSSES if isinstance(loss, Logistic) or dual_of(loss, np.ones(1)) is not None]
 exact_losses = pytest.mark.parametrize("loss", EXACT, ids=repr)

@@ -146,7 +146,7 @@ class DualGaussSeidel:
         if isinstance(obj.reg, L2) and closed and self.step != "gradient":
             from riskmin.solvers.dual_exact import ExactAscent
 
-            ascent = ExactAscent.of(self, obj, shard, loss)
+            ascent = ExactAscent.on(self, obj, shard, loss)
             return ascent.started(w0, u0) if state is None else ascent.restored(state)
         if self.step == "exact":
             raise Unsuited(
