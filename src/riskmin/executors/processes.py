@@ -79,7 +79,8 @@ class _Inbox:
 
     def close(self) -> None:
         if self.memory is not None:
-            self.memory.close()
+            with contextlib.suppress(BufferError):  # arrays that an error still holds go with it
+                self.memory.close()
             self.memory = None
 
 
@@ -138,8 +139,9 @@ class _Worker:
             self._died()
         self.owes = True
 
-    def receive(self) -> Any:
-        return self.inbox.unpack(self._take())
+    def receive(self, *, copy: bool = True) -> Any:
+        """The worker's reply; where its arrays are not copied, they are good until the next call."""
+        return self.inbox.unpack(self._take(), copy=copy)
 
     def _take(self) -> bytes:
         """The worker's next message, taken before it is read: one that cannot be read is done with, too."""
@@ -225,13 +227,18 @@ class Processes:
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """[f(shard_k, *args, each_k) for k], side by side."""
-        todo = calls(len(self._owner), args, each)
-        for k, worker in enumerate(self._workers):
-            worker.send((f, [a for a, o in zip(todo, self._owner, strict=True) if o == k]))
-        replies = [worker.receive() for worker in self._workers]
-        _raise_first(replies)
-        return [x for _, reply in replies for x in reply]
+        return self._ask(f, args, each, copy=True)
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """The tuples of `map`, added up in shard order."""
-        return add(self.map(f, *args, each=each))
+        # sums are new arrays, and what they are of is better not copied: new memory costs more than the sum
+        return add(self._ask(f, args, each, copy=len(self._owner) == 1))
+
+    def _ask(self, f: Callable[..., Any], args: tuple[Any, ...], each: Sequence[Any], *, copy: bool) -> Any:
+        """All replies, in shard order."""
+        todo = calls(len(self._owner), args, each)
+        for k, worker in enumerate(self._workers):
+            worker.send((f, [a for a, o in zip(todo, self._owner, strict=True) if o == k]))
+        replies = [worker.receive(copy=copy) for worker in self._workers]
+        _raise_first(replies)
+        return [x for _, reply in replies for x in reply]
