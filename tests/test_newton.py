@@ -1,5 +1,6 @@
 """Newton's method for losses with kinks: second derivatives, optima, certificates, and its few steps."""
 
+from dataclasses import replace
 from itertools import islice
 
 import cvxpy as cp
@@ -25,7 +26,7 @@ from riskmin import (
     Objective,
     Ordinal,
     Prbep,
-    Processes,
+    Profiled,
     Quadratic,
     Quantile,
     RocArea,
@@ -46,7 +47,7 @@ from riskmin.solvers.newton_matrix import Equations, conjugate_gradients, less
 from riskmin.solvers.newton_scores import Scores
 from riskmin.solvers.newton_start import sample
 from riskmin.solvers.newton_steps import Part
-from riskmin.solvers.passes import Passes, rows_of
+from riskmin.solvers.passes import Passes
 from riskmin.types import Bend, Unsuited, Window
 
 PAIRS = [RocArea(), Ordinal(), Ordinal(costs=[[0], [1, 0], [2, 0.5, 0], [3, 0, 1, 0]])]
@@ -194,7 +195,7 @@ def test_steps_with_the_rows_alone_that_bend(wide, sparse):
     X = np.round(rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.4), 2)
     h = rng.random(n) * (rng.random(n) < 0.3)
     m, g = rng.random(p) + 0.5, rng.standard_normal(p)
-    rows = rows_of(passes(sp.csr_array(X) if sparse else X).rows)
+    rows = passes(sp.csr_array(X) if sparse else X).take(np.flatnonzero(h))
     for bent in (Bend(h), Bend(h, (h / h.sum() ** 0.5,))):  # the second is that of an intercept
         A = lam * np.diag(m) + X.T @ times(bent, X)
         for enough in (1e-2, 1e-10):
@@ -439,14 +440,24 @@ def test_what_it_is_not_for_is_said():
         SemismoothNewton(direct=0)
 
 
-def test_rows_that_are_elsewhere_are_refused():
-    X, y = data(Hinge())
-    risk = linear_risk(X, y, Hinge(), executor=Processes(n_workers=1))
-    try:
-        with pytest.raises(Unsuited, match="rows are all here"):
-            next(SemismoothNewton().iterates(Objective(risk, L2(), 0.1), np.zeros(3)))
-    finally:
-        risk.executor.close()
+@pytest.mark.parametrize("direct", [1, 2500])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("solver", [SemismoothNewton, Newton])
+def test_rows_that_are_elsewhere_change_no_bit(solver, sparse, direct):
+    loss = Hinge() if solver is SemismoothNewton else Logistic()
+    rng = np.random.default_rng(3)
+    X = np.round(rng.standard_normal((2000, 5)) * (rng.random((2000, 5)) < 0.6), 2)
+    y = np.where(X.sum(1) + rng.standard_normal(2000) > 0, 1.0, -1.0)
+    for intercept in (False, True):
+        whole = linear_risk(sp.csr_array(X) if sparse else X, y, loss, n_shards=3)
+        results = []
+        for inner in (whole, replace(whole, rows=None)):
+            risk = Profiled(inner) if intercept else inner
+            results.append(minimize(Objective(risk, L2(), 1e-4), solver(direct), tol=1e-8))
+        here, there = results
+        assert here.status == "converged"
+        np.testing.assert_array_equal(here.w, there.w)
+        assert (here.value, here.lower) == (there.value, there.lower)
 
 
 @pytest.mark.parametrize("loss", [RocArea(), Prbep()], ids=repr)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.intercept import Profiled
+from riskmin.intercept import without_intercept
 from riskmin.intercepts import WithIntercepts
 from riskmin.losses import PowerHinge
 from riskmin.losses.pieces import dual_of
@@ -66,6 +66,8 @@ LEAST_TOL = 1e-12
 """For a tol of 0, which no run reaches."""
 SHORT, LONG = 1000, 2.0
 """Weights of many classes that Newton's method is fast for, and mean squares of rows beside n lam."""
+MOST_ELSEWHERE = 2**25
+"""Rows that are elsewhere, but whose scores Newton's method brings here: vectors of a quarter gigabyte."""
 SMALL = 2**14
 """Up to so many entries of X, cuts of tables cost next to nothing, also where Newton's steps are many."""
 
@@ -77,9 +79,9 @@ class Auto:
     A smooth loss (one that says ``smooth = True``) goes to
 
     - `Newton`, if it has finite second derivatives, the regularizer is `L2` or `Quadratic`, and the rows are
-      here; with many scores a row, only `L2`, and up to 2500 features. Where X is sparse and wider than that,
-      losses with a quadratic conjugate go to `DualGaussSeidel` first, by `HandOver`, with `L2` and without an
-      intercept;
+      here, or elsewhere and at most 2^25 of at most 2500 features; with many scores a row, only `L2`, with
+      rows here, and up to 2500 features. Where X is here, sparse, and wider than that, losses with a quadratic
+      conjugate go to `DualGaussSeidel` first, by `HandOver`, with `L2` and without an intercept;
     - `Lbfgs` otherwise, if the regularizer has a gradient (`L2`, `Quadratic`, `QNorm`);
     - `CoordinateDescent`, if it is a sum over coordinates (`L1`, `Elastic`, `Box`), the rows are all here,
       and the loss has bounded second derivatives;
@@ -90,10 +92,10 @@ class Auto:
 
     - `WorkingSet`, if it is that of a `Structured` model;
     - `SemismoothNewton`, if its conjugate is piecewise quadratic (`Hinge`, `Quantile`, ...), the regularizer
-      is `L2` or `Quadratic`, and the rows are here. By `HandOver`, it comes second: with `L2`, after
-      `DualGaussSeidel`, where X is sparse without an intercept, unless it has 800 rows a column; and after
-      `Bundle`, where X is sparse and has more than 2500 columns. With `L2` and at most 2500 rows, fewer than
-      columns, it is `DualGaussSeidel` alone;
+      is `L2` or `Quadratic`, and the rows are here, or elsewhere as above. By `HandOver`, it comes second where
+      they are here: with `L2`, after `DualGaussSeidel`, where X is sparse without an intercept, unless it has
+      800 rows a column; and after `Bundle`, where X is sparse and has more than 2500 columns. With `L2` and
+      at most 2500 rows, fewer than columns, it is `DualGaussSeidel` alone;
     - `DualGaussSeidel`, if it is `MulticlassHinge`, not rescaled, with X of any kind and with intercepts too,
       unless these are there and rows very long beside n lam, or rows times classes are more than 2^26; but
       `SemismoothNewton`, rescaled or not, without intercepts, if X is dense, w has at most 1000 entries, and
@@ -136,6 +138,8 @@ class Auto:
         if isinstance(obj.risk, Remembers):
             return WorkingSet(), f"{name} is not smooth, and keeps what its argmax finds"
         if _with_dual(obj):
+            if _rows(obj) is None:
+                return SemismoothNewton(), f"{name} is not smooth, and X is elsewhere"
             return _for_intervals(obj, tol, name)
         if isinstance(obj.reg, L2) and isinstance(loss, Bends) and isinstance(obj.risk, Risk):
             return _for_whole(obj.risk, obj.lam, loss, name)
@@ -160,6 +164,8 @@ def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solve
         if rows.X.shape[1] > newton.direct and sparse and dual_of(loss, rows.y[:1]) is not None:
             return HandOver(DualGaussSeidel(), newton, max(tol, LEAST_TOL)), f"{name} is smooth, X is wide"
         return newton, f"{name} is smooth, and has second derivatives"
+    if isinstance(loss, Curved) and not steep and isinstance(reg, Smooth) and _few_elsewhere(obj, newton):
+        return newton, f"{name} is smooth, has second derivatives, and X is elsewhere"
     if isinstance(reg, Smooth):
         return Lbfgs(), f"{name} is smooth"
     # coordinate descent has an intercept of its own
@@ -234,11 +240,21 @@ def _for_whole(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Solver, st
 
 
 def _with_dual(obj: Objective) -> bool:
-    """Whether rows are here, their loss has a quadratic conjugate, and the regularizer is a square."""
-    rows, risk = _rows(obj), obj.risk
-    held = rows is not None and isinstance(risk, (Risk, Profiled))
-    fits = isinstance(obj.reg, Euclidean) and isinstance(obj.reg, Smooth)
-    return held and fits and dual_of(loss_of(risk), rows.y[:1]) is not None  # type: ignore[union-attr]
+    """Whether rows are here, or few elsewhere, of a quadratic conjugate, and the regularizer is a square."""
+    risk = without_intercept(obj.risk)
+    held = _rows(obj) is not None or _few_elsewhere(obj, SemismoothNewton())
+    fits = isinstance(obj.reg, Euclidean) and isinstance(obj.reg, Smooth) and isinstance(risk, Risk)
+    return held and fits and dual_of(risk.loss, risk.table.y[:1]) is not None
+
+
+def _few_elsewhere(obj: Objective, newton: Newton | SemismoothNewton) -> bool:
+    """Whether rows are elsewhere, of one score each, and neither they nor their features are too many."""
+    risk = without_intercept(obj.risk)
+    if not isinstance(risk, Risk) or risk.rows is not None or risk.table is None:
+        return False
+    table = risk.table
+    simple = risk.loss.separable and not risk.many and isinstance(table.y, np.ndarray)
+    return simple and table.shape[0] <= MOST_ELSEWHERE and table.shape[1] <= newton.direct
 
 
 def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:

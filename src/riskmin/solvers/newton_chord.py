@@ -115,13 +115,15 @@ class Chord:
     def _suits(self, h: NDArray) -> bool:
         """Whether to factorize a matrix: there are not too many features, and it costs less than steps."""
         p = self.passes.shape[1]
-        return p <= self.direct and (p <= SMALL or self._cost(h) <= max(CHEAP, self.steps))
+        return (
+            p <= self.direct
+            and self.passes.grams(False)
+            and (p <= SMALL or self._cost(h) <= max(CHEAP, self.steps))
+        )
 
     def _cost(self, h: NDArray) -> float:
         """What a matrix costs, in steps of conjugate gradients."""
-        (n, p), X = self.passes.shape, rows_of(self.passes.rows)
-        sparse = isinstance(X, Csr)
-        numbers = max(len(X.data), 1) if isinstance(X, Csr) else n * p
+        (n, p), numbers, sparse = self.passes.shape, self.passes.numbers, self.passes.table.sparse
         rows = self.size if self.sampled else np.count_nonzero(h)
         products = 0.5 * rows * (numbers / n) ** 2
         return float(p**3 / (3 * DENSE) + products * SPARSE / (1 if sparse else DENSE)) / (2 * numbers)

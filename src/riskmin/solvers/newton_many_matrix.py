@@ -92,6 +92,7 @@ class ManyEquations:
     def _part(self, slopes: Slopes, at: NDArray | None) -> Part:
         """Some of the rows, with their second derivatives; or all."""
         rows = self.passes.rows
+        assert rows is not None
         dz, y, c, X = slopes.dz, rows.y, rows.c, rows_of(rows)
         if at is None or len(at) > (1 - FEWER) * len(y):
             return Part(X, self.loss.curve(dz, y, c, slopes.mu), self.scorer, self.passes)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from riskmin.losses.bends import times, turned
-from riskmin.matrices import Columns, Csr, Dense, as_scipy
+from riskmin.matrices import Columns, Csr, Dense
 from riskmin.regularizers import L2
 from riskmin.solvers.newton_steps import Part
 from riskmin.solvers.passes import Passes, blocks, rows_of, taken
@@ -54,31 +53,33 @@ class Equations:
 
     def _in_steps(self, bend: Bend, lam: float, g: Array, enough: float, most: int) -> tuple[Array, int]:
         """By conjugate gradients; with the rows alone that take part, where these are few."""
-        few = FEW * np.count_nonzero(bend.diagonal) < len(bend.diagonal)  # they are copied
+        at = np.flatnonzero(bend.diagonal)
+        few = FEW * len(at) < len(bend.diagonal) and self.passes.takes(len(at))  # they are copied
         if few and isinstance(self.reg, L2) and not bend.windows and _projects(bend):
             square = self.reg.terms(g).square + 0.0 * g
-            return Part(self._rows, bend, square).solve(lam, g, enough, most)
+            return Part(self.passes.take(at), bend, square).solve(lam, g, enough, most)
         return conjugate_gradients(lambda d: self._times(bend, lam, d), -g, enough, most)
 
     def _direct(self, bend: Bend) -> tuple[float, Callable[[Bend, float, Array], Array] | None]:
         """The cheaper of the ways with a matrix, and its cost in steps of conjugate gradients."""
         n, p = self.passes.shape
-        many, each = int(np.count_nonzero(bend.diagonal)), self._numbers / n
+        many, numbers = int(np.count_nonzero(bend.diagonal)), self.passes.numbers
+        each = numbers / n
         rows = many * many * (0.7 * many / DENSE + each)
         features = p**3 / (3 * DENSE) + 0.5 * many * each * each / (DENSE if each == p else 1.0)
         best, way = min(
-            (rows if many <= self.direct and isinstance(self.reg, L2) else math.inf, 0),
-            (features if p <= self.direct else math.inf, 1),
+            (rows if self._takes(many) else math.inf, 0),
+            (features if self._grams(bend) else math.inf, 1),
         )
         if best == math.inf:
             return best, None
-        return best / (4 * self._numbers), (self._by_rows, self._by_features)[way]
+        return best / (4 * numbers), (self._by_rows, self._by_features)[way]
 
-    @cached_property
-    def _numbers(self) -> int:
-        """How many numbers X holds; 1 where there is none, for costs to be shares of it."""
-        X = self._rows
-        return max(len(X.data), 1) if isinstance(X, Csr) else X.shape[0] * X.shape[1]
+    def _takes(self, many: int) -> bool:
+        return many <= self.direct and isinstance(self.reg, L2) and self.passes.takes(many)
+
+    def _grams(self, bend: Bend) -> bool:
+        return self.passes.shape[1] <= self.direct and self.passes.grams(bool(bend.windows))
 
     def _by_rows(self, bend: Bend, lam: float, g: Array) -> Array:
         """By Woodbury's formula: u = H X_S d in (I + H G) u = H G' g, for G = X_S (lam K)^-1 X_S'."""
@@ -88,9 +89,8 @@ class Equations:
         weight = 1 / (lam * self.reg.terms(g).square + 0.0 * g)
         if not len(at):
             return -1.0 * weight * g
-        X = self._rows
-        part: Any = taken(X, at) if not isinstance(X, Csr) else as_scipy(X)[at].astype(np.float64)
-        scaled = part * weight if not isinstance(X, Csr) else part @ sp.diags_array(weight)
+        part: Any = self.passes.take(at).astype(np.float64, copy=False)
+        scaled = part * weight if isinstance(part, np.ndarray) else part @ sp.diags_array(weight)
         gram = scaled @ part.T
         gram, few = gram if isinstance(gram, np.ndarray) else gram.toarray(), restricted(bend, at)
         factor, pivots, singular = dgetrf(np.eye(len(at)) + times(few, gram), overwrite_a=True)
@@ -105,7 +105,7 @@ class Equations:
 
     def _otherwise(self, bend: Bend, lam: float, g: Array) -> Array:
         """Without a matrix of rows."""
-        if self.passes.shape[1] <= self.direct:
+        if self._grams(bend):
             return self._by_features(bend, lam, g)
         enough = ROUGH * float(g @ g) ** 0.5
         return conjugate_gradients(lambda d: self._times(bend, lam, d), -1.0 * g, enough, MOST_STEPS)[0]
@@ -117,10 +117,6 @@ class Equations:
     def _by_features(self, bend: Bend, lam: float, g: Array) -> Array:
         """By Cholesky's method."""
         return -1.0 * factorized(self.passes, self.reg, lam, bend)(g)
-
-    @property
-    def _rows(self) -> Csr | Dense | Columns:
-        return rows_of(self.passes.rows)
 
 
 def factorized(passes: Passes, reg: Any, lam: float, bend: Bend) -> Callable[[Array], Array]:
@@ -181,6 +177,7 @@ def less(G: NDArray, passes: Passes, bend: Bend) -> NDArray:
         m = passes.back(s)
         G -= np.outer(m, m)
     for window in bend.windows:
+        assert passes.rows is not None  # else there is no matrix to take it off
         across = _across(rows_of(passes.rows), _fewer_outside(window))
         G -= across + across.T
     return G

@@ -1,4 +1,4 @@
-"""A risk as Newton's method sees it: a smoothed function of the scores of the rows, which are all here."""
+"""A risk as Newton's method sees it: a smoothed function of the scores of the rows, wherever these are."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Scores:
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
         self.passes = Passes(risk)
-        self.y, self.c = self.passes.rows[1:3]
+        self.y, self.c = self.passes.table.y, self.passes.table.c
         self.loss: Any = risk.loss
         self.intercept = intercept
         self.smooth, self.central = bool(getattr(self.loss, "smooth", False)), takes_centre(self.loss)
@@ -58,16 +58,17 @@ class Scores:
 
             return ManyScores.of(solver, obj)
         inner = without_intercept(risk)
-        if not isinstance(inner, Risk) or inner.rows is None:
+        table = inner.table if isinstance(inner, Risk) else None
+        if table is None or not isinstance(table.y, np.ndarray):
             raise Unsuited(
-                f"{name} needs a linear_risk whose rows are all here, with one score each: "
+                f"{name} needs a linear_risk of NumPy's numbers, with one score a row: "
                 "use Auto, Smoothing or Bundle"
             )
         if not (isinstance(obj.reg, Euclidean) and isinstance(obj.reg, Smooth)):
             raise Unsuited(f"{name} needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle")
-        if not bends(inner.loss, inner.rows.y):
+        if not bends(inner.loss, table.y):
             raise Unsuited(f"{type(inner.loss).__name__} cannot be smoothed and bent: use Bundle")
-        if dual_of(inner.loss, inner.rows.y[:1]) is not None:
+        if dual_of(inner.loss, table.y[:1]) is not None:
             from riskmin.solvers.newton_boxes import Boxes
 
             return Boxes(inner, inner is not risk)

@@ -46,8 +46,8 @@ class Newton:
     the first point is the minimizer of a sample. With many features, or where that costs less, conjugate
     gradients solve the equations up to a fifth of the gradient, at two passes over X a step of theirs.
 
-    For `L2` and `Quadratic`, and rows that are all here. Losses of many scores a row, such as `Softmax`, take
-    conjugate gradients under a matrix a class, or that of all classes, and `L2`.
+    For `L2` and `Quadratic`. Losses of many scores a row, such as `Softmax`, take
+    conjugate gradients under a matrix a class, or that of all classes, and need `L2` and all rows here.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class Newton:
             few = sample(obj, part, ROWS)
             if few is None:
                 continue
-            known = len(w0) * part / without_intercept(obj.risk).rows.X.shape[0]
+            known = len(w0) * part / without_intercept(obj.risk).table.shape[0]
             for it in islice(self._from(few, w0), MOST_STEPS):
                 w0 = it.w
                 if it.info["fall"] <= known * it.value:

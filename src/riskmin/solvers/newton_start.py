@@ -10,10 +10,10 @@ import numpy as np
 
 from riskmin.executors import Serial
 from riskmin.intercept import Profiled, without_intercept
-from riskmin.matrices import Csr, as_matrix, as_scipy
+from riskmin.matrices import as_matrix
 from riskmin.objective import Count, Objective
-from riskmin.solvers.passes import rows_of, taken
-from riskmin.types import Array, Iterate, Shard
+from riskmin.solvers.passes import Passes
+from riskmin.types import Array, Iterate, Memo, Shard
 
 PARTS = (64, 16)
 """One row of so many is drawn, at first and then."""
@@ -38,18 +38,17 @@ def sample(obj: Objective, part: int, enough: int = ENOUGH) -> Objective | None:
     (56, 1)
     """
     risk = without_intercept(obj.risk)
-    n, p = risk.rows.X.shape
+    n, p = risk.table.shape
     size = n // part
     if size < enough * p or not risk.loss.separable:
         return None
     rng = np.random.default_rng(0)  # within runs of rows, so that any order of these is all right
     at = part * np.arange(size) + rng.integers(0, part, size)
-    X, c = rows_of(risk.rows), risk.rows.c[at]
+    passes, c = Passes(risk), risk.table.c[at]
     total = float(c.sum())
-    if not total > 0:
+    if not total > 0 or not passes.takes(size):
         return None
-    few = as_matrix(as_scipy(X)[at] if isinstance(X, Csr) else taken(X, at))
-    shard = Shard(few, risk.rows.y[at], c / total, {})
+    shard = Shard(as_matrix(passes.take(at)), risk.table.y[at], c / total, Memo())
     inner = replace(risk, executor=Serial([shard]), rows=shard, table=None)
     return replace(obj, risk=Profiled(inner) if isinstance(obj.risk, Profiled) else inner, count=Count())
 

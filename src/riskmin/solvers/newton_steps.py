@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.matrices import Columns, Csr, Dense, as_matrix, as_scipy
-from riskmin.solvers.passes import taken
+from riskmin.matrices import as_matrix
 from riskmin.types import Array, Bend, Matrix, NDArray
 
 
@@ -23,22 +22,23 @@ class Part:
 
     Parameters
     ----------
-    X : Csr, Dense or Columns
+    rows : array, or sparse one of SciPy
+        Those that have second derivatives.
     bend : Bend
         A diagonal, and at most one vector s, such that H^-1/2 s is of length one: a projection.
     square : array
         The diagonal of K.
     """
 
-    def __init__(self, X: Csr | Dense | Columns, bend: Bend, square: NDArray) -> None:
+    def __init__(self, rows: Any, bend: Bend, square: NDArray) -> None:
         at = np.flatnonzero(bend.diagonal)
         self.root = np.sqrt(bend.diagonal[at])
         self.axis: NDArray | None = bend.minus[0][at] / self.root if bend.minus else None
         self.square = square
-        if isinstance(X, Csr):
-            self.X, self.used = _compact(as_scipy(X)[at], len(square))
+        if sp.issparse(rows):
+            self.X, self.used = _compact(rows, len(square))
         else:
-            self.X, self.used = as_matrix(taken(X, at)), np.arange(len(square))
+            self.X, self.used = as_matrix(rows), np.arange(len(square))
         self.scale = np.sqrt(square[self.used])
 
     def solve(self, lam: float, g: Array, enough: float, most: int) -> tuple[Array, int]:

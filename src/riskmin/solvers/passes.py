@@ -1,4 +1,4 @@
-r"""Passes over rows that are all here, side by side where the executor has threads: X d, X' dz and X' H X."""
+r"""Passes over rows, wherever they are: X d, X' dz and X' H X, side by side as the executor has it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from riskmin import shards
-from riskmin.matrices import Columns, Csr, Dense, Wide, by_rows
+from riskmin.matrices import Columns, Csr, Dense, Wide, as_scipy, by_rows
 from riskmin.risk import Risk
 from riskmin.types import Array, NDArray, Shard
 
@@ -17,6 +18,8 @@ BLOCK = 2**18
 """How many numbers of dense rows are gathered at a time: they stay in cache until they are multiplied."""
 MOST_SUMS = 2**25
 """Sums of products, of all shards together, that may be in memory at a time."""
+MOST_TAKEN = 2**24
+"""Numbers of rows that may be brought here at a time, from where they are."""
 MANY_ROWS = 2**15
 """Numbers of rows are looked at in parts, one a shard, if each part has as many as this."""
 
@@ -25,11 +28,12 @@ class Passes:
     """The products of Newton's method with the rows of a risk."""
 
     def __init__(self, risk: Risk) -> None:
-        assert risk.rows is not None
-        self.risk, self.rows = risk, risk.rows
-        self.shape = risk.rows.X.shape
-        held: Any = risk.executor
-        ends = np.cumsum([0, *(len(shard.c) for shard in held.shards)])
+        assert risk.table is not None
+        self.risk, self.rows, self.table = risk, risk.rows, risk.table
+        self.shape = self.table.shape
+        self.numbers = max(self.table.numbers, 1)
+        """How many numbers X holds; 1 where there is none, for costs to be shares of it."""
+        ends = np.cumsum([0, *risk.executor.map(_length)])
         self.parts = [slice(i, j) for i, j in pairwise(ends.tolist())]
         self.looks = self.parts if self.shape[0] >= MANY_ROWS * len(self.parts) else [slice(None)]
 
@@ -48,16 +52,47 @@ class Passes:
 
     def gram(self, h: NDArray) -> NDArray:
         """The upper triangle of X' diag(h) X, and anything below it."""
-        if len(self.parts) * self.shape[1] ** 2 > MOST_SUMS:
+        if self.rows is not None and not self._few_sums:
             return gram(self.rows, h)[0]
         (found,) = self.risk.executor.sum(gram, each=[h[part] for part in self.parts])
         return np.asarray(found)
 
+    @property
+    def _few_sums(self) -> bool:
+        return len(self.parts) * self.shape[1] ** 2 <= MOST_SUMS
+
+    def grams(self, windows: bool) -> bool:
+        """Whether X' H X can be made: those of windows go across rows, which must be here."""
+        return self.rows is not None or (self._few_sums and not windows)
+
+    def takes(self, many: int) -> bool:
+        """Whether so many rows can be taken out."""
+        return self.rows is not None or many * self.numbers <= MOST_TAKEN * self.shape[0]
+
+    def take(self, at: NDArray) -> Any:
+        """Some rows by their numbers, which never fall: an array, or a sparse one of SciPy."""
+        if self.rows is not None:
+            return take(self.rows, at)
+        ends = np.searchsorted(at, [part.stop for part in self.parts]).tolist()
+        each = [at[i:j] - part.start for (i, j), part in zip(pairwise([0, *ends]), self.parts, strict=True)]
+        found = self.risk.executor.map(take, each=each)
+        return sp.vstack(found, format="csr") if self.table.sparse else np.concatenate(found)
+
     def each(self, f: Callable[[slice], Any]) -> list[Any]:
         """F of ranges of rows: of all together, or of parts side by side where there are many."""
-        if len(self.looks) == 1:
-            return [f(self.looks[0])]
+        if len(self.looks) == 1 or self.rows is None:
+            return [f(part) for part in self.looks]
         return self.risk.executor.map(lambda _, part: f(part), each=self.looks)
+
+
+def _length(shard: Shard) -> int:
+    return len(shard.c)
+
+
+def take(shard: Shard, at: NDArray) -> Any:
+    """Some rows of a shard: an array, or a sparse one of SciPy."""
+    X = rows_of(shard)
+    return as_scipy(X)[at] if isinstance(X, Csr) else taken(X, at)
 
 
 def rows_of(shard: Shard) -> Csr | Dense | Columns:
