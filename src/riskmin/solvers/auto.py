@@ -80,7 +80,7 @@ class Auto:
 
     - `Newton`, if it has finite second derivatives, the regularizer is `L2` or `Quadratic`, and the rows are
       here, or elsewhere and at most 2^25 of at most 2500 features; with many scores a row, only `L2`, with
-      rows here, and up to 2500 features. Where X is here, sparse, and wider than that, losses with a quadratic
+      rows here, and up to 2500 features. Where X is here, sparse and wider than that, losses with a quadratic
       conjugate go to `DualGaussSeidel` first, by `HandOver`, with `L2` and without an intercept;
     - `Lbfgs` otherwise, if the regularizer has a gradient (`L2`, `Quadratic`, `QNorm`);
     - `CoordinateDescent`, if it is a sum over coordinates (`L1`, `Elastic`, `Box`), the rows are all here,
@@ -92,7 +92,7 @@ class Auto:
 
     - `WorkingSet`, if it is that of a `Structured` model;
     - `SemismoothNewton`, if its conjugate is piecewise quadratic (`Hinge`, `Quantile`, ...), the regularizer
-      is `L2` or `Quadratic`, and the rows are here, or elsewhere as above. By `HandOver`, it comes second where
+      is `L2` or `Quadratic`, and the rows are here, or elsewhere as above. By `HandOver`, it comes second if
       they are here: with `L2`, after `DualGaussSeidel`, where X is sparse without an intercept, unless it has
       800 rows a column; and after `Bundle`, where X is sparse and has more than 2500 columns. With `L2` and
       at most 2500 rows, fewer than columns, it is `DualGaussSeidel` alone;
