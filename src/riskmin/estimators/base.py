@@ -14,33 +14,23 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from joblib import effective_n_jobs
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from riskmin.adaptive import Adaptive
 from riskmin.driver import Callback, minimize
 from riskmin.estimators.many import for_classes, is_many, unpacked
-from riskmin.executors import Serial, Threads
-from riskmin.finite import check_finite
+from riskmin.estimators.rows import Held, checked, executor_for, here, scored
 from riskmin.intercept import Profiled, ProfiledCursor
 from riskmin.intercepts import CentredRisk
 from riskmin.linear import check_weights, linear_risk
 from riskmin.losses import Novelty, get_loss
-from riskmin.matrices import as_matrix
 from riskmin.objective import Objective
 from riskmin.regularizers import L1, L2, Box, Elastic, get_regularizer
 from riskmin.risk import Risk
 from riskmin.solvers import get_solver
+from riskmin.spread import Spread
 from riskmin.types import Iterate, NDArray, Result
-
-FORMATS: dict[str, Any] = {
-    "accept_sparse": ["csr", "csc"],
-    "dtype": [np.float64, np.float32],
-    "order": None,
-    "ensure_all_finite": False,  # the risk looks for NaN itself, and says where one is
-}
-"""What X may be without a copy being made of it."""
 
 _ESTIMATOR_FOR = {
     "classification": "LinearClassifier",
@@ -126,27 +116,28 @@ def check_parameters(model: Any) -> None:
 
 def as_weights(sample_weight: Any, n_rows: int) -> NDArray | None:
     """The weights, one a row and of sum one; None stands for equal weights."""
-    return None if sample_weight is None else check_weights(sample_weight, n_rows)
+    return None if sample_weight is None else check_weights(here(sample_weight), n_rows)
 
 
 # ---------------------------------------------------------------- fit
 def fit_linear(
     model: Any, X: Any, y: NDArray | None, weight: NDArray | None, *, fit_intercept: bool, **more: Any
-) -> tuple[NDArray, Any]:
+) -> tuple[NDArray, Any, Any]:
     """Minimize J as the model's parameters say, set all the attributes that prove it, return w and b.
 
+    And the rows, as `scored` takes them: those that are elsewhere need not be read again for their scores.
     What more there is to say of the problem goes to `risk_of`.
     """
     check_parameters(model)
     reg = regularizer_of(model)
-    workers = effective_n_jobs(model.n_jobs)
-    executor = Serial() if workers == 1 else Threads(n_workers=workers)
+    executor = executor_for(model, X)
     risk = risk_of(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, **more)
     objective = Objective(risk, reg, float(model.alpha))
     start = _start(model, objective)
-    return fit_objective(
+    w, b = fit_objective(
         model, objective, get_solver(model.solver), start, n_rows=X.shape[0], weighted=weight is not None
     )
+    return w, b, Held(_plain(risk).executor) if isinstance(X, Spread) else X
 
 
 def fit_objective(
@@ -179,12 +170,17 @@ def _check_proof(risk: Risk | Profiled | Adaptive, value: float, lower: float) -
     above = lower - value
     if above <= 1e-9 * abs(value):
         return
-    plain = risk if isinstance(risk, Risk) else risk.risk
+    plain = _plain(risk)
     if above > 1e-12 * plain(np.zeros(plain.dim))[0]:
         raise RuntimeError(
             f"the certificate is false: the lower bound {lower!r} is above the objective {value!r}; "
             "this is a bug in riskmin, or the loss is not convex"
         )
+
+
+def _plain(risk: Risk | Profiled | Adaptive) -> Risk:
+    """The risk of the scores, whatever is minimized out of it."""
+    return risk if isinstance(risk, Risk) else risk.risk
 
 
 def keep_claim(model: Any, result: Result, value: float, *, n_rows: int, weighted: bool) -> None:
@@ -294,7 +290,7 @@ def warn_unless_converged(model: Any) -> None:
 def scores(model: Any, X: Any) -> NDArray:
     """X @ w + b for rows that come from the user."""
     check_is_fitted(model)
-    return raw_scores(model, validate_data(model, X, reset=False, **FORMATS))
+    return raw_scores(model, checked(model, X, reset=False))
 
 
 def raw_scores(model: Any, X: Any) -> NDArray:
@@ -310,16 +306,4 @@ def many_scores(model: Any, X: Any) -> NDArray:
     """The scores that a loss of many takes, a column a class, for two classes too."""
     w, k = np.asarray(model.result_.w), len(model.classes_)
     coef, b = unpacked(w, k, intercepts=len(w) > k * model.n_features_in_)
-    return scored(validate_data(model, X, reset=False, **FORMATS), np.ascontiguousarray(coef.T), b)
-
-
-def scored(X: Any, w: NDArray, b: Any) -> NDArray:
-    """The scores X w + b of rows that were validated, if all of them are finite."""
-    matrix = as_matrix(X)
-    check_finite(matrix)  # the scores would not tell: columns of weight zero may be left out of them
-    with np.errstate(over="ignore", invalid="ignore"):  # as is said below
-        z: NDArray = matrix.scores(w, 0, X.shape[0]) + b
-    if not np.isfinite(z).all():
-        bad = int(np.argwhere(~np.isfinite(z))[0, 0])
-        raise ValueError(f"X holds numbers too large to score (row {bad}): scale the features")
-    return z
+    return scored(checked(model, X, reset=False), np.ascontiguousarray(coef.T), b)

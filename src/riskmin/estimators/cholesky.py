@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from riskmin.cholesky import incomplete_cholesky
 from riskmin.estimators.base import check_number
 from riskmin.estimators.mercer import ROWS, between, kernel_of, pieces
+from riskmin.estimators.rows import checked_here
 from riskmin.mercer import Gram, kernel_diagonal
 from riskmin.types import NDArray
 
@@ -130,7 +131,7 @@ class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         (n, r) array
             L, its columns one after the other in memory.
         """
-        X = validate_data(self, X, **ROWS)
+        X = checked_here(self, X, **ROWS)
         n = X.shape[0]
         rank = self._check(n)
         self.kernel_ = kernel = kernel_of(self, X)
@@ -167,7 +168,7 @@ class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         (m, r) array
         """
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **ROWS)
+        X = checked_here(self, X, reset=False, **ROWS)
         out = np.empty((X.shape[0], len(self.pivots_)), dtype=self.dtype)
         for part in pieces(*out.shape):
             K = between(self.kernel_, X[part], self.components_, self.pivots_)

@@ -12,11 +12,12 @@ from sklearn.utils.metaestimators import available_if
 from riskmin.estimators.base import loss_of
 from riskmin.estimators.binary import TwoClasses, classes_of, has_probabilities, with_class_weight
 from riskmin.estimators.many import is_many, takes_many, unpacked
+from riskmin.estimators.rows import LabelsHere
 from riskmin.losses import get_loss
 from riskmin.types import NDArray
 
 
-class AnyClasses(TwoClasses):
+class AnyClasses(LabelsHere, TwoClasses):
     """A classifier whose `decision_function` has a column a class, or is one number a row for two."""
 
     coef_: NDArray

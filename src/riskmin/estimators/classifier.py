@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import validate_data
 
 from riskmin.estimators.base import (
-    FORMATS,
     as_weights,
     fit_linear,
     loss_of,
@@ -17,7 +15,7 @@ from riskmin.estimators.base import (
 )
 from riskmin.estimators.classes import AnyClasses
 from riskmin.estimators.many import is_many
-from riskmin.matrices import as_matrix
+from riskmin.estimators.rows import checked, picked, products
 from riskmin.types import NDArray
 
 
@@ -195,12 +193,12 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
             Itself.
         """
         loss = loss_of(self)  # what is wrong with it is said before y is looked at
-        X, y = validate_data(self, X, y, **FORMATS)
+        X, y = checked(self, X, y)
         weight, n_rows = as_weights(sample_weight, len(y)), len(y)
         if weight is not None and not loss.separable:  # some of these losses count rows
-            X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
+            X, y, weight = picked(X, weight > 0), y[weight > 0], weight[weight > 0]
         labels, weight, classes = self._rows(y, weight)
-        w, b = fit_linear(
+        w, b, X = fit_linear(
             self,
             X,
             labels,
@@ -222,7 +220,7 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
             self._unpack(w, classes, intercepts=bool(self.fit_intercept))
             return
         self.classes_, self.coef_ = classes, w[None, :]
-        self.intercept_ = self._cut(lambda: as_matrix(X).scores(w, 0, X.shape[0]), b, y, weight)
+        self.intercept_ = self._cut(lambda: products(X, w), b, y, weight)
 
     def decision_function(self, X: Any) -> NDArray:
         """The scores X @ w + b: above zero for ``classes_[1]``; of more than two, a column a class."""

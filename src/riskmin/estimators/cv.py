@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,11 @@ from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
-from sklearn.utils.validation import validate_data
 
-from riskmin.estimators.base import FORMATS, as_weights, check_number, loss_of
+from riskmin.estimators.base import as_weights, check_number, loss_of
 from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.regressor import LinearRegressor, validated
+from riskmin.estimators.rows import FORMATS, checked_here
 from riskmin.estimators.scorers import measure_named, measure_of
 from riskmin.estimators.search import Rows, search
 from riskmin.types import NDArray
@@ -195,7 +196,7 @@ class LinearClassifierCV(_Search, LinearClassifier):
             Itself.
         """
         loss_of(self)
-        X, y = validate_data(self, X, y, **FORMATS)
+        X, y = checked_here(self, X, y, **FORMATS)
         self._rows(y, as_weights(sample_weight, len(y)))  # what is wrong with y is said before any fold
         self._search(X, y, sample_weight, groups)
         return self
@@ -269,6 +270,6 @@ class LinearRegressorCV(_Search, LinearRegressor):
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> LinearRegressorCV:
         """Choose alpha, and fit all rows; the parameters are those of `LinearClassifierCV.fit`."""
         loss_of(self)
-        X, y = validated(self, X, y)
+        X, y = validated(self, X, y, partial(checked_here, **FORMATS))
         self._search(X, y, sample_weight, groups)
         return self

@@ -5,24 +5,21 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from joblib import effective_n_jobs
 from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from riskmin.estimators.base import (
-    FORMATS,
     as_weights,
     check_parameters,
     fit_objective,
     loss_of,
     regularizer_of,
-    scored,
     warn_unless_converged,
 )
 from riskmin.estimators.binary import classes_of, with_class_weight
-from riskmin.executors import Serial, Threads
+from riskmin.estimators.rows import LabelsHere, checked, executor_for, here, picked, scored
 from riskmin.linear import linear_risk
 from riskmin.losses.hierarchy import HierarchicalHinge, HierarchicalSoftmax
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
@@ -53,7 +50,7 @@ def has_probabilities(model: Any) -> bool:
     raise AttributeError(f"probabilities need loss='softmax', not {model.loss!r}")
 
 
-class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""A linear classifier of labels in a hierarchy, with a certified objective.
 
     .. math::
@@ -197,11 +194,11 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         flat_loss(self)  # what is wrong with it is said before y is looked at
         check_parameters(self)
-        X, y = validate_data(self, X, y, **FORMATS)
+        X, y = checked(self, X, y)
         n_rows, weight = len(y), as_weights(sample_weight, len(y))
         classes = classes_of(y, weight)
         if weight is not None and not weight.all():  # a label without weight is none, and has no intercept
-            X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
+            X, y, weight = picked(X, weight > 0), y[weight > 0], weight[weight > 0]
         number = np.searchsorted(classes, y)
         tree = tree_of(classes.tolist(), self.hierarchy, self.separator)
         if self.class_weight is not None:
@@ -215,14 +212,13 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _minimize(self, X: Any, y: NDArray, weight: NDArray | None, tree: Tree) -> NDArray:
         """The weights of the nodes, then the intercepts, in one vector."""
-        workers = effective_n_jobs(self.n_jobs)
         risk = linear_risk(
             X,
             y,
             self.loss_in(tree),
             sample_weight=weight,
             fit_intercept=bool(self.fit_intercept),
-            executor=Serial() if workers == 1 else Threads(n_workers=workers),
+            executor=executor_for(self, X),
         )
         objective = Objective(risk, regularizer_of(self), float(self.alpha))
         w, _ = fit_objective(
@@ -257,7 +253,7 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """The scores of the labels, a column for each of `classes_`, for two of them too."""
         check_is_fitted(self)
         along = np.ascontiguousarray(self.tree_.to_labels(self.coef_.T.copy()))  # it adds in place
-        return scored(validate_data(self, X, reset=False, **FORMATS), along, self.intercept_)
+        return scored(checked(self, X, reset=False), along, self.intercept_)
 
     def decision_function(self, X: Any) -> NDArray:
         """The scores of the labels, as `scores` has them.
@@ -287,9 +283,8 @@ class HierarchicalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def tree_cost(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The mean number of edges between the right labels and the predicted ones; 0 is the best."""
-        return tree_distance(
-            y, self.predict(X), self.hierarchy, separator=self.separator, sample_weight=sample_weight
-        )
+        y, said, sample_weight = here(y), self.predict(X), here(sample_weight)
+        return tree_distance(y, said, self.hierarchy, separator=self.separator, sample_weight=sample_weight)
 
 
 def put_back(model: Any, w: NDArray, classes: NDArray, tree: Tree, fit_intercept: bool) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import validate_data
 
 from riskmin.estimators.base import as_weights, loss_of, warn_unless_converged
 from riskmin.estimators.binary import TwoClasses
 from riskmin.estimators.mercer import ROWS, fit_kernel, kernel_of, kernel_scores
 from riskmin.estimators.regressor import counts
+from riskmin.estimators.rows import checked_here
 from riskmin.rkhs import ROOT
 from riskmin.types import NDArray
 
@@ -159,7 +159,7 @@ class KernelClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
             Itself.
         """
         loss = loss_of(self)  # what is wrong with it is said before y is looked at
-        X, y = validate_data(self, X, y, **ROWS)
+        X, y = checked_here(self, X, y, **ROWS)
         weight, rows = as_weights(sample_weight, len(y)), np.arange(len(y))
         if weight is not None and not loss.separable:  # some of these losses count rows
             rows = np.flatnonzero(weight)
@@ -285,7 +285,7 @@ class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
             Itself.
         """
         loss_of(self)  # what is wrong with it is said before y is looked at
-        X, y = validate_data(self, X, y, y_numeric=True, **ROWS)
+        X, y = checked_here(self, X, y, y_numeric=True, **ROWS)
         weight = as_weights(sample_weight, len(y))
         self.dual_coef_, self.intercept_ = fit_kernel(self, kernel_of(self, X, weight), X, y, weight)
         warn_unless_converged(self)

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from riskmin.estimators.base import check_number, check_parameters, fit_objective, has_intercept, loss_of
+from riskmin.estimators.rows import checked_here
 from riskmin.mercer import CHUNK_BYTES, DotProduct, Gram, Polynomial, Rbf, sp, squares
 from riskmin.objective import Objective
 from riskmin.rkhs import coefficients, kernel_risk, pair
@@ -113,13 +114,13 @@ def fit_kernel(model: Any, kernel: Any, X: Any, y: NDArray, weight: NDArray | No
 
 def gram_of(model: Any, X: Any) -> Gram:
     """The kernel matrix of these rows, by the kernel of a fitted model."""
-    return Gram(model.kernel_, validate_data(model, X, reset=False, **ROWS), int(model.cache_size * 2**20))
+    return Gram(model.kernel_, checked_here(model, X, reset=False, **ROWS), int(model.cache_size * 2**20))
 
 
 def kernel_scores(model: Any, X: Any) -> NDArray:
     """F(x) + b for rows that come from the user, a few at a time."""
     check_is_fitted(model)
-    X = validate_data(model, X, reset=False, **ROWS)
+    X = checked_here(model, X, reset=False, **ROWS)
     beta, z = np.ravel(model.dual_coef_), np.full(X.shape[0], np.ravel(model.intercept_)[0])
     for part in pieces(X.shape[0], len(beta)):
         if len(beta):

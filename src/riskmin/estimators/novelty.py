@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, OutlierMixin
-from sklearn.utils.validation import validate_data
 
 from riskmin.estimators.base import (
-    FORMATS,
     as_weights,
     check_number,
     fit_linear,
@@ -17,6 +15,7 @@ from riskmin.estimators.base import (
     scores,
     warn_unless_converged,
 )
+from riskmin.estimators.rows import checked
 from riskmin.types import NDArray
 
 
@@ -126,9 +125,9 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
             Itself.
         """
         check_number(self, "contamination", "a number in (0, 0.5]", lambda v: 0 < v <= 0.5)
-        X = validate_data(self, X, **FORMATS)
+        X = checked(self, X)
         weight = as_weights(sample_weight, X.shape[0])
-        self.coef_, _ = fit_linear(self, X, None, weight, fit_intercept=False)
+        self.coef_, _, X = fit_linear(self, X, None, weight, fit_intercept=False)
         self.offset_ = _quantile(raw_scores(self, X), weight, self.contamination)
         warn_unless_converged(self)
         return self

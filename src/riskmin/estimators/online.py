@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import validate_data
 
-from riskmin.estimators.base import FORMATS, check_number, scores
+from riskmin.estimators.base import check_number, scores
 from riskmin.estimators.binary import two_classes
+from riskmin.estimators.rows import FORMATS, checked_here
 from riskmin.regularizers import get_regularizer
 from riskmin.solvers.online import online
 from riskmin.types import NDArray
@@ -110,7 +110,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         OnlineClassifier
             Itself.
         """
-        X, y = validate_data(self, X, y, **FORMATS)
+        X, y = checked_here(self, X, y, **FORMATS)
         classes = two_classes(y, None)
         return self._learn(X, y, classes, None, self.epochs)
 
@@ -133,7 +133,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         first = not hasattr(self, "v_")
         if first and classes is None:
             raise ValueError("the first call of partial_fit must be told both labels: give classes")
-        X, y = validate_data(self, X, y, reset=first, **FORMATS)
+        X, y = checked_here(self, X, y, reset=first, **FORMATS)
         known = two_classes(np.asarray(classes), None) if classes is not None else self.classes_
         if not first and not np.array_equal(known, self.classes_):
             raise ValueError(f"classes={classes!r} differs from those of the first call, {self.classes_!r}")

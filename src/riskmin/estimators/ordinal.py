@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
+from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from riskmin.estimators.base import (
-    FORMATS,
     as_weights,
     fit_linear,
     loss_of,
@@ -18,6 +17,7 @@ from riskmin.estimators.base import (
     scores,
     warn_unless_converged,
 )
+from riskmin.estimators.rows import checked, here, picked
 from riskmin.losses.cutoffs import middle, partings
 from riskmin.sorting import order, prefix_sums
 from riskmin.types import NDArray
@@ -157,15 +157,16 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
         loss_of(self)  # what is wrong with it is said before y is looked at
         if self.metric not in METRICS:
             raise ValueError(f"metric={self.metric!r}, but the metrics are {' and '.join(METRICS)}")
+        y = here(y)
         own = order_of(y)
-        X, y = validate_data(self, X, y, **FORMATS)
+        X, y = checked(self, X, y)
         if y.dtype.kind != "f" or 2 * len(np.unique(y)) > len(y):  # grades repeat, whatever numbers they are
             check_classification_targets(y)
         n_rows, weight = len(y), as_weights(sample_weight, len(y))
         if weight is not None and not weight.all():  # a grade without weight is none
-            X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
+            X, y, weight = picked(X, weight > 0), y[weight > 0], weight[weight > 0]
         grade, weight, classes = self._rows(y, weight, own)
-        w, b = fit_linear(self, X, grade, weight, fit_intercept=self.fit_intercept)
+        w, b, X = fit_linear(self, X, grade, weight, fit_intercept=self.fit_intercept)
         self._keep(w, b, classes, X, grade, weight)
         self.n_samples_fit_ = n_rows
         warn_unless_converged(self)
@@ -206,7 +207,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of rows whose grade is predicted, which may be no whole number."""
-        said, truth = self.predict(X), column_or_1d(y)
+        said, truth, sample_weight = self.predict(X), column_or_1d(here(y)), here(sample_weight)
         check_consistent_length(said, truth, sample_weight)
         return float(np.average(said == truth, weights=sample_weight))
 

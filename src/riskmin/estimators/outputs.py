@@ -30,7 +30,8 @@ def fit_outputs(model: Any, X: Any, y: NDArray, weight: NDArray | None) -> tuple
     """Minimize J as the model's parameters say, for y with a column an output or for one output; w and b."""
     loss = joint_loss(model, y)
     if y.ndim == 1 or loss is not None:
-        return fit_linear(model, X, y, weight, fit_intercept=model.fit_intercept, loss=loss)
+        w, b, _ = fit_linear(model, X, y, weight, fit_intercept=model.fit_intercept, loss=loss)
+        return w, b
     return _fit_apart(model, X, y, weight)
 
 
@@ -44,7 +45,7 @@ def _fit_apart(model: Any, X: Any, Y: NDArray, weight: NDArray | None) -> tuple[
             one.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
         if stopped:
             one.callback = _stop
-        w, b = fit_linear(one, X, Y[:, j], weight, fit_intercept=model.fit_intercept)
+        w, b, _ = fit_linear(one, X, Y[:, j], weight, fit_intercept=model.fit_intercept)
         stopped = stopped or one.result_.status == "interrupted"
         fits.append((w, b, one))
     result = together([one.result_ for *_, one in fits], regularizer_of(model), float(model.alpha))

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import validate_data
 
 from riskmin.estimators.base import (
-    FORMATS,
     as_weights,
     fit_linear,
     loss_of,
     scores,
     warn_unless_converged,
 )
+from riskmin.estimators.rows import checked, here
 from riskmin.losses.labels import queries
 from riskmin.metrics import mean_ndcg_score
 from riskmin.types import NDArray
@@ -147,11 +146,12 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
             Itself.
         """
         loss = loss_of(self)  # what is wrong with it is said before y is looked at
-        X, y = validate_data(self, X, y, y_numeric=True, ensure_min_samples=2, **FORMATS)
+        X, y = checked(self, X, y, y_numeric=True, ensure_min_samples=2)
         weight = as_weights(sample_weight, len(y))
-        ids = None if qid is None else queries(qid, len(y))
+        ids = None if qid is None else queries(here(qid), len(y))
         ranks = getattr(loss, "task", None) == "ranking"
-        w, b = fit_linear(self, X, y, weight, fit_intercept=self.fit_intercept, qid=ids if ranks else None)
+        qid = ids if ranks else None
+        w, b, _ = fit_linear(self, X, y, weight, fit_intercept=self.fit_intercept, qid=qid)
         self._keep(w, b)
         self.n_queries_ = 0 if ids is None else int(ids.max()) + 1
         warn_unless_converged(self)
@@ -187,4 +187,5 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         float
             1 for a perfect ranking.
         """
+        y, qid, sample_weight = here(y), here(qid), here(sample_weight)
         return mean_ndcg_score(y, self.predict(X), qid=qid, k=10, sample_weight=sample_weight)

@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import validate_data
 
-from riskmin.estimators.base import FORMATS, as_weights, loss_of, scores, warn_unless_converged
+from riskmin.estimators.base import as_weights, loss_of, scores, warn_unless_converged
 from riskmin.estimators.many import unpacked
 from riskmin.estimators.outputs import fit_outputs
+from riskmin.estimators.rows import LabelsHere, checked
 from riskmin.losses import LOSSES, Nu, Poisson
 from riskmin.types import NDArray
 
 
-def validated(model: Any, X: Any, y: Any) -> tuple[Any, NDArray]:
+def validated(model: Any, X: Any, y: Any, check: Any = checked) -> tuple[Any, NDArray]:
     """Rows and numbers, of which each row may have many."""
     if scipy.sparse.issparse(y):
         raise ValueError("y is a sparse matrix: give an array, such as y.toarray()")
-    found: tuple[Any, NDArray] = validate_data(model, X, y, y_numeric=True, multi_output=True, **FORMATS)
+    found: tuple[Any, NDArray] = check(model, X, y, y_numeric=True, multi_output=True)
     return found
 
 
@@ -31,7 +31,7 @@ def counts(loss: Any) -> bool:
     return isinstance(loss.loss if isinstance(loss, Nu) else loss, Poisson)
 
 
-class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+class LinearRegressor(LabelsHere, RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""Linear regression for any convex loss, with a certified objective.
 
     .. math::

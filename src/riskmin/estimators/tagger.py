@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -17,6 +16,7 @@ from riskmin.estimators.base import (
     regularizer_of,
     warn_unless_converged,
 )
+from riskmin.estimators.rows import executor_for, here
 from riskmin.estimators.tagger_decode import best_labels, emissions, probabilities
 from riskmin.estimators.tagger_input import (
     flat_labels,
@@ -28,7 +28,6 @@ from riskmin.estimators.tagger_input import (
     weights_of,
 )
 from riskmin.estimators.tagger_rules import rules_of
-from riskmin.executors import Serial, Threads
 from riskmin.linear import linear_risk
 from riskmin.losses.chain import ChainCrf, ChainMaxMargin
 from riskmin.objective import Objective
@@ -193,7 +192,7 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         check_number(self, "min_count", "an integer >= 1", lambda v: v >= 1 and v == int(v))
         last = vars(self).copy() if self.warm_start and hasattr(self, "result_") else None
         tokens, features = read_tokens(self, X, lengths, reset=True)
-        labels = flat_labels(y, tokens)
+        labels = flat_labels(here(y), tokens)
         if (tokens.lengths == 0).any():
             empty = int(np.flatnonzero(tokens.lengths == 0)[0])
             raise ValueError(f"sequence {empty} is empty: leave it out, with its labels and its weight")
@@ -201,14 +200,13 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         rules_of(self.constraints, classes.tolist())
         codes = label_codes(labels, classes.tolist())
         weight = weights_of(sample_weight, len(tokens.lengths))
-        workers = effective_n_jobs(self.n_jobs)
         risk = linear_risk(
             tokens.X,
             codes,
             loss,
             lengths=tokens.lengths,
             sample_weight=weight,
-            executor=Serial() if workers == 1 else Threads(n_workers=workers),
+            executor=executor_for(self, tokens.X),
             n_outputs=len(classes),
         )
         objective = Objective(risk, regularizer_of(self), float(self.alpha))
@@ -304,6 +302,6 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         """
         check_is_fitted(self)
         tokens, _ = read_tokens(self, X, lengths, reset=False)
-        right = label_codes(flat_labels(y, tokens), self.classes_.tolist()) == best_labels(self, tokens)
+        right = label_codes(flat_labels(here(y), tokens), self.classes_.tolist()) == best_labels(self, tokens)
         weight = weights_of(sample_weight, len(tokens.lengths))
         return float(np.average(right, weights=None if weight is None else np.repeat(weight, tokens.lengths)))

@@ -6,23 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.estimators.rows import scored
 from riskmin.estimators.tagger_input import Tokens
 from riskmin.estimators.tagger_rules import rules_of
-from riskmin.finite import check_finite
-from riskmin.matrices import as_matrix
 from riskmin.sequences import decode, marginals
 from riskmin.types import NDArray
 
 
 def emissions(model: Any, X: Any) -> NDArray:
     """The scores of each label for each token by itself."""
-    matrix = as_matrix(X)
-    check_finite(matrix)
-    z: NDArray = matrix.scores(np.ascontiguousarray(model.coef_.T), 0, X.shape[0])
-    if not np.isfinite(z).all():
-        bad = int(np.argwhere(~np.isfinite(z))[0, 0])
-        raise ValueError(f"X holds numbers too large to score (token {bad}): scale the features")
-    return z
+    return scored(X, np.ascontiguousarray(model.coef_.T), 0.0, what="token")
 
 
 def _chain(model: Any, tokens: Tokens) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse, vstack
-from sklearn.utils.validation import validate_data
 
 from riskmin.data.conll import window_features
-from riskmin.estimators.base import FORMATS, as_weights
+from riskmin.estimators.base import as_weights
+from riskmin.estimators.rows import checked, here
 from riskmin.estimators.tagger_features import Encoder, frequent, short
 from riskmin.objective import Objective
 from riskmin.types import NDArray
@@ -42,7 +42,7 @@ def read_tokens(model: Any, X: Any, lengths: Any, *, reset: bool) -> tuple[Token
         X = vstack(sequences, format="csr") if issparse(sequences[0]) else np.vstack(sequences)
     if not reset and model.features_ is not None:
         raise ValueError("X is a matrix, but the model was fitted to feature dicts: give those")
-    X = validate_data(model, X, reset=reset, **FORMATS)
+    X = checked(model, X, reset=reset)
     if sizes is not None:
         return Tokens(X, sizes, False), None
     return Tokens(X, check_lengths(lengths, X.shape[0]), True), None
@@ -76,6 +76,7 @@ def split(flat: list[Any], lengths: NDArray) -> list[list[Any]]:
 
 def weights_of(sample_weight: Any, n: int) -> NDArray | None:
     """The weights, one a sequence and of sum one; None stands for equal weights."""
+    sample_weight = here(sample_weight)
     if sample_weight is not None and np.shape(sample_weight) != (n,):
         raise ValueError(
             f"sample_weight has shape {np.shape(sample_weight)}, but there are {n} sequences: "
@@ -156,7 +157,7 @@ def sequences_of(X: Any) -> list[Any]:
 
 def check_lengths(lengths: Any, n_tokens: int) -> NDArray:
     """The lengths of the sequences whose tokens are the rows of a matrix."""
-    found: NDArray = np.asarray(lengths)
+    found: NDArray = np.asarray(here(lengths))
     if found.ndim != 1 or found.dtype.kind not in "iu" or (found < 0).any():
         raise ValueError(
             "lengths must be whole numbers >= 0: give the number of tokens of each sequence, in order"
