@@ -1,0 +1,87 @@
+"""Training rows that are unlike those to be predicted: weights from a distributed risk make up for it.
+
+python examples/covariate_shift.py [--data FOLDER]      (FOLDER holds reg_cal_housing.svm.xz)
+
+Rows x come from p(x) where the labels are known and from q(x) where predictions are wanted; labels given x
+are alike. The logistic risk that tells the two kinds of rows apart is minimal at the log of their ratio,
+z(x) = log q(x) / p(x), if both kinds weigh the same. Its certified fit gives exp(z) as weights of the
+training rows: then their risk is that of the others. All rows stay in their parts, for both fits: Lbfgs asks
+for values and gradients alone.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+import riskmin
+from riskmin.data import load
+
+
+def generated():
+    """A cubic that a straight line is fitted to; the rows to be predicted lie elsewhere on it."""
+    rng = np.random.default_rng(0)
+    X, T = rng.standard_normal((8000, 6)), rng.standard_normal((8000, 6))
+    X[:, 0], T[:, 0] = 0.7 * X[:, 0] + 0.6, 0.5 * T[:, 0] - 0.6
+
+    def labels(X):
+        return X[:, 0] ** 3 - X[:, 0] + 0.3 * X[:, 1] + 0.3 * rng.standard_normal(len(X))
+
+    return X, labels(X), T, labels(T)
+
+
+def houses(folder):
+    """Prices of houses: where incomes are low, few are known, and those are to be predicted."""
+    X, y, *_ = load(folder / "reg_cal_housing.svm.xz")
+    X, y = X.toarray(), y / 1e5
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    rng = np.random.default_rng(0)
+    known = rng.random(len(y)) < 1 / (1 + np.exp(-3 * X[:, 7]))
+    return X[known], y[known], X[~known], y[~known]
+
+
+def spread(X, name, n_parts=3):
+    """Rows in parts, as they would be in files or on the workers of a cluster."""
+    parts = [riskmin.Local(x, f"{name} {k + 1}") for k, x in enumerate(np.array_split(X, n_parts))]
+    return riskmin.Spread(parts, executor=riskmin.Processes(n_workers=2))
+
+
+def with_squares(X):
+    return np.hstack([X, X**2])
+
+
+def ratio(X, T):
+    """q(x) / p(x) at the training rows, from a fit to the rows of both kinds."""
+    known, asked = spread(with_squares(X), "training rows"), spread(with_squares(T), "rows to predict")
+    both = riskmin.Spread([*known.parts, *asked.parts], executor=known.executor)
+    sign = np.repeat([-1.0, 1.0], [len(X), len(T)])
+    weight = np.where(sign < 0, 1 / len(X), 1 / len(T))
+    model = riskmin.LinearClassifier("logistic", alpha=1e-5, tol=1e-6, solver="lbfgs")
+    model.fit(both, sign, sample_weight=weight)
+    print(
+        f"ratio: {model.lower_bound_:.6f} <= min J <= {model.objective_:.6f}, certified gap {model.gap_:.1e}"
+    )
+    found = np.exp(model.decision_function(known))
+    return found / found.mean()
+
+
+def main(folder=None) -> None:
+    X, y, T, t = generated() if folder is None else houses(folder)
+    weight = ratio(X, T)
+    print(f"weights: as much as {weight.sum() ** 2 / (weight @ weight):.0f} of {len(X)} rows")
+    for name, weights in {"unweighted": None, "weighted": weight}.items():
+        model = riskmin.LinearRegressor("squared", alpha=1e-6, tol=1e-6, solver="lbfgs")
+        model.fit(spread(X, "training rows"), y, sample_weight=weights)
+        error = np.sqrt(np.mean((model.predict(T) - t) ** 2))
+        print(
+            f"{name:10}  J = {model.objective_:.5f}, certified gap {model.gap_:.1e}, "
+            f"error on the rows to predict {error:.4f}"
+        )
+
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("--data", type=Path, help="folder with reg_cal_housing.svm.xz")
+    main(options.parse_args().data)

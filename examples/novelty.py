@@ -1,0 +1,122 @@
+"""Novelty detection over several owners: each keeps its rows, and tells a gradient and a score a row.
+
+python examples/novelty.py [--data FOLDER]      (FOLDER holds odd_shuttle.npz, with arrays X and y)
+"""
+
+import argparse
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+import riskmin
+
+FEATURES, OWNERS = 200, 4
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Rows in a file of their owner. This object is small: it goes to where they can be read, they do not.
+
+    `read` turns them into random features there, whose inner products are those of a Gaussian kernel; all
+    owners draw the same ones, from the same seed.
+    """
+
+    file: Path
+    rows: int
+    centre: tuple[float, ...]
+    scale: tuple[float, ...]
+
+    sparse = False
+
+    @property
+    def name(self) -> str:
+        return self.file.stem
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows, FEATURES
+
+    @property
+    def numbers(self) -> int:
+        return self.rows * FEATURES
+
+    def read(self):
+        return features((np.load(self.file) - self.centre) / self.scale)
+
+
+def features(X):
+    rng = np.random.default_rng(7)
+    p = X.shape[1]
+    ways, phases = rng.standard_normal((p, FEATURES)) / p**0.5, rng.uniform(0, 2 * np.pi, FEATURES)
+    return np.cos(X @ ways + phases) * (2 / FEATURES) ** 0.5
+
+
+def generated():
+    """Normal rows of four modes, one an owner; and new ones, of which a tenth are of none."""
+    rng = np.random.default_rng(0)
+    modes = 3 * rng.standard_normal((OWNERS, 8))
+    owned = [mode + rng.standard_normal((1500, 8)) for mode in modes]
+    usual = modes[rng.integers(OWNERS, size=900)] + rng.standard_normal((900, 8))
+    odd = 3 * rng.standard_normal((100, 8)) + rng.standard_normal((100, 8))
+    return owned, np.concatenate([usual, odd]), np.repeat([0, 1], [900, 100])
+
+
+def shuttle(folder):
+    """Normal rows of the shuttle, sorted by its first column and so unlike each other; the rest is new."""
+    with np.load(folder / "odd_shuttle.npz") as found:
+        X, odd = found["X"].astype(float), found["y"].ravel() > 0
+    rng = np.random.default_rng(0)
+    train = ~odd & (rng.random(len(X)) < 0.5)
+    rows = X[train][np.argsort(X[train, 0], kind="stable")]
+    return np.array_split(rows, OWNERS), X[~train], odd[~train].astype(int)
+
+
+def scale(owned):
+    """Means and deviations of the columns: each owner tells two sums a column."""
+    n = sum(map(len, owned))
+    mean = sum(rows.sum(axis=0) for rows in owned) / n
+    square = sum(((rows - mean) ** 2).sum(axis=0) for rows in owned) / n
+    return tuple(mean.tolist()), tuple(np.sqrt(square).tolist())
+
+
+def main(folder=None) -> None:
+    owned, X, odd = generated() if folder is None else shuttle(folder)
+    centre, width = scale(owned)
+    new = features((X - centre) / width)
+    with tempfile.TemporaryDirectory() as place:
+        parts = []
+        for k, rows in enumerate(owned):
+            file = Path(place, f"owner {k + 1}.npy")
+            np.save(file, rows)
+            parts.append(Owner(file, len(rows), centre, width))
+        together = riskmin.Spread(parts, executor=riskmin.Processes(n_workers=2))
+        # Bundle asks for values and gradients alone; Newton's method, the default, would ask for some rows
+        model = riskmin.NoveltyDetector(alpha=1e-3, contamination=0.02, solver="bundle").fit(together)
+        print(
+            f"{len(together)} rows of {OWNERS} owners: {model.lower_bound_:.6f} <= min J <= "
+            f"{model.objective_:.6f} ({model.result_.solver})"
+        )
+        report("all owners", model, new, odd)
+        for part in parts:
+            alone = riskmin.NoveltyDetector(alpha=1e-3, contamination=0.02).fit(part.read())
+            report(part.name + " alone", alone, new, odd)
+
+
+def report(name, model, new, odd):
+    area = roc_auc_score(odd, -model.score_samples(new))
+    alarms = model.predict(new) == -1
+    print(
+        f"{name:13}  gap {model.gap_:.1e}, ROC area {area:.3f}, finds {alarms[odd == 1].mean():.0%} "
+        f"of the novel rows, and takes {alarms[odd == 0].mean():.0%} of the others for novel"
+    )
+
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("--data", type=Path, help="folder with odd_shuttle.npz")
+    main(options.parse_args().data)
