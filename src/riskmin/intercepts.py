@@ -21,7 +21,7 @@ from riskmin.losses.multiclass import one_hot
 from riskmin.risk import Risk, ScoreCursor
 from riskmin.scorers import Centred, Linear, Multiclass, WithOnes
 from riskmin.shards import blocks
-from riskmin.types import Array, Cut, Executor, Lost, NDArray, Shard
+from riskmin.types import Array, Cut, Executor, NDArray, Shard
 
 PART, LOOKS = 1e-2, 8
 """How small a part of their slopes is left when intercepts are put at their best, and the most looks."""
@@ -151,10 +151,7 @@ class BalancedCursor(ScoreCursor):
 
         b, self.bend = near_best(look, risk.constants.weights, self.bend)
         self.w = xp.concat([self.w[:-k], self.w[-k:] + like(b, self.w)])
-        try:
-            risk.executor.map(shards.shift, self.key, b)
-        except Lost:  # some are shifted, and others not
-            self._renew()
+        self._tell(shards.shift, b)
 
 
 def near_best(

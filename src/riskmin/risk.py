@@ -116,10 +116,11 @@ class ScoreCursor:
     """What is looked at: by default the loss of the risk."""
     owner: ScoreCursor | None = None
     """Whose scores these are, where they are another's."""
+    lost: bool = False
+    """Whether a shard has forgotten them."""
 
     def __post_init__(self) -> None:
         self.loss = self.risk.loss
-        _cursors[self.key] = self
         self._place()
 
     def under(self, loss: Loss) -> Self:
@@ -129,25 +130,31 @@ class ScoreCursor:
         return other
 
     def _place(self) -> None:
+        """Keep the scores of w, at all shards; by another key, where some that were kept are lost."""
+        self.key, self.lost = next(_keys) if self.lost else self.key, False
+        _cursors[self.key] = self
         self.risk.executor.map(shards.place, self.key, set(_cursors), self.risk.scorer, self.w)
 
-    def _renew(self) -> None:
-        """Keep the scores anew, at all shards and by another key: of some that were kept, one was lost."""
-        owner = self.owner or self
-        self.key = owner.key = next(_keys)
-        _cursors[owner.key] = owner
-        owner._place()
-        if owner.d is not None:
-            self.risk.executor.map(shards.aim, owner.key, self.risk.scorer, owner.d)
+    def _tell(self, f: Callable[..., None], *args: Any) -> None:
+        """Change what shards keep; where it was lost, it is made anew before the next question."""
+        try:
+            self.risk.executor.map(f, self.key, *args)
+        except Lost:
+            self.lost = True
 
     def _ask(self, f: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
-        """Sums over shards that keep scores; kept anew, should one of them have been read anew elsewhere."""
+        """Sums over shards that keep scores, which are made anew should one have been read anew elsewhere."""
+        owner = self.owner or self
         for _ in range(MOST_LOSSES):
+            if owner.lost:
+                owner._place()
+                if owner.d is not None:
+                    owner._tell(shards.aim, self.risk.scorer, owner.d)
             try:
-                return self.risk.executor.sum(f, self.key, *args)
+                return self.risk.executor.sum(f, owner.key, *args)
             except Lost:
-                self._renew()
-        return self.risk.executor.sum(f, self.key, *args)
+                owner.lost = True
+        raise Lost(f"the scores of a point were lost {MOST_LOSSES} times in a row: look after the workers")
 
     def at(self, t: float, b: float) -> tuple[float, float, float]:
         """R(w + t d) with b added to all scores, and its slopes in t and b."""
@@ -166,10 +173,7 @@ class ScoreCursor:
 
     def aim(self, d: Array, slack: float = 0.0) -> None:
         self.d = d
-        try:
-            self.risk.executor.map(shards.aim, self.key, self.risk.scorer, d)
-        except Lost:
-            self._renew()
+        self._tell(shards.aim, self.risk.scorer, d)
 
     def along(self, t: float) -> tuple[float, float]:
         return self.at(t, 0.0)[:2]
@@ -177,13 +181,10 @@ class ScoreCursor:
     def move(self, t: float) -> None:
         self.w = self.w + t * self.d
         self.moves += 1
-        if not self.moves % REFRESH:  # rounding errors of the updates must not add up
+        if self.moves % REFRESH:
+            self._tell(shards.move, t)
+        else:  # rounding errors of the updates must not add up
             self._place()
-            return
-        try:
-            self.risk.executor.map(shards.move, self.key, t)
-        except Lost:  # some have moved, and others not
-            self._renew()
 
 
 class GatheredCursor(ScoreCursor):
