@@ -107,6 +107,12 @@ class Spread:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __array__(self, *_: Any, **__: Any) -> NDArray:
+        raise TypeError(
+            f"X is in {len(self.parts)} parts that may be elsewhere, but all of its rows are needed here: "
+            "give X.whole(), if it fits into memory"
+        )
+
     @property
     def numbers(self) -> int:
         """How many numbers are stored."""
