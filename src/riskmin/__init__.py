@@ -128,6 +128,8 @@ if TYPE_CHECKING:
     from riskmin.estimators import get_scorer as get_scorer
     from riskmin.estimators import load_model as load_model
     from riskmin.estimators import save_model as save_model
+    from riskmin.executors.dask import DaskExecutor as DaskExecutor
+    from riskmin.executors.mpi import Spmd as Spmd
     from riskmin.progress import Progress as Progress
     from riskmin.testing import check_executor as check_executor
     from riskmin.testing import check_loss as check_loss
@@ -138,6 +140,7 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "ChainTagger": ("riskmin.estimators", "ChainTagger"),
+    "DaskExecutor": ("riskmin.executors.dask", "DaskExecutor"),
     "DataError": ("riskmin.data", "DataError"),
     "load_data": ("riskmin.data", "load"),
     "HierarchicalClassifier": ("riskmin.estimators", "HierarchicalClassifier"),
@@ -156,6 +159,7 @@ _LAZY = {
     "load_model": ("riskmin.estimators", "load_model"),
     "save_model": ("riskmin.estimators", "save_model"),
     "Progress": ("riskmin.progress", "Progress"),
+    "Spmd": ("riskmin.executors.mpi", "Spmd"),
     "check_executor": ("riskmin.testing", "check_executor"),
     "check_loss": ("riskmin.testing", "check_loss"),
     "check_regularizer": ("riskmin.testing", "check_regularizer"),
@@ -183,6 +187,7 @@ __all__ = [
     "Checkpoint",
     "CoordinateDescent",
     "Cut",
+    "DaskExecutor",
     "DataError",
     "DotProduct",
     "DualAccelerated",
@@ -256,6 +261,7 @@ __all__ = [
     "SmoothedHinge",
     "Smoothing",
     "Softmax",
+    "Spmd",
     "Spread",
     "Squared",
     "SquaredHinge",
