@@ -1,19 +1,23 @@
 """The same answers wherever the rows are; losses of all scores together gather these and nothing else."""
 
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from everywhere import PROBLEMS, TWO_ROUNDS, Elsewhere, solve
-from riskmin import Auto, Serial, Threads
+import everywhere
+from everywhere import PROBLEMS, TOL, TWO_ROUNDS, Elsewhere, default, keeps, solve
+from riskmin import Auto, Processes, Serial, Threads
 from riskmin.risk import REFRESH, cursor
 
 each_problem = pytest.mark.parametrize("name", PROBLEMS)
 
 
 # ---------------------------------------------------------------- 8 bytes a row
-@pytest.mark.parametrize("name", TWO_ROUNDS)
-@pytest.mark.parametrize("executor", [Serial, Threads(n_workers=2)], ids=["Serial", "Threads"])
-def test_a_call_gathers_8_bytes_a_row(name, executor):
+def check_a_call(name, executor):
     risk = TWO_ROUNDS[name](Elsewhere(executor)).risk
     n, p = risk.table.shape
     risk(np.zeros(p))
@@ -22,6 +26,12 @@ def test_a_call_gathers_8_bytes_a_row(name, executor):
     assert held.summed == [8 * p]  # the gradient
     assert held.sent == [0, 8 * n]  # that of the scores goes back
     assert held.calls == 2
+
+
+@pytest.mark.parametrize("name", TWO_ROUNDS)
+@pytest.mark.parametrize("executor", [Serial, Threads(n_workers=2)], ids=["Serial", "Threads"])
+def test_a_call_gathers_8_bytes_a_row(name, executor):
+    check_a_call(name, executor)
 
 
 @pytest.mark.parametrize("name", TWO_ROUNDS)
@@ -62,6 +72,33 @@ def serial():
     return {name: solve(name, Serial) for name in PROBLEMS}
 
 
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """What two ranks find, of one job."""
+    pytest.importorskip("mpi4py")
+    beside = Path(sys.executable).with_name("mpiexec")
+    launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if launcher is None:
+        pytest.skip("no mpiexec on this system")
+    file = tmp_path_factory.mktemp("ranks") / "found.npz"
+    command = [launcher, "-n", "2", sys.executable, "-W", "error", everywhere.__file__, file]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    with np.load(file) as found:
+        return dict(found)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A scheduler and two workers, each a process."""
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local,
+        distributed.Client(local) as client,
+    ):
+        yield client
+
+
 def same(found, want):
     assert found.shape == want.shape
     np.testing.assert_array_equal(found, want)
@@ -73,3 +110,47 @@ def test_threads_and_rows_elsewhere(name, serial):
     same(solve(name, Threads(n_workers=2)), serial[name])
     same(solve(name, Elsewhere()), serial[name])
     same(solve(name, Elsewhere(), Auto()), serial[name])
+
+
+@pytest.mark.slow
+@each_problem
+def test_auto_itself_where_it_picks_the_same(name, serial):
+    chosen, _ = Auto().choose(PROBLEMS[name](Serial), TOL)
+    if chosen == default(name):
+        same(solve(name, Serial, Auto()), serial[name])
+
+
+@pytest.mark.slow
+@each_problem
+def test_processes(name, serial):
+    same(solve(name, Processes(n_workers=2)), serial[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TWO_ROUNDS)
+def test_a_call_gathers_8_bytes_a_row_from_a_cluster(name, cluster):
+    from riskmin.executors.dask import DaskExecutor
+
+    check_a_call(name, DaskExecutor(cluster))
+
+
+@pytest.mark.slow
+def test_a_gradient_is_not_changed_by_the_next(ranks):
+    assert keeps(Processes(n_workers=2))
+    assert ranks["keeps"]
+
+
+@pytest.mark.slow
+@each_problem
+def test_ranks_with_ordered_sums(name, serial, ranks):
+    same(ranks[name], serial[name])
+
+
+@pytest.mark.slow
+@each_problem
+def test_dask(name, serial, cluster):
+    from riskmin.executors.dask import DaskExecutor
+
+    found = solve(name, DaskExecutor(cluster))
+    assert found.shape == serial[name].shape
+    np.testing.assert_allclose(found, serial[name], rtol=1e-12, atol=0)

@@ -1,0 +1,147 @@
+"""What a round costs beyond the computation: w out to two workers, a gradient of its length back from each.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.engines [--floats 50000] [--rounds 300] [--only processes mpi dask]
+
+The function that runs at the shards returns an array that is there already, so that nothing is left of the
+computation but the sum of the two. Milliseconds, the least and the median; also of a single float, which is
+the latency. Ordered sums have the same bits everywhere; the others add up at the workers first, or as MPI
+does. MPI is started by mpiexec, that of the environment; Dask as a LocalCluster with processes, over TCP.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import riskmin as rm
+from riskmin.matrices import as_matrix
+
+WORKERS = 2
+ENGINES = ("serial", "threads", "processes", "mpi", "dask")
+
+
+# ---------------------------------------------------------------- at the shards
+def prepare(shard, floats):
+    shard.memo["given"] = 1.0, np.random.default_rng(0).standard_normal(floats)
+
+
+def given(shard, w):
+    return shard.memo["given"]
+
+
+# ---------------------------------------------------------------- here
+def shards(n=WORKERS):
+    return [rm.Shard(as_matrix(np.ones((2, 2))), np.ones(2), np.ones(2), {}) for _ in range(n)]
+
+
+def measure(held, floats, rounds):
+    """Seconds of each round."""
+    held.map(prepare, floats)
+    w, times = np.random.default_rng(1).standard_normal(floats), []
+    for k in range(rounds + 5):
+        start = time.perf_counter()
+        held.sum(given, w)
+        if k >= 5:  # the first ones set up what the others find
+            times.append(time.perf_counter() - start)
+    return times
+
+
+def told(held, floats, rounds):
+    """The least and the median seconds, of one float and of as many as asked for."""
+    found = [measure(held, size, rounds) for size in (1, floats)]
+    return [f(times) for times in found for f in (min, np.median)]
+
+
+def mpiexec():
+    """The program that starts ranks: that beside Python's, or else that of the path."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    return str(beside) if beside.exists() else shutil.which("mpiexec")
+
+
+def on_ranks(module, *options, ranks=WORKERS):
+    """What rank 0 of a job prints as JSON."""
+    command = [mpiexec(), "-n", str(ranks), sys.executable, "-m", module, *map(str, options)]
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=600, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def rank(ordered, floats, rounds):
+    """What one rank does."""
+    from riskmin.executors.mpi import Spmd
+
+    settings = Spmd(ordered=ordered)
+    found = told(settings(shards()), floats, rounds)
+    if settings.rank == 0:
+        print(json.dumps(found))
+
+
+def on_mpi(floats, rounds):
+    for ordered in (True, False):
+        options = ["--rank", "ordered" if ordered else "allreduce", "--floats", floats, "--rounds", rounds]
+        yield f"`Spmd(ordered={ordered})`", on_ranks("benchmarks.engines", *options)
+
+
+def on_dask(floats, rounds):
+    from distributed import Client, LocalCluster
+
+    from riskmin.executors.dask import DaskExecutor
+
+    with (
+        LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        for ordered in (True, False):
+            held = DaskExecutor(client, ordered=ordered)(shards())
+            yield f"`DaskExecutor(ordered={ordered})`", told(held, floats, rounds)
+            held.close()
+
+
+def rows(only, floats, rounds):
+    """Engines and their seconds."""
+    local = {
+        "serial": rm.Serial,
+        "threads": rm.Threads(n_workers=WORKERS),
+        "processes": rm.Processes(n_workers=WORKERS),
+    }
+    for name, settings in local.items():
+        if name in only:
+            held = settings(shards())
+            yield f"`{type(held).__name__}`", told(held, floats, rounds)
+            del held
+    if "mpi" in only:
+        yield from on_mpi(floats, rounds)
+    if "dask" in only:
+        yield from on_dask(floats, rounds)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--floats", type=int, default=50_000, help="the length of w")
+    parser.add_argument("--rounds", type=int, default=300, help="how many are timed")
+    parser.add_argument("--only", nargs="+", choices=ENGINES, default=ENGINES)
+    parser.add_argument("--rank", choices=("ordered", "allreduce"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.rank:
+        rank(args.rank == "ordered", args.floats, args.rounds)
+        return
+    print(f"| engine | 1 float, least | median | {args.floats} floats, least | median |")
+    print("| --- | --- | --- | --- | --- |")
+    for name, found in rows(args.only, args.floats, args.rounds):
+        print(f"| {name} | " + " | ".join(f"{1e3 * seconds:.2f}" for seconds in found) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
