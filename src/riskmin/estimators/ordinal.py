@@ -157,7 +157,6 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
         loss_of(self)  # what is wrong with it is said before y is looked at
         if self.metric not in METRICS:
             raise ValueError(f"metric={self.metric!r}, but the metrics are {' and '.join(METRICS)}")
-        y = here(y)
         own = order_of(y)
         X, y = checked(self, X, y)
         if y.dtype.kind != "f" or 2 * len(np.unique(y)) > len(y):  # grades repeat, whatever numbers they are

@@ -5,7 +5,8 @@ Rows elsewhere are a `Spread` or a Dask collection. Their labels, weights and qu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 
 from riskmin import shards
 from riskmin.executors import Serial, Threads
+from riskmin.executors.dask import DaskExecutor, computed, is_dask
 from riskmin.finite import check_finite
 from riskmin.matrices import as_matrix
 from riskmin.scorers import Linear, Multiclass
@@ -33,16 +35,12 @@ FORMATS: dict[str, Any] = {
 # ---------------------------------------------------------------- what is given
 def here(thing: Any) -> Any:
     """Labels, weights or queries, computed where they are a Dask collection: they are 8 bytes a row."""
-    if not hasattr(thing, "__dask_graph__"):
-        return thing
-    from riskmin.executors.dask import computed
-
-    return computed(thing)
+    return computed(thing) if is_dask(thing) else thing
 
 
 def is_elsewhere(X: Any) -> bool:
     """Whether only the parts of X are known here."""
-    return isinstance(X, Spread) or hasattr(X, "__dask_graph__")
+    return isinstance(X, Spread) or is_dask(X)
 
 
 def checked(model: Any, X: Any, y: Any = "no_validation", *, reset: bool = True, **checks: Any) -> Any:
@@ -65,12 +63,7 @@ def checked(model: Any, X: Any, y: Any = "no_validation", *, reset: bool = True,
 
 
 def _spread(X: Any) -> Spread:
-    if isinstance(X, Spread):
-        return X
-    from riskmin.executors.dask import DaskExecutor
-
-    found: Spread = DaskExecutor().spread(X)
-    return found
+    return X if isinstance(X, Spread) else DaskExecutor().spread(X)
 
 
 def _named(X: Any, rows: Spread) -> Any:
@@ -123,12 +116,32 @@ def picked(X: Any, mask: NDArray) -> Any:
     if not isinstance(X, Spread):
         return X[mask]
     parts = [
-        part if mask[i:j].all() else Picked(part, np.flatnonzero(mask[i:j]))
+        part if mask[i:j].all() else _some(part, np.flatnonzero(mask[i:j]))
         for part, (i, j) in zip(X.parts, pairwise(X.ends), strict=True)
         if mask[i:j].any()
     ]
     source = None if X.source is None else PickedSource(X.source, np.flatnonzero(mask))
     return Spread(parts, X.executor, source)
+
+
+def _some(part: Any, rows: NDArray) -> Part:
+    """Some rows of a part; one that workers keep stays of its kind, by which their executor knows it."""
+    found = Picked(part, rows)
+    if not hasattr(part, "pick"):
+        return found
+    kept: Part = replace(part, shape=found.shape, numbers=found.numbers, pick=Pick(rows, part.pick))
+    return kept
+
+
+@dataclass(frozen=True)
+class Pick:
+    """Picks rows of what was kept, after what was done to it before."""
+
+    rows: NDArray
+    before: Callable[[Any], Any] | None = None
+
+    def __call__(self, X: Any) -> Any:
+        return taken(X if self.before is None else self.before(X), self.rows)
 
 
 @dataclass(frozen=True)
@@ -154,6 +167,12 @@ class Picked:
     @property
     def sparse(self) -> bool:
         return self.part.sparse
+
+    @property
+    def rank(self) -> int:
+        """Where it is, if it is in the memory of one of several programs."""
+        found: int = self.part.rank  # type: ignore[attr-defined]
+        return found
 
     def read(self) -> Any:
         return taken(self.part.read(), self.rows)

@@ -1,0 +1,290 @@
+"""Estimators whose rows are elsewhere: the same models, from parts in memory, in processes and on Dask."""
+
+import pickle
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from riskmin import (
+    ChainTagger,
+    HierarchicalClassifier,
+    KernelClassifier,
+    LinearClassifier,
+    LinearClassifierCV,
+    LinearRanker,
+    LinearRegressor,
+    LinearRegressorCV,
+    Local,
+    NoveltyDetector,
+    OrdinalClassifier,
+    Processes,
+    Serial,
+    Spread,
+    Threads,
+)
+from riskmin.executors.local import add, calls
+from riskmin.spread import loaded
+
+N, P = 120, 4
+ENDS = [0, 30, 90, 120]
+
+
+class Away:
+    """Holds shards as another process would: what it is sent is pickled, and its rows are not known here."""
+
+    def __init__(self, shards=()):
+        self.shards = [loaded(pickle.loads(pickle.dumps(shard))) for shard in shards]
+
+    def __call__(self, shards):
+        return Away(shards)
+
+    def map(self, f, *args, each=()):
+        todo = pickle.loads(pickle.dumps(calls(len(self.shards), args, each)))
+        return [f(shard, *one) for shard, one in zip(self.shards, todo, strict=True)]
+
+    def sum(self, f, *args, each=()):
+        return add(self.map(f, *args, each=each))
+
+
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, P))
+    return X, X @ [1.0, -1.0, 0.5, 0.0] + rng.normal(size=N)
+
+
+def spread(X, executor=None, ends=ENDS):
+    parts = [Local(X[i:j], f"part {k}") for k, (i, j) in enumerate(pairwise(ends))]
+    return Spread(parts, executor)
+
+
+X, Z = rows()
+GRADE, HIGH = np.digitize(Z, [-1, 1]), Z > 0.5
+SOME = np.random.default_rng(1).integers(0, 3, N).astype(float)
+"""Weights, of which some are zero."""
+QID, LENGTHS = np.repeat(np.arange(N // 10), 10), np.full(N // 10, 10)
+KINDS = np.array(["a/b", "a/c", "d"])[GRADE]
+
+CASES = {
+    "hinge": (LinearClassifier(alpha=1e-2), HIGH, {}),
+    "probabilities": (LinearClassifier("logistic", alpha=1e-2), HIGH, {"sample_weight": SOME}),
+    "classes": (LinearClassifier("logistic", alpha=1e-2), KINDS, {}),
+    "balanced classes": (LinearClassifier(alpha=1e-1, class_weight="balanced"), GRADE, {}),
+    "cut": (LinearClassifier("f1", alpha=1e-1), HIGH, {}),
+    "counted": (LinearClassifier("prbep", alpha=1e-1), HIGH, {"sample_weight": np.minimum(SOME, 1)}),
+    "squares": (LinearRegressor(alpha=1e-2), Z, {"sample_weight": SOME}),
+    "outputs together": (LinearRegressor(alpha=1e-2), np.c_[Z, -Z], {}),
+    "outputs apart": (LinearRegressor("absolute", alpha=1e-2), np.c_[Z, -Z], {}),
+    "l1": (LinearRegressor("huber", alpha=1e-2, regularizer="l1"), Z, {}),
+    "novelty": (NoveltyDetector(alpha=1e-2), None, {"sample_weight": SOME}),
+    "grades": (OrdinalClassifier(alpha=1e-1), GRADE, {"sample_weight": SOME}),
+    "grades as numbers": (OrdinalClassifier("squared", alpha=1e-2), GRADE, {}),
+    "ranking": (LinearRanker("ndcg", alpha=1e-1), GRADE, {"qid": QID}),
+    "hierarchy": (HierarchicalClassifier("softmax", alpha=1e-2), KINDS, {"sample_weight": SOME}),
+    "tagging": (ChainTagger(alpha=1e-1), GRADE, {"lengths": LENGTHS}),
+}
+FITTED = (
+    "classes_",
+    "coef_",
+    "intercept_",
+    "threshold_",
+    "thresholds_",
+    "offset_",
+    "n_queries_",
+    "objective_",
+)
+SAID = ("predict", "predict_proba", "predict_log_proba", "decision_function", "score_samples")
+each_case = pytest.mark.parametrize("case", CASES)
+
+
+def fit(case, X, wrap=np.asarray):
+    """The model of a case, fitted to rows and to labels, weights and ids that are made something else."""
+    model, y, more = CASES[case]
+    return clone(model).fit(X, None if y is None else wrap(y), **{k: wrap(v) for k, v in more.items()})
+
+
+def same(one, other):
+    """Whether all that was fitted is the same, to the last bit."""
+    names = [name for name in FITTED if hasattr(one, name)]
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
+
+
+def says_the_same(case, model, elsewhere, wrap=np.asarray):
+    """Whether predictions and scores of rows elsewhere are those of rows here."""
+    _, y, more = CASES[case]
+    at = {k: v for k, v in more.items() if k == "lengths"}
+    for name in (name for name in SAID if hasattr(model, name)):
+        here, there = getattr(model, name)(X, **at), getattr(model, name)(elsewhere, **at)
+        assert type(there) is np.ndarray
+        assert np.array_equal(here, there) or np.allclose(here, there, rtol=1e-12, atol=1e-12), name
+    if y is not None:
+        there = model.score(elsewhere, wrap(y), **{k: wrap(v) for k, v in more.items()})
+        assert np.isclose(model.score(X, y, **more), there, rtol=1e-12)
+
+
+# ---------------------------------------------------------------- here
+@each_case
+def test_rows_that_come_here_give_the_same_bits(case):
+    whole = fit(case, X)
+    for executor in (None, Serial) if case != "classes" else (Threads(n_workers=2), Threads):
+        assert same(whole, fit(case, spread(X, executor)))
+
+
+@each_case
+def test_rows_elsewhere_give_the_certified_model(case):
+    here, there = fit(case, X), fit(case, spread(X, Away()))
+    assert there.result_.status == "converged"
+    assert abs(there.objective_ - here.objective_) <= max(here.gap_, there.gap_) + 1e-12
+    assert there.n_samples_fit_ == here.n_samples_fit_
+    assert there.n_features_in_ == P
+    assert there.weighted_ == here.weighted_
+    says_the_same(case, there, spread(X, Away()))
+
+
+@pytest.mark.parametrize("case", ["counted", "grades", "hierarchy"])
+def test_rows_without_weight_might_as_well_not_be_there(case):
+    class Table:
+        """All rows in one place, of which any range is a part."""
+
+        def part(self, start, stop):
+            return Local(X[start:stop])
+
+        def whole(self):
+            return X
+
+    model, y, more = CASES[case]
+    weight = more["sample_weight"].copy()
+    weight[:30] = 0  # a part of which nothing is left
+    keep = weight > 0
+    ends = [0, int(keep[:90].sum()), int(keep.sum())]
+    less = clone(model).fit(spread(X[keep], Away(), ends), y[keep], weight[keep])
+    assert same(less, clone(model).fit(spread(X, Away()), y, weight))
+    whole = clone(model).fit(X, y, weight)
+    assert same(whole, clone(model).fit(Spread([Local(X)], Serial(), Table()), y, weight))
+    again = clone(model).fit(Spread([Local(X)], Away(), Table()), y, weight)
+    assert abs(again.objective_ - whole.objective_) <= max(again.gap_, whole.gap_)
+
+
+@pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_array, np.float32, "frame"])
+def test_parts_may_be_of_any_form(form):
+    pandas = pytest.importorskip("pandas")
+    make = (lambda X: pandas.DataFrame(X, columns=list("abcd"))) if form == "frame" else form
+    parts = Spread([Local(make(X[:50])), Local(make(X[50:]))], Away())
+    model = LinearClassifier(alpha=1e-2).fit(parts, HIGH)
+    whole = LinearClassifier(alpha=1e-2).fit(make(X), HIGH)
+    assert abs(model.objective_ - whole.objective_) <= max(model.gap_, whole.gap_)
+    assert list(getattr(model, "feature_names_in_", [])) == (list("abcd") if form == "frame" else [])
+    assert np.allclose(model.decision_function(parts), model.decision_function(make(X)), rtol=1e-6)
+    if form == "frame":
+        with pytest.raises(ValueError, match="feature names should match"):
+            model.predict(Spread([Local(make(X)[list("dcba")])], Away()))
+
+
+def test_the_model_keeps_nothing_of_the_rows():
+    model = LinearClassifier("f1", alpha=1e-1).fit(spread(X, Away()), HIGH)
+    assert len(pickle.dumps(model)) < X.nbytes
+    assert same(model, pickle.loads(pickle.dumps(model)))
+
+
+def test_what_does_not_fit_is_said():
+    model, parts = LinearClassifier(alpha=1e-2), spread(X, Away())
+    with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[120, 119\]"):
+        model.fit(parts, HIGH[:-1])
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        model.fit(parts, None)
+    with pytest.raises(ValueError, match="sample_weight has shape"):
+        model.fit(parts, HIGH, np.ones(3))
+    with pytest.raises(ValueError, match="only one class"):
+        model.fit(parts, np.ones(N))
+    bad = X.copy()
+    bad[95, 2] = np.nan
+    with pytest.raises(ValueError, match=r"part 2: .*NaN"):
+        model.fit(spread(bad, Away()), HIGH)
+    model.fit(parts, HIGH)
+    with pytest.raises(ValueError, match="X has 3 features, but LinearClassifier is expecting 4"):
+        model.predict(spread(X[:, :3], Away()))
+    with pytest.raises(ValueError, match="too large to score"):
+        model.decision_function(spread(1e308 * np.sign(X) * np.sign(model.coef_), Away()))
+    with pytest.raises(ValueError, match="minimum of 2"):
+        LinearRanker().fit(spread(X[:1], Away(), [0, 1]), [1.0], qid=[0])
+    with pytest.raises(ValueError, match="ends within a sequence"):
+        ChainTagger().fit(spread(X, Away(), [0, 35, N]), GRADE, lengths=LENGTHS)
+
+
+@pytest.mark.parametrize("model", [LinearClassifierCV(), LinearRegressorCV(), KernelClassifier()])
+def test_who_needs_all_rows_says_so(model):
+    with pytest.raises(ValueError, match=r"needs all rows here: give X\.whole\(\)"):
+        model.fit(spread(X, Away()), HIGH.astype(float))
+
+
+# ---------------------------------------------------------------- elsewhere indeed
+@pytest.mark.slow
+def test_processes_give_the_same_bits():
+    executor = Processes(n_workers=2)  # each fit starts them anew, which is what takes the time
+    classes, counted = (fit(case, spread(X, executor)) for case in ("classes", "counted"))
+    assert same(classes, fit("classes", spread(X, Away())))
+    assert same(counted, fit("counted", spread(X, Away())))
+    assert np.array_equal(classes.predict(X), classes.predict(spread(X, executor)))
+
+
+@pytest.fixture(scope="module")
+def client():
+    """A cluster of two workers, each a process."""
+    distributed = pytest.importorskip("distributed")
+    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.mark.slow
+def test_dask_arrays_give_the_same_bits(client):
+    import dask.array as da
+
+    def there(thing):
+        return da.from_array(np.asarray(thing), chunks=(40, *np.shape(thing)[1:]))
+
+    rows = da.from_array(X, chunks=((30, 60, 30), (2, 2)))  # as ENDS, but for the columns
+    alike = {"hinge", "probabilities", "balanced classes", "cut", "l1", "grades as numbers"}  # as others are
+    for case in CASES.keys() - alike:
+        wrap = np.asarray if case == "tagging" else there
+        model = fit(case, rows, wrap)
+        assert same(model, fit(case, spread(X, Away()))), case
+        if case in ("classes", "novelty", "ranking", "hierarchy", "outputs together"):
+            says_the_same(case, model, rows, wrap)
+
+
+@pytest.mark.slow
+def test_dask_frames_have_names(client):
+    pandas = pytest.importorskip("pandas")
+    import dask.dataframe as dd
+
+    frame = pandas.DataFrame(X, columns=list("abcd")).assign(y=np.where(HIGH, "high", "low"), weight=SOME)
+    table = dd.from_pandas(frame, npartitions=3)
+    rows, y, weight = table[list("abcd")], table["y"], table["weight"]
+    away = spread(X, Away(), [0, *np.cumsum(table.map_partitions(len).compute())])
+    model = LinearClassifier("roc_area", alpha=1e-1).fit(rows, y, weight)
+    assert same(model, LinearClassifier("roc_area", alpha=1e-1).fit(away, frame["y"], SOME))
+    assert model.feature_names_in_.tolist() == list("abcd")
+    assert model.classes_.tolist() == ["high", "low"]
+    assert np.array_equal(model.predict(rows), model.predict(frame[list("abcd")]))
+    assert model.score(rows, y, weight) == model.score(frame[list("abcd")], frame["y"], SOME)
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(rows[list("bacd")])
+    with pytest.raises(ValueError, match="column 'y' holds"):
+        model.fit(table, y)
+
+
+@pytest.mark.slow
+def test_dask_in_a_pipeline(client):
+    import dask.array as da
+
+    rows = da.from_array(X, chunks=(40, P))
+    scale = FunctionTransformer(lambda X: X / 2)  # whatever Dask computes part by part
+    model = make_pipeline(scale, LinearRegressor(alpha=1e-2)).fit(rows, da.from_array(Z, chunks=40))
+    here = LinearRegressor(alpha=1e-2).fit(X / 2, Z)
+    assert np.allclose(model[-1].coef_, here.coef_, rtol=1e-9)
+    assert np.isclose(model.score(rows, Z), here.score(X / 2, Z))
