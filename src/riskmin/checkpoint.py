@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import to_numpy
+from riskmin.executors.company import company_of
 from riskmin.objective import Objective
 from riskmin.persist import FileError, load_arrays, save_arrays
 from riskmin.solvers.auto import loss_of
@@ -60,16 +61,14 @@ class Checkpoint:
         table = np.array([[row.get(k, math.nan) for k in keys] for row in trace])
         # a solver may know its value up to a slack only, so J is computed from scratch to know the data by
         meta = {"keys": keys, "exact": _from_scratch(obj, arrays["w"])}
-        save_arrays(
-            self.path,
-            {k: to_numpy(v) for k, v in arrays.items()} | {"trace": table},
-            _problem(obj, solver) | found | meta,
-        )
+        held = {k: to_numpy(v) for k, v in arrays.items()} | {"trace": table}
+        known = _problem(obj, solver) | found | meta
+        company_of(obj.risk).once(lambda: save_arrays(self.path, held, known))
 
     def read(self, obj: Objective, solver: Solver) -> tuple[dict[str, Array], dict[str, Any]]:
         """What `write` saved, after a check that it belongs to this problem, this solver and these data."""
         meta = _problem(obj, solver)
-        arrays, found = load_arrays(self.path, "checkpoint")
+        arrays, found = company_of(obj.risk).once(lambda: load_arrays(self.path, "checkpoint"))
         for what in ("problem", "solver"):
             if found.get(what) != meta[what]:
                 raise FileError(

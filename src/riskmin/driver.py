@@ -16,6 +16,7 @@ import numpy as np
 
 from riskmin.arrays import namespace
 from riskmin.checkpoint import Checkpoint
+from riskmin.executors.company import Company, company_of
 from riskmin.objective import Count, Objective
 from riskmin.persist import FileError
 from riskmin.regularizers import penalized
@@ -53,6 +54,7 @@ class _Run:
 
     obj: Objective
     limits: _Limits
+    company: Company  # ranks that run this too decide as the first of them does
     w: Array = None
     value: float = math.inf
     cut: Cut | None = None
@@ -63,9 +65,12 @@ class _Run:
     idle: int = 0
     before: float = 0.0  # seconds spent before a resumption
     start: float = field(default_factory=time.perf_counter)
+    seconds: float = 0.0
 
-    def seconds(self) -> float:
-        return self.before + time.perf_counter() - self.start
+    def tick(self) -> float:
+        """Look at the clock."""
+        self.seconds = self.company.agree(lambda: self.before + time.perf_counter() - self.start)
+        return self.seconds
 
     def status(self) -> Status | None:
         # rounding may take J below zero; and a bound that it lifted above J shows how well bounds are known
@@ -73,7 +78,7 @@ class _Run:
             return "converged"
         if len(self.trace) >= self.limits.max_iter:
             return "max_iter"
-        if self.seconds() >= self.limits.max_seconds:
+        if self.seconds >= self.limits.max_seconds:
             return "max_seconds"
         vanished = bool(self.trace) and self.value <= VANISHED * self.trace[0]["value"]
         return "stalled" if self.idle >= PATIENCE or vanished else None
@@ -118,9 +123,13 @@ class _Run:
         self.trace[-1] |= self._row()
         return "converged" if self.status() == "converged" else "stalled"
 
+    def asked(self, callback: Callback, it: Iterate) -> bool:
+        """Whether the callback ends the run."""
+        return self.company.agree(lambda: bool(callback(it, self.trace[-1])))
+
     def _row(self) -> dict[str, float]:
         return {
-            "seconds": self.seconds(),
+            "seconds": self.tick(),
             "calls": self.obj.count.calls,
             "value": self.value,
             "lower": self.lower,
@@ -145,7 +154,7 @@ class _Run:
         self.value, self.lower, self.noise = found["value"], found["lower"], found["noise"]
         self.idle, self.trace = found["idle"], found["trace"]
         self.obj.count.calls = int(self.trace[-1]["calls"])
-        self.before = self.trace[-1]["seconds"]
+        self.before = self.seconds = self.trace[-1]["seconds"]
         state = {k.removeprefix("state."): v for k, v in arrays.items() if k.startswith("state.")}
         if state and isinstance(solver, Resumable):
             return solver.resume(self.obj, state)
@@ -217,16 +226,19 @@ def minimize(
     >>> result.status, result.lower <= result.value <= result.lower * (1 + 2e-6)
     ('converged', True)
     """
-    run = _Run(replace(objective, count=Count()), _Limits(tol, max_iter, max_seconds))
-    chosen, reason = get_solver(solver), ""
-    if isinstance(chosen, Auto):
-        chosen, reason = chosen.choose(run.obj, tol)
-    save = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
-    if save is not None:
-        save.check()
-    w0 = _start(run.obj, w0)
-    with np.errstate(over="ignore"):  # far out, a square may be inf: no best value, no bound, no harm
-        status = _drive(run, chosen, w0, callback, save)
+    company = company_of(objective.risk)
+    with company.together():
+        limits = company.agree(lambda: _Limits(tol, max_iter, max_seconds))
+        run = _Run(replace(objective, count=Count()), limits, company)
+        chosen, reason = get_solver(solver), ""
+        if isinstance(chosen, Auto):
+            chosen, reason = chosen.choose(run.obj, tol)
+        save = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
+        if save is not None:
+            company.once(save.check)
+        w0 = _start(run.obj, w0)
+        with np.errstate(over="ignore"):  # far out, a square may be inf: no best value, no bound, no harm
+            status = _drive(run, chosen, w0, callback, save)
     assert run.cut is not None
     return Result(run.w, run.value, run.lower, run.cut, status, run.trace, said(chosen, reason, run.trace))
 
@@ -243,12 +255,12 @@ def _drive(
     run: _Run, solver: Solver, w0: Array, callback: Callback | None, save: Checkpoint | None
 ) -> Status:
     """Take steps until something says stop."""
-    written = time.perf_counter()
     it: Iterate | None = None
     try:
-        again = save is not None and Path(save.path).exists()
+        again = save is not None and run.company.once(Path(save.path).exists)
         steps = run.resume(save, solver) if save and again else solver.iterates(run.obj, w0)
         status = run.status() if again else None
+        written = run.seconds
         while status is None:
             new = next(steps, None)
             if new is None:
@@ -256,12 +268,12 @@ def _drive(
                 break
             it = new
             status = run.take(it)
-            if callback is not None and callback(it, run.trace[-1]) and status is None:
+            if callback is not None and run.asked(callback, it) and status is None:
                 status = "interrupted"
                 run.end()
-            if save is not None and status is None and time.perf_counter() - written >= save.every:
+            if save is not None and status is None and run.seconds - written >= save.every:
                 run.save(save, solver, it)
-                written = time.perf_counter()
+                written = run.tick()
     except KeyboardInterrupt:
         if run.w is None:  # nothing was found yet, so there is nothing to return
             raise

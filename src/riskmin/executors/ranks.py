@@ -1,0 +1,233 @@
+"""What the ranks of an MPI job tell each other, so that all of them stay at the same place of one program."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import signal
+import struct
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.executors.letters import INLINE, Letter, Room
+
+HEAD = struct.Struct("<qqQqq48s")
+"""How a letter begins: see `_Head`."""
+LETTER = HEAD.size + INLINE
+"""Bytes that are exchanged at once: the head, and the letter if it fits."""
+FINE, FAILED, STOPPED = range(3)
+SAME_STROKE = 1.0
+"""Ctrl-C reaches ranks one after the other, within so many seconds."""
+
+
+class _Head(NamedTuple):
+    """What every letter says first: ranks must agree on all of it but the state and the lengths."""
+
+    number: int
+    state: int
+    mark: int
+    length: int
+    more: int
+    name: bytes
+
+
+class _Patience:
+    """Ctrl-C waits within: it is told to the other ranks in the next letter, and all of them stop."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.asked = False
+        self.deaf_until = 0.0
+        self.before: Any = None
+
+    def __enter__(self) -> None:
+        if self.depth == 0 and threading.current_thread() is threading.main_thread():
+            self.before = signal.signal(signal.SIGINT, self._hear)
+        self.depth += 1
+
+    def __exit__(self, *exc: object) -> None:
+        self.depth -= 1
+        if self.depth == 0 and self.before is not None:
+            signal.signal(signal.SIGINT, self.before)
+            self.before = None
+
+    def _hear(self, number: int, frame: Any) -> None:
+        self.asked = self.asked or time.monotonic() >= self.deaf_until
+
+    def answer(self) -> None:
+        """All ranks have been told; what comes within a moment is the same stroke of the keys."""
+        self.asked, self.deaf_until = False, time.monotonic() + SAME_STROKE
+
+
+class Line:
+    """What ranks tell each other.
+
+    Each exchange begins with letters of the same size, whatever it is about. So ranks that fail, or have come
+    to different places, find out from the letters, and none waits for what the others never send.
+    """
+
+    def __init__(self, comm: Any) -> None:
+        self.comm = comm
+        self.rank: int = comm.Get_rank()
+        self.size: int = comm.Get_size()
+        self.number = 0
+        self.patience, self.room = _Patience(), Room()
+        self.told: BaseException | None = None  # the last error that all ranks know of
+
+    def _check_versions(self) -> None:
+        from riskmin import __version__
+
+        said = np.zeros((self.size, 32), dtype=np.uint8)
+        self.comm.Allgather(np.frombuffer(__version__.encode()[:32].ljust(32, b"\0"), dtype=np.uint8), said)
+        versions = [row.tobytes().rstrip(b"\0").decode() for row in said]
+        for rank, version in enumerate(versions):
+            if version != versions[0]:
+                self.told = RuntimeError(
+                    f"rank {rank} runs riskmin {version}, but rank 0 runs {versions[0]}: install the same "
+                    "version everywhere"
+                )
+                raise self.told
+
+    def exchange(self, name: str, mark: int, make: Callable[[], Any]) -> list[Any]:
+        """What `make` gives at each rank, at all; what it raises at one is raised at all.
+
+        Parameters
+        ----------
+        name : str
+            What is done.
+        mark : int
+            What it is done with: a number that is the same at all ranks, or else they are not at one.
+        make : callable
+        """
+        if self.number == 0:
+            self._check_versions()
+        with self.patience:
+            error: BaseException | None = None
+            state = FINE
+            try:
+                letter = Letter.of(make())
+            except BaseException as found:
+                error, state = found, FAILED
+                letter = Letter.of(_portable(found, self.rank))
+            if self.patience.asked or isinstance(error, KeyboardInterrupt):
+                state = STOPPED
+            self.number += 1
+            head = _Head(self.number, state, mark, len(letter.text), letter.size(), name.encode()[-48:])
+            heads, letters = self._post(head, letter)
+        self._raise(heads, letters, error)
+        self.told = _difference(heads)
+        if self.told is not None:
+            raise self.told
+        return [found.open() for found in letters]
+
+    def _post(self, head: _Head, letter: Letter) -> tuple[list[_Head], list[Letter]]:
+        """The letters of all ranks; what does not fit into one comes after it."""
+        ours, theirs = bytearray(LETTER), bytearray(LETTER * self.size)
+        HEAD.pack_into(ours, 0, *head)
+        if not head.more:
+            ours[HEAD.size : HEAD.size + head.length] = letter.text
+        self.comm.Allgather(ours, theirs)
+        heads = [_Head(*HEAD.unpack_from(theirs, k * LETTER)) for k in range(self.size)]
+        starts = [k * LETTER + HEAD.size for k in range(self.size)]
+        found = [Letter(theirs[i : i + h.length], []) for i, h in zip(starts, heads, strict=True)]
+        sizes = [h.more for h in heads]
+        if any(sizes):
+            with self.no_way_back():
+                mine, rest = self.room.take(head.more), self.room.take(sum(sizes))
+                letter.write(mine)
+                self.comm.Allgatherv(mine, [rest, sizes])
+            ends = np.cumsum([0, *sizes])
+            for k, h in enumerate(heads):
+                if h.more:
+                    found[k] = Letter.read(rest[ends[k] : ends[k + 1]], h.length)
+        return heads, found
+
+    def _raise(self, heads: list[_Head], letters: list[Letter], own: BaseException | None) -> None:
+        """The first error, or Ctrl-C, if any rank has one."""
+        if any(h.state == STOPPED for h in heads):
+            self.patience.answer()
+            self.told = KeyboardInterrupt()
+            raise self.told from own
+        for k, head in enumerate(heads):
+            if head.state == FAILED:
+                self.told = letters[k].open()
+                if k == self.rank and own is not None and type(own) is type(self.told):
+                    self.told = own  # with its traceback
+                raise self.told from (None if self.told is own else own)
+
+    @contextlib.contextmanager
+    def no_way_back(self) -> Iterator[None]:
+        """Numbers under way: a rank that cannot go on here would let the others wait for ever."""
+        try:
+            yield
+        except BaseException:
+            traceback.print_exc()
+            self.comm.Abort(1)
+            raise
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """A block that all ranks leave alike."""
+        with self.patience:
+            error: BaseException | None = None
+            try:
+                yield
+            except BaseException as found:
+                if found is self.told:
+                    raise
+                error = found
+            self.exchange("the end", 0, partial(_end, error))
+
+
+def _end(error: BaseException | None) -> None:
+    if error is not None:
+        raise error
+
+
+def _portable(error: BaseException, rank: int) -> BaseException:
+    """The error, if it survives the way; else a RuntimeError with its name, message and traceback."""
+    try:
+        pickle.loads(pickle.dumps(error))
+        return error
+    except Exception:
+        name = traceback.format_exception_only(error)[-1].strip()
+        return RuntimeError(f"rank {rank} raised {name}\n\n{''.join(traceback.format_exception(error))}")
+
+
+def _difference(heads: list[_Head]) -> RuntimeError | None:
+    """What to say where ranks do not all do the same thing with the same numbers."""
+    first = heads[0]
+    for k, head in enumerate(heads):
+        if (head.number, head.name, head.mark) == (first.number, first.name, first.mark):
+            continue
+        ours, theirs = (h.name.rstrip(b"\0").decode(errors="replace") for h in (head, first))
+        if (head.number, head.name) != (first.number, first.name):
+            return RuntimeError(
+                f"rank {k} came to {ours!r} as step {head.number}, but rank 0 to {theirs!r} as step "
+                f"{first.number}: have all ranks run the same program on the same data"
+            )
+        return RuntimeError(
+            f"rank {k} came to {ours!r} with other numbers than rank 0: have all ranks run the same program "
+            "on the same data, on processors that round alike, with as many threads each"
+        )
+    return None
+
+
+def mark(things: Sequence[Any]) -> int:
+    """A number that tells apart what differs, cheaply: by the bits of arrays and of single numbers."""
+    found = 0
+    for x in things:
+        if isinstance(x, float):  # no int: those are keys, which a rank may have used for something else
+            bits = int(np.float64(x).view(np.uint64))
+        elif isinstance(x, np.ndarray) and x.dtype.itemsize == 8 and x.dtype.kind in "fiu":
+            bits = int(np.add.reduce(np.ascontiguousarray(x).view(np.uint64), axis=None)) + x.size
+        else:
+            continue
+        found = (31 * found + bits) & (2**64 - 1)
+    return found
