@@ -43,6 +43,29 @@ def zeros_beside(shape: tuple[int, ...], b: Array) -> Array:
     return like(np.zeros(shape), b) if not isinstance(b, np.ndarray) else np.zeros(shape, dtype=b.dtype)
 
 
+class _Unlocked:
+    """What NumPy takes for an array that may be written to."""
+
+    def __init__(self, a: NDArray) -> None:
+        self.a = a  # lives as long as what looks at it
+        self.__array_interface__ = {**a.__array_interface__, "data": (a.ctypes.data, False)}
+
+
+def unlocked(a: NDArray) -> NDArray:
+    """The same array, not marked as read-only: for kernels, which would be compiled anew for one that is.
+
+    They never write to X. Nothing else may either, since the memory may be a file's.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a = np.frombuffer(bytes(16))
+    >>> a.flags.writeable, unlocked(a).flags.writeable
+    (False, True)
+    """
+    return a if a.flags.writeable or a.size == 0 else np.asarray(_Unlocked(a))
+
+
 def is_foreign(a: object) -> bool:
     """Whether a is an array of another library than NumPy, and not a frame or a list."""
     if isinstance(a, np.ndarray) or not hasattr(a, "__dlpack__"):

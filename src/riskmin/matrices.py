@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.arrays import as_numpy, is_foreign, like, namespace, to_floats
+from riskmin.arrays import as_numpy, is_foreign, like, namespace, to_floats, unlocked
 from riskmin.types import Array, Matrix, NDArray
 
 CACHE_BYTES = 2**20
@@ -227,7 +227,7 @@ class Plain:
 
 def _unsigned(a: NDArray) -> NDArray:
     """The same bytes as unsigned integers: sound, since indices are not negative."""
-    return a.view(np.uint32 if a.dtype.itemsize == 4 else np.uint64)
+    return unlocked(a).view(np.uint32 if a.dtype.itemsize == 4 else np.uint64)
 
 
 COMPLEX = "X holds complex numbers: give their real and imaginary parts as columns of their own"
@@ -236,7 +236,7 @@ COMPLEX = "X holds complex numbers: give their real and imaginary parts as colum
 def _floats(a: NDArray, X: Any) -> NDArray:
     """The numbers a of X, as they are where they are float32 or float64."""
     if a.dtype in (np.float32, np.float64):
-        return a
+        return unlocked(a)
     if a.dtype.kind == "c":
         raise ValueError(COMPLEX)
     floats = to_floats(a)

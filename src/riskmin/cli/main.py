@@ -11,6 +11,7 @@ import click
 
 import riskmin
 from riskmin.cli.certify import certify
+from riskmin.cli.convert import convert
 from riskmin.cli.cv import cv
 from riskmin.cli.demo import demo
 from riskmin.cli.fit import fit
@@ -31,6 +32,7 @@ Examples:
   riskmin certify model.riskmin train.svm
   riskmin path train.svm --loss logistic --reg l1 -o path.html
   riskmin cv train.svm --loss hinge -o best.riskmin
+  riskmin convert big.svm big.rsk
 
 \b
 Exit codes:
@@ -52,13 +54,13 @@ def commands(ctx: click.Context) -> None:
     """Minimize a regularized convex risk, J(w) = lam * Omega(w) + mean loss, and prove how close you came.
 
     Every fit ends with a lower bound of the least possible J. DATA is svmlight text, CSV, TSV, .npz or
-    Parquet, plain or compressed by gzip, xz or bzip2.
+    Parquet, plain or compressed by gzip, xz or bzip2, or a .rsk folder that 'convert' wrote.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
-for command in (fit, path, cv, predict, evaluate, certify, losses, regularizers, solvers, demo):
+for command in (fit, path, cv, predict, evaluate, certify, convert, losses, regularizers, solvers, demo):
     commands.add_command(command)
 
 

@@ -1,6 +1,7 @@
 """Data from files: svmlight text, CSV, TSV, .npz and Parquet, each in one call and into one record.
 
-Sentences for taggers come from CoNLL files, by `load_conll`.
+Stored data (.rsk), which `convert` and `save` write, need not fit into memory. Sentences for taggers come
+from CoNLL files, by `load_conll`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from riskmin.data.base import PathLike, check_dtype
 from riskmin.data.conll import Sentences as Sentences
 from riskmin.data.conll import load_conll as load_conll
 from riskmin.data.conll import window_features as window_features
+from riskmin.data.convert import convert as convert
+from riskmin.data.convert import save as save
+from riskmin.data.spreading import spread as spread
+from riskmin.data.stored import check as check
 from riskmin.data.svmlight import load_svmlight as load_svmlight
 from riskmin.data.write import save_svmlight as save_svmlight
 
@@ -23,15 +28,25 @@ __all__ = [
     "DataError",
     "Dataset",
     "Sentences",
+    "check",
+    "convert",
     "load",
     "load_conll",
     "load_svmlight",
+    "save",
     "save_svmlight",
+    "spread",
     "window_features",
 ]
 
-Format: TypeAlias = Literal["svmlight", "csv", "tsv", "npz", "parquet"]
-_FORMATS: dict[str, Format] = {".csv": "csv", ".tsv": "tsv", ".npz": "npz", ".parquet": "parquet"}
+Format: TypeAlias = Literal["svmlight", "csv", "tsv", "npz", "parquet", "rsk"]
+_FORMATS: dict[str, Format] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".npz": "npz",
+    ".parquet": "parquet",
+    ".rsk": "rsk",
+}
 
 
 def format_of(path: PathLike) -> Format:
@@ -49,10 +64,11 @@ def load(
     qid: str | int | None = None,
     require_labels: bool = True,
     n_features: int | None = None,
-    dtype: Any = np.float64,
+    dtype: Any = None,
     format: Format | None = None,
     zero_based: bool | Literal["auto"] = "auto",
     multilabel: bool = False,
+    verify: bool = True,
 ) -> Dataset:
     """Read a data set from a file of any known format.
 
@@ -60,7 +76,8 @@ def load(
     ----------
     path : path
         The suffix, less .gz, .xz or .bz2, names the format: .csv and .tsv are tables of text, .parquet
-        and .npz what they say, and anything else is svmlight text.
+        and .npz what they say, .rsk is a folder that `convert` wrote, whose X is mapped into memory, and
+        anything else is svmlight text.
     target : str or int, optional
         The column of the labels in a table, by name or index. By default the one called "target",
         "label", "y" or "class" (the first of these there is), else the last.
@@ -72,13 +89,16 @@ def load(
         none; else the target is found as above, but the last column is taken for it only if n_features
         says that there is one too many. y is None without labels.
     n_features : int, optional
-        The number of features to expect. Only svmlight, which does not name its columns, may have fewer.
-    dtype : float64 or float32
-        Of X.
-    format : {"svmlight", "csv", "tsv", "npz", "parquet"}, optional
+        The number of features to expect. Only sparse data, which do not name their columns, may have
+        fewer.
+    dtype : float64 or float32, optional
+        Of X; by default float64, or that of the stored data.
+    format : {"svmlight", "csv", "tsv", "npz", "parquet", "rsk"}, optional
         If the suffix misleads.
     zero_based, multilabel
         Of svmlight: see `load_svmlight`.
+    verify : bool
+        Whether the checksums of stored data are compared first, which reads all of them once.
 
     Returns
     -------
@@ -108,6 +128,16 @@ def load(
            [3., 4.]]), ['iris', 'rose'], ['width', 'height'])
     """
     kind = format or format_of(path)
+    if kind == "rsk":
+        from riskmin.data.stored import load_stored
+
+        if target is not None or qid is not None:
+            problem = "labels and query ids were found when it was converted; leave target and qid out"
+            raise DataError(path, None, problem)
+        return load_stored(
+            path, n_features=n_features, dtype=dtype, require_labels=require_labels, verify=verify
+        )
+    dtype = check_dtype(np.float64 if dtype is None else dtype)
     if kind == "svmlight":
         return load_svmlight(
             path,
@@ -117,7 +147,6 @@ def load(
             multilabel=multilabel,
             require_labels=require_labels,
         )
-    dtype = check_dtype(dtype)
     if kind == "npz":
         from riskmin.data.binary import load_npz
 
@@ -127,7 +156,7 @@ def load(
 
         return load_parquet(path, (target, qid, n_features, require_labels), dtype)
     if kind not in ("csv", "tsv"):
-        raise ValueError(f"format is {kind!r}; use svmlight, csv, tsv, npz or parquet")
+        raise ValueError(f"format is {kind!r}; use svmlight, csv, tsv, npz, parquet or rsk")
     from riskmin.data.tables import load_csv
 
     return load_csv(path, (target, qid, n_features, require_labels), dtype, tsv=kind == "tsv")

@@ -22,6 +22,16 @@ class DataError(ValueError):
     def __init__(self, name: object, line: int | None, problem: str) -> None:
         super().__init__(f"{name}: {problem}" if line is None else f"{name}, line {line}: {problem}")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that it survives the way from a worker."""
+        return _data_error, (str(self),)
+
+
+def _data_error(message: str) -> DataError:
+    error = DataError.__new__(DataError, message)
+    error.args = (message,)
+    return error
+
 
 class Dataset(NamedTuple):
     """What `load` returns.
@@ -90,8 +100,21 @@ def _decompressed(file: IO[bytes], head: bytes) -> IO[bytes]:
     return file
 
 
+class Meter:
+    """How much of a file was read, in bytes as they are on disk."""
+
+    file: IO[bytes] | None = None
+
+    @property
+    def share(self) -> float:
+        """From 0 to 1."""
+        if self.file is None or self.file.closed:
+            return 0.0
+        return self.file.tell() / max(os.fstat(self.file.fileno()).st_size, 1)
+
+
 @contextmanager
-def opened(path: PathLike) -> Iterator[IO[bytes]]:
+def opened(path: PathLike, meter: Meter | None = None) -> Iterator[IO[bytes]]:
     """The bytes of a file that may be compressed by gzip, xz or bzip2; its failures become a `DataError`."""
     from lzma import LZMAError
 
@@ -100,6 +123,8 @@ def opened(path: PathLike) -> Iterator[IO[bytes]]:
         raise DataError(path, None, "this is a folder; name one file in it")
     try:
         with path.open("rb") as file, _decompressed(file, file.peek(6)[:6]) as stream:
+            if meter is not None:
+                meter.file = file
             yield stream
     except FileNotFoundError as error:
         raise DataError(path, None, "there is no such file; check the path") from error

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import IO, Any
 
 import numpy as np
@@ -10,11 +13,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from riskmin.data.base import DataError, Dataset, PathLike, opened, whole
-from riskmin.data.tables import Wanted, assign
+from riskmin.data.tables import Roles, Wanted, assign
 
 
-def _finite(path: PathLike, X: Any, dtype: np.dtype[Any]) -> Any:
-    """X in the dtype, if all of it is finite."""
+def _finite(path: PathLike, X: Any, dtype: np.dtype[Any], start: int = 0) -> Any:
+    """X in the dtype, if all of it is finite; its first row is that of number `start` in the file."""
     with np.errstate(over="ignore"):
         X = X.astype(dtype, copy=False)
     sparse = isinstance(X, sp.csr_matrix)
@@ -22,7 +25,7 @@ def _finite(path: PathLike, X: Any, dtype: np.dtype[Any]) -> Any:
     if not good.all():
         k = int(np.argmin(good))
         row = int(np.sum(X.indptr <= k)) if sparse else k // X.shape[1] + 1
-        problem = f"row {row} of X is not finite as {dtype}; replace the value or leave out the row"
+        problem = f"row {start + row} of X is not finite as {dtype}; replace the value or leave out the row"
         raise DataError(path, None, problem)
     return X
 
@@ -92,40 +95,95 @@ def load_npz(
     return Dataset(_finite(path, X, dtype), y, qid, columns)
 
 
-def load_parquet(path: PathLike, wanted: Wanted, dtype: np.dtype[Any]) -> Dataset:
-    """Read Parquet, a batch of rows at a time; `load` has the rules."""
-    try:
+@dataclass(frozen=True)
+class ParquetRows:
+    """A Parquet file, of which some rows are read at a time."""
+
+    path: PathLike
+    wanted: Wanted
+    dtype: np.dtype[Any]
+
+    def _opened(self, file: Any) -> Any:
         import pyarrow as pa
         import pyarrow.parquet as pq
-    except ImportError as error:
-        raise DataError(path, None, "Parquet needs pyarrow; pip install riskmin[parquet]") from error
-    with opened(path) as stream:
+
         try:
-            file = pq.ParquetFile(stream)
-            names, n = list(file.schema_arrow.names), file.metadata.num_rows
-            if n == 0:
-                raise DataError(path, None, "it has no rows; check that it is the right file")
-            roles = assign(path, names, *wanted)
-            X = np.empty((n, len(roles.features)), dtype)
-            y, qid, start = [], [], 0
-            for batch in file.iter_batches():
-                stop = start + len(batch)
-                for k, i in enumerate(roles.features):
-                    with np.errstate(over="ignore"):
-                        X[start:stop, k] = _column(path, names[i], batch.column(i), start)
-                if roles.target is not None:
-                    y.append(
-                        _column(path, names[roles.target], batch.column(roles.target), start, words=True)
-                    )
-                if roles.qid is not None:
-                    name = names[roles.qid]
-                    qid.append(whole(path, name, _ids(path, name, batch.column(roles.qid), start)))
-                start = stop
+            return pq.ParquetFile(file)
         except pa.ArrowException as error:
-            raise DataError(path, None, f"it cannot be read as Parquet ({error}); write it anew") from error
-    columns = [names[i] for i in roles.features]
-    labels = np.concatenate(y) if y else None
-    return Dataset(_finite(path, X, dtype), labels, np.concatenate(qid) if qid else None, columns)
+            raise self._broken(error) from error
+
+    def _broken(self, error: Exception) -> DataError:
+        return DataError(self.path, None, f"it cannot be read as Parquet ({error}); write it anew")
+
+    @cached_property
+    def _head(self) -> tuple[list[str], int]:
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError as error:
+            raise DataError(self.path, None, "Parquet needs pyarrow; pip install riskmin[parquet]") from error
+        with opened(self.path) as stream:
+            file = self._opened(stream)
+            names, n = list(file.schema_arrow.names), file.metadata.num_rows
+        if n == 0:
+            raise DataError(self.path, None, "it has no rows; check that it is the right file")
+        return names, n
+
+    @cached_property
+    def roles(self) -> Roles:
+        """Which column is what."""
+        return assign(self.path, self._head[0], *self.wanted)
+
+    @property
+    def n(self) -> int:
+        """How many rows there are."""
+        return self._head[1]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the features."""
+        return [self._head[0][i] for i in self.roles.features]
+
+    def pieces(self) -> Iterator[Dataset]:
+        """All rows, some at a time."""
+        import pyarrow as pa
+
+        most, start = max(min(2**16, 2**22 // len(self._head[0])), 1), 0
+        with opened(self.path) as stream:
+            try:
+                for batch in self._opened(stream).iter_batches(batch_size=most):
+                    yield self._piece(batch, start)
+                    start += len(batch)
+            except pa.ArrowException as error:
+                raise self._broken(error) from error
+
+    def _piece(self, batch: Any, start: int) -> Dataset:
+        names, roles = self._head[0], self.roles
+        X = np.empty((len(batch), len(roles.features)), self.dtype)
+        for k, i in enumerate(roles.features):
+            with np.errstate(over="ignore"):
+                X[:, k] = _column(self.path, names[i], batch.column(i), start)
+        y = qid = None
+        if (t := roles.target) is not None:
+            y = _column(self.path, names[t], batch.column(t), start, words=True)
+        if (q := roles.qid) is not None:
+            qid = whole(self.path, names[q], _ids(self.path, names[q], batch.column(q), start))
+        return Dataset(_finite(self.path, X, self.dtype, start), y, qid)
+
+
+def load_parquet(path: PathLike, wanted: Wanted, dtype: np.dtype[Any]) -> Dataset:
+    """Read Parquet, a batch of rows at a time; `load` has the rules."""
+    rows = ParquetRows(path, wanted, dtype)
+    X = np.empty((rows.n, len(rows.roles.features)), dtype)
+    y, qid, start = [], [], 0
+    for piece in rows.pieces():
+        X[start : start + len(piece.X)] = piece.X
+        start += len(piece.X)
+        if piece.y is not None:
+            y.append(np.asarray(piece.y))
+        if piece.qid is not None:
+            qid.append(piece.qid)
+    ids = np.concatenate(qid) if qid else None
+    return Dataset(X, np.concatenate(y) if y else None, ids, rows.columns)
 
 
 def _ids(path: PathLike, name: str, column: Any, start: int) -> NDArray[Any]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias, cast
+from typing import IO, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,18 +72,32 @@ def load_svmlight(
     >>> y, qid
     (array([ 1., -1.]), array([7, 7]))
     """
-    if zero_based not in (True, False, "auto"):
-        raise ValueError(f"zero_based is {zero_based!r}; use True, False or 'auto'")
+    settings = n_features, check_dtype(dtype), zero_based, multilabel, require_labels
+    return read_svmlight(source, *settings, _chunk=_chunk).dataset()
+
+
+def read_svmlight(source: Source, *settings: Any, _chunk: int = _CHUNK) -> Reader:
+    """A reader that has read all of a file; its settings are those after the name."""
     path = source if isinstance(source, (str, Path)) or not hasattr(source, "read") else None
-    name = str(path) if path is not None else str(getattr(source, "name", "<stream>"))
-    reader = _Reader(name, n_features, check_dtype(dtype), zero_based, multilabel, require_labels)
+    reader = Reader(str(path) if path is not None else str(getattr(source, "name", "<stream>")), *settings)
     with opened(path) if path is not None else nullcontext(cast(IO[bytes], source)) as file:
-        for text in _chunks(file, _chunk):
+        for text in chunks(file, _chunk):
             reader.parse(text)
-    return reader.dataset()
+    return reader
 
 
-def _chunks(file: IO[bytes], size: int) -> Iterator[bytes]:
+class Rows(NamedTuple):
+    """The rows of a chunk, in the scratch space of the parser: good until the next chunk."""
+
+    values: NDArray[Any]
+    indices: NDArray[np.int64]
+    """As the file counts them."""
+    ends: NDArray[np.int64]
+    labels: NDArray[np.float64]
+    qids: NDArray[np.int64] | None
+
+
+def chunks(file: IO[bytes], size: int = _CHUNK) -> Iterator[bytes]:
     """The text in pieces that end with a newline; the reads double while a line has no end."""
     tail, step = b"", size
     while data := file.read(step):
@@ -120,7 +134,7 @@ class _Column:
         return self.array
 
 
-class _Reader:
+class Reader:
     """The rows read so far, and the scratch space of the parser."""
 
     def __init__(
@@ -134,6 +148,8 @@ class _Reader:
     ) -> None:
         from riskmin.kernels import svmlight as kernel  # imports Numba
 
+        if zero_based not in (True, False, "auto"):
+            raise ValueError(f"zero_based is {zero_based!r}; use True, False or 'auto'")
         self.kernel = kernel
         self.name, self.n_features, self.dtype = name, n_features, dtype
         self.zero_based, self.multilabel = zero_based, multilabel
@@ -148,6 +164,8 @@ class _Reader:
         self.labels, self.qids = _Column(np.float64), _Column(np.int64)
         self.label_sets: list[tuple[float, ...]] = []
         self.indptr.append(np.zeros(1, np.int64))
+        self.count = 0
+        self.bare = False  # whether rows have no labels
 
     def _reserve(self, size: int) -> None:
         """Scratch space for a chunk of this size: a value takes three bytes at least, a row two."""
@@ -164,8 +182,8 @@ class _Reader:
         from_zero = self.state[self.kernel.LEAST] == 0 if self.zero_based == "auto" else self.zero_based
         return self.n_features - 1 if from_zero else self.n_features
 
-    def parse(self, text: bytes) -> None:
-        """Add the rows of a chunk."""
+    def read(self, text: bytes) -> Rows:
+        """The rows of the next chunk."""
         k, state = self.kernel, self.state
         self._reserve(len(text))
         code = k.parse(
@@ -192,14 +210,21 @@ class _Reader:
         values = self._cast(n, rows)
         if code != k.OK:
             raise self._error(code, text[state[k.START] : state[k.STOP]])
-        if state[k.LARGEST] > _INT32_MAX and self.indices.array.dtype == np.int32:
+        self.count += rows
+        qids = self._qids[:rows] if state[k.QID] == 1 else None
+        return Rows(values, self._indices[:n], self._ends[:rows], self._labels[:rows], qids)
+
+    def parse(self, text: bytes) -> None:
+        """Add the rows of the next chunk."""
+        rows = self.read(text)
+        if self.state[self.kernel.LARGEST] > _INT32_MAX and self.indices.array.dtype == np.int32:
             self.indices.array = self.indices.array.astype(np.int64)
-        self.indptr.append(self._ends[:rows] + self.values.size)
-        self.indices.append(self._indices[:n])
-        self.values.append(values)
-        self.labels.append(self._labels[:rows])
-        if state[k.QID] == 1:
-            self.qids.append(self._qids[:rows])
+        self.indptr.append(rows.ends + self.values.size)
+        self.indices.append(rows.indices)
+        self.values.append(rows.values)
+        self.labels.append(rows.labels)
+        if rows.qids is not None:
+            self.qids.append(rows.qids)
 
     def _patch(self, text: bytes, slow: list[list[int]], rows: int) -> None:
         """Read with `float` what the parser left."""
@@ -258,10 +283,12 @@ class _Reader:
 
     def _check_labels(self, missing: NDArray[np.bool_]) -> None:
         """All rows have labels, or none has."""
-        first = bool(np.isnan(self.labels.array[0])) if self.labels.size else bool(missing[0])
-        mixed = missing != first
+        self.bare = self.bare if self.count else bool(missing[0])
+        mixed = missing != self.bare
         if mixed.any():
-            problem = f"the row has {'a' if first else 'no'} label, unlike the first; label all rows or none"
+            problem = (
+                f"the row has {'a' if self.bare else 'no'} label, unlike the first; label all rows or none"
+            )
             raise DataError(self.name, int(self._lines[int(np.argmax(mixed))]), problem)
 
     def _too_large(self, index: int, line: int) -> DataError:
@@ -291,21 +318,30 @@ class _Reader:
             }[code],
         )
 
+    @property
+    def from_one(self) -> bool:
+        """Whether the file counts from one, as far as is known by now."""
+        least = int(self.state[self.kernel.LEAST])
+        return self.zero_based is False or (self.zero_based == "auto" and 0 < least < _INT64_MAX)
+
+    @property
+    def width(self) -> int:
+        """How many columns there are, if no more rows come."""
+        if self.count == 0:
+            raise DataError(self.name, None, "it has no rows; check that it is the right file")
+        largest = int(self.state[self.kernel.LARGEST])
+        return self.n_features if self.n_features is not None else max(largest - self.from_one, 0) + 1
+
     def dataset(self) -> Dataset:
         """All rows, as one record."""
-        if self.labels.size == 0:
-            raise DataError(self.name, None, "it has no rows; check that it is the right file")
-        least, largest = int(self.state[self.kernel.LEAST]), int(self.state[self.kernel.LARGEST])
-        from_one = self.zero_based is False or (self.zero_based == "auto" and 0 < least < _INT64_MAX)
-        indices = self.indices.take()
-        if from_one:
+        width, indices = self.width, self.indices.take()
+        if self.from_one:
             indices -= 1
-        width = self.n_features if self.n_features is not None else max(largest - from_one, 0) + 1
-        X = csr_matrix((self.values.take(), indices, self.indptr.take()), shape=(self.labels.size, width))
+        X = csr_matrix((self.values.take(), indices, self.indptr.take()), shape=(self.count, width))
         X.has_sorted_indices = X.has_canonical_format = True
         y: NDArray[Any] | list[tuple[float, ...]] | None = self.labels.take()
         if self.multilabel:
             y = self.label_sets
-        elif np.isnan(self.labels.array[0]):
+        elif self.bare:
             y = None
         return Dataset(X, y, self.qids.take() if self.qids.size else None)

@@ -14,16 +14,17 @@ from typing import Any, NamedTuple, NoReturn, TextIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from riskmin.data.base import DataError, Dataset, PathLike, opened, quote, whole
+from riskmin.data.base import DataError, Dataset, Meter, PathLike, opened, quote, whole
 
 _TARGETS = ("target", "label", "y", "class")
 _BLOCK = 65536  # rows to hold twice at most
+_MOST_CELLS = 2**22  # to hold twice at most
 
 Wanted: TypeAlias = tuple[str | int | None, str | int | None, int | None, bool]
 """What the caller of `load` says of the columns: target, qid, n_features, require_labels."""
 
 
-class _Roles(NamedTuple):
+class Roles(NamedTuple):
     """Which column is what."""
 
     features: list[int]
@@ -64,7 +65,7 @@ def assign(
     qid: str | int | None,
     n_features: int | None,
     require_labels: bool,
-) -> _Roles:
+) -> Roles:
     """Tell target, query ids and features apart by the rules that `load` documents."""
     ids = _queries(path, names, target, qid)
     others = [i for i in range(len(names)) if i != ids]
@@ -92,7 +93,7 @@ def assign(
             + (": say which is the target and which the qid" if many else ": check that it is the right file")
         )
         raise DataError(path, None, problem)
-    return _Roles(features, found, ids)
+    return Roles(features, found, ids)
 
 
 def _as_number(cell: str) -> float | None:
@@ -110,18 +111,19 @@ def _delimiter(line: str, tsv: bool) -> str:
     return max(",;\t", key=bare.count)
 
 
-class _Table(NamedTuple):
+class Table(NamedTuple):
     """A text table whose first row was seen."""
 
     path: PathLike
     delimiter: str
     names: list[str]
     header: bool
+    meter: Meter | None = None
 
     @contextmanager
     def lines(self) -> Iterator[Iterator[str]]:
         """The lines of the file that are not blank."""
-        with opened(self.path) as stream, _text(stream) as text:
+        with opened(self.path, self.meter) as stream, _text(stream) as text:
             try:
                 yield filter(_not_blank, text)
             except UnicodeDecodeError as error:
@@ -137,9 +139,9 @@ def _text(stream: Any) -> TextIO:
     return io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
 
 
-def _inspect(path: PathLike, tsv: bool) -> _Table:
+def inspect_table(path: PathLike, tsv: bool) -> Table:
     """Find the delimiter and the names of the columns."""
-    table = _Table(path, "", [], False)
+    table = Table(path, "", [], False)
     with table.lines() as lines:
         first = next(lines, None)
         if first is None:
@@ -149,12 +151,13 @@ def _inspect(path: PathLike, tsv: bool) -> _Table:
             cell.strip() for cell in next(csv.reader(itertools.chain([first], lines), delimiter=delimiter))
         ]
     header = any(_as_number(cell) is None for cell in cells)
-    return _Table(path, delimiter, cells if header else [f"x{i}" for i in range(len(cells))], header)
+    return Table(path, delimiter, cells if header else [f"x{i}" for i in range(len(cells))], header)
 
 
-def _blocks(table: _Table, codes: dict[int, dict[str, int]]) -> Iterator[NDArray[np.float64]]:
+def _blocks(table: Table, codes: dict[int, dict[str, int]]) -> Iterator[NDArray[np.float64]]:
     """The numbers in blocks of rows; the words of some columns as codes, which are collected."""
     coders: dict[int | str, Any] = {i: functools.partial(_code, words) for i, words in codes.items()}
+    most = max(min(_BLOCK, _MOST_CELLS // len(table.names)), 1)
     with table.lines() as lines:
         if table.header:
             next(csv.reader(lines, delimiter=table.delimiter))
@@ -165,7 +168,7 @@ def _blocks(table: _Table, codes: dict[int, dict[str, int]]) -> Iterator[NDArray
                 quotechar='"',
                 comments=None,
                 ndmin=2,
-                max_rows=_BLOCK,
+                max_rows=most,
                 converters=coders or None,
             )
             if block.shape[1] != len(table.names):
@@ -178,26 +181,40 @@ def _code(words: dict[str, int], cell: str) -> float:
     return words.setdefault(cell.strip(), len(words))
 
 
-def _read(table: _Table, roles: _Roles, dtype: Any, labels: dict[str, int] | None) -> Dataset:
+def pieces(
+    table: Table, roles: Roles, dtype: Any, codes: dict[int, dict[str, int]]
+) -> Iterator[tuple[NDArray[Any], NDArray[np.float64] | None, NDArray[np.intp] | None]]:
+    """X, labels and query ids in blocks of rows, words as codes; ValueError if something is no number."""
+    empty = True
+    for block in _blocks(table, codes):
+        empty = False
+        if not np.isfinite(block).all():
+            raise ValueError("not finite")
+        with np.errstate(over="ignore"):
+            X = block[:, roles.features].astype(dtype)
+        if dtype != np.float64 and not np.isfinite(X).all():
+            raise DataError(table.path, None, f"a value is too large for {dtype}; use dtype float64")
+        y = None if roles.target is None else block[:, roles.target].copy()
+        yield X, y, None if roles.qid is None else block[:, roles.qid].astype(np.intp)
+    if empty:
+        raise DataError(table.path, None, "it has a header and no rows; check that it is the right file")
+
+
+def _read(table: Table, roles: Roles, dtype: Any, labels: dict[str, int] | None) -> Dataset:
     """Read a table whose target is a number, or a word where `labels` is given; ValueError if it is not."""
     X, y, qid = [], [], []
     codes: dict[int, dict[str, int]] = {} if roles.qid is None else {roles.qid: {}}
     if labels is not None and roles.target is not None:
         codes[roles.target] = labels
-    for block in _blocks(table, codes):
-        if not np.isfinite(block).all():
-            raise ValueError("not finite")
-        with np.errstate(over="ignore"):
-            X.append(block[:, roles.features].astype(dtype))
-        if roles.target is not None:
-            y.append(block[:, roles.target].copy())
-        if roles.qid is not None:
-            qid.append(block[:, roles.qid].astype(np.intp))
-    if not X:
-        raise DataError(table.path, None, "it has a header and no rows; check that it is the right file")
+    for rows, found, ids in pieces(table, roles, dtype, codes):
+        X.append(rows)
+        if found is not None:
+            y.append(found)
+        if ids is not None:
+            qid.append(ids)
     names = [table.names[i] for i in roles.features] if table.header else None
-    ids = None if roles.qid is None else _ids(table, roles, list(codes[roles.qid]))[np.concatenate(qid)]
-    return Dataset(stack(X), np.concatenate(y) if y else None, ids, names)
+    numbers = None if roles.qid is None else ids_of(table, roles, list(codes[roles.qid]))[np.concatenate(qid)]
+    return Dataset(stack(X), np.concatenate(y) if y else None, numbers, names)
 
 
 def stack(blocks: list[NDArray[Any]]) -> NDArray[Any]:
@@ -211,10 +228,10 @@ def stack(blocks: list[NDArray[Any]]) -> NDArray[Any]:
     return X
 
 
-def _ids(table: _Table, roles: _Roles, words: list[str]) -> NDArray[Any]:
+def ids_of(table: Table, roles: Roles, words: list[str]) -> NDArray[Any]:
     """The query ids that words stand for: numbers if all of them are, integers exact however large."""
     if any(_trouble(word, wordy=True) for word in words):
-        _diagnose(table, roles, "a query id is missing")
+        diagnose(table, roles, "a query id is missing")
     assert roles.qid is not None
     ids: NDArray[Any] = np.array(words)
     if all(_as_number(word) is not None for word in words):
@@ -225,7 +242,7 @@ def _ids(table: _Table, roles: _Roles, words: list[str]) -> NDArray[Any]:
     return whole(table.path, table.names[roles.qid], ids)
 
 
-def _diagnose(table: _Table, roles: _Roles, cause: object) -> NoReturn:
+def diagnose(table: Table, roles: Roles, cause: object) -> NoReturn:
     """Find the first cell that cannot be used, row by row: slow, but only once something is wrong."""
     with opened(table.path) as stream, _text(stream) as text:
         rows = csv.reader(text, delimiter=table.delimiter)
@@ -258,24 +275,29 @@ def _trouble(cell: str, wordy: bool) -> str | None:
     return None
 
 
-def _named(table: _Table, roles: _Roles, data: Dataset, words: list[str], require_labels: bool) -> Dataset:
-    """Turn the codes of the labels into their words."""
-    if words == [""] and not require_labels:
-        return data._replace(y=None)
+def check_words(table: Table, roles: Roles, words: list[str]) -> None:
+    """Raise if labels are missing, or if one of them is the name of their column."""
     if any(_trouble(word, wordy=True) for word in words):
-        _diagnose(table, roles, "a label is missing")
+        diagnose(table, roles, "a label is missing")
     target = roles.target
     assert target is not None
     head = [name for i, name in enumerate(table.names) if i != target]
     if table.names[target] in words and all(_as_number(name) is not None for name in head):
         problem = "it reads as a row of data, but the first row must name the columns; add a header"
         raise DataError(table.path, 1, problem)
+
+
+def _named(table: Table, roles: Roles, data: Dataset, words: list[str], require_labels: bool) -> Dataset:
+    """Turn the codes of the labels into their words."""
+    if words == [""] and not require_labels:
+        return data._replace(y=None)
+    check_words(table, roles, words)
     return data._replace(y=np.array(words)[np.asarray(data.y, np.intp)])
 
 
 def load_csv(path: PathLike, wanted: Wanted, dtype: np.dtype[Any], *, tsv: bool) -> Dataset:
     """Read a text table; `load` has the rules."""
-    table = _inspect(path, tsv)
+    table = inspect_table(path, tsv)
     roles = assign(path, table.names, *wanted)
     try:
         data = _read(table, roles, dtype, None)
@@ -283,15 +305,13 @@ def load_csv(path: PathLike, wanted: Wanted, dtype: np.dtype[Any], *, tsv: bool)
         raise
     except ValueError as error:
         if roles.target is None:
-            _diagnose(table, roles, error)
+            diagnose(table, roles, error)
         encode: dict[str, int] = {}
         try:
             data = _read(table, roles, dtype, encode)
         except DataError:
             raise
         except ValueError as again:
-            _diagnose(table, roles, again)
+            diagnose(table, roles, again)
         data = _named(table, roles, data, list(encode), require_labels=wanted[-1])
-    if dtype != np.float64 and not np.isfinite(np.asarray(data.X)).all():
-        raise DataError(path, None, f"a value is too large for {dtype}; use dtype float64")
     return data

@@ -1,0 +1,145 @@
+"""`riskmin convert`: from a file to stored data, which need not fit into memory."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from riskmin.cli.common import PATH, count, qid_option, real_option, show, target_option
+from riskmin.data import convert as convert_file
+from riskmin.data.stored import Store
+from riskmin.progress import LIVE_EVERY, PLAIN_EVERY, duration
+
+_EPILOG = """\b
+Examples:
+  riskmin convert big.svm.gz big.rsk --dtype float32
+  riskmin convert houses.parquet houses.rsk --target price
+  riskmin convert --check big.rsk
+  riskmin fit big.rsk --loss logistic -o big.riskmin
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("source", type=PATH)
+@click.argument("target_folder", metavar="[TARGET.rsk]", type=PATH, required=False)
+@click.option("--check", "only_check", is_flag=True, help="Verify the checksums of stored data instead.")
+@target_option
+@qid_option
+@click.option("--no-labels", is_flag=True, help="Labels may be missing, as for prediction and novelty.")
+@click.option("--n-features", type=click.IntRange(1), help="How many columns there are (svmlight).")
+@click.option(
+    "--zero-based/--one-based",
+    default=None,
+    help="Whether indices count from 0 (svmlight; default: if there is an index 0).",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float64", "float32"]),
+    default="float64",
+    show_default=True,
+    help="Of the numbers of X; float32 halves them.",
+)
+@click.option(
+    "--sparse",
+    "layout",
+    flag_value="sparse",
+    help="Leave zeros out (default: for svmlight and sparse .npz).",
+)
+@click.option("--dense", "layout", flag_value="dense", help="Store zeros too.")
+@real_option(
+    "--shard-mb",
+    type=click.FloatRange(0, min_open=True),
+    default=64.0,
+    show_default=True,
+    help="Megabytes that share a checksum.",
+)
+@click.option("--force", is_flag=True, help="Replace the target if it exists.")
+@click.option("--quiet", is_flag=True, help="No progress, no summary.")
+def convert(source: Path, target_folder: Path | None, only_check: bool, quiet: bool, **given: Any) -> int:
+    """Write SOURCE as a folder of stored data, which is fitted to without being read into memory."""
+    if only_check:
+        if target_folder is not None:
+            raise click.UsageError("--check verifies one folder: leave TARGET out")
+        return _check(source, quiet)
+    if target_folder is None:
+        raise click.UsageError("TARGET is missing: name the folder to write, such as data.rsk")
+    if target_folder.suffix != ".rsk":
+        raise ValueError(f"{target_folder} would not be known as stored data: let its name end with .rsk")
+    zero_based, layout = given.pop("zero_based"), given.pop("layout")
+    with _Progress(quiet) as progress:
+        convert_file(
+            source,
+            target_folder,
+            target_column=given.pop("target"),
+            require_labels=not given.pop("no_labels"),
+            zero_based="auto" if zero_based is None else zero_based,
+            layout=layout or "auto",
+            watch=progress,
+            **given,
+        )
+    if not quiet:
+        _tell(Store(target_folder), time.perf_counter() - progress.start)
+    return 0
+
+
+def _check(path: Path, quiet: bool) -> int:
+    """Verify all checksums."""
+    start = time.perf_counter()
+    store = Store(path)
+    store.verify()
+    if not quiet:
+        _tell(
+            store,
+            time.perf_counter() - start,
+            [("checksums", f"those of {count(len(store.shards), 'shard')} hold")],
+        )
+    return 0
+
+
+def _tell(store: Store, seconds: float, more: list[tuple[str, str]] | None = None) -> None:
+    """What was written, or checked."""
+    size = sum(a.nbytes for a in store.arrays.values())
+    kind = "sparse" if store.sparse else "dense"
+    labels = "numbers" if "y" in store.dtypes else "none"
+    labels = f"{len(store.classes)} classes" if store.classes else labels
+    click.echo(f"{store.path}, {store.rows:,} rows x {store.columns:,} columns")
+    show(
+        [
+            ("numbers", f"{store.numbers:,}, {kind}, {store.dtypes['data' if store.sparse else 'X']}"),
+            ("labels", labels + (", with query ids" if "qid" in store.dtypes else "")),
+            ("size", f"{size / 1e6:,.1f} MB in {count(len(store.shards), 'shard')}"),
+            *(more or []),
+            ("took", duration(seconds)),
+        ]
+    )
+
+
+class _Progress:
+    """Says how far it is: a live line on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet, self.live = quiet, sys.stderr.isatty()
+        self.every = LIVE_EVERY if self.live else PLAIN_EVERY
+        self.start = time.perf_counter()
+        self.next = self.start + self.every
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.live and not self.quiet:
+            click.echo("\r\033[K", nl=False, err=True)
+
+    def __call__(self, rows: int, size: int, share: float) -> None:
+        """Take note of a piece."""
+        now = time.perf_counter()
+        if self.quiet or now < self.next:
+            return
+        self.next = now + self.every
+        left = f", {duration((now - self.start) * (1 / share - 1))} left" if share > 0 else ""
+        line = f"riskmin: {rows:,} rows, {size / 1e6:,.0f} MB written, {share:.0%} read{left}"
+        click.echo(f"\r\033[K{line}" if self.live else line, nl=not self.live, err=True)
