@@ -9,7 +9,7 @@ import numpy as np
 
 from riskmin.types import NDArray
 
-INLINE = 432
+INLINE = 408
 """Letters of so many bytes go with the first exchange."""
 LINE = 64
 """Bytes of a cache line."""

@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 import traceback
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,10 +18,10 @@ import numpy as np
 
 from riskmin.executors.letters import INLINE, Letter, Room
 
-HEAD = struct.Struct("<qqQqq48s")
+HEAD = struct.Struct("<16sqqQqq48s")
 """How a letter begins: see `_Head`."""
 LETTER = HEAD.size + INLINE
-"""Bytes that are exchanged at once: the head, and the letter if it fits."""
+"""Bytes that are exchanged at once: the head, and the letter if it fits. The same in every version."""
 FINE, FAILED, STOPPED = range(3)
 SAME_STROKE = 1.0
 """Ctrl-C reaches ranks one after the other, within so many seconds."""
@@ -29,6 +30,7 @@ SAME_STROKE = 1.0
 class _Head(NamedTuple):
     """What every letter says first: ranks must agree on all of it but the state and the lengths."""
 
+    version: bytes
     number: int
     state: int
     mark: int
@@ -80,20 +82,6 @@ class Line:
         self.patience, self.room = _Patience(), Room()
         self.told: BaseException | None = None  # the last error that all ranks know of
 
-    def _check_versions(self) -> None:
-        from riskmin import __version__
-
-        said = np.zeros((self.size, 32), dtype=np.uint8)
-        self.comm.Allgather(np.frombuffer(__version__.encode()[:32].ljust(32, b"\0"), dtype=np.uint8), said)
-        versions = [row.tobytes().rstrip(b"\0").decode() for row in said]
-        for rank, version in enumerate(versions):
-            if version != versions[0]:
-                self.told = RuntimeError(
-                    f"rank {rank} runs riskmin {version}, but rank 0 runs {versions[0]}: install the same "
-                    "version everywhere"
-                )
-                raise self.told
-
     def exchange(self, name: str, mark: int, make: Callable[[], Any]) -> list[Any]:
         """What `make` gives at each rank, at all; what it raises at one is raised at all.
 
@@ -105,8 +93,6 @@ class Line:
             What it is done with: a number that is the same at all ranks, or else they are not at one.
         make : callable
         """
-        if self.number == 0:
-            self._check_versions()
         with self.patience:
             error: BaseException | None = None
             state = FINE
@@ -118,8 +104,10 @@ class Line:
             if self.patience.asked or isinstance(error, KeyboardInterrupt):
                 state = STOPPED
             self.number += 1
-            head = _Head(self.number, state, mark, len(letter.text), letter.size(), name.encode()[-48:])
-            heads, letters = self._post(head, letter)
+            sizes = len(letter.text), letter.size()
+            heads, letters = self._post(
+                _Head(_version(), self.number, state, mark, *sizes, _short(name)), letter
+            )
         self._raise(heads, letters, error)
         self.told = _difference(heads)
         if self.told is not None:
@@ -134,6 +122,9 @@ class Line:
             ours[HEAD.size : HEAD.size + head.length] = letter.text
         self.comm.Allgather(ours, theirs)
         heads = [_Head(*HEAD.unpack_from(theirs, k * LETTER)) for k in range(self.size)]
+        self.told = _other_version(heads)
+        if self.told is not None:
+            raise self.told
         starts = [k * LETTER + HEAD.size for k in range(self.size)]
         found = [Letter(theirs[i : i + h.length], []) for i, h in zip(starts, heads, strict=True)]
         sizes = [h.more for h in heads]
@@ -200,13 +191,38 @@ def _portable(error: BaseException, rank: int) -> BaseException:
         return RuntimeError(f"rank {rank} raised {name}\n\n{''.join(traceback.format_exception(error))}")
 
 
+def _version() -> bytes:
+    from riskmin import __version__
+
+    return _short(__version__, 16)
+
+
+def _short(text: str, most: int = 48) -> bytes:
+    return text.encode()[:most].ljust(most, b"\0")
+
+
+def _text(short: bytes) -> str:
+    return short.rstrip(b"\0").decode(errors="replace")
+
+
+def _other_version(heads: list[_Head]) -> RuntimeError | None:
+    """What to say where ranks have different versions of this library."""
+    for k, head in enumerate(heads):
+        if head.version != heads[0].version:
+            ours, theirs = _text(head.version), _text(heads[0].version)
+            return RuntimeError(
+                f"rank {k} runs riskmin {ours}, but rank 0 runs {theirs}: install the same version everywhere"
+            )
+    return None
+
+
 def _difference(heads: list[_Head]) -> RuntimeError | None:
     """What to say where ranks do not all do the same thing with the same numbers."""
     first = heads[0]
     for k, head in enumerate(heads):
         if (head.number, head.name, head.mark) == (first.number, first.name, first.mark):
             continue
-        ours, theirs = (h.name.rstrip(b"\0").decode(errors="replace") for h in (head, first))
+        ours, theirs = _text(head.name), _text(first.name)
         if (head.number, head.name) != (first.number, first.name):
             return RuntimeError(
                 f"rank {k} came to {ours!r} as step {head.number}, but rank 0 to {theirs!r} as step "
@@ -220,14 +236,14 @@ def _difference(heads: list[_Head]) -> RuntimeError | None:
 
 
 def mark(things: Sequence[Any]) -> int:
-    """A number that tells apart what differs, cheaply: by the bits of arrays and of single numbers."""
+    """A number that tells apart what differs, by the bits of arrays and of floats.
+
+    Integers are keys, of which a rank may have used some for itself.
+    """
     found = 0
     for x in things:
-        if isinstance(x, float):  # no int: those are keys, which a rank may have used for something else
-            bits = int(np.float64(x).view(np.uint64))
-        elif isinstance(x, np.ndarray) and x.dtype.itemsize == 8 and x.dtype.kind in "fiu":
-            bits = int(np.add.reduce(np.ascontiguousarray(x).view(np.uint64), axis=None)) + x.size
-        else:
-            continue
-        found = (31 * found + bits) & (2**64 - 1)
+        if isinstance(x, float):
+            found = zlib.crc32(struct.pack("<d", x), found)
+        elif isinstance(x, np.ndarray) and x.dtype.kind in "fiub":
+            found = zlib.crc32(np.ascontiguousarray(x).data, found)
     return found

@@ -1,0 +1,486 @@
+"""Checks that every rank of an MPI job runs: `mpiexec -n 2 python tests/mpi_checks.py [name ...]`.
+
+Each check runs at all ranks. Rank 0 says how each of them ended, at all ranks.
+"""
+
+import copy
+import pickle
+import sys
+import time
+import traceback
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+import riskmin
+from riskmin import (
+    L1,
+    L2,
+    Bundle,
+    ChainCrf,
+    Checkpoint,
+    Hinge,
+    Lbfgs,
+    Local,
+    Logistic,
+    Ndcg,
+    Objective,
+    RocArea,
+    Serial,
+    Shard,
+    Softmax,
+    Spmd,
+    Spread,
+    as_matrix,
+    linear_risk,
+    minimize,
+    path,
+)
+from riskmin.testing import check_executor
+
+CHECKS = {}
+ranks = Spmd()
+
+
+def check(f):
+    CHECKS[f.__name__] = f
+    return f
+
+
+def raises(error, words, f, *args, **settings):
+    """Whether f raises that at this rank."""
+    found = None
+    try:
+        f(*args, **settings)
+    except error as raised:
+        found = raised
+    assert found is not None, f"rank {ranks.rank} raises no {error.__name__} with {words!r}"
+    assert words in str(found), found
+
+
+def table(n=240, p=7, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p))
+    return X, np.where(X @ rng.standard_normal(p) + rng.standard_normal(n) > 0, 1.0, -1.0)
+
+
+def problem(loss, reg, executor, X=None, **settings):
+    """An objective on 5 shards, by an executor."""
+    rows, y = table()
+    if isinstance(loss, Ndcg):
+        y = np.clip(np.round(rows[:, 0] + 1), 0, 3)
+        settings["qid"] = np.arange(len(y)) // 12
+    if isinstance(loss, ChainCrf):
+        y = np.where(rows[:, 0] > 0.5, 2.0, (y + 1) / 2)
+        settings["lengths"] = np.full(len(y) // 6, 6)
+    if isinstance(loss, Softmax):
+        y = np.where(rows[:, 0] > 0.5, 2.0, (y + 1) / 2)
+    risk = linear_risk(
+        rows if X is None else X, y, loss, executor=executor, n_shards=5 if X is None else None, **settings
+    )
+    return Objective(risk, reg, 0.01)
+
+
+PROBLEMS = {
+    "hinge": (Hinge(), L2(), {}),
+    "hinge, intercept": (Hinge(), L2(), {"fit_intercept": True}),
+    "logistic": (Logistic(), L2(), {}),
+    "logistic, intercept": (Logistic(), L2(), {"fit_intercept": True}),
+    "logistic, L1": (Logistic(), L1(), {}),
+    "ROC area": (RocArea(), L2(), {}),
+    "NDCG": (Ndcg(), L2(), {}),
+    "chain": (ChainCrf(), L2(), {}),
+    "softmax, intercepts": (Softmax(), L2(), {"fit_intercept": True}),
+}
+
+
+# ---------------------------------------------------------------- the same bits
+@check
+def contract():
+    check_executor(Spmd())
+    check_executor(ranks)
+
+
+@check
+def fits_have_the_bits_of_one_process():
+    for name, (loss, reg, settings) in PROBLEMS.items():
+        there = minimize(problem(loss, reg, ranks, **settings), tol=1e-6)
+        assert there.status == "converged", name
+        solver = riskmin.Auto().choose(problem(loss, reg, ranks, **settings), 1e-6)[0]
+        here = minimize(problem(loss, reg, Elsewhere, **settings), solver, tol=1e-6)
+        same_bits(there, here, name)
+        for at, w in enumerate(ranks.line.exchange("compare", 0, lambda r=there: r.w)):
+            assert np.array_equal(w, there.w), f"{name}: rank {at} has another w"
+
+
+class Elsewhere(Serial):
+    """One process, whose rows solvers may not visit, as they cannot where ranks have them."""
+
+    def __new__(cls, shards):
+        found = object.__new__(Held)
+        found.inner = Serial(shards)
+        return found
+
+
+class Held:
+    """An executor that is no Serial, but does the same."""
+
+    def map(self, f, *args, each=()):
+        return self.inner.map(f, *args, each=each)
+
+    def sum(self, f, *args, each=()):
+        return self.inner.sum(f, *args, each=each)
+
+
+def same_bits(there, here, name):
+    assert np.array_equal(there.w, here.w), f"{name}: w differs by {np.abs(there.w - here.w).max()}"
+    assert (there.value, there.lower, there.n_iter) == (here.value, here.lower, here.n_iter), name
+
+
+@check
+def a_long_path_has_them_too():
+    lams = [0.1, 0.01, 0.001]
+    there, here = (path(problem(Logistic(), L1(), e).risk, L1(), lams, tol=1e-6) for e in (ranks, Elsewhere))
+    for k, lam in enumerate(lams):
+        same_bits(there[k], here[k], f"lam={lam}")
+
+
+def long_reply(shard, w):
+    """More numbers than go with a letter, of two kinds, and some that are added up exactly."""
+    x = shard.c[0] * w
+    return float(x[0]), x, 3, np.outer(x[:40], x[:40]), np.float32(x[:7])
+
+
+@check
+def long_sums_have_them():
+    rng = np.random.default_rng(1)
+    for n, p in [(1, 50), (1, 5000), (2, 1500), (7, 5000), (9, 2001)]:
+        shards = [Shard(as_matrix(np.ones((2, 2))), np.ones(2), rng.random(2), {}) for _ in range(n)]
+        w = rng.standard_normal(p)
+        want = Serial(shards).sum(long_reply, w)
+        got, fast = (Spmd(ordered=o)(shards).sum(long_reply, w) for o in (True, False))
+        again = Spmd(ordered=True)(shards).sum(long_reply, w)  # memory is used again, but not what is in use
+        for x, y, z, u in zip(want, got, fast, again, strict=True):
+            assert np.array_equal(x, y), (n, p)
+            assert np.array_equal(x, u), (n, p)
+            np.testing.assert_allclose(z, x, rtol=1e-6 if np.asarray(x).dtype == np.float32 else 1e-12)
+        for theirs in ranks.line.exchange("compare", 0, lambda f=fast: f[1]):
+            assert np.array_equal(theirs, fast[1])  # all ranks have the same bits, in order or not
+
+
+@check
+def unordered_sums_are_as_good():
+    fast = Spmd(ordered=False)
+    for name, (loss, reg, settings) in PROBLEMS.items():
+        w = np.random.default_rng(2).standard_normal(problem(loss, reg, Serial, **settings).risk.dim)
+        (v, g), (value, grad) = (problem(loss, reg, e, **settings).risk(w) for e in (fast, Serial))
+        assert abs(v - value) <= 1e-12 * abs(value), name
+        np.testing.assert_allclose(g, grad, rtol=0, atol=1e-12 * np.abs(grad).max())
+        result = minimize(problem(loss, reg, fast, **settings), tol=1e-6)
+        assert result.status == "converged", name
+
+
+@check
+def replies_of_any_length_and_kind_arrive():
+    held = ranks(
+        [Shard(as_matrix(np.ones((k + 1, 2))), np.ones(k + 1), np.ones(k + 1), {}) for k in range(5)]
+    )
+    for n in (0, 1, 50, 60, 500, 100_000):
+        found = held.map(lambda s, n: (np.full(n, s.X.shape[0]), "x" * n, None), n)
+        for k, (a, text, nothing) in enumerate(found):
+            assert np.array_equal(a, np.full(n, k + 1))
+            assert (text, nothing) == ("x" * n, None)
+    kept = [held.map(lambda s, t: np.full(5000, s.X.shape[0] + t), t) for t in range(30)]
+    for t, row in enumerate(kept):
+        assert [a[0] for a in row] == [k + 1 + t for k in range(5)]
+        assert all((a == a[0]).all() for a in row)
+
+
+# ---------------------------------------------------------------- rows that ranks have
+@check
+def rows_of_each_rank():
+    X, y = table()
+    ends = np.linspace(0, len(y), ranks.size + 1).astype(int) + 0
+    ends[1:-1] += 3
+    at = slice(ends[ranks.rank], ends[ranks.rank + 1])
+    for kind in (np.asarray, sp.csr_array, np.ndarray.tolist):
+        spread = ranks.spread(kind(X[at]))
+        assert spread.shape == X.shape
+        labels = ranks.gathered(y[at])
+        assert np.array_equal(labels, y)
+        assert ranks.gathered(None) is None
+        there = minimize(Objective(linear_risk(spread, labels, Hinge()), L2(), 0.01), Bundle(), tol=1e-6)
+        parts = [Local(kind(X[i:j]) if kind is sp.csr_array else X[i:j]) for i, j in pairwise(ends)]
+        alone = linear_risk(Spread(parts), labels, Hinge(), executor=Elsewhere)
+        same_bits(there, minimize(Objective(alone, L2(), 0.01), Bundle(), tol=1e-6), str(kind))
+    names = ranks.gathered(np.array(["a", "bb"])[: 1 + ranks.rank % 2])
+    assert names.tolist()[:2] == ["a", "a"]
+
+
+@check
+def a_rank_may_have_no_rows():
+    X, y = table(50)
+    mine = X if ranks.rank == 1 else X[:0]
+    spread = ranks.spread(mine)
+    labels = ranks.gathered(y if ranks.rank == 1 else y[:0])
+    there = linear_risk(spread, labels, Logistic())(np.ones(7))
+    here = linear_risk(X, y, Logistic())(np.ones(7))
+    assert there[0] == here[0]
+    assert np.array_equal(there[1], here[1])
+
+
+@check
+def rows_that_do_not_fit():
+    X, y = table(20)
+    words = f"X of rank 1 has 6 columns, but X of rank 0 has {7}"
+    raises(ValueError, words, ranks.spread, X if ranks.rank != 1 else X[:, :6])
+    raises(ValueError, "rank 1 gives None", ranks.gathered, None if ranks.rank == 1 else y)
+    X = np.where(ranks.rank == 1, np.nan, X)
+    raises(ValueError, "X of rank 1: ", linear_risk, ranks.spread(X), ranks.gathered(y), Hinge())
+    raises(ValueError, "is in the memory of that rank only", ranks.spread(y[:, None]).whole)
+
+
+@check
+def parts_are_read_by_their_ranks_only():
+    read = []
+
+    class Part(Local):
+        def read(self):
+            read.append(self.name)
+            return self.X
+
+    X, y = table(60)
+    parts = [Part(X[k : k + 10], str(k)) for k in range(0, 60, 10)]
+    risk = linear_risk(Spread(parts), y, Hinge(), executor=ranks)
+    risk(np.zeros(7))
+    theirs = ranks.line.exchange("compare", 0, lambda: read)
+    assert [name for names in theirs for name in names] == [str(k) for k in range(0, 60, 10)]
+    assert risk.rows is None
+
+
+# ---------------------------------------------------------------- errors
+class Awkward(Exception):
+    def __init__(self, a, b):
+        super().__init__(f"{a} and {b}")
+
+
+@check
+def errors_at_one_rank_reach_all():
+    held = ranks([Shard(as_matrix(np.ones((k + 1, 2))), np.ones(1), np.ones(1), {}) for k in range(5)])
+
+    def fail(shard, n):
+        if shard.X.shape[0] == n:
+            raise ZeroDivisionError(f"at {n}")
+        return (1.0,)
+
+    for n in range(1, 6):
+        raises(ZeroDivisionError, f"at {n}", held.map, fail, n)
+        raises(ZeroDivisionError, f"at {n}", held.sum, fail, n)
+    raises(ZeroDivisionError, "at 1", held.map, lambda s: fail(s, s.X.shape[0]))  # the first of several
+
+    def awkward(shard):
+        raise Awkward("one", "two")
+
+    raises(RuntimeError if ranks.rank else (Awkward, RuntimeError), "one and two", held.map, awkward)
+    raises(Exception, "", held.map, lambda s: lambda: None)  # cannot be sent
+    assert held.sum(fail, 9) == (5.0,)
+
+
+@check
+def errors_between_calls_reach_all():
+    def callback(it, row):
+        if ranks.rank == ranks.size - 1 and row["iteration"] == 3:
+            raise OSError("the disk of one rank is full")
+
+    raises(OSError, "disk of one rank", minimize, problem(Hinge(), L2(), ranks), callback=callback)
+
+    class Odd(Bundle):
+        def iterates(self, obj, w0):
+            for k, it in enumerate(super().iterates(obj, w0)):
+                if k == 3 and ranks.rank == 1:
+                    raise MemoryError("at one rank")
+                yield it
+
+    raises(MemoryError, "at one rank", minimize, problem(Hinge(), L2(), ranks), Odd(), tol=1e-9)
+
+    def block():
+        with ranks.together():
+            if ranks.rank == 0:
+                raise FileNotFoundError("rank 0 has no such file")
+            problem(Hinge(), L2(), ranks)
+
+    raises(FileNotFoundError, "rank 0 has no such file", block)
+    raises(ValueError, "tol must be", minimize, problem(Hinge(), L2(), ranks), tol=-1)
+
+
+@check
+def ranks_that_differ_are_told():
+    obj = problem(Hinge(), L2(), ranks)
+    w = np.ones(7)
+    w[3] += (ranks.rank == 1) * 2**-52
+    raises(RuntimeError, "rank 1 came to 'value_grad' with other numbers than rank 0", obj.risk, w)
+    two = Spmd()([Shard(as_matrix(np.ones((2, 2))), np.ones(2), np.ones(2), {})] * 3)
+    one, other = (lambda s: 1), (lambda s: 2)
+    other.__name__ = "other"
+    raises(RuntimeError, "rank 1 came to 'other'", two.map, other if ranks.rank == 1 else one)
+    X, y = table()
+    y = -y if ranks.rank == 1 else y
+    raises(
+        RuntimeError,
+        "rank 1 came to 'shards in order' with other",
+        linear_risk,
+        X,
+        y,
+        Hinge(),
+        executor=ranks,
+    )
+    for at in range(2):  # one is in the middle of a fit, and the others are elsewhere: none is left waiting
+        fit, aside = problem(Hinge(), L2(), Spmd()), Spmd()
+        if ranks.rank == at:
+            raises(RuntimeError, "came to", minimize, fit)
+        else:
+            raises(RuntimeError, "came to", aside.gathered, np.ones(2))
+
+
+@check
+def other_versions():
+    before = riskmin.__version__
+    try:
+        riskmin.__version__ = "0.0.1" if ranks.rank == 1 else before
+        raises(
+            RuntimeError,
+            f"rank 1 runs riskmin 0.0.1, but rank 0 runs {before}",
+            problem,
+            Hinge(),
+            L2(),
+            Spmd(),
+        )
+    finally:
+        riskmin.__version__ = before
+
+
+# ---------------------------------------------------------------- decisions
+@check
+def time_limits_agree():
+    """One rank is slow, and one has a clock that is ahead."""
+
+    def slow(it, row):
+        time.sleep(0.002 * ranks.rank)
+
+    obj = problem(Hinge(), L2(), ranks)
+    for limit in (0.0, 0.02, 0.05 + 0.03 * ranks.rank):
+        result = minimize(obj, Bundle(), tol=0.0, max_seconds=limit, callback=slow)
+        assert result.status in ("max_seconds", "stalled")
+        traces = ranks.line.exchange("compare", 0, lambda r=result: r.trace)
+        assert all(trace == traces[0] for trace in traces)
+
+
+@check
+def callbacks_agree():
+    obj = problem(Hinge(), L2(), ranks)
+    for at in range(ranks.size):
+        result = minimize(obj, Bundle(), tol=1e-12, callback=lambda it, row, at=at: ranks.rank == at)
+        assert result.status == ("converged" if at else "interrupted")
+
+
+@check
+def ctrl_c_at_one_rank_stops_all():
+    import signal
+
+    def interrupt(it, row):
+        if row["iteration"] == 4 and ranks.rank == ranks.size - 1:
+            signal.raise_signal(signal.SIGINT)
+
+    result = minimize(problem(Hinge(), L2(), ranks), Bundle(), tol=1e-12, callback=interrupt)
+    assert (result.status, result.n_iter) == ("interrupted", 4)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@check
+def checkpoints_are_written_once_and_read_by_all():
+    folder = Path(FOLDER)
+    obj, file = problem(Hinge(), L2(), ranks), folder / "run"
+    whole = minimize(obj, Bundle(), tol=1e-6)
+    first = minimize(obj, Bundle(), tol=1e-6, max_iter=4, checkpoint=Checkpoint(file, every=0.0))
+    assert first.status == "max_iter"
+    assert ranks.agree(lambda: len(list(folder.iterdir()))) == 1
+    # from another number of ranks: one
+    alone = problem(Hinge(), L2(), Serial)
+    copies = folder / f"copy-{ranks.rank}"
+    copies.write_bytes(file.read_bytes())
+    here = minimize(alone, Bundle(), tol=1e-6, checkpoint=copies)
+    there = minimize(obj, Bundle(), tol=1e-6, checkpoint=file)
+    assert there.status == "converged"
+    assert there.trace[:4] == first.trace
+    same_bits(there, here, "resumed")
+    assert abs(there.value - whole.value) <= 1e-6 * whole.value
+    gone = folder / "no" / "run"
+    raises(riskmin.FileError, "is no folder", minimize, obj, checkpoint=gone)
+    raises(
+        riskmin.FileError, "belongs to another", minimize, problem(Logistic(), L2(), ranks), checkpoint=file
+    )
+
+
+# ---------------------------------------------------------------- settings
+@check
+def settings_can_be_copied():
+    assert repr(copy.deepcopy(Spmd(ordered=False))) == "Spmd(ordered=False)"
+    assert pickle.loads(pickle.dumps(Spmd(ordered=False))).ordered is False
+    held = problem(Hinge(), L2(), ranks).risk.executor
+    raises(TypeError, "cannot be pickled", pickle.dumps, held)
+    assert copy.deepcopy(held).shards == []
+
+
+@check
+def other_communicators():
+    half = ranks.ranks.Split(ranks.rank % 2)
+    result = minimize(problem(Hinge(), L2(), Spmd(half)), Bundle(), tol=1e-6)
+    same_bits(result, minimize(problem(Hinge(), L2(), Serial), Bundle(), tol=1e-6), "half")
+    half.Free()
+
+
+@check
+def estimators_take_it():
+    from sklearn.base import clone
+
+    X, y = table()
+    at = slice(0, 100) if ranks.rank == 0 else slice(100, 240) if ranks.rank == 1 else slice(0)
+    model = clone(riskmin.LinearClassifier(loss="logistic", solver=Lbfgs(), tol=1e-6))
+    model.fit(ranks.spread(X[at]), ranks.gathered(y[at]))
+    alone = riskmin.LinearClassifier(loss="logistic", solver=Lbfgs(), tol=1e-6).fit(X, y)
+    np.testing.assert_allclose(model.coef_, alone.coef_, rtol=1e-3)
+    for theirs in ranks.line.exchange("compare", 0, lambda: model.coef_):
+        assert np.array_equal(theirs, model.coef_)
+
+
+@check
+def others_can_be_silenced():
+    with ranks.silenced():
+        print("once is enough")
+        print("once is enough", file=sys.stderr)
+
+
+def main(names):
+    """Run the checks by these names, or all; rank 0 says how they ended."""
+    bad = 0
+    for name in names or CHECKS:
+        said = ""
+        start = time.perf_counter()
+        try:
+            CHECKS[name]()
+        except Exception:
+            said = traceback.format_exc()
+        told = ranks.ranks.allgather(said)
+        bad += any(told)
+        if ranks.rank == 0:
+            print("failed" if any(told) else "passed", name, f"{time.perf_counter() - start:.2f}", flush=True)
+            for k, text in enumerate(told):
+                print("".join(f"    rank {k}: {line}\n" for line in text.splitlines()), end="", flush=True)
+    return min(bad, 1)
+
+
+if __name__ == "__main__":
+    FOLDER = sys.argv[1]
+    sys.exit(main(sys.argv[2:]))

@@ -1,0 +1,164 @@
+"""Ranks of MPI jobs: the same bits as one process, decisions that all of them take, errors that reach all."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from mpi_jobs import job, mpiexec
+from riskmin import L2, Hinge, Objective, Profiled, Serial, Spmd, linear_risk, minimize
+from riskmin.adaptive import Adaptive
+from riskmin.executors.company import Alone, company_of
+from riskmin.executors.letters import INLINE, Letter, Room
+from riskmin.executors.ranks import HEAD, LETTER, mark
+
+jobs = [pytest.mark.slow, pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")]
+
+
+# ---------------------------------------------------------------- what ranks send
+@pytest.mark.parametrize("n", [0, 1, 20, 300, INLINE, 5000])
+def test_letters_arrive(n):
+    thing = ("x" * n, [np.arange(n), np.ones((n, 2), order="F")[::2], None], {"k": np.float32(n)})
+    letter = Letter.of(thing)
+    room = np.zeros(letter.size(), dtype=np.uint8)
+    letter.write(room)
+    back = (Letter.read(room, len(letter.text)) if len(room) else letter).open()
+    assert back[0] == thing[0]
+    assert back[2] == thing[2]
+    for a, b in zip(back[1][:2], thing[1][:2], strict=True):
+        np.testing.assert_array_equal(a, b)
+        a += 1  # arrays that arrive are one's own
+
+
+def test_the_first_exchange_has_the_same_size_in_every_version():
+    assert LETTER == 512
+    assert HEAD.unpack(HEAD.pack(b"v", 1, 2, 3, 4, 5, b"n"))[0].startswith(b"v\0")
+
+
+def test_memory_is_used_again_but_not_what_is_in_use():
+    room = Room()
+    first = room.take(10_000)
+    first[:] = 7
+    view = first[100:200].reshape(10, 10)
+    del first
+    for k in range(20):
+        room.take(10_000)[:] = k
+        assert (view == 7).all()
+    address = room.take(10_000).ctypes.data
+    assert room.take(9_000).ctypes.data == address
+    assert address % 64 == 0
+    assert len(room.held) <= 3
+
+
+def test_marks_tell_numbers_apart():
+    x = np.random.default_rng(0).standard_normal(1000)
+    other = x.copy()
+    other[500] = np.nextafter(other[500], 9)
+    marks = [mark([x]), mark([other]), mark([-x]), mark([x[::-1]]), mark([x, 0.5]), mark([x, 0.25]), mark([])]
+    assert len(set(marks)) == len(marks)
+    assert mark([x.copy(), 3, "word", None]) == mark([x, 4])
+
+
+# ---------------------------------------------------------------- who decides
+def test_whose_company_a_risk_is_in():
+    class Ranks(Serial):
+        agree = once = together = None
+
+    X, y = np.eye(2), np.array([1.0, -1.0])
+    ours = linear_risk(X, y, Hinge())
+    assert isinstance(company_of(ours), Alone)
+    assert isinstance(company_of(lambda w: w), Alone)
+    held = Ranks()
+    risk = type(ours)(ours.loss, ours.scorer, held, 2)
+    assert company_of(risk) is held
+    assert company_of(Profiled(risk)) is held
+    assert company_of(Adaptive(risk, 0.5)) is held
+
+
+def test_the_clock_of_another_decides(monkeypatch):
+    """A run asks its company for the time, the callback's answer and the limits, and for nothing else."""
+
+    said = []
+
+    class Ranks(Alone):
+        def agree(self, f):
+            found = f()
+            said.append(type(found).__name__)
+            return found
+
+    ranks = Ranks()
+    monkeypatch.setattr("riskmin.driver.company_of", lambda risk: ranks)
+    obj = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), 0.1)
+    result = minimize(obj, "bundle", max_iter=2, tol=0, callback=lambda it, row: None)
+    assert said == ["_Limits", "float", "bool", "float", "float", "bool"]
+    assert result.status == "max_iter"
+
+
+def test_without_mpi4py_one_sentence_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    with pytest.raises(ImportError, match=r"Spmd needs mpi4py and an MPI.*pip install riskmin\[mpi\]"):
+        _ = Spmd().rank
+
+
+# ---------------------------------------------------------------- jobs
+def checks():
+    """The names of the checks that ranks run."""
+    from mpi_jobs import HERE
+
+    return re.findall(r"@check\ndef (\w+)", (HERE / "mpi_checks.py").read_text(encoding="utf-8"))
+
+
+OF_THREE = [
+    "contract",
+    "long_sums_have_them",
+    "replies_of_any_length_and_kind_arrive",
+    "rows_of_each_rank",
+    "a_rank_may_have_no_rows",
+    "errors_at_one_rank_reach_all",
+    "errors_between_calls_reach_all",
+    "ranks_that_differ_are_told",
+    "time_limits_agree",
+    "other_communicators",
+]
+"""What may depend on the number of ranks: three of them on two cores take turns."""
+
+
+def run(folder, n, names=()):
+    """What one job says of the checks: few launches, as they cost more than the checks."""
+    with job(n, "mpi_checks.py", folder, *names) as process:
+        out, err = process.communicate(timeout=90)
+    return out, err, process.returncode
+
+
+def check(outcome, name):
+    out, err, _ = outcome
+    ends = re.search(rf"^(passed|failed) {name} .*\n((?:    .*\n)*)", out, re.MULTILINE)
+    assert ends is not None, f"{out}\n{err}"
+    assert ends[1] == "passed", ends[2]
+
+
+@pytest.fixture(scope="module")
+def of_two(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("two"), 2)
+
+
+@pytest.fixture(scope="module")
+def of_three(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("three"), 3, OF_THREE)
+
+
+class TestJobs:
+    pytestmark = jobs
+
+    @pytest.mark.parametrize("name", checks())
+    def test_two_ranks(self, of_two, name):
+        check(of_two, name)
+
+    @pytest.mark.parametrize("name", OF_THREE)
+    def test_three_ranks(self, of_three, name):
+        check(of_three, name)
+
+    def test_all_were_well_and_one_was_heard(self, of_two):
+        out, err, code = of_two
+        assert (code, out.count("once is enough"), err) == (0, 1, "once is enough\n")
