@@ -98,21 +98,26 @@ def _same(one: Path, other: Path) -> bool:
     return one.resolve() == other.resolve()
 
 
-def read(path: Path, *, target: Column, qid: Column, quiet: bool = False, **settings: Any) -> Dataset:
-    """`load`, with a word to those who have to wait."""
+def check_data(path: Path, *, target: Column, qid: Column, quiet: bool = False) -> None:
+    """Raise where the options are not for such a file; a word to those who have to wait for it."""
     kind = format_of(path)
     if tagging.is_conll(path):
         raise ValueError(
             f"{path} holds sentences, which are for taggers: fit one by --loss chain_crf or chain_max_margin"
         )
     for option, column, what in (("--target", target, "labels"), ("--qid", qid, "query ids")):
-        if column is not None and kind in ("svmlight", "npz"):
+        if column is not None and kind in ("svmlight", "npz", "rsk"):
             raise ValueError(
                 f"{option} names a column of a table, but {path} is {kind}, whose {what} have a place of "
                 "their own: leave it out"
             )
     if not quiet and path.is_file() and path.stat().st_size > BIG:
         click.echo(f"riskmin: reading {path} ({path.stat().st_size / 1e6:,.0f} MB)", err=True)
+
+
+def read(path: Path, *, target: Column, qid: Column, quiet: bool = False, **settings: Any) -> Dataset:
+    """`load`, of a file that fits the options."""
+    check_data(path, target=target, qid=qid, quiet=quiet)
     return load(path, target=target, qid=qid, **settings)
 
 
@@ -121,12 +126,14 @@ def take(path: Path, model: Any, given: dict[str, Any], *, quiet: bool, **settin
     if model.task == "tagging":
         return tagging.sentences(path, given["target"], given["qid"], labels=True)
     data = read(path, target=given["target"], qid=given["qid"], quiet=quiet, **settings)
-    if data.qid is not None and model.task != "ranking" and not quiet:
-        click.echo(
-            f"riskmin: {path.name} has query ids, which {loss_name(model)} does not look at",
-            err=True,
-        )
+    tell_of_queries(data, model, path.name, quiet=quiet)
     return data
+
+
+def tell_of_queries(data: Dataset, model: Any, name: str, *, quiet: bool) -> None:
+    """A word where data hold query ids for nothing."""
+    if data.qid is not None and model.task != "ranking" and not quiet:
+        click.echo(f"riskmin: {name} has query ids, which {loss_name(model)} does not look at", err=True)
 
 
 def read_for(model: Any, path: Path, target: Column, qid: Column, *, labels: bool) -> Dataset:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
+from riskmin.cli import tagging
 from riskmin.cli.common import (
     ABOVE_0,
     FROM_0,
     FROM_1,
     PATH,
     check_apart,
+    check_data,
     check_writable,
     facts_for_report,
     lines,
@@ -25,8 +28,10 @@ from riskmin.cli.common import (
     size,
     summary,
     take,
+    tell_of_queries,
     without_warnings,
 )
+from riskmin.cli.places import company, named, place, place_options, table_of
 from riskmin.cli.problem import estimator, problem_options
 from riskmin.cli.tasks import TASKS, queries
 from riskmin.data import Dataset
@@ -48,6 +53,8 @@ Examples:
   riskmin fit wines.csv --loss ordinal --order poor,fair,good -o wine.riskmin
   riskmin fit train.conll --loss chain_crf --constraints bio -o chunks.riskmin
   riskmin fit big.svm.xz --loss logistic --checkpoint run.ckpt --report run.html -o big.riskmin
+  riskmin fit --dask tcp://scheduler:8786 /data/part-*.parquet -o clicks.riskmin
+  mpiexec -n 8 riskmin fit --mpi data.rsk -o large.riskmin
 
 'riskmin losses' and 'riskmin regularizers' list what there is, with formulas and parameters.
 With --checkpoint, the same command goes on where a killed run was.
@@ -55,7 +62,7 @@ With --checkpoint, the same command goes on where a killed run was.
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("data", type=PATH)
+@click.argument("data", type=PATH, nargs=-1, required=True)
 @click.option("-o", "--output", type=PATH, required=True, help="Where to save the model.")
 @real_option("--lam", type=ABOVE_0, default=1e-4, show_default=True, help="Strength of the regularizer.")
 @problem_options
@@ -70,31 +77,40 @@ With --checkpoint, the same command goes on where a killed run was.
     help="What predicted labels keep to (tagging).",
 )
 @click.option("--min-count", type=FROM_1, help="Leave out features that fewer tokens have (tagging).")
+@place_options
 @click.option("--checkpoint", type=PATH, help="Save the run here now and then; resume if it exists.")
 @real_option("--checkpoint-every", type=FROM_0, default=30.0, show_default=True, help="Seconds between.")
 @click.option("--report", type=PATH, help="Write an HTML page with the convergence pictures.")
 @click.option("--json", "as_json", is_flag=True, help="JSON log lines on stderr, JSON summary on stdout.")
 @click.option("--quiet", is_flag=True, help="No progress, no summary (but for --json's).")
-def fit(data: Path, output: Path, as_json: bool, quiet: bool, report: Path | None, **given: Any) -> int:
-    """Fit a linear model to DATA and save it with its certificate."""
+def fit(
+    data: tuple[Path, ...], output: Path, as_json: bool, quiet: bool, report: Path | None, **given: Any
+) -> int:
+    """Fit a linear model to DATA and save it with its certificate.
+
+    Several files are parts of one table. With --processes, --dask and --mpi they are read where they are
+    computed with, and only labels are brought here; a file that is not .rsk is one part, so give several.
+    """
     model = estimator(given)
     if given["checkpoint"]:
         from riskmin import Checkpoint
 
         model.set_params(checkpoint=Checkpoint(given["checkpoint"], given["checkpoint_every"]))
     written = {"--output": output, "--report": report, "--checkpoint": given["checkpoint"]}
-    check_writable(*written.values())
-    check_apart({"DATA": data}, written)
-    labelled = TASKS[model.task].labelled
-    table = take(data, model, given, quiet=quiet or as_json, require_labels=labelled)
-    _fit(model, table, json_lines=as_json, quiet=quiet)
-    _save(model, table, output, report, title=f"{given['loss']} on {data.name}")
+    title = f"{given['loss']} on {named(data)}"
+    with place(given, model.task) as executor:
+        ranks = company(executor)
+        ranks.once(lambda: _check_files(data, written))
+        with ranks.together():
+            table = _take(data, model, given, executor, quiet=quiet or as_json)
+        _fit(model, table, json_lines=as_json, quiet=quiet)
+        ranks.once(lambda: _save(model, table, output, report, title=title))
     facts = summary(model, shape(model, table), model.tol)
     if as_json:
         click.echo(json.dumps({**facts, "model": str(output)}))
     elif not quiet:
         click.echo(
-            f"{given['loss']} on {data.name}, {size(model, table)}, "
+            f"{title}, {size(model, table)}, "
             f"lam {model.alpha:g}{'' if facts['reg'] == 'l2' else ' ' + facts['reg']}"
         )
         more = [("report", str(report))] if report else []
@@ -108,6 +124,26 @@ def fit(data: Path, output: Path, as_json: bool, quiet: bool, report: Path | Non
             err=True,
         )
     return 3
+
+
+def _check_files(data: Sequence[Path], written: dict[str, Path | None]) -> None:
+    check_writable(*written.values())
+    for path in data:
+        check_apart({"DATA": path}, written)
+
+
+def _take(data: Sequence[Path], model: Any, given: dict[str, Any], executor: Any, *, quiet: bool) -> Dataset:
+    """The data, of one file or several, here or elsewhere."""
+    labelled, columns = TASKS[model.task].labelled, {name: given[name] for name in ("target", "qid")}
+    if executor is None and len(data) == 1:
+        return take(data[0], model, given, quiet=quiet, require_labels=labelled)
+    if model.task == "tagging":
+        return tagging.all_sentences(data, **columns)
+    for path in data:
+        check_data(path, **columns, quiet=quiet)
+    table: Dataset = table_of(data, executor, **columns, require_labels=labelled)
+    tell_of_queries(table, model, named(data), quiet=quiet)
+    return table
 
 
 def _fit(model: Any, table: Dataset, *, json_lines: bool, quiet: bool) -> None:

@@ -18,6 +18,7 @@ from riskmin.cli.fit import fit
 from riskmin.cli.lists import regularizers, solvers
 from riskmin.cli.losses import losses
 from riskmin.cli.path import path
+from riskmin.cli.places import one_voice
 from riskmin.cli.predict import evaluate, predict
 from riskmin.types import Unsuited
 
@@ -79,6 +80,11 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     if args is None and hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `riskmin predict ... | head` ends as `cat` would
+    with one_voice(args):
+        return _main(args)
+
+
+def _main(args: Sequence[str] | None) -> int:
     try:
         return int(commands.main(args, prog_name="riskmin", standalone_mode=False) or 0)
     except click.UsageError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,15 @@ def sentences(
     if labels and found is None:
         raise DataError(path, None, "it has no labels; add them as the last column")
     return Dataset(tokens, found)  # type: ignore[arg-type] # lists, where other tasks have rows
+
+
+def all_sentences(paths: Sequence[Path], target: str | int | None, qid: str | int | None) -> Dataset:
+    """The sentences of several files with the same columns, one after the other."""
+    found: list[Any] = [sentences(paths[0], target, qid, labels=True)]
+    width = len(found[0].X[0][0])
+    found += [sentences(path, target, qid, labels=True, n_columns=width) for path in paths[1:]]
+    X, y = ([one for data in found for one in data[k]] for k in range(2))
+    return Dataset(X, y)  # type: ignore[arg-type] # as above
 
 
 def n_columns(model: Any) -> int | None:
