@@ -29,7 +29,7 @@ def connect(client: Any) -> Any:
         try:
             made: Any = distributed.Client
             client = made(client, timeout=ANSWER, set_as_default=False)
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, TypeError, ValueError, RuntimeError) as error:
             raise ConnectionError(
                 f"no Dask scheduler answers at {client} ({error}): check the address, and for tls:// that "
                 "the certificates in Dask's configuration are those of the cluster"
@@ -70,6 +70,8 @@ class Cluster:
         self.address = client.scheduler.address if client.scheduler is not None else "an unknown address"
         self.since: dict[str, float] = {}
         """Since when a worker is paused; under "", since when there is none."""
+        self.known: set[str] = set()
+        """Workers that are of the same version."""
 
     def check(self) -> None:
         """Raise an error if the scheduler is gone, at once: Dask itself would try for half a minute."""
@@ -94,13 +96,15 @@ class Cluster:
             raise ConnectionError(
                 f"the Dask cluster at {self.address} had no worker for {self.patience:g} s: {RESUME}"
             )
-        for address, worker in found.items():
-            if self._lasts(address, worker.paused):
-                raise MemoryError(
-                    f"the Dask worker {address} is paused for {self.patience:g} s, since its memory is full: "
-                    "have more workers or larger ones, or spread smaller parts over them"
-                )
         return found
+
+    def wait_for(self, address: str, worker: Worker) -> None:
+        """Raise an error once a worker was paused for too long: it starts no task meanwhile."""
+        if self._lasts(address, worker.paused):
+            raise MemoryError(
+                f"the Dask worker {address} is paused for {self.patience:g} s, since its memory is full: "
+                "have more workers or larger ones, or spread smaller parts over them"
+            )
 
     def _lasts(self, what: str, bad: bool) -> bool:
         """Whether something is bad for too long."""
@@ -122,7 +126,7 @@ class Cluster:
         """Those of the workers that answer; an error where one has another version of the library."""
         from riskmin import __version__
 
-        new = [address for address, worker in workers.items() if not worker.greeted]
+        new = [a for a, worker in workers.items() if not (worker.greeted and a in self.known)]
         answers = self.client.run(greet, workers=new, on_error="return") if new else {}
         for address, answer in answers.items():
             if isinstance(answer, OSError):
@@ -136,8 +140,9 @@ class Cluster:
                     f"the Dask worker {address} has riskmin {answer}, but here it is {__version__}: "
                     "install the same version there"
                 )
-        known = {address for address, answer in answers.items() if isinstance(answer, str)}
-        return {a: replace(w, greeted=True) for a, w in workers.items() if w.greeted or a in known}
+            self.known.add(address)
+        gone = {address for address, answer in answers.items() if isinstance(answer, OSError)}
+        return {a: replace(w, greeted=True) for a, w in workers.items() if a in self.known - gone}
 
 
 def pin(address: str) -> dict[str, float]:

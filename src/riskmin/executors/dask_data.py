@@ -122,11 +122,12 @@ def _pieces(X: Any) -> list[Any]:
     """What becomes a part each: futures and delayed, in the order of the rows."""
     if isinstance(X, (list, tuple)):
         return [piece for x in X for piece in ([x] if _is_future(x) else _pieces(x))]
-    if hasattr(X, "rechunk"):
+    kind = type(X)  # a delayed object itself has whatever attribute it is asked for
+    if hasattr(kind, "rechunk"):
         if X.ndim != 2:
             raise ValueError(f"X has {X.ndim} dimensions: give a Dask array of two, rows and columns")
         X = X if X.numblocks[1] == 1 else X.rechunk({1: -1})
-    if not hasattr(X, "to_delayed"):  # one delayed object
+    if not hasattr(kind, "to_delayed"):  # one delayed object
         return [X]
     return np.ravel(np.asarray(X.to_delayed(), dtype=object)).tolist()
 

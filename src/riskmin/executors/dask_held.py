@@ -227,8 +227,8 @@ class DaskShards:
             there = living.get(slot.owner)
             if there is None or not there.greeted:
                 self._orphaned(slot, flights)
-            elif slot.group is None and slot.orphan is not None:
-                slot.orphan = None
+            elif slot in waiting:
+                self._cluster.wait_for(slot.owner, there)
             if slot.group is None and (slot in waiting or balance):
                 self._place(slot, living)
         if (

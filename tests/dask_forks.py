@@ -1,0 +1,93 @@
+"""Schedulers and workers of Dask as processes that can be killed, forked from one that has imported all.
+
+Run as a script, it is that process: it reads "scheduler" or "worker ADDRESS" from its input, a line each, and
+answers with the id and the address of a new process. `Forks` is its other end.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+HERE = Path(__file__)
+
+
+class Forks:
+    """Real processes, a few hundredths of a second each, all killed at the end."""
+
+    def __enter__(self):
+        quiet = {"DASK_LOGGING__DISTRIBUTED": "critical", "PYTHONPATH": str(HERE.parent)}
+        self.process = subprocess.Popen(
+            [sys.executable, HERE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=os.environ | quiet,
+        )  # fmt: skip
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait(20)
+        self.process.stdout.close()
+
+    def start(self, *what):
+        """The process id and the address of a new scheduler or worker."""
+        print(*what, file=self.process.stdin, flush=True)
+        pid, address = self.process.stdout.readline().split()
+        return int(pid), address
+
+    def scheduler(self):
+        return self.start("scheduler")
+
+    def worker(self, address):
+        return self.start("worker", address)
+
+
+def serve(kind, address, pipe):
+    from distributed import Scheduler, Worker
+
+    async def main():
+        if kind == "scheduler":
+            server = Scheduler(host="127.0.0.1", port=0, dashboard_address=":0")
+        else:
+            server = Worker(address, nthreads=1, dashboard_address=":0", death_timeout=5)
+        async with server:
+            os.write(pipe, f"{os.getpid()} {server.address}\n".encode())
+            await server.finished()
+
+    asyncio.run(main())
+
+
+def warm_up():
+    """Import what processes need, and have the kernels loaded."""
+    import distributed  # noqa: F401
+    import numpy as np
+
+    import helpers  # noqa: F401
+    from riskmin import Hinge, linear_risk
+
+    risk = linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge())
+    risk.cursor(risk(np.zeros(2))[1]).value_grad()
+
+
+def main():
+    warm_up()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that are killed
+    children = []
+    for line in sys.stdin:
+        kind, _, address = line.strip().partition(" ")
+        child = os.fork()
+        if not child:
+            try:
+                serve(kind, address, 1)
+            finally:
+                os._exit(0)
+        children.append(child)
+    for child in children:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

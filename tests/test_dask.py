@@ -1,0 +1,524 @@
+"""Shards on a Dask cluster: the same bits as here, from whatever Dask holds, and errors in one sentence."""
+
+import copy
+import datetime as dt
+import gc
+import ipaddress
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import riskmin
+from dask_forks import Forks
+from helpers import Trap, doze, echo, fail, need, pids, size, stick
+from riskmin import (
+    L2,
+    Bundle,
+    DaskExecutor,
+    Hinge,
+    Lbfgs,
+    Logistic,
+    Objective,
+    RocArea,
+    Serial,
+    Shard,
+    Spread,
+    linear_risk,
+    minimize,
+)
+from riskmin.executors.dask import computed, is_dask
+from riskmin.matrices import as_matrix
+from riskmin.testing import check_executor
+
+slow = pytest.mark.slow
+VERSION = riskmin.__version__
+
+
+def shards(n=5):
+    return [Shard(as_matrix(np.ones((k + 1, 2))), np.ones(k + 1), np.ones(k + 1), {}) for k in range(n)]
+
+
+def data(n=200, p=6):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, p))
+    y = np.where(X @ rng.standard_normal(p) + rng.standard_normal(n) > 0, 1.0, -1.0)
+    return X, y
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Of two workers, each a process with one thread."""
+    from distributed import Client
+
+    with Forks() as forks:
+        _, address = forks.scheduler()
+        for _ in range(2):
+            forks.worker(address)
+        with Client(address, set_as_default=False) as found:
+            found.wait_for_workers(2)
+            yield found
+
+
+@pytest.fixture(scope="module")
+def held(client):
+    """Five shards on them, for all tests that leave them well."""
+    return DaskExecutor(client)(shards())
+
+
+# ---------------------------------------------------------------- settings
+def test_settings_are_shown_copied_and_pickled():
+    settings = DaskExecutor("tcp://there:8786", ordered=False, patience=5)
+    for other in (copy.copy(settings), copy.deepcopy(settings), pickle.loads(pickle.dumps(settings))):
+        assert repr(other) == "DaskExecutor('tcp://there:8786', ordered=False, patience=5)"
+    assert repr(pickle.loads(pickle.dumps(DaskExecutor()))) == "DaskExecutor()"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"client": 3}, "client=3 is no client of Dask: give a distributed.Client"),
+        ({"patience": -1}, "patience=-1: give a number of seconds >= 0"),
+        ({"patience": "long"}, "patience='long': give a number"),
+    ],
+)
+def test_wrong_settings_are_refused(settings, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        DaskExecutor(**settings)
+
+
+def test_what_is_no_collection_of_dask():
+    assert not any(map(is_dask, ([], [1.0], np.ones(3), [[1.0]], "text", None, ())))
+    np.testing.assert_array_equal(computed([1.0, 2.0]), [1.0, 2.0])
+
+
+@slow
+def test_a_client_is_connected_once_and_serves_copies(client):
+    there = DaskExecutor(client, ordered=False)
+    for other in (copy.copy(there), copy.deepcopy(there)):
+        assert other.client is client
+        assert not other.ordered
+    sent = pickle.loads(pickle.dumps(there))
+    assert client.scheduler.address in repr(sent)
+    assert sent(shards()).map(size) == [1, 2, 3, 4, 5]
+    sent.client.close()
+    with client.as_current():
+        assert DaskExecutor().client is client
+
+
+@slow
+def test_no_client_is_said_so():
+    with pytest.raises(ValueError, match=r"there is no Dask client: start one.*or give it to DaskExecutor"):
+        DaskExecutor()(shards())
+
+
+@slow
+def test_shards_on_workers_cannot_be_copied(held):
+    for again in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"cannot be copied: copy the settings, DaskExecutor\('tcp"):
+            again(held)
+    assert held.map(size) == [1, 2, 3, 4, 5]
+
+
+# ---------------------------------------------------------------- the contract, the same bits
+@slow
+def test_contract(client):
+    check_executor(DaskExecutor(client))
+
+
+@slow
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize(
+    ("solver", "loss"), [(Bundle(), Hinge()), (Lbfgs(), Logistic()), (Bundle(), RocArea())], ids=repr
+)
+def test_whole_fits_agree_to_the_last_bit(client, solver, loss, intercept):
+    X, y = data()
+    X = sp.csr_array(np.where(np.abs(X) > 0.8, X, 0.0)) if intercept else X
+    one, two = (
+        minimize(
+            Objective(
+                linear_risk(X, y, loss, fit_intercept=intercept, executor=executor, n_shards=4), L2(), 0.1
+            ),
+            solver,
+            tol=1e-4,
+        )
+        for executor in (Serial, DaskExecutor(client))
+    )
+    assert one.status == "converged"
+    assert (one.value, one.lower) == (two.value, two.lower)
+    np.testing.assert_array_equal(one.w, two.w)
+    assert [row["value"] for row in one.trace] == [row["value"] for row in two.trace]
+
+
+@slow
+def test_sums_on_the_workers_differ_by_rounding_only(client):
+    X, y = data()
+    w = np.random.default_rng(1).standard_normal(X.shape[1])
+    value, grad = linear_risk(X, y, Logistic(), n_shards=7)(w)
+    found = linear_risk(X, y, Logistic(), n_shards=7, executor=DaskExecutor(client, ordered=False))(w)
+    assert found[0] == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(found[1], grad, rtol=1e-12, atol=1e-15)
+
+
+# ---------------------------------------------------------------- messages
+@slow
+@pytest.mark.parametrize("n", [0, 1, 2**13, 10**6])
+def test_messages_of_every_size(held, n):
+    thing = {"a": np.arange(n, dtype=float), "b": [np.asfortranarray(np.ones((3, n))), "text"]}
+    for reply in held.map(echo, thing):
+        np.testing.assert_array_equal(reply["a"], thing["a"])
+        np.testing.assert_array_equal(reply["b"][0], thing["b"][0])
+        assert reply["a"].flags.writeable
+
+
+@slow
+def test_long_arguments_go_from_worker_to_worker(held, monkeypatch):
+    monkeypatch.setattr("riskmin.executors.dask_held.SCATTER", 0)
+    for reply in held.map(echo, np.arange(10_000.0)):
+        np.testing.assert_array_equal(reply, np.arange(10_000.0))
+
+
+@slow
+def test_each_shard_has_its_own_argument_and_its_own_place(held):
+    assert held.map(echo, each=list("abcde")) == list("abcde")
+    processes = held.map(pids)
+    assert len(set(processes)) == 2
+    assert held.map(pids) == processes
+    assert os.getpid() not in processes
+
+
+# ---------------------------------------------------------------- what Dask holds
+def frames(X, cut=(70, 70, 150)):
+    import pandas as pd
+
+    columns = [f"c{k}" for k in range(X.shape[1])]
+    return [pd.DataFrame(part, columns=columns) for part in np.split(X, cut)]
+
+
+def sent(client, things):
+    """Under names of their own: Dask mixes up what is sent again while it is forgotten."""
+    return client.scatter(things, hash=False)
+
+
+def collections(X, client):
+    """The rows of X in everything that Dask has; one part has no rows, where that may be."""
+    import dask
+    import dask.array
+    import dask.dataframe
+
+    pieces = [dask.delayed(lambda frame=frame: frame)() for frame in frames(X)]
+    unknown = dask.dataframe.from_delayed(pieces, meta=frames(X)[0].iloc[:0], verify_meta=False)
+    halves = np.split(X, [90])
+    return {
+        "array": dask.array.from_array(X, chunks=(70, 4)),
+        "frame": unknown,
+        "delayed": [dask.delayed(sp.csr_array)(half) for half in halves],
+        "futures": sent(client, halves),
+        "frames": sent(client, frames(X)),
+        "future": sent(client, [X])[0],
+    }
+
+
+@slow
+@pytest.mark.filterwarnings("ignore:Sending large graph")
+def test_collections_are_fitted_where_they_are(client):
+    X, y = data()
+    want = minimize(Objective(linear_risk(X, y, Logistic()), L2(), 0.1), Lbfgs(), tol=1e-6)
+    executor = DaskExecutor(client)
+    for name, thing in collections(X, client).items():
+        assert is_dask(thing)
+        there = executor.spread(thing)
+        assert isinstance(there, Spread)
+        assert there.shape == X.shape
+        assert there.sparse == (name == "delayed")
+        columns = [part.columns for part in there.parts]
+        assert set(columns) == {tuple(frames(X)[0]) if name.startswith("frame") else None}
+        assert all(part.shape[0] for part in there.parts)
+        found = minimize(Objective(linear_risk(there, y, Logistic()), L2(), 0.1), Lbfgs(), tol=1e-6)
+        assert found.status == "converged"
+        assert found.value == pytest.approx(want.value, rel=2e-6)
+        whole = there.whole()  # all rows here, in their order
+        np.testing.assert_array_equal(whole.toarray() if sp.issparse(whole) else whole, X)
+
+
+def address_of(array):
+    return os.getpid(), array.__array_interface__["data"][0]
+
+
+def address_of_rows(shard):
+    return address_of(shard.X.X)
+
+
+@slow
+def test_rows_on_a_worker_are_not_copied(client):
+    X, y = data()
+    futures = sent(client, np.split(X, [50, 100, 150]))
+    risk = linear_risk(DaskExecutor(client).spread(futures), y, Hinge())
+    there = client.gather([client.submit(address_of, future) for future in futures])
+    assert risk.executor.map(address_of_rows) == there
+
+
+@slow
+def test_labels_are_brought_here(client):
+    import dask.array
+    import dask.dataframe
+
+    y = np.arange(10.0)
+    with client.as_current():
+        for thing in (
+            dask.array.from_array(y, chunks=3),
+            dask.dataframe.from_pandas(frames(y[:, None], ())[0], npartitions=2),
+            dask.dataframe.from_pandas(frames(y[:, None], ())[0], npartitions=2)["c0"],
+            sent(client, [y])[0],
+            list(sent(client, np.split(y, 2))),
+        ):
+            np.testing.assert_array_equal(computed(thing), y)
+    np.testing.assert_array_equal(computed(sent(client, [y]), client), y)
+
+
+@slow
+def test_parts_that_differ_are_named(client):
+    spread = DaskExecutor(client).spread
+    X, _ = data()
+    wrong = frames(X)
+    wrong[2] = wrong[2].rename(columns={"c1": "d"})
+    with pytest.raises(ValueError, match=r"part 2 of X has the columns c0, d, .* but part 0 has .* c0, c1"):
+        spread(sent(client, wrong))
+    wrong[2] = wrong[0].assign(c1="text")
+    with pytest.raises(ValueError, match=r"part 2 of X: column 'c1' holds .*, not numbers"):
+        spread(sent(client, wrong))
+    with pytest.raises(ValueError, match="part 1 of X has 5 columns, but part 0 has 6 columns: give"):
+        spread(sent(client, [X, X[:, :5]]))
+    with pytest.raises(ValueError, match="part 1 of X has 1 dimensions"):
+        spread(sent(client, [X, X[0]]))
+    with pytest.raises(TypeError, match="X is a ndarray, no collection of Dask"):
+        spread(X)
+    with pytest.raises(ValueError, match=r"part 1 of X: .*NaN"):
+        linear_risk(spread(sent(client, [X, X * np.nan])), np.tile([1.0, -1.0], 200), Hinge())
+
+
+def read(path):
+    """A file as a worker reads it: rows, and labels beside them."""
+    with np.load(path) as found:
+        return {"X": found["X"], "y": found["y"]}
+
+
+def rows(found):
+    return found["X"]
+
+
+def about(found):
+    return found["X"].shape, found["y"]
+
+
+@slow
+def test_files_are_read_by_the_workers(client, tmp_path):
+    X, y = data()
+    for k, at in enumerate(np.split(np.arange(200), 4)):
+        np.savez(tmp_path / f"{k}.npz", X=X[at], y=y[at])
+    paths = sorted(str(path) for path in tmp_path.glob("*.npz"))
+    executor = DaskExecutor(client)
+    handles = executor.keep(read, paths)
+    told = executor.ask(handles, about)
+    parts = [
+        executor.part(handle, path, shape, shape[0] * shape[1], False, rows)
+        for handle, path, (shape, _) in zip(handles, paths, told, strict=True)
+    ]
+    there = linear_risk(Spread(parts, executor), np.concatenate([labels for _, labels in told]), Hinge())
+    assert len(set(there.executor.map(pids))) == 2  # each reads its share
+    here = linear_risk(X, y, Hinge(), n_shards=4)
+    w = np.ones(X.shape[1])
+    assert there(w)[0] == here(w)[0]
+    np.testing.assert_array_equal(there(w)[1], here(w)[1])
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        executor.ask(executor.keep(read, ["nowhere.npz"]), about)
+
+
+# ---------------------------------------------------------------- what goes wrong
+@slow
+@pytest.mark.parametrize("at", [1, 5, -1])
+def test_an_exception_arrives_as_itself(held, at):
+    for _ in range(2):
+        with pytest.raises(ValueError, match="on purpose"):
+            held.map(fail, at)
+        assert held.map(size) == [1, 2, 3, 4, 5]
+
+
+@slow
+@pytest.mark.parametrize(("f", "message"), [(need, "helpers.Needy: bread"), (stick, "helpers.Stuck: in")])
+def test_an_exception_that_cannot_travel_is_told_of(held, f, message):
+    with pytest.raises(RuntimeError, match=f"raised {message}") as caught:
+        held.map(f)
+    assert f"in {f.__name__}\n" in str(caught.value)  # where it happened
+    assert held.map(size) == [1, 2, 3, 4, 5]
+
+
+@slow
+def test_what_cannot_be_sent_leaves_the_workers_alive(held):
+    with pytest.raises(TypeError, match="pickle"):
+        held.map(locked)
+    with pytest.raises(ImportError, match="no such module here"):
+        held.map(echo, Trap(os.getpid()))
+    with pytest.raises(ImportError, match="no such module here"):
+        held.map(trapped, os.getpid())
+    assert held.map(size) == [1, 2, 3, 4, 5]
+
+
+def locked(shard):
+    return threading.Lock()
+
+
+def trapped(shard, pid):
+    return Trap(os.getpid())
+
+
+@slow
+def test_ctrl_c_in_the_middle_of_a_call_leaves_them_usable(held):
+    for _ in range(2):
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            held.map(doze, 0.3)
+        assert held.map(size) == [1, 2, 3, 4, 5]
+
+
+@slow
+def test_shards_that_were_closed_are_said_to_be(client):
+    there = DaskExecutor(client)(shards())
+    there.close()
+    with pytest.raises(RuntimeError, match="were closed: make the risk anew"):
+        there.map(size)
+
+
+def set_version(version):
+    riskmin.__version__ = version
+
+
+def hide(hidden):
+    """Have the library be there, or not."""
+    name = "riskmin.executors.dask_tasks"
+    if hidden:
+        sys.modules["hidden"], sys.modules[name] = sys.modules[name], None
+    else:
+        sys.modules[name] = sys.modules.pop("hidden")
+
+
+@slow
+def test_a_worker_of_another_version_is_named(client):
+    victim = list(client.nthreads())[-1]
+    client.run(set_version, "0.0.9", workers=[victim])
+    try:
+        with pytest.raises(RuntimeError, match=f"{victim} has riskmin 0.0.9, but here it is {VERSION}"):
+            DaskExecutor(client)(shards())
+    finally:
+        client.run(set_version, VERSION, workers=[victim])
+    client.run(hide, True, workers=[victim])
+    try:
+        with pytest.raises(RuntimeError, match=f"{victim} cannot run riskmin .*: install it there"):
+            DaskExecutor(client)(shards())
+    finally:
+        client.run(hide, False, workers=[victim])
+    assert DaskExecutor(client)(shards()).map(size) == [1, 2, 3, 4, 5]
+
+
+# ---------------------------------------------------------------- nothing is left behind
+def counts(dask_scheduler):
+    return len(dask_scheduler.tasks), len(dask_scheduler.task_groups), len(dask_scheduler.task_prefixes)
+
+
+def kept(dask_worker):
+    return len(dask_worker.data), len(dask_worker.state.tasks), len(dask_worker.state.total_resources)
+
+
+def settled(client):
+    """What scheduler and workers hold, once releases have reached them."""
+    gc.collect()
+    found = None
+    for _ in range(50):
+        time.sleep(0.05)
+        last, found = found, (client.run_on_scheduler(counts), client.run(kept))
+        if last == found:
+            break
+    return found
+
+
+@slow
+def test_nothing_piles_up_over_rounds_and_fits(client, held):
+    X, y = data()
+    held.map(echo, 1.0)
+    before = settled(client)
+    for _ in range(150):
+        held.map(echo, 1.0)
+    for _ in range(5):
+        minimize(
+            Objective(linear_risk(X, y, Hinge(), executor=DaskExecutor(client)), L2(), 0.1),
+            Bundle(),
+            tol=1e-2,
+        )
+    assert settled(client) == before
+
+
+# ---------------------------------------------------------------- TLS
+def certificates(folder):
+    """A certificate of an authority of one's own, and a key and a certificate for all that it trusts."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    host = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+
+    def made(name, issuer=None):
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        by, signer = issuer or (subject, key)
+        now = dt.datetime.now(dt.UTC)
+        builder = (
+            x509.CertificateBuilder(by, subject, key.public_key(), x509.random_serial_number())
+            .not_valid_before(now)
+            .not_valid_after(now + dt.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([host]), critical=False)
+        )
+        certificate = builder.sign(signer, hashes.SHA256())
+        (folder / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        raw = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        (folder / f"{name}-key.pem").write_bytes(raw)
+        return subject, key
+
+    made("node", made("ca"))
+    return {f"tls_{role}_{what}": str(folder / f"node{end}.pem")
+            for role in ("client", "scheduler", "worker")
+            for what, end in (("cert", ""), ("key", "-key"))}  # fmt: skip
+
+
+@slow
+@pytest.mark.parametrize("temporary", [True, False])
+def test_a_cluster_with_tls_takes_its_own_clients_only(tmp_path, temporary):
+    from distributed import Client, LocalCluster
+    from distributed.security import Security
+
+    if temporary:
+        security = Security.temporary()
+    else:
+        security = Security(
+            tls_ca_file=str(tmp_path / "ca.pem"), require_encryption=True, **certificates(tmp_path)
+        )
+    cluster = LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", security=security,
+        silence_logs=50,
+    )  # fmt: skip
+    with cluster, Client(cluster.scheduler_address, security=security, set_as_default=False) as client:
+        X, y = data()
+        there = linear_risk(X, y, Hinge(), executor=DaskExecutor(client), n_shards=3)
+        here = linear_risk(X, y, Hinge(), n_shards=3)
+        np.testing.assert_array_equal(there(np.ones(6))[1], here(np.ones(6))[1])
+        for address in (cluster.scheduler_address, cluster.scheduler_address.replace("tls", "tcp")):
+            with pytest.raises(ConnectionError, match=r"no Dask scheduler answers at .* the certificates"):
+                DaskExecutor(address)(shards())
