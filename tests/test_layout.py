@@ -18,6 +18,7 @@ ROOT = Path(riskmin.__file__).parent
 LAYERS = [
     "types",
     "arrays",
+    "maps",
     "registry",
     "kernels",
     "matrices",

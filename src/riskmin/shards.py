@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.arrays import like, namespace, to_numpy
+from riskmin.maps import passing
 from riskmin.scalar import ROUNDING
 from riskmin.types import Array, Loss, Lost, Scorer, Shard
 
@@ -33,7 +34,7 @@ def blocks(shard: Shard, scorer: Scorer) -> Iterable[tuple[int, int]]:
     n, step = X.shape[0], X.block_rows
     if not getattr(X, "whole", False):
         step = max(min(step, MOST_SCORES // scorer.columns), 16)
-    return ((i, min(i + step, n)) for i in range(0, n, step))
+    return passing((i, min(i + step, n)) for i in range(0, n, step))
 
 
 def value_grad(shard: Shard, loss: Loss, scorer: Scorer, w: Array) -> tuple[float, Array]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from riskmin.data.base import DataError, Dataset, PathLike
 from riskmin.data.mapped import mapped
 from riskmin.data.writer import FORMAT, VERSION, checksum
+from riskmin.maps import passing
 
 _INT32_MAX = np.iinfo(np.int32).max
 _KINDS = {"X": "f", "data": "f", "indices": "i", "indptr": "i", "y": "fi", "qid": "i"}
@@ -135,7 +136,8 @@ class Store:
         ends = self.arrays["indptr"][start : stop + 1]
         indices = self.arrays["indices"][first:last]
         unsigned = indices.view(np.uint32 if indices.itemsize == 4 else np.uint64)
-        inside = bool(unsigned.max(initial=0) < max(self.columns, 1))
+        steps = passing(range(0, len(unsigned), 2**18))
+        inside = all(int(unsigned[i : i + 2**18].max()) < self.columns for i in steps)
         return inside and (ends[0], ends[-1]) == (first, last) and bool((ends[1:] >= ends[:-1]).all())
 
     # ------------------------------------------------------------ rows

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from riskmin.data.base import whole
 from riskmin.data.streams import Piece, Stream
+from riskmin.maps import passing
 
 FORMAT, VERSION = "riskmin data", 1
 HEAD = 128
@@ -36,7 +37,9 @@ def _head(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 def checksum(a: NDArray[Any], before: int = 0) -> int:
     """The CRC32 of the bytes of an array in C order, or of those before it and these."""
     raw: Any = a.reshape(-1).view(np.uint8)
-    return zlib.crc32(raw, before)
+    for i in passing(range(0, len(raw), 2**20)):
+        before = zlib.crc32(raw[i : i + 2**20], before)
+    return before
 
 
 class Growing:
@@ -117,7 +120,9 @@ class Writer:
             self._array("X", dtype)
 
     def _array(self, name: str, dtype: Any) -> Growing:
-        return self.arrays.setdefault(name, Growing(self.folder, name, dtype))
+        if name not in self.arrays:
+            self.arrays[name] = Growing(self.folder, name, dtype)
+        return self.arrays[name]
 
     @property
     def numbers(self) -> int:
