@@ -1,7 +1,12 @@
 """Estimators whose rows are elsewhere: the same models, from parts in memory, in processes and on Dask."""
 
+import os
 import pickle
+import shutil
+import subprocess
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +31,7 @@ from riskmin import (
     Serial,
     Spread,
     Threads,
+    load_model,
 )
 from riskmin.executors.local import add, calls
 from riskmin.spread import loaded
@@ -224,11 +230,10 @@ def test_who_needs_all_rows_says_so(model):
 # ---------------------------------------------------------------- elsewhere indeed
 @pytest.mark.slow
 def test_processes_give_the_same_bits():
-    executor = Processes(n_workers=2)  # each fit starts them anew, which is what takes the time
-    classes, counted = (fit(case, spread(X, executor)) for case in ("classes", "counted"))
-    assert same(classes, fit("classes", spread(X, Away())))
-    assert same(counted, fit("counted", spread(X, Away())))
-    assert np.array_equal(classes.predict(X), classes.predict(spread(X, executor)))
+    executor = Processes(n_workers=2)  # each call starts them anew, which is what takes the time
+    model = fit("counted", spread(X, executor))
+    assert same(model, fit("counted", spread(X, Away())))
+    assert np.array_equal(model.predict(X), model.predict(spread(X, executor)))
 
 
 @pytest.fixture(scope="module")
@@ -248,12 +253,11 @@ def test_dask_arrays_give_the_same_bits(client):
         return da.from_array(np.asarray(thing), chunks=(40, *np.shape(thing)[1:]))
 
     rows = da.from_array(X, chunks=((30, 60, 30), (2, 2)))  # as ENDS, but for the columns
-    alike = {"hinge", "probabilities", "balanced classes", "cut", "l1", "grades as numbers"}  # as others are
-    for case in CASES.keys() - alike:
+    for case in ("classes", "counted", "outputs together", "novelty", "grades", "ranking", "tagging"):
         wrap = np.asarray if case == "tagging" else there
         model = fit(case, rows, wrap)
         assert same(model, fit(case, spread(X, Away()))), case
-        if case in ("classes", "novelty", "ranking", "hierarchy", "outputs together"):
+        if case in ("classes", "novelty", "ranking", "tagging"):
             says_the_same(case, model, rows, wrap)
 
 
@@ -288,3 +292,176 @@ def test_dask_in_a_pipeline(client):
     here = LinearRegressor(alpha=1e-2).fit(X / 2, Z)
     assert np.allclose(model[-1].coef_, here.coef_, rtol=1e-9)
     assert np.isclose(model.score(rows, Z), here.score(X / 2, Z))
+
+
+# ---------------------------------------------------------------- the command
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """One table as a file, as three files, and as stored data."""
+    from riskmin.data import convert
+
+    folder = tmp_path_factory.mktemp("tables")
+    words = np.where(HIGH, "high", "low")
+    lines = [",".join([*map(repr, x), word]) + "\n" for x, word in zip(X.tolist(), words, strict=True)]
+    spans = {f"part{k}": span for k, span in enumerate(pairwise(ENDS))}
+    for name, (i, j) in {"all": (0, N), **spans}.items():
+        (folder / f"{name}.csv").write_text("a,b,c,d,label\n" + "".join(lines[i:j]))
+    (folder / "other.csv").write_text("a,b,z,d,label\n" + "".join(lines[:5]))
+    convert(folder / "all.csv", folder / "all.rsk")
+    return folder
+
+
+@pytest.fixture
+def parts(tables):
+    return [tables / f"part{k}.csv" for k in range(len(ENDS) - 1)]
+
+
+def weights(path):
+    model = load_model(path)
+    return {name: getattr(model, name) for name in FITTED if hasattr(model, name)}
+
+
+def alike(one, other):
+    one, other = weights(one), weights(other)
+    return one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
+
+
+def test_several_files_are_one_table(tables, parts, tmp_path, run):
+    for name, data in {"one": [tables / "all.csv"], "three": parts, "stored": [tables / "all.rsk"]}.items():
+        code, out, err = run("fit", *data, "--loss", "f1", "--lam", 0.1, "-o", tmp_path / name)
+        assert (code, err) == (0, "")
+        title = {"one": "all.csv", "three": "part0.csv and 2 more", "stored": "all.rsk"}[name]
+        assert out.startswith(f"f1 on {title}, 120 rows x 4 columns")
+    assert alike(tmp_path / "one", tmp_path / "three")
+    assert alike(tmp_path / "one", tmp_path / "stored")
+    for data in ("all.csv", "all.rsk"):
+        assert run("certify", tmp_path / "three", tables / data)[0] == 0
+        assert run("evaluate", tmp_path / "three", tables / data)[0] == 0
+
+
+def test_sentences_of_several_files(tmp_path, run):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.conll").write_text("the DT B-NP\ncat NN I-NP\n\nit PRP B-NP\nsleeps VBZ O\n")
+    files = [tmp_path / "one.conll", tmp_path / "two.conll"]
+    code, out, _ = run("fit", *files, "--loss", "chain_crf", "-o", tmp_path / "model")
+    assert code == 0
+    assert "4 sentences of 8 tokens" in out
+    (tmp_path / "two.conll").write_text("the B-NP\n")
+    code, _, err = run("fit", *files, "--loss", "chain_crf", "-o", tmp_path / "model")
+    assert code == 2
+    assert "two.conll" in err
+
+
+NONE = "tcp://127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--dask", NONE, "--mpi"], "--dask and --mpi exclude each other"),
+        (["--processes", 2, "--dask", NONE], "--processes and --dask exclude each other"),
+        (["--processes", 2, "--jobs", 2], "--jobs is for threads here"),
+        (["--dask", "scheduler"], "write tcp://HOST:PORT"),
+        (["--tls-ca", "ca.pem"], "--tls-ca is for --dask tls://"),
+        (["--dask", "tls://127.0.0.1:9", "--tls-key", "no.pem"], "there is no file no.pem"),
+        (["--dask", "tls://127.0.0.1:9"], "needs certificates"),
+        (["--processes", 2, "--loss", "chain_crf"], "a tagger makes its features here"),
+    ],
+)
+def test_bad_options_are_one_sentence(options, words, tables, tmp_path, run):
+    if "tls://127.0.0.1:9" in options:
+        pytest.importorskip("distributed")
+    code, out, err = run("fit", tables / "all.csv", *options, "-o", tmp_path / "model")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert words in err
+
+
+@pytest.mark.parametrize("kind", ["dask", "mpi"])
+def test_what_is_not_installed_is_named(kind, tables, tmp_path, run, monkeypatch):
+    monkeypatch.setitem(sys.modules, {"dask": "distributed", "mpi": "mpi4py"}[kind], None)
+    options = {"dask": ["--dask", NONE], "mpi": ["--mpi"]}[kind]
+    code, _, err = run("fit", tables / "all.csv", *options, "-o", tmp_path / "model")
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"pip install 'riskmin[{kind}]'" in err
+
+
+def test_files_of_other_columns_are_named(tables, parts, tmp_path, run):
+    code, _, err = run("fit", *parts, tables / "other.csv", "-o", tmp_path / "model")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "other.csv: its column 'z' stands where" in err
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.slow
+def test_the_command_on_dask(client, tables, tmp_path, run):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame = pandas.read_csv(tables / "all.csv")
+    files = [tmp_path / f"{k}.parquet" for k in range(3)]
+    for file, (i, j) in zip(files, pairwise(ENDS), strict=True):
+        frame[i:j].to_parquet(file)
+    frame.rename(columns={"a": "z"}).to_parquet(tmp_path / "other.parquet")
+
+    def fit(name, *options, data=files):
+        at = ["--dask", client.scheduler.address, "--loss", "f1", "--lam", 0.1]
+        return run("fit", *at, *data, "-o", tmp_path / name, *options)
+
+    code, out, err = fit("whole", "--report", tmp_path / "page.html", "--quiet")
+    assert (code, out, err) == (0, "", "")
+    assert (tmp_path / "page.html").exists()
+    assert run("certify", tmp_path / "whole", tables / "all.csv")[0] == 0
+    save = ["--checkpoint", tmp_path / "run.ckpt", "--checkpoint-every", 0, "--quiet"]
+    assert fit("again", *save, "--max-iter", 3)[0] == 3
+    assert fit("again", *save)[0] == 0
+    one, two = load_model(tmp_path / "whole"), load_model(tmp_path / "again")
+    assert two.n_iter_ > 3
+    assert abs(one.objective_ - two.objective_) <= max(one.gap_, two.gap_)
+    assert fit("stored", data=[tables / "all.rsk"])[0] == 0
+    assert run("certify", tmp_path / "stored", tables / "all.rsk")[0] == 0
+    code, _, err = fit("none", data=[*files, tmp_path / "other.parquet"])
+    assert (code, err.count("\n")) == (2, 1)
+    assert "other.parquet: its column 'z' stands where" in err
+    code, _, err = fit("none", data=[files[0], tmp_path / "missing.parquet"])
+    assert (code, err.count("\n")) == (2, 1)
+    assert "missing.parquet" in err
+
+
+@pytest.mark.slow
+def test_the_command_on_dask_that_encrypts(tables, parts, tmp_path, run):
+    distributed = pytest.importorskip("distributed")
+    pytest.importorskip("cryptography")
+    safe = distributed.Security.temporary()
+    settings = {"n_workers": 1, "processes": False, "dashboard_address": ":0", "protocol": "tls://"}
+    files = {"ca": safe.tls_ca_file, "cert": safe.tls_client_cert, "key": safe.tls_client_key}
+    for name, text in files.items():
+        (tmp_path / f"{name}.pem").write_text(text)
+    options = [word for name in files for word in (f"--tls-{name}", tmp_path / f"{name}.pem")]
+    with distributed.LocalCluster(security=safe, **settings) as cluster:
+        address = cluster.scheduler_address
+        code, _, err = run("fit", "--dask", address, *options, *parts, "-o", tmp_path / "model", "--quiet")
+        assert (code, err) == (0, "")
+    assert run("certify", tmp_path / "model", tables / "all.csv")[0] == 0
+
+
+@pytest.mark.slow
+def test_the_command_on_ranks(tables, tmp_path, run):
+    pytest.importorskip("mpi4py")
+    if shutil.which("mpiexec", path=Path(sys.executable).parent) is None:
+        pytest.skip("no mpiexec beside this Python")
+
+    def fit(data, name, *options):
+        given = ["--loss", "f1", "--lam", "0.1", "-o", str(tmp_path / name), *options]
+        command = ["mpiexec", "-n", "2", "riskmin", "fit", "--mpi", str(tables / data), *given]
+        places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        return subprocess.run(
+            command, env=os.environ | {"PATH": places}, capture_output=True, text=True, timeout=120
+        )
+
+    done = fit("all.rsk", "ranks", "--checkpoint", str(tmp_path / "run.ckpt"), "--checkpoint-every", "0")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("objective") == done.stdout.count("f1 on all.rsk") + 1 == 2  # of one rank
+    assert run("certify", tmp_path / "ranks", tables / "all.rsk")[0] == 0
+    assert (tmp_path / "run.ckpt").exists()
+    done = fit("other.csv", "none", "--target", "nothing")
+    assert (done.returncode, done.stderr.count("riskmin:")) == (2, 1), done.stderr
+    assert "there is no column 'nothing'" in done.stderr

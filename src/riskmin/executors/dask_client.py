@@ -75,7 +75,7 @@ def _security(ca: str | None, cert: str | None, key: str | None) -> Any:
         fine = found.get_connection_args("client").get("ssl_context") is not None
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"the certificates cannot be used ({error}): give files in PEM form, and the key of the certificate"
+            f"the certificates cannot be used ({error}): give files in PEM form, and the key that belongs"
         ) from None
     if not fine:
         raise ValueError("an address of tls:// needs certificates: give the authority's, yours, and its key")
