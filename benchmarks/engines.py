@@ -92,17 +92,17 @@ def on_mpi(floats, rounds):
         yield f"`Spmd(ordered={ordered})`", on_ranks("benchmarks.engines", *options)
 
 
-def on_dask(floats, rounds):
+def on_dask(floats, rounds, workers=WORKERS, orders=(True, False)):
     from distributed import Client, LocalCluster
 
     from riskmin.executors.dask import DaskExecutor
 
     with (
-        LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
-        for ordered in (True, False):
-            held = DaskExecutor(client, ordered=ordered)(shards())
+        for ordered in orders:
+            held = DaskExecutor(client, ordered=ordered)(shards(workers))
             yield f"`DaskExecutor(ordered={ordered})`", told(held, floats, rounds)
             held.close()
 

@@ -1,0 +1,275 @@
+"""How a fit speeds up with the number of ranks, T(n) = s + t / n: Figure 6 of the paper of BMRM.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.scale [--data FOLDER] [--sets NAME ...] [--lams 1e-3 1e-5]
+        [--ranks 1 2 4 8] [--iterations 20] [--plot FILE]
+    python -m benchmarks.scale --constants      measures what docs/scaling.md predicts from
+    python -m benchmarks.scale --predict        prints the tables of that page
+
+Hinge, ordinal regression and NDCG by `Bmrm`, for a given number of iterations, under mpiexec, a shard a
+rank. A machine has fewer cores than there are ranks, so it is CPU time that counts: of the functions at the
+shards, that of the rank with the most; and rank 0's own in the solver. To it comes the time of the messages,
+as measured between two ranks that have a core each: that of a round times log2(n), the depth of a tree of
+ranks, and that of a float times 2 (n - 1) / n, since each rank adds up a range of the gradients and sends it
+to all. Milliseconds an iteration; s and t by least squares, and the largest residual.
+Sets are drawn by the script; with --data, real ones: covtype and rcv1 (hinge), and the rankings of MSLR,
+by query (NDCG) and by grade alone (ordinal).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+import riskmin as rm
+from benchmarks import engines, scale_model
+from benchmarks.sets import column_max_scale, signs
+from riskmin.data import load
+
+LOSSES = {"hinge": rm.Hinge, "ordinal": rm.Ordinal, "NDCG": rm.Ndcg}
+
+
+# ---------------------------------------------------------------- accounts
+def timed(shard, f, *args):
+    """What f gives; the CPU time that it took is remembered at the shard."""
+    start = time.thread_time()
+    found = f(shard, *args)
+    shard.memo["seconds"] = shard.memo.get("seconds", 0.0) + time.thread_time() - start
+    return found
+
+
+def spent(shard):
+    return shard.memo.pop("seconds", 0.0)
+
+
+class Metered:
+    """An executor that keeps accounts of another: time at the shards and between calls, rounds, floats."""
+
+    def __init__(self, executor, held=None):
+        self.executor, self.held = executor, held
+        self.clear()
+
+    def __call__(self, shards):
+        return Metered(self.executor, self.executor(shards))
+
+    def __getattr__(self, name):
+        return getattr(self.held, name)
+
+    def clear(self):
+        self.own, self.rounds, self.floats, self.since = 0.0, 0, 0, time.thread_time()
+
+    def map(self, f, *args, each=()):
+        return self._call("map", f, args, each)
+
+    def sum(self, f, *args, each=()):
+        return self._call("sum", f, args, each)
+
+    def _call(self, way, f, args, each):
+        self.own += time.thread_time() - self.since
+        found = getattr(self.held, way)(timed, f, *args, each=each)
+        self.rounds += 1
+        self.floats += length(found)  # all ranks know the arguments
+        self.since = time.thread_time()
+        return found
+
+    def shards_took(self):
+        return self.held.map(spent)
+
+
+def length(things):
+    """The floats of the arrays in there."""
+    if isinstance(things, np.ndarray):
+        return things.size
+    return sum(map(length, things)) if isinstance(things, (list, tuple)) else 0
+
+
+# ---------------------------------------------------------------- sets
+def drawn(n=20_000, p=1000):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, p), np.float32)
+    z = X @ rng.standard_normal(p).astype(np.float32) / p**0.5 + 0.7 * rng.standard_normal(n)
+    return X, z, np.digitize(z, [-1.0, 0.0, 1.0, 2.0]).astype(float), np.arange(n) // 20
+
+
+def all_drawn(folder):
+    X, z, grades, qid = drawn()
+    yield "drawn, hinge", "hinge", X, signs(z), None
+    yield "drawn, ordinal", "ordinal", X, grades, None
+    yield "drawn, NDCG", "NDCG", X, grades, qid
+
+
+def all_real(folder):
+    from benchmarks.sets import rcv1
+
+    X, y, *_ = load(folder / "covtype.svm.xz")
+    order = np.random.default_rng(0).permutation(X.shape[0])
+    yield "covtype, hinge", "hinge", column_max_scale(X)[order], signs(y, 2)[order], None
+    found = rcv1("CCAT")(folder)
+    yield "rcv1, hinge", "hinge", sp.vstack([found.X, found.T]).tocsr(), np.append(found.y, found.t), None
+    parts = [load(folder / f"rank_mslr_fold1_5k.{part}.svm.xz", n_features=136) for part in ("train", "test")]
+    X = column_max_scale(sp.vstack([part.X for part in parts])).toarray()
+    grades, qid = (np.concatenate([part[k] for part in parts]) for k in (1, 2))
+    yield "MSLR, ordinal", "ordinal", X, grades, None
+    yield "MSLR, NDCG", "NDCG", X, grades, qid
+
+
+def write(place, X, y, qid):
+    """For the ranks, which map them into memory."""
+    arrays = {"y": y, "qid": qid} | (
+        {"data": X.data, "indices": X.indices, "indptr": X.indptr} if sp.issparse(X) else {"X": X}
+    )
+    for name, array in arrays.items():
+        if array is not None:
+            np.save(place / f"{name}.npy", array)
+    return list(X.shape)
+
+
+def read(place, shape):
+    found = {file.stem: np.load(file, mmap_mode="r") for file in place.glob("*.npy")}
+    X = found.get("X")
+    if X is None:
+        X = sp.csr_array((found["data"], found["indices"], found["indptr"]), shape=tuple(shape))
+    return X, np.array(found["y"]), found.get("qid")
+
+
+# ---------------------------------------------------------------- runs
+def run(case, lam, iterations, settings):
+    """The accounts of a fit, in seconds an iteration."""
+    X, y, qid = read(Path(case["place"]), case["shape"])
+    executor = Metered(settings)
+    risk = rm.linear_risk(X, y, LOSSES[case["loss"]](), qid=qid, executor=executor, n_shards=settings.size)
+    J = rm.Objective(risk, rm.L2(), lam)
+    for most in (2, iterations):  # what is compiled and read is so by the second run
+        risk.executor.clear()
+        risk.executor.shards_took()
+        result = rm.minimize(J, rm.Bmrm(), tol=0.0, max_iter=most)
+    own, seconds = risk.executor.own, risk.executor.shards_took()
+    n = result.n_iter
+    return {
+        "shards": max(seconds) / n,
+        "solver": own / n,
+        "rounds": risk.executor.rounds / n,
+        "floats": risk.executor.floats / n,
+    }
+
+
+def rank(file):
+    """What one rank does: all runs of a file."""
+    settings = rm.Spmd()
+    asked = json.loads(Path(file).read_text())
+    found = [
+        {"name": case["name"], "lam": lam, **run(case, lam, asked["iterations"], settings)}
+        for case in asked["cases"]
+        for lam in asked["lams"]
+    ]
+    if settings.rank == 0:
+        print(json.dumps(found))
+
+
+def messages():
+    """Seconds of a round of one float between two ranks, and of each float more."""
+    floats = 50_000
+    options = ["--rank", "ordered", "--floats", floats, "--rounds", 200]
+    one, _, many, _ = engines.on_ranks("benchmarks.engines", *options)
+    return one, max(many - one, 0.0) / floats
+
+
+def fit(ranks, times):
+    """The s and t of T(n) = s + t / n, and the largest residual beside T."""
+    A = np.column_stack([np.ones(len(ranks)), 1 / np.array(ranks)])
+    st = np.linalg.lstsq(A, np.array(times), rcond=None)[0]
+    return (*st, float(max(abs(A @ st - times) / times)))
+
+
+def measure(args):
+    """For each set and lam, T at each number of ranks."""
+    latency, per_float = messages()
+    print(f"messages: {1e3 * latency:.3f} ms a round and {1e9 * per_float:.2f} ns a float, two ranks\n")
+    with tempfile.TemporaryDirectory() as folder:
+        cases = []
+        for k, (name, loss, *data) in enumerate((all_real if args.data else all_drawn)(args.data)):
+            if args.sets and name not in args.sets:
+                continue
+            place = Path(folder, str(k))
+            place.mkdir()
+            cases.append({"name": name, "loss": loss, "place": str(place), "shape": write(place, *data)})
+        file = Path(folder, "runs.json")
+        file.write_text(json.dumps({"cases": cases, "lams": args.lams, "iterations": args.iterations}))
+        found = {}
+        for n in args.ranks:
+            for one in engines.on_ranks("benchmarks.scale", "--rank", file, ranks=n):
+                talk = np.log2(n) * one["rounds"] * latency
+                talk += 2 * (n - 1) / n * one["floats"] * per_float
+                parts = np.array([one["shards"], one["solver"], talk])
+                found.setdefault((one["name"], one["lam"]), []).append(parts)
+    return found
+
+
+def figure(args):
+    found = measure(args)
+    head = " | ".join(f"T({n})" for n in args.ranks)
+    print(f"| set | lam | {head} | s | t | residual | at {args.ranks[-1]}: shards, solver, messages |")
+    print("| --- | --- | " + "--- | " * (len(args.ranks) + 4))
+    for (name, lam), parts in found.items():
+        times = np.array([p.sum() for p in parts])
+        s, t, off = fit(args.ranks, times)
+        cells = [*(f"{1e3 * x:.2f}" for x in (*times, s, t)), f"{off:.1%}"]
+        last = ", ".join(f"{1e3 * x:.2f}" for x in parts[-1])
+        print(f"| {name} | {lam:g} | " + " | ".join(cells) + f" | {last} |", flush=True)
+    if args.plot:
+        plot(args.ranks, found, args.plot)
+
+
+def plot(ranks, found, file):
+    """A field a loss, a line a lam, as in the paper: T over ranks, with the model."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    names = list(dict.fromkeys(name for name, _ in found))
+    _, fields = plt.subplots(1, len(names), figsize=(4 * len(names), 3), layout="constrained", squeeze=False)
+    fine = np.linspace(min(ranks), max(ranks), 200)
+    for field, name in zip(fields[0], names, strict=True):
+        for (other, lam), parts in found.items():
+            if other == name:
+                times = 1e3 * np.array([p.sum() for p in parts])
+                s, t, _ = fit(ranks, times)
+                (dots,) = field.plot(ranks, times, "o", label=f"lam {lam:g}: {s:.2g} + {t:.2g} / n")
+                field.plot(fine, s + t / fine, color=dots.get_color(), linewidth=1)
+        field.set(title=name, xlabel="ranks", ylabel="ms an iteration", ylim=(0, None), xticks=ranks)
+        field.legend(fontsize="small")
+    plt.savefig(file)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="folder of real sets; without, they are drawn")
+    parser.add_argument("--sets", nargs="+", help="names, as in the table; all by default")
+    parser.add_argument("--lams", nargs="+", type=float, default=[1e-3, 1e-5])
+    parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2, 4, 8])
+    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--plot", type=Path, help="a picture, PNG or SVG (needs matplotlib)")
+    parser.add_argument("--constants", action="store_true", help="measure and write what predictions need")
+    parser.add_argument("--predict", action="store_true", help="print the tables of docs/scaling.md")
+    parser.add_argument("--rank", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.rank:
+        rank(args.rank)
+    elif args.constants:
+        scale_model.write()
+    elif args.predict:
+        print(scale_model.tables())
+    else:
+        figure(args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""What a round costs on a large cluster, from constants measured here: the tables of docs/scaling.md.
+
+`write` measures the constants and keeps them in scale_constants.json, `tables` predicts from these.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+
+import riskmin as rm
+from riskmin.executors.local import total
+
+FILE = Path(__file__).with_name("scale_constants.json")
+BANDWIDTH = 1.25e9
+"""Bytes a second in and out of a machine, at the same time: assumed, 10 Gbit/s. All else is measured."""
+TERABYTE, WORKERS = 1e12, 1000
+SPREADS = 2**25
+"""Where w takes more bytes than this over all workers, Dask sends it to one, and from there to the others."""
+CONSTANTS = {
+    "dense": "a pass over X, dense float32, 1000 columns: a number",
+    "sparse": "a pass over X, sparse float32, a million columns, 100 numbers a row: a number",
+    "add": "adding a gradient to a sum: a float",
+    "bundle": "`Bundle`, its own part of an iteration: a float of w",
+    "lbfgs": "`Lbfgs`, its own part of an iteration: a float of w",
+    "roc_area": "`RocArea`, value and gradient in the scores: a row",
+    "ndcg": "`Ndcg`, the same, queries of 20 rows: a row",
+    "mpi": "`Spmd`, a round between two ranks",
+    "dask": "`DaskExecutor`, a round with two workers",
+    "dask_worker": "the same, each worker more (eight of them, two cores for all)",
+}
+
+
+# ---------------------------------------------------------------- constants
+def least(f, rounds=7):
+    """CPU seconds, after a first call that compiles."""
+    f()
+    times = []
+    for _ in range(rounds):
+        start = time.thread_time()
+        f()
+        times.append(time.thread_time() - start)
+    return min(times)
+
+
+def pass_over(X):
+    """Seconds a number, for value and gradient of the hinge loss where all rows count."""
+    y = np.where(np.arange(X.shape[0]) % 2, 1.0, -1.0)
+    risk, w = rm.linear_risk(X, y, "hinge", n_shards=1), np.zeros(X.shape[1])
+    return least(lambda: risk(w)) / (X.nnz if hasattr(X, "nnz") else X.size)
+
+
+def solver_step(solver, p=1_000_000, iterations=30):
+    """Seconds of a solver's own a float of w."""
+    from benchmarks.kernels import sparse
+    from benchmarks.scale import Metered
+
+    X = sparse(200, p, 50)
+    y = np.where(np.arange(200) % 2, 1.0, -1.0)
+    risk = rm.linear_risk(X, y, rm.Logistic(), executor=Metered(rm.Serial), n_shards=1)
+    risk.executor.clear()
+    result = rm.minimize(rm.Objective(risk, rm.L2(), 1e-4), solver, tol=0.0, max_iter=iterations)
+    return risk.executor.own / result.n_iter / p
+
+
+def loss_of_rows(loss, y, n):
+    z, c = np.random.default_rng(0).standard_normal(n), np.full(n, 1 / n)
+    return least(lambda: loss.value_grad(z, y, c), 3) / n
+
+
+def measured():
+    from benchmarks import engines
+    from benchmarks.kernels import dense, sparse
+
+    arrays = [np.ones(1_000_000) for _ in range(8)]
+    n = 1_000_000
+    grades = np.column_stack([np.arange(n) % 5, np.arange(n) // 20]).astype(float)
+    rounds = dict(engines.on_mpi(1, 200))
+    few, many = (next(engines.on_dask(1, 200, workers, [True]))[1][0] for workers in (2, 8))
+    return {
+        "dense": pass_over(dense(20_000, 1000, np.float32)),
+        "sparse": pass_over(sparse(100_000, 1_000_000, 100, np.float32)),
+        "add": least(lambda: total(arrays)) / 7 / 1_000_000,
+        "bundle": solver_step(rm.Bundle()),
+        "lbfgs": solver_step(rm.Lbfgs()),
+        "roc_area": loss_of_rows(rm.RocArea(), np.where(np.arange(n) % 10, -1.0, 1.0), n),
+        "ndcg": loss_of_rows(rm.Ndcg(), grades[:100_000], 100_000),
+        "mpi": rounds["`Spmd(ordered=True)`"][0],
+        "dask": few,
+        "dask_worker": (many - few) / 6,
+    }
+
+
+def write():
+    """Measure, and keep what was found to three digits."""
+    found = {name: float(f"{value:.3g}") for name, value in measured().items()}
+    FILE.write_text(json.dumps(found, indent=2) + "\n")
+    print(constants_table(found))
+
+
+def constants():
+    return json.loads(FILE.read_text())
+
+
+# ---------------------------------------------------------------- predictions
+DATA = {
+    "dense": {"p": 1000, "row": 4 * 1000, "numbers": 1000},
+    "sparse": {"p": 1_000_000, "row": 8 * 100 + 8, "numbers": 100},  # values, indices, where it ends
+}
+
+
+def round_of(k, kind, engine, pairs, workers=WORKERS):
+    """The parts of one round, in seconds, at the one who waits for all of them."""
+    data = DATA[kind]
+    n, p = TERABYTE / data["row"], data["p"]
+    found = {"pass": k[kind] * data["numbers"] * n / workers}
+    rounds = 2 if pairs else 1
+    if engine == "Dask":
+        found["latency"] = rounds * (k["dask"] + k["dask_worker"] * (workers - 2))
+        down = rounds * 8 * p * (np.log2(workers) if 8 * p * workers > SPREADS else workers)
+        found["network"] = (8 * p * workers + down + (16 * n if pairs else 0)) / BANDWIDTH
+        found["sum"] = k["add"] * p * workers
+    else:
+        found["latency"] = rounds * k["mpi"] * np.log2(workers)
+        found["network"] = (16 * p + (8 * n if pairs else 0)) / BANDWIDTH
+        found["sum"] = k["add"] * p
+    found["loss"] = k["roc_area"] * n if pairs else 0.0
+    found["solver"] = k["bundle"] * p
+    return found
+
+
+def seconds(x):
+    return "" if x == 0 else f"{x:.2g}" if x < 10 else f"{x:.0f}"
+
+
+def rounds_table(k):
+    head = "X | workers | engine | loss | pass | latency | network | sum | loss of all rows | solver | all"
+    lines = [f"| {head} | longest |", "| --- |" + " --- |" * 11]
+    cases = [(kind, WORKERS, by, pairs) for kind in DATA for pairs in (False, True) for by in ("Dask", "MPI")]
+    cases += [(kind, 100, "Dask", False) for kind in DATA]
+    for kind, workers, engine, pairs in cases:
+        parts = round_of(k, kind, engine, pairs, workers)
+        cells = [seconds(x) for x in (*parts.values(), sum(parts.values()))]
+        loss = "ROC area" if pairs else "hinge"
+        longest = max(parts, key=parts.get)
+        lines.append(f"| {kind} | {workers} | {engine} | {loss} | " + " | ".join(cells) + f" | {longest} |")
+    return "\n".join(lines)
+
+
+def size(x):
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if x >= unit:
+            return f"{x / unit:.3g} {name}"
+    return f"{x:.0f} B"
+
+
+def bytes_table():
+    lines = [
+        "| X | rows | w to a worker, and a gradient back: each | gradients into one driver | scores, or an "
+        "n-vector | labels and weights |",
+        "| --- |" + " --- |" * 5,
+    ]
+    for kind, data in DATA.items():
+        n, p = TERABYTE / data["row"], data["p"]
+        cells = [f"{n:.3g}", *map(size, (8 * p, 8 * p * WORKERS, 8 * n, 16 * n))]
+        lines.append(f"| {kind} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def constants_table(k):
+    def value(x):
+        return f"{1e9 * x:.3g} ns" if x < 1e-5 else f"{1e3 * x:.3g} ms"
+
+    rows = [f"| {text} | {value(k[name])} |" for name, text in CONSTANTS.items()]
+    return "\n".join(["| what | time |", "| --- | --- |", *rows])
+
+
+def tables():
+    """The tables of the page, one after the other."""
+    k = constants()
+    return "\n\n".join([constants_table(k), bytes_table(), rounds_table(k)])
