@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
+from mpi4py import MPI as MPI  # early: a rank that ends before MPI knows of it lets the others wait
 
 import riskmin
 from riskmin import (

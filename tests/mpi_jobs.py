@@ -29,8 +29,11 @@ def environment():
 
 @contextlib.contextmanager
 def job(n, script, *args):
-    """A job of n ranks, as a process of its own group: whatever happens, none of it is left behind."""
-    command = [mpiexec(), "-n", str(n), sys.executable, str(HERE / script), *map(str, args)]
+    """A job of n ranks, as a process of its own group: whatever happens, none of it is left behind.
+
+    An error that one rank alone meets ends all of them, by mpi4py's own runner.
+    """
+    command = [mpiexec(), "-n", str(n), sys.executable, "-m", "mpi4py", str(HERE / script), *map(str, args)]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -44,5 +47,9 @@ def job(n, script, *args):
     finally:
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+                os.killpg(process.pid, signal.SIGTERM)  # on which mpiexec ends the ranks
+        try:
+            process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()

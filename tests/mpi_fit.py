@@ -1,0 +1,95 @@
+"""A fit that the tests of faults kill at any moment, and take up again from its checkpoint.
+
+`mpiexec -n 2 python mpi_fit.py FILE` is one by ranks. `python mpi_fit.py` forks one for each line
+"EXECUTOR FILE" that it reads: what has been imported need not be again.
+"""
+
+import json
+import os
+import sys
+import time
+
+if len(sys.argv) > 1:
+    from mpi4py import MPI as MPI  # first: a rank that ends before MPI knows of it lets the others wait
+
+import numpy as np
+
+from riskmin import (
+    L2,
+    Bundle,
+    Checkpoint,
+    Hinge,
+    Linear,
+    Objective,
+    Processes,
+    Risk,
+    Serial,
+    Shard,
+    Threads,
+    minimize,
+)
+
+TOL = 1e-6
+PAUSE = 0.005
+
+
+class Rows:
+    """A matrix by NumPy alone: to import what compiles the others takes as long as the fit."""
+
+    block_rows = 100
+
+    def __init__(self, X):
+        self.X, self.shape = X, X.shape
+
+    def scores(self, w, start, stop):
+        return self.X[start:stop] @ w
+
+    def pullback(self, dz, start, stop, out):
+        out += dz @ self.X[start:stop]
+
+
+def objective(executor):
+    """Four shards of 400 rows, and a strength that takes some hundred steps."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 40))
+    y = np.where(X[:, 0] + rng.standard_normal(400) > 0, 1.0, -1.0)
+    c = np.full(100, 1 / 400)
+    shards = [Shard(Rows(X[k : k + 100]), y[k : k + 100], c, {}) for k in range(0, 400, 100)]
+    return Objective(Risk(Hinge(), Linear(), executor(shards), 40), L2(), 1e-5)
+
+
+def fit(executor, file):
+    """Say when it began, take time over each step, and say how it ended."""
+    said = []
+
+    def callback(it, row):
+        if not said:
+            said.append(print(f"<go {os.getpid()}>", flush=True))
+        time.sleep(PAUSE)
+
+    obj = objective(executor)
+    result = minimize(obj, Bundle(), tol=TOL, callback=callback, checkpoint=Checkpoint(file, every=0.0))
+    if getattr(obj.risk.executor, "rank", 0) == 0:
+        names = ("status", "value", "lower", "n_iter")
+        print("done", json.dumps({name: getattr(result, name) for name in names}), flush=True)
+
+
+def serve():
+    """Fork a fit for each line, and say when it is over."""
+    executors = {"serial": Serial(), "threads": Threads(n_workers=2), "processes": Processes(n_workers=2)}
+    for line in sys.stdin:
+        kind, file = line.split()
+        pid = os.fork()
+        if pid == 0:
+            fit(executors[kind], file)
+            sys.exit()
+        print("over", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        from riskmin import Spmd
+
+        fit(Spmd(), sys.argv[1])
+    else:
+        serve()
