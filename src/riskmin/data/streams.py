@@ -84,11 +84,11 @@ class SvmlightStream(_Plain):
         return self.meter.share
 
     def __iter__(self) -> Iterator[Piece]:
-        from riskmin.data.svmlight import chunks
+        from riskmin.data import svmlight
 
         reader = self.reader
         with opened(self.path, self.meter) as file:
-            for text in chunks(file):
+            for text in svmlight.chunks(file, svmlight.CHUNK):
                 rows = reader.read(text)
                 if len(rows.ends):
                     y = None if reader.bare else rows.labels

@@ -15,7 +15,7 @@ from scipy.sparse import csr_matrix
 from riskmin.data.base import DataError, Dataset, PathLike, check_dtype, opened, quote
 
 Source: TypeAlias = PathLike | IO[bytes]
-_CHUNK = 1 << 19  # of text; its numbers then fit in the cache
+CHUNK = 1 << 19  # of text; its numbers then fit in the cache
 _INT32_MAX = np.iinfo(np.int32).max
 _INT64_MAX = np.iinfo(np.int64).max
 
@@ -28,7 +28,7 @@ def load_svmlight(
     zero_based: bool | Literal["auto"] = "auto",
     multilabel: bool = False,
     require_labels: bool = True,
-    _chunk: int = _CHUNK,
+    _chunk: int = CHUNK,
 ) -> Dataset:
     """Read rows of ``label [qid:id] index:value ... [# comment]``.
 
@@ -76,7 +76,7 @@ def load_svmlight(
     return read_svmlight(source, *settings, _chunk=_chunk).dataset()
 
 
-def read_svmlight(source: Source, *settings: Any, _chunk: int = _CHUNK) -> Reader:
+def read_svmlight(source: Source, *settings: Any, _chunk: int = CHUNK) -> Reader:
     """A reader that has read all of a file; its settings are those after the name."""
     path = source if isinstance(source, (str, Path)) or not hasattr(source, "read") else None
     reader = Reader(str(path) if path is not None else str(getattr(source, "name", "<stream>")), *settings)
@@ -97,7 +97,7 @@ class Rows(NamedTuple):
     qids: NDArray[np.int64] | None
 
 
-def chunks(file: IO[bytes], size: int = _CHUNK) -> Iterator[bytes]:
+def chunks(file: IO[bytes], size: int) -> Iterator[bytes]:
     """The text in pieces that end with a newline; the reads double while a line has no end."""
     tail, step = b"", size
     while data := file.read(step):

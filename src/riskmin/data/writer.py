@@ -213,6 +213,8 @@ class Writer:
         if classes == [""]:  # a column of empty cells: there are no labels
             self._drop("y")
             classes = None
+        if classes is not None:
+            self._map("y", lambda codes: codes, np.int64)
         if queries is not None and queries.dtype.kind != "U":
             self._map("qid", lambda codes: queries[codes])
         for name, array in self.arrays.items():

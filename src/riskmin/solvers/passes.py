@@ -2,7 +2,7 @@ r"""Passes over rows, wherever they are: X d, X' dz and X' H X, side by side as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin import shards
+from riskmin.maps import passing
 from riskmin.matrices import Columns, Csr, Dense, Wide, as_scipy, by_rows
 from riskmin.risk import Risk
 from riskmin.types import Array, NDArray, Shard
@@ -143,7 +144,7 @@ def taken(X: Dense | Columns, rows: NDArray) -> NDArray:
     return found.astype(np.float64, copy=False)
 
 
-def blocks(rows: NDArray, p: int) -> list[NDArray]:
+def blocks(rows: NDArray, p: int) -> Iterable[NDArray]:
     """Rows in parts that fit into the cache."""
     step = max(BLOCK // p, 16)
-    return [rows[i : i + step] for i in range(0, len(rows), step)]
+    return passing(rows[i : i + step] for i in range(0, len(rows), step))

@@ -1,0 +1,623 @@
+"""Stored data: what is written is what `load` reads, whatever it came from; whole or not at all."""
+
+import gzip
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+
+import riskmin as rm
+from riskmin import maps
+from riskmin.data import (
+    DataError,
+    check,
+    convert,
+    load,
+    save,
+    save_svmlight,
+    spread,
+    svmlight,
+    tables,
+)
+from riskmin.data.spreading import FilePart
+from riskmin.data.stored import Store, open_store
+
+RISKMIN = [sys.executable, "-c", "import sys; from riskmin.cli import main; sys.exit(main())"]
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+
+
+def same(a, b):
+    """Two data sets, bit by bit."""
+    assert sp.issparse(a.X) == sp.issparse(b.X)
+    assert a.X.shape == b.X.shape
+    assert a.X.dtype == b.X.dtype
+    parts = ("data", "indices", "indptr") if sp.issparse(a.X) else ()
+    pairs = [(getattr(a.X, k), getattr(b.X, k)) for k in parts] or [(a.X, b.X)]
+    for x, z in [*pairs, (a.y, b.y), (a.qid, b.qid)]:
+        if x is None or z is None:
+            assert x is z
+        else:
+            assert x.dtype == z.dtype
+            np.testing.assert_array_equal(x, z)
+    assert a.feature_names == b.feature_names
+
+
+def problem(n=60, p=7, seed=0, sparse=True):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.5)
+    y = np.where(X[:, 0] - X[:, 1] + 0.5 * rng.standard_normal(n) > 0, 1.0, -1.0)
+    return (sp.csr_matrix(X) if sparse else X), y
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """Sparse rows in four shards."""
+    X, y = problem()
+    path = tmp_path / "data.rsk"
+    save(path, [(X[i : i + 15], y[i : i + 15]) for i in range(0, 60, 15)], shard_mb=1e-6)
+    assert len(Store(path).shards) == 4
+    return path
+
+
+# ---------------------------------------------------------------- round trips
+NUMBERS = st.floats(-1e6, 1e6).map(lambda x: round(x, 3))
+TABLES = st.integers(1, 4).flatmap(
+    lambda p: st.lists(st.lists(NUMBERS | st.just(0.0), min_size=p, max_size=p), min_size=1, max_size=9)
+)
+
+
+def rounds(path, **options):
+    """A file, converted and read again."""
+    target = path.with_name("out.rsk")
+    shown = {"target_column" if k == "target" else k: v for k, v in options.items()}
+    convert(path, target, force=True, shard_mb=1e-6, **shown)
+    check(target)
+    kept = {k: v for k, v in options.items() if k not in ("target", "qid", "format", "zero_based")}
+    found = load(target, **kept)
+    same(found, load(path, **options))
+    return found
+
+
+def test_tables_and_svmlight(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "_BLOCK", 2)
+    monkeypatch.setattr(svmlight, "CHUNK", 16)
+    path = tmp_path / "a.csv"
+    path.write_text("u,qid,class\n" + "1,a,ham\n0,a,spam\n0.5,b,ham\n" * 3)
+    assert len(Store(tmp_path / "out.rsk").shards if rounds(path) else []) == 5
+    path.write_text("u,v,w\n1,2,3\n4,5,6\n7,8,9\n")
+    rounds(path, target=0)
+    path = tmp_path / "a.svm"
+    path.write_text("1 qid:1 1:1 3:2\n-1 qid:1 2:0.1\n\n# none\n3 qid:2\n2 qid:9 1:4\n")
+    rounds(path, dtype=np.float32)
+    rounds(path, n_features=8)
+
+
+@pytest.mark.slow
+@given(TABLES, st.sampled_from(["float64", "float32"]), st.booleans(), st.integers(0, 2))
+@settings(max_examples=12)
+def test_what_is_written_is_what_is_read(rows, dtype, queries, labels):
+    import tempfile
+
+    X = np.array(rows)
+    y = [np.arange(len(X)) % 3.0, np.array(["no", "Ja", "né"])[np.arange(len(X)) % 3], np.ones(len(X))][
+        labels
+    ]
+    qid = np.arange(len(X)) // 2 if queries else None
+    with tempfile.TemporaryDirectory() as folder:
+        save_svmlight(Path(folder, "a.svm"), X, np.ones(len(X)), qid)
+        rounds(Path(folder, "a.svm"), dtype=dtype)
+        names = [f"x{j}" for j in range(X.shape[1])] + (["qid"] if queries else []) + ["y"]
+        cells = [
+            [*map(repr, row), *([f"q{k // 2}"] if queries else []), str(y[k])] for k, row in enumerate(rows)
+        ]
+        Path(folder, "a.csv").write_text("\n".join(",".join(line) for line in [names, *cells]))
+        rounds(Path(folder, "a.csv"), dtype=dtype)
+        more = {"qid": qid} if queries else {}
+        np.savez(Path(folder, "a.npz"), X=X, y=y, **more)
+        rounds(Path(folder, "a.npz"), dtype=dtype)
+
+
+@pytest.mark.slow
+def test_parquet_and_compressed_files(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "a.parquet"
+    columns = {"a": [1.0, 2.0, 0.5], "q": ["x", "x", "z"], "class": ["ja", "no", "ja"], "b": [1, 2, 3]}
+    pq.write_table(pa.table(columns), path, row_group_size=1)
+    assert rounds(path, qid="q").y.tolist() == ["ja", "no", "ja"]
+    text = tmp_path / "a.svm.gz"
+    text.write_bytes(gzip.compress(b"1 qid:3 1:2\n-1 qid:4 7:1e-3\n"))
+    assert rounds(text).X.shape == (2, 7)
+
+
+def test_sparse_npz_and_rows_without_entries(tmp_path):
+    path = tmp_path / "a.npz"
+    X = sp.csr_matrix(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0]]))
+    arrays = {"format": b"csr", "shape": X.shape, "data": X.data, "indices": X.indices, "indptr": X.indptr}
+    np.savez(path, y=[1.0, 2.0, 3.0], **arrays)
+    rounds(path)
+    path = tmp_path / "a.svm"
+    path.write_text("1\n2\n")
+    rounds(path)
+
+
+def test_indices_count_from_zero_if_any_does_however_late(tmp_path, monkeypatch):
+    monkeypatch.setattr(svmlight, "CHUNK", 8)
+    path = tmp_path / "a.svm"
+    path.write_text("1 1:1 3:2\n" * 5 + "1 2:3\n-1 0:1 2:2\n" + "1 1:9\n" * 3)
+    assert rounds(path).X[0, 1] == 1
+    rounds(path, zero_based=True)
+    with pytest.raises(DataError, match="line 7: the index 0 in a file that counts from 1"):
+        convert(path, tmp_path / "b.rsk", zero_based=False)
+    with pytest.raises(ValueError, match="an index 0 comes after rows"):
+        convert(path, tmp_path / "b.rsk", layout="dense", n_features=5)
+
+
+def test_indices_beyond_32_bits(tmp_path, monkeypatch):
+    monkeypatch.setattr(svmlight, "CHUNK", 8)
+    path = tmp_path / "a.svm"
+    path.write_text(f"1 1:1 3:2\n-1 2:1\n1 5:1 {2**31 + 7}:3\n-1 1:1\n")
+    data = rounds(path)
+    assert data.X.indices.dtype == np.int64
+
+
+def test_labels_that_turn_out_to_be_words_are_read_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "_BLOCK", 2)
+    path = tmp_path / "a.csv"
+    path.write_text("a,qid,y\n1,7,1\n2,7,2\n3,1,3\n4,10000000000000001,ham\n")
+    data = rounds(path)
+    assert data.y.tolist() == ["1", "2", "3", "ham"]
+    assert data.qid.tolist() == [7, 7, 1, 10**16 + 1]
+    path.write_text("a,b,y\n1,2,\n3,4,\n")
+    assert rounds(path, require_labels=False).y is None
+
+
+def test_layouts(tmp_path):
+    table, text = tmp_path / "a.csv", tmp_path / "a.svm"
+    table.write_text("a,b,y\n1,0,1\n0,0,2\n0,3,1\n")
+    text.write_text("1 1:1\n2\n1 2:3\n")
+    convert(table, tmp_path / "s.rsk", layout="sparse")
+    convert(text, tmp_path / "d.rsk", layout="dense", n_features=2)
+    np.testing.assert_array_equal(load(tmp_path / "s.rsk").X.toarray(), load(table).X)
+    np.testing.assert_array_equal(load(tmp_path / "d.rsk").X, load(text).X.toarray())
+    with pytest.raises(DataError, match="give n_features"):
+        convert(text, tmp_path / "e.rsk", layout="dense")
+    with pytest.raises(ValueError, match="layout is 'wide'"):
+        convert(text, tmp_path / "e.rsk", layout="wide")
+
+
+# ---------------------------------------------------------------- mapped, not copied
+def test_rows_are_views_of_the_files(stored):
+    X, y, *_ = load(stored)
+    store = open_store(stored)
+    for name in ("data", "indices"):
+        assert np.shares_memory(getattr(X, name), store.arrays[name])
+        assert not getattr(X, name).flags.writeable
+    matrix = rm.linear_risk(X, y, "hinge").rows.X
+    assert np.shares_memory(matrix.data, store.arrays["data"])
+    assert np.shares_memory(matrix.indices, store.arrays["indices"])
+    part = spread(stored).X.source.part(20, 50)
+    assert np.shares_memory(part.read().data, store.arrays["data"])
+    assert (part.read() != X[20:50]).nnz == 0
+    assert part.numbers == X[20:50].nnz
+
+
+@pytest.mark.slow
+def test_more_numbers_than_32_bits_can_count(stored):
+    """Pointers of 64 bits beside indices of 32, as scipy's constructor would not have them."""
+    store = open_store(stored)
+    X = load(stored).X
+    X.indptr = store.arrays["indptr"].copy()
+    y = load(stored).y
+    one, two = (rm.linear_risk(Z, y, "hinge")(np.ones(7)) for Z in (X, load(stored).X))
+    assert one[0] == two[0]
+    np.testing.assert_array_equal(one[1], two[1])
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_fits_are_the_same_bits(tmp_path, sparse):
+    X, y = problem(sparse=sparse)
+    path = tmp_path / "data.rsk"
+    save(path, [(X[:40], y[:40]), (X[40:], y[40:])], shard_mb=1e-6)
+    data, parts = load(path), spread(path)
+
+    def fit(X, **more):
+        risk = rm.linear_risk(X, y, "logistic", fit_intercept=True, **more)
+        return rm.minimize(rm.Objective(risk, rm.L2(), 1e-3), tol=1e-8).w
+
+    np.testing.assert_array_equal(fit(X), fit(data.X))
+    for executor in (rm.Serial(), rm.Threads(n_workers=2)):
+        np.testing.assert_array_equal(
+            fit(X, executor=executor, n_shards=3), fit(parts.X, executor=executor, n_shards=3)
+        )
+
+
+def test_columns_may_be_more(stored):
+    assert load(stored, n_features=9).X.shape == (60, 9)
+    assert spread(stored, n_features=9).X.whole().shape == (60, 9)
+    with pytest.raises(DataError, match="it has 7 features where 5 are expected"):
+        load(stored, n_features=5)
+    with pytest.raises(DataError, match="it holds float64, not float32"):
+        load(stored, dtype=np.float32)
+    with pytest.raises(DataError, match="leave target and qid out"):
+        load(stored, target="y")
+
+
+def test_pages_are_let_go_of(tmp_path, monkeypatch):
+    path = tmp_path / "data.rsk"
+    save(path, [(np.ones((2000, 1000)), np.ones(2000))])
+    monkeypatch.setenv(maps.ENV, "4")
+    tide = maps._Tide()
+    monkeypatch.setattr(maps, "_tide", tide)
+    store = Store(path)
+    X = store.arrays["X"]
+    if not tide.limited:
+        pytest.skip("only where the system tells what is resident")
+    for i in maps.passing(range(0, 2000, 10)):
+        assert X[i : i + 10].sum() == 10_000
+        assert maps._resident() - tide.base < 9e6
+    assert 0 < maps.allowed() < 2**62
+    del X, store, i
+    assert not tide.look()
+    tide.thread.join(1)
+
+
+# ---------------------------------------------------------------- parts
+def test_parts_are_where_they_are(stored):
+    X = spread(stored).X
+    assert [part.shape[0] for part in X.parts] == [15] * 4
+    assert len(pickle.dumps(X.source.part(0, 60))) < 500
+    assert X.cut([0, 7, 60]).parts[1].shape == (53, 7)
+
+
+def test_files_are_parts(tmp_path):
+    X, y = problem()
+    ends = [0, 20, 45, 60]
+    files = [tmp_path / f"{k}.svm" for k in range(3)]
+    for file, i, j in zip(files, ends[:-1], ends[1:], strict=True):
+        save_svmlight(file, X[i:j], y[i:j])
+    data = spread(files)
+    assert (data.X.whole() != X).nnz == 0
+    assert all(isinstance(part, FilePart) for part in data.X.parts)
+    np.testing.assert_array_equal(data.y, y)
+    kept = spread(files, executor=Keeps())
+    assert (sp.vstack([part.read() for part in kept.X.parts]) != X).nnz == 0
+    # one counts from zero, so all do; it is the one with the most columns
+    files[0].write_text("1 1:1 2:1\n")
+    files[1].write_text("1 0:1 5:1\n")
+    for found in (spread(files[:2]), spread(files[:2], executor=Keeps())):
+        rows = [part.read().toarray().tolist() for part in found.X.parts]
+        assert rows == [[[0, 1, 1, 0, 0, 0]], [[1, 0, 0, 0, 0, 1]]]
+        assert [part.shape for part in found.X.parts] == [(1, 6), (1, 6)]
+
+
+class Keeps(rm.Serial):
+    """As an executor that keeps results at its workers."""
+
+    def keep(self, f, items):
+        return [pickle.dumps(f(item)) for item in items]
+
+    def ask(self, handles, g):
+        return [g(pickle.loads(handle)) for handle in handles]
+
+    def part(self, handle, name, shape, numbers, sparse, pick):
+        found = rm.Local(pick(pickle.loads(handle)), name)
+        assert (found.shape, found.numbers, found.sparse) == (shape, numbers, sparse)
+        return found
+
+
+def test_several_folders(tmp_path):
+    X, y = problem()
+    paths = [tmp_path / "a.rsk", tmp_path / "b.rsk"]
+    save(paths[0], [(X[:20, :5], y[:20])])
+    save(paths[1], [(X[20:], y[20:])])
+    data = spread(paths)
+    assert data.X.shape == (60, 7)
+    assert (data.X.whole()[20:] != X[20:]).nnz == 0
+    save(tmp_path / "d.rsk", [(X.toarray(), y)])
+    with pytest.raises(DataError, match=r"d.rsk: it is dense, unlike .*a.rsk"):
+        spread([paths[0], tmp_path / "d.rsk"])
+
+
+def test_columns_that_differ(tmp_path):
+    for name, head in (("a", "u,v,y"), ("b", "u,w,y"), ("c", "u,y")):
+        cells = ",".join("1" for _ in head.split(","))
+        (tmp_path / f"{name}.csv").write_text(f"{head}\n{cells}\n")
+    with pytest.raises(DataError, match=r"b.csv: its column 'w' stands where .*a.csv has 'v'"):
+        spread([tmp_path / "a.csv", tmp_path / "b.csv"])
+    with pytest.raises(DataError, match=r"c.csv: it has 1 columns, but .*a.csv has 2"):
+        spread([tmp_path / "a.csv", tmp_path / "c.csv"])
+    (tmp_path / "d.csv").write_text("u,v,y\n1,2,ham\n")
+    with pytest.raises(DataError, match=r"d.csv: its y is of words, but that of .*a.csv of numbers"):
+        spread([tmp_path / "a.csv", tmp_path / "d.csv"])
+    with pytest.raises(ValueError, match="there are no files"):
+        spread([])
+
+
+# ---------------------------------------------------------------- damage
+def broken(path, name, change):
+    """The sentence about a folder one of whose files was changed."""
+    file = path / name
+    blob = bytearray(file.read_bytes())
+    file.write_bytes(change(blob) or blob)
+    os.utime(path / "meta.json", ns=(0, time.time_ns()))  # is opened anew
+    with pytest.raises(DataError) as found:
+        spread(path).X.parts[2].read()
+    with pytest.raises(DataError) as again:
+        load(path)
+    assert str(found.value) == str(again.value)
+    assert str(pickle.loads(pickle.dumps(found.value))) == str(found.value)
+    assert str(path) in str(found.value)
+    return str(found.value)
+
+
+def flip(blob):
+    blob[128 + (len(blob) - 128) * 5 // 8] ^= 1  # in the third of four shards
+
+
+@pytest.mark.parametrize("name", ["data", "indices", "indptr", "y"])
+def test_checksums(stored, name):
+    assert f"shard 3 of 4 (rows 31 to 45): the checksum of {name}.npy fails" in broken(
+        stored, f"{name}.npy", flip
+    )
+    with pytest.raises(DataError, match="shard 3 of 4"):
+        check(stored)
+
+
+def test_truncated_and_missing_files(stored):
+    assert "data.npy: the file is truncated" in broken(stored, "data.npy", lambda blob: blob[:-8])
+    (stored / "data.npy").unlink()
+    with pytest.raises(DataError, match=r"data.npy: it cannot be read \(No such file"):
+        check(stored)
+
+
+def test_other_arrays(stored):
+    assert "it is not the array that was written" in broken(stored, "y.npy", lambda blob: b"x" + blob[1:])
+
+
+def test_other_versions_and_broken_meta(stored):
+    meta = stored / "meta.json"
+    text = meta.read_text()
+    meta.write_text(text.replace('"version": 1', '"version": 2'))
+    with pytest.raises(
+        DataError, match=r"data.rsk: it is of version 2 of the format, by riskmin .* reads version 1"
+    ):
+        load(stored)
+    for bad in ("{", "[]", '{"format": "riskmin data", "version": 1}', text.replace("[15, 30]", "[15, 29]")):
+        meta.write_text(bad)
+        with pytest.raises(DataError, match=r"meta.json: .*(convert the data anew|check the path)"):
+            load(stored)
+    meta.unlink()
+    with pytest.raises(DataError, match=r"it has no meta.json, so it holds no stored data"):
+        load(stored)
+    with pytest.raises(DataError, match="there is no such folder"):
+        load(stored.with_name("none.rsk"))
+
+
+def test_columns_beyond_the_last_are_refused_although_their_checksums_hold(stored):
+    meta = json.loads((stored / "meta.json").read_text())
+    meta["columns"] = 3
+    (stored / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(DataError, match=r"shard 1 of 4 .* has columns beyond the last"):
+        load(stored)
+
+
+# ---------------------------------------------------------------- nothing half-written
+def test_a_bad_row_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "_BLOCK", 2)
+    monkeypatch.setattr(svmlight, "CHUNK", 8)
+    svm, table = tmp_path / "a.svm", tmp_path / "a.csv"
+    svm.write_text("1 1:1\n" * 9 + "1 2:nan\n")
+    table.write_text("a,b,y\n" + "1,2,1\n" * 5 + "1,inf,2\n")
+    for path, where in (
+        (svm, "line 10: 'nan' is not finite"),
+        (table, "line 7: column 'b': 'inf' is not finite"),
+    ):
+        with pytest.raises(DataError, match=where):
+            convert(path, tmp_path / "out.rsk")
+        with pytest.raises(DataError, match=where):
+            load(path)
+
+    def stop(rows, size, share):
+        raise KeyboardInterrupt
+
+    svm.write_text("1 1:1\n" * 9)
+    with pytest.raises(KeyboardInterrupt):
+        convert(svm, tmp_path / "out.rsk", watch=stop)
+    with pytest.raises(ValueError, match="not all finite as float32"):
+        save(tmp_path / "out.rsk", [([[1e300]], [1.0])], dtype=np.float32)
+    with pytest.raises(ValueError, match="another kind of y"):
+        save(tmp_path / "out.rsk", [([[1.0]], [1.0]), ([[1.0]], ["a"])])
+    with pytest.raises(ValueError, match=r"some rows have no y"):
+        save(tmp_path / "out.rsk", [([[1.0]], [1.0]), ([[1.0]], None)])
+    with pytest.raises(ValueError, match="some rows have 2 columns"):
+        save(tmp_path / "out.rsk", [([[1.0]], [1.0]), ([[1.0, 2.0]], [1.0])])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "a.svm"]
+
+
+def test_the_target(tmp_path, stored):
+    X, y = problem(n=8)
+    with pytest.raises(ValueError, match=r"data.rsk is there already: name another, or replace it by force"):
+        save(stored, [(X, y)])
+    save(stored, [(X, y)], force=True)
+    assert load(stored).X.shape == (8, 7)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter").write_text("dear")
+    with pytest.raises(ValueError, match="holds no stored data"):
+        save(tmp_path / "mine", [(X, y)], force=True)
+    with pytest.raises(ValueError, match="there is no folder"):
+        save(tmp_path / "no" / "a.rsk", [(X, y)])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data.rsk", "mine"]
+
+
+# ---------------------------------------------------------------- the command
+@pytest.mark.slow
+def test_the_command(tmp_path, run):
+    path, target = tmp_path / "a.csv", tmp_path / "a.rsk"
+    path.write_text("u,kind,v\n" + "1,ham,2\n2,spam,1\n" * 10)
+    code, out, err = run("convert", path, target, "--target", "kind", "--dtype", "float32")
+    assert (code, err) == (0, "")
+    assert "20 rows x 2 columns" in out
+    assert "40, dense, float32" in out
+    assert "2 classes" in out
+    code, out, err = run("convert", "--check", target)
+    assert (code, err) == (0, "")
+    assert "those of 1 shard hold" in out
+    assert run("convert", path, target)[0] == 2
+    assert run("convert", path, tmp_path / "a.data")[0] == 2
+    assert run("convert", path)[0] == 2
+    model = tmp_path / "m.riskmin"
+    assert run("fit", target, "-o", model, "--quiet") == (0, "", "")
+    assert run("predict", model, target)[1].split()[:2] == ["ham", "spam"]
+    assert run("certify", model, target)[0] == 0
+    assert run("evaluate", model, target)[0] == 0
+    flip_last = bytearray((target / "X.npy").read_bytes())
+    flip_last[-1] ^= 1
+    (target / "X.npy").write_bytes(flip_last)
+    code, out, err = run("convert", "--check", target)
+    assert (code, out) == (2, "")
+    assert "shard 1 of 1 (rows 1 to 20): the checksum of X.npy fails" in err
+
+
+# ---------------------------------------------------------------- real processes
+@pytest.mark.slow
+def test_processes_read_their_parts_themselves(tmp_path):
+    X, y = problem(n=200)
+    path = tmp_path / "data.rsk"
+    save(path, [(X[i : i + 50], y[i : i + 50]) for i in range(0, 200, 50)], shard_mb=1e-6)
+    data = spread(path)
+
+    def fit(executor, X):
+        risk = rm.linear_risk(X, y, "hinge", executor=executor, n_shards=4)
+        return rm.minimize(rm.Objective(risk, rm.L2(), 1e-3), rm.Bundle(), tol=1e-6).w
+
+    processes = rm.Processes(n_workers=2)
+    np.testing.assert_array_equal(fit(rm.Serial(), X), fit(processes, data.X))
+    blob = bytearray((path / "data.npy").read_bytes())
+    flip(blob)
+    (path / "data.npy").write_bytes(blob)
+    with pytest.raises(DataError, match=r"data.rsk: shard 3 of 4 .* the checksum of data.npy fails"):
+        fit(processes, data.X)
+
+
+def command(*args):
+    return subprocess.Popen(
+        [*RISKMIN, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for(pattern, folder):
+    """Until a file is there that is not empty."""
+    end = time.time() + 20
+    while not any(p.stat().st_size for p in folder.glob(pattern)):
+        assert time.time() < end
+        time.sleep(0.005)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
+def test_a_convert_that_is_killed_leaves_nothing_that_opens(tmp_path, sign):
+    path = tmp_path / "a.fifo"  # never ends, so that it is killed in the middle
+    os.mkfifo(path)
+    target = tmp_path / "a.rsk"
+    process = command("convert", path, target)
+    with path.open("wb", buffering=0) as file:
+        file.write(b"1 1:0.5 2:0.25 9:1\n" * 200_000)
+        wait_for(".a.rsk.*/data.npy", tmp_path)
+        process.send_signal(sign)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == (-signal.SIGKILL if sign == signal.SIGKILL else 130)
+    assert not target.exists()
+    left = list(tmp_path.glob(".a.rsk.*"))
+    assert len(left) == (1 if sign == signal.SIGKILL else 0)
+    for folder in left:
+        with pytest.raises(DataError, match=r"it has no meta.json"):
+            load(folder, format="rsk")
+    if sign == signal.SIGINT:
+        assert "interrupted" in err
+
+
+PEAK = """
+import sys, json, resource
+from pathlib import Path
+from riskmin.data import convert
+def peak():
+    return 1024 * int([s for s in open("/proc/self/status") if s.startswith("VmHWM")][0].split()[1])
+sizes = []
+for path in sys.argv[1:]:
+    convert(path, path + ".rsk")
+    sizes.append(peak())
+print(json.dumps(sizes))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    row = b"1 " + b" ".join(b"%d:0.%d" % (j, j) for j in range(1, 60)) + b"\n"
+    line = b",".join(b"0.%d" % j for j in range(40)) + b",1\n"
+    for kind, text, times in (("svm", row, 2_000), ("csv", line, 70_000)):
+        (tmp_path / f"few.{kind}").write_bytes(text * times)
+        (tmp_path / f"many.{kind}").write_bytes(text * times * (30 if kind == "svm" else 4))
+        paths = [str(tmp_path / f"{name}.{kind}") for name in ("few", "many")]
+        done = subprocess.run(
+            [sys.executable, "-c", PEAK, *paths], capture_output=True, text=True, check=True
+        )
+        few, many = json.loads(done.stdout)
+        larger = (tmp_path / f"many.{kind}.rsk").rglob("*.npy")
+        assert many - few < 0.4 * sum(p.stat().st_size for p in larger), kind
+
+
+LIMITED = """
+import sys, json, resource
+import numpy as np
+import riskmin as rm
+from riskmin.data import load
+limit = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+X, y, *_ = load(sys.argv[1])
+J = rm.Objective(rm.linear_risk(X, y, "logistic", fit_intercept=True), rm.L2(), 1e-3)
+result = rm.minimize(J, rm.Lbfgs(), tol=1e-2)
+peak = 1024 * int([s for s in open("/proc/self/status") if s.startswith("VmHWM")][0].split()[1])
+try:
+    X.copy()
+    fits = True
+except MemoryError:
+    fits = False
+print(json.dumps([result.status, peak, X.nbytes, fits]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are the system's")
+def test_three_times_the_memory_that_is_allowed(tmp_path):
+    limit = 320 * 2**20
+    rows, p = 4000, 500
+    block = np.random.default_rng(0).standard_normal((rows, p))
+    labels = np.where(block[:, 0] > 0, 1.0, -1.0)
+    path = tmp_path / "data.rsk"
+    save(path, ((block, labels) for _ in range(-(-3 * limit // block.nbytes))))
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, path, str(limit)],
+        capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    status, peak, size, fits = json.loads(done.stdout)
+    assert size >= 3 * limit
+    assert not fits  # the limit is real
+    assert status == "converged"
+    assert peak < limit
