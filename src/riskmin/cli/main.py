@@ -39,7 +39,7 @@ Examples:
 Exit codes:
   0    done; a fit converged, a certificate holds
   1    a certificate is refuted
-  2    bad usage or data
+  2    bad usage or data, or a cluster that does not answer
   3    not converged, or not proved within the limits
   70   a bug in riskmin
   130  interrupted before there was anything to save

@@ -76,7 +76,7 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
     warm_start : bool
         Whether `fit` starts from the last weights.
     n_jobs : int or None
-        The number of threads, -1 for one a core. It changes no bit of the result.
+        The number of threads, -1 for one a core, for rows that are here. It changes no bit of the result.
     callback : callable or None
         ``callback(iterate, row)`` after every iteration; a true return value ends the fit.
     checkpoint : path, `riskmin.Checkpoint` or None
@@ -180,8 +180,8 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
 
         Parameters
         ----------
-        X : (n, p) array, sparse matrix or data frame
-            Float arrays in either order, CSR and CSC are not copied.
+        X : (n, p) array, sparse matrix or data frame; `riskmin.Spread` or Dask array or dataframe
+            Float arrays in either order, CSR and CSC are not copied. Rows that are elsewhere stay there.
         y : (n,) array
             Labels of two or more classes: numbers or strings.
         sample_weight : (n,) array, optional

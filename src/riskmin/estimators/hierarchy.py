@@ -180,8 +180,8 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
 
         Parameters
         ----------
-        X : (n, p) array, sparse matrix or data frame
-            Float arrays in either order and CSR are not copied.
+        X : (n, p) array, sparse matrix or data frame; `riskmin.Spread` or Dask array or dataframe
+            Float arrays in either order and CSR are not copied. Rows that are elsewhere stay there.
         y : (n,) array
             Nodes of the hierarchy, at least two different ones.
         sample_weight : (n,) array, optional

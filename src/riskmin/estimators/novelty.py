@@ -113,8 +113,8 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
 
         Parameters
         ----------
-        X : (n, p) array, sparse matrix or data frame
-            Float arrays in either order, CSR and CSC are not copied.
+        X : (n, p) array, sparse matrix or data frame; `riskmin.Spread` or Dask array or dataframe
+            Float arrays in either order, CSR and CSC are not copied. Rows that are elsewhere stay there.
         y : ignored
         sample_weight : (n,) array, optional
             Weights >= 0; a row of weight zero might as well not be there.

@@ -142,8 +142,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
 
         Parameters
         ----------
-        X : (n, p) array, sparse matrix or data frame
-            Float arrays in either order, CSR and CSC are not copied.
+        X : (n, p) array, sparse matrix or data frame; `riskmin.Spread` or Dask array or dataframe
+            Float arrays in either order, CSR and CSC are not copied. Rows that are elsewhere stay there.
         y : (n,) array
             Grades: at least two different ones, numbers (also such as 0.5) or strings.
         sample_weight : (n,) array, optional

@@ -129,8 +129,8 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
 
         Parameters
         ----------
-        X : (n, p) array, sparse matrix or data frame
-            Float arrays in either order, CSR and CSC are not copied.
+        X : (n, p) array, sparse matrix or data frame; `riskmin.Spread` or Dask array or dataframe
+            Float arrays in either order, CSR and CSC are not copied. Rows that are elsewhere stay there.
         y : (n,) array
             Grades: numbers, the higher the better.
         qid : (n,) array

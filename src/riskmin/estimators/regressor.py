@@ -148,8 +148,8 @@ class LinearRegressor(LabelsHere, RegressorMixin, BaseEstimator):  # type: ignor
 
         Parameters
         ----------
-        X : (n, p) array, sparse matrix or data frame
-            Float arrays in either order, CSR and CSC are not copied.
+        X : (n, p) array, sparse matrix or data frame; `riskmin.Spread` or Dask array or dataframe
+            Float arrays in either order, CSR and CSC are not copied. Rows that are elsewhere stay there.
         y : (n,) or (n, k) array
             Real numbers, >= 0 for the Poisson loss; a column an output.
         sample_weight : (n,) array, optional

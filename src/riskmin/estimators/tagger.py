@@ -174,7 +174,8 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         ----------
         X : list of sequences, or (n_tokens, p) array or sparse matrix
             For each sequence the features of its tokens, in order: dicts, lists of strings, or one array with
-            a row a token. Or the tokens of all sequences as the rows of one matrix, with `lengths`.
+            a row a token. Or the tokens of all sequences as the rows of one matrix, with `lengths`; they may
+            be elsewhere, see `LinearClassifier.fit`, with all tokens of a sequence in one part.
         y : list of sequences of labels
             A label for each token; for a matrix, it may be one array.
         sample_weight : (n,) array, optional
