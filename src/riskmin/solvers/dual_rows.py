@@ -1,4 +1,4 @@
-r"""Rows with a dual variable each, as exact sweeps for L2 visit them: their records, a sweep, and a look at all.
+"""Rows with a dual variable each, as exact sweeps for L2 visit them: records, a sweep, a look at all.
 
 Where these rows are all there are, `dual_exact` runs on them; where they are one part of many, `dual_local`.
 """
@@ -114,7 +114,8 @@ class SweptRows:
             self.records[:, k.U] = np.clip(u, *self.dual[:2])
             return
         with np.errstate(divide="ignore"):
-            odds = np.clip(np.log(-y * u) - np.log1p(y * u), -700.0, 700.0)
+            a = np.clip(-y * u, 0.0, 1.0)
+            odds = np.clip(np.log(a) - np.log1p(-a), -700.0, 700.0)
         self.records[:, k.SHIFT] = odds
         self.records[:, k.U] = -y / (1 + np.exp(-odds))
 
