@@ -9,8 +9,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
+
+from riskmin import Hinge
 
 HERE = Path(__file__)
 
@@ -44,6 +47,14 @@ class Forks:
         return self.start("worker", address)
 
 
+class SlowHinge(Hinge):
+    """A hinge that takes its time, so that there is some to be killed in."""
+
+    def value_grad(self, z, y, c):
+        time.sleep(0.003)
+        return super().value_grad(z, y, c)
+
+
 def serve(kind, address, pipe):
     from distributed import Scheduler, Worker
 
@@ -65,7 +76,7 @@ def warm_up():
     import numpy as np
 
     import helpers  # noqa: F401
-    from riskmin import Hinge, linear_risk
+    from riskmin import linear_risk
 
     risk = linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge())
     risk.cursor(risk(np.zeros(2))[1]).value_grad()

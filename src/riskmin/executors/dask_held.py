@@ -205,7 +205,7 @@ class DaskShards:
         part = getattr(self._shards[k], "part", None)
         if not isinstance(part, Kept):
             return None
-        if part.data.status in ("cancelled", "lost"):
+        if part.data.status == "cancelled":  # what is "lost" is about to be computed again
             raise RuntimeError(
                 f"{part.name} is lost: the Dask workers that held it are gone, and nothing tells how to make "
                 "it again; make X anew, from a collection or from files"
