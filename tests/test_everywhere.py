@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks import scale, scale_model
 
 import everywhere
-from everywhere import PROBLEMS, TOL, TWO_ROUNDS, Elsewhere, default, keeps, solve
+from everywhere import PROBLEMS, SHARDS, TOL, TWO_ROUNDS, Elsewhere, default, keeps, solve
 from riskmin import Auto, Processes, Serial, Threads
 from riskmin.risk import REFRESH, cursor
 
@@ -154,3 +155,27 @@ def test_dask(name, serial, cluster):
     found = solve(name, DaskExecutor(cluster))
     assert found.shape == serial[name].shape
     np.testing.assert_allclose(found, serial[name], rtol=1e-12, atol=0)
+
+
+# ---------------------------------------------------------------- what scale costs
+def test_the_page_says_what_its_constants_give():
+    page = (Path(__file__).parents[1] / "docs" / "scaling.md").read_text(encoding="utf-8")
+    for table in scale_model.tables().split("\n\n"):
+        assert table in page
+
+
+def test_accounts_of_a_run():
+    risk = PROBLEMS["ROC area"](scale.Metered(Serial)).risk
+    n, p = risk.table.shape
+    risk.executor.clear()
+    risk(np.zeros(p))
+    assert (risk.executor.rounds, risk.executor.floats) == (2, n + p)
+    seconds = risk.executor.shards_took()
+    assert len(seconds) == SHARDS
+    assert min(seconds) > 0
+    assert risk.executor.own > 0
+
+
+def test_time_is_what_stays_and_what_is_divided():
+    ranks = np.array([1, 2, 4, 8])
+    assert scale.fit(ranks, 3 + 5 / ranks) == pytest.approx((3, 5, 0))
