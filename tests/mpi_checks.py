@@ -261,6 +261,25 @@ def parts_are_read_by_their_ranks_only():
     assert risk.rows is None
 
 
+@check
+def stored_rows_are_read_by_all():
+    """Cut as they would be in one process, so that not a bit depends on the number of ranks."""
+    from riskmin.data import save, spread
+
+    rng = np.random.default_rng(3)
+    X, y = rng.standard_normal((70_000, 40)), np.where(rng.random(70_000) < 0.3, 1.0, -1.0)
+    file = Path(FOLDER) / "rows.rsk"
+    ranks.once(lambda: save(file, [(X, y)]))
+    data = spread(file, executor=ranks)
+    there = linear_risk(data.X, data.y, Logistic())
+    assert len(there.executor.owner) == 2
+    assert len(there.executor.shards) < 2
+    here = linear_risk(X, y, Logistic())
+    (v, g), (value, grad) = (risk(np.linspace(-1, 1, 40)) for risk in (there, here))
+    assert v == value
+    assert np.array_equal(g, grad)
+
+
 # ---------------------------------------------------------------- errors
 class Awkward(Exception):
     def __init__(self, a, b):
