@@ -234,13 +234,14 @@ def plot(ranks, found, file):
     _, fields = plt.subplots(1, len(names), figsize=(4 * len(names), 3), layout="constrained", squeeze=False)
     fine = np.linspace(min(ranks), max(ranks), 200)
     for field, name in zip(fields[0], names, strict=True):
+        top = max(1e3 * p.sum() for (other, _), parts in found.items() if other == name for p in parts)
         for (other, lam), parts in found.items():
             if other == name:
                 times = 1e3 * np.array([p.sum() for p in parts])
                 s, t, _ = fit(ranks, times)
                 (dots,) = field.plot(ranks, times, "o", label=f"lam {lam:g}: {s:.2g} + {t:.2g} / n")
                 field.plot(fine, s + t / fine, color=dots.get_color(), linewidth=1)
-        field.set(title=name, xlabel="ranks", ylabel="ms an iteration", ylim=(0, None), xticks=ranks)
+        field.set(title=name, xlabel="ranks", ylabel="ms an iteration", ylim=(0, 1.2 * top), xticks=ranks)
         field.legend(fontsize="small")
     plt.savefig(file)
 
