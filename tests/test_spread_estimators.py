@@ -107,10 +107,14 @@ SAID = ("predict", "predict_proba", "predict_log_proba", "decision_function", "s
 each_case = pytest.mark.parametrize("case", CASES)
 
 
-def fit(case, X, wrap=np.asarray):
+def fit(case, X, wrap=np.asarray, **settings):
     """The model of a case, fitted to rows and to labels, weights and ids that are made something else."""
     model, y, more = CASES[case]
-    return clone(model).fit(X, None if y is None else wrap(y), **{k: wrap(v) for k, v in more.items()})
+    return (
+        clone(model)
+        .set_params(**settings)
+        .fit(X, None if y is None else wrap(y), **{k: wrap(v) for k, v in more.items()})
+    )
 
 
 def same(one, other):
@@ -255,8 +259,8 @@ def test_dask_arrays_give_the_same_bits(client):
     rows = da.from_array(X, chunks=((30, 60, 30), (2, 2)))  # as ENDS, but for the columns
     for case in ("classes", "counted", "outputs together", "novelty", "grades", "ranking", "tagging"):
         wrap = np.asarray if case == "tagging" else there
-        model = fit(case, rows, wrap)
-        assert same(model, fit(case, spread(X, Away()))), case
+        model = fit(case, rows, wrap, tol=0.1)  # a hundredfold more takes twice the rounds
+        assert same(model, fit(case, spread(X, Away()), tol=0.1)), case
         if case in ("classes", "novelty", "ranking", "tagging"):
             says_the_same(case, model, rows, wrap)
 
