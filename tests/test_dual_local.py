@@ -36,7 +36,6 @@ from riskmin.losses.pieces import conjugate_of
 from riskmin.matrices import as_matrix
 from riskmin.solvers import dual_local
 from riskmin.solvers.dual_local import LocalAscent, Task, local_epochs
-from riskmin.solvers.dual_rows import generator
 from riskmin.spread import loaded
 from riskmin.types import Cut, Memo, Shard, Unsuited
 
@@ -122,7 +121,7 @@ def test_a_round_gains_what_theory_says(loss, weights):
     for sigma in (1.0, 2.0, 3.0):
         task, gains, new, slope = Task(loss, scale, obj.lam / sigma, 2, 1.0, True, True), [], [], 0.0
         for k, (i, j) in enumerate(pairwise(ends)):
-            found, _, sums = local_epochs(shards[k], task, w, w, (u[i:j], generator(0, 1, k)))
+            found, _, sums = local_epochs(shards[k], task, w, w, (u[i:j], (0, 1, k)))
             before, after = (-c[i:j] @ conjugate_of(loss, v, y[i:j]) for v in (u[i:j], found))
             change = X[i:j].T @ (c[i:j] * (found - u[i:j]))
             bend = 2 * obj.reg.conjugate(change)
@@ -143,7 +142,7 @@ def test_epochs_of_one_shard_are_those_of_all_rows():
     obj = elsewhere(Hinge(), n_shards=1)
     (y, c), (shard,) = obj.risk.labels, obj.risk.executor.shards
     task, u, X = Task(Hinge(), NONE, obj.lam, 1, 1.0, False, False), np.zeros(len(y)), shard.X.X
-    found, slopes, sums = local_epochs(shard, task, np.zeros(4), np.ones(4), (u, generator(0)))
+    found, slopes, sums = local_epochs(shard, task, np.zeros(4), np.ones(4), (u, (0,)))
     w = np.zeros(4)
     for i in np.flatnonzero(c):
         best = u[i] - (y[i] - X[i] @ w) / (c[i] / obj.lam * X[i] @ X[i])

@@ -99,14 +99,14 @@ def count_rows(shard: Shard) -> int:
 
 
 def local_epochs(
-    shard: Shard, task: Task, w: NDArray, v: NDArray, own: tuple[NDArray, NDArray]
+    shard: Shard, task: Task, w: NDArray, v: NDArray, own: tuple[NDArray, tuple[int, ...]]
 ) -> tuple[NDArray, NDArray, Sums]:
-    """Sweep the rows around w, from their dual variables and the state of the random order; look at v.
+    """Sweep the rows around w, from their own dual variables and in an order of their own; look at v.
 
     The dual variables, the slopes of the loss at v, and sums. Nothing is kept but what is made of X alone.
     """
-    (u, rng), (y, c) = own, shard[1:3]
-    swept = SweptRows.of(shard, task.loss, task.scale, task.lam, rng)
+    (u, seeds), (y, c) = own, shard[1:3]
+    swept = SweptRows.of(shard, task.loss, task.scale, task.lam, generator(*seeds))
     still = np.ones(len(u), dtype=bool)
     still[swept.rows] = False
     if still.any():  # rows without numbers have the score zero, and no visit finds their best slope
@@ -254,7 +254,7 @@ class LocalAscent:
         risk: Any = self.obj.risk
         s, scale = self.solver, scale_of(self.obj.reg, risk.dim)
         task = Task(risk.loss, scale, self.obj.lam / self.sigma, epochs, s.damping, s.shrink, s.shuffle)
-        own = [(u[i:j], generator(s.seed, self.round, k)) for k, (i, j) in enumerate(pairwise(self.ends))]
+        own = [(u[i:j], (s.seed, self.round, k)) for k, (i, j) in enumerate(pairwise(self.ends))]
         self.obj.count.calls += 1
         us, slopes, sums = zip(*risk.executor.map(local_epochs, task, w, v, each=own), strict=True)
         return np.concatenate(us), np.concatenate(slopes), Sums(*add(sums))
