@@ -24,7 +24,8 @@ def environment():
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     }
-    return {**os.environ, **more, **leave}
+    modules = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, **more, **leave, "PYTHONPATH": modules}
 
 
 @contextlib.contextmanager

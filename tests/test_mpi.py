@@ -2,6 +2,8 @@
 
 import re
 import sys
+import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -158,6 +160,29 @@ class TestJobs:
     @pytest.mark.parametrize("name", OF_THREE)
     def test_three_ranks(self, of_three, name):
         check(of_three, name)
+
+    def test_where_there_is_no_way_back_all_end(self, tmp_path):
+        """A rank that fails while numbers are under way cannot tell the others: it ends the job."""
+        script = tmp_path / "script.py"
+        script.write_text(
+            textwrap.dedent("""
+            import numpy as np
+            from mpi_checks import Path, Shard, as_matrix, long_reply, ranks
+
+            shards = [Shard(as_matrix(np.ones((2, 2))), np.ones(2), np.ones(2), {}) for _ in range(4)]
+            held = ranks(shards)
+            print(Path("/proc/self/maps").read_text() if Path("/proc").exists() else "", flush=True)
+            if ranks.rank == 1:
+                held.line.room.take = lambda n: np.empty(10**17)
+            held.sum(long_reply, np.ones(5000))
+            """)
+        )
+        with job(2, script) as process:
+            out, err = process.communicate(timeout=60)
+        for name in set(re.findall(r"/dev/shm/mpich_\w+", out)):
+            Path(name).unlink(missing_ok=True)  # MPICH leaves its own memory behind
+        assert process.returncode != 0
+        assert "MemoryError" in err or "Unable to allocate" in err
 
     def test_all_were_well_and_one_was_heard(self, of_two):
         out, err, code = of_two
