@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -108,7 +109,7 @@ def test_tables_and_svmlight(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @given(TABLES, st.sampled_from(["float64", "float32"]), st.booleans(), st.integers(0, 2))
-@settings(max_examples=12)
+@settings(max_examples=12, deadline=None)
 def test_what_is_written_is_what_is_read(rows, dtype, queries, labels):
     import tempfile
 
@@ -521,25 +522,20 @@ def command(*args):
     )
 
 
-def wait_for(pattern, folder):
-    """Until a file is there that is not empty."""
-    end = time.time() + 20
-    while not any(p.stat().st_size for p in folder.glob(pattern)):
-        assert time.time() < end
-        time.sleep(0.005)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
 def test_a_convert_that_is_killed_leaves_nothing_that_opens(tmp_path, sign):
     path = tmp_path / "a.fifo"  # never ends, so that it is killed in the middle
     os.mkfifo(path)
     target = tmp_path / "a.rsk"
-    process = command("convert", path, target)
-    with path.open("wb", buffering=0) as file:
-        file.write(b"1 1:0.5 2:0.25 9:1\n" * 200_000)
-        wait_for(".a.rsk.*/data.npy", tmp_path)
+    with command("convert", path, target) as process, path.open("wb", buffering=0) as file:
+        rows = b"1 1:0.5 2:0.25 9:1\n" * 20_000
+        while not any(p.stat().st_size for p in tmp_path.glob(".a.rsk.*/data.npy")):
+            file.write(rows)
         process.send_signal(sign)
+        with suppress(BrokenPipeError):  # a read that waits would not hear of it
+            while process.poll() is None:
+                file.write(rows)
         _, err = process.communicate(timeout=20)
     assert process.returncode == (-signal.SIGKILL if sign == signal.SIGKILL else 130)
     assert not target.exists()
@@ -553,9 +549,9 @@ def test_a_convert_that_is_killed_leaves_nothing_that_opens(tmp_path, sign):
 
 
 PEAK = """
-import sys, json, resource
-from pathlib import Path
-from riskmin.data import convert
+import sys, json
+from riskmin.data import convert, tables
+tables._BLOCK = 1000
 def peak():
     return 1024 * int([s for s in open("/proc/self/status") if s.startswith("VmHWM")][0].split()[1])
 sizes = []
@@ -570,17 +566,17 @@ print(json.dumps(sizes))
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 def test_memory_does_not_grow_with_the_file(tmp_path):
     row = b"1 " + b" ".join(b"%d:0.%d" % (j, j) for j in range(1, 60)) + b"\n"
-    line = b",".join(b"0.%d" % j for j in range(40)) + b",1\n"
-    for kind, text, times in (("svm", row, 2_000), ("csv", line, 70_000)):
-        (tmp_path / f"few.{kind}").write_bytes(text * times)
-        (tmp_path / f"many.{kind}").write_bytes(text * times * (30 if kind == "svm" else 4))
+    line = b",".join(b"0.%d" % j for j in range(50)) + b",1\n"
+    for kind, text in (("svm", row), ("csv", line)):
+        for name, times in (("few", 4_000), ("many", 40_000)):
+            (tmp_path / f"{name}.{kind}").write_bytes(text * times)
         paths = [str(tmp_path / f"{name}.{kind}") for name in ("few", "many")]
         done = subprocess.run(
             [sys.executable, "-c", PEAK, *paths], capture_output=True, text=True, check=True
         )
         few, many = json.loads(done.stdout)
         larger = (tmp_path / f"many.{kind}.rsk").rglob("*.npy")
-        assert many - few < 0.4 * sum(p.stat().st_size for p in larger), kind
+        assert many - few < 0.25 * sum(p.stat().st_size for p in larger), kind
 
 
 LIMITED = """

@@ -107,8 +107,8 @@ class Meter:
 
     @property
     def share(self) -> float:
-        """From 0 to 1."""
-        if self.file is None or self.file.closed:
+        """From 0 to 1; of a pipe, nobody knows."""
+        if self.file is None or self.file.closed or not self.file.seekable():
             return 0.0
         return self.file.tell() / max(os.fstat(self.file.fileno()).st_size, 1)
 

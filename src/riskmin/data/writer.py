@@ -258,7 +258,14 @@ class Writer:
         shutil.rmtree(old, ignore_errors=True)
 
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Leave nothing behind, also when interrupted at that."""
+        try:
+            self._remove()
+        except KeyboardInterrupt:
+            self._remove()
+            raise
+
+    def _remove(self) -> None:
         for array in self.arrays.values():
             array.file.close()
         shutil.rmtree(self.folder, ignore_errors=True)
