@@ -199,6 +199,26 @@ def test_what_is_kept_is_made_again_elsewhere(forks):
 
 
 # ---------------------------------------------------------------- the scheduler
+def test_whatever_is_asked_of_a_scheduler_that_is_gone(forks):
+    with cluster(forks) as (client, scheduler, _):
+        executor = DaskExecutor(client)
+        handles = executor.keep(np.ones, [3, 4])
+        there = problem(executor).risk.executor
+        assert executor.ask(handles, len) == [3, 4]
+        kill(scheduler)
+        for ask in (
+            lambda: executor.ask(handles, len),
+            lambda: there.map(size),
+            lambda: problem(executor),
+            lambda: executor.spread(handles),
+            lambda: executor.keep(np.ones, [1]),
+        ):
+            started = time.monotonic()
+            with pytest.raises(ConnectionError, match=r"the Dask scheduler at .* is gone, .*: run again"):
+                ask()
+            assert time.monotonic() - started < 10
+
+
 def test_the_scheduler_is_killed_twenty_times_in_the_middle_of_fits(forks, want, tmp_path):
     """Each time: an error at once, in one sentence; then the run goes on from its checkpoint, elsewhere."""
     rng, kills = np.random.default_rng(2), 0

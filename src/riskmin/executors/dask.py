@@ -106,7 +106,9 @@ class DaskExecutor:
         Spread
             What `linear_risk` and the estimators take in the place of X; a chunk is a shard.
         """
-        return Spread(parts_of(X, self.client), executor=self)
+        cluster = Cluster(self.client, self.patience)
+        cluster.some()
+        return Spread(parts_of(X, cluster), executor=self)
 
     def keep(self, f: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         """Run f(item) on the workers, each having its share of the items; handles of the results, which stay.
@@ -125,8 +127,7 @@ class DaskExecutor:
     def ask(self, handles: Sequence[Any], g: Callable[[Any], Any]) -> list[Any]:
         """[g(result)] for each handle, computed where the result is; an error of `keep` arrives here."""
         replies = [self.client.submit(g, handle, pure=False) for handle in handles]
-        found: list[Any] = self.client.gather(replies)
-        return found
+        return Cluster(self.client, self.patience).gather(replies)
 
     def part(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,8 +82,18 @@ class Cluster:
     def gone(self) -> ConnectionError:
         """The error for a scheduler that is gone."""
         return ConnectionError(
-            f"the Dask scheduler at {self.address} is gone, and all that its workers held: {RESUME}"
+            f"the Dask scheduler at {self.address} is gone, or its client closed, and what the workers held is "
+            f"lost: {RESUME}"
         )
+
+    def gather(self, futures: Sequence[Any]) -> list[Any]:
+        """The results of tasks, or the first error among them."""
+        try:
+            found: list[Any] = self.client.gather(futures)
+        except Exception:
+            self.check()
+            raise
+        return found
 
     def living(self) -> dict[str, Worker]:
         """The workers; an error once there was none for too long."""

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin.arrays import as_numpy
+from riskmin.executors.dask_cluster import Cluster, connect
 from riskmin.executors.dask_tasks import Kept
 from riskmin.types import NDArray
 
@@ -46,11 +47,10 @@ def computed(thing: Any, client: Any = None) -> NDArray:
     """
     if not is_dask(thing):
         return as_numpy(thing, "y")
-    from riskmin.executors.dask_cluster import connect
-
     chosen = connect(client)
     many = isinstance(thing, (list, tuple))
-    found = chosen.gather(chosen.compute(list(thing)) if many else [_future(chosen, thing)])
+    futures = chosen.compute(list(thing)) if many else [_future(chosen, thing)]
+    found = Cluster(chosen, 0.0).gather(futures)
     parts = [as_numpy(part, "y") for part in found]
     joined: NDArray = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return joined[:, 0] if joined.ndim == 2 and joined.shape[1] == 1 else joined
@@ -98,15 +98,16 @@ def to_array(frame: Any) -> NDArray:
     return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
-def parts_of(X: Any, client: Any) -> list[Kept]:
+def parts_of(X: Any, cluster: Cluster) -> list[Kept]:
     """The parts of a collection, once it is computed on the workers; those without rows left out."""
     if isinstance(X, Kept) or not is_dask(X):
         raise TypeError(
             f"X is a {type(X).__name__}, no collection of Dask: give a Dask array or dataframe, or a list of "
             "delayed or futures; what is here is sent by linear_risk(X, ..., executor=DaskExecutor())"
         )
+    client = cluster.client
     futures = client.compute(_pieces(X))
-    outlines: list[Outline] = client.gather([client.submit(outline, f, pure=False) for f in futures])
+    outlines: list[Outline] = cluster.gather([client.submit(outline, f, pure=False) for f in futures])
     _check(outlines)
     found: list[Kept] = []
     for k, (future, told) in enumerate(zip(futures, outlines, strict=True)):
