@@ -82,8 +82,8 @@ class Cluster:
     def gone(self) -> ConnectionError:
         """The error for a scheduler that is gone."""
         return ConnectionError(
-            f"the Dask scheduler at {self.address} is gone, or its client closed, and what the workers held is "
-            f"lost: {RESUME}"
+            f"the Dask scheduler at {self.address} is gone, or its client closed, and what the workers held "
+            f"is lost: {RESUME}"
         )
 
     def gather(self, futures: Sequence[Any]) -> list[Any]:
