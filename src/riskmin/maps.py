@@ -124,14 +124,19 @@ def mapped(file: Any) -> mmap.mmap:
     return memory
 
 
-def passing(blocks: Iterable[_T]) -> Iterable[_T]:
-    """The same blocks, and between them looks at how much is resident, if that matters."""
-    return _looking(blocks) if _tide.limited else blocks
+def limited() -> bool:
+    """Whether maps are so large that they are let go of."""
+    return _tide.limited
 
 
-def _looking(blocks: Iterable[_T]) -> Iterator[_T]:
+def passing(blocks: Iterable[_T], every: int = BLOCKS) -> Iterable[_T]:
+    """The same blocks, and between every so many of them a look at how much is resident, if that matters."""
+    return _looking(blocks, every) if _tide.limited else blocks
+
+
+def _looking(blocks: Iterable[_T], every: int) -> Iterator[_T]:
     for block in blocks:
         yield block
         _tide.blocks += 1
-        if _tide.blocks % BLOCKS == 0:
+        if _tide.blocks % every == 0:
             _tide.look()
