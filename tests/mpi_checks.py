@@ -420,7 +420,8 @@ def ctrl_c_at_one_rank_stops_all():
 
 @check
 def checkpoints_are_written_once_and_read_by_all():
-    folder = Path(FOLDER)
+    folder = Path(FOLDER) / "runs"
+    ranks.once(folder.mkdir)
     obj, file = problem(Hinge(), L2(), ranks), folder / "run"
     whole = minimize(obj, Bundle(), tol=1e-6)
     first = minimize(obj, Bundle(), tol=1e-6, max_iter=4, checkpoint=Checkpoint(file, every=0.0))
