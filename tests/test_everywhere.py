@@ -57,8 +57,8 @@ def test_a_cursor_gathers_8_bytes_a_row_and_looks_for_nothing(name):
     assert held.mapped == [8 * n]  # scores are computed anew now and then
 
 
-@pytest.mark.parametrize("name", ["hinge", "logistic", "L1", "chain CRF"])
-def test_losses_of_rows_gather_no_scores(name):
+@pytest.mark.parametrize("name", ["hinge", "logistic", "L1", "chain CRF", "NDCG"])
+def test_losses_of_rows_sequences_and_queries_gather_no_scores(name):
     J = PROBLEMS[name](Elsewhere())
     J(np.zeros(J.risk.dim))
     assert J.risk.executor.mapped == []

@@ -330,3 +330,31 @@ def test_query_ids_that_cannot_be_compared():
     X, y = np.eye(3), np.array([0.0, 1.0, 2.0])
     with pytest.raises(ValueError, match="cannot be compared"):
         linear_risk(X, y, Ndcg(), qid=np.array([1, "a", None], dtype=object))
+
+
+# ---------------------------------------------------------------- whole queries in a shard
+@pytest.mark.parametrize("loss", [Ndcg(), Ndcg(3), Mrr(), ExpectedRankUtility()], ids=repr)
+@pytest.mark.parametrize("together", [True, False])
+def test_queries_are_evaluated_where_they_are(loss, together):
+    rng = np.random.default_rng(5)
+    sizes = [1, 7, 3, 12, 2, 9, 4]
+    n, qid = sum(sizes), np.repeat(["b", "a", "g", "c", "e", "d", "f"], sizes)
+    X, y, weight = rng.standard_normal((n, 3)), rng.integers(0, 3, n), rng.random(n)
+    y[11:23] = 1  # a query without two grades, in a shard of its own at times
+    if not together:
+        at = rng.permutation(n)
+        X, y, weight, qid = X[at], y[at], weight[at], qid[at]
+    whole = linear_risk(X, y, loss, qid=qid, sample_weight=weight, n_shards=1)
+    grades, c = whole.labels
+    for n_shards in (1, 2, 5, n):
+        risk = linear_risk(X, y, loss, qid=qid, sample_weight=weight, n_shards=n_shards)
+        assert risk.loss.separable == together
+        for w in rng.standard_normal((3, 3)):
+            value, dz = loss.value_grad(X @ w, grades, c)
+            found = risk(w)
+            np.testing.assert_allclose(found[0], value, rtol=1e-12)
+            np.testing.assert_allclose(found[1], X.T @ dz, rtol=1e-9, atol=1e-12)
+            at = risk.cursor(w)
+            at.aim(np.ones(3))
+            there = loss.value_grad(X @ (w + 0.3), grades, c)
+            np.testing.assert_allclose(at.along(0.3), (there[0], there[1] @ X.sum(1)), rtol=1e-9, atol=1e-12)

@@ -15,8 +15,9 @@ from riskmin.executors import Serial, Threads
 from riskmin.finite import check_finite, stored
 from riskmin.intercept import Profiled
 from riskmin.intercepts import CentredRisk, centred
-from riskmin.losses import get_loss
+from riskmin.losses import ExpectedRankUtility, Mrr, Ndcg, get_loss
 from riskmin.losses.labels import queries
+from riskmin.losses.queries import ByQuery, ends_of_queries
 from riskmin.matrices import WIDE, Csc, Csr, Plain, as_matrix, by_rows, with_transpose
 from riskmin.risk import Risk
 from riskmin.scorers import Linear
@@ -176,6 +177,16 @@ def in_sequences(
     return np.cumsum(counts), np.column_stack([labels, number.astype(float)]), weights
 
 
+def in_queries(X: Matrix | Spread, labels: NDArray, c: NDArray, loss: Loss) -> tuple[NDArray | None, Loss]:
+    """Where queries end, and the loss as a sum over them, if it is one and their rows are together."""
+    if not isinstance(loss, (Ndcg, ExpectedRankUtility, Mrr)) or isinstance(X, (Plain, Csc)):
+        return None, loss
+    ends = ends_of_queries(labels)
+    if ends is None or (isinstance(X, Spread) and X.source is None and not np.isin(X.ends[1:], ends).all()):
+        return None, loss
+    return ends, ByQuery.of(loss, labels, c)
+
+
 def linear_risk(
     X: Any,
     y: Any,
@@ -249,6 +260,7 @@ def linear_risk(
         ends, labels, c = in_sequences(matrix, labels, sample_weight, lengths, chosen)
     else:
         c = check_weights(sample_weight, n)
+        ends, chosen = in_queries(matrix, labels, c, chosen)
     make = getattr(chosen, "scorer", None)
     if n_outputs is not None and (isinstance(n_outputs, bool) or not isinstance(n_outputs, numbers.Integral)):
         raise ValueError(f"n_outputs={n_outputs!r} is no whole number: give how many scores a row has")

@@ -1,4 +1,4 @@
-"""Sequences of tokens: a matrix of their features, and the scores of chains over their labels."""
+"""Sequences of tokens, or other rows that must stay together: a matrix of them, and the scores of chains."""
 
 from __future__ import annotations
 
@@ -82,8 +82,11 @@ class Sequences:
         return self.tokens.block_rows
 
     def blocks(self, columns: int) -> list[tuple[int, int]]:
-        """Ranges of rows to take together: whole sequences, about a megabyte of features and scores."""
-        if getattr(self.tokens, "whole", False):
+        """Ranges of rows to take together: whole sequences, about a megabyte of features and scores.
+
+        All of them where rows have one score: losses of groups of rows cost more by the call than by the row.
+        """
+        if getattr(self.tokens, "whole", False) or columns == 1:
             return [(0, self.shape[0])]
         a_token = CACHE_BYTES / self.tokens.block_rows + 8 * columns
         most = max(int(CACHE_BYTES / a_token), 1)

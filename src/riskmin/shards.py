@@ -219,7 +219,7 @@ def inner(a: Array, b: Array) -> float:
 
 def _looks(shard: Shard, scorer: Scorer, kept: dict[str, Any]) -> Iterator[tuple[int, int]]:
     """Ranges of rows to look at together."""
-    if _many(scorer):
+    if _many(scorer) or hasattr(shard.X, "blocks"):
         yield from blocks(shard, scorer)
         return
     z = kept["z"]

@@ -234,7 +234,9 @@ class Processes:
         # sums are new arrays, and what they are of is better not copied: new memory costs more than the sum
         return add(self._ask(f, args, each, copy=len(self._owner) == 1))
 
-    def _ask(self, f: Callable[..., Any], args: tuple[Any, ...], each: Sequence[Any], *, copy: bool) -> Any:
+    def _ask(
+        self, f: Callable[..., Any], args: tuple[Any, ...], each: Sequence[Any], *, copy: bool
+    ) -> list[Any]:
         """All replies, in shard order."""
         todo = calls(len(self._owner), args, each)
         for k, worker in enumerate(self._workers):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -66,7 +67,7 @@ def _check_low(loss: object, y: Array) -> None:
 class Queries:
     """The rows of the queries that have two different grades, a query after the other.
 
-    A query weighs as its rows do on average, and the weights of all of them have sum one.
+    A query weighs as its rows do on average, and the weights of all queries have sum one.
 
     Parameters
     ----------
@@ -80,6 +81,8 @@ class Queries:
         Where each query starts, and where the last one ends.
     mean : (q,) array
         The mean weights of the rows of each query.
+    sum_of_means : float
+        That of all queries, where these are some of them.
 
     Examples
     --------
@@ -95,10 +98,14 @@ class Queries:
     query: NDArray
     starts: NDArray
     mean: NDArray
+    sum_of_means: float
 
     @classmethod
-    def of(cls, loss: object, y: Array, c: Array, *, relevant: bool = False) -> Queries:
-        """Of labels and weights; where only relevance matters, all grades above 0 are the same."""
+    def of(cls, loss: object, y: Array, c: Array, *, relevant: bool = False, total: float = 0.0) -> Queries:
+        """Of labels and weights; where only relevance matters, all grades above 0 are the same.
+
+        With a total, that of the mean weights of all queries, these are some of them, or none.
+        """
         labels, weights = to_numpy(y), to_numpy(c).astype(np.float64)
         grade, ids = labels[:, 0].astype(np.float64), labels[:, 1]
         if relevant:
@@ -109,18 +116,19 @@ class Queries:
         sizes = ends - starts
         kept = grade[rows[starts]] > grade[rows[ends - 1]]
         mean = (np.add.reduceat(weights[rows], starts) / sizes)[kept]
-        if not mean.sum() > 0:
+        total = total or float(mean.sum())
+        if not total > 0:
             raise ValueError(
                 f"{type(loss).__name__} finds no weight on queries of different grades: give their rows some"
             )
         rows, sizes = rows[np.repeat(kept, sizes)], sizes[kept]
         query = np.repeat(np.arange(len(sizes)), sizes)
-        return cls(rows, grade[rows], query, np.append(0, np.cumsum(sizes)), mean)
+        return cls(rows, grade[rows], query, np.append(0, np.cumsum(sizes)), mean, total)
 
     @cached_property
     def weight(self) -> NDArray:
-        """The weights of the queries, of sum one."""
-        weight: NDArray = self.mean / self.mean.sum()
+        """The weights of the queries; those of all of them have sum one."""
+        weight: NDArray = self.mean / self.sum_of_means
         return weight
 
     @cached_property
@@ -164,6 +172,66 @@ class Queries:
         """The scores of the rows in float64, less their mean in each query: large ones would cancel."""
         s = to_numpy(z).astype(np.float64)[self.rows]
         return s - (self.total(s) / np.diff(self.starts))[self.query]
+
+
+@dataclass(frozen=True)
+class ByQuery:
+    """A loss of rankings where whole queries are together: a sum over them, each evaluated where it is.
+
+    Parameters
+    ----------
+    loss : Ndcg, ExpectedRankUtility or Mrr
+    total : float
+        The sum of the mean weights of all queries that count.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Mrr
+    >>> y, c = np.array([[1.0, 0], [0, 0], [1, 1], [0, 1]]), np.ones(4) / 4
+    >>> z = np.array([0.25, 0.0, 1.0, 0.0])
+    >>> whole, parts = Mrr(), ByQuery.of(Mrr(), y, c)
+    >>> at = slice(0, 2), slice(2, 4)
+    >>> float(whole.value_grad(z, y, c)[0]), [float(parts.value_grad(z[s], y[s], c[s])[0]) for s in at]
+    (0.125, [0.125, 0.0])
+    """
+
+    loss: Any
+    total: float
+
+    separable = True
+    smooth = False
+    task = "ranking"
+    invariant = True
+
+    @classmethod
+    def of(cls, loss: Any, y: Array, c: Array) -> ByQuery:
+        """For the labels and weights of all rows."""
+        return cls(loss, Queries.of(loss, y, c, relevant=loss.relevant).sum_of_means)
+
+    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
+        """The part of these queries, and a subgradient in z."""
+        q = Queries.of(self.loss, y, c, relevant=self.loss.relevant, total=self.total)
+        if not len(q.mean):
+            return 0.0, 0.0 * z
+        found: tuple[Any, Array] = self.loss.at(q, z)
+        return found
+
+
+def ends_of_queries(y: NDArray) -> NDArray | None:
+    """Where queries end, if the rows of each are together; else None.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ends_of_queries(np.array([[0.0, 1], [2, 1], [1, 0]])).tolist()
+    [2, 3]
+    >>> ends_of_queries(np.array([[0.0, 1], [2, 0], [1, 1]])) is None
+    True
+    """
+    ids = y[:, 1]
+    ends = np.append(np.flatnonzero(np.diff(ids)) + 1, len(ids))
+    return ends if len(ends) == len(np.unique(ids)) else None
 
 
 def arranged(*keys: NDArray) -> NDArray:

@@ -73,6 +73,7 @@ class Ndcg:
     task = "ranking"
     formula = "mean of max over rankings of 1 - NDCG@k + lead"
     invariant = True
+    relevant = False
     check_labels = check_gains
 
     def __post_init__(self) -> None:
@@ -82,7 +83,10 @@ class Ndcg:
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """The mean over queries, and a subgradient in z."""
-        q = Queries.of(self, y, c)
+        return self.at(Queries.of(self, y, c), z)
+
+    def at(self, q: Queries, z: Array) -> tuple[Any, Array]:
+        """The same of some queries: their part of the mean."""
         i = np.arange(1.0, q.most + 1)
         top = q.grade[q.starts[:-1]][q.query]  # 2^y may overflow, and only ratios within a query matter
         gain = -np.exp2(q.grade - top) * np.expm1(-math.log(2) * q.grade)
@@ -126,6 +130,7 @@ class ExpectedRankUtility:
     task = "ranking"
     formula = "mean of max over rankings of 1 - utility + lead"
     invariant = True
+    relevant = False
     check_labels = check_gains
 
     def __post_init__(self) -> None:
@@ -134,7 +139,10 @@ class ExpectedRankUtility:
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """The mean over queries, and a subgradient in z."""
-        q = Queries.of(self, y, c)
+        return self.at(Queries.of(self, y, c), z)
+
+    def at(self, q: Queries, z: Array) -> tuple[Any, Array]:
+        """The same of some queries: their part of the mean."""
         return _worst(q, z, q.grade, np.exp2(-np.arange(q.most) / (self.half_life - 1)))
 
 
@@ -164,13 +172,17 @@ class Mrr:
     task = "ranking"
     formula = "mean of max over rankings of 1 - 1 / rank + lead"
     invariant = True
+    relevant = True
     check_labels = check_relevance
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """The mean over queries, and a subgradient in z."""
+        return self.at(Queries.of(self, y, c, relevant=True), z)
+
+    def at(self, q: Queries, z: Array) -> tuple[Any, Array]:
+        """The same of some queries: their part of the mean."""
         from riskmin.kernels.ranking import worst_first  # Numba is imported with the first call
 
-        q = Queries.of(self, y, c, relevant=True)
         s, splits = q.scores(z), q.tied[1:-1:2]  # where the irrelevant rows of each query start
         order = arranged(-s, -q.grade, q.query)
         front = worst_first(s[order], q.starts, splits, 1 / q.pairs)
