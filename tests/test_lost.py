@@ -21,6 +21,8 @@ from riskmin import (
     Smoothing,
     Softmax,
     Spread,
+    Structured,
+    WorkingSet,
     linear_risk,
     minimize,
 )
@@ -79,19 +81,62 @@ def test_a_run_survives_what_shards_forget(loss, reg, solver, intercept):
     assert calm.lower <= stormy.value * (1 + 1e-12)
 
 
+class Kinds:
+    """Three classes, by either loss."""
+
+    dim = 3 * P
+
+    def joint_feature(self, x, y):
+        return np.kron(np.eye(3)[y], x)
+
+    def cost(self, y, other):
+        return float(y != other)
+
+    def loss_augmented_argmax(self, x, y, w):
+        return int(np.argmax(w.reshape(3, P) @ x + (np.arange(3) != y)))
+
+    def log_partition(self, x, w):
+        p = np.exp(w.reshape(3, P) @ x)
+        return float(np.log(p.sum())), np.outer(p / p.sum(), x).ravel()
+
+
+@pytest.mark.parametrize(
+    ("loss", "solver"), [("max_margin", WorkingSet()), ("log", Lbfgs())], ids=["max", "sum"]
+)
+def test_a_shard_that_forgot_its_model_gets_it_again(loss, solver):
+    rng = np.random.default_rng(0)
+    xs = list(rng.standard_normal((N, P)))
+    ys = [int(np.argmax(x[:3] + rng.standard_normal(3))) for x in xs]
+    calm, stormy = (
+        minimize(Objective(risk, L2(), 0.01), solver, tol=1e-4)
+        for risk in (
+            Structured(Kinds(), loss).risk(xs, ys, executor=e, n_shards=4) for e in (Serial(), Forgetful())
+        )
+    )
+    assert calm.status == stormy.status == "converged"
+    assert abs(calm.value - stormy.value) <= 1e-4 * calm.value
+    assert max(calm.lower, stormy.lower) <= min(calm.value, stormy.value) * (1 + 1e-12)
+
+
+class Amnesiac(Serial):
+    """All shards forget, all the time."""
+
+    def __call__(self, shards):
+        return Amnesiac(shards)
+
+    def map(self, f, *args, each=()):
+        self.shards = [shard._replace(memo=Memo()) for shard in self.shards]
+        return super().map(f, *args, each=each)
+
+
 def test_what_is_lost_every_time_is_an_error():
     X, y = np.ones((4, 1)), np.array([1.0, -1.0, 1.0, 1.0])
-    risk = linear_risk(X, y, Hinge(), executor=Serial(), n_shards=2)
-    at = risk.cursor(np.zeros(1))
-
-    class Amnesiac(Serial):
-        def map(self, f, *args, each=()):
-            self.shards = [shard._replace(memo=Memo()) for shard in self.shards]
-            return super().map(f, *args, each=each)
-
-    object.__setattr__(risk, "executor", Amnesiac(risk.executor.shards))
-    with pytest.raises(Lost, match="in a row"):
-        at.along(0.0)
+    risk = linear_risk(X, y, Hinge(), executor=Amnesiac(), n_shards=2)
+    with pytest.raises(Lost, match="scores of a point were lost 20 times in a row"):
+        risk.cursor(np.zeros(1)).along(0.0)
+    risk = Structured(Kinds(), "log").risk([np.ones(P)], [0], executor=Amnesiac(), check=False)
+    with pytest.raises(Lost, match="model of a shard was lost 20 times in a row"):
+        risk(np.zeros(Kinds.dim))
 
 
 def test_copies_of_shards_remember_nothing():

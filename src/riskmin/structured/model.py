@@ -13,8 +13,8 @@ import numpy as np
 
 from riskmin.executors import Serial, Threads
 from riskmin.linear import check_weights
-from riskmin.structured.risk import MarginRisk, PartitionRisk, open_shard
-from riskmin.types import Array, Executor, NDArray, Shard
+from riskmin.structured.risk import MarginRisk, Opened, PartitionRisk
+from riskmin.types import Array, Executor, Shard
 
 NEEDED = {
     "max_margin": ("joint_feature", "cost", "loss_augmented_argmax"),
@@ -188,9 +188,10 @@ class Structured:
         lists: list[Any] = [[[list_[i] for i in part] for part in parts] for list_ in (xs, ys)]
         shards = [Shard(x, y, c[part], {}) for x, y, part in zip(*lists, parts, strict=True)]
         held = (executor or Serial)(shards)
-        self._open(held, parts, memory / len(used), check, here)
-        kind = PartitionRisk if self.smooth else MarginRisk
-        return kind(self, held, int(self.model.dim))
+        dim = int(self.model.dim)
+        opened = Opened(held, (self.model, dim, self.smooth, memory / len(used)), parts)
+        self._open(opened, check, here)
+        return (PartitionRisk if self.smooth else MarginRisk)(self, opened, dim)
 
     def _check_pickles(self, x: Any, y: Any) -> None:
         """Raise a TypeError if the model or the first example cannot be sent to another process."""
@@ -207,10 +208,10 @@ class Structured:
                     "module and keep open files, locks and lambdas out of it"
                 ) from None
 
-    def _open(self, held: Executor, parts: list[NDArray], room: float, check: bool, here: bool) -> None:
+    def _open(self, opened: Opened, check: bool, here: bool) -> None:
         """Send the model to the examples, and check both there."""
         try:
-            held.map(open_shard, self.model, int(self.model.dim), self.smooth, room, check, each=parts)
+            opened.open(check)
         except AttributeError as error:
             if here or not str(error).startswith("Can't get attribute"):
                 raise
