@@ -183,6 +183,12 @@ def test_long_arguments_go_from_worker_to_worker(held, monkeypatch):
     for reply in held.map(echo, np.arange(10_000.0)):
         np.testing.assert_array_equal(reply, np.arange(10_000.0))
 
+    def dies(*_, **__):
+        raise OSError("a worker died while it was sent the letter")
+
+    monkeypatch.setattr(held.client, "scatter", dies)
+    assert held.map(echo, 1.0) == [1.0] * 5
+
 
 @slow
 def test_each_shard_has_its_own_argument_and_its_own_place(held):

@@ -149,9 +149,13 @@ class DaskShards:
 
     def _given_out(self, letter: list[Any]) -> Any:
         """The letter, or, of one that is too long to be sent to each worker from here, the future of it."""
+        self._cluster.check()
         if size(letter) * len(self._slots) <= SCATTER:
             return letter
-        return self.client.scatter([letter], hash=False)[0]
+        try:
+            return self.client.scatter([letter], hash=False, timeout=1)[0]
+        except Exception:  # the worker that was to have it died, or there is none: the round sees to that
+            return letter
 
     def _wait(
         self, flights: dict[Slot, Flight], send: Callable[[Slot], Flight]
