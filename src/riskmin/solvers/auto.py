@@ -39,6 +39,7 @@ from riskmin.solvers.proximal import ProximalGradient
 from riskmin.solvers.proximal import loss_of as loss_of
 from riskmin.solvers.smoothing import Smoothing
 from riskmin.solvers.working_set import Remembers, WorkingSet
+from riskmin.spread import Table
 from riskmin.types import (
     Array,
     Bends,
@@ -68,6 +69,8 @@ SHORT, LONG = 1000, 2.0
 """Weights of many classes that Newton's method is fast for, and mean squares of rows beside n lam."""
 MOST_ELSEWHERE = 2**25
 """Rows that are elsewhere, but whose scores Newton's method brings here: vectors of a quarter gigabyte."""
+MOST_SWEPT = 2**22
+"""Rows that are elsewhere, but whose dual variables are here, a dozen of each."""
 SMALL = 2**14
 """Up to so many entries of X, cuts of tables cost next to nothing, also where Newton's steps are many."""
 
@@ -95,7 +98,8 @@ class Auto:
       is `L2` or `Quadratic`, and the rows are here, or elsewhere as above. By `HandOver`, it comes second if
       they are here: with `L2`, after `DualGaussSeidel`, where X is sparse without an intercept, unless it has
       800 rows a column; and after `Bundle`, where X is sparse and has more than 2500 columns. With `L2` and
-      at most 2500 rows, fewer than columns, it is `DualGaussSeidel` alone;
+      at most 2500 rows, fewer than columns, it is `DualGaussSeidel` alone; and by local sweeps, where X is
+      elsewhere, sparse, wider than 2500, without an intercept, and has at most 2^22 rows;
     - `DualGaussSeidel`, if it is `MulticlassHinge`, not rescaled, with X of any kind and with intercepts too,
       unless these are there and rows very long beside n lam, or rows times classes are more than 2^26; but
       `SemismoothNewton`, rescaled or not, without intercepts, if X is dense, w has at most 1000 entries, and
@@ -139,7 +143,10 @@ class Auto:
             return WorkingSet(), f"{name} is not smooth, and keeps what its argmax finds"
         if _with_dual(obj):
             if _rows(obj) is None:
-                return SemismoothNewton(), f"{name} is not smooth, and X is elsewhere"
+                newton, says = SemismoothNewton(), f"{name} is not smooth, and X is elsewhere"
+                return (
+                    (newton, says) if _few_elsewhere(obj, newton) else (DualGaussSeidel(), f"{says}, sparse")
+                )
             return _for_intervals(obj, tol, name)
         if isinstance(obj.reg, L2) and isinstance(loss, Bends) and isinstance(obj.risk, Risk):
             return _for_whole(obj.risk, obj.lam, loss, name)
@@ -242,19 +249,30 @@ def _for_whole(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Solver, st
 def _with_dual(obj: Objective) -> bool:
     """Whether rows are here, or few elsewhere, of a quadratic conjugate, and the regularizer is a square."""
     risk = without_intercept(obj.risk)
-    held = _rows(obj) is not None or _few_elsewhere(obj, SemismoothNewton())
+    held = _rows(obj) is not None or _few_elsewhere(obj, SemismoothNewton()) or _swept_elsewhere(obj)
     fits = isinstance(obj.reg, Euclidean) and isinstance(obj.reg, Smooth) and isinstance(risk, Risk)
     return held and fits and dual_of(risk.loss, risk.table.y[:1]) is not None
 
 
-def _few_elsewhere(obj: Objective, newton: Newton | SemismoothNewton) -> bool:
-    """Whether rows are elsewhere, of one score each, and neither they nor their features are too many."""
+def _elsewhere(obj: Objective) -> Table | None:
+    """What is known of rows that are elsewhere, of one score each and a sum over them; else None."""
     risk = without_intercept(obj.risk)
     if not isinstance(risk, Risk) or risk.rows is not None or risk.table is None:
-        return False
-    table = risk.table
-    simple = risk.loss.separable and not risk.many and isinstance(table.y, np.ndarray)
-    return simple and table.shape[0] <= MOST_ELSEWHERE and table.shape[1] <= newton.direct
+        return None
+    simple = risk.loss.separable and not risk.many and isinstance(risk.table.y, np.ndarray)
+    return risk.table if simple else None
+
+
+def _few_elsewhere(obj: Objective, newton: Newton | SemismoothNewton) -> bool:
+    """Whether rows are elsewhere, and neither they nor their features are too many for Newton's method."""
+    table = _elsewhere(obj)
+    return table is not None and table.shape[0] <= MOST_ELSEWHERE and table.shape[1] <= newton.direct
+
+
+def _swept_elsewhere(obj: Objective) -> bool:
+    """Whether rows are elsewhere, sparse, without an intercept, and not too many for dual variables here."""
+    table = _elsewhere(obj) if isinstance(obj.risk, Risk) and isinstance(obj.reg, L2) else None
+    return table is not None and table.sparse and table.shape[0] <= MOST_SWEPT
 
 
 def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
