@@ -21,6 +21,7 @@ from riskmin import (
     FBeta,
     Hinge,
     Huber,
+    Lbfgs,
     Logistic,
     Newton,
     Objective,
@@ -514,3 +515,19 @@ def test_a_matrix_without_a_single_entry_costs_nothing(solver, p):
     risk = linear_risk(sp.csr_array((4, p)), np.array([1.0, -1.0, 1.0, 1.0]), Logistic(), fit_intercept=True)
     result = minimize(Objective(risk, L2(), lam=0.1), solver, w0=np.ones(p), tol=0.0, max_iter=20)
     assert result.value == pytest.approx(-0.75 * np.log(0.75) - 0.25 * np.log(0.25))
+
+
+def test_auto_picks_by_what_is_known_of_rows_elsewhere():
+    X, y = sp.csr_array(np.eye(4)), np.array([1.0, -1.0, 1.0, 1.0])
+    wide = sp.csr_array(np.eye(4, 3000))
+
+    def pick(X, loss, **more):
+        risk = linear_risk(X, y, loss, **more)
+        away = Profiled(replace(risk.risk, rows=None)) if more else replace(risk, rows=None)
+        return type(Auto().choose(Objective(away, L2(), 0.1))[0])
+
+    assert pick(X, Hinge()) is pick(X, Hinge(), fit_intercept=True) is SemismoothNewton
+    assert pick(X, Logistic()) is Newton
+    assert pick(wide, Hinge()) is DualGaussSeidel
+    assert pick(wide, Hinge(), fit_intercept=True) is Bundle
+    assert pick(wide, Logistic()) is Lbfgs

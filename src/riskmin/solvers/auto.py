@@ -144,9 +144,7 @@ class Auto:
         if _with_dual(obj):
             if _rows(obj) is None:
                 newton, says = SemismoothNewton(), f"{name} is not smooth, and X is elsewhere"
-                return (
-                    (newton, says) if _few_elsewhere(obj, newton) else (DualGaussSeidel(), f"{says}, sparse")
-                )
+                return (newton if _few_elsewhere(obj, newton) else DualGaussSeidel()), says
             return _for_intervals(obj, tol, name)
         if isinstance(obj.reg, L2) and isinstance(loss, Bends) and isinstance(obj.risk, Risk):
             return _for_whole(obj.risk, obj.lam, loss, name)
