@@ -27,7 +27,6 @@ CONSTANTS = {
     "bundle": "`Bundle`, its own part of an iteration: a float of w",
     "lbfgs": "`Lbfgs`, its own part of an iteration: a float of w",
     "roc_area": "`RocArea`, value and gradient in the scores: a row",
-    "ndcg": "`Ndcg`, the same, queries of 20 rows: a row",
     "mpi": "`Spmd`, a round between two ranks",
     "dask": "`DaskExecutor`, a round with two workers",
     "dask_worker": "the same, each worker more (eight of them, two cores for all)",
@@ -77,7 +76,6 @@ def measured():
 
     arrays = [np.ones(1_000_000) for _ in range(8)]
     n = 1_000_000
-    grades = np.column_stack([np.arange(n) % 5, np.arange(n) // 20]).astype(float)
     rounds = dict(engines.on_mpi(1, 200))
     few, many = (next(engines.on_dask(1, 200, workers, [True]))[1][0] for workers in (2, 8))
     return {
@@ -87,7 +85,6 @@ def measured():
         "bundle": solver_step(rm.Bundle()),
         "lbfgs": solver_step(rm.Lbfgs()),
         "roc_area": loss_of_rows(rm.RocArea(), np.where(np.arange(n) % 10, -1.0, 1.0), n),
-        "ndcg": loss_of_rows(rm.Ndcg(), grades[:100_000], 100_000),
         "mpi": rounds["`Spmd(ordered=True)`"][0],
         "dask": few,
         "dask_worker": (many - few) / 6,
