@@ -14,8 +14,10 @@ from riskmin import (
     Lbfgs,
     Local,
     Logistic,
+    MulticlassHinge,
     Objective,
     OwlQn,
+    Quantile,
     RocArea,
     Serial,
     Smoothing,
@@ -56,6 +58,8 @@ CASES = [
     (Logistic(), L1(), OwlQn(), False),
     (Softmax(), L2(), Lbfgs(), True),
     (RocArea(), L2(), Smoothing(), False),
+    (Quantile(0.3), L2(), Smoothing(), True),  # which aims and moves by a look under another loss
+    (MulticlassHinge(), L2(), Smoothing(), True),
     (ChainCrf(), L2(), Lbfgs(), False),
 ]
 
@@ -65,7 +69,7 @@ def test_a_run_survives_what_shards_forget(loss, reg, solver, intercept):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((N, P))
     score = X[:, 0] + rng.standard_normal(N)
-    many = isinstance(loss, (Softmax, ChainCrf))
+    many = isinstance(loss, (Softmax, ChainCrf, MulticlassHinge))
     y = np.digitize(score, [-0.5, 0.5]).astype(float) if many else np.where(score > 0, 1.0, -1.0)
     more = {"lengths": [3] * (N // 3)} if isinstance(loss, ChainCrf) else {}
     results = []

@@ -28,8 +28,12 @@ REFRESH = 32
 
 # ---------------------------------------------------------------- the risk
 _keys = count()
-_cursors: WeakValueDictionary[int, ScoreCursor] = WeakValueDictionary()
-"""The cursors in use: all others' scores are forgotten when the next one is placed."""
+_used: WeakValueDictionary[int, InUse] = WeakValueDictionary()
+"""The keys of cursors in use: all others' scores are forgotten when the next one is placed."""
+
+
+class InUse:
+    """What all cursors have that look at the same scores."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +118,8 @@ class ScoreCursor:
     """By how much the cut lies above the tangent of what is looked at: the slip is that much less."""
     loss: Any = None
     """What is looked at: by default the loss of the risk."""
-    owner: ScoreCursor | None = None
-    """Whose scores these are, where they are another's."""
+    use: InUse = field(default_factory=InUse)
+    """Has the scores kept as long as one that looks at them is there."""
     lost: bool = False
     """Whether a shard has forgotten them."""
 
@@ -126,14 +130,15 @@ class ScoreCursor:
     def under(self, loss: Loss) -> Self:
         """A look at the same scores under another loss, good until the next move."""
         other = copy(self)
-        other.loss, other.owner = loss, self.owner or self
+        other.loss = loss
         return other
 
     def _place(self) -> None:
         """Keep the scores of w, at all shards; by another key, where some that were kept are lost."""
-        self.key, self.lost = next(_keys) if self.lost else self.key, False
-        _cursors[self.key] = self
-        self.risk.executor.map(shards.place, self.key, set(_cursors), self.risk.scorer, self.w)
+        if self.lost:  # others that look at what is left of them are told so by the shards
+            self.key, self.use, self.lost = next(_keys), InUse(), False
+        _used[self.key] = self.use
+        self.risk.executor.map(shards.place, self.key, set(_used), self.risk.scorer, self.w)
 
     def _tell(self, f: Callable[..., None], *args: Any) -> None:
         """Change what shards keep; where it was lost, it is made anew before the next question."""
@@ -144,16 +149,15 @@ class ScoreCursor:
 
     def _ask(self, f: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
         """Sums over shards that keep scores, which are made anew should one have been read anew elsewhere."""
-        owner = self.owner or self
         for _ in range(MOST_LOSSES):
-            if owner.lost:
-                owner._place()
-                if owner.d is not None:
-                    owner._tell(shards.aim, self.risk.scorer, owner.d)
+            if self.lost:
+                self._place()
+                if self.d is not None:
+                    self._tell(shards.aim, self.risk.scorer, self.d)
             try:
-                return self.risk.executor.sum(f, owner.key, *args)
+                return self.risk.executor.sum(f, self.key, *args)
             except Lost:
-                owner.lost = True
+                self.lost = True
         raise Lost(f"the scores of a point were lost {MOST_LOSSES} times in a row: look after the workers")
 
     def at(self, t: float, b: float) -> tuple[float, float, float]:
