@@ -144,7 +144,7 @@ def fit_objective(
     model: Any, objective: Objective, solver: Any, start: NDArray | None, *, n_rows: int, weighted: bool
 ) -> tuple[NDArray, Any]:
     """Minimize J within the model's limits, set all the attributes that prove it, return w and b."""
-    with _callback(model) as callback:
+    with _callback(model, objective.risk) as callback:
         result = minimize(
             objective,
             solver,
@@ -257,9 +257,9 @@ def _intercept(risk: Risk | Profiled | Adaptive, objective: Objective, result: R
 
 
 @contextlib.contextmanager
-def _callback(model: Any) -> Iterator[Callback | None]:
-    """The user's callback, with progress shown beside it where that is asked for."""
-    if not model.verbose:
+def _callback(model: Any, risk: Any) -> Iterator[Callback | None]:
+    """The user's callback, with progress shown beside it where that is asked for; of many ranks, by one."""
+    if not model.verbose or getattr(getattr(getattr(risk, "risk", risk), "executor", None), "rank", 0):
         yield model.callback
         return
     from riskmin.progress import Progress
