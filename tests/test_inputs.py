@@ -55,7 +55,7 @@ def torch():
 TAKEN = {
     "lists": X.tolist,
     "tuples": lambda: tuple(map(tuple, X)),
-    "pandas": lambda: pd.DataFrame(X, columns=["a", "b"]),
+    "pandas": lambda: pd.DataFrame(X, columns=["a", "executor"]),  # which no argument is taken from
     "pandas, mixed": lambda: pd.DataFrame({"a": X[:, 0].astype(int), "b": X[:, 1]}),
     "pandas, nullable": lambda: pd.DataFrame({"a": pd.array(X[:, 0], dtype="Float64"), "b": X[:, 1]}),
     "polars": lambda: pl.DataFrame({"a": X[:, 0].astype(int), "b": X[:, 1]}),

@@ -245,7 +245,7 @@ def linear_risk(
     (0.625, array([-1.5]))
     """
     chosen: Loss = get_loss(loss)
-    run: Any = executor or getattr(X, "executor", None) or Serial
+    run: Any = executor or (X.executor if isinstance(X, Spread) else None) or Serial
     if not callable(run):
         raise TypeError(f"executor={run!r} is no executor: give one such as Threads(n_workers=2)")
     matrix = _as_rows(X, run)
