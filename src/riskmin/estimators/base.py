@@ -21,6 +21,7 @@ from riskmin.adaptive import Adaptive
 from riskmin.driver import Callback, minimize
 from riskmin.estimators.many import for_classes, is_many, unpacked
 from riskmin.estimators.rows import Held, checked, executor_for, here, scored
+from riskmin.executors.company import company_of
 from riskmin.intercept import Profiled, ProfiledCursor
 from riskmin.intercepts import CentredRisk
 from riskmin.linear import check_weights, linear_risk
@@ -259,7 +260,8 @@ def _intercept(risk: Risk | Profiled | Adaptive, objective: Objective, result: R
 @contextlib.contextmanager
 def _callback(model: Any, risk: Any) -> Iterator[Callback | None]:
     """The user's callback, with progress shown beside it where that is asked for; of many ranks, by one."""
-    if not model.verbose or getattr(getattr(getattr(risk, "risk", risk), "executor", None), "rank", 0):
+    company: Any = company_of(risk)
+    if not model.verbose or getattr(company, "rank", 0) > 0:
         yield model.callback
         return
     from riskmin.progress import Progress
