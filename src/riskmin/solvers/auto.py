@@ -164,12 +164,13 @@ def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solve
         return newton, f"{name} is smooth, and has second derivatives"
     steep = isinstance(loss, PowerHinge) and loss.p < 2  # its second derivative is infinite at the margin
     rows = _rows(obj) if isinstance(loss, Curved) and not steep else None
-    if isinstance(reg, Smooth) and isinstance(reg, Euclidean) and rows is not None:
+    square = isinstance(reg, Smooth) and isinstance(reg, Euclidean)
+    if square and rows is not None:
         sparse = isinstance(rows.X, (Csr, Csc, Wide)) and isinstance(reg, L2) and isinstance(obj.risk, Risk)
         if rows.X.shape[1] > newton.direct and sparse and dual_of(loss, rows.y[:1]) is not None:
             return HandOver(DualGaussSeidel(), newton, max(tol, LEAST_TOL)), f"{name} is smooth, X is wide"
         return newton, f"{name} is smooth, and has second derivatives"
-    if isinstance(loss, Curved) and not steep and isinstance(reg, Smooth) and _few_elsewhere(obj, newton):
+    if isinstance(loss, Curved) and not steep and square and _few_elsewhere(obj, newton):
         return newton, f"{name} is smooth, has second derivatives, and X is elsewhere"
     if isinstance(reg, Smooth):
         return Lbfgs(), f"{name} is smooth"
