@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -286,6 +287,15 @@ def test_parts_are_where_they_are(stored):
     assert X.cut([0, 7, 60]).parts[1].shape == (53, 7)
 
 
+def test_data_written_anew_are_not_those_that_the_labels_are_of(stored):
+    X = spread(stored).X
+    save(stored, [(-problem()[0], problem()[1])], shard_mb=1e-6, force=True)
+    for ask in (X.parts[0].read, X.source.whole, lambda: X.source.part(0, 60)):
+        with pytest.raises(DataError, match=r"data.rsk: it was written anew meanwhile; run again"):
+            ask()
+    assert spread(stored).X.whole().shape == (60, 7)
+
+
 def test_files_are_parts(tmp_path):
     X, y = problem()
     ends = [0, 20, 45, 60]
@@ -399,7 +409,13 @@ def test_other_versions_and_broken_meta(stored):
         DataError, match=r"data.rsk: it is of version 2 of the format, by riskmin .* reads version 1"
     ):
         load(stored)
-    for bad in ("{", "[]", '{"format": "riskmin data", "version": 1}', text.replace("[15, 30]", "[15, 29]")):
+    for bad in (
+        "{",
+        "[]",
+        '{"format": "riskmin data", "version": 1}',
+        text.replace("[15, 30]", "[15, 29]"),
+        re.sub(r'"data": (\d+|"float64"), ', "", text),
+    ):
         meta.write_text(bad)
         with pytest.raises(DataError, match=r"meta.json: .*(convert the data anew|check the path)"):
             load(stored)

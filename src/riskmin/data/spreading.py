@@ -81,7 +81,7 @@ def spread(
         briefs = [_brief_stored(file, settings.get("require_labels", True)) for file in files]
         columns = _columns(files, briefs, n_features)
         parts: list[Part] = [
-            Stored(f, columns).part(0, b.shape[0]) for f, b in zip(files, briefs, strict=True)
+            Stored(f, columns, b.stamp).part(0, b.shape[0]) for f, b in zip(files, briefs, strict=True)
         ]
     elif "rsk" in kinds:
         raise DataError(
@@ -104,6 +104,8 @@ class _Brief(NamedTuple):
     y: NDArray[Any] | None
     qid: NDArray[Any] | None
     names: list[str] | None
+    stamp: int = 0
+    """Of stored data."""
 
 
 # ---------------------------------------------------------------- stored data
@@ -114,7 +116,7 @@ def _stored(path: PathLike, executor: Any, n_features: int | None, settings: dic
         problem = "labels and query ids were found when it was converted; leave target and qid out"
         raise DataError(path, None, problem)
     brief = _brief_stored(file, settings.get("require_labels", True))
-    source = Stored(file, _columns([file], [brief], n_features))
+    source = Stored(file, _columns([file], [brief], n_features), brief.stamp)
     X: Any = Spread(list(source.shards()), executor, source)
     return Dataset(X, brief.y, brief.qid, brief.names)
 
@@ -125,7 +127,7 @@ def _brief_stored(file: str, require_labels: bool) -> _Brief:
         raise DataError(file, None, "it has no labels; convert data that have them")
     _ = store.arrays  # a file that is missing or truncated is found now
     shape = store.rows, store.columns
-    return _Brief(shape, store.numbers, store.sparse, False, *store.labels(), store.names)
+    return _Brief(shape, store.numbers, store.sparse, False, *store.labels(), store.names, store.stamp)
 
 
 # ---------------------------------------------------------------- other files

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,10 +33,11 @@ def is_stored(path: PathLike) -> bool:
     return Path(path, "meta.json").is_file()
 
 
-def _read_meta(path: Path) -> dict[str, Any]:
-    """What meta.json says, if it can be used."""
+def _read_meta(path: Path) -> tuple[dict[str, Any], int]:
+    """What meta.json says, if it can be used, and its own checksum."""
     try:
-        meta = json.loads((path / "meta.json").read_bytes())
+        blob = (path / "meta.json").read_bytes()
+        meta = json.loads(blob)
     except FileNotFoundError as error:
         what = (
             "it has no meta.json, so it holds no stored data" if path.is_dir() else "there is no such folder"
@@ -54,14 +56,15 @@ def _read_meta(path: Path) -> dict[str, Any]:
             f"it is of version {meta.get('version')} of the format, by riskmin {meta.get('riskmin')}, but "
             f"this riskmin reads version {VERSION}; convert the data anew, or use that riskmin",
         )
-    return meta
+    return meta, zlib.crc32(blob)
 
 
 class Store:
     """An open folder: what it holds, and its arrays, mapped."""
 
     def __init__(self, path: Path) -> None:
-        self.path, meta = path, _read_meta(path)
+        self.path = path
+        meta, self.stamp = _read_meta(path)  # which has all checksums, so that no other data have this stamp
         try:
             self.rows, self.columns, self.numbers = (int(meta[k]) for k in ("rows", "columns", "numbers"))
             self.sparse, self.shards = bool(meta["sparse"]), list(meta["shards"])
@@ -71,6 +74,8 @@ class Store:
             self.dtypes = {name: np.dtype(kind) for name, kind in meta["arrays"].items()}
             if any(dtype.kind not in _KINDS[name] for name, dtype in self.dtypes.items()):
                 raise ValueError("arrays of kinds that it cannot have")
+            if not {*(("data", "indices", "indptr") if self.sparse else ("X",))} <= self.dtypes.keys():
+                raise ValueError("arrays that it must have are missing")
             spans = [(*s["rows"], *s["numbers"]) for s in self.shards]
             sums = [s["crc32"].keys() == self.dtypes.keys() for s in self.shards]
             if not all(sums) or [0, 0, *sum(spans, ())] != self._spans(spans):
@@ -189,6 +194,14 @@ def open_store(path: PathLike) -> Store:
     return _kept(path, (found.st_mtime_ns, found.st_ino))
 
 
+def _same_store(path: str, stamp: int) -> Store:
+    """The folder, if it still holds what it did: labels that were brought here are of those rows only."""
+    store = open_store(path)
+    if store.stamp != stamp:
+        raise DataError(path, None, "it was written anew meanwhile; run again")
+    return store
+
+
 def check(path: PathLike) -> None:
     """Read all of stored data and compare the checksums.
 
@@ -246,6 +259,7 @@ class StoredPart:
     shape: tuple[int, int]
     numbers: int
     sparse: bool
+    stamp: int
 
     @property
     def name(self) -> str:
@@ -254,9 +268,7 @@ class StoredPart:
 
     def read(self) -> Any:
         """The rows, mapped; their checksums are compared first."""
-        store = open_store(self.path)
-        if store.sparse != self.sparse or store.rows < self.stop:
-            raise DataError(self.path, None, "it was written anew meanwhile; run again")
+        store = _same_store(self.path, self.stamp)
         store.verify(self.start, self.stop)
         return store.X(self.start, self.stop, self.shape[1])
 
@@ -271,23 +283,27 @@ class Stored:
         The folder, by a path that is the same wherever parts are read.
     columns : int
         How many columns there are, perhaps more than the data have.
+    stamp : int
+        That of the data: others in the same place are refused.
     """
 
     path: str
     columns: int
+    stamp: int
 
     def part(self, start: int, stop: int) -> StoredPart:
         """The rows from start to stop."""
-        store = open_store(self.path)
+        store = _same_store(self.path, self.stamp)
         shape = stop - start, self.columns
-        return StoredPart(self.path, start, stop, shape, store.count(start, stop), store.sparse)
+        numbers = store.count(start, stop)
+        return StoredPart(self.path, start, stop, shape, numbers, store.sparse, self.stamp)
 
     def shards(self) -> Iterable[StoredPart]:
         """The parts as they were written."""
-        return [self.part(*shard["rows"]) for shard in open_store(self.path).shards]
+        return [self.part(*shard["rows"]) for shard in _same_store(self.path, self.stamp).shards]
 
     def whole(self) -> Any:
         """All rows, mapped; their checksums are compared first."""
-        store = open_store(self.path)
+        store = _same_store(self.path, self.stamp)
         store.verify()
         return store.X(columns=self.columns)
