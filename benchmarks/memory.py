@@ -27,7 +27,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +42,9 @@ FITS = {
     "sparse, hinge": ("sparse", "hinge", "Auto", False),
     "sparse, hinge, Bundle": ("sparse", "hinge", "Bundle", True),
 }
+
+
+MODES = ("memory", "limit", "group")
 
 
 # ---------------------------------------------------------------- data
@@ -165,15 +168,15 @@ def measure(name, path, args):
     limit = int(args.limit * 2**20)
     found = {}
     for _ in range(args.rounds):
-        for mode in ("memory", "limit"):
+        for mode in [how for how in args.how if how != "group"]:
             new = run(name, path, mode, limit, args.tol)
             old = found.setdefault(mode, new)
             if "failed" not in new and "failed" not in old:
                 found[mode] = new | {key: min(new[key], old[key]) for key in ("seconds", "cpu")}
                 found[mode] |= {key: max(new[key], old[key]) for key in ("peak", "anon")}
-    drop_cache(path)
-    with control_group(limit) as group:
+    with control_group(limit) if "group" in args.how else nullcontext() as group:
         if group is not None:
+            drop_cache(path)
             found["group"] = run(name, path, "group", limit, args.tol, group)
     return found
 
@@ -198,6 +201,7 @@ def main():
     parser.add_argument("--times", type=float, default=3, help="how much larger the data are")
     parser.add_argument("--tol", type=float, default=1e-3)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--how", nargs="+", choices=MODES, default=list(MODES), help="the first is the base")
     parser.add_argument("--only", nargs="+", choices=FITS, default=list(FITS))
     parser.add_argument("--folder", type=Path, help="where there is room for the data")
     args = parser.parse_args()
@@ -214,7 +218,7 @@ def main():
             for name in names:
                 found = measure(name, path, args)
                 for mode, fit in found.items():
-                    print(line(name, mode, fit, found["memory"]), flush=True)
+                    print(line(name, mode, fit, found[args.how[0]]), flush=True)
 
 
 if __name__ == "__main__":
