@@ -4,7 +4,19 @@ import numpy as np
 import pytest
 
 from everywhere import Elsewhere
-from riskmin import L1, L2, Elastic, Entropy, Hinge, Logistic, Objective, QNorm, Squared, linear_risk, minimize
+from riskmin import (
+    L1,
+    L2,
+    Elastic,
+    Entropy,
+    Hinge,
+    Logistic,
+    Objective,
+    QNorm,
+    Squared,
+    linear_risk,
+    minimize,
+)
 
 
 @pytest.mark.parametrize("loss", [Hinge(), Logistic(), Squared()], ids=repr)
