@@ -274,9 +274,15 @@ def test_pages_are_let_go_of(tmp_path, monkeypatch):
         assert X[i : i + 10].sum() == 10_000
         assert maps._resident() - tide.base < 9e6
     assert 0 < maps.allowed() < 2**62
+    with tide.lock:  # as the thread may have it, when a process is forked
+        tide.forked()
+    tide.look()
+    assert tide.thread is None
+    tide.add(next(iter(tide.maps)))
+    thread = tide.thread
     del X, store, i
-    assert not tide.look()
-    tide.thread.join(1)
+    thread.join(5)
+    assert (tide.thread, tide.limited) == (None, False)
 
 
 # ---------------------------------------------------------------- parts
@@ -435,6 +441,20 @@ def test_columns_beyond_the_last_are_refused_although_their_checksums_hold(store
 
 
 # ---------------------------------------------------------------- nothing half-written
+def test_what_cannot_be_replaced_stays(stored, monkeypatch):
+    def interrupted(self, target):
+        if self.name.startswith(".data.rsk") and not self.name.endswith(".old"):
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    before, rename = load(stored), Path.rename
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(stored, [(np.eye(2), np.ones(2))], force=True)
+    same(load(stored), before)
+    assert [path.name for path in stored.parent.iterdir()] == ["data.rsk"]
+
+
 def test_a_bad_row_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "_BLOCK", 2)
     monkeypatch.setattr(svmlight, "CHUNK", 8)

@@ -99,22 +99,31 @@ class _Tide:
 
     def _run(self) -> None:
         """Look now and then, until there are no maps left."""
-        while self.look():
+        while True:
+            self.look()
+            with self.lock:  # a map that comes now finds either this thread at work, or none
+                if not self.maps:
+                    self.thread, self.limited = None, False
+                    return
             threading.Event().wait(EVERY)
 
-    def look(self) -> bool:
-        """Let go of all maps if too much is resident; whether there are any."""
+    def look(self) -> None:
+        """Let go of all maps if too much is resident."""
         with self.lock:
             maps = list(self.maps)
-            self.limited = bool(maps)
         if maps and _resident() - self.base > self.most:
             for memory in maps:
                 with suppress(ValueError, OSError):  # closed meanwhile
                     memory.madvise(mmap.MADV_DONTNEED)
-        return bool(maps)
+
+    def forked(self) -> None:
+        """A child has the maps, but not the thread, which may just have had the lock."""
+        self.lock, self.thread = threading.Lock(), None
 
 
 _tide = _Tide()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_tide.forked)
 
 
 def mapped(file: Any) -> mmap.mmap:

@@ -252,9 +252,14 @@ class Writer:
 
     def _rename(self, force: bool) -> None:
         old = self.target.with_name(f"{self.folder.name}.old")
-        if force and self.target.exists():
-            self.target.rename(old)
-        self.folder.rename(self.target)
+        try:
+            if force and self.target.exists():
+                self.target.rename(old)
+            self.folder.rename(self.target)
+        except BaseException:
+            if old.exists() and not self.target.exists():
+                old.rename(self.target)
+            raise
         shutil.rmtree(old, ignore_errors=True)
 
     def discard(self) -> None:
