@@ -275,7 +275,7 @@ class Spmd:
         widths = np.diff(ends)
         width, counts = int(widths[line.rank]), np.bincount(self.owner, minlength=line.size)
         there = line.room.take(8 * n * len(rows)).view(np.float64)
-        here = line.room.take(8 * width * len(self.owner)).view(np.float64).reshape(-1, width)
+        here = line.room.take(8 * width * len(self.owner)).view(np.float64).reshape(len(self.owner), width)
         np.concatenate([row[i:j] for i, j in pairwise(ends) for row in rows] or [there], out=there)
         comm.Alltoallv([there, len(rows) * widths], [here, counts * width])
         for row in here[1:]:
