@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.executors.errors import portable
 from riskmin.executors.local import Threads, add
-from riskmin.executors.processes import _portable
 from riskmin.spread import Unread
 from riskmin.types import Memo, Shard
 
@@ -113,7 +113,7 @@ def hold(recipes: Sequence[Recipe], given: Sequence[Any]) -> Group:
         with ThreadPoolExecutor(_threads()) as pool:
             return Group(list(pool.map(Recipe.make, recipes, given)))
     except Exception as error:
-        return Group([], _portable(error))
+        return Group([], portable(error, "a worker process"))
 
 
 def run(group: Group, number: int, shared: Sequence[Any], own: Sequence[Any], summed: bool) -> list[Any]:
@@ -125,7 +125,7 @@ def run(group: Group, number: int, shared: Sequence[Any], own: Sequence[Any], su
         replies = group.run(number, f, todo)
         return pack((True, [add(replies)] if summed else replies))
     except Exception as error:  # also where a function or its result cannot be pickled
-        return pack((False, _portable(error)))
+        return pack((False, portable(error, "a worker process")))
 
 
 def nothing(shard: Shard) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import pickle
 import signal
-import traceback
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,6 +14,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any, NamedTuple, NoReturn
 
+from riskmin.executors.errors import portable
 from riskmin.executors.local import add, calls, worker_count
 from riskmin.spread import Unread
 from riskmin.types import Memo, Shard
@@ -84,16 +84,6 @@ class _Inbox:
             self.memory = None
 
 
-def _portable(error: Exception) -> Exception:
-    """The error, if it survives the way; else a RuntimeError with its name, message and traceback."""
-    try:
-        pickle.loads(pickle.dumps(error))
-        return error
-    except Exception:
-        name = traceback.format_exception_only(error)[-1].strip()
-        return RuntimeError(f"a worker process raised {name}\n\n{''.join(traceback.format_exception(error))}")
-
-
 def _serve(conn: Connection) -> None:
     """A worker: receives its shards, then functions to run on them, until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
@@ -104,7 +94,7 @@ def _serve(conn: Connection) -> None:
             shards = [s.load() if isinstance(s, Unread) else Shard(s[0], s[1], s[2], Memo()) for s in held]
             reply = outbox.pack((True, None))
         except Exception as error:  # a part that cannot be read
-            reply = outbox.pack((False, _portable(error)))
+            reply = outbox.pack((False, portable(error, "a worker process")))
         conn.send_bytes(reply)
         while True:
             message = conn.recv_bytes()
@@ -112,7 +102,7 @@ def _serve(conn: Connection) -> None:
                 f, todo = inbox.unpack(message)
                 reply = outbox.pack((True, [f(s, *a) for s, a in zip(shards, todo, strict=True)]))
             except Exception as error:  # also where a function or its result cannot be pickled
-                reply = outbox.pack((False, _portable(error)))
+                reply = outbox.pack((False, portable(error, "a worker process")))
             conn.send_bytes(reply)
     outbox.close()
     os._exit(0)  # arrays still look into the shared data, so an orderly exit would complain about them

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import signal
 import struct
 import threading
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin.executors.errors import portable
 from riskmin.executors.letters import INLINE, Letter, Room
 
 HEAD = struct.Struct("<16sqqQqq48s")
@@ -100,7 +100,7 @@ class Line:
                 letter = Letter.of(make())
             except BaseException as found:
                 error, state = found, FAILED
-                letter = Letter.of(_portable(found, self.rank))
+                letter = Letter.of(portable(found, f"rank {self.rank}"))
             if self.patience.asked or isinstance(error, KeyboardInterrupt):
                 state = STOPPED
             self.number += 1
@@ -179,16 +179,6 @@ class Line:
 def _end(error: BaseException | None) -> None:
     if error is not None:
         raise error
-
-
-def _portable(error: BaseException, rank: int) -> BaseException:
-    """The error, if it survives the way; else a RuntimeError with its name, message and traceback."""
-    try:
-        pickle.loads(pickle.dumps(error))
-        return error
-    except Exception:
-        name = traceback.format_exception_only(error)[-1].strip()
-        return RuntimeError(f"rank {rank} raised {name}\n\n{''.join(traceback.format_exception(error))}")
 
 
 def _version() -> bytes:
