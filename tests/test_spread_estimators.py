@@ -389,6 +389,22 @@ def test_what_is_not_installed_is_named(kind, tables, tmp_path, run, monkeypatch
     assert f"pip install 'riskmin[{kind}]'" in err
 
 
+def test_a_worker_that_is_full_is_named(tables, tmp_path, run, monkeypatch):
+    from riskmin.cli import places
+    from riskmin.executors.dask_cluster import Cluster, Worker
+
+    class Client:
+        scheduler = None
+
+    def full(given, stack):
+        return Cluster(Client(), -1.0).wait_for("tcp://north:1", Worker(False, True, True))
+
+    monkeypatch.setattr(places, "_executor", full)
+    code, _, err = run("fit", "--processes", 2, tables / "all.csv", "-o", tmp_path / "model")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "the Dask worker tcp://north:1 is paused" in err
+
+
 def test_files_of_other_columns_are_named(tables, parts, tmp_path, run):
     code, _, err = run("fit", *parts, tables / "other.csv", "-o", tmp_path / "model")
     assert (code, err.count("\n")) == (2, 1)

@@ -43,10 +43,10 @@ def place(given: dict[str, Any], task: str) -> Iterator[Any]:
     with ExitStack() as stack:
         try:
             yield _executor(given, stack)
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             if not _of_executors(error):
                 raise
-            raise click.ClickException(str(error)) from error  # a dead worker, say, is no bug of ours
+            raise click.ClickException(str(error)) from error  # a dead or full worker is no bug of ours
 
 
 def _check(given: dict[str, Any], task: str) -> None:
@@ -101,13 +101,13 @@ def _spmd() -> Any:
     return found
 
 
-def _of_executors(error: RuntimeError) -> bool:
+def _of_executors(error: Exception) -> bool:
     """Whether it was raised by an executor itself, not by what it computes."""
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
     name = "" if at is None else at.tb_frame.f_globals.get("__name__", "")
-    return type(error) is RuntimeError and str(name).startswith("riskmin.executors.")
+    return type(error) in (RuntimeError, MemoryError) and str(name).startswith("riskmin.executors.")
 
 
 def company(executor: Any) -> Any:
