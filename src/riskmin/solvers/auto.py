@@ -14,6 +14,7 @@ from riskmin.intercepts import WithIntercepts
 from riskmin.losses import PowerHinge
 from riskmin.losses.pieces import dual_of
 from riskmin.losses.smoothing import takes_centre
+from riskmin.maps import limited
 from riskmin.matrices import Csc, Csr, Wide
 from riskmin.objective import Objective
 from riskmin.regularizers import L1, L2, Elastic, Free, Separable, penalized
@@ -112,7 +113,8 @@ class Auto:
     - `Bundle` otherwise; also where lam is large beside the square of the slope of the risk at zero, since
       few cuts do then (for `Prbep`, only with more features than that), and for `Prbep` where X is small.
 
-    With a kernel, losses that have a conjugate go to `KernelDual`.
+    With a kernel, losses that have a conjugate go to `KernelDual`. Sparse rows that are mapped from files and
+    crowd the memory count as if they were very many and elsewhere.
 
     Examples
     --------
@@ -175,7 +177,7 @@ def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solve
     if isinstance(reg, Smooth):
         return Lbfgs(), f"{name} is smooth"
     # coordinate descent has an intercept of its own
-    if isinstance(reg, Separable) and _rows(obj) is not None and bounded_curvature(loss):
+    if isinstance(reg, Separable) and _rows(obj) is not None and bounded_curvature(loss) and not limited():
         return CoordinateDescent(), f"{name} is smooth, {kind} is a sum over coordinates"
     if isinstance(given, (L1, Elastic)):
         return OwlQn(), f"{name} is smooth, {kind} has kinks"
@@ -292,6 +294,11 @@ def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
 
 
 def _rows(obj: Objective) -> Shard | None:
-    """The rows of a sum over rows that are all here, with an intercept or not; None of any other risk."""
+    """The rows of a sum over rows that are all here, with an intercept or not; None of any other risk.
+
+    None as well of sparse rows that are mapped and crowd the memory: no room for what is kept of each.
+    """
     risk = getattr(obj.risk, "risk", obj.risk)
-    return risk.rows if isinstance(risk, Risk) and risk.loss.separable and not risk.many else None
+    if not isinstance(risk, Risk) or not risk.loss.separable or risk.many or risk.rows is None:
+        return None
+    return None if limited() and isinstance(risk.rows.X, (Csr, Csc, Wide)) else risk.rows

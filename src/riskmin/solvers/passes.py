@@ -70,7 +70,8 @@ class Passes:
 
     def takes(self, many: int) -> bool:
         """Whether so many rows can be taken out."""
-        return self.rows is not None or many * self.numbers <= MOST_TAKEN * self.shape[0]
+        here = self.rows is not None and not limited()
+        return here or many * self.numbers <= MOST_TAKEN * self.shape[0]
 
     def take(self, at: NDArray) -> Any:
         """Some rows by their numbers, which never fall: an array, or a sparse one of SciPy."""
