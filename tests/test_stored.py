@@ -285,6 +285,22 @@ def test_pages_are_let_go_of(tmp_path, monkeypatch):
     assert (tide.thread, tide.limited) == (None, False)
 
 
+def test_maps_that_crowd_the_memory_are_nothing_to_rows_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(maps, "_tide", maps._Tide())
+    monkeypatch.setenv(maps.ENV, "0.001")
+    X, y = problem()
+    save(tmp_path / "data.rsk", [(X, y)])
+
+    def picked(X):
+        J = rm.Objective(rm.linear_risk(X, y, rm.Logistic()), rm.L1(), 0.1)
+        return type(rm.Auto().choose(J, 1e-3)[0])
+
+    stored = load(tmp_path / "data.rsk").X
+    if not maps.limited():
+        pytest.skip("only where the system tells what is resident")
+    assert (picked(stored), picked(X)) == (rm.OwlQn, rm.CoordinateDescent)
+
+
 # ---------------------------------------------------------------- parts
 def test_parts_are_where_they_are(stored):
     X = spread(stored).X

@@ -18,6 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
+from riskmin.types import NDArray
+
 SHARE = 4
 """Maps may take up one in so many bytes of memory."""
 EVERY = 0.004
@@ -136,6 +140,15 @@ def mapped(file: Any) -> mmap.mmap:
 def limited() -> bool:
     """Whether maps are so large that they are let go of."""
     return _tide.limited
+
+
+def crowds(a: NDArray) -> bool:
+    """Whether an array lies in a map, and maps are so large that they are let go of."""
+    if not _tide.limited:
+        return False
+    with _tide.lock:
+        views = [np.frombuffer(memory, np.uint8) for memory in _tide.maps]
+    return any(0 <= a.ctypes.data - view.ctypes.data < len(view) for view in views)
 
 
 def passing(blocks: Iterable[_T], every: int = BLOCKS) -> Iterable[_T]:

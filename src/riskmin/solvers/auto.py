@@ -14,7 +14,6 @@ from riskmin.intercepts import WithIntercepts
 from riskmin.losses import PowerHinge
 from riskmin.losses.pieces import dual_of
 from riskmin.losses.smoothing import takes_centre
-from riskmin.maps import limited
 from riskmin.matrices import Csc, Csr, Wide
 from riskmin.objective import Objective
 from riskmin.regularizers import L1, L2, Elastic, Free, Separable, penalized
@@ -36,6 +35,7 @@ from riskmin.solvers.newton_many import unsuited as without_newton
 from riskmin.solvers.newton_smooth import Newton
 from riskmin.solvers.newton_start import ENOUGH, PARTS
 from riskmin.solvers.owlqn import OwlQn
+from riskmin.solvers.passes import crowded
 from riskmin.solvers.proximal import ProximalGradient
 from riskmin.solvers.proximal import loss_of as loss_of
 from riskmin.solvers.smoothing import Smoothing
@@ -177,7 +177,8 @@ def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solve
     if isinstance(reg, Smooth):
         return Lbfgs(), f"{name} is smooth"
     # coordinate descent has an intercept of its own
-    if isinstance(reg, Separable) and _rows(obj) is not None and bounded_curvature(loss) and not limited():
+    rows = _rows(obj)
+    if isinstance(reg, Separable) and rows is not None and bounded_curvature(loss) and not crowded(rows):
         return CoordinateDescent(), f"{name} is smooth, {kind} is a sum over coordinates"
     if isinstance(given, (L1, Elastic)):
         return OwlQn(), f"{name} is smooth, {kind} has kinks"
@@ -301,4 +302,4 @@ def _rows(obj: Objective) -> Shard | None:
     risk = getattr(obj.risk, "risk", obj.risk)
     if not isinstance(risk, Risk) or not risk.loss.separable or risk.many or risk.rows is None:
         return None
-    return None if limited() and isinstance(risk.rows.X, (Csr, Csc, Wide)) else risk.rows
+    return None if isinstance(risk.rows.X, (Csr, Csc, Wide)) and crowded(risk.rows) else risk.rows

@@ -10,7 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin import shards
-from riskmin.maps import limited, passing
+from riskmin.finite import stored
+from riskmin.maps import crowds, limited, passing
 from riskmin.matrices import Columns, Csr, Dense, Wide, as_scipy, by_rows
 from riskmin.risk import Risk
 from riskmin.types import Array, NDArray, Shard
@@ -70,7 +71,7 @@ class Passes:
 
     def takes(self, many: int) -> bool:
         """Whether so many rows can be taken out."""
-        here = self.rows is not None and not limited()
+        here = self.rows is not None and not crowded(self.rows)
         return here or many * self.numbers <= MOST_TAKEN * self.shape[0]
 
     def take(self, at: NDArray) -> Any:
@@ -87,6 +88,13 @@ class Passes:
         if len(self.looks) == 1 or self.rows is None:
             return [f(part) for part in self.looks]
         return self.risk.executor.map(lambda _, part: f(part), each=self.looks)
+
+
+def crowded(rows: Shard) -> bool:
+    """Whether the rows are mapped from files that crowd the memory."""
+    X: Any = getattr(rows.X, "tokens", rows.X)
+    numbers = stored(X.csr if isinstance(X, Wide) else X)
+    return numbers is not None and crowds(numbers)
 
 
 def _length(shard: Shard) -> int:
