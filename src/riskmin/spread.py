@@ -62,7 +62,7 @@ class Spread:
     Parameters
     ----------
     parts : sequence of Part
-        In the order of the labels.
+        In the order of the labels; those of no rows are left out.
     executor : executor class or settings, optional
         Who computes, unless `linear_risk` is told otherwise.
     source : Source, optional
@@ -93,6 +93,8 @@ class Spread:
                     f"{part.name} has {part.shape[1]} columns, but {first.name} has {first.shape[1]}: "
                     "give parts of the same table"
                 )
+        # no shard is of no rows
+        object.__setattr__(self, "parts", [part for part in self.parts if part.shape[0]] or [first])
 
     @property
     def shape(self) -> tuple[int, int]:
