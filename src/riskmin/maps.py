@@ -31,7 +31,7 @@ BLOCKS = 8
 ENV = "RISKMIN_MAPPED_MB"
 """The variable of the environment that says how many megabytes of maps may be resident instead."""
 
-_STATM = Path("/proc/self/statm")
+_STATUS = Path("/proc/self/status")
 _T = TypeVar("_T")
 
 
@@ -69,12 +69,17 @@ def _group_limits() -> list[int]:
 def budget() -> int:
     """How many bytes of maps may be resident."""
     given = os.environ.get(ENV, "")
-    return int(float(given) * 2**20) if given else allowed() // SHARE
+    try:
+        return int(float(given) * 2**20) if given else allowed() // SHARE
+    except (ValueError, OverflowError):
+        raise RuntimeError(f"{ENV}={given!r} is no number of megabytes: set it to one, or unset it") from None
 
 
 def _resident() -> int:
     """How many bytes of files are mapped and resident in this process."""
-    return int(_STATM.read_text().split()[2]) * mmap.PAGESIZE
+    # memory that processes share counts as files, too, but is not let go of with them
+    found = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines() if line.startswith("Rss"))
+    return int(found["RssFile"].split()[0]) * 1024
 
 
 class _Tide:
@@ -91,7 +96,7 @@ class _Tide:
         """Take note of a map."""
         with self.lock:
             self.maps.add(memory)
-            if not hasattr(mmap, "MADV_DONTNEED") or not _STATM.exists():
+            if not hasattr(mmap, "MADV_DONTNEED") or not _STATUS.exists():
                 return  # Linux alone tells what is resident, and lets go of it when told
             if self.thread is not None and self.thread.is_alive():
                 return

@@ -13,6 +13,7 @@ import click
 from riskmin.cli.common import FROM_1, PATH
 from riskmin.executors.company import Alone
 from riskmin.spread import Local
+from riskmin.types import Lost
 
 _OPTIONS: list[Callable[..., Any]] = [
     click.option("--processes", type=FROM_1, metavar="N", help="Compute in N processes that read the data."),
@@ -107,7 +108,8 @@ def _of_executors(error: Exception) -> bool:
     while at is not None and at.tb_next is not None:
         at = at.tb_next
     name = "" if at is None else at.tb_frame.f_globals.get("__name__", "")
-    return type(error) in (RuntimeError, MemoryError) and str(name).startswith("riskmin.executors.")
+    own = type(error) in (RuntimeError, MemoryError) and str(name).startswith("riskmin.executors.")
+    return own or isinstance(error, Lost)
 
 
 def company(executor: Any) -> Any:

@@ -142,7 +142,7 @@ class DaskShards:
                 flight.future.release()
         for slot in self._slots:
             slot.deaths = 0
-        for fine, reply in replies.values():
+        for fine, reply in (replies[slot] for slot in self._slots):
             if not fine:
                 raise reply
         return [(slot, replies[slot][1]) for slot in self._slots]

@@ -218,6 +218,18 @@ class ByQuery:
         return found
 
 
+def named(loss: Any) -> Any:
+    """The loss that a user named, of one that stands for it.
+
+    Examples
+    --------
+    >>> from riskmin import Mrr
+    >>> named(ByQuery(Mrr(), 1.0)), named(Mrr())
+    (Mrr(), Mrr())
+    """
+    return loss.loss if isinstance(loss, ByQuery) else loss
+
+
 def ends_of_queries(y: NDArray) -> NDArray | None:
     """Where queries end, if the rows of each are together; else None.
 

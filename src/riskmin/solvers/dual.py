@@ -17,6 +17,7 @@ import numpy as np
 
 from riskmin.losses import Logistic
 from riskmin.losses.pieces import dual_of
+from riskmin.losses.queries import named
 from riskmin.objective import Objective
 from riskmin.regularizers import L2
 from riskmin.risk import Risk, rows_of
@@ -155,7 +156,8 @@ class DualGaussSeidel:
             u0, state = state["u"], None
         shard, loss, intercept = rows_of(obj.risk, self)
         if dual_of(loss, shard.y[:1]) is None and not isinstance(loss, HasConjugate):
-            raise Unsuited(f"{type(loss).__name__} gives no conjugate, which dual methods need: use Bundle")
+            name = type(named(loss)).__name__
+            raise Unsuited(f"{name} gives no conjugate, which dual methods need: use Bundle")
         if intercept:
             from riskmin.solvers.lagrangian import lagrangian_iterates
 

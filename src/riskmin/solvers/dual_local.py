@@ -30,6 +30,7 @@ from riskmin.regularizers import L2
 from riskmin.risk import Risk
 from riskmin.scalar import ROUNDING
 from riskmin.solvers.dual_rows import SweptRows, generator, kernels, scale_of
+from riskmin.solvers.passes import length
 from riskmin.solvers.qp import simplex_qp
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard, Unsuited
 
@@ -94,11 +95,6 @@ class Sums(NamedTuple):
     bend: float
     """The squares of what the slopes changed by, in the norm of the regularizer's conjugate."""
     visits: float
-
-
-def count_rows(shard: Shard) -> int:
-    """How many there are."""
-    return len(shard.c)
 
 
 def local_epochs(
@@ -211,7 +207,7 @@ class LocalAscent:
     def on(cls, solver: Any, obj: Objective) -> Self:
         """The run on the shards of a risk."""
         risk: Any = obj.risk
-        ends = np.cumsum([0, *risk.executor.map(count_rows)]).tolist()
+        ends = np.cumsum([0, *risk.executor.map(length)]).tolist()
         return cls(solver, obj, ends, Pool.of(obj, ends[-1]), float(len(ends) - 1), np.zeros(risk.dim))
 
     def started(self, w0: Array, u0: Array | None = None) -> Iterator[Iterate]:

@@ -11,6 +11,7 @@ import numpy as np
 from riskmin.intercept import CLOSE, around_least, without_intercept
 from riskmin.losses.bends import bend, times
 from riskmin.losses.pieces import dual_of
+from riskmin.losses.queries import named
 from riskmin.losses.smoothing import can_be_smoothed, soft, takes_centre
 from riskmin.objective import Objective
 from riskmin.risk import Risk
@@ -67,7 +68,7 @@ class Scores:
         if not (isinstance(obj.reg, Euclidean) and isinstance(obj.reg, Smooth)):
             raise Unsuited(f"{name} needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle")
         if not bends(inner.loss, table.y):
-            raise Unsuited(f"{type(inner.loss).__name__} cannot be smoothed and bent: use Bundle")
+            raise Unsuited(f"{type(named(inner.loss)).__name__} cannot be smoothed and bent: use Bundle")
         if dual_of(inner.loss, table.y[:1]) is not None:
             from riskmin.solvers.newton_boxes import Boxes
 

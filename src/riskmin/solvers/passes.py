@@ -37,7 +37,7 @@ class Passes:
         self.shape = self.table.shape
         self.numbers = max(self.table.numbers, 1)
         """How many numbers X holds; 1 where there is none, for costs to be shares of it."""
-        ends = np.cumsum([0, *risk.executor.map(_length)])
+        ends = np.cumsum([0, *risk.executor.map(length)])
         self.parts = [slice(i, j) for i, j in pairwise(ends.tolist())]
         self.looks = self.parts if self.shape[0] >= MANY_ROWS * len(self.parts) else [slice(None)]
 
@@ -97,7 +97,8 @@ def crowded(rows: Shard) -> bool:
     return numbers is not None and crowds(numbers)
 
 
-def _length(shard: Shard) -> int:
+def length(shard: Shard) -> int:
+    """How many rows there are."""
     return len(shard.c)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.losses.queries import ByQuery
+from riskmin.losses.queries import named
 from riskmin.objective import Objective
 from riskmin.regularizers import Free
 from riskmin.scalar import ROUNDING
@@ -24,8 +24,7 @@ TRIES = 60
 
 def loss_of(risk: Any) -> Any:
     """The loss of a risk, with or without an intercept; None for an oracle that names none."""
-    loss = getattr(getattr(risk, "risk", risk), "loss", None)
-    return loss.loss if isinstance(loss, ByQuery) else loss
+    return named(getattr(getattr(risk, "risk", risk), "loss", None))
 
 
 def check_smooth(solver: object, obj: Objective) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.intercept import without_intercept
+from riskmin.losses.queries import named
 from riskmin.losses.smoothing import can_be_smoothed
 from riskmin.objective import Objective
 from riskmin.risk import Risk
@@ -139,7 +140,7 @@ def softened(solver: object, obj: Objective, w: Array) -> Softened:
     if getattr(inner.loss, "smooth", False):
         raise Unsuited(f"{name} is for losses with kinks, and {inner.loss!r} has none: use Lbfgs")
     if not can_be_smoothed(inner.loss, w[:1]):  # any number does for a label, and those of y may be elsewhere
-        raise Unsuited(f"{type(inner.loss).__name__} cannot be smoothed: use Bundle")
+        raise Unsuited(f"{type(named(inner.loss)).__name__} cannot be smoothed: use Bundle")
     return Softened(risk, 1.0)
 
 
