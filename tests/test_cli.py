@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from riskmin import Cut, LinearClassifier, LinearRegressor
+from riskmin import Cut, FileError, LinearClassifier, LinearRegressor
 from riskmin.cli.examine import bound_of_cut
 from riskmin.data import save_svmlight
 from riskmin.estimators import load_model, save_model
@@ -152,6 +152,16 @@ def test_report(svm, tmp_path, run):
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "hinge: max(0, margin - y z)" in page
     assert "120 rows × 5 columns" in page
+
+
+def test_checkpoint_that_cannot_be_written_is_said(svm, tmp_path, run, monkeypatch):
+    def full(*_):
+        raise FileError("run.ckpt cannot be written: No space left on device")
+
+    monkeypatch.setattr("riskmin.checkpoint.Checkpoint.write", full)
+    code, _, err = run("fit", svm, "--checkpoint", tmp_path / "run.ckpt", "-o", tmp_path / "m", "--quiet")
+    assert (code, err.count("\n")) == (0, 1)
+    assert "No space left on device; the run goes on without a checkpoint" in err
 
 
 def test_checkpoint_is_taken_up(svm, tmp_path, run):

@@ -157,9 +157,15 @@ def read_for(model: Any, path: Path, target: Column, qid: Column, *, labels: boo
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Keep warnings to ourselves: the summary and the exit code say what they would."""
+    """Keep warnings to ourselves: the summary and the exit code say what they would, but of checkpoints."""
+
+    def say(message: Warning | str, *_: Any, **__: Any) -> None:
+        click.echo(f"riskmin: {message}", err=True)
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        warnings.filterwarnings("always", ".*the run goes on without a checkpoint", RuntimeWarning)
+        warnings.showwarning = say
         yield
 
 
