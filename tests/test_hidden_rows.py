@@ -1,5 +1,8 @@
 """Rows that are elsewhere: whatever `Auto` picks for them can take them."""
 
+import logging
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -20,6 +23,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
+from riskmin.executors.dask_client import dask_client
 
 
 @pytest.mark.parametrize("loss", [Hinge(), Logistic(), Squared()], ids=repr)
@@ -45,3 +49,14 @@ def test_parts_of_no_rows_are_left_out():
     np.testing.assert_array_equal(model.predict(spread), model.predict(X))
     with pytest.raises(ValueError, match="0 rows"):
         linear_risk(Spread([parts[0], parts[2]]), y[:0], Hinge())
+
+
+@pytest.mark.slow
+def test_a_client_leaves_it_to_us_to_say_that_the_scheduler_died(monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(distributed, "Client", lambda *_, **__: SimpleNamespace(close=lambda timeout: None))
+    log = logging.getLogger("distributed.client")
+    before = log.level
+    with dask_client("tcp://127.0.0.1:1"):
+        assert not log.isEnabledFor(logging.ERROR)  # a traceback before our sentence
+    assert log.level == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -58,10 +59,14 @@ def dask_client(
         raise ConnectionError(
             f"no Dask scheduler answers at {address} ({error}): check that one runs there{about}"
         ) from None
+    log = logging.getLogger("distributed.client")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # where the scheduler dies, an error of ours says so, and better
     try:
         yield client
     finally:
         client.close(timeout=2)
+        log.setLevel(level)
 
 
 def _security(ca: str | None, cert: str | None, key: str | None) -> Any:
