@@ -369,3 +369,9 @@ def test_a_script_that_just_ends_leaves_nothing_and_says_nothing(tmp_path):
     assert used
     assert not any(path.exists() for path in used)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("kind", [Threads, Processes])
+def test_a_number_is_no_shards(kind):
+    with pytest.raises(TypeError, match=rf"write {kind.__name__}\(n_workers=2\)"):
+        kind(2)

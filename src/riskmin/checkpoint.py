@@ -30,7 +30,7 @@ class Checkpoint:
     path : path
         An existing file is resumed from; the file is replaced atomically.
     every : float
-        Seconds between two writes.
+        Most seconds between two writes; at first they are fewer.
 
     Examples
     --------

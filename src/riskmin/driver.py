@@ -23,6 +23,8 @@ from riskmin.regularizers import penalized
 from riskmin.solvers import Auto, HandOver, get_solver
 from riskmin.types import Array, Cut, Iterate, Result, Resumable, Solver, Status
 
+SOON = 1.0
+"""Seconds after which a run is worth a checkpoint."""
 PATIENCE = 100
 """So many iterations in a row that better neither bound by a single bit are a stall."""
 VANISHED = 1e-30
@@ -209,8 +211,8 @@ def minimize(
         ``callback(iterate, row)`` after every iteration, `row` being the new row of the trace; a true
         return value ends the run with status ``interrupted``.
     checkpoint : path or Checkpoint, optional
-        Save the run there every 30 seconds (or as the `Checkpoint` says) and at its end. If the file
-        exists, the run resumes from it.
+        Save the run there after a second, then ever less often, up to every 30 seconds (or as the
+        `Checkpoint` says), and at its end. If the file exists, the run resumes from it.
 
     Returns
     -------
@@ -251,6 +253,11 @@ def said(solver: Solver, reason: str, trace: list[dict[str, float]]) -> str:
     return "; ".join(parts)
 
 
+def _pause(save: Checkpoint, run: _Run, took: float) -> float:
+    """Seconds between two checkpoints: few at first, ten times what one takes, up to what was asked for."""
+    return min(save.every, max(SOON + 0.1 * run.seconds, 10 * took))
+
+
 def _drive(
     run: _Run, solver: Solver, w0: Array, callback: Callback | None, save: Checkpoint | None
 ) -> Status:
@@ -260,7 +267,7 @@ def _drive(
         again = save is not None and run.company.once(Path(save.path).exists)
         steps = run.resume(save, solver) if save and again else solver.iterates(run.obj, w0)
         status = run.status() if again else None
-        written = run.seconds
+        written, took = run.seconds, 0.0
         while status is None:
             new = next(steps, None)
             if new is None:
@@ -271,9 +278,11 @@ def _drive(
             if callback is not None and run.asked(callback, it) and status is None:
                 status = "interrupted"
                 run.end()
-            if save is not None and status is None and run.seconds - written >= save.every:
+            if save is not None and status is None and run.seconds - written >= _pause(save, run, took):
+                took = -run.tick()
                 run.save(save, solver, it)
                 written = run.tick()
+                took += written
     except KeyboardInterrupt:
         if run.w is None:  # nothing was found yet, so there is nothing to return
             raise

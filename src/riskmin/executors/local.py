@@ -29,6 +29,12 @@ def worker_count(n_workers: int | None) -> int:
     return int(n_workers)
 
 
+def check_shards(name: str, shards: Any) -> None:
+    """Raise where a number of workers was given in the place of the shards."""
+    if isinstance(shards, numbers.Integral):
+        raise TypeError(f"{name}({shards}): for so many workers, write {name}(n_workers={shards})")
+
+
 def calls(n: int, args: tuple[Any, ...], each: Sequence[Any]) -> list[tuple[Any, ...]]:
     """The arguments of the call on each of n shards."""
     return [(*args, e) for e in each] if len(each) else [args] * n
@@ -106,6 +112,7 @@ class Threads:
     """
 
     def __init__(self, shards: Sequence[Shard | Unread] = (), *, n_workers: int | None = None) -> None:
+        check_shards("Threads", shards)
         self.shards = [loaded(shard) for shard in shards]
         self.n_workers = worker_count(n_workers)
 

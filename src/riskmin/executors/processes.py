@@ -15,7 +15,7 @@ from multiprocessing.shared_memory import SharedMemory
 from typing import Any, NamedTuple, NoReturn
 
 from riskmin.executors.errors import portable
-from riskmin.executors.local import add, calls, worker_count
+from riskmin.executors.local import add, calls, check_shards, worker_count
 from riskmin.spread import Unread
 from riskmin.types import Memo, Shard
 
@@ -191,6 +191,7 @@ class Processes:
     """
 
     def __init__(self, shards: Sequence[Shard | Unread] = (), *, n_workers: int | None = None) -> None:
+        check_shards("Processes", shards)
         self.n_workers = worker_count(n_workers)
         used = min(self.n_workers, len(shards))
         self._owner = [k * used // len(shards) for k in range(len(shards))]
