@@ -198,10 +198,9 @@ def test_sigkill_and_resume(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("solver", ["Bundle", "Bmrm"])
-@pytest.mark.parametrize("more", [(), ("intercept",)], ids=["", "intercept"])
-def test_sigkill_and_resume_many_times(solver, more, tmp_path):
-    kill_and_resume(tmp_path, solver, *more, kills=5)
+@pytest.mark.parametrize("what", [("Bundle", "intercept"), ("Bmrm",)], ids=" ".join)
+def test_sigkill_and_resume_many_times(what, tmp_path):
+    kill_and_resume(tmp_path, *what, kills=5)
 
 
 # ---------------------------------------------------------------- files

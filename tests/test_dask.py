@@ -521,10 +521,10 @@ def test_a_cluster_with_tls_takes_its_own_clients_only(tmp_path, temporary):
         silence_logs=50,
     )  # fmt: skip
     with cluster, Client(cluster.scheduler_address, security=security, set_as_default=False) as client:
+        for address in (cluster.scheduler_address, cluster.scheduler_address.replace("tls", "tcp")):
+            with pytest.raises(ConnectionError, match=r"no Dask scheduler answers at .* the certificates"):
+                DaskExecutor(address)(shards())
         X, y = data()
         there = linear_risk(X, y, Hinge(), executor=DaskExecutor(client), n_shards=3)
         here = linear_risk(X, y, Hinge(), n_shards=3)
         np.testing.assert_array_equal(there(np.ones(6))[1], here(np.ones(6))[1])
-        for address in (cluster.scheduler_address, cluster.scheduler_address.replace("tls", "tcp")):
-            with pytest.raises(ConnectionError, match=r"no Dask scheduler answers at .* the certificates"):
-                DaskExecutor(address)(shards())

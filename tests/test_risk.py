@@ -29,6 +29,7 @@ from riskmin import (
     Profiled,
     Quantile,
     Risk,
+    RocArea,
     SmoothedHinge,
     Softmax,
     Squared,
@@ -456,3 +457,17 @@ def test_cuts_from_far_out_are_cuts(scale, n, p, lam, intercept):
             for solver in (Bundle(), Bmrm(), LineSearchBmrm()):
                 for it in islice(solver.iterates(obj, 200 * rng.standard_normal(p)), 6):
                     assert it.cut.b <= least * (1 + 1e-9)
+
+
+def test_errors_of_large_scores_do_not_stay_in_small_ones():
+    X = np.column_stack([np.full(7, 1e6), np.random.default_rng(0).standard_normal((7, 2))[:, 1]])
+    y = np.array([1.0, -1.0, 1.0, -1.0, 1.0, 1.0, 1.0])
+    obj = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), 1e-4)
+    far = minimize(obj, Bundle(), np.array([351.5, 903.5]), tol=1e-5, max_iter=60)
+    assert far.lower <= minimize(obj, Bmrm(), tol=1e-9).value * (1 + 4e-9)
+    for risk in (obj.risk.risk, linear_risk(X, y, RocArea())):
+        at = risk.cursor(np.array([351.5, 903.5]))
+        at.aim(np.array([-351.5, -901.5]))
+        at.move(1.0)
+        assert at.fresh
+        assert at.value_grad()[0] == risk(at.w)[0]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from riskmin.risk import REFRESH, Risk, ScoreCursor
+from riskmin.risk import Risk, ScoreCursor
 from riskmin.scalar import Tangent, balance, bracket, crossing, lowest, shrink
 from riskmin.types import Array
 
@@ -196,7 +196,7 @@ class ProfiledCursor:
         around = self._around(t)
         self.scores.move(t)
         # scores that were computed anew have other last bits, so other slopes at their kinks
-        self.known = {0.0: around} if self.scores.moves % REFRESH else {}
+        self.known = {} if self.scores.fresh else {0.0: around}
         self.b = lowest(*around).x
 
 

@@ -24,6 +24,8 @@ MOST_LOSSES = 20
 """So many times in a row kept scores are made anew for one answer, should workers die that often."""
 REFRESH = 32
 """Scores are updated in place along a line; after this many moves they are computed anew from w."""
+SHRUNK = 8.0
+"""They are, too, when the largest has shrunk to less than one in so many of what it was."""
 
 
 # ---------------------------------------------------------------- the risk
@@ -122,6 +124,10 @@ class ScoreCursor:
     """Has the scores kept as long as one that looks at them is there."""
     lost: bool = False
     """Whether a shard has forgotten them."""
+    reach: float = 0.0
+    """The largest score since they were computed from w."""
+    fresh: bool = True
+    """Whether they were computed anew by the last move."""
 
     def __post_init__(self) -> None:
         self.loss = self.risk.loss
@@ -138,14 +144,16 @@ class ScoreCursor:
         if self.lost:  # others that look at what is left of them are told so by the shards
             self.key, self.use, self.lost = next(_keys), InUse(), False
         _used[self.key] = self.use
-        self.risk.executor.map(shards.place, self.key, set(_used), self.risk.scorer, self.w)
+        found = self.risk.executor.map(shards.place, self.key, set(_used), self.risk.scorer, self.w)
+        self.reach = max(found)
 
-    def _tell(self, f: Callable[..., None], *args: Any) -> None:
+    def _tell(self, f: Callable[..., Any], *args: Any) -> list[Any]:
         """Change what shards keep; where it was lost, it is made anew before the next question."""
         try:
-            self.risk.executor.map(f, self.key, *args)
+            return self.risk.executor.map(f, self.key, *args)
         except Lost:
             self.lost = True
+            return []
 
     def _ask(self, f: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
         """Sums over shards that keep scores, which are made anew should one have been read anew elsewhere."""
@@ -185,9 +193,10 @@ class ScoreCursor:
     def move(self, t: float) -> None:
         self.w = self.w + t * self.d
         self.moves += 1
-        if self.moves % REFRESH:
-            self._tell(shards.move, t)
-        else:  # rounding errors of the updates must not add up
+        now = max(self._tell(shards.move, t), default=self.reach) if self.moves % REFRESH else -1.0
+        self.reach = max(self.reach, now)
+        self.fresh = SHRUNK * now < self.reach
+        if self.fresh:  # rounding errors of updates must not add up, nor be those of larger scores
             self._place()
 
 
@@ -200,6 +209,7 @@ class GatheredCursor(ScoreCursor):
         self.z = namespace(parts[0]).concat(parts)
         self.y, self.c = self.risk.labels
         self.ends = np.cumsum([0, *map(len, parts)])
+        self.reach = shards.largest(self.z)
         self.dz: Array = None
 
     def _scores(self, w: Array) -> Array:
@@ -229,8 +239,13 @@ class GatheredCursor(ScoreCursor):
     def move(self, t: float) -> None:
         self.w = self.w + t * self.d
         self.moves += 1
-        # rounding errors of the updates must not add up
-        self.z = self.z + t * self.dz if self.moves % REFRESH else self._scores(self.w)
+        self.z = self.z + t * self.dz
+        now = shards.largest(self.z) if self.moves % REFRESH else -1.0
+        self.reach = max(self.reach, now)
+        self.fresh = SHRUNK * now < self.reach
+        if self.fresh:
+            self.z = self._scores(self.w)
+            self.reach = shards.largest(self.z)
 
 
 @dataclass

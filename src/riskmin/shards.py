@@ -69,13 +69,19 @@ def scatter(shard: Shard, scorer: Scorer, w: Array, dz: Array) -> tuple[Array]:
 
 
 # ---------------------------------------------------------------- kept scores
-def place(shard: Shard, key: int, live: set[int], scorer: Scorer, w: Array) -> None:
-    """Keep the scores of w, and forget those of the cursors that are gone."""
+def place(shard: Shard, key: int, live: set[int], scorer: Scorer, w: Array) -> float:
+    """Keep the scores of w, and forget those of the cursors that are gone; the largest of them."""
     cursors = shard.memo.setdefault("cursors", {})
     for gone in cursors.keys() - live:
         del cursors[gone]
     large = scorer.columns > 1 and shard.X.shape[0] * scorer.columns > MOST_KEPT
     cursors[key] = {"w": w} if large else {"z": scores(shard, scorer, w)}
+    return largest(cursors[key].get("z"))
+
+
+def largest(z: Array) -> float:
+    """The largest absolute score; 0 of none."""
+    return 0.0 if z is None or 0 in z.shape else float(abs(z).max())
 
 
 def _kept(shard: Shard, key: int) -> dict[str, Any]:
@@ -96,14 +102,15 @@ def aim(shard: Shard, key: int, scorer: Scorer, d: Array) -> None:
         kept["d"] = d
 
 
-def move(shard: Shard, key: int, t: float) -> None:
-    """Go along it."""
+def move(shard: Shard, key: int, t: float) -> float:
+    """Go along it; the largest score there."""
     kept = _kept(shard, key)
     point, way = ("z", "dz") if "z" in kept else ("w", "d")
     kept[point] = kept[point] + t * kept[way]
     look = kept.pop("look", None)
     if look is not None and look.t == t:
         kept["look"] = look._replace(t=0.0)
+    return largest(kept.get("z"))
 
 
 def along(
