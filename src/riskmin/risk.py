@@ -228,6 +228,7 @@ class GatheredCursor(ScoreCursor):
     def pull(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
         """The mixture of values and gradients at w + t d and shifted scores."""
         value, dz, rounding, self.lift = shards.mixture(self.loss, self._at(t, 0.0), self.y, self.c, mix)
+        rounding += shards.cancelled(dz, self.z, t * self.dz) if t else 0.0
         self.slip = rounding - self.lift
         each = [dz[i:j] for i, j in pairwise(self.ends)]
         (grad,) = self.risk.executor.sum(shards.scatter, self.risk.scorer, self.w, each=each)

@@ -186,13 +186,15 @@ def pull(
         look = None
     value, rounding, lift, grad = 0.0, 0.0, 0.0, namespace(w).zeros_like(w)
     for at, (i, j) in enumerate(blocks(shard, scorer)):
-        z, dz = _line(shard, scorer, kept, i, j)
-        z = z + t * dz if t else z
+        before, dz = _line(shard, scorer, kept, i, j)
+        z = before + t * dz if t else before
         if look is None:
             v, slope, more, up = mixture(loss, z, shard.y[i:j], shard.c[i:j], mix)
         else:
             v, slope, up = look.seen[at]
             more = ROUNDING * inner(abs(slope), abs(z))
+        if t:
+            more += cancelled(slope, before, t * dz)
         value, rounding, lift = value + float(v), rounding + more, lift + float(up)
         scorer.pullback(shard.X, slope, i, j, grad)
     return value, grad, rounding, lift
@@ -217,6 +219,11 @@ def mixture(
         dz = g if m == 1 else dz + m * g
     size = inner(abs(dz), abs(z) + max(abs(b) for b, _ in mix))
     return value, dz, ROUNDING * size, lift
+
+
+def cancelled(slope: Array, z: Array, step: Array) -> float:
+    """What rounding may have added to a cut at scores z + step, by their sizes before these cancelled."""
+    return ROUNDING * inner(abs(slope), abs(z) + abs(step))
 
 
 def inner(a: Array, b: Array) -> float:
