@@ -15,9 +15,9 @@ from riskmin.executors import Serial, Threads
 from riskmin.finite import check_finite, stored
 from riskmin.intercept import Profiled
 from riskmin.intercepts import CentredRisk, centred
-from riskmin.losses import ExpectedRankUtility, Mrr, Ndcg, get_loss
+from riskmin.losses import get_loss
 from riskmin.losses.labels import queries
-from riskmin.losses.queries import ByQuery, ends_of_queries
+from riskmin.losses.queries import ByQuery, OfQueries, ends_of_queries
 from riskmin.matrices import WIDE, Csc, Csr, Plain, as_matrix, by_rows, with_transpose
 from riskmin.risk import Risk
 from riskmin.scorers import Linear
@@ -179,7 +179,7 @@ def in_sequences(
 
 def in_queries(X: Matrix | Spread, labels: NDArray, c: NDArray, loss: Loss) -> tuple[NDArray | None, Loss]:
     """Where queries end, and the loss as a sum over them, if it is one and their rows are together."""
-    if not isinstance(loss, (Ndcg, ExpectedRankUtility, Mrr)) or isinstance(X, (Plain, Csc)):
+    if not isinstance(loss, OfQueries) or isinstance(X, (Plain, Csc)):
         return None, loss
     ends = ends_of_queries(labels)
     if ends is None or (isinstance(X, Spread) and X.source is None and not np.isin(X.ends[1:], ends).all()):

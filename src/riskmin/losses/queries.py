@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -174,13 +174,28 @@ class Queries:
         return s - (self.total(s) / np.diff(self.starts))[self.query]
 
 
+@runtime_checkable
+class OfQueries(Protocol):
+    """A loss of rankings that is a mean over queries, and can be asked for the part of some of them."""
+
+    @property
+    def relevant(self) -> bool:
+        """Whether only relevance matters: all grades above 0 are the same."""
+        ...
+
+    def at(self, q: Queries, z: Array) -> tuple[Any, Array]:
+        """Their part of the mean, and a subgradient in z."""
+        ...
+
+
 @dataclass(frozen=True)
 class ByQuery:
     """A loss of rankings where whole queries are together: a sum over them, each evaluated where it is.
 
     Parameters
     ----------
-    loss : Ndcg, ExpectedRankUtility or Mrr
+    loss : OfQueries
+        Such as `Ndcg`.
     total : float
         The sum of the mean weights of all queries that count.
 
