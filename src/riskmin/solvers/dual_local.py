@@ -87,6 +87,8 @@ class Sums(NamedTuple):
     """R(v)."""
     grad: NDArray
     """A gradient there."""
+    terms: float
+    """The size of what its cut is made of, by which rounding is bounded."""
     slope: NDArray
     offset: float
     """The cut of the dual variables."""
@@ -119,8 +121,9 @@ def local_epochs(
     risk, offset, size, z, u, slope = swept.look(v)
     slopes, grad = _slopes(task.loss, z, y), np.zeros(len(v))
     swept.X.pullback(c * slopes, 0, len(c), grad)
+    terms = float((c * abs(slopes)) @ abs(z))
     visits = float(swept.out[kernels().VISITS])
-    return u, slopes, Sums(risk, grad, slope, offset, size, bend, visits)
+    return u, slopes, Sums(risk, grad, terms, slope, offset, size, bend, visits)
 
 
 def _slopes(loss: Any, z: NDArray, y: NDArray) -> NDArray:
@@ -236,7 +239,7 @@ class LocalAscent:
         """A round: shards sweep around w, and look at v; what they find is mixed in."""
         obj, before = self.obj, self.pool.cut.a
         us, slopes, found = self._ask(w, v, u, epochs)
-        value, _, tangent = obj.at(v, found.risk, found.grad)
+        value, _, tangent = obj.at(v, found.risk, found.grad, ROUNDING * found.terms)
         # less what rounding may add: by the sizes of its terms
         self.pool.take((Cut(found.slope, found.offset - ROUNDING * found.size), us), (tangent, slopes))
         if value < self.value:
