@@ -95,6 +95,7 @@ from riskmin.solvers import LineSearchBmrm as LineSearchBmrm
 from riskmin.solvers import Newton as Newton
 from riskmin.solvers import OwlQn as OwlQn
 from riskmin.solvers import ProximalGradient as ProximalGradient
+from riskmin.solvers import Relay as Relay
 from riskmin.solvers import SemismoothNewton as SemismoothNewton
 from riskmin.solvers import Smoothing as Smoothing
 from riskmin.solvers import WorkingSet as WorkingSet
@@ -251,6 +252,7 @@ __all__ = [
     "Quantile",
     "Rbf",
     "RecallAtK",
+    "Relay",
     "Result",
     "Risk",
     "RocArea",

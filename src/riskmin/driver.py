@@ -19,9 +19,10 @@ from riskmin.checkpoint import Checkpoint
 from riskmin.executors.company import Company, company_of
 from riskmin.objective import Count, Objective
 from riskmin.persist import FileError
+from riskmin.preconditioning import Conditioned, preconditioner
 from riskmin.regularizers import penalized
-from riskmin.solvers import Auto, HandOver, get_solver
-from riskmin.types import Array, Cut, Iterate, Result, Resumable, Solver, Status
+from riskmin.solvers import Auto, HandOver, Relay, get_solver
+from riskmin.types import Array, Criterion, Cut, Iterate, Result, Resumable, Solver, Status
 
 SOON = 1.0
 """Seconds after which a run is worth a checkpoint."""
@@ -29,6 +30,10 @@ PATIENCE = 100
 """So many iterations in a row that better neither bound by a single bit are a stall."""
 VANISHED = 1e-30
 """Where J falls below this part of its first value, min J is 0 and no relative gap will ever be proved."""
+SMALL_GAP = 1e-9
+"""By default a gap of this part of J at w = 0 is as good as none."""
+SOME = 10
+"""After so many iterations, a look at w = 0 is cheap beside what was done."""
 
 Callback = Callable[[Iterate, dict[str, float]], Any]
 
@@ -40,10 +45,13 @@ class _Limits:
     tol: float
     max_iter: int
     max_seconds: float
+    atol: float | None = None
 
     def __post_init__(self) -> None:
         if not self.tol >= 0:
             raise ValueError(f"tol must be >= 0, not {self.tol}")
+        if self.atol is not None and not self.atol >= 0:
+            raise ValueError(f"atol must be >= 0, or None for {SMALL_GAP} of J at w = 0, not {self.atol}")
         if self.max_iter < 1:
             raise ValueError(f"max_iter must be at least 1, not {self.max_iter}")
         if not self.max_seconds >= 0:
@@ -64,6 +72,7 @@ class _Run:
     sound: bool = True  # no cut has been refuted by a point
     noise: float = 0.0  # how far above J rounding has lifted a bound
     trace: list[dict[str, float]] = field(default_factory=list)
+    origin: tuple[Array, float, Cut] | None = None  # w = 0, or where Omega is least, J and the cut there
     idle: int = 0
     before: float = 0.0  # seconds spent before a resumption
     start: float = field(default_factory=time.perf_counter)
@@ -74,9 +83,36 @@ class _Run:
         self.seconds = self.company.agree(lambda: self.before + time.perf_counter() - self.start)
         return self.seconds
 
+    @property
+    def atol(self) -> float:
+        """The absolute gap that is as good as none; 0 as long as it would not matter."""
+        if self.limits.atol is not None:
+            return self.limits.atol
+        first = self.trace[0]["value"] if self.trace else math.inf
+        if self.origin is None and not (len(self.trace) >= SOME or self.value < 1e-4 * first):
+            return 0.0
+        return SMALL_GAP * self.start_value()
+
+    def start_value(self) -> float:
+        """J where Omega is least, with the best intercept: computed once, where it is asked for."""
+        if self.origin is None:
+            w = self.obj.reg.conjugate_grad(0.0 * self.w)
+            value, _, cut = self.obj(w)
+            self.origin = w, value, cut
+        return max(self.origin[1], 0.0)
+
+    def criterion(self) -> Criterion:
+        """Which of the two tolerances is met; none is "".
+
+        Rounding may take J below zero; and a bound that it lifted above J shows how well bounds are known.
+        """
+        gap = self.value - self.lower + self.noise
+        if gap <= self.limits.tol * max(self.value, 0.0):
+            return "tol"
+        return "atol" if gap <= self.atol else ""
+
     def status(self) -> Status | None:
-        # rounding may take J below zero; and a bound that it lifted above J shows how well bounds are known
-        if self.value - self.lower + self.noise <= self.limits.tol * max(self.value, 0.0):
+        if self.criterion():
             return "converged"
         if len(self.trace) >= self.limits.max_iter:
             return "max_iter"
@@ -108,7 +144,8 @@ class _Run:
 
     def take(self, it: Iterate) -> Status | None:
         """Keep what is better, add a row to the trace, and tell whether to stop."""
-        self.idle += 1
+        changed = bool(self.trace) and self.trace[-1].get("turn") != it.info.get("turn")
+        self.idle = 0 if changed else self.idle + 1  # another solver has its turn
         least = -1e-12 * abs(self.trace[0]["value"]) if self.trace else -math.inf  # J >= 0, but for rounding
         if self.w is None or least <= it.value < self.value:
             self.w, self.value, self.idle = it.w, it.value, 0
@@ -122,6 +159,10 @@ class _Run:
     def end(self) -> Status:
         """Settle what was found; whether that is convergence, or else a stall."""
         self.settle()
+        if self.status() != "converged" and self.start_value() < self.value:
+            assert self.origin is not None  # nothing that is found is worse than w = 0
+            self.w, self.value, cut = self.origin
+            self._bound(cut)
         self.trace[-1] |= self._row()
         return "converged" if self.status() == "converged" else "stalled"
 
@@ -149,7 +190,7 @@ class _Run:
         except FileError as error:
             warnings.warn(f"{error}; the run goes on without a checkpoint", RuntimeWarning, stacklevel=4)
 
-    def resume(self, file: Checkpoint, solver: Solver) -> Iterator[Iterate]:
+    def resume(self, file: Checkpoint, solver: Solver, problem: Conditioned) -> Iterator[Iterate]:
         """Take up the run that was saved there."""
         arrays, found = file.read(self.obj, solver)
         self.cut, self.w = Cut(arrays["cut"], found["b"]), arrays["w"]
@@ -159,8 +200,8 @@ class _Run:
         self.before = self.seconds = self.trace[-1]["seconds"]
         state = {k.removeprefix("state."): v for k, v in arrays.items() if k.startswith("state.")}
         if state and isinstance(solver, Resumable):
-            return solver.resume(self.obj, state)
-        return solver.iterates(self.obj, self.w)
+            return problem.resumed(solver, state)
+        return problem.iterates(solver, self.w)
 
 
 def _start(obj: Objective, w0: Array | None) -> Array:
@@ -188,12 +229,16 @@ def minimize(
     w0: Array | None = None,
     *,
     tol: float = 1e-3,
+    atol: float | None = None,
     max_iter: int = 10_000,
     max_seconds: float = math.inf,
     callback: Callback | None = None,
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
 ) -> Result:
-    r"""Minimize J until it is proved that :math:`J(w) - \min J \le \text{tol} \cdot J(w)`.
+    r"""Minimize J until it is proved that :math:`J(w) - \min J \le \max(\text{tol} \cdot J(w), \text{atol})`.
+
+    Solvers see the problem in variables in which its columns are centred (where J does not change by that)
+    and of one size (see `Preconditioner`); all that is returned is of the problem as it was given.
 
     Parameters
     ----------
@@ -205,6 +250,9 @@ def minimize(
         Where to start; zero by default.
     tol : float
         The relative certified gap to reach: the same rule for every solver.
+    atol : float, optional
+        The absolute gap that is as good as none; by default 1e-9 of J at w = 0 with its best intercept. With 0,
+        only tol counts. ``result.criterion`` says which of the two was met.
     max_iter, max_seconds : int, float
         Limits. Whichever strikes first ends the run with that status and the best point so far.
     callback : callable, optional
@@ -228,28 +276,50 @@ def minimize(
     >>> result.status, result.lower <= result.value <= result.lower * (1 + 2e-6)
     ('converged', True)
     """
-    company = company_of(objective.risk)
+    problem = conditioned(replace(objective, count=Count()))
+    save = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
+    limits = {"tol": tol, "max_iter": max_iter, "max_seconds": max_seconds, "atol": atol}
+    return run(problem, solver, w0, limits, callback, save)
+
+
+def conditioned(objective: Objective) -> Conditioned:
+    """The problem in variables that are good for solvers."""
+    with company_of(objective.risk).together(), np.errstate(over="ignore"):
+        return Conditioned.of(objective, preconditioner(objective))
+
+
+def run(
+    problem: Conditioned,
+    solver: Solver | str | None,
+    w0: Array | None,
+    limits: dict[str, Any],
+    callback: Callback | None = None,
+    save: Checkpoint | None = None,
+) -> Result:
+    """Minimize the objective of a problem whose variables are chosen."""
+    company = company_of(problem.given.risk)
     with company.together():
-        limits = company.agree(lambda: _Limits(tol, max_iter, max_seconds))
-        run = _Run(replace(objective, count=Count()), limits, company)
+        found = _Run(problem.given, company.agree(lambda: _Limits(**limits)), company)
         chosen, reason = get_solver(solver), ""
         if isinstance(chosen, Auto):
-            chosen, reason = chosen.choose(run.obj, tol)
-        save = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
+            chosen, reason = chosen.relay(problem.obj, found.limits.tol)
         if save is not None:
             company.once(save.check)
-        w0 = _start(run.obj, w0)
+        w0 = _start(found.obj, w0)
         with np.errstate(over="ignore"):  # far out, a square may be inf: no best value, no bound, no harm
-            status = _drive(run, chosen, w0, callback, save)
-    assert run.cut is not None
-    return Result(run.w, run.value, run.lower, run.cut, status, run.trace, said(chosen, reason, run.trace))
+            status = _drive(found, problem, chosen, w0, callback, save)
+    assert found.cut is not None
+    told, criterion = said(chosen, reason, found.trace), found.criterion()
+    return Result(found.w, found.value, found.lower, found.cut, status, found.trace, told, criterion)
 
 
 def said(solver: Solver, reason: str, trace: list[dict[str, float]]) -> str:
-    """A solver, why it was taken, and what it did if it can tell: one that hands over can."""
-    parts = [f"{solver!r}: {reason}" if reason else repr(solver)]
-    if isinstance(solver, HandOver):
-        parts.append(solver.account(trace))
+    """A solver, why it was taken, and what it did if it can tell: those that hand over can."""
+    first = solver.solvers[0] if isinstance(solver, Relay) and reason else solver
+    parts = [f"{first!r}: {reason}" if reason else repr(first)]
+    for told in dict.fromkeys((first, solver)):
+        if isinstance(told, (HandOver, Relay)) and (words := told.account(trace)):
+            parts.append(words)
     return "; ".join(parts)
 
 
@@ -259,13 +329,18 @@ def _pause(save: Checkpoint, run: _Run, took: float) -> float:
 
 
 def _drive(
-    run: _Run, solver: Solver, w0: Array, callback: Callback | None, save: Checkpoint | None
+    run: _Run,
+    problem: Conditioned,
+    solver: Solver,
+    w0: Array,
+    callback: Callback | None,
+    save: Checkpoint | None,
 ) -> Status:
     """Take steps until something says stop."""
     it: Iterate | None = None
     try:
         again = save is not None and run.company.once(Path(save.path).exists)
-        steps = run.resume(save, solver) if save and again else solver.iterates(run.obj, w0)
+        steps = run.resume(save, solver, problem) if save and again else problem.iterates(solver, w0)
         status = run.status() if again else None
         written, took = run.seconds, 0.0
         while status is None:

@@ -19,7 +19,7 @@ from riskmin import shards
 from riskmin.arrays import like, namespace, to_numpy, zeros_beside
 from riskmin.losses.multiclass import one_hot
 from riskmin.risk import Risk, ScoreCursor
-from riskmin.scorers import Centred, Linear, Multiclass, WithOnes
+from riskmin.scorers import Centred, Linear, Multiclass, Standardized, WithOnes
 from riskmin.shards import blocks
 from riskmin.types import Array, Cut, Executor, NDArray, Shard
 
@@ -27,15 +27,16 @@ PART, LOOKS = 1e-2, 8
 """How small a part of their slopes is left when intercepts are put at their best, and the most looks."""
 
 
-def _class_sums(shard: Shard, k: int) -> tuple[NDArray, NDArray]:
+def _class_sums(shard: Shard, plain: Any) -> tuple[NDArray, NDArray]:
     """The weighted sums of the rows of each class, (p, k), and their weights."""
-    plain, sums, weights = Multiclass(k), np.zeros((shard.X.shape[1], k)), np.zeros(k)
+    k = plain.columns
+    sums, weights = np.zeros(shard.X.shape[1] * k), np.zeros(k)
     for i, j in blocks(shard, plain):
         c = shard.c[i:j, None]
         own = c * one_hot(shard.y[i:j], c + zeros_beside((1, k), c))
-        shard.X.pullback(own, i, j, sums)
+        plain.pullback(shard.X, own, i, j, sums)
         weights += to_numpy(own.sum(0))
-    return sums, weights
+    return sums.reshape(-1, k), weights
 
 
 class Constants(NamedTuple):
@@ -101,7 +102,8 @@ class WithIntercepts(Risk):
     def constants(self) -> Constants:
         """The cuts that are known beforehand: one pass over X."""
         k, loss = self.n_intercepts, self.loss
-        sums, pi = self.executor.sum(_class_sums, k)
+        inner: Any = self.scorer.inner  # type: ignore[attr-defined]
+        sums, pi = self.executor.sum(_class_sums, inner if isinstance(inner, Standardized) else Multiclass(k))
         F, offsets = loss.constants(k)  # type: ignore[attr-defined]
         return Constants(sums, pi, F, pi @ (offsets + np.zeros((k, k))))
 

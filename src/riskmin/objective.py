@@ -54,13 +54,18 @@ class Objective:
         if not (self.lam > 0 and math.isfinite(self.lam)):
             raise ValueError(f"lam must be a finite number > 0, not {self.lam}")
         if self.balances:  # the intercepts in w are not penalized
-            object.__setattr__(self, "reg", free(self.reg, self.risk.n_intercepts))  # type: ignore[attr-defined]
+            object.__setattr__(self, "reg", free(self.reg, self.n_intercepts))
 
     # protocols are asked once: it takes longer than a look at a small risk
     @cached_property
     def balances(self) -> bool:
         """Whether w holds intercepts, in which cuts must not slope."""
         return isinstance(self.risk, Balances)
+
+    @cached_property
+    def n_intercepts(self) -> int:
+        """How many of the last entries of w are intercepts."""
+        return int(self.risk.n_intercepts) if self.balances else 0  # type: ignore[attr-defined]
 
     @cached_property
     def euclidean(self) -> bool:

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import namespace, to_numpy
-from riskmin.driver import Callback, minimize, said
+from riskmin.driver import Callback, conditioned, minimize, run, said
 from riskmin.linear import linear_risk
-from riskmin.objective import Objective
+from riskmin.objective import Count, Objective
+from riskmin.preconditioning import Conditioned
 from riskmin.regularizers import L2, Separable
 from riskmin.scorers import Multiclass
 from riskmin.solvers import Auto, get_solver
@@ -141,7 +142,7 @@ class _Started:
 class _End:
     """How a run ended: what the next one may start from."""
 
-    obj: Objective
+    problem: Conditioned
     solver: Any
     result: Result
     state: dict[str, Array] | None
@@ -154,6 +155,7 @@ def path(
     *,
     solver: Solver | str | None = None,
     tol: float = 1e-3,
+    atol: float | None = None,
     max_iter: int = 10_000,
     max_seconds: float = math.inf,
     callback: Callback | None = None,
@@ -173,7 +175,7 @@ def path(
         In any order.
     solver : Solver or str, optional
         As in `minimize`; `Auto` chooses for each.
-    tol, max_iter, max_seconds : float, int, float
+    tol, atol, max_iter, max_seconds : float, float, int, float
         As in `minimize`, for each.
     callback : callable, optional
         ``callback(iterate, row)`` after every iteration; ``row["lam"]`` says of which run. A true return
@@ -205,13 +207,16 @@ def path(
     if len(regs) != len(strengths):
         raise ValueError(f"there are {len(regs)} regularizers for {len(strengths)} lams: give one for each")
     objectives = [Objective(risk, r, lam) for r, lam in zip(regs, strengths, strict=True)]
-    limits = {"tol": tol, "max_iter": max_iter, "max_seconds": max_seconds}
+    limits = {"tol": tol, "max_iter": max_iter, "max_seconds": max_seconds, "atol": atol}
     order = sorted(range(len(strengths)), key=lambda k: -strengths[k])
+    # states are passed on from run to run, so that all have the same variables: those of the hardest one
+    change = conditioned(objectives[order[-1]]).change if order else None
     results: dict[int, Result] = {}
     ends: list[_End] = []
     for k in order:
         try:
-            ends.append(_run(objectives[k], solver, ends[-1] if ends else None, callback, limits))
+            problem = Conditioned.of(replace(objectives[k], count=Count()), change)
+            ends.append(_run(problem, solver, ends[-1] if ends else None, callback, limits))
         except KeyboardInterrupt:
             if not ends:
                 raise
@@ -223,7 +228,7 @@ def path(
 
 
 def _run(
-    obj: Objective,
+    problem: Conditioned,
     given: Solver | str | None,
     last: _End | None,
     callback: Callback | None,
@@ -231,9 +236,9 @@ def _run(
 ) -> _End:
     """One lam, from the end of the last one."""
     solver: Any = get_solver(given)
-    reason = ""
+    obj, reason = problem.given, ""
     if isinstance(solver, Auto):
-        solver, reason = solver.choose(obj, limits["tol"])
+        solver, reason = solver.relay(problem.obj, limits["tol"])
     end: Iterate | None = None
 
     def note(iterate: Iterate, row: dict[str, float]) -> Any:
@@ -247,10 +252,10 @@ def _run(
         w0 = _inside(obj.reg, last.result.w)
         # the same solver with the same settings: another's state would mean nothing to it
         if isinstance(solver, Warm) and last.state is not None and solver == last.solver:
-            start = _Started(solver, last.state, last.obj)
-    result = minimize(obj, start, w0, callback=note, **limits)
+            start = _Started(solver, last.state, last.problem.obj)
+    result = run(problem, start, w0, limits, note)
     state = end.state() if end is not None and end.state is not None else None
-    return _End(obj, solver, replace(result, solver=said(solver, reason, result.trace)), state)
+    return _End(problem, solver, replace(result, solver=said(solver, reason, result.trace)), state)
 
 
 def _inside(reg: Regularizer, w: Array) -> Array:
@@ -260,7 +265,7 @@ def _inside(reg: Regularizer, w: Array) -> Array:
 
 def _unreached(obj: Objective, ends: list[_End]) -> Result:
     """What the runs so far say of another one: their risks and cuts hold for it too."""
-    known = [(e.result.value - e.obj.lam * e.obj.reg.value(e.result.w), e.result) for e in ends]
+    known = [(e.result.value - e.problem.given.lam * e.problem.given.reg.value(e.result.w), e.result) for e in ends]
     values = [risk + obj.lam * obj.reg.value(result.w) for risk, result in known]
     if math.isfinite(min(values)):
         value = min(values)

@@ -149,6 +149,63 @@ class Centred:
 
 
 @dataclass(frozen=True)
+class Standardized:
+    r"""A scorer of rows with shifted and scaled columns, :math:`z_i = W^\top ((x_i - m) \circ s)`, X as it is.
+
+    Parameters
+    ----------
+    inner : Linear or Multiclass
+    shift, scale : (p,) array
+        The m and the s.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin.matrices import as_matrix
+    >>> scorer = Standardized(Linear(), np.array([2.0]), np.array([10.0]))
+    >>> scorer.scores(as_matrix(np.array([[1.0], [3.0]])), np.array([1.0]), 0, 2).tolist()
+    [-10.0, 10.0]
+    """
+
+    inner: Any
+    shift: NDArray = field(compare=False, repr=False)
+    scale: NDArray = field(compare=False, repr=False)
+
+    @property
+    def columns(self) -> int:
+        return int(self.inner.columns)
+
+    def dim(self, n_features: int) -> int:
+        return int(self.inner.dim(n_features))
+
+    def _scaled(self, w: Array) -> Array:
+        """The weights of X as it is."""
+        return (like(self.scale, w)[:, None] * w.reshape(len(self.scale), -1)).reshape(-1)
+
+    def _moved(self, w: Array) -> Array:
+        """By how much the shift moves the scores: a number, or one per output."""
+        moved = like(self.shift, w) @ w.reshape(len(self.shift), -1)
+        return moved if self.columns > 1 else moved[0]
+
+    def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
+        w = self._scaled(w)
+        z = self.inner.scores(X, w, start, stop)
+        moved = self._moved(w)
+        return z - (like(moved, z) if self.columns > 1 else float(moved))
+
+    def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
+        plain = 0.0 * out
+        self.inner.pullback(X, dz, start, stop, plain)
+        total = like(dz.sum(0), out) if self.columns > 1 else float(dz.sum())
+        shift = (like(self.shift, out)[:, None] * total).reshape(-1)
+        out += self._scaled(plain - shift)
+
+    def spread(self, D: Array) -> Array:
+        """Slopes in the weights of the outputs, (p, k), as slopes in w."""
+        return D.reshape(-1)
+
+
+@dataclass(frozen=True)
 class Hierarchy:
     r"""A score a label of a tree, :math:`z_{il} = \sum_{v \text{ on the path to } l} x_i^\top W_{\cdot v}`.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from riskmin.registry import described, named, revived
 from riskmin.regularizers.entropy import Entropy as Entropy
 from riskmin.regularizers.equality import Equality as Equality
@@ -17,7 +19,7 @@ from riskmin.regularizers.separable import L2 as L2
 from riskmin.regularizers.separable import Box as Box
 from riskmin.regularizers.separable import Elastic as Elastic
 from riskmin.regularizers.separable import Separable as Separable
-from riskmin.types import Regularizer
+from riskmin.types import NDArray, Regularizer
 
 REGULARIZERS: dict[str, Any] = {
     "l2": L2(),
@@ -61,6 +63,21 @@ def get_regularizer(reg: str | Regularizer) -> Any:
             f"or one of the names {', '.join(REGULARIZERS)}"
         )
     return reg
+
+
+def scaled(reg: Any, s: NDArray) -> Any:
+    """The regularizer as a function of v = w / s, for s > 0; None where it is none that riskmin knows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scaled(L2(), np.array([2.0, 3.0])), scaled(QNorm(), np.ones(2))
+    (L2(weights=array([4., 9.])), None)
+    """
+    if np.all(s == 1):
+        return reg
+    found = getattr(reg, "scaled", None)
+    return None if found is None else found(s)
 
 
 def regularizer_spec(reg: Regularizer) -> dict[str, Any]:

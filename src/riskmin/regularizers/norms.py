@@ -94,6 +94,12 @@ class Quadratic(Comparable):
             raise ValueError(_NOT_DEFINITE) from None
         return lambda u: np.asarray(dense.cho_solve(chol, u))
 
+    def scaled(self, s: NDArray) -> Quadratic | None:
+        """The same function of v = w / s; None of a K that is an operator."""
+        if isinstance(self.K, np.ndarray):
+            return Quadratic(s[:, None] * self.K * s)
+        return Quadratic(sp.diags_array(s) @ self.K @ sp.diags_array(s)) if sp.issparse(self.K) else None
+
     def value(self, w: Array) -> float:
         """W' K w / 2."""
         return 0.5 * float(w @ self.grad(w))

@@ -172,6 +172,10 @@ class L2(Separable):
         """M w."""
         return w if self.plain else self.terms(w).square * w
 
+    def scaled(self, s: NDArray) -> L2:
+        """The same function of v = w / s."""
+        return L2(self.weights * s * s)
+
     def conjugate(self, u: Array) -> float:
         """sum_j u_j^2 / (2 m_j)."""
         return 0.5 * float(u @ (u if self.plain else u / self.terms(u).square))
@@ -231,6 +235,10 @@ class L1(Separable):
     def terms(self, w: Array) -> Terms:
         return Terms(by_feature(self.weights, w, "weights"), 0.0, -math.inf, math.inf)
 
+    def scaled(self, s: NDArray) -> L1:
+        """The same function of v = w / s, for s > 0."""
+        return L1(self.weights * s)
+
     def conjugate(self, u: Array) -> float:
         """0 where all |u_j| <= l_j, else infinite."""
         xp = namespace(u)
@@ -251,7 +259,7 @@ class Elastic(Separable):
 
     Parameters
     ----------
-    eps : float
+    eps : float or (p,) array
         The share of the absolute values, >= 0.
     weights : float or (p,) array
         The :math:`m_j > 0`: how much each feature is penalized.
@@ -265,19 +273,22 @@ class Elastic(Separable):
     [1.5, 0.0]
     """
 
-    eps: float = 0.5
+    eps: Setting = 0.5
     weights: Setting = 1.0
 
     formula = "eps |w|_1 + |w|^2 / 2"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.eps < math.inf:
-            raise ValueError(f"Elastic needs eps to be a number >= 0, not {self.eps!r}")
+        check_setting(self, "eps", lambda v: (v >= 0) & np.isfinite(v), "a number >= 0")
         check_setting(self, "weights", lambda v: (v > 0) & np.isfinite(v), "numbers > 0")
 
     def terms(self, w: Array) -> Terms:
         weights = by_feature(self.weights, w, "weights")
-        return Terms(self.eps * weights, weights, -math.inf, math.inf)
+        return Terms(by_feature(self.eps, w, "eps") * weights, weights, -math.inf, math.inf)
+
+    def scaled(self, s: NDArray) -> Elastic:
+        """The same function of v = w / s, for s > 0."""
+        return Elastic(self.eps / s, self.weights * s * s)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -328,6 +339,11 @@ class Box(Separable):
     def polyhedral(self) -> bool:
         """As what is bounded."""
         return self.reg.polyhedral
+
+    def scaled(self, s: NDArray) -> Box:
+        """The same function of v = w / s, for s > 0."""
+        inner: Any = self.reg
+        return Box(inner.scaled(s), self.lower / s, self.upper / s)
 
     def terms(self, w: Array) -> Terms:
         inner = self.reg.terms(w)

@@ -20,6 +20,7 @@ from riskmin.solvers.newton import SemismoothNewton as SemismoothNewton
 from riskmin.solvers.newton_smooth import Newton as Newton
 from riskmin.solvers.owlqn import OwlQn as OwlQn
 from riskmin.solvers.proximal import ProximalGradient as ProximalGradient
+from riskmin.solvers.relay import Relay as Relay
 from riskmin.solvers.smoothing import Smoothing as Smoothing
 from riskmin.solvers.working_set import WorkingSet as WorkingSet
 from riskmin.types import Solver

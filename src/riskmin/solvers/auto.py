@@ -38,6 +38,7 @@ from riskmin.solvers.owlqn import OwlQn
 from riskmin.solvers.passes import crowded
 from riskmin.solvers.proximal import ProximalGradient
 from riskmin.solvers.proximal import loss_of as loss_of
+from riskmin.solvers.relay import Relay
 from riskmin.solvers.smoothing import Smoothing
 from riskmin.solvers.working_set import Remembers, WorkingSet
 from riskmin.spread import Table
@@ -152,9 +153,27 @@ class Auto:
             return _for_whole(obj.risk, obj.lam, loss, name)
         return Bundle(), f"{name} {'is not smooth' if hasattr(loss, 'smooth') else 'names no smoothness'}"
 
+    def relay(self, obj: Objective, tol: float = 1e-3) -> tuple[Relay, str]:
+        """The solver with those that go on where it falls behind, for a relative gap of tol; and why it."""
+        first, reason = self.choose(obj, tol)
+        return Relay((first, *_others(obj, first)), max(tol, LEAST_TOL)), reason
+
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        """The iterates of the solver it picks."""
-        return self.choose(obj)[0].iterates(obj, w0)
+        """The iterates of the solver it picks, and of others where that one falls behind."""
+        return self.relay(obj)[0].iterates(obj, w0)
+
+
+def _others(obj: Objective, first: Solver) -> list[Solver]:
+    """What goes on where the first solver falls behind: one more that is fast, then one that converges."""
+    smooth = bool(getattr(loss_of(obj.risk), "smooth", False))
+    given = penalized(obj.reg)
+    found: list[Solver] = []
+    if smooth and isinstance(obj.reg, Smooth):
+        found.append(Lbfgs())
+    elif smooth and isinstance(given, (L1, Elastic)):
+        found.append(OwlQn())
+    found.append(Bundle())
+    return [solver for solver in found if type(solver) is not type(first)]
 
 
 def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solver, str]:

@@ -38,6 +38,7 @@ from riskmin.types.protocols import Solver as Solver
 from riskmin.types.protocols import Warm as Warm
 from riskmin.types.records import Array as Array
 from riskmin.types.records import Bend as Bend
+from riskmin.types.records import Criterion as Criterion
 from riskmin.types.records import Cut as Cut
 from riskmin.types.records import Dual as Dual
 from riskmin.types.records import Iterate as Iterate

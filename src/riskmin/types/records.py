@@ -18,6 +18,8 @@ Array: TypeAlias = Any
 NDArray: TypeAlias = np.ndarray[Any, Any]
 """An array of NumPy, of any shape and dtype."""
 
+Criterion: TypeAlias = Literal["", "tol", "atol"]
+
 Status: TypeAlias = Literal["converged", "max_iter", "max_seconds", "interrupted", "stalled"]
 
 
@@ -131,7 +133,9 @@ class Result:
     trace : list of dict
         A row an iteration: iteration, seconds, calls, value, lower, gap, and the solver's own.
     solver : str
-        The solver that ran, and why it was chosen where that was `Auto`.
+        The solver that ran, and why it was chosen where that was `Auto`; and which went on after it.
+    criterion : str
+        Which tolerance is met: ``tol``, the relative one, or ``atol``; empty if none is.
 
     Examples
     --------
@@ -152,6 +156,7 @@ class Result:
     status: Status
     trace: list[dict[str, float]] = field(repr=False)
     solver: str = ""
+    criterion: Criterion = ""
 
     @property
     def gap(self) -> float:

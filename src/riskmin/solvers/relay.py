@@ -1,0 +1,211 @@
+"""Solvers in turn: where the certified gap of one falls too slowly, the next goes on from the best point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from riskmin.objective import Objective
+from riskmin.types import Array, Cut, Iterate, Resumable, Solver, Unsuited, Warm
+
+TRIAL = 60.0
+"""Work that a solver is given in its first turn before its progress is judged; twice that in the next."""
+IDLE = 40
+"""Iterates in a row that better neither the point nor the bound end a turn."""
+LOOK = 0.125
+"""The work of one look along a line, beside a pass over X."""
+
+
+@dataclass(frozen=True)
+class Relay:
+    r"""Solvers in turn, the one expected to be the fastest first and one that always converges last.
+
+    Each is watched by counted work (oracle calls, epochs, looks along lines; no clock is asked, so that a run
+    gives the same bits each time). From the second half of a solver's work, the digits of the certified
+    relative gap that it gains are known; where those that are missing would take more work than all that was
+    done so far, or where the solver can get no further, the next one goes on from the best point. The best
+    bound is kept throughout. After the last one the first has its turn again, with twice the work.
+
+    Parameters
+    ----------
+    solvers : tuple of Solver
+    tol : float
+        The relative gap that is sought.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Absolute, Bundle, L2, Lbfgs, Objective, Relay, linear_risk, minimize
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((80, 3))
+    >>> J = Objective(linear_risk(X, X @ [1.0, 2.0, 3.0], Absolute()), L2(), lam=1e-3)
+    >>> result = minimize(J, Relay((Lbfgs(), Bundle()), tol=1e-6), tol=1e-6)
+    >>> result.status, sorted({row["turn"] for row in result.trace})
+    ('converged', [1.0, 2.0])
+    """
+
+    solvers: tuple[Solver, ...]
+    tol: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if not self.solvers:
+            raise ValueError("Relay needs at least one solver")
+        if not self.tol > 0:
+            raise ValueError(f"tol must be > 0, the gap that is sought, not {self.tol}")
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """The iterates of the solvers, one after the other."""
+        return self._run(obj, _Found(w0), 0, None)
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Go on from a saved state, with the solver that it is of."""
+        found, k, own = _Found.of(state), int(state["turn"][0]), _own(state)
+        solver: Any = self.solvers[k]
+        steps = solver.resume(obj, own) if own and isinstance(solver, Resumable) else None
+        return self._run(obj, found, k, steps)
+
+    def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+        """Start from a run on the same risk, with the solver that ended it."""
+        found, k, own = _Found(state["best"]), int(state["turn"][0]), _own(state)
+        solver: Any = self.solvers[k]
+        steps = solver.warm(obj, own, before) if own and isinstance(solver, Warm) else None
+        return self._run(obj, found, k, steps)
+
+    def account(self, trace: list[dict[str, float]]) -> str:
+        """What was done, in words; nothing where the first solver did it all."""
+        turns: list[list[int]] = []
+        for row in trace:
+            k = int(row.get("turn", 1)) - 1
+            if not turns or turns[-1][0] != k:
+                turns.append([k, 0])
+            turns[-1][1] += 1
+        if len(turns) < 2:
+            return ""
+        return ", then ".join(f"{type(self.solvers[k]).__name__} for {steps} steps" for k, steps in turns)
+
+    def _run(
+        self, obj: Objective, found: _Found, k: int, steps: Iterator[Iterate] | None
+    ) -> Iterator[Iterate]:
+        running: dict[int, Iterator[Iterate] | None] = {} if steps is None else {k: steps}
+        budget = TRIAL
+        while True:
+            if k not in running:
+                running[k] = self._started(obj, self.solvers[k], found.w)
+            steps = running[k]
+            if steps is not None:
+                ended = yield from self._turn(obj, found, k, steps, budget)
+                running[k] = None if ended else steps
+            if len(running) == len(self.solvers) and all(s is None for s in running.values()):
+                return  # none of them can get any further
+            k += 1
+            if k == len(self.solvers):
+                k, budget = 0, 2 * budget
+
+    def _started(self, obj: Objective, solver: Solver, w: Array) -> Iterator[Iterate] | None:
+        try:
+            return solver.iterates(obj, w)
+        except Unsuited:
+            return None
+
+    def _turn(
+        self, obj: Objective, found: _Found, k: int, steps: Iterator[Iterate], budget: float
+    ) -> Any:
+        """The iterates of one solver until it falls behind; whether it can get no further."""
+        alone = len(self.solvers) == 1
+        calls, before, looks, watch = obj.count.calls, found.work, 0.0, _Watch()
+        while True:
+            try:
+                it = next(steps, None)
+            except (Unsuited, np.linalg.LinAlgError):
+                it = None
+            if it is None:
+                return True
+            better = found.take(obj, it)
+            looks += it.info.get("looks", 0.0)
+            work = obj.count.calls - calls + it.info.get("epochs", 0.0) + LOOK * looks
+            watch.take(work, found.gap, better)
+            found.work = before + watch.work[-1]
+            yield self._told(it, k, found)
+            if not alone and watch.behind(self.tol, budget, found.work):
+                return False
+
+    def _told(self, it: Iterate, k: int, found: _Found) -> Iterate:
+        """The iterate with the best cut, whose turn it is, and a state that has all of this in it."""
+        assert found.cut is not None
+        info, inner = dict(it.info) | {"turn": k + 1.0}, it.state
+        mine = found.state() | {"turn": np.array([float(k)])}
+        own = inner if inner is not None and isinstance(self.solvers[k], Resumable) else None
+
+        def state() -> dict[str, Array]:
+            return mine | {f"turn.{name}": a for name, a in (own() if own is not None else {}).items()}
+
+        return it._replace(cut=found.cut, info=info, state=state)
+
+
+def _own(state: dict[str, Array]) -> dict[str, Array]:
+    """The part of a state that is the solver's."""
+    return {name.removeprefix("turn."): a for name, a in state.items() if name.startswith("turn.")}
+
+
+@dataclass
+class _Found:
+    """The best point and the best bound of all solvers so far."""
+
+    w: Array
+    value: float = math.inf
+    cut: Cut | None = None
+    lower: float = -math.inf
+    work: float = 0.0
+
+    @classmethod
+    def of(cls, state: dict[str, Array]) -> _Found:
+        value, lower, work = (float(v) for v in state["found"])
+        return cls(state["best"], value, Cut(state["cut"][:-1], float(state["cut"][-1])), lower, work)
+
+    @property
+    def gap(self) -> float:
+        return (self.value - max(self.lower, 0.0)) / self.value if self.value > 0 else 0.0
+
+    def take(self, obj: Objective, it: Iterate) -> bool:
+        """Keep what is better, and tell whether anything is."""
+        nearer = it.value < self.value
+        if nearer:
+            self.w, self.value = it.w, it.value
+        lower = obj.lower(it.cut)
+        if better := self.cut is None or lower > self.lower:
+            self.cut, self.lower = it.cut, lower
+        return nearer or better
+
+    def state(self) -> dict[str, Array]:
+        assert self.cut is not None
+        found = np.array([self.value, self.lower, self.work])
+        return {"best": self.w, "cut": np.append(self.cut.a, self.cut.b), "found": found}
+
+
+@dataclass
+class _Watch:
+    """How the gap falls with the work of one turn."""
+
+    work: list[float] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    idle: int = 0
+
+    def take(self, work: float, gap: float, better: bool) -> None:
+        self.work.append(work)
+        self.gaps.append(gap)
+        self.idle = 0 if better else self.idle + 1
+
+    def behind(self, tol: float, budget: float, total: float) -> bool:
+        """Whether the digits that are missing would take more work than all that was done so far."""
+        work, gap = self.work[-1], self.gaps[-1]
+        if self.idle >= IDLE:
+            return True
+        if work < budget or gap <= tol:
+            return False
+        half = max(k for k, done in enumerate(self.work) if done <= work / 2 or k == 0)
+        gained = math.log10(self.gaps[half] / gap) if self.gaps[half] > gap else 0.0
+        return math.log10(gap / tol) * (work - self.work[half]) > gained * max(total, budget)
