@@ -226,10 +226,11 @@ def test_an_exception_of_the_callback_is_the_users():
 def test_w0_is_left_alone_and_used(solver):
     obj = objective(Logistic())
     w0 = np.arange(5.0)
-    kept = w0.copy()
-    first = minimize(obj, solver, w0, max_iter=1)
+    kept, seen = w0.copy(), []
+    first = minimize(obj, solver, w0, max_iter=1, callback=lambda it, row: seen.append(it.w))
     np.testing.assert_array_equal(w0, kept)
-    np.testing.assert_array_equal(first.w, kept)
+    np.testing.assert_array_equal(seen[0], kept)
+    assert obj.value(kept) > obj.value(np.zeros(5)) == first.value  # nothing worse than w = 0 is returned
     best = minimize(obj, Lbfgs(), tol=1e-10)
     if not isinstance(solver, (Bmrm, LineSearchBmrm)):
         assert minimize(obj, solver, best.w, tol=1e-6).n_iter <= 30

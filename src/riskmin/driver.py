@@ -72,15 +72,15 @@ class _Run:
     sound: bool = True  # no cut has been refuted by a point
     noise: float = 0.0  # how far above J rounding has lifted a bound
     trace: list[dict[str, float]] = field(default_factory=list)
-    origin: tuple[Array, float, Cut] | None = None  # w = 0, or where Omega is least, J and the cut there
+    origin: tuple[Array, float, Cut, float] | None = None  # see `start`
     idle: int = 0
     before: float = 0.0  # seconds spent before a resumption
-    start: float = field(default_factory=time.perf_counter)
+    began: float = field(default_factory=time.perf_counter)
     seconds: float = 0.0
 
     def tick(self) -> float:
         """Look at the clock."""
-        self.seconds = self.company.agree(lambda: self.before + time.perf_counter() - self.start)
+        self.seconds = self.company.agree(lambda: self.before + time.perf_counter() - self.began)
         return self.seconds
 
     @property
@@ -91,15 +91,24 @@ class _Run:
         first = self.trace[0]["value"] if self.trace else math.inf
         if self.origin is None and not (len(self.trace) >= SOME or self.value < 1e-4 * first):
             return 0.0
-        return SMALL_GAP * self.start_value()
+        return SMALL_GAP * self.start()[3]
 
-    def start_value(self) -> float:
-        """J where Omega is least, with the best intercept: computed once, where it is asked for."""
+    def start(self) -> tuple[Array, float, Cut, float]:
+        """Where Omega is least, J and the cut there, and R at w = 0 with the best intercept: computed once."""
         if self.origin is None:
-            w = self.obj.reg.conjugate_grad(0.0 * self.w)
-            value, _, cut = self.obj(w)
-            self.origin = w, value, cut
-        return max(self.origin[1], 0.0)
+            zero = 0.0 * self.w
+            r, g, slip = self.obj.look(zero)
+            w = zero if math.isfinite(self.obj.reg.value(zero)) else self.obj.reg.conjugate_grad(zero)
+            value, _, cut = self.obj.at(w, r, g, slip) if w is zero else self.obj(w)
+            self.obj.count.calls -= 1 if w is zero else 2  # they serve no solver
+            self.origin = w, value, cut, max(r, 0.0)
+        return self.origin
+
+    def no_worse_than_start(self) -> None:
+        """Where J is lower at w = 0, with the best intercept, that is what was found."""
+        if not self.criterion() and self.start()[1] < self.value:
+            self.w, self.value, cut, _ = self.start()
+            self._bound(cut)
 
     def criterion(self) -> Criterion:
         """Which of the two tolerances is met; none is "".
@@ -159,10 +168,6 @@ class _Run:
     def end(self) -> Status:
         """Settle what was found; whether that is convergence, or else a stall."""
         self.settle()
-        if self.status() != "converged" and self.start_value() < self.value:
-            assert self.origin is not None  # nothing that is found is worse than w = 0
-            self.w, self.value, cut = self.origin
-            self._bound(cut)
         self.trace[-1] |= self._row()
         return "converged" if self.status() == "converged" else "stalled"
 
@@ -308,6 +313,7 @@ def run(
         w0 = _start(found.obj, w0)
         with np.errstate(over="ignore"):  # far out, a square may be inf: no best value, no bound, no harm
             status = _drive(found, problem, chosen, w0, callback, save)
+            found.no_worse_than_start()
     assert found.cut is not None
     told, criterion = said(chosen, reason, found.trace), found.criterion()
     return Result(found.w, found.value, found.lower, found.cut, status, found.trace, told, criterion)
@@ -317,7 +323,7 @@ def said(solver: Solver, reason: str, trace: list[dict[str, float]]) -> str:
     """A solver, why it was taken, and what it did if it can tell: those that hand over can."""
     first = solver.solvers[0] if isinstance(solver, Relay) and reason else solver
     parts = [f"{first!r}: {reason}" if reason else repr(first)]
-    for told in dict.fromkeys((first, solver)):
+    for told in (first,) if first is solver else (first, solver):
         if isinstance(told, (HandOver, Relay)) and (words := told.account(trace)):
             parts.append(words)
     return "; ".join(parts)

@@ -130,7 +130,7 @@ class Preconditioner:
     # ------------------------------------------------------------ problems
     def objective(self, obj: Objective) -> Objective | None:
         """The same problem in v; None where it has no such form."""
-        outputs = obj.risk.dim // len(self.scale)
+        outputs = (obj.risk.dim - obj.n_intercepts) // len(self.scale)
         reg = scaled(penalized(obj.reg), np.repeat(self.scale, outputs))
         risk = self.risk(obj.risk)
         return None if reg is None or risk is None else Objective(risk, reg, obj.lam, obj.count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -87,22 +88,26 @@ class Newton:
             return SemismoothNewton(self.direct).iterates(obj, w0)
         scores = self._scores(obj)
         if self.sampled and not isinstance(scores.loss, Squared):  # one step is all that a square takes
-            w0 = self._start(obj, w0)
+            w0 = self._start(obj, scores, w0)
         return self._from(obj, w0)
 
-    def _start(self, obj: Objective, w0: Array) -> Array:
-        """Near the minimizers of samples, up to what these can tell of that of all rows."""
-        cold = not w0.any()
-        for part in PARTS if cold else ():
+    def _start(self, obj: Objective, scores: Scores, w0: Array) -> Array:
+        """Near the minimizers of samples, up to what these can tell of that of all rows; if J is lower there."""
+        w = w0
+        for part in () if w0.any() else PARTS:
             few = sample(obj, part, ROWS)
             if few is None:
                 continue
-            known = len(w0) * part / without_intercept(obj.risk).table.shape[0]
-            for it in islice(self._from(few, w0), MOST_STEPS):
-                w0 = it.w
-                if it.info["fall"] <= known * it.value:
-                    break
-        return w0
+            known = len(w) * part / without_intercept(obj.risk).table.shape[0]
+            with contextlib.suppress(ValueError):  # a sample of one class has no best intercept
+                for it in islice(self._from(few, w), MOST_STEPS):
+                    w = it.w
+                    if it.info["fall"] <= known * it.value:
+                        break
+        if w is w0:
+            return w0
+        before, after = (scores.truth(scores.passes.forward(v), 0.0)[0] for v in (w0, w))
+        return w if after + obj.lam * obj.reg.value(w) < before + obj.lam * obj.reg.value(w0) else w0
 
     def _scores(self, obj: Objective) -> Scores:
         risk = without_intercept(obj.risk)

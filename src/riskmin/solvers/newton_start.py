@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -66,11 +67,12 @@ def start(
         if few is None:
             continue
         best, lower = np.inf, 0.0
-        for it in islice(steps(few, w0, mu), MOST_STEPS):
-            if it.value < best:
-                w, best = it.w, it.value
-            lower = max(lower, few.lower(it.cut))
-            if best - lower <= CLOSE * best:
-                break
-        w0, mu = w, it.info["mu"]
+        with contextlib.suppress(ValueError):  # a sample of one class has no best intercept
+            for it in islice(steps(few, w0, mu), MOST_STEPS):
+                if it.value < best:
+                    w, best = it.w, it.value
+                lower = max(lower, few.lower(it.cut))
+                if best - lower <= CLOSE * best:
+                    break
+            w0, mu = w, it.info["mu"]
     return w0, mu

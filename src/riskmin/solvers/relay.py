@@ -16,7 +16,7 @@ TRIAL = 60.0
 """Work that a solver is given in its first turn before its progress is judged; twice that in the next."""
 IDLE = 40
 """Iterates in a row that better neither the point nor the bound end a turn."""
-LOOK = 0.125
+LOOK = 0.05
 """The work of one look along a line, beside a pass over X."""
 
 
@@ -49,7 +49,7 @@ class Relay:
     """
 
     solvers: tuple[Solver, ...]
-    tol: float = 1e-3
+    tol: float = field(default=1e-3, repr=False)
 
     def __post_init__(self) -> None:
         if not self.solvers:
