@@ -35,6 +35,7 @@ LAYERS = [
     "regularizers",
     "executors",
     "shards",
+    "moments",
     "risk",
     "intercept",
     "intercepts",

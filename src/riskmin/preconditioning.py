@@ -38,7 +38,7 @@ from riskmin.matrices import (
     with_transpose,
 )
 from riskmin.objective import Objective
-from riskmin.regularizers import penalized, scaled
+from riskmin.regularizers import Rescaled, opened, penalized, scaled
 from riskmin.risk import Risk
 from riskmin.scorers import Linear, Multiclass, Standardized, WithOnes
 from riskmin.types import Array, Cut, Executor, Iterate, Memo, NDArray, Resumable, Shard, Solver, Unsuited
@@ -131,7 +131,7 @@ class Preconditioner:
     def objective(self, obj: Objective) -> Objective | None:
         """The same problem in v; None where it has no such form."""
         outputs = (obj.risk.dim - obj.n_intercepts) // len(self.scale)
-        reg = scaled(penalized(obj.reg), np.repeat(self.scale, outputs))
+        reg = opened(scaled(penalized(obj.reg), np.repeat(self.scale, outputs)))
         risk = self.risk(obj.risk)
         return None if reg is None or risk is None else Objective(risk, reg, obj.lam, obj.count)
 
@@ -150,6 +150,16 @@ class Preconditioner:
             mean = (to_numpy(scorer.mean) - self.shift) * self.scale
             return replace(changed, scorer=replace(scorer, mean=mean))
         return changed
+
+    def stores(self, risk: Risk) -> bool:
+        """Whether there is room for rows with their columns changed."""
+        rows = risk.rows
+        if rows is None or not isinstance(risk.executor, (Serial, Threads)):
+            return False
+        X: Any = rows.X.csr if isinstance(rows.X, Wide) else rows.X
+        if isinstance(X, (Csr, Csc)) and not self.shift.any():
+            return X.data.size <= MOST_COPIED and not crowds(X.data)
+        return isinstance(X, (Dense, Columns)) and X.shape[0] * X.shape[1] <= MOST_COPIED
 
     def _stored(self, risk: Risk) -> Shard | None:
         """The rows with their columns changed, where there is room for them; else None."""
@@ -216,7 +226,7 @@ class Conditioned:
     def of(cls, obj: Objective, change: Preconditioner | None) -> Conditioned:
         """The problem in the variables of a preconditioner, where it has such a form."""
         same = None if change is None else change.objective(obj)
-        return cls(obj, obj) if same is None else cls(obj, same, change)
+        return cls(obj, _opened(obj)) if same is None else cls(obj, same, change)
 
     def inward(self, w: Array) -> Array:
         """A point of the given problem in the variables of solvers."""
@@ -236,7 +246,7 @@ class Conditioned:
         except StopIteration:
             first = []
         except Unsuited:
-            return solver.iterates(self.given, w0)
+            return solver.iterates(_opened(self.given), w0)
         return self.change.iterates(chain(first, steps), self.given.n_intercepts)
 
     def resumed(self, solver: Resumable, state: dict[str, Array]) -> Iterator[Iterate]:
@@ -276,14 +286,31 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
         if np.any(far & ~constant):
             shift = np.where(constant, found.least, found.mean)
             shift = np.where(far, shift, 0.0) if sparse else shift
+    reg, outputs = penalized(obj.reg), (obj.risk.dim - obj.n_intercepts) // len(shift)
+    if isinstance(reg, Rescaled):
+        own = Preconditioner(shift, 1 / reg.sizes[::outputs])
+        if own.stores(risk) or opened(reg) is reg:  # the plain form is the one that most solvers take
+            return own
+        obj, reg = _opened(obj), opened(reg)
     size = np.hypot(deviation, found.mean - shift)
     scale = _sizes(obj, size)
     seen = size > 0
     ratio = float(scale[seen].max() / scale[seen].min()) if seen.any() else 1.0
-    repeated = np.repeat(scale, (obj.risk.dim - obj.n_intercepts) // len(scale))
-    if ratio <= (SPREAD if small else FAR_SPREAD) or scaled(penalized(obj.reg), repeated) is None:
+    if ratio <= (SPREAD if small else FAR_SPREAD) or scaled(reg, np.repeat(scale, outputs)) is None:
         scale = np.ones_like(scale)
     return Preconditioner(shift, scale) if shift.any() or (scale != 1).any() else None
+
+
+def _opened(obj: Objective) -> Objective:
+    """The problem with its regularizer as solvers know it."""
+    reg = penalized(obj.reg)
+    return replace(obj, reg=opened(reg)) if isinstance(reg, Rescaled) else obj
+
+
+def sampled_moments(risk: Any) -> Moments | None:
+    """The moments of a sample of the rows of a linear risk; None of any other."""
+    inner = _linear(risk)
+    return None if inner is None else _moments(inner)
 
 
 def _linear(risk: Any) -> Risk | None:

@@ -14,6 +14,9 @@ from riskmin.regularizers.free import free as free
 from riskmin.regularizers.free import penalized as penalized
 from riskmin.regularizers.norms import QNorm as QNorm
 from riskmin.regularizers.norms import Quadratic as Quadratic
+from riskmin.regularizers.rescaled import Rescaled as Rescaled
+from riskmin.regularizers.rescaled import opened as opened
+from riskmin.regularizers.rescaled import rescaled as rescaled
 from riskmin.regularizers.separable import L1 as L1
 from riskmin.regularizers.separable import L2 as L2
 from riskmin.regularizers.separable import Box as Box
