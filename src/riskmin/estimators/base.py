@@ -19,8 +19,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskmin.adaptive import Adaptive
 from riskmin.driver import Callback, minimize
+from riskmin.estimators.advice import IN_PYTHON, advice, hints
 from riskmin.estimators.many import for_classes, is_many, unpacked
 from riskmin.estimators.rows import Held, checked, executor_for, here, scored
+from riskmin.estimators.standardize import Standard, standard_of, standardized
 from riskmin.executors.company import company_of
 from riskmin.intercept import Profiled, ProfiledCursor
 from riskmin.intercepts import CentredRisk
@@ -41,13 +43,6 @@ _ESTIMATOR_FOR = {
     "ordinal": "OrdinalClassifier",
     "ranking": "LinearRanker",
     "tagging": "ChainTagger",
-}
-
-_REMEDIES = {
-    "max_iter": "raise max_iter, tol or alpha",
-    "max_seconds": "raise max_seconds, tol or alpha",
-    "interrupted": "fit again with warm_start=True to go on from here",
-    "stalled": "raise tol or alpha, scale the features, or try another solver",
 }
 
 
@@ -99,6 +94,23 @@ def regularizer_of(model: Any) -> Any:
     )
 
 
+def penalty_of(model: Any) -> Any:
+    """The regularizer of a fitted model as a function of its weights, those of standardized columns too."""
+    reg, scale = regularizer_of(model), getattr(model, "scale_", None)
+    if scale is None:
+        return reg
+    return standardized(reg, scale, len(model.result_.w) - n_free(model))
+
+
+def n_free(model: Any) -> int:
+    """How many entries of a fitted w are intercepts, which are not penalized: where scores are many."""
+    if model.task == "hierarchy":
+        return len(model.result_.w) - int(model.coef_.size)
+    if model.task != "classification" or not is_many(fitted_loss(model)):
+        return 0
+    return len(model.result_.w) - len(model.classes_) * int(model.n_features_in_)
+
+
 def check_number(model: Any, name: str, needs: str, fits: Callable[[Any], bool]) -> None:
     """Raise unless the parameter is a real number that fits."""
     value = getattr(model, name)
@@ -110,6 +122,8 @@ def check_parameters(model: Any) -> None:
     """Raise unless the numbers among the parameters make sense."""
     check_number(model, "alpha", "a finite number > 0", lambda v: 0 < v < math.inf)
     check_number(model, "tol", "a number >= 0", lambda v: v >= 0)
+    if model.atol is not None:
+        check_number(model, "atol", "None or a number >= 0", lambda v: v >= 0)
     check_number(model, "max_iter", "an integer >= 1", lambda v: v >= 1 and v == int(v))
     if model.max_seconds is not None:
         check_number(model, "max_seconds", "None or a number > 0", lambda v: v > 0)
@@ -122,27 +136,48 @@ def as_weights(sample_weight: Any, n_rows: int) -> NDArray | None:
 
 # ---------------------------------------------------------------- fit
 def fit_linear(
-    model: Any, X: Any, y: NDArray | None, weight: NDArray | None, *, fit_intercept: bool, **more: Any
+    model: Any,
+    X: Any,
+    y: NDArray | None,
+    weight: NDArray | None,
+    *,
+    row_weight: NDArray | None,
+    fit_intercept: bool,
+    **more: Any,
 ) -> tuple[NDArray, Any, Any]:
     """Minimize J as the model's parameters say, set all the attributes that prove it, return w and b.
 
     And the rows, as `scored` takes them: those that are elsewhere need not be read again for their scores.
-    What more there is to say of the problem goes to `risk_of`.
+    The weights of rows without those of their classes, `row_weight`, are for standard deviations. What more
+    there is to say of the problem goes to `risk_of`.
     """
     check_parameters(model)
     reg = regularizer_of(model)
     executor = executor_for(model, X)
     risk = risk_of(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, **more)
-    objective = Objective(risk, reg, float(model.alpha))
+    standard = standard_of(model, _plain(risk), weight, row_weight)
+    objective = objective_of(model, risk, reg, standard)
     start = _start(model, objective)
-    w, b = fit_objective(
-        model, objective, get_solver(model.solver), start, n_rows=X.shape[0], weighted=weight is not None
-    )
+    given = {"n_rows": X.shape[0], "weighted": weight is not None, "standard": standard}
+    w, b = fit_objective(model, objective, get_solver(model.solver), start, **given)
     return w, b, Held(_plain(risk).executor) if isinstance(X, Spread) else X
 
 
+def objective_of(model: Any, risk: Any, reg: Any, standard: Standard | None) -> Objective:
+    """J, in the weights of the columns as they are."""
+    dim = risk.dim - getattr(risk, "n_intercepts", 0)
+    return Objective(risk, reg if standard is None else standard.penalty(reg, dim), float(model.alpha))
+
+
 def fit_objective(
-    model: Any, objective: Objective, solver: Any, start: NDArray | None, *, n_rows: int, weighted: bool
+    model: Any,
+    objective: Objective,
+    solver: Any,
+    start: NDArray | None,
+    *,
+    n_rows: int,
+    weighted: bool,
+    standard: Standard | None = None,
 ) -> tuple[NDArray, Any]:
     """Minimize J within the model's limits, set all the attributes that prove it, return w and b."""
     with _callback(model, objective.risk) as callback:
@@ -151,15 +186,21 @@ def fit_objective(
             solver,
             start,
             tol=model.tol,
+            atol=model.atol,
             max_iter=int(model.max_iter),
             max_seconds=math.inf if model.max_seconds is None else model.max_seconds,
             callback=callback,
             checkpoint=getattr(model, "checkpoint", None),
         )
     risk: Any = objective.risk
+    if standard is not None:
+        result = standard.tidied(objective, result)
     b, value = _intercept(risk, objective, result)
     _check_proof(risk, value, result.lower)
     keep_claim(model, result, value, n_rows=n_rows, weighted=weighted)
+    if hasattr(model, "standardize"):
+        model.scale_ = None if standard is None else standard.scale
+    model._hints = hints(objective, result, model.solver)
     return np.asarray(result.w), b
 
 
@@ -277,15 +318,8 @@ def _callback(model: Any, risk: Any) -> Iterator[Callback | None]:
 
 def warn_unless_converged(model: Any) -> None:
     """The last act of every `fit`."""
-    result = model.result_
-    if result.status == "converged":
-        return
-    gap = result.gap / result.value if result.value else 0.0
-    message = (
-        f"{type(model).__name__} stopped with status {result.status!r} at a certified relative gap of "
-        f"{gap:.2g}, above tol={model.tol:g}: {_REMEDIES[result.status]}"
-    )
-    warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    if model.result_.status != "converged":
+        warnings.warn(f"{type(model).__name__} {advice(model, IN_PYTHON)}", ConvergenceWarning, stacklevel=3)
 
 
 # ---------------------------------------------------------------- predict

@@ -147,10 +147,12 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
         alpha: float = 1e-4,
         regularizer: Any = "l2",
         positive: bool = False,
+        standardize: bool = False,
         fit_intercept: bool = True,
         class_weight: Any = None,
         solver: Any = None,
         tol: float = 1e-3,
+        atol: float | None = None,
         max_iter: int = 10_000,
         max_seconds: float | None = None,
         warm_start: bool = False,
@@ -163,10 +165,12 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
         self.alpha = alpha
         self.regularizer = regularizer
         self.positive = positive
+        self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.solver = solver
         self.tol = tol
+        self.atol = atol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
         self.warm_start = warm_start
@@ -197,12 +201,14 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
         weight, n_rows = as_weights(sample_weight, len(y)), len(y)
         if weight is not None and not loss.separable:  # some of these losses count rows
             X, y, weight = picked(X, weight > 0), y[weight > 0], weight[weight > 0]
+        row_weight = weight
         labels, weight, classes = self._rows(y, weight)
         w, b, X = fit_linear(
             self,
             X,
             labels,
             weight,
+            row_weight=row_weight,
             fit_intercept=self.fit_intercept,
             loss=loss_of(self, len(classes)),
             n_outputs=len(classes),

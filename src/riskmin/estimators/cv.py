@@ -112,7 +112,7 @@ class LinearClassifierCV(_Search, LinearClassifier):
     scoring : str, callable or None
         As everywhere in scikit-learn, and the names of `riskmin.get_scorer`. By default the accuracy, and for
         losses that stand for a metric that metric: the ROC area for "roc_area", F1 for "f1", and so on.
-    regularizer, positive, fit_intercept, class_weight, solver, tol, max_iter, max_seconds
+    regularizer, positive, standardize, fit_intercept, class_weight, solver, tol, atol, max_iter, max_seconds
         As in `LinearClassifier`.
     n_jobs : int or None
         How many folds run at a time, in threads; the last fit has as many threads.
@@ -157,10 +157,12 @@ class LinearClassifierCV(_Search, LinearClassifier):
         scoring: Any = None,
         regularizer: Any = "l2",
         positive: bool = False,
+        standardize: bool = False,
         fit_intercept: bool = True,
         class_weight: Any = None,
         solver: Any = None,
         tol: float = 1e-3,
+        atol: float | None = None,
         max_iter: int = 10_000,
         max_seconds: float | None = None,
         n_jobs: int | None = None,
@@ -172,10 +174,12 @@ class LinearClassifierCV(_Search, LinearClassifier):
         self.scoring = scoring
         self.regularizer = regularizer
         self.positive = positive
+        self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.solver = solver
         self.tol = tol
+        self.atol = atol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
         self.n_jobs = n_jobs
@@ -214,7 +218,7 @@ class LinearRegressorCV(_Search, LinearRegressor):
         As in `LinearRegressor`.
     alphas, n_alphas, cv, scoring
         As in `LinearClassifierCV`; the score is R^2 by default.
-    regularizer, positive, fit_intercept, solver, tol, max_iter, max_seconds, n_jobs
+    regularizer, positive, standardize, fit_intercept, solver, tol, atol, max_iter, max_seconds, n_jobs
         As in `LinearClassifierCV`.
 
     Attributes
@@ -246,9 +250,11 @@ class LinearRegressorCV(_Search, LinearRegressor):
         scoring: Any = None,
         regularizer: Any = "l2",
         positive: bool = False,
+        standardize: bool = False,
         fit_intercept: bool = True,
         solver: Any = None,
         tol: float = 1e-3,
+        atol: float | None = None,
         max_iter: int = 10_000,
         max_seconds: float | None = None,
         n_jobs: int | None = None,
@@ -260,9 +266,11 @@ class LinearRegressorCV(_Search, LinearRegressor):
         self.scoring = scoring
         self.regularizer = regularizer
         self.positive = positive
+        self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.tol = tol
+        self.atol = atol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
         self.n_jobs = n_jobs

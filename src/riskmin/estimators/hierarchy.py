@@ -15,16 +15,17 @@ from riskmin.estimators.base import (
     check_parameters,
     fit_objective,
     loss_of,
+    objective_of,
     regularizer_of,
     warn_unless_converged,
 )
 from riskmin.estimators.binary import classes_of, with_class_weight
 from riskmin.estimators.rows import LabelsHere, checked, executor_for, here, picked, scored
+from riskmin.estimators.standardize import standard_of
 from riskmin.linear import linear_risk
 from riskmin.losses.hierarchy import HierarchicalHinge, HierarchicalSoftmax
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
 from riskmin.metrics.hierarchy import tree_distance, tree_of
-from riskmin.objective import Objective
 from riskmin.solvers import get_solver
 from riskmin.tree import Tree
 from riskmin.types import NDArray
@@ -78,13 +79,13 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
         the order of `classes_`.
     alpha : float
         The strength of the regularizer.
-    regularizer, positive
+    regularizer, positive, standardize
         As in `LinearClassifier`, for the weights of all nodes.
     fit_intercept : bool
         Whether to fit b, or to have it zero.
     class_weight : dict, "balanced" or None
         Factors for the weights of the rows of each label; "balanced" gives all labels the same sum.
-    solver, tol, max_iter, max_seconds, n_jobs, callback, checkpoint, verbose
+    solver, tol, atol, max_iter, max_seconds, n_jobs, callback, checkpoint, verbose
         As in `LinearClassifier`.
     warm_start : bool
         Whether `fit` starts from the last weights.
@@ -139,10 +140,12 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
         alpha: float = 1e-4,
         regularizer: Any = "l2",
         positive: bool = False,
+        standardize: bool = False,
         fit_intercept: bool = True,
         class_weight: Any = None,
         solver: Any = None,
         tol: float = 1e-3,
+        atol: float | None = None,
         max_iter: int = 10_000,
         max_seconds: float | None = None,
         warm_start: bool = False,
@@ -158,10 +161,12 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
         self.alpha = alpha
         self.regularizer = regularizer
         self.positive = positive
+        self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.solver = solver
         self.tol = tol
+        self.atol = atol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
         self.warm_start = warm_start
@@ -201,18 +206,21 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
             X, y, weight = picked(X, weight > 0), y[weight > 0], weight[weight > 0]
         number = np.searchsorted(classes, y)
         tree = tree_of(classes.tolist(), self.hierarchy, self.separator)
+        row_weight = weight
         if self.class_weight is not None:
             weight = with_class_weight(self.class_weight, classes, number, weight)
-        w = self._minimize(X, number.astype(np.float64), weight, tree)
+        w = self._minimize(X, number.astype(np.float64), weight, row_weight, tree)
         put_back(self, w, classes, tree, self.fit_intercept)
         self.weighted_ = sample_weight is not None  # class weights follow from y, so they are no part of it
         self.n_samples_fit_ = n_rows
         warn_unless_converged(self)
         return self
 
-    def _minimize(self, X: Any, y: NDArray, weight: NDArray | None, tree: Tree) -> NDArray:
+    def _minimize(
+        self, X: Any, y: NDArray, weight: NDArray | None, row_weight: NDArray | None, tree: Tree
+    ) -> NDArray:
         """The weights of the nodes, then the intercepts, in one vector."""
-        risk = linear_risk(
+        risk: Any = linear_risk(
             X,
             y,
             self.loss_in(tree),
@@ -220,7 +228,8 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
             fit_intercept=bool(self.fit_intercept),
             executor=executor_for(self, X),
         )
-        objective = Objective(risk, regularizer_of(self), float(self.alpha))
+        standard = standard_of(self, risk, weight, row_weight)
+        objective = objective_of(self, risk, regularizer_of(self), standard)
         w, _ = fit_objective(
             self,
             objective,
@@ -228,6 +237,7 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
             self._start(tree, X.shape[1]),
             n_rows=len(y),
             weighted=weight is not None,
+            standard=standard,
         )
         return w
 

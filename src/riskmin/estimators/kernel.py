@@ -112,6 +112,7 @@ class KernelClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
         class_weight: Any = None,
         solver: Any = None,
         tol: float = 1e-3,
+        atol: float | None = None,
         cache_size: float = 256.0,
         max_iter: int = 10_000,
         max_seconds: float | None = None,
@@ -129,6 +130,7 @@ class KernelClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
         self.class_weight = class_weight
         self.solver = solver
         self.tol = tol
+        self.atol = atol
         self.cache_size = cache_size
         self.max_iter = max_iter
         self.max_seconds = max_seconds
@@ -197,7 +199,7 @@ class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
     alpha : float
         The strength of the regularizer. For n rows, scikit-learn's SVR calls ``1 / (alpha * n)`` its C, and
         KernelRidge ``alpha * n`` its alpha.
-    kernel, gamma, degree, coef0, fit_intercept, solver, tol, cache_size, max_iter, max_seconds
+    kernel, gamma, degree, coef0, fit_intercept, solver, tol, atol, cache_size, max_iter, max_seconds
         As in `KernelClassifier`.
     warm_start, callback, verbose
         As in `KernelClassifier`.
@@ -237,6 +239,7 @@ class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         fit_intercept: bool = True,
         solver: Any = None,
         tol: float = 1e-3,
+        atol: float | None = None,
         cache_size: float = 256.0,
         max_iter: int = 10_000,
         max_seconds: float | None = None,
@@ -253,6 +256,7 @@ class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.tol = tol
+        self.atol = atol
         self.cache_size = cache_size
         self.max_iter = max_iter
         self.max_seconds = max_seconds

@@ -39,9 +39,9 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
         The strength of the regularizer.
     contamination : float
         The share of the training rows, in (0, 0.5], that `predict` shall call novel.
-    regularizer, positive
+    regularizer, positive, standardize
         As in `LinearClassifier`.
-    solver, tol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
+    solver, tol, atol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
         As in `LinearClassifier`.
 
     Attributes
@@ -78,9 +78,11 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
         alpha: float = 1e-4,
         regularizer: Any = "l2",
         positive: bool = False,
+        standardize: bool = False,
         contamination: float = 0.1,
         solver: Any = None,
         tol: float = 1e-3,
+        atol: float | None = None,
         max_iter: int = 10_000,
         max_seconds: float | None = None,
         warm_start: bool = False,
@@ -92,9 +94,11 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
         self.alpha = alpha
         self.regularizer = regularizer
         self.positive = positive
+        self.standardize = standardize
         self.contamination = contamination
         self.solver = solver
         self.tol = tol
+        self.atol = atol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
         self.warm_start = warm_start
@@ -127,7 +131,7 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
         check_number(self, "contamination", "a number in (0, 0.5]", lambda v: 0 < v <= 0.5)
         X = checked(self, X)
         weight = as_weights(sample_weight, X.shape[0])
-        self.coef_, _, X = fit_linear(self, X, None, weight, fit_intercept=False)
+        self.coef_, _, X = fit_linear(self, X, None, weight, row_weight=weight, fit_intercept=False)
         self.offset_ = _quantile(raw_scores(self, X), weight, self.contamination)
         warn_unless_converged(self)
         return self

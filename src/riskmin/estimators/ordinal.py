@@ -52,9 +52,9 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
         ordered categorical of pandas or an Enum of polars, and else for the sorted order of the labels.
     fit_intercept : bool
         For losses for regression: whether to fit an intercept. To the default loss it makes no difference.
-    regularizer, positive
+    regularizer, positive, standardize
         As in `LinearClassifier`.
-    solver, tol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
+    solver, tol, atol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
         As in `LinearClassifier`.
 
     Attributes
@@ -103,9 +103,11 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
         order: Any = None,
         regularizer: Any = "l2",
         positive: bool = False,
+        standardize: bool = False,
         fit_intercept: bool = True,
         solver: Any = None,
         tol: float = 1e-3,
+        atol: float | None = None,
         max_iter: int = 10_000,
         max_seconds: float | None = None,
         warm_start: bool = False,
@@ -120,9 +122,11 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
         self.order = order
         self.regularizer = regularizer
         self.positive = positive
+        self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.tol = tol
+        self.atol = atol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
         self.warm_start = warm_start
@@ -165,7 +169,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
         if weight is not None and not weight.all():  # a grade without weight is none
             X, y, weight = picked(X, weight > 0), y[weight > 0], weight[weight > 0]
         grade, weight, classes = self._rows(y, weight, own)
-        w, b, X = fit_linear(self, X, grade, weight, fit_intercept=self.fit_intercept)
+        w, b, X = fit_linear(self, X, grade, weight, row_weight=weight, fit_intercept=self.fit_intercept)
         self._keep(w, b, classes, X, grade, weight)
         self.n_samples_fit_ = n_rows
         warn_unless_converged(self)

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from riskmin.checkpoint import Checkpoint
-from riskmin.estimators.base import fit_linear, keep_claim, loss_of, regularizer_of
+from riskmin.estimators.advice import Hints
+from riskmin.estimators.base import fit_linear, keep_claim, loss_of, penalty_of, regularizer_of
 from riskmin.estimators.many import for_outputs
-from riskmin.types import Cut, Iterate, NDArray, Regularizer, Result, Status
+from riskmin.types import Criterion, Cut, Iterate, NDArray, Regularizer, Result, Status
 
 _WORST: tuple[Status, ...] = ("interrupted", "max_seconds", "max_iter", "stalled", "converged")
 """The status of some runs together is the first of these that one of them has."""
@@ -30,7 +31,8 @@ def fit_outputs(model: Any, X: Any, y: NDArray, weight: NDArray | None) -> tuple
     """Minimize J as the model's parameters say, for y with a column an output or for one output; w and b."""
     loss = joint_loss(model, y)
     if y.ndim == 1 or loss is not None:
-        w, b, _ = fit_linear(model, X, y, weight, fit_intercept=model.fit_intercept, loss=loss)
+        more = {"fit_intercept": model.fit_intercept, "loss": loss}
+        w, b, _ = fit_linear(model, X, y, weight, row_weight=weight, **more)
         return w, b
     return _fit_apart(model, X, y, weight)
 
@@ -45,11 +47,14 @@ def _fit_apart(model: Any, X: Any, Y: NDArray, weight: NDArray | None) -> tuple[
             one.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
         if stopped:
             one.callback = _stop
-        w, b, _ = fit_linear(one, X, Y[:, j], weight, fit_intercept=model.fit_intercept)
+        w, b, _ = fit_linear(one, X, Y[:, j], weight, row_weight=weight, fit_intercept=model.fit_intercept)
         stopped = stopped or one.result_.status == "interrupted"
         fits.append((w, b, one))
-    result = together([one.result_ for *_, one in fits], regularizer_of(model), float(model.alpha))
-    value = sum(one.objective_ for *_, one in fits)
+    models = [one for *_, one in fits]
+    result = together([one.result_ for one in models], penalty_of(models[0]), float(model.alpha), model.tol)
+    value = sum(one.objective_ for one in models)
+    model.scale_ = models[0].scale_
+    model._hints = next((one._hints for one in models if one.result_.status == result.status), Hints())
     keep_claim(model, result, value, n_rows=X.shape[0], weighted=weight is not None)
     return np.asarray(result.w), np.array([b for _, b, _ in fits])
 
@@ -76,11 +81,12 @@ def _single(model: Any, j: int, k: int) -> Any:
     return one
 
 
-def together(results: Sequence[Result], reg: Regularizer, lam: float) -> Result:
+def together(results: Sequence[Result], reg: Regularizer, lam: float, tol: float = 1e-3) -> Result:
     """The runs of the outputs as one: the sums of their values, their bounds and their cuts.
 
     The cut of each is shrunk as its own bound wants it, so that the bound of the sum is that of the bounds.
-    The trace has the last row of each, and one for all.
+    The trace has the last row of each, and one for all. If all have converged, tol is met by the sum of them,
+    or one of them has met atol.
 
     Examples
     --------
@@ -88,8 +94,8 @@ def together(results: Sequence[Result], reg: Regularizer, lam: float) -> Result:
     >>> X, Y = np.array([[1.0], [2.0], [4.0]]), np.array([[1.0, 0.0], [2.0, 1.0], [3.0, 5.0]])
     >>> runs = [minimize(Objective(linear_risk(X, y, Squared()), L2(), lam=0.1)) for y in Y.T]
     >>> both = together(runs, L2(), 0.1)
-    >>> both.w.shape, both.status, both.gap <= 1e-3 * both.value
-    ((2,), 'converged', True)
+    >>> both.w.shape, both.status, both.criterion, both.gap <= 1e-3 * both.value
+    ((2,), 'converged', 'tol', True)
     """
     scales = [reg.scale(r.cut, lam) for r in results]
     a = np.stack([s * np.asarray(r.cut.a) for s, r in zip(scales, results, strict=True)], axis=1)
@@ -106,4 +112,5 @@ def together(results: Sequence[Result], reg: Regularizer, lam: float) -> Result:
     status = next(word for word in _WORST if any(r.status == word for r in results))
     trace = [*({**row, "output": j} for j, row in enumerate(last)), total]
     w = np.stack([np.asarray(r.w) for r in results], axis=1)
-    return Result(w.ravel(), value, lower, Cut(a.ravel(), b), status, trace, results[0].solver)
+    met: Criterion = "" if status != "converged" else "tol" if value - lower <= tol * value else "atol"
+    return Result(w.ravel(), value, lower, Cut(a.ravel(), b), status, trace, results[0].solver, met)

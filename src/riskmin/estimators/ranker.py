@@ -37,9 +37,9 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         The strength of the regularizer.
     fit_intercept : bool
         For losses for regression: whether to fit an intercept. To losses for ranking it makes no difference.
-    regularizer, positive
+    regularizer, positive, standardize
         As in `LinearClassifier`.
-    solver, tol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
+    solver, tol, atol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
         As in `LinearClassifier`.
 
     Attributes
@@ -92,9 +92,11 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         alpha: float = 1e-4,
         regularizer: Any = "l2",
         positive: bool = False,
+        standardize: bool = False,
         fit_intercept: bool = True,
         solver: Any = None,
         tol: float = 1e-3,
+        atol: float | None = None,
         max_iter: int = 10_000,
         max_seconds: float | None = None,
         warm_start: bool = False,
@@ -107,9 +109,11 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         self.alpha = alpha
         self.regularizer = regularizer
         self.positive = positive
+        self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.tol = tol
+        self.atol = atol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
         self.warm_start = warm_start
@@ -151,7 +155,8 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         ids = None if qid is None else queries(here(qid), len(y))
         ranks = getattr(loss, "task", None) == "ranking"
         qid = ids if ranks else None
-        w, b, _ = fit_linear(self, X, y, weight, fit_intercept=self.fit_intercept, qid=qid)
+        more = {"fit_intercept": self.fit_intercept, "qid": qid}
+        w, b, _ = fit_linear(self, X, y, weight, row_weight=weight, **more)
         self._keep(w, b)
         self.n_queries_ = 0 if ids is None else int(ids.max()) + 1
         warn_unless_converged(self)

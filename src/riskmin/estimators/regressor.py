@@ -60,9 +60,9 @@ class LinearRegressor(LabelsHere, RegressorMixin, BaseEstimator):  # type: ignor
         so is Lasso's with "l1".
     fit_intercept : bool
         Whether to fit b, or to have it zero.
-    regularizer, positive
+    regularizer, positive, standardize
         As in `LinearClassifier`.
-    solver, tol, max_iter, max_seconds, warm_start, n_jobs, callback, verbose
+    solver, tol, atol, max_iter, max_seconds, warm_start, n_jobs, callback, verbose
         As in `LinearClassifier`.
     checkpoint : path, `riskmin.Checkpoint` or None
         As in `LinearClassifier`; of problems one an output, each has a file, with its number after the name.
@@ -110,9 +110,11 @@ class LinearRegressor(LabelsHere, RegressorMixin, BaseEstimator):  # type: ignor
         alpha: float = 1e-4,
         regularizer: Any = "l2",
         positive: bool = False,
+        standardize: bool = False,
         fit_intercept: bool = True,
         solver: Any = None,
         tol: float = 1e-3,
+        atol: float | None = None,
         max_iter: int = 10_000,
         max_seconds: float | None = None,
         warm_start: bool = False,
@@ -125,9 +127,11 @@ class LinearRegressor(LabelsHere, RegressorMixin, BaseEstimator):  # type: ignor
         self.alpha = alpha
         self.regularizer = regularizer
         self.positive = positive
+        self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.tol = tol
+        self.atol = atol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
         self.warm_start = warm_start

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
 
-from riskmin.adaptive import Adaptive
-from riskmin.estimators.base import check_parameters, loss_of, regularizer_of, risk_of
+from riskmin.estimators.base import check_parameters, loss_of, objective_of, regularizer_of, risk_of
 from riskmin.estimators.outputs import joint_loss
+from riskmin.estimators.standardize import Standard, standard_of
 from riskmin.executors import Serial
-from riskmin.intercept import Profiled
+from riskmin.objective import Objective
 from riskmin.paths import lam_grid, path
+from riskmin.regularizers import opened, penalized
 from riskmin.risk import Risk
 from riskmin.solvers import get_solver
 from riskmin.types import NDArray, Result
@@ -83,11 +85,12 @@ def search(
     check_parameters(probe)
     get_solver(probe.solver)
     whole = data if data.weight is None or data.weight.all() else data.take(slice(None))
-    risks = [_problem(probe, part)[0] for part in whole.parts(probe)]
+    problems = [_problem(probe, part).objective for part in whole.parts(probe)]
     if not loss_of(probe).separable:
-        risks[0](np.zeros(risks[0].dim))  # what is wrong with all rows is said before any fold
+        risk = problems[0].risk
+        risk(np.zeros(risk.dim))  # what is wrong with all rows is said before any fold
     if isinstance(alphas, int):
-        grids = [lam_grid(risk, regularizer_of(probe), alphas) for risk in risks]
+        grids = [lam_grid(one.risk, opened(penalized(one.reg)), alphas) for one in problems]
         alphas = max(grids, key=lambda grid: float(grid[0]))
     folds = list(splits)
     done = Parallel(n_jobs=probe.n_jobs, prefer="threads")(
@@ -100,10 +103,25 @@ def search(
     return Found(alphas, scores, sum(missed for _, missed in done), best, float(mean[best]))
 
 
-def _problem(
-    probe: Any, rows: Rows
-) -> tuple[Risk | Profiled | Adaptive, NDArray, NDArray | None, NDArray | None]:
-    """The risk of some rows, their labels and weights as it takes them, and their classes."""
+class _Problem(NamedTuple):
+    """J of some rows, their labels and weights as it takes them, and their classes."""
+
+    objective: Objective
+    labels: NDArray
+    weight: NDArray | None
+    classes: NDArray | None
+    standard: Standard | None
+
+    def found(self, result: Result) -> tuple[NDArray, Any]:
+        """The weights, and what is minimized out of the risk; 0 where it has none, or has them in w."""
+        risk: Any = self.objective.risk
+        if self.standard is not None:
+            J = replace(self.objective, lam=result.trace[-1]["lam"])
+            result = self.standard.tidied(J, result)
+        return np.asarray(result.w), risk.intercept(result.w) if hasattr(risk, "intercept") else 0.0
+
+
+def _problem(probe: Any, rows: Rows) -> _Problem:
     labels, weight, classes = probe._rows(rows.y, rows.weight)
     many = len(classes) if probe.task == "classification" else None
     risk = risk_of(
@@ -117,7 +135,10 @@ def _problem(
         loss=joint_loss(probe, labels) if many is None else loss_of(probe, many),
         n_outputs=many,
     )
-    return risk, labels, weight, classes
+    plain: Any = risk if isinstance(risk, Risk) else risk.risk
+    standard = standard_of(probe, plain, weight, rows.weight)
+    objective = objective_of(probe, risk, regularizer_of(probe), standard)
+    return _Problem(objective, labels, weight, classes, standard)
 
 
 def _fold(
@@ -132,16 +153,16 @@ def _fold(
 
 def _scores(probe: Any, train: Rows, test: Rows, alphas: NDArray, scorer: Any) -> tuple[list[float], int]:
     problems = [_problem(probe, part) for part in train.parts(probe)]
-    paths = [_path(probe, risk, alphas) for risk, *_ in problems]
+    paths = [_path(probe, one.objective, alphas) for one in problems]
     extra = {} if test.qid is None else {"qid": test.qid}
     if test.weight is not None and _takes_weights(scorer):
         extra["sample_weight"] = test.weight
-    _, labels, weight, classes = problems[0]
+    _, labels, weight, classes, _ = problems[0]
     scores = []
     for alpha, results in zip(alphas, zip(*paths, strict=True), strict=True):
         model = type(probe)(**probe.get_params(deep=False)).set_params(alpha=float(alpha))
         model.n_features_in_ = train.X.shape[1]
-        fits = [(np.asarray(r.w), _best_intercept(p[0], r)) for p, r in zip(problems, results, strict=True)]
+        fits = [one.found(result) for one, result in zip(problems, results, strict=True)]
         if labels.ndim == train.y.ndim:
             model._keep(*fits[0], classes, train.X, labels, weight)
         else:  # a fit an output
@@ -151,25 +172,21 @@ def _scores(probe: Any, train: Rows, test: Rows, alphas: NDArray, scorer: Any) -
     return scores, sum(result.status != "converged" for results in paths for result in results)
 
 
-def _path(probe: Any, risk: Any, alphas: NDArray) -> list[Result]:
+def _path(probe: Any, objective: Objective, alphas: NDArray) -> list[Result]:
     """A certified fit a strength."""
     results = path(
-        risk,
-        regularizer_of(probe),
+        objective.risk,
+        penalized(objective.reg),
         alphas,
         solver=probe.solver,
         tol=probe.tol,
+        atol=probe.atol,
         max_iter=int(probe.max_iter),
         max_seconds=math.inf if probe.max_seconds is None else probe.max_seconds,
     )
     if any(result.status == "interrupted" for result in results):
         raise KeyboardInterrupt
     return results
-
-
-def _best_intercept(risk: Any, result: Result) -> Any:
-    """What is minimized out of the risk; 0 where it has none, or has them in w."""
-    return risk.intercept(result.w) if hasattr(risk, "intercept") else 0.0
 
 
 def _takes_weights(scorer: Any) -> bool:

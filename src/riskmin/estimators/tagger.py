@@ -57,7 +57,7 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         its c2 is :math:`\alpha\, n / 2`, and its c1, with ``regularizer="l1"``, is :math:`\alpha\, n`.
     regularizer : str or Regularizer
         As in `LinearClassifier`. It acts on all weights, those of transitions, starts and ends too.
-    solver, tol, max_iter, max_seconds, n_jobs, callback, checkpoint, verbose
+    solver, tol, atol, max_iter, max_seconds, n_jobs, callback, checkpoint, verbose
         As in `LinearClassifier`.
     warm_start : bool
         Start from the weights of the last fit, for the features and labels that are in both.
@@ -133,6 +133,7 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         regularizer: Any = "l2",
         solver: Any = None,
         tol: float = 1e-3,
+        atol: float | None = None,
         max_iter: int = 10_000,
         max_seconds: float | None = None,
         warm_start: bool = False,
@@ -149,6 +150,7 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         self.regularizer = regularizer
         self.solver = solver
         self.tol = tol
+        self.atol = atol
         self.max_iter = max_iter
         self.max_seconds = max_seconds
         self.warm_start = warm_start
