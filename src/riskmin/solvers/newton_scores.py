@@ -43,6 +43,9 @@ class Scores:
     short = 0.3
     """After steps that were cut shorter than this, directions are held back."""
 
+    least_mu = 0.0
+    """A smaller mu than this may as well be 0."""
+
     def __init__(self, risk: Risk, intercept: bool) -> None:
         self.passes = Passes(risk)
         self.y, self.c = self.passes.table.y, self.passes.table.c
