@@ -159,8 +159,8 @@ class Preconditioner:
         n, p = rows.X.shape
         X: Any = rows.X
         if isinstance(X, (Dense, Columns)) and n * p <= MOST_COPIED:
-            whole = X.X if isinstance(X, Dense) else X.T.T
-            return rows._replace(X=Dense((np.asarray(whole, np.float64, "C") - self.shift) * self.scale), memo=Memo())
+            whole = np.asarray(X.X if isinstance(X, Dense) else X.T.T, np.float64, "C")
+            return rows._replace(X=Dense((whole - self.shift) * self.scale), memo=Memo())
         if not isinstance(X, (Csr, Csc, Wide)):
             return None
         held: Any = as_scipy(X.csr if isinstance(X, Wide) else X)
@@ -340,7 +340,7 @@ def _sampled(shard: Shard, numbers: int) -> Moments | None:
     X: Any = shard.X
     if not isinstance(X, (Dense, Columns, Csr, Csc, Wide, Plain)):
         return None
-    n, p = X.shape
+    p = X.shape[1]
     at = np.flatnonzero(to_numpy(shard.c) > 0)
     most = max(numbers // p, 64)
     at = at[:: -(-len(at) // most)] if len(at) > most else at

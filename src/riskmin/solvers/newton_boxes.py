@@ -14,9 +14,8 @@ from riskmin.solvers.newton_rows import Rows
 from riskmin.solvers.newton_scores import Look, least
 from riskmin.types import NDArray
 
-
 FEW_BENT = 0.1
-"""Where less than this share of the rows has second derivatives, a smooth loss is smoothed further at first."""
+"""Where a smaller share of the rows has second derivatives, a smooth loss is smoothed further at first."""
 LEAST_SHARE = 0.1
 """And down to this share of its own square."""
 

@@ -99,7 +99,7 @@ class Newton:
         return self._from(obj, w0)
 
     def _start(self, obj: Objective, scores: Scores, w0: Array) -> Array:
-        """Near the minimizers of samples, up to what these can tell of that of all rows; if J is lower there."""
+        """Near the minimizers of samples, up to what these can tell of that of all rows, if J is lower."""
         w = w0
         for part in () if w0.any() else PARTS:
             few = sample(obj, part, ROWS)
