@@ -1,1 +1,1 @@
-"""The first fit, at its defaults, on raw tables that nothing was tuned to. See `benchmarks.tables.__main__`."""
+"""The first fit, at its defaults, on raw tables that nothing was tuned to: `benchmarks.tables.__main__`."""

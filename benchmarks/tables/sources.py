@@ -170,7 +170,7 @@ NUMBERS = ("reg_", "poisson_")
 
 
 def in_folder(data: Path) -> Tables:
-    """The svmlight files and the .npz archives of X and y in a folder; lists, texts and wide ones left out."""
+    """The svmlight files and the .npz archives of X and y in a folder, without lists, texts and wide ones."""
     from riskmin.data import load
 
     for file in sorted(data.glob("*.svm.xz")):
