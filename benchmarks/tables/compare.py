@@ -46,7 +46,7 @@ def by_peers(table: Table, loss: str, max_seconds: float, alpha: float) -> dict[
         return {}
     start, name = time.process_time(), type(model).__name__
     try:
-        with warnings.catch_warnings(record=True) as said, no_longer_than(3 * max_seconds + 5):
+        with warnings.catch_warnings(record=True) as said, no_longer_than(10 * max_seconds + 10):
             warnings.simplefilter("always")
             model.fit(table.X, table.y)
         cpu = time.process_time() - start

@@ -136,18 +136,17 @@ def no_longer_than(seconds: float) -> Iterator[None]:
 def fit(table: Table, loss: str, max_seconds: float, solver: str | None = None) -> dict[str, Any] | None:
     """What one fit gave; None if the solver is not for this problem.
 
-    The limit is of CPU seconds, and a busy machine may take four times as long.
+    The limit is of CPU seconds, and a busy machine may take ten times as long.
     """
     start = time.process_time()
     model = estimator(
         table,
         loss,
         solver=solver,
-        max_seconds=4 * max_seconds,
         callback=lambda *_: time.process_time() - start > max_seconds,
     )
     try:
-        with warnings.catch_warnings(), no_longer_than(5 * max_seconds + 5):
+        with warnings.catch_warnings(), no_longer_than(10 * max_seconds + 10):
             warnings.simplefilter("ignore")
             model.fit(table.X, table.y)
     except Unsuited:

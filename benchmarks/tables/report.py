@@ -42,7 +42,10 @@ def troubles(fit: Fit) -> list[str]:
     """What is wrong with it."""
     if fit["status"] == "error":
         return [fit["error"]]
-    said = [] if fit["certified"] else [f"{fit['status']}, gap {fit['gap'] / max(fit['value'], 1e-300):.1e}"]
+    said = []
+    if not fit["certified"]:
+        tiny = " (of a J that all but vanishes)" if fit["gap"] <= ROUNDING * fit["at_zero"] else ""
+        said = [f"{fit['status']}, gap {fit['gap'] / max(fit['value'], 1e-300):.1e}{tiny}"]
     told = {"worse_than_zero": "worse than w = 0", "behind": "behind another solver"}
     told |= {"false_bound": "FALSE BOUND", "wrong_value": "value is not J"}
     return said + [words for key, words in told.items() if fit.get(key)]
