@@ -138,7 +138,7 @@ def test_what_is_wrong_is_named():
     said = report.troubles(
         report.finish(fake(status="stalled", certified=False, value=1.5, recomputed=1.5, gap=1.0))
     )
-    assert said == ["stalled, gap 6.7e-01", "worse than w = 0"]
+    assert said == ["stalled, gap 6.7e-01", "worse than w = 0 by 5.0e-01"]
     better = {"lbfgs": {"value": 0.49, "lower": 0.1, "certified": False, "cpu": 0.1}}
     assert report.troubles(report.finish(fake(solvers=better))) == ["behind another solver", "FALSE BOUND"]
     assert report.troubles(report.finish(fake(recomputed=0.6))) == ["value is not J"]

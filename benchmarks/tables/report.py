@@ -46,7 +46,8 @@ def troubles(fit: Fit) -> list[str]:
     if not fit["certified"]:
         tiny = " (of a J that all but vanishes)" if fit["gap"] <= ROUNDING * fit["at_zero"] else ""
         said = [f"{fit['status']}, gap {fit['gap'] / max(fit['value'], 1e-300):.1e}{tiny}"]
-    told = {"worse_than_zero": "worse than w = 0", "behind": "behind another solver"}
+    more = fit["value"] / fit["at_zero"] - 1 if fit["at_zero"] else 0.0
+    told = {"worse_than_zero": f"worse than w = 0 by {more:.1e}", "behind": "behind another solver"}
     told |= {"false_bound": "FALSE BOUND", "wrong_value": "value is not J"}
     return said + [words for key, words in told.items() if fit.get(key)]
 
