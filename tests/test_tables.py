@@ -186,3 +186,14 @@ def test_the_command_writes_all_and_runs_failures_again(monkeypatch, tmp_path, c
     command.main()
     (fit,) = json.loads(again.read_text())["fits"]
     assert (fit["table"], fit["loss"]) == ("some", "huber")
+
+
+def test_a_fit_that_another_solver_certifies_is_counted():
+    proof = {"value": 0.5, "lower": 0.4999, "certified": True, "cpu": 0.1}
+    fit = report.finish(
+        fake(status="stalled", certified=False, gap=0.1, lower=0.4, solvers={"bundle": proof})
+    )
+    assert fit["certified_by"] == ["bundle"]
+    assert fit["regret"] is None
+    assert "1 fits that were not certified by default were by another" in report.summary([fit])
+    assert report.finish(fake(solvers={"bundle": proof}))["regret"] == pytest.approx(5)

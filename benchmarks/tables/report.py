@@ -28,9 +28,11 @@ def finish(fit: Fit) -> Fit:
     values += [one["value"] for one in fit.get("peers", {}).values() if "value" in one]
     lowers = [fit["lower"], *(one["lower"] for one in rest)]
     proved = [one["cpu"] for one in rest if one["certified"]]
+    solvers = fit.get("solvers", {})
+    fit["certified_by"] = sorted(name for name, one in solvers.items() if one.get("certified"))
     fit["best_value"], fit["best_lower"] = min(values), max(lowers)
     fit["best_cpu"] = min([*proved, *([fit["cpu"]] if fit["certified"] else [])], default=None)
-    fit["regret"] = fit["cpu"] / fit["best_cpu"] if fit["best_cpu"] else None
+    fit["regret"] = fit["cpu"] / fit["best_cpu"] if fit["certified"] else None  # else it has no time
     fit["false_bound"] = fit["best_lower"] > fit["best_value"] + ROUNDING * zero
     fit["worse_than_zero"] = fit["value"] > zero * (1 + ROUNDING)
     fit["behind"] = fit["value"] > BEHIND * min(values[: 1 + len(rest)]) + ROUNDING * zero
@@ -98,6 +100,9 @@ def summary(fits: Iterable[Fit]) -> str:
         f"| {' | '.join(heads)} |",
         "|---" * len(heads) + "|",
     ]
+    saved = sum(bool(fit.get("certified_by")) and not fit["certified"] for fit in fits)
+    if saved:
+        lines.insert(1, f"{saved} fits that were not certified by default were by another solver of ours")
     return "\n".join(
         [*lines, row("all", fits), *(row(kind, those) for kind, those in kinds.items()), *peers(fits)]
     )
