@@ -43,9 +43,6 @@ class Scores:
     short = 0.3
     """After steps that were cut shorter than this, directions are held back."""
 
-    least_mu = 0.0
-    """A smaller mu than this may as well be 0."""
-
     def __init__(self, risk: Risk, intercept: bool) -> None:
         self.passes = Passes(risk)
         self.y, self.c = self.passes.table.y, self.passes.table.c
@@ -81,6 +78,11 @@ class Scores:
         if type(inner.loss) in KINDS:
             return Curves(inner, inner is not risk)
         return Scores(inner, inner is not risk)
+
+    @property
+    def least_mu(self) -> float:
+        """A smaller mu than this may as well be 0."""
+        return 0.0
 
     def equations(self, reg: Any, direct: int, steps: float) -> Any:
         """Newton's equations."""

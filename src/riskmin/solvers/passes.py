@@ -76,7 +76,8 @@ class Passes:
             return q
         m = self.standard.shift
         away = q - 2 * m * self._sums(h) + float(h.sum()) * m * m
-        return np.maximum(away, 0.0) * self.standard.scale**2
+        found = np.maximum(away, 0.0) * self.standard.scale**2
+        return np.asarray(found)
 
     def _sums(self, h: NDArray) -> NDArray:
         """X' h, of the columns as they are stored."""
