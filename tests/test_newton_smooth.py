@@ -29,7 +29,8 @@ from riskmin import (
     minimize,
 )
 from riskmin.solvers import newton_chord
-from riskmin.solvers.newton_chord import Chord, curve, squares
+from riskmin.solvers.newton_chord import Chord, curve
+from riskmin.solvers.passes import squares
 from riskmin.types import Unsuited
 
 LOSSES = [

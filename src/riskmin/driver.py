@@ -94,7 +94,7 @@ class _Run:
         return SMALL_GAP * self.start()[3]
 
     def start(self) -> tuple[Array, float, Cut, float]:
-        """Where Omega is least, J and the cut there, and R at w = 0 with the best intercept: computed once."""
+        """Where Omega is least, J and the cut there; R at w = 0 with the best intercept. Computed once."""
         if self.origin is None:
             zero = 0.0 * self.w
             r, g, slip = self.obj.look(zero)
@@ -256,8 +256,8 @@ def minimize(
     tol : float
         The relative certified gap to reach: the same rule for every solver.
     atol : float, optional
-        The absolute gap that is as good as none; by default 1e-9 of J at w = 0 with its best intercept. With 0,
-        only tol counts. ``result.criterion`` says which of the two was met.
+        The absolute gap that is as good as none; by default 1e-9 of the risk at w = 0 with its best
+        intercept. With 0, only tol counts. ``result.criterion`` says which of the two was met.
     max_iter, max_seconds : int, float
         Limits. Whichever strikes first ends the run with that status and the best point so far.
     callback : callable, optional

@@ -147,6 +147,12 @@ class _End:
     result: Result
     state: dict[str, Array] | None
 
+    @property
+    def risk(self) -> float:
+        """R at the best point."""
+        obj = self.problem.given
+        return self.result.value - obj.lam * obj.reg.value(self.result.w)
+
 
 def path(
     risk: Oracle,
@@ -265,7 +271,7 @@ def _inside(reg: Regularizer, w: Array) -> Array:
 
 def _unreached(obj: Objective, ends: list[_End]) -> Result:
     """What the runs so far say of another one: their risks and cuts hold for it too."""
-    known = [(e.result.value - e.problem.given.lam * e.problem.given.reg.value(e.result.w), e.result) for e in ends]
+    known = [(e.risk, e.result) for e in ends]
     values = [risk + obj.lam * obj.reg.value(result.w) for risk, result in known]
     if math.isfinite(min(values)):
         value = min(values)

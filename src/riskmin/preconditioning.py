@@ -34,7 +34,6 @@ from riskmin.matrices import (
     Wide,
     as_matrix,
     as_scipy,
-    by_rows,
     with_transpose,
 )
 from riskmin.objective import Objective
@@ -43,8 +42,8 @@ from riskmin.risk import Risk
 from riskmin.scorers import Linear, Multiclass, Standardized, WithOnes
 from riskmin.types import Array, Cut, Executor, Iterate, Memo, NDArray, Resumable, Shard, Solver, Unsuited
 
-SAMPLE = 2**18
-"""Means and sizes of columns are estimated from rows of about so many numbers."""
+SAMPLE, FEWEST = 2**16, 64
+"""Means and sizes of columns are estimated from rows of about so many numbers, and at least so many rows."""
 MOST_COPIED = 2**23
 """Up to so many numbers (64 MB) centred columns are stored; beyond, every product is corrected instead."""
 SMALL = 2**17
@@ -53,12 +52,17 @@ OFFSET, FAR_OFFSET = 1.0, 8.0
 """The mean of a column, beside its standard deviation, that makes a change worth while; if X is not small."""
 SPREAD, FAR_SPREAD = 8.0, 100.0
 """The ratio of the largest to the smallest size of a column that does; if X is not small, or is sparse."""
+WORDS = 2**15
+"""Sparse columns in larger numbers are words or the like, which all have one unit."""
 DENSE = 0.25
 """A sparse X with this share of its numbers is stored as a dense one when its columns are centred."""
 
 
 class Moments(NamedTuple):
-    """Of each column of a sample: how many rows, mean, mean square around that, least and largest number."""
+    """Of each column of a sample: how many rows, mean, mean square around that, least and largest number.
+
+    Of sparse columns, the last two tell only whether they are constant.
+    """
 
     n: int
     mean: NDArray
@@ -169,8 +173,8 @@ class Preconditioner:
         n, p = rows.X.shape
         X: Any = rows.X
         if isinstance(X, (Dense, Columns)) and n * p <= MOST_COPIED:
-            whole = X.X if isinstance(X, Dense) else X.T.T
-            return rows._replace(X=Dense((np.asarray(whole, np.float64, "C") - self.shift) * self.scale), memo=Memo())
+            whole = np.asarray(X.X if isinstance(X, Dense) else X.T.T, np.float64, "C")
+            return rows._replace(X=Dense((whole - self.shift) * self.scale), memo=Memo())
         if not isinstance(X, (Csr, Csc, Wide)):
             return None
         held: Any = as_scipy(X.csr if isinstance(X, Wide) else X)
@@ -270,7 +274,7 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     ([0.0, 0.0], [0.5, 0.0001220703125])
     """
     risk = _linear(obj.risk)
-    if risk is None:
+    if risk is None or (risk.table is not None and risk.table.sparse and risk.table.shape[1] > WORDS):
         return None
     found = _moments(risk)
     if found is None:
@@ -347,7 +351,8 @@ def _sizes(obj: Objective, size: NDArray) -> NDArray:
 def _moments(risk: Risk) -> Moments | None:
     """Those of a sample of the rows, a few of each shard."""
     try:
-        parts = risk.executor.map(_sampled, SAMPLE)
+        n, p = (0, 1) if risk.table is None else risk.table.shape
+        parts = risk.executor.map(_sampled, max(SAMPLE // p, FEWEST) / max(n, 1))
     except TypeError:  # what stands for the rows has no rows to look at
         return None
     if any(part is None for part in parts):
@@ -362,17 +367,15 @@ def _moments(risk: Risk) -> Moments | None:
     return Moments(n, mean, variance, least, np.max([part.largest for part in parts], axis=0))
 
 
-def _sampled(shard: Shard, numbers: int) -> Moments | None:
+def _sampled(shard: Shard, share: float) -> Moments | None:
     """The moments of a sample of a shard's rows; around the first row, since far offsets cancel."""
     X: Any = shard.X
     if not isinstance(X, (Dense, Columns, Csr, Csc, Wide, Plain)):
         return None
-    n, p = X.shape
     at = np.flatnonzero(to_numpy(shard.c) > 0)
-    most = max(numbers // p, 64)
-    at = at[:: -(-len(at) // most)] if len(at) > most else at
+    at = at[:: max(int(1 / share), 1)]
     if not len(at):
-        zero = np.zeros(p)
+        zero = np.zeros(X.shape[1])
         return Moments(0, zero, zero, zero, zero)
     rows = _taken(X, at)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -392,14 +395,21 @@ def _taken(X: Any, at: NDArray) -> Any:
     if isinstance(X, Plain):
         return to_numpy(X.X[like(at, X.X)] if len(at) < len(X.X) else X.X).astype(np.float64, copy=False)
     X = X.csr if isinstance(X, Wide) else X
-    rows = as_scipy(X if isinstance(X, Csr) else by_rows(X))
-    return rows[at]
+    return as_scipy(X)[at] if isinstance(X, Csr) else as_scipy(X)  # columns have no rows to pick
 
 
 def _sparse_moments(rows: Any) -> Moments:
-    n = rows.shape[0]
-    mean = np.asarray(rows.mean(axis=0)).ravel()
-    square = np.asarray(rows.multiply(rows).mean(axis=0)).ravel()
-    least, largest = (np.asarray(getattr(rows, f)(axis=0).todense()).ravel() for f in ("min", "max"))
-    variance = np.where(least == largest, 0.0, np.maximum(square - mean**2, 0.0))
-    return Moments(n, mean, variance, least, largest)
+    n, p = rows.shape
+    squares = rows.data.astype(np.float64) ** 2
+    if rows.format == "csr":
+        mean, square = (np.bincount(rows.indices, v, p) / n for v in (rows.data, squares))
+    else:
+        mean, square, held = np.zeros(p), np.zeros(p), np.diff(rows.indptr) > 0
+        if held.any():
+            starts = rows.indptr[:-1][held]
+            mean[held], square[held] = (np.add.reduceat(v, starts) / n for v in (rows.data, squares))
+    variance = np.maximum(square - mean**2, 0.0)
+    # what cancels is known to few digits: a column that is constant has no variance
+    constant = variance <= 1e-12 * square
+    variance = np.where(constant, 0.0, variance)
+    return Moments(n, mean, variance, mean, np.where(constant, mean, mean + 1.0))

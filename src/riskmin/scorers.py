@@ -150,7 +150,7 @@ class Centred:
 
 @dataclass(frozen=True)
 class Standardized:
-    r"""A scorer of rows with shifted and scaled columns, :math:`z_i = W^\top ((x_i - m) \circ s)`, X as it is.
+    r"""A scorer of rows with other columns, :math:`z_i = W^\top ((x_i - m) \circ s)`, X as it is.
 
     Parameters
     ----------

@@ -19,6 +19,7 @@ from riskmin.objective import Objective
 from riskmin.regularizers import L1, L2, Elastic, Free, Separable, penalized
 from riskmin.risk import Risk
 from riskmin.rkhs import RkhsNorm
+from riskmin.scorers import Standardized
 from riskmin.solvers.bundle import Bundle
 from riskmin.solvers.chain_ascent import ChainAscent, suited
 from riskmin.solvers.coordinate import CoordinateDescent
@@ -241,7 +242,7 @@ def _hard(obj: Objective) -> bool:
 def _few_multipliers(obj: Objective) -> bool:
     """Whether there is room for a multiplier a row and class, and what goes with it."""
     risk: Any = obj.risk
-    return bool(len(risk.rows.y) * risk.scorer.columns <= MOST_MULTIPLIERS)
+    return risk.rows is not None and bool(len(risk.rows.y) * risk.scorer.columns <= MOST_MULTIPLIERS)
 
 
 def _steep(obj: Objective) -> bool:
@@ -293,7 +294,8 @@ def _few_elsewhere(obj: Objective, newton: Newton | SemismoothNewton) -> bool:
 def _swept_elsewhere(obj: Objective) -> bool:
     """Whether rows are elsewhere, sparse, without an intercept, and not too many for dual variables here."""
     table = _elsewhere(obj) if isinstance(obj.risk, Risk) and isinstance(obj.reg, L2) else None
-    return table is not None and table.sparse and table.shape[0] <= MOST_SWEPT
+    standard = isinstance(getattr(obj.risk, "scorer", None), Standardized)  # sweeps take columns as they are
+    return table is not None and table.sparse and table.shape[0] <= MOST_SWEPT and not standard
 
 
 def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:

@@ -21,6 +21,7 @@ from riskmin.losses.queries import named
 from riskmin.objective import Objective
 from riskmin.regularizers import L2
 from riskmin.risk import Risk, rows_of
+from riskmin.scorers import Standardized
 from riskmin.types import Array, Balances, HasConjugate, Iterate, Unsuited
 
 
@@ -182,4 +183,5 @@ def _elsewhere(risk: Any) -> bool:
     """Whether it is a sum over rows that are elsewhere, in shards that kernels can take."""
     inner = getattr(risk, "risk", risk)  # that of a profiled intercept
     known = isinstance(inner, Risk) and inner.loss.separable and inner.rows is None
+    known = known and not isinstance(inner.scorer, Standardized)  # shards have their columns as they are
     return known and inner.table is not None and isinstance(inner.table.y, np.ndarray)

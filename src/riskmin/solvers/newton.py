@@ -97,6 +97,10 @@ class SemismoothNewton:
         w = state["next"] if u is not None and "next" in state else state["w"]
         return self._from(obj, w, 0.0, dz if scores.central else None)
 
+    def smoothed(self, obj: Objective, w: Array, mu: float) -> Iterator[Iterate]:
+        """The iterates from a point, with a mu to begin with, that of a smooth loss too."""
+        return self._from(obj, w, mu)
+
     def _from(self, obj: Objective, w: Array, mu: float, centre: NDArray | None = None) -> Iterator[Iterate]:
         """From a point, with a mu unless it is 0, and around a centre."""
         scores = Scores.of(self, obj)
@@ -171,6 +175,7 @@ class _Point:
     def sharper(self, scores: Scores) -> _Point:
         """The same point with a smaller mu, around its own multipliers."""
         mu = (FALL_SLOWLY if self.steps > SLOW and scores.central else FALL) * self.mu
+        mu = mu if mu > scores.least_mu else 0.0
         centre = self.look.dz if scores.central else None
         return replace(self, mu=mu, centre=centre, full=False, steps=0)._seen(scores)
 

@@ -14,6 +14,11 @@ from riskmin.solvers.newton_rows import Rows
 from riskmin.solvers.newton_scores import Look, least
 from riskmin.types import NDArray
 
+FEW_BENT = 0.1
+"""Where a smaller share of the rows has second derivatives, a smooth loss is smoothed further at first."""
+LEAST_SHARE = 0.1
+"""And down to this share of its own square."""
+
 
 def _kernels() -> Any:
     from riskmin.kernels import newton  # Numba is imported by the first step, not with the package
@@ -36,6 +41,24 @@ class Boxes(Rows):
             for a in (dual.shift, dual.lower, dual.upper)
         )
         self.pulls: tuple[float, NDArray | None, NDArray] = (0.0, None, self.shift)
+
+    @property
+    def least_mu(self) -> float:
+        """A smooth loss, such as Huber's, is as smooth without a mu far below its own square."""
+        return LEAST_SHARE * self.square if self.smooth else 0.0
+
+    def first_mu(self, z: NDArray, penalty: float) -> float:
+        """For a smooth loss 0, unless hardly any row has second derivatives: steps would know no length."""
+        if self.smooth:
+            bends = self.look(z, 0.0, None, 0.0).bends
+            assert bends is not None
+            if float(bends.sum()) * self.square >= FEW_BENT * float(self.c.sum()):
+                return 0.0
+            steepest = max(float(np.abs(self.lower).max()), float(np.abs(self.upper).max()))
+            if not np.isfinite(steepest):
+                return 0.0
+            return max(self.truth(z, 0.0)[0] / steepest**2, penalty, self.least_mu)
+        return super().first_mu(z, penalty)
 
     def truth(self, z: NDArray, b: float) -> tuple[float, float]:
         """The loss itself, and its intercept."""

@@ -10,7 +10,6 @@ import numpy as np
 
 from riskmin import shards
 from riskmin.losses.bends import bent
-from riskmin.matrices import Csr
 from riskmin.regularizers import L2
 from riskmin.solvers.newton_matrix import (
     DENSE,
@@ -20,7 +19,7 @@ from riskmin.solvers.newton_matrix import (
     conjugate_gradients,
     factorized,
 )
-from riskmin.solvers.passes import Passes, blocks, rows_of, taken
+from riskmin.solvers.passes import Passes
 from riskmin.types import Array, Bend, NDArray, Scorer, Shard
 
 FALL = 50.0
@@ -154,8 +153,7 @@ class Chord:
         parts = [h[part] for part in self.passes.parts]
         minus = [self.passes.back(s) for s in bend.minus]
         penalty = self.lam * (self.reg.terms(g).square + 0.0 * g)
-        (diagonal,) = risk.executor.sum(squares, each=parts)
-        diagonal = diagonal + penalty
+        diagonal = self.passes.squares(h) + penalty
 
         def times(d: Array) -> Array:
             (found,) = risk.executor.sum(curve, risk.scorer, d, each=parts)
@@ -171,18 +169,4 @@ def curve(shard: Shard, scorer: Scorer, d: Array, h: NDArray) -> tuple[Array]:
     out = np.zeros_like(d)
     for i, j in shards.blocks(shard, scorer):
         scorer.pullback(shard.X, h[i:j] * scorer.scores(shard.X, d, i, j), i, j, out)
-    return (out,)
-
-
-def squares(shard: Shard, h: NDArray) -> tuple[NDArray]:
-    """The diagonal of X' H X, of one shard."""
-    X = rows_of(shard)
-    out = np.zeros(X.shape[1])
-    if isinstance(X, Csr):
-        from riskmin.kernels.smooth import csr_squares
-
-        csr_squares(X.indptr, X.indices, X.data, h, out)
-        return (out,)
-    for at in blocks(np.arange(X.shape[0]), X.shape[1]):
-        out += h[at] @ taken(X, at) ** 2
     return (out,)

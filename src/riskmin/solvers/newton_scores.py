@@ -79,6 +79,11 @@ class Scores:
             return Curves(inner, inner is not risk)
         return Scores(inner, inner is not risk)
 
+    @property
+    def least_mu(self) -> float:
+        """A smaller mu than this may as well be 0."""
+        return 0.0
+
     def equations(self, reg: Any, direct: int, steps: float) -> Any:
         """Newton's equations."""
         return Equations(self.passes, reg, direct, steps)

@@ -31,6 +31,10 @@ MOST_STEPS = 30
 """On a sample."""
 
 
+NUMBERS = 9
+"""Of a saved state; those of `SemismoothNewton`, where that took over, are more."""
+
+
 @dataclass(frozen=True)
 class Newton:
     r"""Newton's method for smooth losses with second derivatives, such as `Logistic` and `SquaredHinge`.
@@ -89,10 +93,13 @@ class Newton:
         scores = self._scores(obj)
         if self.sampled and not isinstance(scores.loss, Squared):  # one step is all that a square takes
             w0 = self._start(obj, scores, w0)
+        penalty = obj.lam * obj.reg.value(w0)
+        if mu := scores.first_mu(scores.passes.forward(w0), penalty):  # nothing tells how long steps may be
+            return SemismoothNewton(self.direct).smoothed(obj, w0, mu)
         return self._from(obj, w0)
 
     def _start(self, obj: Objective, scores: Scores, w0: Array) -> Array:
-        """Near the minimizers of samples, up to what these can tell of that of all rows; if J is lower there."""
+        """Near the minimizers of samples, up to what these can tell of that of all rows, if J is lower."""
         w = w0
         for part in () if w0.any() else PARTS:
             few = sample(obj, part, ROWS)
@@ -132,7 +139,7 @@ class Newton:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
-        if _many(obj):
+        if _many(obj) or len(state["numbers"]) != NUMBERS:
             return SemismoothNewton(self.direct).resume(obj, state)
         scores = self._scores(obj)
         chord = self._chord(obj, scores)

@@ -50,7 +50,7 @@ def sample(obj: Objective, part: int, enough: int = ENOUGH) -> Objective | None:
     if not total > 0 or not passes.takes(size):
         return None
     shard = Shard(as_matrix(passes.take(at)), risk.table.y[at], c / total, Memo())
-    inner = replace(risk, executor=Serial([shard]), rows=shard, table=None)
+    inner = replace(risk, scorer=passes.scorer, executor=Serial([shard]), rows=shard, table=None)
     return replace(obj, risk=Profiled(inner) if isinstance(obj.risk, Profiled) else inner, count=Count())
 
 

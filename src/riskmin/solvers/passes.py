@@ -14,6 +14,7 @@ from riskmin.finite import stored
 from riskmin.maps import crowds, limited, passing
 from riskmin.matrices import Columns, Csr, Dense, Wide, as_scipy, by_rows
 from riskmin.risk import Risk
+from riskmin.scorers import Standardized
 from riskmin.types import Array, NDArray, Shard
 
 BLOCK = 2**18
@@ -37,6 +38,8 @@ class Passes:
         self.shape = self.table.shape
         self.numbers = max(self.table.numbers, 1)
         """How many numbers X holds; 1 where there is none, for costs to be shares of it."""
+        self.standard = risk.scorer if isinstance(risk.scorer, Standardized) else None
+        """The shift and the scale of the columns, where X is stored without them."""
         ends = np.cumsum([0, *risk.executor.map(length)])
         self.parts = [slice(i, j) for i, j in pairwise(ends.tolist())]
         self.looks = self.parts if self.shape[0] >= MANY_ROWS * len(self.parts) else [slice(None)]
@@ -59,7 +62,34 @@ class Passes:
         if self.rows is not None and not self._few_sums:
             return gram(self.rows, h)[0]
         (found,) = self.risk.executor.sum(gram, each=[h[part] for part in self.parts])
+        G = np.asarray(found)
+        if self.standard is not None:  # sum_i h_i (x_i - m)(x_i - m)' = G - m s' - s m' + (sum h) m m'
+            m, s, d = self.standard.shift, self._sums(h), self.standard.scale
+            G = (G - np.outer(m, s) - np.outer(s - float(h.sum()) * m, m)) * d[:, None] * d
+        return G
+
+    def squares(self, h: NDArray) -> NDArray:
+        """The diagonal of X' diag(h) X."""
+        (found,) = self.risk.executor.sum(squares, each=[h[part] for part in self.parts])
+        q = np.asarray(found)
+        if self.standard is None:
+            return q
+        m = self.standard.shift
+        away = q - 2 * m * self._sums(h) + float(h.sum()) * m * m
+        found = np.maximum(away, 0.0) * self.standard.scale**2
         return np.asarray(found)
+
+    def _sums(self, h: NDArray) -> NDArray:
+        """X' h, of the columns as they are stored."""
+        assert self.standard is not None
+        each, zero = [h[part] for part in self.parts], np.zeros(self.shape[1])
+        (found,) = self.risk.executor.sum(shards.scatter, self.standard.inner, zero, each=each)
+        return np.asarray(found)
+
+    @property
+    def scorer(self) -> Any:
+        """That of rows which were taken out: their columns are shifted and scaled already."""
+        return self.risk.scorer if self.standard is None else self.standard.inner
 
     @property
     def _few_sums(self) -> bool:
@@ -71,6 +101,8 @@ class Passes:
 
     def takes(self, many: int) -> bool:
         """Whether so many rows can be taken out."""
+        if self.standard is not None and self.table.sparse:
+            return False  # with shifted columns, they would not be
         here = self.rows is not None and not crowded(self.rows)
         return here or many * self.numbers <= MOST_TAKEN * self.shape[0]
 
@@ -81,7 +113,10 @@ class Passes:
         ends = np.searchsorted(at, [part.stop for part in self.parts]).tolist()
         each = [at[i:j] - part.start for (i, j), part in zip(pairwise([0, *ends]), self.parts, strict=True)]
         found = self.risk.executor.map(take, each=each)
-        return sp.vstack(found, format="csr") if self.table.sparse else np.concatenate(found)
+        if self.table.sparse:
+            return sp.vstack(found, format="csr")
+        rows = np.concatenate(found)
+        return rows if self.standard is None else (rows - self.standard.shift) * self.standard.scale
 
     def each(self, f: Callable[[slice], Any]) -> list[Any]:
         """F of ranges of rows: of all together, or of parts side by side where there are many."""
@@ -155,6 +190,20 @@ def gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
     for rows in blocks(at, p):
         half = taken(X, rows) * np.sqrt(h[rows])[:, None]
         out += half.T @ half
+    return (out,)
+
+
+def squares(shard: Shard, h: NDArray) -> tuple[NDArray]:
+    """The diagonal of X' diag(h) X, of one shard."""
+    X = rows_of(shard)
+    out = np.zeros(X.shape[1])
+    if isinstance(X, Csr):
+        from riskmin.kernels.smooth import csr_squares
+
+        csr_squares(X.indptr, X.indices, X.data, h, out)
+        return (out,)
+    for at in blocks(np.arange(X.shape[0]), X.shape[1]):
+        out += h[at] @ taken(X, at) ** 2
     return (out,)
 
 

@@ -111,9 +111,7 @@ class Relay:
         except Unsuited:
             return None
 
-    def _turn(
-        self, obj: Objective, found: _Found, k: int, steps: Iterator[Iterate], budget: float
-    ) -> Any:
+    def _turn(self, obj: Objective, found: _Found, k: int, steps: Iterator[Iterate], budget: float) -> Any:
         """The iterates of one solver until it falls behind; whether it can get no further."""
         alone = len(self.solvers) == 1
         calls, before, looks, watch = obj.count.calls, found.work, 0.0, _Watch()

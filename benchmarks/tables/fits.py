@@ -1,0 +1,179 @@
+r"""One fit and what is to be known of it.
+
+J(w, b) = alpha |w|^2 / 2 + R(w, b); `at_zero` is min_b J(0, b). A bound above any value of J is false.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linprog
+
+import riskmin as rm
+from benchmarks.tables.table import Table
+from riskmin.losses import get_loss
+from riskmin.types import Unsuited
+
+TWO = ("hinge", "logistic", "squared_hinge", "roc_area")
+LISTS = ("f1", "prbep")
+MANY = ("hinge", "logistic")
+NUMBERS = ("squared", "huber", "absolute", "quantile:level=0.9", "epsilon_insensitive")
+COUNTS = ("poisson",)
+LOSSES = (*TWO, *LISTS, *NUMBERS, *COUNTS)
+ROUNDING = 1e-9
+"""What is false by less than this part of J at w = 0 is called rounding."""
+
+
+def losses(table: Table, lists: bool = False) -> tuple[str, ...]:
+    """The losses that the table is fitted by."""
+    if table.task == "numbers":
+        return NUMBERS + (COUNTS if table.counts else ())
+    return MANY if table.n_classes > 2 else TWO + (LISTS if lists else ())
+
+
+def kind(table: Table, loss: str) -> str:
+    """The loss, as a row of the summary names it."""
+    return f"{loss}, many classes" if table.n_classes > 2 else loss
+
+
+def estimator(table: Table, loss: str, **settings: Any) -> Any:
+    made = rm.LinearRegressor if table.task == "numbers" else rm.LinearClassifier
+    return made(loss, **settings)
+
+
+# ---------------------------------------------------------------- J, computed here
+def loss_and_labels(table: Table, loss: str) -> tuple[Any, np.ndarray]:
+    """The loss object, and the labels as it takes them."""
+    if table.task == "numbers":
+        return get_loss(loss), table.y
+    number = np.unique(table.y, return_inverse=True)[1]
+    if table.n_classes > 2:
+        return get_loss({"hinge": "multiclass_hinge", "logistic": "softmax"}[loss]), number
+    return get_loss(loss), 2.0 * number - 1
+
+
+def objective(table: Table, loss: str, coef: np.ndarray, b: Any, alpha: float) -> float:
+    """J of weights, whoever found them."""
+    made, y = loss_and_labels(table, loss)
+    c = np.full(len(y), 1 / len(y))
+    z = table.X @ coef.T + b if table.n_classes > 2 else table.X @ np.ravel(coef) + b
+    return float(made.value_grad(z, y, c)[0] + alpha / 2 * np.sum(coef**2))
+
+
+def at_zero(table: Table, loss: str) -> float:
+    """J at w = 0 and its best intercepts."""
+    made, y = loss_and_labels(table, loss)
+    if table.n_classes > 2:
+        p = np.bincount(y) / len(y)
+        return _constant_hinge(p) if loss == "hinge" else float(-p @ np.log(p))
+    c, ones = np.full(len(y), 1 / len(y)), np.ones(len(y))
+    if not made.separable:
+        return float(made.value_grad(0.0 * ones, y, c)[0])
+
+    def look(b: float) -> tuple[float, float]:
+        value, slopes = made.value_grad(b * ones, y, c)
+        return float(value), float(np.sum(slopes))
+
+    return _least(look)
+
+
+def _least(look: Any) -> float:
+    """The least value of a convex function of one number, by bisection of its slope."""
+    lo, hi = -1.0, 1.0
+    while look(lo)[1] > 0 and lo > -1e15:
+        lo *= 4
+    while look(hi)[1] < 0 and hi < 1e15:
+        hi *= 4
+    best = np.inf
+    for _ in range(200):
+        b = (lo + hi) / 2
+        value, slope = look(b)
+        best = min(best, value)
+        lo, hi = (b, hi) if slope < 0 else (lo, b)
+        if not lo < (lo + hi) / 2 < hi:
+            break
+    return best
+
+
+def _constant_hinge(p: np.ndarray) -> float:
+    """min_b sum_y p_y max(0, max_j 1 + b_j - b_y), a linear program."""
+    k = len(p)
+    rows = [(y, j) for y in range(k) for j in range(k) if j != y]
+    A = np.zeros((len(rows), 2 * k))
+    for row, (y, j) in enumerate(rows):
+        A[row, [j, y, k + y]] = 1, -1, -1
+    bounds = [(None, None)] * k + [(0, None)] * k
+    return float(linprog(np.r_[np.zeros(k), p], A, -np.ones(len(rows)), bounds=bounds).fun)
+
+
+# ---------------------------------------------------------------- a fit
+class TooLong(Exception):
+    """A fit that does not heed its limit."""
+
+
+@contextmanager
+def no_longer_than(seconds: float) -> Iterator[None]:
+    """Raise where a fit goes on long after its limit, as far as it comes back to Python at all."""
+
+    def ring(*_: Any) -> None:
+        raise TooLong(f"went on for {seconds:g} seconds")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def fit(table: Table, loss: str, max_seconds: float, solver: str | None = None) -> dict[str, Any] | None:
+    """What one fit gave; None if the solver is not for this problem.
+
+    The limit is of CPU seconds, and a busy machine may take ten times as long.
+    """
+    start = time.process_time()
+    model = estimator(
+        table,
+        loss,
+        solver=solver,
+        callback=lambda *_: time.process_time() - start > max_seconds,
+    )
+    try:
+        with warnings.catch_warnings(), no_longer_than(10 * max_seconds + 10):
+            warnings.simplefilter("ignore")
+            model.fit(table.X, table.y)
+    except Unsuited:
+        return None
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        return {"status": "error", "error": said[:300], "cpu": time.process_time() - start}
+    cpu, result = time.process_time() - start, model.result_
+    b = model.intercept_ + getattr(model, "threshold_", 0.0)
+    return {
+        "status": "max_seconds" if result.status == "interrupted" else result.status,
+        "solver": result.solver,
+        "value": float(model.objective_),
+        "recomputed": objective(table, loss, model.coef_, b, model.alpha),
+        "lower": float(model.lower_bound_),
+        "gap": float(model.gap_),
+        "certified": bool(result.status == "converged" and 0 <= model.gap_ <= model.tol * model.objective_),
+        "n_iter": int(model.n_iter_),
+        "cpu": cpu,
+    }
+
+
+def warm_up(lists: bool = False) -> None:
+    """Fit small tables of each kind, so that no later fit compiles anything."""
+    rng = np.random.default_rng(0)
+    X, number = rng.normal(size=(90, 3)), rng.integers(0, 3, size=90)
+    for y, task in ((number % 2, "classes"), (number, "classes"), (1.0 * number, "numbers")):
+        table = Table("warm", X, y, task)
+        for loss in losses(table, lists):
+            fit(table, loss, 20.0)

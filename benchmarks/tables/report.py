@@ -1,0 +1,124 @@
+"""What is wrong with a fit, and the summary of many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.tables.fits import ROUNDING
+
+Fit = dict[str, Any]
+BEHIND = 1.01
+"""A value above this times that of another solver is behind."""
+
+
+def others(fit: Fit) -> list[Fit]:
+    """What our other solvers found."""
+    return [one for one in fit.get("solvers", {}).values() if "value" in one]
+
+
+def finish(fit: Fit) -> Fit:
+    """Add what follows from the rest."""
+    if "value" not in fit:
+        return fit
+    zero, rest = fit["at_zero"], others(fit)
+    values = [fit["value"], *(one["value"] for one in rest)]
+    values += [one["value"] for one in fit.get("peers", {}).values() if "value" in one]
+    lowers = [fit["lower"], *(one["lower"] for one in rest)]
+    proved = [one["cpu"] for one in rest if one["certified"]]
+    solvers = fit.get("solvers", {})
+    fit["certified_by"] = sorted(name for name, one in solvers.items() if one.get("certified"))
+    fit["best_value"], fit["best_lower"] = min(values), max(lowers)
+    fit["best_cpu"] = min([*proved, *([fit["cpu"]] if fit["certified"] else [])], default=None)
+    fit["regret"] = fit["cpu"] / fit["best_cpu"] if fit["certified"] else None  # else it has no time
+    fit["false_bound"] = fit["best_lower"] > fit["best_value"] + ROUNDING * zero
+    fit["worse_than_zero"] = fit["value"] > zero * (1 + ROUNDING)
+    fit["behind"] = fit["value"] > BEHIND * min(values[: 1 + len(rest)]) + ROUNDING * zero
+    fit["wrong_value"] = abs(fit["value"] - fit["recomputed"]) > 1e-6 * (abs(fit["value"]) + ROUNDING * zero)
+    return fit
+
+
+def troubles(fit: Fit) -> list[str]:
+    """What is wrong with it."""
+    if fit["status"] == "error":
+        return [fit["error"]]
+    said = []
+    if not fit["certified"]:
+        tiny = " (of a J that all but vanishes)" if fit["gap"] <= ROUNDING * fit["at_zero"] else ""
+        said = [f"{fit['status']}, gap {fit['gap'] / max(fit['value'], 1e-300):.1e}{tiny}"]
+    more = fit["value"] / fit["at_zero"] - 1 if fit["at_zero"] else 0.0
+    told = {"worse_than_zero": f"worse than w = 0 by {more:.1e}", "behind": "behind another solver"}
+    told |= {"false_bound": "FALSE BOUND", "wrong_value": "value is not J"}
+    return said + [words for key, words in told.items() if fit.get(key)]
+
+
+def line(fit: Fit) -> str:
+    """A fit in a line."""
+    head = f"{fit['table']} {tuple(fit['shape'])} {fit['loss']}: {'; '.join(troubles(fit)) or 'certified'}"
+    if "value" not in fit:
+        return f"{head}; {fit['cpu']:.2f} s"
+    numbers = f"J {fit['value']:.6g}, at least {fit['best_lower']:.6g}, at w = 0 {fit['at_zero']:.6g}"
+    return f"{head}; {numbers}, {fit['n_iter']} steps, {fit['cpu']:.2f} s, {fit['solver'].split(':')[0]}"
+
+
+def share(part: int, whole: int) -> str:
+    return f"{part} ({100 * part / max(whole, 1):.1f}%)"
+
+
+def row(name: str, fits: list[Fit]) -> str:
+    """A row of the table of losses."""
+    cpu = np.array([fit["cpu"] for fit in fits])
+    proved = [fit for fit in fits if fit.get("certified")]
+    cells = [
+        name,
+        str(len(fits)),
+        share(len(proved), len(fits)),
+        share(sum(fit["cpu"] <= 2 for fit in proved), len(fits)),
+        *(
+            str(sum(bool(fit.get(key)) for fit in fits))
+            for key in ("worse_than_zero", "behind", "false_bound")
+        ),
+        str(sum(fit["status"] == "error" for fit in fits)),
+        f"{cpu.sum():.1f} / {np.median(cpu):.3g} / {cpu.max():.3g}",
+    ]
+    regret = [fit["regret"] for fit in fits if fit.get("regret") and "solvers" in fit]
+    cells.append(f"{np.median(regret):.2g} / {max(regret):.3g}" if regret else "")
+    return f"| {' | '.join(cells)} |"
+
+
+def summary(fits: Iterable[Fit]) -> str:
+    """Counts of all fits, and of each loss."""
+    fits = list(fits)
+    kinds = {fit["kind"]: [one for one in fits if one["kind"] == fit["kind"]] for fit in fits}
+    heads = ("", "fits", "certified", "within 2 s", "worse than 0", "behind", "false bounds", "errors")
+    heads += ("CPU s: all / median / worst", "regret: median / worst")
+    lines = [
+        f"{len({fit['table'] for fit in fits})} tables, {len(fits)} fits",
+        "",
+        f"| {' | '.join(heads)} |",
+        "|---" * len(heads) + "|",
+    ]
+    saved = sum(bool(fit.get("certified_by")) and not fit["certified"] for fit in fits)
+    if saved:
+        lines.insert(1, f"{saved} fits that were not certified by default were by another solver of ours")
+    return "\n".join(
+        [*lines, row("all", fits), *(row(kind, those) for kind, those in kinds.items()), *peers(fits)]
+    )
+
+
+def peers(fits: list[Fit]) -> list[str]:
+    """How scikit-learn fared beside the same fits."""
+    held = {name for fit in fits for name in fit.get("peers", {})}
+    lines = []
+    for name in sorted(held):
+        pairs = [(fit, fit["peers"][name]) for fit in fits if name in fit.get("peers", {}) and "value" in fit]
+        good = [(fit, peer) for fit, peer in pairs if "value" in peer]
+        within = sum(peer["value"] <= (1 + 1e-3) * fit["best_value"] for fit, peer in good)
+        ratio = np.median([peer["cpu"] / fit["cpu"] for fit, peer in good]) if good else np.nan
+        lines.append(
+            f"{name}: J within 1e-3 of the best known in {share(within, len(pairs))} of {len(pairs)} fits, "
+            f"median of its CPU time over ours {ratio:.2g}"
+        )
+    return ["", *lines] if lines else []

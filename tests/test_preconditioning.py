@@ -1,0 +1,255 @@
+"""The same problem in other variables: values, cuts and bounds agree, and no table stalls for its units."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import riskmin.preconditioning as preconditioning
+from riskmin import (
+    L1,
+    L2,
+    Absolute,
+    Box,
+    Bundle,
+    CoordinateDescent,
+    DualGaussSeidel,
+    Elastic,
+    Hinge,
+    Huber,
+    Lbfgs,
+    LinearClassifier,
+    LinearRegressor,
+    Logistic,
+    MulticlassHinge,
+    MultivariateSquared,
+    Newton,
+    Nu,
+    Objective,
+    Poisson,
+    Processes,
+    QNorm,
+    Quadratic,
+    RocArea,
+    SemismoothNewton,
+    Softmax,
+    Squared,
+    Threads,
+    linear_risk,
+    minimize,
+    path,
+)
+from riskmin.driver import conditioned
+from riskmin.preconditioning import preconditioner
+from riskmin.scorers import Standardized
+
+UNITS = np.array([1.0, 100.0, 1e-3, 10.0])
+
+
+def raw(n=60, seed=0):
+    """Columns of different units, far from zero; labels of signs."""
+    rng = np.random.default_rng(seed)
+    Z = rng.standard_normal((n, 4))
+    y = np.where(Z @ [1.0, -1.0, 0.5, 0.0] + 0.3 * rng.standard_normal(n) > 0, 1.0, -1.0)
+    return Z * UNITS + [5.0, 1000.0, 7.0, 0.0], y
+
+
+def targets(loss, X, y):
+    if isinstance(loss, (Softmax, MulticlassHinge)):
+        return (y > 0) + (X[:, 1] > 1050.0).astype(float)
+    return np.stack([y, X[:, 0]], 1) if isinstance(loss, MultivariateSquared) else y
+
+
+PROBLEMS = [
+    (Hinge(), True),
+    (Hinge(), False),
+    (RocArea(), False),
+    (Softmax(), True),
+    (MulticlassHinge(), False),
+    (MulticlassHinge(), True),
+    (Nu(Absolute(), 0.3), True),
+    (MultivariateSquared(), True),
+]
+REGULARIZERS = [L2(), L2([1.0, 2.0, 3.0, 4.0]), L1(), Elastic(0.2), Box(L2(), -9.0, 9.0), QNorm()]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize(("loss", "intercept"), PROBLEMS)
+@pytest.mark.parametrize("reg", REGULARIZERS, ids=repr)
+def test_values_cuts_and_bounds_are_the_same(loss, intercept, reg, stored, monkeypatch):
+    if not stored:
+        monkeypatch.setattr(preconditioning, "MOST_COPIED", 0)
+    X, y = raw()
+    risk = linear_risk(X, targets(loss, X, y), loss, fit_intercept=intercept)
+    if isinstance(getattr(reg, "weights", 1.0), np.ndarray) and risk.dim > 4:
+        pytest.skip("weights are one per entry of w")
+    J = Objective(risk, reg, 0.01)
+    k = J.n_intercepts
+    change = preconditioner(J)
+    if change is None:
+        assert isinstance(reg, QNorm)
+        assert not intercept
+        return
+    same = change.objective(J)
+    if same is None:
+        assert isinstance(loss, MultivariateSquared)  # its own scorer centres columns already
+        assert not stored
+        return
+    rng = np.random.default_rng(1)
+    size = np.concatenate([np.repeat(0.1 / UNITS, (risk.dim - k) // 4), np.ones(k)])
+    for _ in range(3):
+        w = np.clip(size * rng.standard_normal(risk.dim), -9.0, 9.0)
+        v = change.inward(w, k)
+        np.testing.assert_allclose(change.outward(v, k), w, rtol=1e-12, atol=1e-12)
+        value, _, cut = J(w)
+        there, _, other = same(v)
+        mapped = change.cut(other, k)
+        assert there == pytest.approx(value, rel=1e-9)
+        assert same.lower(other) == pytest.approx(J.lower(cut), rel=1e-6, abs=1e-9)
+        assert J.lower(mapped) == pytest.approx(same.lower(other), rel=1e-9, abs=1e-12)
+        u = np.clip(size * rng.standard_normal(risk.dim), -9.0, 9.0)
+        assert J.risk(u)[0] >= mapped.a @ u + mapped.b - 1e-9  # it is a cut
+
+
+def test_what_is_centred_and_of_one_size_stays_as_it_is():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((50, 4)), np.sign(rng.standard_normal(50))
+    assert preconditioner(Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), 1e-3)) is None
+    # a shift changes J where there is no intercept
+    far = preconditioner(Objective(linear_risk(X + 100.0, y, Hinge()), L2(), 1e-3))
+    assert far is None or not far.shift.any()
+
+
+@pytest.mark.parametrize("solver", [None, "bundle", "lbfgs"])
+@pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=repr)
+@pytest.mark.parametrize("offset", [100.0, 1e6])
+def test_a_shift_of_the_columns_changes_nothing(loss, offset, solver):
+    if solver == "lbfgs" and isinstance(loss, Hinge):
+        pytest.skip("lbfgs is for smooth losses")
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((40, 60))
+    y = np.where(X[:, 0] > 0, 1.0, -1.0)
+    here, there = (
+        minimize(Objective(linear_risk(Z, y, loss, fit_intercept=True), L2(), 1e-3), solver, tol=1e-6)
+        for Z in (X, X + offset)
+    )
+    assert here.status == there.status == "converged"
+    assert there.value == pytest.approx(here.value, rel=3e-6)
+    assert there.lower <= here.value
+    assert here.lower <= there.value
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic", "roc_area", "squared_hinge"])
+def test_the_order_of_storage_changes_nothing(loss):
+    X, y = raw(200)
+    fits = [LinearClassifier(loss, tol=1e-8).fit(Z, y) for Z in (X, np.asfortranarray(X))]
+    assert fits[0].objective_ == pytest.approx(fits[1].objective_, rel=1e-8)
+    np.testing.assert_allclose(fits[0].coef_, fits[1].coef_, rtol=1e-3, atol=1e-6 * abs(fits[0].coef_).max())
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [Newton(), Lbfgs(), Bundle(), SemismoothNewton(), DualGaussSeidel(), CoordinateDescent(), None],
+    ids=repr,
+)
+def test_large_tables_are_centred_without_a_copy(solver, monkeypatch):
+    monkeypatch.setattr(preconditioning, "MOST_COPIED", 0)
+    X, y = raw(3000)
+    J = Objective(linear_risk(X, y, Logistic(), fit_intercept=True), L2(), 1e-4)
+    problem = conditioned(J)
+    assert isinstance(problem.obj.risk.risk.scorer, Standardized)
+    result = minimize(J, solver, tol=1e-5, max_iter=3000)
+    best = minimize(J, "newton", tol=1e-9)
+    assert result.lower <= best.value * (1 + 1e-12)
+    if not isinstance(
+        solver, (DualGaussSeidel, CoordinateDescent)
+    ):  # they visit rows and columns as they are
+        assert result.status == "converged"
+
+
+@pytest.mark.parametrize("X", [sp.csr_array, sp.csc_array])
+def test_sparse_tables_with_a_far_column_are_certified(X):
+    rng = np.random.default_rng(4)
+    Z = rng.random((300, 30)) * (rng.random((300, 30)) < 0.1)
+    y = np.where(Z[:, 1] + 0.1 * rng.standard_normal(300) > 0.05, 1.0, -1.0)
+    Z[:, 0] = 1e5 + rng.standard_normal(300)
+    dense, sparse = (
+        minimize(Objective(linear_risk(M, y, Logistic(), fit_intercept=True), L2(), 1e-3), tol=1e-6)
+        for M in (Z, X(Z))
+    )
+    assert dense.status == sparse.status == "converged"
+    assert sparse.value == pytest.approx(dense.value, rel=2e-6)
+
+
+def test_sparse_columns_are_scaled_and_stay_sparse():
+    rng = np.random.default_rng(5)
+    Z = rng.standard_normal((200, 20)) * (rng.random((200, 20)) < 0.2)
+    Z[:, 0] *= 1e6
+    J = Objective(linear_risk(sp.csr_array(Z), np.sign(Z[:, 1] + 0.1), Hinge()), L2(), 1e-3)
+    problem = conditioned(J)
+    assert problem.change is not None
+    assert type(problem.obj.risk.rows.X).__name__ == "Csr"
+    assert minimize(J, tol=1e-6).status == "converged"
+
+
+@pytest.mark.parametrize(
+    "executor", [Threads(n_workers=2), Processes(n_workers=2)], ids=["threads", "processes"]
+)
+def test_other_executors_find_the_same(executor):
+    X, y = raw(400)
+    results = [
+        minimize(
+            Objective(linear_risk(X, y, Hinge(), fit_intercept=True, executor=e, n_shards=3), L2(), 1e-3)
+        )
+        for e in (None, executor)
+    ]
+    assert all(result.status == "converged" for result in results)
+    assert results[0].value == pytest.approx(results[1].value, rel=2e-3)
+
+
+def test_a_path_has_the_same_variables_throughout():
+    X, y = raw(200)
+    risk = linear_risk(X, y, Hinge(), fit_intercept=True)
+    lams = [1e-1, 1e-3, 1e-5]
+    for solver in (None, Bundle()):
+        for lam, result in zip(lams, path(risk, L2(), lams, solver=solver, tol=1e-5), strict=True):
+            alone = minimize(Objective(risk, L2(), lam), tol=1e-6)
+            assert result.status == "converged"
+            assert result.value == pytest.approx(alone.value, rel=3e-5)
+
+
+def test_quadratic_forms_change_with_the_variables():
+    X, y = raw()
+    K = np.eye(4) + 0.2
+    J = Objective(linear_risk(X, y, Squared(), fit_intercept=True), Quadratic(K), 1e-3)
+    change = preconditioner(J)
+    w = np.array([0.1, 0.001, 3.0, 0.2])
+    assert change.objective(J).value(change.inward(w)) == pytest.approx(J.value(w), rel=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("loss", ["squared", "huber", "absolute", "quantile:level=0.9"])
+def test_regressors_of_any_unit_are_certified(loss, scale):
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((80, 5)) * scale * [1, 10, 100, 1e3, 1e-3] + 3 * scale
+    y = 1e4 + 1e3 * (X[:, 0] / scale + rng.standard_normal(80))
+    model = LinearRegressor(loss).fit(X, y)
+    assert model.result_.status == "converged"
+
+
+def test_counts_in_the_millions_are_certified_without_an_intercept():
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((300, 5)) * [1, 10, 100, 1e3, 1e4]
+    y = rng.poisson(1e7 * np.exp(0.1 * X[:, 0])).astype(float)
+    J = Objective(linear_risk(X, y, Poisson()), L2(), 1e-4)
+    result = minimize(J)
+    assert result.status == "converged"
+    assert result.value < J.value(np.zeros(5))
+
+
+def test_hubers_loss_far_from_its_square_is_certified():
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((60, 8)) * np.logspace(0, 6, 8)
+    y = 1e5 * rng.standard_normal(60)  # thousands of deltas: no row has second derivatives
+    J = Objective(linear_risk(X, y, Huber(), fit_intercept=True), L2(), 1e-4)
+    for solver in (Newton(), SemismoothNewton()):
+        assert minimize(J, solver, tol=1e-4).status == "converged"

@@ -1,0 +1,170 @@
+"""Solvers in turn: no stall of one ends a run, the best point and bound are kept, the story is told."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from riskmin import (
+    L2,
+    Absolute,
+    Auto,
+    Bundle,
+    ChainMaxMargin,
+    Hinge,
+    Lbfgs,
+    Logistic,
+    Newton,
+    Objective,
+    Relay,
+    linear_risk,
+    minimize,
+)
+from riskmin.types import Cut, Iterate, Unsuited
+
+
+def objective(loss=None, n=80, lam=1e-3):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 3))
+    y = np.where(X[:, 0] + rng.standard_normal(n) > 0, 1.0, -1.0)
+    return Objective(linear_risk(X, y, loss or Hinge(), fit_intercept=True), L2(), lam)
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """Yields one point for ever, or some times."""
+
+    times: int = 10**9
+
+    def iterates(self, obj, w0):
+        value, _, cut = obj(w0)
+        for _ in range(self.times):
+            yield Iterate(w0, value, Cut(0.0 * cut.a, 0.0))
+
+
+@dataclass(frozen=True)
+class Refuses:
+    def iterates(self, obj, w0):
+        raise Unsuited("not for me")
+
+
+@dataclass(frozen=True)
+class Breaks:
+    def iterates(self, obj, w0):
+        value, _, cut = obj(w0)
+        yield Iterate(w0, value, cut)
+        raise np.linalg.LinAlgError("singular")
+
+
+@pytest.mark.parametrize("first", [Stuck(), Stuck(3), Refuses(), Breaks()], ids=repr)
+def test_the_next_goes_on_where_one_gets_no_further(first):
+    result = minimize(objective(), Relay((first, Bundle()), 1e-6), tol=1e-6)
+    assert result.status == "converged"
+    best = minimize(objective(), Bundle(), tol=1e-8)
+    assert result.value <= best.value * (1 + 2e-6)
+
+
+def test_the_best_point_and_the_best_bound_are_passed_on():
+    seen = []
+
+    @dataclass(frozen=True)
+    class Notes:
+        def iterates(self, obj, w0):
+            seen.append(obj.value(w0))
+            yield from Stuck(1).iterates(obj, w0)
+
+    solver = Relay((Lbfgs(), Notes(), Stuck(2)), 1e-14)
+    result = minimize(objective(Logistic()), solver, tol=0.0, atol=0.0, max_iter=200)
+    assert seen[0] == pytest.approx(result.value, rel=1e-9)
+    assert result.value - result.lower <= 1e-9 * result.value
+
+
+def test_a_relay_ends_when_none_can_get_further():
+    result = minimize(objective(), Relay((Stuck(2), Stuck(3)), 1e-6), tol=1e-6)
+    assert result.status == "stalled"
+    assert result.n_iter == 5
+
+
+def test_the_story_is_told_only_where_there_is_one():
+    plain = minimize(objective(Logistic()), Auto())
+    assert "then" not in plain.solver
+    story = minimize(objective(), Relay((Stuck(3), Bundle()), 1e-3))
+    assert "Stuck for 3 steps, then Bundle for" in story.solver
+
+
+def test_a_relay_in_two_parts_goes_on_with_the_solver_whose_turn_it_was(tmp_path):
+    obj, solver = objective(Absolute(), lam=1e-4), Relay((Lbfgs(), Bundle()), 1e-7)
+    whole = minimize(obj, solver, tol=1e-7)
+    turns = [row["turn"] for row in whole.trace]
+    assert set(turns) == {1.0, 2.0}
+    for stop in (turns.index(2.0) - 2, turns.index(2.0) + 3):
+        file = tmp_path / f"run{stop}"
+        minimize(obj, solver, tol=1e-7, max_iter=stop, checkpoint=file)
+        again = minimize(obj, solver, tol=1e-7, checkpoint=file)
+        assert again.status == "converged"
+        assert again.trace[stop]["turn"] == turns[stop]
+        assert again.value == pytest.approx(whole.value, rel=2e-7)
+
+
+def test_auto_ends_with_a_method_that_always_converges():
+    for loss in (Hinge(), Logistic(), Absolute()):
+        solvers = Auto().relay(objective(loss))[0].solvers
+        assert isinstance(solvers[-1], Bundle)
+
+
+def test_short_chains_at_a_small_lam_take_few_steps():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((15, 6)), rng.integers(0, 3, 15).astype(float)
+    risk = linear_risk(X, y, ChainMaxMargin(), lengths=[4, 5, 6])
+    result = minimize(Objective(risk, L2(), 1e-4))
+    assert result.status == "converged"
+    assert result.n_iter < 1000
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(ValueError, match="at least one"):
+        Relay(())
+    with pytest.raises(ValueError, match="tol"):
+        Relay((Bundle(),), tol=0.0)
+
+
+# ---------------------------------------------------------------- what the driver promises beside it
+def test_nothing_is_worse_than_w_0():
+    @dataclass(frozen=True)
+    class Far:
+        def iterates(self, obj, w0):
+            w = w0 + 1e3
+            value, _, cut = obj(w)
+            yield Iterate(w, value, cut)
+
+    obj = objective()
+    result = minimize(obj, Far())
+    assert result.status == "stalled"
+    assert result.value == obj.value(np.zeros(3))
+    assert result.lower <= result.value
+
+
+def test_a_sample_of_one_class_does_not_end_the_run():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 2))
+    y = np.full(20_000, -1.0)
+    y[7] = 1.0  # in none of the samples
+    for loss in (Logistic(), Hinge()):
+        J = Objective(linear_risk(X, y, loss, fit_intercept=True), L2(), 1e-4)
+        assert minimize(J, Newton() if isinstance(loss, Logistic) else None).status == "converged"
+
+
+def test_the_absolute_tolerance_counts_where_j_all_but_vanishes():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 3)) * 1e6
+    y = np.where(X[:, 0] > 0, 1.0, -1.0)
+    J = Objective(linear_risk(X, y, Logistic()), L2(), 1e-8)
+    result = minimize(J, tol=1e-15)
+    assert (result.status, result.criterion) == ("converged", "atol")
+    assert result.gap <= 1e-9 * J.value(np.zeros(3))
+    strict = minimize(J, tol=1e-15, atol=0.0, max_iter=50)
+    assert strict.criterion != "atol"
+    assert minimize(objective(), tol=1e-3).criterion == "tol"
+    assert minimize(objective(), tol=1e-15, atol=0.5).criterion == "atol"
+    with pytest.raises(ValueError, match="atol"):
+        minimize(objective(), atol=-1.0)
