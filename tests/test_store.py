@@ -258,7 +258,7 @@ EDITS = [
     (lambda arrays, meta: arrays.update(cut=np.full(6, np.inf)), "cut holds NaN or infinity"),
     (put("estimator", "RandomForest"), "unknown kind of model, 'RandomForest'"),
     (put("estimator", "LinearRegressor"), "Hinge is a loss for classification"),
-    (put("format", FORMAT + 1), "written by riskmin 0.* in format 4, which is newer than 3: upgrade riskmin"),
+    (put("format", FORMAT + 1), "written by riskmin 0.* in format 5, which is newer than 4: upgrade riskmin"),
     (put("format", "one"), "not a sound riskmin model: its format is 'one'"),
     (put("fitted", "intercept", None), "intercept is None, not a finite number"),
     (put("fitted", "intercept", float("nan")), "intercept is nan"),

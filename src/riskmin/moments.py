@@ -47,6 +47,12 @@ class Moments(NamedTuple):
         found: NDArray = self.deviation <= LAST_DIGITS * size
         return found
 
+    @property
+    def scale(self) -> NDArray:
+        """The standard deviations, with 1 for columns that are constant: what columns are divided by."""
+        found: NDArray = np.where(self.constant, 1.0, self.deviation)
+        return found
+
     def joined(self, other: Moments) -> Moments:
         """Those of the rows of both."""
         weight = self.weight + other.weight

@@ -274,11 +274,12 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     ([0.0, 0.0], [0.5, 0.0001220703125])
     """
     risk = _linear(obj.risk)
-    if risk is None or (risk.table is not None and risk.table.sparse and risk.table.shape[1] > WORDS):
+    if risk is None:
         return None
-    found = _moments(risk)
+    words = risk.table is not None and risk.table.sparse and risk.table.shape[1] > WORDS
+    found = None if words else _moments(risk)
     if found is None:
-        return None
+        return _undoing(obj, risk)
     numbers = risk.table.numbers if risk.table is not None else found.n * len(found.mean)
     sparse = risk.table is not None and risk.table.sparse
     small = numbers <= SMALL and not sparse
@@ -290,12 +291,10 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
         if np.any(far & ~constant):
             shift = np.where(constant, found.least, found.mean)
             shift = np.where(far, shift, 0.0) if sparse else shift
+    if (own := _undoing(obj, risk, shift)) is not None:
+        return own
+    obj = _opened(obj)
     reg, outputs = penalized(obj.reg), (obj.risk.dim - obj.n_intercepts) // len(shift)
-    if isinstance(reg, Rescaled):
-        own = Preconditioner(shift, 1 / reg.sizes[::outputs])
-        if own.stores(risk) or opened(reg) is reg:  # the plain form is the one that most solvers take
-            return own
-        obj, reg = _opened(obj), opened(reg)
     size = np.hypot(deviation, found.mean - shift)
     scale = _sizes(obj, size)
     seen = size > 0
@@ -303,6 +302,19 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     if ratio <= (SPREAD if small else FAR_SPREAD) or scaled(reg, np.repeat(scale, outputs)) is None:
         scale = np.ones_like(scale)
     return Preconditioner(shift, scale) if shift.any() or (scale != 1).any() else None
+
+
+def _undoing(obj: Objective, risk: Risk, shift: NDArray | None = None) -> Preconditioner | None:
+    """That in which a rescaled regularizer is what it is without: a form that more solvers take.
+
+    None where there is no room for such rows, if the regularizer can also be rescaled itself.
+    """
+    reg = penalized(obj.reg)
+    if not isinstance(reg, Rescaled) or (shift is None and risk.table is None):
+        return None
+    shift = np.zeros(risk.table.shape[1]) if shift is None else shift  # type: ignore[union-attr]
+    own = Preconditioner(shift, 1 / reg.sizes[:: len(reg.sizes) // len(shift)])
+    return own if own.stores(risk) or opened(reg) is reg else None
 
 
 def _opened(obj: Objective) -> Objective:

@@ -13,6 +13,7 @@ from riskmin.cli.common import (
     FROM_0,
     FROM_1,
     PATH,
+    STANDARDIZED,
     Column,
     count,
     json_option,
@@ -93,6 +94,10 @@ def _lines(numbers: dict[str, Any]) -> list[tuple[str, str]]:
         ("lower bound, by its cut", f"{numbers['cut_lower_bound']:.9g}"),
         ("lower bound, proved", "not tried" if fresh is None else f"{fresh:.9g}"),
     ]
+    if numbers["standardized"]:
+        rows.append(("standardized", STANDARDIZED))
+    if numbers["criterion"] == "atol":
+        rows.append(("tolerance, claimed", "the absolute one (atol)"))
     if fresh is not None:
         rows.append(("gap, proved", f"{numbers['gap_rel']:.2e} of the objective"))
         rows.append(

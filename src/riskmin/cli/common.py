@@ -21,6 +21,9 @@ from riskmin.types import Result
 Column: TypeAlias = str | int | None
 """A column of a table, by name or index."""
 
+STANDARDIZED = "yes: lam, objective and lower bound are those of columns divided by their standard deviations"
+"""What a summary says of a fit to standardized columns."""
+
 BIG = 50_000_000
 """A file of so many bytes takes a while to read, so it is announced."""
 
@@ -242,12 +245,27 @@ def summary(model: Any, shape: tuple[int, int], tol: float) -> dict[str, Any]:
         "gap": model.gap_,
         "gap_rel": model.gap_ / model.objective_ if model.objective_ else 0.0,
         "tol": tol,
+        "atol": model.atol,
         "status": result.status,
+        "criterion": result.criterion,
+        "standardized": getattr(model, "scale_", None) is not None,
         "iterations": result.n_iter,
         "calls": int(last["calls"]),
         "seconds": last["seconds"],
         "solver": result.solver,
     }
+
+
+def not_converged(model: Any, facts: dict[str, Any], which: str = "") -> str:
+    """What to do about a fit that did not get as far as it should, in a sentence or two."""
+    from riskmin.estimators.advice import ON_THE_COMMAND_LINE, about_columns, remedy
+
+    said = (
+        f"riskmin: {which}not converged ({facts['status']}): the certified gap is {facts['gap_rel']:.2g}, "
+        f"above the {model.tol:g} asked for; {remedy(model, ON_THE_COMMAND_LINE)}"
+    )
+    more = about_columns(model, ON_THE_COMMAND_LINE)
+    return f"{said}. {more}" if more else said
 
 
 def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -256,13 +274,23 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("objective", f"{facts['objective']:.9g}"),
         ("lower bound", f"{facts['lower_bound']:.9g}"),
         ("certified gap", f"{facts['gap_rel']:.2e} of the objective (asked for {facts['tol']:g})"),
-        ("status", facts["status"]),
+        ("status", said_status(facts)),
         ("iterations", f"{facts['iterations']:,} in {duration(facts['seconds'])}"),
         ("solver", facts["solver"]),
     ]
     if facts["nonzeros"] is not None:
         rows.append(("nonzero weights", f"{facts['nonzeros']:,} of {facts['weights']:,}"))
+    if facts["standardized"]:
+        rows.append(("standardized", STANDARDIZED))
     return rows
+
+
+def said_status(facts: dict[str, Any]) -> str:
+    """The status, and which tolerance was met where it is not the relative one."""
+    if facts["criterion"] != "atol":
+        return str(facts["status"])
+    asked = "1e-9 of J at w = 0" if facts["atol"] is None else f"{facts['atol']:g}"
+    return f"{facts['status']}, by --atol: the gap is {facts['gap']:.2e}, at most {asked}"
 
 
 def shape(model: Any, data: Dataset) -> tuple[int, int]:
@@ -296,6 +324,7 @@ def problem_facts(model: Any, shape: tuple[int, int]) -> dict[str, Any]:
         "columns": shape[1],
         "tol": float(model.tol),
         "regularizer": f"{reg_name(model)}: {reg}" if reg else reg_name(model),
+        **({"standardized": STANDARDIZED} if getattr(model, "standardize", False) else {}),
     }
 
 

@@ -16,6 +16,7 @@ from riskmin.cli.common import (
     columns,
     facts_for_report,
     lines,
+    not_converged,
     reg_name,
     show,
     size,
@@ -167,5 +168,5 @@ def _end(search: Any, facts: dict[str, Any], as_json: bool) -> int:
             err=True,
         )
     if facts["status"] != "converged" and not as_json:
-        click.echo(f"riskmin: the last fit did not converge ({facts['status']})", err=True)
+        click.echo(not_converged(search.best_estimator_, facts, "the last fit is "), err=True)
     return 3 if missed or facts["status"] != "converged" else 0

@@ -21,11 +21,15 @@ from riskmin.cli.common import without_warnings
 from riskmin.cli.graded import need_queries
 from riskmin.cli.measures import loss_scores, raw_scores
 from riskmin.cli.tasks import TASKS, queries
+from riskmin.driver import SMALL_GAP
+from riskmin.executors import Serial
 from riskmin.linear import check_labels
+from riskmin.matrices import as_matrix
+from riskmin.moments import moments
 from riskmin.progress import Progress
 from riskmin.regularizers import L2, Free, free
 from riskmin.rkhs import ROOT, RkhsNorm, coefficients, pair
-from riskmin.types import Array, Cut, Iterate, Result
+from riskmin.types import Array, Cut, Iterate, Memo, Result, Shard
 
 SAME = 1e-6
 """Objectives that differ by less, relatively, are the same; no gap below it is asked to be proved again."""
@@ -84,13 +88,18 @@ def examine(
         "claimed_lower_bound": model.lower_bound_,
         "cut_lower_bound": bound_of_cut(model),
         "claimed_gap_rel": (J - model.lower_bound_) / J if J else 0.0,
+        "criterion": model.result_.criterion,
+        "standardized": getattr(model, "scale_", None) is not None,
     }
     n_rows = len(X) if model.task == "tagging" else X.shape[0]
-    if why := _falsehood(model, n_rows, J) or _strangers(model, X) or _misplaced(model, X, y):
+    atol = _absolute(model, X, y, qid)
+    why = _falsehood(model, n_rows, J, atol) or _strangers(model, X) or _misplaced(model, X, y)
+    if why := why or _unscaled(model, X):
         return Verdict(1, "refuted", why), numbers
     goal = max(numbers["claimed_gap_rel"], SAME) if tol is None else tol
+    slack = atol if tol is None else 0.0
     settings = {"solver": solver or model.solver, "max_iter": max_iter, "max_seconds": max_seconds}
-    result, lifted = _prove(model, (X, y, qid), J, goal, quiet, settings)
+    result, lifted = _prove(model, (X, y, qid), J, (goal, slack), quiet, settings)
     numbers |= {
         "lower_bound": result.lower,
         "best_objective": min(J, result.value),
@@ -99,16 +108,21 @@ def examine(
         "seconds": result.trace[-1]["seconds"],
         "solver": result.solver,
     }
-    return _verdict(numbers, goal, lifted), numbers
+    return _verdict(numbers, goal, slack, lifted), numbers
 
 
 def objective(model: Any, X: Any, y: Any, qid: Any = None) -> float:
     """J at the model's own w and b, from scratch."""
+    penalty = float(model.alpha) * float(_regularizer(model).value(model.result_.w))
+    return mean_risk(model, X, y, qid) + penalty
+
+
+def mean_risk(model: Any, X: Any, y: Any, qid: Any = None) -> float:
+    """R at the model's own w and b, from scratch."""
     from riskmin.estimators.base import fitted_loss
 
-    penalty = float(model.alpha) * float(_regularizer(model).value(model.result_.w))
     if model.task == "tagging":
-        return tagging.risk(model, X, y) + penalty
+        return tagging.risk(model, X, y)
     with without_warnings():
         z = loss_scores(model, X)
     loss = fitted_loss(model)
@@ -117,25 +131,13 @@ def objective(model: Any, X: Any, y: Any, qid: Any = None) -> float:
         need_queries(model, qid)
         labels = check_labels(labels, len(z), loss, qid)
     value, _ = loss.value_grad(z, labels, c)
-    return float(value) + penalty
+    return float(value)
 
 
 def _regularizer(model: Any) -> Any:
-    from riskmin.estimators.base import regularizer_of
+    from riskmin.estimators.base import n_free, penalty_of
 
-    return RkhsNorm() if hasattr(model, "dual_coef_") else free(regularizer_of(model), _n_free(model))
-
-
-def _n_free(model: Any) -> int:
-    """How many entries of w are intercepts, which are not penalized: those of classifiers of many scores."""
-    from riskmin.estimators.base import fitted_loss
-    from riskmin.estimators.many import is_many
-
-    if model.task == "hierarchy":
-        return len(model.result_.w) - int(model.coef_.size)
-    if model.task != "classification" or not is_many(fitted_loss(model)):
-        return 0
-    return len(model.result_.w) - len(model.classes_) * int(model.n_features_in_)
+    return RkhsNorm() if hasattr(model, "dual_coef_") else free(penalty_of(model), n_free(model))
 
 
 def in_feature_space(model: Any, X: Any) -> Any:
@@ -170,14 +172,14 @@ def _strangers(model: Any, X: Any) -> str | None:
 
 def _misplaced(model: Any, X: Any, y: Any) -> str | None:
     """Whether a threshold on the scores is not the one that follows from them, though J does not tell."""
-    from riskmin.estimators.base import fitted_loss
+    from riskmin.estimators.base import fitted_loss, n_free
     from riskmin.estimators.many import is_many
     from riskmin.estimators.ordinal import thresholds
 
     if model.task in ("novelty", "tagging"):
         return None
     if is_many(fitted_loss(model)):  # what it adds to its scores is in w, or follows from it
-        lost = bool(_n_free(model)) != bool(model.fit_intercept) and model.task != "regression"
+        lost = bool(n_free(model)) != bool(model.fit_intercept) and model.task != "regression"
         return "it has intercepts, or has none, against what it says of itself" if lost else None
     loss, threshold = fitted_loss(model), float(getattr(model, "threshold_", 0.0))
     with without_warnings():
@@ -196,6 +198,38 @@ def _misplaced(model: Any, X: Any, y: Any) -> str | None:
         given, right = (", ".join(f"{t:.6g}" for t in some) for some in (said, due))
         return f"it cuts its scores at {given}, but the scores of these data are best cut at {right}"
     return None
+
+
+def _unscaled(model: Any, X: Any) -> str | None:
+    """Whether its columns have other standard deviations than it says; or it says none, though it should."""
+    scale = getattr(model, "scale_", None)
+    if (scale is not None) != bool(getattr(model, "standardize", False)):
+        return "it standardizes columns, or does not, against what it says of itself"
+    if scale is None:
+        return None
+    ones = np.ones(X.shape[0])
+    due = moments(Serial([Shard(as_matrix(X), ones, ones, Memo())])).scale
+    j = int(np.argmax(np.abs(scale / due - 1)))
+    if abs(scale[j] / due[j] - 1) > SAME:
+        return f"column {j} has a standard deviation of {due[j]:.9g}, not {scale[j]:.9g} as claimed"
+    return None
+
+
+def _absolute(model: Any, X: Any, y: Any, qid: Any) -> float:
+    """The absolute gap that the model claims to have met, no less: 0 where it claims the relative one.
+
+    By default it follows from the risk at w = 0 with the best intercept, which is at most that without one.
+    """
+    if model.result_.criterion != "atol":
+        return 0.0
+    if model.atol is not None:
+        return float(model.atol)
+    zero = copy.copy(model)
+    for name in ("coef_", "intercept_", "threshold_", "dual_coef_", "transitions_", "start_", "end_"):
+        if hasattr(model, name):
+            setattr(zero, name, 0.0 * getattr(model, name))
+    zero.result_ = dataclasses.replace(model.result_, w=0.0 * model.result_.w)
+    return SMALL_GAP * mean_risk(zero, X, y, qid)
 
 
 # ---------------------------------------------------------------- before a proof
@@ -233,7 +267,7 @@ def _most(bound: Callable[[float], float]) -> float:
         return max(0.0, bound(lo), bound(hi))
 
 
-def _falsehood(model: Any, n_rows: int, J: float) -> str | None:
+def _falsehood(model: Any, n_rows: int, J: float, atol: float) -> str | None:
     """What is false in the claim by itself, or with the data's J; None if nothing is."""
     claimed, bound, result = model.objective_, model.lower_bound_, model.result_
     if model.n_samples_fit_ != n_rows:
@@ -248,7 +282,9 @@ def _falsehood(model: Any, n_rows: int, J: float) -> str | None:
     if (above := _lift(model, model.result_.w, J)) > 0:
         return f"the cut is no cut: at the model's weights it is above the risk, by {above:.2g}"
     gap = (result.value - bound) / result.value if result.value else 0.0
-    if result.status == "converged" and gap > model.tol + ROUNDING:
+    if result.criterion == "atol" and result.gap > atol * (1 + ROUNDING):
+        return f"it claims to have converged to an absolute gap of {atol:.2e}, but it is {result.gap:.2e}"
+    if result.status == "converged" and result.criterion == "tol" and gap > model.tol + ROUNDING:
         return f"it claims to have converged to {model.tol:g}, but its gap is {gap:.2e}"
     return None
 
@@ -263,12 +299,19 @@ def _lift(model: Any, v: Array, J: float) -> float:
 
 # ---------------------------------------------------------------- the proof
 def _prove(
-    model: Any, data: tuple[Any, Any, Any], J: float, goal: float, quiet: bool, settings: dict[str, Any]
+    model: Any,
+    data: tuple[Any, Any, Any],
+    J: float,
+    goals: tuple[float, float],
+    quiet: bool,
+    settings: dict[str, Any],
 ) -> tuple[Result, float]:
     """Minimize J once more from the model's w on, until the goal is proved or a claim refuted.
 
-    Also returns by how much the model's cut was above the risk at one of the points on the way.
+    The goal is a relative gap, or an absolute one. Also returns by how much the model's cut was above the
+    risk at one of the points on the way.
     """
+    goal, slack = goals
     progress = Progress(tol=goal, file=sys.stderr, quiet=quiet)
     lifted = 0.0
 
@@ -276,11 +319,11 @@ def _prove(
         nonlocal lifted
         progress(iterate, row)
         lifted = max(lifted, _lift(model, iterate.w, iterate.value))
-        return lifted > 0 or J - row["lower"] <= (goal + ROUNDING) * J
+        return lifted > 0 or J - row["lower"] <= max((goal + ROUNDING) * J, slack)
 
     if "checkpoint" in model.get_params():
         settings = settings | {"checkpoint": None}
-    again = copy.copy(model).set_params(warm_start=True, tol=0.0, callback=enough, **settings)
+    again = copy.copy(model).set_params(warm_start=True, tol=0.0, atol=0.0, callback=enough, **settings)
     with progress, without_warnings():
         X, y, qid = data
         again.fit(X, y, **queries(model, qid))
@@ -288,7 +331,7 @@ def _prove(
     return result, max(lifted, _lift(model, result.w, result.value))
 
 
-def _verdict(numbers: dict[str, Any], goal: float, lifted: float) -> Verdict:
+def _verdict(numbers: dict[str, Any], goal: float, slack: float, lifted: float) -> Verdict:
     best, bound = numbers["best_objective"], numbers["claimed_lower_bound"]
     if bound > best * (1 + ROUNDING):
         why = (
@@ -299,6 +342,10 @@ def _verdict(numbers: dict[str, Any], goal: float, lifted: float) -> Verdict:
         why = f"the cut is no cut: at weights on the way it is above the risk, by {lifted:.2g}"
         return Verdict(1, "refuted", why)
     gap, own = numbers["gap_rel"], numbers["claimed_gap_rel"]
+    absolute = numbers["objective"] - numbers["lower_bound"]
+    if slack > 0 and absolute <= slack:
+        within = f"the objective is within {absolute:.2e} of the least possible, in absolute terms"
+        return Verdict(0, "certified", f"{within} (atol is {slack:.2e}), as proved afresh")
     if gap > goal + ROUNDING:
         why = f"within the limits a gap of {gap:.2e} was proved, not the {goal:.2e} asked for"
         return Verdict(3, "open", why)

@@ -22,6 +22,7 @@ from riskmin.cli.common import (
     check_writable,
     facts_for_report,
     lines,
+    not_converged,
     real_option,
     shape,
     show,
@@ -36,13 +37,6 @@ from riskmin.cli.problem import estimator, problem_options
 from riskmin.cli.tasks import TASKS, queries
 from riskmin.data import Dataset
 from riskmin.progress import Progress
-
-_REMEDY = {
-    "max_iter": "raise --max-iter, --tol or --lam",
-    "max_seconds": "raise --max-seconds, --tol or --lam",
-    "interrupted": "the model saved is the best so far",
-    "stalled": "raise --tol or --lam, scale the features, or try another --solver",
-}
 
 _EPILOG = """\b
 Examples:
@@ -118,11 +112,7 @@ def fit(
     if facts["status"] == "converged":
         return 0
     if not as_json:
-        click.echo(
-            f"riskmin: not converged ({facts['status']}): the certified gap is {facts['gap_rel']:.2g}, above "
-            f"the {model.tol:g} asked for; {_REMEDY[facts['status']]}",
-            err=True,
-        )
+        click.echo(not_converged(model, facts), err=True)
     return 3
 
 

@@ -16,12 +16,14 @@ import numpy as np
 from riskmin.cli import multiclass
 from riskmin.cli.common import (
     PATH,
+    STANDARDIZED,
     check_apart,
     check_writable,
     columns,
     makes_zeros,
     problem_facts,
     reg_name,
+    show,
     size,
     take,
     without_warnings,
@@ -74,43 +76,33 @@ def path(data: Path, output: Path | None, as_json: bool, quiet: bool, **given: A
     if as_json:
         n, p = table.X.shape
         about = {"loss": given["loss"], "reg": reg_name(model), "rows": n, "columns": p, "tol": model.tol}
+        about["standardized"] = bool(model.standardize)
         click.echo(json.dumps({**about, "path": rows, **({"page": str(output)} if output else {})}))
     else:
         click.echo(f"{title}, {size(model, table)}, {reg_name(model)}")
+        if model.standardize:
+            show([("standardized", STANDARDIZED)])
         columns(_cells(rows))
         if output is not None:
             click.echo(f"  page  {output}")
-    return _end(results, model.tol, as_json)
+    if table.feature_names is not None:
+        model.feature_names_in_ = np.array(table.feature_names, dtype=object)
+    return _end(model, results, as_json)
 
 
 def _walk(
     model: Any, table: Dataset, given: dict[str, Any], *, json_lines: bool, quiet: bool
 ) -> tuple[list[float], list[Result]]:
     """The strengths, and the fits."""
-    from riskmin.estimators.base import fitted_loss, regularizer_of, risk_of
+    from riskmin.estimators.advice import hints
     from riskmin.executors import Serial, Threads
     from riskmin.paths import lam_grid, path
+    from riskmin.regularizers import opened, penalized
 
-    n, task = table.X.shape[0], TASKS[model.task]
-    task.check(model, table.y, table.qid)
-    model.classes_ = task.classes(model, table.y)
-    labels, weight = task.truth(model, table.y, n)
-    many = {"n_outputs": len(model.classes_)} if model.task == "classification" else {}
     executor: Any = Serial() if given["jobs"] == 1 else Threads(n_workers=_threads(given["jobs"]))
-    fit_intercept = model.task != "novelty" and model.fit_intercept
-    risk = risk_of(
-        model,
-        table.X,
-        labels,
-        weight,
-        fit_intercept=fit_intercept,
-        executor=executor,
-        loss=fitted_loss(model),
-        **many,
-        **queries(model, table.qid),
-    )
-    reg = regularizer_of(model)
-    lams = given["lams"] or lam_grid(risk, reg, given["n_lams"] or 13).tolist()
+    J = _objective(model, table, executor)
+    risk, reg = J.risk, penalized(J.reg)
+    lams = given["lams"] or lam_grid(risk, opened(reg), given["n_lams"] or 13).tolist()
     with (
         Progress(tol=model.tol, json=json_lines, file=sys.stderr, quiet=quiet) as progress,
         without_warnings(),
@@ -130,12 +122,42 @@ def _walk(
             lams,
             solver=model.solver,
             tol=model.tol,
+            atol=model.atol,
             max_iter=model.max_iter,
             max_seconds=math.inf if model.max_seconds is None else model.max_seconds,
             callback=tell,
         )
+    missed = [result for result in results if result.status != "converged"]
+    model._hints = hints(J, missed[-1] if missed else results[-1], model.solver)
     free = getattr(risk, "n_intercepts", 0)  # these are in w where scores are many, but are no weights
     return lams, [replace(r, w=r.w[: len(r.w) - free]) for r in results]
+
+
+def _objective(model: Any, table: Dataset, executor: Any) -> Any:
+    """J of the table, as the model's parameters say."""
+    from riskmin.estimators.base import fitted_loss, objective_of, plain_risk, regularizer_of, risk_of
+    from riskmin.estimators.standardize import standard_of
+
+    n, task = table.X.shape[0], TASKS[model.task]
+    task.check(model, table.y, table.qid)
+    model.classes_ = task.classes(model, table.y)
+    labels, weight = task.truth(model, table.y, n)
+    many = {"n_outputs": len(model.classes_)} if model.task == "classification" else {}
+    fit_intercept = model.task != "novelty" and model.fit_intercept
+    risk = risk_of(
+        model,
+        table.X,
+        labels,
+        weight,
+        fit_intercept=fit_intercept,
+        executor=executor,
+        loss=fitted_loss(model),
+        **many,
+        **queries(model, table.qid),
+    )
+    return objective_of(
+        model, risk, regularizer_of(model), standard_of(model, plain_risk(risk), weight, None)
+    )
 
 
 def _threads(jobs: int) -> int | None:
@@ -154,6 +176,7 @@ def _facts(lam: float, result: Result) -> dict[str, Any]:
         "calls": int(last["calls"]),
         "seconds": last["seconds"],
         "status": result.status,
+        "criterion": result.criterion,
         "solver": result.solver,
     }
 
@@ -202,14 +225,17 @@ def _names(model: Any, table: Dataset) -> Any:
     return multiclass.Names(table.feature_names, model.classes_)
 
 
-def _end(results: Sequence[Result], tol: float, as_json: bool) -> int:
+def _end(model: Any, results: Sequence[Result], as_json: bool) -> int:
+    from riskmin.estimators.advice import ON_THE_COMMAND_LINE, about_columns
+
     missed = [result for result in results if result.status != "converged"]
     if any(result.status == "interrupted" for result in missed) and not as_json:
         click.echo(f"riskmin: interrupted, with {len(missed)} of {len(results)} fits not done", err=True)
     elif missed and not as_json:
-        click.echo(
-            f"riskmin: {len(missed)} of {len(results)} fits did not reach the certified gap of {tol:g}: "
-            "raise --max-iter, --max-seconds or --tol, or leave out the smallest lam",
-            err=True,
+        said = (
+            f"riskmin: {len(missed)} of {len(results)} fits did not reach the certified gap of "
+            f"{model.tol:g}: raise --max-iter, --max-seconds or --tol, or leave out the smallest lam"
         )
+        more = about_columns(model, ON_THE_COMMAND_LINE)
+        click.echo(f"{said}. {more}" if more else said, err=True)
     return 3 if missed else 0

@@ -35,7 +35,16 @@ _OPTIONS: list[Callable[..., Any]] = [
     click.option("--loss", default="hinge", show_default=True, help="Its name, and NAME:PARAMETER=VALUE."),
     click.option("--reg", default="l2", show_default=True, help="The regularizer, such as elastic:eps=2."),
     click.option("--positive", is_flag=True, help="Only weights >= 0 (l1, l2, elastic)."),
+    click.option(
+        "--standardize",
+        is_flag=True,
+        help="Penalize the weights of columns divided by their standard deviations; all that is saved and "
+        "printed of weights is in the units of the data.",
+    ),
     real_option("--tol", type=FROM_0, default=1e-3, show_default=True, help="Relative certified gap."),
+    real_option(
+        "--atol", type=FROM_0, help="Absolute gap that is as good as none (default: 1e-9 of J at w = 0)."
+    ),
     target_option,
     qid_option,
     click.option("--order", callback=_words, help="The grades, the lowest first: poor,fair,good (ordinal)."),
@@ -69,7 +78,9 @@ def settings_of(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     settings = {
         "regularizer": given["reg"],
         "positive": given["positive"],
+        "standardize": given["standardize"],
         "tol": given["tol"],
+        "atol": given["atol"],
         "solver": given["solver"],
         "max_iter": given["max_iter"],
         "max_seconds": given["max_seconds"],
@@ -126,6 +137,8 @@ def _check_options(task: str, given: dict[str, Any]) -> None:
             raise ValueError(f"--{option.replace('_', '-')} is for tagging, but {kind}: leave it out")
     if given["positive"] and task == "tagging":
         raise ValueError(f"--positive is for models of rows, but {kind}: leave it out")
+    if given["standardize"] and task == "tagging":
+        raise ValueError(f"--standardize is for models of rows, but {kind}: leave it out")
     if given["no_intercept"] and task in ("novelty", "ordinal", "ranking", "tagging"):
         raise ValueError(f"--no-intercept does nothing here: {kind}, which has no intercept; leave it out")
 

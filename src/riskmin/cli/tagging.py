@@ -33,6 +33,7 @@ def estimator_of(given: dict[str, Any]) -> Any:
         alpha=given.get("lam", 1.0),
         regularizer=given["reg"],
         tol=given["tol"],
+        atol=given["atol"],
         solver=given["solver"],
         max_iter=given["max_iter"],
         max_seconds=given["max_seconds"],

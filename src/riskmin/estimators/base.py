@@ -155,12 +155,12 @@ def fit_linear(
     reg = regularizer_of(model)
     executor = executor_for(model, X)
     risk = risk_of(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, **more)
-    standard = standard_of(model, _plain(risk), weight, row_weight)
+    standard = standard_of(model, plain_risk(risk), weight, row_weight)
     objective = objective_of(model, risk, reg, standard)
     start = _start(model, objective)
     given = {"n_rows": X.shape[0], "weighted": weight is not None, "standard": standard}
     w, b = fit_objective(model, objective, get_solver(model.solver), start, **given)
-    return w, b, Held(_plain(risk).executor) if isinstance(X, Spread) else X
+    return w, b, Held(plain_risk(risk).executor) if isinstance(X, Spread) else X
 
 
 def objective_of(model: Any, risk: Any, reg: Any, standard: Standard | None) -> Objective:
@@ -212,7 +212,7 @@ def _check_proof(risk: Risk | Profiled | Adaptive, value: float, lower: float) -
     above = lower - value
     if above <= 1e-9 * abs(value):
         return
-    plain = _plain(risk)
+    plain = plain_risk(risk)
     if above > 1e-12 * plain(np.zeros(plain.dim))[0]:
         raise RuntimeError(
             f"the certificate is false: the lower bound {lower!r} is above the objective {value!r}; "
@@ -220,7 +220,7 @@ def _check_proof(risk: Risk | Profiled | Adaptive, value: float, lower: float) -
         )
 
 
-def _plain(risk: Risk | Profiled | Adaptive) -> Risk:
+def plain_risk(risk: Risk | Profiled | Adaptive) -> Risk:
     """The risk of the scores, whatever is minimized out of it."""
     return risk if isinstance(risk, Risk) else risk.risk
 

@@ -30,6 +30,7 @@ _FOUND = (
     "result_",
     "n_samples_fit_",
     "weighted_",
+    "scale_",
 )
 
 

@@ -11,14 +11,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from joblib import Parallel, delayed
 
-from riskmin.estimators.base import check_parameters, loss_of, objective_of, regularizer_of, risk_of
+from riskmin.estimators.base import (
+    check_parameters,
+    loss_of,
+    objective_of,
+    plain_risk,
+    regularizer_of,
+    risk_of,
+)
 from riskmin.estimators.outputs import joint_loss
 from riskmin.estimators.standardize import Standard, standard_of
 from riskmin.executors import Serial
 from riskmin.objective import Objective
 from riskmin.paths import lam_grid, path
 from riskmin.regularizers import opened, penalized
-from riskmin.risk import Risk
 from riskmin.solvers import get_solver
 from riskmin.types import NDArray, Result
 
@@ -135,8 +141,7 @@ def _problem(probe: Any, rows: Rows) -> _Problem:
         loss=joint_loss(probe, labels) if many is None else loss_of(probe, many),
         n_outputs=many,
     )
-    plain: Any = risk if isinstance(risk, Risk) else risk.risk
-    standard = standard_of(probe, plain, weight, rows.weight)
+    standard = standard_of(probe, plain_risk(risk), weight, rows.weight)
     objective = objective_of(probe, risk, regularizer_of(probe), standard)
     return _Problem(objective, labels, weight, classes, standard)
 

@@ -79,15 +79,14 @@ def standard_of(
     own = row_weight is not None if row_weight is None or row_weight is weight else row_weight
     with company_of(risk).together():
         found = moments(risk.executor, own)
-    constant = found.constant
-    scale = np.where(constant, 1.0, found.deviation)
+    scale = found.scale
     if not np.all((scale >= LEAST) & (scale <= MOST)):
         j = int(np.flatnonzero(~((scale >= LEAST) & (scale <= MOST)))[0])
         raise ValueError(
             f"{column_name(model, j)} has a standard deviation of {scale[j]:.2g}, too extreme to divide by: "
             "change its unit, or leave it out"
         )
-    return Standard(scale, constant, found.least)
+    return Standard(scale, found.constant, found.least)
 
 
 def column_name(model: Any, j: int) -> str:

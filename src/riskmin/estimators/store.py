@@ -30,15 +30,27 @@ from riskmin.estimators.support import gamma_of, put_back_support, support_array
 from riskmin.estimators.tagger import ChainTagger
 from riskmin.estimators.tagger_files import put_back_tagger, tagger_arrays, tagger_dim, tagger_facts
 from riskmin.persist import FileError, load_arrays, save_arrays
-from riskmin.types import Cut, NDArray, Result, Status
+from riskmin.types import Criterion, Cut, NDArray, Result, Status
 
-FORMAT = 3
+FORMAT = 4
 """The version of the file's layout: raised when a file could not be read as before.
 
-Files of format 1 know of no regularizer but L2, and those of format 2 of one score a row alone.
+Files of format 1 know of no regularizer but L2, those of format 2 of one score a row alone, and those of
+format 3 neither of standardized columns nor of absolute tolerances.
 """
 
-CLAIM = ("objective", "lower_bound", "value", "b", "status", "n_rows", "weighted", "solver", "last")
+CLAIM = (
+    "objective",
+    "lower_bound",
+    "value",
+    "b",
+    "status",
+    "criterion",
+    "n_rows",
+    "weighted",
+    "solver",
+    "last",
+)
 """What a file claims beside its parameters. Nothing else may stand there: `certify` would not check it."""
 
 KERNEL_MACHINES = (KernelClassifier, KernelRegressor)
@@ -93,6 +105,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
         "coef": np.asarray(model.result_.w) if whole else np.ravel(model.coef_),
         "cut": np.asarray(model.result_.cut.a),
         **(support_arrays(model) if kernel else {}),
+        **({} if getattr(model, "scale_", None) is None else {"scale": model.scale_}),
         **(tagger_arrays(model) if type(model) in CHAINS else {}),
     }
     meta = {
@@ -207,6 +220,7 @@ def _claim(model: Any) -> dict[str, Any]:
         "value": result.value,
         "b": result.cut.b,
         "status": result.status,
+        "criterion": result.criterion,
         "n_rows": model.n_samples_fit_,
         "weighted": model.weighted_,
         "solver": result.solver,
@@ -225,18 +239,15 @@ def _model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
     w, a = (_vector(arrays, name, size) for name in ("coef", "cut"))
     if strange := sorted(set(claim) - set(CLAIM)):
         raise ValueError(f"it claims {strange[0]}, which models do not")
-    if claim["status"] not in get_args(Status):
-        raise ValueError(f"its status is {claim['status']!r}")
-    cut = Cut(a, _finite(claim, "b"))
-    value, lower = _finite(claim, "value"), _finite(claim, "lower_bound")
-    result = Result(w, value, lower, cut, claim["status"], [dict(claim["last"])], str(claim["solver"]))
     keep_claim(
         model,
-        result,
+        _result(w, a, claim),
         _finite(claim, "objective"),
         n_rows=int(claim["n_rows"]),
         weighted=bool(claim["weighted"]),
     )
+    if hasattr(model, "standardize"):
+        model.scale_ = _scale(arrays, p)
     _put_back(model, w, fitted, arrays)
     model.n_features_in_ = p
     if "feature_names" in fitted:
@@ -244,6 +255,28 @@ def _model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
         if model.feature_names_in_.shape != (p,):
             raise ValueError(f"it names {len(fitted['feature_names'])} features, but has {p}")
     return model
+
+
+def _result(w: NDArray, a: NDArray, claim: dict[str, Any]) -> Result:
+    status = claim["status"]
+    met = claim.get("criterion", "tol" if status == "converged" else "")  # older files know of no other
+    if status not in get_args(Status):
+        raise ValueError(f"its status is {status!r}")
+    if met not in get_args(Criterion) or (status == "converged" and not met):
+        raise ValueError(f"its status is {status!r}, but the tolerance that it met is {met!r}")
+    cut, last = Cut(a, _finite(claim, "b")), [dict(claim["last"])]
+    value, lower = _finite(claim, "value"), _finite(claim, "lower_bound")
+    return Result(w, value, lower, cut, status, last, str(claim["solver"]), met)
+
+
+def _scale(arrays: dict[str, NDArray], p: int) -> NDArray | None:
+    """The standard deviations of a model that was fitted to standardized columns; None of others."""
+    if "scale" not in arrays:
+        return None
+    found = _vector(arrays, "scale", p)
+    if not (found > 0).all():
+        raise ValueError("scale holds numbers that are not > 0")
+    return found
 
 
 def _put_back(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:

@@ -35,7 +35,7 @@ def _facts(result: Result, facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("objective", f"{result.value:.10g}"),
         ("lower bound", f"{result.lower:.10g}"),
         ("certified gap", f"{result.gap:.3g} ({relative_gap(last):.2e} of the objective)"),
-        ("status", result.status),
+        ("status", f"{result.status}, by atol" if result.criterion == "atol" else result.status),
         ("iterations", f"{result.n_iter:,}"),
         ("oracle calls", f"{int(last['calls']):,}"),
         ("time", duration(last["seconds"])),
