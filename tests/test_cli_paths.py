@@ -268,7 +268,7 @@ def test_cv_tells_what_did_not_converge(svm, tmp_path, run):
     )
     assert code == 3
     assert "2 of 2 fits of the folds did not reach the certified gap of 1e-09" in err
-    assert "the last fit did not converge (max_iter)" in err
+    assert "the last fit is not converged (max_iter): the certified gap is" in err
 
 
 @pytest.mark.parametrize(
