@@ -12,7 +12,7 @@ import numpy as np
 from riskmin.objective import Objective
 from riskmin.types import Array, Cut, Iterate, Resumable, Solver, Unsuited, Warm
 
-TRIAL = 60.0
+TRIAL = 100.0
 """Work that a solver is given in its first turn before its progress is judged; twice that in the next."""
 IDLE = 40
 """Iterates in a row that better neither the point nor the bound end a turn."""
