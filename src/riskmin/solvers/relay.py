@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ TRIAL = 100.0
 """Work that a solver is given in its first turn before its progress is judged; twice that in the next."""
 IDLE = 40
 """Iterates in a row that better neither the point nor the bound end a turn."""
+TOLD = 4
+"""So many turns are told one by one."""
 LOOK = 0.05
 """The work of one look along a line, beside a pass over X."""
 
@@ -77,21 +80,19 @@ class Relay:
 
     def account(self, trace: list[dict[str, float]]) -> str:
         """What was done, in words; nothing where the first solver did it all."""
-        turns: list[list[int]] = []
-        for row in trace:
-            k = int(row.get("turn", 1)) - 1
-            if not turns or turns[-1][0] != k:
-                turns.append([k, 0])
-            turns[-1][1] += 1
+        turns: list[tuple[int, int]] = []
+        for k, rows in groupby(trace, lambda row: int(row.get("turn", 1)) - 1):
+            turns.append((k, len(list(rows))))
         if len(turns) < 2:
             return ""
-        return ", then ".join(f"{type(self.solvers[k]).__name__} for {steps} steps" for k, steps in turns)
+        told = ", then ".join(f"{type(self.solvers[k]).__name__} for {n} steps" for k, n in turns[:TOLD])
+        return told if len(turns) <= TOLD else f"{told}, and so on, in {len(turns)} turns"
 
     def _run(
         self, obj: Objective, found: _Found, k: int, steps: Iterator[Iterate] | None
     ) -> Iterator[Iterate]:
         running: dict[int, Iterator[Iterate] | None] = {} if steps is None else {k: steps}
-        budget = TRIAL
+        budget, before = TRIAL, math.inf
         while True:
             if k not in running:
                 running[k] = self._started(obj, self.solvers[k], found.w)
@@ -103,7 +104,9 @@ class Relay:
                 return  # none of them can get any further
             k += 1
             if k == len(self.solvers):
-                k, budget = 0, 2 * budget
+                if found.gap >= before:
+                    return  # a whole round has bettered nothing
+                k, budget, before = 0, 2 * budget, found.gap
 
     def _started(self, obj: Objective, solver: Solver, w: Array) -> Iterator[Iterate] | None:
         try:
