@@ -42,11 +42,12 @@ class Relay:
     Examples
     --------
     >>> import numpy as np
-    >>> from riskmin import Absolute, Bundle, L2, Lbfgs, Objective, Relay, linear_risk, minimize
+    >>> from riskmin import Bundle, Hinge, L2, Lbfgs, Objective, Relay, linear_risk, minimize
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((80, 3))
-    >>> J = Objective(linear_risk(X, X @ [1.0, 2.0, 3.0], Absolute()), L2(), lam=1e-3)
-    >>> result = minimize(J, Relay((Lbfgs(), Bundle()), tol=1e-6), tol=1e-6)
+    >>> y = np.where(X[:, 0] + rng.standard_normal(80) > 0, 1.0, -1.0)
+    >>> J = Objective(linear_risk(X, y, Hinge()), L2(), lam=1e-3)
+    >>> result = minimize(J, Relay((Lbfgs(), Bundle()), tol=1e-6), tol=1e-6)  # kinks stop the first
     >>> result.status, sorted({row["turn"] for row in result.trace})
     ('converged', [1.0, 2.0])
     """
