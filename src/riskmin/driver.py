@@ -32,8 +32,8 @@ VANISHED = 1e-30
 """Where J falls below this part of its first value, min J is 0 and no relative gap will ever be proved."""
 SMALL = 1e-6
 """By default tol is relative to J, or to this part of the risk at w = 0 where J is less than that."""
-SOME = 50
-"""After so many iterations, a look at w = 0 is cheap beside what was done."""
+FAR_BELOW = 1e3
+"""The first J is no further below the risk at w = 0 than this: runs may start from samples of the rows."""
 
 Callback = Callable[[Iterate, dict[str, float]], Any]
 
@@ -88,8 +88,8 @@ class _Run:
         """The absolute gap that is as good as none; 0 as long as it would not matter."""
         if self.limits.atol is not None:
             return self.limits.atol
-        first = self.trace[0]["value"] if self.trace else math.inf
-        if self.origin is None and not (len(self.trace) >= SOME or self.value < 1e-4 * first):
+        first = self.trace[0]["value"] if self.trace else 0.0
+        if self.origin is None and self.value - self.lower > FAR_BELOW * self.limits.tol * SMALL * first:
             return 0.0
         return self.limits.tol * SMALL * self.start()[3]
 
