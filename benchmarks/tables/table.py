@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,15 @@ class Table:
             told = [self.y.sum()]
         sums = (f"{s:.6g}" for s in np.sort(self.X.sum(axis=0)))
         return (*self.X.shape, *sums, *(f"{t:.6g}" for t in np.sort(told)))
+
+
+def in_other_units(table: Table, seed: int) -> Table:
+    """The same table with columns in units from 1e-6 to 1e6 times theirs, and far from zero."""
+    rng = np.random.default_rng([seed, len(table.y), table.X.shape[1]])
+    p = table.X.shape[1]
+    units = 10.0 ** rng.uniform(-6, 6, p)
+    offsets = np.std(table.X, axis=0) * rng.choice([0.0, 1.0, 1000.0], p)
+    return replace(table, name=f"{table.name} in other units", X=(table.X + offsets) * units)
 
 
 def numeric(column: pd.Series) -> pd.Series:

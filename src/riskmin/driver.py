@@ -30,10 +30,10 @@ PATIENCE = 100
 """So many iterations in a row that better neither bound by a single bit are a stall."""
 VANISHED = 1e-30
 """Where J falls below this part of its first value, min J is 0 and no relative gap will ever be proved."""
-SMALL_GAP = 1e-9
-"""By default a gap of this part of J at w = 0 is as good as none."""
-SOME = 10
-"""After so many iterations, a look at w = 0 is cheap beside what was done."""
+SMALL = 1e-6
+"""By default tol is relative to J, or to this part of the risk at w = 0 where J is less than that."""
+FAR_BELOW = 1e3
+"""The first J is no further below the risk at w = 0 than this: runs may start from samples of the rows."""
 
 Callback = Callable[[Iterate, dict[str, float]], Any]
 
@@ -51,7 +51,7 @@ class _Limits:
         if not self.tol >= 0:
             raise ValueError(f"tol must be >= 0, not {self.tol}")
         if self.atol is not None and not self.atol >= 0:
-            raise ValueError(f"atol must be >= 0, or None for {SMALL_GAP} of J at w = 0, not {self.atol}")
+            raise ValueError(f"atol must be >= 0, or None for {SMALL} tol of the risk at w = 0, not {self.atol}")
         if self.max_iter < 1:
             raise ValueError(f"max_iter must be at least 1, not {self.max_iter}")
         if not self.max_seconds >= 0:
@@ -88,10 +88,10 @@ class _Run:
         """The absolute gap that is as good as none; 0 as long as it would not matter."""
         if self.limits.atol is not None:
             return self.limits.atol
-        first = self.trace[0]["value"] if self.trace else math.inf
-        if self.origin is None and not (len(self.trace) >= SOME or self.value < 1e-4 * first):
+        first = self.trace[0]["value"] if self.trace else 0.0
+        if self.origin is None and self.value - self.lower > FAR_BELOW * self.limits.tol * SMALL * first:
             return 0.0
-        return SMALL_GAP * self.start()[3]
+        return self.limits.tol * SMALL * self.start()[3]
 
     def start(self) -> tuple[Array, float, Cut, float]:
         """Where Omega is least, J and the cut there; R at w = 0 with the best intercept. Computed once."""
@@ -256,8 +256,9 @@ def minimize(
     tol : float
         The relative certified gap to reach: the same rule for every solver.
     atol : float, optional
-        The absolute gap that is as good as none; by default 1e-9 of the risk at w = 0 with its best
-        intercept. With 0, only tol counts. ``result.criterion`` says which of the two was met.
+        The absolute gap that is as good as none; by default 1e-6 tol of the risk at w = 0 with its best
+        intercept (1e-9 of it for the default tol). With 0, only tol counts. ``result.criterion`` says which
+        of the two was met.
     max_iter, max_seconds : int, float
         Limits. Whichever strikes first ends the run with that status and the best point so far.
     callback : callable, optional

@@ -74,7 +74,7 @@ def scaled(reg: Any, s: NDArray) -> Any:
     Examples
     --------
     >>> import numpy as np
-    >>> scaled(L2(), np.array([2.0, 3.0])), scaled(QNorm(), np.ones(2))
+    >>> scaled(L2(), np.array([2.0, 3.0])), scaled(QNorm(), np.full(2, 2.0))
     (L2(weights=array([4., 9.])), None)
     """
     if np.all(s == 1):

@@ -158,6 +158,8 @@ class NewtonProgram:
             G = np.zeros((len(x), len(x)))
             G[1:, 1:] = np.asarray(to_numpy(self.reg.conjugate_bend(u, A)), dtype=float) / lam
             target = simplex_qp(G, gain + G @ x, x)
+            if gain @ (target - x) <= 1e-14 * abs(value):
+                return x, True  # the dual is concave: along the way to there it gains no more than this
             t = self._along(A, b, x[1:], (target - x)[1:], lam)
             if t == 0:
                 return x, True  # no better point is left in this precision

@@ -97,10 +97,6 @@ class SemismoothNewton:
         w = state["next"] if u is not None and "next" in state else state["w"]
         return self._from(obj, w, 0.0, dz if scores.central else None)
 
-    def smoothed(self, obj: Objective, w: Array, mu: float) -> Iterator[Iterate]:
-        """The iterates from a point, with a mu to begin with, that of a smooth loss too."""
-        return self._from(obj, w, mu)
-
     def _from(self, obj: Objective, w: Array, mu: float, centre: NDArray | None = None) -> Iterator[Iterate]:
         """From a point, with a mu unless it is 0, and around a centre."""
         scores = Scores.of(self, obj)

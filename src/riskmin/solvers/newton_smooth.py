@@ -91,11 +91,10 @@ class Newton:
         if _many(obj):
             return SemismoothNewton(self.direct).iterates(obj, w0)
         scores = self._scores(obj)
+        if scores.first_mu(scores.passes.forward(w0), obj.lam * obj.reg.value(w0)):
+            return SemismoothNewton(self.direct).iterates(obj, w0)  # nothing tells how long steps may be
         if self.sampled and not isinstance(scores.loss, Squared):  # one step is all that a square takes
             w0 = self._start(obj, scores, w0)
-        penalty = obj.lam * obj.reg.value(w0)
-        if mu := scores.first_mu(scores.passes.forward(w0), penalty):  # nothing tells how long steps may be
-            return SemismoothNewton(self.direct).smoothed(obj, w0, mu)
         return self._from(obj, w0)
 
     def _start(self, obj: Objective, scores: Scores, w0: Array) -> Array:

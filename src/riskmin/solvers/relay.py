@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ import numpy as np
 from riskmin.objective import Objective
 from riskmin.types import Array, Cut, Iterate, Resumable, Solver, Unsuited, Warm
 
-TRIAL = 60.0
+TRIAL = 100.0
 """Work that a solver is given in its first turn before its progress is judged; twice that in the next."""
 IDLE = 40
 """Iterates in a row that better neither the point nor the bound end a turn."""
+TOLD = 4
+"""So many turns are told one by one."""
 LOOK = 0.05
 """The work of one look along a line, beside a pass over X."""
 
@@ -39,11 +42,12 @@ class Relay:
     Examples
     --------
     >>> import numpy as np
-    >>> from riskmin import Absolute, Bundle, L2, Lbfgs, Objective, Relay, linear_risk, minimize
+    >>> from riskmin import Bundle, Hinge, L2, Lbfgs, Objective, Relay, linear_risk, minimize
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((80, 3))
-    >>> J = Objective(linear_risk(X, X @ [1.0, 2.0, 3.0], Absolute()), L2(), lam=1e-3)
-    >>> result = minimize(J, Relay((Lbfgs(), Bundle()), tol=1e-6), tol=1e-6)
+    >>> y = np.where(X[:, 0] + rng.standard_normal(80) > 0, 1.0, -1.0)
+    >>> J = Objective(linear_risk(X, y, Hinge()), L2(), lam=1e-3)
+    >>> result = minimize(J, Relay((Lbfgs(), Bundle()), tol=1e-6), tol=1e-6)  # kinks stop the first
     >>> result.status, sorted({row["turn"] for row in result.trace})
     ('converged', [1.0, 2.0])
     """
@@ -77,21 +81,19 @@ class Relay:
 
     def account(self, trace: list[dict[str, float]]) -> str:
         """What was done, in words; nothing where the first solver did it all."""
-        turns: list[list[int]] = []
-        for row in trace:
-            k = int(row.get("turn", 1)) - 1
-            if not turns or turns[-1][0] != k:
-                turns.append([k, 0])
-            turns[-1][1] += 1
+        turns: list[tuple[int, int]] = []
+        for k, rows in groupby(trace, lambda row: int(row.get("turn", 1)) - 1):
+            turns.append((k, len(list(rows))))
         if len(turns) < 2:
             return ""
-        return ", then ".join(f"{type(self.solvers[k]).__name__} for {steps} steps" for k, steps in turns)
+        told = ", then ".join(f"{type(self.solvers[k]).__name__} for {n} steps" for k, n in turns[:TOLD])
+        return told if len(turns) <= TOLD else f"{told}, and so on, in {len(turns)} turns"
 
     def _run(
         self, obj: Objective, found: _Found, k: int, steps: Iterator[Iterate] | None
     ) -> Iterator[Iterate]:
         running: dict[int, Iterator[Iterate] | None] = {} if steps is None else {k: steps}
-        budget = TRIAL
+        budget, before = TRIAL, math.inf
         while True:
             if k not in running:
                 running[k] = self._started(obj, self.solvers[k], found.w)
@@ -103,7 +105,9 @@ class Relay:
                 return  # none of them can get any further
             k += 1
             if k == len(self.solvers):
-                k, budget = 0, 2 * budget
+                if found.gap >= before:
+                    return  # a whole round has bettered nothing
+                k, budget, before = 0, 2 * budget, found.gap
 
     def _started(self, obj: Objective, solver: Solver, w: Array) -> Iterator[Iterate] | None:
         try:
