@@ -103,7 +103,8 @@ class WithIntercepts(Risk):
         """The cuts that are known beforehand: one pass over X."""
         k, loss = self.n_intercepts, self.loss
         inner: Any = self.scorer.inner  # type: ignore[attr-defined]
-        sums, pi = self.executor.sum(_class_sums, inner if isinstance(inner, Standardized) else Multiclass(k))
+        plain = inner.by_output if isinstance(inner, Standardized) else Multiclass(k)
+        sums, pi = self.executor.sum(_class_sums, plain)
         F, offsets = loss.constants(k)  # type: ignore[attr-defined]
         return Constants(sums, pi, F, pi @ (offsets + np.zeros((k, k))))
 

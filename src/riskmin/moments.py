@@ -146,8 +146,8 @@ def _of_sparse(X: Any, c: NDArray) -> Moments:
     mean = sums / weight
     for x, i, j in _chunks(X, c):
         squares += np.bincount(j, c[i] * (x - mean[j]) ** 2, p)
-    squares += np.maximum(weight - stored, 0.0) * mean * mean
     holes = count < np.count_nonzero(c)
+    squares += np.where(holes, np.maximum(weight - stored, 0.0), 0.0) * mean * mean
     least[holes], largest[holes] = np.minimum(least[holes], 0.0), np.maximum(largest[holes], 0.0)
     return Moments(weight, mean, squares / weight, least, largest)
 

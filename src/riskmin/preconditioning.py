@@ -197,7 +197,7 @@ class Preconditioner:
         """The risk with X as it is: every product is corrected by the shift."""
         scorer: Any = risk.scorer
         inner = scorer.inner if isinstance(scorer, WithOnes) else scorer
-        if not isinstance(inner, (Linear, Multiclass)):
+        if not isinstance(inner, (Linear, Multiclass, Hierarchy)):
             return None
         changed = Standardized(inner, self.shift, self.scale)
         outer = WithOnes(changed) if isinstance(scorer, WithOnes) else changed
@@ -308,9 +308,13 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     ratio = float(scale[seen].max() / scale[seen].min()) if seen.any() else 1.0
     if ratio <= (SPREAD if small else FAR_SPREAD) or scaled(reg, np.repeat(scale, outputs)) is None:
         scale = np.ones_like(scale)
+    return Preconditioner(shift, scale, _tree(risk)) if shift.any() or (scale != 1).any() else None
+
+
+def _tree(risk: Risk) -> Tree | None:
+    """That of scores that are sums along its paths."""
     inner = getattr(risk.scorer, "inner", risk.scorer)
-    tree = inner.tree if isinstance(inner, Hierarchy) else None
-    return Preconditioner(shift, scale, tree) if shift.any() or (scale != 1).any() else None
+    return inner.tree if isinstance(inner, Hierarchy) else None
 
 
 def _undoing(obj: Objective, risk: Risk, shift: NDArray | None = None) -> Preconditioner | None:
@@ -322,7 +326,7 @@ def _undoing(obj: Objective, risk: Risk, shift: NDArray | None = None) -> Precon
     if not isinstance(reg, Rescaled) or (shift is None and risk.table is None):
         return None
     shift = np.zeros(risk.table.shape[1]) if shift is None else shift  # type: ignore[union-attr]
-    own = Preconditioner(shift, 1 / reg.sizes[:: len(reg.sizes) // len(shift)])
+    own = Preconditioner(shift, 1 / reg.sizes[:: len(reg.sizes) // len(shift)], _tree(risk))
     return own if own.stores(risk) or opened(reg) is reg else None
 
 

@@ -154,7 +154,7 @@ class Standardized:
 
     Parameters
     ----------
-    inner : Linear or Multiclass
+    inner : Linear, Multiclass or Hierarchy
     shift, scale : (p,) array
         The m and the s.
 
@@ -185,6 +185,8 @@ class Standardized:
     def _moved(self, w: Array) -> Array:
         """By how much the shift moves the scores: a number, or one per output."""
         moved = like(self.shift, w) @ w.reshape(len(self.shift), -1)
+        if isinstance(self.inner, Hierarchy):
+            return self.inner.tree.to_labels(moved[None, :])[0]
         return moved if self.columns > 1 else moved[0]
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
@@ -197,12 +199,20 @@ class Standardized:
         plain = 0.0 * out
         self.inner.pullback(X, dz, start, stop, plain)
         total = like(dz.sum(0), out) if self.columns > 1 else float(dz.sum())
+        if isinstance(self.inner, Hierarchy):
+            total = self.inner.tree.from_labels(total[None, :])[0]
         shift = (like(self.shift, out)[:, None] * total).reshape(-1)
         out += self._scaled(plain - shift)
 
     def spread(self, D: Array) -> Array:
         """Slopes in the weights of the outputs, (p, k), as slopes in w."""
-        return D.reshape(-1)
+        found: Array = self.inner.spread(D)
+        return found
+
+    @property
+    def by_output(self) -> Standardized:
+        """The same with weights of its own for each output."""
+        return Standardized(Multiclass(self.columns), self.shift, self.scale)
 
 
 @dataclass(frozen=True)

@@ -289,7 +289,7 @@ def said_status(facts: dict[str, Any]) -> str:
     """The status, and which tolerance was met where it is not the relative one."""
     if facts["criterion"] != "atol":
         return str(facts["status"])
-    asked = "1e-9 of J at w = 0" if facts["atol"] is None else f"{facts['atol']:g}"
+    asked = "1e-6 tol of the risk at w = 0" if facts["atol"] is None else f"{facts['atol']:g}"
     return f"{facts['status']}, by --atol: the gap is {facts['gap']:.2e}, at most {asked}"
 
 

@@ -21,7 +21,7 @@ from riskmin.cli.common import without_warnings
 from riskmin.cli.graded import need_queries
 from riskmin.cli.measures import loss_scores, raw_scores
 from riskmin.cli.tasks import TASKS, queries
-from riskmin.driver import SMALL_GAP
+from riskmin.driver import SMALL
 from riskmin.executors import Serial
 from riskmin.linear import check_labels
 from riskmin.matrices import as_matrix
@@ -229,7 +229,7 @@ def _absolute(model: Any, X: Any, y: Any, qid: Any) -> float:
         if hasattr(model, name):
             setattr(zero, name, 0.0 * getattr(model, name))
     zero.result_ = dataclasses.replace(model.result_, w=0.0 * model.result_.w)
-    return SMALL_GAP * mean_risk(zero, X, y, qid)
+    return SMALL * float(model.tol) * mean_risk(zero, X, y, qid)
 
 
 # ---------------------------------------------------------------- before a proof

@@ -43,7 +43,9 @@ _OPTIONS: list[Callable[..., Any]] = [
     ),
     real_option("--tol", type=FROM_0, default=1e-3, show_default=True, help="Relative certified gap."),
     real_option(
-        "--atol", type=FROM_0, help="Absolute gap that is as good as none (default: 1e-9 of J at w = 0)."
+        "--atol",
+        type=FROM_0,
+        help="Absolute certified gap that is as good as none (default: 1e-6 tol of the risk at w = 0).",
     ),
     target_option,
     qid_option,

@@ -135,11 +135,9 @@ def advice(model: Any, words: Words) -> str:
     """How a fit ended, and what to do about it."""
     result = model.result_
     gap = result.gap / result.value if result.value else 0.0
-    parts = [
-        f"stopped with status {result.status!r} at a certified relative gap of {gap:.2g}, above "
-        f"tol={model.tol:g}: {remedy(model, words)}",
-        about_columns(model, words),
-    ]
+    above = f"above tol={model.tol:g}" if gap > model.tol else f"known no better than tol={model.tol:g}"
+    said = f"stopped with status {result.status!r} at a certified relative gap of {gap:.2g}, {above}"
+    parts = [f"{said}: {remedy(model, words)}", about_columns(model, words)]
     return ". ".join(part for part in parts if part)
 
 
