@@ -71,7 +71,9 @@ class Hints(NamedTuple):
     far: tuple[Column, ...] = ()
     """Columns that are far from zero beside their spread."""
     apart: tuple[Column, ...] = ()
-    """Columns whose sizes are far from those of the others."""
+    """Columns whose sizes are far from those of most."""
+    ratio: float = 1.0
+    """The largest of these sizes beside the least."""
     solver: str | None = None
     """The name of a solver that was not tried."""
 
@@ -82,20 +84,20 @@ def hints(objective: Objective, result: Result, given: Any) -> Hints:
     if result.status in ("converged", "interrupted"):
         return Hints()
     found = sampled_moments(objective.risk)
-    far, apart = ((), ()) if found is None else ill_scaled(found)
-    return Hints(far, apart, untried(objective, result, given))
+    far, apart, ratio = ((), (), 1.0) if found is None else ill_scaled(found)
+    return Hints(far, apart, ratio, untried(objective, result, given))
 
 
-def ill_scaled(found: Moments) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
-    """The columns that are far from zero beside their spread, and those of extreme sizes.
+def ill_scaled(found: Moments) -> tuple[tuple[Column, ...], tuple[Column, ...], float]:
+    """The columns that are far from zero beside their spread, those of extreme sizes, and how these differ.
 
     Examples
     --------
     >>> import numpy as np
     >>> mean, variance = np.array([0.0, 1e9, 0.0]), np.array([1.0, 4.0, 1e-12])
-    >>> far, apart = ill_scaled(Moments(9, mean, variance, mean - 1, mean + 1))
-    >>> [column.j for column in far], [column.j for column in apart]
-    ([1], [2, 1, 0])
+    >>> far, apart, ratio = ill_scaled(Moments(9, mean, variance, mean - 1, mean + 1))
+    >>> [column.j for column in far], [column.j for column in apart], round(ratio)
+    ([1], [2], 2000000)
     """
     deviation = np.sqrt(found.variance)
     at = np.flatnonzero((found.least < found.largest) & (deviation > 0) & np.isfinite(deviation))
@@ -106,10 +108,12 @@ def ill_scaled(found: Moments) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
 
     offset = np.abs(mean) / deviation
     far = [k for k in np.argsort(-offset, kind="stable") if offset[k] > FAR]
-    if not len(at) or deviation.max() <= FAR * deviation.min():
-        return named(far), ()
-    size = np.log(deviation)
-    return named(far), named(np.argsort(-np.abs(size - np.median(size)), kind="stable"))
+    ratio = float(deviation.max() / deviation.min()) if len(at) else 1.0
+    if ratio <= FAR:
+        return named(far), (), ratio
+    off = np.abs(np.log(deviation / np.median(deviation)))
+    apart = [k for k in np.argsort(-off, kind="stable") if off[k] >= min(np.log(FAR) / 2, off.max())]
+    return named(far), named(apart), ratio
 
 
 def untried(objective: Objective, result: Result, given: Any) -> str | None:
@@ -156,13 +160,12 @@ def remedy(model: Any, words: Words) -> str:
 
 def about_columns(model: Any, words: Words) -> str:
     """A sentence about columns that make the problem hard; none where there are none."""
-    far, apart, _ = _hints(model)
+    far, apart, ratio, _ = _hints(model)
     if apart and not getattr(model, "standardize", True):
-        return (
-            f"The sizes of columns differ by more than {FAR:g} ({_named(model, apart)}): {words.standardize}"
-        )
+        said = f"Standard deviations of columns differ by a factor of {ratio:.2g}"
+        return f"{said} ({_named(model, apart)}): {words.standardize}"
     if far:
-        return f"Means are beyond {FAR:g} standard deviations ({_named(model, far)}): {words.centre}"
+        return f"Columns are far from zero beside their spread ({_named(model, far)}): {words.centre}"
     return ""
 
 
@@ -172,7 +175,7 @@ def _hints(model: Any) -> Hints:
 
 
 def _named(model: Any, columns: tuple[Column, ...]) -> str:
-    return ", ".join(
-        f"{column_name(model, j)} has mean {mean:.3g} and standard deviation {deviation:.3g}"
+    return "; ".join(
+        f"{column_name(model, j)}: mean {mean:.3g}, standard deviation {deviation:.3g}"
         for j, mean, deviation in columns
     )
