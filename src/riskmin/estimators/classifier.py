@@ -61,6 +61,12 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
         ``Quadratic(K)``. The default is :math:`\|w\|^2 / 2`.
     positive : bool
         Whether the weights must be >= 0, for "l1", "l2" and "elastic".
+    standardize : bool
+        Whether columns are divided by their standard deviations :math:`s_j` (weighted by `sample_weight`)
+        inside, as by a ``StandardScaler`` before the model. Then alpha penalizes the weights of the
+        standardized columns, :math:`\Omega(s \circ w)`, and J with its bound is that of the standardized
+        problem; `coef_` and `intercept_` are in the units of X. To centre columns would change the
+        intercept alone, so it is not done, and sparse X stays sparse. A constant column gets weight zero.
     fit_intercept : bool
         Whether to fit b, or to have it zero, and scores cut at zero.
     class_weight : dict, "balanced" or None
@@ -71,6 +77,10 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
         an object such as ``riskmin.Bundle(keep=50)``.
     tol : float
         The certified gap to reach, relative to the objective.
+    atol : float or None
+        The certified gap that is as good as none, in absolute terms; None for 1e-6 tol of the risk at w = 0
+        with its best intercept. A fit has converged where either is reached: ``result_.criterion`` says which
+        of the two, "tol" or "atol".
     max_iter, max_seconds : int, float or None
         Limits; a fit that one of them ends gives a ConvergenceWarning.
     warm_start : bool
@@ -96,8 +106,11 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
         `threshold_`.
     threshold_ : float
         Where the scores of J are cut; 0 but for losses of tables and lists.
+    scale_ : (p,) array or None
+        The standard deviations of the columns, 1 for constant ones; None without `standardize`.
     objective_ : float
-        J at `coef_` and the best b, which is ``intercept_ + threshold_``.
+        J at `coef_` and the best b, which is ``intercept_ + threshold_``. With `standardize`, it and its
+        bound are those of the problem of standardized columns.
     lower_bound_ : float
         What min J is proved not to be below.
     gap_ : float
@@ -129,6 +142,9 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
     True
     >>> svm = model[-1]
     >>> svm.gap_ <= svm.tol * svm.objective_
+    True
+    >>> same = LinearClassifier("hinge", alpha=1e-2, standardize=True).fit(X, y)  # with coef_ in units of X
+    >>> abs(same.objective_ - svm.objective_) < 1e-3 * svm.objective_
     True
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)

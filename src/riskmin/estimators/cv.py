@@ -114,7 +114,7 @@ class LinearClassifierCV(_Search, LinearClassifier):
         As everywhere in scikit-learn, and the names of `riskmin.get_scorer`. By default the accuracy, and for
         losses that stand for a metric that metric: the ROC area for "roc_area", F1 for "f1", and so on.
     regularizer, positive, standardize, fit_intercept, class_weight, solver, tol, atol, max_iter, max_seconds
-        As in `LinearClassifier`.
+        As in `LinearClassifier`; the standard deviations of a fold are those of the rows that it fits.
     n_jobs : int or None
         How many folds run at a time, in threads; the last fit has as many threads.
 
@@ -132,7 +132,7 @@ class LinearClassifierCV(_Search, LinearClassifier):
         The fit of all rows, which `riskmin.save_model` can save.
     n_not_converged_ : int
         How many fits of the folds ended before their gap was within tol; 0, mostly.
-    classes_, coef_, intercept_, objective_, lower_bound_, gap_, n_iter_, result_
+    classes_, coef_, intercept_, scale_, objective_, lower_bound_, gap_, n_iter_, result_
         Those of `best_estimator_`.
 
     Examples
@@ -226,7 +226,7 @@ class LinearRegressorCV(_Search, LinearRegressor):
     ----------
     alpha_, alphas_, scores_, best_score_, best_estimator_
         As in `LinearClassifierCV`.
-    coef_, intercept_, objective_, lower_bound_, gap_, n_iter_, result_
+    coef_, intercept_, scale_, objective_, lower_bound_, gap_, n_iter_, result_
         Those of `best_estimator_`.
 
     Examples

@@ -100,6 +100,8 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
         The weights, in the order of ``tree_.nodes``.
     intercept_ : (k,) array
         b, in the order of `classes_`.
+    scale_ : (p,) array or None
+        The standard deviations of the columns; None without `standardize`.
     objective_, lower_bound_, gap_ : float
         J, what min J is proved not to be below, and their difference.
     n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_

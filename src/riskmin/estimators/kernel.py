@@ -49,8 +49,8 @@ class KernelClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
         Factors for the weights of the rows of each class; "balanced" gives both classes the same sum.
     solver : None, str or solver
         None and "auto" choose by the loss; ``riskmin.KernelDual()``, "bundle", "bmrm", "line_search_bmrm".
-    tol : float
-        The certified gap to reach, relative to the objective.
+    tol, atol : float, float or None
+        The certified gap to reach, relative to the objective, or in absolute terms: see `LinearClassifier`.
     cache_size : float
         How many megabytes the rows of the kernel matrix may take that are kept.
     max_iter, max_seconds : int, float or None

@@ -40,7 +40,8 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
     contamination : float
         The share of the training rows, in (0, 0.5], that `predict` shall call novel.
     regularizer, positive, standardize
-        As in `LinearClassifier`.
+        As in `LinearClassifier`; columns are divided by their standard deviations and not centred, so that
+        they stay on their side of the origin.
     solver, tol, atol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
         As in `LinearClassifier`.
 
@@ -50,6 +51,8 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
         w.
     offset_ : float
         The quantile of the training scores (weighted, where the rows are) at `contamination`.
+    scale_ : (p,) array or None
+        The standard deviations of the columns; None without `standardize`.
     objective_, lower_bound_, gap_ : float
         J at `coef_`, what min J is proved not to be below, and their difference.
     n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_

@@ -68,6 +68,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
     thresholds_ : (g - 1,) array
         A row is above grade ``classes_[k]`` if its score is above ``thresholds_[k]``. They do not decrease;
         where two are equal, the grade between them is never predicted.
+    scale_ : (p,) array or None
+        The standard deviations of the columns; None without `standardize`.
     objective_, lower_bound_, gap_ : float
         J at `coef_`, what min J is proved not to be below, and their difference.
     n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_

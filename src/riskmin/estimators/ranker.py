@@ -50,6 +50,8 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         Zero with losses for ranking, which no intercept changes.
     n_queries_ : int
         How many queries were fitted; 0 without `qid`.
+    scale_ : (p,) array or None
+        The standard deviations of the columns; None without `standardize`.
     objective_, lower_bound_, gap_ : float
         J at `coef_` and `intercept_`, what min J is proved not to be below, and their difference.
     n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_

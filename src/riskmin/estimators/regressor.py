@@ -73,6 +73,8 @@ class LinearRegressor(LabelsHere, RegressorMixin, BaseEstimator):  # type: ignor
         w; a row an output, if y has columns.
     intercept_ : float or (k,) array
         b.
+    scale_ : (p,) array or None
+        The standard deviations of the columns; None without `standardize`.
     objective_, lower_bound_, gap_ : float
         J at `coef_` and `intercept_`, what min J is proved not to be below, and their difference.
     n_iter_ : int
