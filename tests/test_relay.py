@@ -106,10 +106,10 @@ def test_a_relay_in_two_parts_goes_on_with_the_solver_whose_turn_it_was(tmp_path
         assert again.value == pytest.approx(whole.value, rel=2e-7)
 
 
-def test_auto_ends_with_a_method_that_always_converges():
+def test_auto_has_a_method_that_always_converges():
     for loss in (Hinge(), Logistic(), Absolute()):
         solvers = Auto().relay(objective(loss))[0].solvers
-        assert isinstance(solvers[-1], Bundle)
+        assert any(isinstance(solver, Bundle) for solver in solvers)
 
 
 def test_short_chains_at_a_small_lam_take_few_steps():

@@ -36,7 +36,7 @@ def finish(fit: Fit) -> Fit:
     fit["false_bound"] = fit["best_lower"] > fit["best_value"] + ROUNDING * zero
     fit["worse_than_zero"] = fit["value"] > zero * (1 + ROUNDING)
     fit["behind"] = fit["value"] > BEHIND * min(values[: 1 + len(rest)]) + ROUNDING * zero
-    fit["wrong_value"] = abs(fit["value"] - fit["recomputed"]) > 1e-6 * (abs(fit["value"]) + ROUNDING * zero)
+    fit["wrong_value"] = abs(fit["value"] - fit["recomputed"]) > 1e-6 * abs(fit["value"]) + ROUNDING * zero
     return fit
 
 

@@ -174,6 +174,8 @@ def _others(obj: Objective, first: Solver) -> list[Solver]:
     elif smooth and isinstance(given, (L1, Elastic)):
         found.append(OwlQn())
     found.append(Bundle())
+    if not smooth and isinstance(obj.reg, Smooth) and isinstance(without_intercept(obj.risk), Risk):
+        found.append(Smoothing())
     return [solver for solver in found if type(solver) is not type(first)]
 
 

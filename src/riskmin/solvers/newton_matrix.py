@@ -23,6 +23,8 @@ ROUGH = 0.01
 """The share of the gradient that they may leave where a matrix would have left nothing."""
 FEW = 3
 """One row in so many, or fewer, are taken out of X for steps of conjugate gradients."""
+LEAST = 1e-12
+"""The least penalty of a direction, beside the second derivatives of rows of length one."""
 DENSE = 8.0
 """How many times as fast an operation with a dense matrix is as one with a sparse one."""
 
@@ -36,12 +38,15 @@ class Equations:
     """
 
     def __init__(self, passes: Passes, reg: Any, direct: int, steps: float = 0.0) -> None:
-        self.passes, self.reg, self.direct = passes, reg, direct
+        self.passes, self.given, self.reg, self.direct = passes, reg, reg, direct
         self.steps = steps
         """How many steps of conjugate gradients to expect: as last time, or more where they failed."""
 
     def solve(self, bend: Bend, lam: float, g: Array, enough: float) -> Array:
         """The direction d; up to a residual of the norm `enough`, where it is found in steps."""
+        if isinstance(self.given, L2):  # what is below rounding beside X' H X is held back by that much
+            square, least = self.given.terms(g).square, LEAST * float(bend.diagonal.sum()) / lam
+            self.reg = L2(np.maximum(square + 0.0 * g, least)) if np.min(square) < least else self.given
         cost, way = self._direct(bend)
         if way is not None and (cost < 4 or self.steps >= cost):
             self.steps *= 0.8  # so that they are tried again in the end

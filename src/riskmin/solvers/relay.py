@@ -17,6 +17,8 @@ TRIAL = 100.0
 """Work that a solver is given in its first turn before its progress is judged; twice that in the next."""
 IDLE = 40
 """Iterates in a row that better neither the point nor the bound end a turn."""
+NEWS = 0.3
+"""At a larger gap nothing was found that another solver could use, so it starts where the first one did."""
 TOLD = 4
 """So many turns are told one by one."""
 LOOK = 0.05
@@ -30,8 +32,9 @@ class Relay:
     Each is watched by counted work (oracle calls, epochs, looks along lines; no clock is asked, so that a run
     gives the same bits each time). From the second half of a solver's work, the digits of the certified
     relative gap that it gains are known; where those that are missing would take more work than all that was
-    done so far, or where the solver can get no further, the next one goes on from the best point. The best
-    bound is kept throughout. After the last one the first has its turn again, with twice the work.
+    done so far, or where the solver can get no further, the next one goes on from the best point (or from
+    the start, where the gap is still above 0.3). The best point and bound are kept throughout. After the last
+    one the first has its turn again, with twice the work.
 
     Parameters
     ----------
@@ -63,7 +66,7 @@ class Relay:
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the solvers, one after the other."""
-        return self._run(obj, _Found(w0), 0, None)
+        return self._run(obj, _Found(w0, w0), 0, None)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state, with the solver that it is of."""
@@ -74,7 +77,7 @@ class Relay:
 
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from a run on the same risk, with the solver that ended it."""
-        found, k, own = _Found(state["best"]), int(state["turn"][0]), _own(state)
+        found, k, own = _Found(state["best"], state["best"]), int(state["turn"][0]), _own(state)
         solver: Any = self.solvers[k]
         steps = solver.warm(obj, own, before) if own and isinstance(solver, Warm) else None
         return self._run(obj, found, k, steps)
@@ -96,7 +99,9 @@ class Relay:
         budget, before = TRIAL, math.inf
         while True:
             if k not in running:
-                running[k] = self._started(obj, self.solvers[k], found.w)
+                running[k] = self._started(
+                    obj, self.solvers[k], found.w if found.gap <= NEWS else found.start
+                )
             steps = running[k]
             if steps is not None:
                 ended = yield from self._turn(obj, found, k, steps, budget)
@@ -155,8 +160,9 @@ def _own(state: dict[str, Array]) -> dict[str, Array]:
 
 @dataclass
 class _Found:
-    """The best point and the best bound of all solvers so far."""
+    """The best point and the best bound of all solvers so far, and where they started."""
 
+    start: Array
     w: Array
     value: float = math.inf
     cut: Cut | None = None
@@ -166,7 +172,9 @@ class _Found:
     @classmethod
     def of(cls, state: dict[str, Array]) -> _Found:
         value, lower, work = (float(v) for v in state["found"])
-        return cls(state["best"], value, Cut(state["cut"][:-1], float(state["cut"][-1])), lower, work)
+        return cls(
+            state["start"], state["best"], value, Cut(state["cut"][:-1], float(state["cut"][-1])), lower, work
+        )
 
     @property
     def gap(self) -> float:
@@ -185,7 +193,7 @@ class _Found:
     def state(self) -> dict[str, Array]:
         assert self.cut is not None
         found = np.array([self.value, self.lower, self.work])
-        return {"best": self.w, "cut": np.append(self.cut.a, self.cut.b), "found": found}
+        return {"start": self.start, "best": self.w, "cut": np.append(self.cut.a, self.cut.b), "found": found}
 
 
 @dataclass
