@@ -198,7 +198,7 @@ class Standardized:
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
         plain = 0.0 * out
         self.inner.pullback(X, dz, start, stop, plain)
-        total = like(dz.sum(0), out) if self.columns > 1 else float(dz.sum())
+        total: Any = like(dz.sum(0), out) if self.columns > 1 else float(dz.sum())
         if isinstance(self.inner, Hierarchy):
             total = self.inner.tree.from_labels(total[None, :])[0]
         shift = (like(self.shift, out)[:, None] * total).reshape(-1)
