@@ -43,6 +43,7 @@ LAYERS = [
     "linear",
     "rkhs",
     "structured",
+    "convexity",
     "objective",
     "solvers",
     "persist",

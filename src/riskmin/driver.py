@@ -16,6 +16,7 @@ import numpy as np
 
 from riskmin.arrays import namespace
 from riskmin.checkpoint import Checkpoint
+from riskmin.convexity import Watch, check, watch
 from riskmin.executors.company import Company, company_of
 from riskmin.objective import Count, Objective
 from riskmin.persist import FileError
@@ -68,15 +69,24 @@ class _Run:
     before: float = 0.0  # seconds spent before a resumption
     start: float = field(default_factory=time.perf_counter)
     seconds: float = 0.0
+    watch: Watch | None = None  # of a risk of the user's own, whose cuts may be none
 
     def tick(self) -> float:
         """Look at the clock."""
         self.seconds = self.company.agree(lambda: self.before + time.perf_counter() - self.start)
         return self.seconds
 
+    @property
+    def doubt(self) -> str:
+        """Why nothing is proved, where a risk of the user's own was seen not to be convex."""
+        return self.watch.said if self.watch is not None else ""
+
     def status(self) -> Status | None:
+        if self.doubt:
+            return "stalled"  # whatever it would find, no gap could be proved
         # rounding may take J below zero; and a bound that it lifted above J shows how well bounds are known
-        if self.value - self.lower + self.noise <= self.limits.tol * max(self.value, 0.0):
+        enough = self.limits.tol * max(self.value, 0.0)
+        if self.value - self.lower + self.noise <= enough < math.inf:
             return "converged"
         if len(self.trace) >= self.limits.max_iter:
             return "max_iter"
@@ -96,9 +106,15 @@ class _Run:
             self.cut, self.lower, self.idle = cut, lower, 0
         first = self.trace[0]["value"] if self.trace else self.value
         if self.lower - self.value > 1e-6 * abs(self.value) + 1e-12 * abs(first):
+            self.sound = False
+            if self.watch is not None:
+                self.watch.refute(f"J is {self.value:.4g}, below the bound {self.lower:.4g} of its cuts")
+        if self.doubt or not self.sound:
             self.cut, self.lower, self.sound = Cut(0.0 * cut.a, 0.0), 0.0, False
         self.noise = max(self.noise, self.lower - self.value)
         self.lower = min(max(self.lower, 0.0), self.value)
+        if self.watch is not None and self.watch.negative:
+            self.lower = -math.inf
 
     def settle(self) -> None:
         """Whatever ends a run is said of a value computed from scratch, and of a point of the domain."""
@@ -112,6 +128,8 @@ class _Run:
         least = -1e-12 * abs(self.trace[0]["value"]) if self.trace else -math.inf  # J >= 0, but for rounding
         if self.w is None or least <= it.value < self.value:
             self.w, self.value, self.idle = it.w, it.value, 0
+        if self.watch is not None:
+            self.watch.take(it.w, it.value, it.cut)
         self._bound(it.cut)
         row = {"iteration": len(self.trace) + 1} | self._row() | dict(it.info)
         self.trace.append(row)
@@ -122,6 +140,9 @@ class _Run:
     def end(self) -> Status:
         """Settle what was found; whether that is convergence, or else a stall."""
         self.settle()
+        if self.watch is not None and self.cut is not None and self.lower > 0:
+            self.w, self.value = self.watch.probe(self.w, self.value, self.lower, self.cut)
+            self._bound(self.cut)
         self.trace[-1] |= self._row()
         return "converged" if self.status() == "converged" else "stalled"
 
@@ -232,17 +253,20 @@ def minimize(
     with company.together():
         limits = company.agree(lambda: _Limits(tol, max_iter, max_seconds))
         run = _Run(replace(objective, count=Count()), limits, company)
+        w0 = _start(run.obj, w0)
+        check(objective.risk, run.obj.reg, w0)
+        run.watch = watch(run.obj, w0)
         chosen, reason = get_solver(solver), ""
         if isinstance(chosen, Auto):
             chosen, reason = chosen.choose(run.obj, tol)
         save = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
         if save is not None:
             company.once(save.check)
-        w0 = _start(run.obj, w0)
         with np.errstate(over="ignore"):  # far out, a square may be inf: no best value, no bound, no harm
             status = _drive(run, chosen, w0, callback, save)
     assert run.cut is not None
-    return Result(run.w, run.value, run.lower, run.cut, status, run.trace, said(chosen, reason, run.trace))
+    how = said(chosen, reason, run.trace)
+    return Result(run.w, run.value, run.lower, run.cut, status, run.trace, how, run.doubt)
 
 
 def said(solver: Solver, reason: str, trace: list[dict[str, float]]) -> str:

@@ -283,7 +283,7 @@ def warn_unless_converged(model: Any) -> None:
     gap = result.gap / result.value if result.value else 0.0
     message = (
         f"{type(model).__name__} stopped with status {result.status!r} at a certified relative gap of "
-        f"{gap:.2g}, above tol={model.tol:g}: {_REMEDIES[result.status]}"
+        f"{gap:.2g}, above tol={model.tol:g}: {result.note or _REMEDIES[result.status]}"
     )
     warnings.warn(message, ConvergenceWarning, stacklevel=3)
 

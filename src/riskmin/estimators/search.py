@@ -11,6 +11,7 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from riskmin.adaptive import Adaptive
+from riskmin.convexity import check
 from riskmin.estimators.base import check_parameters, loss_of, regularizer_of, risk_of
 from riskmin.estimators.outputs import joint_loss
 from riskmin.executors import Serial
@@ -84,6 +85,8 @@ def search(
     get_solver(probe.solver)
     whole = data if data.weight is None or data.weight.all() else data.take(slice(None))
     risks = [_problem(probe, part)[0] for part in whole.parts(probe)]
+    for risk in risks:
+        check(risk, regularizer_of(probe), np.zeros(risk.dim))
     if not loss_of(probe).separable:
         risks[0](np.zeros(risks[0].dim))  # what is wrong with all rows is said before any fold
     if isinstance(alphas, int):

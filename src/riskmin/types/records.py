@@ -132,6 +132,9 @@ class Result:
         A row an iteration: iteration, seconds, calls, value, lower, gap, and the solver's own.
     solver : str
         The solver that ran, and why it was chosen where that was `Auto`.
+    note : str
+        What else there is to say of it, in a sentence: that a loss of your own is not convex, so that
+        nothing is proved. Empty, mostly.
 
     Examples
     --------
@@ -152,6 +155,7 @@ class Result:
     status: Status
     trace: list[dict[str, float]] = field(repr=False)
     solver: str = ""
+    note: str = ""
 
     @property
     def gap(self) -> float:
