@@ -44,7 +44,7 @@ class Watch:
     ...     value, _, cut = J(w)
     ...     seen.take(w, value, cut)
     >>> seen.said
-    'the risk Dents is not convex, or its gradient is wrong: it is 1.841 where a cut ... has 2...'
+    'the risk Dents is not convex, or its gradient is wrong: it is 1.841 where a cut... has 2...'
     """
 
     obj: Any

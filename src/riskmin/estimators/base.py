@@ -11,6 +11,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from riskmin.adaptive import Adaptive
 from riskmin.driver import Callback, minimize
 from riskmin.estimators.many import for_classes, is_many, unpacked
 from riskmin.estimators.rows import Held, checked, executor_for, here, scored
+from riskmin.estimators.trivial import TrivialModelWarning, trivial
 from riskmin.executors.company import company_of
 from riskmin.intercept import Profiled, ProfiledCursor
 from riskmin.intercepts import CentredRisk
@@ -159,6 +161,7 @@ def fit_objective(
     risk: Any = objective.risk
     b, value = _intercept(risk, objective, result)
     _check_proof(risk, value, result.lower)
+    result = replace(result, note=result.note or trivial(model, objective, result, b, cold=start is None))
     keep_claim(model, result, value, n_rows=n_rows, weighted=weighted)
     return np.asarray(result.w), b
 
@@ -276,9 +279,12 @@ def _callback(model: Any, risk: Any) -> Iterator[Callback | None]:
 
 
 def warn_unless_converged(model: Any) -> None:
-    """The last act of every `fit`."""
+    """The last act of every `fit`: also where it converged, but to no weights at all."""
     result = model.result_
     if result.status == "converged":
+        if result.note:
+            message = f"{type(model).__name__} learned nothing: {result.note}"
+            warnings.warn(message, TrivialModelWarning, stacklevel=3)
         return
     gap = result.gap / result.value if result.value else 0.0
     message = (

@@ -106,5 +106,6 @@ def together(results: Sequence[Result], reg: Regularizer, lam: float) -> Result:
     status = next(word for word in _WORST if any(r.status == word for r in results))
     trace = [*({**row, "output": j} for j, row in enumerate(last)), total]
     w = np.stack([np.asarray(r.w) for r in results], axis=1)
-    note = next((r.note for r in results if r.note and r.status != "converged"), "")
+    notes = [r.note for r in results if r.status != "converged" or all(other.note for other in results)]
+    note = next(filter(None, notes), "")
     return Result(w.ravel(), value, lower, Cut(a.ravel(), b), status, trace, results[0].solver, note)

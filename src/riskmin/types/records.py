@@ -133,8 +133,8 @@ class Result:
     solver : str
         The solver that ran, and why it was chosen where that was `Auto`.
     note : str
-        What else there is to say of it, in a sentence: that a loss of your own is not convex, so that
-        nothing is proved. Empty, mostly.
+        What else there is to say, in a sentence: that a loss of your own is not convex, so that nothing is
+        proved; in an estimator, that the weights are zero. Empty, mostly.
 
     Examples
     --------
