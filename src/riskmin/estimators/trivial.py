@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from riskmin.arrays import to_numpy
 from riskmin.convexity.owner import parts, plain
 from riskmin.losses import Poisson, RocArea
 from riskmin.objective import Objective
+from riskmin.rkhs import Rkhs
+from riskmin.scorers import Centred, Linear, Multiclass, WithOnes
 from riskmin.types import NDArray, Result
 
 HALF = 0.5
@@ -21,6 +24,8 @@ FLAT = 1e-3
 """Scores that vary by less than this part of what labels do are all alike."""
 RARE = 0.1
 """A class of a smaller share of the weight is rare."""
+FEW, SHUFFLES = 200, 50
+"""Up to so many rows it is looked at whether labels and features have to do with each other."""
 IGNORED = 1e-3
 """A class whose rows weigh less than this part of the others was to be left out: nobody has to be told."""
 
@@ -61,7 +66,7 @@ def trivial(model: Any, objective: Objective, result: Result, b: Any, *, cold: b
         return said
     value = objective.value(_without(objective, w))
     within = value - result.lower <= 2 * min(max(model.tol, GAIN), LOOSE) * value
-    if not within and np.any(w) and task != "regression":
+    if (not within and np.any(w) and task != "regression") or not _has_to_say(objective):
         return ""
     return f"{said}: {_reason(model, objective, loss, value, within)}"
 
@@ -81,6 +86,38 @@ def _scores(objective: Objective, w: NDArray) -> tuple[NDArray, NDArray]:
     z = np.concatenate([to_numpy(part) for part in risk.executor.map(shards.scores, risk.scorer, w)])
     y, c = (to_numpy(part) for part in risk.labels)
     return z[c > 0], y[c > 0]
+
+
+def _has_to_say(objective: Objective) -> bool:
+    """Whether there are many rows, or else some feature goes with the labels by more than chance.
+
+    Of few rows that tell nothing, no weights at all are the right answer, and no trap.
+    """
+    risk = plain(objective.risk)
+    y, c = (to_numpy(part) for part in risk.labels)
+    if len(c) > FEW or not isinstance(risk.scorer, (Linear, Multiclass, WithOnes, Centred, Rkhs)):
+        return True
+    label = y[:, :1] if getattr(risk.loss, "task", "") == "ranking" else y.reshape(len(y), -1)
+    if risk.many and label.shape[1] == 1:
+        label = (label == np.unique(label)) * 1.0
+    label = label - c @ label
+    rng, ends = np.random.default_rng(0), np.cumsum([0, *risk.executor.map(_rows)])
+
+    def slopes(order: NDArray) -> NDArray:
+        dz = c[:, None] * label[order]
+        dz = dz if risk.many else dz[:, 0]
+        each = [dz[i:j] for i, j in pairwise(ends)]
+        found: NDArray = risk.executor.sum(shards.scatter, risk.scorer, np.zeros(risk.dim), each=each)[0]
+        return found
+
+    chance = np.std([slopes(rng.permutation(len(c))) for _ in range(SHUFFLES)], axis=0)
+    size = np.abs(slopes(np.arange(len(c))))
+    limit = 1.5 + np.sqrt(2 * np.log(2 * len(size)))  # the largest of so many normal numbers, and more
+    return bool(np.any(size > limit * chance + 1e-12 * np.max(size, initial=0.0)))
+
+
+def _rows(shard: Any) -> int:
+    return len(shard.c)
 
 
 # ---------------------------------------------------------------- what is seen
