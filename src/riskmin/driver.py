@@ -238,7 +238,14 @@ def minimize(
     Returns
     -------
     Result
-        Ctrl-C returns the best so far, with status ``interrupted``.
+        Ctrl-C returns the best so far, with status ``interrupted``. Where points of the run show that a loss or
+        a risk of your own is not convex, nothing is proved: ``note`` says so.
+
+    Raises
+    ------
+    ValueError
+        Also where a loss or a risk of your own is seen before the run not to be convex, or to be negative,
+        or to have a gradient that is none.
 
     Examples
     --------
