@@ -17,9 +17,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from riskmin.kernels.chain_logs import expectations_in_logs, largest
+from riskmin.kernels.compiled import njit
 from riskmin.kernels.exponential import exponentials
 
 SPREAD = 300.0
@@ -40,7 +40,7 @@ def expectations(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any) -> None
     _take_off_counts(y, ends, c, dz)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _scaled(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any, top: float) -> None:
     """The sums in scaled probabilities, for transitions of at most top."""
     n, k = len(y), z.shape[1]
@@ -67,7 +67,7 @@ def _scaled(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any, top: float) 
             dz[n + a, b] = pairs[a, b] * there[a, b]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _factors(T: Any, top: float) -> Any:
     """The factors of transitions, and their transpose, each with rows of zeros below."""
     k = len(T)
@@ -78,7 +78,7 @@ def _factors(T: Any, top: float) -> Any:
     return there, back
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _weights(z: Any, y: Any, first: int, end: int, top: float, x: Any) -> float:
     """The scores of a sequence's tokens less their maxima, and by how much those are above y's score."""
     n, k = len(y), z.shape[1]
@@ -102,7 +102,7 @@ def _weights(z: Any, y: Any, first: int, end: int, top: float, x: Any) -> float:
     return above
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _product(a: Any, M: Any, out: Any) -> None:
     """Out = a @ M, four rows at a time: a quarter of the loads and stores of out."""
     for b in range(len(out)):
@@ -113,7 +113,7 @@ def _product(a: Any, M: Any, out: Any) -> None:
             out[b] += a0 * M[i, b] + a1 * M[i + 1, b] + a2 * M[i + 2, b] + a3 * M[i + 3, b]
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+@njit(fastmath={"contract", "reassoc", "nsz"})
 def _dot(a: Any, b: Any) -> float:
     s = 0.0
     for i in range(len(b)):
@@ -121,7 +121,7 @@ def _dot(a: Any, b: Any) -> float:
     return s
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _forward(weight: Any, there: Any, alpha: Any, k: int) -> float:
     """alpha[t]: the probabilities of the labels of token t, given what is before; and the log of their scale.
 
@@ -147,7 +147,7 @@ def _forward(weight: Any, there: Any, alpha: Any, k: int) -> float:
     return logs + math.log(scale)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _backward(weight: Any, back: Any, alpha: Any, g: Any, beta: Any, pairs: Any, c: float, dz: Any) -> None:
     """The marginals into dz, and the sums over neighbours into pairs, but for the factors of transitions.
 
@@ -173,7 +173,7 @@ def _backward(weight: Any, back: Any, alpha: Any, g: Any, beta: Any, pairs: Any,
                 pairs[a, b] += v * g[b]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _take_off_counts(y: Any, ends: Any, c: Any, dz: Any) -> None:
     """What the labels y themselves count for."""
     n, k = len(y), dz.shape[1]

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from riskmin.kernels.chain_atoms import add, balance
 from riskmin.kernels.chain_max import best_paths, contrasts, rescaled_paths
+from riskmin.kernels.compiled import njit
 
 
 class Tokens(NamedTuple):
@@ -37,7 +37,7 @@ class Problem(NamedTuple):
     places: Any
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def grams(rows: Any, ends: Any, n_features: int, places: Any, out: Any) -> None:
     """The inner products of the tokens of each sequence, each token spread out among all features once."""
     x = np.zeros(n_features)
@@ -55,7 +55,7 @@ def grams(rows: Any, ends: Any, n_features: int, places: Any, out: Any) -> None:
                 x[i - lo if rows.width else rows.indices[i]] = 0.0
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _product(rows: Any, t: int, x: Any) -> float:
     lo, hi = rows.indptr[t], rows.indptr[t + 1]
     total = 0.0
@@ -64,7 +64,7 @@ def _product(rows: Any, t: int, x: Any) -> float:
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def ascend(
     rows: Any, known: Any, atoms: Any, w: Any, lam: float, order: Any, turns: int, rescaled: bool, gaps: Any
 ) -> None:
@@ -77,7 +77,7 @@ def ascend(
         _pull(rows, w, change, first, m, 1.0 / lam)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _visit(
     known: Any, atoms: Any, z: Any, change: Any, lam: float, s: int, turns: int, rescaled: bool
 ) -> float:
@@ -123,14 +123,14 @@ def _visit(
     return gap
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _clear(x: Any) -> None:
     for t in range(x.shape[0]):
         for b in range(x.shape[1]):
             x[t, b] = 0.0
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _scores(rows: Any, w: Any, first: int, m: int) -> Any:
     """The scores of a sequence, and those that all share."""
     k = w.shape[1]
@@ -147,7 +147,7 @@ def _scores(rows: Any, w: Any, first: int, m: int) -> Any:
     return z
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _pull(rows: Any, w: Any, change: Any, first: int, m: int, scale: float) -> None:
     """W follows the slopes, by minus their change, scaled; most tokens have none."""
     k = w.shape[1]
@@ -167,7 +167,7 @@ def _pull(rows: Any, w: Any, change: Any, first: int, m: int, scale: float) -> N
             w[len(w) - k - 2 + a, b] -= scale * change[m + a, b]
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _follow(z: Any, step: Any, K: Any, scale: float) -> None:
     """The scores of the sequence after a step, by the inner products of its tokens."""
     m, k = len(K), z.shape[1]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+
+from riskmin.kernels.compiled import njit
 
 PAIRS = 20
 """At most so many moves of weight a turn."""
@@ -28,7 +29,7 @@ class Atoms(NamedTuple):
     gram: Any
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def add(
     atoms: Any,
     s: int,
@@ -60,7 +61,7 @@ def add(
     return True
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _products(atoms: Any, s: int, L: Any, at: int, y: Any, K: Any, k: int) -> None:
     """The inner products of an atom's slopes with those of all atoms."""
     m, path = len(y), L[at]
@@ -82,7 +83,7 @@ def _products(atoms: Any, s: int, L: Any, at: int, y: Any, K: Any, k: int) -> No
         atoms.gram[s, at, q] = atoms.gram[s, q, at] = total
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _count(path: Any, y: Any, x: float, tail: Any) -> None:
     """X times what path counts of neighbours, first and last labels, less what y counts."""
     m, k = len(y), tail.shape[1]
@@ -95,7 +96,7 @@ def _count(path: Any, y: Any, x: float, tail: Any) -> None:
         tail[y[t - 1], y[t]] -= x
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def balance(atoms: Any, s: int, L: Any, v: Any, lam: float, y: Any, step: Any) -> bool:
     """Move weight from the atom that says least to the one that says most, until little is to be gained.
 
@@ -138,7 +139,7 @@ def balance(atoms: Any, s: int, L: Any, v: Any, lam: float, y: Any, step: Any) -
     return moved
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _distance(G: Any, p: int, q: int, none: int) -> float:
     """The square of the distance of two atoms' slopes; those of the right labels are zero."""
     if p == none or q == none:
@@ -147,7 +148,7 @@ def _distance(G: Any, p: int, q: int, none: int) -> float:
     return float(G[p, p] + G[q, q] - 2 * G[p, q])
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _slopes(path: Any, y: Any, x: float, out: Any) -> None:
     """Add x times the slopes of an atom."""
     m = len(y)
@@ -158,7 +159,7 @@ def _slopes(path: Any, y: Any, x: float, out: Any) -> None:
     _count(path, y, x, out[m:])
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def slopes(known: Any, atoms: Any, dz: Any) -> float:
     """The slopes of all sequences in dz, and what their atoms cost: the cut that the weights are."""
     n, cost = len(known.y), 0.0
@@ -177,7 +178,7 @@ def slopes(known: Any, atoms: Any, dz: Any) -> float:
     return cost
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def revive(known: Any, atoms: Any, rescaled: bool) -> None:
     """Costs and factors of atoms of which the labels are known."""
     for s in range(len(known.ends)):

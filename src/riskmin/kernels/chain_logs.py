@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from riskmin.kernels.compiled import njit
 from riskmin.kernels.exponential import exponentials
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def expectations_in_logs(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any) -> None:
     """value[s] = log Z - score of y; dz = sum_s c_s marginals."""
     n, k = len(y), z.shape[1]
@@ -35,7 +35,7 @@ def expectations_in_logs(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any)
                 dz[n + k + 1, b] += dz[ends[s] - 1, b]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _weights(z: Any, y: Any, first: int, end: int, x: Any) -> float:
     """The scores of a sequence's tokens less their maxima, and by how much those are above y's score."""
     n, k = len(y), z.shape[1]
@@ -57,7 +57,7 @@ def _weights(z: Any, y: Any, first: int, end: int, x: Any) -> float:
     return above
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def largest(x: Any) -> float:
     """The maximum; NumPy's own takes a second more to compile."""
     most = -np.inf
@@ -66,7 +66,7 @@ def largest(x: Any) -> float:
     return most
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _forward(x: Any, T: Any, P: Any, spare: Any, low: Any, alpha: Any) -> float:
     """alpha[t]: the logarithms of sums up to token t, less their maximum; and the log of the whole sum."""
     k = len(T)
@@ -107,7 +107,7 @@ def _forward(x: Any, T: Any, P: Any, spare: Any, low: Any, alpha: Any) -> float:
     return logs + float(np.log(total))
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _backward(
     x: Any, T: Any, P: Any, spare: Any, low: Any, alpha: Any, beta: Any, pairs: Any, c: float, dz: Any
 ) -> None:
@@ -147,7 +147,7 @@ def _backward(
                 pairs[a, b] += dz[t - 1, a] * P[a * k + b]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _marginals(alpha: Any, beta: Any, spare: Any, c: float, out: Any) -> None:
     """Out = e^(alpha + beta), scaled to sum c; beta is shifted, so that it does not grow along the way."""
     for b in range(len(out)):

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from riskmin.kernels.compiled import njit
 
 FEW = 2**22
 """Up to this many numbers are kept for the way back; else those of every so many tokens, the rest anew."""
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def best_paths(z: Any, y: Any, ends: Any, cost: float, path: Any) -> None:
     """The y' of the largest score(y') + cost h into path, h the number of tokens where y' is not y."""
     n, k = len(y), z.shape[1]
@@ -46,7 +47,7 @@ def best_paths(z: Any, y: Any, ends: Any, cost: float, path: Any) -> None:
             path[t - 1] = label
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _padded(T: Any) -> Any:
     """T with rows of -inf below, up to a multiple of four, and its columns one after the other."""
     k = len(T)
@@ -57,7 +58,7 @@ def _padded(T: Any) -> Any:
     return rows, columns
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _step(before: Any, T: Any, out: Any) -> None:
     """out[b] = max_a before[a] + T[a, b], four rows at a time."""
     for b in range(len(out)):
@@ -72,7 +73,7 @@ def _step(before: Any, T: Any, out: Any) -> None:
             out[b] = v0 if v0 > out[b] else out[b]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _best(before: Any, column: Any) -> int:
     """The first a of the largest before[a] + column[a]."""
     found, most = 0, -np.inf
@@ -83,7 +84,7 @@ def _best(before: Any, column: Any) -> int:
     return found
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def rescaled_paths(z: Any, y: Any, ends: Any, path: Any) -> None:
     """The y' of the largest h (1 + score(y') - score(y)) into path, h the number of tokens where y' is not y.
 
@@ -98,7 +99,7 @@ def rescaled_paths(z: Any, y: Any, ends: Any, path: Any) -> None:
         _rescaled(z, T, columns, y, first, ends[s], every, path)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _rescaled(z: Any, T: Any, columns: Any, y: Any, first: int, end: int, every: int, path: Any) -> None:
     """One sequence. Its best scores are kept of every so many tokens, and found anew between them."""
     m, k = end - first, z.shape[1]
@@ -128,14 +129,14 @@ def _rescaled(z: Any, T: Any, columns: Any, y: Any, first: int, end: int, every:
         label = _best(spell[(t - 1) % every, h], columns[label])
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _copy(one: Any, other: Any) -> None:
     for h in range(one.shape[0]):
         for b in range(one.shape[1]):
             other[h, b] = one[h, b]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _advance(z: Any, T: Any, y: Any, first: int, end: int, t: int, before: Any, here: Any) -> None:
     """here[h, b]: the best score, less that of y, of the first t + 1 labels with h errors, the last b."""
     n, k, at = len(y), z.shape[1], first + t
@@ -166,7 +167,7 @@ def _advance(z: Any, T: Any, y: Any, first: int, end: int, t: int, before: Any, 
                 here[h + 1, b] = out[b] + row[b]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def contrasts(z: Any, y: Any, path: Any, ends: Any, lead: Any, errors: Any) -> None:
     """lead[s] = score of path - score of y, errors[s] = where they differ: sequence by sequence."""
     n, k = len(y), z.shape[1]
@@ -183,7 +184,7 @@ def contrasts(z: Any, y: Any, path: Any, ends: Any, lead: Any, errors: Any) -> N
                 lead[s] += z[n + path[t - 1], path[t]] - z[n + y[t - 1], y[t]]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def contrast_counts(y: Any, path: Any, ends: Any, c: Any, dz: Any) -> None:
     """Dz += sum_s c_s (counts of path - counts of y): the slopes of `contrasts`."""
     n, k = len(y), dz.shape[1]

@@ -12,10 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from riskmin.kernels.compiled import njit
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _best(w: float, g: float, h: float, absolute: float, square: float, lower: float, upper: float) -> float:
     """The minimizer in one coordinate, where the smooth part has slope g and curvature h at w.
 
@@ -33,14 +34,14 @@ def _best(w: float, g: float, h: float, absolute: float, square: float, lower: f
 
 
 # ---------------------------------------------------------------- sparse columns
-@njit(cache=True, nogil=True)
+@njit()
 def count(indices: Any, out: Any) -> None:
     """Add to out how often each index occurs."""
     for k in range(len(indices)):
         out[indices[k]] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def pick_columns(
     indptr: Any, indices: Any, data: Any, place: Any, begins: Any, ends: Any, rows: Any, values: Any
 ) -> None:
@@ -62,7 +63,7 @@ def pick_columns(
                     ends[slot] = at + 1
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def scale_columns(
     start: Any, stop: Any, rows: Any, values: Any, columns: Any, scale: Any, r: Any, begin: Any, out: Any,
     h: Any, g: Any,
@@ -83,7 +84,7 @@ def scale_columns(
         h[k], g[k] = s, t
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def sparse_pull(start: Any, stop: Any, rows: Any, values: Any, columns: Any, r: Any, out: Any) -> None:
     """Out = X' r, over the columns."""
     for k in range(len(columns)):
@@ -93,7 +94,7 @@ def sparse_pull(start: Any, stop: Any, rows: Any, values: Any, columns: Any, r: 
         out[k] = s
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def sparse_scores(start: Any, stop: Any, rows: Any, values: Any, columns: Any, w: Any, z: Any) -> None:
     """Z += X w, over the columns."""
     for k in range(len(columns)):
@@ -102,7 +103,7 @@ def sparse_scores(start: Any, stop: Any, rows: Any, values: Any, columns: Any, w
                 z[rows[at]] += w[k] * values[at]
 
 
-@njit(cache=True, nogil=True, inline="always", fastmath={"contract"})
+@njit(inline="always", fastmath={"contract"})
 def _dot(values: Any, rows: Any, r: Any, at: Any, first: Any, n: Any) -> float:
     """The product of n values with r at their rows, in four sums, so that none waits for itself."""
     one, two, three, four = np.uintp(1), np.uintp(2), np.uintp(3), np.uintp(4)
@@ -120,7 +121,7 @@ def _dot(values: Any, rows: Any, r: Any, at: Any, first: Any, n: Any) -> float:
     return (a + b) + (c + d)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def sparse_epochs(
     start: Any, stop: Any, rows: Any, columns: Any, begin: Any, values: Any, r: Any, h: Any, w: Any,
     terms: Any, offset: Any, shift: Any, tol: float, track: Any,
@@ -169,7 +170,7 @@ def sparse_epochs(
     return moved, worst, epochs
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def add_columns(
     start: Any, stop: Any, rows: Any, columns: Any, begin: Any, values: Any, step: Any, out: Any
 ) -> None:
@@ -181,7 +182,7 @@ def add_columns(
                 out[rows[first + e]] += step[k] * values[at + e]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def row_sizes(start: Any, stop: Any, rows: Any, values: Any, columns: Any, out: Any) -> None:
     """Add to out how many numbers of the columns are in each row."""
     for k in range(len(columns)):
@@ -189,7 +190,7 @@ def row_sizes(start: Any, stop: Any, rows: Any, values: Any, columns: Any, out: 
             out[rows[at]] += 1
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def sparse_gram(
     start: Any, stop: Any, rows: Any, values: Any, columns: Any, d: Any, first: int, ends: Any, G: Any
 ) -> None:
@@ -216,7 +217,7 @@ def sparse_gram(
 
 
 # ---------------------------------------------------------------- dense
-@njit(cache=True, nogil=True)
+@njit()
 def gather(X: Any, columns: Any, scale: Any, out: Any) -> None:
     """Some columns of X, which is in C order or leaves out rows of such, each row times its scale."""
     for i in range(len(out)):
@@ -224,7 +225,7 @@ def gather(X: Any, columns: Any, scale: Any, out: Any) -> None:
             out[i, k] = scale[i] * X[i, columns[k]]
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+@njit(fastmath={"contract", "reassoc", "nsz"})
 def dense_epochs(
     T: Any, r: Any, d: Any, h: Any, w: Any, terms: Any, total: float, tol: float, epochs: int
 ) -> tuple[float, float, int]:
@@ -260,7 +261,7 @@ def dense_epochs(
 
 
 # ---------------------------------------------------------------- Gram matrices
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def gram_epochs(G: Any, g: Any, w: Any, terms: Any, tol: float, epochs: int) -> tuple[float, int]:
     """As `sparse_epochs`, where g is the slope of the model in w, and G, symmetric, its curvature."""
     m = len(w)

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from riskmin.kernels.compiled import njit
 
 LEAST = -708.0
 """e^x for x below is taken for zero: it is hardly a number any more."""
@@ -18,7 +19,7 @@ F = 1 / math.factorial(13)
 COEFFICIENTS = tuple(1 / math.factorial(j) for j in range(12, -1, -1))
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def exponentials(x: Any, spare: Any) -> None:
     """e^x for x <= 700 in place of x, to the last digit but one; spare is as long.
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from riskmin.kernels.compiled import njit
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def csr_gram(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
     """Add one half of the terms of sum_i h_i x_i x_i' to out, the others being their mirror images.
 
@@ -29,7 +30,7 @@ def csr_gram(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
                     line[indices[m]] += v * data[m] if indices[m] != at else 2.0 * v * data[m]
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def csr_windows(
     indptr: Any,
     indices: Any,
@@ -65,7 +66,7 @@ def csr_windows(
                 line[m] += v * window[m]
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def dense_windows(
     X: Any, others: Any, q: Any, first: Any, last: Any, ends: Any, window: Any, out: Any
 ) -> None:

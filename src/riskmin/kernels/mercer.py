@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from riskmin.kernels.compiled import njit
 
 CHUNK = 1024
 """So many scores are added to at a time: they stay in a core's first cache while rows pass by."""
@@ -20,7 +21,7 @@ NOISE = 1e-15
 """A violation that is smaller, relative to the slopes, is a rounding error."""
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
+@njit(fastmath={"contract", "reassoc"})
 def add_rows(store: Any, slots: Any, coef: Any, out: Any) -> None:
     """Out += coef @ store[slots], without a copy of the rows."""
     n = out.shape[0]
@@ -42,7 +43,7 @@ def add_rows(store: Any, slots: Any, coef: Any, out: Any) -> None:
 
 
 # No slope is NaN, though some are infinite: told so, the compiler makes vector code of what follows.
-@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc"})
+@njit(fastmath={"nnan", "nsz", "reassoc"})
 def _most(a: Any) -> tuple[int, float]:
     """Where the largest entry is, and what it is."""
     most = -np.inf
@@ -54,7 +55,7 @@ def _most(a: Any) -> tuple[int, float]:
     return k, most
 
 
-@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc"})
+@njit(fastmath={"nnan", "nsz", "reassoc"})
 def _shift(a: Any, b: Any, c: Any, by: float, row: Any) -> None:
     """Add by * row to a and c, and take it from b."""
     for k in range(row.shape[0]):
@@ -64,19 +65,19 @@ def _shift(a: Any, b: Any, c: Any, by: float, row: Any) -> None:
         c[k] += change
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _slope_up(x: float, kink: float) -> float:
     """The slope of kink |x| to the right."""
     return kink if x >= 0.0 else -kink
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _slope_down(x: float, kink: float) -> float:
     """The slope of kink |x| to the left."""
     return kink if x > 0.0 else -kink
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _walk(
     slope: float, bend: float, first: float, first_kink: float, second: float, second_kink: float
 ) -> Any:
@@ -94,7 +95,7 @@ def _walk(
     return d - slope / bend
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _slopes(
     k: int, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, rise: Any, fall: Any
 ) -> None:
@@ -104,7 +105,7 @@ def _slopes(
     fall[k] = slope + _slope_down(gamma[k], kink[k]) if gamma[k] > lower[k] else -np.inf
 
 
-@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "contract"})
+@njit(fastmath={"nnan", "nsz", "contract"})
 def _partner(
     i: int, steep: float, row: Any, diagonal: Any, bend: Any, fall: Any, gain: Any
 ) -> tuple[int, float]:
@@ -119,7 +120,7 @@ def _partner(
     return j, max(h - 2.0 * row[j], 1e-12 * h + 1e-300)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def pair_steps(
     H: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float, most: int
 ) -> int:
@@ -156,7 +157,7 @@ def pair_steps(
     return most
 
 
-@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "contract"})
+@njit(fastmath={"nnan", "nsz", "contract"})
 def _gains(gamma: Any, lower: Any, upper: Any, bent: Any, rise: Any, fall: Any, gain: Any) -> None:
     """By how much the dual falls if a row steps to its best place, kinks on the way not counted."""
     for k in range(gamma.shape[0]):
@@ -166,7 +167,7 @@ def _gains(gamma: Any, lower: Any, upper: Any, bent: Any, rise: Any, fall: Any, 
         gain[k] = d * (wish - 0.5 * bent[k] * d)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def single_steps(
     H: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float, most: int
 ) -> int:

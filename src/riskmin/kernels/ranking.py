@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from riskmin.kernels.compiled import njit
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def worst_first(s: Any, starts: Any, splits: Any, share: Any) -> Any:
     """How many irrelevant rows are best put before the first relevant one, in each query.
 
@@ -34,7 +35,7 @@ def worst_first(s: Any, starts: Any, splits: Any, share: Any) -> Any:
     return found
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def worst_places(
     s: Any, gain: Any, tied: Any, blocks: Any, share: Any, discount: Any, k: int, chosen: Any
 ) -> Any:
@@ -50,7 +51,7 @@ def worst_places(
     return place
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _interleave(s: Any, gain: Any, tied: Any, share: float, discount: Any, k: int, place: Any) -> None:
     """Dynamic programming over how many rows of each grade are in front.
 
@@ -97,7 +98,7 @@ def _interleave(s: Any, gain: Any, tied: Any, share: float, discount: Any, k: in
         end -= stride[g]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _rests(s: Any, tied: Any) -> Any:
     """For each grade the sums of its scores from the first, the second, ... on, and zero."""
     rest = np.zeros(tied[-1] - tied[0] + len(tied) - 1)
@@ -107,7 +108,7 @@ def _rests(s: Any, tied: Any) -> Any:
     return rest
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _tails(s: Any, tied: Any, rest: Any, most: Any, few: int) -> Any:
     """What the pairs of two grades behind the first so many of each add up to, in the order of scores."""
     many = len(tied) - 1
@@ -127,7 +128,7 @@ def _tails(s: Any, tied: Any, rest: Any, most: Any, few: int) -> Any:
     return tails
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def hinges_of_queries(z: Any, c: Any, rank: Any, starts: Any, mu: float, h: float) -> Any:
     """The smoothed hinges of all pairs of different ranks, for each query.
 
@@ -167,7 +168,7 @@ def hinges_of_queries(z: Any, c: Any, rank: Any, starts: Any, mu: float, h: floa
     return value, lift, pairs, dz
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _sums(z: Any, c: Any, rows: Any, shift: float, h: float) -> Any:
     """The sums of c, c r and c r^2 over the first so many rows, for the places r of z - shift in cells."""
     sums = np.zeros((len(rows) + 1, 3))
@@ -180,7 +181,7 @@ def _sums(z: Any, c: Any, rows: Any, shift: float, h: float) -> Any:
     return sums
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _hinges(z: Any, c: Any, above: Any, below: Any, mu: float, h: float, dz: Any) -> Any:
     """The smoothed hinges of all pairs of two lists sorted by z, with the slopes added to dz.
 

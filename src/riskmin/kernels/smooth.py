@@ -10,8 +10,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from riskmin.kernels.compiled import njit
 from riskmin.kernels.exponential import exponentials
 from riskmin.kernels.newton import (
     ACROSS,
@@ -39,7 +39,7 @@ ODDS = tuple(1 / k for k in range(17, 0, -2))
 """The series of the area tangent, s + s^3 / 3 + ... + s^19 / 19, from its end."""
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+@njit(fastmath={"contract"})
 def logs(e: Any, out: Any) -> None:
     """log(1 + e) for 0 <= e <= 1.
 
@@ -57,7 +57,7 @@ def logs(e: Any, out: Any) -> None:
         out[i] = (LOG_MIDDLE if v > 0.25 else 0.0) + 2.0 * s * p
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+@njit(fastmath={"contract"})
 def curves(kind: int, s: Any, y: Any, log_y: Any, valued: bool, work: Any) -> None:
     """Of a block of scores: losses (if valued), slopes and second derivatives, in the rows of work."""
     n = len(s)
@@ -94,7 +94,7 @@ def curves(kind: int, s: Any, y: Any, log_y: Any, valued: bool, work: Any) -> No
             slope[i] = -y[i] * e
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+@njit(fastmath={"contract", "reassoc", "nsz"})
 def along(kind: int, z: Any, dz: Any, t: float, b: float, y: Any, log_y: Any, c: Any, out: Any) -> None:
     """Slopes and second derivatives of the loss at z + t dz + b."""
     slope = across = bend = turn = curve = total = 0.0
@@ -116,7 +116,7 @@ def along(kind: int, z: Any, dz: Any, t: float, b: float, y: Any, log_y: Any, c:
     out[BEND], out[TURN], out[CURVE] = bend, turn, curve
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+@njit(fastmath={"contract", "reassoc", "nsz"})
 def settle(
     kind: int, z: Any, b: float, y: Any, log_y: Any, c: Any, slopes: Any, bends: Any, out: Any
 ) -> None:
@@ -141,7 +141,7 @@ def settle(
     out[TRUTH], out[OFFSET], out[SIZE], out[TILT], out[WHOLE] = truth, offset, size, tilt, whole
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def csr_squares(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
     """Add the diagonal of X' diag(h) X to out."""
     for i in range(np.uintp(len(h))):
