@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import riskmin
+from riskmin.kernels import compiled
 from riskmin.kernels.compiled import ADVICE, _stamp, folder
 
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
@@ -97,9 +98,11 @@ def test_a_folder_that_was_filled_is_read_though_it_cannot_be_written(image, tmp
         lock(cache, unlock=True)
 
 
-def test_code_is_made_anew_when_what_it_calls_has_changed(tmp_path):
+def test_code_is_made_anew_when_what_it_calls_has_changed(tmp_path, monkeypatch):
     """Numba's own stamp is of the one file."""
     kernels = shutil.copytree(PACKAGE / "kernels", tmp_path / "kernels")
+    monkeypatch.setattr(compiled, "HERE", kernels)
+    _stamp.cache_clear()
     caller, other = kernels / "chain.py", kernels / "linear.py"
     before = _stamp(caller), _stamp(other)
     called = kernels / "exponential.py"
@@ -107,6 +110,7 @@ def test_code_is_made_anew_when_what_it_calls_has_changed(tmp_path):
     _stamp.cache_clear()
     assert _stamp(caller) != before[0]
     assert _stamp(other) == before[1]
+    _stamp.cache_clear()
 
 
 def test_the_folder_is_known(tmp_path, monkeypatch):
