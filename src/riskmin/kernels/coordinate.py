@@ -124,7 +124,7 @@ def _dot(values: Any, rows: Any, r: Any, at: Any, first: Any, n: Any) -> float:
 @njit(fastmath={"contract"})
 def sparse_epochs(
     start: Any, stop: Any, rows: Any, columns: Any, begin: Any, values: Any, r: Any, h: Any, w: Any,
-    terms: Any, offset: Any, shift: Any, tol: float, track: Any,
+    terms: Any, offset: Any, shift: Any, tol: float, active: Any, track: Any,
 ) -> tuple[float, float, int]:  # fmt: skip
     """Cycles over the columns, until no slope was worse than tol when it was met, or track is full.
 
@@ -133,11 +133,11 @@ def sparse_epochs(
     over these roots: so its curvature is one everywhere. The offset, what the exact slopes are above those
     of rounded values, is added to each. With an intercept, shift holds the roots, and all scores are shifted
     too, once an epoch; it is empty without. After a full cycle only the nonzero w_j are visited, until they
-    are done. Returns the shift, the worst slope and the epochs taken.
+    are done; active is room to note which. Returns the shift, the worst slope and the epochs taken.
     """
-    active = np.ones(len(columns), dtype=np.bool_)
-    full, worst, moved, total = True, 0.0, 0.0, float((shift * shift).sum())
-    epochs = len(track) - 1
+    full, worst, moved, total, epochs = True, 0.0, 0.0, 0.0, len(track) - 1
+    for i in range(len(shift)):
+        total += shift[i] * shift[i]
     for epoch in range(epochs):
         worst = 0.0
         for k in range(len(columns)):
@@ -155,12 +155,17 @@ def sparse_epochs(
                     r[rows[first + e]] += step * values[at + e]
             active[k] = new != 0.0
         if total > 0.0:
-            step = -(r * shift).sum() / total
+            step = 0.0
+            for i in range(len(r)):
+                step -= r[i] * shift[i]
+            step /= total
             moved += step
             worst = max(worst, abs(step) * total)
             for i in range(len(r)):
                 r[i] += step * shift[i]
-        track[epoch + 1, : len(w)], track[epoch + 1, len(w)] = w, moved
+        for k in range(len(w)):
+            track[epoch + 1, k] = w[k]
+        track[epoch + 1, len(w)] = moved
         if worst <= tol:
             if full:
                 return moved, worst, epoch + 1
@@ -250,7 +255,10 @@ def dense_epochs(
                 for i in range(n):
                     r[i] += d[i] * (step * T[k, i])
         if total > 0.0:
-            step = -r.sum() / total
+            step = 0.0
+            for i in range(n):
+                step -= r[i]
+            step /= total
             shift += step
             worst = max(worst, abs(step) * total)
             for i in range(n):
@@ -262,11 +270,11 @@ def dense_epochs(
 
 # ---------------------------------------------------------------- Gram matrices
 @njit(fastmath={"contract"})
-def gram_epochs(G: Any, g: Any, w: Any, terms: Any, tol: float, epochs: int) -> tuple[float, int]:
+def gram_epochs(
+    G: Any, g: Any, w: Any, terms: Any, tol: float, epochs: int, active: Any
+) -> tuple[float, int]:
     """As `sparse_epochs`, where g is the slope of the model in w, and G, symmetric, its curvature."""
-    m = len(w)
-    active = np.ones(m, dtype=np.bool_)
-    full, worst = True, 0.0
+    m, full, worst = len(w), True, 0.0
     for epoch in range(epochs):
         worst = 0.0
         for k in range(m):

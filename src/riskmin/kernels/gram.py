@@ -41,17 +41,21 @@ def csr_windows(
     q: Any,
     first: Any,
     last: Any,
+    window: Any,
     out: Any,
 ) -> None:
-    """Add sum_i p_i x_rows[i] (sum of q_j x_others[j] for first_i <= j < last_i)' to out."""
+    """Add sum_i p_i x_rows[i] (sum of q_j x_others[j] for first_i <= j < last_i)' to out.
+
+    The window is room, zeros as it comes.
+    """
     n = out.shape[1]
-    window = np.zeros(n)
     start = stop = 0
     for i in range(len(rows)):
         if first[i] == last[i] or p[i] == 0.0:
             continue
         if first[i] >= stop:  # nothing of what was summed up is left
-            window[:] = 0.0
+            for k in range(n):
+                window[k] = 0.0
             start = stop = first[i]
         for j in range(stop, last[i]):
             for k in range(np.uintp(indptr[others[j]]), np.uintp(indptr[others[j] + 1])):
@@ -81,5 +85,6 @@ def dense_windows(
             for k in range(n):
                 window[k] -= q[j] * X[others[j], k]
         start, stop = first[i], last[i]
-        out[i] = window
+        for k in range(n):
+            out[i, k] = window[k]
     ends[0], ends[1] = start, stop

@@ -174,7 +174,8 @@ def csr_scores_many(indptr: Any, indices: Any, data: Any, W: Any, start: int, st
     k = np.uintp(W.shape[1])
     for i in range(np.uintp(start), np.uintp(stop)):
         z = Z[i - np.uintp(start)]
-        z[:] = 0.0
+        for j in range(k):
+            z[j] = 0.0
         for e in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
             v, w = data[e], W[indices[e]]
             for j in range(k):
@@ -182,10 +183,14 @@ def csr_scores_many(indptr: Any, indices: Any, data: Any, W: Any, start: int, st
 
 
 @njit(fastmath={"contract"})
-def csr_pullback_many(indptr: Any, indices: Any, data: Any, D: Any, start: int, stop: int, out: Any) -> None:
-    """Out += X[start:stop].T @ D. Of rows in which few slopes are not zero, those few alone are added."""
+def csr_pullback_many(
+    indptr: Any, indices: Any, data: Any, D: Any, start: int, stop: int, at: Any, out: Any
+) -> None:
+    """Out += X[start:stop].T @ D. Of rows in which few slopes are not zero, those few alone are added.
+
+    There is room for where they are, at.
+    """
     k = np.uintp(D.shape[1])
-    at = np.empty(k, np.uintp)
     for i in range(np.uintp(start), np.uintp(stop)):
         d = D[i - np.uintp(start)]
         used = np.uintp(0)

@@ -66,18 +66,6 @@ def _shift(a: Any, b: Any, c: Any, by: float, row: Any) -> None:
 
 
 @njit()
-def _slope_up(x: float, kink: float) -> float:
-    """The slope of kink |x| to the right."""
-    return kink if x >= 0.0 else -kink
-
-
-@njit()
-def _slope_down(x: float, kink: float) -> float:
-    """The slope of kink |x| to the left."""
-    return kink if x > 0.0 else -kink
-
-
-@njit()
 def _walk(
     slope: float, bend: float, first: float, first_kink: float, second: float, second_kink: float
 ) -> Any:
@@ -86,7 +74,8 @@ def _walk(
         first, second = second, first
         first_kink, second_kink = second_kink, first_kink
     d = 0.0
-    for place, jump in ((first, first_kink), (second, second_kink)):
+    for turn in range(2):
+        place, jump = (second, second_kink) if turn else (first, first_kink)
         if place > d and d - slope / bend > place:
             slope += bend * (place - d) + 2.0 * jump
             d = place
@@ -100,9 +89,10 @@ def _slopes(
     k: int, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, rise: Any, fall: Any
 ) -> None:
     """How steeply the dual falls if the row rises, and if it falls; minus infinity where there is no way."""
-    slope = g[k] + bend[k] * gamma[k]
-    rise[k] = -slope - _slope_up(gamma[k], kink[k]) if gamma[k] < upper[k] else -np.inf
-    fall[k] = slope + _slope_down(gamma[k], kink[k]) if gamma[k] > lower[k] else -np.inf
+    x, jump = gamma[k], kink[k]  # of jump |x|, whose slope on the right may be another than that on the left
+    slope = g[k] + bend[k] * x
+    rise[k] = -slope - (jump if x >= 0.0 else -jump) if x < upper[k] else -np.inf
+    fall[k] = slope + (jump if x > 0.0 else -jump) if x > lower[k] else -np.inf
 
 
 @njit(fastmath={"nnan", "nsz", "contract"})
@@ -122,24 +112,24 @@ def _partner(
 
 @njit()
 def pair_steps(
-    H: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float, most: int
-) -> int:
+    H: Any, diagonal: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float,
+    most: int, room: Any,
+) -> int:  # fmt: skip
     """Steps that keep sum(gamma): the steepest ascent, and the partner that gains most by its parabola.
 
     In place, until the largest violation has fallen to that share of itself, or to what rounding leaves;
-    the number of steps.
+    the number of steps. The diagonal of H is given beside it, without which each entry of it would be a cache
+    miss; there is room for four rows as long.
     """
-    q = gamma.shape[0]
-    diagonal = np.diag(H).copy()  # a cache miss for each entry of it, else
-    rise, fall, gain = np.empty(q), np.empty(q), np.empty(q)
-    for k in range(q):
+    rise, fall, gain, size, goal = room[0], room[1], room[2], 0.0, 0.0
+    for k in range(len(gamma)):
         _slopes(k, g, gamma, lower, upper, kink, bend, rise, fall)
-    goal = 0.0
+        size = max(size, abs(g[k]))
     for step in range(most):
         i, steep = _most(rise)
         worst = steep + _most(fall)[1]
         if step == 0:
-            goal = max(share * worst, NOISE * np.max(np.abs(g)))
+            goal = max(share * worst, NOISE * size)
         if not worst > goal:
             return step
         row = H[i]
@@ -169,19 +159,19 @@ def _gains(gamma: Any, lower: Any, upper: Any, bent: Any, rise: Any, fall: Any, 
 
 @njit()
 def single_steps(
-    H: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float, most: int
-) -> int:
+    H: Any, diagonal: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float,
+    most: int, room: Any,
+) -> int:  # fmt: skip
     """Steps of one row at a time, each the one that gains most; otherwise as `pair_steps`."""
-    q = gamma.shape[0]
-    bent = np.maximum(np.diag(H) + bend, 1e-300)
-    rise, fall, gain = np.empty(q), np.empty(q), np.empty(q)
-    for k in range(q):
+    rise, fall, gain, bent, size, goal = room[0], room[1], room[2], room[3], 0.0, 0.0
+    for k in range(len(gamma)):
         _slopes(k, g, gamma, lower, upper, kink, bend, rise, fall)
-    goal = 0.0
+        bent[k] = max(diagonal[k] + bend[k], 1e-300)
+        size = max(size, abs(g[k]))
     for step in range(most):
         worst = max(_most(rise)[1], _most(fall)[1])
         if step == 0:
-            goal = max(share * worst, NOISE * np.max(np.abs(g)))
+            goal = max(share * worst, NOISE * size)
         if not worst > goal:
             return step
         _gains(gamma, lower, upper, bent, rise, fall, gain)
