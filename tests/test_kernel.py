@@ -295,7 +295,7 @@ def test_blocks_are_solved(program, paired):
     gamma, g = np.zeros(len(s)), s.copy()
     step = steps.pair_steps if paired else steps.single_steps
     for _ in range(50):
-        step(H, g, gamma, lower, upper, kink, bend, 0.01, 2000)
+        step(H, H.diagonal().copy(), g, gamma, lower, upper, kink, bend, 0.01, 2000, np.empty((4, len(s))))
     assert ((gamma >= lower) & (gamma <= upper)).all()
     np.testing.assert_allclose(g, H @ gamma + s, atol=1e-10)
     slope = g + bend * gamma

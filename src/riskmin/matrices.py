@@ -134,8 +134,11 @@ class Csr:
         return z
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
-        kernel = _kernels().csr_pullback if dz.ndim == 1 else _kernels().csr_pullback_many
-        kernel(self.indptr, self.indices, self.data, dz, start, stop, out)
+        X, k = (self.indptr, self.indices, self.data), _kernels()
+        if dz.ndim == 1:
+            k.csr_pullback(*X, dz, start, stop, out)
+        else:
+            k.csr_pullback_many(*X, dz, start, stop, np.empty(dz.shape[1], np.uintp), out)
 
 
 @dataclass(frozen=True)

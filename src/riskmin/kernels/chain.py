@@ -17,10 +17,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from riskmin.kernels.chain_logs import expectations_in_logs, largest
-from riskmin.kernels.exponential import exponentials
+from riskmin.kernels.chain_logs import expectations_in_logs, take_off_counts
+from riskmin.kernels.compiled import njit
+from riskmin.kernels.exponential import exponential
 
 SPREAD = 300.0
 
@@ -33,76 +33,69 @@ def expectations(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any) -> None
     """
     n, k = len(y), z.shape[1]
     low, high = float(z[n : n + k].min()), float(z[n : n + k].max())
+    longest = int(np.diff(ends, prepend=0).max())
     if -math.inf < low and high - low <= SPREAD:
-        _scaled(z, y, ends, c, dz, value, high)
+        factors = np.exp(z[n : n + k] - high)
+        wide = -(-k // 4) * 4  # rows of zeros make their number a multiple of four
+        there, back, pairs = np.zeros((wide, k)), np.zeros((wide, k)), np.zeros((k, k))
+        there[:k], back[:k] = factors, factors.T
+        weight, room = np.empty((longest, k)), (np.zeros((longest, wide)), np.zeros(wide), np.empty(k))
+        _scaled(z, y, ends, c, dz, value, high, there, back, weight, weight.ravel(), *room, pairs)
+        dz[n : n + k] += pairs * factors
     else:
-        expectations_in_logs(z, y, ends, c, dz, value)
-    _take_off_counts(y, ends, c, dz)
+        room = np.empty((longest, k)), np.empty((longest, k)), np.empty(k * k), np.empty(k), np.empty(k)
+        expectations_in_logs(z, y, ends, c, dz, value, *room)
 
 
-@njit(cache=True, nogil=True)
-def _scaled(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any, top: float) -> None:
-    """The sums in scaled probabilities, for transitions of at most top."""
-    n, k = len(y), z.shape[1]
-    there, back = _factors(z[n : n + k], top)
-    longest = ends[0]
-    for s in range(1, len(ends)):
-        longest = max(longest, ends[s] - ends[s - 1])
-    weight, spare = np.empty(longest * k), np.empty(longest * k)
-    alpha = np.zeros((longest, len(there)))  # rows of zeros make their number a multiple of four
-    g, beta, pairs = np.zeros(len(there)), np.empty(k), np.zeros((k, k))
+@njit(fastmath={"contract"})
+def _scaled(
+    z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any, top: float, there: Any, back: Any,
+    weight: Any, flat: Any, alpha: Any, g: Any, beta: Any, pairs: Any,
+) -> None:  # fmt: skip
+    """The sums in scaled probabilities, for transitions of at most top.
+
+    `there` has the factors of transitions, and `back` their transpose; they are left out of `pairs`. What
+    follows is room; `flat` is the same as `weight`.
+    """
+    n, k, first = len(y), z.shape[1], 0
     for s in range(len(ends)):
-        first = ends[s - 1] if s else 0
-        m = ends[s] - first
+        end, m = ends[s], ends[s] - first
         if c[s] != 0:
-            value[s] = _weights(z, y, first, ends[s], top, weight)
-            exponentials(weight[: m * k], spare)
-            value[s] += _forward(weight, there, alpha[:m], k)
-            _backward(weight, back, alpha[:m], g, beta, pairs, c[s], dz[first : ends[s]])
+            above = _weights(z, y, first, end, top, weight)
+            for i in range(m * k):
+                flat[i] = exponential(flat[i])
+            value[s] = above + _forward(weight, there, alpha, m)
+            _backward(weight, back, alpha, g, beta, pairs, c[s], dz[first:end])
             for b in range(k):
                 dz[n + k, b] += dz[first, b]
-                dz[n + k + 1, b] += dz[ends[s] - 1, b]
-    for a in range(k):
-        for b in range(k):
-            dz[n + a, b] = pairs[a, b] * there[a, b]
+                dz[n + k + 1, b] += dz[end - 1, b]
+            take_off_counts(y, first, end, c[s], dz)
+        first = end
 
 
-@njit(cache=True, nogil=True)
-def _factors(T: Any, top: float) -> Any:
-    """The factors of transitions, and their transpose, each with rows of zeros below."""
-    k = len(T)
-    there, back = np.zeros((-(-k // 4) * 4, k)), np.zeros((-(-k // 4) * 4, k))
-    for a in range(k):
-        for b in range(k):
-            there[a, b] = back[b, a] = math.exp(T[a, b] - top)
-    return there, back
-
-
-@njit(cache=True, nogil=True)
-def _weights(z: Any, y: Any, first: int, end: int, top: float, x: Any) -> float:
+@njit(inline="always")
+def _weights(z: Any, y: Any, first: int, end: int, top: float, weight: Any) -> float:
     """The scores of a sequence's tokens less their maxima, and by how much those are above y's score."""
-    n, k = len(y), z.shape[1]
-    above = 0.0
+    n, k, above = len(y), z.shape[1], 0.0
     for t in range(first, end):
-        row = x[(t - first) * k : (t - first + 1) * k]
+        row, most = weight[t - first], -np.inf
         for b in range(k):
-            row[b] = z[t, b]
-        if t == first:
-            for b in range(k):
-                row[b] += z[n + k, b]
-        else:
-            above += top - z[n + y[t - 1], y[t]]
-        if t == end - 1:
-            for b in range(k):
-                row[b] += z[n + k + 1, b]
-        most = largest(row)
+            v = z[t, b]
+            if t == first:
+                v += z[n + k, b]
+            if t == end - 1:
+                v += z[n + k + 1, b]
+            row[b] = v
+            most = v if v > most else most
         above += most - row[y[t]]
+        if t > first:
+            above += top - z[n + y[t - 1], y[t]]
         for b in range(k):
             row[b] -= most
     return above
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _product(a: Any, M: Any, out: Any) -> None:
     """Out = a @ M, four rows at a time: a quarter of the loads and stores of out."""
     for b in range(len(out)):
@@ -113,7 +106,7 @@ def _product(a: Any, M: Any, out: Any) -> None:
             out[b] += a0 * M[i, b] + a1 * M[i + 1, b] + a2 * M[i + 2, b] + a3 * M[i + 3, b]
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+@njit(fastmath={"contract", "reassoc", "nsz"})
 def _dot(a: Any, b: Any) -> float:
     s = 0.0
     for i in range(len(b)):
@@ -121,44 +114,42 @@ def _dot(a: Any, b: Any) -> float:
     return s
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def _forward(weight: Any, there: Any, alpha: Any, k: int) -> float:
+@njit(inline="always")
+def _forward(weight: Any, there: Any, alpha: Any, m: int) -> float:
     """alpha[t]: the probabilities of the labels of token t, given what is before; and the log of their scale.
 
     The scales multiply up to a few hundred binary orders before a logarithm is taken of them.
     """
-    logs, scale, ones = 0.0, 1.0, np.ones(k)
-    for t in range(len(alpha)):
-        w, row = weight[t * k : (t + 1) * k], alpha[t, :k]
+    logs, scale, k = 0.0, 1.0, weight.shape[1]
+    for t in range(m):
+        w, row = weight[t], alpha[t, :k]
         if t:
             _product(alpha[t - 1], there, row)
-            total = _dot(row, w)
-            share = 1.0 / total
-            for b in range(k):
-                row[b] *= w[b] * share
         else:
-            total = _dot(w, ones)
-            share = 1.0 / total
             for b in range(k):
-                row[b] = w[b] * share
+                row[b] = 1.0
+        total = _dot(row, w)
+        share = 1.0 / total
+        for b in range(k):
+            row[b] *= w[b] * share
         scale *= total
         if not 1e-150 < scale < 1e150:
             logs, scale = logs + math.log(scale), 1.0
     return logs + math.log(scale)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(inline="always")
 def _backward(weight: Any, back: Any, alpha: Any, g: Any, beta: Any, pairs: Any, c: float, dz: Any) -> None:
     """The marginals into dz, and the sums over neighbours into pairs, but for the factors of transitions.
 
     Each token's marginals are made to sum to one, so that rounding does not add up along the sequence.
     """
-    k, last = len(beta), len(alpha) - 1
+    k, last = len(beta), len(dz) - 1
     for b in range(k):
         beta[b] = 1.0
         dz[last, b] = c * alpha[last, b]
     for t in range(last, 0, -1):
-        w, row = weight[t * k : (t + 1) * k], alpha[t - 1, :k]
+        w, row = weight[t], alpha[t - 1, :k]
         for b in range(k):
             g[b] = w[b] * beta[b]
         _product(g, back, beta)
@@ -171,17 +162,3 @@ def _backward(weight: Any, back: Any, alpha: Any, g: Any, beta: Any, pairs: Any,
             v = row[a]
             for b in range(k):
                 pairs[a, b] += v * g[b]
-
-
-@njit(cache=True, nogil=True)
-def _take_off_counts(y: Any, ends: Any, c: Any, dz: Any) -> None:
-    """What the labels y themselves count for."""
-    n, k = len(y), dz.shape[1]
-    for s in range(len(ends)):
-        first = ends[s - 1] if s else 0
-        for t in range(first, ends[s]):
-            dz[t, y[t]] -= c[s]
-            if t > first:
-                dz[n + y[t - 1], y[t]] -= c[s]
-        dz[n + k, y[first]] -= c[s]
-        dz[n + k + 1, y[ends[s] - 1]] -= c[s]

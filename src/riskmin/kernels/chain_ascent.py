@@ -11,20 +11,18 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-from numba import njit
-
-from riskmin.kernels.chain_atoms import add, balance
-from riskmin.kernels.chain_max import best_paths, contrasts, rescaled_paths
+from riskmin.kernels.chain_atoms import balance, follow, multiply
+from riskmin.kernels.chain_max import lead, rescaled, viterbi
+from riskmin.kernels.compiled import njit
 
 
 class Tokens(NamedTuple):
-    """The rows of X, sparse or dense (then `width` is their length and indices are not looked at)."""
+    """The rows of X, sparse, or dense: then indices are those of one row, and dense is 1."""
 
     indptr: Any
     indices: Any
     data: Any
-    width: int
+    dense: int
 
 
 class Problem(NamedTuple):
@@ -37,146 +35,157 @@ class Problem(NamedTuple):
     places: Any
 
 
-@njit(cache=True, nogil=True)
-def grams(rows: Any, ends: Any, n_features: int, places: Any, out: Any) -> None:
-    """The inner products of the tokens of each sequence, each token spread out among all features once."""
-    x = np.zeros(n_features)
+@njit()
+def grams(indptr: Any, indices: Any, data: Any, dense: int, ends: Any, x: Any, out: Any) -> None:
+    """The inner products of the tokens of each sequence, each token spread out among all features once.
+
+    x are zeros, one a feature.
+    """
+    first = at = 0
     for s in range(len(ends)):
-        first = ends[s - 1] if s else 0
         m = ends[s] - first
-        K = out[places[s] : places[s] + m * m].reshape(m, m)
         for t in range(m):
-            lo, hi = rows.indptr[first + t], rows.indptr[first + t + 1]
+            lo, hi = indptr[first + t], indptr[first + t + 1]
             for i in range(lo, hi):
-                x[i - lo if rows.width else rows.indices[i]] += rows.data[i]
+                x[indices[i - lo * dense]] += data[i]
             for u in range(t + 1):
-                K[t, u] = K[u, t] = _product(rows, first + u, x)
+                start, total = indptr[first + u], 0.0
+                for i in range(start, indptr[first + u + 1]):
+                    total += data[i] * x[indices[i - start * dense]]
+                out[at + t * m + u] = out[at + u * m + t] = total
             for i in range(lo, hi):
-                x[i - lo if rows.width else rows.indices[i]] = 0.0
+                x[indices[i - lo * dense]] = 0.0
+        first, at = ends[s], at + m * m
 
 
-@njit(cache=True, nogil=True)
-def _product(rows: Any, t: int, x: Any) -> float:
-    lo, hi = rows.indptr[t], rows.indptr[t + 1]
-    total = 0.0
-    for i in range(lo, hi):
-        total += rows.data[i] * x[i - lo if rows.width else rows.indices[i]]
-    return total
-
-
-@njit(cache=True, nogil=True)
+@njit(fastmath={"contract"})
 def ascend(
-    rows: Any, known: Any, atoms: Any, w: Any, lam: float, order: Any, turns: int, rescaled: bool, gaps: Any
-) -> None:
-    """Visit the sequences in that order, and note their gaps as they were found."""
-    for s in order:
-        first = known.ends[s - 1] if s else 0
-        m = known.ends[s] - first
-        z, change = _scores(rows, w, first, m), np.zeros((m + w.shape[1] + 2, w.shape[1]))
-        gaps[s] = _visit(known, atoms, z, change, lam, s, turns, rescaled)
-        _pull(rows, w, change, first, m, 1.0 / lam)
+    indptr: Any, indices: Any, data: Any, dense: int,
+    all_y: Any, ends: Any, weights: Any, grams: Any, places: Any,
+    full: Any, used: Any, labels: Any, all_alpha: Any, costs: Any, factors: Any, products: Any,
+    all_z: Any, all_step: Any, all_change: Any, best: Any, all_path: Any, v: Any, old: Any,
+    w: Any, lam: float, order: Any, slack: Any, turns: Any, gaps: Any,
+) -> None:  # fmt: skip
+    """Visit the sequences in that order, and note their gaps as they were found.
+
+    The first rows are those of `Tokens`, `Problem`, `Atoms` and `Room`. Slack is None where margins are not
+    rescaled, and turns where there is but one: what is not needed is not compiled.
+    """
+    none, every = all_alpha.shape[1] - 1, 0
+    for i in range(len(order)):
+        s = order[i]
+        first, end = ends[s - 1] if s else 0, ends[s]
+        m, c, many = end - first, weights[s], used[s]
+        y, K = all_y[first:end], grams[places[s] :]
+        z, tail, path = all_z[:m], all_z[m:], all_path[:m]
+        step, step_tail, change, change_tail = all_step[:m], all_step[m:], all_change[:m], all_change[m:]
+        alpha, factor, gram = all_alpha[s], factors[s], products[s]
+        _scores(indptr, indices, data, dense, w, first, z, tail)
+        gap = v[none] = 0.0
+        for q in range(many):
+            v[q] = costs[s, q] + factor[q] * lead(z, tail, y, labels[q, first:end])
+            gap -= alpha[q] * v[q]
+        for turn in range(1 if turns is None else turns):
+            if slack is None:
+                viterbi(z, tail, y, 1.0, best, path)
+            else:
+                rescaled(z, tail, y, every, path)
+            errors, most, at = 0.0, 0.0, many
+            for t in range(m):
+                errors += path[t] != y[t]
+            scale = c if slack is None else c * errors
+            worst = c * errors + scale * lead(z, tail, y, path)
+            if turn == 0:
+                gap += worst if worst > 0.0 else 0.0
+            for q in range(many):  # a new atom goes to the place of the one without weight that says least
+                old[q], most = alpha[q], v[q] if v[q] > most else most
+                at = q if alpha[q] == 0.0 and (at == many or v[q] < v[at]) else at
+            fresh = worst > most + 1e-13 * (c + abs(worst))
+            if fresh and at == none:
+                full[0] += 1
+            elif fresh:
+                many = many if at < many else many + 1
+                for t in range(m):
+                    labels[at, first + t] = path[t]
+                alpha[at] = old[at] = 0.0
+                costs[s, at], factor[at], v[at] = c * errors, scale, worst
+                multiply(many, labels, first, end, factor, gram, at, y, K, step, step_tail)
+            if turn and not (fresh and at < none):
+                break
+            balance(many, alpha, gram, v, lam, none)
+            if turns is None:
+                follow(many, labels, first, end, alpha, factor, old, y, change, change_tail)
+            elif follow(many, labels, first, end, alpha, factor, old, y, step, step_tail):
+                _look_on(z, tail, step, step_tail, change, change_tail, K, 1.0 / lam)
+            else:
+                break
+        gaps[s], used[s] = gap, many
+        _pull(indptr, indices, data, dense, w, first, change, change_tail, 1.0 / lam)
 
 
-@njit(cache=True, nogil=True)
-def _visit(
-    known: Any, atoms: Any, z: Any, change: Any, lam: float, s: int, turns: int, rescaled: bool
-) -> float:
-    """Take turns at a sequence of scores z, and add up how its slopes change; its gap, as it was."""
-    first = known.ends[s - 1] if s else 0
-    m, c = known.ends[s] - first, known.c[s]
-    y, end = known.y[first : first + m], np.array([m])
-    K = known.gram[known.places[s] : known.places[s] + m * m].reshape(m, m)
-    L, alpha = atoms.labels[:, first : first + m], atoms.alpha[s]
-    path, lead, errors, step = np.empty(m, np.int64), np.empty(1), np.empty(1), np.empty_like(z)
-    v = np.zeros(len(alpha) + 1)  # what each atom says the loss is; in the end, what the right labels say
-    for q in range(atoms.used[s]):
-        contrasts(z, y, L[q], end, lead, errors)
-        v[q] = atoms.cost[s, q] + atoms.factor[s, q] * lead[0]
-    gap = 0.0
-    for turn in range(turns):
-        if rescaled:
-            rescaled_paths(z, y, end, path)
-        else:
-            best_paths(z, y, end, 1.0, path)
-        contrasts(z, y, path, end, lead, errors)
-        factor = c * (errors[0] if rescaled else 1.0)
-        worst = c * errors[0] + factor * lead[0]
-        if turn == 0:
-            gap = max(worst, 0.0)
-            for q in range(atoms.used[s]):
-                gap -= alpha[q] * v[q]
-        known_worst = 0.0
-        for q in range(atoms.used[s]):
-            known_worst = max(known_worst, v[q])
-        fresh = worst > known_worst + 1e-13 * (c + abs(worst))
-        fresh = fresh and add(atoms, s, L, path, c * errors[0], factor, worst, v, y, K, z.shape[1])
-        if turn and not fresh:
-            break
-        _clear(step)
-        if not balance(atoms, s, L, v, lam, y, step):
-            break
-        for t in range(len(step)):
-            for b in range(step.shape[1]):
-                change[t, b] += step[t, b]
-        if turn + 1 < turns:
-            _follow(z, step, K, 1.0 / lam)
-    return gap
-
-
-@njit(cache=True, nogil=True)
-def _clear(x: Any) -> None:
-    for t in range(x.shape[0]):
-        for b in range(x.shape[1]):
-            x[t, b] = 0.0
-
-
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def _scores(rows: Any, w: Any, first: int, m: int) -> Any:
+@njit(inline="always")
+def _scores(indptr: Any, indices: Any, data: Any, dense: int, w: Any, first: int, z: Any, tail: Any) -> None:
     """The scores of a sequence, and those that all share."""
-    k = w.shape[1]
-    z = np.zeros((m + k + 2, k))
+    m, k = z.shape
     for t in range(m):
-        lo, hi = rows.indptr[first + t], rows.indptr[first + t + 1]
+        lo, hi, line = indptr[first + t], indptr[first + t + 1], z[t]
+        for b in range(k):
+            line[b] = 0.0
         for i in range(lo, hi):
-            x, row = rows.data[i], w[i - lo if rows.width else rows.indices[i]]
+            x, row = data[i], w[indices[i - lo * dense]]
             for b in range(k):
-                z[t, b] += x * row[b]
+                line[b] += x * row[b]
     for a in range(k + 2):
         for b in range(k):
-            z[m + a, b] = w[len(w) - k - 2 + a, b]
-    return z
+            tail[a, b] = w[len(w) - k - 2 + a, b]
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def _pull(rows: Any, w: Any, change: Any, first: int, m: int, scale: float) -> None:
-    """W follows the slopes, by minus their change, scaled; most tokens have none."""
-    k = w.shape[1]
+@njit(inline="always")
+def _pull(
+    indptr: Any, indices: Any, data: Any, dense: int, w: Any, first: int, change: Any, tail: Any, scale: float
+) -> None:
+    """W follows the slopes, by minus their change, scaled, which is zero then; most tokens have none."""
+    m, k = change.shape
     for t in range(m):
-        some = 0.0
+        some, line = 0.0, change[t]
         for b in range(k):
-            change[t, b] *= scale
-            some += abs(change[t, b])
+            line[b] *= scale
+            some += abs(line[b])
         if some > 0:
-            lo, hi = rows.indptr[first + t], rows.indptr[first + t + 1]
+            lo, hi = indptr[first + t], indptr[first + t + 1]
             for i in range(lo, hi):
-                x, row = rows.data[i], w[i - lo if rows.width else rows.indices[i]]
+                x, row = data[i], w[indices[i - lo * dense]]
                 for b in range(k):
-                    row[b] -= x * change[t, b]
+                    row[b] -= x * line[b]
+            for b in range(k):
+                line[b] = 0.0
     for a in range(k + 2):
         for b in range(k):
-            w[len(w) - k - 2 + a, b] -= scale * change[m + a, b]
+            w[len(w) - k - 2 + a, b] -= scale * tail[a, b]
+            tail[a, b] = 0.0
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def _follow(z: Any, step: Any, K: Any, scale: float) -> None:
-    """The scores of the sequence after a step, by the inner products of its tokens."""
-    m, k = len(K), z.shape[1]
+@njit(inline="always")
+def _look_on(
+    z: Any, tail: Any, step: Any, step_tail: Any, change: Any, change_tail: Any, K: Any, scale: float
+) -> None:
+    """The scores of the sequence after a step, by the inner products of its tokens.
+
+    The step is added to the change, and zero then.
+    """
+    m, k = z.shape
     for u in range(m):
         for t in range(m):
-            x = K[t, u] * scale
+            x, line, row = K[t * m + u] * scale, z[t], step[u]
             if x != 0.0:
                 for b in range(k):
-                    z[t, b] -= x * step[u, b]
-    for a in range(m, m + k + 2):
+                    line[b] -= x * row[b]
+    for t in range(m):
         for b in range(k):
-            z[a, b] -= scale * step[a, b]
+            change[t, b] += step[t, b]
+            step[t, b] = 0.0
+    for a in range(k + 2):
+        for b in range(k):
+            tail[a, b] -= scale * step_tail[a, b]
+            change_tail[a, b] += step_tail[a, b]
+            step_tail[a, b] = 0.0

@@ -8,34 +8,55 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from riskmin.kernels.exponential import exponentials
+from riskmin.kernels.compiled import njit
+from riskmin.kernels.exponential import exponential
 
 
-@njit(cache=True, nogil=True)
-def expectations_in_logs(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any) -> None:
-    """value[s] = log Z - score of y; dz = sum_s c_s marginals."""
-    n, k = len(y), z.shape[1]
-    longest = ends[0]
-    for s in range(1, len(ends)):
-        longest = max(longest, ends[s] - ends[s - 1])
-    x, alpha = np.empty((longest, k)), np.empty((longest, k))
-    P, spare, beta, low = np.empty(k * k), np.empty(k * k), np.empty(k), np.empty(k)
+@njit()
+def expectations_in_logs(
+    z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any,
+    x: Any, alpha: Any, P: Any, low: Any, beta: Any,
+) -> None:  # fmt: skip
+    """value[s] = log Z - score of y; dz = sum_s c_s (marginals - counts of y).
+
+    The last five are room: for the longest sequence, for pairs of labels, and for labels.
+    """
+    n, k, first = len(y), z.shape[1], 0
     T, pairs = z[n : n + k], dz[n : n + k]
     for s in range(len(ends)):
-        first = ends[s - 1] if s else 0
-        m = ends[s] - first
+        end = ends[s]
         if c[s] != 0:
-            value[s] = _weights(z, y, first, ends[s], x)
-            value[s] += _forward(x[:m], T, P, spare, low, alpha)
-            _backward(x[:m], T, P, spare, low, alpha, beta, pairs, c[s], dz[first : ends[s]])
+            value[s] = _weights(z, y, first, end, x)
+            value[s] += _forward(x[: end - first], T, P, low, alpha)
+            _backward(x[: end - first], T, P, low, alpha, beta, pairs, c[s], dz[first:end])
             for b in range(k):
                 dz[n + k, b] += dz[first, b]
-                dz[n + k + 1, b] += dz[ends[s] - 1, b]
+                dz[n + k + 1, b] += dz[end - 1, b]
+            take_off_counts(y, first, end, c[s], dz)
+        first = end
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
+def take_off_counts(y: Any, first: int, end: int, c: float, dz: Any) -> None:
+    """What the labels y of a sequence themselves count for."""
+    n, k = len(y), dz.shape[1]
+    for t in range(first, end):
+        dz[t, y[t]] -= c
+        if t > first:
+            dz[n + y[t - 1], y[t]] -= c
+    dz[n + k, y[first]] -= c
+    dz[n + k + 1, y[end - 1]] -= c
+
+
+@njit()
+def exponentials(x: Any) -> None:
+    """e^x in place of x."""
+    for i in range(len(x)):
+        x[i] = exponential(x[i])
+
+
+@njit()
 def _weights(z: Any, y: Any, first: int, end: int, x: Any) -> float:
     """The scores of a sequence's tokens less their maxima, and by how much those are above y's score."""
     n, k = len(y), z.shape[1]
@@ -57,7 +78,7 @@ def _weights(z: Any, y: Any, first: int, end: int, x: Any) -> float:
     return above
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def largest(x: Any) -> float:
     """The maximum; NumPy's own takes a second more to compile."""
     most = -np.inf
@@ -66,8 +87,8 @@ def largest(x: Any) -> float:
     return most
 
 
-@njit(cache=True, nogil=True)
-def _forward(x: Any, T: Any, P: Any, spare: Any, low: Any, alpha: Any) -> float:
+@njit()
+def _forward(x: Any, T: Any, P: Any, low: Any, alpha: Any) -> float:
     """alpha[t]: the logarithms of sums up to token t, less their maximum; and the log of the whole sum."""
     k = len(T)
     for b in range(k):
@@ -88,7 +109,7 @@ def _forward(x: Any, T: Any, P: Any, spare: Any, low: Any, alpha: Any) -> float:
         for a in range(k):
             for b in range(k):
                 P[a * k + b] -= low[b]
-        exponentials(P, spare)
+        exponentials(P)
         for a in range(k):
             for b in range(k):
                 here[b] += P[a * k + b]
@@ -100,17 +121,15 @@ def _forward(x: Any, T: Any, P: Any, spare: Any, low: Any, alpha: Any) -> float:
             here[b] -= most
     for b in range(k):
         low[b] = alpha[len(x) - 1, b]
-    exponentials(low, spare)
+    exponentials(low)
     total = 0.0
     for b in range(k):
         total += low[b]
     return logs + float(np.log(total))
 
 
-@njit(cache=True, nogil=True)
-def _backward(
-    x: Any, T: Any, P: Any, spare: Any, low: Any, alpha: Any, beta: Any, pairs: Any, c: float, dz: Any
-) -> None:
+@njit()
+def _backward(x: Any, T: Any, P: Any, low: Any, alpha: Any, beta: Any, pairs: Any, c: float, dz: Any) -> None:
     """The marginals into dz, and the sums over neighbours into pairs.
 
     P becomes the probabilities of the next label given the one here, so that both come from one block of
@@ -119,7 +138,7 @@ def _backward(
     k, last = len(T), len(x) - 1
     for b in range(k):
         beta[b] = 0.0
-    _marginals(alpha[last], beta, spare, c, dz[last])
+    _marginals(alpha[last], beta, c, dz[last])
     for t in range(last, 0, -1):
         for b in range(k):
             beta[b] += x[t, b]
@@ -132,7 +151,7 @@ def _backward(
             low[a] = most if most > -np.inf else 0.0
             for b in range(k):
                 P[a * k + b] -= low[a]
-        exponentials(P, spare)
+        exponentials(P)
         for a in range(k):
             total = 0.0
             for b in range(k):
@@ -141,14 +160,14 @@ def _backward(
             for b in range(k):
                 P[a * k + b] *= share
             beta[a] = low[a] + np.log(total)
-        _marginals(alpha[t - 1], beta, spare, c, dz[t - 1])
+        _marginals(alpha[t - 1], beta, c, dz[t - 1])
         for a in range(k):
             for b in range(k):
                 pairs[a, b] += dz[t - 1, a] * P[a * k + b]
 
 
-@njit(cache=True, nogil=True)
-def _marginals(alpha: Any, beta: Any, spare: Any, c: float, out: Any) -> None:
+@njit()
+def _marginals(alpha: Any, beta: Any, c: float, out: Any) -> None:
     """Out = e^(alpha + beta), scaled to sum c; beta is shifted, so that it does not grow along the way."""
     for b in range(len(out)):
         out[b] = alpha[b] + beta[b]
@@ -156,7 +175,7 @@ def _marginals(alpha: Any, beta: Any, spare: Any, c: float, out: Any) -> None:
     for b in range(len(out)):
         out[b] -= most
         beta[b] -= most
-    exponentials(out, spare)
+    exponentials(out)
     total = 0.0
     for b in range(len(out)):
         total += out[b]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numba import njit
+from riskmin.kernels.compiled import njit
 
 POWER, EXPONENTIAL, LOGISTIC = 0, 1, 2
 """base u + epsilon |u| + size |u|^power / power; for a = base + sign u, a ln a - a and that of 1 - a too."""
@@ -17,13 +17,13 @@ LARGEST = 690.0
 """Exponents beyond it are no numbers."""
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _limits(kind: int, base: float) -> tuple[float, float]:
     """The a of open domains that are still apart from their ends, where slopes are infinite."""
     return max(1e-300, 4.5e-16 * base), 1 - 1.2e-16 if kind == LOGISTIC else math.inf
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def explicit(u: float, z: float, rate: float, kind: int, row: Any, shape: Any) -> Any:
     """The gradient step (11) of that rate, within the domain."""
     lower, upper, base, sign = row[0], row[1], row[2], row[3]
@@ -46,7 +46,7 @@ def explicit(u: float, z: float, rate: float, kind: int, row: Any, shape: Any) -
     return sign * (min(max(new, least), most) - base)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def implicit(u: float, z: float, kappa: float, kind: int, row: Any, shape: Any) -> Any:
     """The minimizer of l*(t) - z t + kappa (t - u)^2 / 2 over t."""
     base, sign = row[2], row[3]
@@ -67,7 +67,7 @@ def implicit(u: float, z: float, kappa: float, kind: int, row: Any, shape: Any) 
     return sign * (min(max(a, least), most) - base)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _power_root(m: float, kappa: float, size: float, e: float) -> Any:
     """The a >= 0 with size a^e + kappa a = m."""
     if size == 0.0 or e == 1.0:
@@ -89,7 +89,7 @@ def _power_root(m: float, kappa: float, size: float, e: float) -> Any:
     return a
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _exponent(t: float, kappa: float) -> Any:
     """The b with kappa e^b + b = t, by Newton's method from its right, where it is convex."""
     if kappa == 0.0:
@@ -104,7 +104,7 @@ def _exponent(t: float, kappa: float) -> Any:
     return b
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _logit(t: float, kappa: float) -> Any:
     """The b with kappa sigma(b) + b = t, bracketed."""
     lo, hi = t - kappa, t

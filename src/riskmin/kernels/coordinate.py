@@ -12,10 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from riskmin.kernels.compiled import njit
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _best(w: float, g: float, h: float, absolute: float, square: float, lower: float, upper: float) -> float:
     """The minimizer in one coordinate, where the smooth part has slope g and curvature h at w.
 
@@ -33,14 +34,14 @@ def _best(w: float, g: float, h: float, absolute: float, square: float, lower: f
 
 
 # ---------------------------------------------------------------- sparse columns
-@njit(cache=True, nogil=True)
+@njit()
 def count(indices: Any, out: Any) -> None:
     """Add to out how often each index occurs."""
     for k in range(len(indices)):
         out[indices[k]] += 1
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def pick_columns(
     indptr: Any, indices: Any, data: Any, place: Any, begins: Any, ends: Any, rows: Any, values: Any
 ) -> None:
@@ -62,7 +63,7 @@ def pick_columns(
                     ends[slot] = at + 1
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def scale_columns(
     start: Any, stop: Any, rows: Any, values: Any, columns: Any, scale: Any, r: Any, begin: Any, out: Any,
     h: Any, g: Any,
@@ -83,7 +84,7 @@ def scale_columns(
         h[k], g[k] = s, t
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def sparse_pull(start: Any, stop: Any, rows: Any, values: Any, columns: Any, r: Any, out: Any) -> None:
     """Out = X' r, over the columns."""
     for k in range(len(columns)):
@@ -93,7 +94,7 @@ def sparse_pull(start: Any, stop: Any, rows: Any, values: Any, columns: Any, r: 
         out[k] = s
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def sparse_scores(start: Any, stop: Any, rows: Any, values: Any, columns: Any, w: Any, z: Any) -> None:
     """Z += X w, over the columns."""
     for k in range(len(columns)):
@@ -102,7 +103,7 @@ def sparse_scores(start: Any, stop: Any, rows: Any, values: Any, columns: Any, w
                 z[rows[at]] += w[k] * values[at]
 
 
-@njit(cache=True, nogil=True, inline="always", fastmath={"contract"})
+@njit(inline="always", fastmath={"contract"})
 def _dot(values: Any, rows: Any, r: Any, at: Any, first: Any, n: Any) -> float:
     """The product of n values with r at their rows, in four sums, so that none waits for itself."""
     one, two, three, four = np.uintp(1), np.uintp(2), np.uintp(3), np.uintp(4)
@@ -120,10 +121,10 @@ def _dot(values: Any, rows: Any, r: Any, at: Any, first: Any, n: Any) -> float:
     return (a + b) + (c + d)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def sparse_epochs(
     start: Any, stop: Any, rows: Any, columns: Any, begin: Any, values: Any, r: Any, h: Any, w: Any,
-    terms: Any, offset: Any, shift: Any, tol: float, track: Any,
+    terms: Any, offset: Any, shift: Any, tol: float, active: Any, track: Any,
 ) -> tuple[float, float, int]:  # fmt: skip
     """Cycles over the columns, until no slope was worse than tol when it was met, or track is full.
 
@@ -132,11 +133,11 @@ def sparse_epochs(
     over these roots: so its curvature is one everywhere. The offset, what the exact slopes are above those
     of rounded values, is added to each. With an intercept, shift holds the roots, and all scores are shifted
     too, once an epoch; it is empty without. After a full cycle only the nonzero w_j are visited, until they
-    are done. Returns the shift, the worst slope and the epochs taken.
+    are done; active is room to note which. Returns the shift, the worst slope and the epochs taken.
     """
-    active = np.ones(len(columns), dtype=np.bool_)
-    full, worst, moved, total = True, 0.0, 0.0, float((shift * shift).sum())
-    epochs = len(track) - 1
+    full, worst, moved, total, epochs = True, 0.0, 0.0, 0.0, len(track) - 1
+    for i in range(len(shift)):
+        total += shift[i] * shift[i]
     for epoch in range(epochs):
         worst = 0.0
         for k in range(len(columns)):
@@ -154,12 +155,17 @@ def sparse_epochs(
                     r[rows[first + e]] += step * values[at + e]
             active[k] = new != 0.0
         if total > 0.0:
-            step = -(r * shift).sum() / total
+            step = 0.0
+            for i in range(len(r)):
+                step -= r[i] * shift[i]
+            step /= total
             moved += step
             worst = max(worst, abs(step) * total)
             for i in range(len(r)):
                 r[i] += step * shift[i]
-        track[epoch + 1, : len(w)], track[epoch + 1, len(w)] = w, moved
+        for k in range(len(w)):
+            track[epoch + 1, k] = w[k]
+        track[epoch + 1, len(w)] = moved
         if worst <= tol:
             if full:
                 return moved, worst, epoch + 1
@@ -169,7 +175,7 @@ def sparse_epochs(
     return moved, worst, epochs
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def add_columns(
     start: Any, stop: Any, rows: Any, columns: Any, begin: Any, values: Any, step: Any, out: Any
 ) -> None:
@@ -181,7 +187,7 @@ def add_columns(
                 out[rows[first + e]] += step[k] * values[at + e]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def row_sizes(start: Any, stop: Any, rows: Any, values: Any, columns: Any, out: Any) -> None:
     """Add to out how many numbers of the columns are in each row."""
     for k in range(len(columns)):
@@ -189,7 +195,7 @@ def row_sizes(start: Any, stop: Any, rows: Any, values: Any, columns: Any, out: 
             out[rows[at]] += 1
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def sparse_gram(
     start: Any, stop: Any, rows: Any, values: Any, columns: Any, d: Any, first: int, ends: Any, G: Any
 ) -> None:
@@ -216,7 +222,7 @@ def sparse_gram(
 
 
 # ---------------------------------------------------------------- dense
-@njit(cache=True, nogil=True)
+@njit()
 def gather(X: Any, columns: Any, scale: Any, out: Any) -> None:
     """Some columns of X, which is in C order or leaves out rows of such, each row times its scale."""
     for i in range(len(out)):
@@ -224,7 +230,7 @@ def gather(X: Any, columns: Any, scale: Any, out: Any) -> None:
             out[i, k] = scale[i] * X[i, columns[k]]
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+@njit(fastmath={"contract", "reassoc", "nsz"})
 def dense_epochs(
     T: Any, r: Any, d: Any, h: Any, w: Any, terms: Any, total: float, tol: float, epochs: int
 ) -> tuple[float, float, int]:
@@ -249,7 +255,10 @@ def dense_epochs(
                 for i in range(n):
                     r[i] += d[i] * (step * T[k, i])
         if total > 0.0:
-            step = -r.sum() / total
+            step = 0.0
+            for i in range(n):
+                step -= r[i]
+            step /= total
             shift += step
             worst = max(worst, abs(step) * total)
             for i in range(n):
@@ -260,12 +269,12 @@ def dense_epochs(
 
 
 # ---------------------------------------------------------------- Gram matrices
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def gram_epochs(G: Any, g: Any, w: Any, terms: Any, tol: float, epochs: int) -> tuple[float, int]:
+@njit(fastmath={"contract"})
+def gram_epochs(
+    G: Any, g: Any, w: Any, terms: Any, tol: float, epochs: int, active: Any
+) -> tuple[float, int]:
     """As `sparse_epochs`, where g is the slope of the model in w, and G, symmetric, its curvature."""
-    m = len(w)
-    active = np.ones(m, dtype=np.bool_)
-    full, worst = True, 0.0
+    m, full, worst = len(w), True, 0.0
     for epoch in range(epochs):
         worst = 0.0
         for k in range(m):

@@ -12,8 +12,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from riskmin.kernels.compiled import njit
 from riskmin.kernels.prefetch import prefetch
 
 LOWER, UPPER, SHIFT, INVERSE, U, STEP, START, STOP = (np.uintp(k) for k in range(8))
@@ -41,7 +41,7 @@ _prefetch = prefetch(3)
 
 
 # ---------------------------------------------------------------- rows
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _sparse_dot(indices: Any, data: Any, w: Any, start: Any, stop: Any) -> float:
     """In four sums, for no addition to wait for the one before it."""
     a = b = c = d = 0.0
@@ -58,7 +58,7 @@ def _sparse_dot(indices: Any, data: Any, w: Any, start: Any, stop: Any) -> float
     return (a + b) + (c + d)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+@njit(fastmath={"contract", "reassoc", "nsz"})
 def _dense_dot(data: Any, w: Any, start: Any) -> float:
     z = 0.0
     for j in range(np.uintp(len(w))):
@@ -66,7 +66,7 @@ def _dense_dot(data: Any, w: Any, start: Any) -> float:
     return z
 
 
-@njit(cache=True, nogil=True, inline="always", fastmath={"contract"})
+@njit(inline="always", fastmath={"contract"})
 def _move(indices: Any, data: Any, w: Any, scale: Any, start: Any, stop: Any, t: float) -> None:
     """W -= t x / m, the scale being 1 / m, or of length 0 where m = 1."""
     if len(indices) == 0:
@@ -80,7 +80,7 @@ def _move(indices: Any, data: Any, w: Any, scale: Any, start: Any, stop: Any, t:
             w[indices[k]] -= t * data[k]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _draw(order: Any, k: Any, active: Any, rng: Any) -> None:
     """Put one of order[k:active], drawn at random, in place k."""
     x = rng[0]
@@ -93,7 +93,7 @@ def _draw(order: Any, k: Any, active: Any, rng: Any) -> None:
     order[k], order[j] = order[j], order[k]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _look_ahead(
     order: Any, k: Any, active: Any, shuffle: bool, rng: Any, flat: Any, places: Any, indices: Any, data: Any
 ) -> None:
@@ -121,7 +121,7 @@ def _look_ahead(
 
 
 # ---------------------------------------------------------------- quadratic conjugates
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def quadratic_step(
     slope: float, u: float, epsilon: float, inverse: float, lower: float, upper: float
 ) -> float:
@@ -131,13 +131,13 @@ def quadratic_step(
     return min(max(v, lower), upper)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _sides(slope: float, u: float, epsilon: float) -> tuple[float, float]:
     """The slopes of the dual on the left and on the right of u, when that of its smooth part is known."""
     return slope + (epsilon if u > 0 else -epsilon), slope + (epsilon if u >= 0 else -epsilon)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def sweep(
     indices: Any, data: Any, records: Any, order: Any, active: int, w: Any, scale: Any,
     damping: float, epsilon: float, square: float, shrink: bool, shuffle: bool, rng: Any, out: Any,
@@ -183,7 +183,7 @@ def sweep(
 
 
 # ---------------------------------------------------------------- the logistic loss
-@njit(cache=True, nogil=True)
+@njit()
 def _halves(s: float) -> tuple[float, float]:
     """The probabilities 1 / (1 + e^-s) and 1 / (1 + e^s), each to full precision."""
     e = math.exp(-abs(s))
@@ -191,13 +191,13 @@ def _halves(s: float) -> tuple[float, float]:
     return (large, small) if s > 0 else (small, large)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _rise(s: float, a: float, b: float, a0: float, b0: float) -> float:
     """A - a0, from the smaller of the two halves."""
     return b0 - b if s > 0 else a - a0
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def logistic_step(margin: float, s0: float, bend: float) -> float:
     """The log-odds s of the a that minimizes a ln a + (1-a) ln(1-a) + margin a + bend (a - a0)^2 / 2.
 
@@ -225,7 +225,7 @@ def logistic_step(margin: float, s0: float, bend: float) -> float:
     return s
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def logistic_sweep(
     indices: Any, data: Any, records: Any, order: Any, active: int, w: Any, scale: Any,
     damping: float, shuffle: bool, rng: Any, out: Any,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from riskmin.kernels.compiled import njit
 from riskmin.kernels.dual import (
     HIGH,
     INVERSE,
@@ -32,7 +32,7 @@ BLOCK = 1024
 """Sums over the rows are taken in blocks of so many, so that rounding does not add up."""
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def repeats(ends: Any, indices: Any, seen: Any) -> bool:
     """Whether a row names a column twice; seen are zeros, one a column."""
     for i in range(len(ends) - 1):
@@ -43,7 +43,7 @@ def repeats(ends: Any, indices: Any, seen: Any) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def norms(indices: Any, data: Any, ends: Any, scale: Any, out: Any) -> None:
     """sum_j x_ij^2 / m_j, for each row, the scale being 1 / m, or of length 0 where m = 1."""
     for i in range(len(out)):
@@ -59,7 +59,7 @@ def norms(indices: Any, data: Any, ends: Any, scale: Any, out: Any) -> None:
         out[i] = s
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def prepare(ends: Any, q: Any, c: Any, lam: float, lower: Any, upper: Any, shift: Any, square: float,
             records: Any, rows: Any) -> int:  # fmt: skip
     """Fill the records, and the list of the rows that can move: not empty, of weight > 0. How many."""
@@ -78,7 +78,7 @@ def prepare(ends: Any, q: Any, c: Any, lam: float, lower: Any, upper: Any, shift
     return many
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _slope(t: float, lower: float, upper: float, epsilon: float, square: float) -> float:
     """The v in [lower, upper] with the largest v t - epsilon |v| - square v^2 / 2."""
     above = t - min(max(t, -epsilon), epsilon)
@@ -87,7 +87,7 @@ def _slope(t: float, lower: float, upper: float, epsilon: float, square: float) 
     return upper if above > 0 else (lower if above < 0 else 0.0)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def check(indices: Any, data: Any, records: Any, c: Any, w: Any, epsilon: float, square: float,
           fresh: bool, z: Any, u: Any, a: Any) -> tuple[float, float, float]:  # fmt: skip
     """One pass over X: the scores z of w, the dual variables u, and a = sum_i c_i u_i x_i.
@@ -130,7 +130,7 @@ def check(indices: Any, data: Any, records: Any, c: Any, w: Any, epsilon: float,
     return risk, offset, size
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def select(records: Any, z: Any, rows: Any, order: Any, epsilon: float, square: float, out: Any) -> int:
     """Put those rows into order that can move, or nearly so; how many. The range of their slopes is in out.
 

@@ -19,8 +19,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from riskmin.kernels.compiled import njit
 from riskmin.kernels.conjugates import LARGEST, explicit, implicit
 
 LINEAR, CLIPPED, EXPS, SOFTMAX, NORM = 0, 1, 2, 3, 4
@@ -30,7 +30,7 @@ TRIES = 60
 
 
 # ---------------------------------------------------------------- the transfer function
-@njit(cache=True, nogil=True)
+@njit()
 def _raw(code: int, v: float, mass: Any, terms: Any, k: Any, numbers: Any) -> Any:
     """R of one column."""
     top = mass[0]
@@ -47,7 +47,7 @@ def _raw(code: int, v: float, mass: Any, terms: Any, k: Any, numbers: Any) -> An
     return math.copysign(terms[k, 0] * (large - mass[3] * mass[3] / large), v) if large > 0 else 0.0
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _share(code: int, v: float, r: float, mass: Any, terms: Any, k: Any, numbers: Any) -> Any:
     """What a column adds to the sum in the factor; for exponentials, w+ + w- or w."""
     if code == NORM:
@@ -58,7 +58,7 @@ def _share(code: int, v: float, r: float, mass: Any, terms: Any, k: Any, numbers
     return r
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _factor(code: int, total: float, top: float, numbers: Any) -> Any:
     if code == SOFTMAX:
         return numbers[0] / total if total > 0 else 0.0  # all has underflowed: `commit` sums anew
@@ -67,7 +67,7 @@ def _factor(code: int, total: float, top: float, numbers: Any) -> Any:
     return 1.0
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def refresh(reg: Any, state: Any) -> None:
     """R and its sum anew from v."""
     code, terms, numbers = reg
@@ -87,7 +87,7 @@ def refresh(reg: Any, state: Any) -> None:
     mass[1], mass[2] = total, total
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _bend(code: int, v: float, r: float, factor: float, mass: Any, terms: Any, k: Any, numbers: Any) -> Any:
     """The slope of the transfer function in its own column, the factor held."""
     if code == LINEAR:
@@ -99,7 +99,7 @@ def _bend(code: int, v: float, r: float, factor: float, mass: Any, terms: Any, k
     return factor * _share(code, v, r, mass, terms, k, numbers)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def score(i: int, X: Any, reg: Any, state: Any) -> Any:
     """x_i @ w."""
     indptr, indices, data, dense = X
@@ -111,7 +111,7 @@ def score(i: int, X: Any, reg: Any, state: Any) -> Any:
     return z * _factor(reg[0], mass[1], mass[0], reg[2])
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def look(i: int, X: Any, reg: Any, state: Any) -> tuple[float, float]:
     """The score of a row, and how fast it changes with v along the row."""
     indptr, indices, data, dense = X
@@ -138,7 +138,7 @@ def look(i: int, X: Any, reg: Any, state: Any) -> tuple[float, float]:
     return z, max(bend, 0.0)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def trial(i: int, step: float, X: Any, reg: Any, state: Any) -> tuple[float, float]:
     """The score of row i and the sum of the factor if step * x_i were added to v."""
     indptr, indices, data, dense = X
@@ -164,7 +164,7 @@ def trial(i: int, step: float, X: Any, reg: Any, state: Any) -> tuple[float, flo
     return z * _factor(code, total, mass[0], numbers), total
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def commit(i: int, step: float, total: float, X: Any, reg: Any, state: Any) -> None:
     """Add step * x_i to v, after its trial."""
     indptr, indices, data, dense = X
@@ -182,7 +182,7 @@ def commit(i: int, step: float, total: float, X: Any, reg: Any, state: Any) -> N
 
 
 # ---------------------------------------------------------------- a pass
-@njit(cache=True, nogil=True)
+@njit()
 def _visit(i: int, weight: float, u: float, X: Any, loss: Any, reg: Any, state: Any, tie: Any) -> Any:
     """Move u by the Newton bound: no further than where the dual is sure to have improved.
 
@@ -213,7 +213,7 @@ def _visit(i: int, weight: float, u: float, X: Any, loss: Any, reg: Any, state: 
     return u
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def ascend(
     order: Any, weights: Any, u: Any, pace: Any, X: Any, loss: Any, reg: Any, state: Any, tie: Any
 ) -> None:
@@ -248,7 +248,7 @@ def ascend(
         u[i] = new
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def mean_bend(rows: Any, X: Any, reg: Any, state: Any) -> Any:
     """How fast the scores of some rows change with v along them, on average."""
     refresh(reg, state)
@@ -258,7 +258,7 @@ def mean_bend(rows: Any, X: Any, reg: Any, state: Any) -> Any:
     return total / max(len(rows), 1)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def learn(order: Any, y: Any, rate: float, X: Any, reg: Any, state: Any) -> int:
     """The online update (24): rate * y_i * x_i is added to v at each mistake. How many they were."""
     refresh(reg, state)

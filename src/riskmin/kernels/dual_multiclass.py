@@ -13,8 +13,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from riskmin.kernels.compiled import njit
 from riskmin.kernels.dual import LINE, NEAR, _draw, _prefetch
 from riskmin.kernels.simplex import simplex_shift
 
@@ -29,7 +29,7 @@ DOZE = 0.1
 
 
 # ---------------------------------------------------------------- one row
-@njit(cache=True, nogil=True)
+@njit()
 def row_step(beta: Any, slack: Any, k: Any, bend: float, damping: float, change: Any, room: Any) -> bool:
     """Move the first k multipliers in beta; their changes are filled in. Whether there are any."""
     inverse, moved = 1.0 / bend, False
@@ -48,7 +48,7 @@ def row_step(beta: Any, slack: Any, k: Any, bend: float, damping: float, change:
     return moved
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _damp(beta: Any, k: Any, damping: float, change: Any) -> None:
     """Take part of the step, or more than all of it, but no multiplier below zero."""
     for j in range(k):
@@ -61,7 +61,7 @@ def _damp(beta: Any, k: Any, damping: float, change: Any) -> None:
             change[j] = beta[j] - old
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def judge(beta: Any, slack: Any, k: Any) -> tuple[float, float]:
     """How far the multipliers of a row are from their best, and by how much they are held where they are.
 
@@ -84,7 +84,7 @@ def judge(beta: Any, slack: Any, k: Any) -> tuple[float, float]:
     return top - low, (top - second if held == 1 and low == top else 0.0)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _doze(awake: Any, i: Any, k: Any, mine: Any, slack: Any, least: float) -> Any:
     """Leave out the classes without multipliers whose slack is below the least; how many are left."""
     m = np.uintp(0)
@@ -99,7 +99,7 @@ def _doze(awake: Any, i: Any, k: Any, mine: Any, slack: Any, least: float) -> An
 
 
 # ---------------------------------------------------------------- sparse rows
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _slacks(indices: Any, data: Any, W: Any, start: Any, stop: Any, cost: Any, c: Any, slack: Any) -> None:
     """The cost of each class and its score, the sums of eight or four classes in registers."""
     k, j = np.uintp(len(slack)), np.uintp(0)
@@ -138,7 +138,7 @@ def _slacks(indices: Any, data: Any, W: Any, start: Any, stop: Any, cost: Any, c
         j += eight
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _few(
     indices: Any, data: Any, W: Any, start: Any, stop: Any, cost: Any, c: Any, at: Any, slack: Any
 ) -> None:
@@ -159,7 +159,7 @@ def _few(
     )
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _move(
     indices: Any, data: Any, W: Any, start: Any, stop: Any, steps: Any, touched: Any, used: Any
 ) -> None:
@@ -177,7 +177,7 @@ def _move(
             W[f, touched[m]] -= steps[m] * x
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _look_ahead(indptr: Any, indices: Any, data: Any, near: Any) -> None:
     """Ask for the entries of a row some visits from now."""
     for e in range(np.intp(indptr[near]), np.intp(indptr[near + np.uintp(1)]), LINE // data.itemsize):
@@ -185,7 +185,7 @@ def _look_ahead(indptr: Any, indices: Any, data: Any, near: Any) -> None:
         _prefetch(indices, e)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def sweep(
     indptr: Any, indices: Any, data: Any, W: Any, beta: Any, awake: Any, counts: Any, y: Any, terms: Any,
     cost: Any, order: Any, active: int, damping: float, shrink: bool, shuffle: bool, rng: Any, out: Any,
@@ -241,7 +241,7 @@ def sweep(
 
 
 # ---------------------------------------------------------------- dense rows
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+@njit(fastmath={"contract", "reassoc", "nsz"})
 def _dot(X: Any, i: Any, V: Any, j: Any) -> float:
     s = 0.0
     for f in range(np.uintp(X.shape[1])):
@@ -249,13 +249,13 @@ def _dot(X: Any, i: Any, V: Any, j: Any) -> float:
     return s
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _add(X: Any, i: Any, V: Any, j: Any, t: float) -> None:
     for f in range(np.uintp(X.shape[1])):
         V[j, f] += t * X[i, f]
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def dense_sweep(
     X: Any, V: Any, beta: Any, awake: Any, counts: Any, y: Any, terms: Any, cost: Any,
     order: Any, active: int, damping: float, shrink: bool, shuffle: bool, rng: Any, out: Any,

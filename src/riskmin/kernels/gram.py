@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from riskmin.kernels.compiled import njit
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def csr_gram(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
     """Add one half of the terms of sum_i h_i x_i x_i' to out, the others being their mirror images.
 
@@ -29,7 +30,7 @@ def csr_gram(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
                     line[indices[m]] += v * data[m] if indices[m] != at else 2.0 * v * data[m]
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def csr_windows(
     indptr: Any,
     indices: Any,
@@ -40,17 +41,21 @@ def csr_windows(
     q: Any,
     first: Any,
     last: Any,
+    window: Any,
     out: Any,
 ) -> None:
-    """Add sum_i p_i x_rows[i] (sum of q_j x_others[j] for first_i <= j < last_i)' to out."""
+    """Add sum_i p_i x_rows[i] (sum of q_j x_others[j] for first_i <= j < last_i)' to out.
+
+    The window is room, zeros as it comes.
+    """
     n = out.shape[1]
-    window = np.zeros(n)
     start = stop = 0
     for i in range(len(rows)):
         if first[i] == last[i] or p[i] == 0.0:
             continue
         if first[i] >= stop:  # nothing of what was summed up is left
-            window[:] = 0.0
+            for k in range(n):
+                window[k] = 0.0
             start = stop = first[i]
         for j in range(stop, last[i]):
             for k in range(np.uintp(indptr[others[j]]), np.uintp(indptr[others[j] + 1])):
@@ -65,7 +70,7 @@ def csr_windows(
                 line[m] += v * window[m]
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def dense_windows(
     X: Any, others: Any, q: Any, first: Any, last: Any, ends: Any, window: Any, out: Any
 ) -> None:
@@ -80,5 +85,6 @@ def dense_windows(
             for k in range(n):
                 window[k] -= q[j] * X[others[j], k]
         start, stop = first[i], last[i]
-        out[i] = window
+        for k in range(n):
+            out[i, k] = window[k]
     ends[0], ends[1] = start, stop

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from riskmin.kernels.compiled import njit
 from riskmin.kernels.prefetch import prefetch
 
 ONE, TWO, FOUR, LINE = np.uintp(1), np.uintp(2), np.uintp(4), np.uintp(8)
@@ -26,7 +26,7 @@ LONG = np.uintp(32)
 _soon = prefetch(2)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def csr_scores(indptr: Any, indices: Any, data: Any, w: Any, start: int, stop: int, z: Any) -> None:
     """Z = X[start:stop] @ w; of a transpose, columns for rows, X.T @ w."""
     for i in range(np.uintp(start), np.uintp(stop)):
@@ -44,7 +44,7 @@ def csr_scores(indptr: Any, indices: Any, data: Any, w: Any, start: int, stop: i
         z[i - np.uintp(start)] = a + b
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def csr_pullback(indptr: Any, indices: Any, data: Any, dz: Any, start: int, stop: int, out: Any) -> None:
     """Out += X[start:stop].T @ dz; of a transpose, columns for rows, X @ dz.
 
@@ -70,7 +70,7 @@ def csr_pullback(indptr: Any, indices: Any, data: Any, dz: Any, start: int, stop
                 _soon(indices, m)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+@njit(fastmath={"contract", "reassoc", "nsz"})
 def dense_scores(X: Any, w: Any, start: int, stop: int, z: Any) -> None:
     """Z = X[start:stop] @ w, X in C order."""
     p = X.shape[1]
@@ -81,7 +81,7 @@ def dense_scores(X: Any, w: Any, start: int, stop: int, z: Any) -> None:
         z[i - start] = s
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def dense_pullback(X: Any, dz: Any, start: int, stop: int, out: Any) -> None:
     """Add X[start:stop].T @ dz to out, X in C order; row by row, which reads memory in one stream."""
     p = X.shape[1]
@@ -92,7 +92,7 @@ def dense_pullback(X: Any, dz: Any, start: int, stop: int, out: Any) -> None:
                 out[j] += g * X[i, j]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _four(T: Any, step: int, j: int, start: int, stop: int) -> tuple[Any, Any, Any, Any]:
     """A range of rows of four columns from j on."""
     first, last = j * step + start, j * step + stop
@@ -100,7 +100,7 @@ def _four(T: Any, step: int, j: int, start: int, stop: int) -> tuple[Any, Any, A
     return a, b, T[first + 2 * step : last + 2 * step], T[first + 3 * step : last + 3 * step]
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def columns_scores(T: Any, step: int, w: Any, start: int, stop: int, z: Any) -> None:
     """Z = X[start:stop] @ w, where column j of X begins at T[j * step].
 
@@ -119,7 +119,7 @@ def columns_scores(T: Any, step: int, w: Any, start: int, stop: int, z: Any) -> 
             z[i] += v * a[i]
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+@njit(fastmath={"contract", "reassoc", "nsz"})
 def columns_pullback(T: Any, step: int, dz: Any, start: int, stop: int, out: Any) -> None:
     """Out += X[start:stop].T @ dz, where column j of X begins at T[j * step]."""
     p, j = len(out), 0
@@ -145,7 +145,7 @@ def columns_pullback(T: Any, step: int, dz: Any, start: int, stop: int, out: Any
 
 
 # ---------------------------------------------------------------- two gradients
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def csr_pull_two(indptr: Any, indices: Any, data: Any, one: Any, other: Any, out: Any) -> None:
     """Add X' one and X' other to the columns of out: what is read and where it goes are the same."""
     for i in range(np.uintp(len(one))):
@@ -156,7 +156,7 @@ def csr_pull_two(indptr: Any, indices: Any, data: Any, one: Any, other: Any, out
                 out[indices[k], 1] += h * data[k]
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def dense_pull_two(X: Any, one: Any, other: Any, grad: Any, twin: Any) -> None:
     """Add X' one to grad and X' other to twin, X in C order."""
     for i in range(len(one)):
@@ -168,24 +168,29 @@ def dense_pull_two(X: Any, one: Any, other: Any, grad: Any, twin: Any) -> None:
 
 
 # ---------------------------------------------------------------- many scores a row
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def csr_scores_many(indptr: Any, indices: Any, data: Any, W: Any, start: int, stop: int, Z: Any) -> None:
     """Z = X[start:stop] @ W: the k weights of a feature lie together, so each is one short stream."""
     k = np.uintp(W.shape[1])
     for i in range(np.uintp(start), np.uintp(stop)):
         z = Z[i - np.uintp(start)]
-        z[:] = 0.0
+        for j in range(k):
+            z[j] = 0.0
         for e in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
             v, w = data[e], W[indices[e]]
             for j in range(k):
                 z[j] += v * w[j]
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def csr_pullback_many(indptr: Any, indices: Any, data: Any, D: Any, start: int, stop: int, out: Any) -> None:
-    """Out += X[start:stop].T @ D. Of rows in which few slopes are not zero, those few alone are added."""
+@njit(fastmath={"contract"})
+def csr_pullback_many(
+    indptr: Any, indices: Any, data: Any, D: Any, start: int, stop: int, at: Any, out: Any
+) -> None:
+    """Out += X[start:stop].T @ D. Of rows in which few slopes are not zero, those few alone are added.
+
+    There is room for where they are, at.
+    """
     k = np.uintp(D.shape[1])
-    at = np.empty(k, np.uintp)
     for i in range(np.uintp(start), np.uintp(stop)):
         d = D[i - np.uintp(start)]
         used = np.uintp(0)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from riskmin.kernels.compiled import njit
 
 CHUNK = 1024
 """So many scores are added to at a time: they stay in a core's first cache while rows pass by."""
@@ -20,7 +21,7 @@ NOISE = 1e-15
 """A violation that is smaller, relative to the slopes, is a rounding error."""
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
+@njit(fastmath={"contract", "reassoc"})
 def add_rows(store: Any, slots: Any, coef: Any, out: Any) -> None:
     """Out += coef @ store[slots], without a copy of the rows."""
     n = out.shape[0]
@@ -42,7 +43,7 @@ def add_rows(store: Any, slots: Any, coef: Any, out: Any) -> None:
 
 
 # No slope is NaN, though some are infinite: told so, the compiler makes vector code of what follows.
-@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc"})
+@njit(fastmath={"nnan", "nsz", "reassoc"})
 def _most(a: Any) -> tuple[int, float]:
     """Where the largest entry is, and what it is."""
     most = -np.inf
@@ -54,7 +55,7 @@ def _most(a: Any) -> tuple[int, float]:
     return k, most
 
 
-@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc"})
+@njit(fastmath={"nnan", "nsz", "reassoc"})
 def _shift(a: Any, b: Any, c: Any, by: float, row: Any) -> None:
     """Add by * row to a and c, and take it from b."""
     for k in range(row.shape[0]):
@@ -64,19 +65,7 @@ def _shift(a: Any, b: Any, c: Any, by: float, row: Any) -> None:
         c[k] += change
 
 
-@njit(cache=True, nogil=True)
-def _slope_up(x: float, kink: float) -> float:
-    """The slope of kink |x| to the right."""
-    return kink if x >= 0.0 else -kink
-
-
-@njit(cache=True, nogil=True)
-def _slope_down(x: float, kink: float) -> float:
-    """The slope of kink |x| to the left."""
-    return kink if x > 0.0 else -kink
-
-
-@njit(cache=True, nogil=True)
+@njit()
 def _walk(
     slope: float, bend: float, first: float, first_kink: float, second: float, second_kink: float
 ) -> Any:
@@ -85,7 +74,8 @@ def _walk(
         first, second = second, first
         first_kink, second_kink = second_kink, first_kink
     d = 0.0
-    for place, jump in ((first, first_kink), (second, second_kink)):
+    for turn in range(2):
+        place, jump = (second, second_kink) if turn else (first, first_kink)
         if place > d and d - slope / bend > place:
             slope += bend * (place - d) + 2.0 * jump
             d = place
@@ -94,17 +84,18 @@ def _walk(
     return d - slope / bend
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _slopes(
     k: int, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, rise: Any, fall: Any
 ) -> None:
     """How steeply the dual falls if the row rises, and if it falls; minus infinity where there is no way."""
-    slope = g[k] + bend[k] * gamma[k]
-    rise[k] = -slope - _slope_up(gamma[k], kink[k]) if gamma[k] < upper[k] else -np.inf
-    fall[k] = slope + _slope_down(gamma[k], kink[k]) if gamma[k] > lower[k] else -np.inf
+    x, jump = gamma[k], kink[k]  # of jump |x|, whose slope on the right may be another than that on the left
+    slope = g[k] + bend[k] * x
+    rise[k] = -slope - (jump if x >= 0.0 else -jump) if x < upper[k] else -np.inf
+    fall[k] = slope + (jump if x > 0.0 else -jump) if x > lower[k] else -np.inf
 
 
-@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "contract"})
+@njit(fastmath={"nnan", "nsz", "contract"})
 def _partner(
     i: int, steep: float, row: Any, diagonal: Any, bend: Any, fall: Any, gain: Any
 ) -> tuple[int, float]:
@@ -119,26 +110,26 @@ def _partner(
     return j, max(h - 2.0 * row[j], 1e-12 * h + 1e-300)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def pair_steps(
-    H: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float, most: int
-) -> int:
+    H: Any, diagonal: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float,
+    most: int, room: Any,
+) -> int:  # fmt: skip
     """Steps that keep sum(gamma): the steepest ascent, and the partner that gains most by its parabola.
 
     In place, until the largest violation has fallen to that share of itself, or to what rounding leaves;
-    the number of steps.
+    the number of steps. The diagonal of H is given beside it, without which each entry of it would be a cache
+    miss; there is room for four rows as long.
     """
-    q = gamma.shape[0]
-    diagonal = np.diag(H).copy()  # a cache miss for each entry of it, else
-    rise, fall, gain = np.empty(q), np.empty(q), np.empty(q)
-    for k in range(q):
+    rise, fall, gain, size, goal = room[0], room[1], room[2], 0.0, 0.0
+    for k in range(len(gamma)):
         _slopes(k, g, gamma, lower, upper, kink, bend, rise, fall)
-    goal = 0.0
+        size = max(size, abs(g[k]))
     for step in range(most):
         i, steep = _most(rise)
         worst = steep + _most(fall)[1]
         if step == 0:
-            goal = max(share * worst, NOISE * np.max(np.abs(g)))
+            goal = max(share * worst, NOISE * size)
         if not worst > goal:
             return step
         row = H[i]
@@ -156,7 +147,7 @@ def pair_steps(
     return most
 
 
-@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "contract"})
+@njit(fastmath={"nnan", "nsz", "contract"})
 def _gains(gamma: Any, lower: Any, upper: Any, bent: Any, rise: Any, fall: Any, gain: Any) -> None:
     """By how much the dual falls if a row steps to its best place, kinks on the way not counted."""
     for k in range(gamma.shape[0]):
@@ -166,21 +157,21 @@ def _gains(gamma: Any, lower: Any, upper: Any, bent: Any, rise: Any, fall: Any, 
         gain[k] = d * (wish - 0.5 * bent[k] * d)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def single_steps(
-    H: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float, most: int
-) -> int:
+    H: Any, diagonal: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float,
+    most: int, room: Any,
+) -> int:  # fmt: skip
     """Steps of one row at a time, each the one that gains most; otherwise as `pair_steps`."""
-    q = gamma.shape[0]
-    bent = np.maximum(np.diag(H) + bend, 1e-300)
-    rise, fall, gain = np.empty(q), np.empty(q), np.empty(q)
-    for k in range(q):
+    rise, fall, gain, bent, size, goal = room[0], room[1], room[2], room[3], 0.0, 0.0
+    for k in range(len(gamma)):
         _slopes(k, g, gamma, lower, upper, kink, bend, rise, fall)
-    goal = 0.0
+        bent[k] = max(diagonal[k] + bend[k], 1e-300)
+        size = max(size, abs(g[k]))
     for step in range(most):
         worst = max(_most(rise)[1], _most(fall)[1])
         if step == 0:
-            goal = max(share * worst, NOISE * np.max(np.abs(g)))
+            goal = max(share * worst, NOISE * size)
         if not worst > goal:
             return step
         _gains(gamma, lower, upper, bent, rise, fall, gain)

@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from riskmin.kernels.compiled import njit
 from riskmin.kernels.dual_multiclass import DOZE, MOST, judge
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def norms(data: Any, ends: Any, out: Any) -> None:
     """|x_i|^2, for each row."""
     for i in range(len(out)):
@@ -21,7 +21,7 @@ def norms(data: Any, ends: Any, out: Any) -> None:
         out[i] = s
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def check(z: Any, beta: Any, y: Any, c: Any, cost: Any, first: int, D: Any, sums: Any, marks: Any) -> None:
     """The slopes D of the multipliers of the rows from `first` on, whose scores are z, and what they give.
 
@@ -56,7 +56,7 @@ def check(z: Any, beta: Any, y: Any, c: Any, cost: Any, first: int, D: Any, sums
         marks[i, 0], marks[i, 1] = judge(mine, slack, k)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def select(marks: Any, rows: Any, order: Any, out: Any) -> int:
     """Put those rows into order that can move, or nearly so; how many.
 
@@ -73,7 +73,7 @@ def select(marks: Any, rows: Any, order: Any, out: Any) -> int:
     return active
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def along(Z: Any, D: Any, t: float, y: Any, c: Any, cost: Any) -> tuple[float, float]:
     """The loss at scores Z + t D, and its slope in t."""
     k = np.uintp(Z.shape[1])
@@ -92,7 +92,7 @@ def along(Z: Any, D: Any, t: float, y: Any, c: Any, cost: Any) -> tuple[float, f
 
 
 # ---------------------------------------------------------------- faces
-@njit(cache=True, nogil=True)
+@njit()
 def tangent(S: Any, beta: Any, scale: Any) -> None:
     """S of each row, less its mean over the classes with multipliers, times a scale; 0 for the others."""
     k = np.uintp(S.shape[1])

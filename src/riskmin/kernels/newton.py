@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
+from riskmin.kernels.compiled import njit
 
 SLOPE, ACROSS, BEND, TURN, CURVE, TOTAL = range(6)
 """Of a point on a line: slopes along it and in the intercept; second derivatives: along, mixed, in that; and
@@ -18,7 +18,7 @@ TRUTH, OFFSET, SIZE, TILT, WHOLE = range(5)
 the intercept, and the sum of all slopes' sizes."""
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(inline="always")
 def _multiplier(r: float, lower: float, upper: float, inverse: float, epsilon: float) -> tuple[float, float]:
     """Of what a score is above the pull: u, and its slope in the score."""
     cut = -epsilon if r > 0.0 else epsilon
@@ -36,7 +36,7 @@ def _multiplier(r: float, lower: float, upper: float, inverse: float, epsilon: f
     return v, bent
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+@njit(fastmath={"contract", "reassoc", "nsz"})
 def along(
     z: Any, dz: Any, t: float, b: float, pull: Any, lower: Any, upper: Any, c: Any,
     inverse: float, epsilon: float, out: Any,
@@ -58,7 +58,7 @@ def along(
     out[BEND], out[TURN], out[CURVE] = bend, turn, curve
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+@njit(fastmath={"contract", "reassoc", "nsz"})
 def settle(
     z: Any, b: float, shift: Any, pull: Any, lower: Any, upper: Any, c: Any,
     inverse: float, epsilon: float, square: float, slopes: Any, bends: Any, out: Any,
@@ -86,7 +86,7 @@ def settle(
     out[TRUTH], out[OFFSET], out[SIZE], out[TILT], out[WHOLE] = truth, offset, size, tilt, whole
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+@njit(fastmath={"contract", "reassoc", "nsz"})
 def truths(
     z: Any, b: float, shift: Any, lower: Any, upper: Any, c: Any, epsilon: float, square: float, out: Any
 ) -> None:

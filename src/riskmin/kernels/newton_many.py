@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from riskmin.kernels.compiled import njit
 from riskmin.kernels.simplex import simplex_shift
 
 SLOPE, BEND = 0, 1
 TRUTH, GAIN, SIZE = 0, 1, 2
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def along(Z: Any, D: Any, t: Any, pull: Any, y: Any, c: Any, cost: Any, weight: Any, out: Any) -> None:
     """Add slope and second derivative of the smoothed loss along Z + t D; `pull` is the centre, times mu."""
     k = np.uintp(Z.shape[1])
@@ -40,7 +40,7 @@ def along(Z: Any, D: Any, t: Any, pull: Any, y: Any, c: Any, cost: Any, weight: 
     out[BEND] += bend
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def settle(
     Z: Any, pull: Any, y: Any, c: Any, cost: Any, weight: Any, slopes: Any, counts: Any, out: Any
 ) -> None:

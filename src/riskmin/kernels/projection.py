@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from riskmin.kernels.compiled import njit
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def shift_to_sum(t: Any, c: Any, lower: Any, upper: Any, total: Any) -> Any:
     """The s with sum_i c_i clip(t_i - s, lower_i, upper_i) = total, which must be within reach; c_i > 0.
 

@@ -6,10 +6,11 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from riskmin.kernels.compiled import njit
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def simplex_shift(v: Any, k: Any, room: Any) -> float:
     """Take the largest entry off the first k of v; the number to be taken off, too, before the cut at zero.
 
@@ -37,7 +38,7 @@ def simplex_shift(v: Any, k: Any, room: Any) -> float:
     return shift
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def project_rows(V: Any) -> None:
     """Each row of V becomes the nearest point whose entries are >= 0 and of sum one."""
     k = np.uintp(V.shape[1])

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from riskmin.kernels.compiled import njit
 
 DIGIT = 8
 """Bits a pass; the counters of 2^8 buckets stay in the innermost cache."""
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def radix_order(z: Any) -> Any:
     """The indices that sort float64 numbers, equal ones in the order they came; z is written over.
 
@@ -53,7 +54,7 @@ def radix_order(z: Any) -> Any:
     return order
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def merge_ranks(s: Any, t: Any, after: bool) -> Any:
     """How many of the sorted s lie before each of the sorted t, those equal to it among them or not."""
     ranks = np.empty(len(t), np.int64)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from riskmin.kernels.compiled import njit
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _add(total: Any, x: float, rest: int) -> None:
     """One more row, of log odds x: sizes up to `rest` can now be had."""
     for r in range(min(rest, len(total) - 1), 0, -1):
@@ -17,7 +18,7 @@ def _add(total: Any, x: float, rest: int) -> None:
         total[r] = high + np.log1p(np.exp(low - high))
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def sizes(odds: Any, most: int, step: int) -> Any:
     """The sums over subsets of r rows of the product of their odds, r = 0, ..., most: all as logarithms.
 
@@ -36,7 +37,7 @@ def sizes(odds: Any, most: int, step: int) -> Any:
     return kept
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def chances(odds: Any, kept: Any, step: int, size: Any) -> Any:
     """How likely each row is to be taken, where `size` is the distribution of how many are.
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from riskmin.kernels.compiled import njit
 
 # Codes that `parse` returns.
 OK, NO_LABEL, BAD_PAIR, UNSORTED, TOO_LARGE, BAD_QID, QID_MISSING, QID_EXTRA = range(8)
@@ -48,13 +49,13 @@ def powers_of_ten() -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
     return np.array([10.0**q for q in range(23)]), np.array(table, np.uint64)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _is_space(ch: Any) -> Any:
     """Whether bytes.split() would split at it: a blank, or 9 to 13."""
     return ch == _SPACE or ch - _TAB <= _U4
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _skip(text: Any, p: Any) -> Any:
     """Where the blanks that start at p end, at a newline at the latest."""
     ch = np.uint64(text[p])
@@ -64,7 +65,7 @@ def _skip(text: Any, p: Any) -> Any:
     return p
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _token_end(text: Any, p: Any) -> Any:
     """Where the token that starts at p ends."""
     ch = np.uint64(text[p])
@@ -74,7 +75,7 @@ def _token_end(text: Any, p: Any) -> Any:
     return p
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _digits(text: Any, p: Any, m: Any) -> Any:
     """Append the digits from p on to m; return it and where they end. It wraps after 19 digits."""
     d = np.uint64(text[p]) - _ZERO_CHAR
@@ -85,7 +86,7 @@ def _digits(text: Any, p: Any, m: Any) -> Any:
     return m, p
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _multiply(a: Any, b: Any) -> Any:
     """The 128-bit product of two 64-bit numbers, as [high, low]."""
     a1, a0, b1, b0 = a >> _U32, a & _LOW32, b >> _U32, b & _LOW32
@@ -95,7 +96,7 @@ def _multiply(a: Any, b: Any) -> Any:
     return a1 * b1 + (mid >> _U32) + (mid2 >> _U32), (mid2 << _U32) | (low & _LOW32)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _eisel_lemire(m: Any, q: Any, table: Any) -> Any:
     """Return (True, the double nearest to m 10^q), or (False, 0) where 128 bits do not decide it."""
     if q < _MIN_POWER or q > _MAX_POWER:
@@ -129,7 +130,7 @@ def _eisel_lemire(m: Any, q: Any, table: Any) -> Any:
     return True, np.uint64((np.uint64(exponent) << _U52) | (mantissa & _LOW52)).view(np.float64)
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _exponent(text: Any, p: Any) -> Any:
     """Read ``[sign]digits`` after an e: whether it is one and short, the number, and where it ends."""
     sign = np.uint64(text[p])
@@ -140,7 +141,7 @@ def _exponent(text: Any, p: Any) -> Any:
     return n >= _U1 and n <= _U9, -np.int64(m) if sign == _MINUS else np.int64(m), end
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _significant(text: Any, p: Any, end: Any) -> Any:
     """How many of the digits in text[p:end] are left when zeros in front do not count."""
     count = _U0
@@ -151,7 +152,7 @@ def _significant(text: Any, p: Any, end: Any) -> Any:
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _number(text: Any, p: Any, tens: Any, table: Any) -> Any:
     """Read a decimal at p: whether value is its nearest double, the value, and where the token ends."""
     start, sign = p, np.uint64(text[p])
@@ -181,13 +182,13 @@ def _number(text: Any, p: Any, tens: Any, table: Any) -> Any:
     return good, -value if sign == _MINUS else value, end
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _fail(state: Any, code: Any, start: Any, stop: Any) -> Any:
     state[START], state[STOP] = start, stop
     return code, stop
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _note(slow: Any, state: Any, where: Any, start: Any, stop: Any) -> None:
     """Leave text[start:stop] to Python: the value at `where`, or the label of row -1 - where."""
     i = state[SLOW]
@@ -195,7 +196,7 @@ def _note(slow: Any, state: Any, where: Any, start: Any, stop: Any) -> None:
     state[SLOW] = i + 1
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _label(text: Any, p: Any, mode: Any, tens: Any, table: Any, labels: Any, slow: Any, state: Any) -> Any:
     """Read the first token of a row; the code, and where what follows starts."""
     row = state[ROWS]
@@ -210,7 +211,7 @@ def _label(text: Any, p: Any, mode: Any, tens: Any, table: Any, labels: Any, slo
     return OK, end
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _query(text: Any, p: Any, qids: Any, state: Any) -> Any:
     """Read ``qid:id``, if that is what stands at p; the code, and where what follows starts."""
     if (
@@ -239,7 +240,7 @@ def _query(text: Any, p: Any, qids: Any, state: Any) -> Any:
     return OK, end
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def _features(
     text: Any,
     p: Any,
@@ -283,7 +284,7 @@ def _features(
     return OK, p
 
 
-@njit(cache=True, nogil=True)
+@njit()
 def parse(
     text: Any,
     size: Any,

@@ -179,19 +179,10 @@ class ChainMaxMargin(_Tagging):
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """The weighted sum over sequences, and a subgradient."""
-        chains, best = Chains.of(self, z, y, c), _kernels()[1]
+        chains, kernels = Chains.of(self, z, y, c), _kernels()[1]
         path, dz = np.empty_like(chains.y), np.zeros_like(chains.z)
-        lead, errors = np.empty(len(chains.c)), np.empty(len(chains.c))
-        if self.rescaled:
-            best.rescaled_paths(chains.z, chains.y, chains.ends, path)
-        else:
-            best.best_paths(chains.z, chains.y, chains.ends, 1.0, path)
-        best.contrasts(chains.z, chains.y, path, chains.ends, lead, errors)
-        worst = errors * (1 + lead) if self.rescaled else errors + lead
-        # y itself gives zero: what rounding puts below is that
-        slope = np.where(worst > 0, chains.c * (errors if self.rescaled else 1.0), 0.0)
-        best.contrast_counts(chains.y, path, chains.ends, slope, dz)
-        return float(chains.c @ np.maximum(worst, 0.0)), dz.astype(z.dtype, copy=False)
+        losses = kernels.worst_paths(*chains, 1.0, self.rescaled, path, dz)
+        return float(chains.c @ losses), dz.astype(z.dtype, copy=False)
 
     def _soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         r"""The smoothed loss, its gradient, and its lift.

@@ -185,7 +185,8 @@ class Mrr:
 
         s, splits = q.scores(z), q.tied[1:-1:2]  # where the irrelevant rows of each query start
         order = arranged(-s, -q.grade, q.query)
-        front = worst_first(s[order], q.starts, splits, 1 / q.pairs)
+        front = np.empty(len(splits), np.int64)
+        worst_first(s[order], q.starts, splits, 1 / q.pairs, front)
         behind = (q.grade == 1) | (np.arange(len(s)) >= (splits + front)[q.query])
         slope = _slopes(q, s, order, behind)
         each = q.weight[q.query] * slope
@@ -277,7 +278,8 @@ def _front(q: Queries, s: NDArray, gain: NDArray, discount: NDArray) -> NDArray:
     )
     steps = np.minimum(table, simplex) + np.log(grades)
     few = (steps < np.maximum(3 * np.log(size), math.log(FEW))) & (table < math.log(MOST))
-    front: NDArray = worst_places(s, gain, q.tied, blocks, share, discount, k, few)
+    front = np.full(len(s), k)
+    worst_places(s, gain, q.tied, blocks, share, discount[:k], few, front)
     for n in np.flatnonzero(~few):  # SciPy holds the interpreter's lock meanwhile, so threads do not help
         here = slice(q.starts[n], q.starts[n + 1])
         places = np.arange(size[n])

@@ -147,10 +147,11 @@ class _Run:
         rows, known = _data(risk.rows)
         m, n = len(known.c), len(known.y)
         if state is None:
-            room = np.zeros(m, np.int64), np.zeros((solver.atoms, n), np.int16), np.zeros((m, solver.atoms))
-            return cls(solver, obj, rows, known, _atoms(*room, None), np.zeros(risk.dim))
+            room = np.zeros(m, np.int64), np.zeros((solver.atoms, n), np.int64), np.zeros((m, solver.atoms))
+            gram = np.zeros((m, solver.atoms, solver.atoms))
+            return cls(solver, obj, rows, known, _atoms(*room, gram), np.zeros(risk.dim))
         atoms = _atoms(*(state[name].copy() for name in ("used", "labels", "alpha", "gram")))
-        _kept().revive(known, atoms, risk.loss.rescaled)
+        _revive(known, atoms, risk.loss.rescaled)
         run = cls(solver, obj, rows, known, atoms, np.zeros(risk.dim))
         run.epochs, run.last = int(state["epochs"][0]), float(state["last"][0])
         run.w = obj.argmin(run.cut())
@@ -160,15 +161,18 @@ class _Run:
         """Epochs, and now and then a point."""
         kernels, risk = _kernels(), cast(Any, self.obj.risk)
         some, gaps = np.flatnonzero(self.known.c > 0), np.zeros(len(self.known.c))
-        W, rescaled = self.w.reshape(-1, risk.scorer.k), risk.loss.rescaled
+        W, slack = self.w.reshape(-1, risk.scorer.k), True if risk.loss.rescaled else None
+        turns = self.solver.turns if self.solver.turns > 1 else None
+        room = self.room(risk.scorer.k)
         while True:
             for _ in range(MOST_EPOCHS):
                 order = np.random.default_rng([self.solver.seed, self.epochs]).permutation(some)
-                where = self.rows, self.known, self.atoms, W, self.obj.lam, order
-                kernels.ascend(*where, self.solver.turns, rescaled, gaps)
+                where = *self.rows, *self.known, *self.atoms, *room
+                kernels.ascend(*where, W, self.obj.lam, order, slack, turns, gaps)
                 self.epochs += 1
                 if self.atoms.full[0]:
                     self.grow()
+                    room = self.room(risk.scorer.k)
                 if gaps.sum() <= CALM * self.last:
                     break
             self.last = float(gaps.sum())
@@ -179,35 +183,57 @@ class _Run:
 
     def grow(self) -> None:
         """Twice the room for atoms."""
-        used, labels, alpha, cost, factor, gram = self.atoms[1:]
-        room = alpha.shape[1]
-        wide = [np.pad(part, ((0, 0), (0, room))) for part in (alpha, cost, factor)]
-        more = np.pad(labels, ((0, room), (0, 0))), *wide, np.pad(gram, ((0, 0), (0, room), (0, room)))
-        self.atoms = _kept().Atoms(np.zeros(1, np.int64), used, *more)
+        used, labels, alpha, gram = self.kept()
+        more = len(labels)
+        wide = np.pad(alpha, ((0, 0), (0, more))), np.pad(gram, ((0, 0), (0, more), (0, more)))
+        self.atoms = _atoms(used, np.pad(labels, ((0, more), (0, 0))), *wide)
+        _revive(self.known, self.atoms, cast(Any, self.obj.risk).loss.rescaled)
+
+    def kept(self) -> tuple[NDArray, ...]:
+        """All that need be known of atoms: how many, labels, weights and products."""
+        alpha, gram = self.atoms.alpha[:, :-1], self.atoms.gram[:, :-1, :-1]
+        return self.atoms.used.copy(), self.atoms.labels.copy(), alpha.copy(), gram.copy()
+
+    def room(self, k: int) -> Any:
+        """For what visits compute."""
+        m, many = int(np.diff(self.known.ends, prepend=0).max()), self.atoms.alpha.shape[1]
+        scores, best, path = (np.zeros((m + k + 2, k)) for _ in range(3)), np.zeros((m, k)), np.zeros(m, int)
+        return _kept().Room(*scores, best, path, np.zeros(many), np.zeros(many))
 
     def cut(self) -> Cut:
         """That of the distributions, less what rounding may add."""
+        from riskmin.kernels.chain_max import counts
+
         risk: Any = self.obj.risk
-        n, k = len(self.known.y), risk.scorer.k
-        dz, a = np.zeros((n + k + 2, k)), np.zeros(risk.dim)
-        cost = _kept().slopes(self.known, self.atoms, dz)
+        n, k, atoms = len(self.known.y), risk.scorer.k, self.atoms
+        dz, a, cost = np.zeros((n + k + 2, k)), np.zeros(risk.dim), float(np.sum(atoms.alpha * atoms.cost))
+        for q in range(int(atoms.used.max())):
+            counts(self.known.y, atoms.labels[q], self.known.ends, atoms.alpha[:, q] * atoms.factor[:, q], dz)
         risk.scorer.pullback(risk.rows.X, dz, 0, n, a)
         return Cut(a, cost * (1 - ROUNDING))
 
     def iterate(self, w: NDArray, value: float, cut: Cut) -> Iterate:
         """The point, and how to go on from it."""
-        atoms = self.atoms
-        state = {name: getattr(atoms, name).copy() for name in ("used", "labels", "alpha", "gram")}
+        state = dict(zip(("used", "labels", "alpha", "gram"), self.kept(), strict=True))
         state |= {"epochs": np.array([self.epochs]), "last": np.array([self.last])}
-        info = {"epochs": float(self.epochs), "atoms": float(np.count_nonzero(atoms.alpha)) / len(atoms.used)}
+        many = float(np.count_nonzero(state["alpha"])) / len(state["used"])
+        info = {"epochs": float(self.epochs), "atoms": many}
         return Iterate(w, value, cut, info, lambda: state)
 
 
-def _atoms(used: NDArray, labels: NDArray, alpha: NDArray, gram: NDArray | None) -> Any:
-    """Room for atoms; their costs and factors are yet to be found."""
-    gram = np.zeros((*alpha.shape, alpha.shape[1])) if gram is None else gram
+def _atoms(used: NDArray, labels: NDArray, alpha: NDArray, gram: NDArray) -> Any:
+    """Room for atoms, with one more place for the right labels; costs and factors are yet to be found."""
+    alpha, gram = np.pad(alpha, ((0, 0), (0, 1))), np.pad(gram, ((0, 0), (0, 1), (0, 1)))
     zeros = np.zeros_like(alpha), np.zeros_like(alpha)
     return _kept().Atoms(np.zeros(1, np.int64), used, labels, alpha, *zeros, gram)
+
+
+def _revive(known: Any, atoms: Any, rescaled: bool) -> None:
+    """Costs and factors of atoms of which the labels are known."""
+    begins = np.append(0, known.ends[:-1])
+    errors = np.add.reduceat(atoms.labels != known.y, begins, axis=1, dtype=np.float64).T
+    atoms.cost[:, :-1] = known.c[:, None] * errors
+    atoms.factor[:, :-1] = known.c[:, None] * (errors if rescaled else 1.0)
 
 
 def _data(shard: Any) -> tuple[Any, Any]:
@@ -219,11 +245,11 @@ def _data(shard: Any) -> tuple[Any, Any]:
         X = by_rows(as_matrix(sp.csr_array(X.X)))
     if isinstance(X, Dense):
         ptr = np.arange(0, n * p + 1, p, dtype=np.int64)
-        rows = kernels.Tokens(ptr, np.zeros(0, np.int64), X.X.reshape(-1), p)
+        rows = kernels.Tokens(ptr, np.arange(p), X.X.reshape(-1), 1)
     else:
         rows = kernels.Tokens(X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data, 0)
     sizes = np.diff(ends, prepend=0) ** 2
     places, gram = np.cumsum(sizes) - sizes, np.empty(int(sizes.sum()))
-    kernels.grams(rows, ends, p, places, gram)
+    kernels.grams(*rows, ends, np.zeros(p), gram)
     c = np.ascontiguousarray(shard.c[ends - 1], dtype=np.float64)
     return rows, kernels.Problem(shard.y[:, 0].astype(np.int64), ends, c, gram, places)

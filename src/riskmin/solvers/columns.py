@@ -189,11 +189,11 @@ class SparseColumns:
         chunk = min(max(cost // 2, 5), CHUNK)
         shifts, track = root if model.free else NOTHING, np.zeros((chunk + 1, len(w) + 1))
         where = (*parts[:3], model.columns, *scaled)
-        b, first, epochs = 0.0, 0.0, 0
+        b, first, epochs, active = 0.0, 0.0, 0, np.empty(len(w), np.bool_)
         while True:
             track[0, :-1] = w
             shift, worst, taken = kernels().sparse_epochs(
-                *where, r, h, w, model.terms, offset, shifts, model.tol, track
+                *where, r, h, w, model.terms, offset, shifts, model.tol, active, track
             )
             b, epochs, first = b + shift, epochs + taken, first or worst
             if worst <= model.tol or epochs >= MOST_EPOCHS:

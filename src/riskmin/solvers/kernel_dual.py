@@ -172,6 +172,7 @@ class _Run:
             return 0
         lam = self.obj.lam
         H = self.gram.block(rows) / lam
+        diagonal, room = H.diagonal().copy(), np.empty((4, len(rows)))
         old, scores, done = p.gamma[rows], p.z[rows], 0
         gamma, g = old.copy(), t.shift[rows] - scores
         step = _kernels().pair_steps if self.paired else _kernels().single_steps
@@ -180,7 +181,8 @@ class _Run:
                 t = self.model.at(_put(p.gamma, rows, gamma))
                 g = t.shift[rows] - scores
             part, before, new = t.of(rows), g.copy(), gamma.copy()
-            taken = step(H, g, new, part.lower, part.upper, part.kink, part.bend, SHARE, 50 * self.block)
+            bounds = part.lower, part.upper, part.kink, part.bend
+            taken = step(H, diagonal, g, new, *bounds, SHARE, 50 * self.block, room)
             way, change = new - gamma, g - before
             share = self.model.along(rows, gamma, way, -float(scores @ way), float(way @ change))
             if not taken or not share:

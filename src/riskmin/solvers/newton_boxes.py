@@ -37,7 +37,7 @@ class Boxes(Rows):
         assert dual is not None
         self.epsilon, self.square = float(dual.epsilon), float(dual.square)
         self.shift, self.lower, self.upper = (
-            np.ascontiguousarray(np.broadcast_to(a, self.y.shape), dtype=np.float64)
+            np.full(self.y.shape, a, dtype=np.float64)  # a view may be read-only: other kernels than for this
             for a in (dual.shift, dual.lower, dual.upper)
         )
         self.pulls: tuple[float, NDArray | None, NDArray] = (0.0, None, self.shift)

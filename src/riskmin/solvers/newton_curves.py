@@ -15,8 +15,8 @@ from riskmin.solvers.newton_rows import Rows
 from riskmin.solvers.newton_scores import Look
 from riskmin.types import NDArray
 
-KINDS: dict[type, str] = {Logistic: "LOGISTIC", Exponential: "EXPONENTIAL", Poisson: "POISSON"}
-"""Those that kernels know, by their names there."""
+KINDS = Logistic, Exponential, Poisson
+"""Those that kernels know."""
 
 
 def _kernels() -> Any:
@@ -30,21 +30,29 @@ class Curves(Rows):
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
         super().__init__(risk, intercept)
-        self.kind: int = getattr(_kernels(), KINDS[type(risk.loss)])
-        y = np.ascontiguousarray(self.y, dtype=np.float64)
-        tiny = np.finfo(np.float64).smallest_normal  # 0 log y is 0 for y = 0
-        self.args = y, np.log(np.maximum(y, tiny)) if isinstance(risk.loss, Poisson) else y, self.c
+        k, y = _kernels(), np.ascontiguousarray(self.y, dtype=np.float64)
+        if isinstance(risk.loss, Logistic):
+            self.along, self.settle = k.logistic_along, k.logistic_settle
+            self.args: tuple[NDArray, ...] = y, self.c
+            self.more: tuple[NDArray, ...] = ()
+            return
+        self.along, self.settle = k.exponential_along, k.exponential_settle
+        if isinstance(risk.loss, Poisson):
+            tiny = np.finfo(np.float64).smallest_normal  # 0 log y is 0 for y = 0
+            self.args, self.more = (np.ones(len(y)), y, self.c), (np.log(np.maximum(y, tiny)),)
+        else:
+            none = np.zeros(len(y))
+            self.args, self.more = (-y, none, self.c), (none,)
 
     def sums(
         self, z: NDArray, dz: NDArray, mu: float, centre: NDArray | None, t: float
     ) -> Callable[[float], NDArray]:
         """Of an intercept: slopes and second derivatives at z + t dz."""
-        k = _kernels()
 
         def sums(b: float) -> NDArray:
             def part(s: slice) -> NDArray:
                 out = np.empty(6)
-                k.along(self.kind, z[s], dz[s], t, b, *(a[s] for a in self.args), out)
+                self.along(z[s], dz[s], t, b, *(a[s] for a in self.args), out)
                 return out
 
             found: NDArray = sum(self.passes.each(part))
@@ -54,11 +62,11 @@ class Curves(Rows):
 
     def settled(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> tuple[Look, float, float]:
         """The look at one intercept, the slope of its cut in that, and the size of what this is made of."""
-        k, slopes, bends = _kernels(), np.empty_like(z), np.empty_like(z)
+        slopes, bends, args = np.empty_like(z), np.empty_like(z), self.args + self.more
 
         def part(s: slice) -> NDArray:
             out = np.empty(5)
-            k.settle(self.kind, z[s], b, *(a[s] for a in self.args), slopes[s], bends[s], out)
+            self.settle(z[s], b, *(a[s] for a in args), slopes[s], bends[s], out)
             return out
 
         truth, offset, rounding, tilt, total = (float(v) for v in sum(self.passes.each(part)))
@@ -68,11 +76,10 @@ class Curves(Rows):
         self, sums: Callable[[float], NDArray], z: NDArray, b: float, enough: float
     ) -> tuple[float, NDArray]:
         """Where the slope in the intercept is zero, which exponentials know; and the sums there."""
-        k = _kernels()
-        if self.kind != k.LOGISTIC:
+        if not isinstance(self.loss, Logistic):
             # a e^b - d, or a e^b - d e^-b: Newton's steps to the root are long or many
-            found = sums(b)
-            both = 1 + (self.kind == k.EXPONENTIAL)
+            k, found = _kernels(), sums(b)
+            both = 1 + isinstance(self.loss, Exponential)
             fall = float(found[k.CURVE] - found[k.ACROSS])
             rise = fall + 2 * float(found[k.ACROSS]) if both == 2 else float(found[k.CURVE])
             if fall > 0 and rise > 0:

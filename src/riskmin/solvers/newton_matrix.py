@@ -201,11 +201,11 @@ def _across(X: Csr | Dense | Columns, window: Window) -> NDArray:
     from riskmin.kernels.gram import csr_windows, dense_windows
 
     p = X.shape[1]
-    out = np.zeros((p, p))
+    out, sums = np.zeros((p, p)), np.zeros(p)
     if isinstance(X, Csr):
-        csr_windows(X.indptr, X.indices, X.data, *window, out)
+        csr_windows(X.indptr, X.indices, X.data, *window, sums, out)
         return out
-    ends, sums = np.zeros(2, np.int64), np.zeros(p)
+    ends = np.zeros(2, np.int64)
     whole = X.X if isinstance(X, Dense) else X.T.T
     for at in blocks(np.flatnonzero(window.last > window.first), p):
         found = np.empty((len(at), p))

@@ -128,9 +128,9 @@ def descend(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float) -> i
     Cycles find out which w_j are zero, and are slow to settle the others where columns are alike; the
     linear equations settle them at once, and are wrong as soon as one of them would change its sign.
     """
-    taken = 0
+    taken, active = 0, np.empty(len(w), np.bool_)
     for _ in range(MOST_EPOCHS // 10):
-        worst, epochs = kernels().gram_epochs(G, g, w, terms, tol, 10)
+        worst, epochs = kernels().gram_epochs(G, g, w, terms, tol, 10, active)
         taken += epochs
         if worst <= tol:
             break

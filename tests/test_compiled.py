@@ -1,0 +1,120 @@
+"""Compiled code is kept where it can be, read where it is, and done without where it cannot be kept."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import riskmin
+from riskmin.kernels import compiled
+from riskmin.kernels.compiled import ADVICE, _stamp, folder
+
+PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
+PACKAGE = Path(riskmin.__file__).parent
+FIT = """
+import os, sys, tempfile
+import numpy as np
+from riskmin import Absolute, Bundle, L2, Objective, linear_risk, minimize
+import riskmin
+assert riskmin.__file__.startswith(sys.argv[1]), riskmin.__file__
+for place in [os.path.dirname(riskmin.__file__), os.environ["HOME"], *sys.argv[2:]]:
+    try:
+        tempfile.TemporaryFile(dir=place)
+    except PermissionError:
+        continue
+    raise AssertionError(f"{place} can be written to")
+X = np.random.default_rng(0).normal(size=(50, 3))
+result = minimize(Objective(linear_risk(X, X[:, 0], Absolute()), L2(), 1e-2), Bundle())
+from riskmin.kernels.linear import dense_scores
+_, hits, misses = dense_scores.stats
+print(result.status, sum(hits.values()), sum(misses.values()))
+"""
+
+
+def bound_by_modes():
+    """Root may write anywhere by one of its capabilities, which this takes away from the process."""
+    if os.geteuid() == 0 and ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0):
+        raise OSError("the capability cannot be dropped")
+
+
+def lock(root, unlock=False):
+    for path in [root, *root.rglob("*")]:
+        path.chmod((0o755 if unlock else 0o555) if path.is_dir() else 0o444)
+
+
+@pytest.fixture
+def image(tmp_path):
+    """A copy of the package and a home, both to be read only."""
+    shutil.copytree(PACKAGE, tmp_path / "site" / "riskmin", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "home").mkdir()
+    lock(tmp_path)
+    yield tmp_path
+    lock(tmp_path, unlock=True)
+
+
+def fit(image, *locked, **env):
+    """The status of a fit, how often compiled code was found, how often not; and what was said."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    kept |= {"HOME": str(image / "home"), "PYTHONPATH": str(image / "site")} | env
+    command = [sys.executable, "-c", FIT, str(image), *map(str, locked)]
+    done = subprocess.run(command, env=kept, capture_output=True, text=True, preexec_fn=bound_by_modes)
+    assert done.returncode == 0, done.stderr
+    status, hits, misses = done.stdout.split()
+    return status, int(hits), int(misses), done.stderr
+
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="modes that bind root, too")
+
+
+def test_without_a_folder_kernels_are_compiled_in_each_process_and_it_is_said_once(image):
+    status, hits, misses, said = fit(image)
+    assert (status, hits, misses) == ("converged", 0, 1)
+    assert said.count(ADVICE) == said.count("Warning") == 1
+
+
+def test_a_warning_that_is_an_error_is_one(image):
+    kept = {"PYTHONWARNINGS": "error"}
+    with pytest.raises(AssertionError, match="NUMBA_CACHE_DIR"):
+        fit(image, **kept)
+
+
+def test_a_folder_that_was_filled_is_read_though_it_cannot_be_written(image, tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cache")
+    assert fit(image, NUMBA_CACHE_DIR=str(cache)) == ("converged", 0, 1, "")
+    lock(cache)
+    try:
+        assert fit(image, cache, NUMBA_CACHE_DIR=str(cache)) == ("converged", 1, 0, "")
+        for path in cache.rglob("linear.dense_pullback*"):  # one that was not compiled when it was filled
+            path.parent.chmod(0o755)
+            path.unlink()
+            path.parent.chmod(0o555)
+        status, hits, misses, said = fit(image, cache, NUMBA_CACHE_DIR=str(cache))
+        assert (status, hits, misses, said.count(ADVICE)) == ("converged", 1, 0, 1)
+    finally:
+        lock(cache, unlock=True)
+
+
+def test_code_is_made_anew_when_what_it_calls_has_changed(tmp_path, monkeypatch):
+    """Numba's own stamp is of the one file."""
+    kernels = shutil.copytree(PACKAGE / "kernels", tmp_path / "kernels")
+    monkeypatch.setattr(compiled, "HERE", kernels)
+    _stamp.cache_clear()
+    caller, other = kernels / "chain.py", kernels / "linear.py"
+    before = _stamp(caller), _stamp(other)
+    called = kernels / "exponential.py"
+    called.write_text(called.read_text() + "\n")
+    _stamp.cache_clear()
+    assert _stamp(caller) != before[0]
+    assert _stamp(other) == before[1]
+    _stamp.cache_clear()
+
+
+def test_the_folder_is_known(tmp_path, monkeypatch):
+    import numba
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    assert Path(folder()).parent == tmp_path
