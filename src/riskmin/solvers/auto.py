@@ -74,6 +74,8 @@ MOST_ELSEWHERE = 2**25
 """Rows that are elsewhere, but whose scores Newton's method brings here: vectors of a quarter gigabyte."""
 MOST_SWEPT = 2**22
 """Rows that are elsewhere, but whose dual variables are here, a dozen of each."""
+SHORT_TRIAL = 30.0
+"""The work after which Newton's method is judged on losses of pairs and tables."""
 SMALL = 2**14
 """Up to so many entries of X, cuts of tables cost next to nothing, also where Newton's steps are many."""
 
@@ -157,7 +159,10 @@ class Auto:
     def relay(self, obj: Objective, tol: float = 1e-3) -> tuple[Relay, str]:
         """The solver with those that go on where it falls behind, for a relative gap of tol; and why it."""
         first, reason = self.choose(obj, tol)
-        return Relay((first, *_others(obj, first)), max(tol, LEAST_TOL)), reason
+        # steps of losses of pairs and tables are many where J all but vanishes, and cuts are few
+        whole = not getattr(loss_of(obj.risk), "separable", True)
+        solvers, tol = (first, *_others(obj, first)), max(tol, LEAST_TOL)
+        return (Relay(solvers, tol, SHORT_TRIAL) if whole else Relay(solvers, tol)), reason
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the solver it picks, and of others where that one falls behind."""

@@ -13,8 +13,6 @@ import numpy as np
 from riskmin.objective import Objective
 from riskmin.types import Array, Cut, Iterate, Resumable, Solver, Unsuited, Warm
 
-TRIAL = 100.0
-"""Work that a solver is given in its first turn before its progress is judged; twice that in the next."""
 IDLE = 40
 """Iterates in a row that better neither the point nor the bound end a turn."""
 NEWS = 0.3
@@ -41,6 +39,9 @@ class Relay:
     solvers : tuple of Solver
     tol : float
         The relative gap that is sought.
+    trial : float
+        The work that a solver is given in its first turn before its progress is judged; twice that in the
+        next.
 
     Examples
     --------
@@ -57,12 +58,15 @@ class Relay:
 
     solvers: tuple[Solver, ...]
     tol: float = field(default=1e-3, repr=False)
+    trial: float = field(default=100.0, repr=False)
 
     def __post_init__(self) -> None:
         if not self.solvers:
             raise ValueError("Relay needs at least one solver")
         if not self.tol > 0:
             raise ValueError(f"tol must be > 0, the gap that is sought, not {self.tol}")
+        if not self.trial > 0:
+            raise ValueError(f"trial must be > 0, the work before a judgement, not {self.trial}")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the solvers, one after the other."""
@@ -96,7 +100,7 @@ class Relay:
         self, obj: Objective, found: _Found, k: int, steps: Iterator[Iterate] | None
     ) -> Iterator[Iterate]:
         running: dict[int, Iterator[Iterate] | None] = {} if steps is None else {k: steps}
-        budget, before = TRIAL, math.inf
+        budget, before = self.trial, math.inf
         while True:
             if k not in running:
                 running[k] = self._started(
