@@ -24,6 +24,7 @@ from riskmin import (
     LinearRegressor,
     NoveltyDetector,
     Quadratic,
+    TrivialModelWarning,
     get_regularizer,
     load_model,
     save_model,
@@ -115,7 +116,8 @@ def test_the_objective_is_that_of_its_formula(cancer, reg):
 # ---------------------------------------------------------------- parameters
 def test_positive_bounds_what_can_be_bounded(cancer):
     for reg in ("l1", L2(), Elastic(eps=0.1)):
-        model = LinearClassifier(regularizer=reg, positive=True).fit(*cancer)
+        with pytest.warns(TrivialModelWarning, match="positive=True leaves out the weights that would help"):
+            model = LinearClassifier(regularizer=reg, positive=True).fit(*cancer)
         assert (model.coef_ >= 0).all()
         assert clone(model).get_params()["positive"]
     with pytest.raises(ValueError, match="positive=True bounds L1, L2 and Elastic, not Entropy"):
@@ -140,9 +142,11 @@ def test_a_warm_start_may_change_the_regularizer(cancer):
     X, y = cancer
     model = LinearClassifier(warm_start=True, alpha=1e-2).fit(X, y)
     assert (model.coef_ < 0).any()
-    model.set_params(positive=True).fit(X, y)
+    with pytest.warns(TrivialModelWarning, match="positive=True leaves out"):
+        model.set_params(positive=True).fit(X, y)
     assert (model.coef_ >= 0).all()
-    fresh = LinearClassifier(alpha=1e-2, positive=True).fit(X, y)
+    with pytest.warns(TrivialModelWarning, match="positive=True leaves out"):
+        fresh = LinearClassifier(alpha=1e-2, positive=True).fit(X, y)
     assert model.objective_ == pytest.approx(fresh.objective_, rel=2e-3)
 
 

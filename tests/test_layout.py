@@ -44,6 +44,7 @@ LAYERS = [
     "linear",
     "rkhs",
     "structured",
+    "convexity",
     "objective",
     "preconditioning",
     "solvers",

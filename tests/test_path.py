@@ -28,6 +28,7 @@ from riskmin import (
     minimize,
     path,
 )
+from riskmin.convexity import check
 from riskmin.solvers.cuts import Cuts
 from riskmin.types import Warm
 
@@ -194,7 +195,9 @@ class Rude:
 @pytest.mark.parametrize("at", [4, 12, 20])
 def test_ctrl_c_returns_what_is_done(at):
     risk = risk_of(Hinge())
-    results = path(Rude(risk, at), [L2(), L2(), Entropy(prior=0.1), L1()], LAMS, tol=1e-6)
+    before = Rude(risk, -1)
+    check(before, L2(), np.zeros(risk.dim))  # a risk of one's own is looked at before the first run
+    results = path(Rude(risk, before.calls + at), [L2(), L2(), Entropy(prior=0.1), L1()], LAMS, tol=1e-6)
     assert "interrupted" in {result.status for result in results}
     for lam, reg, result in zip(LAMS, [L2(), L2(), Entropy(prior=0.1), L1()], results, strict=True):
         obj = Objective(risk, reg, lam)

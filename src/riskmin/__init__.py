@@ -126,6 +126,7 @@ if TYPE_CHECKING:
     from riskmin.estimators import NoveltyDetector as NoveltyDetector
     from riskmin.estimators import OnlineClassifier as OnlineClassifier
     from riskmin.estimators import OrdinalClassifier as OrdinalClassifier
+    from riskmin.estimators import TrivialModelWarning as TrivialModelWarning
     from riskmin.estimators import get_scorer as get_scorer
     from riskmin.estimators import load_model as load_model
     from riskmin.estimators import save_model as save_model
@@ -156,6 +157,7 @@ _LAZY = {
     "NoveltyDetector": ("riskmin.estimators", "NoveltyDetector"),
     "OnlineClassifier": ("riskmin.estimators", "OnlineClassifier"),
     "OrdinalClassifier": ("riskmin.estimators", "OrdinalClassifier"),
+    "TrivialModelWarning": ("riskmin.estimators", "TrivialModelWarning"),
     "get_scorer": ("riskmin.estimators", "get_scorer"),
     "load_model": ("riskmin.estimators", "load_model"),
     "save_model": ("riskmin.estimators", "save_model"),
@@ -270,6 +272,7 @@ __all__ = [
     "Structured",
     "Threads",
     "Tree",
+    "TrivialModelWarning",
     "WorkingSet",
     "as_matrix",
     "check_executor",

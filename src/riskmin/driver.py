@@ -16,6 +16,7 @@ import numpy as np
 
 from riskmin.arrays import namespace
 from riskmin.checkpoint import Checkpoint
+from riskmin.convexity import Watch, check, watch
 from riskmin.executors.company import Company, company_of
 from riskmin.objective import Count, Objective
 from riskmin.persist import FileError
@@ -79,6 +80,7 @@ class _Run:
     before: float = 0.0  # seconds spent before a resumption
     began: float = field(default_factory=time.perf_counter)
     seconds: float = 0.0
+    watch: Watch | None = None  # of a risk of the user's own, whose cuts may be none
 
     def tick(self) -> float:
         """Look at the clock."""
@@ -94,6 +96,11 @@ class _Run:
         if self.origin is None and self.value - self.lower > FAR_BELOW * self.limits.tol * SMALL * first:
             return 0.0
         return self.limits.tol * SMALL * self.start()[3]
+
+    @property
+    def doubt(self) -> str:
+        """Why nothing is proved, where a risk of the user's own was seen not to be convex."""
+        return self.watch.said if self.watch is not None else ""
 
     def start(self) -> tuple[Array, float, Cut, float]:
         """Where Omega is least, J and the cut there; R at w = 0 with the best intercept. Computed once."""
@@ -117,12 +124,16 @@ class _Run:
 
         Rounding may take J below zero; and a bound that it lifted above J shows how well bounds are known.
         """
+        if self.doubt or not math.isfinite(self.value):
+            return ""
         gap = self.value - self.lower + self.noise
         if gap <= self.limits.tol * max(self.value, 0.0):
             return "tol"
         return "atol" if gap <= self.atol else ""
 
     def status(self) -> Status | None:
+        if self.doubt:
+            return "stalled"  # whatever it would find, no gap could be proved
         if self.criterion():
             return "converged"
         if len(self.trace) >= self.limits.max_iter:
@@ -143,9 +154,15 @@ class _Run:
             self.cut, self.lower, self.idle = cut, lower, 0
         first = self.trace[0]["value"] if self.trace else self.value
         if self.lower - self.value > 1e-6 * abs(self.value) + 1e-12 * abs(first):
+            self.sound = False
+            if self.watch is not None:
+                self.watch.refute(f"J is {self.value:.4g}, below the bound {self.lower:.4g} of its cuts")
+        if self.doubt or not self.sound:
             self.cut, self.lower, self.sound = Cut(0.0 * cut.a, 0.0), 0.0, False
         self.noise = max(self.noise, self.lower - self.value)
         self.lower = min(max(self.lower, 0.0), self.value)
+        if self.watch is not None and self.watch.negative:
+            self.lower = -math.inf
 
     def settle(self) -> None:
         """Whatever ends a run is said of a value computed from scratch, and of a point of the domain."""
@@ -160,6 +177,8 @@ class _Run:
         least = -1e-12 * abs(self.trace[0]["value"]) if self.trace else -math.inf  # J >= 0, but for rounding
         if self.w is None or least <= it.value < self.value:
             self.w, self.value, self.idle = it.w, it.value, 0
+        if self.watch is not None:
+            self.watch.take(it.w, it.value, it.cut)
         self._bound(it.cut)
         row = {"iteration": len(self.trace) + 1} | self._row() | dict(it.info)
         self.trace.append(row)
@@ -170,6 +189,9 @@ class _Run:
     def end(self) -> Status:
         """Settle what was found; whether that is convergence, or else a stall."""
         self.settle()
+        if self.watch is not None and self.cut is not None and self.lower > 0:
+            self.w, self.value = self.watch.probe(self.w, self.value, self.lower, self.cut)
+            self._bound(self.cut)
         self.trace[-1] |= self._row()
         return "converged" if self.status() == "converged" else "stalled"
 
@@ -273,7 +295,14 @@ def minimize(
     Returns
     -------
     Result
-        Ctrl-C returns the best so far, with status ``interrupted``.
+        Ctrl-C returns the best so far, with status ``interrupted``. Where points of the run show that a loss
+        or a risk of your own is not convex, nothing is proved: ``note`` says so.
+
+    Raises
+    ------
+    ValueError
+        Also where a loss or a risk of your own is seen before the run not to be convex, or to be negative,
+        or to have a gradient that is none.
 
     Examples
     --------
@@ -308,18 +337,21 @@ def run(
     company = company_of(problem.given.risk)
     with company.together():
         found = _Run(problem.given, company.agree(lambda: _Limits(**limits)), company)
+        w0 = _start(found.obj, w0)
+        check(found.obj.risk, found.obj.reg, w0)
+        found.watch = watch(found.obj, w0)
         chosen, reason = get_solver(solver), ""
         if isinstance(chosen, Auto):
             chosen, reason = chosen.relay(problem.obj, found.limits.tol)
         if save is not None:
             company.once(save.check)
-        w0 = _start(found.obj, w0)
         with np.errstate(over="ignore"):  # far out, a square may be inf: no best value, no bound, no harm
             status = _drive(found, problem, chosen, w0, callback, save)
             found.no_worse_than_start()
     assert found.cut is not None
     told, criterion = said(chosen, reason, found.trace), found.criterion()
-    return Result(found.w, found.value, found.lower, found.cut, status, found.trace, told, criterion)
+    best = found.w, found.value, found.lower, found.cut
+    return Result(*best, status, found.trace, told, criterion, found.doubt)
 
 
 def said(solver: Solver, reason: str, trace: list[dict[str, float]]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from riskmin.arrays import namespace
+from riskmin.convexity import refuse_nan
 from riskmin.regularizers import free
 from riskmin.risk import cursor
 from riskmin.scalar import ROUNDING
@@ -92,6 +93,8 @@ class Objective:
     def at(self, w: Array, r: float, g: Array, slip: float = 0.0) -> tuple[float, Array, Cut]:
         """J(w), the subgradient and the cut at w, when R(w) = r and g are known, and g's cut up to a slip."""
         gw = float(g @ w)
+        if r != r or (gw != gw and r < math.inf):
+            refuse_nan(self.risk, r)
         # far out, R and g @ w are huge and cancel: what rounding may have added must not become a bound
         b = r - gw - ROUNDING * (abs(r) + abs(gw)) - slip
         cut = Cut(g, b)

@@ -172,6 +172,28 @@ def without_warnings() -> Iterator[None]:
         yield
 
 
+_OPTIONS = {
+    "class_weight='balanced'": "--class-weight balanced",
+    "loss='roc_area'": "--loss roc_area",
+    "loss='hinge'": "--loss hinge",
+    "positive=True": "--positive",
+    "try positive=False": "leave it out",
+    "alpha=": "--lam ",
+    "alpha": "--lam",
+    "tol=": "--tol ",
+}
+"""What the parameters of estimators are called here."""
+
+
+def tell_of_nothing(model: Any) -> None:
+    """A sentence where a fit has converged, but to no weights."""
+    note = model.result_.note
+    if note and model.result_.status == "converged":
+        for name, option in _OPTIONS.items():
+            note = note.replace(name, option)
+        click.echo(f"riskmin: the model learned nothing: {note}", err=True)
+
+
 def show(rows: Iterable[tuple[str, str]]) -> None:
     """Names and values, aligned."""
     rows = list(rows)
@@ -253,6 +275,7 @@ def summary(model: Any, shape: tuple[int, int], tol: float) -> dict[str, Any]:
         "calls": int(last["calls"]),
         "seconds": last["seconds"],
         "solver": result.solver,
+        "note": result.note,
     }
 
 

@@ -22,6 +22,7 @@ from riskmin.cli.common import (
     size,
     summary,
     take,
+    tell_of_nothing,
     without_warnings,
 )
 from riskmin.cli.problem import check_lams, estimator, lam_options, problem_options, settings_of
@@ -167,6 +168,8 @@ def _end(search: Any, facts: dict[str, Any], as_json: bool) -> int:
             f"gap of {search.tol:g}: raise --max-iter, --max-seconds or --tol, or leave out the smallest lam",
             err=True,
         )
+    if not as_json:
+        tell_of_nothing(search.best_estimator_)
     if facts["status"] != "converged" and not as_json:
         click.echo(not_converged(search.best_estimator_, facts, "the last fit is "), err=True)
     return 3 if missed or facts["status"] != "converged" else 0

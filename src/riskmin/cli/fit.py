@@ -29,6 +29,7 @@ from riskmin.cli.common import (
     size,
     summary,
     take,
+    tell_of_nothing,
     tell_of_queries,
     without_warnings,
 )
@@ -109,6 +110,8 @@ def fit(
         )
         more = [("report", str(report))] if report else []
         show([*lines(facts), ("model", str(output)), *more])
+    if not as_json:
+        tell_of_nothing(model)
     if facts["status"] == "converged":
         return 0
     if not as_json:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from riskmin.estimators.store import load_model as load_model
     from riskmin.estimators.store import save_model as save_model
     from riskmin.estimators.tagger import ChainTagger as ChainTagger
+    from riskmin.estimators.trivial import TrivialModelWarning as TrivialModelWarning
 
 _HOMES = {
     "ChainTagger": "tagger",
@@ -35,6 +36,7 @@ _HOMES = {
     "NoveltyDetector": "novelty",
     "OnlineClassifier": "online",
     "OrdinalClassifier": "ordinal",
+    "TrivialModelWarning": "trivial",
     "get_scorer": "scorers",
     "load_model": "store",
     "save_model": "store",

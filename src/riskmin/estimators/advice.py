@@ -141,6 +141,8 @@ def advice(model: Any, words: Words) -> str:
     gap = result.gap / result.value if result.value else 0.0
     above = f"above tol={model.tol:g}" if gap > model.tol else f"known no better than tol={model.tol:g}"
     said = f"stopped with status {result.status!r} at a certified relative gap of {gap:.2g}, {above}"
+    if result.note:
+        return f"{said}: {result.note}"
     parts = [f"{said}: {remedy(model, words)}", about_columns(model, words)]
     return ". ".join(part for part in parts if part)
 

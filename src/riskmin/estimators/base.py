@@ -11,6 +11,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from riskmin.estimators.advice import IN_PYTHON, advice, hints
 from riskmin.estimators.many import for_classes, is_many, unpacked
 from riskmin.estimators.rows import Held, checked, executor_for, here, scored
 from riskmin.estimators.standardize import Standard, standard_of, standardized
+from riskmin.estimators.trivial import TrivialModelWarning, trivial
 from riskmin.executors.company import company_of
 from riskmin.intercept import Profiled, ProfiledCursor
 from riskmin.intercepts import CentredRisk
@@ -197,6 +199,7 @@ def fit_objective(
         result = standard.tidied(objective, result)
     b, value = _intercept(risk, objective, result)
     _check_proof(risk, value, result.lower)
+    result = replace(result, note=result.note or trivial(model, objective, result, b, cold=start is None))
     keep_claim(model, result, value, n_rows=n_rows, weighted=weighted)
     if hasattr(model, "standardize"):
         model.scale_ = None if standard is None else standard.scale
@@ -317,9 +320,13 @@ def _callback(model: Any, risk: Any) -> Iterator[Callback | None]:
 
 
 def warn_unless_converged(model: Any) -> None:
-    """The last act of every `fit`."""
-    if model.result_.status != "converged":
+    """The last act of every `fit`: also where it converged, but to no weights at all."""
+    result = model.result_
+    if result.status != "converged":
         warnings.warn(f"{type(model).__name__} {advice(model, IN_PYTHON)}", ConvergenceWarning, stacklevel=3)
+    elif result.note:
+        message = f"{type(model).__name__} learned nothing: {result.note}"
+        warnings.warn(message, TrivialModelWarning, stacklevel=3)
 
 
 # ---------------------------------------------------------------- predict

@@ -42,7 +42,10 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
     regularizer, positive, standardize
         As in `LinearClassifier`; columns are divided by their standard deviations and not centred, so that
         they stay on their side of the origin.
-    solver, tol, atol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
+    atol : float or None
+        0 by default: J all but vanishes wherever a plane separates all rows from the origin, and it is the
+        margin of that plane that is sought.
+    solver, tol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
         As in `LinearClassifier`.
 
     Attributes
@@ -85,7 +88,7 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
         contamination: float = 0.1,
         solver: Any = None,
         tol: float = 1e-3,
-        atol: float | None = None,
+        atol: float | None = 0.0,
         max_iter: int = 10_000,
         max_seconds: float | None = None,
         warm_start: bool = False,

@@ -113,4 +113,6 @@ def together(results: Sequence[Result], reg: Regularizer, lam: float, tol: float
     trace = [*({**row, "output": j} for j, row in enumerate(last)), total]
     w = np.stack([np.asarray(r.w) for r in results], axis=1)
     met: Criterion = "" if status != "converged" else "tol" if value - lower <= tol * value else "atol"
-    return Result(w.ravel(), value, lower, Cut(a.ravel(), b), status, trace, results[0].solver, met)
+    notes = [r.note for r in results if r.status != "converged" or all(other.note for other in results)]
+    note = next(filter(None, notes), "")
+    return Result(w.ravel(), value, lower, Cut(a.ravel(), b), status, trace, results[0].solver, met, note)

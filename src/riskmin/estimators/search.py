@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from joblib import Parallel, delayed
 
+from riskmin.convexity import check
 from riskmin.estimators.base import (
     check_parameters,
     loss_of,
@@ -92,6 +93,8 @@ def search(
     get_solver(probe.solver)
     whole = data if data.weight is None or data.weight.all() else data.take(slice(None))
     problems = [_problem(probe, part).objective for part in whole.parts(probe)]
+    for one in problems:
+        check(one.risk, one.reg, np.zeros(one.risk.dim))
     if not loss_of(probe).separable:
         risk = problems[0].risk
         risk(np.zeros(risk.dim))  # what is wrong with all rows is said before any fold

@@ -49,16 +49,16 @@ class Boxes(Rows):
 
     def first_mu(self, z: NDArray, penalty: float) -> float:
         """For a smooth loss 0, unless hardly any row has second derivatives: steps would know no length."""
-        if self.smooth:
-            bends = self.look(z, 0.0, None, 0.0).bends
-            assert bends is not None
-            if float(bends.sum()) * self.square >= FEW_BENT * float(self.c.sum()):
-                return 0.0
-            steepest = max(float(np.abs(self.lower).max()), float(np.abs(self.upper).max()))
-            if not np.isfinite(steepest):
-                return 0.0
-            return max(self.truth(z, 0.0)[0] / steepest**2, penalty, self.least_mu)
-        return super().first_mu(z, penalty)
+        if not self.smooth:
+            return super().first_mu(z, penalty)
+        steepest = max(float(np.abs(self.lower).max()), float(np.abs(self.upper).max()))
+        if not np.isfinite(steepest):
+            return 0.0
+        bends = self.look(z, 0.0, None, 0.0).bends
+        assert bends is not None
+        if float(bends.sum()) * self.square >= FEW_BENT * float(self.c.sum()):
+            return 0.0
+        return max(self.truth(z, 0.0)[0] / steepest**2, penalty, self.least_mu)
 
     def truth(self, z: NDArray, b: float) -> tuple[float, float]:
         """The loss itself, and its intercept."""

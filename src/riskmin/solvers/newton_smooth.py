@@ -93,14 +93,18 @@ class Newton:
         scores = self._scores(obj)
         if scores.first_mu(scores.passes.forward(w0), obj.lam * obj.reg.value(w0)):
             return SemismoothNewton(self.direct).iterates(obj, w0)  # nothing tells how long steps may be
-        if self.sampled and not isinstance(scores.loss, Squared):  # one step is all that a square takes
-            w0 = self._start(obj, scores, w0)
-        return self._from(obj, w0)
+        # one step is all that a square takes
+        sampled = self.sampled and not isinstance(scores.loss, Squared) and not w0.any()
+        near = self._start(obj, w0) if sampled else w0
+        at = _Point.of(scores, near)
+        if near is not w0:  # without its best intercept, J at w = 0 is known at once
+            zero = float(scores.loss.value_grad(np.zeros(len(scores.y)), scores.y, scores.c)[0])
+            at = at if at.look.risk + obj.lam * obj.reg.value(near) < zero else _Point.of(scores, w0)
+        return self._run(obj, scores, self._chord(obj, scores), at, at.cut)
 
-    def _start(self, obj: Objective, scores: Scores, w0: Array) -> Array:
-        """Near the minimizers of samples, up to what these can tell of that of all rows, if J is lower."""
-        w = w0
-        for part in () if w0.any() else PARTS:
+    def _start(self, obj: Objective, w: Array) -> Array:
+        """Near the minimizers of samples, up to what these can tell of that of all rows."""
+        for part in PARTS:
             few = sample(obj, part, ROWS)
             if few is None:
                 continue
@@ -110,10 +114,7 @@ class Newton:
                     w = it.w
                     if it.info["fall"] <= known * it.value:
                         break
-        if w is w0:
-            return w0
-        before, after = (scores.truth(scores.passes.forward(v), 0.0)[0] for v in (w0, w))
-        return w if after + obj.lam * obj.reg.value(w) < before + obj.lam * obj.reg.value(w0) else w0
+        return w
 
     def _scores(self, obj: Objective) -> Scores:
         risk = without_intercept(obj.risk)
@@ -131,9 +132,7 @@ class Newton:
 
     def _from(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         scores = self._scores(obj)
-        z = scores.passes.forward(w0)
-        look = scores.look(z, 0.0, None, 0.0)
-        at = _Point(w0, z, look, scores.passes.back(look.dz))
+        at = _Point.of(scores, w0)
         return self._run(obj, scores, self._chord(obj, scores), at, at.cut)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
@@ -179,6 +178,13 @@ class _Point:
     """X' dz of the look."""
     age: int = 0
     """How many times z was brought up to date since it was computed from w alone."""
+
+    @classmethod
+    def of(cls, scores: Scores, w: Array) -> _Point:
+        """The point of weights alone."""
+        z = scores.passes.forward(w)
+        look = scores.look(z, 0.0, None, 0.0)
+        return cls(w, z, look, scores.passes.back(look.dz))
 
     @property
     def cut(self) -> Cut:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -122,7 +122,7 @@ class Relay:
 
     def _turn(self, obj: Objective, found: _Found, k: int, steps: Iterator[Iterate], budget: float) -> Any:
         """The iterates of one solver until it falls behind; whether it can get no further."""
-        alone = len(self.solvers) == 1
+        alone, resumes = len(self.solvers) == 1, isinstance(self.solvers[k], Resumable)
         calls, before, looks, watch = obj.count.calls, found.work, 0.0, _Watch()
         while True:
             try:
@@ -136,21 +136,21 @@ class Relay:
             work = obj.count.calls - calls + it.info.get("epochs", 0.0) + LOOK * looks
             watch.take(work, found.gap, better)
             found.work = before + watch.work[-1]
-            yield self._told(it, k, found)
+            yield _told(it, k, found, resumes)
             if not alone and watch.behind(self.tol, budget, found.work):
                 return False
 
-    def _told(self, it: Iterate, k: int, found: _Found) -> Iterate:
-        """The iterate with the best cut, whose turn it is, and a state that has all of this in it."""
-        assert found.cut is not None
-        info, inner = dict(it.info) | {"turn": k + 1.0}, it.state
-        mine = found.state() | {"turn": np.array([float(k)])}
-        own = inner if inner is not None and isinstance(self.solvers[k], Resumable) else None
 
-        def state() -> dict[str, Array]:
-            return mine | {f"turn.{name}": a for name, a in (own() if own is not None else {}).items()}
+def _told(it: Iterate, k: int, found: _Found, resumes: bool) -> Iterate:
+    """The iterate with the best cut, whose turn it is, and a state that has all of this in it."""
+    assert found.cut is not None
+    inner, now = it.state if resumes else None, replace(found)
 
-        return it._replace(cut=found.cut, info=info, state=state)
+    def state() -> dict[str, Array]:
+        own = {} if inner is None else {f"turn.{name}": a for name, a in inner().items()}
+        return now.state() | {"turn": np.array([float(k)])} | own
+
+    return it._replace(cut=found.cut, info={**it.info, "turn": k + 1.0}, state=state)
 
 
 def _own(state: dict[str, Array]) -> dict[str, Array]:

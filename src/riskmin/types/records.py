@@ -136,6 +136,9 @@ class Result:
         The solver that ran, and why it was chosen where that was `Auto`; and which went on after it.
     criterion : str
         Which tolerance is met: ``tol``, the relative one, or ``atol``; empty if none is.
+    note : str
+        What else there is to say, in a sentence: that a loss of your own is not convex, so that nothing is
+        proved; in an estimator, that the weights are zero. Empty, mostly.
 
     Examples
     --------
@@ -157,6 +160,7 @@ class Result:
     trace: list[dict[str, float]] = field(repr=False)
     solver: str = ""
     criterion: Criterion = ""
+    note: str = ""
 
     @property
     def gap(self) -> float:
