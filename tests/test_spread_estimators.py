@@ -287,6 +287,18 @@ def test_dask_frames_have_names(client):
 
 
 @pytest.mark.slow
+def test_dask_standardizes(client):
+    import dask.array as da
+
+    far = X * [1.0, 1e4, 1e-3, 1.0] + [0.0, 1e6, 0.0, 5.0]
+    settings = {"alpha": 1e-2, "standardize": True, "class_weight": "balanced", "tol": 1e-6}
+    model = LinearClassifier("logistic", **settings).fit(da.from_array(far, chunks=(40, P)), HIGH, SOME)
+    here = LinearClassifier("logistic", **settings).fit(far, HIGH, SOME)
+    assert np.allclose(model.scale_, here.scale_, rtol=1e-12)
+    assert np.isclose(model.objective_, here.objective_, rtol=1e-5)
+
+
+@pytest.mark.slow
 def test_dask_in_a_pipeline(client):
     import dask.array as da
 
@@ -482,6 +494,9 @@ def test_the_command_on_ranks(tables, tmp_path, run):
     assert done.stdout.count("objective") == done.stdout.count("f1 on all.rsk") + 1 == 2  # of one rank
     assert run("certify", tmp_path / "ranks", tables / "all.rsk")[0] == 0
     assert (tmp_path / "run.ckpt").exists()
+    done = fit("all.rsk", "scaled", "--standardize")
+    assert (done.returncode, "divided by their standard deviations" in done.stdout) == (0, True), done.stderr
+    assert run("certify", tmp_path / "scaled", tables / "all.rsk")[0] == 0
     done = fit("other.csv", "none", "--target", "nothing")
     assert (done.returncode, done.stderr.count("riskmin:")) == (2, 1), done.stderr
     assert "there is no column 'nothing'" in done.stderr

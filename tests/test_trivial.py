@@ -192,8 +192,13 @@ def test_units_of_X_in_which_alpha_is_too_large(diabetes, loss, solver):
     assert (
         " where y varies by 1: alpha=0.01 is too large for the units of X (it must shrink with them)" in text
     )
-    assert text.endswith("standardize X, or use a smaller alpha")
+    assert text.endswith("set standardize=True, or use a smaller alpha")
     assert LinearRegressor(loss, alpha=1e-2, solver=solver).fit(X, y).result_.note == ""
+    scaled = LinearRegressor(loss, alpha=1e-2, solver=solver, standardize=True)
+    assert scaled.fit(1e-4 * X, y).result_.note == ""
+    assert said(scaled.set_params(alpha=1e6), X, y).endswith(
+        "alpha=1e+06 is too large, or X tells nothing of y; use a smaller alpha"
+    )
     assert LinearRegressor(loss, alpha=1e-10, solver=solver, tol=1e-2).fit(1e-4 * X, y).result_.note == ""
 
 

@@ -178,6 +178,7 @@ _OPTIONS = {
     "loss='hinge'": "--loss hinge",
     "positive=True": "--positive",
     "try positive=False": "leave it out",
+    "set standardize=True": "add --standardize",
     "alpha=": "--lam ",
     "alpha": "--lam",
     "tol=": "--tol ",

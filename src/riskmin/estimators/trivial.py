@@ -166,7 +166,8 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
         )
     if not within and model.tol > GAIN:
         return f"tol={model.tol:g} lets no weights at all pass; use a smaller tol"
-    units = "" if hasattr(model, "kernel") else " for the units of X (it must shrink with them)"
+    scaled = hasattr(model, "kernel") or getattr(model, "standardize", False)
+    units = "" if scaled else " for the units of X (it must shrink with them)"
     large = f"alpha={model.alpha:g} is too large{units}"
     if getattr(model, "positive", False):
         return f"positive=True leaves out the weights that would help, or {large}; try positive=False"
@@ -180,7 +181,8 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
     of_classes = loss.separable and getattr(loss, "task", model.task) in ("classification", "multiclass")
     rarest = float(_shares(objective)[0].min()) if of_classes else 1.0
     if rarest >= RARE:
-        more = "standardize X, or use" if units else "use"
+        more = ("set standardize=True" if hasattr(model, "standardize") else "standardize X") + ", or use"
+        more = more if units else "use"
         return f"{large}, or X tells nothing of y; {more} a smaller alpha"
     weights = "class_weight='balanced', " if getattr(model, "class_weight", "") is None else ""
     area = "" if hasattr(loss, "scorer") else "loss='roc_area', a tuned threshold, "
