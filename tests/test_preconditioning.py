@@ -226,6 +226,7 @@ def test_quadratic_forms_change_with_the_variables():
     assert change.objective(J).value(change.inward(w)) == pytest.approx(J.value(w), rel=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore::riskmin.estimators.trivial.TrivialModelWarning")
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("loss", ["squared", "huber", "absolute", "quantile:level=0.9"])
 def test_regressors_of_any_unit_are_certified(loss, scale):

@@ -45,6 +45,8 @@ from riskmin.types import Array, Cut, Executor, Iterate, Memo, NDArray, Resumabl
 
 SAMPLE, FEWEST = 2**16, 64
 """Means and sizes of columns are estimated from rows of about so many numbers, and at least so many rows."""
+FEWEST_NUMBERS = 5
+"""A sparse column with fewer numbers in the sample has no size that is known."""
 MOST_COPIED = 2**23
 """Up to so many numbers (64 MB) centred columns are stored; beyond, every product is corrected instead."""
 SMALL = 2**17
@@ -60,12 +62,12 @@ DENSE = 0.25
 
 
 class Moments(NamedTuple):
-    """Of each column of a sample: how many rows, mean, mean square around that, least and largest number.
+    """Of each column of a sample: weight of its rows, mean, mean square around that, least and largest number.
 
     Of sparse columns, the last two tell only whether they are constant.
     """
 
-    n: int
+    n: float
     mean: NDArray
     variance: NDArray
     least: NDArray
@@ -287,7 +289,7 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     found = None if words else _moments(risk)
     if found is None:
         return _undoing(obj, risk)
-    numbers = risk.table.numbers if risk.table is not None else found.n * len(found.mean)
+    numbers = risk.table.numbers if risk.table is not None else SMALL + 1
     sparse = risk.table is not None and risk.table.sparse
     small = numbers <= SMALL and not sparse
     constant = found.least == found.largest
@@ -305,7 +307,8 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     size = np.hypot(deviation, found.mean - shift)
     scale = _sizes(obj, size)
     seen = size > 0
-    ratio = float(scale[seen].max() / scale[seen].min()) if seen.any() else 1.0
+    scale = np.where(seen, scale, np.median(scale[seen]) if seen.any() else 1.0)
+    ratio = float(scale.max() / scale.min())
     if ratio <= (SPREAD if small else FAR_SPREAD) or scaled(reg, np.repeat(scale, outputs)) is None:
         scale = np.ones_like(scale)
     return Preconditioner(shift, scale, _tree(risk)) if shift.any() or (scale != 1).any() else None
@@ -377,7 +380,8 @@ def _moments(risk: Risk) -> Moments | None:
     """Those of a sample of the rows, a few of each shard."""
     try:
         n, p = (0, 1) if risk.table is None else risk.table.shape
-        parts = risk.executor.map(_sampled, max(SAMPLE // p, FEWEST) / max(n, 1))
+        each = p if risk.table is None or not risk.table.sparse else max(risk.table.numbers // (4 * n), 1)
+        parts = risk.executor.map(_sampled, max(SAMPLE // each, FEWEST) / max(n, 1))
     except TypeError:  # what stands for the rows has no rows to look at
         return None
     if any(part is None for part in parts):
@@ -397,18 +401,21 @@ def _sampled(shard: Shard, share: float) -> Moments | None:
     X: Any = shard.X
     if not isinstance(X, (Dense, Columns, Csr, Csc, Wide, Plain)):
         return None
-    at = np.flatnonzero(to_numpy(shard.c) > 0)
+    c = to_numpy(shard.c)
+    at = np.flatnonzero(c > 0)
     at = at[:: max(int(1 / share), 1)]
     if not len(at):
         zero = np.zeros(X.shape[1])
-        return Moments(0, zero, zero, zero, zero)
-    rows = _taken(X, at)
+        return Moments(0.0, zero, zero, zero, zero)
+    rows: Any = _taken(X, at)
+    n = float(c[at].sum())
     with np.errstate(over="ignore", invalid="ignore"):
         if sp.issparse(rows):
-            return _sparse_moments(rows)
+            return _sparse_moments(rows, c[at] if rows.format == "csr" else c)
+        c = c[at] / n if len(rows) == len(at) else np.full(len(rows), 1 / len(rows))
         away = rows - rows[0]
-        mean = away.mean(0)
-        return Moments(len(at), rows[0] + mean, ((away - mean) ** 2).mean(0), rows.min(0), rows.max(0))
+        mean = c @ away
+        return Moments(n, rows[0] + mean, c @ (away - mean) ** 2, rows.min(0), rows.max(0))
 
 
 def _taken(X: Any, at: NDArray) -> Any:
@@ -423,16 +430,18 @@ def _taken(X: Any, at: NDArray) -> Any:
     return as_scipy(X)[at] if isinstance(X, Csr) else as_scipy(X)  # columns have no rows to pick
 
 
-def _sparse_moments(rows: Any) -> Moments:
-    n, p = rows.shape
-    squares = rows.data.astype(np.float64) ** 2
+def _sparse_moments(rows: Any, c: NDArray) -> Moments:
+    """Those of sparse rows of weights c; a column of few numbers has none that are known."""
+    n, p = float(c.sum()), rows.shape[1]
+    lengths = np.diff(rows.indptr)
     if rows.format == "csr":
-        mean, square = (np.bincount(rows.indices, v, p) / n for v in (rows.data, squares))
+        column, weight = rows.indices, np.repeat(c, lengths)
     else:
-        mean, square, held = np.zeros(p), np.zeros(p), np.diff(rows.indptr) > 0
-        if held.any():
-            starts = rows.indptr[:-1][held]
-            mean[held], square[held] = (np.add.reduceat(v, starts) / n for v in (rows.data, squares))
+        column, weight = np.repeat(np.arange(p), lengths), c[rows.indices]
+    values = rows.data.astype(np.float64)
+    mean, square = (np.bincount(column, weight * v, p) / n for v in (values, values**2))
+    few = np.bincount(column, minlength=p) < min(FEWEST_NUMBERS, rows.shape[0])
+    mean, square = np.where(few, 0.0, mean), np.where(few, 0.0, square)
     variance = np.maximum(square - mean**2, 0.0)
     # what cancels is known to few digits: a column that is constant has no variance
     constant = variance <= 1e-12 * square
