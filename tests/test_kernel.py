@@ -294,8 +294,9 @@ def test_blocks_are_solved(program, paired):
     H, s, lower, upper, kink, bend = program
     gamma, g = np.zeros(len(s)), s.copy()
     step = steps.pair_steps if paired else steps.single_steps
+    room = np.empty((3 if paired else 4, len(s)))
     for _ in range(50):
-        step(H, H.diagonal().copy(), g, gamma, lower, upper, kink, bend, 0.01, 2000, np.empty((4, len(s))))
+        step(H, H.diagonal().copy(), g, gamma, lower, upper, kink, bend, 0.01, 2000, *room)
     assert ((gamma >= lower) & (gamma <= upper)).all()
     np.testing.assert_allclose(g, H @ gamma + s, atol=1e-10)
     slope = g + bend * gamma

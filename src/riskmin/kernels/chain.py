@@ -43,8 +43,8 @@ def expectations(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any) -> None
         _scaled(z, y, ends, c, dz, value, high, there, back, weight, weight.ravel(), *room, pairs)
         dz[n : n + k] += pairs * factors
     else:
-        room = np.empty((longest, k)), np.empty((longest, k)), np.empty(k * k), np.empty(k), np.empty(k)
-        expectations_in_logs(z, y, ends, c, dz, value, *room)
+        x, alpha, P = np.empty((longest, k)), np.empty((longest, k)), np.empty(k * k)
+        expectations_in_logs(z, y, ends, c, dz, value, x, alpha, P, np.empty(k), np.empty(k))
 
 
 @njit(fastmath={"contract"})

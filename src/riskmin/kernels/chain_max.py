@@ -100,7 +100,7 @@ def _best(before: Any, T: Any, label: int, followed: bool) -> int:
     return found
 
 
-@njit()
+@njit(allocates=True)
 def rescaled(z: Any, tail: Any, y: Any, every: int, path: Any) -> None:
     """One sequence. Its best scores are kept of every so many tokens, and found anew between them.
 
@@ -143,7 +143,7 @@ def _copy(one: Any, other: Any) -> None:
             other[h, b] = one[h, b]
 
 
-@njit()
+@njit(allocates=True)
 def _advance(z: Any, tail: Any, y: Any, t: int, before: Any, here: Any) -> None:
     """here[h, b]: the best score, less that of y, of the first t + 1 labels with h errors, the last b."""
     k, right = z.shape[1], y[t]
@@ -174,7 +174,7 @@ def _advance(z: Any, tail: Any, y: Any, t: int, before: Any, here: Any) -> None:
 
 
 @njit()
-def lead(z: Any, tail: Any, y: Any, path: Any) -> float:
+def lead(z: Any, tail: Any, y: Any, path: Any) -> Any:
     """Score of path - score of y, of one sequence."""
     k, total = z.shape[1], 0.0
     before, right = k, k  # in the tail, first labels come after the rows of all labels

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import numba
 from numba.core import caching
+from numba.core.options import DefaultOptions
 
 HERE = Path(__file__).parent
 ADVICE = (
@@ -28,13 +29,17 @@ ADVICE = (
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def njit(**options: Any) -> Callable[[F], F]:
+def njit(*, allocates: bool = False, **options: Any) -> Callable[[F], F]:
     """Compile a function when it is first called, release the interpreter's lock, and keep the code.
 
-    Division by zero gives infinity or NaN: checks of each divisor are more code, and keep loops from being
-    vectorized.
+    Everyone who runs something for the first time waits for the compiler, so it is given little. Division by
+    zero gives infinity or NaN: checks of divisors are more code, and keep loops from being vectorized.
+    References to arrays are not counted, so that none can be allocated: callers give room, but for the few
+    functions that are said to allocate.
     """
-    shared: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    shared: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    sparing = {"no_cfunc_wrapper": True, "_nrt": allocates}  # Numba does not promise to have these
+    shared |= {name: value for name, value in sparing.items() if hasattr(DefaultOptions, name)}
 
     def compiled(function: F) -> F:
         kernel: Any = numba.njit(**(shared | options))(function)

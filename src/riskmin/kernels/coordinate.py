@@ -15,6 +15,8 @@ import numpy as np
 
 from riskmin.kernels.compiled import njit
 
+ZERO, ONE, TWO, THREE, FOUR = (np.uintp(k) for k in range(5))
+
 
 @njit(inline="always")
 def _best(w: float, g: float, h: float, absolute: float, square: float, lower: float, upper: float) -> float:
@@ -51,7 +53,7 @@ def pick_columns(
     twice, the sum is taken.
     """
     for i in range(np.uintp(len(indptr) - 1)):
-        for k in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
+        for k in range(np.uintp(indptr[i]), np.uintp(indptr[i + ONE])):
             slot = place[indices[k]]
             if slot >= 0:
                 at = ends[slot]
@@ -72,7 +74,7 @@ def scale_columns(
 
     `begin` gets where each of them begins, h the sum of its squares, and g its product with r.
     """
-    at = np.uintp(0)
+    at = ZERO
     for k in range(len(columns)):
         begin[k], s, t = at, 0.0, 0.0
         for e in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
@@ -80,7 +82,7 @@ def scale_columns(
             v = out[at]
             s += v * v
             t += v * r[rows[e]]
-            at += np.uintp(1)
+            at += ONE
         h[k], g[k] = s, t
 
 
@@ -106,18 +108,17 @@ def sparse_scores(start: Any, stop: Any, rows: Any, values: Any, columns: Any, w
 @njit(inline="always", fastmath={"contract"})
 def _dot(values: Any, rows: Any, r: Any, at: Any, first: Any, n: Any) -> float:
     """The product of n values with r at their rows, in four sums, so that none waits for itself."""
-    one, two, three, four = np.uintp(1), np.uintp(2), np.uintp(3), np.uintp(4)
     a = b = c = d = 0.0
-    e, last = np.uintp(0), n - n % four
+    e, last = ZERO, n - n % FOUR
     while e < last:
         a += values[at + e] * r[rows[first + e]]
-        b += values[at + e + one] * r[rows[first + e + one]]
-        c += values[at + e + two] * r[rows[first + e + two]]
-        d += values[at + e + three] * r[rows[first + e + three]]
-        e += four
+        b += values[at + e + ONE] * r[rows[first + e + ONE]]
+        c += values[at + e + TWO] * r[rows[first + e + TWO]]
+        d += values[at + e + THREE] * r[rows[first + e + THREE]]
+        e += FOUR
     while e < n:
         a += values[at + e] * r[rows[first + e]]
-        e += one
+        e += ONE
     return (a + b) + (c + d)
 
 
@@ -195,7 +196,7 @@ def row_sizes(start: Any, stop: Any, rows: Any, values: Any, columns: Any, out: 
             out[rows[at]] += 1
 
 
-@njit(fastmath={"contract"})
+@njit(fastmath={"contract"}, allocates=True)
 def sparse_gram(
     start: Any, stop: Any, rows: Any, values: Any, columns: Any, d: Any, first: int, ends: Any, G: Any
 ) -> None:

@@ -2,7 +2,8 @@ r"""Sweeps of dual coordinate ascent with exact steps, for L2.
 
 A row's numbers lie in one record of 64 bytes, a line of the cache, and its entries in X are `start` to
 `stop` of the stored ones. What costs is waiting for memory, since rows are visited at random: records and
-entries are asked for some visits ahead. Dense rows are those without indices.
+entries are asked for some visits ahead. Dense rows have None for indices, and weights that are all one None
+for a scale: what is not needed is not compiled.
 The helpers are inlined by Numba: as calls, with arrays as arguments, they cost up to a sixth of a visit.
 """
 
@@ -16,6 +17,7 @@ import numpy as np
 from riskmin.kernels.compiled import njit
 from riskmin.kernels.prefetch import prefetch
 
+ZERO, ONE, TWO, THREE, FOUR, EIGHT = (np.uintp(k) for k in (0, 1, 2, 3, 4, 8))
 LOWER, UPPER, SHIFT, INVERSE, U, STEP, START, STOP = (np.uintp(k) for k in range(8))
 """The record of a row: bounds of u, the conjugate's shift, 1 / (square + bend), u, and c / lam.
 
@@ -45,16 +47,16 @@ _prefetch = prefetch(3)
 def _sparse_dot(indices: Any, data: Any, w: Any, start: Any, stop: Any) -> float:
     """In four sums, for no addition to wait for the one before it."""
     a = b = c = d = 0.0
-    k, one, two, three, four = start, np.uintp(1), np.uintp(2), np.uintp(3), np.uintp(4)
-    while k + four <= stop:
+    k = start
+    while k + FOUR <= stop:
         a += data[k] * w[indices[k]]
-        b += data[k + one] * w[indices[k + one]]
-        c += data[k + two] * w[indices[k + two]]
-        d += data[k + three] * w[indices[k + three]]
-        k += four
+        b += data[k + ONE] * w[indices[k + ONE]]
+        c += data[k + TWO] * w[indices[k + TWO]]
+        d += data[k + THREE] * w[indices[k + THREE]]
+        k += FOUR
     while k < stop:
         a += data[k] * w[indices[k]]
-        k += one
+        k += ONE
     return (a + b) + (c + d)
 
 
@@ -66,18 +68,23 @@ def _dense_dot(data: Any, w: Any, start: Any) -> float:
     return z
 
 
+@njit(inline="always")
+def dot(indices: Any, data: Any, w: Any, start: Any, stop: Any) -> float:
+    """The product of a row with w."""
+    if indices is None:
+        return _dense_dot(data, w, start)
+    return _sparse_dot(indices, data, w, start, stop)
+
+
 @njit(inline="always", fastmath={"contract"})
 def _move(indices: Any, data: Any, w: Any, scale: Any, start: Any, stop: Any, t: float) -> None:
-    """W -= t x / m, the scale being 1 / m, or of length 0 where m = 1."""
-    if len(indices) == 0:
-        for j in range(np.uintp(len(w))):
-            w[j] -= t * data[start + j] * (scale[j] if len(scale) else 1.0)
-    elif len(scale):
-        for k in range(start, stop):
-            w[indices[k]] -= t * data[k] * scale[indices[k]]
-    else:
-        for k in range(start, stop):
-            w[indices[k]] -= t * data[k]
+    """W -= t x / m, the scale being 1 / m."""
+    for k in range(start, stop):
+        j = k - start if indices is None else indices[k]
+        if scale is None:
+            w[j] -= t * data[k]
+        else:
+            w[j] -= t * data[k] * scale[j]
 
 
 @njit(inline="always")
@@ -105,7 +112,7 @@ def _look_ahead(
         _prefetch(flat, np.intp(order[j]) * 8)
     j = k + np.uintp(NEAR)
     if j < active:
-        at = np.uintp(order[j]) * np.uintp(8)
+        at = np.uintp(order[j]) * EIGHT
         start, stop = np.intp(places[at + START]), np.intp(places[at + STOP])
         step = LINE // data.itemsize
         _prefetch(data, start)
@@ -113,7 +120,7 @@ def _look_ahead(
         _prefetch(data, stop - 1)
         for e in range(start + 2 * step, stop - 1, step):
             _prefetch(data, e)
-        if len(indices):
+        if indices is not None:
             _prefetch(indices, start)
             _prefetch(indices, stop - 1)
             for e in range(start + LINE // indices.itemsize, stop - 1, LINE // indices.itemsize):
@@ -139,23 +146,25 @@ def _sides(slope: float, u: float, epsilon: float) -> tuple[float, float]:
 
 @njit(fastmath={"contract"})
 def sweep(
-    indices: Any, data: Any, records: Any, order: Any, active: int, w: Any, scale: Any,
+    indices: Any, data: Any, flat: Any, places: Any, order: Any, active: int, w: Any, scale: Any,
     damping: float, epsilon: float, square: float, shrink: bool, shuffle: bool, rng: Any, out: Any,
 ) -> int:  # fmt: skip
-    """One pass over order[:active] by exact steps; how many rows are active after it."""
-    flat, high, low, kept = records.ravel(), 0.0, 0.0, np.uintp(0)
-    places = records.view(np.int64).ravel()
+    """One pass over order[:active] by exact steps; how many rows are active after it.
+
+    The records are given twice, as numbers and as places.
+    """
+    high, low, kept = 0.0, 0.0, ZERO
     above, below = TIGHT * (out[HIGH] or math.inf), TIGHT * (out[LOW] or -math.inf)
     size = np.uintp(active)
-    for k in range(np.uintp(min(active, FAR)) if shuffle else np.uintp(0)):
+    for k in range(np.uintp(min(active, FAR)) if shuffle else ZERO):
         _draw(order, k, size, rng)
     for k in range(size):
         _look_ahead(order, k, size, shuffle, rng, flat, places, indices, data)
         i = order[k]
-        r = np.uintp(i) * np.uintp(8)
+        r = np.uintp(i) * EIGHT
         lower, upper, u = flat[r + LOWER], flat[r + UPPER], flat[r + U]
         start, stop = np.uintp(places[r + START]), np.uintp(places[r + STOP])
-        z = _sparse_dot(indices, data, w, start, stop) if len(indices) else _dense_dot(data, w, start)
+        z = dot(indices, data, w, start, stop)
         slope = flat[r + SHIFT] - z + square * u
         left, right = _sides(slope, u, epsilon)
         pull = 0.0
@@ -168,7 +177,7 @@ def sweep(
         elif shrink and (u == lower or left < below) and (u == upper or right > above):
             continue
         order[kept] = i
-        kept += np.uintp(1)
+        kept += ONE
         if pull != 0.0:
             new = quadratic_step(slope, u, epsilon, flat[r + INVERSE], lower, upper)
             if damping != 1.0:
@@ -227,20 +236,19 @@ def logistic_step(margin: float, s0: float, bend: float) -> float:
 
 @njit(fastmath={"contract"})
 def logistic_sweep(
-    indices: Any, data: Any, records: Any, order: Any, active: int, w: Any, scale: Any,
+    indices: Any, data: Any, flat: Any, places: Any, order: Any, active: int, w: Any, scale: Any,
     damping: float, shuffle: bool, rng: Any, out: Any,
 ) -> int:  # fmt: skip
     """One pass over order[:active] by exact steps."""
-    flat, high, low, size = records.ravel(), 0.0, 0.0, np.uintp(active)
-    places = records.view(np.int64).ravel()
-    for k in range(np.uintp(min(active, FAR)) if shuffle else np.uintp(0)):
+    high, low, size = 0.0, 0.0, np.uintp(active)
+    for k in range(np.uintp(min(active, FAR)) if shuffle else ZERO):
         _draw(order, k, size, rng)
     for k in range(size):
         _look_ahead(order, k, size, shuffle, rng, flat, places, indices, data)
-        r = np.uintp(order[k]) * np.uintp(8)
+        r = np.uintp(order[k]) * EIGHT
         start, stop = np.uintp(places[r + START]), np.uintp(places[r + STOP])
         y, s0 = flat[r + LOWER], flat[r + SHIFT]
-        z = _sparse_dot(indices, data, w, start, stop) if len(indices) else _dense_dot(data, w, start)
+        z = dot(indices, data, w, start, stop)
         pull = s0 + y * z
         high, low = max(high, pull), min(low, pull)
         s = logistic_step(y * z, s0, flat[r + INVERSE])

@@ -12,6 +12,7 @@ import numpy as np
 
 from riskmin.kernels.compiled import njit
 from riskmin.kernels.dual import (
+    EIGHT,
     HIGH,
     INVERSE,
     LOW,
@@ -23,9 +24,8 @@ from riskmin.kernels.dual import (
     TIGHT,
     UPPER,
     U,
-    _dense_dot,
     _sides,
-    _sparse_dot,
+    dot,
 )  # fmt: skip
 
 BLOCK = 1024
@@ -45,27 +45,26 @@ def repeats(ends: Any, indices: Any, seen: Any) -> bool:
 
 @njit(fastmath={"contract"})
 def norms(indices: Any, data: Any, ends: Any, scale: Any, out: Any) -> None:
-    """sum_j x_ij^2 / m_j, for each row, the scale being 1 / m, or of length 0 where m = 1."""
+    """sum_j x_ij^2 / m_j, for each row, the scale being 1 / m, or None where m = 1."""
     for i in range(len(out)):
         start, stop = np.uintp(ends[i]), np.uintp(ends[i + 1])
         s = 0.0
         for k in range(start, stop):
             x = np.float64(data[k])
-            if len(scale):
-                x *= x * (scale[indices[k]] if len(indices) else scale[k - start])
-            else:
-                x *= x
+            x *= x
+            if scale is not None:
+                x *= scale[k - start if indices is None else indices[k]]
             s += x
         out[i] = s
 
 
 @njit()
 def prepare(ends: Any, q: Any, c: Any, lam: float, lower: Any, upper: Any, shift: Any, square: float,
-            records: Any, rows: Any) -> int:  # fmt: skip
+            flat: Any, places: Any, rows: Any) -> int:  # fmt: skip
     """Fill the records, and the list of the rows that can move: not empty, of weight > 0. How many."""
-    flat, places, many = records.ravel(), records.view(np.int64).ravel(), 0
+    many = 0
     for i in range(len(q)):
-        r = np.uintp(i) * np.uintp(8)
+        r = np.uintp(i) * EIGHT
         step = c[i] / lam
         bend = step * q[i]
         flat[r + LOWER], flat[r + UPPER], flat[r + SHIFT] = lower[i], upper[i], shift[i]
@@ -88,23 +87,22 @@ def _slope(t: float, lower: float, upper: float, epsilon: float, square: float) 
 
 
 @njit(fastmath={"contract"})
-def check(indices: Any, data: Any, records: Any, c: Any, w: Any, epsilon: float, square: float,
+def check(indices: Any, data: Any, flat: Any, places: Any, c: Any, w: Any, epsilon: float, square: float,
           fresh: bool, z: Any, u: Any, a: Any) -> tuple[float, float, float]:  # fmt: skip
     """One pass over X: the scores z of w, the dual variables u, and a = sum_i c_i u_i x_i.
 
     Returned are R(w), the offset of the cut (a, b), and the size of its terms, by which rounding is bounded.
     If the dual variables are to be fresh, they are the slopes of the loss at w. No w stands for zero.
     """
-    flat, places = records.ravel(), records.view(np.int64).ravel()
     risk = offset = size = 0.0
     for first in range(0, len(c), BLOCK):
         some_risk = some_offset = some_size = 0.0
         for i in range(np.uintp(first), np.uintp(min(first + BLOCK, len(c)))):
-            r = i * np.uintp(8)
+            r = i * EIGHT
             start, stop = np.uintp(places[r + START]), np.uintp(places[r + STOP])
             s = 0.0
             if len(w):
-                s = _sparse_dot(indices, data, w, start, stop) if len(indices) else _dense_dot(data, w, start)
+                s = dot(indices, data, w, start, stop)
             shift, weight = flat[r + SHIFT], c[i]
             v = _slope(s - shift, flat[r + LOWER], flat[r + UPPER], epsilon, square)
             some_risk += weight * (v * (s - shift) - epsilon * abs(v) - 0.5 * square * v * v)
@@ -118,12 +116,8 @@ def check(indices: Any, data: Any, records: Any, c: Any, w: Any, epsilon: float,
             some_offset -= weight * conjugate
             some_size += weight * (abs(conjugate) + abs(d) * (abs(s) + abs(shift)))
             d *= weight
-            if len(indices):
-                for k in range(start, stop):
-                    a[indices[k]] += d * data[k]
-            else:
-                for j in range(np.uintp(len(a))):
-                    a[j] += d * data[start + j]
+            for k in range(start, stop):
+                a[k - start if indices is None else indices[k]] += d * data[k]
         risk += some_risk
         offset += some_offset
         size += some_size
@@ -131,14 +125,14 @@ def check(indices: Any, data: Any, records: Any, c: Any, w: Any, epsilon: float,
 
 
 @njit()
-def select(records: Any, z: Any, rows: Any, order: Any, epsilon: float, square: float, out: Any) -> int:
+def select(flat: Any, z: Any, rows: Any, order: Any, epsilon: float, square: float, out: Any) -> int:
     """Put those rows into order that can move, or nearly so; how many. The range of their slopes is in out.
 
     The rule is that of the sweeps.
     """
-    flat, high, low, active = records.ravel(), 0.0, 0.0, 0
+    high, low, active = 0.0, 0.0, 0
     for i in rows:
-        r = np.uintp(i) * np.uintp(8)
+        r = np.uintp(i) * EIGHT
         u = flat[r + U]
         left, right = _sides(flat[r + SHIFT] - z[i] + square * u, u, epsilon)
         if right < 0 and u < flat[r + UPPER]:
@@ -147,7 +141,7 @@ def select(records: Any, z: Any, rows: Any, order: Any, epsilon: float, square: 
             high = max(high, left)
     above, below = TIGHT * high, TIGHT * low
     for i in rows:
-        r = np.uintp(i) * np.uintp(8)
+        r = np.uintp(i) * EIGHT
         u = flat[r + U]
         left, right = _sides(flat[r + SHIFT] - z[i] + square * u, u, epsilon)
         if not ((u == flat[r + LOWER] or left < below) and (u == flat[r + UPPER] or right > above)):

@@ -4,7 +4,8 @@ The multipliers of a row, one a class, are a point of a simplex. A visit moves t
 other rows fixed: the projection of :math:`\beta + s / A`, for the slacks :math:`s_j = \Delta_{yj} + z_j` and
 :math:`A = c\, |x|^2 / \lambda`. There is a sweep for each way in which the weights lie: those of a feature
 together, in fours, for sparse rows; those of a class together for dense ones, where classes that are far
-from being the maximum of a row are left out, since each costs a product.
+from being the maximum of a row are left out, since each costs a product. Damping is None where there is none:
+then nothing of it is compiled.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from riskmin.kernels.compiled import njit
 from riskmin.kernels.dual import LINE, NEAR, _draw, _prefetch
 from riskmin.kernels.simplex import simplex_shift
 
-BEND, STEP = (np.uintp(k) for k in range(2))
+ZERO, ONE, TWO, THREE, FOUR, FIVE, SIX, SEVEN, EIGHT = (np.uintp(k) for k in range(9))
+AHEAD = np.uintp(NEAR)
+BEND, STEP = ZERO, ONE
 """The terms of a row: c |x|^2 / lam and c / lam."""
 MOST, VISITS, MOVES = range(3)
 """What a sweep leaves: the largest violation that it met, its visits, the rows it moved."""
@@ -29,8 +32,8 @@ DOZE = 0.1
 
 
 # ---------------------------------------------------------------- one row
-@njit()
-def row_step(beta: Any, slack: Any, k: Any, bend: float, damping: float, change: Any, room: Any) -> bool:
+@njit(inline="always")
+def row_step(beta: Any, slack: Any, k: Any, bend: float, damping: Any, change: Any, room: Any) -> bool:
     """Move the first k multipliers in beta; their changes are filled in. Whether there are any."""
     inverse, moved = 1.0 / bend, False
     for j in range(k):
@@ -43,12 +46,12 @@ def row_step(beta: Any, slack: Any, k: Any, bend: float, damping: float, change:
             change[j] = new - old
             beta[j] = new
             moved = True
-    if damping != 1.0:
+    if damping is not None:
         _damp(beta, k, damping, change)
     return moved
 
 
-@njit()
+@njit(inline="always")
 def _damp(beta: Any, k: Any, damping: float, change: Any) -> None:
     """Take part of the step, or more than all of it, but no multiplier below zero."""
     for j in range(k):
@@ -61,7 +64,7 @@ def _damp(beta: Any, k: Any, damping: float, change: Any) -> None:
             change[j] = beta[j] - old
 
 
-@njit()
+@njit(inline="always")
 def judge(beta: Any, slack: Any, k: Any) -> tuple[float, float]:
     """How far the multipliers of a row are from their best, and by how much they are held where they are.
 
@@ -84,61 +87,59 @@ def judge(beta: Any, slack: Any, k: Any) -> tuple[float, float]:
     return top - low, (top - second if held == 1 and low == top else 0.0)
 
 
-@njit()
+@njit(inline="always")
 def _doze(awake: Any, i: Any, k: Any, mine: Any, slack: Any, least: float) -> Any:
     """Leave out the classes without multipliers whose slack is below the least; how many are left."""
-    m = np.uintp(0)
+    m = ZERO
     while m < k:
         if mine[m] == 0.0 and slack[m] < least:
-            k -= np.uintp(1)
+            k -= ONE
             awake[i, m], awake[i, k] = awake[i, k], awake[i, m]
             mine[m], slack[m] = mine[k], slack[k]
         else:
-            m += np.uintp(1)
+            m += ONE
     return k
 
 
 # ---------------------------------------------------------------- sparse rows
-@njit(fastmath={"contract"})
+@njit(inline="always")
 def _slacks(indices: Any, data: Any, W: Any, start: Any, stop: Any, cost: Any, c: Any, slack: Any) -> None:
     """The cost of each class and its score, the sums of eight or four classes in registers."""
-    k, j = np.uintp(len(slack)), np.uintp(0)
-    one, two, three, four = np.uintp(1), np.uintp(2), np.uintp(3), np.uintp(4)
-    five, six, seven, eight = np.uintp(5), np.uintp(6), np.uintp(7), np.uintp(8)
+    k, j = np.uintp(len(slack)), ZERO
     while j < k:
         s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-        if j + eight <= k:
+        if j + EIGHT <= k:
             for e in range(start, stop):
                 x = np.float64(data[e])
                 f = np.uintp(indices[e])
                 s0 += x * W[f, j]
-                s1 += x * W[f, j + one]
-                s2 += x * W[f, j + two]
-                s3 += x * W[f, j + three]
-                s4 += x * W[f, j + four]
-                s5 += x * W[f, j + five]
-                s6 += x * W[f, j + six]
-                s7 += x * W[f, j + seven]
-            slack[j + four] = s4 + cost[c, j + four]
-            slack[j + five] = s5 + cost[c, j + five]
-            slack[j + six] = s6 + cost[c, j + six]
-            slack[j + seven] = s7 + cost[c, j + seven]
+                s1 += x * W[f, j + ONE]
+                s2 += x * W[f, j + TWO]
+                s3 += x * W[f, j + THREE]
+                s4 += x * W[f, j + FOUR]
+                s5 += x * W[f, j + FIVE]
+                s6 += x * W[f, j + SIX]
+                s7 += x * W[f, j + SEVEN]
+            slack[j + FOUR] = s4 + cost[c, j + FOUR]
+            slack[j + FIVE] = s5 + cost[c, j + FIVE]
+            slack[j + SIX] = s6 + cost[c, j + SIX]
+            slack[j + SEVEN] = s7 + cost[c, j + SEVEN]
         else:
             for e in range(start, stop):
                 x = np.float64(data[e])
                 f = np.uintp(indices[e])
                 s0 += x * W[f, j]
-                s1 += x * W[f, j + one]
-                s2 += x * W[f, j + two]
-                s3 += x * W[f, j + three]
+                s1 += x * W[f, j + ONE]
+                s2 += x * W[f, j + TWO]
+                s3 += x * W[f, j + THREE]
         slack[j] = s0 + cost[c, j]
-        slack[j + one] = s1 + cost[c, j + one]
-        slack[j + two] = s2 + cost[c, j + two]
-        slack[j + three] = s3 + cost[c, j + three]
-        j += eight
+        slack[j + ONE] = s1 + cost[c, j + ONE]
+        slack[j + TWO] = s2 + cost[c, j + TWO]
+        slack[j + THREE] = s3 + cost[c, j + THREE]
+        j += EIGHT
 
 
-@njit(fastmath={"contract"})
+@njit(inline="always")
 def _few(
     indices: Any, data: Any, W: Any, start: Any, stop: Any, cost: Any, c: Any, at: Any, slack: Any
 ) -> None:
@@ -159,12 +160,12 @@ def _few(
     )
 
 
-@njit(fastmath={"contract"})
+@njit(inline="always")
 def _move(
     indices: Any, data: Any, W: Any, start: Any, stop: Any, steps: Any, touched: Any, used: Any
 ) -> None:
     """W -= x steps', of the touched classes."""
-    if used == np.uintp(2):  # most often
+    if used == TWO:  # most often
         a, b, s, t = touched[0], touched[1], steps[0], steps[1]
         for e in range(start, stop):
             x, f = np.float64(data[e]), np.uintp(indices[e])
@@ -177,39 +178,39 @@ def _move(
             W[f, touched[m]] -= steps[m] * x
 
 
-@njit()
+@njit(inline="always")
 def _look_ahead(indptr: Any, indices: Any, data: Any, near: Any) -> None:
     """Ask for the entries of a row some visits from now."""
-    for e in range(np.intp(indptr[near]), np.intp(indptr[near + np.uintp(1)]), LINE // data.itemsize):
+    for e in range(np.intp(indptr[near]), np.intp(indptr[near + ONE]), LINE // data.itemsize):
         _prefetch(data, e)
         _prefetch(indices, e)
 
 
-@njit()
+@njit(fastmath={"contract"})
 def sweep(
     indptr: Any, indices: Any, data: Any, W: Any, beta: Any, awake: Any, counts: Any, y: Any, terms: Any,
-    cost: Any, order: Any, active: int, damping: float, shrink: bool, shuffle: bool, rng: Any, out: Any,
+    cost: Any, order: Any, active: int, damping: Any, shrink: bool, shuffle: bool, rng: Any,
+    full: Any, slack: Any, change: Any, room: Any, mine: Any, touched: Any, out: Any,
 ) -> int:  # fmt: skip
     """One pass over order[:active], the weights of a feature together; how many rows are active after it.
 
-    The first counts[i] classes in awake[i] are looked at for row i.
+    The first counts[i] classes in awake[i] are looked at for row i. The last but out are room, for a number a
+    class.
     """
-    kept, size, one, wide = np.uintp(0), np.uintp(active), np.uintp(1), max(W.shape[1], 4)
-    full, slack, change, room = np.empty(W.shape[1]), np.empty(wide), np.empty(wide), np.empty(wide)
-    mine, touched = np.empty(wide), np.zeros(wide, np.uintp)
+    kept, size = ZERO, np.uintp(active)
     most, above = 0.0, (out[MOST] or math.inf)
-    for v in range(np.uintp(min(active, NEAR + 1)) if shuffle else np.uintp(0)):
+    for v in range(np.uintp(min(active, NEAR + 1)) if shuffle else ZERO):
         _draw(order, v, size, rng)
     for v in range(size):
-        near = min(v + np.uintp(NEAR), size - one)
-        if shuffle and near + one < size:
-            _draw(order, near + one, size, rng)
+        near = min(v + AHEAD, size - ONE)
+        if shuffle and near + ONE < size:
+            _draw(order, near + ONE, size, rng)
         _look_ahead(indptr, indices, data, np.uintp(order[near]))
         i = np.uintp(order[v])
-        start, stop, k = np.uintp(indptr[i]), np.uintp(indptr[i + one]), np.uintp(counts[i])
-        if k <= np.uintp(4):
-            for m in range(np.uintp(4)):
-                touched[m] = awake[i, min(m, k - one)]
+        start, stop, k = np.uintp(indptr[i]), np.uintp(indptr[i + ONE]), np.uintp(counts[i])
+        if k <= FOUR:
+            for m in range(FOUR):
+                touched[m] = awake[i, min(m, k - ONE)]
             _few(indices, data, W, start, stop, cost, y[i], touched, slack)
         else:
             _slacks(indices, data, W, start, stop, cost, y[i], full)
@@ -221,19 +222,19 @@ def sweep(
         if shrink and hold > DOZE * above:
             continue
         order[kept] = i
-        kept += one
+        kept += ONE
         most = max(most, violation)
         if shrink:
             k = _doze(awake, i, k, mine, slack, -violation - DOZE * above)
             counts[i] = k
         if violation > 0.0 and row_step(mine, slack, k, terms[i, BEND], damping, change, room):
             out[MOVES] += 1
-            used = np.uintp(0)
+            used = ZERO
             for m in range(k):
                 if change[m] != 0.0:
                     beta[i, awake[i, m]] = mine[m]
                     touched[used], change[used] = awake[i, m], terms[i, STEP] * change[m]
-                    used += one
+                    used += ONE
             _move(indices, data, W, start, stop, change, touched, used)
     out[MOST] = most
     out[VISITS] += active
@@ -249,23 +250,24 @@ def _dot(X: Any, i: Any, V: Any, j: Any) -> float:
     return s
 
 
-@njit(fastmath={"contract"})
+@njit(inline="always")
 def _add(X: Any, i: Any, V: Any, j: Any, t: float) -> None:
     for f in range(np.uintp(X.shape[1])):
         V[j, f] += t * X[i, f]
 
 
-@njit()
+@njit(fastmath={"contract"})
 def dense_sweep(
     X: Any, V: Any, beta: Any, awake: Any, counts: Any, y: Any, terms: Any, cost: Any,
-    order: Any, active: int, damping: float, shrink: bool, shuffle: bool, rng: Any, out: Any,
+    order: Any, active: int, damping: Any, shrink: bool, shuffle: bool, rng: Any,
+    slack: Any, change: Any, room: Any, mine: Any, out: Any,
 ) -> int:  # fmt: skip
     """One pass over order[:active], the weights of a class together; how many rows are active after it.
 
-    The first counts[i] classes in awake[i] are looked at for row i.
+    The first counts[i] classes in awake[i] are looked at for row i. The last but out are room, for a number a
+    class.
     """
-    kept, size, one = np.uintp(0), np.uintp(active), np.uintp(1)
-    slack, change, room, mine = np.empty(len(V)), np.empty(len(V)), np.empty(len(V)), np.empty(len(V))
+    kept, size = ZERO, np.uintp(active)
     most, above = 0.0, (out[MOST] or math.inf)
     for v in range(size):
         if shuffle:
@@ -279,7 +281,7 @@ def dense_sweep(
         if shrink and hold > DOZE * above:
             continue
         order[kept] = i
-        kept += one
+        kept += ONE
         most = max(most, violation)
         if shrink:
             k = _doze(awake, i, k, mine, slack, -violation - DOZE * above)

@@ -113,15 +113,15 @@ def _partner(
 @njit()
 def pair_steps(
     H: Any, diagonal: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float,
-    most: int, room: Any,
+    most: int, rise: Any, fall: Any, gain: Any,
 ) -> int:  # fmt: skip
     """Steps that keep sum(gamma): the steepest ascent, and the partner that gains most by its parabola.
 
     In place, until the largest violation has fallen to that share of itself, or to what rounding leaves;
     the number of steps. The diagonal of H is given beside it, without which each entry of it would be a cache
-    miss; there is room for four rows as long.
+    miss; the last are room, as long as it.
     """
-    rise, fall, gain, size, goal = room[0], room[1], room[2], 0.0, 0.0
+    size = goal = 0.0
     for k in range(len(gamma)):
         _slopes(k, g, gamma, lower, upper, kink, bend, rise, fall)
         size = max(size, abs(g[k]))
@@ -160,10 +160,10 @@ def _gains(gamma: Any, lower: Any, upper: Any, bent: Any, rise: Any, fall: Any, 
 @njit()
 def single_steps(
     H: Any, diagonal: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float,
-    most: int, room: Any,
+    most: int, rise: Any, fall: Any, gain: Any, bent: Any,
 ) -> int:  # fmt: skip
     """Steps of one row at a time, each the one that gains most; otherwise as `pair_steps`."""
-    rise, fall, gain, bent, size, goal = room[0], room[1], room[2], room[3], 0.0, 0.0
+    size = goal = 0.0
     for k in range(len(gamma)):
         _slopes(k, g, gamma, lower, upper, kink, bend, rise, fall)
         bent[k] = max(diagonal[k] + bend[k], 1e-300)

@@ -11,25 +11,27 @@ from riskmin.kernels.compiled import njit
 from riskmin.kernels.dual_multiclass import DOZE, MOST, judge
 
 
-@njit(fastmath={"contract"})
-def norms(data: Any, ends: Any, out: Any) -> None:
-    """|x_i|^2, for each row."""
-    for i in range(len(out)):
-        s = 0.0
-        for e in range(np.uintp(ends[i]), np.uintp(ends[i + 1])):
-            s += np.float64(data[e]) * data[e]
-        out[i] = s
-
-
 @njit()
-def check(z: Any, beta: Any, y: Any, c: Any, cost: Any, first: int, D: Any, sums: Any, marks: Any) -> None:
+def check(
+    z: Any,
+    beta: Any,
+    y: Any,
+    c: Any,
+    cost: Any,
+    first: int,
+    slack: Any,
+    mine: Any,
+    D: Any,
+    sums: Any,
+    marks: Any,
+) -> None:
     """The slopes D of the multipliers of the rows from `first` on, whose scores are z, and what they give.
 
     sums: the loss, the multipliers times the costs, and the sizes of what cancels there. marks: how far
-    each row is from its best multipliers, and by how much it is held where it is.
+    each row is from its best multipliers, and by how much it is held where it is. Slack and mine
+    are room, for a number a class.
     """
     k = np.uintp(z.shape[1])
-    slack, mine = np.empty(z.shape[1]), np.empty(z.shape[1])
     for r in range(np.uintp(len(z))):
         i = np.uintp(first) + r
         own = y[i]

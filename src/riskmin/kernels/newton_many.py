@@ -14,10 +14,15 @@ TRUTH, GAIN, SIZE = 0, 1, 2
 
 
 @njit()
-def along(Z: Any, D: Any, t: Any, pull: Any, y: Any, c: Any, cost: Any, weight: Any, out: Any) -> None:
-    """Add slope and second derivative of the smoothed loss along Z + t D; `pull` is the centre, times mu."""
+def along(
+    Z: Any, D: Any, t: Any, pull: Any, y: Any, c: Any, cost: Any, weight: Any, v: Any, room: Any, ahead: Any,
+    out: Any,
+) -> None:  # fmt: skip
+    """Add slope and second derivative of the smoothed loss along Z + t D; `pull` is the centre, times mu.
+
+    The last but out are room, for a number a class.
+    """
     k = np.uintp(Z.shape[1])
-    v, room, ahead = np.empty(Z.shape[1]), np.empty(Z.shape[1]), np.empty(Z.shape[1])
     slope = bend = 0.0
     for i in range(np.uintp(len(Z))):
         own = y[i]
@@ -42,13 +47,13 @@ def along(Z: Any, D: Any, t: Any, pull: Any, y: Any, c: Any, cost: Any, weight: 
 
 @njit()
 def settle(
-    Z: Any, pull: Any, y: Any, c: Any, cost: Any, weight: Any, slopes: Any, counts: Any, out: Any
-) -> None:
+    Z: Any, pull: Any, y: Any, c: Any, cost: Any, weight: Any, v: Any, room: Any, slopes: Any, counts: Any,
+    out: Any,
+) -> None:  # fmt: skip
     """The slopes in Z, and how many multipliers of a row are above zero; of all rows, add up the loss itself,
     the offset of the cut, and the size of what that is made of.
     """
     k = np.uintp(Z.shape[1])
-    v, room = np.empty(Z.shape[1]), np.empty(Z.shape[1])
     truth = gain = size = 0.0
     for i in range(np.uintp(len(Z))):
         own = y[i]

@@ -9,7 +9,7 @@ import numpy as np
 from riskmin.kernels.compiled import njit
 
 
-@njit()
+@njit(allocates=True)
 def shift_to_sum(t: Any, c: Any, lower: Any, upper: Any, total: Any) -> Any:
     """The s with sum_i c_i clip(t_i - s, lower_i, upper_i) = total, which must be within reach; c_i > 0.
 

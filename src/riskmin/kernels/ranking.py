@@ -33,7 +33,7 @@ def worst_first(s: Any, starts: Any, splits: Any, share: Any, found: Any) -> Non
                 found[k] = r - splits[k] + 1
 
 
-@njit()
+@njit(allocates=True)
 def worst_places(
     s: Any, gain: Any, tied: Any, blocks: Any, share: Any, discount: Any, chosen: Any, place: Any
 ) -> None:

@@ -17,7 +17,8 @@ def simplex_shift(v: Any, k: Any, room: Any) -> float:
     Only what is less than 1 below the largest can stay above zero. Of these, the ones below the mean shift
     are left out, again and again: far fewer comparisons than to sort them.
     """
-    one, used, total, largest = np.uintp(1), np.uintp(0), 0.0, -math.inf
+    one, used, before = np.uintp(1), np.uintp(0), np.uintp(0)
+    total, shift, largest = 0.0, -1.0, -math.inf
     for j in range(k):
         largest = max(largest, v[j])
     for j in range(k):
@@ -26,23 +27,25 @@ def simplex_shift(v: Any, k: Any, room: Any) -> float:
             room[used] = v[j]
             used += one
             total += v[j]
-    shift, before = (total - 1.0) / max(used, one), np.uintp(0)  # none is used where some are no numbers
     while used != before:
+        shift = (total - 1.0) / used if used else -1.0  # none is used where some are no numbers
         before, used, total = used, np.uintp(0), 0.0
         for m in range(before):
             if room[m] > shift:
                 room[used] = room[m]
                 used += one
                 total += room[m]
-        shift = (total - 1.0) / max(used, one)
     return shift
 
 
-@njit()
 def project_rows(V: Any) -> None:
     """Each row of V becomes the nearest point whose entries are >= 0 and of sum one."""
+    _project_rows(V, *np.empty((2, V.shape[1])))
+
+
+@njit()
+def _project_rows(V: Any, v: Any, room: Any) -> None:
     k = np.uintp(V.shape[1])
-    v, room = np.empty(V.shape[1]), np.empty(V.shape[1])
     for i in range(np.uintp(len(V))):
         for j in range(k):
             v[j] = V[i, j]

@@ -12,7 +12,7 @@ DIGIT = 8
 """Bits a pass; the counters of 2^8 buckets stay in the innermost cache."""
 
 
-@njit()
+@njit(allocates=True)
 def radix_order(z: Any) -> Any:
     """The indices that sort float64 numbers, equal ones in the order they came; z is written over.
 
@@ -54,7 +54,7 @@ def radix_order(z: Any) -> Any:
     return order
 
 
-@njit()
+@njit(allocates=True)
 def merge_ranks(s: Any, t: Any, after: bool) -> Any:
     """How many of the sorted s lie before each of the sorted t, those equal to it among them or not."""
     ranks = np.empty(len(t), np.int64)

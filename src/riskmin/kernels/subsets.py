@@ -18,7 +18,7 @@ def _add(total: Any, x: float, rest: int) -> None:
         total[r] = high + np.log1p(np.exp(low - high))
 
 
-@njit()
+@njit(allocates=True)
 def sizes(odds: Any, most: int, step: int) -> Any:
     """The sums over subsets of r rows of the product of their odds, r = 0, ..., most: all as logarithms.
 
@@ -37,7 +37,7 @@ def sizes(odds: Any, most: int, step: int) -> Any:
     return kept
 
 
-@njit()
+@njit(allocates=True)
 def chances(odds: Any, kept: Any, step: int, size: Any) -> Any:
     """How likely each row is to be taken, where `size` is the distribution of how many are.
 

@@ -82,7 +82,9 @@ class ExactAscent(SweptRows):
             self.w = self.obj.argmin(cut)  # anew, so that rounding does not add up
             if self.dual is not None and self.solver.shrink:
                 terms = self.dual.epsilon, self.dual.square
-                self.active = checks().select(self.records, z, self.rows, self.order, *terms, self.out)
+                self.active = checks().select(
+                    self.records.ravel(), z, self.rows, self.order, *terms, self.out
+                )
             yield self._iterate(w, value, u, cut)
 
     def _sweeps(self) -> None:

@@ -22,7 +22,7 @@ from riskmin.regularizers import L2
 from riskmin.risk import Risk
 from riskmin.scorers import Multiclass
 from riskmin.solvers.cuts import mix_two
-from riskmin.solvers.dual_multiclass import BlockAscent, norms
+from riskmin.solvers.dual_multiclass import BlockAscent, squared_norms
 from riskmin.solvers.passes import rows_together
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
@@ -119,7 +119,7 @@ def mean_length(shard: Shard) -> float:
     12.5
     """
     X = rows_together(shard)
-    return float(np.sqrt(shard.c @ norms(shard, X))) or 1.0
+    return float(np.sqrt(shard.c @ squared_norms(shard, X))) or 1.0
 
 
 def _widened(X: Any, s: float) -> Any:

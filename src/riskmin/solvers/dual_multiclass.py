@@ -121,7 +121,7 @@ class BlockAscent:
         cost = np.full((k, wide), NEVER)
         cost[:, :k] = 1.0 - np.eye(k) if risk.loss.cost is None else risk.loss.cost
         step = shard.c / obj.lam
-        terms = np.column_stack([step * norms(shard, X), step])
+        terms = np.column_stack([step * squared_norms(shard, X), step])
         rows = np.flatnonzero(terms[:, 0] > 0).astype(np.uint32)
         rng = np.random.SeedSequence(solver.seed).generate_state(1, np.uint64) | np.uint64(1)
         beta, W = np.zeros((n, wide)), np.zeros((k, p) if dense else (p, wide))
@@ -273,8 +273,11 @@ class BlockAscent:
         run = k.dense_sweep if isinstance(X, Dense) else k.sweep
         data = (X.X,) if isinstance(X, Dense) else (X.indptr, X.indices, X.data)
         state = self.W, self.beta, self.awake, self.counts, self.y, self.terms, self.cost
-        how = self.order, self.active, s.damping, shrink, s.shuffle, self.rng, self.out
-        return int(run(*data, *state, *how))
+        how = self.order, self.active, None if s.damping == 1.0 else s.damping, shrink, s.shuffle, self.rng
+        room = [*np.empty((4 if isinstance(X, Dense) else 5, self.cost.shape[1]))]
+        if not isinstance(X, Dense):
+            room.append(np.zeros(self.cost.shape[1], np.uintp))
+        return int(run(*data, *state, *how, *room, self.out))
 
     def _climb(self, z: NDArray) -> None:
         """Conjugate gradients on the face that the multipliers are on, if it is time for that."""
@@ -304,9 +307,10 @@ class BlockAscent:
         """R(w), the scores, and the cut of the multipliers, by one pass over X; and the rows to be active."""
         k, W, A = _checks(), w.reshape(-1, self.k), np.zeros((self.X.shape[1], self.k))
         sums, marks, z = np.zeros(3), np.empty((len(self.y), 2)), np.empty((len(self.y), self.k))
+        room = np.empty((2, self.k))
         for i, j in self._blocks():
             z[i:j], D = self.X.scores(W, i, j), np.empty((j - i, self.k))
-            k.check(z[i:j], self.beta, self.y, self.shard.c, self.cost, i, D, sums, marks)
+            k.check(z[i:j], self.beta, self.y, self.shard.c, self.cost, i, *room, D, sums, marks)
             self.X.pullback(D, i, j, A)
         self.obj.count.calls += 1
         if self.solver.shrink:
@@ -327,12 +331,14 @@ class BlockAscent:
         return Iterate(self.best.w, value, cut, info, lambda: state)
 
 
-def norms(shard: Shard, X: Csr | Dense) -> NDArray:
+def squared_norms(shard: Shard, X: Csr | Dense) -> NDArray:
     """|x_i|^2, kept with the shard for other lam."""
     if "norms" not in shard.memo:
+        from riskmin.kernels.dual_check import norms
+
         n, q = X.shape[0], np.empty(X.shape[0])
-        ends = X.indptr if isinstance(X, Csr) else np.arange(n + 1, dtype=np.uintp) * np.uintp(X.shape[1])
-        _checks().norms(X.data if isinstance(X, Csr) else X.X.ravel(), ends, q)
+        ends = X.indptr if isinstance(X, Csr) else np.arange(n + 1) * X.shape[1]
+        norms(None, X.data if isinstance(X, Csr) else X.X.ravel(), ends, None, q)
         shard.memo["norms"] = q
     kept: NDArray = shard.memo["norms"]
     return kept

@@ -30,13 +30,9 @@ def checks() -> Any:
     return dual_check
 
 
-def _parts(X: Csr | Dense) -> tuple[NDArray, NDArray]:
+def _parts(X: Csr | Dense) -> tuple[NDArray | None, NDArray]:
     """The indices and the numbers, of all rows in a row; dense ones have no indices."""
-    if isinstance(X, Dense):
-        return np.empty(0, np.uint32), X.X.ravel()
-    if not len(X.indices):  # one that no row has, so that rows are not taken for dense ones
-        return np.zeros(1, X.indices.dtype), np.zeros(1, X.data.dtype)
-    return X.indices, X.data
+    return (None, X.X.ravel()) if isinstance(X, Dense) else (X.indices, X.data)
 
 
 def numbers(X: Csr | Dense) -> int:
@@ -51,12 +47,18 @@ def _records(n: int) -> NDArray:
     return room[first : first + 8 * n].reshape(n, 8)
 
 
+def _twice(records: NDArray) -> tuple[NDArray, NDArray]:
+    """The records one after the other, as numbers and as places."""
+    flat = records.ravel()
+    return flat, flat.view(np.int64)
+
+
 def _norms(shard: Shard, X: Csr | Dense, ends: NDArray, scale: NDArray) -> NDArray:
     """sum_j x_ij^2 / m_j; kept with the shard, for other lam."""
     kept = shard.memo.get("lengths")
     if kept is None or not np.array_equal(kept[0], scale):
         q = np.empty(X.shape[0])
-        checks().norms(*_parts(X), ends, scale, q)
+        checks().norms(*_parts(X), ends, scale if len(scale) else None, q)
         kept = shard.memo["lengths"] = scale, q
     found: NDArray = kept[1]
     return found
@@ -101,7 +103,7 @@ class SweptRows:
         records, rows = _records(n), np.empty(n, np.uint32)
         q = _norms(shard, X, ends, scale)
         bounds = (shard.y, shard.y, shard.y, 0.0) if dual is None else (*dual[:3], dual.square)
-        many = checks().prepare(ends, q, shard.c, lam, *bounds, records, rows)
+        many = checks().prepare(ends, q, shard.c, lam, *bounds, *_twice(records), rows)
         if dual is None:
             records[:, k.INVERSE] = shard.c / lam * q
         rows = rows[:many]
@@ -122,7 +124,8 @@ class SweptRows:
     def sweep(self, w: NDArray, how: Any) -> None:
         """Visit the active rows once by exact steps, which move w; those held at a bound may be left out."""
         k = kernels()
-        where = *_parts(self.X), self.records, self.order, self.active, w, self.scale, how.damping
+        scale = self.scale if len(self.scale) else None
+        where = *_parts(self.X), *_twice(self.records), self.order, self.active, w, scale, how.damping
         end = how.shuffle, self.rng, self.out
         if self.dual is None:
             k.logistic_sweep(*where, *end)
@@ -139,7 +142,7 @@ class SweptRows:
         if self.dual is None:
             sums = self._plain_look(w, fresh, z, u, a)
         else:
-            at = *_parts(self.X), self.records, self.shard.c, w if w.any() else w[:0]
+            at = *_parts(self.X), *_twice(self.records), self.shard.c, w if w.any() else w[:0]
             sums = checks().check(*at, *self.dual[3:], fresh, z, u, a)
         return *sums, z, u, a
 

@@ -172,7 +172,7 @@ class _Run:
             return 0
         lam = self.obj.lam
         H = self.gram.block(rows) / lam
-        diagonal, room = H.diagonal().copy(), np.empty((4, len(rows)))
+        diagonal, room = H.diagonal().copy(), np.empty((3 if self.paired else 4, len(rows)))
         old, scores, done = p.gamma[rows], p.z[rows], 0
         gamma, g = old.copy(), t.shift[rows] - scores
         step = _kernels().pair_steps if self.paired else _kernels().single_steps
@@ -182,7 +182,7 @@ class _Run:
                 g = t.shift[rows] - scores
             part, before, new = t.of(rows), g.copy(), gamma.copy()
             bounds = part.lower, part.upper, part.kink, part.bend
-            taken = step(H, diagonal, g, new, *bounds, SHARE, 50 * self.block, room)
+            taken = step(H, diagonal, g, new, *bounds, SHARE, 50 * self.block, *room)
             way, change = new - gamma, g - before
             share = self.model.along(rows, gamma, way, -float(scores @ way), float(way @ change))
             if not taken or not share:

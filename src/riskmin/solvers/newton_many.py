@@ -117,9 +117,9 @@ class Simplices(ManyScores):
         pull = self._pull(mu, centre)
 
         def part(s: slice) -> NDArray:
-            out = np.zeros(3)
+            out, room = np.zeros(3), np.empty((2, z.shape[1]))
             rows = z[s], pull[s], self.own[s], self.c[s]
-            _kernels().settle(*rows, self.cost, 1 / mu, slopes[s], counts[s], out)
+            _kernels().settle(*rows, self.cost, 1 / mu, *room, slopes[s], counts[s], out)
             return out
 
         truth, gain, size = (float(v) for v in sum(self.passes.each(part)))
@@ -134,9 +134,9 @@ class Simplices(ManyScores):
 
         def at(t: float) -> tuple[float, float]:
             def part(s: slice) -> NDArray:
-                out = np.zeros(2)
+                out, room = np.zeros(2), np.empty((3, z.shape[1]))
                 rows = z[s], dz[s], t, pull[s], self.own[s], self.c[s]
-                _kernels().along(*rows, self.cost, 1 / mu, out)
+                _kernels().along(*rows, self.cost, 1 / mu, *room, out)
                 return out
 
             found, more = sum(self.passes.each(part)), line(t)
