@@ -238,8 +238,8 @@ def minimize(
     Returns
     -------
     Result
-        Ctrl-C returns the best so far, with status ``interrupted``. Where points of the run show that a loss or
-        a risk of your own is not convex, nothing is proved: ``note`` says so.
+        Ctrl-C returns the best so far, with status ``interrupted``. Where points of the run show that a loss
+        or a risk of your own is not convex, nothing is proved: ``note`` says so.
 
     Raises
     ------
