@@ -736,6 +736,33 @@ def test_a_run_taken_up_again_is_watched(tmp_path, monkeypatch):
         assert result.lower == 0
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_what_was_saved_on_the_way_is_probed_before_it_is_claimed(tmp_path, monkeypatch):
+    """A run that was killed has a bound that nothing has refuted yet, and a looser tol would take it."""
+
+    class Shallow:
+        dim = 1
+
+        def __call__(self, w):  # convex where the run goes, and lower beyond
+            r = abs(float(w[0]))
+            return (1.0 + 0.5 * w[0] ** 2, w) if r < 1 else (max(2.5 - r, 0.0), -np.sign(w) * (r < 2.5))
+
+    class Killed(Exception):
+        pass
+
+    def kill(it, row):
+        if row["iteration"] == 2:
+            raise Killed
+
+    monkeypatch.setattr("riskmin.driver.SOON", 0.0)
+    J, file = Objective(Shallow(), L2(), 1.0), riskmin.Checkpoint(tmp_path / "run", every=0.0)
+    with pytest.raises(Killed):
+        minimize(J, Bmrm(), np.array([0.9]), tol=0.0, checkpoint=file, callback=kill)
+    result = minimize(J, Bmrm(), np.array([0.9]), tol=0.99, checkpoint=file)
+    assert (result.status, result.n_iter) == ("stalled", 1)
+    assert "Shallow is not convex" in result.note
+
+
 # ---------------------------------------------------------------- other arrays
 @pytest.mark.slow  # for the import of torch
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -383,6 +383,9 @@ def _drive(
         again = save is not None and run.company.once(Path(save.path).exists)
         steps = run.resume(save, solver, problem) if save and again else problem.iterates(solver, w0)
         status = run.status() if again else None
+        if status is not None and run.watch is not None:  # what was saved on the way was not probed yet
+            run.end()
+            status = run.status()
         written, took = run.seconds, 0.0
         while status is None:
             new = next(steps, None)

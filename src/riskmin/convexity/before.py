@@ -13,7 +13,7 @@ import numpy as np
 
 from riskmin.arrays import like, namespace
 from riskmin.convexity.owner import is_foreign, is_own, named, parts, plain
-from riskmin.convexity.scores import SECONDS, check_scores, exactness
+from riskmin.convexity.scores import SECONDS, check_scores, exactness, rounding
 from riskmin.executors.company import company_of
 from riskmin.risk import Risk
 from riskmin.structured.risk import MarginRisk
@@ -77,13 +77,15 @@ def _check_points(risk: Any, reg: Any, w0: Array) -> None:
         if len(seen) > 2 and company.agree(lambda: time.perf_counter() > end):
             break
         value, grad = (value, grad) if w is w0 else _ask(risk, w)
-        if value < 0:
-            raise ValueError(f"{name} is {value:.4g} at a point: it must be >= 0, so add a constant")
-        if not math.isfinite(value):  # far out; if the run comes there, it says so
+        largest = max([abs(value), *(there for _, there, _ in seen)])
+        if not math.isfinite(largest):  # far out; if the run comes there, it says so
             continue
+        slack = rounding(grad, largest)
+        if value < -slack:
+            raise ValueError(f"{name} is {value:.4g} at a point: it must be >= 0, so add a constant")
         for v, there, slope in seen:
-            _compare(name, (v, there, slope), (w, value))
-            _compare(name, (w, value, grad), (v, there))
+            _compare(name, (v, there, slope), (w, value), slack)
+            _compare(name, (w, value, grad), (v, there), slack)
         seen.append((w, value, grad))
 
 
@@ -115,11 +117,13 @@ def _points(reg: Any, w0: Array, value: float, grad: Array) -> Iterator[Array]:
             yield reg.prox(w0 + t * d, 0.0)
 
 
-def _compare(name: str, at: tuple[Array, float, Array], there: tuple[Array, float]) -> None:
+def _compare(name: str, at: tuple[Array, float, Array], there: tuple[Array, float], slack: float) -> None:
     """Raise a ValueError where a risk lies below its tangent at another point."""
     (w, value, grad), (v, other) = at, there
-    rise = float(grad @ (v - w))
-    if math.isfinite(rise) and value + rise - other > 10 * exactness(grad) * (value + other + abs(rise)):
+    each = grad * (v - w)
+    rise, terms = float(namespace(each).sum(each)), float(namespace(each).sum(abs(each)))
+    slack += 10 * exactness(grad) * (abs(value) + abs(other) + terms)
+    if math.isfinite(rise) and value + rise - other > slack:
         raise ValueError(
             f"{name} is not convex, or its gradient is wrong: it is {other:.4g} at a point where its tangent "
             f"at another one has {value + rise:.4g}; a bound is true of convex risks only, so correct it"

@@ -11,7 +11,7 @@ import numpy as np
 
 from riskmin.arrays import namespace
 from riskmin.convexity.owner import is_foreign, named
-from riskmin.convexity.scores import exactness
+from riskmin.convexity.scores import exactness, rounding
 from riskmin.structured.risk import MarginRisk
 from riskmin.types import Array, Cut
 
@@ -53,6 +53,7 @@ class Watch:
     """Why nothing is proved, once that is known."""
     negative: bool = False
     """Whether the risk was seen below zero, so that not even J >= 0 is true."""
+    _largest: float = 0.0
     _points: list[tuple[Array, float]] = field(default_factory=list)
     _cuts: list[Cut] = field(default_factory=list)
 
@@ -61,8 +62,8 @@ class Watch:
         if self.said or not math.isfinite(value):
             return
         r = value - self.obj.lam * self.obj.reg.value(w)
-        first = self._points[0][1] if self._points else r
-        if r < -1e-3 * exactness(w) * abs(first):
+        self._largest = max(self._largest, abs(value))
+        if r < -rounding(w, self._largest):
             self.negative = True
             self.refute(f"it is {r:.4g}, but a risk must be >= 0")
         self._points.append((w, r))
@@ -83,10 +84,11 @@ class Watch:
 
     def _above(self, cut: Cut, w: Array, r: float) -> bool:
         above, exact = _height(cut, w) - r, exactness(cut.a)
-        if not above > 10 * exact * abs(r):
+        slack = 10 * exact * abs(r) + rounding(cut.a, self._largest)
+        if not above > slack:
             return False
         size = float(namespace(w).sum(abs(cut.a * w))) + abs(cut.b)  # far out, large terms cancel
-        return above > 10 * exact * abs(r) + 1e-2 * exact * size
+        return above > slack + 1e-2 * exact * size
 
     def refute(self, why: str) -> None:
         """Nothing is proved from now on, for this reason."""
@@ -105,7 +107,7 @@ class Watch:
                     continue  # far out, numbers overflow
                 there, _, other = self.obj.at(v, *look)
                 self.take(v, there, other)
-                if there < lower - 10 * exactness(w) * abs(lower):
+                if there < lower - 10 * exactness(w) * abs(lower) - rounding(w, self._largest):
                     self.refute(f"J is {there:.4g} at a point, below the bound {lower:.4g} of its cuts")
                 if self.said:
                     return (v, there) if 0 <= there < value else (w, value)

@@ -43,9 +43,10 @@ def trivial(model: Any, objective: Objective, result: Result, b: Any, *, cold: b
     --------
     >>> import numpy as np
     >>> from riskmin import L2, LinearRegressor, Objective, linear_risk, minimize
-    >>> J = Objective(linear_risk(np.eye(3), [1.0, 2.0, 3.0], "absolute"), L2(), lam=1e6)
+    >>> x = np.linspace(-1.0, 1.0, 300)
+    >>> J = Objective(linear_risk(x[:, None], 2 * x, "absolute"), L2(), lam=1e6)
     >>> trivial(LinearRegressor("absolute", alpha=1e6), J, minimize(J), 0.0)
-    'the scores vary by 0 where y varies by 0.82: alpha=1e+06 is too large for the units of X (...'
+    'the scores vary by ... where y varies by 1.2: alpha=1e+06 is too large for the units of X (...'
     """
     w, first = np.asarray(result.w), result.trace[0]["value"]
     cold = cold and not objective.balances  # intercepts in w lower J on their own
