@@ -411,7 +411,8 @@ def _sampled(shard: Shard, share: float) -> Moments | None:
     n = float(c[at].sum())
     with np.errstate(over="ignore", invalid="ignore"):
         if sp.issparse(rows):
-            return _sparse_moments(rows, c[at] if rows.format == "csr" else c)
+            by_rows = rows.shape[0] == len(at)
+            return _sparse_moments(rows, c[at] if by_rows else c)
         c = c[at] / n if len(rows) == len(at) else np.full(len(rows), 1 / len(rows))
         away = rows - rows[0]
         mean = c @ away
