@@ -410,9 +410,8 @@ def _sampled(shard: Shard, share: float) -> Moments | None:
     rows: Any = _taken(X, at)
     n = float(c[at].sum())
     with np.errstate(over="ignore", invalid="ignore"):
-        if sp.issparse(rows):
-            by_rows = rows.shape[0] == len(at)
-            return _sparse_moments(rows, c[at] if by_rows else c)
+        if not isinstance(rows, np.ndarray):
+            return _sparse_moments(rows, c[at] if rows.format == "csr" else c)
         c = c[at] / n if len(rows) == len(at) else np.full(len(rows), 1 / len(rows))
         away = rows - rows[0]
         mean = c @ away
