@@ -23,7 +23,7 @@ from riskmin.cli.measures import loss_scores, raw_scores
 from riskmin.cli.tasks import TASKS, queries
 from riskmin.linear import check_labels
 from riskmin.progress import Progress
-from riskmin.regularizers import L2, Free, free
+from riskmin.regularizers import L2, Free, each_output, free
 from riskmin.rkhs import ROOT, RkhsNorm, coefficients, pair
 from riskmin.types import Array, Cut, Iterate, Result
 
@@ -123,7 +123,12 @@ def objective(model: Any, X: Any, y: Any, qid: Any = None) -> float:
 def _regularizer(model: Any) -> Any:
     from riskmin.estimators.base import regularizer_of
 
-    return RkhsNorm() if hasattr(model, "dual_coef_") else free(regularizer_of(model), _n_free(model))
+    if hasattr(model, "dual_coef_"):
+        return RkhsNorm()
+    reg, m = regularizer_of(model), _n_free(model)
+    if model.task != "tagging":
+        reg = each_output(reg, model.n_features_in_, len(model.result_.w) - m)
+    return free(reg, m)
 
 
 def _n_free(model: Any) -> int:

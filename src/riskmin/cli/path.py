@@ -109,7 +109,7 @@ def _walk(
         **many,
         **queries(model, table.qid),
     )
-    reg = regularizer_of(model)
+    reg = regularizer_of(model, risk)
     lams = given["lams"] or lam_grid(risk, reg, given["n_lams"] or 13).tolist()
     with (
         Progress(tol=model.tol, json=json_lines, file=sys.stderr, quiet=quiet) as progress,

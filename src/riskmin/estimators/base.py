@@ -27,7 +27,7 @@ from riskmin.intercepts import CentredRisk
 from riskmin.linear import check_weights, linear_risk
 from riskmin.losses import Novelty, get_loss
 from riskmin.objective import Objective
-from riskmin.regularizers import L1, L2, Box, Elastic, get_regularizer
+from riskmin.regularizers import L1, L2, Box, Elastic, each_output, get_regularizer
 from riskmin.risk import Risk
 from riskmin.solvers import get_solver
 from riskmin.spread import Spread
@@ -86,9 +86,15 @@ def named_loss(model: Any, given: Any) -> Any:
     return get_loss(getattr(model, "nicknames", {}).get(given, given) if isinstance(given, str) else given)
 
 
-def regularizer_of(model: Any) -> Any:
-    """The regularizer that the model's parameters stand for, within its bound where there is one."""
+def regularizer_of(model: Any, risk: Any = None) -> Any:
+    """The regularizer that the model's parameters stand for, within its bound where there is one.
+
+    For a risk of many scores a row, settings with one number a feature are those of all of its scores.
+    """
     reg = get_regularizer(model.regularizer)
+    plain = None if risk is None else _plain(risk)
+    if plain is not None and plain.many and plain.table is not None:
+        reg = each_output(reg, plain.table.shape[1], plain.dim - getattr(plain, "n_intercepts", 0))
     if not model.positive:
         return reg
     if isinstance(reg, (L1, L2, Elastic)):
@@ -130,10 +136,10 @@ def fit_linear(
     What more there is to say of the problem goes to `risk_of`.
     """
     check_parameters(model)
-    reg = regularizer_of(model)
+    regularizer_of(model)  # what is wrong with it is said before any pass over X
     executor = executor_for(model, X)
     risk = risk_of(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, **more)
-    objective = Objective(risk, reg, float(model.alpha))
+    objective = Objective(risk, regularizer_of(model, risk), float(model.alpha))
     start = _start(model, objective)
     w, b = fit_objective(
         model, objective, get_solver(model.solver), start, n_rows=X.shape[0], weighted=weight is not None

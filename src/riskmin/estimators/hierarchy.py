@@ -220,7 +220,7 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
             fit_intercept=bool(self.fit_intercept),
             executor=executor_for(self, X),
         )
-        objective = Objective(risk, regularizer_of(self), float(self.alpha))
+        objective = Objective(risk, regularizer_of(self, risk), float(self.alpha))
         w, _ = fit_objective(
             self,
             objective,

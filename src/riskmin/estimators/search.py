@@ -87,7 +87,7 @@ def search(
     if not loss_of(probe).separable:
         risks[0](np.zeros(risks[0].dim))  # what is wrong with all rows is said before any fold
     if isinstance(alphas, int):
-        grids = [lam_grid(risk, regularizer_of(probe), alphas) for risk in risks]
+        grids = [lam_grid(risk, regularizer_of(probe, risk), alphas) for risk in risks]
         alphas = max(grids, key=lambda grid: float(grid[0]))
     folds = list(splits)
     done = Parallel(n_jobs=probe.n_jobs, prefer="threads")(
@@ -155,7 +155,7 @@ def _path(probe: Any, risk: Any, alphas: NDArray) -> list[Result]:
     """A certified fit a strength."""
     results = path(
         risk,
-        regularizer_of(probe),
+        regularizer_of(probe, risk),
         alphas,
         solver=probe.solver,
         tol=probe.tol,

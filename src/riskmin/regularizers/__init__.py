@@ -12,6 +12,7 @@ from riskmin.regularizers.free import free as free
 from riskmin.regularizers.free import penalized as penalized
 from riskmin.regularizers.norms import QNorm as QNorm
 from riskmin.regularizers.norms import Quadratic as Quadratic
+from riskmin.regularizers.outputs import each_output as each_output
 from riskmin.regularizers.separable import L1 as L1
 from riskmin.regularizers.separable import L2 as L2
 from riskmin.regularizers.separable import Box as Box
