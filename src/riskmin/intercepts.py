@@ -58,11 +58,14 @@ class Constants(NamedTuple):
             into, out = S @ like(F.copy(), S), like(F @ s, S)
         return like(s, S) * into - out * S, float(self.offsets @ s)
 
-    def steady(self) -> tuple[NDArray, Any]:
-        """A mixture without slopes in the intercepts, and the matrix that undoes any slopes, or its factor.
+    def leaning(self, s: NDArray) -> NDArray:
+        """Their slopes in the intercepts, :math:`s_j \\sum_y \\pi_y F_{yj} - \\pi_j \\sum_i F_{ji} s_i`."""
+        pi, F = self.weights, self.F
+        found = F * (s * pi.sum() - pi * s.sum()) if isinstance(F, float) else s * (pi @ F) - pi * (F @ s)
+        return np.asarray(found)
 
-        The slopes of the cuts mixed by s are :math:`s_j \\sum_y \\pi_y F_{yj} - \\pi_j \\sum_i F_{ji} s_i`.
-        """
+    def steady(self) -> tuple[NDArray, Any]:
+        """A mixture without slopes in the intercepts, and the matrix that undoes any slopes, or a factor."""
         pi, F = self.weights, self.F
         if isinstance(F, float):
             return pi, 1 / F
@@ -107,6 +110,15 @@ class WithIntercepts(Risk):
         sums, pi = self.executor.sum(_class_sums, plain)
         F, offsets = loss.constants(k)  # type: ignore[attr-defined]
         return Constants(sums, pi, F, pi @ (offsets + np.zeros((k, k))))
+
+    def always(self, j: int) -> Cut:
+        """The cut of "always predict j", with its slopes in the intercepts."""
+        s = np.zeros(self.n_intercepts)
+        s[j] = 1.0
+        D, offset = self.constants.mixed(s)
+        inner: Any = self.scorer.inner  # type: ignore[attr-defined]
+        a = inner.spread(D)
+        return Cut(namespace(a).concat([a, like(self.constants.leaning(s), a)]), offset)
 
     @cached_property
     def _steady(self) -> tuple[NDArray, Any]:

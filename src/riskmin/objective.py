@@ -92,14 +92,16 @@ class Objective:
 
     def at(self, w: Array, r: float, g: Array, slip: float = 0.0) -> tuple[float, Array, Cut]:
         """J(w), the subgradient and the cut at w, when R(w) = r and g are known, and g's cut up to a slip."""
+        cut = self.balanced(self.tangent(w, r, g, slip))
+        return r + self.lam * self.reg.value(w), g, cut
+
+    def tangent(self, w: Array, r: float, g: Array, slip: float = 0.0) -> Cut:
+        """The cut as it comes: with slopes in the intercepts that w holds, if it holds any."""
         gw = float(g @ w)
         if r != r or (gw != gw and r < math.inf):
             refuse_nan(self.risk, r)
         # far out, R and g @ w are huge and cancel: what rounding may have added must not become a bound
-        b = r - gw - ROUNDING * (abs(r) + abs(gw)) - slip
-        cut = Cut(g, b)
-        cut = self.balanced(cut)
-        return r + self.lam * self.reg.value(w), g, cut
+        return Cut(g, r - gw - ROUNDING * (abs(r) + abs(gw)) - slip)
 
     def value(self, w: Array) -> float:
         """J(w)."""
@@ -149,6 +151,13 @@ class ObjectiveCursor:
         w = self.risk.w + t * self.d if t else self.risk.w
         r, g = self.risk.value_grad(t)
         return self.obj.at(w, r, g, self.risk.slip)
+
+    def tangent(self, t: float = 0.0) -> tuple[float, Cut]:
+        """J(w + t d), and the cut there as it comes: see `Objective.tangent`."""
+        self.obj.count.calls += 1
+        w = self.risk.w + t * self.d if t else self.risk.w
+        r, g = self.risk.value_grad(t)
+        return r + self.obj.lam * self.obj.reg.value(w), self.obj.tangent(w, r, g, self.risk.slip)
 
     def aim(self, d: Array, slack: float = 0.0) -> None:
         """Look along w + t d; the looks may be too high by as much as slack."""

@@ -237,11 +237,12 @@ def reg_name(model: Any) -> str:
 def makes_zeros(model: Any, columns: int) -> bool:
     """Whether the regularizer makes weights exactly zero: by its kinks, or by a bound there."""
     from riskmin.estimators.base import regularizer_of
-    from riskmin.regularizers import Separable
+    from riskmin.regularizers import Separable, each_output
 
     reg = regularizer_of(model)
     if not isinstance(reg, Separable):
         return False
+    reg = each_output(reg, getattr(model, "n_features_in_", columns), columns)
     terms = reg.terms(np.zeros(columns))
     return bool(np.any(terms.absolute > 0) or np.any(terms.lower == 0) or np.any(terms.upper == 0))
 

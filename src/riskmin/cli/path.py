@@ -156,7 +156,7 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
         **queries(model, table.qid),
     )
     return objective_of(
-        model, risk, regularizer_of(model), standard_of(model, plain_risk(risk), weight, None)
+        model, risk, regularizer_of(model, risk), standard_of(model, plain_risk(risk), weight, None)
     )
 
 

@@ -31,7 +31,7 @@ from riskmin.intercepts import CentredRisk
 from riskmin.linear import check_weights, linear_risk
 from riskmin.losses import Novelty, get_loss
 from riskmin.objective import Objective
-from riskmin.regularizers import L1, L2, Box, Elastic, get_regularizer
+from riskmin.regularizers import L1, L2, Box, Elastic, each_output, get_regularizer
 from riskmin.risk import Risk
 from riskmin.solvers import get_solver
 from riskmin.spread import Spread
@@ -83,9 +83,15 @@ def named_loss(model: Any, given: Any) -> Any:
     return get_loss(getattr(model, "nicknames", {}).get(given, given) if isinstance(given, str) else given)
 
 
-def regularizer_of(model: Any) -> Any:
-    """The regularizer that the model's parameters stand for, within its bound where there is one."""
+def regularizer_of(model: Any, risk: Any = None) -> Any:
+    """The regularizer that the model's parameters stand for, within its bound where there is one.
+
+    For a risk of many scores a row, settings with one number a feature are those of all of its scores.
+    """
     reg = get_regularizer(model.regularizer)
+    plain = None if risk is None else plain_risk(risk)
+    if plain is not None and plain.many and plain.table is not None:
+        reg = each_output(reg, plain.table.shape[1], plain.dim - getattr(plain, "n_intercepts", 0))
     if not model.positive:
         return reg
     if isinstance(reg, (L1, L2, Elastic)):
@@ -99,6 +105,8 @@ def regularizer_of(model: Any) -> Any:
 def penalty_of(model: Any) -> Any:
     """The regularizer of a fitted model as a function of its weights, those of standardized columns too."""
     reg, scale = regularizer_of(model), getattr(model, "scale_", None)
+    if model.task != "tagging":
+        reg = each_output(reg, model.n_features_in_, len(model.result_.w) - n_free(model))
     if scale is None:
         return reg
     return standardized(reg, scale, len(model.result_.w) - n_free(model))
@@ -154,11 +162,11 @@ def fit_linear(
     there is to say of the problem goes to `risk_of`.
     """
     check_parameters(model)
-    reg = regularizer_of(model)
+    regularizer_of(model)  # what is wrong with it is said before any pass over X
     executor = executor_for(model, X)
     risk = risk_of(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, **more)
     standard = standard_of(model, plain_risk(risk), weight, row_weight)
-    objective = objective_of(model, risk, reg, standard)
+    objective = objective_of(model, risk, regularizer_of(model, risk), standard)
     start = _start(model, objective)
     given = {"n_rows": X.shape[0], "weighted": weight is not None, "standard": standard}
     w, b = fit_objective(model, objective, get_solver(model.solver), start, **given)

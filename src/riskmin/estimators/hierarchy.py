@@ -231,7 +231,7 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
             executor=executor_for(self, X),
         )
         standard = standard_of(self, risk, weight, row_weight)
-        objective = objective_of(self, risk, regularizer_of(self), standard)
+        objective = objective_of(self, risk, regularizer_of(self, risk), standard)
         w, _ = fit_objective(
             self,
             objective,

@@ -145,7 +145,7 @@ def _problem(probe: Any, rows: Rows) -> _Problem:
         n_outputs=many,
     )
     standard = standard_of(probe, plain_risk(risk), weight, rows.weight)
-    objective = objective_of(probe, risk, regularizer_of(probe), standard)
+    objective = objective_of(probe, risk, regularizer_of(probe, risk), standard)
     return _Problem(objective, labels, weight, classes, standard)
 
 

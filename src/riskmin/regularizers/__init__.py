@@ -14,6 +14,7 @@ from riskmin.regularizers.free import free as free
 from riskmin.regularizers.free import penalized as penalized
 from riskmin.regularizers.norms import QNorm as QNorm
 from riskmin.regularizers.norms import Quadratic as Quadratic
+from riskmin.regularizers.outputs import each_output as each_output
 from riskmin.regularizers.rescaled import Rescaled as Rescaled
 from riskmin.regularizers.rescaled import opened as opened
 from riskmin.regularizers.rescaled import rescaled as rescaled

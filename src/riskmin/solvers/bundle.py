@@ -17,8 +17,10 @@ import numpy as np
 
 from riskmin.arrays import namespace
 from riskmin.objective import Objective, ObjectiveCursor
+from riskmin.regularizers import Free
 from riskmin.scalar import Tangent, bracket, lowest, shrink
 from riskmin.solvers.cuts import Cuts, check_intercepts, mix_two
+from riskmin.solvers.held_cuts import HeldCuts
 from riskmin.types import Array, Cut, Iterate, Unsuited
 
 
@@ -27,6 +29,11 @@ def check_count(solver: object, name: str) -> None:
     value = getattr(solver, name)
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise ValueError(f"{type(solver).__name__} needs {name} to be a whole number >= 1, not {value!r}")
+
+
+def _cuts(obj: Objective) -> type[Cuts]:
+    """The kind of bundle that an objective needs."""
+    return HeldCuts if isinstance(obj.reg, Free) else Cuts
 
 
 @dataclass(frozen=True)
@@ -134,6 +141,9 @@ class Bundle:
     model's minimizer, on kept scores, and takes the next cut at the best point found. Cuts that have
     had no weight for a while are dropped.
 
+    Intercepts of many outputs are held near where they are, in the model alone; it converges with them as it
+    does without.
+
     Parameters
     ----------
     keep : int
@@ -156,29 +166,30 @@ class Bundle:
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the best points."""
-        cuts, at = Cuts.empty(self, obj, w0), obj.cursor(w0)
-        value, _, cut = at()
+        cuts = _cuts(obj).empty(self, obj, w0)
+        at = obj.cursor(cuts.start(w0))
+        value, cut = at.tangent()
         cuts.add(cut)
-        return self._run(obj, cuts, at, value, cuts.mix())
+        return self._run(obj, cuts, at, value, cuts.mix(at.w))
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
-        cuts, at = Cuts.restored(self, obj, state), obj.cursor(state["w"])
+        cuts, at = _cuts(obj).restored(self, obj, state), obj.cursor(state["w"])
         steps = self._run(obj, cuts, at, float(state["value"][0]), cuts.mixture())
         next(steps)  # the iterate that was saved
         return steps
 
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start with the cuts of a run on the same risk: they bound it whatever is added to it."""
-        cuts = Cuts.inherited(self, obj, state, before)
+        cuts = _cuts(obj).inherited(self, obj, state, before)
         w = state["w"]
         risk = float(state["value"][0]) - before.lam * before.reg.value(w)
         value = risk + obj.lam * obj.reg.value(w)
         at = obj.cursor(w if math.isfinite(value) else obj.reg.prox(w, 0.0))
         if not math.isfinite(value):
-            value, _, cut = at()
+            value, cut = at.tangent()
             cuts.add(cut)
-        return self._run(obj, cuts, at, value, cuts.mix())
+        return self._run(obj, cuts, at, value, cuts.mix(at.w))
 
     def _run(
         self, obj: Objective, cuts: Cuts, at: ObjectiveCursor, value: float, best: Cut
@@ -191,14 +202,14 @@ class Bundle:
             at.aim(w - at.w, 0.01 * gap)
             new, beyond, looks = self._search(at, gap)
             # where no step helps, the cut just beyond the kink is the one that the model lacks
-            _, _, cut = at(new.x or beyond)
+            _, cut = at.tangent(new.x or beyond)
             if new.x:
                 at.move(new.x)
-            elif new.value >= value and float((cut.a - best.a) @ w) + cut.b - best.b <= 1e-15 * value:
+            elif new.value >= value and cuts.has(cut, w, best, value):
                 return  # the model has that cut already: what is left of the gap is rounding
             value = new.value  # without a step too: a closer look than the one that led here may be lower
             cuts.add(cut)
-            best = cuts.mix()
+            best = cuts.mix(at.w)
             cuts.drop(self.keep)
 
     def _search(self, at: ObjectiveCursor, gap: float) -> tuple[Tangent, float, int]:

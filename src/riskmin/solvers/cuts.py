@@ -197,10 +197,7 @@ class NewtonProgram:
 def check_intercepts(solver: object, obj: Objective) -> None:
     """Raise where there are intercepts in w: no cut has a slope in them, so that no step would move them."""
     if isinstance(obj.reg, Free):
-        raise Unsuited(
-            f"{type(solver).__name__} cannot move intercepts of many outputs: use Lbfgs, OwlQn or "
-            "ProximalGradient, within Smoothing where the loss is not smooth"
-        )
+        raise Unsuited(f"{type(solver).__name__} cannot move intercepts of many outputs: use Bundle or Auto")
 
 
 def program_for(solver: object, obj: Objective, dim: int) -> Program:
@@ -213,7 +210,12 @@ def program_for(solver: object, obj: Objective, dim: int) -> Program:
         return LinearProgram(reg, obj.lam, dim)
     if isinstance(reg, CurvedConjugate):
         return NewtonProgram(reg, obj.lam)
-    raise Unsuited(
+    raise no_program(solver, reg)
+
+
+def no_program(solver: object, reg: Regularizer) -> Unsuited:
+    """What is said of a regularizer that no program is for."""
+    return Unsuited(
         f"{type(solver).__name__} needs a regularizer with gram or conjugate_bend, or an L1-type one, "
         f"not {type(reg).__name__}: use ProximalGradient"
     )
@@ -243,6 +245,10 @@ class Cuts:
         room = zeros_beside((8, len(w)), w)
         return cls(program_for(solver, obj, len(w)), room, none, none, none)
 
+    def start(self, w: Array) -> Array:
+        """Where a run begins that is to begin at w."""
+        return w
+
     def add(self, cut: Cut) -> None:
         cut, m = tame(cut, self.program.most), len(self.b)
         if m == len(self.A):
@@ -254,8 +260,8 @@ class Cuts:
         self.idle = np.append(self.idle, 0)
         self.program.add(self.A[: m + 1], self.b)
 
-    def mix(self) -> Cut:
-        """The mixture that bounds best."""
+    def mix(self, w: Array = None) -> Cut:
+        """The mixture that bounds best; w is the best point so far."""
         self.alpha, self.w = self.program.solve(self.A[: len(self.b)], self.b, self.alpha)
         self.idle = np.where(self.alpha > 0, 0, self.idle + 1)
         return self.mixture()
@@ -271,6 +277,10 @@ class Cuts:
     def minimizer(self, obj: Objective, best: Cut) -> Array:
         """The minimizer of the model, given its best mixture."""
         return obj.argmin(best) if self.w is None else self.w
+
+    def has(self, cut: Cut, w: Array, best: Cut, value: float) -> bool:
+        """Whether the model, given its best mixture, knows what a cut says of its minimizer w."""
+        return float((cut.a - best.a) @ w) + cut.b - best.b <= 1e-15 * value
 
     def drop(self, patience: int) -> None:
         """Forget cuts without weight for so many mixtures, once they are worth a copy of the others."""

@@ -19,7 +19,7 @@ from riskmin.losses import Logistic
 from riskmin.losses.pieces import dual_of
 from riskmin.losses.queries import named
 from riskmin.objective import Objective
-from riskmin.regularizers import L2
+from riskmin.regularizers import L2, penalized
 from riskmin.risk import Risk, rows_of
 from riskmin.scorers import Standardized
 from riskmin.types import Array, Balances, HasConjugate, Iterate, Unsuited
@@ -42,8 +42,8 @@ class DualGaussSeidel:
     (Algorithms 2 and 3).
 
     A row of `MulticlassHinge` has a multiplier a class, and a step moves them all to their best: what
-    LIBLINEAR does for Crammer and Singer's machine. It needs `L2`; intercepts are held near a centre, which
-    moves.
+    LIBLINEAR does for Crammer and Singer's machine. It needs `L2`, of which all scores of a feature have the
+    same weight; intercepts are held near a centre, which moves.
 
     Where the rows are elsewhere, in other processes or on other machines, each shard visits its own for a few
     epochs, and what all of them find is mixed so that it bounds best: CoCoA+. The dual variables are here, so
@@ -145,10 +145,14 @@ class DualGaussSeidel:
             if isinstance(obj.risk, Balances):
                 from riskmin.solvers.dual_intercepts import Centres
 
-                run = Centres(self, obj)
-                return run.started(w0, u0) if state is None else run.restored(state)
-            block = BlockAscent.of(self, obj)
-            return block.started(w0, u0) if state is None else block.restored(state)
+                run: Any = Centres(self, obj)
+            elif not penalized(obj.reg).plain:
+                from riskmin.solvers.dual_intercepts import Weighted
+
+                run = Weighted(self, obj)
+            else:
+                run = BlockAscent.of(self, obj)
+            return run.started(w0, u0) if state is None else run.restored(state)  # type: ignore[no-any-return]
         if _elsewhere(obj.risk):
             from riskmin.solvers.dual_local import local_iterates
 

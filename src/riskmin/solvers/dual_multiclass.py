@@ -24,6 +24,7 @@ from riskmin.solvers.dual_best import BestPoint
 from riskmin.solvers.dual_exact import CALM, MOST_WORK
 from riskmin.solvers.dual_faces import Face
 from riskmin.solvers.passes import rows_together
+from riskmin.solvers.weights import alike
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
 NEVER = -1e300
@@ -54,8 +55,8 @@ def _checks() -> Any:
 
 def unsuited(solver: Any, obj: Objective) -> str | None:
     """What this method cannot do with, and what to use instead; None where it is for the objective."""
-    name, risk = type(solver).__name__, obj.risk
-    loss: Any = getattr(risk, "loss", None)
+    risk: Any = obj.risk
+    name, loss = type(solver).__name__, getattr(risk, "loss", None)
     if not isinstance(loss, MulticlassHinge) or loss.rescaled:
         return (
             f"{name} takes no loss of many scores but MulticlassHinge, and that not rescaled, not {loss!r}: "
@@ -64,8 +65,8 @@ def unsuited(solver: Any, obj: Objective) -> str | None:
     if getattr(risk, "rows", None) is None:
         return f"{name} visits rows of X one by one, and they are elsewhere: use Smoothing"
     reg = getattr(obj.reg, "penalized", obj.reg)
-    if not (isinstance(reg, L2) and reg.plain):
-        return f"{name} needs L2() without weights for many scores, not {reg!r}: use Smoothing"
+    if not (isinstance(reg, L2) and alike(reg, risk.scorer.columns)):
+        return f"{name} needs L2() for many scores, with one weight for all of a feature's: use Smoothing"
     return (
         f"{name} has no gradient steps for {loss!r}: use step='auto'" if solver.step == "gradient" else None
     )

@@ -18,6 +18,8 @@ from riskmin.types import Array, NDArray
 
 AT_ONCE = 1000
 """So many columns are let in at a time, the most wanted first."""
+REACH = 1e3
+"""How far what costs nothing may go from its centre."""
 LARGEST = 9e14
 """HiGHS refuses rows and columns with a coefficient of 1e15 or more: cuts are shrunk to less."""
 
@@ -27,13 +29,18 @@ class LinearProgram:
 
     most = 1e12  # HiGHS takes no larger numbers than 1e15
 
-    def __init__(self, reg: Separable, lam: float, dim: int) -> None:
+    def __init__(self, reg: Separable, lam: float, dim: int, free: int = 0) -> None:
+        """Of so many entries of w, of which the last `free` cost nothing, and are near where `about` says."""
         import highspy
 
-        terms = reg.terms(np.zeros(dim))
-        l1, lower, upper = (np.broadcast_to(np.asarray(v, float), dim) for v in (terms[0], *terms[2:]))
+        terms = reg.terms(np.zeros(dim - free))
+        many = dim - free, free
+        l1, lower, upper = (
+            np.append(np.broadcast_to(np.asarray(v, float), many[0]), np.full(free, end))
+            for v, end in zip((terms[0], *terms[2:]), (1 / lam, 0.0, 0.0), strict=True)
+        )
         # a column is lam l_j w_j, so that all cost 1: the tolerances of reduced costs are absolute
-        self.cost = lam * l1
+        self.cost, self.free = lam * l1, free
         # w = u - v, both >= 0
         self.bounds = {
             +1: (self.cost * np.maximum(lower, 0.0), self.cost * np.maximum(upper, 0.0)),
@@ -52,8 +59,16 @@ class LinearProgram:
         self.signs = np.empty(0)
         self.shrunk = np.empty(0)  # by how much each row is, since R >= 0 makes that a cut too
         self.inside = {s: np.zeros(dim, dtype=bool) for s in (+1, -1)}
+        self._let_in(np.arange(dim - free, dim), +1, np.empty((0, dim)))
+        for j in range(1, 1 + free):
+            self.highs.changeColCost(j, 0.0)
         for sign, (least, _) in self.bounds.items():  # these cannot be zero
             self._let_in(np.flatnonzero(least > 0), sign, np.empty((0, dim)))
+
+    def about(self, centre: NDArray) -> None:
+        """Where the entries that cost nothing are to be, or near to it."""
+        for j, b in enumerate(centre, 1):
+            self.highs.changeColBounds(j, float(b) - REACH, float(b) + REACH)
 
     def add(self, A: Array, b: NDArray) -> None:
         """A row for the last cut."""

@@ -15,7 +15,6 @@ from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.newton_matrix import Equations
 from riskmin.solvers.newton_scores import Look, Scores
 from riskmin.solvers.newton_start import start
-from riskmin.solvers.smoothing import settled
 from riskmin.types import Array, Cut, Iterate, NDArray
 
 LEAST = 1e-13
@@ -53,7 +52,8 @@ class SemismoothNewton:
     begins where runs on samples of the rows end; all that is proved is of all rows.
 
     For `L2` and `Quadratic`, and rows that are all here; for losses of many scores a row, such as
-    `MulticlassHinge`, `L2` alone, and no intercepts but for smooth ones.
+    `MulticlassHinge`, `L2` alone. Their intercepts are unknowns of the equations like any other, but that
+    nothing penalizes them.
 
     Parameters
     ----------
@@ -92,18 +92,18 @@ class SemismoothNewton:
 
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from the point and the multipliers of a run on the same risk, of this or a dual method."""
-        scores, u = Scores.of(self, obj), state.get("u")
-        dz = state.get("dz") if u is None else scores.c * u
-        w = state["next"] if u is not None and "next" in state else state["w"]
-        return self._from(obj, w, 0.0, dz if scores.central else None)
+        scores = Scores.of(self, obj)
+        w = state["next"] if "u" in state and "next" in state else state["w"]
+        return self._from(obj, w, 0.0, scores.known(state) if scores.central else None)
 
     def _from(self, obj: Objective, w: Array, mu: float, centre: NDArray | None = None) -> Iterator[Iterate]:
         """From a point, with a mu unless it is 0, and around a centre."""
         scores = Scores.of(self, obj)
         z = scores.passes.forward(w)
         mu = mu or (1.0 if centre is None else NEAR) * scores.first_mu(z, obj.lam * obj.reg.value(w))
+        centre = scores.first_centre(z) if centre is None else centre
         look = scores.look(z, mu, centre, 0.0)
-        at = _Point(w, z, mu, centre, look, scores.passes.back(look.dz), mu)
+        at = _Point(w, z, mu, centre, look, scores.pulled(look), mu)
         return self._run(obj, scores, at, obj.balanced(at.cut), 0.0)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
@@ -128,15 +128,14 @@ class SemismoothNewton:
             rest = max(risk - float(at.a @ at.w) - at.look.offset, 0.0)
             # a centre wants the multipliers of a stage's end, but without one an early stage need not end
             early = at.full and not scores.central and rest > EARLY * at.first
-            if at.mu and (early or settled(obj, at.w, risk, at.cut)):
+            moved = None
+            if not at.mu or not (early or at.stationary(obj, value, rest)):
+                moved, looks = at.newton(obj, scores, equations, rest)
+            if moved is None:  # or no descent is left in this precision
                 if at.mu <= LEAST * at.first:
                     return  # what is left of the gap is rounding
-                at, looks = at.sharper(scores), 1
-            else:
-                moved, looks = at.newton(obj, scores, equations, rest)
-                if moved is None:
-                    return  # no descent is left in this precision
-                at = moved
+                moved, looks = at.sharper(scores), 1
+            at = moved
             cut = obj.balanced(at.cut)
             mixed, _ = mix_two(best, cut, obj)
             best = max(mixed, cut, key=obj.lower)
@@ -168,6 +167,15 @@ class _Point:
     def cut(self) -> Cut:
         return Cut(self.a, self.look.offset)
 
+    def stationary(self, obj: Objective, value: float, rest: float) -> bool:
+        """Whether stationarity is below half of complementarity, the rest of the gap: only mu lowers that.
+
+        The cut is taken as it is: one that bounds no more than R >= 0 does, but for that it can be shrunk, is
+        of a point that is far from its stage's end, where multipliers are no centre.
+        """
+        cut = obj.balanced(self.cut)
+        return value - cut.b + obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) <= 1.5 * rest
+
     def sharper(self, scores: Scores) -> _Point:
         """The same point with a smaller mu, around its own multipliers."""
         mu = (FALL_SLOWLY if self.steps > SLOW and scores.central else FALL) * self.mu
@@ -182,12 +190,7 @@ class _Point:
 
         Where the equations are solved in steps, these end once stationarity is well below complementarity.
         """
-        g = obj.lam * obj.reg.grad(self.w) + self.a  # type: ignore[attr-defined]
-        norm = float(g @ g) ** 0.5
-        enough = max(0.05 * norm * min(1.0, 10 * norm), 0.3 * (obj.lam * rest) ** 0.5)
-        bend = scores.bend(self.look, self.z, self.mu, self.centre)
-        d = equations.solve(bend, obj.lam * (1 + self.damp), g, enough)
-        start = float(g @ d)
+        d, start = self._direction(obj, scores, equations, rest)
         if not -math.inf < start < 0:
             return None, 0
         dz, line = scores.passes.forward(d), obj.reg.line(self.w, d)
@@ -204,6 +207,27 @@ class _Point:
         moved = replace(self, w=w, z=self.z + t * dz, damp=damp, full=t > SHORT, steps=self.steps + 1)
         return moved._seen(scores), looks
 
+    def _direction(
+        self, obj: Objective, scores: Scores, equations: Equations, rest: float
+    ) -> tuple[Array, float]:
+        """Newton's direction, and the slope along it.
+
+        Where the centre was moved and mu has fallen, multipliers jump off the faces where they had settled,
+        and little is left that bends. So the first direction is that of a model in which they stay there.
+        """
+        pull = obj.lam * obj.reg.grad(self.w)  # type: ignore[attr-defined]
+        g = pull + self.a
+        lam, enough = obj.lam * (1 + self.damp), equations.enough(g, obj.lam * rest)
+        ahead = None
+        if self.centre is not None and not self.steps:
+            ahead = scores.ahead(self.z, self.mu, self.centre)
+        if ahead is not None:
+            d = equations.solve(ahead[1], lam, pull + scores.passes.back(ahead[0]), enough)
+            if -math.inf < float(g @ d) < 0:
+                return d, float(g @ d)
+        d = equations.solve(scores.bend(self.look, self.z, self.mu, self.centre), lam, g, enough)
+        return d, float(g @ d)
+
     def _damped(self, t: float, short: float) -> float:
         """The damping after a step of length t.
 
@@ -219,8 +243,7 @@ class _Point:
         fresh = self.age + 1 >= REFRESH  # rounding errors of the updates must not add up
         z = scores.passes.forward(self.w) if fresh else self.z
         look = scores.look(z, self.mu, self.centre, self.look.b)
-        a = scores.passes.back(look.dz if fresh else look.dz - self.look.dz)
-        a = a if fresh else self.a + a
+        a = scores.pulled(look, None if fresh else (self.look, self.a))
         return replace(self, z=z, look=look, a=a, age=0 if fresh else self.age + 1)
 
     def saved(self, best: Cut, known: float) -> Callable[[], dict[str, Array]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from riskmin import shards
-from riskmin.losses.multiclass import MulticlassHinge
+from riskmin.losses.multiclass import MulticlassHinge, one_hot
 from riskmin.objective import Objective
 from riskmin.regularizers import L2, penalized
 from riskmin.risk import Risk
@@ -17,9 +18,12 @@ from riskmin.scorers import Centred, Multiclass, WithOnes
 from riskmin.shards import inner
 from riskmin.solvers.newton_many_matrix import ManyEquations, Slopes
 from riskmin.solvers.newton_scores import Look, Scores, bracketed, root
-from riskmin.solvers.passes import Passes
+from riskmin.solvers.passes import Passes, mean_square
+from riskmin.solvers.weights import of_features
 from riskmin.types import Array, NDArray, Unsuited
 
+STIFF = 0.1
+"""The share of what the bound bends in a row's multipliers that the first mu is a mean of, with J itself."""
 FLAT = 0.3
 """A step of Newton's method for a smooth loss is taken as it is if the slope falls to this share."""
 
@@ -45,10 +49,13 @@ class ManyScores(Scores):
     """The loss of all rows, smoothed by mu around a centre where it has kinks; intercepts are in w."""
 
     short = 0.0
+    stiff = 0.0
+    """What the bound bends in the multipliers of a row, beside its weight."""
 
     def __init__(self, risk: Risk) -> None:
         super().__init__(risk, False)
         self.passes = ManyPasses(risk)
+        self.intercepts = risk.scorer.columns if isinstance(risk.scorer, WithOnes) else 0
         self.seen: tuple[Any, ...] = ()
         """The last look along a line: a step often ends there."""
 
@@ -60,11 +67,36 @@ class ManyScores(Scores):
             raise Unsuited(reason)
         assert isinstance(risk, Risk)
         simplex = isinstance(risk.loss, MulticlassHinge) and not risk.loss.rescaled
-        return Simplices(risk) if simplex else ManyScores(risk)
+        found = Simplices(risk) if simplex else ManyScores(risk)
+        assert risk.rows is not None
+        if not found.smooth:
+            weights = of_features(obj.reg, risk.scorer.columns)
+            found.stiff = mean_square(risk.rows, weights) / (obj.lam * len(risk.rows.c))
+        return found
 
     def equations(self, reg: Any, direct: int, steps: float) -> ManyEquations:
         """Newton's equations."""
         return ManyEquations(self.passes, reg, direct, steps)
+
+    def known(self, state: dict[str, Array]) -> NDArray | None:
+        """The slopes in the scores of the multipliers that a state holds, of this or a dual method."""
+        beta = state.get("beta")
+        if beta is None:
+            return state.get("dz")
+        own = np.arange(len(beta)), self.y.astype(np.intp)
+        dz: NDArray = beta * self.c[:, None]
+        dz[own] = 0.0
+        dz[own] = -dz.sum(axis=1)
+        return dz
+
+    def pulled(self, look: Look, before: tuple[Look, NDArray] | None = None) -> NDArray:
+        """The slopes in w; those in intercepts anew each time: where no row is of a class, not even rounding
+        may be left of its slope, since no other makes up for it.
+        """
+        a = super().pulled(look, before)
+        if self.intercepts:
+            a[-self.intercepts :] = look.dz.sum(axis=0)
+        return a
 
     def look(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> Look:
         """The slopes at the scores z, the offset of their cut, and the loss there."""
@@ -96,6 +128,19 @@ class ManyScores(Scores):
         """What the second derivatives are found from."""
         return Slopes(look.dz, mu)
 
+    def ahead(self, z: NDArray, mu: float, centre: NDArray) -> tuple[NDArray, Any] | None:
+        """The slopes at the scores z, and what bends them, as if multipliers stayed on the centre's faces."""
+        if not centre.any():
+            return None  # where they are vertices, nothing bends
+        loss, curve = self.loss, self.loss.curve(centre, self.y, self.c, mu)
+        plain = loss.cost is None or loss.rescaled
+        margins = 1 - one_hot(self.y, z) if plain else loss.cost[self.y.astype(np.intp)]
+        return centre + curve.times(z + margins, slice(None)), Slopes(centre, mu)
+
+    def first_centre(self, z: NDArray) -> NDArray | None:
+        """All weight on the right classes: then the smoothed loss is a square of what margins lack."""
+        return None if self.smooth else np.zeros_like(z)
+
 
 class Simplices(ManyScores):
     """The same for multipliers on a simplex a row, by kernels."""
@@ -108,8 +153,13 @@ class Simplices(ManyScores):
         self.pulls: tuple[float, NDArray | None, NDArray] = (0.0, None, np.zeros((len(self.y), k)))
 
     def first_mu(self, z: NDArray, penalty: float) -> float:
-        """The size of the objective: at zero, all wrong classes have their multipliers then."""
-        return self.truth(z, 0.0)[0] + penalty or 1.0
+        """The size of the objective: at zero, all wrong classes have their multipliers then.
+
+        And more where the bound bends much in these: a small one would put most rows on a single class, and
+        leave it to few which way to go.
+        """
+        size = self.truth(z, 0.0)[0] + penalty or 1.0
+        return max(size, math.sqrt(STIFF * self.stiff * size))
 
     def look(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> Look:
         """The slopes at the scores z, the offset of their cut, and the loss there."""
@@ -176,8 +226,6 @@ def unsuited(name: str, obj: Objective) -> str | None:
     )
     if not hasattr(loss, "curve") or not plain:
         return f"{type(loss).__name__} has no second derivatives for {name} here: use Lbfgs or Smoothing"
-    if isinstance(scorer, WithOnes) and not getattr(loss, "smooth", False):
-        return f"{name} has no intercepts for {type(loss).__name__}: use DualGaussSeidel or Smoothing"
     if not isinstance(reg, L2):
         return f"{name} needs L2() for many scores, not {reg!r}: use Lbfgs or Smoothing"
     return None

@@ -106,7 +106,8 @@ def features_cost(part: Part, direct: int) -> float:
 def rows_cost(part: Part, P: NDArray, direct: int) -> float:
     """That of the rows; infinite where they are too many, or not penalized alike."""
     plain = part.curve.roots is not None and not isinstance(part.X, Csr)
-    if not plain or isinstance(part.scorer, (WithOnes, Centred)) or np.ptp(P) > 0:
+    alike = bool((P[:, :1] == P).all() and P.min() > 0)
+    if not plain or isinstance(part.scorer, Centred) or not alike:
         return np.inf
     size = int(np.maximum(part.bent - 1, 0).sum())
     return size * size * (part.X.shape[1] + EACH) + size**3 / 3 + 20 * CALL if size <= direct else np.inf
@@ -158,26 +159,27 @@ def by_features(part: Part, P: NDArray) -> Solve:
 
 
 def by_rows(part: Part, P: NDArray) -> Solve:
-    """By the formula of Woodbury: H_i is a sum of few squares u u', and P a number."""
+    """By the formula of Woodbury: H_i is a sum of few squares u u', and P the same for all classes."""
     from scipy.linalg import cho_solve
 
     assert part.curve.roots is not None
     assert not isinstance(part.X, Csr)
-    (rows, U), lam, k = part.curve.roots(), float(P.flat[0]), P.shape[1]
+    (rows, U), p, k = part.curve.roots(), P[:, :1], P.shape[1]
     X = taken(part.X, rows)
-    G = X @ X.T
+    if isinstance(part.scorer, WithOnes):
+        X = np.column_stack([X, np.ones(len(X))])
+    G = (X / p.T) @ X.T
     G *= U @ U.T
-    G /= lam
     diagonal = G.reshape(-1)[:: len(G) + 1]
     diagonal += 1.0
     factor = cholesky(G, diagonal, 1e-14 * float(diagonal.max())) if len(rows) else None
 
     def solve(r: NDArray) -> NDArray:
-        R = r.reshape(-1, k)
+        R = r.reshape(-1, k) / p
         if factor is None:
-            return r / lam
-        u = cho_solve(factor, ((X @ R) * U).sum(axis=1) / lam, check_finite=False)
-        return np.asarray((R - X.T @ (U * u[:, None])) / lam).reshape(-1)
+            return R.reshape(-1)
+        u = cho_solve(factor, ((X @ R) * U).sum(axis=1), check_finite=False)
+        return np.asarray(R - X.T @ (U * u[:, None]) / p).reshape(-1)
 
     return solve
 

@@ -42,6 +42,11 @@ class Equations:
         self.steps = steps
         """How many steps of conjugate gradients to expect: as last time, or more where they failed."""
 
+    def enough(self, g: Array, rest: float) -> float:
+        """The norm that a residual may have: well below complementarity, which is rest / lam."""
+        norm = math.sqrt(float(g @ g))
+        return max(0.05 * norm * min(1.0, 10 * norm), 0.3 * math.sqrt(rest))
+
     def solve(self, bend: Bend, lam: float, g: Array, enough: float) -> Array:
         """The direction d; up to a residual of the norm `enough`, where it is found in steps."""
         if isinstance(self.given, L2):  # what is below rounding beside X' H X is held back by that much

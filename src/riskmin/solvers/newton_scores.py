@@ -88,6 +88,18 @@ class Scores:
         """Newton's equations."""
         return Equations(self.passes, reg, direct, steps)
 
+    def known(self, state: dict[str, Array]) -> NDArray | None:
+        """The slopes in the scores of the multipliers that a state holds, of this or a dual method."""
+        u = state.get("u")
+        return state.get("dz") if u is None else self.c * u
+
+    def pulled(self, look: Look, before: tuple[Look, NDArray] | None = None) -> NDArray:
+        """X' dz of a look; from that of the look before, where only what has changed costs a pass over X."""
+        if before is None:
+            return self.passes.back(look.dz)
+        last, a = before
+        return a + self.passes.back(look.dz - last.dz)
+
     def first_mu(self, z: NDArray, penalty: float) -> float:
         """The mu for which what is taken off is of the size of the loss itself; 0 for smooth losses.
 
@@ -118,6 +130,16 @@ class Scores:
             return line(t)[0] + float(there @ dz)
 
         return root(slope, start)
+
+    def ahead(self, z: NDArray, mu: float, centre: NDArray) -> tuple[NDArray, Any] | None:
+        """The slopes at the scores z, and what bends them, if multipliers stayed on the faces that they have
+        in the centre; None where these are not known.
+        """
+        return None
+
+    def first_centre(self, z: NDArray) -> NDArray | None:
+        """The centre to begin with; None is zero."""
+        return None
 
     def _multipliers(
         self, z: NDArray, mu: float, centre: NDArray | None, b: float

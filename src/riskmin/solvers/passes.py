@@ -125,6 +125,37 @@ class Passes:
         return self.risk.executor.map(lambda _, part: f(part), each=self.looks)
 
 
+def mean_square(rows: Shard, weights: Any = 1.0) -> float:
+    """The mean square of the lengths of rows, features being divided by weights; 1 where all are empty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Shard, as_matrix
+    >>> rows = Shard(as_matrix(np.array([[3.0, 0.0], [0.0, 4.0]])), np.zeros(2), np.full(2, 0.5), {})
+    >>> mean_square(rows), mean_square(rows, np.array([1.0, 4.0]))
+    (12.5, 6.5)
+    """
+    if "squares" not in rows.memo:
+        rows.memo["squares"] = _squares(rows)
+    kept: NDArray = rows.memo["squares"]
+    return float((kept / weights).sum()) or 1.0
+
+
+def _squares(rows: Shard) -> NDArray:
+    """The mean squares of the features."""
+    X, c = rows_of(rows), rows.c
+    if isinstance(X, Csr):
+        ends = X.indptr.astype(np.int64)
+        weights = np.repeat(c, ends[1:] - ends[:-1])
+        return np.bincount(X.indices, weights * X.data * X.data, X.shape[1])
+    found, n = np.zeros(X.shape[1]), len(c)
+    for at in blocks(np.arange(n), X.shape[1]):
+        part = taken(X, at)
+        found += c[at] @ (part * part)
+    return found
+
+
 def crowded(rows: Shard) -> bool:
     """Whether the rows are mapped from files that crowd the memory."""
     X: Any = getattr(rows.X, "tokens", rows.X)

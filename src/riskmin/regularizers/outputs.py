@@ -1,0 +1,37 @@
+"""Settings of features, for models with many outputs: a feature has an entry of w for each of them."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from riskmin.regularizers.entropy import Entropy
+from riskmin.regularizers.separable import Separable
+
+
+def each_output(reg: Any, n_features: int, dim: int) -> Any:
+    """The regularizer of w with dim entries, those of a feature together; its settings one a feature, or dim.
+
+    As it is, where no setting is an array with one entry a feature.
+
+    Examples
+    --------
+    >>> from riskmin import L1, L2, Box
+    >>> each_output(L2([1.0, 4.0]), 2, 4).weights.tolist()
+    [1.0, 1.0, 4.0, 4.0]
+    >>> each_output(Box(L1(), [0.0, -1.0]), 2, 6).lower.tolist()
+    [0.0, 0.0, 0.0, -1.0, -1.0, -1.0]
+    """
+    many, rest = divmod(dim, n_features)
+    if rest or many < 2 or not isinstance(reg, (Separable, Entropy)):
+        return reg
+    changed: dict[str, Any] = {}
+    for field in fields(reg):  # type: ignore[arg-type]
+        value = getattr(reg, field.name)
+        if isinstance(value, np.ndarray) and value.shape == (n_features,):
+            changed[field.name] = np.repeat(value, many)
+        elif isinstance(value, Separable):
+            changed[field.name] = each_output(value, n_features, dim)
+    return replace(reg, **changed) if changed else reg  # type: ignore[type-var]
