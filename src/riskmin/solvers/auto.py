@@ -68,6 +68,8 @@ DIGIT = 30.0
 """Passes over wide X in which Newton's method gains a digit, more or less."""
 LEAST_TOL = 1e-12
 """For a tol of 0, which no run reaches."""
+SHORT_WITH_INTERCEPTS = 5000
+"""Weights of many classes with intercepts that Newton's method is fast for."""
 SHORT, LONG = 1000, 2.0
 """Weights of many classes that Newton's method is fast for, and mean squares of rows beside n lam."""
 MOST_ELSEWHERE = 2**25
@@ -107,8 +109,8 @@ class Auto:
       elsewhere, sparse, wider than 2500, without an intercept, and has at most 2^22 rows;
     - `DualGaussSeidel`, if it is `MulticlassHinge`, not rescaled, with X of any kind and with intercepts too,
       unless these are there and rows very long beside n lam, or rows times classes are more than 2^26; but
-      `SemismoothNewton`, rescaled or not, without intercepts, if X is dense, w has at most 1000 entries, and
-      the mean square of a row is more than 2 n lam;
+      `SemismoothNewton`, rescaled or not, if X is dense and w has at most 5000 entries with intercepts, or at
+      most 1000 without and the mean square of a row is more than 2 n lam;
     - `SemismoothNewton`, if it is no sum over rows but can be smoothed (`RocArea`, `Ordinal`, `Prbep`), the
       regularizer is `L2`, the rows are all here, and there are at most 2500 features; or more, for `Prbep`;
     - `Smoothing`, if there are more, or the rows are elsewhere; and for losses of many scores a row that
@@ -227,7 +229,7 @@ def _few_features(obj: Objective, newton: Newton) -> bool:
 def _for_many(obj: Objective, name: str) -> tuple[Solver, str]:
     """The solver for a loss of many scores a row that can be smoothed, and why."""
     if without_newton("SemismoothNewton", obj) is None and _hard(obj):
-        return SemismoothNewton(), f"{name} is not smooth, X is dense and small, and lam too"
+        return SemismoothNewton(), f"{name} is not smooth, and X is dense and small"
     if unsuited(DualGaussSeidel(), obj) is None and not _steep(obj) and _few_multipliers(obj):
         return DualGaussSeidel(), f"{name} is not smooth, and has a multiplier a row and class"
     if isinstance(obj.reg, Smooth):
@@ -243,6 +245,8 @@ def _hard(obj: Objective) -> bool:
     """Whether X is dense, w short, and rows are long beside n lam: ascent takes many epochs then."""
     risk: Any = obj.risk
     dense = not isinstance(risk.rows.X, (Csr, Csc, Wide))
+    if isinstance(risk, WithIntercepts):  # which ascent only follows
+        return dense and risk.dim <= SHORT_WITH_INTERCEPTS
     return dense and risk.dim <= SHORT and mean_length(risk.rows) ** 2 > LONG * len(risk.rows.y) * obj.lam
 
 
