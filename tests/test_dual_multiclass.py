@@ -197,9 +197,11 @@ def test_it_says_what_it_is_not_for():
 
 def test_the_default_takes_it_where_it_can():
     X, y, _, _ = problem()
-    for fit_intercept in (False, True):
-        risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=fit_intercept)
+    for fit_intercept, rows in ((False, X), (True, sp.csr_array(X))):
+        risk = linear_risk(rows, y, MulticlassHinge(), fit_intercept=fit_intercept)
         assert isinstance(Auto().choose(Objective(risk, L2(), 1.0))[0], DualGaussSeidel)
+    dense = Objective(linear_risk(X, y, MulticlassHinge(), fit_intercept=True), L2(), 1.0)
+    assert isinstance(Auto().choose(dense)[0], SemismoothNewton)
     hard = Objective(linear_risk(X, y, MulticlassHinge()), L2(), 1e-6)
     assert isinstance(Auto().choose(hard)[0], SemismoothNewton)
 

@@ -505,7 +505,7 @@ def test_unsound_files(tmp_path):
         (LinearClassifier(MulticlassHinge(COST)), X[:100], Y[:100], "cost is for 3 classes, but y has 2"),
         (LinearClassifier(), X, np.array(["a", 1, None], object)[Y], r"kinds \(NoneType, int, str\): make"),
         (LinearClassifier(class_weight={0: 0.0}), X, Y, "all classes a finite weight > 0"),
-        (LinearClassifier("logistic", solver="bundle"), X, Y, "Bundle"),
+        (LinearClassifier("logistic", solver="dual"), X, Y, "Dual"),
         (LinearRegressor("softmax"), X, Y, "Softmax is a loss for multiclass.*use LinearClassifier"),
         (KernelClassifier("softmax"), X, Y, "Softmax is a loss for multiclass, not for classification"),
         (KernelClassifier("hinge"), X, Y, "Only binary.*wrap the model in sklearn.multiclass"),

@@ -148,6 +148,7 @@ class NewtonProgram:
 
     def _newton(self, A: Array, b: NDArray, x: NDArray, lam: float) -> tuple[NDArray, bool]:
         """The best x on the simplex, the first entry being the floor's; and whether it was reached."""
+        idle = 0
         for _ in range(30):
             value, gain, u = self._look(A, b, x[1:], lam)
             if not value > -HUGE:
@@ -158,9 +159,11 @@ class NewtonProgram:
             G = np.zeros((len(x), len(x)))
             G[1:, 1:] = np.asarray(to_numpy(self.reg.conjugate_bend(u, A)), dtype=float) / lam
             target = simplex_qp(G, gain + G @ x, x)
-            if gain @ (target - x) <= 1e-14 * abs(value):
-                return x, True  # the dual is concave: along the way to there it gains no more than this
-            t = self._along(A, b, x[1:], (target - x)[1:], lam)
+            # the dual is concave: along the way to there it gains no more than this
+            idle = idle + 1 if gain @ (target - x) <= 1e-14 * abs(value) else 0
+            if idle > 3:
+                return x, True
+            t = 1.0 if idle else self._along(A, b, x[1:], (target - x)[1:], lam)
             if t == 0:
                 return x, True  # no better point is left in this precision
             x = np.maximum(x + t * (target - x), 0.0)
