@@ -295,7 +295,8 @@ def test_blocks_are_solved(program, paired):
     gamma, g = np.zeros(len(s)), s.copy()
     step = steps.pair_steps if paired else steps.single_steps
     for _ in range(50):
-        step(H, g, gamma, lower, upper, kink, bend, 0.01, 2000)
+        room = np.empty(len(s)), np.empty(len(s)), np.zeros(1)
+        step(H, g, gamma, lower, upper, kink, bend, 0.01, 0, 2000, *room)
     assert ((gamma >= lower) & (gamma <= upper)).all()
     np.testing.assert_allclose(g, H @ gamma + s, atol=1e-10)
     slope = g + bend * gamma

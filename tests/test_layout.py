@@ -17,6 +17,8 @@ ROOT = Path(riskmin.__file__).parent
 # Lowest first: a module may import those before it, and those of its own package in any order.
 LAYERS = [
     "types",
+    "deadline",
+    "blas",
     "arrays",
     "maps",
     "registry",
@@ -69,6 +71,7 @@ HOMES = {
     "array_api_compat": {"arrays"},
     "safetensors": {"persist"},
     "highspy": {"solvers"},
+    "threadpoolctl": {"blas"},
     "pyarrow": {"data"},
     "pandas": {"data"},
     "polars": {"data"},
@@ -83,6 +86,7 @@ LAZY = [
     "scipy.optimize",
     "numba",
     "highspy",
+    "threadpoolctl",
     "sklearn",
     "joblib",
     "click",

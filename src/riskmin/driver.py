@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import namespace
+from riskmin.blas import threads, threads_of
 from riskmin.checkpoint import Checkpoint
-from riskmin.executors.company import Company, company_of
+from riskmin.deadline import Limit, OutOfTime
+from riskmin.executors.company import Alone, Company, company_of
 from riskmin.objective import Count, Objective
 from riskmin.persist import FileError
 from riskmin.regularizers import penalized
@@ -68,6 +70,13 @@ class _Run:
     before: float = 0.0  # seconds spent before a resumption
     start: float = field(default_factory=time.perf_counter)
     seconds: float = 0.0
+    limit: Limit = field(default_factory=Limit)
+    """That of what runs inside of a step."""
+
+    def __post_init__(self) -> None:
+        # ranks must leave a step at the same place, so with several of them time is looked at between steps
+        if isinstance(self.company, Alone):
+            self.limit.at = self.start + self.limits.max_seconds
 
     def tick(self) -> float:
         """Look at the clock."""
@@ -125,6 +134,19 @@ class _Run:
         self.trace[-1] |= self._row()
         return "converged" if self.status() == "converged" else "stalled"
 
+    def late(self, w0: Array) -> Status:
+        """Settle what was found when time ran out inside of a step; that is w0, if nothing was yet."""
+        if self.w is None:
+            self.w = w0
+            self.settle()
+            self.trace.append({"iteration": 1} | self._row())
+        else:
+            try:
+                self.end()
+            except KeyboardInterrupt:
+                return "interrupted"
+        return "converged" if self.status() == "converged" else "max_seconds"
+
     def asked(self, callback: Callback, it: Iterate) -> bool:
         """Whether the callback ends the run."""
         return self.company.agree(lambda: bool(callback(it, self.trace[-1])))
@@ -157,10 +179,11 @@ class _Run:
         self.idle, self.trace = found["idle"], found["trace"]
         self.obj.count.calls = int(self.trace[-1]["calls"])
         self.before = self.seconds = self.trace[-1]["seconds"]
+        self.limit.at -= self.before
         state = {k.removeprefix("state."): v for k, v in arrays.items() if k.startswith("state.")}
         if state and isinstance(solver, Resumable):
-            return solver.resume(self.obj, state)
-        return solver.iterates(self.obj, self.w)
+            return self.limit.call(solver.resume, self.obj, state)
+        return self.limit.call(solver.iterates, self.obj, self.w)
 
 
 def _start(obj: Objective, w0: Array | None) -> Array:
@@ -206,7 +229,8 @@ def minimize(
     tol : float
         The relative certified gap to reach: the same rule for every solver.
     max_iter, max_seconds : int, float
-        Limits. Whichever strikes first ends the run with that status and the best point so far.
+        Limits. Whichever strikes first ends the run with that status and the best point so far. Time is
+        looked at inside of steps, too, some ten times a second; what comes after it is one call of the risk.
     callback : callable, optional
         ``callback(iterate, row)`` after every iteration, `row` being the new row of the trace; a true
         return value ends the run with status ``interrupted``.
@@ -229,7 +253,7 @@ def minimize(
     ('converged', True)
     """
     company = company_of(objective.risk)
-    with company.together():
+    with company.together(), threads(threads_of(objective.risk)):
         limits = company.agree(lambda: _Limits(tol, max_iter, max_seconds))
         run = _Run(replace(objective, count=Count()), limits, company)
         chosen, reason = get_solver(solver), ""
@@ -265,11 +289,12 @@ def _drive(
     it: Iterate | None = None
     try:
         again = save is not None and run.company.once(Path(save.path).exists)
-        steps = run.resume(save, solver) if save and again else solver.iterates(run.obj, w0)
+        begin = run.limit.call
+        steps = run.resume(save, solver) if save and again else begin(solver.iterates, run.obj, w0)
         status = run.status() if again else None
         written, took = run.seconds, 0.0
         while status is None:
-            new = next(steps, None)
+            new = run.limit.call(next, steps, None)
             if new is None:
                 status = run.end()
                 break
@@ -283,6 +308,8 @@ def _drive(
                 run.save(save, solver, it)
                 written = run.tick()
                 took += written
+    except OutOfTime:
+        status = run.late(w0)
     except KeyboardInterrupt:
         if run.w is None:  # nothing was found yet, so there is nothing to return
             raise

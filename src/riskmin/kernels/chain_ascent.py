@@ -38,10 +38,10 @@ class Problem(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def grams(rows: Any, ends: Any, n_features: int, places: Any, out: Any) -> None:
-    """The inner products of the tokens of each sequence, each token spread out among all features once."""
+def grams(rows: Any, ends: Any, n_features: int, places: Any, begin: int, end: int, out: Any) -> None:
+    """The inner products of the tokens of some sequences, each token spread out among all features once."""
     x = np.zeros(n_features)
-    for s in range(len(ends)):
+    for s in range(begin, end):
         first = ends[s - 1] if s else 0
         m = ends[s] - first
         K = out[places[s] : places[s] + m * m].reshape(m, m)

@@ -32,6 +32,11 @@ def _best(w: float, g: float, h: float, absolute: float, square: float, lower: f
     return min(max(v / (h + square), lower), upper)
 
 
+EPOCH, AT, WORST, MOVED, PART = range(5)
+"""Where cycles stopped: the epoch, the column, the worst slope of the epoch, the shift of the scores; and
+whether it visits the nonzero w_j alone."""
+
+
 # ---------------------------------------------------------------- sparse columns
 @njit(cache=True, nogil=True)
 def count(indices: Any, out: Any) -> None:
@@ -42,14 +47,15 @@ def count(indices: Any, out: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def pick_columns(
-    indptr: Any, indices: Any, data: Any, place: Any, begins: Any, ends: Any, rows: Any, values: Any
-) -> None:
+    indptr: Any, indices: Any, data: Any, first: int, last: int, place: Any, begins: Any, ends: Any,
+    rows: Any, values: Any,
+) -> None:  # fmt: skip
     """Copy columns out of a CSR matrix: column j of place[j] >= 0 fills its part of rows and values.
 
-    `ends` holds where each of these parts begins, and afterwards where it ends. Of numbers that are stored
-    twice, the sum is taken.
+    Rows are those of a range, one range after the other. `ends` holds where each of these parts begins, and
+    afterwards where it ends. Of numbers that are stored twice, the sum is taken.
     """
-    for i in range(np.uintp(len(indptr) - 1)):
+    for i in range(np.uintp(first), np.uintp(last)):
         for k in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
             slot = place[indices[k]]
             if slot >= 0:
@@ -65,13 +71,14 @@ def pick_columns(
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def scale_columns(
     start: Any, stop: Any, rows: Any, values: Any, columns: Any, scale: Any, r: Any, begin: Any, out: Any,
-    h: Any, g: Any,
-) -> None:  # fmt: skip
+    h: Any, g: Any, place: int,
+) -> int:  # fmt: skip
     """Copy the numbers of the columns, each times the scale of its row, one column after the other.
 
-    `begin` gets where each of them begins, h the sum of its squares, and g its product with r.
+    `begin` gets where each of them begins, h the sum of its squares, and g its product with r. They are
+    copied to that place, and the next one is returned.
     """
-    at = np.uintp(0)
+    at = np.uintp(place)
     for k in range(len(columns)):
         begin[k], s, t = at, 0.0, 0.0
         for e in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
@@ -81,6 +88,7 @@ def scale_columns(
             t += v * r[rows[e]]
             at += np.uintp(1)
         h[k], g[k] = s, t
+    return int(at)
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
@@ -123,8 +131,8 @@ def _dot(values: Any, rows: Any, r: Any, at: Any, first: Any, n: Any) -> float:
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def sparse_epochs(
     start: Any, stop: Any, rows: Any, columns: Any, begin: Any, values: Any, r: Any, h: Any, w: Any,
-    terms: Any, offset: Any, shift: Any, tol: float, track: Any,
-) -> tuple[float, float, int]:  # fmt: skip
+    terms: Any, offset: Any, shift: Any, tol: float, track: Any, active: Any, state: Any, most: int,
+) -> bool:  # fmt: skip
     """Cycles over the columns, until no slope was worse than tol when it was met, or track is full.
 
     It gets w and the shift after each cycle, a row each; the first row is for those before. The values are
@@ -132,27 +140,38 @@ def sparse_epochs(
     over these roots: so its curvature is one everywhere. The offset, what the exact slopes are above those
     of rounded values, is added to each. With an intercept, shift holds the roots, and all scores are shifted
     too, once an epoch; it is empty without. After a full cycle only the nonzero w_j are visited, until they
-    are done. Returns the shift, the worst slope and the epochs taken.
+    are done.
+
+    After `most` numbers or so it stops, to be called again with what it left in `active`, all true at first,
+    and `state`, all zero at first. Returns whether it is done.
     """
-    active = np.ones(len(columns), dtype=np.bool_)
-    full, worst, moved, total = True, 0.0, 0.0, float((shift * shift).sum())
-    epochs = len(track) - 1
-    for epoch in range(epochs):
-        worst = 0.0
-        for k in range(len(columns)):
-            if not (full or active[k]):
-                continue
-            first, at = np.uintp(start[columns[k]]), np.uintp(begin[k])
-            n = np.uintp(stop[columns[k]]) - first
-            g = _dot(values, rows, r, at, first, n) + offset[k]
-            new = _best(w[k], g, h[k], terms[0, k], terms[1, k], terms[2, k], terms[3, k])
-            step = new - w[k]
-            if step != 0.0:
-                w[k] = new
-                worst = max(worst, abs(step) * (h[k] + terms[1, k]))
-                for e in range(n):
-                    r[rows[first + e]] += step * values[at + e]
-            active[k] = new != 0.0
+    epoch, k, worst, moved, full = (
+        int(state[EPOCH]),
+        int(state[AT]),
+        state[WORST],
+        state[MOVED],
+        not state[PART],
+    )
+    total, epochs = float((shift * shift).sum()), len(track) - 1
+    left, done = most, False
+    while epoch < epochs and not done:
+        while k < len(columns) and left > 0:
+            if full or active[k]:
+                first, at = np.uintp(start[columns[k]]), np.uintp(begin[k])
+                n = np.uintp(stop[columns[k]]) - first
+                left -= int(n) + 1
+                g = _dot(values, rows, r, at, first, n) + offset[k]
+                new = _best(w[k], g, h[k], terms[0, k], terms[1, k], terms[2, k], terms[3, k])
+                step = new - w[k]
+                if step != 0.0:
+                    w[k] = new
+                    worst = max(worst, abs(step) * (h[k] + terms[1, k]))
+                    for e in range(n):
+                        r[rows[first + e]] += step * values[at + e]
+                active[k] = new != 0.0
+            k += 1
+        if k < len(columns):
+            break
         if total > 0.0:
             step = -(r * shift).sum() / total
             moved += step
@@ -160,13 +179,13 @@ def sparse_epochs(
             for i in range(len(r)):
                 r[i] += step * shift[i]
         track[epoch + 1, : len(w)], track[epoch + 1, len(w)] = w, moved
-        if worst <= tol:
-            if full:
-                return moved, worst, epoch + 1
-            full = True
-        else:
-            full = False
-    return moved, worst, epochs
+        epoch += 1
+        done = worst <= tol and full
+        full = worst <= tol
+        if epoch < epochs and not done:
+            k, worst = 0, 0.0
+    state[EPOCH], state[AT], state[WORST], state[MOVED], state[PART] = epoch, k, worst, moved, not full
+    return done or epoch == epochs
 
 
 @njit(cache=True, nogil=True)
@@ -189,22 +208,29 @@ def row_sizes(start: Any, stop: Any, rows: Any, values: Any, columns: Any, out: 
             out[rows[at]] += 1
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def sparse_gram(
-    start: Any, stop: Any, rows: Any, values: Any, columns: Any, d: Any, first: int, ends: Any, G: Any
+@njit(cache=True, nogil=True)
+def to_rows(
+    start: Any, stop: Any, rows: Any, values: Any, columns: Any, first: int, ends: Any, which: Any, value: Any
 ) -> None:
-    """Add X' D X to the rows of G from the first on, up to its diagonal.
+    """Turn columns into rows, whose places begin at `ends`, and afterwards end there.
 
-    The columns are turned into rows, whose places begin at `ends`, and each row adds its products.
+    The columns are numbered from `first` on; which of them a number is of, and the number itself, are put
+    into their places.
     """
-    which, value = np.empty(ends[-1], dtype=np.int32), np.empty(ends[-1])
     for k in range(len(columns)):
         for at in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
             i = rows[at]
-            which[ends[i]], value[ends[i]] = k, values[at]
+            which[ends[i]], value[ends[i]] = first + k, values[at]
             ends[i] += 1
-    begin = 0
-    for i in range(len(d)):
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def sparse_gram(
+    which: Any, value: Any, ends: Any, d: Any, start_row: int, stop_row: int, first: int, G: Any
+) -> None:
+    """Add X' D X to the rows of G from the first on, up to its diagonal: the products of a range of rows."""
+    begin = ends[start_row - 1] if start_row else 0
+    for i in range(start_row, stop_row):
         for a in range(ends[i] - 1, begin - 1, -1):  # the columns of a row are in order, the new ones last
             j = which[a]
             if j < first:
@@ -226,18 +252,19 @@ def gather(X: Any, columns: Any, scale: Any, out: Any) -> None:
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
 def dense_epochs(
-    T: Any, r: Any, d: Any, h: Any, w: Any, terms: Any, total: float, tol: float, epochs: int
-) -> tuple[float, float, int]:
+    T: Any, r: Any, d: Any, h: Any, w: Any, terms: Any, total: float, tol: float, epochs: int, state: Any,
+    most: int,
+) -> bool:  # fmt: skip
     """Cycles over the rows of T, columns of X, until no slope was worse than tol, or for so many epochs.
 
     r is the slope of the model in the scores, and d its curvature. With total > 0, the sum of d, all scores
-    are shifted too, once an epoch. Returns the shift, the worst slope and the epochs taken.
+    are shifted too, once an epoch. It stops after `most` numbers or so, and goes on as `sparse_epochs` does.
     """
-    n = len(r)
-    worst = shift = 0.0
-    for epoch in range(epochs):
-        worst = 0.0
-        for k in range(len(T)):
+    epoch, k, worst, shift = int(state[EPOCH]), int(state[AT]), state[WORST], state[MOVED]
+    n, left, done = len(r), most, False
+    while epoch < epochs and not done:
+        while k < len(T) and left > 0:
+            left -= n + 1
             g = 0.0
             for i in range(n):
                 g += T[k, i] * r[i]
@@ -248,15 +275,21 @@ def dense_epochs(
                 worst = max(worst, abs(step) * (h[k] + terms[1, k]))
                 for i in range(n):
                     r[i] += d[i] * (step * T[k, i])
+            k += 1
+        if k < len(T):
+            break
         if total > 0.0:
             step = -r.sum() / total
             shift += step
             worst = max(worst, abs(step) * total)
             for i in range(n):
                 r[i] += step * d[i]
-        if worst <= tol:
-            return shift, worst, epoch + 1
-    return shift, worst, epochs
+        epoch += 1
+        done = worst <= tol
+        if epoch < epochs and not done:
+            k, worst = 0, 0.0
+    state[EPOCH], state[AT], state[WORST], state[MOVED] = epoch, k, worst, shift
+    return done or epoch == epochs
 
 
 # ---------------------------------------------------------------- Gram matrices

@@ -22,8 +22,11 @@ LOWER, UPPER, SHIFT, INVERSE, U, STEP, START, STOP = (np.uintp(k) for k in range
 With the logistic loss the label is in the place of the lower bound, the bend in that of its inverse, and
 the log-odds of -y u in that of the shift: u alone does not tell 1 - 1e-20 from 1.
 """
-HIGH, LOW, VISITS, MOVES = range(4)
-"""What a sweep leaves: the largest and least slopes that it met, its visits, the coordinates it moved."""
+HIGH, LOW, VISITS, MOVES, TOP, BOTTOM, KEPT = range(7)
+"""What a sweep leaves: the largest and least slopes that it met, its visits, the coordinates it moved.
+
+The last three go from one piece of a sweep to the next: its slopes so far, and how many rows stay active.
+"""
 
 FAR, NEAR = 12, 5
 """How many visits ahead a record and a row's entries are asked for.
@@ -120,6 +123,21 @@ def _look_ahead(
                 _prefetch(indices, e)
 
 
+@njit(cache=True, nogil=True)
+def _so_far(begins: bool, out: Any) -> tuple[float, float, Any]:
+    """The slopes that the pieces of a sweep before this one met, and how many rows they kept."""
+    return (0.0, 0.0, np.uintp(0)) if begins else (out[TOP], out[BOTTOM], np.uintp(out[KEPT]))
+
+
+@njit(cache=True, nogil=True)
+def _leave(high: float, low: float, kept: Any, ends: bool, active: int, out: Any) -> None:
+    """Leave them to the next piece; after the last one, to whoever asked for the sweep."""
+    out[TOP], out[BOTTOM], out[KEPT] = high, low, kept
+    if ends:
+        out[HIGH], out[LOW] = high, low
+        out[VISITS] += active
+
+
 # ---------------------------------------------------------------- quadratic conjugates
 @njit(cache=True, nogil=True, inline="always")
 def quadratic_step(
@@ -139,17 +157,20 @@ def _sides(slope: float, u: float, epsilon: float) -> tuple[float, float]:
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def sweep(
-    indices: Any, data: Any, records: Any, order: Any, active: int, w: Any, scale: Any,
+    indices: Any, data: Any, records: Any, order: Any, active: int, w: Any, scale: Any, first: int, last: int,
     damping: float, epsilon: float, square: float, shrink: bool, shuffle: bool, rng: Any, out: Any,
 ) -> int:  # fmt: skip
-    """One pass over order[:active] by exact steps; how many rows are active after it."""
-    flat, high, low, kept = records.ravel(), 0.0, 0.0, np.uintp(0)
-    places = records.view(np.int64).ravel()
+    """One pass over order[:active] by exact steps, from one place to another; the rows that stay active.
+
+    The pieces of a pass come one after the other, and the first one at place 0.
+    """
+    flat, places = records.ravel(), records.view(np.int64).ravel()
+    size, begins = np.uintp(active), first == 0
+    high, low, kept = _so_far(begins, out)
     above, below = TIGHT * (out[HIGH] or math.inf), TIGHT * (out[LOW] or -math.inf)
-    size = np.uintp(active)
-    for k in range(np.uintp(min(active, FAR)) if shuffle else np.uintp(0)):
+    for k in range(np.uintp(min(active, FAR)) if shuffle and begins else np.uintp(0)):
         _draw(order, k, size, rng)
-    for k in range(size):
+    for k in range(np.uintp(first), np.uintp(last)):
         _look_ahead(order, k, size, shuffle, rng, flat, places, indices, data)
         i = order[k]
         r = np.uintp(i) * np.uintp(8)
@@ -177,8 +198,7 @@ def sweep(
                 flat[r + U] = new
                 out[MOVES] += 1
                 _move(indices, data, w, scale, start, stop, flat[r + STEP] * (new - u))
-    out[HIGH], out[LOW] = high, low
-    out[VISITS] += active
+    _leave(high, low, kept, last == active, active, out)
     return int(kept)
 
 
@@ -227,15 +247,16 @@ def logistic_step(margin: float, s0: float, bend: float) -> float:
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def logistic_sweep(
-    indices: Any, data: Any, records: Any, order: Any, active: int, w: Any, scale: Any,
+    indices: Any, data: Any, records: Any, order: Any, active: int, w: Any, scale: Any, first: int, last: int,
     damping: float, shuffle: bool, rng: Any, out: Any,
 ) -> int:  # fmt: skip
-    """One pass over order[:active] by exact steps."""
-    flat, high, low, size = records.ravel(), 0.0, 0.0, np.uintp(active)
-    places = records.view(np.int64).ravel()
-    for k in range(np.uintp(min(active, FAR)) if shuffle else np.uintp(0)):
+    """One pass over order[:active] by exact steps, from one place to another."""
+    flat, places = records.ravel(), records.view(np.int64).ravel()
+    size, begins = np.uintp(active), first == 0
+    high, low, _ = _so_far(begins, out)
+    for k in range(np.uintp(min(active, FAR)) if shuffle and begins else np.uintp(0)):
         _draw(order, k, size, rng)
-    for k in range(size):
+    for k in range(np.uintp(first), np.uintp(last)):
         _look_ahead(order, k, size, shuffle, rng, flat, places, indices, data)
         r = np.uintp(order[k]) * np.uintp(8)
         start, stop = np.uintp(places[r + START]), np.uintp(places[r + STOP])
@@ -255,6 +276,5 @@ def logistic_sweep(
             flat[r + SHIFT], flat[r + U] = s, -y * a
             out[MOVES] += 1
             _move(indices, data, w, scale, start, stop, -y * rise * flat[r + STEP])
-    out[HIGH], out[LOW] = high, low
-    out[VISITS] += active
+    _leave(high, low, size, last == active, active, out)
     return active

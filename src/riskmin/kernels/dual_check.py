@@ -33,9 +33,9 @@ BLOCK = 1024
 
 
 @njit(cache=True, nogil=True)
-def repeats(ends: Any, indices: Any, seen: Any) -> bool:
-    """Whether a row names a column twice; seen are zeros, one a column."""
-    for i in range(len(ends) - 1):
+def repeats(ends: Any, indices: Any, first: int, last: int, seen: Any) -> bool:
+    """Whether a row of a range names a column twice; seen are zeros at first, one a column."""
+    for i in range(first, last):
         for k in range(np.uintp(ends[i]), np.uintp(ends[i + 1])):
             if seen[indices[k]] == i + 1:
                 return True
@@ -88,18 +88,18 @@ def _slope(t: float, lower: float, upper: float, epsilon: float, square: float) 
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def check(indices: Any, data: Any, records: Any, c: Any, w: Any, epsilon: float, square: float,
-          fresh: bool, z: Any, u: Any, a: Any) -> tuple[float, float, float]:  # fmt: skip
+def check(indices: Any, data: Any, records: Any, c: Any, w: Any, epsilon: float, square: float, fresh: bool,
+          start_row: int, stop_row: int, z: Any, u: Any, a: Any, sums: Any) -> None:  # fmt: skip
     """One pass over X: the scores z of w, the dual variables u, and a = sum_i c_i u_i x_i.
 
-    Returned are R(w), the offset of the cut (a, b), and the size of its terms, by which rounding is bounded.
-    If the dual variables are to be fresh, they are the slopes of the loss at w. No w stands for zero.
+    In the sums are R(w), the offset of the cut (a, b), and the size of its terms, by which rounding is
+    bounded. If the dual variables are to be fresh, they are the slopes of the loss at w. No w stands for
+    zero. The rows are those of a range that begins with a block.
     """
     flat, places = records.ravel(), records.view(np.int64).ravel()
-    risk = offset = size = 0.0
-    for first in range(0, len(c), BLOCK):
+    for first in range(start_row, stop_row, BLOCK):
         some_risk = some_offset = some_size = 0.0
-        for i in range(np.uintp(first), np.uintp(min(first + BLOCK, len(c)))):
+        for i in range(np.uintp(first), np.uintp(min(first + BLOCK, stop_row))):
             r = i * np.uintp(8)
             start, stop = np.uintp(places[r + START]), np.uintp(places[r + STOP])
             s = 0.0
@@ -124,10 +124,9 @@ def check(indices: Any, data: Any, records: Any, c: Any, w: Any, epsilon: float,
             else:
                 for j in range(np.uintp(len(a))):
                     a[j] += d * data[start + j]
-        risk += some_risk
-        offset += some_offset
-        size += some_size
-    return risk, offset, size
+        sums[0] += some_risk
+        sums[1] += some_offset
+        sums[2] += some_size
 
 
 @njit(cache=True, nogil=True)

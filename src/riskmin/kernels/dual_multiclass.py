@@ -20,8 +20,11 @@ from riskmin.kernels.simplex import simplex_shift
 
 BEND, STEP = (np.uintp(k) for k in range(2))
 """The terms of a row: c |x|^2 / lam and c / lam."""
-MOST, VISITS, MOVES = range(3)
-"""What a sweep leaves: the largest violation that it met, its visits, the rows it moved."""
+MOST, VISITS, MOVES, TOP, KEPT = range(5)
+"""What a sweep leaves: the largest violation that it met, its visits, the rows it moved.
+
+The last two go from one piece of a sweep to the next: its violation so far, and how many rows stay active.
+"""
 DUST = 4e-16
 """Smaller steps of a multiplier are rounding."""
 DOZE = 0.1
@@ -96,6 +99,21 @@ def _doze(awake: Any, i: Any, k: Any, mine: Any, slack: Any, least: float) -> An
         else:
             m += np.uintp(1)
     return k
+
+
+@njit(cache=True, nogil=True)
+def _so_far(begins: bool, out: Any) -> tuple[float, Any]:
+    """The violation that the pieces of a sweep before this one met, and how many rows they kept."""
+    return (0.0, np.uintp(0)) if begins else (out[TOP], np.uintp(out[KEPT]))
+
+
+@njit(cache=True, nogil=True)
+def _leave(most: float, kept: Any, ends: bool, active: int, out: Any) -> None:
+    """Leave them to the next piece; after the last one, to whoever asked for the sweep."""
+    out[TOP], out[KEPT] = most, kept
+    if ends:
+        out[MOST] = most
+        out[VISITS] += active
 
 
 # ---------------------------------------------------------------- sparse rows
@@ -188,19 +206,21 @@ def _look_ahead(indptr: Any, indices: Any, data: Any, near: Any) -> None:
 @njit(cache=True, nogil=True)
 def sweep(
     indptr: Any, indices: Any, data: Any, W: Any, beta: Any, awake: Any, counts: Any, y: Any, terms: Any,
-    cost: Any, order: Any, active: int, damping: float, shrink: bool, shuffle: bool, rng: Any, out: Any,
+    cost: Any, order: Any, active: int, first: int, last: int, damping: float, shrink: bool, shuffle: bool,
+    rng: Any, out: Any,
 ) -> int:  # fmt: skip
-    """One pass over order[:active], the weights of a feature together; how many rows are active after it.
+    """One pass over order[:active], the weights of a feature together; how many rows stay active.
 
-    The first counts[i] classes in awake[i] are looked at for row i.
+    It is done in pieces, from one place to another, and the first one begins at place 0. The first counts[i]
+    classes in awake[i] are looked at for row i.
     """
-    kept, size, one, wide = np.uintp(0), np.uintp(active), np.uintp(1), max(W.shape[1], 4)
+    size, one, wide, begins = np.uintp(active), np.uintp(1), max(W.shape[1], 4), first == 0
     full, slack, change, room = np.empty(W.shape[1]), np.empty(wide), np.empty(wide), np.empty(wide)
     mine, touched = np.empty(wide), np.zeros(wide, np.uintp)
-    most, above = 0.0, (out[MOST] or math.inf)
-    for v in range(np.uintp(min(active, NEAR + 1)) if shuffle else np.uintp(0)):
+    (most, kept), above = _so_far(begins, out), (out[MOST] or math.inf)
+    for v in range(np.uintp(min(active, NEAR + 1)) if shuffle and begins else np.uintp(0)):
         _draw(order, v, size, rng)
-    for v in range(size):
+    for v in range(np.uintp(first), np.uintp(last)):
         near = min(v + np.uintp(NEAR), size - one)
         if shuffle and near + one < size:
             _draw(order, near + one, size, rng)
@@ -235,8 +255,7 @@ def sweep(
                     touched[used], change[used] = awake[i, m], terms[i, STEP] * change[m]
                     used += one
             _move(indices, data, W, start, stop, change, touched, used)
-    out[MOST] = most
-    out[VISITS] += active
+    _leave(most, kept, last == active, active, out)
     return int(kept)
 
 
@@ -258,16 +277,14 @@ def _add(X: Any, i: Any, V: Any, j: Any, t: float) -> None:
 @njit(cache=True, nogil=True)
 def dense_sweep(
     X: Any, V: Any, beta: Any, awake: Any, counts: Any, y: Any, terms: Any, cost: Any,
-    order: Any, active: int, damping: float, shrink: bool, shuffle: bool, rng: Any, out: Any,
+    order: Any, active: int, first: int, last: int, damping: float, shrink: bool, shuffle: bool, rng: Any,
+    out: Any,
 ) -> int:  # fmt: skip
-    """One pass over order[:active], the weights of a class together; how many rows are active after it.
-
-    The first counts[i] classes in awake[i] are looked at for row i.
-    """
-    kept, size, one = np.uintp(0), np.uintp(active), np.uintp(1)
+    """One pass over order[:active], the weights of a class together; as `sweep`."""
+    size, one = np.uintp(active), np.uintp(1)
     slack, change, room, mine = np.empty(len(V)), np.empty(len(V)), np.empty(len(V)), np.empty(len(V))
-    most, above = 0.0, (out[MOST] or math.inf)
-    for v in range(size):
+    (most, kept), above = _so_far(first == 0, out), (out[MOST] or math.inf)
+    for v in range(np.uintp(first), np.uintp(last)):
         if shuffle:
             _draw(order, v, size, rng)
         i = np.uintp(order[v])
@@ -291,6 +308,5 @@ def dense_sweep(
                     j = np.uintp(awake[i, m])
                     beta[i, j] = mine[m]
                     _add(X, i, V, j, -terms[i, STEP] * change[m])
-    out[MOST] = most
-    out[VISITS] += active
+    _leave(most, kept, last == active, active, out)
     return int(kept)

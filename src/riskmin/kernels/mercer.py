@@ -21,12 +21,11 @@ NOISE = 1e-15
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
-def add_rows(store: Any, slots: Any, coef: Any, out: Any) -> None:
-    """Out += coef @ store[slots], without a copy of the rows."""
-    n = out.shape[0]
+def add_rows(store: Any, slots: Any, coef: Any, first: int, last: int, out: Any) -> None:
+    """Out += coef @ store[slots], without a copy of the rows; a range of it, which begins with a chunk."""
     m = slots.shape[0]
-    for start in range(0, n, CHUNK):
-        stop = min(start + CHUNK, n)
+    for start in range(first, last, CHUNK):
+        stop = min(start + CHUNK, last)
         k = 0
         while k + 4 <= m:
             a, b, c, d = coef[k], coef[k + 1], coef[k + 2], coef[k + 3]
@@ -121,24 +120,26 @@ def _partner(
 
 @njit(cache=True, nogil=True)
 def pair_steps(
-    H: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float, most: int
-) -> int:
+    H: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float, first: int,
+    last: int, rise: Any, fall: Any, goals: Any,
+) -> int:  # fmt: skip
     """Steps that keep sum(gamma): the steepest ascent, and the partner that gains most by its parabola.
 
-    In place, until the largest violation has fallen to that share of itself, or to what rounding leaves;
-    the number of steps.
+    In place, until the largest violation has fallen to that share of itself, or to what rounding leaves; how
+    many steps there were. They are those of a range of steps, and what is in `rise`, `fall` and `goals` goes
+    from one range to the next.
     """
     q = gamma.shape[0]
     diagonal = np.diag(H).copy()  # a cache miss for each entry of it, else
-    rise, fall, gain = np.empty(q), np.empty(q), np.empty(q)
-    for k in range(q):
+    gain = np.empty(q)
+    for k in range(q if first == 0 else 0):
         _slopes(k, g, gamma, lower, upper, kink, bend, rise, fall)
-    goal = 0.0
-    for step in range(most):
+    goal = goals[0]
+    for step in range(first, last):
         i, steep = _most(rise)
         worst = steep + _most(fall)[1]
         if step == 0:
-            goal = max(share * worst, NOISE * np.max(np.abs(g)))
+            goal = goals[0] = max(share * worst, NOISE * np.max(np.abs(g)))
         if not worst > goal:
             return step
         row = H[i]
@@ -153,7 +154,7 @@ def pair_steps(
         _shift(g, rise, fall, -d, H[j])
         _slopes(i, g, gamma, lower, upper, kink, bend, rise, fall)
         _slopes(j, g, gamma, lower, upper, kink, bend, rise, fall)
-    return most
+    return last
 
 
 @njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "contract"})
@@ -168,19 +169,20 @@ def _gains(gamma: Any, lower: Any, upper: Any, bent: Any, rise: Any, fall: Any, 
 
 @njit(cache=True, nogil=True)
 def single_steps(
-    H: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float, most: int
-) -> int:
+    H: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float, first: int,
+    last: int, rise: Any, fall: Any, goals: Any,
+) -> int:  # fmt: skip
     """Steps of one row at a time, each the one that gains most; otherwise as `pair_steps`."""
     q = gamma.shape[0]
     bent = np.maximum(np.diag(H) + bend, 1e-300)
-    rise, fall, gain = np.empty(q), np.empty(q), np.empty(q)
-    for k in range(q):
+    gain = np.empty(q)
+    for k in range(q if first == 0 else 0):
         _slopes(k, g, gamma, lower, upper, kink, bend, rise, fall)
-    goal = 0.0
-    for step in range(most):
+    goal = goals[0]
+    for step in range(first, last):
         worst = max(_most(rise)[1], _most(fall)[1])
         if step == 0:
-            goal = max(share * worst, NOISE * np.max(np.abs(g)))
+            goal = goals[0] = max(share * worst, NOISE * np.max(np.abs(g)))
         if not worst > goal:
             return step
         _gains(gamma, lower, upper, bent, rise, fall, gain)
@@ -191,4 +193,4 @@ def single_steps(
         gamma[i] = end if d >= sign * (end - before) else before + sign * d
         _shift(g, rise, fall, gamma[i] - before, H[i])
         _slopes(i, g, gamma, lower, upper, kink, bend, rise, fall)
-    return most
+    return last

@@ -36,18 +36,17 @@ def worst_first(s: Any, starts: Any, splits: Any, share: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def worst_places(
-    s: Any, gain: Any, tied: Any, blocks: Any, share: Any, discount: Any, k: int, chosen: Any
-) -> Any:
-    """The places of the rows that the worst ranking of their query has in its first k, and k for the others.
+    s: Any, gain: Any, tied: Any, blocks: Any, share: Any, discount: Any, k: int, chosen: Any, first: int,
+    last: int, place: Any,
+) -> None:  # fmt: skip
+    """Fill in the places of the rows that the worst ranking of their query has in its first k.
 
     The rows of a query are sorted by grade and score, highest first; its grades start at
-    ``tied[blocks[q]:blocks[q + 1]]``. Only the chosen queries are looked at.
+    ``tied[blocks[q]:blocks[q + 1]]``. Only the chosen queries of a range are looked at.
     """
-    place = np.full(len(s), k)
-    for q in range(len(blocks) - 1):
+    for q in range(first, last):
         if chosen[q]:
             _interleave(s, gain, tied[blocks[q] : blocks[q + 1] + 1], share[q], discount, k, place)
-    return place
 
 
 @njit(cache=True, nogil=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.deadline import pieces
 from riskmin.intercept import Profiled
 from riskmin.losses.pieces import conjugate_of
 from riskmin.objective import Objective
@@ -27,6 +28,8 @@ from riskmin.solvers.dual_plain import Plain
 from riskmin.solvers.transfer import Conjugate, check_transfer, conjugate_for, row_arrays, transfer_for
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
+VISIT = 16
+"""Elementary operations of a visit to a row, for each of its numbers: there are some tries, and powers."""
 SAMPLE = 256
 """So many rows tell how large rows are."""
 
@@ -126,7 +129,9 @@ class Ascent:
             self.plain.ascend(order, weights, u, pace, v, tie)
         else:
             reg, state = self._kernel_state(v)
-            _kernels().ascend(order, weights, u, pace, self.X, self.conjugate.kernel, reg, state, tie)
+            what = self.X, self.conjugate.kernel, reg, state, tie
+            for i, j in pieces(0, n, VISIT * (n + len(self.X[2]))):
+                _kernels().ascend(order[i:j], weights, u, pace, *what, i == 0)
         self.u, self.epoch = u, self.epoch + 1
         return self.v(), self.gap()
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from riskmin import shards
+from riskmin.deadline import pieces
 from riskmin.losses.bends import bent
 from riskmin.matrices import Csr
 from riskmin.regularizers import L2
@@ -181,7 +182,8 @@ def squares(shard: Shard, h: NDArray) -> tuple[NDArray]:
     if isinstance(X, Csr):
         from riskmin.kernels.smooth import csr_squares
 
-        csr_squares(X.indptr, X.indices, X.data, h, out)
+        for i, j in pieces(0, len(h), 2 * len(X.data)):
+            csr_squares(X.indptr[i : j + 1], X.indices, X.data, h[i:j], out)
         return (out,)
     for at in blocks(np.arange(X.shape[0]), X.shape[1]):
         out += h[at] @ taken(X, at) ** 2
