@@ -1,8 +1,8 @@
 """The libraries of linear algebra: how many threads they take during a fit, and calls that can be given up.
 
 A library that starts a thread a core for every product has them wait for each other: on small products, and
-on a machine where others are at work, that takes many times the time of one thread. So a fit has as many
-threads there as it was given workers, and restores what was set before it.
+on a machine where others are at work, that takes many times the time of one thread. So during a fit each
+worker has one thread there, and what was set before is restored after it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,19 @@ from riskmin.types import NDArray
 class _Libraries:
     """The libraries in this process, and the numbers of threads that fits have asked for.
 
-    The number is one for the whole process. Where several fits run at the same time, the largest one that
-    any of them asked for holds, and the last of them to end restores what was set before the first one.
+    Most have one number for the whole process. Where several fits run at the same time, the largest one that
+    any of them asked for holds, and the last of them to end restores what was set before the first one. Those
+    that are built on OpenMP have a number a thread, which each fit sets and restores for itself.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.found: list[Any] = []
+        self.by_thread: list[Any] = []
         self.modules = 0  # how many were imported when the libraries were looked for
         self.asked: list[int] = []
-        self.before: list[int] = []
+        self.before: list[int] = []  # what was set before the first of the fits, and what is set now
+        self.now: list[int] = []
 
     def look(self) -> None:
         """Find libraries that came since the last look: NumPy's is there, SciPy's comes with its first use.
@@ -46,12 +49,17 @@ class _Libraries:
             return
         from threadpoolctl import ThreadpoolController
 
-        known = {library.filepath for library in self.found}
+        known = {library.filepath for library in self.found + self.by_thread}
         for library in ThreadpoolController().select(user_api="blas").lib_controllers:
-            if library.filepath not in known:
-                self.found.append(library)
-                if self.asked:
-                    self.before.append(library.get_num_threads())
+            if library.filepath in known:
+                continue
+            if getattr(library, "threading_layer", "") == "openmp":
+                self.by_thread.append(library)
+                continue
+            self.found.append(library)
+            if self.asked:
+                self.before.append(library.get_num_threads())
+                self.now.append(self.before[-1])
         self.modules = len(sys.modules)
 
     def ask(self, n: int) -> None:
@@ -60,6 +68,7 @@ class _Libraries:
             self.look()
             if not self.asked:
                 self.before = [library.get_num_threads() for library in self.found]
+                self.now = list(self.before)
             self.asked.append(n)
             self._set()
 
@@ -76,10 +85,17 @@ class _Libraries:
             self._set()
 
     def _set(self) -> None:
-        most = max(self.asked, default=sys.maxsize)
-        for library, before in zip(self.found, self.before, strict=False):
-            # never more than there were: whoever set a smaller number had a reason
-            library.set_num_threads(min(most, before))
+        most = max(self.asked) if self.asked else sys.maxsize
+        # never more than there were: who set a smaller number had a reason
+        wanted = [min(most, before) for before in self.before]
+        if wanted == self.now:
+            return
+        _release(self.found[0])
+        for library, now, number in zip(self.found, self.now, wanted, strict=False):
+            if now != number:
+                library.set_num_threads(number)
+        _release(self.found[0])
+        self.now = wanted
 
     def forked(self) -> None:
         """A child process runs none of the fits of its parent, whose lock another thread may have had."""
@@ -87,6 +103,16 @@ class _Libraries:
         if self.asked:
             self.asked = []
             self._set()
+
+
+def _release(library: Any) -> None:
+    """Let any thread set numbers.
+
+    Newer versions of threadpoolctl heed the thread alone that set one first. Here the last fit to end
+    restores what the first one found, and these may be in two threads.
+    """
+    if hasattr(library, "clear_controlling_thread"):
+        library.clear_controlling_thread(force=True)
 
 
 _libraries = _Libraries()
@@ -109,30 +135,46 @@ def threads(n: int | None) -> Iterator[None]:
     if n is None:
         yield
         return
-    _libraries.ask(n)
+    ask(n)
+    before = _here(n)
     try:
         yield
     finally:
         _libraries.leave(n)
+        for library, number in before:
+            library.set_num_threads(number)
+
+
+def _here(n: int) -> list[tuple[Any, int]]:
+    """Let libraries that have a number a thread take at most n in this one; what they had."""
+    before = [(library, library.get_num_threads()) for library in _libraries.by_thread]
+    for library, number in before:
+        library.set_num_threads(min(n, number))
+    return before
+
+
+def one_each() -> None:
+    """What a thread calls that is a worker of a fit: libraries that have a number a thread take one in it."""
+    _here(1)
 
 
 def threads_of(risk: Any) -> int | None:
-    """How many threads a risk may take: as many as its executor has workers in this process; None of others.
+    """How many threads the libraries may take during a fit of a risk; None where it has no executor.
+
+    One, for each of the executor's workers: these are the threads of a fit. Were there more for who has more
+    workers, sums would be rounded in another way, and results differ in their last bits.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from riskmin import Hinge, Threads, linear_risk
-    >>> y = np.array([1.0, -1.0])
-    >>> threads_of(linear_risk(np.eye(2), y, Hinge(), fit_intercept=True))
+    >>> from riskmin import Hinge, linear_risk
+    >>> threads_of(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge(), fit_intercept=True))
     1
-    >>> threads_of(linear_risk(np.eye(2), y, Hinge(), executor=Threads(n_workers=3)))
-    3
     """
     while risk is not None:
         executor = getattr(risk, "executor", None)
         if executor is not None:
-            found: int | None = getattr(executor, "n_workers", 1)
+            found: int | None = getattr(executor, "blas_threads", 1)
             return found
         risk = getattr(risk, "risk", None)
     return None

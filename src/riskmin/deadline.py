@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 MOST = 2**26
 """Elementary operations of one call to a compiled loop, at most: they take from 0.03 to 0.15 seconds."""
+GLANCE = 0.1
+"""Seconds between two looks at a limit that another thread may change."""
 LONG = 2**30
 """Those of one call to a library of linear algebra, which takes a tenth as long for each."""
 
@@ -167,7 +169,7 @@ def aside(work: float, f: Callable[..., T], *args: Any, cancel: Callable[[], obj
     thread.start()
     try:
         while thread.is_alive():
-            thread.join(min(max(current().at - perf_counter(), 0.0), 3600.0))
+            thread.join(min(max(current().at - perf_counter(), 0.0), GLANCE))
             if thread.is_alive():
                 check()
     except BaseException:

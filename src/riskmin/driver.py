@@ -29,6 +29,8 @@ SOON = 1.0
 """Seconds after which a run is worth a checkpoint."""
 PATIENCE = 100
 """So many iterations in a row that better neither bound by a single bit are a stall."""
+MOMENT = 0.2
+"""Seconds for a call of the risk, once a run is out of time or interrupted."""
 VANISHED = 1e-30
 """Where J falls below this part of its first value, min J is 0 and no relative gap will ever be proved."""
 
@@ -74,9 +76,13 @@ class _Run:
     """That of what runs inside of a step."""
 
     def __post_init__(self) -> None:
-        # ranks must leave a step at the same place, so with several of them time is looked at between steps
-        if isinstance(self.company, Alone):
+        if self.alone:
             self.limit.at = self.start + self.limits.max_seconds
+
+    @property
+    def alone(self) -> bool:
+        """Whether a clock may end a step: ranks must leave it at the same place, and each has its own."""
+        return isinstance(self.company, Alone)
 
     def tick(self) -> float:
         """Look at the clock."""
@@ -109,10 +115,11 @@ class _Run:
         self.noise = max(self.noise, self.lower - self.value)
         self.lower = min(max(self.lower, 0.0), self.value)
 
-    def settle(self) -> None:
+    def settle(self, seconds: float = math.inf) -> None:
         """Whatever ends a run is said of a value computed from scratch, and of a point of the domain."""
-        self.w = self.obj.reg.prox(self.w, 0.0)
-        self.value, _, cut = self.obj(self.w)
+        w = self.obj.reg.prox(self.w, 0.0)
+        value, _, cut = Limit(time.perf_counter() + seconds).call(self.obj, w)
+        self.w, self.value = w, value
         self._bound(cut)
 
     def take(self, it: Iterate) -> Status | None:
@@ -124,13 +131,25 @@ class _Run:
         self._bound(it.cut)
         row = {"iteration": len(self.trace) + 1} | self._row() | dict(it.info)
         self.trace.append(row)
-        if self.status() is not None:
+        status = self.status()
+        if status == "max_seconds":
+            self.hurry()
+        elif status is not None:
             self.end()
         return self.status()
 
-    def end(self) -> Status:
+    def hurry(self) -> bool:
+        """Settle what was found if that takes no more than a moment, else it stays as the solver knew it."""
+        try:
+            self.end(MOMENT if self.alone else math.inf)
+        except OutOfTime:
+            self.trace[-1] |= self._row()
+            return False
+        return True
+
+    def end(self, seconds: float = math.inf) -> Status:
         """Settle what was found; whether that is convergence, or else a stall."""
-        self.settle()
+        self.settle(seconds)
         self.trace[-1] |= self._row()
         return "converged" if self.status() == "converged" else "stalled"
 
@@ -140,12 +159,13 @@ class _Run:
             self.w = w0
             self.settle()
             self.trace.append({"iteration": 1} | self._row())
+            settled = True
         else:
             try:
-                self.end()
+                settled = self.hurry()
             except KeyboardInterrupt:
                 return "interrupted"
-        return "converged" if self.status() == "converged" else "max_seconds"
+        return "converged" if settled and self.status() == "converged" else "max_seconds"
 
     def asked(self, callback: Callback, it: Iterate) -> bool:
         """Whether the callback ends the run."""
@@ -230,7 +250,8 @@ def minimize(
         The relative certified gap to reach: the same rule for every solver.
     max_iter, max_seconds : int, float
         Limits. Whichever strikes first ends the run with that status and the best point so far. Time is
-        looked at inside of steps, too, some ten times a second; what comes after it is one call of the risk.
+        looked at inside of steps, too, several times a second; a run that has found nothing when it is over
+        returns w0, for which it takes a call of the risk.
     callback : callable, optional
         ``callback(iterate, row)`` after every iteration, `row` being the new row of the trace; a true
         return value ends the run with status ``interrupted``.
@@ -315,7 +336,7 @@ def _drive(
             raise
         status = "interrupted"
         with contextlib.suppress(KeyboardInterrupt):  # who asks twice gets the value as the solver knew it
-            run.end()
+            run.hurry()
     if save is not None and it is not None:
         run.save(save, solver, it)
     return status

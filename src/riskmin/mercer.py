@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse
 
-from riskmin.deadline import checking, pieces
+from riskmin.deadline import checking, pieces, product
 from riskmin.types import Array, NDArray
 
 sp: Any = scipy.sparse  # its types leave no room for what is sparse or dense
@@ -36,7 +36,7 @@ def _kernels() -> Any:
 
 def products(A: Any, B: Any) -> NDArray:
     """A B', as a dense array in C order."""
-    found = A @ B.T
+    found = product(A, B.T) if isinstance(A, np.ndarray) and isinstance(B, np.ndarray) else A @ B.T
     return np.ascontiguousarray(found.toarray() if sp.issparse(found) else found, dtype=np.float64)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.blas import one_each
 from riskmin.deadline import Limit, check, checking, current
 from riskmin.spread import Unread, loaded
 from riskmin.types import Shard
@@ -76,6 +77,9 @@ class Serial:
     1.0
     """
 
+    blas_threads: int | None = 1
+    """How many threads the libraries of linear algebra take during a fit; None leaves them alone."""
+
     def __init__(self, shards: Sequence[Shard | Unread] = ()) -> None:
         self.shards = [loaded(shard) for shard in shards]
 
@@ -85,8 +89,11 @@ class Serial:
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """[f(shard_k, *args, each_k) for k]."""
-        todo = zip(self.shards, calls(len(self.shards), args, each), strict=True)
-        return [f(s, *a) for s, a in checking(todo)]
+        todo = calls(len(self.shards), args, each)
+        if len(todo) == len(self.shards) == 1:
+            check()
+            return [f(self.shards[0], *todo[0])]
+        return [f(s, *a) for s, a in checking(zip(self.shards, todo, strict=True))]
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """The tuples of `map`, added up in shard order."""
@@ -120,7 +127,7 @@ class Threads:
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        pool = ThreadPoolExecutor(self.n_workers, thread_name_prefix="riskmin")
+        pool = ThreadPoolExecutor(self.n_workers, thread_name_prefix="riskmin", initializer=one_each)
         weakref.finalize(self, pool.shutdown, wait=False)  # else threads pile up over many fits
         return pool
 

@@ -95,6 +95,7 @@ def _serve(conn: Connection) -> None:
     """A worker: receives its shards, then functions to run on them, until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
     blas.ask(1)  # there is a worker a core already
+    blas.one_each()
     data, inbox, outbox = _Inbox(), _Inbox(), _Outbox()
     with contextlib.suppress(EOFError, OSError):
         try:

@@ -33,7 +33,7 @@ CHUNK = 8
 """After so many cycles it is looked how far they came."""
 LEAST = 1e-12
 """Curvatures below this part of the largest are taken for it: they are divided by."""
-NUMBER = 4
+NUMBER = 8
 """Elementary operations that a number of a sparse column takes: its row lies anywhere in memory."""
 NOTHING = np.empty(0)
 

@@ -25,11 +25,18 @@ from riskmin.regularizers import Equality
 from riskmin.risk import rows_of
 from riskmin.scalar import ROUNDING, Tangent, lowest, shrink
 from riskmin.solvers.dual_plain import Plain
-from riskmin.solvers.transfer import Conjugate, check_transfer, conjugate_for, row_arrays, transfer_for
+from riskmin.solvers.transfer import (
+    LINEAR,
+    Conjugate,
+    check_transfer,
+    conjugate_for,
+    row_arrays,
+    transfer_for,
+)
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
-VISIT = 16
-"""Elementary operations of a visit to a row, for each of its numbers: there are some tries, and powers."""
+VISIT, CURVED = 32, 128
+"""Elementary operations of a visit to a row, for each of its numbers; where these take powers, and tries."""
 SAMPLE = 256
 """So many rows tell how large rows are."""
 
@@ -130,7 +137,8 @@ class Ascent:
         else:
             reg, state = self._kernel_state(v)
             what = self.X, self.conjugate.kernel, reg, state, tie
-            for i, j in pieces(0, n, VISIT * (n + len(self.X[2]))):
+            each = VISIT if reg[0] == LINEAR else CURVED
+            for i, j in pieces(0, n, each * (n + len(self.X[2]))):
                 _kernels().ascend(order[i:j], weights, u, pace, *what, i == 0)
         self.u, self.epoch = u, self.epoch + 1
         return self.v(), self.gap()

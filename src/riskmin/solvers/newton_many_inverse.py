@@ -25,6 +25,8 @@ THIN, EACH, SPARSE, APPLY, CALL = 10.0, 110.0, 40.0, 50.0, 1e6
 a factor, and to call a function of NumPy, beside an operation in a product of large dense ones."""
 BLOCK, WHOLE = 2**15, 2**17
 """Rows are taken so many scores at a time, or numbers times classes: these stay in cache."""
+DEEP = 256
+"""Rows that products of thin matrices have at least, for them to be fast."""
 TINY = 1e-100
 """On diagonals of what neither is penalized nor bends: its inverse, squared, is still a number."""
 
@@ -231,7 +233,7 @@ def _gram(X: Csr | Dense | Columns, h: NDArray) -> NDArray:
 
 def _squares(A: NDArray, B: NDArray) -> NDArray:
     """A B of many rows of B; where these are very many, in parts, each of which takes a moment."""
-    n, step = len(B), max(int(LONG // (2 * len(A) * B.shape[1])), len(A))
+    n, step = len(B), max(int(LONG // (2 * len(A) * B.shape[1])), DEEP)
     if n <= 4 * step:
         return np.asarray(product(A, B))
     found = np.zeros((len(A), B.shape[1]))

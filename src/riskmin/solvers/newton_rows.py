@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.deadline import checking
 from riskmin.intercept import VANISHED
 from riskmin.losses.bends import bent
 from riskmin.solvers.newton_scores import Look, Scores, bracketed
@@ -91,7 +90,7 @@ class Rows(Scores, ABC):
     ) -> tuple[float, NDArray]:
         """Where the slope in the intercept is zero, by Newton's method in a bracket; and the sums there."""
         k, lo, hi, step, start = _names(), -np.inf, np.inf, 1.0, b
-        for _ in checking(range(100)):
+        for _ in range(100):
             found = sums(b)
             slope, curve = float(found[k.ACROSS]), float(found[k.CURVE])
             if abs(slope) <= enough * found[k.TOTAL]:

@@ -199,7 +199,7 @@ def bracketed(at: Callable[[float], tuple[float, float]], start: float) -> tuple
     (True, 3)
     """
     lo, hi, t, width = 0.0, math.inf, 1.0, math.inf
-    for looks in checking(range(1, 61)):
+    for looks in range(1, 61):
         slope, bend = at(t)
         if abs(slope) <= FLAT * abs(start):
             return t, looks

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin import shards
-from riskmin.deadline import checking, pieces
+from riskmin.deadline import check, checking, pieces
 from riskmin.finite import stored
 from riskmin.maps import crowds, limited, passing
 from riskmin.matrices import Columns, Csr, Dense, Wide, as_scipy, by_rows
@@ -86,7 +86,10 @@ class Passes:
 
     def each(self, f: Callable[[slice], Any]) -> list[Any]:
         """F of ranges of rows: of all together, or of parts side by side where there are many."""
-        if len(self.looks) == 1 or self.rows is None:
+        check()
+        if len(self.looks) == 1:
+            return [f(self.looks[0])]
+        if self.rows is None:
             return [f(part) for part in checking(self.looks)]
         return self.risk.executor.map(lambda _, part: f(part), each=self.looks)
 
