@@ -62,7 +62,7 @@ DENSE = 0.25
 
 
 class Moments(NamedTuple):
-    """Of each column of a sample: weight of its rows, mean, mean square around that, least and largest number.
+    """Of each column of a sample: weight of its rows, mean, mean square around it, least and largest number.
 
     Of sparse columns, the last two tell only whether they are constant.
     """
