@@ -218,3 +218,24 @@ WITHIN_TOL = dict.fromkeys(
 """These checks of scikit-learn, of three classes, ask for predictions equal to 1e-7. Fits to weights and to
 repeated rows are that close where J is smooth and well conditioned, but not where a smoothed hinge bends.
 """
+
+
+def spin(shard, seconds=60.0):
+    """Take long, with looks at the clock; for a negative number, fail at the first shard instead."""
+    from riskmin.deadline import check
+
+    if seconds < 0 and len(shard.y) == 1:
+        raise ValueError("no such shard")
+    end = time.perf_counter() + abs(seconds)
+    while time.perf_counter() < end:
+        check()
+        time.sleep(0.005)
+    return len(shard.y)
+
+
+def blas_threads(*_):
+    """How many threads each library of linear algebra has here, once those of SciPy are there too."""
+    import scipy.linalg  # noqa: F401
+    from threadpoolctl import threadpool_info
+
+    return [found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"]

@@ -296,7 +296,7 @@ def test_blocks_are_solved(program, paired):
     step = steps.pair_steps if paired else steps.single_steps
     room = np.empty((3 if paired else 4, len(s)))
     for _ in range(50):
-        step(H, H.diagonal().copy(), g, gamma, lower, upper, kink, bend, 0.01, 2000, *room)
+        step(H, H.diagonal().copy(), g, gamma, lower, upper, kink, bend, 0.01, 0, 2000, np.zeros(1), *room)
     assert ((gamma >= lower) & (gamma <= upper)).all()
     np.testing.assert_allclose(g, H @ gamma + s, atol=1e-10)
     slope = g + bend * gamma

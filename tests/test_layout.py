@@ -17,6 +17,8 @@ ROOT = Path(riskmin.__file__).parent
 # Lowest first: a module may import those before it, and those of its own package in any order.
 LAYERS = [
     "types",
+    "deadline",
+    "blas",
     "arrays",
     "maps",
     "registry",
@@ -72,6 +74,7 @@ HOMES = {
     "array_api_compat": {"arrays"},
     "safetensors": {"persist"},
     "highspy": {"solvers"},
+    "threadpoolctl": {"blas"},
     "pyarrow": {"data"},
     "pandas": {"data"},
     "polars": {"data"},
@@ -86,6 +89,7 @@ LAZY = [
     "scipy.optimize",
     "numba",
     "highspy",
+    "threadpoolctl",
     "sklearn",
     "joblib",
     "click",

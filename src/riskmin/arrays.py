@@ -119,6 +119,39 @@ def to_floats(a: NDArray) -> NDArray | None:
         return None
 
 
+COMPLEX = "X holds complex numbers: give their real and imaginary parts as columns of their own"
+
+
+def floats_of(a: NDArray, X: Any) -> NDArray:
+    """The numbers a of X, as they are where they are float32 or float64."""
+    if a.dtype in (np.float32, np.float64):
+        return unlocked(a)
+    if a.dtype.kind == "c":
+        raise ValueError(COMPLEX)
+    floats = to_floats(a)
+    if floats is None:
+        raise ValueError(_no_number(a, X) if a.ndim == 2 else "X holds something that is no number")
+    return floats
+
+
+def _no_number(a: NDArray, X: Any) -> str:
+    """What is wrong with a column of X that holds something else, by the name it has in a frame."""
+    j = next(j for j in range(a.shape[1]) if to_floats(a[:, j]) is None)
+    column = a[:, j] if a.dtype.kind == "O" else a[:1, j]  # all of it is something else, if not of objects
+    bad = next((v for v in column if to_floats(np.array([v, None], dtype=object)) is None), column[0])
+    names = getattr(X, "column_names", getattr(X, "columns", range(a.shape[1])))  # Arrow; pandas and polars
+    return f"column {names[j]!r} of X holds {str(bad)!r}, which is no number: encode or drop that column"
+
+
+def check_two_dimensions(shape: tuple[int, ...]) -> None:
+    """Raise unless X has rows and columns."""
+    if len(shape) != 2:
+        hint = "; X.reshape(-1, 1) makes one column of it" if len(shape) == 1 else ""
+        raise ValueError(
+            f"X must have two dimensions, rows and columns, but its shape is {tuple(shape)}{hint}"
+        )
+
+
 def largest_exponent(z: Array) -> float:
     """Half the logarithm of the largest number of z's dtype: exp stays far from overflow below it."""
     return 0.5 * float(np.log(float(namespace(z).finfo(z.dtype).max)))

@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import namespace
+from riskmin.blas import threads, threads_of
 from riskmin.checkpoint import Checkpoint
 from riskmin.convexity import Watch, check, watch
-from riskmin.executors.company import Company, company_of
+from riskmin.deadline import Limit, OutOfTime
+from riskmin.executors.company import Alone, Company, company_of
 from riskmin.objective import Count, Objective
 from riskmin.persist import FileError
 from riskmin.preconditioning import Conditioned, preconditioner
@@ -29,6 +31,8 @@ SOON = 1.0
 """Seconds after which a run is worth a checkpoint."""
 PATIENCE = 100
 """So many iterations in a row that better neither bound by a single bit are a stall."""
+MOMENT = 0.2
+"""Seconds for a call of the risk, once a run is out of time or interrupted."""
 VANISHED = 1e-30
 """Where J falls below this part of its first value, min J is 0 and no relative gap will ever be proved."""
 SMALL = 1e-6
@@ -81,6 +85,30 @@ class _Run:
     began: float = field(default_factory=time.perf_counter)
     seconds: float = 0.0
     watch: Watch | None = None  # of a risk of the user's own, whose cuts may be none
+    limit: Limit = field(default_factory=Limit)
+    """That of what runs inside of a step."""
+    hurries: bool = False  # the limit is that of the run's last moment
+
+    def __post_init__(self) -> None:
+        if self.alone:
+            self.limit.at = self.began + self.limits.max_seconds
+
+    @property
+    def alone(self) -> bool:
+        """Whether a clock may end a step: ranks must leave it at the same place, and each has its own."""
+        return isinstance(self.company, Alone)
+
+    def rest(self) -> float:
+        """Seconds for a call of the risk between steps: what is left, or a moment more, but that once."""
+        now = time.perf_counter()
+        if self.alone and not self.hurries and self.limit.at < now + MOMENT:
+            self.limit.at, self.hurries = now + MOMENT, True
+        return self.limit.at - now
+
+    def interrupt(self) -> None:
+        """There is but a moment left, whatever the limit was."""
+        if self.alone and not self.hurries:
+            self.limit.at = -math.inf
 
     def tick(self) -> float:
         """Look at the clock."""
@@ -105,13 +133,21 @@ class _Run:
     def start(self) -> tuple[Array, float, Cut, float]:
         """Where Omega is least, J and the cut there; R at w = 0 with the best intercept. Computed once."""
         if self.origin is None:
-            zero = 0.0 * self.w
-            r, g, slip = self.obj.look(zero)
-            w = zero if math.isfinite(self.obj.reg.value(zero)) else self.obj.reg.conjugate_grad(zero)
-            value, _, cut = self.obj.at(w, r, g, slip) if w is zero else self.obj(w)
-            self.obj.count.calls -= 1 if w is zero else 2  # they serve no solver
-            self.origin = w, value, cut, max(r, 0.0)
+            calls = self.obj.count.calls
+            try:
+                self.origin = Limit(time.perf_counter() + self.rest()).call(self._origin)
+            except OutOfTime:
+                assert self.cut is not None
+                self.origin = self.w, math.inf, self.cut, 0.0  # which betters nothing
+            self.obj.count.calls = calls  # they serve no solver
         return self.origin
+
+    def _origin(self) -> tuple[Array, float, Cut, float]:
+        zero = 0.0 * self.w
+        r, g, slip = self.obj.look(zero)
+        w = zero if math.isfinite(self.obj.reg.value(zero)) else self.obj.reg.conjugate_grad(zero)
+        value, _, cut = self.obj.at(w, r, g, slip) if w is zero else self.obj(w)
+        return w, value, cut, max(r, 0.0)
 
     def no_worse_than_start(self) -> None:
         """Where J is lower at w = 0, with the best intercept, that is what was found."""
@@ -164,10 +200,11 @@ class _Run:
         if self.watch is not None and self.watch.negative:
             self.lower = -math.inf
 
-    def settle(self) -> None:
+    def settle(self, seconds: float = math.inf) -> None:
         """Whatever ends a run is said of a value computed from scratch, and of a point of the domain."""
-        self.w = self.obj.reg.prox(self.w, 0.0)
-        self.value, _, cut = self.obj(self.w)
+        w = self.obj.reg.prox(self.w, 0.0)
+        value, _, cut = Limit(time.perf_counter() + seconds).call(self.obj, w)
+        self.w, self.value = w, value
         self._bound(cut)
 
     def take(self, it: Iterate) -> Status | None:
@@ -182,18 +219,45 @@ class _Run:
         self._bound(it.cut)
         row = {"iteration": len(self.trace) + 1} | self._row() | dict(it.info)
         self.trace.append(row)
-        if self.status() is not None:
+        status = self.status()
+        if status == "max_seconds":
+            self.hurry()
+        elif status is not None:
             self.end()
         return self.status()
 
-    def end(self) -> Status:
+    def hurry(self) -> bool:
+        """Settle what was found if that takes no more than a moment, else it stays as the solver knew it."""
+        try:
+            self.end(self.rest())
+        except OutOfTime:
+            self.trace[-1] |= self._row()
+            return False
+        return True
+
+    def end(self, seconds: float = math.inf) -> Status:
         """Settle what was found; whether that is convergence, or else a stall."""
-        self.settle()
+        until = Limit(time.perf_counter() + seconds)
+        self.settle(seconds)
         if self.watch is not None and self.cut is not None and self.lower > 0:
-            self.w, self.value = self.watch.probe(self.w, self.value, self.lower, self.cut)
+            self.w, self.value = until.call(self.watch.probe, self.w, self.value, self.lower, self.cut)
             self._bound(self.cut)
         self.trace[-1] |= self._row()
         return "converged" if self.status() == "converged" else "stalled"
+
+    def late(self, w0: Array) -> Status:
+        """Settle what was found when time ran out inside of a step; that is w0, if nothing was yet."""
+        if self.w is None:
+            self.w = w0
+            self.settle()
+            self.trace.append({"iteration": 1} | self._row())
+            settled = True
+        else:
+            try:
+                settled = self.hurry()
+            except KeyboardInterrupt:
+                return "interrupted"
+        return "converged" if settled and self.status() == "converged" else "max_seconds"
 
     def asked(self, callback: Callback, it: Iterate) -> bool:
         """Whether the callback ends the run."""
@@ -227,10 +291,11 @@ class _Run:
         self.idle, self.trace = found["idle"], found["trace"]
         self.obj.count.calls = int(self.trace[-1]["calls"])
         self.before = self.seconds = self.trace[-1]["seconds"]
+        self.limit.at -= self.before
         state = {k.removeprefix("state."): v for k, v in arrays.items() if k.startswith("state.")}
         if state and isinstance(solver, Resumable):
-            return problem.resumed(solver, state)
-        return problem.iterates(solver, self.w)
+            return self.limit.call(problem.resumed, solver, state)
+        return self.limit.call(problem.iterates, solver, self.w)
 
 
 def _start(obj: Objective, w0: Array | None) -> Array:
@@ -284,7 +349,9 @@ def minimize(
         intercept (1e-9 of it for the default tol). With 0, only tol counts. ``result.criterion`` says which
         of the two was met.
     max_iter, max_seconds : int, float
-        Limits. Whichever strikes first ends the run with that status and the best point so far.
+        Limits. Whichever strikes first ends the run with that status and the best point so far. Time is
+        looked at inside of steps, too, several times a second; a run that has found nothing when it is over
+        returns w0, for which it takes a call of the risk.
     callback : callable, optional
         ``callback(iterate, row)`` after every iteration, `row` being the new row of the trace; a true
         return value ends the run with status ``interrupted``.
@@ -321,7 +388,8 @@ def minimize(
 
 def conditioned(objective: Objective) -> Conditioned:
     """The problem in variables that are good for solvers."""
-    with company_of(objective.risk).together(), np.errstate(over="ignore"):
+    risk = objective.risk
+    with company_of(risk).together(), threads(threads_of(risk)), np.errstate(over="ignore"):
         return Conditioned.of(objective, preconditioner(objective))
 
 
@@ -335,7 +403,7 @@ def run(
 ) -> Result:
     """Minimize the objective of a problem whose variables are chosen."""
     company = company_of(problem.given.risk)
-    with company.together():
+    with company.together(), threads(threads_of(problem.given.risk)):
         found = _Run(problem.given, company.agree(lambda: _Limits(**limits)), company)
         w0 = _start(found.obj, w0)
         check(found.obj.risk, found.obj.reg, w0)
@@ -347,7 +415,8 @@ def run(
             company.once(save.check)
         with np.errstate(over="ignore"):  # far out, a square may be inf: no best value, no bound, no harm
             status = _drive(found, problem, chosen, w0, callback, save)
-            found.no_worse_than_start()
+            with contextlib.suppress(*([KeyboardInterrupt] if status == "interrupted" else [])):
+                found.no_worse_than_start()
     assert found.cut is not None
     told, criterion = said(chosen, reason, found.trace), found.criterion()
     best = found.w, found.value, found.lower, found.cut
@@ -381,14 +450,15 @@ def _drive(
     it: Iterate | None = None
     try:
         again = save is not None and run.company.once(Path(save.path).exists)
-        steps = run.resume(save, solver, problem) if save and again else problem.iterates(solver, w0)
+        begin = run.limit.call
+        steps = run.resume(save, solver, problem) if save and again else begin(problem.iterates, solver, w0)
         status = run.status() if again else None
         if status is not None and run.watch is not None:  # what was saved on the way was not probed yet
             run.end()
             status = run.status()
         written, took = run.seconds, 0.0
         while status is None:
-            new = next(steps, None)
+            new = run.limit.call(next, steps, None)
             if new is None:
                 status = run.end()
                 break
@@ -402,12 +472,15 @@ def _drive(
                 run.save(save, solver, it)
                 written = run.tick()
                 took += written
+    except OutOfTime:
+        status = run.late(w0)
     except KeyboardInterrupt:
         if run.w is None:  # nothing was found yet, so there is nothing to return
             raise
         status = "interrupted"
+        run.interrupt()
         with contextlib.suppress(KeyboardInterrupt):  # who asks twice gets the value as the solver knew it
-            run.end()
+            run.hurry()
     if save is not None and it is not None:
         run.save(save, solver, it)
     return status

@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.arrays import as_numpy, is_foreign, like, namespace, to_floats, unlocked
+from riskmin import deadline
+from riskmin.arrays import (
+    COMPLEX,
+    as_numpy,
+    check_two_dimensions,
+    floats_of,
+    is_foreign,
+    like,
+    namespace,
+    unlocked,
+)
+from riskmin.deadline import check, fill, pieces, product, scatter
 from riskmin.types import Array, Matrix, NDArray
 
 CACHE_BYTES = 2**20
@@ -54,16 +65,16 @@ class Dense:
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
         if w.ndim == 2:
-            return self.X[start:stop] @ w
+            return product(self.X[start:stop], w)
         z = np.empty(stop - start)
-        _kernels().dense_scores(self.X, w, start, stop, z)
+        fill(_kernels().dense_scores, (self.X,), w, start, stop, z, len(z) * self.X.shape[1])
         return z
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
         if dz.ndim == 2:
-            out += self.X[start:stop].T @ dz
+            out += product(self.X[start:stop].T, dz)
         else:
-            _kernels().dense_pullback(self.X, dz, start, stop, out)
+            scatter(_kernels().dense_pullback, (self.X,), dz, start, stop, out, len(dz) * self.X.shape[1])
 
 
 @dataclass(frozen=True)
@@ -93,16 +104,19 @@ class Columns:
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
         if w.ndim == 2:
-            return self.T[:, start:stop].T @ w
+            return product(self.T[:, start:stop].T, w)
         z = np.empty(stop - start)
-        _kernels().columns_scores(*self._flat(), w, start, stop, z)
+        fill(_kernels().columns_scores, self._flat(), w, start, stop, z, len(z) * len(w))
         return z
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
         if dz.ndim == 2:
-            out += self.T[:, start:stop] @ dz
-        else:
-            _kernels().columns_pullback(*self._flat(), dz, start, stop, out)
+            out += product(self.T[:, start:stop], dz)
+            return
+        T, step = self._flat()
+        # in pieces of columns, not of rows: a sum over fewer rows would be rounded in another way
+        for i, j in pieces(0, len(out), len(dz) * len(out), of=4):
+            _kernels().columns_pullback(T[i * step :], step, dz, start, stop, out[i:j])
 
 
 @dataclass(frozen=True)
@@ -127,18 +141,24 @@ class Csr:
         indptr = self.indptr[start : stop + 1] - self.indptr[start]
         return Csr(indptr, self.indices[first:last], self.data[first:last], self.n_features)
 
+    def _work(self, start: int, stop: int, v: Array) -> int:
+        """How many products a range of rows takes, or a number that they are less than."""
+        each = v.shape[1] if v.ndim == 2 else 1
+        most = self.data.size * each
+        return most if most <= deadline.MOST else int(self.indptr[stop] - self.indptr[start]) * each
+
     def scores(self, w: Array, start: int, stop: int) -> Array:
         z = np.empty((stop - start, *w.shape[1:]))
         kernel = _kernels().csr_scores if w.ndim == 1 else _kernels().csr_scores_many
-        kernel(self.indptr, self.indices, self.data, w, start, stop, z)
+        parts = self.indptr, self.indices, self.data
+        fill(kernel, parts, w, start, stop, z, self._work(start, stop, w))
         return z
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
-        X, k = (self.indptr, self.indices, self.data), _kernels()
-        if dz.ndim == 1:
-            k.csr_pullback(*X, dz, start, stop, out)
-        else:
-            k.csr_pullback_many(*X, dz, start, stop, np.empty(dz.shape[1], np.uintp), out)
+        kernel = _kernels().csr_pullback if dz.ndim == 1 else _kernels().csr_pullback_many
+        room = () if dz.ndim == 1 else (np.empty(dz.shape[1], np.uintp),)
+        parts = self.indptr, self.indices, self.data, *room
+        scatter(kernel, parts, dz, start, stop, out, self._work(start, stop, dz))
 
 
 @dataclass(frozen=True)
@@ -164,8 +184,8 @@ class Csc:
         if w.ndim == 2:  # only of prediction: `linear_risk` stores rows where scores are many
             found: Array = as_scipy(self) @ w
             return found[start:stop]
-        z = np.zeros(self.n_rows)
-        _kernels().csr_pullback(self.indptr, self.indices, self.data, w, 0, len(w), z)
+        z, parts = np.zeros(self.n_rows), (self.indptr, self.indices, self.data)
+        scatter(_kernels().csr_pullback, parts, w, 0, len(w), z, self.data.size)
         return z[start:stop]
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
@@ -173,8 +193,8 @@ class Csc:
         if stop - start < self.n_rows:
             full = np.zeros(self.n_rows)
             full[start:stop] = dz
-        found = np.empty(len(out))
-        _kernels().csr_scores(self.indptr, self.indices, self.data, full, 0, len(out), found)
+        found, parts = np.empty(len(out)), (self.indptr, self.indices, self.data)
+        fill(_kernels().csr_scores, parts, full, 0, len(out), found, self.data.size)
         out += found
 
 
@@ -222,9 +242,11 @@ class Plain:
         return Plain(self.X[start:stop])
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
+        check()
         return self.X[start:stop] @ like(w, self.X)
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
+        check()
         out += like(namespace(dz).matrix_transpose(self.X[start:stop]) @ dz, out)
 
 
@@ -233,43 +255,11 @@ def _unsigned(a: NDArray) -> NDArray:
     return unlocked(a).view(np.uint32 if a.dtype.itemsize == 4 else np.uint64)
 
 
-COMPLEX = "X holds complex numbers: give their real and imaginary parts as columns of their own"
-
-
-def _floats(a: NDArray, X: Any) -> NDArray:
-    """The numbers a of X, as they are where they are float32 or float64."""
-    if a.dtype in (np.float32, np.float64):
-        return unlocked(a)
-    if a.dtype.kind == "c":
-        raise ValueError(COMPLEX)
-    floats = to_floats(a)
-    if floats is None:
-        raise ValueError(_no_number(a, X) if a.ndim == 2 else "X holds something that is no number")
-    return floats
-
-
-def _no_number(a: NDArray, X: Any) -> str:
-    """What is wrong with a column that holds something else, by the name it has in a frame."""
-    j = next(j for j in range(a.shape[1]) if to_floats(a[:, j]) is None)
-    column = a[:, j] if a.dtype.kind == "O" else a[:1, j]  # all of it is something else, if not of objects
-    bad = next((v for v in column if to_floats(np.array([v, None], dtype=object)) is None), column[0])
-    names = getattr(X, "column_names", getattr(X, "columns", range(a.shape[1])))  # Arrow; pandas and polars
-    return f"column {names[j]!r} of X holds {str(bad)!r}, which is no number: encode or drop that column"
-
-
-def _two_dimensions(shape: tuple[int, ...]) -> None:
-    if len(shape) != 2:
-        hint = "; X.reshape(-1, 1) makes one column of it" if len(shape) == 1 else ""
-        raise ValueError(
-            f"X must have two dimensions, rows and columns, but its shape is {tuple(shape)}{hint}"
-        )
-
-
 def _sparse(X: Any) -> Matrix:
     kind, n_rows, n_features = X.format, X.shape[0], X.shape[1]
     if kind not in {"csr", "csc"}:
         X, kind = sp.csr_array(X), "csr"
-    parts = _unsigned(X.indptr), _unsigned(X.indices), _floats(X.data, X)
+    parts = _unsigned(X.indptr), _unsigned(X.indices), floats_of(X.data, X)
     return Csr(*parts, n_features) if kind == "csr" else Csc(*parts, n_rows)
 
 
@@ -303,11 +293,11 @@ def as_matrix(X: Any) -> Matrix:
     if isinstance(X, (Dense, Columns, Csr, Csc, Wide, Plain)):
         return X
     if sp.issparse(X) or is_foreign(X):
-        _two_dimensions(X.shape)
+        check_two_dimensions(X.shape)
         return _sparse(X) if sp.issparse(X) else _plain(X)
     a = as_numpy(X, "X")
-    _two_dimensions(a.shape)
-    a = _floats(a, X)
+    check_two_dimensions(a.shape)
+    a = floats_of(a, X)
     if a.flags.f_contiguous and not a.flags.c_contiguous:
         return Columns(a.T)
     return Dense(np.ascontiguousarray(a))

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse
 
+from riskmin.deadline import checking, pieces, product
 from riskmin.types import Array, NDArray
 
 sp: Any = scipy.sparse  # its types leave no room for what is sparse or dense
@@ -35,7 +36,7 @@ def _kernels() -> Any:
 
 def products(A: Any, B: Any) -> NDArray:
     """A B', as a dense array in C order."""
-    found = A @ B.T
+    found = product(A, B.T) if isinstance(A, np.ndarray) and isinstance(B, np.ndarray) else A @ B.T
     return np.ascontiguousarray(found.toarray() if sp.issparse(found) else found, dtype=np.float64)
 
 
@@ -227,10 +228,12 @@ class Gram:
             oldest = np.argpartition(self.used, len(missing) - 1)[: len(missing)]
             gone = self.row_in[oldest]
             self.slot_of[gone[gone >= 0]] = -1
-            for i in range(0, len(missing), self._piece):
+            for i in checking(range(0, len(missing), self._piece)):
                 part = slice(i, i + self._piece)
                 self.store[oldest[part]] = self._compute(missing[part])
-            self.slot_of[missing], self.row_in[oldest], self.used[oldest] = oldest, missing, self.clock
+            # in this order, so that who is interrupted leaves no row in a place that is not its own
+            self.row_in[oldest], self.used[oldest] = missing, self.clock
+            self.slot_of[missing] = oldest
         return self.slot_of[rows]
 
     @property
@@ -265,16 +268,22 @@ class Gram:
         """Out += coef @ K[rows]; the rows are kept as far as there is room."""
         for i in range(0, len(rows), self.room):
             part = slice(i, i + self.room)
-            _kernels().add_rows(self.store, self.slots(rows[part]), coef[part], out)
+            self._add(self.slots(rows[part]), coef[part], out)
+
+    def _add(self, slots: NDArray, coef: NDArray, out: NDArray) -> None:
+        """Out += coef @ store[slots]."""
+        kernels = _kernels()
+        for i, j in pieces(0, len(out), len(out) * len(slots), of=kernels.CHUNK):
+            kernels.add_rows(self.store, slots, coef, i, j, out)
 
     def product(self, v: NDArray) -> NDArray:
         """K v: rows that are kept are used, others are computed and not kept; zeros of v cost nothing."""
         out = np.zeros(self.shape[0])
         rows = np.flatnonzero(v)
         here = rows[self.slot_of[rows] >= 0]
-        _kernels().add_rows(self.store, self.slot_of[here], v[here], out)
+        self._add(self.slot_of[here], v[here], out)
         away = rows[self.slot_of[rows] < 0]
-        for i in range(0, len(away), self._piece):
+        for i in checking(range(0, len(away), self._piece)):
             part = away[i : i + self._piece]
             out += v[part] @ self._compute(part)
         return out

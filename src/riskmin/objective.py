@@ -9,6 +9,7 @@ from functools import cached_property
 
 from riskmin.arrays import namespace
 from riskmin.convexity import refuse_nan
+from riskmin.deadline import check
 from riskmin.regularizers import free
 from riskmin.risk import cursor
 from riskmin.scalar import ROUNDING
@@ -87,6 +88,7 @@ class Objective:
 
     def look(self, w: Array) -> tuple[float, Array, float]:
         """R(w), a subgradient, and up to which slip that is known."""
+        check()  # a risk of a user's own looks at no clock
         self.count.calls += 1
         return self.risk.evaluate(w) if self._slips else (*self.risk(w), 0.0)  # type: ignore[attr-defined]
 
@@ -147,6 +149,7 @@ class ObjectiveCursor:
 
     def __call__(self, t: float = 0.0) -> tuple[float, Array, Cut]:
         """J(w + t d), a subgradient of R, and the cut there."""
+        check()
         self.obj.count.calls += 1
         w = self.risk.w + t * self.d if t else self.risk.w
         r, g = self.risk.value_grad(t)

@@ -17,6 +17,7 @@ import numpy as np
 
 from riskmin import shards
 from riskmin.arrays import namespace
+from riskmin.deadline import check
 from riskmin.spread import Table
 from riskmin.types import Array, Cursor, Executor, KeepsScores, Loss, Lost, Oracle, Scorer, Shard, Unsuited
 
@@ -222,6 +223,7 @@ class GatheredCursor(ScoreCursor):
 
     def at(self, t: float, b: float) -> tuple[float, float, float]:
         """R(w + t d) with b added to all scores, and its slopes in t and b."""
+        check()
         value, g = self.loss.value_grad(self._at(t, b), self.y, self.c)
         return float(value), 0.0 if self.dz is None else shards.inner(g, self.dz), float(g.sum())
 

@@ -224,7 +224,9 @@ def kernel_risk(
     gram = as_gram(kernel, X, cache_bytes)
     n = gram.shape[0]
     shard = Shard(gram, check_labels(y, n, chosen), check_weights(sample_weight, n), {})
-    plain = Risk(chosen, Rkhs(), Serial([shard]), 2 * n)
+    held = Serial([shard])
+    held.blas_threads = None  # products with K are large, and worth all the threads that NumPy has
+    plain = Risk(chosen, Rkhs(), held, 2 * n)
     few = np.zeros(n)
     few[:16] = 1.0
     known_by = f"{gram.kernel!r}, {float(gram.product(few).sum()):.9g}"

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+from riskmin.deadline import check
+
 ROUNDING = 2.0**-48
 """How well sums over the data are known, relative to their terms: some units in the last place."""
 
@@ -64,6 +66,7 @@ def bracket(
     for _ in range(60):
         if here.slope == 0:
             return here, here
+        check()
         last = abs(here.x + step - start.x) >= reach
         there = f(end if last else here.x + step)
         if last and (there.slope > 0) == (here.slope > 0):
@@ -99,6 +102,7 @@ def shrink(
             x = 0.5 * (lo.x + hi.x)
             if not lo.x < x < hi.x:  # no number lies between
                 break
+        check()
         new = f(x)
         best = lowest(best, new)
         lo, hi = (new, hi) if new.slope <= 0 else (lo, new)

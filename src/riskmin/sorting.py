@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from riskmin.arrays import namespace
+from riskmin.deadline import check, pieces
 from riskmin.types import Array
 
+KEY = 16
+"""Elementary operations that a number takes, a pass: it goes anywhere in memory."""
 MANY = 4096
 """From so many numbers on, digits are faster than comparisons."""
 
@@ -24,9 +27,19 @@ def order(z: Array) -> Array:
         return namespace(z).argsort(z)
     if len(z) < MANY:
         return np.argsort(z, kind="stable")
-    from riskmin.kernels.sort import radix_order  # Numba is imported with the first long list
+    from riskmin.kernels import sort  # Numba is imported with the first long list
 
-    return radix_order(z.astype(np.float64) + 0.0)  # a copy, in which -0 is 0
+    n, keys = len(z), (z.astype(np.float64) + 0.0).view(np.uint64)  # a copy, in which -0 is 0
+    count, order = np.zeros((sort.PASSES, sort.BUCKETS), np.int64), np.arange(n)
+    spare, others = np.empty_like(keys), np.empty_like(order)
+    for piece in pieces(0, n, KEY * n):
+        sort.to_keys(keys, count, *piece)
+    for q in range(sort.PASSES):
+        if not sort.to_starts(count[q], n):
+            for piece in pieces(0, n, KEY * n):
+                sort.deal(keys, order, count[q], q, *piece, spare, others)
+            keys, spare, order, others = spare, keys, others, order
+    return order
 
 
 def wider(z: Array) -> Array:
@@ -48,6 +61,7 @@ def ranks(s: Array, t: Array, side: str) -> Array:
         return namespace(s).searchsorted(s, t, side=side)
     from riskmin.kernels.sort import merge_ranks
 
+    check()
     return merge_ranks(s, t, side == "right")
 
 
@@ -62,6 +76,8 @@ def prefix_sums(a: Array) -> Array:
     """
     if not isinstance(a, np.ndarray):
         return namespace(a).cumulative_sum(a, axis=0, include_initial=True)
+    if len(a) > MANY:
+        check()
     sums = np.empty((len(a) + 1, *a.shape[1:]), a.dtype)
     sums[0] = 0
     np.cumsum(a, axis=0, out=sums[1:])

@@ -7,12 +7,14 @@ import numbers
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from riskmin.blas import one_each
+from riskmin.deadline import Limit, check, checking, current
 from riskmin.spread import Unread, loaded
 from riskmin.types import Shard
 
@@ -75,6 +77,9 @@ class Serial:
     1.0
     """
 
+    blas_threads: int | None = 1
+    """How many threads the libraries of linear algebra take during a fit; None leaves them alone."""
+
     def __init__(self, shards: Sequence[Shard | Unread] = ()) -> None:
         self.shards = [loaded(shard) for shard in shards]
 
@@ -84,7 +89,11 @@ class Serial:
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """[f(shard_k, *args, each_k) for k]."""
-        return [f(s, *a) for s, a in zip(self.shards, calls(len(self.shards), args, each), strict=True)]
+        todo = calls(len(self.shards), args, each)
+        if len(todo) == len(self.shards) == 1:
+            check()
+            return [f(self.shards[0], *todo[0])]
+        return [f(s, *a) for s, a in checking(zip(self.shards, todo, strict=True))]
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """The tuples of `map`, added up in shard order."""
@@ -118,7 +127,7 @@ class Threads:
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        pool = ThreadPoolExecutor(self.n_workers, thread_name_prefix="riskmin")
+        pool = ThreadPoolExecutor(self.n_workers, thread_name_prefix="riskmin", initializer=one_each)
         weakref.finalize(self, pool.shutdown, wait=False)  # else threads pile up over many fits
         return pool
 
@@ -134,8 +143,19 @@ class Threads:
         """[f(shard_k, *args, each_k) for k], side by side."""
         todo = calls(len(self.shards), args, each)
         if len(todo) == 1:  # no thread is faster than none
+            check()
             return [f(self.shards[0], *todo[0])]
-        return list(self._pool.map(lambda s, a: f(s, *a), self.shards, todo))
+        limit = Limit(current().at)  # that of these calls alone, under which they can be stopped
+        found = [self._pool.submit(limit.call, f, s, *a) for s, a in zip(self.shards, todo, strict=True)]
+        try:
+            return [future.result() for future in found]
+        except BaseException:
+            # whatever comes next may use the shards, so that no call must still be at work on them
+            limit.at = -math.inf
+            for future in found:
+                future.cancel()
+            wait(found)
+            raise
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """The tuples of `map`, added up in shard order."""

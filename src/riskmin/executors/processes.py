@@ -12,8 +12,11 @@ from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.shared_memory import SharedMemory
+from time import perf_counter
 from typing import Any, NamedTuple, NoReturn
 
+from riskmin import blas
+from riskmin.deadline import Limit, check, checking, current
 from riskmin.executors.errors import portable
 from riskmin.executors.local import add, calls, check_shards, worker_count
 from riskmin.spread import Unread
@@ -84,9 +87,15 @@ class _Inbox:
             self.memory = None
 
 
+def _on_each(f: Callable[..., Any], shards: list[Shard], todo: list[tuple[Any, ...]]) -> list[Any]:
+    return [f(s, *a) for s, a in checking(zip(shards, todo, strict=True))]
+
+
 def _serve(conn: Connection) -> None:
     """A worker: receives its shards, then functions to run on them, until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
+    blas.ask(1)  # there is a worker a core already
+    blas.one_each()
     data, inbox, outbox = _Inbox(), _Inbox(), _Outbox()
     with contextlib.suppress(EOFError, OSError):
         try:
@@ -99,8 +108,10 @@ def _serve(conn: Connection) -> None:
         while True:
             message = conn.recv_bytes()
             try:
-                f, todo = inbox.unpack(message)
-                reply = outbox.pack((True, [f(s, *a) for s, a in zip(shards, todo, strict=True)]))
+                f, todo, seconds = inbox.unpack(message)
+                blas.renew()
+                found = Limit(perf_counter() + seconds).call(_on_each, f, shards, todo)
+                reply = outbox.pack((True, found))
             except Exception as error:  # also where a function or its result cannot be pickled
                 reply = outbox.pack((False, portable(error, "a worker process")))
             conn.send_bytes(reply)
@@ -230,8 +241,10 @@ class Processes:
     ) -> list[Any]:
         """All replies, in shard order."""
         todo = calls(len(self._owner), args, each)
+        check()
+        seconds = current().at - perf_counter()  # clocks of processes need not agree
         for k, worker in enumerate(self._workers):
-            worker.send((f, [a for a, o in zip(todo, self._owner, strict=True) if o == k]))
+            worker.send((f, [a for a, o in zip(todo, self._owner, strict=True) if o == k], seconds))
         replies = [worker.receive(copy=copy) for worker in self._workers]
         _raise_first(replies)
         return [x for _, reply in replies for x in reply]

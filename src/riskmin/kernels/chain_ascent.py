@@ -36,13 +36,16 @@ class Problem(NamedTuple):
 
 
 @njit()
-def grams(indptr: Any, indices: Any, data: Any, dense: int, ends: Any, x: Any, out: Any) -> None:
-    """The inner products of the tokens of each sequence, each token spread out among all features once.
+def grams(
+    indptr: Any, indices: Any, data: Any, dense: int, ends: Any, begin: int, end: int, at: int, x: Any,
+    out: Any,
+) -> None:  # fmt: skip
+    """The inner products of the tokens of some sequences, each token spread out among all features once.
 
-    x are zeros, one a feature.
+    Those of the first one belong at that place. x are zeros, one a feature.
     """
-    first = at = 0
-    for s in range(len(ends)):
+    first = ends[begin - 1] if begin else 0
+    for s in range(begin, end):
         m = ends[s] - first
         for t in range(m):
             lo, hi = indptr[first + t], indptr[first + t + 1]

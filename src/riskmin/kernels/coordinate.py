@@ -35,6 +35,11 @@ def _best(w: float, g: float, h: float, absolute: float, square: float, lower: f
     return min(max(v / (h + square), lower), upper)
 
 
+EPOCH, AT, WORST, MOVED, PART = range(5)
+"""Where cycles stopped: the epoch, the column, the worst slope of the epoch, the shift of the scores; and
+whether it visits the nonzero w_j alone."""
+
+
 # ---------------------------------------------------------------- sparse columns
 @njit()
 def count(indices: Any, out: Any) -> None:
@@ -45,14 +50,15 @@ def count(indices: Any, out: Any) -> None:
 
 @njit()
 def pick_columns(
-    indptr: Any, indices: Any, data: Any, place: Any, begins: Any, ends: Any, rows: Any, values: Any
-) -> None:
+    indptr: Any, indices: Any, data: Any, first: int, last: int, place: Any, begins: Any, ends: Any,
+    rows: Any, values: Any,
+) -> None:  # fmt: skip
     """Copy columns out of a CSR matrix: column j of place[j] >= 0 fills its part of rows and values.
 
-    `ends` holds where each of these parts begins, and afterwards where it ends. Of numbers that are stored
-    twice, the sum is taken.
+    Rows are those of a range, one range after the other. `ends` holds where each of these parts begins, and
+    afterwards where it ends. Of numbers that are stored twice, the sum is taken.
     """
-    for i in range(np.uintp(len(indptr) - 1)):
+    for i in range(np.uintp(first), np.uintp(last)):
         for k in range(np.uintp(indptr[i]), np.uintp(indptr[i + ONE])):
             slot = place[indices[k]]
             if slot >= 0:
@@ -68,13 +74,14 @@ def pick_columns(
 @njit(fastmath={"contract"})
 def scale_columns(
     start: Any, stop: Any, rows: Any, values: Any, columns: Any, scale: Any, r: Any, begin: Any, out: Any,
-    h: Any, g: Any,
-) -> None:  # fmt: skip
+    h: Any, g: Any, place: int,
+) -> int:  # fmt: skip
     """Copy the numbers of the columns, each times the scale of its row, one column after the other.
 
-    `begin` gets where each of them begins, h the sum of its squares, and g its product with r.
+    `begin` gets where each of them begins, h the sum of its squares, and g its product with r. They are
+    copied to that place, and the next one is returned.
     """
-    at = ZERO
+    at = np.uintp(place)
     for k in range(len(columns)):
         begin[k], s, t = at, 0.0, 0.0
         for e in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
@@ -84,6 +91,7 @@ def scale_columns(
             t += v * r[rows[e]]
             at += ONE
         h[k], g[k] = s, t
+    return int(at)
 
 
 @njit(fastmath={"contract"})
@@ -125,8 +133,8 @@ def _dot(values: Any, rows: Any, r: Any, at: Any, first: Any, n: Any) -> float:
 @njit(fastmath={"contract"})
 def sparse_epochs(
     start: Any, stop: Any, rows: Any, columns: Any, begin: Any, values: Any, r: Any, h: Any, w: Any,
-    terms: Any, offset: Any, shift: Any, tol: float, active: Any, track: Any,
-) -> tuple[float, float, int]:  # fmt: skip
+    terms: Any, offset: Any, shift: Any, tol: float, track: Any, active: Any, state: Any, most: int,
+) -> bool:  # fmt: skip
     """Cycles over the columns, until no slope was worse than tol when it was met, or track is full.
 
     It gets w and the shift after each cycle, a row each; the first row is for those before. The values are
@@ -134,27 +142,39 @@ def sparse_epochs(
     over these roots: so its curvature is one everywhere. The offset, what the exact slopes are above those
     of rounded values, is added to each. With an intercept, shift holds the roots, and all scores are shifted
     too, once an epoch; it is empty without. After a full cycle only the nonzero w_j are visited, until they
-    are done; active is room to note which. Returns the shift, the worst slope and the epochs taken.
+    are done.
+
+    After `most` numbers or so it stops, to be called again with what it left in `active`, all true at first,
+    and `state`, all zero at first. Returns whether it is done.
     """
-    full, worst, moved, total, epochs = True, 0.0, 0.0, 0.0, len(track) - 1
+    epoch, k, worst, moved, full = (
+        int(state[EPOCH]),
+        int(state[AT]),
+        state[WORST],
+        state[MOVED],
+        not state[PART],
+    )
+    total, epochs, left, done = 0.0, len(track) - 1, most, False
     for i in range(len(shift)):
         total += shift[i] * shift[i]
-    for epoch in range(epochs):
-        worst = 0.0
-        for k in range(len(columns)):
-            if not (full or active[k]):
-                continue
-            first, at = np.uintp(start[columns[k]]), np.uintp(begin[k])
-            n = np.uintp(stop[columns[k]]) - first
-            g = _dot(values, rows, r, at, first, n) + offset[k]
-            new = _best(w[k], g, h[k], terms[0, k], terms[1, k], terms[2, k], terms[3, k])
-            step = new - w[k]
-            if step != 0.0:
-                w[k] = new
-                worst = max(worst, abs(step) * (h[k] + terms[1, k]))
-                for e in range(n):
-                    r[rows[first + e]] += step * values[at + e]
-            active[k] = new != 0.0
+    while epoch < epochs and not done:
+        while k < len(columns) and left > 0:
+            if full or active[k]:
+                first, at = np.uintp(start[columns[k]]), np.uintp(begin[k])
+                n = np.uintp(stop[columns[k]]) - first
+                left -= int(n) + 1
+                g = _dot(values, rows, r, at, first, n) + offset[k]
+                new = _best(w[k], g, h[k], terms[0, k], terms[1, k], terms[2, k], terms[3, k])
+                step = new - w[k]
+                if step != 0.0:
+                    w[k] = new
+                    worst = max(worst, abs(step) * (h[k] + terms[1, k]))
+                    for e in range(n):
+                        r[rows[first + e]] += step * values[at + e]
+                active[k] = new != 0.0
+            k += 1
+        if k < len(columns):
+            break
         if total > 0.0:
             step = 0.0
             for i in range(len(r)):
@@ -164,16 +184,16 @@ def sparse_epochs(
             worst = max(worst, abs(step) * total)
             for i in range(len(r)):
                 r[i] += step * shift[i]
-        for k in range(len(w)):
-            track[epoch + 1, k] = w[k]
+        for j in range(len(w)):
+            track[epoch + 1, j] = w[j]
         track[epoch + 1, len(w)] = moved
-        if worst <= tol:
-            if full:
-                return moved, worst, epoch + 1
-            full = True
-        else:
-            full = False
-    return moved, worst, epochs
+        epoch += 1
+        done = worst <= tol and full
+        full = worst <= tol
+        if epoch < epochs and not done:
+            k, worst = 0, 0.0
+    state[EPOCH], state[AT], state[WORST], state[MOVED], state[PART] = epoch, k, worst, moved, not full
+    return done or epoch == epochs
 
 
 @njit()
@@ -196,22 +216,29 @@ def row_sizes(start: Any, stop: Any, rows: Any, values: Any, columns: Any, out: 
             out[rows[at]] += 1
 
 
-@njit(fastmath={"contract"}, allocates=True)
-def sparse_gram(
-    start: Any, stop: Any, rows: Any, values: Any, columns: Any, d: Any, first: int, ends: Any, G: Any
+@njit()
+def to_rows(
+    start: Any, stop: Any, rows: Any, values: Any, columns: Any, first: int, ends: Any, which: Any, value: Any
 ) -> None:
-    """Add X' D X to the rows of G from the first on, up to its diagonal.
+    """Turn columns into rows, whose places begin at `ends`, and afterwards end there.
 
-    The columns are turned into rows, whose places begin at `ends`, and each row adds its products.
+    The columns are numbered from `first` on; which of them a number is of, and the number itself, are put
+    into their places.
     """
-    which, value = np.empty(ends[-1], dtype=np.int32), np.empty(ends[-1])
     for k in range(len(columns)):
         for at in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
             i = rows[at]
-            which[ends[i]], value[ends[i]] = k, values[at]
+            which[ends[i]], value[ends[i]] = first + k, values[at]
             ends[i] += 1
-    begin = 0
-    for i in range(len(d)):
+
+
+@njit(fastmath={"contract"})
+def sparse_gram(
+    which: Any, value: Any, ends: Any, d: Any, start_row: int, stop_row: int, first: int, G: Any
+) -> None:
+    """Add X' D X to the rows of G from the first on, up to its diagonal: the products of a range of rows."""
+    begin = ends[start_row - 1] if start_row else 0
+    for i in range(start_row, stop_row):
         for a in range(ends[i] - 1, begin - 1, -1):  # the columns of a row are in order, the new ones last
             j = which[a]
             if j < first:
@@ -233,18 +260,19 @@ def gather(X: Any, columns: Any, scale: Any, out: Any) -> None:
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
 def dense_epochs(
-    T: Any, r: Any, d: Any, h: Any, w: Any, terms: Any, total: float, tol: float, epochs: int
-) -> tuple[float, float, int]:
+    T: Any, r: Any, d: Any, h: Any, w: Any, terms: Any, total: float, tol: float, epochs: int, state: Any,
+    most: int,
+) -> bool:  # fmt: skip
     """Cycles over the rows of T, columns of X, until no slope was worse than tol, or for so many epochs.
 
     r is the slope of the model in the scores, and d its curvature. With total > 0, the sum of d, all scores
-    are shifted too, once an epoch. Returns the shift, the worst slope and the epochs taken.
+    are shifted too, once an epoch. It stops after `most` numbers or so, and goes on as `sparse_epochs` does.
     """
-    n = len(r)
-    worst = shift = 0.0
-    for epoch in range(epochs):
-        worst = 0.0
-        for k in range(len(T)):
+    epoch, k, worst, shift = int(state[EPOCH]), int(state[AT]), state[WORST], state[MOVED]
+    n, left, done = len(r), most, False
+    while epoch < epochs and not done:
+        while k < len(T) and left > 0:
+            left -= n + 1
             g = 0.0
             for i in range(n):
                 g += T[k, i] * r[i]
@@ -255,6 +283,9 @@ def dense_epochs(
                 worst = max(worst, abs(step) * (h[k] + terms[1, k]))
                 for i in range(n):
                     r[i] += d[i] * (step * T[k, i])
+            k += 1
+        if k < len(T):
+            break
         if total > 0.0:
             step = 0.0
             for i in range(n):
@@ -264,9 +295,12 @@ def dense_epochs(
             worst = max(worst, abs(step) * total)
             for i in range(n):
                 r[i] += step * d[i]
-        if worst <= tol:
-            return shift, worst, epoch + 1
-    return shift, worst, epochs
+        epoch += 1
+        done = worst <= tol
+        if epoch < epochs and not done:
+            k, worst = 0, 0.0
+    state[EPOCH], state[AT], state[WORST], state[MOVED] = epoch, k, worst, shift
+    return done or epoch == epochs
 
 
 # ---------------------------------------------------------------- Gram matrices

@@ -24,8 +24,11 @@ LOWER, UPPER, SHIFT, INVERSE, U, STEP, START, STOP = (np.uintp(k) for k in range
 With the logistic loss the label is in the place of the lower bound, the bend in that of its inverse, and
 the log-odds of -y u in that of the shift: u alone does not tell 1 - 1e-20 from 1.
 """
-HIGH, LOW, VISITS, MOVES = range(4)
-"""What a sweep leaves: the largest and least slopes that it met, its visits, the coordinates it moved."""
+HIGH, LOW, VISITS, MOVES, TOP, BOTTOM, KEPT = range(7)
+"""What a sweep leaves: the largest and least slopes that it met, its visits, the coordinates it moved.
+
+The last three go from one piece of a sweep to the next: its slopes so far, and how many rows stay active.
+"""
 
 FAR, NEAR = 12, 5
 """How many visits ahead a record and a row's entries are asked for.
@@ -127,6 +130,23 @@ def _look_ahead(
                 _prefetch(indices, e)
 
 
+@njit(inline="always")
+def _so_far(begins: bool, out: Any) -> tuple[float, float, Any]:
+    """The slopes that the pieces of a sweep before this one met, and how many rows they kept."""
+    if begins:
+        out[TOP] = out[BOTTOM] = out[KEPT] = 0.0
+    return out[TOP], out[BOTTOM], np.uintp(out[KEPT])
+
+
+@njit(inline="always")
+def _leave(high: float, low: float, kept: Any, ends: bool, active: int, out: Any) -> None:
+    """Leave them to the next piece; after the last one, to whoever asked for the sweep."""
+    out[TOP], out[BOTTOM], out[KEPT] = high, low, kept
+    if ends:
+        out[HIGH], out[LOW] = high, low
+        out[VISITS] += active
+
+
 # ---------------------------------------------------------------- quadratic conjugates
 @njit(inline="always")
 def quadratic_step(
@@ -147,18 +167,20 @@ def _sides(slope: float, u: float, epsilon: float) -> tuple[float, float]:
 @njit(fastmath={"contract"})
 def sweep(
     indices: Any, data: Any, flat: Any, places: Any, order: Any, active: int, w: Any, scale: Any,
-    damping: float, epsilon: float, square: float, shrink: bool, shuffle: bool, rng: Any, out: Any,
+    first: int, last: int, damping: float, epsilon: float, square: float, shrink: bool, shuffle: bool,
+    rng: Any, out: Any,
 ) -> int:  # fmt: skip
-    """One pass over order[:active] by exact steps; how many rows are active after it.
+    """One pass over order[:active] by exact steps, from one place to another; the rows that stay active.
 
-    The records are given twice, as numbers and as places.
+    The pieces of a pass come one after the other, and the first one at place 0. The records are given twice,
+    as numbers and as places.
     """
-    high, low, kept = 0.0, 0.0, ZERO
+    size, begins = np.uintp(active), first == 0
+    high, low, kept = _so_far(begins, out)
     above, below = TIGHT * (out[HIGH] or math.inf), TIGHT * (out[LOW] or -math.inf)
-    size = np.uintp(active)
-    for k in range(np.uintp(min(active, FAR)) if shuffle else ZERO):
+    for k in range(np.uintp(min(active, FAR)) if shuffle and begins else ZERO):
         _draw(order, k, size, rng)
-    for k in range(size):
+    for k in range(np.uintp(first), np.uintp(last)):
         _look_ahead(order, k, size, shuffle, rng, flat, places, indices, data)
         i = order[k]
         r = np.uintp(i) * EIGHT
@@ -186,8 +208,7 @@ def sweep(
                 flat[r + U] = new
                 out[MOVES] += 1
                 _move(indices, data, w, scale, start, stop, flat[r + STEP] * (new - u))
-    out[HIGH], out[LOW] = high, low
-    out[VISITS] += active
+    _leave(high, low, kept, last == active, active, out)
     return int(kept)
 
 
@@ -237,13 +258,14 @@ def logistic_step(margin: float, s0: float, bend: float) -> float:
 @njit(fastmath={"contract"})
 def logistic_sweep(
     indices: Any, data: Any, flat: Any, places: Any, order: Any, active: int, w: Any, scale: Any,
-    damping: float, shuffle: bool, rng: Any, out: Any,
+    first: int, last: int, damping: float, shuffle: bool, rng: Any, out: Any,
 ) -> int:  # fmt: skip
-    """One pass over order[:active] by exact steps."""
-    high, low, size = 0.0, 0.0, np.uintp(active)
-    for k in range(np.uintp(min(active, FAR)) if shuffle else ZERO):
+    """One pass over order[:active] by exact steps, from one place to another."""
+    size, begins = np.uintp(active), first == 0
+    high, low, _ = _so_far(begins, out)
+    for k in range(np.uintp(min(active, FAR)) if shuffle and begins else ZERO):
         _draw(order, k, size, rng)
-    for k in range(size):
+    for k in range(np.uintp(first), np.uintp(last)):
         _look_ahead(order, k, size, shuffle, rng, flat, places, indices, data)
         r = np.uintp(order[k]) * EIGHT
         start, stop = np.uintp(places[r + START]), np.uintp(places[r + STOP])
@@ -263,6 +285,5 @@ def logistic_sweep(
             flat[r + SHIFT], flat[r + U] = s, -y * a
             out[MOVES] += 1
             _move(indices, data, w, scale, start, stop, -y * rise * flat[r + STEP])
-    out[HIGH], out[LOW] = high, low
-    out[VISITS] += active
+    _leave(high, low, size, last == active, active, out)
     return active

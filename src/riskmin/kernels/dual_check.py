@@ -33,9 +33,9 @@ BLOCK = 1024
 
 
 @njit()
-def repeats(ends: Any, indices: Any, seen: Any) -> bool:
-    """Whether a row names a column twice; seen are zeros, one a column."""
-    for i in range(len(ends) - 1):
+def repeats(ends: Any, indices: Any, first: int, last: int, seen: Any) -> bool:
+    """Whether a row of a range names a column twice; seen are zeros at first, one a column."""
+    for i in range(first, last):
         for k in range(np.uintp(ends[i]), np.uintp(ends[i + 1])):
             if seen[indices[k]] == i + 1:
                 return True
@@ -88,16 +88,16 @@ def _slope(t: float, lower: float, upper: float, epsilon: float, square: float) 
 
 @njit(fastmath={"contract"})
 def check(indices: Any, data: Any, flat: Any, places: Any, c: Any, w: Any, epsilon: float, square: float,
-          fresh: bool, z: Any, u: Any, a: Any) -> tuple[float, float, float]:  # fmt: skip
+          fresh: bool, start_row: int, stop_row: int, z: Any, u: Any, a: Any, sums: Any) -> None:  # fmt: skip
     """One pass over X: the scores z of w, the dual variables u, and a = sum_i c_i u_i x_i.
 
-    Returned are R(w), the offset of the cut (a, b), and the size of its terms, by which rounding is bounded.
-    If the dual variables are to be fresh, they are the slopes of the loss at w. No w stands for zero.
+    In the sums are R(w), the offset of the cut (a, b), and the size of its terms, by which rounding is
+    bounded. If the dual variables are to be fresh, they are the slopes of the loss at w. No w stands for
+    zero. The rows are those of a range that begins with a block.
     """
-    risk = offset = size = 0.0
-    for first in range(0, len(c), BLOCK):
+    for first in range(start_row, stop_row, BLOCK):
         some_risk = some_offset = some_size = 0.0
-        for i in range(np.uintp(first), np.uintp(min(first + BLOCK, len(c)))):
+        for i in range(np.uintp(first), np.uintp(min(first + BLOCK, stop_row))):
             r = i * EIGHT
             start, stop = np.uintp(places[r + START]), np.uintp(places[r + STOP])
             s = 0.0
@@ -118,10 +118,9 @@ def check(indices: Any, data: Any, flat: Any, places: Any, c: Any, w: Any, epsil
             d *= weight
             for k in range(start, stop):
                 a[k - start if indices is None else indices[k]] += d * data[k]
-        risk += some_risk
-        offset += some_offset
-        size += some_size
-    return risk, offset, size
+        sums[0] += some_risk
+        sums[1] += some_offset
+        sums[2] += some_size
 
 
 @njit()

@@ -215,16 +215,27 @@ def _visit(i: int, weight: float, u: float, X: Any, loss: Any, reg: Any, state: 
 
 @njit()
 def ascend(
-    order: Any, weights: Any, u: Any, pace: Any, X: Any, loss: Any, reg: Any, state: Any, tie: Any
+    order: Any,
+    weights: Any,
+    u: Any,
+    pace: Any,
+    X: Any,
+    loss: Any,
+    reg: Any,
+    state: Any,
+    tie: Any,
+    begins: bool,
 ) -> None:
     """Visit the rows in that order: by the gradient step of a rate, or for rate 0 by the Newton bound.
 
-    pace is the rate and the damping; weights are c_i / lam, and a row of weight 0 is left out.
+    pace is the rate and the damping; weights are c_i / lam, and a row of weight 0 is left out. A pass may be
+    made in pieces, of which the first one begins.
     """
     kind, rows, shape = loss
     P, s, gap, rho = tie
     rate, damping = pace
-    refresh(reg, state)
+    if begins:
+        refresh(reg, state)
     for i in order:
         weight = weights[i]
         if weight == 0.0:

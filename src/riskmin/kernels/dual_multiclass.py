@@ -23,8 +23,11 @@ ZERO, ONE, TWO, THREE, FOUR, FIVE, SIX, SEVEN, EIGHT = (np.uintp(k) for k in ran
 AHEAD = np.uintp(NEAR)
 BEND, STEP = ZERO, ONE
 """The terms of a row: c |x|^2 / lam and c / lam."""
-MOST, VISITS, MOVES = range(3)
-"""What a sweep leaves: the largest violation that it met, its visits, the rows it moved."""
+MOST, VISITS, MOVES, TOP, KEPT = range(5)
+"""What a sweep leaves: the largest violation that it met, its visits, the rows it moved.
+
+The last two go from one piece of a sweep to the next: its violation so far, and how many rows stay active.
+"""
 DUST = 4e-16
 """Smaller steps of a multiplier are rounding."""
 DOZE = 0.1
@@ -99,6 +102,23 @@ def _doze(awake: Any, i: Any, k: Any, mine: Any, slack: Any, least: float) -> An
         else:
             m += ONE
     return k
+
+
+@njit(inline="always")
+def _so_far(begins: bool, out: Any) -> tuple[float, Any]:
+    """The violation that the pieces of a sweep before this one met, and how many rows they kept."""
+    if begins:
+        out[TOP] = out[KEPT] = 0.0
+    return out[TOP], np.uintp(out[KEPT])
+
+
+@njit(inline="always")
+def _leave(most: float, kept: Any, ends: bool, active: int, out: Any) -> None:
+    """Leave them to the next piece; after the last one, to whoever asked for the sweep."""
+    out[TOP], out[KEPT] = most, kept
+    if ends:
+        out[MOST] = most
+        out[VISITS] += active
 
 
 # ---------------------------------------------------------------- sparse rows
@@ -189,19 +209,19 @@ def _look_ahead(indptr: Any, indices: Any, data: Any, near: Any) -> None:
 @njit(fastmath={"contract"})
 def sweep(
     indptr: Any, indices: Any, data: Any, W: Any, beta: Any, awake: Any, counts: Any, y: Any, terms: Any,
-    cost: Any, order: Any, active: int, damping: Any, shrink: bool, shuffle: bool, rng: Any,
-    full: Any, slack: Any, change: Any, room: Any, mine: Any, touched: Any, out: Any,
+    cost: Any, order: Any, active: int, first: int, last: int, damping: Any, shrink: bool, shuffle: bool,
+    rng: Any, full: Any, slack: Any, change: Any, room: Any, mine: Any, touched: Any, out: Any,
 ) -> int:  # fmt: skip
-    """One pass over order[:active], the weights of a feature together; how many rows are active after it.
+    """One pass over order[:active], the weights of a feature together; how many rows stay active.
 
-    The first counts[i] classes in awake[i] are looked at for row i. The last but out are room, for a number a
-    class.
+    It is done in pieces, from one place to another, and the first one begins at place 0. The first counts[i]
+    classes in awake[i] are looked at for row i. The last but out are room, for a number a class.
     """
-    kept, size = ZERO, np.uintp(active)
-    most, above = 0.0, (out[MOST] or math.inf)
-    for v in range(np.uintp(min(active, NEAR + 1)) if shuffle else ZERO):
+    size, begins = np.uintp(active), first == 0
+    (most, kept), above = _so_far(begins, out), (out[MOST] or math.inf)
+    for v in range(np.uintp(min(active, NEAR + 1)) if shuffle and begins else ZERO):
         _draw(order, v, size, rng)
-    for v in range(size):
+    for v in range(np.uintp(first), np.uintp(last)):
         near = min(v + AHEAD, size - ONE)
         if shuffle and near + ONE < size:
             _draw(order, near + ONE, size, rng)
@@ -236,8 +256,7 @@ def sweep(
                     touched[used], change[used] = awake[i, m], terms[i, STEP] * change[m]
                     used += ONE
             _move(indices, data, W, start, stop, change, touched, used)
-    out[MOST] = most
-    out[VISITS] += active
+    _leave(most, kept, last == active, active, out)
     return int(kept)
 
 
@@ -259,17 +278,13 @@ def _add(X: Any, i: Any, V: Any, j: Any, t: float) -> None:
 @njit(fastmath={"contract"})
 def dense_sweep(
     X: Any, V: Any, beta: Any, awake: Any, counts: Any, y: Any, terms: Any, cost: Any,
-    order: Any, active: int, damping: Any, shrink: bool, shuffle: bool, rng: Any,
+    order: Any, active: int, first: int, last: int, damping: Any, shrink: bool, shuffle: bool, rng: Any,
     slack: Any, change: Any, room: Any, mine: Any, out: Any,
 ) -> int:  # fmt: skip
-    """One pass over order[:active], the weights of a class together; how many rows are active after it.
-
-    The first counts[i] classes in awake[i] are looked at for row i. The last but out are room, for a number a
-    class.
-    """
-    kept, size = ZERO, np.uintp(active)
-    most, above = 0.0, (out[MOST] or math.inf)
-    for v in range(size):
+    """One pass over order[:active], the weights of a class together; as `sweep`."""
+    size = np.uintp(active)
+    (most, kept), above = _so_far(first == 0, out), (out[MOST] or math.inf)
+    for v in range(np.uintp(first), np.uintp(last)):
         if shuffle:
             _draw(order, v, size, rng)
         i = np.uintp(order[v])
@@ -293,6 +308,5 @@ def dense_sweep(
                     j = np.uintp(awake[i, m])
                     beta[i, j] = mine[m]
                     _add(X, i, V, j, -terms[i, STEP] * change[m])
-    out[MOST] = most
-    out[VISITS] += active
+    _leave(most, kept, last == active, active, out)
     return int(kept)

@@ -41,15 +41,16 @@ def csr_windows(
     q: Any,
     first: Any,
     last: Any,
+    ends: Any,
     window: Any,
     out: Any,
 ) -> None:
     """Add sum_i p_i x_rows[i] (sum of q_j x_others[j] for first_i <= j < last_i)' to out.
 
-    The window is room, zeros as it comes.
+    `ends` and `window`, zeros at first, go from call to call.
     """
     n = out.shape[1]
-    start = stop = 0
+    start, stop = ends[0], ends[1]
     for i in range(len(rows)):
         if first[i] == last[i] or p[i] == 0.0:
             continue
@@ -68,6 +69,7 @@ def csr_windows(
             v, line = p[i] * data[k], out[indices[k]]
             for m in range(n):
                 line[m] += v * window[m]
+    ends[0], ends[1] = start, stop
 
 
 @njit(fastmath={"contract"})

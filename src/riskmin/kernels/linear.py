@@ -184,7 +184,7 @@ def csr_scores_many(indptr: Any, indices: Any, data: Any, W: Any, start: int, st
 
 @njit(fastmath={"contract"})
 def csr_pullback_many(
-    indptr: Any, indices: Any, data: Any, D: Any, start: int, stop: int, at: Any, out: Any
+    indptr: Any, indices: Any, data: Any, at: Any, D: Any, start: int, stop: int, out: Any
 ) -> None:
     """Out += X[start:stop].T @ D. Of rows in which few slopes are not zero, those few alone are added.
 

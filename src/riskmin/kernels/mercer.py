@@ -22,12 +22,11 @@ NOISE = 1e-15
 
 
 @njit(fastmath={"contract", "reassoc"})
-def add_rows(store: Any, slots: Any, coef: Any, out: Any) -> None:
-    """Out += coef @ store[slots], without a copy of the rows."""
-    n = out.shape[0]
+def add_rows(store: Any, slots: Any, coef: Any, first: int, last: int, out: Any) -> None:
+    """Out += coef @ store[slots], without a copy of the rows; a range of it, which begins with a chunk."""
     m = slots.shape[0]
-    for start in range(0, n, CHUNK):
-        stop = min(start + CHUNK, n)
+    for start in range(first, last, CHUNK):
+        stop = min(start + CHUNK, last)
         k = 0
         while k + 4 <= m:
             a, b, c, d = coef[k], coef[k + 1], coef[k + 2], coef[k + 3]
@@ -113,23 +112,24 @@ def _partner(
 @njit()
 def pair_steps(
     H: Any, diagonal: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float,
-    most: int, rise: Any, fall: Any, gain: Any,
+    first: int, last: int, goals: Any, rise: Any, fall: Any, gain: Any,
 ) -> int:  # fmt: skip
     """Steps that keep sum(gamma): the steepest ascent, and the partner that gains most by its parabola.
 
-    In place, until the largest violation has fallen to that share of itself, or to what rounding leaves;
-    the number of steps. The diagonal of H is given beside it, without which each entry of it would be a cache
-    miss; the last are room, as long as it.
+    In place, until the largest violation has fallen to that share of itself, or to what rounding leaves; how
+    many steps there were. They are those of a range of steps, and what is in the last arrays, as long as the
+    diagonal of H but for the one goal, goes from one range to the next. That diagonal is given beside H,
+    without which each entry of it would be a cache miss.
     """
-    size = goal = 0.0
-    for k in range(len(gamma)):
+    size, goal = 0.0, goals[0]
+    for k in range(len(gamma) if first == 0 else 0):
         _slopes(k, g, gamma, lower, upper, kink, bend, rise, fall)
         size = max(size, abs(g[k]))
-    for step in range(most):
+    for step in range(first, last):
         i, steep = _most(rise)
         worst = steep + _most(fall)[1]
         if step == 0:
-            goal = max(share * worst, NOISE * size)
+            goal = goals[0] = max(share * worst, NOISE * size)
         if not worst > goal:
             return step
         row = H[i]
@@ -144,7 +144,7 @@ def pair_steps(
         _shift(g, rise, fall, -d, H[j])
         _slopes(i, g, gamma, lower, upper, kink, bend, rise, fall)
         _slopes(j, g, gamma, lower, upper, kink, bend, rise, fall)
-    return most
+    return last
 
 
 @njit(fastmath={"nnan", "nsz", "contract"})
@@ -160,18 +160,18 @@ def _gains(gamma: Any, lower: Any, upper: Any, bent: Any, rise: Any, fall: Any, 
 @njit()
 def single_steps(
     H: Any, diagonal: Any, g: Any, gamma: Any, lower: Any, upper: Any, kink: Any, bend: Any, share: float,
-    most: int, rise: Any, fall: Any, gain: Any, bent: Any,
+    first: int, last: int, goals: Any, rise: Any, fall: Any, gain: Any, bent: Any,
 ) -> int:  # fmt: skip
     """Steps of one row at a time, each the one that gains most; otherwise as `pair_steps`."""
-    size = goal = 0.0
-    for k in range(len(gamma)):
+    size, goal = 0.0, goals[0]
+    for k in range(len(gamma) if first == 0 else 0):
         _slopes(k, g, gamma, lower, upper, kink, bend, rise, fall)
         bent[k] = max(diagonal[k] + bend[k], 1e-300)
         size = max(size, abs(g[k]))
-    for step in range(most):
+    for step in range(first, last):
         worst = max(_most(rise)[1], _most(fall)[1])
         if step == 0:
-            goal = max(share * worst, NOISE * size)
+            goal = goals[0] = max(share * worst, NOISE * size)
         if not worst > goal:
             return step
         _gains(gamma, lower, upper, bent, rise, fall, gain)
@@ -182,4 +182,4 @@ def single_steps(
         gamma[i] = end if d >= sign * (end - before) else before + sign * d
         _shift(g, rise, fall, gamma[i] - before, H[i])
         _slopes(i, g, gamma, lower, upper, kink, bend, rise, fall)
-    return most
+    return last

@@ -35,14 +35,16 @@ def worst_first(s: Any, starts: Any, splits: Any, share: Any, found: Any) -> Non
 
 @njit(allocates=True)
 def worst_places(
-    s: Any, gain: Any, tied: Any, blocks: Any, share: Any, discount: Any, chosen: Any, place: Any
-) -> None:
+    s: Any, gain: Any, tied: Any, blocks: Any, share: Any, discount: Any, chosen: Any, first: int, last: int,
+    place: Any,
+) -> None:  # fmt: skip
     """The places of the rows that the worst ranking of their query has in its first k; others stay.
 
     The rows of a query are sorted by grade and score, highest first; its grades start at
-    ``tied[blocks[q]:blocks[q + 1]]``. Only the chosen queries are looked at. There are k discounts.
+    ``tied[blocks[q]:blocks[q + 1]]``. Only the chosen queries of a range are looked at. There are k
+    discounts.
     """
-    for q in range(len(blocks) - 1):
+    for q in range(first, last):
         if chosen[q]:
             _interleave(s, gain, tied[blocks[q] : blocks[q + 1] + 1], share[q], discount, place)
 

@@ -29,10 +29,14 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import like, to_numpy
+from riskmin.blas import scipy
+from riskmin.deadline import checking, pieces
 from riskmin.losses.pairs import cells
 from riskmin.losses.queries import Queries, arranged, averaged, check_gains, check_ranks, check_relevance
 from riskmin.types import Array, NDArray
 
+TRY = 8
+"""Elementary operations of a step of dynamic programming."""
 FEW, MOST = 2**12, 2**20
 """Dynamic programming is for queries of less than FEW or m^3 steps, and for tables of less than MOST."""
 
@@ -264,8 +268,7 @@ def _front(q: Queries, s: NDArray, gain: NDArray, discount: NDArray) -> NDArray:
     Either by dynamic programming over the numbers of rows of each grade that are in front, or by an
     assignment of rows to places, whichever takes fewer steps.
     """
-    from scipy.optimize import linear_sum_assignment  # this and Numba are imported with the first call
-    from scipy.special import gammaln
+    linear_sum_assignment, gammaln = scipy("optimize").linear_sum_assignment, scipy("special").gammaln
 
     from riskmin.kernels.ranking import worst_places
 
@@ -279,8 +282,10 @@ def _front(q: Queries, s: NDArray, gain: NDArray, discount: NDArray) -> NDArray:
     steps = np.minimum(table, simplex) + np.log(grades)
     few = (steps < np.maximum(3 * np.log(size), math.log(FEW))) & (table < math.log(MOST))
     front = np.full(len(s), k)
-    worst_places(s, gain, q.tied, blocks, share, discount[:k], few, front)
-    for n in np.flatnonzero(~few):  # SciPy holds the interpreter's lock meanwhile, so threads do not help
+    for piece in pieces(0, len(few), TRY * float(np.exp(steps[few]).sum())):
+        worst_places(s, gain, q.tied, blocks, share, discount[:k], few, *piece, front)
+    # SciPy holds the interpreter's lock meanwhile, so threads do not help
+    for n in checking(np.flatnonzero(~few)):
         here = slice(q.starts[n], q.starts[n + 1])
         places = np.arange(size[n])
         gains = np.outer(-share[n] * places, s[here]) - np.outer(discount[: size[n]], gain[here])

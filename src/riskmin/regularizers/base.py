@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import like
+from riskmin.blas import scipy
+from riskmin.deadline import checking
 from riskmin.registry import Comparable as Comparable
 from riskmin.scalar import Tangent, shrink
 from riskmin.types import Array, Cut, NDArray, Regularizer
@@ -30,7 +32,7 @@ def best_scale(reg: Regularizer, cut: Cut, lam: float, most: float = 1.0) -> flo
     lo, hi, far = look(0.0), look(most), most
     if lo.slope >= 0 or most <= 0:
         return 0.0
-    for _ in range(2000):  # exponentials overflow far out: go back until they are numbers
+    for _ in checking(range(2000)):  # exponentials overflow far out: go back until they are numbers
         if not hi.value < FAR:
             far = hi.x
         elif hi.slope > 0 or far == most:
@@ -46,9 +48,7 @@ def best_scale(reg: Regularizer, cut: Cut, lam: float, most: float = 1.0) -> flo
 
 def root(f: Callable[[float], float], lo: float, hi: float) -> float:
     """Where f is zero between two numbers at which its signs differ, to the last digits."""
-    from scipy.optimize import brentq  # only proximal points need it, and its import takes a while
-
-    return float(brentq(f, lo, hi, xtol=1e-300, rtol=1e-15))
+    return float(scipy("optimize").brentq(f, lo, hi, xtol=1e-300, rtol=1e-15))
 
 
 def by_values(reg: Any, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:

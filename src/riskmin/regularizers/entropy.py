@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import largest_exponent, like, namespace, to_numpy
+from riskmin.blas import scipy
+from riskmin.deadline import checking
 from riskmin.regularizers.base import (
     SLACK,
     Comparable,
@@ -220,7 +222,7 @@ def _reach_of_norm(w: Array, d: Array, total: float) -> float:
     if speed == 0:
         return math.inf
     lo, hi = 0.0, (total + float(xp.sum(xp.abs(w)))) / speed
-    for _ in range(100):
+    for _ in checking(range(100)):
         mid = 0.5 * (lo + hi)
         lo, hi = (mid, hi) if float(xp.sum(xp.abs(w + mid * d))) <= total else (lo, mid)
     return lo
@@ -235,9 +237,7 @@ def _plain_prox(v: NDArray, mu: NDArray, step: float, shift: float) -> NDArray:
     """The w >= 0 with step ln(w / mu) + w = v - shift: Wright's omega function."""
     if step == 0:
         return np.maximum(v - shift, 0.0)
-    from scipy.special import wrightomega  # only proximal points need it, and its import takes a while
-
-    return np.asarray(step * wrightomega((v - shift) / step + np.log(mu / step)))
+    return np.asarray(step * scipy("special").wrightomega((v - shift) / step + np.log(mu / step)))
 
 
 def _pair_prox(v: NDArray, mu: NDArray, step: float, log_tau: float) -> NDArray:
@@ -247,7 +247,7 @@ def _pair_prox(v: NDArray, mu: NDArray, step: float, log_tau: float) -> NDArray:
     half, size = mu * math.exp(log_tau), np.abs(v)
     # asinh(x) <= ln(2 x + 1), for which Wright's function has the root
     w = np.maximum(_plain_prox(size + half, half, step, 0.0) - half, 0.0)
-    for _ in range(100):
+    for _ in checking(range(100)):
         lack = size - step * np.arcsinh(w / (2 * half)) - w
         new = np.minimum(np.maximum(w + lack / (1 + step / np.sqrt(w * w + 4 * half * half)), w), size)
         if np.all(new - w <= 4e-16 * new):

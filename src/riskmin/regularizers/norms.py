@@ -5,24 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy.sparse as sparse
 
 from riskmin.arrays import like, namespace, to_numpy
+from riskmin.blas import linalg, scipy
+from riskmin.deadline import check, checking
 from riskmin.regularizers.base import Comparable, by_values, root
 from riskmin.types import Array, Cut, NDArray
 
-sp: Any = scipy.sparse  # its types leave no room for what is sparse or dense
+sp: Any = sparse  # its types leave no room for what is sparse or dense
 
 
-@cache
 def _linalg() -> Any:
-    import scipy.sparse.linalg  # takes a while, and few need it
-
-    return scipy.sparse.linalg
+    return scipy("sparse.linalg")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,13 +85,11 @@ class Quadratic(Comparable):
                 raise ValueError(_NOT_DEFINITE)
             found: Callable[[NDArray], NDArray] = factors.solve
             return found
-        from scipy import linalg as dense
-
         try:
-            chol = dense.cho_factor(K, lower=True)
-        except dense.LinAlgError:
+            chol = linalg().cho_factor(K, lower=True)
+        except np.linalg.LinAlgError:
             raise ValueError(_NOT_DEFINITE) from None
-        return lambda u: np.asarray(dense.cho_solve(chol, u))
+        return lambda u: np.asarray(linalg().cho_solve(chol, u))
 
     def scaled(self, s: NDArray) -> Quadratic | None:
         """The same function of v = w / s; None of a K that is an operator."""
@@ -160,7 +157,7 @@ _NOT_DEFINITE = "Quadratic needs a positive definite K: add a small multiple of 
 
 
 def _conjugate_gradients(K: Any, u: NDArray) -> NDArray:
-    w, failed = _linalg().cg(K, u, rtol=1e-13, atol=0.0, maxiter=20 * len(u))
+    w, failed = _linalg().cg(K, u, rtol=1e-13, atol=0.0, maxiter=20 * len(u), callback=lambda _: check())
     if failed and not np.linalg.norm(K @ w - u) <= 1e-8 * np.linalg.norm(u):
         raise ValueError("conjugate gradients do not solve with K: is it positive definite? give its solve")
     return np.asarray(w)
@@ -307,7 +304,7 @@ def _roots(a: NDArray, step: float, log_factor: float, q: float) -> Any:
         # from the right where the function is convex, from the left where it is concave
         other = (a / (2 * k)) ** (1 / (q - 1))
         w = np.fmin(a, (a / k) ** (1 / (q - 1))) if q >= 2 else np.fmin(0.5 * a, other)
-        for _ in range(100):
+        for _ in checking(range(100)):
             excess = w + k * w ** (q - 1) - a
             new = np.clip(w - np.nan_to_num(excess / (1 + k * (q - 1) * w ** (q - 2))), 0.0, a)
             if np.all(np.abs(new - w) <= 4e-16 * a):

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
+from riskmin.deadline import pieces
 from riskmin.losses.chain import ChainMaxMargin
 from riskmin.matrices import Dense, as_matrix, by_rows
 from riskmin.objective import Objective
@@ -30,6 +31,8 @@ CALM = 0.5
 """A point is made and certified once the gaps that visits find are this part of those before it."""
 MOST_EPOCHS = 10
 """Or after so many epochs."""
+TURN, VISIT = 8, 4
+"""Elementary operations of a token and two labels in a turn, and of a token and an atom in a visit."""
 
 
 def _kernels() -> Any:
@@ -168,7 +171,8 @@ class _Run:
             for _ in range(MOST_EPOCHS):
                 order = np.random.default_rng([self.solver.seed, self.epochs]).permutation(some)
                 where = *self.rows, *self.known, *self.atoms, *room
-                kernels.ascend(*where, W, self.obj.lam, order, slack, turns, gaps)
+                for i, j in pieces(0, len(order), self.work):
+                    kernels.ascend(*where, W, self.obj.lam, order[i:j], slack, turns, gaps)
                 self.epochs += 1
                 if self.atoms.full[0]:
                     self.grow()
@@ -180,6 +184,15 @@ class _Run:
             self.w[:] = self.obj.argmin(cut)  # anew, so that rounding does not add up
             w = self.w.copy()
             yield self.iterate(w, self.obj.value(w), cut)
+
+    @property
+    def work(self) -> float:
+        """Elementary operations of an epoch: scores, best paths, and atoms."""
+        n, risk = len(self.known.y), cast(Any, self.obj.risk)
+        k = risk.scorer.k
+        turn = TURN * n * k * k * (len(self.known.gram) / n if risk.loss.rescaled else 1.0)
+        scores, atoms = 2.0 * len(self.rows.data) * k, VISIT * self.atoms.labels.size
+        return float(scores + self.solver.turns * turn + atoms)
 
     def grow(self) -> None:
         """Twice the room for atoms."""
@@ -250,6 +263,8 @@ def _data(shard: Any) -> tuple[Any, Any]:
         rows = kernels.Tokens(X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data, 0)
     sizes = np.diff(ends, prepend=0) ** 2
     places, gram = np.cumsum(sizes) - sizes, np.empty(int(sizes.sum()))
-    kernels.grams(*rows, ends, np.zeros(p), gram)
+    each, x = len(rows.data) / max(1, n), np.zeros(p)
+    for i, j in pieces(0, len(ends), len(gram) * each):
+        kernels.grams(*rows, ends, i, j, int(places[i]), x, gram)
     c = np.ascontiguousarray(shard.c[ends - 1], dtype=np.float64)
     return rows, kernels.Problem(shard.y[:, 0].astype(np.int64), ends, c, gram, places)

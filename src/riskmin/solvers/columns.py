@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from riskmin import deadline
+from riskmin.deadline import check, checking, pieces
 from riskmin.matrices import Columns, Csc, Csr, Dense, Wide, as_scipy, merged
 from riskmin.solvers.quadratic import MOST_EPOCHS, Gram, Model, Solution, away, by_gram, kernels
 from riskmin.types import NDArray, Shard
@@ -30,6 +33,8 @@ CHUNK = 8
 """After so many cycles it is looked how far they came."""
 LEAST = 1e-12
 """Curvatures below this part of the largest are taken for it: they are divided by."""
+NUMBER = 8
+"""Elementary operations that a number of a sparse column takes: its row lies anywhere in memory."""
 NOTHING = np.empty(0)
 
 
@@ -78,7 +83,7 @@ class DenseColumns:
         w, r = model.w.copy(), model.slope.copy()
         total = float(model.bend.sum()) if model.free else 0.0
         args = (np.ascontiguousarray(T), r, model.bend, h, w, model.terms, total, model.tol, MOST_EPOCHS)
-        b, _, epochs = kernels().dense_epochs(*args)
+        b, _, epochs = cycles(kernels().dense_epochs, *args)
         return Solution(w, b, NOTHING, epochs, model.bend)
 
     def pull(self, columns: NDArray, r: NDArray) -> NDArray:
@@ -98,7 +103,7 @@ class DenseColumns:
         n, scale = self.X.shape[0], np.sqrt(gram.stride * gram.bend)
         G = np.zeros((len(columns) - first, len(columns)))
         block = np.empty((BLOCK, len(columns)), dtype=kind)
-        for i in range(0, n, BLOCK * gram.stride):
+        for i in checking(range(0, n, BLOCK * gram.stride)):
             at = slice(i, min(i + BLOCK * gram.stride, n), gram.stride)
             if isinstance(self.X, Columns):
                 B = (self.X.T[:, at][columns] * scale[at]).astype(kind).T
@@ -123,7 +128,8 @@ class Store:
             self.count = np.diff(ends)
         else:
             self.count = np.zeros(p, dtype=np.int64)
-            kernels().count(X.indices, self.count)
+            for i, j in pieces(0, len(X.indices), NUMBER * len(X.indices)):
+                kernels().count(X.indices[i:j], self.count)
             self.start, self.stop = np.full(p, -1, dtype=np.int64), np.zeros(p, dtype=np.int64)
             # room for all of them: what is never written to takes no memory
             self.rows = np.empty(len(X.data), dtype=np.uint32)
@@ -140,17 +146,25 @@ class Store:
             wanted = np.arange(len(self.start))
         new = wanted[self.start[wanted] < 0]
         begins = self.held + np.cumsum(self.count[new]) - self.count[new]
-        self.held += int(self.count[new].sum())
         place = np.full(self.X.shape[1], -1, dtype=np.int32)
         place[new] = np.arange(len(new))
-        self.start[new], ends = begins, begins.copy()
-        parts = self.X.indptr, self.X.indices, self.X.data, place, self.start[new], ends
-        kernels().pick_columns(*parts, self.rows, self.values)
+        ends, n = begins.copy(), self.n_rows
+        for i, j in pieces(0, n, NUMBER * len(self.X.data)):
+            parts = self.X.indptr, self.X.indices, self.X.data, i, j, place, begins, ends
+            kernels().pick_columns(*parts, self.rows, self.values)
+        # not before they are: who is interrupted has none of them, and no other run takes them for copied
+        self.held += int(self.count[new].sum())
         self.stop[new] = ends
+        self.start[new] = begins
 
     def parts(self, columns: NDArray) -> tuple[NDArray, ...]:
         """As the kernels take them."""
         return self.start, self.stop, self.rows, self.values, columns
+
+    def pieces(self, columns: NDArray) -> Iterable[slice]:
+        """Ranges of the columns, each of which takes a kernel no longer than a moment."""
+        work = NUMBER * float(self.count[columns].sum())
+        return (slice(i, j) for i, j in pieces(0, len(columns), work))
 
 
 @dataclass
@@ -175,8 +189,9 @@ class SparseColumns:
             found = by_gram(self, self.gram, model, Solution(model.w.copy(), 0.0, NOTHING, 0), None)
         else:
             found = self._cycle(model, small)
-        u = np.zeros(self.store.n_rows)
-        kernels().sparse_scores(*self.store.parts(model.columns), found.w - model.w, u)
+        u, columns, step = np.zeros(self.store.n_rows), model.columns, found.w - model.w
+        for at in self.store.pieces(columns):
+            kernels().sparse_scores(*self.store.parts(columns[at]), step[at], u)
         return found._replace(u=u)
 
     def _cycle(self, model: Model, small: bool) -> Solution:
@@ -192,9 +207,9 @@ class SparseColumns:
         b, first, epochs, active = 0.0, 0.0, 0, np.empty(len(w), np.bool_)
         while True:
             track[0, :-1] = w
-            shift, worst, taken = kernels().sparse_epochs(
-                *where, r, h, w, model.terms, offset, shifts, model.tol, active, track
-            )
+            active[:] = True
+            args = *where, r, h, w, model.terms, offset, shifts, model.tol, track, active
+            shift, worst, taken = cycles(kernels().sparse_epochs, *args)
             b, epochs, first = b + shift, epochs + taken, first or worst
             if worst <= model.tol or epochs >= MOST_EPOCHS:
                 break
@@ -231,7 +246,9 @@ class SparseColumns:
         far[:-1] = np.clip(far[:-1], terms[2], terms[3])
         step = far - track[-1]
         new = r + step[-1] * shifts if len(shifts) else r.copy()
-        kernels().add_columns(*where, step[:-1], new)
+        *ends, columns, begin, values = where
+        for at in self.store.pieces(columns):
+            kernels().add_columns(*ends, columns[at], begin[at], values, step[:-1][at], new)
         absolute, square = terms[0], terms[1]
         fall = 0.5 * float((r - new) @ (r + new)) - float(offset @ step[:-1])
         fall += float(absolute @ (np.abs(w) - np.abs(far[:-1])) + 0.5 * square @ (w * w - far[:-1] ** 2))
@@ -251,7 +268,10 @@ class SparseColumns:
         begin, h, g = np.empty(len(columns), dtype=np.int64), np.empty(len(columns)), np.empty(len(columns))
         for kind in (np.float32, np.float64):
             out = np.empty(int((self.store.stop - self.store.start)[columns].sum()), dtype=kind)
-            kernels().scale_columns(*parts, root, r, begin, out, h, g)
+            place = 0
+            for at in self.store.pieces(columns):
+                to = begin[at], out, h[at], g[at], place
+                place = kernels().scale_columns(*parts[:-1], columns[at], root, r, *to)
             some = h[h > 0]
             if np.isfinite(h).all() and (not len(some) or 1e-30 < some.min() <= some.max() < 1e30):
                 break
@@ -259,24 +279,44 @@ class SparseColumns:
 
     def _gram_cost(self, parts: tuple[NDArray, ...]) -> int:
         """How many cycles over the columns cost as much as their Gram matrix."""
-        sizes = np.zeros(self.store.n_rows, dtype=np.int64)
-        kernels().row_sizes(*parts, sizes)
+        sizes = self._sizes(parts[-1])
         return 5 + 3 * int(sizes @ sizes) // (4 * max(int(sizes.sum()), 1))
+
+    def _sizes(self, columns: NDArray) -> NDArray:
+        """How many numbers of the columns are in each row."""
+        sizes = np.zeros(self.store.n_rows, dtype=np.int64)
+        for at in self.store.pieces(columns):
+            kernels().row_sizes(*self.store.parts(columns[at]), sizes)
+        return sizes
 
     def pull(self, columns: NDArray, r: NDArray) -> NDArray:
         out = np.empty(len(columns))
-        kernels().sparse_pull(*self.store.parts(columns), r, out)
+        for at in self.store.pieces(columns):
+            kernels().sparse_pull(*self.store.parts(columns[at]), r, out[at])
         return out
 
     def products(self, columns: NDArray, first: int, gram: Gram) -> NDArray:
-        parts, sizes = self.store.parts(columns), np.zeros(self.store.n_rows, dtype=np.int64)
-        kernels().row_sizes(*parts, sizes)
-        ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
-        G = np.zeros((len(columns), len(columns)))
-        kernels().sparse_gram(*parts, gram.bend, first, ends, G)
+        sizes = self._sizes(columns)
+        ends = np.cumsum(sizes) - sizes
+        G, total = np.zeros((len(columns), len(columns))), int(sizes.sum())
+        which, value = np.empty(total, dtype=np.int32), np.empty(total)
+        for at in self.store.pieces(columns):
+            kernels().to_rows(*self.store.parts(columns[at]), at.start, ends, which, value)
+        for i, j in pieces(0, self.store.n_rows, float(sizes @ sizes)):
+            kernels().sparse_gram(which, value, ends, gram.bend, i, j, first, G)
         low = G[first:]
         low[:, first:] += np.tril(low[:, first:], -1).T  # only the part up to the diagonal was added up
         return low
+
+
+def cycles(kernel: Any, *args: Any) -> tuple[float, float, int]:
+    """Run a kernel of cycles to its end, with looks at the clock; the shift, the worst slope, the epochs."""
+    k = kernels()
+    state = np.zeros(5)
+    while True:
+        check()
+        if kernel(*args, state, deadline.MOST // NUMBER):
+            return float(state[k.MOVED]), float(state[k.WORST]), int(state[k.EPOCH])
 
 
 def every(X: Any, stride: int) -> Any:

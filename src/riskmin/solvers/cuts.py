@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from riskmin.arrays import like, namespace, to_numpy, zeros_beside
+from riskmin.deadline import check, checking
 from riskmin.objective import Objective
 from riskmin.regularizers import Free, Separable
 from riskmin.scalar import Tangent, lowest, shrink
@@ -149,7 +150,7 @@ class NewtonProgram:
     def _newton(self, A: Array, b: NDArray, x: NDArray, lam: float) -> tuple[NDArray, bool]:
         """The best x on the simplex, the first entry being the floor's; and whether it was reached."""
         idle = 0
-        for _ in range(30):
+        for _ in checking(range(30)):
             value, gain, u = self._look(A, b, x[1:], lam)
             if not value > -HUGE:
                 return np.append(1.0, np.zeros(len(b))), False
@@ -172,6 +173,7 @@ class NewtonProgram:
 
     def _look(self, A: Array, b: NDArray, x: NDArray, lam: float) -> tuple[float, NDArray, Array]:
         """The dual value at x, its gradient, and the dual point."""
+        check()
         u = -1 / lam * (like(x, A) @ A)
         with np.errstate(over="ignore", invalid="ignore"):
             gain = b + np.asarray(to_numpy(A @ self.reg.conjugate_grad(u)), dtype=float)

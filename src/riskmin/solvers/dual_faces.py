@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from riskmin.deadline import checking
 from riskmin.matrices import Csr, Dense, as_matrix, as_scipy
 from riskmin.types import NDArray
 
@@ -85,7 +86,7 @@ class Face:
         r, d, best = slopes, np.zeros_like(slopes), 0.0
         q = r * inverse
         size = float(np.vdot(r, q))
-        for passes in range(STEPS):
+        for passes in checking(range(STEPS)):
             h = self.X.scores(self._pull(self.c[:, None] * q), 0, len(self.rows))
             tangent(h, self.beta, self.c / self.lam)
             bend = float(np.vdot(q, h))

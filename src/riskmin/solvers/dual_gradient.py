@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.deadline import pieces
 from riskmin.intercept import Profiled
 from riskmin.losses.pieces import conjugate_of
 from riskmin.objective import Objective
@@ -24,9 +25,18 @@ from riskmin.regularizers import Equality
 from riskmin.risk import rows_of
 from riskmin.scalar import ROUNDING, Tangent, lowest, shrink
 from riskmin.solvers.dual_plain import Plain
-from riskmin.solvers.transfer import Conjugate, check_transfer, conjugate_for, row_arrays, transfer_for
+from riskmin.solvers.transfer import (
+    LINEAR,
+    Conjugate,
+    check_transfer,
+    conjugate_for,
+    row_arrays,
+    transfer_for,
+)
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
+VISIT, CURVED = 32, 128
+"""Elementary operations of a visit to a row, for each of its numbers; where these take powers, and tries."""
 SAMPLE = 256
 """So many rows tell how large rows are."""
 
@@ -126,7 +136,10 @@ class Ascent:
             self.plain.ascend(order, weights, u, pace, v, tie)
         else:
             reg, state = self._kernel_state(v)
-            _kernels().ascend(order, weights, u, pace, self.X, self.conjugate.kernel, reg, state, tie)
+            what = self.X, self.conjugate.kernel, reg, state, tie
+            each = VISIT if reg[0] == LINEAR else CURVED
+            for i, j in pieces(0, n, each * (n + len(self.X[2]))):
+                _kernels().ascend(order[i:j], weights, u, pace, *what, i == 0)
         self.u, self.epoch = u, self.epoch + 1
         return self.v(), self.gap()
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from riskmin.deadline import pieces
 from riskmin.losses.multiclass import MulticlassHinge
 from riskmin.matrices import Csr, Dense
 from riskmin.objective import Objective
@@ -23,12 +24,15 @@ from riskmin.shards import blocks
 from riskmin.solvers.dual_best import BestPoint
 from riskmin.solvers.dual_exact import CALM, MOST_WORK
 from riskmin.solvers.dual_faces import Face
+from riskmin.solvers.dual_rows import numbers
 from riskmin.solvers.passes import rows_together
 from riskmin.solvers.weights import alike
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
 NEVER = -1e300
 """The cost of a class that does not exist: those that fill up the last four."""
+VISIT = 16
+"""Elementary operations of a visit to a row, a class."""
 SPACING = 0.15
 """Between two checks, visits are this part of all before, and an epoch at least."""
 LEAST_WORK = 2**16
@@ -138,7 +142,7 @@ class BlockAscent:
             awake,
             counts,
             rng,
-            np.zeros(3),
+            np.zeros(5),
             W,
         )
         best = BestPoint(obj, (parts[0], shard.c, cost), np.zeros(p * k), np.zeros((n, k)))
@@ -274,11 +278,14 @@ class BlockAscent:
         run = k.dense_sweep if isinstance(X, Dense) else k.sweep
         data = (X.X,) if isinstance(X, Dense) else (X.indptr, X.indices, X.data)
         state = self.W, self.beta, self.awake, self.counts, self.y, self.terms, self.cost
-        how = self.order, self.active, None if s.damping == 1.0 else s.damping, shrink, s.shuffle, self.rng
+        how = None if s.damping == 1.0 else s.damping, shrink, s.shuffle, self.rng
         room = [*np.empty((4 if isinstance(X, Dense) else 5, self.cost.shape[1]))]
         if not isinstance(X, Dense):
             room.append(np.zeros(self.cost.shape[1], np.uintp))
-        return int(run(*data, *state, *how, *room, self.out))
+        each = numbers(X) / max(1, X.shape[0])
+        for piece in pieces(0, self.active, self.active * self.k * (VISIT + each)):
+            kept = run(*data, *state, self.order, self.active, *piece, *how, *room, self.out)
+        return int(kept)
 
     def _climb(self, z: NDArray) -> None:
         """Conjugate gradients on the face that the multipliers are on, if it is time for that."""
@@ -339,7 +346,9 @@ def squared_norms(shard: Shard, X: Csr | Dense) -> NDArray:
 
         n, q = X.shape[0], np.empty(X.shape[0])
         ends = X.indptr if isinstance(X, Csr) else np.arange(n + 1) * X.shape[1]
-        norms(None, X.data if isinstance(X, Csr) else X.X.ravel(), ends, None, q)
+        data = X.data if isinstance(X, Csr) else X.X.ravel()
+        for i, j in pieces(0, n, len(data)):
+            norms(None, data, ends[i : j + 1], None, q[i:j])
         shard.memo["norms"] = q
     kept: NDArray = shard.memo["norms"]
     return kept

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.deadline import checking
 from riskmin.solvers.transfer import Conjugate
 from riskmin.types import NDArray
 
@@ -50,7 +51,7 @@ class Plain:
         """Visit the rows in that order, and change u, v and the gap of the constraints."""
         P, _, gap, _ = tie
         rate, damping = pace
-        for i in (i for i in order if weights[i] > 0):
+        for i in checking(i for i in order if weights[i] > 0):
             at, x = self._row(i)
             if rate:
                 new = self._explicit(i, u[i], self._score(i, at, x, 0.0, v, tie), rate / weights[i])

@@ -10,10 +10,14 @@ from typing import Any, Self
 
 import numpy as np
 
+from riskmin.deadline import checking, pieces
 from riskmin.losses.pieces import conjugate_of, dual_of
 from riskmin.matrices import Csr, Dense
 from riskmin.solvers.passes import rows_together
 from riskmin.types import Dual, NDArray, Shard
+
+VISIT, NUMBER = 64, 4
+"""Elementary operations of a visit to a row, and of each number in it: they lie anywhere in memory."""
 
 
 def kernels() -> Any:
@@ -58,7 +62,9 @@ def _norms(shard: Shard, X: Csr | Dense, ends: NDArray, scale: NDArray) -> NDArr
     kept = shard.memo.get("lengths")
     if kept is None or not np.array_equal(kept[0], scale):
         q = np.empty(X.shape[0])
-        checks().norms(*_parts(X), ends, scale if len(scale) else None, q)
+        shape = scale if len(scale) else None
+        for i, j in pieces(0, len(q), numbers(X)):
+            checks().norms(*_parts(X), ends[i : j + 1], shape, q[i:j])
         kept = shard.memo["lengths"] = scale, q
     found: NDArray = kept[1]
     return found
@@ -107,7 +113,7 @@ class SweptRows:
         if dual is None:
             records[:, k.INVERSE] = shard.c / lam * q
         rows = rows[:many]
-        return cls(shard, loss, dual, X, records, scale, rows, rows.copy(), rng, np.zeros(4), many)
+        return cls(shard, loss, dual, X, records, scale, rows, rows.copy(), rng, np.zeros(7), many)
 
     def put(self, u: NDArray) -> None:
         """Take these dual variables."""
@@ -123,28 +129,34 @@ class SweptRows:
 
     def sweep(self, w: NDArray, how: Any) -> None:
         """Visit the active rows once by exact steps, which move w; those held at a bound may be left out."""
-        k = kernels()
+        k, kept = kernels(), 0
         scale = self.scale if len(self.scale) else None
-        where = *_parts(self.X), *_twice(self.records), self.order, self.active, w, scale, how.damping
+        where = *_parts(self.X), *_twice(self.records), self.order, self.active, w, scale
         end = how.shuffle, self.rng, self.out
-        if self.dual is None:
-            k.logistic_sweep(*where, *end)
-        else:
-            self.active = k.sweep(*where, self.dual.epsilon, self.dual.square, how.shrink, *end)
+        work = self.active * (VISIT + NUMBER * numbers(self.X) / max(1, len(self.records)))
+        for piece in pieces(0, self.active, work):
+            if self.dual is None:
+                kept = k.logistic_sweep(*where, *piece, how.damping, *end)
+            else:
+                terms = how.damping, self.dual.epsilon, self.dual.square, how.shrink
+                kept = k.sweep(*where, *piece, *terms, *end)
+        self.active = kept
 
     def look(self, w: NDArray, fresh: bool = False) -> tuple[float, float, float, NDArray, NDArray, NDArray]:
         """R(w), the offset of the cut and the size of its terms; scores, dual variables, and the cut's slope.
 
         One pass over X, as an oracle call. If the dual variables are to be fresh, they are slopes at w.
         """
-        n = len(self.records)
+        n, k = len(self.records), checks()
         z, u, a = np.empty(n), np.empty(n), np.zeros(len(w))
         if self.dual is None:
-            sums = self._plain_look(w, fresh, z, u, a)
-        else:
-            at = *_parts(self.X), *_twice(self.records), self.shard.c, w if w.any() else w[:0]
-            sums = checks().check(*at, *self.dual[3:], fresh, z, u, a)
-        return *sums, z, u, a
+            return *self._plain_look(w, fresh, z, u, a), z, u, a
+        at = *_parts(self.X), *_twice(self.records), self.shard.c, w if w.any() else w[:0]
+        sums = np.zeros(3)
+        for piece in pieces(0, n, 2 * numbers(self.X), of=k.BLOCK):
+            k.check(*at, *self.dual[3:], fresh, *piece, z, u, a, sums)
+        risk, offset, size = (float(v) for v in sums)
+        return risk, offset, size, z, u, a
 
     def _plain_look(
         self, w: NDArray, fresh: bool, z: NDArray, u: NDArray, a: NDArray
@@ -153,7 +165,7 @@ class SweptRows:
         y, c, step, risk = *self.shard[1:3], self.X.block_rows, 0.0
         if not fresh:
             u[:] = self.records[:, kernels().U]
-        for i in range(0, len(u), step):
+        for i in checking(range(0, len(u), step)):
             at = slice(i, min(i + step, len(u)))
             z[at] = self.X.scores(w, at.start, at.stop)
             value, dz = self.loss.value_grad(z[at], y[at], c[at])

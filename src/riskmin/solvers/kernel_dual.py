@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.deadline import pieces
 from riskmin.intercept import Profiled, without_intercept
 from riskmin.losses.pieces import dual_of
 from riskmin.mercer import Gram
@@ -30,6 +31,8 @@ from riskmin.types import Array, Cut, Iterate, NDArray, Unsuited
 
 SHARE = 0.1
 """A block is solved until its largest violation has fallen to this share."""
+STEP = 4
+"""Elementary operations of a step, a row of the block."""
 SMALL = 256
 """The size of the first block; small ones are cheap where few steps solve them."""
 
@@ -181,8 +184,8 @@ class _Run:
                 t = self.model.at(_put(p.gamma, rows, gamma))
                 g = t.shift[rows] - scores
             part, before, new = t.of(rows), g.copy(), gamma.copy()
-            bounds = part.lower, part.upper, part.kink, part.bend
-            taken = step(H, diagonal, g, new, *bounds, SHARE, 50 * self.block, *room)
+            args = H, diagonal, g, new, part.lower, part.upper, part.kink, part.bend, SHARE
+            taken = _taken(step, args, room, 50 * self.block)
             way, change = new - gamma, g - before
             share = self.model.along(rows, gamma, way, -float(scores @ way), float(way @ change))
             if not taken or not share:
@@ -232,6 +235,16 @@ class _Run:
             both = [_largest(rise, room // 2), _largest(fall, room - room // 2)]
             return np.unique(np.concatenate([*both, kept]))
         return np.unique(np.concatenate([_largest(np.maximum(rise, fall), room), kept]))
+
+
+def _taken(step: Any, args: tuple[Any, ...], room: NDArray, most: int) -> int:
+    """The steps of a kernel, at most so many, with looks at the clock in between; how many there were."""
+    goals, done = np.zeros(1), 0
+    for i, j in pieces(0, most, STEP * most * len(args[0])):
+        done = step(*args, i, j, goals, *room)
+        if done < j:
+            break
+    return int(done)
 
 
 def _largest(gain: NDArray, count: int) -> NDArray:

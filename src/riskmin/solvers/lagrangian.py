@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.deadline import checking
 from riskmin.losses.pieces import conjugate_of
 from riskmin.objective import Objective
 from riskmin.solvers.dual_gradient import Ascent, Best
@@ -153,7 +154,7 @@ def feasible(u: NDArray, c: NDArray, P: NDArray, conjugate: Conjugate) -> NDArra
     """
     W = c[:, None] * P
     exact = 1e-15 * (np.abs(W).T @ np.abs(u))
-    for _ in range(30):
+    for _ in checking(range(30)):
         excess = u @ W
         if np.all(np.abs(excess) <= exact):
             return u

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from riskmin.deadline import checking
 from riskmin.objective import Objective, ObjectiveCursor
 from riskmin.regularizers import penalized
 from riskmin.solvers.bundle import check_count
@@ -124,7 +125,7 @@ def wolfe(
     """
     lo, hi = (0.0, slope), (math.inf, math.inf)
     noise = 1e-15 * abs(value)
-    for looks in range(1, 41):
+    for looks in checking(range(1, 41)):
         new, new_slope = at.along(step)
         if new > value + c1 * step * slope + noise:
             hi = step, new_slope

@@ -8,11 +8,13 @@ Cuts come as rows, and features as columns once their reduced cost asks for them
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from riskmin.arrays import like, to_numpy
+from riskmin.deadline import aside, check
 from riskmin.regularizers import Separable
 from riskmin.types import Array, NDArray
 
@@ -20,6 +22,8 @@ AT_ONCE = 1000
 """So many columns are let in at a time, the most wanted first."""
 REACH = 1e3
 """How far what costs nothing may go from its centre."""
+LARGE = 2**16
+"""A program of fewer rows times columns takes a tenth of a second at most."""
 LARGEST = 9e14
 """HiGHS refuses rows and columns with a coefficient of 1e15 or more: cuts are shrunk to less."""
 
@@ -97,7 +101,7 @@ class LinearProgram:
         """The multipliers of the cuts, and the minimizer of the model."""
         A_ = to_numpy(A)
         while True:
-            self.highs.run()
+            self._run()
             found = self.highs.getSolution()
             alpha = np.maximum(np.asarray(found.row_dual), 0.0)
             alpha /= max(1.0, alpha.sum())  # so that the mixture is a cut, whatever the rounding
@@ -110,6 +114,17 @@ class LinearProgram:
         values = np.where(np.isfinite(values), values, 0.0)
         np.add.at(w, self.features, self.signs * values / self.cost[self.features])
         return alpha, like(w, A)
+
+    def _run(self) -> None:
+        """Solve it; a large one where it can be given up, since HiGHS looks at no clock of ours."""
+        size = self.highs.getNumRow() * self.highs.getNumCol()
+        if size < LARGE:
+            check()
+            self.highs.run()
+            return
+        if not self.highs.HandleUserInterrupt:  # from now on it asks, at each of its steps, whether to go on
+            self.highs.HandleUserInterrupt = True
+        aside(math.inf, self.highs.run, cancel=self.highs.cancelSolve)
 
     def _price(self, a: NDArray, A: NDArray) -> bool:
         """Let in the columns that would lower the program; whether there were any."""

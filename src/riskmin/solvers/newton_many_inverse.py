@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin.blas import inverse, linalg
+from riskmin.deadline import LONG, checking, product
 from riskmin.losses.curves import Curve
 from riskmin.matrices import Columns, Csr, Dense, as_scipy
 from riskmin.scorers import Centred, WithOnes
 from riskmin.solvers.newton_matrix import cholesky
-from riskmin.solvers.passes import Passes, taken
+from riskmin.solvers.passes import Passes, gram_pieces, taken
 from riskmin.types import Matrix, NDArray
 
 THIN, EACH, SPARSE, APPLY, CALL = 10.0, 110.0, 40.0, 50.0, 1e6
@@ -23,6 +25,8 @@ THIN, EACH, SPARSE, APPLY, CALL = 10.0, 110.0, 40.0, 50.0, 1e6
 a factor, and to call a function of NumPy, beside an operation in a product of large dense ones."""
 BLOCK, WHOLE = 2**15, 2**17
 """Rows are taken so many scores at a time, or numbers times classes: these stay in cache."""
+DEEP = 256
+"""Rows that products of thin matrices have at least, for them to be fast."""
 TINY = 1e-100
 """On diagonals of what neither is penalized nor bends: its inverse, squared, is still a number."""
 
@@ -127,21 +131,19 @@ def by_diagonal(part: Part, P: NDArray) -> Solve:
 def by_one(part: Part, P: NDArray) -> Solve:
     """By one matrix for all classes: exact where they are all alike, as at the start."""
     h, k = part.curve.diagonal, P.shape[1]
-    one = np.linalg.inv(_definite(part.gram(h.sum(axis=1) / max(k - 1, 1)), P.mean(axis=1)))
+    one = inverse(_definite(part.gram(h.sum(axis=1) / max(k - 1, 1)), P.mean(axis=1)))
     return lambda r: (one @ r.reshape(-1, k)).reshape(-1)
 
 
 def by_class(part: Part, P: NDArray) -> Solve:
     """By one a class: all but what classes share."""
     h, k = part.curve.diagonal, P.shape[1]
-    each = np.linalg.inv(np.stack([_definite(part.gram(h[:, j]), P[:, j]) for j in range(k)]))
+    each = inverse(np.stack([_definite(part.gram(h[:, j]), P[:, j]) for j in range(k)]))
     return lambda r: (each @ r.reshape(-1, k).T[:, :, None])[:, :, 0].T.reshape(-1)
 
 
 def by_features(part: Part, P: NDArray) -> Solve:
     """By the matrix itself."""
-    from scipy.linalg import cho_solve
-
     q, k = P.shape
     alone = isinstance(part.X, Csr) or float((part.bent**2).sum()) < 0.3 * k * k * len(part.bent)
     M = (_one_pair_each(part, q, k) if alone else _all_pairs(part, q, k)).reshape(k * q, k * q)
@@ -152,7 +154,7 @@ def by_features(part: Part, P: NDArray) -> Solve:
         return by_diagonal(part, P)
 
     def solve(r: NDArray) -> NDArray:
-        found = cho_solve(factor, r.reshape(q, k).T.reshape(-1), check_finite=False)
+        found = linalg().cho_solve(factor, r.reshape(q, k).T.reshape(-1), check_finite=False)
         return np.asarray(found).reshape(k, q).T.reshape(-1)
 
     return solve
@@ -160,15 +162,13 @@ def by_features(part: Part, P: NDArray) -> Solve:
 
 def by_rows(part: Part, P: NDArray) -> Solve:
     """By the formula of Woodbury: H_i is a sum of few squares u u', and P the same for all classes."""
-    from scipy.linalg import cho_solve
-
     assert part.curve.roots is not None
     assert not isinstance(part.X, Csr)
     (rows, U), p, k = part.curve.roots(), P[:, :1], P.shape[1]
     X = taken(part.X, rows)
     if isinstance(part.scorer, WithOnes):
         X = np.column_stack([X, np.ones(len(X))])
-    G = (X / p.T) @ X.T
+    G = product(X / p.T, X.T)
     G *= U @ U.T
     diagonal = G.reshape(-1)[:: len(G) + 1]
     diagonal += 1.0
@@ -178,7 +178,7 @@ def by_rows(part: Part, P: NDArray) -> Solve:
         R = r.reshape(-1, k) / p
         if factor is None:
             return R.reshape(-1)
-        u = cho_solve(factor, ((X @ R) * U).sum(axis=1), check_finite=False)
+        u = linalg().cho_solve(factor, ((X @ R) * U).sum(axis=1), check_finite=False)
         return np.asarray(R - X.T @ (U * u[:, None]) / p).reshape(-1)
 
     return solve
@@ -201,7 +201,7 @@ def _all_pairs(part: Part, q: int, k: int) -> NDArray:
     """The same, one range of rows after the other."""
     H, m, size = np.zeros((k, q, k * q)), part.X.shape[0], max(WHOLE // (k * q), 16)
     X = _dense(part.X)
-    for i in range(0, m, size):
+    for i in checking(range(0, m, size)):
         at = slice(i, min(i + size, m))
         rows = X[at]
         if isinstance(part.scorer, WithOnes):
@@ -222,14 +222,26 @@ def _gram(X: Csr | Dense | Columns, h: NDArray) -> NDArray:
         from riskmin.kernels.gram import csr_gram
 
         out = np.zeros((X.shape[1], X.shape[1]))
-        csr_gram(X.indptr, X.indices, X.data, h, out)
+        for i, j in gram_pieces(X, h):
+            csr_gram(X.indptr[i : j + 1], X.indices, X.data, h[i:j], out)
         return out + out.T - np.diag(np.diag(out))
     at = np.flatnonzero(h)
     rows, h = (taken(X, at), h[at]) if len(at) < 0.7 * len(h) else (_dense(X), h)
     if len(h) and h.min() < 0:
-        return np.asarray((rows * h[:, None]).T @ rows)
+        return np.asarray(_squares((rows * h[:, None]).T, rows))
     half = rows * np.sqrt(h)[:, None]
-    return np.asarray(half.T @ half)
+    return _squares(half.T, half)
+
+
+def _squares(A: NDArray, B: NDArray) -> NDArray:
+    """A B of many rows of B; where these are very many, in parts, each of which takes a moment."""
+    n, step = len(B), max(int(LONG // (2 * len(A) * B.shape[1])), DEEP)
+    if n <= 4 * step:
+        return np.asarray(product(A, B))
+    found = np.zeros((len(A), B.shape[1]))
+    for i in checking(range(0, n, step)):
+        found += A[:, i : i + step] @ B[i : i + step]
+    return found
 
 
 def _dense(X: Any) -> NDArray:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin.deadline import checking
 from riskmin.matrices import Csr, as_matrix, as_scipy
 from riskmin.scorers import WithOnes
 from riskmin.solvers import newton_many_inverse as inverse
@@ -214,7 +215,7 @@ class _Run:
             return True
         s = solve(self.r)
         along, size = s, float(self.r @ s)
-        for _ in range(most):
+        for _ in checking(range(most)):
             image = self.penalty * along + self.part.times(along)
             bent = float(along @ image)
             if not (bent > 0 and size > 0):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from riskmin.blas import cho_factor, linalg
+from riskmin.deadline import aside, checking, pieces, product
 from riskmin.losses.bends import times, turned
 from riskmin.matrices import Columns, Csr, Dense
 from riskmin.regularizers import L2
@@ -93,22 +96,22 @@ class Equations:
 
     def _by_rows(self, bend: Bend, lam: float, g: Array) -> Array:
         """By Woodbury's formula: u = H X_S d in (I + H G) u = H G' g, for G = X_S (lam K)^-1 X_S'."""
-        from scipy.linalg.lapack import dgetrf, dgetrs
-
+        lapack = linalg().lapack
         at = np.flatnonzero(bend.diagonal)
         weight = 1 / (lam * self.reg.terms(g).square + 0.0 * g)
         if not len(at):
             return -1.0 * weight * g
         part: Any = self.passes.take(at).astype(np.float64, copy=False)
         scaled = part * weight if isinstance(part, np.ndarray) else part @ sp.diags_array(weight)
-        gram = scaled @ part.T
-        gram, few = gram if isinstance(gram, np.ndarray) else gram.toarray(), restricted(bend, at)
-        factor, pivots, singular = dgetrf(np.eye(len(at)) + times(few, gram), overwrite_a=True)
+        dense, few = isinstance(part, np.ndarray), restricted(bend, at)
+        gram = product(scaled, part.T) if dense else (scaled @ part.T).toarray()
+        H, work = np.eye(len(at)) + times(few, gram), 2 / 3 * len(at) ** 3
+        factor, pivots, singular = aside(work, partial(lapack.dgetrf, overwrite_a=True), H)
         if singular:  # beside rows so long, rounding has swallowed the ones
             return self._otherwise(bend, lam, g)
         d, rest = 0.0 * g, -1.0 * g
         for _ in range(2):  # once more for the digits that rounding took
-            found, _ = dgetrs(factor, pivots, times(few, scaled @ rest))
+            found, _ = lapack.dgetrs(factor, pivots, times(few, scaled @ rest))
             d = d + weight * rest - weight * (part.T @ found)
             rest = -1.0 * g - self._times(bend, lam, d)
         return d
@@ -131,8 +134,6 @@ class Equations:
 
 def factorized(passes: Passes, reg: Any, lam: float, bend: Bend) -> Callable[[Array], Array]:
     """Solves (lam K + X' H X) d = g, by Cholesky's method."""
-    from scipy.linalg import cho_solve
-
     G = passes.gram(bend.diagonal)
     p = len(G)
     more = 1e-14 * float(np.diagonal(G).max())  # of what cancels, rounding is this part
@@ -146,7 +147,7 @@ def factorized(passes: Passes, reg: Any, lam: float, bend: Bend) -> Callable[[Ar
     factor = cholesky(G.T, diagonal, more)
     if factor is None:
         return lambda g: g / lam
-    return lambda g: np.asarray(cho_solve(factor, g, check_finite=False))
+    return lambda g: np.asarray(linalg().cho_solve(factor, g, check_finite=False))
 
 
 def cholesky(G: NDArray, diagonal: NDArray, more: float) -> Any:
@@ -161,12 +162,10 @@ def cholesky(G: NDArray, diagonal: NDArray, more: float) -> Any:
     >>> cholesky(G, G.reshape(-1)[::3], 1e-14) is None, bool(G[1, 1] > 1 == G[1, 0])
     (False, True)
     """
-    from scipy.linalg import LinAlgError, cho_factor
-
     while np.isfinite(more):
         try:
-            return cho_factor(G, lower=True, check_finite=False)
-        except LinAlgError:  # rounding has turned its least eigenvalues over
+            return cho_factor(G, lower=True)
+        except np.linalg.LinAlgError:  # rounding has turned its least eigenvalues over
             diagonal += more
             more *= 10
     return None
@@ -206,11 +205,13 @@ def _across(X: Csr | Dense | Columns, window: Window) -> NDArray:
     from riskmin.kernels.gram import csr_windows, dense_windows
 
     p = X.shape[1]
-    out, sums = np.zeros((p, p)), np.zeros(p)
+    out, sums, ends = np.zeros((p, p)), np.zeros(p), np.zeros(2, np.int64)
     if isinstance(X, Csr):
-        csr_windows(X.indptr, X.indices, X.data, *window, sums, out)
+        above, weights, below, q, first, last = window
+        for i, j in pieces(0, len(above), len(above) * (len(X.data) / X.shape[0]) * p):
+            rows = above[i:j], weights[i:j], below, q, first[i:j], last[i:j]
+            csr_windows(X.indptr, X.indices, X.data, *rows, ends, sums, out)
         return out
-    ends = np.zeros(2, np.int64)
     whole = X.X if isinstance(X, Dense) else X.T.T
     for at in blocks(np.flatnonzero(window.last > window.first), p):
         found = np.empty((len(at), p))
@@ -251,7 +252,7 @@ def conjugate_gradients(
     d, r = 0.0 * g, g
     s = r if diagonal is None else r / diagonal
     along, size = s, float(r @ s)
-    for took in range(most):
+    for took in checking(range(most)):
         if float(r @ r) <= enough * enough:
             return d, took
         image = product(along)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin.deadline import checking
 from riskmin.intercept import CLOSE, around_least, without_intercept
 from riskmin.losses.bends import bend, times
 from riskmin.losses.pieces import dual_of
@@ -254,7 +255,7 @@ def root(slope: Callable[[float], float], start: float) -> tuple[float, int]:
     """
     lo, hi, t = (0.0, start), (math.inf, math.inf), 1.0
     kept = 0
-    for looks in range(1, 41):
+    for looks in checking(range(1, 41)):
         here = slope(t)
         if abs(here) <= FLAT * abs(start):
             return t, looks

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from riskmin.deadline import checking
 from riskmin.matrices import as_matrix
 from riskmin.types import Array, Bend, Matrix, NDArray
 
@@ -62,7 +63,7 @@ class Part:
         r = -self._forward(g)
         along, size, v = r, float(r @ r), 0.0 * g
         image, share = 0.0 * g, 0.0
-        for took in range(most):
+        for took in checking(range(most)):
             before, image = image, self._back(along)
             rest = scale * (image - share * before)
             if float(rest @ rest) <= (lam * enough) ** 2:
@@ -82,7 +83,7 @@ class Part:
         """(lam + C' C) e = g."""
         e, r = 0.0 * g, g
         along, size = r, float(r @ r)
-        for took in range(most):
+        for took in checking(range(most)):
             rest = scale * r
             if float(rest @ rest) <= enough * enough:
                 return e, took

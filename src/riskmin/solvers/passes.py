@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin import shards
+from riskmin.deadline import check, checking, pieces
 from riskmin.finite import stored
 from riskmin.maps import crowds, limited, passing
 from riskmin.matrices import Columns, Csr, Dense, Wide, as_scipy, by_rows
@@ -120,8 +121,11 @@ class Passes:
 
     def each(self, f: Callable[[slice], Any]) -> list[Any]:
         """F of ranges of rows: of all together, or of parts side by side where there are many."""
-        if len(self.looks) == 1 or self.rows is None:
-            return [f(part) for part in self.looks]
+        check()
+        if len(self.looks) == 1:
+            return [f(self.looks[0])]
+        if self.rows is None:
+            return [f(part) for part in checking(self.looks)]
         return self.risk.executor.map(lambda _, part: f(part), each=self.looks)
 
 
@@ -175,7 +179,7 @@ def take(shard: Shard, at: NDArray) -> Any:
     # rows from all over a file bring whole pages with them, which are let go of in between
     step = FEW_ROWS if limited() else max(len(at), 1)
     parts: list[Any] = []
-    for i in passing(range(0, max(len(at), 1), step), every=1):
+    for i in checking(passing(range(0, max(len(at), 1), step), every=1)):
         parts.append(taken(X, at[i : i + step]) if rows is None else rows[at[i : i + step]])  # type: ignore[arg-type]
     if len(parts) == 1:
         return parts[0]
@@ -203,7 +207,8 @@ def _once(X: Any) -> bool:
         return False
     from riskmin.kernels.dual_check import repeats
 
-    return not repeats(X.indptr, X.indices, np.zeros(X.shape[1], int))
+    seen, pairs = np.zeros(X.shape[1], int), pieces(0, X.shape[0], len(X.indices))
+    return not any(repeats(X.indptr, X.indices, i, j, seen) for i, j in pairs)
 
 
 def gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
@@ -213,7 +218,8 @@ def gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
     if isinstance(X, Csr):
         from riskmin.kernels.gram import csr_gram
 
-        csr_gram(X.indptr, X.indices, X.data, h, out)
+        for i, j in gram_pieces(X, h):
+            csr_gram(X.indptr[i : j + 1], X.indices, X.data, h[i:j], out)
         below = np.tril(out, -1)
         out += below.T if below.any() else 0.0
         return (out,)
@@ -231,11 +237,18 @@ def squares(shard: Shard, h: NDArray) -> tuple[NDArray]:
     if isinstance(X, Csr):
         from riskmin.kernels.smooth import csr_squares
 
-        csr_squares(X.indptr, X.indices, X.data, h, out)
+        for i, j in pieces(0, len(h), 2 * len(X.data)):
+            csr_squares(X.indptr[i : j + 1], X.indices, X.data, h[i:j], out)
         return (out,)
     for at in blocks(np.arange(X.shape[0]), X.shape[1]):
         out += h[at] @ taken(X, at) ** 2
     return (out,)
+
+
+def gram_pieces(X: Csr, h: NDArray) -> Iterable[tuple[int, int]]:
+    """Ranges of rows of which the products take a while, and a look at the clock before each."""
+    each = len(X.data) / max(1, X.shape[0])
+    return pieces(0, len(h), np.count_nonzero(h) * each * each)
 
 
 def taken(X: Dense | Columns, rows: NDArray) -> NDArray:
@@ -247,4 +260,4 @@ def taken(X: Dense | Columns, rows: NDArray) -> NDArray:
 def blocks(rows: NDArray, p: int) -> Iterable[NDArray]:
     """Rows in parts that fit into the cache."""
     step = max(BLOCK // p, 16)
-    return passing(rows[i : i + step] for i in range(0, len(rows), step))
+    return passing(rows[i : i + step] for i in checking(range(0, len(rows), step)))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from riskmin.deadline import checking, pieces
 from riskmin.losses.pieces import conjugate_of, dual_of
 from riskmin.matrices import Csr, Dense
 from riskmin.objective import Objective
@@ -97,11 +98,14 @@ class Points:
             return grad, other
         from riskmin.kernels import linear  # Numba is imported by the first look, not with the package
 
+        n, p = X.shape
         if isinstance(X, Dense):
-            linear.dense_pull_two(X.X, slope, guess, grad, other)
+            for i, j in pieces(0, n, 2 * n * p):
+                linear.dense_pull_two(X.X[i:j], slope[i:j], guess[i:j], grad, other)
             return grad, other
-        both = np.zeros((X.shape[1], 2))
-        linear.csr_pull_two(X.indptr, X.indices, X.data, slope, guess, both)
+        both = np.zeros((p, 2))
+        for i, j in pieces(0, n, 2 * len(X.data)):
+            linear.csr_pull_two(X.indptr[i : j + 1], X.indices, X.data, slope[i:j], guess[i:j], both)
         grad, other = np.ascontiguousarray(both.T)
         return grad, other
 
@@ -148,7 +152,7 @@ class Points:
         """Tangents close around the best intercept, if Newton's method finds it from the last one on."""
         y, c = self.rows.y, self.rows.c
         b, reach = at.b, 1.0
-        for _ in range(8):
+        for _ in checking(range(8)):
             slope = float(self.loss.value_grad(at.z + b, y, c)[1].sum())
             bend = float(self.loss.curvature(at.z + b, y, c).sum())
             reach = abs(slope) / bend if bend > 0 else math.inf
@@ -160,7 +164,7 @@ class Points:
     def _straddle(self, at: Point, b: float, reach: float, tries: int) -> Sides:
         """Tangents on either side of b, as close as they can be, with the minimum between them."""
         reach += 1e-15 * (1 + abs(b))
-        for _ in range(tries):
+        for _ in checking(range(tries)):
             lo, hi = self._side(at, b - reach), self._side(at, b + reach)
             if lo.at.slope <= 0 <= hi.at.slope:
                 return lo, hi

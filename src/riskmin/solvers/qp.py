@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from riskmin.deadline import checking
 from riskmin.types import NDArray
 
 FAR = 1e100
@@ -59,7 +60,7 @@ def simplex_qp(G: NDArray, b: NDArray, x: NDArray, *, tol: float = 1e-13, max_st
     norms = np.sqrt(np.maximum(G.diagonal(), 0.0))
     inside, refused = x > 0, np.zeros(len(b), dtype=bool)
     value, added = -np.inf, -1
-    for _ in range(max_steps):
+    for _ in checking(range(max_steps)):
         rows = np.flatnonzero(inside)
         new = _equality(G, b, rows, int(x[rows].argmax()))
         if new.min() > 0:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from riskmin.blas import cho_factor, linalg
+from riskmin.deadline import checking
 from riskmin.types import NDArray
 
 MOST_EPOCHS = 200
@@ -129,7 +131,7 @@ def descend(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float) -> i
     linear equations settle them at once, and are wrong as soon as one of them would change its sign.
     """
     taken, active = 0, np.empty(len(w), np.bool_)
-    for _ in range(MOST_EPOCHS // 10):
+    for _ in checking(range(MOST_EPOCHS // 10)):
         worst, epochs = kernels().gram_epochs(G, g, w, terms, tol, 10, active)
         taken += epochs
         if worst <= tol:
@@ -144,13 +146,11 @@ def _settle(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) -> None:
     at = np.flatnonzero(((w != 0) | (absolute == 0)) & (w > lower) & (w < upper) & (G.diagonal() > 0))
     if not len(at):
         return
-    from scipy.linalg import cho_factor, cho_solve  # its import takes a while, and few need it
-
     here, sign = w[at], np.sign(w[at])
     slope = g[at] + square[at] * here + absolute[at] * sign
     H = G[np.ix_(at, at)] + np.diag(square[at] + 1e-13 * G.diagonal().max())
     try:
-        step = cho_solve(cho_factor(H, check_finite=False), -slope, check_finite=False)
+        step = linalg().cho_solve(cho_factor(H), -slope, check_finite=False)
     except np.linalg.LinAlgError:
         return  # not positive, where columns are copies of each other
     bend, fall = float(step @ (H @ step)), float(slope @ step)

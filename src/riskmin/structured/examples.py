@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
+from riskmin.deadline import checking
 from riskmin.structured.rows import EMPTY, Row, as_row, key_of, minus
 from riskmin.types import NDArray
 
@@ -186,7 +187,7 @@ class Examples:
         those = range(len(self.xs)) if those is None else those
         if self.dropped:  # what is of use here, and not found once more, is not to be forgotten next
             self.refresh(w)
-        found = [self.ask(i, w) for i in those]
+        found = [self.ask(i, w) for i in checking(those)]
         table, (best, where) = self.table(), self.known(w)
         outputs = []
         for i, new in zip(those, found, strict=True):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.deadline import checking
 from riskmin.structured.examples import TRUSTED
 from riskmin.structured.rows import Row, as_row, mixture
 from riskmin.types import NDArray
@@ -57,6 +58,6 @@ class Partitions:
 
     def value_grad(self, w: NDArray, c: NDArray) -> tuple[float, NDArray]:
         """The sum of c_i times the losses, and its gradient."""
-        terms = [self.at(i, w) for i in range(len(self.xs))]
+        terms = [self.at(i, w) for i in checking(range(len(self.xs)))]
         grad = mixture([row for _, row in terms], c, self.dim) - mixture(self.truth, c, self.dim)
         return float(c @ [value for value, _ in terms]), grad
