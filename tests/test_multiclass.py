@@ -17,6 +17,7 @@ from riskmin import (
     L2,
     AcceleratedGradient,
     Auto,
+    Bmrm,
     Box,
     Bundle,
     CoordinateDescent,
@@ -571,7 +572,7 @@ def test_what_goes_around_losses_of_many_scores():
     with pytest.raises(ValueError, match="knows of no intercepts: fit without, or add a column of ones"):
         linear_risk(X, y, Smoothed(MulticlassHinge(), 0.1), fit_intercept=True)
     risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=True)
-    for solver in (CoordinateDescent(),):
+    for solver in (Bmrm(), CoordinateDescent()):
         with pytest.raises(TypeError, match="cannot move intercepts of many outputs: use Bundle or Auto"):
             minimize(Objective(risk, L2(), 0.1), solver)
     with pytest.raises(TypeError, match=r"is not: use Smoothing\(ProximalGradient\(\)\)"):

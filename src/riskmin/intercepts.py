@@ -23,6 +23,8 @@ from riskmin.scorers import Centred, Linear, Multiclass, Standardized, WithOnes
 from riskmin.shards import blocks
 from riskmin.types import Array, Cut, Executor, NDArray, Shard
 
+FAR = 1e6
+"""How far below the others scores begin of classes that have no rows."""
 PART, LOOKS = 1e-2, 8
 """How small a part of their slopes is left when intercepts are put at their best, and the most looks."""
 
@@ -110,6 +112,17 @@ class WithIntercepts(Risk):
         sums, pi = self.executor.sum(_class_sums, plain)
         F, offsets = loss.constants(k)  # type: ignore[attr-defined]
         return Constants(sums, pi, F, pi @ (offsets + np.zeros((k, k))))
+
+    def lowered(self, w: Array) -> Array:
+        """W with intercepts far down where no row is of a class.
+
+        There, no other slope makes up for theirs: each, however small, would leave nothing of a cut. So far
+        down, there is none.
+        """
+        k, none = self.n_intercepts, self.constants.weights == 0
+        if not none.any():
+            return w
+        return namespace(w).concat([w[:-k], w[-k:] - like(FAR * none, w)])
 
     def always(self, j: int) -> Cut:
         """The cut of "always predict j", with its slopes in the intercepts."""

@@ -29,8 +29,8 @@ from riskmin.types import Array, CurvedConjugate, Cut, Euclidean, NDArray, Score
 
 HOLD = 0.1
 """How strongly intercepts are held, beside a weight of a feature that is as large as the rows are long."""
-FAR = 1e6
-"""How far below the others the scores of classes begin that have no rows."""
+ROUNDED = 1e-12
+"""Rows that differ from their mean by a smaller share are all the same, but for rounding."""
 MOST_CONSTANTS = 64
 """Up to so many classes, the cuts of "always predict j" are in the bundle: each is as long as w."""
 
@@ -135,7 +135,8 @@ def square_length(obj: Objective, w: Array) -> float:
         draw /= np.sqrt(reg.terms(draw).square)
     inner = risk.scorer.inner
     first, second = risk.executor.sum(_spread, inner, like(draw, w))
-    return float(np.mean(np.maximum(second - first * first, 0.0))) or 1.0
+    spread = float(np.mean(second - first * first))
+    return spread if spread > ROUNDED * float(np.mean(second)) else 1.0
 
 
 # ---------------------------------------------------------------- the cuts
@@ -187,12 +188,9 @@ class HeldCuts(Cuts):
         return found
 
     def start(self, w: Array) -> Array:
-        """With intercepts far down where no row is of a class: no other slope would make up for theirs."""
-        none = self.obj.risk.constants.weights == 0
-        if not none.any():
-            return w
-        k = self.frame.k
-        return namespace(w).concat([w[:-k], w[-k:] - like(FAR * none, w)])
+        """With intercepts far down where no row is of a class."""
+        found: Array = self.obj.risk.lowered(w)
+        return found
 
     def add(self, cut: Cut) -> None:
         """Take a cut of the risk, as it comes."""
@@ -238,10 +236,11 @@ class HeldCuts(Cuts):
         """The cuts of a run, as they were."""
         found = cls._over(solver, obj, s["w"], s)
         found.A, found.first = s["A"], int(s["first"][0])
-        for m in range(len(s["b"])) if "G" not in s else ():
-            found.program.add(s["A"][: m + 1], s["b"][: m + 1])
-        if isinstance(found.program, QuadraticProgram):
+        if isinstance(found.program, QuadraticProgram) and "G" in s:
             found.program.G = s["G"]
+        else:
+            for m in range(len(s["b"])):
+                found.program.add(s["A"][: m + 1], s["b"][: m + 1])
         found.b, found.alpha, found.idle, found.w = s["b"], s["alpha"], s["idle"], s.get("model")
         return found
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from riskmin.intercepts import WithIntercepts
 from riskmin.objective import Objective
 from riskmin.risk import REFRESH
 from riskmin.solvers.bundle import check_count
@@ -88,7 +89,8 @@ class SemismoothNewton:
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield a point a Newton step, and one whenever mu falls."""
         Scores.of(self, obj)  # refuses what is not for it
-        return self._from(obj, *start(obj, w0, self._from))
+        w, mu = start(obj, w0, self._from)
+        return self._from(obj, obj.risk.lowered(w) if isinstance(obj.risk, WithIntercepts) else w, mu)
 
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from the point and the multipliers of a run on the same risk, of this or a dual method."""

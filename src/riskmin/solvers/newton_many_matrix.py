@@ -38,6 +38,8 @@ LEFT = 0.2
 """The share that may be left of the slopes because rows were left out."""
 FEWER = 0.2
 """Rows are left out if they are at least this share."""
+SMOOTH = 1e-9
+"""What intercepts are held by under smooth losses, beside those with kinks."""
 EXACT = 10.0
 """Where kinks bend, the matrix itself is taken at once if it costs no more than so many steps: what is left
 of the slopes decides which rows bend next."""
@@ -119,12 +121,12 @@ class ManyEquations:
     def _weights(self, g: Array, mu: float) -> NDArray:
         """What lam is multiplied by, entry by entry.
 
-        Intercepts are not penalized, but those of classes that bend nowhere, as kinks have it, would go
-        anywhere: they are held like the weight of a feature as long as the rows are.
+        Intercepts are not penalized, but those of classes that bend nowhere would go anywhere: they are held
+        like the weight of a feature as long as the rows are; where the loss is smooth, by next to nothing.
         """
         weights = self.reg.terms(g).square + 0.0 * g
-        if mu and isinstance(self.scorer, WithOnes):
-            weights[-self.scorer.columns :] = self.held
+        if isinstance(self.scorer, WithOnes):
+            weights[-self.scorer.columns :] = self.held * (1.0 if mu else SMOOTH)
         return np.asarray(weights)
 
     @cached_property

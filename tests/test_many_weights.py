@@ -1,0 +1,114 @@
+"""Weights of features with many outputs: the same as features that are divided by their roots."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import riskmin as rm
+from riskmin.cli import main
+from riskmin.regularizers import each_output
+
+P, K = 5, 3
+WEIGHTS = np.array([0.04, 0.5, 1.0, 3.0, 25.0])
+EACH = np.repeat(WEIGHTS, K)
+SMOOTH, KINKS = [rm.Softmax(), rm.MulticlassSquaredHinge()], [rm.MulticlassHinge()]
+CASES = [
+    *((loss, solver) for loss in SMOOTH for solver in (rm.Newton(), rm.SemismoothNewton(), rm.Lbfgs())),
+    *((loss, rm.Bundle()) for loss in (*SMOOTH, *KINKS)),
+    *((rm.MulticlassHinge(), s) for s in (rm.SemismoothNewton(), rm.DualGaussSeidel(), rm.Smoothing())),
+    (rm.MulticlassHinge(rescaled=True), rm.SemismoothNewton()),
+]
+
+
+def data(n=80, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % K * 1.0
+    return rng.standard_normal((K, P))[y.astype(int)] + rng.standard_normal((n, P)) + 1.0, y
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize(("loss", "solver"), CASES, ids=lambda v: type(v).__name__)
+def test_weights_are_features_divided_by_their_roots(loss, solver, intercept, sparse):
+    X, y = data()
+    form = sp.csr_array if sparse else np.asarray
+    tol = 2e-9 if isinstance(solver, rm.Smoothing) else 1e-10
+    ours, plain = (
+        rm.minimize(
+            rm.Objective(rm.linear_risk(form(rows), y, loss, fit_intercept=intercept), reg, 1e-2),
+            solver,
+            tol=tol,
+            max_iter=3000,
+        )
+        for rows, reg in ((X, rm.L2(EACH)), (X / np.sqrt(WEIGHTS), rm.L2()))
+    )
+    assert ours.status == plain.status == "converged"
+    assert ours.value == pytest.approx(plain.value, rel=1e-9 + tol)
+    weights = P * K
+    np.testing.assert_allclose(ours.w[:weights] * np.sqrt(EACH), plain.w[:weights], atol=2e-3)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_saved_run_of_dual_ascent_goes_on(intercept):
+    X, y = data()
+    risk = rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=intercept)
+    obj, solver = rm.Objective(risk, rm.L2(EACH), 1e-3), rm.DualGaussSeidel()
+    steps = [it for _, it in zip(range(5), solver.iterates(obj, np.zeros(risk.dim)), strict=False)]
+    saved = {name: np.array(a, copy=True) for name, a in steps[2].state().items()}
+    after = next(solver.resume(obj, saved))
+    np.testing.assert_allclose(after.w, steps[3].w, rtol=1e-9, atol=1e-12)
+    assert after.value == pytest.approx(steps[3].value, rel=1e-12)
+
+
+def test_weights_of_single_scores_are_taken_by_newton():
+    X, y = data()
+    m = np.random.default_rng(0).uniform(0.1, 10.0, P * K)
+    obj = rm.Objective(rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=True), rm.L2(m), 1e-2)
+    ours, other = (rm.minimize(obj, s, tol=1e-8) for s in (rm.SemismoothNewton(), rm.Bundle()))
+    assert ours.status == other.status == "converged"
+    assert ours.value == pytest.approx(other.value, rel=1e-7)
+
+
+# ---------------------------------------------------------------- estimators
+@pytest.mark.parametrize("loss", ["hinge", "logistic", "squared_hinge"])
+def test_classifiers_take_a_weight_a_feature(loss):
+    X, y = data()
+    ours = rm.LinearClassifier(loss, alpha=1e-2, regularizer=rm.L2(WEIGHTS), tol=1e-9).fit(X, y)
+    plain = rm.LinearClassifier(loss, alpha=1e-2, tol=1e-9).fit(X / np.sqrt(WEIGHTS), y)
+    assert ours.objective_ == pytest.approx(plain.objective_, rel=1e-8)
+    all_of_them = rm.LinearClassifier(loss, alpha=1e-2, regularizer=rm.L2(EACH), tol=1e-9).fit(X, y)
+    assert ours.objective_ == pytest.approx(all_of_them.objective_, rel=1e-8)
+
+
+def test_other_estimators_do_too():
+    X, y = data()
+    tree = rm.HierarchicalClassifier(regularizer=rm.L2(WEIGHTS), alpha=1e-2, separator="/")
+    assert tree.fit(X, np.array(["a/x", "a/y", "b"])[y.astype(int)]).result_.status == "converged"
+    Y = np.column_stack([X[:, 0], X[:, 1] ** 2])
+    ours = rm.LinearRegressor("squared", alpha=0.1, regularizer=rm.L2(WEIGHTS), tol=1e-9).fit(X, Y)
+    plain = rm.LinearRegressor("squared", alpha=0.1, tol=1e-9).fit(X / np.sqrt(WEIGHTS), Y)
+    assert ours.objective_ == pytest.approx(plain.objective_, rel=1e-8)
+    found = rm.LinearClassifierCV("logistic", regularizer=rm.L1(WEIGHTS), alphas=3, cv=3).fit(X, y)
+    assert found.coef_.shape == (K, P)
+
+
+def test_certificates_of_such_models_hold(tmp_path, capsys):
+    X, y = data()
+    model = rm.LinearClassifier("hinge", alpha=1e-2, regularizer=rm.L2(WEIGHTS)).fit(X, y)
+    rm.save_model(model, tmp_path / "m.riskmin")
+    np.savetxt(tmp_path / "d.csv", np.column_stack([X, y]), delimiter=",")
+    names = ",".join([f"x{j}" for j in range(P)] + ["y"])
+    rows = (tmp_path / "d.csv").read_text()
+    (tmp_path / "d.csv").write_text(f"{names}\n{rows}")
+    main(["certify", str(tmp_path / "m.riskmin"), str(tmp_path / "d.csv"), "--target", "y"])
+    assert "certified: the objective is within" in capsys.readouterr().out
+
+
+def test_settings_of_features_are_repeated():
+    box = each_output(rm.Box(rm.Elastic(0.5, [1.0, 2.0]), [0.0, -1.0], 5.0), 2, 4)
+    assert box.reg.weights.tolist() == [1.0, 1.0, 2.0, 2.0]
+    assert box.lower.tolist() == [0.0, 0.0, -1.0, -1.0]
+    assert box.upper == 5.0
+    assert each_output(rm.Entropy([1.0, 2.0], balanced=True), 2, 6).prior.tolist() == [1.0] * 3 + [2.0] * 3
+    for reg, dim in ((rm.L2(), 4), (rm.L2([1.0, 2.0]), 2), (rm.L2([1.0, 2.0]), 5), (rm.QNorm(), 4)):
+        assert each_output(reg, 2, dim) is reg
