@@ -150,8 +150,13 @@ class _Run:
         return w, value, cut, max(r, 0.0)
 
     def no_worse_than_start(self) -> None:
-        """Where J is lower at w = 0, with the best intercept, that is what was found."""
-        if not self.criterion() and self.start()[1] < self.value:
+        """Where J is lower at w = 0, with the best intercept, that is what was found.
+
+        The cut says that J(0) is at least its b: where that is no less than J, there is nothing to look at.
+        """
+        if self.cut is not None and self.criterion() and self.origin is None and self.cut.b >= self.value:
+            return
+        if self.start()[1] < self.value:
             self.w, self.value, cut, _ = self.start()
             self._bound(cut)
 
@@ -216,6 +221,9 @@ class _Run:
             self.w, self.value, self.idle = it.w, it.value, 0
         if self.watch is not None:
             self.watch.take(it.w, it.value, it.cut)
+        if not self.trace and not bool(namespace(it.w).any(it.w != 0)):
+            risk = it.value - self.obj.lam * self.obj.reg.value(it.w)
+            self.origin = it.w, it.value, it.cut, max(risk, 0.0)
         self._bound(it.cut)
         row = {"iteration": len(self.trace) + 1} | self._row() | dict(it.info)
         self.trace.append(row)
