@@ -20,6 +20,7 @@ from riskmin.cli.losses import losses
 from riskmin.cli.path import path
 from riskmin.cli.places import one_voice
 from riskmin.cli.predict import evaluate, predict
+from riskmin.cli.warmup import warmup
 from riskmin.types import Unsuited
 
 _BAD_INPUT, _INTERRUPTED, _BUG = 2, 130, 70
@@ -34,6 +35,7 @@ Examples:
   riskmin path train.svm --loss logistic --reg l1 -o path.html
   riskmin cv train.svm --loss hinge -o best.riskmin
   riskmin convert big.svm big.rsk
+  riskmin warmup
 
 \b
 Exit codes:
@@ -61,7 +63,9 @@ def commands(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for command in (fit, path, cv, predict, evaluate, certify, convert, losses, regularizers, solvers, demo):
+for command in (
+    fit, path, cv, predict, evaluate, certify, convert, losses, regularizers, solvers, demo, warmup,
+):  # fmt: skip
     commands.add_command(command)
 
 

@@ -106,6 +106,8 @@ class Kept:
     """
 
     said = False
+    made = 0
+    """How often something was compiled in this process."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -131,6 +133,7 @@ class Kept:
 
     def save_overload(self, signature: Any, code: Any) -> None:
         """Keep the code for these types; say that this cannot be done."""
+        Kept.made += 1
         try:
             self.files.save_overload(signature, code)
             if self.cache_path is not None:

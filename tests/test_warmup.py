@@ -1,0 +1,63 @@
+"""`riskmin warmup` compiles what later fits need."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from riskmin.kernels import compiled
+
+FITS = {
+    "kernels": "riskmin.KernelClassifier().fit(X, y)",
+    "classification": """
+riskmin.LinearClassifier().fit(X, y)
+riskmin.LinearClassifier("logistic", regularizer="l1").fit(sp.csr_array(X), y)
+riskmin.LinearClassifier("roc_area", alpha=1e-5).fit(X, y)
+""",
+    "tagging": """
+X, y = [[{"a": 1.0}, {"b": 1.0}], [{"a": 1.0}]] * 9, [["A", "B"], ["B"]] * 9
+riskmin.ChainTagger("crf").fit(X, y).predict(X)
+riskmin.ChainTagger("max_margin", alpha=0.1).fit(X, y)
+""",
+}
+AFTER = """
+import numpy as np, scipy.sparse as sp, riskmin
+rng = np.random.default_rng(5)
+X = rng.standard_normal((300, 9))
+y = X[:, 0] + rng.standard_normal(300) > 0
+{}
+from riskmin.kernels.compiled import Kept
+print(Kept.made)
+"""
+
+
+def test_it_says_what_it_did_and_where(run):
+    code, out, err = run("warmup", "--task", "novelty", "--task", "files")
+    assert (code, err) == (0, "")
+    names = [line.split()[0] for line in out.splitlines()]
+    assert names == ["novelty", "files", "All"]
+    assert compiled.folder() in out
+
+
+def test_what_cannot_be_done_is_one_sentence(run, monkeypatch):
+    code, _, err = run("warmup", "--task", "everything")
+    assert code == 2
+    assert "everything" in err
+    monkeypatch.setattr(compiled, "folder", lambda: None)
+    code, out, err = run("warmup")
+    assert (code, out) == (2, "")
+    assert "set NUMBA_CACHE_DIR to a writable one" in err
+
+
+@pytest.mark.parametrize(
+    "task", ["kernels", *(pytest.param(t, marks=pytest.mark.slow) for t in FITS if t != "kernels")]
+)
+def test_fits_after_it_compile_nothing(task, tmp_path):
+    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    command = "import sys; from riskmin.cli import main; sys.exit(main(sys.argv[1:]))"
+    subprocess.run([sys.executable, "-c", command, "warmup", "--task", task], env=env, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", AFTER.format(FITS[task])], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["0"]
