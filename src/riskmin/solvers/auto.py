@@ -104,8 +104,8 @@ class Auto:
     - `SemismoothNewton`, if its conjugate is piecewise quadratic (`Hinge`, `Quantile`, ...), the regularizer
       is `L2` or `Quadratic`, and the rows are here, or elsewhere as above. By `HandOver`, it comes second if
       they are here: with `L2`, after `DualGaussSeidel`, where X is sparse without an intercept, unless it has
-      800 rows a column; and after `Bundle`, where X is sparse and has more than 2500 columns. With `L2` and
-      at most 2500 rows, fewer than columns, it is `DualGaussSeidel` alone; and by local sweeps, where X is
+      800 rows a column; and after `Bundle`, where X is sparse and has more than 2500 columns. With `L2`,
+      no intercept and at most 2500 rows, fewer than columns, it is `DualGaussSeidel` alone; and by local sweeps, where X is
       elsewhere, sparse, wider than 2500, without an intercept, and has at most 2^22 rows;
     - `DualGaussSeidel`, if it is `MulticlassHinge`, not rescaled, with X of any kind and with intercepts too,
       unless these are there and rows very long beside n lam, or rows times classes are more than 2^26; but
@@ -315,7 +315,7 @@ def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
     rows = _rows(obj)
     assert rows is not None
     n, p = rows.X.shape
-    if isinstance(obj.reg, L2) and n < p and n <= newton.direct:
+    if isinstance(obj.reg, L2) and n < p and n <= newton.direct and isinstance(obj.risk, Risk):
         return DualGaussSeidel(), f"{says} wider than long"
     if not isinstance(rows.X, (Csr, Csc, Wide)) or n >= MANY_ROWS * p:
         return newton, f"{says} {'dense' if n < MANY_ROWS * p else 'long'}"
