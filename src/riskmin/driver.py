@@ -388,10 +388,15 @@ def minimize(
     >>> result.status, result.lower <= result.value <= result.lower * (1 + 2e-6)
     ('converged', True)
     """
-    problem = conditioned(replace(objective, count=Count()))
+    began, objective = time.perf_counter(), replace(objective, count=Count())
+    alone = isinstance(company_of(objective.risk), Alone)
+    try:
+        problem = Limit(began + max_seconds if alone else math.inf).call(conditioned, objective)
+    except OutOfTime:
+        problem = Conditioned.of(objective, None)
     save = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
     limits = {"tol": tol, "max_iter": max_iter, "max_seconds": max_seconds, "atol": atol}
-    return run(problem, solver, w0, limits, callback, save)
+    return run(problem, solver, w0, limits, callback, save, began)
 
 
 def conditioned(objective: Objective) -> Conditioned:
@@ -408,11 +413,13 @@ def run(
     limits: dict[str, Any],
     callback: Callback | None = None,
     save: Checkpoint | None = None,
+    began: float | None = None,
 ) -> Result:
     """Minimize the objective of a problem whose variables are chosen."""
+    began = time.perf_counter() if began is None else began
     company = company_of(problem.given.risk)
     with company.together(), threads(threads_of(problem.given.risk)):
-        found = _Run(problem.given, company.agree(lambda: _Limits(**limits)), company)
+        found = _Run(problem.given, company.agree(lambda: _Limits(**limits)), company, began=began)
         w0 = _start(found.obj, w0)
         check(found.obj.risk, found.obj.reg, w0)
         found.watch = watch(found.obj, w0)

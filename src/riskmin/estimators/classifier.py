@@ -82,11 +82,13 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
         with its best intercept. A fit has converged where either is reached: ``result_.criterion`` says which
         of the two, "tol" or "atol".
     max_iter, max_seconds : int, float or None
-        Limits; a fit that one of them ends gives a ConvergenceWarning.
+        Limits; a fit that one of them ends gives a ConvergenceWarning. Time ends a fit in the middle of an
+        iteration, too.
     warm_start : bool
         Whether `fit` starts from the last weights.
     n_jobs : int or None
-        The number of threads, -1 for one a core, for rows that are here. It changes no bit of the result.
+        The number of threads, -1 for one a core, for rows that are here. NumPy and SciPy take no more of them
+        during the fit. It changes no bit of the result.
     callback : callable or None
         ``callback(iterate, row)`` after every iteration; a true return value ends the fit.
     checkpoint : path, `riskmin.Checkpoint` or None
