@@ -49,7 +49,8 @@ SLOW = {"check_class_weight_classifiers": "it warns that it stopped at a gap abo
 def expected(model):
     if not isinstance(model, LinearClassifier):
         return {}
-    return SLOW | WITHIN_TOL if model.loss == "hinge" else SLOW
+    first_order = model.loss == "hinge" or isinstance(model.regularizer, Entropy)
+    return SLOW | WITHIN_TOL if first_order else SLOW
 
 
 @pytest.mark.slow

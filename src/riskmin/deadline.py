@@ -88,7 +88,7 @@ def pieces(start: int, stop: int, work: float, of: int = 1) -> Iterable[tuple[in
     Examples
     --------
     >>> list(pieces(0, 10, 10.0)), list(pieces(0, 10, 2.5 * MOST, of=2))
-    ([(0, 10)], [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)])
+    ([(0, 10)], [(0, 4), (4, 8), (8, 10)])
     """
     if work <= MOST:
         check()

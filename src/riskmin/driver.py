@@ -272,13 +272,8 @@ class _Run:
         return self.company.agree(lambda: bool(callback(it, self.trace[-1])))
 
     def _row(self) -> dict[str, float]:
-        return {
-            "seconds": self.tick(),
-            "calls": self.obj.count.calls,
-            "value": self.value,
-            "lower": self.lower,
-            "gap": self.value - self.lower,
-        }
+        done = {"seconds": self.tick(), "calls": self.obj.count.calls}
+        return done | {"value": self.value, "lower": self.lower, "gap": self.value - self.lower}
 
     def save(self, file: Checkpoint, solver: Solver, it: Iterate) -> None:
         """Write a checkpoint. That it cannot be written ends no run: what was found is still there."""

@@ -273,7 +273,7 @@ def _falsehood(model: Any, n_rows: int, J: float, atol: float) -> str | None:
     if model.n_samples_fit_ != n_rows:
         return f"{model.n_samples_fit_:,} rows were fitted, here are {n_rows:,}"
     for what, value in (("objective", claimed), ("value that the solver reached", result.value)):
-        if abs(J - value) > SAME * abs(value):
+        if abs(J - value) > max(SAME * abs(value), SAME * atol):
             off = abs(J / value - 1) if value else math.inf
             return f"the {what} is {J:.9g}, not {value:.9g} as claimed: off by {off:.2g} of it"
     proved = bound_of_cut(model)

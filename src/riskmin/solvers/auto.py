@@ -105,8 +105,8 @@ class Auto:
       is `L2` or `Quadratic`, and the rows are here, or elsewhere as above. By `HandOver`, it comes second if
       they are here: with `L2`, after `DualGaussSeidel`, where X is sparse without an intercept, unless it has
       800 rows a column; and after `Bundle`, where X is sparse and has more than 2500 columns. With `L2`,
-      no intercept and at most 2500 rows, fewer than columns, it is `DualGaussSeidel` alone; and by local sweeps, where X is
-      elsewhere, sparse, wider than 2500, without an intercept, and has at most 2^22 rows;
+      no intercept and at most 2500 rows, fewer than columns, it is `DualGaussSeidel` alone; and by local
+      sweeps, where X is elsewhere, sparse, wider than 2500, without an intercept, and has at most 2^22 rows;
     - `DualGaussSeidel`, if it is `MulticlassHinge`, not rescaled, with X of any kind and with intercepts too,
       unless these are there and rows very long beside n lam, or rows times classes are more than 2^26; but
       `SemismoothNewton`, rescaled or not, if X is dense and w has at most 5000 entries with intercepts, or at

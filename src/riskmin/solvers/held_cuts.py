@@ -22,6 +22,7 @@ from riskmin.intercepts import WithIntercepts
 from riskmin.matrices import as_matrix
 from riskmin.objective import Objective
 from riskmin.regularizers import L2, Separable, penalized
+from riskmin.scorers import Standardized
 from riskmin.shards import blocks
 from riskmin.solvers.cuts import Cuts, NewtonProgram, QuadraticProgram, check_intercepts, no_program
 from riskmin.solvers.lp import LinearProgram
@@ -89,7 +90,9 @@ class Frame:
     def of(cls, risk: WithIntercepts, w: Array) -> Frame:
         known, scorer = risk.constants, risk.scorer
         mean = to_numpy(namespace(known.sums).sum(known.sums, axis=1)) / known.weights.sum()
-        return cls(scorer.inner, like(mean, w), risk.n_intercepts)  # type: ignore[attr-defined]
+        inner: Any = scorer.inner  # type: ignore[attr-defined]
+        inner = inner.inner if isinstance(inner, Standardized) else inner  # the mean is of standard columns
+        return cls(inner, like(mean, w), risk.n_intercepts)
 
     def inside(self, cut: Cut) -> Cut:
         """A cut of the risk, for rows less their mean."""
