@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,14 @@ from riskmin.checkpoint import Checkpoint
 from riskmin.convexity import Watch, check, watch
 from riskmin.deadline import Limit, OutOfTime
 from riskmin.executors.company import Alone, Company, company_of
+from riskmin.intercept import Profiled
 from riskmin.objective import Count, Objective
 from riskmin.persist import FileError
 from riskmin.preconditioning import Conditioned, preconditioner
 from riskmin.regularizers import penalized
-from riskmin.solvers import Auto, HandOver, Relay, get_solver
+from riskmin.scalar import ROUNDING
+from riskmin.solvers import Auto, get_solver
+from riskmin.solvers.auto import said
 from riskmin.types import Array, Criterion, Cut, Iterate, Result, Resumable, Solver, Status
 
 SOON = 1.0
@@ -37,6 +41,8 @@ VANISHED = 1e-30
 """Where J falls below this part of its first value, min J is 0 and no relative gap will ever be proved."""
 SMALL = 1e-6
 """By default tol is relative to J, or to this part of the risk at w = 0 where J is less than that."""
+SOME = 300
+"""After so many iterations, two more calls of the risk are cheap."""
 FAR_BELOW = 1e3
 """The first J is no further below the risk at w = 0 than this: runs may start from samples of the rows."""
 
@@ -121,9 +127,16 @@ class _Run:
         if self.limits.atol is not None:
             return self.limits.atol
         first = self.trace[0]["value"] if self.trace else 0.0
-        if self.origin is None and self.value - self.lower > FAR_BELOW * self.limits.tol * SMALL * first:
+        small = self.limits.tol * SMALL
+        if len(self.trace) < SOME and self.value - self.lower > FAR_BELOW * small * first:
             return 0.0
-        return self.limits.tol * SMALL * self.start()[3]
+        return max(small * self.start()[3], self.limits.tol and self.rounding)
+
+    @cached_property
+    def rounding(self) -> float:
+        """What rounding leaves of the risk of w = 0 without an intercept: all of it, where y is constant."""
+        risk = self.obj.risk
+        return ROUNDING * risk.risk(0.0 * self.w)[0] if isinstance(risk, Profiled) else 0.0
 
     @property
     def doubt(self) -> str:
@@ -431,16 +444,6 @@ def run(
     told, criterion = said(chosen, reason, found.trace), found.criterion()
     best = found.w, found.value, found.lower, found.cut
     return Result(*best, status, found.trace, told, criterion, found.doubt)
-
-
-def said(solver: Solver, reason: str, trace: list[dict[str, float]]) -> str:
-    """A solver, why it was taken, and what it did if it can tell: those that hand over can."""
-    first = solver.solvers[0] if isinstance(solver, Relay) and reason else solver
-    parts = [f"{first!r}: {reason}" if reason else repr(first)]
-    for told in (first,) if first is solver else (first, solver):
-        if isinstance(told, (HandOver, Relay)) and (words := told.account(trace)):
-            parts.append(words)
-    return "; ".join(parts)
 
 
 def _pause(save: Checkpoint, run: _Run, took: float) -> float:

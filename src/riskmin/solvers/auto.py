@@ -335,3 +335,13 @@ def _rows(obj: Objective) -> Shard | None:
     if not isinstance(risk, Risk) or not risk.loss.separable or risk.many or risk.rows is None:
         return None
     return None if isinstance(risk.rows.X, (Csr, Csc, Wide)) and crowded(risk.rows) else risk.rows
+
+
+def said(solver: Solver, reason: str, trace: list[dict[str, float]]) -> str:
+    """A solver, why it was taken, and what it did if it can tell: those that hand over can."""
+    first = solver.solvers[0] if isinstance(solver, Relay) and reason else solver
+    parts = [f"{first!r}: {reason}" if reason else repr(first)]
+    for told in (first,) if first is solver else (first, solver):
+        if isinstance(told, (HandOver, Relay)) and (words := told.account(trace)):
+            parts.append(words)
+    return "; ".join(parts)
