@@ -1,17 +1,22 @@
 """How long a user waits before anything happens: import, first fit, small fits; each in a fresh process.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.lag [--rounds 5]
+    OMP_NUM_THREADS=1 python -m benchmarks.lag [--rounds 5] [--task hinge ...]
 
 CPU seconds, the least of the rounds. The Numba cache is warm, as on every run but the first after an
-installation. Then fits of 150 rows by the estimators with their defaults, which include an intercept, after
-a first one: CPU milliseconds, the least of 20, with what scikit-learn's checks of X and y take alone.
+installation. Then fits of 150 rows by the estimators with their defaults, which include an intercept,
+after a first one: CPU milliseconds, the least of 20, with what scikit-learn's checks of X and y take alone.
+
+At last, first fits of each kind on top of the imports: cold, all kernels being compiled into an empty folder,
+and warm, in the next process. With --task, only those.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
+import tempfile
 
 DATA = """
 import numpy as np
@@ -76,6 +81,70 @@ print(f"| validate_data alone | | {least(lambda: validate_data(BaseEstimator(), 
 """
 
 
+FIRST = """
+import time, warnings, numba, riskmin, riskmin.estimators
+import numpy as np, scipy.sparse as sp
+from riskmin.kernels import linear
+from riskmin import *
+warnings.simplefilter("ignore")
+rng = np.random.default_rng(0)
+X = rng.standard_normal((200, 10)); z = X[:, 0] + 0.5 * rng.standard_normal(200)
+if {sparse}:
+    X = sp.random(200, 50, 0.1, "csr", random_state=0)
+y, grades, qid = z > 0, np.digitize(z, [-0.5, 0.5]), np.arange(200) // 10
+counts = rng.poisson(np.exp(0.3 * z))
+words = [[{{"w": str(i % 7), "v": str(i * j % 5)}} for j in range(4)] for i in range(20)]
+tags = [["ABC"[(i + j) % 3] for j in range(4)] for i in range(20)]
+start = time.process_time()
+{fit}
+print(time.process_time() - start)
+"""
+TASKS = {
+    "hinge": "LinearClassifier('hinge').fit(X, y)",
+    "logistic": "LinearClassifier('logistic').fit(X, y)",
+    "multiclass hinge": "LinearClassifier('hinge').fit(X, grades)",
+    "softmax": "LinearClassifier('logistic').fit(X, grades)",
+    "squared": "LinearRegressor('squared').fit(X, z)",
+    "huber": "LinearRegressor('huber').fit(X, z)",
+    "quantile": "LinearRegressor('quantile').fit(X, z)",
+    "poisson": "LinearRegressor('poisson').fit(X, counts)",
+    "logistic, L1": "LinearClassifier('logistic', regularizer='l1', alpha=1e-2).fit(X, y)",
+    "squared, L1": "LinearRegressor('squared', regularizer='l1', alpha=1e-2).fit(X, z)",
+    "roc_area": "LinearClassifier('roc_area').fit(X, y)",
+    "novelty": "NoveltyDetector().fit(X)",
+    "ordinal": "OrdinalClassifier().fit(X, grades)",
+    "ranker": "LinearRanker().fit(X, grades, qid=qid)",
+    "kernel": "KernelClassifier().fit(X, y)",
+    "chain, crf": "ChainTagger('crf').fit(words, tags)",
+    "chain, max-margin": "ChainTagger('max_margin').fit(words, tags)",
+}
+
+
+def first(task: str, sparse: bool) -> tuple[float, float]:
+    """CPU seconds of a first fit with nothing compiled, and of one in the next process."""
+    code = FIRST.format(sparse=sparse, fit=TASKS[task])
+    with tempfile.TemporaryDirectory() as folder:
+        env = os.environ | {"NUMBA_CACHE_DIR": folder}
+        runs = [
+            subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+            for _ in range(2)
+        ]
+    cold, warm = (float(run.stdout) for run in runs)
+    return cold, warm
+
+
+def first_fits(tasks: list[str], rounds: int) -> None:
+    print("| first fit | dense, cold | warm | sparse, cold | warm |\n|---|---|---|---|---|")
+    for task in tasks:
+        cells = []
+        for sparse in (True,) if task.startswith("chain") else (False, True):
+            found = [first(task, sparse) for _ in range(rounds)]
+            cells += [f"{min(cold for cold, _ in found):.2f}", f"{min(warm for _, warm in found):.2f}"]
+        if task.startswith("chain"):  # words are sparse
+            cells = ["", "", *cells]
+        print(f"| {task} | " + " | ".join(cells) + " |", flush=True)
+
+
 def seconds(code: str) -> float:
     timed = (
         f"import time; start = time.process_time()\ntry:\n    exec({code!r}, globals())\nexcept SystemExit:\n"
@@ -90,7 +159,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--task", action="append", choices=list(TASKS), help="only first fits, of this kind")
+    args = parser.parse_args()
+    rounds = args.rounds
+    if args.task:
+        first_fits(args.task, rounds)
+        return
     seconds(CASES["import and first fit, LinearClassifier"])  # fills the caches
     print("| what | seconds |\n|---|---|")
     for name, code in CASES.items():
@@ -98,7 +172,8 @@ def main() -> None:
     run = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, check=True)
     print(f"| a later fit of the same 500 x 20, core | {float(run.stdout):.4f} |\n")
     run = subprocess.run([sys.executable, "-c", SMALL], capture_output=True, text=True, check=True)
-    print(run.stdout, end="")
+    print(run.stdout)
+    first_fits(list(TASKS), rounds)
 
 
 if __name__ == "__main__":
