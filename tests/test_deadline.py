@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from helpers import size, spin
+from helpers import doze, size, spin
 from riskmin import (
     L1,
     L2,
@@ -506,6 +506,38 @@ def test_processes_stop_when_time_is_over():
     assert time.perf_counter() - started < 5
     assert executor.map(size) == [1, 2, 3]
     executor.close()
+
+
+def test_processes_that_look_at_no_clock_are_not_waited_for():
+    """What they owe is taken before the next call."""
+    executor = Processes(shards(), n_workers=2)
+    executor.map(size)
+    started = time.perf_counter()
+    with pytest.raises(OutOfTime):
+        passed(0.2).call(executor.map, doze, 2.0)
+    assert time.perf_counter() - started < 2
+    assert executor.map(size) == [1, 2, 3]
+    executor.close()
+
+
+def test_threads_see_a_signal_that_another_thread_got():
+    """The system may hand it to any thread that does not block it, not only to the one that waits."""
+    script = """
+        import os, signal, sys, threading, time
+        sys.path.insert(0, sys.argv[1])
+        from helpers import spin
+        from riskmin import Threads
+        from test_deadline import shards
+        executor = Threads(shards(), n_workers=3)
+        threading.Timer(0.3, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)).start()
+        started = time.perf_counter()
+        try:
+            executor.map(spin, 20.0)
+        except KeyboardInterrupt:
+            print(time.perf_counter() - started < 10)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(Path(__file__).parent)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"
 
 
 # ---------------------------------------------------------------- what is kept

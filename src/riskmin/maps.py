@@ -28,6 +28,8 @@ EVERY = 0.004
 """Seconds between two looks of the thread at how much is resident."""
 BLOCKS = 8
 """Blocks of rows between two looks of those who pass over them."""
+FEW_ROWS = 512
+"""Rows from all over a file that are picked between two looks: each may bring 16 pages with it."""
 ENV = "RISKMIN_MAPPED_MB"
 """The variable of the environment that says how many megabytes of maps may be resident instead."""
 
@@ -159,6 +161,12 @@ def crowds(a: NDArray) -> bool:
 def passing(blocks: Iterable[_T], every: int = BLOCKS) -> Iterable[_T]:
     """The same blocks, and between every so many of them a look at how much is resident, if that matters."""
     return _looking(blocks, every) if _tide.limited else blocks
+
+
+def picking(at: NDArray) -> Iterable[NDArray]:
+    """The same indices of rows, one array after the other, few at a time where maps are let go of."""
+    step = FEW_ROWS if _tide.limited else max(len(at), 1)
+    return passing((at[i : i + step] for i in range(0, max(len(at), 1), step)), every=1)
 
 
 def _looking(blocks: Iterable[_T], every: int) -> Iterator[_T]:

@@ -24,7 +24,7 @@ from riskmin.arrays import like, namespace, to_numpy
 from riskmin.executors import Serial, Threads
 from riskmin.intercept import Profiled
 from riskmin.intercepts import CentredRisk, WithIntercepts
-from riskmin.maps import crowds
+from riskmin.maps import crowds, picking
 from riskmin.matrices import (
     Columns,
     Csc,
@@ -421,13 +421,15 @@ def _sampled(shard: Shard, share: float) -> Moments | None:
 def _taken(X: Any, at: NDArray) -> Any:
     """Some rows, in double precision; sparse ones as they are."""
     if isinstance(X, Dense):
-        return X.X[at].astype(np.float64, copy=False)
+        return np.concatenate([X.X[few] for few in picking(at)]).astype(np.float64, copy=False)
     if isinstance(X, Columns):
         return X.T[:, at].T.astype(np.float64, copy=False)
     if isinstance(X, Plain):
         return to_numpy(X.X[:: max(X.shape[0] // len(at), 1)]).astype(np.float64, copy=False)
     X = X.csr if isinstance(X, Wide) else X
-    return as_scipy(X)[at] if isinstance(X, Csr) else as_scipy(X)  # columns have no rows to pick
+    if isinstance(X, Csr):
+        return sp.vstack([as_scipy(X)[few] for few in picking(at)], format="csr")
+    return as_scipy(X)  # columns have no rows to pick
 
 
 def _sparse_moments(rows: Any, c: NDArray) -> Moments:

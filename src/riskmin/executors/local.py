@@ -7,14 +7,15 @@ import numbers
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from riskmin.blas import one_each
-from riskmin.deadline import Limit, check, checking, current
+from riskmin.deadline import GLANCE, Limit, check, checking, current
 from riskmin.spread import Unread, loaded
 from riskmin.types import Shard
 
@@ -100,6 +101,17 @@ class Serial:
         return add(self.map(f, *args, each=each))
 
 
+def _result(future: Future[Any]) -> Any:
+    """What a call in another thread gave, once it is there.
+
+    Waited for in short turns: a signal that the system hands to another thread is seen between two of them.
+    """
+    while not future.done():
+        with suppress(TimeoutError):
+            return future.result(GLANCE)
+    return future.result()
+
+
 class Threads:
     """Shards side by side on threads: the kernels and NumPy's loops release the interpreter's lock.
 
@@ -148,7 +160,7 @@ class Threads:
         limit = Limit(current().at)  # that of these calls alone, under which they can be stopped
         found = [self._pool.submit(limit.call, f, s, *a) for s, a in zip(self.shards, todo, strict=True)]
         try:
-            return [future.result() for future in found]
+            return [_result(future) for future in found]
         except BaseException:
             # whatever comes next may use the shards, so that no call must still be at work on them
             limit.at = -math.inf

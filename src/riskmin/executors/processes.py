@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any, NamedTuple, NoReturn
 
 from riskmin import blas
-from riskmin.deadline import Limit, check, checking, current
+from riskmin.deadline import GLANCE, Limit, check, checking, current
 from riskmin.executors.errors import portable
 from riskmin.executors.local import add, calls, check_shards, worker_count
 from riskmin.spread import Unread
@@ -147,7 +147,8 @@ class _Worker:
     def _take(self) -> bytes:
         """The worker's next message, taken before it is read: one that cannot be read is done with, too."""
         try:
-            self.conn.poll(None)  # an interrupt strikes while waiting here, not in the middle of a message
+            while not self.conn.poll(GLANCE):  # interrupts strike while waiting here, not within a message
+                check()
             message: bytes = self.conn.recv_bytes()
         except (EOFError, OSError):
             self._died()

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from riskmin import shards
 from riskmin.deadline import check, checking, pieces
 from riskmin.finite import stored
-from riskmin.maps import crowds, limited, passing
+from riskmin.maps import crowds, passing, picking
 from riskmin.matrices import Columns, Csr, Dense, Wide, as_scipy, by_rows
 from riskmin.risk import Risk
 from riskmin.scorers import Standardized
@@ -24,8 +24,6 @@ MOST_SUMS = 2**25
 """Sums of products, of all shards together, that may be in memory at a time."""
 MOST_TAKEN = 2**24
 """Numbers of rows that may be brought here at a time, from where they are."""
-FEW_ROWS = 512
-"""Rows that are gathered together from files that crowd the memory."""
 MANY_ROWS = 2**15
 """Numbers of rows are looked at in parts, one a shard, if each part has as many as this."""
 
@@ -176,11 +174,9 @@ def take(shard: Shard, at: NDArray) -> Any:
     """Some rows of a shard: an array, or a sparse one of SciPy."""
     X = rows_of(shard)
     rows: Any = as_scipy(X) if isinstance(X, Csr) else None
-    # rows from all over a file bring whole pages with them, which are let go of in between
-    step = FEW_ROWS if limited() else max(len(at), 1)
     parts: list[Any] = []
-    for i in checking(passing(range(0, max(len(at), 1), step), every=1)):
-        parts.append(taken(X, at[i : i + step]) if rows is None else rows[at[i : i + step]])  # type: ignore[arg-type]
+    for few in checking(picking(at)):
+        parts.append(taken(X, few) if rows is None else rows[few])  # type: ignore[arg-type]
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if rows is None else sp.vstack(parts, format="csr")
