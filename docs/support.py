@@ -48,10 +48,9 @@ one takes them. An intercept changes nothing for most of them; `FBeta` has one, 
 `RecallAtK` refuse it. `Smoothing` is asked with `Lbfgs` inside: with `OwlQn` or `ProximalGradient` it takes
 what they take for smooth losses.
 
-Losses of many scores a row have their intercepts in w. Cuts have no slope in these, so what builds on cuts
-alone cannot move them. With an intercept and bounds on the weights, `Auto` takes `Smoothing` with
-`ProximalGradient` for `MulticlassHinge`, which may need more steps than it is given patience for, and then
-says that it stalled. Losses of chains have no intercept; a column of ones does the same.
+Losses of many scores a row have their intercepts in w. `Bundle` holds these near where
+they are, in its model alone, and takes them with any regularizer; `Bmrm` and `LineSearchBmrm` cannot move
+them. Losses of chains have no intercept; a column of ones does the same.
 
 X is *elsewhere* where its rows are in other processes or in another array library, or where the risk is a
 function of your own. With an intercept `Auto` treats sparse X as it does dense X.

@@ -58,7 +58,8 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
     regularizer : str or Regularizer
         :math:`\Omega`: a name of `riskmin.REGULARIZERS`, with parameters where wanted
         (``"elastic:eps=0.5"``), or an object such as ``L1(weights)``, ``Entropy(balanced=True)`` or
-        ``Quadratic(K)``. The default is :math:`\|w\|^2 / 2`.
+        ``Quadratic(K)``. The default is :math:`\|w\|^2 / 2`. With more than two classes, weights with one
+        number a feature are those of all classes.
     positive : bool
         Whether the weights must be >= 0, for "l1", "l2" and "elastic".
     standardize : bool
