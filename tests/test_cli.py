@@ -17,9 +17,8 @@ from riskmin import Cut, FileError, LinearClassifier, LinearRegressor
 from riskmin.cli.examine import bound_of_cut
 from riskmin.data import save_svmlight
 from riskmin.estimators import load_model, save_model
-from riskmin.estimators.store import checksum
 from riskmin.losses import LOSSES
-from riskmin.persist import load_arrays, save_arrays
+from riskmin.persist import checksum, load_arrays, save_arrays
 
 RISKMIN = [sys.executable, "-c", "import sys; from riskmin.cli import main; sys.exit(main())"]
 

@@ -19,8 +19,7 @@ from riskmin import (
     save_model,
 )
 from riskmin.data import save_svmlight
-from riskmin.estimators.store import checksum
-from riskmin.persist import load_arrays, save_arrays
+from riskmin.persist import checksum, load_arrays, save_arrays
 
 X, Y = make_moons(150, noise=0.2, random_state=0)
 X = X.round(3)

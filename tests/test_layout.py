@@ -48,6 +48,7 @@ LAYERS = [
     "structured",
     "convexity",
     "objective",
+    "fingerprint",
     "preconditioning",
     "solvers",
     "persist",

@@ -20,7 +20,7 @@ from riskmin.persist import load_arrays
 
 pytestmark = pytest.mark.slow
 
-KILLS = 20
+KILLS = 8
 SHARED = Path("/dev/shm")
 
 

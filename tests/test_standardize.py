@@ -37,9 +37,8 @@ from riskmin import (
     save_model,
 )
 from riskmin.cli.examine import examine
-from riskmin.estimators.store import checksum
 from riskmin.moments import moments
-from riskmin.persist import load_arrays, save_arrays
+from riskmin.persist import checksum, load_arrays, save_arrays
 from riskmin.regularizers import Rescaled, opened, rescaled
 from riskmin.types import Unsuited
 from test_spread_estimators import GRADE, HIGH, KINDS, QID, SOME, Away, Z, spread

@@ -18,8 +18,8 @@ from sklearn.preprocessing import StandardScaler
 import riskmin
 from riskmin import KernelClassifier, KernelRegressor, LinearClassifier, LinearRegressor, NoveltyDetector
 from riskmin.estimators import load_model, save_model
-from riskmin.estimators.store import FORMAT, checksum
-from riskmin.persist import FileError, load_arrays, save_arrays
+from riskmin.estimators.store import FORMAT
+from riskmin.persist import FileError, checksum, load_arrays, save_arrays
 
 X, Y = load_breast_cancer(return_X_y=True)
 X = StandardScaler().fit_transform(X)[:, :6]

@@ -10,11 +10,6 @@ from riskmin.kernels import compiled
 
 FITS = {
     "kernels": "riskmin.KernelClassifier().fit(X, y)",
-    "classification": """
-riskmin.LinearClassifier().fit(X, y)
-riskmin.LinearClassifier("logistic", regularizer="l1").fit(sp.csr_array(X), y)
-riskmin.LinearClassifier("roc_area", alpha=1e-5).fit(X, y)
-""",
     "tagging": """
 X, y = [[{"a": 1.0}, {"b": 1.0}], [{"a": 1.0}]] * 9, [["A", "B"], ["B"]] * 9
 riskmin.ChainTagger("crf").fit(X, y).predict(X)
@@ -22,7 +17,7 @@ riskmin.ChainTagger("max_margin", alpha=0.1).fit(X, y)
 """,
 }
 AFTER = """
-import numpy as np, scipy.sparse as sp, riskmin
+import numpy as np, riskmin
 rng = np.random.default_rng(5)
 X = rng.standard_normal((300, 9))
 y = X[:, 0] + rng.standard_normal(300) > 0
@@ -50,9 +45,8 @@ def test_what_cannot_be_done_is_one_sentence(run, monkeypatch):
     assert "set NUMBA_CACHE_DIR to a writable one" in err
 
 
-@pytest.mark.parametrize(
-    "task", ["kernels", *(pytest.param(t, marks=pytest.mark.slow) for t in FITS if t != "kernels")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("task", FITS)
 def test_fits_after_it_compile_nothing(task, tmp_path):
     env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     command = "import sys; from riskmin.cli import main; sys.exit(main(sys.argv[1:]))"

@@ -21,11 +21,11 @@ from riskmin.checkpoint import Checkpoint
 from riskmin.convexity import Watch, check, watch
 from riskmin.deadline import Limit, OutOfTime
 from riskmin.executors.company import Alone, Company, company_of
+from riskmin.fingerprint import fingerprint
 from riskmin.intercept import Profiled
-from riskmin.objective import Count, Objective
+from riskmin.objective import Count, Objective, start_of
 from riskmin.persist import FileError
 from riskmin.preconditioning import Conditioned, preconditioner
-from riskmin.regularizers import penalized
 from riskmin.scalar import ROUNDING
 from riskmin.solvers import Auto, get_solver
 from riskmin.solvers.auto import said
@@ -185,6 +185,14 @@ class _Run:
             return "tol"
         return "atol" if gap <= self.atol else ""
 
+    def check_finite(self) -> None:
+        """Raise where J is not finite, neither at the first point nor at w = 0."""
+        if not math.isfinite(self.value) and not math.isfinite(self.start()[1]):
+            raise ValueError(
+                "J is not finite at w = 0: numbers are too large for double precision, or a loss of your own "
+                "returns NaN; scale X and y (numbers from 1e-6 to 1e6 are safe)"
+            )
+
     def status(self) -> Status | None:
         if self.doubt:
             return "stalled"  # whatever it would find, no gap could be proved
@@ -238,6 +246,8 @@ class _Run:
             risk = it.value - self.obj.lam * self.obj.reg.value(it.w)
             self.origin = it.w, it.value, it.cut, max(risk, 0.0)
         self._bound(it.cut)
+        if not self.trace:
+            self.check_finite()
         row = {"iteration": len(self.trace) + 1} | self._row() | dict(it.info)
         self.trace.append(row)
         status = self.status()
@@ -288,49 +298,35 @@ class _Run:
         done = {"seconds": self.tick(), "calls": self.obj.count.calls}
         return done | {"value": self.value, "lower": self.lower, "gap": self.value - self.lower}
 
+    @cached_property
+    def data(self) -> str:
+        """The fingerprint of the data, for checkpoints."""
+        return fingerprint(self.obj)
+
     def save(self, file: Checkpoint, solver: Solver, it: Iterate) -> None:
         """Write a checkpoint. That it cannot be written ends no run: what was found is still there."""
         assert self.cut is not None
         state = it.state() if it.state is not None else {}
         arrays = {"w": self.w, "cut": self.cut.a} | {f"state.{k}": v for k, v in state.items()}
-        numbers = {"value": self.value, "lower": self.lower, "b": self.cut.b, "noise": self.noise}
+        found = {"b": self.cut.b, "noise": self.noise, "idle": self.idle, "trace": self.trace}
         try:
-            file.write(self.obj, solver, arrays, numbers | {"idle": self.idle, "trace": self.trace})
+            file.write(self.obj, solver, arrays, found, self.data)
         except FileError as error:
             warnings.warn(f"{error}; the run goes on without a checkpoint", RuntimeWarning, stacklevel=4)
 
     def resume(self, file: Checkpoint, solver: Solver, problem: Conditioned) -> Iterator[Iterate]:
         """Take up the run that was saved there."""
-        arrays, found = file.read(self.obj, solver)
-        self.cut, self.w = Cut(arrays["cut"], found["b"]), arrays["w"]
-        self.value, self.lower, self.noise = found["value"], found["lower"], found["noise"]
-        self.idle, self.trace = found["idle"], found["trace"]
+        saved = file.read(self.obj, solver, lambda: self.data)
+        self.w, self.value, self.noise, self.trace = saved.w, saved.value, saved.noise, saved.trace
+        self._bound(saved.cut)
+        self.idle = saved.idle
         self.obj.count.calls = int(self.trace[-1]["calls"])
         self.before = self.seconds = self.trace[-1]["seconds"]
         self.limit.at -= self.before
-        state = {k.removeprefix("state."): v for k, v in arrays.items() if k.startswith("state.")}
-        if state and isinstance(solver, Resumable):
-            return self.limit.call(problem.resumed, solver, state)
+        if saved.state and isinstance(solver, Resumable):
+            with file.trusted():
+                return self.limit.call(problem.resumed, solver, saved.state)
         return self.limit.call(problem.iterates, solver, self.w)
-
-
-def _start(obj: Objective, w0: Array | None) -> Array:
-    if w0 is None:
-        return obj.reg.conjugate_grad(np.zeros(obj.risk.dim))  # the least Omega: zero, mostly
-    if isinstance(w0, (list, tuple, np.ndarray)):
-        w0 = np.array(w0, dtype=np.float64)
-    else:
-        w0 = namespace(w0).asarray(w0, copy=True)
-    if w0.shape != (obj.risk.dim,):
-        raise ValueError(f"w0 has shape {tuple(w0.shape)}, but the risk takes ({obj.risk.dim},)")
-    if not bool(namespace(w0).all(namespace(w0).isfinite(w0))):
-        raise ValueError("w0 holds NaN or infinity: start from finite numbers")
-    if not math.isfinite(obj.reg.value(w0)):
-        reg = penalized(obj.reg)
-        raise ValueError(
-            f"w0 is outside the domain of {reg!r}: start from {type(reg).__name__}.prox(w0, 0.0)"
-        )
-    return w0
 
 
 def minimize(
@@ -428,7 +424,7 @@ def run(
     company = company_of(problem.given.risk)
     with company.together(), threads(threads_of(problem.given.risk)):
         found = _Run(problem.given, company.agree(lambda: _Limits(**limits)), company, began=began)
-        w0 = _start(found.obj, w0)
+        w0 = start_of(found.obj, w0)
         check(found.obj.risk, found.obj.reg, w0)
         found.watch = watch(found.obj, w0)
         chosen, reason = get_solver(solver), ""
@@ -436,7 +432,7 @@ def run(
             chosen, reason = chosen.relay(problem.obj, found.limits.tol)
         if save is not None:
             company.once(save.check)
-        with np.errstate(over="ignore"):  # far out, a square may be inf: no best value, no bound, no harm
+        with np.errstate(over="ignore", invalid="ignore"):  # far out, squares are inf: no bound, no harm
             status = _drive(found, problem, chosen, w0, callback, save)
             with contextlib.suppress(*([KeyboardInterrupt] if status == "interrupted" else [])):
                 found.no_worse_than_start()

@@ -17,6 +17,8 @@ from riskmin.types import Array
 
 CLOSE = 1e-12
 """How closely an intercept is found, relative to the risk."""
+LARGEST = 1e150
+"""Intercepts are sought up to this size: its square is a number, too."""
 VANISHED = 1e-60
 """A risk that fell to this share before it turned has its minimum at infinity."""
 FLAT = 1e-11
@@ -209,6 +211,10 @@ def around_least(f: Callable[[float], Tangent], start: Tangent, step: float) -> 
     >>> lo.x <= 3 <= hi.x
     True
     """
+    if not math.isfinite(start.value) or abs(start.x) > LARGEST:
+        raise ValueError(
+            f"the risk is {start.value} at an intercept of {start.x:.3g}, beyond double precision: scale y"
+        )
     if start.slope:  # R >= 0: far beyond the root of the tangent, steep losses overflow
         step = min(step, 4 * start.value / abs(start.slope))
     try:
@@ -219,7 +225,7 @@ def around_least(f: Callable[[float], Tangent], start: Tangent, step: float) -> 
     except ValueError:
         raise ValueError(
             "the risk falls for ever as the intercept grows, so no best intercept exists: "
-            "look at the labels (are all counts zero?) or fit without an intercept"
+            "look at the labels (are all counts zero? are numbers beyond 1e30?) or fit without an intercept"
         ) from None
     return lo, hi
 

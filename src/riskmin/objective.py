@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+
 from riskmin.arrays import namespace
 from riskmin.convexity import refuse_nan
 from riskmin.deadline import check
-from riskmin.regularizers import free
+from riskmin.regularizers import free, penalized
 from riskmin.risk import cursor
 from riskmin.scalar import ROUNDING
 from riskmin.types import Array, Balances, Cursor, Cut, Euclidean, Oracle, Regularizer, Slips
@@ -183,3 +185,23 @@ class ObjectiveCursor:
         """Put intercepts that are entries of w near their best, where the cursor can."""
         if hasattr(self.risk, "balance"):
             self.risk.balance()
+
+
+def start_of(obj: Objective, w0: Array | None) -> Array:
+    """Where a run starts: a copy of w0, if it is a point of the domain; else where Omega is least."""
+    if w0 is None:
+        return obj.reg.conjugate_grad(np.zeros(obj.risk.dim))  # the least Omega: zero, mostly
+    if isinstance(w0, (list, tuple, np.ndarray)):
+        w0 = np.array(w0, dtype=np.float64)
+    else:
+        w0 = namespace(w0).asarray(w0, copy=True)
+    if w0.shape != (obj.risk.dim,):
+        raise ValueError(f"w0 has shape {tuple(w0.shape)}, but the risk takes ({obj.risk.dim},)")
+    if not bool(namespace(w0).all(namespace(w0).isfinite(w0))):
+        raise ValueError("w0 holds NaN or infinity: start from finite numbers")
+    if not math.isfinite(obj.reg.value(w0)):
+        reg = penalized(obj.reg)
+        raise ValueError(
+            f"w0 is outside the domain of {reg!r}: start from {type(reg).__name__}.prox(w0, 0.0)"
+        )
+    return w0

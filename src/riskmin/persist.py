@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
@@ -82,3 +83,13 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDAr
     if not isinstance(meta, dict) or meta.get("kind") != kind:
         raise FileError(f"{path} is not a riskmin {kind} file")
     return arrays, meta
+
+
+def checksum(arrays: dict[str, NDArray], meta: dict[str, Any]) -> str:
+    """SHA-256 of the metadata and of every array."""
+    digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.data)
+    return digest.hexdigest()

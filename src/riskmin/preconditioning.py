@@ -49,6 +49,8 @@ FEWEST_NUMBERS = 5
 """A sparse column with fewer numbers in the sample has no size that is known."""
 MOST_COPIED = 2**23
 """Up to so many numbers (64 MB) centred columns are stored; beyond, every product is corrected instead."""
+FARTHEST = 400
+"""Scales are powers of two up to this one, of either sign."""
 SMALL = 2**17
 """Up to so many numbers, a copy costs next to nothing."""
 OFFSET, FAR_OFFSET = 1.0, 8.0
@@ -373,7 +375,8 @@ def _sizes(obj: Objective, size: NDArray) -> NDArray:
         floor = obj.lam * (square.reshape(len(size), -1).max(1) if square.size > 1 else square + floor)
     found = np.hypot(size, np.sqrt(floor))
     found = np.where(found > 0, found, 1.0)
-    return np.exp2(-np.round(np.log2(found)))
+    # so that squares of scales are numbers, too
+    return np.exp2(-np.clip(np.round(np.log2(found)), -FARTHEST, FARTHEST))
 
 
 def _moments(risk: Risk) -> Moments | None:

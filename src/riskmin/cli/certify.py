@@ -65,8 +65,7 @@ def certify(model: Path, data: Path, target: Column, qid: Column, as_json: bool,
 
 def _intact(path: Path) -> bool:
     """Whether the content of a model file is what its checksum says."""
-    from riskmin.estimators.store import checksum
-    from riskmin.persist import load_arrays
+    from riskmin.persist import checksum, load_arrays
 
     arrays, meta = load_arrays(path, "model")
     return bool(meta.pop("sha256", None) == checksum(arrays, meta))

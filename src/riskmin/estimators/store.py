@@ -6,7 +6,6 @@ A file holds the model and its claim: the objective, the lower bound and the cut
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from typing import Any, get_args
@@ -29,7 +28,7 @@ from riskmin.estimators.regressor import LinearRegressor
 from riskmin.estimators.support import gamma_of, put_back_support, support_arrays
 from riskmin.estimators.tagger import ChainTagger
 from riskmin.estimators.tagger_files import put_back_tagger, tagger_arrays, tagger_dim, tagger_facts
-from riskmin.persist import FileError, load_arrays, save_arrays
+from riskmin.persist import FileError, checksum, load_arrays, save_arrays
 from riskmin.types import Criterion, Cut, NDArray, Result, Status
 
 FORMAT = 4
@@ -173,16 +172,6 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise FileError(f"{path} is not a sound riskmin model: {said}") from None
-
-
-def checksum(arrays: dict[str, NDArray], meta: dict[str, Any]) -> str:
-    """SHA-256 of the metadata and of every array."""
-    digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        digest.update(array.data)
-    return digest.hexdigest()
 
 
 # ---------------------------------------------------------------- to plain data

@@ -16,6 +16,7 @@ from riskmin.regularizers import Free, Quadratic, Separable
 from riskmin.scalar import ROUNDING
 from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.proximal import TRIES, Point, check_smooth, least_constant
+from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Slips, Unsuited
 
 REST = 30
@@ -93,6 +94,8 @@ class AcceleratedGradient:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
+        vectors = dict.fromkeys(("w", "start", "best", "mean", "a"), "d")
+        checked(state, vectors | {"numbers": "6"}, d=obj.risk.dim)
         A, mean_b, L, b, least, idle = (float(v) for v in state["numbers"])
         known = Estimate(state["w"], state["start"], A, Cut(state["mean"], mean_b))
         known = replace(known, best=state["best"], least=least, idle=int(idle))

@@ -21,7 +21,11 @@ from riskmin.regularizers import Free
 from riskmin.scalar import Tangent, bracket, lowest, shrink
 from riskmin.solvers.cuts import Cuts, check_intercepts, mix_two
 from riskmin.solvers.held_cuts import HeldCuts
+from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Unsuited
+
+CUTS = {"A": "m d", "b": "m", "alpha": "m", "idle": "m", "G?": "m m", "model?": "d"}
+"""The shapes of a saved bundle of m cuts."""
 
 
 def check_count(solver: object, name: str) -> None:
@@ -76,6 +80,7 @@ class Bmrm:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
+        checked(state, CUTS | {"w": "d"}, d=obj.risk.dim)
         return self._run(obj, Cuts.restored(self, obj, state), state["w"])
 
     def _run(self, obj: Objective, cuts: Cuts, w: Array) -> Iterator[Iterate]:
@@ -121,6 +126,7 @@ class LineSearchBmrm:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
+        checked(state, {"a": "d", "b": "1", "w": "d"}, d=obj.risk.dim)
         return self._run(obj, Cut(state["a"], float(state["b"][0])), state["w"])
 
     def _run(self, obj: Objective, model: Cut | None, w: Array) -> Iterator[Iterate]:
@@ -174,6 +180,9 @@ class Bundle:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
+        held = {"weight": "1", "first": "1"} if _cuts(obj) is HeldCuts else {}
+        many = {"first": len(state.get("b", ())) + 1}
+        checked(state, CUTS | held | {"w": "d", "value": "1"}, many, d=obj.risk.dim)
         cuts, at = _cuts(obj).restored(self, obj, state), obj.cursor(state["w"])
         steps = self._run(obj, cuts, at, float(state["value"][0]), cuts.mixture())
         next(steps)  # the iterate that was saved
@@ -207,6 +216,8 @@ class Bundle:
                 at.move(new.x)
             elif new.value >= value and cuts.has(cut, w, best, value):
                 return  # the model has that cut already: what is left of the gap is rounding
+            if not math.isfinite(float(cut.a @ cut.a)):
+                return  # its square, of which the model is made, is beyond double precision
             value = new.value  # without a step too: a closer look than the one that led here may be lower
             cuts.add(cut)
             best = cuts.mix(at.w)

@@ -21,6 +21,7 @@ from riskmin.regularizers import L2
 from riskmin.risk import Risk
 from riskmin.scalar import ROUNDING
 from riskmin.sequences import Sequences
+from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, NDArray, Unsuited
 
 MOST_PRODUCTS = 2**27
@@ -153,6 +154,9 @@ class _Run:
             room = np.zeros(m, np.int64), np.zeros((solver.atoms, n), np.int64), np.zeros((m, solver.atoms))
             gram = np.zeros((m, solver.atoms, solver.atoms))
             return cls(solver, obj, rows, known, _atoms(*room, gram), np.zeros(risk.dim))
+        shapes = {"used": "m", "labels": "q n", "alpha": "m q", "gram": "m q q", "epochs": "1", "last": "1"}
+        most = {"used": len(state.get("labels", ())) + 1, "labels": risk.scorer.k, "epochs": 2**62}
+        checked(state, shapes, most, m=m, n=n)
         atoms = _atoms(*(state[name].copy() for name in ("used", "labels", "alpha", "gram")))
         _revive(known, atoms, risk.loss.rescaled)
         run = cls(solver, obj, rows, known, atoms, np.zeros(risk.dim))

@@ -7,7 +7,7 @@ optimality; a quadratic model of the risk over few of them; its minimizer; and a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from itertools import islice
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from riskmin.objective import Objective
 from riskmin.solvers.bundle import check_count
 from riskmin.solvers.coordinate_problem import NONE, Pace, Problem
+from riskmin.solvers.states import checked
 from riskmin.types import Array, Iterate, NDArray
 
 TRUSTED = 0.01
@@ -74,7 +75,12 @@ class CoordinateDescent:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
+        checked(state, {"w": "d", "pace": "k"}, d=obj.risk.dim, k=len(fields(Pace)))
         steps = self._run(Problem.of(self, obj), state["w"], Pace(*map(float, state["pace"])))
+        return self._after_the_first(steps)
+
+    @staticmethod
+    def _after_the_first(steps: Iterator[Iterate]) -> Iterator[Iterate]:
         saved = next(steps)
         yield next(steps, saved)  # what came next; at the end of what rounding lets through, nothing does
         yield from steps

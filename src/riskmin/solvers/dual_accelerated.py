@@ -21,6 +21,7 @@ from riskmin.risk import REFRESH, cursor, rows_of
 from riskmin.scalar import ROUNDING
 from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.projection import project
+from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Dual, Iterate, NDArray, Shard, Unsuited
 
 RAISE = 1.5
@@ -167,6 +168,9 @@ class Ascent:
 
     def restored(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """From a saved state."""
+        rows = {"centre": "n"} | {f"{s}_{f}": "n" for s in "xvm" for f in "uz"}
+        shapes = rows | {f"{s}_a": "d" for s in "xvm"} | {"w": "d", "cut": "d", "numbers": "6"}
+        checked(state, shapes, n=len(self.shard.y), d=self.obj.risk.dim)
         self.centre = state["centre"]
         self.x, self.v, self.mean = (Held(*(state[f"{s}_{f}"] for f in Held._fields)) for s in "xvm")
         self.A, self.L, k, b, self.best, self.gap = (float(number) for number in state["numbers"])

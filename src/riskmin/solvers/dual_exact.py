@@ -15,6 +15,7 @@ import numpy as np
 from riskmin.objective import Objective
 from riskmin.scalar import ROUNDING
 from riskmin.solvers.dual_rows import SweptRows, checks, generator, kernels, numbers, scale_of
+from riskmin.solvers.states import check_places, checked
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
 SPACING = 0.3
@@ -61,6 +62,11 @@ class ExactAscent(SweptRows):
 
     def restored(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """From a saved state."""
+        n, many = len(self.records), {"order": len(self.records), "rng": 2**64}
+        shapes = {"u": "n", "w": "d", "order": "m", "rng": "1", "next": "d", "out": "2", "visits": "1"}
+        shapes |= {} if self.dual is not None else {"shift": "n"}
+        checked(state, shapes, many, n=n, d=len(self.w))
+        check_places(state["order"], len(self.order))
         k = kernels()
         self.records[:, k.U] = state["u"]
         if self.dual is None:

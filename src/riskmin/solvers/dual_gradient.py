@@ -25,6 +25,7 @@ from riskmin.regularizers import Equality
 from riskmin.risk import rows_of
 from riskmin.scalar import ROUNDING, Tangent, lowest, shrink
 from riskmin.solvers.dual_plain import Plain
+from riskmin.solvers.states import checked
 from riskmin.solvers.transfer import (
     LINEAR,
     Conjugate,
@@ -82,6 +83,8 @@ class Ascent:
         plain = None if known else Plain(X, reg, loss, conjugate, shard.y, np.zeros(n))
         self = cls(solver, obj, shard, loss, conjugate, reg, X, C, P, conjugate.start, plain)
         if state is not None:
+            shapes = {"u": "n", "w?": "d", "epoch?": "1"}
+            checked(state, shapes, {"epoch": 2**62}, n=n, d=obj.risk.dim)
             self.u, self.epoch = np.array(state["u"], dtype=float), int(state.get("epoch", [0])[0])
         elif self.free_pace and not len(C):
             self.u = self._slopes(w0, self.first_bias(w0))
@@ -225,9 +228,13 @@ def gradient_iterates(
     if run.P.shape[1]:
         from riskmin.solvers.lagrangian import tied_iterates
 
-        yield from tied_iterates(run, w0, state)
-        return
-    none, best = np.zeros(0), Best(obj, None if state is None else state.get("w"))
+        return tied_iterates(run, w0, state)
+    return _free_iterates(run, None if state is None else state.get("w"))
+
+
+def _free_iterates(run: Ascent, w: Array | None) -> Iterator[Iterate]:
+    """The iterates of a run without constraints, from the best point so far, if there is one."""
+    none, best = np.zeros(0), Best(run.obj, w)
     while True:
         before = run.u
         with np.errstate(all="ignore"):  # a rate that is too large ends in infinities, and so the run
@@ -235,7 +242,7 @@ def gradient_iterates(
             w = run.reg.conjugate_grad(v)
         if not (np.isfinite(run.u).all() and np.isfinite(w).all()):
             return
-        w, value = best.towards(w) if run.free_pace else (w, obj.value(w))
+        w, value = best.towards(w) if run.free_pace else (w, run.obj.value(w))
         change = float(np.abs(run.u - before).max(initial=0.0))
         yield Iterate(w, value, run.cut(run.u), {"change": change}, run.snapshot(w=w))
         if change == 0.0:

@@ -25,6 +25,7 @@ from riskmin.scorers import Multiclass
 from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.dual_multiclass import BlockAscent, squared_norms
 from riskmin.solvers.passes import mean_square, rows_together
+from riskmin.solvers.states import checked
 from riskmin.solvers.weights import of_features, scaled
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
@@ -62,6 +63,7 @@ class Weighted:
 
     def restored(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """From a saved state."""
+        checked(state, {"best": "d", "w": "d"}, d=self.obj.risk.dim)
         return self._run(self.block.restored(state | {"w": state["best"]}), None)
 
     def _run(self, steps: Iterator[Iterate], best: Cut | None) -> Iterator[Iterate]:
@@ -106,6 +108,8 @@ class Centres(Weighted):
 
     def restored(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """From a saved state."""
+        shapes = {"best": "d", "w": "d", "centre": "k", "since": "1", "cut": "e"}
+        checked(state, shapes, d=self.obj.risk.dim, k=self.k, e=self.obj.risk.dim + 1)
         self.centre = state["centre"]
         self.block.cost[:, : self.k] += self.centre - self.centre[:, None]
         self.block.since = float(state["since"][0])

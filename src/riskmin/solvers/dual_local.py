@@ -32,6 +32,7 @@ from riskmin.scalar import ROUNDING
 from riskmin.solvers.dual_rows import SweptRows, generator, kernels, scale_of
 from riskmin.solvers.passes import length
 from riskmin.solvers.qp import simplex_qp
+from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard, Unsuited
 
 MOST_CUTS = 12
@@ -221,6 +222,10 @@ class LocalAscent:
 
     def restored(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """From a saved state."""
+        shapes = {"u": "n", "w": "d", "best": "d", "cuts": "m e", "duals": "m n", "weights": "m"}
+        checked(
+            state, shapes | {"rounds": "4"}, n=self.ends[-1], d=self.obj.risk.dim, e=self.obj.risk.dim + 1
+        )
         obj, cuts = self.obj, state["cuts"]
         duals = [row.copy() for row in state["duals"]]
         self.pool = Pool(obj.reg, obj.lam, cuts[:, :-1].copy(), cuts[:, -1].copy(), duals, state["weights"])

@@ -26,6 +26,7 @@ from riskmin.solvers.dual_exact import CALM, MOST_WORK
 from riskmin.solvers.dual_faces import Face
 from riskmin.solvers.dual_rows import numbers
 from riskmin.solvers.passes import rows_together
+from riskmin.solvers.states import check_places, checked
 from riskmin.solvers.weights import alike
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
@@ -226,12 +227,16 @@ class BlockAscent:
 
     def restored(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """From a saved state."""
+        shapes = {"beta": "n k", "order": "m", "rng": "1", "w": "d", "next": "d", "out": "6"}
+        many = {"order": len(self.beta), "rng": 2**64}
+        checked(state, shapes, many, n=len(self.beta), k=self.k, m=len(self.order), d=self.obj.risk.dim)
         self.beta[:, : self.k] = state["beta"]
         self.order, self.rng = state["order"].copy(), state["rng"].copy()
         self.best.w, self.best.z = state["w"].copy(), self._scores(state["w"])
         self._put(state["next"])
         most, self.visits, active, self.wait, self.patience, fresh = (float(v) for v in state["out"])
         self.out[0], self.active, self.fresh = most, int(active), fresh > 0
+        check_places(self.order[: self.active], len(self.order))
         return self._go(self._scores(self._flat()))
 
     # ------------------------------------------------------------ a run

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.objective import Objective
+from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Resumable, Solver, Warm
 
 TRIAL = 4.0
@@ -88,6 +89,8 @@ class HandOver:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state, with the solver that it is of."""
+        shapes = {"found": "4", "best": "d", "start?": "d", "cut": "e", "work": "m", "gaps": "m"}
+        checked(state, shapes, d=obj.risk.dim, e=obj.risk.dim + 1)
         seen, own = _Progress.of(state), {k[4:]: v for k, v in state.items() if k.startswith("own.")}
         solver: Any = self.then if seen.handed else self.first
         if seen.handed:

@@ -27,6 +27,7 @@ from riskmin.rkhs import ROOT, Rkhs, coefficients, pair
 from riskmin.scalar import ROUNDING
 from riskmin.solvers.bundle import check_count
 from riskmin.solvers.kernel_terms import Exact, Newton, Terms, has_conjugate
+from riskmin.solvers.states import check_places, checked
 from riskmin.types import Array, Cut, Iterate, NDArray, Unsuited
 
 SHARE = 0.1
@@ -97,6 +98,9 @@ class KernelDual:
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
         run = _Run.of(self, obj)
+        n, below = run.gram.shape[0], {"rows": run.gram.shape[0], "size": 2**62}
+        checked(state, {"gamma": "n", "rows": "m", "size": "1"}, below, n=n)
+        check_places(state["rows"], n)
         steps = run.steps(run.point(state["gamma"], state["rows"].astype(np.intp), int(state["size"][0])))
         next(steps)  # the iterate that was saved
         return steps

@@ -22,6 +22,7 @@ from riskmin.deadline import checking
 from riskmin.losses.pieces import conjugate_of
 from riskmin.objective import Objective
 from riskmin.solvers.dual_gradient import Ascent, Best
+from riskmin.solvers.states import checked
 from riskmin.solvers.transfer import Conjugate
 from riskmin.types import Array, Cut, Iterate, NDArray
 
@@ -99,8 +100,11 @@ def lagrangian_iterates(
 def tied_iterates(run: Ascent, w0: Array, state: dict[str, Array] | None) -> Iterator[Iterate]:
     """The iterates of a run with constraints."""
     known = state or {}
-    m, free = _multipliers(run, w0, known), len(run.C)
-    best, cut = Best(run.obj, known.get("w")), Cut(np.zeros(run.C.shape[1]), 0.0)
+    return _tied(run, _multipliers(run, w0, known), Best(run.obj, known.get("w")))
+
+
+def _tied(run: Ascent, m: Multipliers, best: Best) -> Iterator[Iterate]:
+    free, cut = len(run.C), Cut(np.zeros(run.C.shape[1]), 0.0)
     while True:
         before, s = run.u, m.s
         with np.errstate(all="ignore"):  # a rate that is too large ends in infinities, and so the run
@@ -129,6 +133,8 @@ def _multipliers(run: Ascent, w0: Array, known: dict[str, Array]) -> Multipliers
     k = run.P.shape[1]
     s, rho = np.zeros(k), run.obj.lam * len(run.u) / run.solver.mu
     if "s" in known:
+        names = "s", "rate", "gap"
+        checked(known, dict.fromkeys(names, "k") | {"rho": "1", "falls": "1"}, k=k)
         rho, falls = float(known["rho"][0]), float(known["falls"][0])
         return Multipliers(np.array(known["s"]), rho, known["rate"], known["gap"], falls)
     if run.free_pace and k > len(run.C):

@@ -14,6 +14,7 @@ from riskmin.regularizers import penalized
 from riskmin.solvers.bundle import check_count
 from riskmin.solvers.curvature import Pairs
 from riskmin.solvers.cuts import mix_two
+from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Regularizer, Smooth, Unsuited
 
 
@@ -55,6 +56,8 @@ class Lbfgs:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
+        shapes = {"w": "d", "S": "m d", "Y": "m d", "a": "d", "b": "1", "inner?": "k k"}
+        checked(state, shapes, d=obj.risk.dim, k=2 * len(state.get("S", ())))
         pairs = Pairs.of(self.memory, state["w"], state["S"], state["Y"], state.get("inner"))
         steps = self._run(obj, state["w"], pairs, Cut(state["a"], float(state["b"][0])))
         next(steps)  # the iterate that was saved

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from riskmin.intercept import without_intercept
 from riskmin.intercepts import WithIntercepts
 from riskmin.objective import Objective
 from riskmin.risk import REFRESH
@@ -16,6 +17,7 @@ from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.newton_matrix import Equations
 from riskmin.solvers.newton_scores import Look, Scores
 from riskmin.solvers.newton_start import start
+from riskmin.solvers.states import NONE, checked, sizes
 from riskmin.types import Array, Cut, Iterate, NDArray
 
 LEAST = 1e-13
@@ -110,7 +112,9 @@ class SemismoothNewton:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
-        scores = Scores.of(self, obj)
+        scores, many = Scores.of(self, obj), " k" * without_intercept(obj.risk).many
+        rows = dict.fromkeys(("z", "dz", "centre?"), f"n{many}") | {"bends?": "n"}
+        checked(state, rows | {"w": "d", "a": "d", "cut": "e", "numbers": "10"}, NONE, **sizes(obj))
         mu, first, offset, b, risk, damp, age, known, full, taken = (float(v) for v in state["numbers"])
         look, centre = Look(state["dz"], offset, b, risk, state.get("bends")), state.get("centre")
         rest = first, damp, int(age), bool(full), int(taken)

@@ -20,6 +20,7 @@ from riskmin.solvers.newton import SemismoothNewton
 from riskmin.solvers.newton_chord import Chord
 from riskmin.solvers.newton_scores import Look, Scores
 from riskmin.solvers.newton_start import PARTS, sample
+from riskmin.solvers.states import NONE, checked, sizes
 from riskmin.types import Array, Curved, Cut, Iterate, NDArray, Unsuited
 
 UNDER, OVER = 0.1, 0.9
@@ -137,8 +138,10 @@ class Newton:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
-        if _many(obj) or len(state["numbers"]) != NUMBERS:
+        if _many(obj) or len(state.get("numbers", ())) != NUMBERS:
             return SemismoothNewton(self.direct).resume(obj, state)
+        rows = dict.fromkeys(("z", "dz", "kept?", "bends?"), "n")
+        checked(state, rows | {"w": "d", "a": "d", "cut": "e", "numbers": "k"}, NONE, **sizes(obj), k=NUMBERS)
         scores = self._scores(obj)
         chord = self._chord(obj, scores)
         numbers = [float(v) for v in state["numbers"]]

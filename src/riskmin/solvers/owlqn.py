@@ -15,6 +15,7 @@ from riskmin.regularizers import L1, Elastic, penalized
 from riskmin.solvers.bundle import check_count
 from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.proximal import Point, check_smooth, noise
+from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Unsuited
 
 LOOKS = 40
@@ -73,6 +74,7 @@ class OwlQn:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
+        checked(state, {"w": "d", "S": "m d", "Y": "m d", "a": "d", "b": "1"}, d=obj.risk.dim)
         pairs = list(zip(state["S"], state["Y"], strict=True))
         steps = self._run(obj, state["w"], pairs, Cut(state["a"], float(state["b"][0])))
         next(steps)  # the iterate that was saved

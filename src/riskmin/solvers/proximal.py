@@ -14,6 +14,7 @@ from riskmin.objective import Objective
 from riskmin.regularizers import Free
 from riskmin.scalar import ROUNDING
 from riskmin.solvers.cuts import mix_two
+from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Raises, Unsuited
 
 SHRINK = 0.9
@@ -74,6 +75,7 @@ class ProximalGradient:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
+        checked(state, {"w": "d", "before": "d", "a": "d", "numbers": "3"}, d=obj.risk.dim)
         age, L, b = (float(v) for v in state["numbers"])
         steps = self._run(obj, state["w"], state["before"], (age, L), Cut(state["a"], b))
         next(steps)  # the iterate that was saved

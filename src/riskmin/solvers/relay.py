@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.objective import Objective
+from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Resumable, Solver, Unsuited, Warm
 
 IDLE = 40
@@ -74,7 +75,11 @@ class Relay:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state, with the solver that it is of."""
+        shapes = {"found": "3", "start": "d", "best": "d", "cut": "e", "turn": "1"}
+        checked(state, shapes, d=obj.risk.dim, e=obj.risk.dim + 1)
         found, k, own = _Found.of(state), int(state["turn"][0]), _own(state)
+        if not 0 <= k < len(self.solvers):
+            raise ValueError(f"it is of solver {k + 1} of {len(self.solvers)}")
         solver: Any = self.solvers[k]
         steps = solver.resume(obj, own) if own and isinstance(solver, Resumable) else None
         return self._run(obj, found, k, steps)

@@ -15,6 +15,7 @@ from riskmin.objective import Objective
 from riskmin.risk import Risk
 from riskmin.softened import Softened
 from riskmin.solvers.lbfgs import Lbfgs
+from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Resumable, Unsuited, Warm
 
 FALL = 0.3
@@ -82,6 +83,7 @@ class Smoothing:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state."""
+        checked(state, {"w": "d", "mu": "2"}, d=obj.risk.dim)
         saved = dict(state)
         w = saved["w"]
         soft = softened(self, obj, w)

@@ -11,6 +11,7 @@ import numpy as np
 
 from riskmin.objective import Objective
 from riskmin.solvers.bundle import Bundle
+from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, NDArray, Unsuited
 
 MOST = 200
@@ -92,6 +93,7 @@ class WorkingSet:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Go on from a saved state: its cuts stand for the outputs that were known."""
+        checked(state, {"next": "d", "A": "m d", "b": "m", "best": "1"}, d=obj.risk.dim)
         return self._run(
             obj, state["next"], _Above(_known(obj), state["A"], state["b"]), float(state["best"][0])
         )

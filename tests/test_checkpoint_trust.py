@@ -1,0 +1,273 @@
+"""What a checkpoint says is believed only as far as it can be proved: of these data, unchanged, and sound."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from riskmin import (
+    L1,
+    L2,
+    Bmrm,
+    Bundle,
+    ChainAscent,
+    ChainMaxMargin,
+    CoordinateDescent,
+    DualAccelerated,
+    DualGaussSeidel,
+    Entropy,
+    Hinge,
+    KernelDual,
+    Lbfgs,
+    LinearRegressor,
+    Logistic,
+    MulticlassHinge,
+    Ndcg,
+    Newton,
+    Objective,
+    OwlQn,
+    ProximalGradient,
+    SemismoothNewton,
+    Smoothing,
+    Softmax,
+    Squared,
+    Threads,
+    kernel_risk,
+    linear_risk,
+    minimize,
+)
+from riskmin.fingerprint import fingerprint
+from riskmin.persist import FileError, checksum, load_arrays, save_arrays
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((31, 5)) * (RNG.random((31, 5)) < 0.7)
+SIGN = np.where(X[:, 0] + 0.5 * RNG.standard_normal(31) > 0, 1.0, -1.0)
+CLASS = RNG.integers(0, 3, 31)
+
+
+def problem(y, loss, reg=None, lam=1e-2, X=X, **settings):
+    return Objective(linear_risk(X, y, loss, **settings), reg or L2(), lam)
+
+
+def kernel():
+    risk, norm = kernel_risk(X, SIGN, Hinge(), "rbf")
+    return Objective(risk, norm, 1e-2)
+
+
+def far(y, loss, **settings):
+    """Rows that solvers are to think are elsewhere."""
+    from dataclasses import replace
+
+    J = problem(y, loss, executor=Threads(n_workers=2), n_shards=2, **settings)
+    return Objective(replace(J.risk, rows=None), J.reg, J.lam)
+
+
+CASES = {
+    "newton": lambda: (problem(SIGN, Logistic(), fit_intercept=True), Newton()),
+    "newton, classes": lambda: (problem(CLASS, Softmax(), fit_intercept=True), Newton()),
+    "semismooth": lambda: (problem(SIGN, Hinge(), fit_intercept=True), SemismoothNewton()),
+    "semismooth, classes": lambda: (problem(CLASS, MulticlassHinge()), SemismoothNewton()),
+    "lbfgs": lambda: (problem(SIGN, Logistic()), Lbfgs()),
+    "owlqn": lambda: (problem(SIGN, Logistic(), L1()), OwlQn()),
+    "proximal": lambda: (problem(SIGN, Logistic(), L1()), ProximalGradient()),
+    "coordinate": lambda: (problem(SIGN, Squared(), L1()), CoordinateDescent()),
+    "smoothing": lambda: (problem(SIGN, Hinge()), Smoothing()),
+    "bundle": lambda: (problem(SIGN, Hinge(), fit_intercept=True), Bundle()),
+    "bundle, classes": lambda: (problem(CLASS, MulticlassHinge(), fit_intercept=True), Bundle()),
+    "bundle, L1": lambda: (problem(SIGN, Hinge(), L1()), Bundle()),
+    "bundle, entropy": lambda: (problem(SIGN, Hinge(), Entropy(0.5, balanced=True)), Bundle()),
+    "bmrm": lambda: (problem(SIGN, Hinge()), Bmrm()),
+    "dual": lambda: (problem(SIGN, Hinge()), DualGaussSeidel()),
+    "dual, logistic": lambda: (problem(SIGN, Logistic()), DualGaussSeidel()),
+    "dual, intercept": lambda: (problem(SIGN, Hinge(), fit_intercept=True), DualGaussSeidel()),
+    "dual, gradient": lambda: (problem(SIGN, Hinge()), DualGaussSeidel(step="gradient")),
+    "dual, classes": lambda: (problem(CLASS, MulticlassHinge(), fit_intercept=True), DualGaussSeidel()),
+    "dual, weights": lambda: (
+        problem(CLASS, MulticlassHinge(), L2(np.repeat(np.arange(1.0, 6.0), 3))),
+        DualGaussSeidel(),
+    ),
+    "dual, elsewhere": lambda: (far(SIGN, Hinge()), DualGaussSeidel()),
+    "dual accelerated": lambda: (problem(SIGN, Hinge()), DualAccelerated()),
+    "kernel dual": lambda: (kernel(), KernelDual()),
+    "chains": lambda: (problem(CLASS, ChainMaxMargin(), lengths=[10, 11, 10]), ChainAscent()),
+    "auto": lambda: (problem(SIGN, Hinge(), fit_intercept=True), None),
+}
+
+
+# ---------------------------------------------------------------- other data
+def test_a_run_on_other_data_of_the_same_objective_is_refused(tmp_path):
+    """At w = 0, where a large lam keeps it, J is the same whatever X is: no bound must be inherited."""
+    path = tmp_path / "run"
+    minimize(problem(SIGN, Hinge(), lam=50.0), Bundle(), tol=1e-2, checkpoint=path)
+    for other in (
+        problem(SIGN, Hinge(), lam=50.0, X=3 * X),
+        problem(-SIGN, Hinge(), lam=50.0),
+        problem(SIGN, Hinge(), lam=50.0, sample_weight=np.linspace(1, 2, 31)),
+    ):
+        with pytest.raises(FileError, match=r"was written for other data.*delete it"):
+            minimize(other, Bundle(), tol=1e-9, checkpoint=path)
+    assert minimize(problem(SIGN, Hinge(), lam=50.0), Bundle(), checkpoint=path).status == "converged"
+
+
+def test_the_bound_is_computed_from_the_cut(tmp_path):
+    J, path = problem(SIGN, Hinge()), tmp_path / "run"
+    first = minimize(J, Bundle(), tol=1e-2, checkpoint=path)
+    arrays, meta = load_arrays(path, "checkpoint")
+    assert "lower" not in meta
+    arrays["trace"][-1, meta["keys"].index("lower")] = first.value  # a gap of zero
+    forge(path, arrays, meta)
+    again = minimize(J, Bundle(), tol=1e-2, max_iter=len(first.trace), checkpoint=path)
+    assert (again.lower, again.value) == (first.lower, first.value)
+
+
+@pytest.mark.parametrize("store", [np.asfortranarray, sp.csr_array, sp.csc_array, sp.csr_matrix])
+def test_a_fingerprint_is_of_numbers_not_of_how_they_are_stored(store):
+    one = fingerprint(problem(SIGN, Hinge()))
+    assert fingerprint(problem(SIGN, Hinge(), X=store(X))) == one
+    assert fingerprint(problem(SIGN, Hinge(), X=store(X), n_shards=3, executor=Threads(n_workers=2))) == one
+
+
+def test_a_fingerprint_notices_the_last_bit_and_the_order():
+    seen = {fingerprint(problem(SIGN, Hinge()))}
+    other, flipped = X.copy(), SIGN.copy()
+    other[np.nonzero(X[:, 1])[0][0], 1] *= 1 + 2**-52
+    flipped[7] *= -1
+    seen.add(fingerprint(problem(SIGN, Hinge(), X=other)))
+    seen.add(fingerprint(problem(flipped, Hinge())))
+    seen.add(fingerprint(problem(SIGN[::-1], Hinge(), X=X[::-1])))
+    seen.add(fingerprint(problem(SIGN, Hinge(), L2(np.arange(1.0, 6.0)))))
+    seen.add(fingerprint(problem(SIGN, Hinge(), L2(np.arange(2.0, 7.0)))))
+    queries = [np.repeat(np.arange(k), -(-31 // k))[:31] for k in (4, 5)]
+    seen |= {fingerprint(problem(CLASS, Ndcg(), qid=q)) for q in queries}
+    chains = [[10, 11, 10], [11, 10, 10]]
+    seen |= {fingerprint(problem(CLASS, ChainMaxMargin(), lengths=k)) for k in chains}
+    assert len(seen) == 10
+    kernels = {fingerprint(Objective(*kernel_risk(Z, SIGN, Hinge(), "rbf"), 1.0)) for Z in (X, other)}
+    assert len(kernels) == 2
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_does_not_change_the_fingerprint(name):
+    J, solver = CASES[name]()
+    before = fingerprint(J)
+    minimize(J, solver, max_iter=5)
+    assert fingerprint(J) == before == fingerprint(CASES[name]()[0])
+
+
+# ---------------------------------------------------------------- other contents
+def forge(path, arrays, meta):
+    """Write a checkpoint with a checksum that is right."""
+    meta = {k: v for k, v in meta.items() if k != "sha256"}
+    save_arrays(path, arrays, meta | {"sha256": checksum(arrays, meta)})
+
+
+def refused(path, J, solver):
+    with pytest.raises(FileError) as caught:
+        minimize(J, solver, tol=1e-9, max_iter=9, checkpoint=path)
+    message = str(caught.value)
+    assert message.startswith(f"{path} is broken: ")
+    assert message.endswith("; delete it or give another checkpoint path")
+    assert "\n" not in message
+
+
+def test_a_changed_checkpoint_is_refused(tmp_path):
+    J, path = problem(SIGN, Hinge()), tmp_path / "run"
+    minimize(J, Bundle(), tol=1e-2, checkpoint=path)
+    arrays, meta = load_arrays(path, "checkpoint")
+    save_arrays(path, arrays, meta | {"noise": 1.0})
+    refused(path, J, Bundle())
+    save_arrays(path, arrays | {"w": arrays["w"] + 1e-9}, meta)
+    refused(path, J, Bundle())
+
+
+def test_odd_numbers_and_names_are_refused(tmp_path):
+    J, path = problem(SIGN, Hinge()), tmp_path / "run"
+    minimize(J, Bundle(), tol=1e-2, checkpoint=path)
+    arrays, meta = load_arrays(path, "checkpoint")
+    for odd in (
+        {"keys": meta["keys"][1:]}, {"keys": "seconds"}, {"keys": None}, {"b": "0"}, {"b": None},
+        {"b": 1e999}, {"noise": float("nan")}, {"idle": [1]}, {"exact": True},
+    ):  # fmt: skip
+        forge(path, arrays, meta | odd)
+        refused(path, J, Bundle())
+    for odd in (
+        {"w": np.zeros(4)}, {"w": np.zeros((5, 1))}, {"w": np.full(5, np.nan)}, {"w": np.zeros(5, np.int64)},
+        {"cut": np.zeros(6)}, {"cut": np.full(5, np.inf)}, {"trace": np.zeros((0, len(meta["keys"])))},
+        {"trace": np.full_like(arrays["trace"], np.nan)}, {"trace": np.zeros(3)}, {"more": np.zeros(3)},
+    ):  # fmt: skip
+        forge(path, arrays | odd, meta)
+        refused(path, J, Bundle())
+    forge(path, arrays, meta)
+    assert minimize(J, Bundle(), tol=1e-9, checkpoint=path).status == "converged"
+
+
+FREE = ".order", ".rows"
+"""Arrays of rows that are in turn, of which there may be fewer."""
+
+
+def mutations(name, a):
+    """Arrays that no solver may go on from."""
+    for axis in range(a.ndim):
+        if a.shape[axis]:
+            yield np.delete(a, 0, axis)
+        yield (
+            np.concatenate([a, a], axis)
+            if a.shape[axis]
+            else np.zeros((*a.shape[:axis], 9, *a.shape[axis + 1 :]))
+        )
+    yield a[None]
+    if not a.size:
+        return
+    if a.dtype.kind == "f":
+        yield np.full_like(a, np.nan)
+        yield np.zeros(a.shape, np.int64)
+    else:
+        yield a.astype(np.float64)
+        if a.dtype.kind == "i":
+            yield a - 1000
+    if name.endswith(("order", "rows", "labels", "used")):
+        yield a + a.dtype.type(1000)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_state_of_other_shapes_kinds_or_ranges_gets_to_a_kernel(name, tmp_path):
+    J, solver = CASES[name]()
+    path = tmp_path / "run"
+    minimize(J, solver, tol=0.0, max_iter=4, checkpoint=path)
+    arrays, meta = load_arrays(path, "checkpoint")
+    states = [k for k in arrays if k.startswith("state.")]
+    assert states
+    for key in states:
+        free = key.endswith(FREE)
+        for odd in mutations(key, arrays[key]):
+            if free and odd.ndim == 1 and len(odd) < len(arrays[key]):
+                continue  # fewer rows are in turn
+            forge(path, arrays | {key: odd}, meta)
+            refused(path, J, solver)
+    forge(path, {k: a for k, a in arrays.items() if k != "w"}, meta)
+    refused(path, J, solver)
+
+
+# ---------------------------------------------------------------- infinite objectives
+def test_an_objective_beyond_double_precision_is_an_error():
+    for y in (1e200 * X[:, 0], np.full(31, 1e160)):
+        for settings in ({}, {"solver": "lbfgs"}, {"fit_intercept": False}):
+            with pytest.raises(ValueError, match="scale"):
+                LinearRegressor("squared", **settings).fit(X, y)
+
+
+def test_columns_beyond_double_precision_prove_nothing():
+    with pytest.warns(match="certified relative gap of 1"):
+        model = LinearRegressor("squared").fit(1e200 * X, X[:, 0])
+    assert model.result_.status != "converged"
+    assert np.isfinite(model.objective_)
+
+
+def test_a_risk_that_returns_nan_is_one_sentence():
+    class Own:
+        dim = 3
+
+        def __call__(self, w):
+            return float("nan"), np.zeros(3)
+
+    with pytest.raises(ValueError, match="nan where the run starts: return finite numbers"):
+        minimize(Objective(Own(), L2(), 0.1))
