@@ -21,6 +21,7 @@ LAYERS = [
     "blas",
     "arrays",
     "maps",
+    "sparse",
     "registry",
     "kernels",
     "matrices",

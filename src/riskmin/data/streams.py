@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from riskmin.data.base import DataError, Dataset, Meter, PathLike, opened
 from riskmin.data.tables import Wanted
+from riskmin.sparse import sound
 
 _ROWS = 2**14  # of data in memory, in a piece at most
 
@@ -176,8 +177,7 @@ class DataStream(_Plain):
             return None
         X: Any
         X, y, *more = part
-        sparse = bool(sp.issparse(X))
-        X = X.tocsr() if sparse else np.asarray(X)
+        X = sound(X).tocsr() if sp.issparse(X) else np.asarray(X)
         return Dataset(X, None if y is None else np.asarray(y), *more)
 
     def __iter__(self) -> Iterator[Piece]:
