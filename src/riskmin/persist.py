@@ -11,11 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.messages import one_line
 from riskmin.types import NDArray
 
 
 class FileError(ValueError):
     """A file that cannot be used; the message says why and what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 def save_arrays(path: str | os.PathLike[str], arrays: dict[str, NDArray], meta: dict[str, Any]) -> None:

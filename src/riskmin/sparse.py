@@ -25,6 +25,7 @@ class Unsound(ValueError):
     """A sparse matrix whose arrays do not fit each other."""
 
     def __init__(self, problem: str) -> None:
+        self.problem = problem
         super().__init__(f"X is no sound sparse matrix: {problem}; build it anew")
 
 
