@@ -37,7 +37,10 @@ def put_back_tagger(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict
     classes = classes_of(labels)
     if len(classes) < 2:
         raise ValueError("its labels are not two or more, each named once")
-    model._keep(w, classes, _names(arrays, p), p)
+    names = _names(arrays, p)
+    if names is None and model.template is not None:
+        raise ValueError("the names of its features are missing, which its template makes")
+    model._keep(w, classes, names, p)
 
 
 def _names(arrays: dict[str, NDArray], p: int) -> dict[str, int] | None:
