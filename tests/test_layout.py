@@ -17,10 +17,12 @@ ROOT = Path(riskmin.__file__).parent
 # Lowest first: a module may import those before it, and those of its own package in any order.
 LAYERS = [
     "types",
+    "messages",
     "deadline",
     "blas",
     "arrays",
     "maps",
+    "sparse",
     "registry",
     "kernels",
     "matrices",

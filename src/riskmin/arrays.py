@@ -84,6 +84,47 @@ def to_numpy(a: Array) -> NDArray:
     return np.asarray(a.get() if is_cupy_array(a) else to_device(a, "cpu"))
 
 
+_DATES = ("date", "time", "duration")
+"""How the names of dtypes of dates and times begin, in lower case: in NumPy, pandas, polars and Arrow."""
+
+
+_TIMES = np.datetime64, np.timedelta64
+
+
+def refuse_masks_and_dates(a: Any, name: str) -> None:
+    """Raise where numbers would be read that are none: behind a mask, or in the place of dates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> refuse_masks_and_dates(np.array(["2020-02-20"], dtype="datetime64[D]"), "y")
+    Traceback (most recent call last):
+    ...
+    ValueError: y holds datetime64[D], which is no number: encode it as days since a first one, or drop it
+    """
+    if isinstance(a, np.ma.MaskedArray):
+        raise ValueError(f"{name} is a masked array: drop or fill what is masked first")
+    remedy = "encode it as days since a first one, or drop it"
+    kinds = getattr(a, "dtypes", None)  # of a frame
+    if kinds is None and hasattr(a, "schema"):  # Arrow
+        kinds = getattr(a.schema, "types", None)
+    if kinds is not None and hasattr(kinds, "__iter__"):
+        columns = getattr(a, "column_names", getattr(a, "columns", None))
+        for column, kind in zip(range(len(list(kinds))) if columns is None else columns, kinds, strict=False):
+            if str(kind).lower().startswith(_DATES):
+                raise ValueError(f"column {column!r} of {name} holds {kind}, which is no number: {remedy}")
+        return
+    kind = str(getattr(a, "dtype", "")).lower()
+    first = a
+    while isinstance(first, (list, tuple)) and first:
+        first = first[0]
+    if kind.startswith(_DATES) or isinstance(first, _TIMES):
+        held = getattr(a, "dtype", type(first).__name__)
+        raise ValueError(f"{name} holds {held}, which is no number: {remedy}")
+    if kind == "object" and isinstance(a, np.ndarray) and any(isinstance(v, _TIMES) for v in a.flat):
+        raise ValueError(f"{name} holds dates or times, which are no numbers: {remedy}")
+
+
 def as_numpy(a: Any, name: str) -> NDArray:
     """What holds numbers, in NumPy: an array of any library, a frame or a series, nested lists.
 
@@ -111,8 +152,8 @@ def to_floats(a: NDArray) -> NDArray | None:
     """A copy in float64; None where a holds anything but real numbers. None within a becomes NaN."""
     if a.dtype.kind in "biuf":
         return a.astype(np.float64)
-    if a.dtype.kind != "O" or any(isinstance(v, (str, bytes)) for v in a.flat):
-        return None  # text is no number, even where it reads as one
+    if a.dtype.kind != "O" or any(isinstance(v, (str, bytes, *_TIMES)) for v in a.flat):
+        return None  # text is no number, even where it reads as one, nor is a date
     try:
         return a.astype(np.float64)
     except (TypeError, ValueError):

@@ -25,6 +25,7 @@ from riskmin.arrays import (
     unlocked,
 )
 from riskmin.deadline import check, fill, pieces, product, scatter
+from riskmin.sparse import check_size, native, sound
 from riskmin.types import Array, Matrix, NDArray
 
 CACHE_BYTES = 2**20
@@ -46,6 +47,12 @@ def _block_rows(n_rows: int, n_bytes: int) -> int:
     return int(np.clip(CACHE_BYTES * n_rows // max(n_bytes, 1), 16, MOST_ROWS))
 
 
+def _check(w: Array, p: int) -> None:
+    """Raise unless w has a weight a column: kernels do not look at its length."""
+    if len(w) != p:
+        raise ValueError(f"w has {len(w)} weights, but X has {p} columns: give one a column")
+
+
 @dataclass(frozen=True)
 class Dense:
     """A NumPy array in C order."""
@@ -64,6 +71,7 @@ class Dense:
         return Dense(self.X[start:stop])
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
+        _check(w, self.X.shape[1])
         if w.ndim == 2:
             return product(self.X[start:stop], w)
         z = np.empty(stop - start)
@@ -103,6 +111,7 @@ class Columns:
         return np.lib.stride_tricks.as_strided(self.T, ((p - 1) * step + n,), (size,)), step
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
+        _check(w, len(self.T))
         if w.ndim == 2:
             return product(self.T[:, start:stop].T, w)
         z = np.empty(stop - start)
@@ -148,6 +157,7 @@ class Csr:
         return most if most <= deadline.MOST else int(self.indptr[stop] - self.indptr[start]) * each
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
+        _check(w, self.n_features)
         z = np.empty((stop - start, *w.shape[1:]))
         kernel = _kernels().csr_scores if w.ndim == 1 else _kernels().csr_scores_many
         parts = self.indptr, self.indices, self.data
@@ -181,6 +191,7 @@ class Csc:
         return max(self.n_rows, 1)
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
+        _check(w, len(self.indptr) - 1)
         if w.ndim == 2:  # only of prediction: `linear_risk` stores rows where scores are many
             found: Array = as_scipy(self) @ w
             return found[start:stop]
@@ -256,11 +267,10 @@ def _unsigned(a: NDArray) -> NDArray:
 
 
 def _sparse(X: Any) -> Matrix:
-    kind, n_rows, n_features = X.format, X.shape[0], X.shape[1]
-    if kind not in {"csr", "csc"}:
-        X, kind = sp.csr_array(X), "csr"
-    parts = _unsigned(X.indptr), _unsigned(X.indices), floats_of(X.data, X)
-    return Csr(*parts, n_features) if kind == "csr" else Csc(*parts, n_rows)
+    X = sound(X)
+    size = int(X.indptr[-1])  # SciPy keeps spare room behind it
+    parts = _unsigned(native(X.indptr)), _unsigned(native(X.indices)[:size]), floats_of(X.data[:size], X)
+    return Csr(*parts, X.shape[1]) if X.format == "csr" else Csc(*parts, X.shape[0])
 
 
 def _plain(X: Array) -> Plain:
@@ -294,6 +304,7 @@ def as_matrix(X: Any) -> Matrix:
         return X
     if sp.issparse(X) or is_foreign(X):
         check_two_dimensions(X.shape)
+        check_size(X.shape)
         return _sparse(X) if sp.issparse(X) else _plain(X)
     a = as_numpy(X, "X")
     check_two_dimensions(a.shape)

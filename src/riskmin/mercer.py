@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse
 
 from riskmin.deadline import checking, pieces, product
+from riskmin.sparse import sound
 from riskmin.types import Array, NDArray
 
 sp: Any = scipy.sparse  # its types leave no room for what is sparse or dense
@@ -191,6 +192,7 @@ class Gram:
             self.slot_of: NDArray = np.arange(n)
             return
         if sp.issparse(X):  # a dense product is faster by far unless most numbers are zero
+            X = sound(X)
             self.X = X.toarray() if X.nnz > 0.2 * n * X.shape[1] else sp.csr_array(X)
         self.kernel = kernel
         slots = int(np.clip(cache_bytes // (8 * n), min(n, 64), n))
@@ -303,7 +305,7 @@ def _precomputed(kernel: str, K: Any) -> NDArray:
     """The matrix that was given, after a look at it."""
     if kernel != "precomputed":
         raise ValueError(f"there is no kernel named {kernel!r} here: give a callable or 'precomputed'")
-    K = K.toarray() if sp.issparse(K) else K
+    K = sound(K).toarray() if sp.issparse(K) else K
     found: NDArray = np.ascontiguousarray(K, dtype=np.float64)
     if found.ndim != 2 or found.shape[0] != found.shape[1]:
         raise ValueError(f"a precomputed kernel is a square matrix, not one of shape {found.shape}")

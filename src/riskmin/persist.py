@@ -12,11 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.messages import one_line
 from riskmin.types import NDArray
 
 
 class FileError(ValueError):
     """A file that cannot be used; the message says why and what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 def save_arrays(path: str | os.PathLike[str], arrays: dict[str, NDArray], meta: dict[str, Any]) -> None:
@@ -78,7 +82,16 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDAr
             arrays = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a dict
     except FileNotFoundError:
         raise FileError(f"{path} does not exist: check the path") from None
-    except (SafetensorError, OSError, ValueError) as error:
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        # dtypes that NumPy has not, such as BF16, are an error of another kind each
         raise FileError(f"{path} is not a whole riskmin file ({error}): it is truncated or damaged") from None
     if not isinstance(meta, dict) or meta.get("kind") != kind:
         raise FileError(f"{path} is not a riskmin {kind} file")

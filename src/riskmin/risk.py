@@ -29,6 +29,22 @@ SHRUNK = 8.0
 """They are, too, when the largest has shrunk to less than one in so many of what it was."""
 
 
+def check_point(dim: int, w: Array) -> None:
+    """Raise unless w is an array of as many numbers as a risk takes: kernels would read beyond a shorter one.
+
+    Examples
+    --------
+    >>> check_point(3, np.zeros(2))
+    Traceback (most recent call last):
+    ...
+    ValueError: w has the shape (2,), but this risk takes an array of (3,): give one number a weight
+    """
+    shape = getattr(w, "shape", None)
+    if shape != (dim,):
+        held = f"is a {type(w).__name__}" if shape is None else f"has the shape {tuple(shape)}"
+        raise ValueError(f"w {held}, but this risk takes an array of ({dim},): give one number a weight")
+
+
 # ---------------------------------------------------------------- the risk
 _keys = count()
 _used: WeakValueDictionary[int, InUse] = WeakValueDictionary()
@@ -88,6 +104,7 @@ class Risk:
 
     def __call__(self, w: Array) -> tuple[float, Array]:
         """R(w) and a subgradient."""
+        check_point(self.dim, w)
         if self.loss.separable:
             value, grad = self.executor.sum(shards.value_grad, self.loss, self.scorer, w)
             return value, grad
@@ -131,6 +148,7 @@ class ScoreCursor:
     """Whether they were computed anew by the last move."""
 
     def __post_init__(self) -> None:
+        check_point(self.risk.dim, self.w)
         self.loss = self.risk.loss
         self._place()
 
@@ -205,6 +223,7 @@ class GatheredCursor(ScoreCursor):
     """A cursor of a `Risk` whose loss is no sum over rows: it keeps the scores of all shards together."""
 
     def __post_init__(self) -> None:
+        check_point(self.risk.dim, self.w)
         self.loss = self.risk.loss
         parts = self.risk.executor.map(shards.scores, self.risk.scorer, self.w)
         self.z = namespace(parts[0]).concat(parts)

@@ -26,6 +26,7 @@ from riskmin.losses import get_loss
 from riskmin.matrices import as_matrix
 from riskmin.mercer import DotProduct, Gram, Kernel, Polynomial, Rbf, sp
 from riskmin.risk import Risk
+from riskmin.sparse import sound
 from riskmin.types import Array, Cut, Loss, Matrix, NDArray, Shard
 
 ROOT = math.sqrt(2.0)
@@ -155,8 +156,7 @@ def as_gram(kernel: Any, X: Any, cache_bytes: int) -> Gram:
     """The kernel matrix of X, after a look at X."""
     if isinstance(X, Gram):
         return X
-    if not sp.issparse(X):
-        X = as_numpy(X, "X")
+    X = sound(X) if sp.issparse(X) and len(X.shape) == 2 else as_numpy(X, "X")
     if len(X.shape) == 1 and X.dtype.kind in "biufc":
         as_matrix(X)  # says how to make two dimensions of it
     if X.shape[0] == 0:

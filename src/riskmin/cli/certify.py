@@ -17,6 +17,7 @@ from riskmin.cli.common import (
     Column,
     count,
     json_option,
+    memory_option,
     qid_option,
     read_for,
     real_option,
@@ -33,6 +34,7 @@ from riskmin.progress import duration
 @click.argument("data", type=PATH)
 @target_option
 @qid_option
+@memory_option
 @real_option("--tol", type=FROM_0, help="Relative gap to prove (default: the one the model claims).")
 @click.option("--solver", help="The solver for the proof (default: the model's).")
 @click.option("--max-iter", type=FROM_1, default=10_000, show_default=True, help="Most iterations.")

@@ -15,6 +15,7 @@ import numpy as np
 
 from riskmin.cli import tagging
 from riskmin.data import Dataset, format_of, load
+from riskmin.data.limits import limited
 from riskmin.progress import duration
 from riskmin.types import Result
 
@@ -63,6 +64,21 @@ qid_option = click.option(
     callback=_column,
     help='The column of query ids of a table, for losses that rank (default: "qid", if there is one).',
 )
+
+
+def _limited(ctx: click.Context, param: click.Parameter, value: float | None) -> None:
+    """The limit of memory of readers, for as long as the command runs."""
+    ctx.with_resource(limited(_finite(ctx, param, value)))
+
+
+memory_option = click.option(
+    "--max-memory",
+    metavar="MB",
+    type=click.FloatRange(0, min_open=True),
+    expose_value=False,
+    callback=_limited,
+    help="Megabytes that reading may take (default: what the machine and its limits allow).",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 
 
@@ -71,7 +87,7 @@ def check_writable(*paths: Path | None) -> None:
     for path in paths:
         if path is None:
             continue
-        folder = path.resolve().parent
+        folder = Path(os.path.realpath(path)).parent  # which takes loops of links as they are
         if path.is_dir():
             raise ValueError(f"{path} is a folder: name a file in it")
         if path.exists() and not path.is_file():
@@ -98,7 +114,7 @@ def _same(one: Path, other: Path) -> bool:
     """Whether to write one is to write the other; a terminal or a pipe may well be both ends."""
     if one.exists() and other.exists():
         return one.samefile(other) and one.is_file()
-    return one.resolve() == other.resolve()
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def check_data(path: Path, *, target: Column, qid: Column, quiet: bool = False) -> None:

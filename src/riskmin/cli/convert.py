@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from riskmin.cli.common import PATH, count, qid_option, real_option, show, target_option
+from riskmin.cli.common import PATH, count, memory_option, qid_option, real_option, show, target_option
 from riskmin.data import convert as convert_file
 from riskmin.data.stored import Store
 from riskmin.progress import LIVE_EVERY, PLAIN_EVERY, duration
@@ -29,6 +29,7 @@ Examples:
 @click.option("--check", "only_check", is_flag=True, help="Verify the checksums of stored data instead.")
 @target_option
 @qid_option
+@memory_option
 @click.option("--no-labels", is_flag=True, help="Labels may be missing, as for prediction and novelty.")
 @click.option("--n-features", type=click.IntRange(1), help="How many columns there are (svmlight).")
 @click.option(

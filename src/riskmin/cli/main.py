@@ -21,6 +21,7 @@ from riskmin.cli.path import path
 from riskmin.cli.places import one_voice
 from riskmin.cli.predict import evaluate, predict
 from riskmin.cli.warmup import warmup
+from riskmin.messages import one_line
 from riskmin.types import Unsuited
 
 _BAD_INPUT, _INTERRUPTED, _BUG = 2, 130, 70
@@ -108,5 +109,5 @@ def _main(args: Sequence[str] | None) -> int:
 
 
 def _fail(message: str) -> int:
-    print("riskmin:", " ".join(message.split()), file=sys.stderr)
+    print("riskmin:", one_line(message), file=sys.stderr)
     return _BAD_INPUT

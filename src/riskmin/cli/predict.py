@@ -15,6 +15,7 @@ from riskmin.cli.common import (
     check_apart,
     check_writable,
     json_option,
+    memory_option,
     qid_option,
     read_for,
     show,
@@ -36,6 +37,7 @@ from riskmin.cli.tasks import TASKS
 @click.option("--proba", is_flag=True, help="Probabilities instead, a column a class (logistic loss).")
 @target_option
 @qid_option
+@memory_option
 def predict(
     model: Path,
     data: Path,
@@ -95,6 +97,7 @@ def _lines(numbers: Any) -> str:
 @click.argument("data", type=PATH)
 @target_option
 @qid_option
+@memory_option
 @json_option
 def evaluate(model: Path, data: Path, target: Column, qid: Column, as_json: bool) -> None:
     """Measure how well a model does on DATA with labels."""

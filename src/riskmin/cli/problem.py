@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from riskmin.cli import tagging
-from riskmin.cli.common import ABOVE_0, FROM_0, FROM_1, qid_option, real_option, target_option
+from riskmin.cli.common import ABOVE_0, FROM_0, FROM_1, memory_option, qid_option, real_option, target_option
 
 
 def _words(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | list[float] | None:
@@ -49,6 +49,7 @@ _OPTIONS: list[Callable[..., Any]] = [
     ),
     target_option,
     qid_option,
+    memory_option,
     click.option("--order", callback=_words, help="The grades, the lowest first: poor,fair,good (ordinal)."),
     click.option("--no-intercept", is_flag=True, help="Fit no intercept; else it is fitted, unpenalized."),
     click.option("--class-weight", type=click.Choice(["balanced"]), help="All classes weigh the same."),

@@ -19,9 +19,11 @@ from riskmin.data.conll import load_conll as load_conll
 from riskmin.data.conll import window_features as window_features
 from riskmin.data.convert import convert as convert
 from riskmin.data.convert import save as save
+from riskmin.data.limits import limited
 from riskmin.data.spreading import spread as spread
 from riskmin.data.stored import check as check
 from riskmin.data.svmlight import load_svmlight as load_svmlight
+from riskmin.data.tables import Wanted
 from riskmin.data.write import save_svmlight as save_svmlight
 
 __all__ = [
@@ -69,6 +71,7 @@ def load(
     zero_based: bool | Literal["auto"] = "auto",
     multilabel: bool = False,
     verify: bool = True,
+    max_memory: float | None = None,
 ) -> Dataset:
     """Read a data set from a file of any known format.
 
@@ -98,7 +101,12 @@ def load(
     zero_based, multilabel
         Of svmlight: see `load_svmlight`.
     verify : bool
-        Whether the checksums of stored data are compared first, which reads all of them once.
+        Whether the checksums of stored data are compared first, which reads all of them once. If not, only
+        what points from one array into another is looked at.
+    max_memory : float, optional
+        How many megabytes reading may take, so that small files which stand for large data, such as
+        compressed ones, are refused and not read until memory ends. By default, what this machine, its
+        control group and the limits of the process allow. Stored data, which are mapped, take none.
 
     Returns
     -------
@@ -127,7 +135,22 @@ def load(
     (array([[1., 2.],
            [3., 4.]]), ['iris', 'rose'], ['width', 'height'])
     """
-    kind = format or format_of(path)
+    columns = target, qid, n_features, require_labels
+    with limited(max_memory):
+        return _load(path, format or format_of(path), columns, dtype, zero_based, multilabel, verify)
+
+
+def _load(
+    path: PathLike,
+    kind: Format,
+    columns: Wanted,
+    dtype: Any,
+    zero_based: bool | Literal["auto"],
+    multilabel: bool,
+    verify: bool,
+) -> Dataset:
+    """`load`, by the reader of the format."""
+    target, qid, n_features, require_labels = columns
     if kind == "rsk":
         from riskmin.data.stored import load_stored
 
@@ -148,15 +171,15 @@ def load(
             require_labels=require_labels,
         )
     if kind == "npz":
-        from riskmin.data.binary import load_npz
+        from riskmin.data.npz import load_npz
 
         return load_npz(path, n_features=n_features, dtype=dtype, require_labels=require_labels)
     if kind == "parquet":
-        from riskmin.data.binary import load_parquet
+        from riskmin.data.parquet import load_parquet
 
-        return load_parquet(path, (target, qid, n_features, require_labels), dtype)
+        return load_parquet(path, columns, dtype)
     if kind not in ("csv", "tsv"):
         raise ValueError(f"format is {kind!r}; use svmlight, csv, tsv, npz, parquet or rsk")
     from riskmin.data.tables import load_csv
 
-    return load_csv(path, (target, qid, n_features, require_labels), dtype, tsv=kind == "tsv")
+    return load_csv(path, columns, dtype, tsv=kind == "tsv")

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
+from riskmin.messages import one_line, printable
+
 PathLike: TypeAlias = str | os.PathLike[str]
 
 
@@ -20,7 +22,8 @@ class DataError(ValueError):
     """A file that cannot be used: one sentence with the file, the line, the cause and the remedy."""
 
     def __init__(self, name: object, line: int | None, problem: str) -> None:
-        super().__init__(f"{name}: {problem}" if line is None else f"{name}, line {line}: {problem}")
+        where = printable(name) if line is None else f"{printable(name)}, line {line}"
+        super().__init__(f"{where}: {one_line(problem)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """So that it survives the way from a worker."""
@@ -75,6 +78,20 @@ def whole(path: PathLike, name: str, ids: NDArray[Any]) -> NDArray[Any]:
         problem = f'the column "{name}" is not of whole numbers (of 64 bits); rename it if it is a feature'
         raise DataError(path, None, problem)
     return ids.astype(np.int64)
+
+
+def finite(path: PathLike, X: Any, dtype: np.dtype[Any], start: int = 0) -> Any:
+    """X in the dtype, if all of it is finite; its first row is that of number `start` in the file."""
+    with np.errstate(over="ignore"):
+        X = X.astype(dtype, copy=False)
+    sparse = isinstance(X, csr_matrix)
+    good = np.isfinite(X.data if sparse else X).ravel()
+    if not good.all():
+        k = int(np.argmin(good))
+        row = int(np.sum(X.indptr <= k)) if sparse else k // X.shape[1] + 1
+        problem = f"row {start + row} of X is not finite as {dtype}; replace the value or leave out the row"
+        raise DataError(path, None, problem)
+    return X
 
 
 def quote(token: object) -> str:

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from riskmin.data.base import DataError, PathLike, opened, quote
+from riskmin.data.limits import Room
 
+_OBJECTS = 32
+"""Bytes of memory that the tokens take, a byte of their text."""
 _SPACE = re.compile(r"[ \t]+")  # other white space, such as a no-break space, may be part of a word
 
 
@@ -98,8 +101,11 @@ def _lines(path: PathLike, encoding: str) -> list[list[str]]:
     """The cells of every line; none where it is blank."""
     name = "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
     with opened(path) as stream:
+        room = Room(path)
+        raw = stream.read(room.most // _OBJECTS + 1)
+        room.need(_OBJECTS * len(raw))
         try:
-            text = stream.read().decode(name)
+            text = raw.decode(name)
         except UnicodeDecodeError as error:
             problem = f"it is not text in {encoding} ({error.reason}); save it so, or give its encoding"
             raise DataError(path, None, problem) from error

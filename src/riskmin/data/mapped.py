@@ -36,6 +36,6 @@ def mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[
     except OSError as error:
         problem = f"it cannot be read ({error.strerror or error}); convert the data anew"
         raise DataError(path, None, problem) from error
-    except ValueError as error:
+    except Exception as error:  # NumPy's parser of headers has many ways to fail
         problem = f"it is not the array that was written ({error}); convert the data anew"
         raise DataError(path, None, problem) from error

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from riskmin.data import limits
 from riskmin.data.base import DataError, Dataset, PathLike, check_dtype
 from riskmin.data.stored import Stored, open_store
 from riskmin.spread import Part, Spread
@@ -38,7 +39,7 @@ def spread(
     n_features : int, optional
         The number of columns. By default sparse files have as many as the one with the most.
     **settings
-        As for `load`: target, qid, require_labels, dtype, format, zero_based.
+        As for `load`: target, qid, require_labels, dtype, format, zero_based, max_memory.
 
     Returns
     -------
@@ -76,6 +77,8 @@ def spread(
     settings = settings | {
         "dtype": check_dtype(np.float64 if settings.get("dtype") is None else settings["dtype"])
     }
+    if limits.given() is not None:  # which workers do not know
+        settings.setdefault("max_memory", limits.given())
     files = [str(Path(path).absolute()) for path in paths]
     if all(kind == "rsk" for kind in kinds):
         briefs = [_brief_stored(file, settings.get("require_labels", True)) for file in files]
@@ -168,7 +171,8 @@ def _read(file: str, n_features: int | None, settings: dict[str, Any]) -> _Held:
     if (settings.get("format") or format_of(file)) != "svmlight":
         return _Held(load(file, n_features=n_features, **settings), False)
     base, labels = settings.get("zero_based", "auto"), settings.get("require_labels", True)
-    reader = read_svmlight(file, n_features, settings["dtype"], base, False, labels)
+    with limits.limited(settings.get("max_memory")):
+        reader = read_svmlight(file, n_features, settings["dtype"], base, False, labels)
     return _Held(reader.dataset(), reader.from_one)
 
 

@@ -19,12 +19,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from riskmin.data.base import DataError, Dataset, PathLike
+from riskmin.data.base import DataError, Dataset, PathLike, quote
+from riskmin.data.limits import Room
 from riskmin.data.mapped import mapped
 from riskmin.data.writer import FORMAT, VERSION, checksum
 from riskmin.maps import passing
 
 _INT32_MAX = np.iinfo(np.int32).max
+_DTYPES = {"float32", "float64", "int32", "int64"}
 _KINDS = {"X": "f", "data": "f", "indices": "i", "indptr": "i", "y": "fi", "qid": "i"}
 
 
@@ -36,17 +38,20 @@ def is_stored(path: PathLike) -> bool:
 def _read_meta(path: Path) -> tuple[dict[str, Any], int]:
     """What meta.json says, if it can be used, and its own checksum."""
     try:
-        blob = (path / "meta.json").read_bytes()
+        with (path / "meta.json").open("rb") as file:
+            Room(path / "meta.json").need(os.fstat(file.fileno()).st_size)
+            blob = file.read()
         meta = json.loads(blob)
     except FileNotFoundError as error:
         what = (
             "it has no meta.json, so it holds no stored data" if path.is_dir() else "there is no such folder"
         )
         raise DataError(path, None, f"{what}; check the path, or make it by riskmin convert") from error
-    except (OSError, ValueError) as error:
-        raise DataError(
-            path / "meta.json", None, f"it cannot be read ({error}); convert the data anew"
-        ) from error
+    except DataError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        problem = f"it is broken: it cannot be read ({error}); convert the data anew"
+        raise DataError(path / "meta.json", None, problem) from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise DataError(path / "meta.json", None, "it describes no stored data of riskmin; check the path")
     if meta.get("version") != VERSION:
@@ -66,33 +71,34 @@ class Store:
         self.path = path
         meta, self.stamp = _read_meta(path)  # which has all checksums, so that no other data have this stamp
         try:
-            self.rows, self.columns, self.numbers = (int(meta[k]) for k in ("rows", "columns", "numbers"))
-            self.sparse, self.shards = bool(meta["sparse"]), list(meta["shards"])
-            self.classes, self.queries, self.names = (
-                meta[k] for k in ("classes", "queries", "feature_names")
-            )
-            self.dtypes = {name: np.dtype(kind) for name, kind in meta["arrays"].items()}
-            if any(dtype.kind not in _KINDS[name] for name, dtype in self.dtypes.items()):
-                raise ValueError("arrays of kinds that it cannot have")
+            self.rows, self.columns, self.numbers = (_count(meta, k) for k in ("rows", "columns", "numbers"))
+            self.sparse, self.shards = meta["sparse"] is True, list(meta["shards"])
+            self.classes = _words(meta["classes"], "classes", str)
+            self.queries = _words(meta["queries"], "queries", str, int)
+            self.names = _words(meta["feature_names"], "feature_names", str, many=self.columns)
+            self.dtypes = {name: _dtype(name, kind) for name, kind in meta["arrays"].items()}
             if not {*(("data", "indices", "indptr") if self.sparse else ("X",))} <= self.dtypes.keys():
                 raise ValueError("arrays that it must have are missing")
-            spans = [(*s["rows"], *s["numbers"]) for s in self.shards]
-            sums = [s["crc32"].keys() == self.dtypes.keys() for s in self.shards]
-            if not all(sums) or [0, 0, *sum(spans, ())] != self._spans(spans):
-                raise ValueError("shards with gaps between them")
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(
-                path / "meta.json", None, f"it is broken ({error!r}); convert the data anew"
-            ) from error
+            self._check_shards()
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+            why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            problem = f"it is broken: {why}; convert the data anew"
+            raise DataError(path / "meta.json", None, problem) from error
         self.checked: set[int] = set()
 
-    def _spans(self, spans: list[tuple[int, ...]]) -> list[int]:
-        """The numbers of `spans` as they must be: each shard begins where the last one ended."""
-        found, row, number = [0, 0], 0, 0
-        for _, stop, _, end in spans:
-            found += [row, stop, number, end]
-            row, number = stop, end
-        return found if (row, number) == (self.rows, self.numbers) else []
+    def _check_shards(self) -> None:
+        """Raise unless each shard begins where the last one ended, and the last one at the end."""
+        row = number = 0
+        for shard in self.shards:
+            (start, stop), (first, last) = shard["rows"], shard["numbers"]
+            whole = all(type(k) is int for k in (start, stop, first, last))
+            if not whole or (start, first) != (row, number) or stop < start or last < first:
+                raise ValueError("shards with gaps between them")
+            if shard["crc32"].keys() != self.dtypes.keys():
+                raise ValueError("shards without checksums")
+            row, number = stop, last
+        if (row, number) != (self.rows, self.numbers):
+            raise ValueError(f"shards of {row} rows, not {self.rows}")
 
     def _length(self, name: str) -> tuple[int, ...]:
         if name == "X":
@@ -136,6 +142,14 @@ class Store:
         if self.sparse and not self._sound(start, stop, first, last):
             raise DataError(self.path, None, f"{where} has columns beyond the last; convert the data anew")
 
+    def check_sound(self) -> None:
+        """Raise where rows point beyond an array: what a checksum would tell, had nobody made it fit."""
+        for k, shard in enumerate(self.shards):
+            if self.sparse and not self._sound(*shard["rows"], *shard["numbers"]):
+                where = f"shard {k + 1} of {len(self.shards)}"
+                problem = f"it is broken: {where} has rows or columns beyond the last; convert the data anew"
+                raise DataError(self.path, None, problem)
+
     def _sound(self, start: int, stop: int, first: int, last: int) -> bool:
         """Whether a shard can be read without reading beyond an array, whoever wrote it."""
         ends = self.arrays["indptr"][start : stop + 1]
@@ -143,7 +157,8 @@ class Store:
         unsigned = indices.view(np.uint32 if indices.itemsize == 4 else np.uint64)
         steps = passing(range(0, len(unsigned), 2**18))
         inside = all(int(unsigned[i : i + 2**18].max()) < self.columns for i in steps)
-        return inside and (ends[0], ends[-1]) == (first, last) and bool((ends[1:] >= ends[:-1]).all())
+        fits = (int(ends[0]), int(ends[-1])) == (first, last) and bool((ends[1:] >= ends[:-1]).all())
+        return inside and fits
 
     # ------------------------------------------------------------ rows
     def X(self, start: int = 0, stop: int | None = None, columns: int | None = None) -> Any:
@@ -174,9 +189,45 @@ class Store:
         found: dict[str, NDArray[Any]] = {}
         for name in ("y", "qid"):
             if name in self.arrays:
-                a = self.arrays[name]
-                found[name] = a.copy() if words[name] is None else np.array(words[name])[a]
+                a, known = self.arrays[name], words[name]
+                found[name] = a.copy() if known is None else self._named(name, known, a)
         return found.get("y"), found.get("qid")
+
+    def _named(self, name: str, words: list[Any], codes: NDArray[Any]) -> NDArray[Any]:
+        """The words that the codes stand for."""
+        sound = np.rint(codes) == codes if codes.dtype.kind == "f" else True
+        if len(codes) and not (np.all(sound) and codes.min() >= 0 and codes.max() < len(words)):
+            problem = f"it is broken: {name}.npy names words that are not in meta.json; convert the data anew"
+            raise DataError(self.path, None, problem)
+        found: NDArray[Any] = np.array(words)[codes.astype(np.int64)]
+        return found
+
+
+def _count(meta: dict[str, Any], key: str) -> int:
+    """A whole number >= 0 that no array is longer than."""
+    found = meta[key]
+    if type(found) is not int or not 0 <= found < 2**62:
+        raise ValueError(f"{key} is {quote(found)}, no number of them")
+    return found
+
+
+def _words(found: Any, key: str, *kinds: type, many: int | None = None) -> list[Any] | None:
+    """A list of words of one kind, or None."""
+    if found is None:
+        return None
+    if not isinstance(found, list) or not any(all(type(word) is kind for word in found) for kind in kinds):
+        raise ValueError(f"{key} are not all {' or all '.join(kind.__name__ for kind in kinds)}")
+    if many is not None and len(found) != many:
+        raise ValueError(f"{len(found)} {key} for {many} columns")
+    return found
+
+
+def _dtype(name: str, kind: Any) -> np.dtype[Any]:
+    """The dtype of an array, if it can be of it."""
+    if not isinstance(kind, str) or kind not in _DTYPES or kind[0] not in _KINDS.get(name, ""):
+        raise ValueError(f"its array {quote(name)} is of {quote(kind)}, which it cannot be")
+    found: np.dtype[Any] = np.dtype(kind)
+    return found
 
 
 @lru_cache(maxsize=16)
@@ -245,6 +296,8 @@ def load_stored(
         raise DataError(path, None, problem)
     if verify:
         store.verify()
+    else:
+        store.check_sound()
     return Dataset(store.X(columns=columns), *store.labels(), store.names)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from riskmin.data.base import DataError, Dataset, Meter, PathLike, opened
 from riskmin.data.tables import Wanted
+from riskmin.sparse import sound
 
 _ROWS = 2**14  # of data in memory, in a piece at most
 
@@ -88,7 +89,7 @@ class SvmlightStream(_Plain):
 
         reader = self.reader
         with opened(self.path, self.meter) as file:
-            for text in svmlight.chunks(file, svmlight.CHUNK):
+            for text in svmlight.chunks(file, svmlight.CHUNK, reader.room):
                 rows = reader.read(text)
                 if len(rows.ends):
                     y = None if reader.bare else rows.labels
@@ -146,7 +147,7 @@ class ParquetStream(_Plain):
     """Rows of Parquet."""
 
     def __init__(self, path: PathLike, wanted: Wanted, dtype: np.dtype[Any]) -> None:
-        from riskmin.data.binary import ParquetRows
+        from riskmin.data.parquet import ParquetRows
 
         self.rows = ParquetRows(path, wanted, dtype)
         self.names, self.columns = self.rows.columns, len(self.rows.roles.features)
@@ -169,6 +170,10 @@ class DataStream(_Plain):
             raise ValueError("there are no rows to save: give one data set at least")
         self.columns, self.sparse = self.first.X.shape[1], bool(sp.issparse(self.first.X))
         self.names = self.first.feature_names or names
+        if self.names is not None and not all(isinstance(name, str) for name in self.names):
+            raise ValueError("feature_names holds something that is no string: make strings of all names")
+        if self.names is not None and len(self.names) != self.columns:
+            raise ValueError(f"there are {len(self.names)} feature_names for {self.columns} columns")
 
     def _next(self) -> Dataset | None:
         part = next(self.parts, None)
@@ -176,8 +181,7 @@ class DataStream(_Plain):
             return None
         X: Any
         X, y, *more = part
-        sparse = bool(sp.issparse(X))
-        X = X.tocsr() if sparse else np.asarray(X)
+        X = sound(X).tocsr() if sp.issparse(X) else np.asarray(X)
         return Dataset(X, None if y is None else np.asarray(y), *more)
 
     def __iter__(self) -> Iterator[Piece]:
@@ -219,7 +223,7 @@ def stream_of(
     if kind == "parquet":
         return ParquetStream(path, wanted, dtype)
     if kind == "npz":
-        from riskmin.data.binary import load_npz
+        from riskmin.data.npz import load_npz
 
         data = load_npz(path, n_features=wanted[2], dtype=dtype, require_labels=wanted[3])
         return DataStream([data], dtype)

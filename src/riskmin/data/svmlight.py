@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from riskmin.data.base import DataError, Dataset, PathLike, check_dtype, opened, quote
+from riskmin.data.limits import Room
 
 Source: TypeAlias = PathLike | IO[bytes]
 CHUNK = 1 << 19  # of text; its numbers then fit in the cache
+_SCRATCH = 32  # bytes of scratch space a byte of text
+_SET = 96  # bytes of a short tuple of floats
 _INT32_MAX = np.iinfo(np.int32).max
 _INT64_MAX = np.iinfo(np.int64).max
 
@@ -81,7 +84,7 @@ def read_svmlight(source: Source, *settings: Any, _chunk: int = CHUNK) -> Reader
     path = source if isinstance(source, (str, Path)) or not hasattr(source, "read") else None
     reader = Reader(str(path) if path is not None else str(getattr(source, "name", "<stream>")), *settings)
     with opened(path) if path is not None else nullcontext(cast(IO[bytes], source)) as file:
-        for text in chunks(file, _chunk):
+        for text in chunks(file, _chunk, reader.room):
             reader.parse(text)
     return reader
 
@@ -97,12 +100,14 @@ class Rows(NamedTuple):
     qids: NDArray[np.int64] | None
 
 
-def chunks(file: IO[bytes], size: int) -> Iterator[bytes]:
+def chunks(file: IO[bytes], size: int, room: Room) -> Iterator[bytes]:
     """The text in pieces that end with a newline; the reads double while a line has no end."""
     tail, step = b"", size
     while data := file.read(step):
         if not isinstance(data, bytes):
             raise TypeError("the file is open as text; open it as binary: open(path, 'rb')")
+        if tail:
+            room.need(_SCRATCH * (len(tail) + len(data)))  # what it takes to parse a line
         cut = data.rfind(b"\n") + 1
         if cut == 0:
             tail, step = tail + data, 2 * step
@@ -116,15 +121,17 @@ def chunks(file: IO[bytes], size: int) -> Iterator[bytes]:
 class _Column:
     """An array that grows at its end. realloc moves pages, not bytes, so that no second copy is held."""
 
-    def __init__(self, dtype: Any) -> None:
+    def __init__(self, dtype: Any, room: Room) -> None:
         self.array: NDArray[Any] = np.empty(0, dtype)
-        self.size = 0
+        self.size, self.room = 0, room
 
     def append(self, part: NDArray[Any]) -> None:
         """Add numbers, in the dtype of the column."""
         size = self.size + len(part)
         if size > len(self.array):
-            self.array.resize(size + size // 8, refcheck=False)
+            more = size + size // 8
+            self.room.take((more - len(self.array)) * self.array.itemsize)
+            self.array.resize(more, refcheck=False)
         self.array[self.size : size] = part
         self.size = size
 
@@ -160,8 +167,10 @@ class Reader:
         self.state[[kernel.QID, kernel.LARGEST]] = -1
         self.state[kernel.LEAST] = _INT64_MAX
         self.size = -1
-        self.values, self.indices, self.indptr = _Column(dtype), _Column(np.int32), _Column(np.int64)
-        self.labels, self.qids = _Column(np.float64), _Column(np.int64)
+        self.room = Room(name)
+        kinds = dtype, np.int32, np.int64, np.float64, np.int64
+        columns = (_Column(kind, self.room) for kind in kinds)
+        self.values, self.indices, self.indptr, self.labels, self.qids = columns
         self.label_sets: list[tuple[float, ...]] = []
         self.indptr.append(np.zeros(1, np.int64))
         self.count = 0
@@ -218,6 +227,7 @@ class Reader:
         """Add the rows of the next chunk."""
         rows = self.read(text)
         if self.state[self.kernel.LARGEST] > _INT32_MAX and self.indices.array.dtype == np.int32:
+            self.room.take(4 * len(self.indices.array))
             self.indices.array = self.indices.array.astype(np.int64)
         self.indptr.append(rows.ends + self.values.size)
         self.indices.append(rows.indices)
@@ -247,6 +257,7 @@ class Reader:
             elif -1 - where < rows:  # else an error follows in this very row
                 sets[-1 - where] = tuple(sorted(numbers))
         if self.multilabel:
+            self.room.take(_SET * len(sets))
             self.label_sets += sets
 
     def _line(self, where: int, rows: int) -> int:

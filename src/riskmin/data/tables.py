@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from riskmin.data.base import DataError, Dataset, Meter, PathLike, opened, quote, whole
+from riskmin.data.limits import Room
 
 _TARGETS = ("target", "label", "y", "class")
+_LINE = 2**20  # characters of a line to read at a time
 _BLOCK = 65536  # rows to hold twice at most
 _MOST_CELLS = 2**22  # to hold twice at most
 
@@ -121,13 +123,55 @@ class Table(NamedTuple):
     meter: Meter | None = None
 
     @contextmanager
-    def lines(self) -> Iterator[Iterator[str]]:
-        """The lines of the file that are not blank."""
+    def text(self) -> Iterator[Lines]:
+        """The lines of the file."""
         with opened(self.path, self.meter) as stream, _text(stream) as text:
+            lines = Lines(text, Room(self.path))
             try:
-                yield filter(_not_blank, text)
+                yield lines
             except UnicodeDecodeError as error:
                 raise DataError(self.path, None, f"it is not text in UTF-8 ({error}); convert it") from error
+            except csv.Error as error:
+                problem = f"it is broken: {error}: a quote may not be closed; correct the file"
+                raise DataError(self.path, lines.number, problem) from error
+
+    @contextmanager
+    def lines(self) -> Iterator[Iterator[str]]:
+        """The lines of the file that are not blank."""
+        with self.text() as lines:
+            yield filter(_not_blank, lines)
+
+
+class Lines:
+    """The lines of a text. What is held of it at once, a line or a cell in quotes, must fit into memory."""
+
+    def __init__(self, text: TextIO, room: Room) -> None:
+        self.text, self.room = text, room
+        self.number = 0
+        """The line, or the one that the quotes were opened in."""
+
+    def __iter__(self) -> Iterator[str]:
+        quoted, read, room, number = False, self.text.readline, self.room, 0
+        while line := read(_LINE):
+            number += 1
+            if len(line) == _LINE:
+                line = self._long(line)
+            if '"' in line and line.count('"') % 2:
+                quoted = not quoted
+                self.number = number
+            if quoted:
+                room.take(4 * len(line))  # readers keep four bytes a character
+            else:
+                room.held, self.number = 0, number
+            yield line
+
+    def _long(self, line: str) -> str:
+        """The whole of a line."""
+        parts = [line]
+        while len(parts[-1]) == _LINE and not parts[-1].endswith(("\n", "\r")):
+            self.room.take(4 * _LINE)
+            parts.append(self.text.readline(_LINE))
+        return "".join(parts)
 
 
 def _not_blank(line: str) -> bool:
@@ -158,7 +202,8 @@ def _blocks(table: Table, codes: dict[int, dict[str, int]]) -> Iterator[NDArray[
     """The numbers in blocks of rows; the words of some columns as codes, which are collected."""
     coders: dict[int | str, Any] = {i: functools.partial(_code, words) for i, words in codes.items()}
     most = max(min(_BLOCK, _MOST_CELLS // len(table.names)), 1)
-    with table.lines() as lines:
+    with table.text() as text:
+        lines: Iterator[str] = filter(_not_blank, text)
         if table.header:
             next(csv.reader(lines, delimiter=table.delimiter))
         for first in lines:  # loadtxt warns where there is nothing to read
@@ -202,11 +247,12 @@ def pieces(
 
 def _read(table: Table, roles: Roles, dtype: Any, labels: dict[str, int] | None) -> Dataset:
     """Read a table whose target is a number, or a word where `labels` is given; ValueError if it is not."""
-    X, y, qid = [], [], []
+    X, y, qid, room = [], [], [], Room(table.path)
     codes: dict[int, dict[str, int]] = {} if roles.qid is None else {roles.qid: {}}
     if labels is not None and roles.target is not None:
         codes[roles.target] = labels
     for rows, found, ids in pieces(table, roles, dtype, codes):
+        room.take(rows.nbytes + 16 * len(rows))
         X.append(rows)
         if found is not None:
             y.append(found)
@@ -244,7 +290,7 @@ def ids_of(table: Table, roles: Roles, words: list[str]) -> NDArray[Any]:
 
 def diagnose(table: Table, roles: Roles, cause: object) -> NoReturn:
     """Find the first cell that cannot be used, row by row: slow, but only once something is wrong."""
-    with opened(table.path) as stream, _text(stream) as text:
+    with table.text() as text:
         rows = csv.reader(text, delimiter=table.delimiter)
         header = table.header
         for row in rows:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, issparse
 
 from riskmin.data.base import PathLike
+from riskmin.sparse import sound
 
 
 def save_svmlight(path: PathLike, X: Any, y: ArrayLike, qid: Iterable[int] | None = None) -> None:
@@ -34,7 +35,7 @@ def save_svmlight(path: PathLike, X: Any, y: ArrayLike, qid: Iterable[int] | Non
     1.0 1:0.1
     -1.0 2:2.0
     """
-    X = csr_matrix(X)
+    X = csr_matrix(sound(X) if issparse(X) else X)
     rows = zip(X.indptr[:-1].tolist(), X.indptr[1:].tolist(), strict=True)
     labels = np.asarray(y, np.float64).tolist()
     queries = [""] * len(labels) if qid is None else [f" qid:{int(q)}" for q in qid]

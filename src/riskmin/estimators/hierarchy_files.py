@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.estimators.hierarchy import put_back
+from riskmin.estimators.plain_checks import classes_of, count_of, flag_of
 from riskmin.tree import Tree
 from riskmin.types import NDArray
 
@@ -39,18 +40,18 @@ def tree_facts(model: Any) -> dict[str, Any]:
 
 def tree_dim(fitted: dict[str, Any]) -> int:
     """The length of w."""
-    free = len(fitted["labels"]["values"]) if fitted["intercepts"] else 0
-    return int(fitted["n_features"]) * len(fitted["nodes"]) + free
+    free = len(fitted["labels"]["values"]) if flag_of(fitted, "intercepts") else 0
+    return count_of(fitted, "n_features") * len(fitted["nodes"]) + free
 
 
 def put_back_tree(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
     """Set what predictions need."""
     labels = fitted["labels"]
-    classes: NDArray = np.array(labels["values"], dtype=np.dtype(labels["dtype"]))
-    if classes.ndim != 1 or len(classes) < 2:
+    classes = classes_of(labels)
+    if len(classes) < 2:
         raise ValueError("its labels are not two or more")
     tree = Tree(tuple(fitted["nodes"]), tuple(fitted["parents"]), tuple(labels["values"]))
-    put_back(model, w, classes, tree, bool(fitted["intercepts"]))
+    put_back(model, w, classes, tree, flag_of(fitted, "intercepts"))
 
 
 def _name(node: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from riskmin.estimators.base import fitted_loss, loss_of
 from riskmin.estimators.many import is_many, unpacked
+from riskmin.estimators.plain_checks import classes_of, count_of, flag_of
 from riskmin.types import NDArray
 
 
@@ -32,22 +33,23 @@ def many_facts(model: Any) -> dict[str, Any]:
 
 def many_dim(fitted: dict[str, Any]) -> int:
     """The length of w."""
-    k = int(fitted["outputs"])
-    return k * (int(fitted["n_features"]) + bool(fitted.get("intercepts", False)))
+    return count_of(fitted, "outputs") * (
+        count_of(fitted, "n_features") + flag_of(fitted, "intercepts", False)
+    )
 
 
 def put_back_many(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
     """Set what predictions need."""
-    k = int(fitted["outputs"])
+    k = count_of(fitted, "outputs")
     if model.task == "regression":
         model.coef_, _ = unpacked(w, k, intercepts=False)
         model.intercept_ = np.array(fitted["intercept"], dtype=np.float64)
         if model.intercept_.shape != (k,) or not np.isfinite(model.intercept_).all():
             raise ValueError(f"its intercepts are not {k} finite numbers")
         return
-    classes = np.array(fitted["classes"]["values"], dtype=np.dtype(fitted["classes"]["dtype"]))
+    classes = classes_of(fitted["classes"])
     if classes.shape != (k,) or k < 2:
         raise ValueError(f"it has {classes.size} classes for {k} scores a row")
     if not is_many(loss_of(model, k)):
         raise ValueError(f"its loss, {model.loss!r}, takes one score a row")
-    model._unpack(w, classes, intercepts=bool(fitted["intercepts"]))
+    model._unpack(w, classes, intercepts=flag_of(fitted, "intercepts"))

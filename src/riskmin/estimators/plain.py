@@ -11,6 +11,7 @@ import numpy as np
 
 from riskmin.estimators.base import loss_of, named_loss
 from riskmin.estimators.hierarchy_files import hierarchy_from, hierarchy_plain
+from riskmin.estimators.plain_checks import check_plain
 from riskmin.losses import LOSSES, Nu, Smoothed, from_spec, spec
 from riskmin.mercer import DotProduct, Polynomial, Rbf
 from riskmin.registry import described, revived
@@ -107,6 +108,7 @@ def _kernel(given: Any) -> Any:
 def params_from(kind: Any, written: dict[str, Any]) -> dict[str, Any]:
     """The parameters that `params_of` wrote, for an estimator of this class."""
     params = dict(written["plain"])
+    check_plain(kind, params)
     solver = written["solver"]
     params["solver"] = _solvers()[solver["name"]](**solver["params"]) if isinstance(solver, dict) else solver
     if "regularizer" in written:

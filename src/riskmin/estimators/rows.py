@@ -15,11 +15,13 @@ from joblib import effective_n_jobs
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from riskmin import shards
+from riskmin.arrays import refuse_masks_and_dates
 from riskmin.executors import Serial, Threads
 from riskmin.executors.dask import DaskExecutor, computed, is_dask
 from riskmin.finite import check_finite
 from riskmin.matrices import as_matrix
 from riskmin.scorers import Linear, Multiclass
+from riskmin.sparse import check_size, is_sparse, sound
 from riskmin.spread import Part, Source, Spread, Unread
 from riskmin.types import Executor, NDArray
 
@@ -49,7 +51,8 @@ def checked(model: Any, X: Any, y: Any = "no_validation", *, reset: bool = True,
     That are their columns and how many they are. The numbers are looked at where they are read.
     """
     if not is_elsewhere(X):
-        return validate_data(model, X, y, reset=reset, **checks, **FORMATS)
+        return validate_data(model, readable(X, "X"), readable(y, "y"), reset=reset, **checks, **FORMATS)
+    readable(y, "y")
     least = checks.pop("ensure_min_samples", 1)
     labels = y if isinstance(y, str) else validate_data(model, "no_validation", here(y), **checks)
     rows = _spread(X)
@@ -60,6 +63,21 @@ def checked(model: Any, X: Any, y: Any = "no_validation", *, reset: bool = True,
         return rows
     check_consistent_length(rows, labels)
     return rows, labels
+
+
+def readable(thing: Any, name: str) -> Any:
+    """The same, if scikit-learn reads it as what it is.
+
+    It would drop the mask of an array, take dates for nanoseconds, and have SciPy convert sparse matrices
+    without a look at their indices.
+    """
+    if isinstance(thing, str):
+        return thing  # "no_validation"
+    if is_sparse(thing) and len(thing.shape) == 2:
+        check_size(thing.shape)
+        return sound(thing)
+    refuse_masks_and_dates(thing, name)
+    return thing
 
 
 def _spread(X: Any) -> Spread:
@@ -98,7 +116,7 @@ def checked_here(model: Any, X: Any, y: Any = "no_validation", **checks: Any) ->
             f"{type(model).__name__} needs all rows here: give X.whole() if they fit into memory, or use a "
             "linear estimator such as LinearClassifier, which takes rows that are elsewhere"
         )
-    return validate_data(model, X, y, **checks)
+    return validate_data(model, readable(X, "X"), readable(y, "y"), **checks)
 
 
 def executor_for(model: Any, X: Any) -> Any:

@@ -23,6 +23,7 @@ from riskmin.estimators.many_files import has_many, many_dim, many_facts, put_ba
 from riskmin.estimators.novelty import NoveltyDetector
 from riskmin.estimators.ordinal import OrdinalClassifier
 from riskmin.estimators.plain import params_from, params_of, scalar
+from riskmin.estimators.plain_checks import check_model, classes_of, count_of, flag_of, names_of, row_of
 from riskmin.estimators.ranker import LinearRanker
 from riskmin.estimators.regressor import LinearRegressor
 from riskmin.estimators.support import gamma_of, put_back_support, support_arrays
@@ -156,7 +157,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     """
     arrays, meta = load_arrays(path, "model")
     version = meta.get("format")
-    if not isinstance(version, int):
+    if type(version) is not int:
         raise FileError(f"{path} is not a sound riskmin model: its format is {version!r}")
     if version > FORMAT:
         raise FileError(
@@ -165,11 +166,11 @@ def load_model(path: str | os.PathLike[str]) -> Any:
         )
     if meta.pop("sha256", None) != checksum(arrays, meta):
         raise FileError(f"{path} is damaged: its checksum does not match its content")
-    if meta.get("estimator") not in ESTIMATORS:
+    if not isinstance(meta.get("estimator"), str) or meta["estimator"] not in ESTIMATORS:
         raise FileError(f"{path} holds an unknown kind of model, {meta.get('estimator')!r}: upgrade riskmin")
     try:
         return _model(arrays, meta)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise FileError(f"{path} is not a sound riskmin model: {said}") from None
 
@@ -221,8 +222,9 @@ def _claim(model: Any) -> dict[str, Any]:
 def _model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
     kind, fitted, claim = ESTIMATORS[meta["estimator"]], meta["fitted"], meta["claim"]
     model = kind(**params_from(kind, meta["params"]))
-    p = int(fitted["n_features"])
-    size = 2 * int(claim["n_rows"]) if kind in KERNEL_MACHINES else p
+    check_model(model)
+    p, n_rows = count_of(fitted, "n_features"), count_of(claim, "n_rows")
+    size = 2 * n_rows if kind in KERNEL_MACHINES else p
     size = tagger_dim(fitted) if kind in CHAINS else tree_dim(fitted) if kind in TREES else size
     size = many_dim(fitted) if "outputs" in fitted else size
     w, a = (_vector(arrays, name, size) for name in ("coef", "cut"))
@@ -232,17 +234,15 @@ def _model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
         model,
         _result(w, a, claim),
         _finite(claim, "objective"),
-        n_rows=int(claim["n_rows"]),
-        weighted=bool(claim["weighted"]),
+        n_rows=n_rows,
+        weighted=flag_of(claim, "weighted"),
     )
     if hasattr(model, "standardize"):
         model.scale_ = _scale(arrays, p)
     _put_back(model, w, fitted, arrays)
     model.n_features_in_ = p
     if "feature_names" in fitted:
-        model.feature_names_in_ = np.array(fitted["feature_names"], dtype=object)
-        if model.feature_names_in_.shape != (p,):
-            raise ValueError(f"it names {len(fitted['feature_names'])} features, but has {p}")
+        model.feature_names_in_ = names_of(fitted["feature_names"], p)
     return model
 
 
@@ -253,7 +253,7 @@ def _result(w: NDArray, a: NDArray, claim: dict[str, Any]) -> Result:
         raise ValueError(f"its status is {status!r}")
     if met not in get_args(Criterion) or (status == "converged" and not met):
         raise ValueError(f"its status is {status!r}, but the tolerance that it met is {met!r}")
-    cut, last = Cut(a, _finite(claim, "b")), [dict(claim["last"])]
+    cut, last = Cut(a, _finite(claim, "b")), [row_of(claim["last"])]
     value, lower = _finite(claim, "value"), _finite(claim, "lower_bound")
     return Result(w, value, lower, cut, status, last, str(claim["solver"]), met)
 
@@ -294,15 +294,15 @@ def _put_back(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, 
         model.threshold_ = _finite({"threshold": 0.0} | fitted, "threshold")  # older files cut at 0 alone
     if model.task == "ordinal":
         model.thresholds_ = np.array([_finite({"threshold": t}, "threshold") for t in fitted["thresholds"]])
-        model.classes_ = _classes(fitted, len(model.thresholds_) + 1)
+        model.classes_ = _classes(fitted, len(model.thresholds_) + 1, in_order=False)
         if np.any(np.diff(model.thresholds_) < 0):
             raise ValueError("its thresholds decrease")
     if model.task == "ranking":
-        model.n_queries_ = int(fitted["n_queries"])
+        model.n_queries_ = count_of(fitted, "n_queries")
 
 
-def _classes(fitted: dict[str, Any], many: int) -> NDArray:
-    classes = np.array(fitted["classes"]["values"], dtype=np.dtype(fitted["classes"]["dtype"]))
+def _classes(fitted: dict[str, Any], many: int, *, in_order: bool = True) -> NDArray:
+    classes = classes_of(fitted["classes"], in_order=in_order)
     if classes.shape != (many,):
         raise ValueError(f"it has {classes.size} classes, not {many}")
     return classes

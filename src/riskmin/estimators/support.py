@@ -10,6 +10,7 @@ import numpy as np
 from riskmin.estimators.mercer import kernel_of
 from riskmin.mercer import sp
 from riskmin.rkhs import coefficients
+from riskmin.sparse import check_arrays
 from riskmin.types import NDArray
 
 PARTS = ("data", "indices", "indptr")
@@ -59,8 +60,8 @@ def _vectors(arrays: dict[str, NDArray], shape: tuple[int, int]) -> Any:
         values = found
     else:
         data, indices, indptr = (arrays[f"vectors.{part}"] for part in PARTS)
+        check_arrays(indptr, indices, *shape)  # what is read may index beyond the row
         found, values = sp.csr_array((data, indices, indptr), shape=shape), data
-        found.check_format(full_check=True)  # what is read may index beyond the row
     if found.shape != shape or values.dtype != np.float64:
         raise ValueError(f"its support vectors are {values.dtype}{found.shape}, not float64{shape}")
     if not np.isfinite(values).all():

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.estimators.plain_checks import classes_of, count_of
 from riskmin.types import NDArray
 
 
@@ -27,22 +28,28 @@ def tagger_facts(model: Any) -> dict[str, Any]:
 def tagger_dim(fitted: dict[str, Any]) -> int:
     """The length of w."""
     k = len(fitted["labels"]["values"])
-    return (int(fitted["n_features"]) + k + 2) * k
+    return (count_of(fitted, "n_features") + k + 2) * k
 
 
 def put_back_tagger(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
     """Set what predictions need."""
     p, labels = int(fitted["n_features"]), fitted["labels"]
-    classes: NDArray = np.array(labels["values"], dtype=np.dtype(labels["dtype"]))
-    if classes.ndim != 1 or len(set(labels["values"])) != len(classes) or len(classes) < 2:
+    classes = classes_of(labels)
+    if len(classes) < 2:
         raise ValueError("its labels are not two or more, each named once")
-    model._keep(w, classes, _names(arrays, p), p)
+    names = _names(arrays, p)
+    if names is None and model.template is not None:
+        raise ValueError("the names of its features are missing, which its template makes")
+    model._keep(w, classes, names, p)
 
 
 def _names(arrays: dict[str, NDArray], p: int) -> dict[str, int] | None:
     if "feature_ends" not in arrays:
         return None
-    text, ends = arrays["feature_text"].tobytes(), arrays["feature_ends"].tolist()
+    text, cut = arrays["feature_text"].tobytes(), arrays["feature_ends"]
+    if cut.dtype != np.int64 or cut.ndim != 1:
+        raise ValueError(f"feature_ends is {cut.dtype}{cut.shape}, not a row of int64")
+    ends = cut.tolist()
     starts = [0, *ends[:-1]]
     names = [text[i:j].decode("utf-8", "surrogatepass") for i, j in zip(starts, ends, strict=True)]
     found = {name: j for j, name in enumerate(names)}

@@ -10,7 +10,7 @@ from scipy.sparse import issparse, vstack
 
 from riskmin.data.conll import window_features
 from riskmin.estimators.base import as_weights
-from riskmin.estimators.rows import checked, here
+from riskmin.estimators.rows import checked, here, readable
 from riskmin.estimators.tagger_features import Encoder, frequent, short
 from riskmin.objective import Objective
 from riskmin.types import NDArray
@@ -39,7 +39,8 @@ def read_tokens(model: Any, X: Any, lengths: Any, *, reset: bool) -> tuple[Token
         sizes = np.array([_size(sequence) for sequence in sequences], dtype=np.int64)
         if not all(issparse(one) or getattr(one, "ndim", 1) == 2 for one in sequences):
             return _encoded(model, sequences, sizes, reset=reset)
-        X = vstack(sequences, format="csr") if issparse(sequences[0]) else np.vstack(sequences)
+        few = [readable(one, "a sequence of X") for one in sequences]
+        X = vstack(few, format="csr") if issparse(few[0]) else np.vstack(few)
     if not reset and model.features_ is not None:
         raise ValueError("X is a matrix, but the model was fitted to feature dicts: give those")
     X = checked(model, X, reset=reset)

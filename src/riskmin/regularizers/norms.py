@@ -15,6 +15,7 @@ from riskmin.arrays import like, namespace, to_numpy
 from riskmin.blas import linalg, scipy
 from riskmin.deadline import check, checking
 from riskmin.regularizers.base import Comparable, by_values, root
+from riskmin.sparse import sound
 from riskmin.types import Array, Cut, NDArray
 
 sp: Any = sparse  # its types leave no room for what is sparse or dense
@@ -52,7 +53,7 @@ class Quadratic(Comparable):
     def __post_init__(self) -> None:
         K = self.K
         if sp.issparse(K):
-            object.__setattr__(self, "K", sp.csr_array(K))  # diagonal storage knows no largest entry
+            object.__setattr__(self, "K", sp.csr_array(sound(K)))  # diagonal storage knows no largest entry
         elif not isinstance(K, (np.ndarray, _linalg().LinearOperator)):
             object.__setattr__(self, "K", np.asarray(K, dtype=np.float64))
         if len(self.K.shape) != 2 or self.K.shape[0] != self.K.shape[1]:

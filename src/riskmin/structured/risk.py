@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.risk import MOST_LOSSES
+from riskmin.risk import MOST_LOSSES, check_point
 from riskmin.structured.examples import Examples
 from riskmin.structured.partition import Partitions
 from riskmin.structured.probes import probe_margin, probe_partition
@@ -119,6 +119,7 @@ class PartitionRisk:
 
     def __call__(self, w: Array) -> tuple[float, Array]:
         """R(w) and its gradient."""
+        check_point(self.dim, w)
         value, grad = self.held.sum(summed, w)
         return value, grad
 
@@ -138,6 +139,7 @@ class MarginRisk:
 
     def __call__(self, w: Array) -> tuple[float, Array]:
         """R(w) and a subgradient: one argmax an example."""
+        check_point(self.dim, w)
         value, grad = self.held.sum(margin, w)
         return value, grad
 
@@ -160,6 +162,7 @@ class KnownRisk:
 
     def __call__(self, w: Array) -> tuple[float, Array]:
         """Its value and a subgradient."""
+        check_point(self.dim, w)
         value, grad = self.held.sum(known, w)
         return value, grad
 

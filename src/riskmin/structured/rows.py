@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from scipy import sparse
 
+from riskmin.sparse import sound
 from riskmin.types import NDArray
 
 
@@ -38,7 +39,7 @@ def as_row(given: Any, dim: int, name: str) -> Row:
         given = cast(Any, given)
         if given.shape not in ((dim,), (1, dim), (dim, 1)):
             raise ValueError(f"{name} has shape {given.shape}: the model's dim asks for (1, {dim})")
-        coo = given.reshape((1, dim)).tocoo()
+        coo = (sound(given) if given.ndim == 2 else given).reshape((1, dim)).tocoo()
         indices, values = coo.coords[-1].astype(np.int64), _floats(coo.data, name)
     elif isinstance(given, tuple) and len(given) == 2 and np.ndim(given[0]) == 1:
         indices, values = _pair(given, dim, name)

@@ -1,0 +1,166 @@
+"""Parquet files, some rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from riskmin.data.base import DataError, Dataset, PathLike, finite, opened, whole
+from riskmin.data.limits import Room
+from riskmin.data.npz import in_memory
+from riskmin.data.tables import Roles, Wanted, assign
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """A Parquet file, of which some rows are read at a time."""
+
+    path: PathLike
+    wanted: Wanted
+    dtype: np.dtype[Any]
+
+    @contextmanager
+    def _parsed(self) -> Iterator[None]:
+        """A block of calls to Arrow, which fails in many ways where a file is broken."""
+        try:
+            yield
+        except (DataError, MemoryError):
+            raise
+        except Exception as error:
+            problem = f"it is broken: it cannot be read as Parquet ({error}); write it anew"
+            raise DataError(self.path, None, problem) from error
+
+    def _opened(self, stream: Any) -> Any:
+        import pyarrow.parquet as pq
+
+        room = Room(self.path)
+        with self._parsed():
+            file = pq.ParquetFile(in_memory(stream, room))
+            parts = file.metadata.num_row_groups
+            room.need(max((file.metadata.row_group(i).total_byte_size for i in range(parts)), default=0))
+            return file
+
+    @cached_property
+    def _head(self) -> tuple[list[str], int]:
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError as error:
+            raise DataError(self.path, None, "Parquet needs pyarrow; pip install riskmin[parquet]") from error
+        with opened(self.path) as stream:
+            file = self._opened(stream)
+            with self._parsed():
+                names, n = list(file.schema_arrow.names), int(file.metadata.num_rows)
+        if n <= 0:
+            raise DataError(self.path, None, "it has no rows; check that it is the right file")
+        return names, n
+
+    @cached_property
+    def roles(self) -> Roles:
+        """Which column is what."""
+        return assign(self.path, self._head[0], *self.wanted)
+
+    @property
+    def n(self) -> int:
+        """How many rows there are."""
+        return self._head[1]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the features."""
+        return [self._head[0][i] for i in self.roles.features]
+
+    def pieces(self) -> Iterator[Dataset]:
+        """All rows, some at a time."""
+        most, start = max(min(2**16, 2**22 // len(self._head[0])), 1), 0
+        with opened(self.path) as stream:
+            file = self._opened(stream)
+            with self._parsed():
+                batches = file.iter_batches(batch_size=most)
+            while (batch := self._next(batches)) is not None:
+                if list(batch.schema.names) != self._head[0] or start + len(batch) > self.n:
+                    raise DataError(self.path, None, "it is broken: its parts disagree; write it anew")
+                yield self._piece(batch, start)
+                start += len(batch)
+        if start != self.n:
+            raise DataError(self.path, None, f"it is broken: {start} rows of {self.n}; write it anew")
+
+    def _next(self, batches: Any) -> Any:
+        """The next rows, after a look at all that points into them; None at the end."""
+        with self._parsed():
+            batch = next(batches, None)
+            if batch is not None:
+                batch.validate(full=True)
+            return batch
+
+    def _piece(self, batch: Any, start: int) -> Dataset:
+        names, roles = self._head[0], self.roles
+        X = np.empty((len(batch), len(roles.features)), self.dtype)
+        for k, i in enumerate(roles.features):
+            with np.errstate(over="ignore"):
+                X[:, k] = _column(self.path, names[i], batch.column(i), start)
+        y = qid = None
+        if (t := roles.target) is not None:
+            y = _column(self.path, names[t], batch.column(t), start, words=True)
+        if (q := roles.qid) is not None:
+            qid = whole(self.path, names[q], _ids(self.path, names[q], batch.column(q), start))
+        return Dataset(finite(self.path, X, self.dtype, start), y, qid)
+
+
+def load_parquet(path: PathLike, wanted: Wanted, dtype: np.dtype[Any]) -> Dataset:
+    """Read Parquet, a batch of rows at a time; `load` has the rules."""
+    rows = ParquetRows(path, wanted, dtype)
+    Room(path).need(rows.n * (len(rows.roles.features) + 1) * dtype.itemsize)
+    X = np.empty((rows.n, len(rows.roles.features)), dtype)
+    y, qid, start = [], [], 0
+    for piece in rows.pieces():
+        X[start : start + len(piece.X)] = piece.X
+        start += len(piece.X)
+        if piece.y is not None:
+            y.append(np.asarray(piece.y))
+        if piece.qid is not None:
+            qid.append(piece.qid)
+    ids = np.concatenate(qid) if qid else None
+    return Dataset(X, np.concatenate(y) if y else None, ids, rows.columns)
+
+
+def _ids(path: PathLike, name: str, column: Any, start: int) -> NDArray[Any]:
+    """Query ids, those that are integers as such: floats do not hold the largest."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(column.type) and not column.null_count:
+        integers: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        return integers
+    return _column(path, name, column, start, words=True)
+
+
+def _column(path: PathLike, name: str, column: Any, start: int, words: bool = False) -> NDArray[Any]:
+    """A column as floats, or as strings where words are allowed and it has them."""
+    import pyarrow as pa
+
+    if column.null_count:
+        row = start + 1 + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise DataError(
+            path, None, f"row {row}, column {name!r}: the cell is empty; fill it in or leave out the row"
+        )
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        if words:
+            return np.array(column.to_pylist(), np.str_)
+        raise DataError(path, None, f"the column {name!r} is text; encode it as numbers, or leave it out")
+    try:
+        cells = column.to_numpy(zero_copy_only=False)
+        if cells.dtype.kind in "mM":
+            raise TypeError("dates would pass for nanoseconds")
+        numbers: NDArray[np.float64] = cells.astype(np.float64)
+    except (TypeError, ValueError, ArithmeticError, pa.ArrowException) as error:
+        problem = f"the column {name!r} is {column.type}, not a number; encode it, or leave it out"
+        raise DataError(path, None, problem) from error
+    if words and not np.isfinite(numbers).all():
+        raise DataError(path, None, f"the column {name!r} is not finite; leave out those rows")
+    return numbers

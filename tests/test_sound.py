@@ -1,0 +1,199 @@
+"""Sparse arrays that do not fit each other, points of a wrong length, masks and dates: one sentence."""
+
+import re
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import riskmin
+from riskmin import L2, KernelRegressor, LinearClassifier, LinearRegressor, Objective, linear_risk, minimize
+from riskmin.data import save, save_svmlight
+from riskmin.matrices import as_matrix
+from riskmin.rkhs import kernel_risk
+from riskmin.sparse import MOST, sound
+
+rng = np.random.default_rng(0)
+DENSE = np.where(rng.random((6, 4)) < 0.6, rng.standard_normal((6, 4)), 0.0)
+Y = np.array([1.0, -1.0] * 3)
+
+
+def broken(kind):
+    """A matrix of each format with one thing wrong, made behind SciPy's back."""
+    base, _, how = kind.partition(" ")
+    X = getattr(sp, f"{base}_array")(DENSE if base != "bsr" else sp.csr_array(DENSE))
+    if how == "large":
+        X.indices[-1] = 10**6
+    elif how == "negative":
+        X.indices[0] = -1
+    elif how == "wide":  # of 64 bits, and within range in the lower 32
+        X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
+        X.indices[0] += 2**32
+    elif how == "decreasing":
+        X.indptr[1] = X.indptr[-1]
+    elif how == "beyond":
+        X.indptr[-1] = 10**6
+    elif how == "first":
+        X.indptr[0] = -3
+    elif how == "short":
+        X.indptr = X.indptr[:-1].copy()
+    elif how == "data":
+        X.data = X.data[:1].copy()
+    elif how == "floats":
+        X.indices = X.indices.astype(float)
+    elif how == "row":
+        X.coords[0][-1] = 10**6
+    elif how == "column":
+        X.coords[1][-1] = -7
+    elif how == "offset":
+        X.offsets[0] = 2**30
+    return X
+
+
+KINDS = [
+    *(f"{base} {how}" for base in ("csr", "csc") for how in
+      ("large", "negative", "wide", "decreasing", "beyond", "first", "short", "data", "floats")),
+    *(f"bsr {how}" for how in ("large", "negative", "decreasing", "beyond", "data")),
+    "coo row", "coo column", "dia offset",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrays_that_do_not_fit_are_refused_everywhere(kind, tmp_path):
+    X = broken(kind)
+    fitted = LinearClassifier().fit(DENSE, Y)
+    for use in (
+        lambda: as_matrix(X),
+        lambda: linear_risk(X, Y, "hinge"),
+        lambda: LinearClassifier().fit(X, Y),
+        lambda: fitted.decision_function(X),
+        lambda: KernelRegressor().fit(X, Y),
+        lambda: kernel_risk(X, Y, "hinge"),
+        lambda: save(tmp_path / "x.rsk", [(X, Y)]),
+        lambda: save_svmlight(tmp_path / "x.svm", X, Y),
+    ):
+        with pytest.raises(ValueError, match=r"no sound sparse matrix: [^\n]+$"):
+            use()
+
+
+@pytest.mark.parametrize("format", ["csr", "csc", "bsr", "coo", "dia", "lil", "dok"])
+def test_sound_matrices_of_every_format_are_taken(format):
+    X = sp.csr_array(DENSE).asformat(format)
+    np.testing.assert_array_equal(sound(X).toarray(), DENSE)
+    assert (sound(X) is X) == (format in ("csr", "csc"))
+    w = rng.standard_normal(4)
+    np.testing.assert_allclose(as_matrix(X).scores(w, 0, 6), DENSE @ w)
+
+
+@pytest.mark.parametrize("dtype", ["int16", ">i4", ">i8", "uint32"])
+def test_indices_of_odd_dtypes_are_read_as_what_they_are(dtype):
+    X = sp.csr_array(DENSE)
+    X.indices = X.indices.astype(dtype)
+    w = rng.standard_normal(4)
+    np.testing.assert_allclose(as_matrix(X).scores(w, 0, 6), DENSE @ w)
+
+
+def test_spare_room_behind_the_last_row_is_not_read():
+    X = sp.csr_array(DENSE)
+    X.indices = np.append(X.indices, 99).astype(np.int32)
+    X.data = np.append(X.data, np.nan)
+    risk = linear_risk(X, Y, "hinge")
+    assert risk(np.ones(4))[0] == linear_risk(sp.csr_array(DENSE), Y, "hinge")(np.ones(4))[0]
+
+
+@pytest.mark.parametrize("shape", [(2, MOST + 1), (MOST + 1, 2)])
+def test_more_columns_than_kernels_can_number_are_refused(shape):
+    X = sp.coo_array((np.ones(1), ([1], [1])), shape=shape)
+    for use in (lambda: as_matrix(X), lambda: LinearClassifier().fit(X, [0, 1])):
+        with pytest.raises(ValueError, match="riskmin takes 4,294,967,296 at most"):
+            use()
+
+
+# ---------------------------------------------------------------- points
+def risks():
+    labels = np.arange(6.0) % 3
+    yield linear_risk(DENSE, Y, "hinge")
+    yield linear_risk(np.asfortranarray(DENSE), Y, "hinge")
+    yield linear_risk(sp.csr_array(DENSE), Y, "hinge", fit_intercept=True)
+    yield linear_risk(sp.csc_array(DENSE), Y, "logistic")
+    yield linear_risk(DENSE, labels, "softmax")
+    yield linear_risk(DENSE, labels, "softmax", fit_intercept=True)
+    yield linear_risk(DENSE, Y, "roc_area")
+    yield linear_risk(DENSE, Y, riskmin.Nu(riskmin.Hinge(), 0.5), fit_intercept=True)
+    yield linear_risk(DENSE, labels, "chain_crf", lengths=[2, 4])
+    yield kernel_risk(DENSE, Y, "hinge")[0]
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_points_of_a_wrong_length_are_refused(number):
+    risk = list(risks())[number]
+    right = np.zeros(risk.dim)
+    assert np.isfinite(risk(right)[0])
+    J = Objective(risk, L2(), 0.1)
+    for w in (right[:-1], np.append(right, 0.0), np.tile(right, 2), right[None, :], np.float64(0.0), [0.0]):
+        for use in (lambda w=w: risk(w), lambda w=w: J.value(w), lambda w=w: risk.cursor(w)):
+            with pytest.raises(ValueError, match=re.escape(f"this risk takes an array of ({risk.dim},)")):
+                use()
+
+
+@pytest.mark.parametrize("X", [DENSE, np.asfortranarray(DENSE), sp.csr_array(DENSE), sp.csc_array(DENSE)])
+def test_a_matrix_refuses_weights_of_a_wrong_length(X):
+    for w in (np.zeros(3), np.zeros(5), np.zeros((3, 2))):
+        with pytest.raises(ValueError, match="give one a column"):
+            as_matrix(X).scores(w, 0, 6)
+
+
+# ---------------------------------------------------------------- masks and dates
+DAYS = np.arange(24).astype("datetime64[D]").reshape(6, 4)
+
+
+def odd_tables():
+    pd = pytest.importorskip("pandas")
+    pl = pytest.importorskip("polars")
+    pa = pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"a": np.arange(6.0), "b": DAYS[:, 0].astype("datetime64[ns]")})
+    return {
+        "dates": DAYS,
+        "times": DAYS - DAYS[0],
+        "objects": np.array([[v] for v in DAYS[:, 0]], dtype=object),
+        "list": [[v] for v in DAYS[:, 0]],
+        "frame": frame,
+        "only": frame[["b"]],
+        "polars": pl.DataFrame({"a": np.arange(6.0), "b": DAYS[:, 0]}),
+        "arrow": pa.table({"b": DAYS[:, 0]}),
+    }
+
+
+@pytest.mark.parametrize("name", ["dates", "times", "objects", "list", "frame", "only", "polars", "arrow"])
+def test_dates_are_no_numbers(name):
+    X = odd_tables()[name]
+    for model in (LinearClassifier(), LinearRegressor(), KernelRegressor()):
+        with pytest.raises(ValueError, match=r"no numbers?: encode it[^\n]+$"):
+            model.fit(X, Y)
+
+
+def test_dates_are_no_labels():
+    for model in (LinearClassifier(), LinearRegressor(), KernelRegressor()):
+        with pytest.raises(ValueError, match=r"y holds datetime64\[D\], which is no number"):
+            model.fit(DENSE, DAYS[:, 0])
+
+
+def test_masks_are_refused():
+    X, y = np.ma.array(DENSE, mask=DENSE == 0), np.ma.array(Y, mask=Y > 0)
+    fitted = LinearClassifier().fit(DENSE, Y)
+    for use in (
+        lambda: LinearClassifier().fit(X, Y),
+        lambda: LinearClassifier().fit(DENSE, y),
+        lambda: LinearRegressor().fit(DENSE, y),
+        lambda: KernelRegressor().fit(X, Y),
+        lambda: fitted.predict(X),
+        lambda: fitted.score(X, Y),
+    ):
+        with pytest.raises(ValueError, match="is a masked array: drop or fill"):
+            use()
+
+
+def test_the_checks_leave_results_as_they_were():
+    X = sp.csr_array(DENSE)
+    J = Objective(linear_risk(X, Y, "hinge"), L2(), 0.1)
+    assert minimize(J).value == minimize(Objective(linear_risk(as_matrix(X), Y, "hinge"), L2(), 0.1)).value
