@@ -17,6 +17,8 @@ ROOT = Path(riskmin.__file__).parent
 # Lowest first: a module may import those before it, and those of its own package in any order.
 LAYERS = [
     "types",
+    "files",
+    "signals",
     "deadline",
     "blas",
     "arrays",
