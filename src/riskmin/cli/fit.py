@@ -38,6 +38,7 @@ from riskmin.cli.problem import estimator, problem_options
 from riskmin.cli.tasks import TASKS, queries
 from riskmin.data import Dataset
 from riskmin.progress import Progress
+from riskmin.signals import finishing
 
 _EPILOG = """\b
 Examples:
@@ -151,6 +152,7 @@ def _fit(model: Any, table: Dataset, *, json_lines: bool, quiet: bool) -> None:
     model.set_params(callback=None)
 
 
+@finishing()
 def _save(model: Any, table: Dataset, output: Path, report: Path | None, title: str) -> None:
     from riskmin.estimators import save_model
     from riskmin.report import write_report
