@@ -217,7 +217,7 @@ def run(args: list[str], log: Path) -> tuple[int, str]:
             sys.stdout, sys.stderr = (
                 open(1, "w", errors="backslashreplace"),
                 open(2, "w", errors="backslashreplace"),
-            )  # noqa: SIM115, PTH123
+            )
             from riskmin.cli.main import main
 
             code = main(args)

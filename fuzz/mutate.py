@@ -107,7 +107,9 @@ def odd_array(rng: random.Random, a: np.ndarray) -> np.ndarray:
         a.flat[rng.randrange(a.size)] = rng.choice([-1, 0, 2**31 - 1, 1000] if a.dtype.kind != "f" else
                                                    [np.nan, np.inf, -1e300, 0.5])  # fmt: skip
     elif kind == 1:
-        a = (np.zeros(a.shape) if a.dtype.kind in "US" else a).astype(rng.choice(["f4", "f8", "i4", "i8", "u8", "c16", "?", ">f8", "U8", "M8[s]", "f2", "i2"]))
+        a = (np.zeros(a.shape) if a.dtype.kind in "US" else a).astype(
+            rng.choice(["f4", "f8", "i4", "i8", "u8", "c16", "?", ">f8", "U8", "M8[s]", "f2", "i2"])
+        )
     elif kind == 2:
         a = a.reshape(-1)[: rng.randrange(a.size + 1)]
     elif kind == 3:

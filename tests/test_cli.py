@@ -526,6 +526,44 @@ def test_links_to_the_data_are_the_data(svm, tmp_path, run):
         sentence(*run("fit", tmp_path / name, "-o", svm), "are the same file")
 
 
+def test_outputs_within_an_input_are_refused(svm, model, tmp_path, run):
+    """By their names, through links to the folder, and as links to files in it."""
+    stored = tmp_path / "d.rsk"
+    assert run("convert", svm, stored, "--quiet")[0] == 0
+    before = {path: path.read_bytes() for path in stored.iterdir()}
+    (tmp_path / "link.rsk").symlink_to(stored)
+    (tmp_path / "soft").symlink_to(stored / "y.npy")
+    (tmp_path / "hard").hardlink_to(stored / "y.npy")
+    (tmp_path / "inner").symlink_to(stored / "new")
+    free = tmp_path / "m"
+    for inside in (
+        stored / "data.npy", stored / "new", tmp_path / "link.rsk" / "new", tmp_path / "soft",
+        tmp_path / "hard", tmp_path / "inner",
+    ):  # fmt: skip
+        for args in (
+            ["fit", stored, "-o", inside],
+            ["fit", svm, stored, "-o", inside],
+            ["fit", tmp_path / "link.rsk", "-o", inside],
+            ["fit", stored, "-o", free, "--checkpoint", inside],
+            ["fit", stored, "-o", free, "--report", inside],
+            ["path", stored, "-o", inside],
+            ["cv", stored, "-o", inside],
+            ["cv", stored, "-o", free, "--report", inside],
+            ["predict", model, stored, "-o", inside],
+        ):
+            code, out, err = run(*args)
+            assert (code, out) == (2, ""), args
+            assert "name another" in err
+    assert {path: path.read_bytes() for path in stored.iterdir()} == before
+    key = tmp_path / "key.pem"
+    key.write_text("secret")
+    tls = ["--dask", "tls://localhost:1", "--tls-key", key, "--tls-cert", key, "--tls-ca", key]
+    code, _, err = run("fit", svm, *tls, "-o", key)
+    assert code == 2
+    assert key.read_text() == "secret"
+    assert not free.exists()
+
+
 def test_the_share_of_novel_rows(tmp_path, run):
     np.savez(tmp_path / "data.npz", X=np.abs(np.random.default_rng(0).normal(size=(50, 3))) + 1)
     for option, share in (([], 0.1), (["--contamination", "0.3"], 0.3)):

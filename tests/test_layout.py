@@ -18,6 +18,8 @@ ROOT = Path(riskmin.__file__).parent
 LAYERS = [
     "types",
     "messages",
+    "files",
+    "signals",
     "deadline",
     "blas",
     "arrays",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,14 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.preprocessing import StandardScaler
 
 import riskmin
-from riskmin import KernelClassifier, KernelRegressor, LinearClassifier, LinearRegressor, NoveltyDetector
+from riskmin import (
+    KernelClassifier,
+    KernelRegressor,
+    LinearClassifier,
+    LinearRegressor,
+    NoveltyDetector,
+    files,
+)
 from riskmin.estimators import load_model, save_model
 from riskmin.estimators.store import FORMAT
 from riskmin.persist import FileError, checksum, load_arrays, save_arrays
@@ -347,6 +355,73 @@ def test_new_files_have_the_permissions_that_the_user_wants(umask, mode, tmp_pat
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of this system are others")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o444, 0o755])
+def test_a_file_that_is_replaced_keeps_its_permissions(mode, tmp_path, monkeypatch):
+    """And what is written beside it is at no moment open to more people."""
+    path, seen, fsync = tmp_path / "file", [], os.fsync
+    path.touch()
+    path.chmod(mode)
+
+    def look(*args):
+        seen.extend(stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir())
+        return fsync(*args)
+
+    monkeypatch.setattr(os, "fsync", look)
+    monkeypatch.setattr(os, "chown", lambda *args: seen.append(os.fstat(args[0]).st_mode & 0o777))
+    before = os.umask(0o002)
+    try:
+        save_arrays(path, {"w": np.ones(3)}, {"kind": "model"})
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert seen
+    assert all(found & ~mode == 0 for found in seen)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of this system are others")
+def test_a_group_that_cannot_be_given_gets_what_all_get(tmp_path, monkeypatch):
+    path, real = tmp_path / "file", os.stat
+    path.touch()
+    path.chmod(0o664)
+
+    def not_ones_own(*args):
+        raise PermissionError(1, "Operation not permitted")
+
+    def of_another_group(place, **settings):
+        found = real(place, **settings)
+        if isinstance(place, Path) and place.name == "file" and not settings:
+            return os.stat_result((*found[:5], found.st_gid + 1, *found[6:]))
+        return found
+
+    monkeypatch.setattr(os, "chown", not_ones_own)
+    monkeypatch.setattr(files.os, "stat", of_another_group)
+    save_arrays(path, {"w": np.ones(3)}, {"kind": "model"})
+    monkeypatch.undo()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders of this system cannot be synced")
+def test_the_folder_is_synced_after_the_renaming(tmp_path, monkeypatch):
+    """Else the machine may forget the renaming when it loses power."""
+    done, fsync, replace = [], os.fsync, os.replace
+
+    def sync(handle):
+        done.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "replace", lambda *names: (done.append("rename"), replace(*names)))
+    save_arrays(tmp_path / "file", {"w": np.ones(3)}, {"kind": "model"})
+    assert done == ["file", "rename", "folder"]
+
+
+def test_names_as_long_as_they_may_be(tmp_path):
+    path = tmp_path / ("x" * 255)
+    save_arrays(path, {"w": np.ones(3)}, {"kind": "model"})
+    assert load_arrays(path, "model")[0]["w"].tolist() == [1.0] * 3
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links of this system need privileges")

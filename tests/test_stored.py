@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 
 import riskmin as rm
-from riskmin import maps
+from riskmin import files, maps
 from riskmin.data import (
     DataError,
     check,
@@ -458,17 +459,107 @@ def test_columns_beyond_the_last_are_refused_although_their_checksums_hold(store
 
 # ---------------------------------------------------------------- nothing half-written
 def test_what_cannot_be_replaced_stays(stored, monkeypatch):
-    def interrupted(self, target):
-        if self.name.startswith(".data.rsk") and not self.name.endswith(".old"):
-            raise KeyboardInterrupt
-        return rename(self, target)
+    def interrupted(one, other):
+        raise KeyboardInterrupt
 
-    before, rename = load(stored), Path.rename
-    monkeypatch.setattr(Path, "rename", interrupted)
+    before = load(stored)
+    monkeypatch.setattr(files, "exchange", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save(stored, [(np.eye(2), np.ones(2))], force=True)
     same(load(stored), before)
     assert [path.name for path in stored.parent.iterdir()] == ["data.rsk"]
+
+
+def test_where_folders_cannot_be_exchanged_at_once(stored, monkeypatch):
+    """The old one has another name for a moment: an interrupted writer has it back, and so has a reader."""
+    before, rename, calls = load(stored), os.rename, []
+
+    def second_fails(one, other):
+        calls.append(one)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        rename(one, other)
+
+    monkeypatch.setattr(files, "exchange", lambda one, other: False)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", second_fails)
+        with pytest.raises(KeyboardInterrupt):
+            save(stored, [(np.eye(2), np.ones(2))], force=True)
+    assert len(calls) == 3
+    same(load(stored), before)
+    assert [path.name for path in stored.parent.iterdir()] == ["data.rsk"]
+    aside = stored.with_name(".data.rsk.old")
+    for act in (lambda: load(stored), lambda: check(stored), lambda: spread(stored).X.shape):
+        stored.rename(aside)  # as a kill between the two renamings leaves it
+        act()
+        assert [path.name for path in stored.parent.iterdir()] == ["data.rsk"]
+    stored.rename(aside)
+    with pytest.raises(ValueError, match="is there already"):
+        save(stored, [(np.eye(2), np.ones(2))])
+    save(stored, [(np.eye(2), np.ones(2))], force=True)
+    assert load(stored).X.shape == (2, 2)
+    aside.mkdir()
+    (aside / "meta.json").write_text("of a kill after the second renaming")
+    save(stored, [(np.eye(3), np.ones(3))], force=True)
+    assert load(stored).X.shape == (3, 3)
+    assert [path.name for path in stored.parent.iterdir()] == ["data.rsk"]
+
+
+def test_the_data_are_there_at_any_moment(stored, monkeypatch):
+    """Whatever is called when they are replaced, and if the process ended there."""
+    seen = []
+
+    def look(call):
+        def looking(*args):
+            seen.append(load(stored).X.shape[0])
+            return call(*args)
+
+        return looking
+
+    for name in ("exchange", "sync_folder", "unlink", "delete"):
+        monkeypatch.setattr(files, name, look(getattr(files, name)))
+    monkeypatch.setattr(os, "rename", look(os.rename))
+    save(stored, [(np.eye(2), np.ones(2))], force=True)
+    assert seen == sorted(seen, reverse=True)
+    assert set(seen) == {60, 2}
+
+
+@pytest.mark.parametrize("place", ["data.rsk/notes.txt", "data.rsk/more/y.npy", "other/meta.json", "mine/y"])
+def test_force_deletes_nobodys_files(stored, place):
+    path = stored.parent / place
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("{}")
+    with pytest.raises(
+        ValueError, match=rf"holds {path.relative_to(stored.parent).parts[1]}, which is no stored"
+    ):
+        save(stored.parent / path.relative_to(stored.parent).parts[0], [(np.eye(2), np.ones(2))], force=True)
+    assert path.read_text() == "{}"
+
+
+def test_files_that_come_while_data_are_written_stay(stored, tmp_path):
+    svm = tmp_path / "a.svm"
+    svm.write_text("1 1:1\n")
+    before = load(stored)
+    with pytest.raises(ValueError, match=r"holds notes, which is no stored data"):
+        convert(svm, stored, force=True, watch=lambda *_: (stored / "notes").write_text("dear"))
+    assert (stored / "notes").read_text() == "dear"
+    same(load(stored), before)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.svm", "data.rsk"]
+
+
+def test_damaged_data_are_replaced(stored):
+    (stored / "meta.json").write_text('{"format": "riskmin da')
+    save(stored, [(np.eye(2), np.ones(2))], force=True)
+    assert load(stored).X.shape == (2, 2)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of this system are others")
+def test_data_that_are_replaced_keep_their_permissions(stored):
+    stored.chmod(0o750)
+    (stored / "meta.json").chmod(0o640)
+    save(stored, [(np.eye(2), np.ones(2))], force=True)
+    assert stat.S_IMODE(stored.stat().st_mode) == 0o750
+    assert {stat.S_IMODE(path.stat().st_mode) for path in stored.iterdir()} == {0o640}
 
 
 def test_a_bad_row_leaves_nothing(tmp_path, monkeypatch):
@@ -511,7 +602,7 @@ def test_the_target(tmp_path, stored):
     assert load(stored).X.shape == (8, 7)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter").write_text("dear")
-    with pytest.raises(ValueError, match="holds no stored data"):
+    with pytest.raises(ValueError, match="holds letter, which is no stored data"):
         save(tmp_path / "mine", [(X, y)], force=True)
     with pytest.raises(ValueError, match="there is no folder"):
         save(tmp_path / "no" / "a.rsk", [(X, y)])

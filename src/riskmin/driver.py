@@ -27,6 +27,7 @@ from riskmin.objective import Count, Objective, start_of
 from riskmin.persist import FileError
 from riskmin.preconditioning import Conditioned, preconditioner
 from riskmin.scalar import ROUNDING
+from riskmin.signals import until_saved
 from riskmin.solvers import Auto, get_solver
 from riskmin.solvers.auto import said
 from riskmin.types import Array, Criterion, Cut, Iterate, Result, Resumable, Solver, Status
@@ -374,7 +375,8 @@ def minimize(
     Returns
     -------
     Result
-        Ctrl-C returns the best so far, with status ``interrupted``. Where points of the run show that a loss
+        Ctrl-C returns the best so far, with status ``interrupted``; with a checkpoint, SIGTERM ends the
+        program after a last one. Where points of the run show that a loss
         or a risk of your own is not convex, nothing is proved: ``note`` says so.
 
     Raises
@@ -400,7 +402,8 @@ def minimize(
         problem = Conditioned.of(objective, None)
     save = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
     limits = {"tol": tol, "max_iter": max_iter, "max_seconds": max_seconds, "atol": atol}
-    return run(problem, solver, w0, limits, callback, save, began)
+    with until_saved(save is not None and alone):
+        return run(problem, solver, w0, limits, callback, save, began)
 
 
 def conditioned(objective: Objective) -> Conditioned:
@@ -483,6 +486,10 @@ def _drive(
                 took += written
     except OutOfTime:
         status = run.late(w0)
+    except SystemExit:  # of a handler of the user's own: what was found is saved, and the program ends
+        if save is not None and it is not None:
+            run.save(save, solver, it)
+        raise
     except KeyboardInterrupt:
         if run.w is None:  # nothing was found yet, so there is nothing to return
             raise

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import secrets
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from riskmin import files
 from riskmin.messages import one_line
 from riskmin.types import NDArray
 
@@ -40,7 +38,7 @@ def save_arrays(path: str | os.PathLike[str], arrays: dict[str, NDArray], meta: 
 
 
 def write_whole(path: str | os.PathLike[str], blob: bytes) -> None:
-    """Write a file atomically, with the permissions that any new file of the user gets.
+    """Write a file atomically, with the permissions of the one it replaces, or those any new file gets.
 
     Parameters
     ----------
@@ -48,21 +46,11 @@ def write_whole(path: str | os.PathLike[str], blob: bytes) -> None:
         Where it is a symbolic link, the file that it names is replaced, and the link stays.
     blob : bytes
     """
-    target = Path(os.path.realpath(path))
-    # not tempfile's, whose files are 0o600 whatever the umask, which cannot be read without a race
-    new = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
-        with new.open("xb") as file:
+        with files.replacing(path) as file:
             file.write(blob)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(target)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            new.unlink()
-        if isinstance(error, OSError):
-            raise FileError(f"{path} cannot be written: {error.strerror}") from None
-        raise
+    except OSError as error:
+        raise FileError(f"{path} cannot be written: {files.reason(error)}") from None
 
 
 def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray], dict[str, Any]]:

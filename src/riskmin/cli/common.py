@@ -99,7 +99,7 @@ def check_writable(*paths: Path | None) -> None:
 
 
 def check_apart(inputs: dict[str, Path], outputs: dict[str, Path | None]) -> None:
-    """Raise if a file to write is one to read, or is to be written twice."""
+    """Raise if a file to write is one to read, lies in a folder to read, or is to be written twice."""
     seen = dict(inputs)
     for name, path in outputs.items():
         if path is None:
@@ -107,6 +107,8 @@ def check_apart(inputs: dict[str, Path], outputs: dict[str, Path | None]) -> Non
         for other, taken in seen.items():
             if _same(path, taken):
                 raise ValueError(f"{name} and {other} are the same file, {path}: name another for {name}")
+            if _within(path, taken):
+                raise ValueError(f"{name} would write {path}, a file of {other} {taken}: name another")
         seen[name] = path
 
 
@@ -115,6 +117,15 @@ def _same(one: Path, other: Path) -> bool:
     if one.exists() and other.exists():
         return one.samefile(other) and one.is_file()
     return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _within(path: Path, folder: Path) -> bool:
+    """Whether a file is in a folder of data, by whatever name: a link to one in it, a path through a link."""
+    if not folder.is_dir() or format_of(folder) != "rsk":  # others cannot be read, which will be said
+        return False
+    if any(parent.exists() and parent.samefile(folder) for parent in path.resolve().parents):
+        return True
+    return path.is_file() and any(path.samefile(file) for file in folder.iterdir() if file.is_file())
 
 
 def check_data(path: Path, *, target: Column, qid: Column, quiet: bool = False) -> None:

@@ -29,6 +29,7 @@ from riskmin.cli.problem import check_lams, estimator, lam_options, problem_opti
 from riskmin.cli.search import GradedSearch, GradeError
 from riskmin.cli.tasks import TASKS, queries
 from riskmin.data import Dataset
+from riskmin.signals import finishing
 
 _EPILOG = """\b
 Examples:
@@ -147,6 +148,7 @@ def _plain(search: Any) -> dict[str, Any]:
     return {"best_lam": search.alpha_, "best_score": search.best_score_, "cv": scores}
 
 
+@finishing()
 def _save(search: Any, table: Dataset, output: Path, report: Path | None, scored: str, title: str) -> None:
     from riskmin.estimators import save_model
     from riskmin.report import write_search

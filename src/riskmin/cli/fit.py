@@ -38,6 +38,7 @@ from riskmin.cli.problem import estimator, problem_options
 from riskmin.cli.tasks import TASKS, queries
 from riskmin.data import Dataset
 from riskmin.progress import Progress
+from riskmin.signals import finishing
 
 _EPILOG = """\b
 Examples:
@@ -95,7 +96,7 @@ def fit(
     title = f"{given['loss']} on {named(data)}"
     with place(given, model.task) as executor:
         ranks = company(executor)
-        ranks.once(lambda: _check_files(data, written))
+        ranks.once(lambda: _check_files(data, given, written))
         with ranks.together():
             table = _take(data, model, given, executor, quiet=quiet or as_json)
         _fit(model, table, json_lines=as_json, quiet=quiet)
@@ -119,10 +120,11 @@ def fit(
     return 3
 
 
-def _check_files(data: Sequence[Path], written: dict[str, Path | None]) -> None:
+def _check_files(data: Sequence[Path], given: dict[str, Any], written: dict[str, Path | None]) -> None:
     check_writable(*written.values())
+    keys = {f"--{name}": given[name.replace("-", "_")] for name in ("tls-ca", "tls-cert", "tls-key")}
     for path in data:
-        check_apart({"DATA": path}, written)
+        check_apart({"DATA": path} | {name: key for name, key in keys.items() if key is not None}, written)
 
 
 def _take(data: Sequence[Path], model: Any, given: dict[str, Any], executor: Any, *, quiet: bool) -> Dataset:
@@ -150,6 +152,7 @@ def _fit(model: Any, table: Dataset, *, json_lines: bool, quiet: bool) -> None:
     model.set_params(callback=None)
 
 
+@finishing()
 def _save(model: Any, table: Dataset, output: Path, report: Path | None, title: str) -> None:
     from riskmin.estimators import save_model
     from riskmin.report import write_report

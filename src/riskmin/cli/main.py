@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 import riskmin
+from riskmin import signals
 from riskmin.cli.certify import certify
 from riskmin.cli.convert import convert
 from riskmin.cli.cv import cv
@@ -24,7 +25,7 @@ from riskmin.cli.warmup import warmup
 from riskmin.messages import one_line
 from riskmin.types import Unsuited
 
-_BAD_INPUT, _INTERRUPTED, _BUG = 2, 130, 70
+_BAD_INPUT, _BUG, _BY_SIGNAL = 2, 70, 128
 
 _EPILOG = """\b
 Examples:
@@ -43,9 +44,12 @@ Exit codes:
   0    done; a fit converged, a certificate holds
   1    a certificate is refuted
   2    bad usage or data, or a cluster that does not answer
-  3    not converged, or not proved within the limits
+  3    not converged, or not proved within the limits; interrupted, with the best so far saved
   70   a bug in riskmin
-  130  interrupted before there was anything to save
+  130  interrupted by Ctrl-C before there was anything to save; 143 by SIGTERM, 129 by SIGHUP
+
+SIGTERM (of Slurm, Kubernetes, systemd, timeout) and SIGHUP are treated as Ctrl-C: a fit saves its checkpoint
+and the best model so far, and no other file is left behind.
 """
 
 
@@ -85,7 +89,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     if args is None and hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `riskmin predict ... | head` ends as `cat` would
-    with one_voice(args):
+    with signals.as_interrupts(), one_voice(args):
         return _main(args)
 
 
@@ -100,8 +104,10 @@ def _main(args: Sequence[str] | None) -> int:
     except MemoryError:
         return _fail("there is not enough memory for these data")
     except (click.Abort, KeyboardInterrupt):
-        _fail("interrupted before there was anything to save")
-        return _INTERRUPTED
+        number = signals.last()
+        how = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+        _fail(f"{how} before there was anything to save")
+        return _BY_SIGNAL + number
     except Exception:
         traceback.print_exc()
         _fail("this is a bug in riskmin, please report it with the lines above")

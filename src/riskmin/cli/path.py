@@ -32,6 +32,7 @@ from riskmin.cli.problem import check_lams, estimator, lam_options, problem_opti
 from riskmin.cli.tasks import TASKS, queries
 from riskmin.data import Dataset
 from riskmin.progress import Progress, duration, relative_gap
+from riskmin.signals import finishing
 from riskmin.types import Iterate, Result
 
 _EPILOG = """\b
@@ -199,6 +200,7 @@ def _cells(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     return [head, *body, ["all", "", "", "", f"{calls:,}", duration(seconds), ""]]
 
 
+@finishing()
 def _write(
     model: Any, table: Dataset, output: Path, lams: Sequence[float], results: Sequence[Result], title: str
 ) -> None:

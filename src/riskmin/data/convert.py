@@ -11,7 +11,8 @@ import numpy as np
 
 from riskmin.data.base import DataError, PathLike, check_dtype
 from riskmin.data.streams import Again, DataStream, Stream, stream_of
-from riskmin.data.writer import Writer
+from riskmin.data.writer import META, Writer, check_replaceable
+from riskmin.files import recover
 
 Layout = Literal["auto", "sparse", "dense"]
 Watch = Callable[[int, int, float], None]
@@ -134,21 +135,19 @@ def save(
 
 def _place(source: Path | None, target: Path, force: bool) -> Path:
     """Where to write, if that can be done."""
-    from riskmin.data.stored import is_stored
-
     place = Path(os.path.realpath(target))
     if not place.parent.is_dir():
         raise ValueError(f"{target} cannot be written: there is no folder {place.parent}; make it first")
     if not os.access(place.parent, os.W_OK | os.X_OK):
         raise ValueError(f"{target} cannot be written: the folder {place.parent} is not open to you")
-    if not place.exists():
+    recover(place, META)
+    if not os.path.lexists(place):
         return place
     if source is not None and place.samefile(source):
         raise ValueError(f"{target} is the file to read: name another")
     if not force:
         raise ValueError(f"{target} is there already: name another, or replace it by force")
-    if not is_stored(place) and (not place.is_dir() or any(place.iterdir())):
-        raise ValueError(f"{target} is there already and holds no stored data: name another")
+    check_replaceable(place)
     return place
 
 
@@ -161,22 +160,22 @@ def _write(
     if not 0 < shard_mb < float("inf"):
         raise ValueError(f"shard_mb is {shard_mb!r}; give a number above 0")
     sparse = stream.sparse if layout == "auto" else layout == "sparse"
-    while True:
-        writer = Writer(place, dtype, sparse=sparse, shard_bytes=int(shard_mb * 2**20))
-        try:
-            for piece in stream:
+    done = False
+    while not done:
+        with Writer(place, dtype, sparse=sparse, shard_bytes=int(shard_mb * 2**20)) as writer:
+            done = _fill(writer, stream, force, watch)
+
+
+def _fill(writer: Writer, stream: Stream, force: bool, watch: Watch | None) -> bool:
+    """Write all rows; False where they must be read again."""
+    try:
+        for piece in stream:
+            with writer.errors():
                 writer.add(piece, stream.columns)
-                if watch is not None:
-                    watch(writer.rows, writer.bytes, stream.share)
-            writer.close(stream, force=force)
-            return
-        except Again:
-            writer.discard()
-        except OSError as error:
-            writer.discard()
-            raise ValueError(
-                f"{place} cannot be written ({error.strerror or error}); make room for it"
-            ) from error
-        except BaseException:
-            writer.discard()
-            raise
+            if watch is not None:
+                watch(writer.rows, writer.bytes, stream.share)
+    except Again:
+        return False
+    with writer.errors():
+        writer.close(stream, force=force)
+    return True

@@ -22,17 +22,13 @@ from numpy.typing import NDArray
 from riskmin.data.base import DataError, Dataset, PathLike, quote
 from riskmin.data.limits import Room
 from riskmin.data.mapped import mapped
-from riskmin.data.writer import FORMAT, VERSION, checksum
+from riskmin.data.writer import FORMAT, META, VERSION, checksum
+from riskmin.files import recover
 from riskmin.maps import passing
 
 _INT32_MAX = np.iinfo(np.int32).max
 _DTYPES = {"float32", "float64", "int32", "int64"}
 _KINDS = {"X": "f", "data": "f", "indices": "i", "indptr": "i", "y": "fi", "qid": "i"}
-
-
-def is_stored(path: PathLike) -> bool:
-    """Whether a path is a folder of stored data."""
-    return Path(path, "meta.json").is_file()
 
 
 def _read_meta(path: Path) -> tuple[dict[str, Any], int]:
@@ -43,6 +39,8 @@ def _read_meta(path: Path) -> tuple[dict[str, Any], int]:
             blob = file.read()
         meta = json.loads(blob)
     except FileNotFoundError as error:
+        if recover(path, META):
+            return _read_meta(path)
         what = (
             "it has no meta.json, so it holds no stored data" if path.is_dir() else "there is no such folder"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,14 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix, issparse
 
 from riskmin.data.base import PathLike
+from riskmin.files import replacing
 from riskmin.sparse import sound
 
 
 def save_svmlight(path: PathLike, X: Any, y: ArrayLike, qid: Iterable[int] | None = None) -> None:
     """Write X and y as svmlight text that reads back to the same bits; indices count from 1.
+
+    The file is there whole or not at all.
 
     Parameters
     ----------
@@ -39,8 +41,8 @@ def save_svmlight(path: PathLike, X: Any, y: ArrayLike, qid: Iterable[int] | Non
     rows = zip(X.indptr[:-1].tolist(), X.indptr[1:].tolist(), strict=True)
     labels = np.asarray(y, np.float64).tolist()
     queries = [""] * len(labels) if qid is None else [f" qid:{int(q)}" for q in qid]
-    with Path(path).open("w", encoding="ascii", newline="\n") as file:
+    with replacing(path) as file:
         for (start, stop), label, query in zip(rows, labels, queries, strict=True):
             entries = zip(X.indices[start:stop].tolist(), X.data[start:stop].tolist(), strict=True)
             pairs = "".join(f" {j + 1}:{float(v)!r}" for j, v in entries)
-            file.write(f"{label!r}{query}{pairs}\n")
+            file.write(f"{label!r}{query}{pairs}\n".encode("ascii"))

@@ -1,29 +1,36 @@
 """Stored data are written in one pass: arrays grow on disk, in a folder that is there whole or not at all.
 
 What a piece of rows brings is appended to plain .npy files in a hidden folder beside the target. Their
-headers, which say how long they are, come last, and `meta.json` after them; then the folder is renamed.
+headers, which say how long they are, come last, and `meta.json` after them; then the folder is renamed, or
+exchanged for the one to be replaced.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import secrets
-import shutil
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from riskmin import files
 from riskmin.data.base import whole
 from riskmin.data.streams import Piece, Stream
 from riskmin.maps import passing
 
 FORMAT, VERSION = "riskmin data", 1
+META = "meta.json"
+_ARRAYS = ("X", "data", "indices", "indptr", "y", "qid")
+FILES = {META, *(f"{name}.npy" for name in _ARRAYS)}
+"""All that a folder of stored data may have."""
+_BEGUN = FILES | {f"{name}-new.npy" for name in _ARRAYS}
+"""All that it may have while it is written."""
 HEAD = 128
 """Bytes before the numbers of an array, as NumPy pads them too."""
 
@@ -42,12 +49,25 @@ def checksum(a: NDArray[Any], before: int = 0) -> int:
     return before
 
 
+def foreign(folder: Path) -> str | None:
+    """The name of something in a folder that no writer of stored data left there; None if there is none."""
+    names = sorted(path.name for path in folder.iterdir())
+    others = [name for name in names if name not in FILES or (folder / name).is_dir()]
+    if others or not names:
+        return others[0] if others else None
+    try:
+        meta = json.loads((folder / META).read_bytes())
+    except (OSError, ValueError):  # what is left of stored data that were damaged
+        return None if len(names) > 1 else names[0]
+    return None if isinstance(meta, dict) and meta.get("format") == FORMAT else META
+
+
 class Growing:
     """An array on disk that grows at its end."""
 
-    def __init__(self, folder: Path, name: str, dtype: Any) -> None:
-        self.path, self.dtype = folder / f"{name}.npy", np.dtype(dtype)
-        self.file: IO[bytes] = self.path.open("w+b")
+    def __init__(self, folder: Path, name: str, dtype: Any, like: os.stat_result | None) -> None:
+        self.path, self.dtype, self.like = folder / f"{name}.npy", np.dtype(dtype), like
+        self.file: IO[bytes] = files.create(self.path, like)
         self.file.seek(HEAD)
         self.size, self.crc = 0, 0
 
@@ -65,7 +85,18 @@ class Growing:
 
     def map(self, ends: list[int], f: Callable[[NDArray[Any]], NDArray[Any]], dtype: Any = None) -> list[int]:
         """Replace all numbers, from one end to the next; the checksums of these ranges."""
-        new = Growing(self.path.parent, f"{self.path.stem}-new", dtype or self.dtype)
+        new = Growing(self.path.parent, f"{self.path.stem}-new", dtype or self.dtype, self.like)
+        try:
+            sums = self._mapped(new, ends, f)
+            self.file.close()
+            files.rename(new.path, self.path)
+        except BaseException:
+            new.abandon()
+            raise
+        self.file, self.dtype, self.crc = new.file, new.dtype, sums.pop()
+        return sums
+
+    def _mapped(self, new: Growing, ends: list[int], f: Callable[[NDArray[Any]], NDArray[Any]]) -> list[int]:
         self.file.seek(HEAD)
         sums, start = [], 0
         for end in [*ends, self.size]:
@@ -74,18 +105,19 @@ class Growing:
                 new.append(f(some))
                 start += len(some)
             sums.append(new.cut())
-        self.file.close()
-        new.path.replace(self.path)
-        self.file, self.dtype, self.crc = new.file, new.dtype, sums.pop()
         return sums
+
+    def abandon(self) -> None:
+        """Close the file, whatever becomes of what was not written yet: it will be removed."""
+        with contextlib.suppress(OSError, ValueError):
+            self.file.close()
 
     def close(self, *columns: int) -> None:
         """Write the header: all is known by now."""
         rows = self.size // columns[0] if columns else self.size
         self.file.seek(0)
         self.file.write(_head(self.dtype, (rows, *columns)))
-        self.file.flush()
-        os.fsync(self.file.fileno())
+        files.sync(self.file)
         self.file.close()
 
 
@@ -107,21 +139,45 @@ class Writer:
 
     def __init__(self, target: Path, dtype: np.dtype[Any], *, sparse: bool, shard_bytes: int) -> None:
         self.target, self.dtype, self.sparse, self.shard_bytes = target, dtype, sparse, shard_bytes
-        self.folder = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-        self.folder.mkdir()
+        self.folder = files.beside(target)
+        self.like = files.known(target / META)
         self.arrays: dict[str, Growing] = {}
         self.coders: dict[str, _Coder] = {}
         self.shards: list[dict[str, Any]] = []
         self.rows, self.first, self.row_cut, self.number_cut = 0, 1, 0, 0
-        if sparse:
-            self._array("data", dtype), self._array("indices", np.int32)
-            self._array("indptr", np.int64).append(np.zeros(1, np.int64))
-        else:
-            self._array("X", dtype)
+
+    def __enter__(self) -> Writer:
+        """Make the folder, and what it holds from the start; leave nothing behind if that fails."""
+        try:
+            with self.errors():
+                files.create_folder(self.folder, files.known(self.target))
+                if self.sparse:
+                    self._array("data", self.dtype), self._array("indices", np.int32)
+                    self._array("indptr", np.int64).append(np.zeros(1, np.int64))
+                else:
+                    self._array("X", self.dtype)
+        except BaseException:
+            self.discard()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.discard()
+
+    @contextlib.contextmanager
+    def errors(self) -> Iterator[None]:
+        """A block whose errors are those of writing here, said in one sentence."""
+        try:
+            yield
+        except OSError as error:
+            remedy = (
+                "make room for it" if error.errno in files.FULL else "check the disk, or name another place"
+            )
+            raise ValueError(f"{self.target} cannot be written ({files.reason(error)}); {remedy}") from error
 
     def _array(self, name: str, dtype: Any) -> Growing:
         if name not in self.arrays:
-            self.arrays[name] = Growing(self.folder, name, dtype)
+            self.arrays[name] = Growing(self.folder, name, dtype, self.like)
         return self.arrays[name]
 
     @property
@@ -239,48 +295,51 @@ class Writer:
             "feature_names": stream.names,
             "shards": self.shards,
         }
-        _write(self.folder / "meta.json", json.dumps(meta, ensure_ascii=False).encode())
+        with files.create(self.folder / META, self.like) as file:
+            file.write(json.dumps(meta, ensure_ascii=False).encode())
+            files.sync(file)
+        files.sync_folder(self.folder)
         self._rename(force)
 
     def _drop(self, name: str) -> None:
         """Leave an array out."""
         array = self.arrays.pop(name)
-        array.file.close()
-        array.path.unlink()
+        array.abandon()
+        files.unlink(array.path)
         for shard in self.shards:
             del shard["crc32"][name]
 
     def _rename(self, force: bool) -> None:
-        old = self.target.with_name(f"{self.folder.name}.old")
-        try:
-            if force and self.target.exists():
-                self.target.rename(old)
-            self.folder.rename(self.target)
-        except BaseException:
-            if old.exists() and not self.target.exists():
-                old.rename(self.target)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
+        """Put the folder in its place; what it replaces is removed after that."""
+        if force:
+            check_replaceable(self.target)  # it may have got other files meanwhile
+            files.delete(files.aside(self.target), FILES)  # left there by a kill, when this was in place
+        old = files.put(self.folder, self.target, replace=force)
+        files.sync_folder(self.target.parent)
+        if old is not None:
+            files.delete(old, FILES)
 
     def discard(self) -> None:
         """Leave nothing behind, also when interrupted at that."""
-        try:
-            self._remove()
-        except KeyboardInterrupt:
-            self._remove()
-            raise
+        files.surely(self._remove)
 
     def _remove(self) -> None:
         for array in self.arrays.values():
-            array.file.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+            array.abandon()
+        files.delete(self.folder, _BEGUN)
 
 
-def _write(path: Path, blob: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(blob)
-        file.flush()
-        os.fsync(file.fileno())
+def check_replaceable(target: Path) -> None:
+    """Raise where to replace a folder would be to remove what is no stored data."""
+    if not os.path.lexists(target):
+        return
+    if not target.is_dir():
+        raise ValueError(f"{target} is there already and holds no stored data: name another")
+    other = foreign(target)
+    if other is not None:
+        raise ValueError(
+            f"{target} is there already and holds {other}, which is no stored data: name another"
+        )
 
 
 def _nonzero(X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

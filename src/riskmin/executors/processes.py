@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import signal
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,7 +14,7 @@ from multiprocessing.shared_memory import SharedMemory
 from time import perf_counter
 from typing import Any, NamedTuple, NoReturn
 
-from riskmin import blas
+from riskmin import blas, signals
 from riskmin.deadline import GLANCE, Limit, check, checking, current
 from riskmin.executors.errors import portable
 from riskmin.executors.local import add, calls, check_shards, worker_count
@@ -93,7 +92,7 @@ def _on_each(f: Callable[..., Any], shards: list[Shard], todo: list[tuple[Any, .
 
 def _serve(conn: Connection) -> None:
     """A worker: receives its shards, then functions to run on them, until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
+    signals.mind_only(os.getppid())
     blas.ask(1)  # there is a worker a core already
     blas.one_each()
     data, inbox, outbox = _Inbox(), _Inbox(), _Outbox()
@@ -125,7 +124,8 @@ class _Worker:
     def __init__(self, context: Any, shards: Sequence[Shard | Unread]) -> None:
         self.conn, there = context.Pipe()
         self.process = context.Process(target=_serve, args=(there,), daemon=True)
-        self.process.start()
+        with signals.withheld():
+            self.process.start()
         there.close()
         self.inbox, self.outbox, self.data = _Inbox(), _Outbox(), _Outbox()
         self.conn.send_bytes(self.data.pack([s if isinstance(s, Unread) else s[:3] for s in shards]))

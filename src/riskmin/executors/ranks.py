@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin import signals
 from riskmin.executors.errors import portable
 from riskmin.executors.letters import INLINE, Letter, Room
 
@@ -40,26 +41,31 @@ class _Head(NamedTuple):
 
 
 class _Patience:
-    """Ctrl-C waits within: it is told to the other ranks in the next letter, and all of them stop."""
+    """Ctrl-C waits within, and SIGTERM where it is treated so: the next letter tells the other ranks, and all
+    of them stop.
+    """
 
     def __init__(self) -> None:
         self.depth = 0
         self.asked = False
         self.deaf_until = 0.0
-        self.before: Any = None
+        self.before: dict[int, Any] = {}
 
     def __enter__(self) -> None:
         if self.depth == 0 and threading.current_thread() is threading.main_thread():
-            self.before = signal.signal(signal.SIGINT, self._hear)
+            numbers = {signal.SIGINT, *signals.interrupting()}
+            self.before = {number: signal.signal(number, self._hear) for number in numbers}
         self.depth += 1
 
     def __exit__(self, *exc: object) -> None:
         self.depth -= 1
-        if self.depth == 0 and self.before is not None:
-            signal.signal(signal.SIGINT, self.before)
-            self.before = None
+        if self.depth == 0:
+            for number, handler in self.before.items():
+                signal.signal(number, handler)
+            self.before = {}
 
     def _hear(self, number: int, frame: Any) -> None:
+        signals.note(number)
         self.asked = self.asked or time.monotonic() >= self.deaf_until
 
     def answer(self) -> None:

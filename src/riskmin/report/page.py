@@ -56,8 +56,4 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     path : path
     text : str
     """
-    target = Path(path)
-    if target.exists() and not target.is_file() and not target.is_dir():
-        target.write_text(text, encoding="utf-8")  # a pipe or a device, which must not be replaced
-    else:
-        write_whole(target, text.encode())
+    write_whole(path, text.encode())
