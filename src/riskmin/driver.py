@@ -26,6 +26,7 @@ from riskmin.objective import Count, Objective
 from riskmin.persist import FileError
 from riskmin.preconditioning import Conditioned, preconditioner
 from riskmin.regularizers import penalized
+from riskmin.rounding import allowance
 from riskmin.scalar import ROUNDING
 from riskmin.solvers import Auto, get_solver
 from riskmin.solvers.auto import said
@@ -84,6 +85,7 @@ class _Run:
     lower: float = 0.0  # J >= 0
     sound: bool = True  # no cut has been refuted by a point
     noise: float = 0.0  # how far above J rounding has lifted a bound
+    slack: float = 0.0  # what rounding may have added to the cut: known once a point is settled
     trace: list[dict[str, float]] = field(default_factory=list)
     origin: tuple[Array, float, Cut, float] | None = None  # see `start`
     idle: int = 0
@@ -203,7 +205,7 @@ class _Run:
         One that lies further above J is none, so the oracle's cuts are wrong or its risk is not convex:
         from then on nothing is believed but that J >= 0.
         """
-        lower = self.obj.lower(cut)
+        lower = self._lower(cut)
         if self.cut is None or (lower > self.lower and self.sound):
             self.cut, self.lower, self.idle = cut, lower, 0
         first = self.trace[0]["value"] if self.trace else self.value
@@ -218,11 +220,24 @@ class _Run:
         if self.watch is not None and self.watch.negative:
             self.lower = -math.inf
 
+    def _lower(self, cut: Cut) -> float:
+        """What a cut proves, less what rounding may have added."""
+        return self.obj.lower(cut._replace(b=cut.b - self.slack))
+
     def settle(self, seconds: float = math.inf) -> None:
-        """Whatever ends a run is said of a value computed from scratch, and of a point of the domain."""
-        w = self.obj.reg.prox(self.w, 0.0)
-        value, _, cut = Limit(time.perf_counter() + seconds).call(self.obj, w)
+        """Whatever ends a run is said of a value computed from scratch, and of a point of the domain.
+
+        Where vectors are kept in two forms, one is made anew from the other: the same holds for the cut.
+        """
+        until, anew = Limit(time.perf_counter() + seconds), getattr(self.obj.reg, "anew", None)
+        w = self.obj.reg.prox(self.w, 0.0) if anew is None else until.call(anew, self.w)
+        value, _, cut = until.call(self.obj, w)
         self.w, self.value = w, value
+        if self.cut is not None and self.sound:
+            if anew is not None:
+                self.cut = self.cut._replace(a=until.call(anew, self.cut.a, True))
+            self.slack = until.call(allowance, self.obj, w, self.cut, self.start()[3])
+            self.lower = self._lower(self.cut)
         self._bound(cut)
 
     def take(self, it: Iterate) -> Status | None:
@@ -279,6 +294,14 @@ class _Run:
             except KeyboardInterrupt:
                 return "interrupted"
         return "converged" if settled and self.status() == "converged" else "max_seconds"
+
+    def proof(self) -> Cut:
+        """The cut that proves the bound, as it is reported; and no row of the trace says more than that."""
+        assert self.cut is not None
+        for row in self.trace:
+            if row["lower"] > self.lower:
+                row |= {"lower": self.lower, "gap": row["value"] - self.lower}
+        return self.cut._replace(b=self.cut.b - self.slack) if self.lower > 0 else self.cut
 
     def asked(self, callback: Callback, it: Iterate) -> bool:
         """Whether the callback ends the run."""
@@ -442,7 +465,7 @@ def run(
                 found.no_worse_than_start()
     assert found.cut is not None
     told, criterion = said(chosen, reason, found.trace), found.criterion()
-    best = found.w, found.value, found.lower, found.cut
+    best = found.w, found.value, found.lower, found.proof()
     return Result(*best, status, found.trace, told, criterion, found.doubt)
 
 
