@@ -159,10 +159,10 @@ def test_the_absolute_tolerance_counts_where_j_all_but_vanishes():
     X = rng.standard_normal((40, 3)) * 1e6
     y = np.where(X[:, 0] > 0, 1.0, -1.0)
     J = Objective(linear_risk(X, y, Logistic()), L2(), 1e-8)
-    result = minimize(J, tol=1e-15)
+    result = minimize(J, tol=1e-7)
     assert (result.status, result.criterion) == ("converged", "atol")
-    assert result.gap <= 1e-9 * J.value(np.zeros(3))
-    strict = minimize(J, tol=1e-15, atol=0.0, max_iter=50)
+    assert result.gap <= 1e-13 * J.value(np.zeros(3))
+    strict = minimize(J, tol=1e-7, atol=0.0, max_iter=50)
     assert strict.criterion != "atol"
     assert minimize(objective(), tol=1e-3).criterion == "tol"
     assert minimize(objective(), tol=1e-15, atol=0.5).criterion == "atol"

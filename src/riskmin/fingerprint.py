@@ -59,7 +59,7 @@ def fingerprint(obj: Objective) -> str:
 # ---------------------------------------------------------------- what a problem is made of
 def _parts(thing: Any, name: str, seen: set[int]) -> Iterator[tuple[str, bytes]]:
     """The arrays of an object, and those of its parts, each with a name; rows by where they are kept."""
-    if isinstance(thing, (Memo, Shard, str, bytes, int, float)) or thing is None or id(thing) in seen:
+    if isinstance(thing, (Memo, Shard, Gram, str, bytes, int, float)) or thing is None or id(thing) in seen:
         return
     seen.add(id(thing))
     if isinstance(thing, np.ndarray) or sp.issparse(thing) or is_foreign(thing):

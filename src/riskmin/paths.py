@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import namespace, to_numpy
-from riskmin.driver import Callback, conditioned, minimize, run
+from riskmin.driver import conditioned, minimize, run
 from riskmin.linear import linear_risk
 from riskmin.objective import Count, Objective
 from riskmin.preconditioning import Conditioned
 from riskmin.regularizers import L2, Separable
+from riskmin.run import Callback
 from riskmin.scorers import Multiclass
 from riskmin.solvers import Auto, get_solver
 from riskmin.solvers.auto import said

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -101,6 +101,8 @@ class RkhsNorm:
     ----------
     kernel : str
         What tells this feature space from others, so that no run is taken up in another one.
+    K : Gram, optional
+        The kernel matrix, by which `anew` computes products that were updated for long.
 
     Examples
     --------
@@ -110,6 +112,7 @@ class RkhsNorm:
     """
 
     kernel: str = ""
+    K: Gram | None = field(default=None, repr=False, compare=False)
 
     formula = "|f|_H^2 / 2"
 
@@ -117,6 +120,18 @@ class RkhsNorm:
         """Half of beta' K beta."""
         n = len(w) // 2
         return float(w[:n] @ w[n:])
+
+    def anew(self, w: Array, slope: bool = False) -> Array:
+        """A function, or a slope, with the products of its pair computed from its coefficients.
+
+        Solvers update both halves of a pair, and rounding lets them drift apart.
+        """
+        if self.K is None:
+            return w
+        n = len(w) // 2
+        if slope:
+            return np.concatenate([w[:n], self.K.product(w[:n])])
+        return np.concatenate([self.K.product(w[n:]), w[n:]])
 
     def prox(self, v: Array, step: float) -> Array:
         """V / (1 + step): the proximal point in the metric of feature space."""
@@ -230,4 +245,4 @@ def kernel_risk(
     few = np.zeros(n)
     few[:16] = 1.0
     known_by = f"{gram.kernel!r}, {float(gram.product(few).sum()):.9g}"
-    return with_intercept(plain) if fit_intercept else plain, RkhsNorm(known_by)
+    return with_intercept(plain) if fit_intercept else plain, RkhsNorm(known_by, gram)

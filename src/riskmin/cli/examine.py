@@ -21,7 +21,6 @@ from riskmin.cli.common import without_warnings
 from riskmin.cli.graded import need_queries
 from riskmin.cli.measures import loss_scores, raw_scores
 from riskmin.cli.tasks import TASKS, queries
-from riskmin.driver import SMALL
 from riskmin.executors import Serial
 from riskmin.linear import check_labels
 from riskmin.matrices import as_matrix
@@ -29,6 +28,7 @@ from riskmin.moments import moments
 from riskmin.progress import Progress
 from riskmin.regularizers import L2, Free, free
 from riskmin.rkhs import ROOT, RkhsNorm, coefficients, pair
+from riskmin.run import SMALL
 from riskmin.types import Array, Cut, Iterate, Memo, Result, Shard
 
 SAME = 1e-6

@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from riskmin.adaptive import Adaptive
-from riskmin.driver import Callback, minimize
+from riskmin.driver import minimize
 from riskmin.estimators.advice import IN_PYTHON, advice, hints
 from riskmin.estimators.many import for_classes, is_many, unpacked
 from riskmin.estimators.rows import Held, checked, executor_for, here, scored
@@ -33,6 +33,7 @@ from riskmin.losses import Novelty, get_loss
 from riskmin.objective import Objective
 from riskmin.regularizers import L1, L2, Box, Elastic, each_output, get_regularizer
 from riskmin.risk import Risk
+from riskmin.run import Callback
 from riskmin.solvers import get_solver
 from riskmin.spread import Spread
 from riskmin.types import Iterate, NDArray, Result

@@ -292,6 +292,11 @@ class Poisson:
         excess = value - y - y * (z - log_y)  # differences first: near the minimum they cancel
         return c @ excess, c * (slope - y)
 
+    def terms(self, z: Array, y: Array, c: Array) -> Any:
+        """The size of what cancels in the value, though its slopes vanish there."""
+        xp = namespace(z)
+        return c @ (exp_and_slope(z)[0] + y * (1 + xp.abs(z)) + xp.abs(times_log(y)))
+
     def curvature(self, z: Array, y: Array, c: Array) -> Array:
         """c_i exp(z_i)."""
         return c * exp_and_slope(z)[1]

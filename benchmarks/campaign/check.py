@@ -1,0 +1,171 @@
+"""What is checked of a problem: bounds, values, convergence, and that nothing fails but by a sentence."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import riskmin as rm
+from benchmarks.campaign import exact
+from benchmarks.campaign.minimum import least
+from benchmarks.campaign.problems import Problem, draw
+from riskmin.objective import Objective
+from riskmin.rkhs import coefficients
+from riskmin.scalar import ROUNDING
+from riskmin.solvers import SOLVERS
+from riskmin.types import Unsuited
+
+LIMITS = {"max_iter": 80, "max_seconds": 0.5}
+TOLS = (1e-3, 1e-6, 1e-9)
+LINEAR = [*(name for name in SOLVERS if name != "auto"), "auto"]
+IN_KERNELS: list[Any] = ["bundle", "bmrm", "line_search_bmrm", rm.KernelDual(), "auto"]
+
+
+@dataclass
+class Found:
+    """What a solver returned, and J at its point in exact numbers."""
+
+    name: str
+    result: Any
+    exact: Any
+    w: Any
+    b: Any
+
+
+@dataclass
+class Report:
+    """The counts of a problem, and its failures."""
+
+    problem: Problem
+    fits: int = 0
+    refused: int = 0
+    minima: int = 0
+    failures: list[dict[str, Any]] = field(default_factory=list)
+
+    def fail(self, kind: str, solver: str, said: str) -> None:
+        known = {"seed": self.problem.seed, "problem": str(self.problem)}
+        self.failures.append({"kind": kind, "solver": solver, "said": said} | known)
+
+
+def check(seed: int) -> Report:
+    """Draw a problem, solve it by all solvers that take it, and check what they say.
+
+    Examples
+    --------
+    >>> report = check(1)
+    >>> report.fits > 0, report.failures
+    (True, [])
+    """
+    problem = draw(seed)
+    report = Report(problem)
+    rng = np.random.default_rng([seed, 17])
+    tol = float(rng.choice(TOLS))
+    try:
+        objective = problem.objective
+    except (ValueError, TypeError) as error:
+        _refusal(report, "linear_risk", error)
+        return report
+    found = []
+    for solver in IN_KERNELS if problem.kernel else LINEAR:
+        name = solver if isinstance(solver, str) else type(solver).__name__
+        one = _fit(report, name, objective, solver, tol)
+        found += [] if one is None else [one]
+    if found:
+        _judge(report, found, objective, tol)
+    return report
+
+
+def _refusal(report: Report, name: str, error: Exception) -> None:
+    """Errors are sentences: Unsuited, or a ValueError, of one line."""
+    if isinstance(error, (Unsuited, ValueError)) and "\n" not in str(error) and str(error):
+        report.refused += 1
+    else:
+        report.fail("exception", name, f"{type(error).__name__}: {error}")
+
+
+def _fit(report: Report, name: str, objective: Objective, solver: Any, tol: float) -> Found | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            result = rm.minimize(objective, solver, tol=tol, **LIMITS)
+    except Exception as error:
+        _refusal(report, name, error)
+        return None
+    report.fits += 1
+    w, b = parts(report.problem, objective, result.w)
+    if not (np.all(np.isfinite(w)) and math.isfinite(result.value) and math.isfinite(result.lower)):
+        report.fail("not finite", name, f"value {result.value}, lower {result.lower}")
+        return None
+    return Found(name, result, report.problem.value(w, b), w, b)
+
+
+def parts(problem: Problem, objective: Objective, w: Any) -> tuple[Any, Any]:
+    """The weights, or the coefficients of a kernel's functions, and the intercepts."""
+    k, risk = objective.n_intercepts, objective.risk
+    if k:
+        return w[:-k], w[-k:]
+    b = risk.intercept(w) if hasattr(risk, "intercept") else 0.0
+    return (coefficients(w) if problem.kernel else w), b
+
+
+def _judge(report: Report, found: list[Found], objective: Objective, tol: float) -> None:
+    problem = report.problem
+    best = min(found, key=lambda one: one.exact)
+    minimum, by = best.exact, best.name
+    proved = least(problem)
+    if proved is not None:
+        report.minima += 1
+        minimum, by = min((minimum, by), (proved, "exact arithmetic"))
+    zero = 0.0 * found[0].result.w
+    if not math.isfinite(objective.reg.value(zero)):
+        zero = objective.reg.conjugate_grad(zero)
+    start = problem.value(*parts(problem, objective, zero))
+    with exact.precise():
+        for one in found:
+            _bound(report, one, minimum, by)
+            _value(report, one, start)
+            if one.result.status == "converged":
+                _gap(report, one, minimum, start, tol, by)
+            above = one.exact - start
+            if one.name == "auto" and above > exact.number(1e-9, problem.q) * start:
+                report.fail("worse than zero", one.name, f"J is {float(one.exact)}, {float(start)} at w = 0")
+
+
+def _bound(report: Report, one: Found, minimum: Any, by: str) -> None:
+    """No bound is above J at any point, not by the last bit."""
+    lower = exact.number(one.result.lower, report.problem.q)
+    if lower > minimum:
+        part = float((lower - minimum) / minimum) if minimum > 0 else math.inf
+        said = f"lower is {one.result.lower!r}, above {float(minimum)!r} ({by}) by {part:.2g} of it"
+        report.fail("false bound", one.name, f"{said}; status {one.result.status}")
+
+
+def _value(report: Report, one: Found, start: Any) -> None:
+    """The value is J, but for what rounding of the scores, and of an entropy, makes of it."""
+    problem, value = report.problem, exact.number(one.result.value, report.problem.q)
+    off = abs(value - one.exact)
+    slack = 1e-14 * problem.lam * len(one.w) if isinstance(problem.reg, rm.Entropy) else 0.0
+    part, tiny = exact.number(1e-9, problem.q), exact.number(1e-14, problem.q)
+    if off <= part * one.exact + tiny * start + exact.number(slack, problem.q):
+        return
+    few = 1e-12
+    signs = (lambda i: few, lambda i: -few, lambda i: few * (-1) ** i, lambda i: -few * (-1) ** i)
+    moved = [abs(problem.value(one.w, one.b, sign) - one.exact) for sign in signs]
+    if off > max(moved):
+        said = f"value is {one.result.value!r}, J(w) is {float(one.exact)!r}, rounding explains"
+        report.fail("wrong value", one.name, f"{said} {float(max(moved)):.2g}")
+
+
+def _gap(report: Report, one: Found, minimum: Any, start: Any, tol: float, by: str) -> None:
+    """Converged is what is within the tolerance of the least J that is known."""
+    q = report.problem.q
+    slack = exact.number(1 + 1e-6, q) * exact.number(tol, q)
+    rounding = exact.number(ROUNDING, q) * report.problem.value(0.0 * one.w, 0.0 * np.asarray(one.b))
+    least_gap = max(slack * one.exact, slack * start / 10**6, rounding)
+    if one.exact - minimum > least_gap:
+        said = f"J is {float(one.exact)!r}, {float(minimum)!r} is known ({by})"
+        report.fail("false convergence", one.name, f"{said}, by {one.result.criterion} of {tol}")

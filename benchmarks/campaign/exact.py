@@ -1,0 +1,286 @@
+r"""J in exact arithmetic: every loss and every regularizer by its definition, and no line of riskmin's.
+
+Numbers are `fractions.Fraction` where a loss and a regularizer need no more than the four operations, and
+`decimal.Decimal` of 80 digits where they have exponentials, logarithms or roots.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from riskmin import regularizers as regs
+
+DIGITS = 80
+"""Of decimals: many more than doubles can cancel."""
+TRANSCENDENT = {
+    "Exponential", "Logistic", "Poisson", "PowerHinge", "Softmax", "ChainCrf", "Ndcg", "ExpectedRankUtility"
+}  # fmt: skip
+"""The losses that take more than the four operations."""
+
+
+def rational(loss: Any, reg: Any) -> bool:
+    """Whether J is rational at rational points."""
+    plain = (regs.L2, regs.L1, regs.Elastic, regs.Box, regs.Quadratic)
+    return type(loss).__name__ not in TRANSCENDENT and isinstance(reg, plain)
+
+
+def number(x: Any, exact: type) -> Any:
+    """A double, as it is, as a number of that type."""
+    return exact(float(x)) if exact is Decimal else Fraction(float(x))
+
+
+# ---------------------------------------------------------------- losses of a row
+def _pos(t: Any) -> Any:
+    return t if t > 0 else 0 * t
+
+
+def _power(t: Any, p: float) -> Any:
+    if p == 1:
+        return t
+    return t * t / 2 if p == 2 else (t ** Decimal(p) / Decimal(p) if t > 0 else 0 * t)
+
+
+def _smoothed_hinge(t: Any, mu: Any) -> Any:
+    return _pos(t) ** 2 / (2 * mu) if t < mu else t - mu / 2
+
+
+def _huber(r: Any, delta: Any) -> Any:
+    return r * r / 2 if abs(r) <= delta else delta * abs(r) - delta * delta / 2
+
+
+def _logistic(t: Any) -> Any:
+    """log(1 + e^t)."""
+    return t + (1 + (-t).exp()).ln() if t > 0 else (1 + t.exp()).ln()
+
+
+def of_row(loss: Any, z: Any, y: Any) -> Any:
+    """The loss of one row of one score."""
+    q = type(z)
+
+    def n(x: float) -> Any:
+        return number(x, q)
+
+    return {
+        "Hinge": lambda: _pos(n(loss.margin) - y * z),
+        "SquaredHinge": lambda: _pos(n(loss.margin) - y * z) ** 2 / 2,
+        "PowerHinge": lambda: _power(_pos(n(loss.margin) - y * z), loss.p),
+        "SmoothedHinge": lambda: _smoothed_hinge(1 - y * z, n(loss.mu)),
+        "Exponential": lambda: (-y * z).exp(),
+        "Logistic": lambda: _logistic(-y * z),
+        "Novelty": lambda: _pos(1 - z),
+        "Squared": lambda: (z - y) ** 2 / 2,
+        "Absolute": lambda: abs(z - y),
+        "Quantile": lambda: max(n(loss.level) * (y - z), (n(loss.level) - 1) * (y - z)),
+        "EpsilonInsensitive": lambda: _power(_pos(abs(z - y) - n(loss.epsilon)), loss.power),
+        "Huber": lambda: _huber(z - y, n(loss.delta)),
+        "Poisson": lambda: z.exp() - y * z + (y * y.ln() - y if y > 0 else 0 * y),
+    }[type(loss).__name__]()
+
+
+# ---------------------------------------------------------------- losses of all rows
+def _pairs(z: Sequence[Any], y: Sequence[Any], c: Sequence[Any]) -> Any:
+    found = [(c[i] * c[j], _pos(1 - z[i] + z[j])) for i, j in _ordered(y) if c[i] * c[j] > 0]
+    return sum(p * v for p, v in found) / sum(p for p, _ in found)
+
+
+def _ordered(y: Sequence[Any]) -> list[tuple[int, int]]:
+    return [(i, j) for i, j in itertools.permutations(range(len(y)), 2) if y[i] > y[j]]
+
+
+def _tables(loss: Any, above: int, below: int, q: type) -> list[tuple[int, int, Any]]:
+    """Misses, alarms and the measure of each table that a loss looks at."""
+    name, found = type(loss).__name__, []
+    for misses, alarms in itertools.product(range(above + 1), range(below + 1)):
+        hits = above - misses
+        if name == "FBeta":
+            square = number(loss.beta, q) ** 2
+            found.append((misses, alarms, 1 - (1 + square) * hits / (square * above + hits + alarms)))
+        elif name == "Prbep" and misses == alarms:
+            found.append((misses, alarms, q(misses) / above))
+        elif name.endswith("AtK") and hits + alarms == loss.k:
+            found.append((misses, alarms, 1 - q(hits) / (above if name == "RecallAtK" else loss.k)))
+    return found + ([(0, 0, q(0))] if name.endswith("AtK") else [])
+
+
+def _labellings(loss: Any, z: Sequence[Any], y: Sequence[Any]) -> Any:
+    above = sorted(s for s, label in zip(z, y, strict=True) if label > 0)
+    below = sorted((s for s, label in zip(z, y, strict=True) if label <= 0), reverse=True)
+    tables = _tables(loss, len(above), len(below), type(z[0]))
+    none = 0 * z[0]
+    return max(d + 2 * (sum(below[:j], none) - sum(above[:i], none)) / len(z) for i, j, d in tables)
+
+
+def _utility(loss: Any, grades: Sequence[Any], q: type) -> Any:
+    """What a ranking with these grades, the first one on top, is worth."""
+    if type(loss).__name__ == "Mrr":
+        return 1 / q(1 + next(i for i, g in enumerate(grades) if g > 0))
+    two = q(2)
+    if type(loss).__name__ == "Ndcg":
+        return sum((two**g - 1) * two.ln() / q(i + 2).ln() for i, g in enumerate(grades[: loss.k]))
+    half = number(loss.half_life, q) - 1
+    return sum(g * two ** (-q(i) / half) for i, g in enumerate(grades))
+
+
+def _query(loss: Any, z: Sequence[Any], y: Sequence[Any]) -> Any:
+    """The loss of a query, by all of its rankings one by one."""
+    grades = [type(g)(g > 0) for g in y] if type(loss).__name__ == "Mrr" else y
+    pairs, q = _ordered(grades), type(z[0])
+    if type(loss).__name__ == "PairwiseHinge":
+        return sum(_pos(1 - z[i] + z[j]) for i, j in pairs) / len(pairs)
+    best, found = _utility(loss, sorted(grades, reverse=True), q), []
+    for ranking in itertools.permutations(range(len(z))):
+        place = {row: k for k, row in enumerate(ranking)}
+        lead = sum((z[j] - z[i] for i, j in pairs if place[i] > place[j]), 0 * z[0]) / len(pairs)
+        found.append(1 - _utility(loss, [grades[i] for i in ranking], q) / best + lead)
+    return max(found)
+
+
+def _queries(loss: Any, z: Sequence[Any], y: Sequence[Any], c: Sequence[Any], ids: Sequence[int]) -> Any:
+    total = value = 0 * z[0]
+    for query in dict.fromkeys(ids):
+        rows = [i for i, k in enumerate(ids) if k == query]
+        grades = [y[i] for i in rows]
+        seen = [g > 0 for g in grades] if type(loss).__name__ == "Mrr" else grades
+        weight = sum(c[i] for i in rows) / len(rows)
+        if len(set(seen)) > 1 and weight > 0:
+            value += weight * _query(loss, [z[i] for i in rows], grades)
+            total += weight
+    return value / total
+
+
+def _many(loss: Any, z: Sequence[Any], y: Any) -> Any:
+    """The loss of one row of many scores."""
+    q, k = type(z[0]), len(z)
+    name = type(loss).__name__
+    if name == "MultivariateSquared":
+        M = np.eye(k) if loss.M is None else loss.M
+        r = [s - t for s, t in zip(z, y, strict=True)]
+        return sum(r[i] * number(M[i][j], q) * r[j] for i in range(k) for j in range(k)) / 2
+    own = int(y)
+    ahead = [s - z[own] for s in z]
+    if name == "Softmax":
+        most = max(ahead)
+        return most + sum((a - most).exp() for a in ahead).ln()
+    if name == "MulticlassSquaredHinge":
+        return sum(_pos(1 + a) ** 2 for j, a in enumerate(ahead) if j != own) / 2
+    cost = [q(j != own) if loss.cost is None else number(loss.cost[own][j], q) for j in range(k)]
+    return max(d * (1 + a) if loss.rescaled else d + a for d, a in zip(cost, ahead, strict=True))
+
+
+def chain(loss: Any, tokens: Any, bonds: Any, right: Sequence[int]) -> Any:
+    """The loss of a sequence, by all of its label sequences one by one; bonds are transitions and ends."""
+    k, length = len(tokens[0]), len(tokens)
+    T, ends = bonds[:k], bonds[k:]
+
+    def score(path: Sequence[int]) -> Any:
+        between = sum(T[a][b] for a, b in itertools.pairwise(path))
+        return ends[0][path[0]] + ends[1][path[-1]] + sum(tokens[t][a] for t, a in enumerate(path)) + between
+
+    paths, own = list(itertools.product(range(k), repeat=length)), score(right)
+    ahead = [score(path) - own for path in paths]
+    if type(loss).__name__ == "ChainCrf":
+        most = max(ahead)
+        return most + sum((a - most).exp() for a in ahead).ln()
+    errors = [sum(a != b for a, b in zip(path, right, strict=True)) for path in paths]
+    both = zip(errors, ahead, strict=True)
+    return max(d * (1 + a) if loss.rescaled else d + a for d, a in both)
+
+
+# ---------------------------------------------------------------- regularizers
+def _within(reg: Any, w: list[Any]) -> list[Any]:
+    """The nearest point of a box: riskmin lets w leave it by rounding."""
+    lower, upper = (np.broadcast_to(side, len(w)) for side in (reg.lower, reg.upper))
+    low = [x if lo == -np.inf else max(x, number(lo, type(x))) for x, lo in zip(w, lower, strict=True)]
+    return [x if hi == np.inf else min(x, number(hi, type(x))) for x, hi in zip(low, upper, strict=True)]
+
+
+def into_domain(reg: Any, w: list[Any]) -> list[Any]:
+    """A point of the domain, where rounding has left it; else w itself."""
+    if isinstance(reg, regs.Box):
+        return _within(reg, w)
+    if isinstance(reg, regs.Entropy):
+        prior = [number(m, type(w[0])) for m in np.broadcast_to(reg.prior, len(w))]
+        w = w if reg.balanced else [_pos(x) for x in w]
+        if reg.normalized:
+            total, size = sum(prior) * (2 if reg.balanced else 1), sum(abs(x) for x in w)
+            if size > total or not reg.balanced:
+                return [x * total / size for x in w]
+    return w
+
+
+def omega(reg: Any, w: list[Any]) -> Any:
+    """The regularizer at a point of its domain."""
+    q = type(w[0])
+    if isinstance(reg, regs.Box):
+        return omega(reg.reg, w)
+    if isinstance(reg, regs.Entropy):
+        return _entropy(reg, w)
+    if isinstance(reg, regs.Quadratic):
+        K = reg.K if isinstance(reg.K, np.ndarray) else reg.K.toarray()
+        return sum(w[i] * number(K[i, j], q) * w[j] for i, j in np.argwhere(K)) / 2
+    if isinstance(reg, regs.QNorm):
+        size = sum(abs(x) ** Decimal(reg.q) for x in w if x)
+        return size ** (Decimal(reg.power) / Decimal(reg.q)) / Decimal(reg.power) if size else size
+    m = [number(v, q) for v in np.broadcast_to(reg.weights, len(w))]
+    eps = number(reg.eps, q) if isinstance(reg, regs.Elastic) else q(isinstance(reg, regs.L1))
+    half = q(not isinstance(reg, regs.L1)) / 2
+    return sum(v * (eps * abs(x) + half * x * x) for v, x in zip(m, w, strict=True))
+
+
+def _times_log(w: Any, mu: Any) -> Any:
+    return w * (w / mu).ln() if w > 0 else 0 * w
+
+
+def _entropy(reg: Any, w: list[Any]) -> Any:
+    mu = [number(m, Decimal) for m in np.broadcast_to(reg.prior, len(w))]
+    if not reg.balanced:
+        return sum(_times_log(x, m) - x + m for x, m in zip(w, mu, strict=True))
+    tau = _factor(w, mu) if reg.normalized else Decimal(1)  # the square of what is called tau elsewhere
+    value = Decimal(0)
+    for x, m in zip(w, mu, strict=True):
+        large = (abs(x) + (x * x + 4 * tau * m * m).sqrt()) / 2
+        small = tau * m * m / large if large else large
+        value += _times_log(large, m) + _times_log(small, m) - large - small + 2 * m
+    return value
+
+
+def _factor(w: list[Any], mu: list[Any]) -> Any:
+    """The t for which the sum of sqrt(w^2 + 4 mu^2 t) is 2 sum mu, by bisection."""
+    total, lo, hi = 2 * sum(mu), Decimal(0), Decimal(1)
+    if sum(abs(x) for x in w) >= total:
+        return lo
+    for _ in range(200):
+        middle = (lo * hi).sqrt() if lo and hi > 2 * lo else (lo + hi) / 2
+        if not lo:
+            middle = hi / 1024
+        if sum((x * x + 4 * middle * m * m).sqrt() for x, m in zip(w, mu, strict=True)) > total:
+            hi = middle
+        else:
+            lo = middle
+        if hi < Decimal(10) ** -400:
+            break
+    return lo
+
+
+def risk(loss: Any, scores: list[Any], y: Any, c: list[Any], groups: Any) -> Any:
+    """R of scores, one a row, or a list of them."""
+    name = type(loss).__name__
+    if name in ("RocArea", "Ordinal"):
+        return _pairs(scores, y, c)
+    if name in ("FBeta", "Prbep", "PrecisionAtK", "RecallAtK"):
+        return _labellings(loss, scores, y)
+    if groups is not None:
+        return _queries(loss, scores, y, c, groups)
+    row: Callable[..., Any] = _many if isinstance(scores[0], list) else of_row
+    return sum(ci * row(loss, z, yi) for z, yi, ci in zip(scores, y, c, strict=True) if ci)
+
+
+def precise() -> Any:
+    """A context in which decimals have enough digits, and exponents of any size."""
+    return localcontext(prec=DIGITS, Emax=10**9, Emin=-(10**9))
