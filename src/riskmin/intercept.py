@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from riskmin.risk import Risk, ScoreCursor
 from riskmin.scalar import Tangent, balance, bracket, crossing, lowest, shrink
-from riskmin.types import Array
+from riskmin.types import Array, Memo
 
 CLOSE = 1e-12
 """How closely an intercept is found, relative to the risk."""
@@ -48,6 +48,8 @@ class Profiled:
     """
 
     risk: Risk
+    seen: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
+    """The last point that was evaluated, its intercept and its value: asked for again at a run's end."""
 
     def __post_init__(self) -> None:
         if getattr(self.risk, "many", False):
@@ -70,11 +72,17 @@ class Profiled:
         """R~(w), a subgradient, and by how much its cut lies below."""
         cursor = self.cursor(w)
         value, grad = cursor.value_grad()
+        self.seen.update(w=1.0 * w, b=cursor.b, value=value)
         return value, grad, cursor.slip
 
     def cursor(self, w: Array) -> ProfiledCursor:
         """A point that keeps its scores at the shards, and its intercept."""
         return ProfiledCursor(self.risk.cursor(w))
+
+    def remembered(self, w: Array) -> tuple[float, float] | None:
+        """A minimizing b and R(w, b), if w was the last point that was evaluated."""
+        last = self.seen.get("w")
+        return (self.seen["b"], self.seen["value"]) if last is not None and bool((last == w).all()) else None
 
     def intercept(self, w: Array) -> float:
         """The minimizing b; the middle of the interval, where a whole interval minimizes."""
@@ -82,9 +90,12 @@ class Profiled:
 
     def best(self, w: Array) -> tuple[float, float]:
         """The minimizing b, and R(w, b)."""
+        smooth = getattr(self.risk.loss, "smooth", False)
+        if smooth and (found := self.remembered(w)) is not None:
+            return found
         cursor = self.cursor(w)
         b = cursor.b
-        if not getattr(self.risk.loss, "smooth", False):
+        if not smooth:
             b = 0.5 * (cursor.last_best(-1) + cursor.last_best(+1))
         return b, cursor.scores.at(0.0, b)[0]
 

@@ -43,7 +43,7 @@ from riskmin.scorers import Hierarchy, Linear, Multiclass, Standardized, WithOne
 from riskmin.tree import Tree
 from riskmin.types import Array, Cut, Executor, Iterate, Memo, NDArray, Resumable, Shard, Solver, Unsuited
 
-SAMPLE, FEWEST = 2**16, 64
+SAMPLE, FEWEST = 2**13, 64
 """Means and sizes of columns are estimated from rows of about so many numbers, and at least so many rows."""
 FEWEST_NUMBERS = 5
 """A sparse column with fewer numbers in the sample has no size that is known."""

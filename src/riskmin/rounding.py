@@ -30,12 +30,12 @@ from riskmin.types import Array, Cut, Loss, Scorer, Shard
 
 UNITS = 2.0**-47
 """What each term of a sum may be off by, relative to its size: a few units in the last place."""
-ENOUGH = 2**20
+ENOUGH = 2**16
 """Sizes are means over rows: so many numbers of a shard tell them."""
 
 
 def allowance(obj: Objective, w: Array, cut: Cut, start: float) -> float:
-    """By how much rounding may have lifted a cut, and J at w; `start` is the risk at w = 0.
+    """By how much rounding may have lifted a cut, and J at w; `start` is the first J.
 
     Examples
     --------
@@ -89,7 +89,8 @@ def _of_risk(obj: Objective, w: Array, mass: float) -> Sums:
     risk: Any = obj.risk
     b = 0.0
     if isinstance(risk, Profiled):
-        b, risk = risk.cursor(w).b, risk.risk
+        known = risk.remembered(w)
+        b, risk = risk.cursor(w).b if known is None else known[0], risk.risk
     elif isinstance(risk, Adaptive):
         b, risk = risk.intercept(w), risk.risk
     if not isinstance(risk, Risk):

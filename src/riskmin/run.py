@@ -234,7 +234,8 @@ class Run:
         if self.cut is not None and self.sound:
             if anew is not None:
                 self.cut = self.cut._replace(a=until.call(anew, self.cut.a, True))
-            self.slack = until.call(allowance, self.obj, w, self.cut, self.start()[3])
+            first = max(value, self.trace[0]["value"] if self.trace else value)
+            self.slack = until.call(allowance, self.obj, w, self.cut, first)
             self.lower = self._lower(self.cut)
         self._bound(cut)
 
