@@ -30,8 +30,8 @@ GOOD = ["hinge", "logistic", "squared", "softmax", "ndcg", "ordinal", "novelty",
 LOSSES = [
     "hinge", "squared_hinge", "logistic", "softmax", "squared", "absolute", "huber:delta=2",
     "quantile:level=0.9", "poisson", "novelty", "ordinal", "ndcg", "roc_area", "f1", "pairwise_hinge",
-    "exponential", "hinge:margin=2", "chain_crf", "chain_max_margin", "nothing", "hinge:x=1", "huber:delta=nan", "\x1b[31m",
-    "precision_at_k:k=2", "multiclass_hinge", "epsilon_insensitive",
+    "exponential", "hinge:margin=2", "chain_crf", "chain_max_margin", "nothing", "hinge:x=1",
+    "huber:delta=nan", "\x1b[31m", "precision_at_k:k=2", "multiclass_hinge", "epsilon_insensitive",
 ]  # fmt: skip
 REGS = ["l2", "l1", "elastic:eps=0.5", "elastic", "entropy", "linf", "qnorm:q=1.5", "none", "l1:x=2", "box"]
 SOLVERS = [
