@@ -15,7 +15,9 @@ import signal
 import sys
 import tempfile
 import time
+import warnings
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -207,9 +209,11 @@ class Case:
         return found
 
 
-def run(args: list[str], log: Path) -> tuple[int, str]:
+def run(args: list[str], log: Path, command: Callable[[list[str]], int] | None = None) -> tuple[int, str]:
     """A command in a forked child: its exit code, negative for a signal, and what it said."""
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads, of which the child needs none
+        child = os.fork()
     if child == 0:
         try:
             out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -218,7 +222,7 @@ def run(args: list[str], log: Path) -> tuple[int, str]:
             sys.stdout, sys.stderr = (os.fdopen(fd, "w", errors="backslashreplace") for fd in (1, 2))
             from riskmin.cli.main import main
 
-            code = main(args)
+            code = (command or main)(args)
             sys.stdout.flush()
             sys.stderr.flush()
         except BaseException:  # what `main` lets through is a bug
