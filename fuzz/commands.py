@@ -1,4 +1,4 @@
-"""Whole commands with random options on mutated files, each in a forked child: tracebacks and signals counted.
+"""Whole commands with random options on mutated files, each in a forked child; tracebacks and signals count.
 
     python -m fuzz.commands --n 20000 --seed 1
 
@@ -15,7 +15,9 @@ import signal
 import sys
 import tempfile
 import time
+import warnings
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +30,10 @@ KNOWN = {0, 1, 2, 3, 130}
 
 GOOD = ["hinge", "logistic", "squared", "softmax", "ndcg", "ordinal", "novelty", "squared_hinge", "roc_area"]
 LOSSES = [
-    "hinge", "squared_hinge", "logistic", "softmax", "squared", "absolute", "huber:delta=2", "quantile:level=0.9",
-    "poisson", "novelty", "ordinal", "ndcg", "roc_area", "f1", "pairwise_hinge", "exponential", "hinge:margin=2",
-    "chain_crf", "chain_max_margin", "nothing", "hinge:x=1", "huber:delta=nan", "\x1b[31m", "precision_at_k:k=2",
-    "multiclass_hinge", "epsilon_insensitive",
+    "hinge", "squared_hinge", "logistic", "softmax", "squared", "absolute", "huber:delta=2",
+    "quantile:level=0.9", "poisson", "novelty", "ordinal", "ndcg", "roc_area", "f1", "pairwise_hinge",
+    "exponential", "hinge:margin=2", "chain_crf", "chain_max_margin", "nothing", "hinge:x=1",
+    "huber:delta=nan", "\x1b[31m", "precision_at_k:k=2", "multiclass_hinge", "epsilon_insensitive",
 ]  # fmt: skip
 REGS = ["l2", "l1", "elastic:eps=0.5", "elastic", "entropy", "linf", "qnorm:q=1.5", "none", "l1:x=2", "box"]
 SOLVERS = [
@@ -147,8 +149,9 @@ class Case:
             found += ["--loss", rng.choice(["chain_crf", "chain_max_margin"] if chains else GOOD)]
             return found + (["--reg", rng.choice(REGS[:4])] if rng.random() < 0.3 else [])
         for share, option, values in (
-            (0.8, "--loss", LOSSES), (0.3, "--reg", REGS), (0.2, "--solver", SOLVERS), (0.2, "--tol", NUMBERS),
-            (0.05, "--atol", NUMBERS), (0.15, "--target", COLUMNS), (0.1, "--qid", COLUMNS),
+            (0.8, "--loss", LOSSES), (0.3, "--reg", REGS), (0.2, "--solver", SOLVERS),
+            (0.2, "--tol", NUMBERS), (0.05, "--atol", NUMBERS),
+            (0.15, "--target", COLUMNS), (0.1, "--qid", COLUMNS),
             (0.05, "--order", ["iris,rose", "rose,iris", "0,1,2", "a", ",", "1,nan"]),
             (0.1, "--max-memory", ["1", "0.001", "nan", "100"]), (0.05, "--jobs", ["1", "2", "0", "-1", "x"]),
             (0.05, "--class-weight", ["balanced", "x"]),
@@ -206,21 +209,20 @@ class Case:
         return found
 
 
-def run(args: list[str], log: Path) -> tuple[int, str]:
+def run(args: list[str], log: Path, command: Callable[[list[str]], int] | None = None) -> tuple[int, str]:
     """A command in a forked child: its exit code, negative for a signal, and what it said."""
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads, of which the child needs none
+        child = os.fork()
     if child == 0:
         try:
             out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             os.dup2(out, 2)
-            sys.stdout, sys.stderr = (
-                open(1, "w", errors="backslashreplace"),
-                open(2, "w", errors="backslashreplace"),
-            )
+            sys.stdout, sys.stderr = (os.fdopen(fd, "w", errors="backslashreplace") for fd in (1, 2))
             from riskmin.cli.main import main
 
-            code = main(args)
+            code = (command or main)(args)
             sys.stdout.flush()
             sys.stderr.flush()
         except BaseException:  # what `main` lets through is a bug

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 TOKENS = [
-    b"nan", b"inf", b"-inf", b"1e999", b"-1", b"0", b"1e-999", b"9223372036854775807", b"9223372036854775808",
-    b"4294967296", b"99999999999999999999999", b"1_000", b"0x10", b'"', b'""', b"'", b"\x00", b"\x1b[31m", b"\r",
-    b"\n", b"\r\n", b"\t", b" ", b",", b";", b":", b"qid:1", b"qid:", b"qid:-1", b"1:1", b"0:1", b"3:nan", b"#",
-    b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80", "１２".encode(), "\u202e".encode(), b"a" * 300, b"1 " * 50,
-    b"{", b"}", b"[", b"]", b"null", b"true", b"B-X", b"O", b"-DOCSTART-",
+    b"nan", b"inf", b"-inf", b"1e999", b"-1", b"0", b"1e-999", b"9223372036854775807",
+    b"9223372036854775808", b"4294967296", b"99999999999999999999999", b"1_000",
+    b"0x10", b'"', b'""', b"'", b"\x00", b"\x1b[31m", b"\r",
+    b"\n", b"\r\n", b"\t", b" ", b",", b";", b":", b"qid:1", b"qid:", b"qid:-1", b"1:1", b"0:1",
+    b"3:nan", b"#", b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80", "１２".encode(), "\u202e".encode(),
+    b"a" * 300, b"1 " * 50, b"{", b"}", b"[", b"]", b"null", b"true", b"B-X", b"O", b"-DOCSTART-",
 ]  # fmt: skip
 """What parsers stumble over."""
 

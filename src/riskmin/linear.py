@@ -18,7 +18,7 @@ from riskmin.intercepts import CentredRisk, centred
 from riskmin.losses import get_loss
 from riskmin.losses.labels import queries
 from riskmin.losses.queries import ByQuery, OfQueries, ends_of_queries
-from riskmin.matrices import WIDE, Csc, Csr, Plain, as_matrix, by_rows, with_transpose
+from riskmin.matrices import STORED, WIDE, Csc, Csr, Plain, as_matrix, by_rows, is_own, with_transpose
 from riskmin.risk import Risk
 from riskmin.scorers import Linear
 from riskmin.sequences import Sequences, cut_at
@@ -206,7 +206,9 @@ def linear_risk(
     ----------
     X : (n, p) array, sparse matrix, frame or list of rows
         NumPy in either order, SciPy CSR or CSC, float32 or float64: none is copied. Or a 2-d array of
-        another array library. Or a `Spread`, rows that are elsewhere.
+        another array library. Or a `Spread`, rows that are elsewhere. Or an object of your own that fulfils
+        `Matrix`, which may make features when scores are asked for; solvers that visit rows one by one
+        refuse it.
     y : (n,) or (n, 1) array, or None
         Labels as the loss takes them: -1 and +1 for two classes, 0 to k - 1 for more of them. Of shape
         (n, k) for `MultivariateSquared`. None for losses without labels.
@@ -249,6 +251,8 @@ def linear_risk(
     if not callable(run):
         raise TypeError(f"executor={run!r} is no executor: give one such as Threads(n_workers=2)")
     matrix = _as_rows(X, run)
+    if is_own(matrix) and not isinstance(matrix, STORED):
+        check_own(matrix)
     n, p = matrix.shape
     if n == 0 or p == 0:
         raise ValueError(f"X has 0 {'columns' if n else 'rows'}: there is nothing to fit")
@@ -291,10 +295,30 @@ def _as_rows(X: Any, executor: Any) -> Matrix | Spread:
     return as_matrix(X.whole()) if here else X
 
 
+def check_own(X: Any) -> None:
+    """Raise unless a matrix of a user's own gives a score a row, and a finite gradient."""
+    name, shape = type(X).__name__, getattr(X, "shape", None)
+    if (
+        not isinstance(shape, tuple)
+        or len(shape) != 2
+        or not all(isinstance(k, numbers.Integral) for k in shape)
+    ):
+        raise ValueError(f"{name}.shape is {shape!r}: give (rows, columns)")
+    if not isinstance(X.block_rows, numbers.Integral) or X.block_rows < 1:
+        raise ValueError(f"{name}.block_rows is {X.block_rows!r}: give how many rows to take at a time, >= 1")
+    stop, out = min(int(shape[0]), 2), np.zeros(int(shape[1]))
+    z = X.scores(np.zeros(int(shape[1])), 0, stop)
+    if np.shape(z) != (stop,):
+        raise ValueError(f"{name}.scores gives the shape {np.shape(z)} for {stop} rows: give one score a row")
+    X.pullback(np.ones(stop), 0, stop, out)
+    if not np.isfinite(out).all() or out.shape != (shape[1],):
+        raise ValueError(f"{name}.pullback adds NaN or infinity: give X[start:stop].T @ dz of finite rows")
+
+
 def _held(
     executor: Any, X: Matrix | Spread, y: Any, c: Any, ends: NDArray | None, n_shards: int, scorer: Any,
     *, wide: bool,
-) -> tuple[Executor, Shard | None, Table]:  # fmt: skip
+) -> tuple[Executor, Shard | None, Table | None]:  # fmt: skip
     """An executor with the shards; the rows, if they are here; and what is known of them."""
     count = n_shards or shard_count(X, scorer.columns)
     if isinstance(X, Spread):
@@ -303,6 +327,8 @@ def _held(
     X = by_rows(X) if isinstance(X, Csc) and (not wide or ends is not None) else X
     X = X if ends is None else Sequences(X, ends)
     held: Executor = executor(make_shards(X, y, c, count, wide=wide))
+    if not isinstance(getattr(X, "tokens", X), STORED):
+        return held, None, None  # rows that are made anew are no table: solvers ask for scores alone
     here = isinstance(held, (Serial, Threads)) and not isinstance(X, Plain)
     return held, Shard(X, y, c, Memo()) if here else None, Table.of(X, y, c)
 

@@ -281,13 +281,25 @@ def _plain(X: Array) -> Plain:
     return Plain(X if xp.isdtype(X.dtype, "real floating") else xp.astype(X, xp.float64))
 
 
+STORED = (Dense, Columns, Csr, Csc, Wide, Plain)
+"""The matrices of this module, whose numbers are stored."""
+
+
+def is_own(X: Any) -> bool:
+    """Whether X is a `Matrix` of a user's own, whose rows may be made when they are asked for."""
+    return all(callable(getattr(X, name, None)) for name in ("scores", "pullback")) and hasattr(
+        X, "block_rows"
+    )
+
+
 def as_matrix(X: Any) -> Matrix:
     """Wrap anything that holds rows of numbers as a `Matrix`, without copying float32 or float64.
 
     Parameters
     ----------
     X : ndarray, SciPy sparse matrix or array, 2-d array of another array library, frame, or list of rows
-        A frame of pandas, polars or Arrow is taken as NumPy sees it.
+        A frame of pandas, polars or Arrow is taken as NumPy sees it, and an object that fulfils `Matrix`
+        as it is.
 
     Returns
     -------
@@ -300,8 +312,9 @@ def as_matrix(X: Any) -> Matrix:
     >>> as_matrix(np.eye(3)).scores(np.array([1.0, 2.0, 3.0]), 0, 2)
     array([1., 2.])
     """
-    if isinstance(X, (Dense, Columns, Csr, Csc, Wide, Plain)):
-        return X
+    if isinstance(X, STORED) or is_own(X):
+        found: Matrix = X
+        return found
     if sp.issparse(X) or is_foreign(X):
         check_two_dimensions(X.shape)
         check_size(X.shape)

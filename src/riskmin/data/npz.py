@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import sys
 import warnings
 import zipfile
 from typing import IO, Any
@@ -63,6 +64,8 @@ class _Archive:
                     raise ValueError(f"{name} is not as long as {dtype} of shape {shape}")
                 self.room.take(size)
                 flat = _filled(member, size).view(dtype) if size else np.empty(0, dtype)
+                if dtype.kind == "U" and size and flat.view(f"{dtype.byteorder}u4").max() > sys.maxunicode:
+                    raise ValueError(f"{name} is no text: it holds what is no character")
         except DataError:
             raise
         except _Refused as error:

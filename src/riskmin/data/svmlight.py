@@ -106,7 +106,7 @@ def chunks(file: IO[bytes], size: int, room: Room) -> Iterator[bytes]:
     while data := file.read(step):
         if not isinstance(data, bytes):
             raise TypeError("the file is open as text; open it as binary: open(path, 'rb')")
-        if tail:
+        if step > size:
             room.need(_SCRATCH * (len(tail) + len(data)))  # what it takes to parse a line
         cut = data.rfind(b"\n") + 1
         if cut == 0:

@@ -9,9 +9,8 @@ from sklearn.base import BaseEstimator, RegressorMixin
 
 from riskmin.estimators.base import as_weights, loss_of, warn_unless_converged
 from riskmin.estimators.binary import TwoClasses
-from riskmin.estimators.mercer import ROWS, fit_kernel, kernel_of, kernel_scores
+from riskmin.estimators.mercer import fit_kernel, kernel_of, kernel_rows, kernel_scores
 from riskmin.estimators.regressor import counts
-from riskmin.estimators.rows import checked_here
 from riskmin.rkhs import ROOT
 from riskmin.types import NDArray
 
@@ -36,6 +35,7 @@ class KernelClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
     kernel : str or callable
         A Mercer kernel: a name of scikit-learn's ("rbf", "linear", "poly", "laplacian", "cosine", ...),
         "precomputed", or ``kernel(A, B)``, the matrix of a row for each of A and a column for each of B.
+        With a function of your own, X may hold anything that an array does, such as strings.
     gamma : "scale", "auto" or float
         Of the kernels that have one; "scale" is 1 / (p times the variance of X, its rows weighted as they
         are in the risk), "auto" is 1 / p.
@@ -161,7 +161,7 @@ class KernelClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
             Itself.
         """
         loss = loss_of(self)  # what is wrong with it is said before y is looked at
-        X, y = checked_here(self, X, y, **ROWS)
+        X, y = kernel_rows(self, X, y)
         weight, rows = as_weights(sample_weight, len(y)), np.arange(len(y))
         if weight is not None and not loss.separable:  # some of these losses count rows
             rows = np.flatnonzero(weight)
@@ -289,7 +289,7 @@ class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
             Itself.
         """
         loss_of(self)  # what is wrong with it is said before y is looked at
-        X, y = checked_here(self, X, y, y_numeric=True, **ROWS)
+        X, y = kernel_rows(self, X, y, y_numeric=True)
         weight = as_weights(sample_weight, len(y))
         self.dual_coef_, self.intercept_ = fit_kernel(self, kernel_of(self, X, weight), X, y, weight)
         warn_unless_converged(self)

@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from riskmin.arrays import as_numpy, to_floats
 from riskmin.estimators.base import check_number, check_parameters, fit_objective, has_intercept, loss_of
-from riskmin.estimators.rows import checked_here
+from riskmin.estimators.rows import checked_here, readable
 from riskmin.mercer import CHUNK_BYTES, DotProduct, Gram, Polynomial, Rbf, sp, squares
 from riskmin.objective import Objective
 from riskmin.rkhs import coefficients, kernel_risk, pair
 from riskmin.solvers import get_solver
+from riskmin.spread import Spread
 from riskmin.types import NDArray
 
 NOT_MERCER = {"sigmoid", "additive_chi2"}
@@ -24,6 +26,32 @@ NOT_MERCER = {"sigmoid", "additive_chi2"}
 
 ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
 """What kernels take: float64, rows one after the other."""
+
+
+def kernel_rows(model: Any, X: Any, y: Any = "no_validation", *, reset: bool = True, **checks: Any) -> Any:
+    """X, or X and y: numbers, or anything that an array holds where the kernel is a function of the user's.
+
+    Strings, say, of which only the kernel knows what they are; one a row, or a row of them.
+    """
+    things = (
+        None if not callable(model.kernel) or isinstance(X, Spread) or sp.issparse(X) else as_numpy(X, "X")
+    )
+    if things is None or things.dtype.kind not in "USO" or to_floats(things) is not None:
+        return checked_here(model, X, y, reset=reset, **checks, **ROWS)
+    if things.ndim not in (1, 2) or 0 in things.shape:
+        raise ValueError(f"X has the shape {things.shape}: give a row, or one thing, for each example")
+    width = things.shape[1] if things.ndim == 2 else 1
+    if reset:
+        model.n_features_in_ = width
+    elif width != model.n_features_in_:
+        raise ValueError(
+            f"X has {width} columns, but {type(model).__name__} was fitted to {model.n_features_in_}"
+        )
+    if isinstance(y, str):
+        return things
+    labels = validate_data(model, "no_validation", readable(y, "y"), reset=reset, **checks)
+    check_consistent_length(things, labels)
+    return things, labels
 
 
 def kernel_of(model: Any, X: Any, weight: NDArray | None = None) -> Any:
@@ -114,13 +142,13 @@ def fit_kernel(model: Any, kernel: Any, X: Any, y: NDArray, weight: NDArray | No
 
 def gram_of(model: Any, X: Any) -> Gram:
     """The kernel matrix of these rows, by the kernel of a fitted model."""
-    return Gram(model.kernel_, checked_here(model, X, reset=False, **ROWS), int(model.cache_size * 2**20))
+    return Gram(model.kernel_, kernel_rows(model, X, reset=False), int(model.cache_size * 2**20))
 
 
 def kernel_scores(model: Any, X: Any) -> NDArray:
     """F(x) + b for rows that come from the user, a few at a time."""
     check_is_fitted(model)
-    X = checked_here(model, X, reset=False, **ROWS)
+    X = kernel_rows(model, X, reset=False)
     beta, z = np.ravel(model.dual_coef_), np.full(X.shape[0], np.ravel(model.intercept_)[0])
     for part in pieces(X.shape[0], len(beta)):
         if len(beta):

@@ -13,7 +13,7 @@ from riskmin.intercept import without_intercept
 from riskmin.intercepts import WithIntercepts
 from riskmin.losses import PowerHinge
 from riskmin.losses.pieces import dual_of
-from riskmin.losses.smoothing import takes_centre
+from riskmin.losses.smoothing import can_be_smoothed, takes_centre
 from riskmin.matrices import Csc, Csr, Wide
 from riskmin.objective import Objective
 from riskmin.regularizers import L1, L2, Elastic, Free, Separable, penalized
@@ -24,6 +24,7 @@ from riskmin.solvers.bundle import Bundle
 from riskmin.solvers.chain_ascent import ChainAscent, suited
 from riskmin.solvers.coordinate import CoordinateDescent
 from riskmin.solvers.coordinate_problem import bounded_curvature
+from riskmin.solvers.cuts import has_program
 from riskmin.solvers.dual import DualGaussSeidel
 from riskmin.solvers.dual_intercepts import mean_length
 from riskmin.solvers.dual_multiclass import unsuited
@@ -156,7 +157,12 @@ class Auto:
             return _for_intervals(obj, tol, name)
         if isinstance(obj.reg, L2) and isinstance(loss, Bends) and isinstance(obj.risk, Risk):
             return _for_whole(obj.risk, obj.lam, loss, name)
-        return Bundle(), f"{name} {'is not smooth' if hasattr(loss, 'smooth') else 'names no smoothness'}"
+        says = f"{name} {'is not smooth' if hasattr(loss, 'smooth') else 'names no smoothness'}"
+        smoothable = isinstance(without_intercept(obj.risk), Risk) and can_be_smoothed(loss, np.zeros(1))
+        if smoothable and not has_program(penalized(obj.reg)):
+            kind = type(penalized(obj.reg)).__name__
+            return Smoothing(ProximalGradient()), f"{says}, and {kind} has no conjugate_bend"
+        return Bundle(), says
 
     def relay(self, obj: Objective, tol: float = 1e-3) -> tuple[Relay, str]:
         """The solver with those that go on where it falls behind, for a relative gap of tol; and why it."""
@@ -180,7 +186,8 @@ def _others(obj: Objective, first: Solver) -> list[Solver]:
         found.append(Lbfgs())
     elif smooth and isinstance(given, (L1, Elastic)):
         found.append(OwlQn())
-    found.append(Bundle())
+    if has_program(given):
+        found.append(Bundle())
     if not smooth and isinstance(obj.reg, Smooth) and isinstance(without_intercept(obj.risk), Risk):
         found.append(Smoothing())
     return [solver for solver in found if type(solver) is not type(first)]

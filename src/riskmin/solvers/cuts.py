@@ -16,6 +16,8 @@ import numpy as np
 
 from riskmin.arrays import like, namespace, to_numpy, zeros_beside
 from riskmin.deadline import check, checking
+from riskmin.losses.queries import named
+from riskmin.losses.smoothing import can_be_smoothed
 from riskmin.objective import Objective
 from riskmin.regularizers import Free, Separable
 from riskmin.scalar import Tangent, lowest, shrink
@@ -215,14 +217,24 @@ def program_for(solver: object, obj: Objective, dim: int) -> Program:
         return LinearProgram(reg, obj.lam, dim)
     if isinstance(reg, CurvedConjugate):
         return NewtonProgram(reg, obj.lam)
-    raise no_program(solver, reg)
+    raise no_program(solver, obj)
 
 
-def no_program(solver: object, reg: Regularizer) -> Unsuited:
-    """What is said of a regularizer that no program is for."""
+def has_program(reg: Regularizer) -> bool:
+    """Whether there is a program for a regularizer; one of a user's own need not have what it takes."""
+    return isinstance(reg, (Euclidean, CurvedConjugate)) or (isinstance(reg, Separable) and reg.polyhedral)
+
+
+def no_program(solver: object, obj: Objective) -> Unsuited:
+    """What is said of a regularizer that no program is for: with what the loss allows for."""
+    loss = named(getattr(getattr(obj.risk, "risk", obj.risk), "loss", None))
+    if getattr(loss, "smooth", True):
+        use = "use ProximalGradient, or "
+    else:
+        use = "use Smoothing(ProximalGradient()), or " if can_be_smoothed(loss, np.zeros(1)) else ""
     return Unsuited(
         f"{type(solver).__name__} needs a regularizer with gram or conjugate_bend, or an L1-type one, "
-        f"not {type(reg).__name__}: use ProximalGradient"
+        f"not {type(obj.reg).__name__}: {use}add conjugate_bend"
     )
 
 

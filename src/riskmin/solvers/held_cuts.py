@@ -184,7 +184,7 @@ class HeldCuts(Cuts):
             held = HeldCurved(reg, frame.k, weight)
             program = NewtonProgram(held, obj.lam)
         else:
-            raise no_program(solver, reg)
+            raise no_program(solver, obj)
         none = np.empty(0)
         found = cls(program, zeros_beside((8, len(w)), w), none, none, none)
         found.obj, found.frame, found.held, found.centre = obj, frame, held, frame.middle(w)

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from riskmin.losses.queries import named
+from riskmin.losses.smoothing import can_be_smoothed
 from riskmin.objective import Objective
 from riskmin.regularizers import Free
 from riskmin.scalar import ROUNDING
-from riskmin.solvers.cuts import mix_two
+from riskmin.solvers.cuts import has_program, mix_two
 from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Raises, Unsuited
 
@@ -32,8 +33,11 @@ def check_smooth(solver: object, obj: Objective) -> None:
     """Raise where the loss says that it is not smooth; one that says nothing is given the chance."""
     loss = loss_of(obj.risk)
     if not getattr(loss, "smooth", True):
-        use = "Smoothing(ProximalGradient())" if isinstance(obj.reg, Free) else "Bundle"  # that refuses Free
-        raise Unsuited(f"{type(solver).__name__} needs a smooth loss, and {loss!r} is not: use {use}")
+        cuts = has_program(obj.reg) and not isinstance(obj.reg, Free)  # else Bundle refuses it
+        use = "use Bundle" if cuts else "add conjugate_bend to the regularizer, and use Bundle"
+        if not cuts and can_be_smoothed(loss, np.zeros(1)):
+            use = "use Smoothing(ProximalGradient())"
+        raise Unsuited(f"{type(solver).__name__} needs a smooth loss, and {loss!r} is not: {use}")
 
 
 @dataclass(frozen=True)

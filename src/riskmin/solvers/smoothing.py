@@ -12,8 +12,10 @@ from riskmin.intercept import without_intercept
 from riskmin.losses.queries import named
 from riskmin.losses.smoothing import can_be_smoothed
 from riskmin.objective import Objective
+from riskmin.regularizers import penalized
 from riskmin.risk import Risk
 from riskmin.softened import Softened
+from riskmin.solvers.cuts import has_program
 from riskmin.solvers.lbfgs import Lbfgs
 from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Resumable, Unsuited, Warm
@@ -141,8 +143,9 @@ def softened(solver: object, obj: Objective, w: Array) -> Softened:
         raise Unsuited(f"{name} needs a risk that linear_risk makes, not {risk!r}: use Bundle")
     if getattr(inner.loss, "smooth", False):
         raise Unsuited(f"{name} is for losses with kinks, and {inner.loss!r} has none: use Lbfgs")
+    more = "" if has_program(penalized(obj.reg)) else ", with a regularizer that has conjugate_bend"
     if not can_be_smoothed(inner.loss, w[:1]):  # any number does for a label, and those of y may be elsewhere
-        raise Unsuited(f"{type(named(inner.loss)).__name__} cannot be smoothed: use Bundle")
+        raise Unsuited(f"{type(named(inner.loss)).__name__} cannot be smoothed: use Bundle{more}")
     return Softened(risk, 1.0)
 
 

@@ -1,0 +1,425 @@
+"""Files that are broken, lie about their size, or speak to the terminal: one sentence, and nothing else."""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import struct
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fuzz import mutate, seeds
+
+import riskmin
+from riskmin.cli.main import main
+from riskmin.data import DataError, load, load_conll, save, spread
+from riskmin.data.limits import limited
+from riskmin.persist import FileError
+
+X = seeds.X
+Y = seeds.Y
+
+
+def said(capsys, *args):
+    """The exit code and the one line on stderr of a command."""
+    code = main([str(arg) for arg in args])
+    lines = capsys.readouterr().err.strip().split("\n")
+    assert len(lines) == 1
+    assert lines[0].isprintable()
+    return code, lines[0]
+
+
+# ---------------------------------------------------------------- .npz
+def npz(path, arrays):
+    path.write_bytes(mutate.archive({f"{name}.npy": mutate.npy(np.asarray(a)) for name, a in arrays.items()}))
+    return path
+
+
+def parts_of(kind):
+    X = sp.csr_matrix(seeds.X).asformat(kind)
+    out = io.BytesIO()
+    sp.save_npz(out, X)
+    out.seek(0)
+    with np.load(out) as file:
+        return {name: file[name] for name in file.files} | {"y": Y}
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "dia"])
+def test_sparse_matrices_of_every_format_are_read(kind, tmp_path):
+    data = load(npz(tmp_path / "a.npz", parts_of(kind)))
+    np.testing.assert_array_equal(data.X.toarray(), X)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        ("csc", "indices", 10**9), ("csc", "indices", -5), ("csr", "indices", 10**6),
+        ("bsr", "indices", 10**6), ("csc", "indptr", 10**9), ("csr", "indptr", -1), ("coo", "row", 10**9),
+        ("coo", "col", -(2**31)),
+        ("dia", "offsets", 2**30), ("bsr", "indptr", 10**9),
+    ],
+)  # fmt: skip
+def test_wild_indices_are_found_before_scipy_follows_them(kind, name, value, tmp_path):
+    arrays = parts_of(kind)
+    arrays[name] = arrays[name].copy()
+    arrays[name][len(arrays[name]) // 2] = value
+    with pytest.raises(DataError, match="broken: "):
+        load(npz(tmp_path / "a.npz", arrays))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"shape": np.array([8, 10**12])}, {"shape": np.array([10**12, 4])}, {"shape": np.array([8.0, 4.0])},
+        {"shape": np.array([-8, 4])}, {"indices": np.zeros(3)}, {"indptr": np.zeros((3, 3), int)},
+        {"data": np.array(["a"])}, {"format": np.array("xyz")}, {"format": np.zeros(2)},
+        {"indices": np.zeros(1, int)},
+    ],
+)  # fmt: skip
+def test_odd_parts_of_sparse_matrices(changes, tmp_path):
+    path = npz(tmp_path / "a.npz", parts_of("csr") | changes)
+    if "shape" in changes and changes["shape"].tolist() == [8, 10**12]:
+        assert load(path).X.shape == (8, 10**12)
+        return
+    with pytest.raises(DataError):
+        load(path)
+
+
+def header(shape, descr="<f8", extra=b""):
+    head = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head) + 1) + head + b"\n" + extra
+
+
+@pytest.mark.parametrize(
+    ("blob", "message"),
+    [
+        (header("(10000000000, 100000)"), "not as long as"),
+        (header("(-1, 2)"), "broken"),
+        (header("(1e3, 2)"), "broken"),
+        (header("(2, 2)", "|O"), "Python objects"),
+        (header("(2, 2", ""), "broken"),
+        (b"\x93NUMPY\x01\x00\xff\xff" + b"{" * 300, "broken"),
+        (header("(" * 300), "broken"),
+        (header("(2,)", "<U0"), "broken"),
+        (b"", "broken"),
+    ],
+)
+def test_headers_that_lie(blob, message, tmp_path):
+    path = tmp_path / "a.npz"
+    path.write_bytes(mutate.archive({"X.npy": blob, "y.npy": mutate.npy(Y)}))
+    with pytest.raises(DataError, match=message):
+        load(path)
+
+
+def test_an_array_that_was_changed_fails_its_checksum(tmp_path):
+    path = tmp_path / "a.npz"
+    blob = bytearray(mutate.archive({"X.npy": mutate.npy(X), "y.npy": mutate.npy(Y)}, zipfile.ZIP_STORED))
+    blob[300] ^= 1
+    path.write_bytes(blob)
+    with pytest.raises(DataError, match="broken: Bad CRC"):
+        load(path)
+
+
+# ---------------------------------------------------------------- limits
+def big(kind, tmp_path):
+    """A small file that stands for megabytes."""
+    if kind == "npz":
+        return npz(tmp_path / "a.npz", {"X": np.zeros((200_000, 4)), "y": np.zeros(200_000)})
+    if kind == "npz.gz":
+        path = npz(tmp_path / "a.npz", {"X": np.zeros((8, 4)), "y": np.zeros(8)})
+        path.write_bytes(path.read_bytes() + b"\0" * 4_000_000)
+        packed = tmp_path / "a.npz.gz"
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        return packed
+    if kind == "parquet":
+        pa = pytest.importorskip("pyarrow")
+        import pyarrow.parquet as pq
+
+        path = tmp_path / "a.parquet"
+        pq.write_table(pa.table({"a": np.zeros(200_000), "y": np.zeros(200_000)}), path)
+        return path
+    text, name, pack = {
+        "svm.gz": (b"1 1:1 2:2\n" * 100_000, "a.svm.gz", gzip.compress),
+        "line.xz": (b"1 1:1" + b" " * 4_000_000, "a.svm.xz", lzma.compress),
+        "csv.bz2": (b"1,2,3\n" * 100_000, "a.csv.bz2", bz2.compress),
+        "cell.gz": (b'a,y\n1,"' + b"x\n" * 2_000_000, "a.csv.gz", gzip.compress),
+        "long.gz": (b"a,y\n1," + b"1" * 4_000_000, "a.csv.gz", gzip.compress),
+        "conll.gz": (b"a b c\n" * 100_000, "a.conll.gz", gzip.compress),
+    }[kind]
+    path = tmp_path / name
+    path.write_bytes(pack(text))
+    return path
+
+
+KINDS = ["npz", "npz.gz", "parquet", "svm.gz", "line.xz", "csv.bz2", "cell.gz", "long.gz", "conll.gz"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_files_of_large_data_stop_at_the_limit(kind, tmp_path):
+    path = big(kind, tmp_path)
+    read = load_conll if kind == "conll.gz" else load
+    with limited(1), pytest.raises(DataError, match=r"more memory than the limit of 1 MB; .*--max-memory"):
+        read(path)
+
+
+@pytest.mark.parametrize("kind", ["npz", "svm.gz", "csv.bz2", "parquet"])
+def test_the_limit_is_that_of_what_is_held(kind, tmp_path, capsys):
+    path = big(kind, tmp_path)
+    assert load(path, max_memory=100).X.shape[0] >= 100_000
+    with pytest.raises(DataError, match="limit of 1 MB"):
+        spread([path, path], max_memory=1)
+    code, line = said(capsys, "fit", path, "--max-memory", "1", "-o", tmp_path / "m")
+    assert code == 2
+    assert "the limit of 1 MB" in line
+    with limited(None):
+        load(path)
+
+
+def test_rows_that_are_only_passed_on_need_no_memory(tmp_path, capsys):
+    path = big("svm.gz", tmp_path)
+    assert main(["convert", str(path), str(tmp_path / "a.rsk"), "--max-memory", "1.2", "--quiet"]) == 0
+    assert load(tmp_path / "a.rsk", max_memory=0.1).X.shape == (100_000, 2)
+
+
+def test_a_header_of_parquet_that_declares_more_rows(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "a.parquet"
+    path.write_bytes(seeds.parquet())
+    assert load(path).X.shape == (8, 4)
+    with pytest.raises(DataError, match="limit"):
+        load(path, max_memory=1e-4)
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), True])
+def test_limits_that_are_none(value, tmp_path):
+    (tmp_path / "a.svm").write_bytes(seeds.SVMLIGHT)
+    with pytest.raises(ValueError, match="max_memory="):
+        load(tmp_path / "a.svm", max_memory=value)
+
+
+# ---------------------------------------------------------------- text
+def test_a_quote_that_is_not_closed_in_a_large_table(tmp_path, capsys):
+    path = tmp_path / "a.csv"
+    path.write_text('a,b,y\n1,2,3\n1,"2,3\n' + "4,5,6\n" * 40_000)
+    code, line = said(capsys, "fit", path, "--loss", "squared", "-o", tmp_path / "m")
+    assert code == 2
+    assert "a.csv, line 3: it is broken: " in line
+    path.write_text('a,"b,y\n' + "4,5,6\n" * 40_000)
+    assert (
+        "a.csv, line 1: it is broken: "
+        in said(capsys, "fit", path, "--loss", "squared", "-o", tmp_path / "m")[1]
+    )
+
+
+def test_messages_do_not_steer_the_terminal(tmp_path, capsys):
+    path = tmp_path / "\x1b[31mred\u202e.csv"
+    path.write_bytes(b"a,b\x1b[2J,y\n1,2\x1b]0;x\x07,3\n")
+    for args in (
+        ["fit", path, "-o", tmp_path / "m"],
+        ["predict", path, path],
+        ["convert", path, tmp_path / "a.rsk"],
+    ):
+        code, line = said(capsys, *args)
+        assert code == 2
+        assert "\\x1b[31mred" in line
+    with pytest.raises(DataError) as error:
+        load(path)
+    assert str(error.value).isprintable()
+    with pytest.raises(FileError) as error:
+        riskmin.load_model(path)
+    assert str(error.value).isprintable()
+
+
+def test_loops_of_links_are_no_files(tmp_path, capsys):
+    for name in ("a.csv", "a.npz", "a.rsk", "a.svm", "m.riskmin"):
+        loop = tmp_path / name
+        loop.symlink_to(loop)
+        assert said(capsys, "fit", loop, "-o", tmp_path / "m")[0] == 2
+        assert said(capsys, "predict", loop, loop, "-o", loop)[0] == 2
+        assert said(capsys, "convert", loop, tmp_path / "b.rsk")[0] == 2
+
+
+# ---------------------------------------------------------------- stored data
+@pytest.fixture
+def store(tmp_path):
+    def make(which=0, change=None, **files):
+        path = tmp_path / "a.rsk"
+        path.mkdir()
+        held = seeds.stores()[which] | files
+        if change is not None:
+            meta = json.loads(held["meta.json"])
+            change(meta)
+            held["meta.json"] = json.dumps(meta).encode()
+        for name, blob in held.items():
+            (path / name).write_bytes(blob)
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("which", "key", "value"),
+    [
+        (0, "rows", "8"), (0, "rows", 1e400), (0, "columns", -4), (0, "numbers", 2**70), (0, "rows", True),
+        (1, "classes", ["u", 1]), (1, "classes", 7), (1, "queries", {}),
+        (1, "feature_names", ["a", 1, None, "d"]),
+        (1, "feature_names", ["a"]), (0, "shards", [1]), (0, "shards", {}), (0, "arrays", {"data": "O"}),
+        (0, "arrays", []), (0, "arrays", {"data": "datetime64[D]", "indices": "int32", "indptr": "int64"}),
+    ],
+)  # fmt: skip
+def test_odd_metadata_of_stores(store, which, key, value, capsys):
+    path = store(which, lambda meta: meta.update({key: value}))
+    with pytest.raises(DataError, match="it is broken: "):
+        load(path)
+    assert said(capsys, "convert", "--check", path)[0] == 2
+
+
+def test_metadata_that_are_too_deep(store, capsys):
+    depth = 10 * sys.getrecursionlimit()
+    path = store(**{"meta.json": b"[" * depth + b"]" * depth})
+    assert "it is broken" in said(capsys, "convert", "--check", path)[1]
+
+
+def test_shards_that_turn_back(store):
+    def change(meta):
+        meta["shards"][0]["rows"][1] = 100
+        meta["shards"][1]["rows"][0] = 100
+
+    with pytest.raises(DataError, match="broken"):
+        load(store(0, change))
+
+
+@pytest.mark.parametrize("name", ["indices", "indptr"])
+@pytest.mark.parametrize("verify", [True, False])
+def test_stores_that_point_beyond_their_arrays(store, name, verify):
+    files = dict(seeds.stores()[0])
+    blob = bytearray(files[f"{name}.npy"])
+    blob[136:140] = b"\xff\xff\xff\x7f"
+    files[f"{name}.npy"] = bytes(blob)
+    mutate.refresh(files)  # with checksums that fit
+    path = store(0, **files)
+    with pytest.raises(DataError, match=r"beyond the last|checksum"):
+        load(path, verify=verify)
+
+
+def test_codes_without_words(store):
+    files = dict(seeds.stores()[1])
+    blob = bytearray(files["y.npy"])
+    blob[128] = 9
+    files["y.npy"] = bytes(blob)
+    mutate.refresh(files)
+    with pytest.raises(DataError, match=r"words that are not in meta\.json"):
+        load(store(1, **files))
+
+
+def test_names_of_columns_are_strings(tmp_path):
+    with pytest.raises(ValueError, match="no string"):
+        save(tmp_path / "a.rsk", [(X, Y)], feature_names=["a", 1, 2, "d"])
+    with pytest.raises(ValueError, match="3 feature_names for 4"):
+        save(tmp_path / "a.rsk", [(X, Y)], feature_names=list("abc"))
+    with pytest.raises(DataError, match="not strings"):
+        load(npz(tmp_path / "a.npz", {"X": X, "y": Y, "feature_names": np.arange(4)}))
+    with pytest.raises(DataError, match="1 feature_names for 4"):
+        load(npz(tmp_path / "a.npz", {"X": X, "y": Y, "feature_names": np.array("abcd")}))
+
+
+# ---------------------------------------------------------------- models
+def written(tmp_path, kind, change):
+    """A model file with changed metadata, under a checksum that fits."""
+    from riskmin.estimators.store import checksum
+
+    arrays, meta = seeds.models()[kind]
+    arrays, meta = dict(arrays), json.loads(json.dumps({k: v for k, v in meta.items() if k != "sha256"}))
+    change(arrays, meta)
+    path = tmp_path / "m.riskmin"
+    path.write_bytes(mutate.tensors(arrays, meta | {"sha256": checksum(arrays, meta)}))
+    return path
+
+
+def setting(*path):
+    *way, last, value = path
+
+    def change(arrays, meta):
+        for key in way:
+            meta = meta[key]
+        meta[last] = value
+
+    return change
+
+
+ODD = [
+    ("hinge", setting("estimator", ["LinearClassifier"])),
+    ("hinge", setting("format", True)),
+    ("hinge", setting("params", "plain", "tol", "1e-3")),
+    ("hinge", setting("params", "plain", "tol", [1])),
+    ("hinge", setting("params", "plain", "max_iter", -1)),
+    ("hinge", setting("params", "plain", "fit_intercept", 1)),
+    ("hinge", setting("params", "plain", "n_jobs", "two")),
+    ("hinge", setting("params", "plain", "unknown", 1)),
+    ("hinge", setting("params", "solver", {"name": "Bundle", "params": {"x": 1}})),
+    ("hinge", setting("params", "solver", "none such")),
+    ("hinge", setting("params", "class_weight", [[1, "x"]])),
+    ("hinge", setting("params", "loss", "params", {"margin": "x"})),
+    ("hinge", setting("params", "regularizer", "name", "Quadratic")),
+    ("hinge", setting("fitted", "n_features", 4.0)),
+    ("hinge", setting("fitted", "n_features", 10**30)),
+    ("hinge", setting("fitted", "classes", "values", [1.0, 1.0])),
+    ("hinge", setting("fitted", "classes", "values", [1.0, -1.0])),
+    ("hinge", setting("fitted", "classes", "values", [1.0, "a"])),
+    ("hinge", setting("fitted", "classes", "dtype", "datetime64[D]")),
+    ("hinge", setting("fitted", "feature_names", ["a", 1, "c", "d"])),
+    ("hinge", setting("claim", "n_rows", "8")),
+    ("hinge", setting("claim", "weighted", None)),
+    ("hinge", setting("claim", "last", {"seconds": "x"})),
+    ("hinge", setting("claim", "last", 3)),
+    ("softmax", setting("fitted", "outputs", 10**400)),
+    ("softmax", setting("fitted", "intercepts", "yes")),
+    ("ordinal", setting("params", "plain", "order", ["a", 1])),
+    ("kernel", setting("params", "plain", "cache_size", -1)),
+    ("kernel", setting("params", "plain", "gamma", [1])),
+    ("tree", setting("fitted", "parents", [0, 0, 0, 0])),
+    ("tagger", setting("fitted", "labels", "values", ["B-x", 1, "O"])),
+    ("tagger", setting("params", "plain", "template", "other")),
+    ("tagger", lambda arrays, meta: arrays.pop("feature_ends")),
+    ("tagger", lambda arrays, meta: arrays.update(feature_ends=arrays["feature_ends"].astype(float))),
+    ("sparse kernel", lambda arrays, meta: arrays.update({"vectors.indices": arrays["vectors.indices"] + 9})),
+    (
+        "sparse kernel",
+        lambda arrays, meta: arrays.update({"vectors.indptr": arrays["vectors.indptr"][::-1].copy()}),
+    ),
+]
+
+
+@pytest.mark.parametrize("number", range(len(ODD)))
+def test_odd_metadata_of_models(number, tmp_path, capsys):
+    path = written(tmp_path, *ODD[number])
+    with pytest.raises(FileError) as error:
+        riskmin.load_model(path)
+    assert str(error.value).isprintable()
+    data = npz(tmp_path / "d.npz", {"X": X, "y": Y})
+    assert said(capsys, "predict", path, data)[0] == 2
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "F8_E5M2", "F4", "x"])
+def test_dtypes_that_numpy_has_not(dtype, tmp_path, capsys):
+    blob = mutate.tensors(*seeds.models()["hinge"])
+    size = struct.unpack("<Q", blob[:8])[0]
+    head = json.loads(blob[8 : 8 + size])
+    wide = 4 if dtype == "BF16" else 8
+    head["coef"] = {"dtype": dtype, "shape": [wide * 4], "data_offsets": head["coef"]["data_offsets"]}
+    text = json.dumps(head).encode()
+    path = tmp_path / "m"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + blob[8 + size :])
+    assert said(capsys, "predict", path, path)[0] == 2
+
+
+def test_models_of_deep_json(tmp_path, capsys):
+    arrays, meta = seeds.models()["hinge"]
+    path = tmp_path / "m"
+    depth = 10 * sys.getrecursionlimit()
+    path.write_bytes(mutate.tensors(arrays, meta, "[" * depth + "]" * depth))
+    assert said(capsys, "certify", path, path)[0] == 2

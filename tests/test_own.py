@@ -1,0 +1,153 @@
+"""What users bring themselves: matrices that make features, kernels of strings, regularizers of little."""
+
+import numpy as np
+import pytest
+
+import riskmin
+from riskmin import (
+    L2,
+    Bundle,
+    KernelClassifier,
+    KernelRegressor,
+    Objective,
+    ProximalGradient,
+    Smoothing,
+    linear_risk,
+    minimize,
+)
+from riskmin.rkhs import kernel_risk
+from riskmin.types import Unsuited
+
+rng = np.random.default_rng(3)
+X = rng.standard_normal((60, 3))
+Y = np.where(X[:, 0] + 0.5 * rng.standard_normal(60) > 0, 1.0, -1.0)
+
+
+# ---------------------------------------------------------------- matrices
+class Squares:
+    """The columns of X and their squares, made when they are asked for."""
+
+    block_rows = 7
+
+    def __init__(self, X):
+        self.X, self.shape = X, (len(X), 2 * X.shape[1])
+
+    def made(self, start, stop):
+        return np.hstack([self.X[start:stop], self.X[start:stop] ** 2])
+
+    def scores(self, w, start, stop):
+        return self.made(start, stop) @ w
+
+    def pullback(self, dz, start, stop, out):
+        out += self.made(start, stop).T @ dz
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic", "roc_area", "squared", "softmax"])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_a_matrix_of_ones_own_gives_the_risk_of_its_rows(loss, fit_intercept):
+    if loss == "roc_area" and fit_intercept:
+        return
+    own = Squares(X)
+    y = np.where(Y > 0, 1.0, 0.0) if loss == "softmax" else Y
+    made, given = (
+        Objective(linear_risk(A, y, loss, fit_intercept=fit_intercept), L2(), 0.01)
+        for A in (own, own.made(0, 60))
+    )
+    w = rng.standard_normal(given.risk.dim)
+    assert made.value(w) == pytest.approx(given.value(w), rel=1e-12)
+    found = minimize(made, tol=1e-6)
+    assert found.status == "converged"
+    assert found.lower <= minimize(given, tol=1e-6).value + 1e-12
+
+
+def test_solvers_of_rows_refuse_a_matrix_of_ones_own():
+    J = Objective(linear_risk(Squares(X), Y, "hinge"), L2(), 0.01)
+    with pytest.raises(Unsuited, match="rows are all here"):
+        minimize(J, riskmin.DualGaussSeidel())
+
+
+def broken(**changes):
+    own = Squares(X)
+    for name, value in changes.items():
+        setattr(own, name, value)
+    return own
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        (broken(shape=(60,)), r"Squares.shape is \(60,\)"),
+        (broken(block_rows=0), "block_rows is 0"),
+        (broken(scores=lambda w, i, j: np.zeros(3)), "one score a row"),
+        (broken(pullback=lambda dz, i, j, out: out.fill(np.nan)), "NaN or infinity"),
+    ],
+)
+def test_matrices_of_ones_own_that_are_refused(own, message):
+    with pytest.raises(ValueError, match=message):
+        linear_risk(own, Y, "hinge")
+
+
+# ---------------------------------------------------------------- kernels
+WORDS = np.array([f"{'ab' if y > 0 else 'cd'}{k % 7}" for k, y in enumerate(Y)])
+
+
+def shared(A, B):
+    """How many letters two words share, which is an inner product."""
+    letters = "abcd0123456"
+    a, b = (np.array([[c in word for c in letters] for word in np.ravel(words)], float) for words in (A, B))
+    return a @ b.T
+
+
+@pytest.mark.parametrize("words", [WORDS, WORDS.tolist(), WORDS[:, None], WORDS.astype(object)])
+def test_kernel_machines_take_strings_as_kernel_risk_does(words):
+    model = KernelClassifier("hinge", kernel=shared, alpha=0.01).fit(words, Y)
+    assert model.score(words, Y) == 1.0
+    J = Objective(*kernel_risk(WORDS, Y, "hinge", shared, fit_intercept=True), lam=0.01)
+    assert model.lower_bound_ <= minimize(J).value
+    assert minimize(J).lower <= model.objective_
+    assert KernelRegressor("squared", kernel=shared, alpha=1e-3).fit(words, Y).predict(words[:5]).shape == (
+        5,
+    )
+
+
+def test_strings_need_a_kernel_of_ones_own():
+    with pytest.raises(ValueError, match="could not convert"):
+        KernelClassifier().fit(WORDS[:, None], Y)
+    model = KernelClassifier(kernel=shared).fit(WORDS[:, None], Y)
+    with pytest.raises(ValueError, match="X has 2 columns"):
+        model.predict(np.column_stack([WORDS, WORDS]))
+    with pytest.raises(ValueError, match="inconsistent"):
+        KernelClassifier(kernel=shared).fit(WORDS[:5], Y)
+
+
+# ---------------------------------------------------------------- regularizers
+class Half:
+    """L2, with no more than a regularizer must have."""
+
+    inner = L2()
+    formula = "|w|^2 / 2"
+
+    def __getattr__(self, name):
+        if name in ("value", "prox", "conjugate", "conjugate_grad", "scale", "line", "reach"):
+            return getattr(self.inner, name)
+        raise AttributeError(name)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic", "roc_area", "f1"])
+def test_the_solver_that_a_message_names_takes_the_problem(loss):
+    J = Objective(linear_risk(X, Y, loss), Half(), 0.1)
+    best = minimize(Objective(linear_risk(X, Y, loss), L2(), 0.1), tol=1e-6)
+    with pytest.raises(Unsuited) as refused:
+        minimize(J, Bundle())
+    named = Smoothing(ProximalGradient()) if "Smoothing(ProximalGradient())" in str(refused.value) else None
+    if named is None:
+        assert "use ProximalGradient" in str(refused.value)
+        named = ProximalGradient()
+    for solver in (named, None):
+        found = minimize(J, solver)
+        assert found.status == "converged"
+        assert found.lower <= best.value * (1 + 1e-9)
+        assert found.value >= best.lower
+    if loss != "logistic":
+        with pytest.raises(Unsuited, match="use Smoothing"):
+            minimize(J, ProximalGradient())
