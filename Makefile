@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test quick lint bench bench-data tables docs clean
+.PHONY: demo test quick lint bench bench-data tables docs kills clean
 
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -39,6 +39,9 @@ bench: bench-data $(VENV)/.dev  ## the tables of benchmarks/ (DATA=folder of svm
 
 tables: $(VENV)/.dev  ## the first fit at the defaults, of hundreds of raw tables
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.tables $(if $(DATA),--data $(DATA))
+
+kills: $(VENV)/.dev  ## N signals of each kind that strike at counted points, and every file call failing once
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.faults --kills $(or $(N),200) --failures
 
 docs: $(VENV)/.dev  ## redraw the pictures and tables of docs/ and run its examples
 	$(BIN)/python -m docs.pictures

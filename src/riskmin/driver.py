@@ -20,7 +20,7 @@ from riskmin.executors.company import Alone, company_of
 from riskmin.objective import Count, Objective, start_of
 from riskmin.preconditioning import Conditioned, preconditioner
 from riskmin.run import Callback, Limits, Run
-from riskmin.signals import until_saved
+from riskmin.signals import finishing, until_saved
 from riskmin.solvers import Auto, get_solver
 from riskmin.solvers.auto import said
 from riskmin.types import Array, Iterate, Result, Solver, Status
@@ -197,5 +197,6 @@ def _drive(
         with contextlib.suppress(KeyboardInterrupt):  # who asks twice gets the value as the solver knew it
             run.hurry()
     if save is not None and it is not None:
-        run.save(save, solver, it)
+        with finishing():
+            run.save(save, solver, it)
     return status

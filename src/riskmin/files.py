@@ -137,10 +137,12 @@ def replacing(path: PathLike) -> Iterator[IO[bytes]]:
             yield file
             sync(file)
         rename(new, target)
-    except BaseException:
+        sync_folder(target.parent)
+    except BaseException as error:
         surely(lambda: unlink(new))
+        if isinstance(error, OSError):  # which may name the hidden file, or none
+            error.filename, error.filename2 = os.fspath(path), None
         raise
-    sync_folder(target.parent)
 
 
 def unlink(path: Path) -> None:

@@ -320,13 +320,14 @@ class Run:
     def save(self, file: Checkpoint, solver: Solver, it: Iterate) -> None:
         """Write a checkpoint. That it cannot be written ends no run: what was found is still there."""
         assert self.cut is not None
-        state = it.state() if it.state is not None else {}
-        arrays = {"w": self.w, "cut": self.cut.a} | {f"state.{k}": v for k, v in state.items()}
         found = {"b": self.cut.b - self.slack, "noise": self.noise, "idle": self.idle, "trace": self.trace}
         try:
+            state = it.state() if it.state is not None else {}
+            arrays = {"w": self.w, "cut": self.cut.a} | {f"state.{k}": v for k, v in state.items()}
             file.write(self.obj, solver, arrays, found, self.data)
-        except FileError as error:
-            warnings.warn(f"{error}; the run goes on without a checkpoint", RuntimeWarning, stacklevel=4)
+        except (FileError, MemoryError) as error:
+            why = error if isinstance(error, FileError) else f"there is no memory to write {file.path}"
+            warnings.warn(f"{why}; the run goes on without a checkpoint", RuntimeWarning, stacklevel=4)
 
     def resume(self, file: Checkpoint, solver: Solver, problem: Conditioned) -> Iterator[Iterate]:
         """Take up the run that was saved there."""

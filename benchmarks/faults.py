@@ -1,0 +1,15 @@
+"""Kills at counted points, and every file call failing once: `python -m benchmarks.faults --kills 200`.
+
+What it runs is in tests/faults/, of which the tests take a sample.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from faults.kills import main
+
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""One call to the system that fails, and what must hold after it."""
+
+import random
+import warnings
+
+from faults.families import rows_of
+from faults.operations import Refused
+from faults.shim import REMOVING, Faults, broken, full, out_of_memory, over_quota
+
+STRIKES = [full, over_quota, broken, out_of_memory]
+
+
+def points(operation):
+    """All ways in which its calls can fail: settings of `Faults`."""
+    found = []
+    for strike in STRIKES:
+        allocations = strike is out_of_memory
+        with operation.folder() as folder, Faults(allocations=allocations).installed() as faults:
+            operation.act(folder)
+        for k in range(1, len(faults.calls) + 1):
+            found.append({"at": k, "strike": strike, "allocations": allocations})
+            if strike is full:  # and it stays full, from before that call on or from after it
+                found += [
+                    {"at": k, "strike": strike, "lasting": True, "after": after} for after in (False, True)
+                ]
+    return found
+
+
+def sample(found, n, seed):
+    """Some of them, the same ones each time."""
+    return random.Random(seed).sample(found, min(n, len(found)))
+
+
+def fail(operation, settings):
+    """Let it fail, and check; the name of the call that failed."""
+    with operation.folder() as folder:
+        error, faults = None, Faults(**settings)
+        try:
+            with faults.installed():
+                operation.act(folder)
+        except (ValueError, OSError, MemoryError, Refused) as found:
+            error = found
+        operation.check(folder, done=error is None, tidy=faults.struck not in REMOVING)
+        if error is not None and faults.strike is not out_of_memory:
+            said(error, operation)
+    return faults.struck
+
+
+def said(error, operation):
+    """One sentence that names the path."""
+    text = str(error).strip()
+    assert "\n" not in text
+    assert "cannot be written" in text or isinstance(error, OSError)
+    assert any(name in text for name in operation.reads), text
+
+
+# ---------------------------------------------------------------- checkpoints
+def checkpoint_points(family, folder):
+    """All calls of a run that writes a checkpoint every iteration."""
+    found = []
+    for strike in (full, broken, out_of_memory):
+        allocations = strike is out_of_memory
+        path = folder / f"count {strike.__name__}"
+        with Faults(allocations=allocations).installed() as faults:
+            family.run(path)
+        found += [
+            {"at": k + 1, "strike": strike, "allocations": allocations} for k in range(len(faults.calls))
+        ]
+    return found
+
+
+def fail_checkpoint(family, settings, folder):
+    """A call fails: the run ends as it would have, and the checkpoint is the one before or the new one."""
+    folder.mkdir()
+    path, faults = folder / "run", Faults(**settings)
+    with warnings.catch_warnings(record=True) as heard, faults.installed():
+        warnings.simplefilter("always")
+        family.check(family.run(path))
+    assert {p.name for p in folder.iterdir()} <= {"run"}
+    if faults.struck not in ("chmod", "chown"):  # without which a file is written all the same
+        assert any("the run goes on without a checkpoint" in str(w.message) for w in heard), faults.struck
+    rows = rows_of(path)
+    again = family.run(path)
+    family.check(again)
+    assert again.n_iter >= rows
+    return faults.struck

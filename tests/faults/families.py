@@ -1,0 +1,76 @@
+"""A small problem for each family of solvers, and how a run of it is saved and taken up again."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+import riskmin as rm
+from riskmin.persist import load_arrays
+
+TOL = 1e-5
+
+
+@dataclass(frozen=True)
+class Family:
+    """A solver, and a problem for it that takes more than a step."""
+
+    solver: object
+    loss: object
+    reg: object = rm.L2()
+    lam: float = 1e-3
+    kernel: bool = False
+
+    @cached_property
+    def objective(self):
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((60, 5)) * np.logspace(0, -1.5, 5)
+        z = X @ rng.standard_normal(5) + 0.3 * rng.standard_normal(60)
+        if self.kernel:
+            risk, reg = rm.kernel_risk(X, np.sign(z), self.loss)
+            return rm.Objective(risk, reg, self.lam)
+        if self.loss.task == "tagging":
+            risk = rm.linear_risk(X, np.digitize(z, [-0.3, 0.3]).astype(float), self.loss, lengths=[6] * 10)
+        else:
+            risk = rm.linear_risk(X, np.sign(z) if self.loss.task == "classification" else z, self.loss)
+        return rm.Objective(risk, self.reg, self.lam)
+
+    def run(self, path=None, **settings):
+        """To its end; with a path, a checkpoint every iteration."""
+        save = None if path is None else rm.Checkpoint(path, every=0.0)
+        return rm.minimize(self.objective, self.solver, tol=TOL, max_iter=500, checkpoint=save, **settings)
+
+    @cached_property
+    def undisturbed(self):
+        return self.run()
+
+    def check(self, result):
+        """The same certified optimum."""
+        whole = self.undisturbed
+        assert result.status == whole.status == "converged", result.status
+        assert max(result.lower, whole.lower) <= min(result.value, whole.value) * (1 + 1e-12)
+        assert abs(result.value - whole.value) <= TOL * whole.value
+
+
+FAMILIES = {
+    "Bundle": Family(rm.Bundle(), rm.Hinge()),
+    "Bmrm": Family(rm.Bmrm(), rm.Hinge(), lam=1e-2),
+    "Lbfgs": Family(rm.Lbfgs(), rm.Logistic()),
+    "OwlQn": Family(rm.OwlQn(), rm.Logistic(), rm.L1()),
+    "Newton": Family(rm.Newton(), rm.Logistic()),
+    "SemismoothNewton": Family(rm.SemismoothNewton(), rm.SquaredHinge()),
+    "CoordinateDescent": Family(rm.CoordinateDescent(), rm.Squared(), rm.L1()),
+    "DualGaussSeidel": Family(rm.DualGaussSeidel(), rm.Hinge()),
+    "DualAccelerated": Family(rm.DualAccelerated(), rm.Hinge()),
+    "ChainAscent": Family(rm.ChainAscent(), rm.ChainMaxMargin(), lam=1e-1),
+    "KernelDual": Family(rm.KernelDual(), rm.Hinge(), kernel=True),
+    "Smoothing": Family(rm.Smoothing(), rm.Hinge(), lam=1e-2),
+    "ProximalGradient": Family(rm.ProximalGradient(), rm.Logistic(), rm.L1(), lam=1e-2),
+    "AcceleratedGradient": Family(rm.AcceleratedGradient(), rm.Logistic(), lam=1e-1),
+    "Auto": Family(rm.Auto(), rm.Hinge()),
+}
+
+
+def rows_of(path):
+    """How many iterations a checkpoint has, which is whole whenever the process ended; 0 without one."""
+    return len(load_arrays(path, "checkpoint")[0]["trace"]) if path.exists() else 0

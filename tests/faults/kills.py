@@ -1,0 +1,345 @@
+"""Processes that end at counted points, by SIGKILL, SIGTERM or SIGINT, and what must hold after that.
+
+Each is a fork of this process, which has imported and compiled all: a kill costs some milliseconds. None is
+timed: the signal comes before or after the k-th call that touches files, or in the k-th iteration.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import select
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from functools import cache
+from multiprocessing import get_context, resource_tracker
+from pathlib import Path
+
+import riskmin as rm
+from faults.failures import checkpoint_points, fail, fail_checkpoint, points
+from faults.families import FAMILIES, TOL, rows_of
+from faults.operations import OPERATIONS
+from faults.shim import Disk, Faults
+from riskmin import signals
+from riskmin.executors import processes
+
+SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
+PATIENCE = 30.0
+"""Seconds after which processes that are still there hang."""
+LOST = 9
+"""The exit code of a driver that was told that a worker is lost."""
+
+
+def forked(run):
+    """The exit code of a fork of this process that runs a function, and what it and its children told."""
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _child(run, theirs)
+    os.close(theirs)
+    told = b""
+    while True:  # until it and all its children are gone
+        ready, _, _ = select.select([ours], [], [], PATIENCE)
+        assert ready, "processes are still there"
+        some = os.read(ours, 4096)
+        if not some:
+            break
+        told += some
+    os.close(ours)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), told
+
+
+def _child(run, pipe):
+    code = 70
+    try:
+        with signals.as_interrupts(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            code = run(pipe) or 0
+    except KeyboardInterrupt:
+        code = 128 + signals.last()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def striking(pipe, number):
+    """What sends a signal to its own process, and tells so."""
+
+    def strike(name=""):
+        os.write(pipe, b"x")
+        os.kill(os.getpid(), number)
+
+    return strike
+
+
+def check_end(code, number, told):
+    """Whether the signal struck; and nothing but it has ended the process."""
+    assert code != 70, "it ended by an error"
+    if b"x" in told and number == signal.SIGKILL:
+        assert code in (-signal.SIGKILL, LOST)
+    return b"x" in told
+
+
+# ---------------------------------------------------------------- operations
+@cache
+def calls(name):
+    """How many calls touch files."""
+    with OPERATIONS[name].folder() as folder, Faults().installed() as faults:
+        OPERATIONS[name].act(folder)
+    return len(faults.calls)
+
+
+def kill_operation(name, number, chance):
+    """End an operation at a call; whether that was reached."""
+    operation, _ = OPERATIONS[name], OPERATIONS[name].states
+    at, after = chance.randint(1, calls(name)), chance.random() < 0.5
+
+    def run(pipe):
+        with Faults(at, striking(pipe, number), after=after).installed():
+            operation.act(folder)
+
+    assert operation.known
+    with operation.folder() as folder:
+        code, told = forked(run)
+        operation.check(folder, done=code == 0, tidy=number != signal.SIGKILL)
+    return check_end(code, number, told)
+
+
+def cut_power(name, chance):
+    """The machine loses power at a call: what was not synced is lost."""
+    operation, _ = OPERATIONS[name], OPERATIONS[name].states
+    at, names = chance.randint(1, calls(name)), chance.random() < 0.5
+
+    def run(pipe):
+        def strike(call):
+            os.write(pipe, b"x")
+            disk.lose_power(names=names)
+            os._exit(1)
+
+        disk = Disk(at, strike)
+        with disk.installed():
+            operation.act(folder)
+
+    with operation.folder() as folder:
+        code, told = forked(run)
+        assert code in (0, 1)
+        operation.check(folder, done=False, tidy=False)
+    return b"x" in told
+
+
+# ---------------------------------------------------------------- checkpoints
+@cache
+def checkpoint_calls(name):
+    with tempfile.TemporaryDirectory() as folder, Faults().installed() as faults:
+        FAMILIES[name].run(Path(folder, "run"))
+    return len(faults.calls)
+
+
+def kill_family(name, number, chance):
+    """End a run at an iteration or a call that writes its checkpoint; then take it up again."""
+    family = FAMILIES[name]
+    by_call = chance.random() < 0.5
+    at = chance.randint(1, checkpoint_calls(name) if by_call else family.undisturbed.n_iter)
+    after = chance.random() < 0.5
+
+    def run(pipe):
+        strike = striking(pipe, number)
+
+        def note(it, row):
+            os.write(pipe, b".")
+            if not by_call and row["iteration"] == at:
+                strike()
+
+        with Faults(at if by_call else 0, strike, after=after).installed():
+            return 0 if family.run(path, callback=note).status == "converged" else 3
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "run")
+        code, told = forked(run)
+        rows, done = rows_of(path), told.count(b".")
+        if number == signal.SIGKILL:
+            assert rows >= done - 1, (rows, done)
+        else:  # the last checkpoint has every iteration, and no other file is left
+            assert rows == done, (rows, done)
+            assert [p.name for p in Path(folder).iterdir()] == ["run"]
+        again = family.run(path)
+        family.check(again)
+        assert again.n_iter >= rows
+    return check_end(code, number, told)
+
+
+# ---------------------------------------------------------------- worker processes
+serve = processes._serve
+
+
+def _serve_alone(conn):
+    """A worker that has no other open files: one that is spawned has none, but a fork has its driver's."""
+    pipe = int(os.environ["FAULTS_PIPE"])
+    for handle in range(3, 256):
+        if handle not in (conn.fileno(), pipe):
+            with contextlib.suppress(OSError):
+                os.close(handle)
+    serve(conn)
+
+
+def with_workers(path, pipe, callback=None):
+    """A run in two worker processes, which are forks here: to spawn them would take seconds."""
+    family = FAMILIES["Bundle"]
+    os.environ["FAULTS_PIPE"] = str(pipe)
+    processes.get_context, processes._serve = lambda _: get_context("fork"), _serve_alone
+    given = family.objective.risk
+    X, y = (getattr(given.executor.shards[0], name) for name in "Xy")
+    risk = rm.linear_risk(
+        X.X if hasattr(X, "X") else X, y, family.loss, executor=rm.Processes(n_workers=2), n_shards=2
+    )
+    return rm.minimize(
+        rm.Objective(risk, family.reg, family.lam), family.solver, tol=TOL, callback=callback,
+        checkpoint=rm.Checkpoint(path, every=0.0),
+    )  # fmt: skip
+
+
+def kill_worker(number, chance):
+    """A worker gets a signal in its k-th call: SIGKILL loses it, others are the driver's to handle."""
+    assert FAMILIES["Bundle"].undisturbed  # compiled here, not in every fork
+    at = chance.randint(1, 8)
+
+    def run(pipe):
+        on_each, strike, done = processes._on_each, striking(pipe, number), []
+
+        def counted(*args):
+            done.append(None)
+            if len(done) == at:
+                strike()
+            return on_each(*args)
+
+        processes._on_each = counted
+        try:
+            return 0 if with_workers(path, pipe).status == "converged" else 3
+        except RuntimeError as error:
+            return LOST if "a worker process ended with exit code -9" in str(error) else 70
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "run")
+        code, told = forked(run)
+        assert code == (LOST if number == signal.SIGKILL else 0), code
+        _resumed(path)
+    return check_end(code, number, told)
+
+
+def kill_driver(number, chance):
+    """A driver of worker processes gets a signal in its k-th iteration; the workers end with it."""
+    at = chance.randint(1, FAMILIES["Bundle"].undisturbed.n_iter)
+
+    def run(pipe):
+        strike = striking(pipe, number)
+
+        def note(it, row):
+            if row["iteration"] == at:
+                strike()
+
+        return 0 if with_workers(path, pipe, note).status == "converged" else 3
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "run")
+        code, told = forked(run)  # which waits for the workers, too
+        if number != signal.SIGKILL:
+            assert code == 3
+            assert rows_of(path) == at
+        _resumed(path)
+    return check_end(code, number, told)
+
+
+def _resumed(path):
+    """Take a run in worker processes up again."""
+    rows = rows_of(path)
+
+    def run(pipe):
+        result = with_workers(path, pipe)
+        FAMILIES["Bundle"].check(result)
+        assert result.n_iter >= rows
+        return 0
+
+    assert forked(run)[0] == 0
+
+
+# ---------------------------------------------------------------- all of them
+def kinds():
+    """What is killed, by name: functions of the signal and of chance."""
+    found = {name: lambda n, c, name=name: kill_operation(name, n, c) for name in OPERATIONS}
+    found |= {f"checkpoint {name}": lambda n, c, name=name: kill_family(name, n, c) for name in FAMILIES}
+    return found | {"worker of Processes": kill_worker, "driver of Processes": kill_driver}
+
+
+def kill_many(wanted, kills, seed=0, names=None):
+    """Kill until so many signals have struck, for each kind and signal; how many were intact after that."""
+    resource_tracker.ensure_running()
+    rows = []
+    for name, kill in kinds().items():
+        if names is not None and name not in names:
+            continue
+        for sign in wanted:
+            chance, struck, began = random.Random(f"{seed} {name} {sign}"), 0, time.perf_counter()
+            while struck < kills:
+                struck += kill(SIGNALS[sign], chance)
+            rows.append(
+                {"kind": name, "signal": sign, "struck": struck, "seconds": time.perf_counter() - began}
+            )
+            yield rows[-1]
+    for name in OPERATIONS:
+        if names is None or name in names:
+            chance, struck, began = random.Random(f"{seed} {name} power"), 0, time.perf_counter()
+            while struck < kills:
+                struck += cut_power(name, chance)
+            yield {"kind": name, "signal": "power", "struck": struck, "seconds": time.perf_counter() - began}
+
+
+def fail_all():
+    """Every call of every operation, and of runs that write checkpoints, fails once in each way."""
+    for name, operation in OPERATIONS.items():
+        struck = Counter(fail(operation, settings) for settings in points(operation))
+        yield {"kind": name, "failures": sum(struck.values()), "calls": dict(struck)}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, family in FAMILIES.items():
+            found = checkpoint_points(family, Path(folder))
+            for path in Path(folder).iterdir():
+                path.unlink()
+            places = (Path(folder, f"{name} {k}") for k in range(len(found)))
+            struck = Counter(
+                fail_checkpoint(family, s, place) for s, place in zip(found, places, strict=True)
+            )
+            yield {"kind": f"checkpoint {name}", "failures": sum(struck.values()), "calls": dict(struck)}
+
+
+def main(args=None):
+    """Kill and fail, and say how often; an error is the end of it."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument(
+        "--kills", type=int, default=200, help="signals that strike, for each kind and signal"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kind", action="append", help="these only")
+    parser.add_argument("--failures", action="store_true", help="every call of every kind fails once, too")
+    parser.add_argument("--sync", action="store_true", help="wait for the disk, as users do")
+    given = parser.parse_args(args)
+    if not given.sync:
+        os.fsync = lambda handle: None
+    total = Counter()
+    for row in kill_many(SIGNALS, given.kills, given.seed, given.kind):
+        total[row["signal"]] += row["struck"]
+        print(json.dumps(row), flush=True)
+    for row in fail_all() if given.failures else ():
+        total["failures"] += row["failures"]
+        print(json.dumps(row), flush=True)
+    print(json.dumps({"struck, and all intact or resumed": dict(total)}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

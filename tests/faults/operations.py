@@ -1,0 +1,238 @@
+"""What writes files: each with what is there before it, and with what a reader finds."""
+
+import contextlib
+import io
+import shutil
+import tempfile
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from riskmin import LinearClassifier, load_model, save_model
+from riskmin.cli import main
+from riskmin.data import convert, load, save, save_svmlight
+from riskmin.report import write_text
+
+
+class Refused(Exception):
+    """A command that ended with an exit code above 3 or of bad input; what it said."""
+
+
+def command(*args):
+    """Run the command in this process, quietly."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([str(arg) for arg in args])
+    if code not in (0, 3):
+        raise (KeyboardInterrupt if code > 128 else Refused)(err.getvalue())
+
+
+# ---------------------------------------------------------------- what is there from the start
+def numbers(seed):
+    rng = np.random.default_rng(seed)
+    X = np.round(rng.standard_normal((30, 4)), 2)
+    return X, np.where(X[:, 0] + 0.3 * rng.standard_normal(30) > 0, 1.0, -1.0)
+
+
+@cache
+def model(seed):
+    return LinearClassifier("logistic", alpha=0.1).fit(*numbers(seed))
+
+
+def inputs(folder):
+    """Files to read: svmlight with a late index 0, a table with words for labels, a .npz, a model."""
+    X, y = numbers(0)
+    rows = [
+        f"{int(b)} " + " ".join(f"{j + 1}:{v}" for j, v in enumerate(a)) for a, b in zip(X, y, strict=True)
+    ]
+    (folder / "in.svm").write_text("\n".join([*rows, "1 0:2.5 3:1"]) + "\n")
+    lines = [
+        ",".join(map(str, a)) + f",{'no' if b < 0 else 'yes'},{k % 3}"
+        for k, (a, b) in enumerate(zip(X, y, strict=True))
+    ]
+    (folder / "in.csv").write_text("a,b,c,d,y,qid\n" + "\n".join(lines) + "\n")
+    np.savez(folder / "in.npz", X=X, y=y)
+    save_model(model(0), folder / "in.riskmin")
+
+
+# ---------------------------------------------------------------- what readers find
+def bytes_of(path):
+    return path.read_bytes() if path.exists() else None
+
+
+def weights_of(path):
+    """A model's weights: a file that is not whole does not load."""
+    return load_model(path).coef_.tobytes() if path.exists() else None
+
+
+def page_of(path):
+    """Whether a page is there; its times differ from run to run."""
+    if not path.exists():
+        return None
+    text = path.read_text(encoding="utf-8")
+    return (
+        "old"
+        if text == "old page"
+        else ("page" if text.startswith("<!doctype") and text.endswith("</html>\n") else text)
+    )
+
+
+def rows_of(path):
+    """Stored data, checksums compared."""
+    if not path.exists() and not path.with_name(f".{path.name}.old").exists():
+        return None
+    data = load(path)
+    X = data.X.toarray() if sp.issparse(data.X) else np.asarray(data.X)
+    return X.tobytes(), np.asarray(data.y).tobytes()
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Something that writes.
+
+    Parameters
+    ----------
+    act : callable
+        Takes the folder.
+    reads : dict
+        Output files by name, and how each is read.
+    old : callable
+        Makes the outputs that are replaced; takes the folder.
+    """
+
+    act: object
+    reads: dict
+    old: object = lambda folder: None
+
+    @cached_property
+    def template(self):
+        """A folder as it is before; it is removed with the process."""
+        folder = tempfile.TemporaryDirectory()
+        inputs(Path(folder.name))
+        self.old(Path(folder.name))
+        return folder
+
+    @contextlib.contextmanager
+    def folder(self):
+        """A new folder as it is before."""
+        with tempfile.TemporaryDirectory() as path:
+            shutil.copytree(self.template.name, path, dirs_exist_ok=True)
+            yield Path(path)
+
+    def seen(self, folder):
+        return {name: read(folder / name) for name, read in self.reads.items()}
+
+    @cached_property
+    def states(self):
+        """What is seen before and after it, when nothing fails."""
+        with self.folder() as folder:
+            before = self.seen(folder)
+            self.act(folder)
+            return before, self.seen(folder)
+
+    def names(self, folder):
+        """What is in the folder, as one who looks for files left behind sees it."""
+        return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+    @cached_property
+    def known(self):
+        """All names that there may be."""
+        with self.folder() as folder:
+            before = self.names(folder)
+            self.act(folder)
+            return before | self.names(folder)
+
+    def check(self, folder, *, done, tidy):
+        """Old or new, each file whole; new if it was done; and the next run works.
+
+        Parameters
+        ----------
+        done : bool
+            Whether it ended without an error.
+        tidy : bool
+            Whether nothing must be left behind.
+        """
+        before, after = self.states
+        found = self.seen(folder)
+        for name, content in found.items():
+            assert content in (before[name], after[name]), (
+                f"{name} is neither old nor new: {str(content)[:99]!r}"
+            )
+        if done:
+            assert found == after
+        if tidy:
+            assert self.names(folder) <= self.known
+        self.act(folder)
+        assert self.seen(folder) == after
+
+
+def other_rows(folder):
+    save(folder / "out.rsk", [numbers(1)], shard_mb=1e-4)
+
+
+def converting(source, **settings):
+    return Operation(
+        lambda folder: convert(folder / source, folder / "out.rsk", force=True, shard_mb=1e-4, **settings),
+        {"out.rsk": rows_of},
+        other_rows,
+    )
+
+
+def new(source, **settings):
+    """Without anything to replace; where it is there already, that is what was to be made."""
+
+    def act(folder):
+        if not (folder / "out.rsk").exists():
+            convert(folder / source, folder / "out.rsk", shard_mb=1e-4, **settings)
+
+    return Operation(act, {"out.rsk": rows_of})
+
+
+def old_outputs(folder):
+    save_model(model(1), folder / "out.riskmin")
+    for name in ("out.html", "out.txt", "out.svm"):
+        (folder / name).write_text("old page")
+
+
+def fitting(name, *args, **reads):
+    def act(folder):
+        files = {name: folder / name for name in ("in.npz", "out.riskmin", "out.html")}
+        command(name, files["in.npz"], *(files.get(arg, arg) for arg in args), "--quiet", "--tol", "1e-6")
+
+    return Operation(act, {f"out.{kind}": read for kind, read in reads.items()}, old_outputs)
+
+
+OPERATIONS = {
+    "model": Operation(
+        lambda folder: save_model(model(0), folder / "out.riskmin"), {"out.riskmin": weights_of}, old_outputs
+    ),
+    "new model": Operation(
+        lambda folder: save_model(model(0), folder / "out.riskmin"), {"out.riskmin": weights_of}
+    ),
+    "text": Operation(
+        lambda folder: write_text(folder / "out.txt", "x" * 99_999), {"out.txt": bytes_of}, old_outputs
+    ),
+    "svmlight": Operation(
+        lambda folder: save_svmlight(folder / "out.svm", *numbers(0)), {"out.svm": bytes_of}, old_outputs
+    ),
+    "convert svmlight": new("in.svm"),
+    "convert csv": new("in.csv"),
+    "convert npz": new("in.npz"),
+    "convert --force svmlight": converting("in.svm"),
+    "convert --force csv": converting("in.csv"),
+    "convert --force npz": converting("in.npz"),
+    "predict": Operation(
+        lambda folder: command("predict", folder / "in.riskmin", folder / "in.npz", "-o", folder / "out.txt"),
+        {"out.txt": bytes_of},
+        old_outputs,
+    ),
+    "fit": fitting("fit", "-o", "out.riskmin", "--report", "out.html", riskmin=weights_of, html=page_of),
+    "path": fitting("path", "-o", "out.html", "--lams", "1,0.1", html=page_of),
+    "cv": fitting(
+        "cv", "-o", "out.riskmin", "--report", "out.html", "--lams", "1,0.1", "--folds", "2",
+        riskmin=weights_of, html=page_of,
+    ),
+}  # fmt: skip

@@ -1,0 +1,208 @@
+"""A shim between riskmin and the system: it counts the calls that touch files, and strikes at one of them."""
+
+import errno
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+
+import numpy as np
+
+from riskmin import files
+
+COUNTED = ("open", "fsync", "replace", "rename", "mkdir", "unlink", "rmdir", "chmod", "chown")
+"""The functions of `os` that `riskmin.files` calls to change something."""
+REMOVING = {"unlink", "rmdir"}
+"""What fails here leaves something behind, and nothing else can be done about it."""
+ALLOCATING = ("array", "ascontiguousarray", "frombuffer", "fromfile", "zeros", "empty", "cumsum", "unique")
+PERSISTENCE = (
+    "riskmin.persist", "riskmin.checkpoint", "riskmin.data.writer", "riskmin.data.write",
+    "riskmin.data.mapped", "riskmin.estimators.store", "safetensors.numpy",
+)  # fmt: skip
+"""Whose allocations are counted."""
+
+
+def full(name):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def over_quota(name):
+    raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+
+def broken(name):
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def out_of_memory(name):
+    raise MemoryError
+
+
+class Faults:
+    """Counts calls, and strikes at the one of that number.
+
+    Parameters
+    ----------
+    at : int
+        The number of the call, from 1 on; 0 strikes never.
+    strike : callable
+        Called with the name of what is called.
+    after : bool
+        Whether it strikes when the call is done, not before it.
+    lasting : bool
+        Whether all calls from that one on fail, but for those that remove something: a disk stays full.
+    allocations : bool
+        Whether the arrays that the persistence layer allocates count too.
+    """
+
+    def __init__(self, at=0, strike=full, *, after=False, lasting=False, allocations=False):
+        self.at, self.strike, self.after, self.lasting = at, strike, after, lasting
+        self.allocations = allocations
+        self.calls = []
+
+    @property
+    def struck(self):
+        """The name of the call that it struck at, or None."""
+        return self.calls[self.at - 1] if 0 < self.at <= len(self.calls) else None
+
+    def call(self, name, f, *args, **settings):
+        """Make a call, unless it is the one."""
+        self.calls.append(name)
+        n = len(self.calls)
+        now = n == self.at or (self.lasting and 0 < self.at < n and name not in REMOVING)
+        if now and not self.after:
+            taken = f(args[0][: len(args[0]) // 2 + 1]) if name == "write" else 0  # what there is room for
+            self.strike(name)
+            if taken:
+                return taken
+        found = f(*args, **settings)
+        if now and self.after:
+            self.strike(name)
+        return found
+
+    @contextmanager
+    def installed(self):
+        """A block in which calls go through here."""
+        before = files.os, files.FileIO, files.exchange
+        arrays = {name: getattr(np, name) for name in ALLOCATING}
+        files.os, files.FileIO = _Os(self), _raw(self)
+        files.exchange = lambda *names: self.call("exchange", before[2], *names)
+        if self.allocations:
+            for name, f in arrays.items():
+                setattr(np, name, _counted(self, name, f))
+        try:
+            yield self
+        finally:
+            files.os, files.FileIO, files.exchange = before
+            for name, f in arrays.items():
+                setattr(np, name, f)
+
+
+class _Os:
+    """`os`, with calls that count."""
+
+    def __init__(self, faults):
+        self.faults = faults
+
+    def __getattr__(self, name):
+        found = getattr(os, name)
+        if name not in COUNTED:
+            return found
+        return lambda *args, **settings: self.faults.call(name, found, *args, **settings)
+
+
+def _raw(faults):
+    class Raw(FileIO):
+        """A file whose writes count, as the system sees them: buffers are above."""
+
+        def write(self, data):
+            return faults.call("write", super().write, data)
+
+    return Raw
+
+
+def _counted(faults, name, f):
+    def allocate(*args, **settings):
+        if sys._getframe(1).f_globals.get("__name__") not in PERSISTENCE:
+            return f(*args, **settings)
+        return faults.call(name, f, *args, **settings)
+
+    return allocate
+
+
+class Disk(Faults):
+    """Knows what is on the disk for sure, and can lose all else, as a machine does that loses power.
+
+    What was written to a file and not synced is lost. Names that a folder got, lost or exchanged since it was
+    synced are as they were, or as they are now: both must do.
+    """
+
+    def __init__(self, at=0, strike=lambda name: None, **settings):
+        super().__init__(at, strike, **settings)
+        self.opened, self.unsynced, self.undo = {}, set(), []
+        self.attic, self.exchange = Path(tempfile.mkdtemp()), files.exchange
+
+    def call(self, name, f, *args, **settings):
+        if name == "write":
+            self.unsynced.add(self.opened[f.__self__.fileno()])
+        undo = self._undo(name, *args[:2])
+        found = super().call(name, f, *args, **settings)
+        if name == "open":
+            self.opened[found] = Path(args[0])
+        if name == "fsync":
+            path = self.opened[args[0]]
+            self.unsynced.discard(path)
+            self.undo = [(folder, back) for folder, back in self.undo if folder != path]
+        if undo is not None:
+            self.undo.append((Path(args[0]).parent, undo))
+            self._renamed(name, *args[:2])
+        return found
+
+    def _undo(self, name, one, other=None):
+        """How to take a change of names back; None where there is none."""
+        if name == "exchange":
+            return lambda: self.exchange(one, other)
+        if name in ("rename", "replace"):
+            one, other = Path(one), Path(other)
+            kept = self._keep(other) if other.is_file() else None
+            return lambda: (other.rename(one), kept and shutil.move(kept, other))
+        if name == "open" and not Path(one).exists():
+            return lambda: Path(one).unlink(missing_ok=True)
+        if name == "unlink" and Path(one).is_file():
+            kept = self._keep(Path(one))
+            return lambda: shutil.move(kept, one)
+        if name == "mkdir":
+            return lambda: shutil.rmtree(one)
+        return Path(one).mkdir if name == "rmdir" and Path(one).is_dir() else None
+
+    def _keep(self, path):
+        return shutil.copy2(path, self.attic / str(len(self.calls)))
+
+    def _renamed(self, name, one, other=None):
+        """Files that were not synced have other names now."""
+        if name in ("rename", "replace", "exchange"):
+            one, other = Path(one), Path(other)
+            swap = {one: other, other: one}
+            self.unsynced = {_moved(path, swap) for path in self.unsynced}
+            self.opened = {handle: _moved(path, swap) for handle, path in self.opened.items()}
+
+    def lose_power(self, *, names):
+        """Lose what was not synced; where names is true, the changes of names too."""
+        for path in self.unsynced:
+            if path.is_file():
+                os.truncate(path, 0)
+        if names:
+            for folder, undo in reversed(self.undo):
+                if folder.is_dir():  # else it is known to be gone, and what was in it
+                    undo()
+        shutil.rmtree(self.attic, ignore_errors=True)
+
+
+def _moved(path, swap):
+    for one, other in swap.items():
+        if path == one or one in path.parents:
+            return other / path.relative_to(one)
+    return path

@@ -1,0 +1,63 @@
+"""Processes that are killed at counted points: what they wrote is old or new, and runs are taken up again.
+
+Here it is a few kills of each kind; `make kills` takes 200 of each kind and signal.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+
+HERE = Path(__file__).parents[1]
+
+
+def kill(kills, *kinds):
+    """Kills of these kinds, in a process of its own, which has one thread and forks; the last line it says."""
+    modules = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+    options = [option for kind in kinds for option in ("--kind", kind)]
+    done = subprocess.run(
+        [sys.executable, "-m", "faults.kills", "--kills", str(kills), "--seed", "3", *options],
+        capture_output=True, text=True, check=False, timeout=120,
+        env=os.environ | {"PYTHONPATH": modules, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout.splitlines()[-1])["struck, and all intact or resumed"]
+
+
+def test_kills():
+    struck = kill(4, "model", "convert --force svmlight", "checkpoint Bundle", "checkpoint Newton")
+    assert struck == {"SIGKILL": 16, "SIGTERM": 16, "SIGINT": 16, "power": 8}
+
+
+@pytest.mark.slow
+def test_kills_of_workers_and_their_driver():
+    struck = kill(2, "worker of Processes", "driver of Processes", "convert csv", "fit", "checkpoint Auto")
+    assert struck == {"SIGKILL": 10, "SIGTERM": 10, "SIGINT": 10, "power": 4}
+
+
+@pytest.mark.slow
+def test_a_kind_that_loses_something_is_noticed():
+    """A file that is written in place is neither old nor new after a kill."""
+    code = (
+        "import contextlib, pathlib, signal, random; from faults import kills; from faults.operations import *\n"
+        "import riskmin.files as files\n"
+        "@contextlib.contextmanager\n"
+        "def in_place(path):\n"
+        "    pathlib.Path(path).unlink(missing_ok=True)\n"
+        "    with files.create(pathlib.Path(path)) as file: yield file\n"
+        "files.replacing = in_place\n"
+        "for k in range(40): kills.kill_operation('text', signal.SIGKILL, random.Random(k))\n"
+    )
+    modules = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120,
+        env=os.environ | {"PYTHONPATH": modules},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "out.txt is neither old nor new" in done.stderr
