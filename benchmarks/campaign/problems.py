@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -123,13 +123,13 @@ class Problem:
     def _risk(self, w: list[Any], b: Any, nudge: Any) -> Any:
         k = self.columns
         if k == 1 and not np.ndim(b):
-            z = self.scores(w, exact.number(b, self.q), nudge)
+            z = self.scores(w, exact.number(b, self.q), None if nudge is None else partial(nudge, j=0))
             return exact.risk(self.loss, z, self.labels, self.shares, self.groups)
         b = self._numbers(b) if np.ndim(b) else [self.q(0)] * k
         p = len(self.rows[0])
         columns = []
         for j in range(k):
-            moved = None if nudge is None else lambda i, j=j: nudge(i + j)  # other signs in each column
+            moved = None if nudge is None else partial(nudge, j=j)
             columns.append(self.scores(w[j : p * k : k], b[j], moved))
         Z = [list(row) for row in zip(*columns, strict=True)]
         if getattr(self.loss, "task", None) != "tagging":

@@ -13,7 +13,7 @@ from riskmin.arrays import namespace
 from riskmin.convexity import refuse_nan
 from riskmin.deadline import check
 from riskmin.regularizers import free, penalized
-from riskmin.risk import cursor
+from riskmin.risk import Risk, cursor
 from riskmin.scalar import ROUNDING
 from riskmin.types import Array, Balances, Cursor, Cut, Euclidean, Oracle, Regularizer, Slips
 
@@ -80,6 +80,10 @@ class Objective:
     def _slips(self) -> bool:
         return isinstance(self.risk, Slips)
 
+    @cached_property
+    def _of_lists(self) -> bool:
+        return isinstance(self.risk, Risk) and not self.risk.loss.separable
+
     def balanced(self, cut: Cut) -> Cut:
         """A cut without a slope in the intercepts that w holds."""
         return self.risk.balanced(cut) if self.balances else cut  # type: ignore[attr-defined]
@@ -92,6 +96,8 @@ class Objective:
         """R(w), a subgradient, and up to which slip that is known."""
         check()  # a risk of a user's own looks at no clock
         self.count.calls += 1
+        if self._of_lists:
+            return self.risk.of_lists(w)  # type: ignore[attr-defined, no-any-return]
         return self.risk.evaluate(w) if self._slips else (*self.risk(w), 0.0)  # type: ignore[attr-defined]
 
     def at(self, w: Array, r: float, g: Array, slip: float = 0.0) -> tuple[float, Array, Cut]:

@@ -16,8 +16,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from riskmin import shards
-from riskmin.arrays import namespace
+from riskmin.arrays import like, namespace, to_numpy
 from riskmin.deadline import check
+from riskmin.scalar import ROUNDING
 from riskmin.spread import Table
 from riskmin.types import Array, Cursor, Executor, KeepsScores, Loss, Lost, Oracle, Scorer, Shard, Unsuited
 
@@ -25,6 +26,8 @@ MOST_LOSSES = 20
 """So many times in a row kept scores are made anew for one answer, should workers die that often."""
 REFRESH = 32
 """Scores are updated in place along a line; after this many moves they are computed anew from w."""
+SUMS = 2.0**-50
+"""How well the slopes of losses of lists are known, beside the largest that there may be."""
 SHRUNK = 8.0
 """They are, too, when the largest has shrunk to less than one in so many of what it was."""
 
@@ -108,11 +111,36 @@ class Risk:
         if self.loss.separable:
             value, grad = self.executor.sum(shards.value_grad, self.loss, self.scorer, w)
             return value, grad
+        return self.of_lists(w)[:2]
+
+    def of_lists(self, w: Array) -> tuple[float, Array, float]:
+        """The same of a loss that is no sum over rows, and by how much its cut lies below."""
         zs = self.executor.map(shards.scores, self.scorer, w)  # 8 bytes a row, and as many back
-        total, dz = self.loss.value_grad(namespace(zs[0]).concat(zs), *self.labels)
+        z = namespace(zs[0]).concat(zs)
+        total, dz = self.loss.value_grad(z, *self.labels)
         ends = np.cumsum([0, *map(len, zs)])
         (grad,) = self.executor.sum(shards.scatter, self.scorer, w, each=[dz[i:j] for i, j in pairwise(ends)])
-        return float(total), grad
+        return float(total), grad, self.slip_of(z, dz)
+
+    @cached_property
+    def steepest(self) -> Array:
+        """The largest slopes that rows may have in a loss of pairs of labels, of weights c_i c_j."""
+        y, c = self.labels
+        if y.ndim > 1:
+            return c
+        found, at = namespace(y).unique_inverse(y)
+        shares = like(np.bincount(to_numpy(at).reshape(-1), to_numpy(c), len(found)), c)
+        pairs = 0.5 * (1 - float(shares @ shares))
+        return c * (1 - shares[at]) / pairs if pairs > 0 else c
+
+    def slip_of(self, z: Array, dz: Array) -> float:
+        """What rounding may have added to a cut at scores z: slopes are differences of sums over rows."""
+        return ROUNDING * shards.inner(abs(dz), abs(z)) + self.slip_of_sums(z)
+
+    def slip_of_sums(self, z: Array) -> float:
+        """The part of it that is there though slopes vanish."""
+        sizes = abs(z) if z.ndim == 1 else namespace(z).max(abs(z), axis=1)
+        return SUMS * float(self.steepest @ sizes)
 
     @property
     def many(self) -> bool:
@@ -249,6 +277,7 @@ class GatheredCursor(ScoreCursor):
     def pull(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
         """The mixture of values and gradients at w + t d and shifted scores."""
         value, dz, rounding, self.lift = shards.mixture(self.loss, self._at(t, 0.0), self.y, self.c, mix)
+        rounding += self.risk.slip_of_sums(self.z)
         rounding += shards.cancelled(dz, self.z, t * self.dz) if t else 0.0
         self.slip = rounding - self.lift
         each = [dz[i:j] for i, j in pairwise(self.ends)]

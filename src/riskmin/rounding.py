@@ -28,14 +28,21 @@ from riskmin.sequences import Sequences
 from riskmin.shards import blocks, scores, tangent
 from riskmin.types import Array, Cut, Loss, Scorer, Shard
 
-UNITS = 2.0**-47
-"""What each term of a sum may be off by, relative to its size: a few units in the last place."""
+EPSILON = 2.0**-52
+FEW = 4.0
+"""Units in the last place that each term of a sum may be off by."""
+SHARE = 0.25
+"""Of the root of their number: by how many more sums may be off, since most errors cancel."""
+MULTIPLE = 4.0
+"""The slopes of a cut add up to no more than this multiple of its offset, where margins are about one."""
 ENOUGH = 2**16
 """Sizes are means over rows: so many numbers of a shard tell them."""
+ROUGHLY = 1e-12
+"""What is allowed of a cut and of J where there is no time to look at more."""
 
 
-def allowance(obj: Objective, w: Array, cut: Cut, start: float) -> float:
-    """By how much rounding may have lifted a cut, and J at w; `start` is the first J.
+def allowance(obj: Objective, w: Array, cut: Cut) -> float:
+    """By how much rounding may have lifted a cut, and J at w.
 
     Examples
     --------
@@ -43,13 +50,14 @@ def allowance(obj: Objective, w: Array, cut: Cut, start: float) -> float:
     >>> from riskmin import L2, Objective, linear_risk
     >>> X, y = np.array([[1.0, 1.0], [-1.0, 1.0]]), np.array([1.0, -1.0])
     >>> J, near, far = Objective(linear_risk(X, y, "hinge"), L2(), 0.1), np.ones(2), np.array([1.0, 1e9])
-    >>> allowance(J, near, J.cut(near), 1.0) < 1e-13 < allowance(J, far, J.cut(far), 1.0)
+    >>> allowance(J, near, J.cut(near)) < 1e-13 < allowance(J, far, J.cut(far))
     True
     """
-    sums = _of_risk(obj, w, abs(cut.b) + start)
-    size = start + abs(cut.b) + obj.lam * obj.reg.value(w) + sums.others
+    sums = _of_risk(obj, w, MULTIPLE * abs(cut.b))
+    size = abs(cut.b) + obj.lam * obj.reg.value(w) + sums.others
     size += float(sums.columns @ abs(w)) + _at_minimizer(obj, cut, sums.columns)
-    return UNITS * size if math.isfinite(size) else 0.0
+    found = EPSILON * (FEW + SHARE * math.sqrt(sums.length)) * size
+    return found if math.isfinite(found) else 0.0
 
 
 class Sums(NamedTuple):
@@ -59,6 +67,8 @@ class Sums(NamedTuple):
     """sum_i c_i |u_i| |x_ij|, by column."""
     others: float
     """sum_i c_i |u_i| (|b| + |y_i|), and what losses add of their own."""
+    length: int
+    """Of the longest sums: over rows, or over the numbers of a row."""
 
 
 def _at_minimizer(obj: Objective, cut: Cut, columns: Array) -> float:
@@ -84,7 +94,8 @@ def by_feature(reg: Any, w: Array) -> Any:
 def _of_risk(obj: Objective, w: Array, mass: float) -> Sums:
     """The sums over the rows of a risk; of one of the user's own, what its gradient tells.
 
-    The offset of a cut is the sum of its slopes by the margins, so no more than `mass` are those.
+    The offset of a cut is the sum of its slopes by margins of about one: all together, they are no more than
+    a small multiple of that, the `mass`.
     """
     risk: Any = obj.risk
     b = 0.0
@@ -94,12 +105,19 @@ def _of_risk(obj: Objective, w: Array, mass: float) -> Sums:
     elif isinstance(risk, Adaptive):
         b, risk = risk.intercept(w), risk.risk
     if not isinstance(risk, Risk):
-        return Sums(abs(risk(w)[1]), 0.0)
+        return Sums(abs(risk(w)[1]), 0.0, len(w))
     mass = min(mass, 1.0) if _of_margins(risk.loss) else 1.0
     if not risk.loss.separable:
         return _gathered(risk, w, b, mass)
     columns, others = risk.executor.sum(_sums, risk.loss, risk.scorer, w, b, mass)
-    return Sums(columns, float(others))
+    return Sums(columns, float(others), _length(risk))
+
+
+def _length(risk: Risk) -> int:
+    if risk.table is None:
+        return risk.dim
+    n = risk.table.shape[0]
+    return max(n, risk.table.numbers // max(n, 1))
 
 
 def _of_margins(loss: Any) -> bool:
@@ -111,11 +129,12 @@ def _gathered(risk: Risk, w: Array, b: float, mass: float) -> Sums:
     """Those of a loss that is no sum over rows."""
     zs = risk.executor.map(scores, risk.scorer, w)
     z = namespace(zs[0]).concat(zs)
-    slopes, others = _slopes(risk.loss, z + b if b else z, b, *risk.labels, mass)
+    y, c = risk.labels
+    slopes, others = _slopes(risk.loss, z + b if b else z, b, y, c, mass * risk.steepest)
     ends = np.cumsum([0, *map(len, zs)])
     each = [slopes[i:j] for i, j in pairwise(ends)]
     (columns,) = risk.executor.sum(_pulled, risk.scorer, w, each=each)
-    return Sums(columns, others)
+    return Sums(columns, others, _length(risk))
 
 
 def _sums(shard: Shard, loss: Loss, scorer: Scorer, w: Array, b: float, mass: float) -> tuple[Array, float]:
@@ -123,7 +142,7 @@ def _sums(shard: Shard, loss: Loss, scorer: Scorer, w: Array, b: float, mass: fl
     columns, others, seen = abs(0.0 * w), 0.0, 0.0
     for i, j in _some(shard, scorer):
         z, c = scorer.scores(shard.X, w, i, j), shard.c[i:j]
-        slopes, more = _slopes(loss, z + b if b else z, b, shard.y[i:j], c, mass)
+        slopes, more = _slopes(loss, z + b if b else z, b, shard.y[i:j], c, mass * c)
         others += more
         columns = columns + _pull(shard.X, scorer, slopes, w, i, j)
         seen += float(c.sum())
@@ -144,30 +163,32 @@ def _some(shard: Shard, scorer: Scorer) -> Iterator[tuple[int, int]]:
     yield from ranges[:: max(min(int(numbers) // ENOUGH, len(ranges)), 1)]
 
 
-def _slopes(loss: Any, z: Array, b: float, y: Array, c: Array, mass: float) -> tuple[Array, float]:
+def _slopes(loss: Any, z: Array, b: float, y: Array, c: Array, kinks: Array) -> tuple[Array, float]:
     """The sizes of slopes in the scores; of a loss with kinks, those on either side. And the other terms."""
     xp = namespace(z)
     _, g, *_ = tangent(loss, z, y, c)
     g, own = xp.abs(g), getattr(loss, "terms", None)
     more = 0.0 if own is None else float(own(z, y, c))
     if z.ndim == 1:
-        g = g if getattr(loss, "smooth", False) else xp.maximum(g, mass * c)
-        labels = xp.abs(y) if y.ndim == 1 and getattr(y.dtype, "kind", "f") == "f" else 1.0
+        margins = _of_margins(loss)
+        if not getattr(loss, "smooth", False):  # at kinks, the slopes of cuts are others than those of points
+            g = xp.maximum(g * min(1.0, float(kinks.sum()) / (float(g.sum()) or 1.0)) if margins else g, kinks)
+        labels = 1.0 if margins else xp.abs(y)
         return g, more + float(xp.sum(g * (labels + abs(b))))
     if y.shape == z.shape:  # squares: where their slopes vanish, so does what rounding makes of them
         return g, more + float(xp.sum(g * xp.abs(y)))
-    n, c = len(c), mass * c
-    tokens, shared = xp.maximum(g[:n], c[:, None] + 0.0 * g[:n]), g[n:] + float(c.sum())
-    more += float(c @ (1 + xp.max(xp.abs(z[:n]), axis=1))) + float(xp.sum(tokens))
+    n = len(c)
+    tokens, shared = xp.maximum(g[:n], kinks[:, None] + 0.0 * g[:n]), g[n:] + float(kinks.sum())
+    more += float(kinks @ (1 + xp.max(xp.abs(z[:n]), axis=1))) + float(xp.sum(tokens))
     return xp.concat([tokens, shared]), more
 
 
 def _pull(X: Any, scorer: Any, slopes: Array, w: Array, i: int, j: int) -> Array:
     """sum_i |u_i| |x_ij|, in the places of w."""
     out = abs(0.0 * w)
-    if isinstance(scorer, Rkhs):  # |K_ij| is at most the product of two of these roots
-        roots, n = np.sqrt(np.maximum(X.diagonal, 0.0)), X.shape[0]
-        out[n:] += roots * float(roots[i:j] @ slopes)
+    if isinstance(scorer, Rkhs):  # all of its rows at once
+        n = X.shape[0]
+        out[n:] = X.sizes(slopes)
         return out
     rows = absolute(X, i, j)
     if rows is None:

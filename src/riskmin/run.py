@@ -20,7 +20,7 @@ from riskmin.intercept import Profiled
 from riskmin.objective import Objective
 from riskmin.persist import FileError
 from riskmin.preconditioning import Conditioned
-from riskmin.rounding import allowance
+from riskmin.rounding import ROUGHLY, allowance
 from riskmin.scalar import ROUNDING
 from riskmin.types import Array, Criterion, Cut, Iterate, Resumable, Solver, Status
 
@@ -168,14 +168,16 @@ class Run:
     def criterion(self) -> Criterion:
         """Which of the two tolerances is met; none is "".
 
-        Rounding may take J below zero; and a bound that it lifted above J shows how well bounds are known.
+        Rounding may take J below zero. What it may have added to bounds, J may lack; and a bound that it
+        lifted above J shows how well bounds are known.
         """
         if self.doubt or not math.isfinite(self.value):
             return ""
-        gap = self.value - self.lower + self.noise
-        if gap <= self.limits.tol * max(self.value, 0.0):
+        gap = self.value - self.lower
+        known = gap + max(self.noise, self.slack) if gap else self.noise
+        if known <= self.limits.tol * max(self.value, 0.0):
             return "tol"
-        return "atol" if gap <= self.atol else ""
+        return "atol" if gap + self.noise <= self.atol else ""
 
     def check_finite(self) -> None:
         """Raise where J is not finite, neither at the first point nor at w = 0."""
@@ -234,8 +236,7 @@ class Run:
         if self.cut is not None and self.sound:
             if anew is not None:
                 self.cut = self.cut._replace(a=until.call(anew, self.cut.a, True))
-            first = max(value, self.trace[0]["value"] if self.trace else value)
-            self.slack = until.call(allowance, self.obj, w, self.cut, first)
+            self.slack = until.call(allowance, self.obj, w, self.cut)
             self.lower = self._lower(self.cut)
         self._bound(cut)
 
@@ -268,6 +269,9 @@ class Run:
         try:
             self.end(self.rest())
         except OutOfTime:
+            assert self.cut is not None
+            self.slack = max(self.slack, ROUGHLY * (abs(self.cut.b) + abs(self.value)))
+            self.lower = min(self.lower, max(self._lower(self.cut), 0.0))
             self.trace[-1] |= self._row()
             return False
         return True

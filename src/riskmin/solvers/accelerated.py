@@ -14,7 +14,7 @@ from riskmin.intercept import CLOSE
 from riskmin.objective import Objective
 from riskmin.regularizers import Free, Quadratic, Separable
 from riskmin.scalar import ROUNDING
-from riskmin.solvers.cuts import mix_two
+from riskmin.solvers.cuts import mix_two, mixture
 from riskmin.solvers.proximal import TRIES, Point, check_smooth, least_constant
 from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Slips, Unsuited
@@ -167,7 +167,7 @@ class Estimate:
         """With another point of weight a."""
         J, _, cut = found
         old, part = self.mean or cut, a / (self.A + a)
-        mean = Cut(old.a + part * (cut.a - old.a), old.b + part * (cut.b - old.b))
+        mean = mixture(old, cut, part)
         best, least, idle = (w, J, 0) if self.least > J else (self.best, self.least, self.idle + 1)
         return Estimate(w, self.start, self.A + a, mean, best, least, idle)
 

@@ -51,7 +51,14 @@ def mix_two(old: Cut | None, new: Cut, obj: Objective) -> tuple[Cut, float]:
         eta = float(obj.lower(new) > obj.lower(old))
     else:
         eta = _best_share(lambda t: Cut(old.a + t * da, old.b + t * db), Cut(da, db), obj)
-    return Cut(old.a + eta * da, old.b + eta * db), eta
+    return mixture(old, new, eta), eta
+
+
+def mixture(old: Cut, new: Cut, share: float) -> Cut:
+    """Two cuts mixed, so that of a large one with a small share no more rounding errors are left than that."""
+    if share == 1:
+        return new
+    return Cut((1 - share) * old.a + share * new.a, (1 - share) * old.b + share * new.b)
 
 
 def _first(cut: Cut, obj: Objective) -> Cut:

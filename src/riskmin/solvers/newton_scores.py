@@ -15,7 +15,7 @@ from riskmin.losses.pieces import dual_of
 from riskmin.losses.queries import named
 from riskmin.losses.smoothing import can_be_smoothed, soft, takes_centre
 from riskmin.objective import Objective
-from riskmin.risk import Risk
+from riskmin.risk import SHRUNK, Risk
 from riskmin.scalar import ROUNDING, Tangent, balance, lowest, shrink
 from riskmin.solvers.newton_matrix import Equations
 from riskmin.solvers.passes import Passes
@@ -95,11 +95,16 @@ class Scores:
         return state.get("dz") if u is None else self.c * u
 
     def pulled(self, look: Look, before: tuple[Look, NDArray] | None = None) -> NDArray:
-        """X' dz of a look; from that of the look before, where only what has changed costs a pass over X."""
-        if before is None:
-            return self.passes.back(look.dz)
-        last, a = before
-        return a + self.passes.back(look.dz - last.dz)
+        """X' dz of a look; from that of the look before, where only what has changed costs a pass over X.
+
+        Anew where little is left of that: rounding errors must not be those of larger slopes.
+        """
+        if before is not None:
+            last, old = before
+            a = old + self.passes.back(look.dz - last.dz)
+            if SHRUNK * np.max(np.abs(a)) >= np.max(np.abs(old)):
+                return a
+        return self.passes.back(look.dz)
 
     def first_mu(self, z: NDArray, penalty: float) -> float:
         """The mu for which what is taken off is of the size of the loss itself; 0 for smooth losses.
