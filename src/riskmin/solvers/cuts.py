@@ -55,7 +55,7 @@ def mix_two(old: Cut | None, new: Cut, obj: Objective) -> tuple[Cut, float]:
 
 
 def mixture(old: Cut, new: Cut, share: float) -> Cut:
-    """Two cuts mixed, so that of a large one with a small share no more rounding errors are left than that."""
+    """Two cuts mixed; of a large one with a small share, no more rounding error is left than that share."""
     if share == 1:
         return new
     return Cut((1 - share) * old.a + share * new.a, (1 - share) * old.b + share * new.b)
