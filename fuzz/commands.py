@@ -35,20 +35,22 @@ LOSSES = [
     "exponential", "hinge:margin=2", "chain_crf", "chain_max_margin", "nothing", "hinge:x=1",
     "huber:delta=nan", "\x1b[31m", "precision_at_k:k=2", "multiclass_hinge", "epsilon_insensitive",
 ]  # fmt: skip
-REGS = ["l2", "l1", "elastic:eps=0.5", "elastic", "entropy", "linf", "qnorm:q=1.5", "none", "l1:x=2", "box"]
-SOLVERS = [
-    "auto",
-    "bundle",
-    "bmrm",
-    "newton",
-    "lbfgs",
-    "dual",
-    "coordinate",
-    "owlqn",
-    "proximal",
-    "x",
-    "sdca",
+REGS = [
+    "l2",
+    "l1",
+    "elastic:eps=0.5",
+    "entropy",
+    "unnormalized_entropy",
+    "qnorm:q=1.5",
+    "none",
+    "l1:x=2",
+    "box",
 ]
+SOLVERS = [
+    "auto", "bundle", "bmrm", "line_search_bmrm", "newton", "semismooth_newton", "lbfgs", "dual", "smoothing",
+    "coordinate_descent", "owlqn", "proximal_gradient", "accelerated_gradient", "dual_accelerated",
+    "chain_ascent", "x",
+]  # fmt: skip
 NUMBERS = ["1", "0", "-1", "1e-3", "nan", "inf", "1e999", "x", "", "1e-300", "1e300", "0.5", "3"]
 COLUMNS = ["y", "0", "-1", "99", "class", "qid", "\x1b", "", "a"]
 

@@ -1,0 +1,174 @@
+"""One small problem a family of kernels: `make boundscheck` runs them with every index checked.
+
+Compiled code reads and writes wherever an index points. Here each module of kernels runs on shapes that are
+awkward (one row, one column, empty rows, blocks that do not divide), so that an index beyond an array would
+be an IndexError under NUMBA_BOUNDSCHECK=1.
+"""
+
+import importlib
+import io
+import pkgutil
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import riskmin
+import riskmin.kernels
+from riskmin import L1, L2, Elastic, Objective, linear_risk, minimize
+from riskmin.data import load_svmlight
+from riskmin.matrices import as_matrix
+from riskmin.rkhs import kernel_risk
+from riskmin.sorting import order, ranks
+
+rng = np.random.default_rng(11)
+N, P = 37, 5
+X = np.where(rng.random((N, P)) < 0.5, rng.standard_normal((N, P)), 0.0)
+X[3] = 0.0
+Y = np.where(X[:, 0] + 0.3 * rng.standard_normal(N) > 0, 1.0, -1.0)
+GRADES = (np.arange(N) % 3).astype(float)
+QID = np.arange(N) // 7
+WITHOUT = {"compiled", "prefetch", "exponential", "chain_atoms", "conjugates"}
+"""Modules that hold no kernels, or those that others have compiled into their own."""
+
+
+def solve(risk, reg=None, solver=None, lam=0.01):
+    found = minimize(Objective(risk, reg or L2(), lam), solver, max_iter=20)
+    assert found.lower <= found.value
+
+
+def matrices():
+    for A in (X, np.asfortranarray(X), sp.csr_array(X), sp.csc_array(X), sp.csr_array(X[:1]), X[:1, :1]):
+        matrix = as_matrix(A)
+        n, p = matrix.shape
+        for w in (np.ones(p), np.ones((p, 3))):
+            z = matrix.scores(w, 0, n)
+            if not sp.issparse(A) or A.format == "csr" or w.ndim == 1:
+                matrix.pullback(z, 0, n, np.zeros(w.shape))
+
+
+def margins():
+    for A in (X, sp.csr_array(X)):
+        for loss in ("hinge", "squared_hinge", "logistic"):
+            solve(linear_risk(A, Y, loss, fit_intercept=True))
+
+
+def duals():
+    for loss in ("hinge", "logistic", "squared"):
+        for A in (X, sp.csr_array(X)):
+            solve(linear_risk(A, Y, loss), solver="dual")
+    for reg in (L2(), Elastic(), riskmin.Entropy()):
+        solve(linear_risk(sp.csr_array(X), Y, "logistic"), reg, riskmin.DualGaussSeidel(step="gradient"))
+
+
+def columns():
+    for A in (X, sp.csr_array(X)):
+        for loss in ("squared", "logistic", "squared_hinge"):
+            solve(linear_risk(A, Y, loss, fit_intercept=True), L1(), "coordinate_descent")
+
+
+def classes():
+    for A in (X, sp.csr_array(X)):
+        for loss in ("multiclass_hinge", "softmax"):
+            solve(linear_risk(A, GRADES, loss))
+        solve(linear_risk(A, GRADES, "multiclass_hinge"), solver="dual")
+        solve(linear_risk(A, GRADES, "multiclass_hinge", fit_intercept=True), solver="semismooth_newton")
+
+
+def lists():
+    for loss in ("roc_area", "f1", "prbep", "ordinal"):
+        solve(linear_risk(X, GRADES if loss == "ordinal" else Y, loss))
+    for loss in ("ndcg", "pairwise_hinge", "expected_rank_utility", "mrr"):
+        y = (np.arange(N) % 7 == 2).astype(float) if loss == "mrr" else GRADES
+        solve(linear_risk(X, y, loss, qid=QID))
+
+
+def chains():
+    lengths = [1, 6, 10, 20]
+    for loss in ("chain_crf", "chain_max_margin"):
+        solve(linear_risk(X, GRADES, loss, lengths=lengths))
+    solve(linear_risk(X, GRADES, "chain_max_margin", lengths=lengths), solver="chain_ascent")
+    tokens = [[("a", "b"), ("c", "d")], [("e", "f")], [("a", "f"), ("c", "b"), ("e", "d")]]
+    labels = [["B-x", "I-x"], ["O"], ["O", "B-x", "I-x"]]
+    model = riskmin.ChainTagger("crf", template="window", constraints="bio", max_iter=200)
+    model.fit(tokens, labels)
+    model.predict(tokens), model.predict_marginals(tokens)
+
+
+def feature_spaces():
+    for loss in ("hinge", "logistic", "squared"):
+        risk, reg = kernel_risk(X, Y, loss, "rbf", fit_intercept=True)
+        solve(risk, reg)
+    riskmin.KernelClassifier("hinge", max_iter=20, tol=0.5).fit(sp.csr_array(X), Y).predict(X)
+
+
+def projections():
+    from riskmin.solvers.projection import project
+
+    one = np.ones(9)
+    project(rng.standard_normal(9), one, -one, one, total=1.0)
+    solve(linear_risk(X, Y, "hinge", fit_intercept=True), solver="dual_accelerated")
+
+
+def long_lists():
+    z = rng.standard_normal(5000).round(2)
+    found = order(z)
+    np.testing.assert_array_equal(found, np.argsort(z, kind="stable"))
+    for side in ("left", "right"):
+        np.testing.assert_array_equal(
+            ranks(z[found], z[found], side), np.searchsorted(z[found], z[found], side)
+        )
+
+
+def subsets():
+    for loss in ("precision_at_k", "recall_at_k", "f1"):
+        solve(linear_risk(X, Y, loss), solver="smoothing")
+
+
+def text():
+    for blob in (
+        b"1 1:1",
+        b"1 1:2.5e-7 9:1e300 # x\n\n-1 qid:3 2:0.1\n"[:24] + b"\n",
+        b"1 3:123456789012345678901234567890\n",
+    ):
+        load_svmlight(io.BytesIO(blob))
+
+
+FAMILIES = [
+    matrices,
+    margins,
+    duals,
+    columns,
+    classes,
+    lists,
+    chains,
+    feature_spaces,
+    projections,
+    long_lists,
+    subsets,
+    text,
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
+def test_a_family_of_kernels(family):
+    family()
+
+
+def compiled(module):
+    """The kernels of a module, and whether each has run here."""
+    found = {name: one for name, one in vars(module).items() if hasattr(one, "signatures")}
+    return {name: one for name, one in found.items() if one.py_func.__module__ == module.__name__}
+
+
+@pytest.mark.slow
+def test_every_module_of_kernels_has_run():
+    for family in FAMILIES:
+        family()
+    idle = []
+    for info in pkgutil.iter_modules(riskmin.kernels.__path__):
+        kernels = compiled(importlib.import_module(f"riskmin.kernels.{info.name}"))
+        inner = {name for name, one in kernels.items() if one.signatures}
+        if info.name not in WITHOUT and not inner:
+            idle.append((info.name, sorted(kernels)))
+    assert not idle
