@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test quick lint bench bench-data tables docs kills clean
+.PHONY: demo test quick boundscheck fuzz lint bench bench-data tables docs kills clean
 
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,20 @@ test: $(VENV)/.dev  ## every test
 
 quick: $(VENV)/.dev  ## the tests that take no time
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+boundscheck: $(VENV)/.dev  ## every family of kernels, compiled with checks of bounds
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/boundscheck $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_bounds.py
+
+$(VENV)/.fuzz: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	touch $@
+
+FUZZ_SECONDS ?= 3600
+FUZZ_COMMANDS ?= 20000
+
+fuzz: $(VENV)/.fuzz  ## every reader and loader by coverage (FUZZ_SECONDS), then FUZZ_COMMANDS whole commands
+	$(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS)
+	$(BIN)/python -m fuzz.commands --n $(FUZZ_COMMANDS)
 
 lint: $(VENV)/.dev  ## style, format, types
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ be an IndexError under NUMBA_BOUNDSCHECK=1.
 
 import importlib
 import io
+import os
 import pkgutil
 
 import numpy as np
@@ -153,6 +154,15 @@ FAMILIES = [
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
 def test_a_family_of_kernels(family):
     family()
+
+
+@pytest.mark.skipif(not os.environ.get("NUMBA_BOUNDSCHECK"), reason="only make boundscheck checks bounds")
+def test_bounds_are_checked():
+    from riskmin.kernels import linear
+
+    A = as_matrix(sp.csr_array(X))
+    with pytest.raises(IndexError):
+        linear.csr_scores(A.indptr, A.indices, A.data, np.ones(2), 0, N, np.empty(N))
 
 
 def compiled(module):
