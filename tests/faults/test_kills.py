@@ -17,7 +17,7 @@ HERE = Path(__file__).parents[1]
 
 
 def kill(kills, *kinds):
-    """Kills of these kinds, in a process of its own, which has one thread and forks; the last line it says."""
+    """Kills of these kinds, in a process of its own, which has one thread and forks; how many struck."""
     modules = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
     options = [option for kind in kinds for option in ("--kind", kind)]
     done = subprocess.run(
@@ -45,7 +45,8 @@ def test_kills_of_workers_and_their_driver():
 def test_a_kind_that_loses_something_is_noticed():
     """A file that is written in place is neither old nor new after a kill."""
     code = (
-        "import contextlib, pathlib, signal, random; from faults import kills; from faults.operations import *\n"
+        "import contextlib, pathlib, signal, random\n"
+        "from faults import kills\n"
         "import riskmin.files as files\n"
         "@contextlib.contextmanager\n"
         "def in_place(path):\n"
