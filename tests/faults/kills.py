@@ -329,6 +329,7 @@ def main(args=None):
     parser.add_argument("--only-failures", action="store_true", help="and nothing is killed")
     parser.add_argument("--sync", action="store_true", help="wait for the disk, as users do")
     given = parser.parse_args(args)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs with SIGINT ignored
     if not given.sync:
         os.fsync = lambda handle: None
     total = Counter()
