@@ -20,6 +20,7 @@ class Family:
     reg: object = rm.L2()
     lam: float = 1e-3
     kernel: bool = False
+    intercept: bool = False
 
     @cached_property
     def objective(self):
@@ -29,10 +30,10 @@ class Family:
         if self.kernel:
             risk, reg = rm.kernel_risk(X, np.sign(z), self.loss)
             return rm.Objective(risk, reg, self.lam)
-        if self.loss.task == "tagging":
-            risk = rm.linear_risk(X, np.digitize(z, [-0.3, 0.3]).astype(float), self.loss, lengths=[6] * 10)
-        else:
-            risk = rm.linear_risk(X, np.sign(z) if self.loss.task == "classification" else z, self.loss)
+        classes = np.digitize(z, [-0.3, 0.3]).astype(float)
+        y = {"classification": np.sign(z), "multiclass": classes, "tagging": classes}.get(self.loss.task, z)
+        more = {"lengths": [6] * 10} if self.loss.task == "tagging" else {}
+        risk = rm.linear_risk(X, y, self.loss, fit_intercept=self.intercept, **more)
         return rm.Objective(risk, self.reg, self.lam)
 
     def run(self, path=None, **settings):
@@ -68,6 +69,15 @@ FAMILIES = {
     "ProximalGradient": Family(rm.ProximalGradient(), rm.Logistic(), rm.L1(), lam=1e-2),
     "AcceleratedGradient": Family(rm.AcceleratedGradient(), rm.Logistic(), lam=1e-1),
     "Auto": Family(rm.Auto(), rm.Hinge()),
+    "Bundle with an intercept": Family(rm.Bundle(), rm.Hinge(), intercept=True),
+    "Newton with an intercept": Family(rm.Newton(), rm.Logistic(), intercept=True),
+    "Newton of classes": Family(rm.Newton(), rm.Softmax(), intercept=True),
+    "DualGaussSeidel with an intercept": Family(rm.DualGaussSeidel(), rm.Hinge(), intercept=True),
+    "DualGaussSeidel by gradients": Family(rm.DualGaussSeidel(step="gradient"), rm.Hinge(), lam=1e-1),
+    "DualGaussSeidel of classes": Family(rm.DualGaussSeidel(), rm.MulticlassHinge(), lam=1e-2),
+    "DualAccelerated with an intercept": Family(rm.DualAccelerated(), rm.Hinge(), intercept=True),
+    "HandOver": Family(rm.HandOver(rm.DualGaussSeidel(), rm.Bundle()), rm.Hinge()),
+    "Auto of classes": Family(rm.Auto(), rm.Softmax(), intercept=True),
 }
 
 

@@ -326,15 +326,18 @@ def main(args=None):
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", action="append", help="these only")
     parser.add_argument("--failures", action="store_true", help="every call of every kind fails once, too")
+    parser.add_argument("--only-failures", action="store_true", help="and nothing is killed")
     parser.add_argument("--sync", action="store_true", help="wait for the disk, as users do")
     given = parser.parse_args(args)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs with SIGINT ignored
     if not given.sync:
         os.fsync = lambda handle: None
     total = Counter()
-    for row in kill_many(SIGNALS, given.kills, given.seed, given.kind):
+    kills = 0 if given.only_failures else given.kills
+    for row in kill_many(SIGNALS, kills, given.seed, given.kind):
         total[row["signal"]] += row["struck"]
         print(json.dumps(row), flush=True)
-    for row in fail_all() if given.failures else ():
+    for row in fail_all() if given.failures or given.only_failures else ():
         total["failures"] += row["failures"]
         print(json.dumps(row), flush=True)
     print(json.dumps({"struck, and all intact or resumed": dict(total)}), flush=True)

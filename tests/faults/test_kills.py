@@ -17,7 +17,7 @@ HERE = Path(__file__).parents[1]
 
 
 def kill(kills, *kinds):
-    """Kills of these kinds, in a process of its own, which has one thread and forks; its last line."""
+    """Kills of these kinds, in a process of its own, which has one thread and forks; how many struck."""
     modules = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
     options = [option for kind in kinds for option in ("--kind", kind)]
     done = subprocess.run(
@@ -47,7 +47,6 @@ def test_a_kind_that_loses_something_is_noticed():
     code = (
         "import contextlib, pathlib, signal, random\n"
         "from faults import kills\n"
-        "from faults.operations import *\n"
         "import riskmin.files as files\n"
         "@contextlib.contextmanager\n"
         "def in_place(path):\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -229,7 +230,8 @@ class _Point:
         """The state to save: all of this, the best cut, and what the matrix is made of."""
         look = self.look
         numbers = [look.offset, look.b, look.risk, self.age]
-        numbers += [chord.sampled, chord.fresh, chord.poor, chord.last, chord.steps]
+        last = min(chord.last, sys.float_info.max)  # a file holds finite numbers only
+        numbers += [chord.sampled, chord.fresh, chord.poor, last, chord.steps]
         more = {"kept": chord.kept, "bends": look.bends}
 
         def state() -> dict[str, Array]:
