@@ -132,7 +132,9 @@ def _judge(report: Report, found: list[Found], objective: Objective, tol: float)
             if one.result.status == "converged":
                 _gap(report, one, minimum, start, tol, by)
             above = one.exact - start
-            if one.name == "auto" and above > exact.number(1e-9, problem.q) * start:
+            if one.name == "auto" and above > exact.number(1e-9, problem.q) * start + exact.number(
+                1e-50, problem.q
+            ):
                 report.fail("worse than zero", one.name, f"J is {float(one.exact)}, {float(start)} at w = 0")
 
 
