@@ -20,7 +20,7 @@ from riskmin.scalar import ROUNDING
 from riskmin.solvers import SOLVERS
 from riskmin.types import Unsuited
 
-LIMITS = {"max_iter": 80, "max_seconds": 0.5}
+LIMITS = {"max_iter": 40, "max_seconds": 0.25}
 TOLS = (1e-3, 1e-6, 1e-9)
 LINEAR = [*(name for name in SOLVERS if name != "auto"), "auto"]
 IN_KERNELS: list[Any] = ["bundle", "bmrm", "line_search_bmrm", rm.KernelDual(), "auto"]
