@@ -75,7 +75,8 @@ class Run:
     lower: float = 0.0  # J >= 0
     sound: bool = True  # no cut has been refuted by a point
     noise: float = 0.0  # how far above J rounding has lifted a bound
-    slack: float = 0.0  # what rounding may have added to the cut: known once a point is settled
+    slack: float = 0.0  # what rounding may have added to the cut, and taken from J, known once one is settled
+    taken: float = 0.0  # by how much the bound is less for that
     trace: list[dict[str, float]] = field(default_factory=list)
     origin: tuple[Array, float, Cut, float] | None = None  # see `start`
     idle: int = 0
@@ -174,7 +175,7 @@ class Run:
         if self.doubt or not math.isfinite(self.value):
             return ""
         gap = self.value - self.lower
-        known = gap + max(self.noise, self.slack) if gap else self.noise
+        known = gap + max(self.noise, self.slack - self.taken if gap else 0.0)
         if known <= self.limits.tol * max(self.value, 0.0):
             return "tol"
         return "atol" if gap + self.noise <= self.atol else ""
@@ -238,6 +239,7 @@ class Run:
                 self.cut = self.cut._replace(a=until.call(anew, self.cut.a, True))
             self.slack = until.call(allowance, self.obj, w, self.cut)
             self.lower = self._lower(self.cut)
+            self.taken = max(self.obj.lower(self.cut) - self.lower, 0.0)
         self._bound(cut)
 
     def take(self, it: Iterate) -> Status | None:

@@ -55,10 +55,11 @@ def mix_two(old: Cut | None, new: Cut, obj: Objective) -> tuple[Cut, float]:
 
 
 def mixture(old: Cut, new: Cut, share: float) -> Cut:
-    """Two cuts mixed; of a large one with a small share, no more rounding error is left than that share."""
-    if share == 1:
-        return new
-    return Cut((1 - share) * old.a + share * new.a, (1 - share) * old.b + share * new.b)
+    """Two cuts mixed: of a large one with a small share, no larger rounding errors are left than that."""
+    one, other, part = (old, new, share) if share < 0.5 else (new, old, 1 - share)
+    if not part:
+        return one
+    return Cut(one.a + part * (other.a - one.a), one.b + part * (other.b - one.b))
 
 
 def _first(cut: Cut, obj: Objective) -> Cut:

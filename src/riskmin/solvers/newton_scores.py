@@ -48,6 +48,7 @@ class Scores:
         self.passes = Passes(risk)
         self.y, self.c = self.passes.table.y, self.passes.table.c
         self.loss: Any = risk.loss
+        self.risk = risk
         self.intercept = intercept
         self.smooth, self.central = bool(getattr(self.loss, "smooth", False)), takes_centre(self.loss)
 
@@ -153,7 +154,7 @@ class Scores:
         """The slopes in the scores z, the offset of their cut, and the intercept."""
         if not self.intercept:
             value, dz, lift = self._soft(z, mu, centre)
-            return dz, float(value + lift - dz @ z) - ROUNDING * float(abs(dz) @ abs(z)), 0.0
+            return dz, float(value + lift - dz @ z) - self._slip(dz, z, 0.0), 0.0
         seen: dict[float, tuple[float, NDArray]] = {}
 
         def at(b: float) -> Tangent:
@@ -167,7 +168,12 @@ class Scores:
             if part:
                 offset, mixed = offset + part * seen[end.x][0], mixed + part * seen[end.x][1]
         b = lowest(*ends).x
-        return mixed, offset - ROUNDING * float(abs(mixed) @ (abs(z) + abs(b))), b
+        return mixed, offset - self._slip(mixed, z, b), b
+
+    def _slip(self, dz: NDArray, z: NDArray, b: float) -> float:
+        """What rounding may have added to the offset of a cut."""
+        found = ROUNDING * float(abs(dz) @ (abs(z) + abs(b)))
+        return found if self.loss.separable else found + self.risk.slip_of_sums(z)
 
     def truth(self, z: NDArray, b: float) -> tuple[float, float]:
         """The loss itself, and its intercept."""
