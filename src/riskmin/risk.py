@@ -107,14 +107,15 @@ class Risk:
 
     def __call__(self, w: Array) -> tuple[float, Array]:
         """R(w) and a subgradient."""
-        check_point(self.dim, w)
         if self.loss.separable:
+            check_point(self.dim, w)
             value, grad = self.executor.sum(shards.value_grad, self.loss, self.scorer, w)
             return value, grad
         return self.of_lists(w)[:2]
 
     def of_lists(self, w: Array) -> tuple[float, Array, float]:
         """The same of a loss that is no sum over rows, and by how much its cut lies below."""
+        check_point(self.dim, w)
         zs = self.executor.map(shards.scores, self.scorer, w)  # 8 bytes a row, and as many back
         z = namespace(zs[0]).concat(zs)
         total, dz = self.loss.value_grad(z, *self.labels)
