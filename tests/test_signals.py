@@ -1,5 +1,6 @@
 """SIGTERM and SIGHUP are treated as Ctrl-C by the command; the library saves, and ends as it would have."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import helpers
-from riskmin import Hinge, Processes, linear_risk, signals
+from riskmin import Hinge, Processes, Progress, linear_risk, load_model, signals
 from riskmin.persist import load_arrays
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of this system are others")
@@ -100,6 +101,33 @@ def test_exit_codes(tmp_path, run, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
 
 
+@each_ending
+def test_a_fit_is_saved(number, tmp_path, run, monkeypatch):
+    """The last checkpoint, and the model of the best point; a signal that comes again does not matter."""
+    rows = np.random.default_rng(0).standard_normal((60, 3))
+    np.savez(tmp_path / "d.npz", X=rows, y=np.sign(rows[:, 0] + rows[:, 1] ** 2 - 1))
+
+    class Struck(Progress):
+        def __call__(self, it, row):
+            if row["iteration"] == 5:
+                with contextlib.suppress(KeyboardInterrupt):
+                    signal.raise_signal(number)
+                    raise AssertionError
+                signal.raise_signal(number)
+                raise KeyboardInterrupt
+            return super().__call__(it, row)
+
+    monkeypatch.setattr("riskmin.cli.fit.Progress", Struck)
+    options = ["--checkpoint", tmp_path / "c", "--solver", "bmrm", "--lam", "1e-6", "--tol", "1e-9"]
+    code, out, err = run("fit", tmp_path / "d.npz", "-o", tmp_path / "m", *options)
+    assert code == 3
+    assert "interrupted" in out
+    assert err.startswith("riskmin: not converged (interrupted)")
+    assert load_model(tmp_path / "m").result_.status == "interrupted"
+    assert len(load_arrays(tmp_path / "c", "checkpoint")[0]["trace"]) == 5
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "d.npz", "m"]
+
+
 COMMAND = """
     import subprocess, sys
     import riskmin.cli.fit as fit
@@ -116,7 +144,8 @@ COMMAND = """
 """
 
 
-@pytest.mark.parametrize("where", [[], pytest.param(["--processes", "2"], marks=pytest.mark.slow)], ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("where", [[], ["--processes", "2"]], ids=str)
 def test_sigterm_to_the_group_saves_the_best_so_far(where, tmp_path, run):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 10))

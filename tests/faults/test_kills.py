@@ -31,13 +31,13 @@ def kill(kills, *kinds):
 
 
 def test_kills():
-    struck = kill(4, "model", "convert --force svmlight", "checkpoint Bundle", "checkpoint Newton")
-    assert struck == {"SIGKILL": 16, "SIGTERM": 16, "SIGINT": 16, "power": 8}
+    struck = kill(3, "convert --force svmlight", "checkpoint Lbfgs")
+    assert struck == {"SIGKILL": 6, "SIGTERM": 6, "SIGINT": 6, "power": 3}
 
 
 @pytest.mark.slow
 def test_kills_of_workers_and_their_driver():
-    struck = kill(2, "worker of Processes", "driver of Processes", "convert csv", "fit", "checkpoint Auto")
+    struck = kill(2, "worker of Processes", "driver of Processes", "model", "fit", "checkpoint Auto")
     assert struck == {"SIGKILL": 10, "SIGTERM": 10, "SIGINT": 10, "power": 4}
 
 
