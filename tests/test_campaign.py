@@ -1,0 +1,155 @@
+"""The campaign: exact arithmetic against riskmin's own, and bounds against exact arithmetic."""
+
+import json
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+import pytest
+from benchmarks import soak
+from benchmarks.campaign import exact
+from benchmarks.campaign.__main__ import main
+from benchmarks.campaign.check import check, parts
+from benchmarks.campaign.minimum import least
+from benchmarks.campaign.problems import LISTS, MANY, ONE_SCORE, draw
+
+from riskmin import (
+    L2,
+    Absolute,
+    Bmrm,
+    Bundle,
+    DotProduct,
+    Hinge,
+    KernelDual,
+    LineSearchBmrm,
+    Objective,
+    Squared,
+    SquaredHinge,
+    kernel_risk,
+    linear_risk,
+    minimize,
+)
+
+# Seeds of problems with bounds that were above the minimum, or values that were not J.
+FOUND = [26, 64, 85, 100256]
+FOUND_SLOWLY = [100014, 100139, 100457, 100494, 101012, 101489, 200244, 200805, 300124, 400782]
+
+
+@cache
+def drawn():
+    """The first problems of each loss."""
+    found = {}
+    for seed in range(800):
+        problem = draw(seed)
+        if not problem.kernel:
+            found.setdefault(repr(problem.loss), []).append(problem)
+    return found
+
+
+@pytest.mark.parametrize("loss", [*ONE_SCORE, *LISTS, *MANY], ids=repr)
+def test_exact_values_are_those_of_the_library(loss):
+    """Two implementations that share no line agree on J, of every loss and most regularizers."""
+    checked = 0
+    for problem in drawn()[repr(loss)][:3]:
+        try:
+            J = problem.objective
+        except ValueError:  # labels that are refused
+            continue
+        w = np.random.default_rng(1).standard_normal(J.risk.dim) / (1 + abs(problem.X).max())
+        w = J.reg.prox(w, 0.0)
+        found = float(problem.value(*parts(problem, J, w)))
+        assert J.value(w) == pytest.approx(found, rel=1e-6, abs=1e-9 * (1 + abs(found)))
+        checked += 1
+    assert checked
+
+
+@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge(), Squared(), Absolute()], ids=repr)
+def test_the_exact_minimum_is_that_of_the_library(loss):
+    checked = 0
+    for problem in drawn()[repr(loss)]:
+        one_class = len(set(problem.y)) == 1 and not isinstance(loss, Squared | Absolute)  # which is refused
+        found = least(problem) if checked < 2 and not one_class else None
+        if found is not None:
+            result = minimize(problem.objective, tol=1e-9)
+            assert Fraction(result.lower) <= found <= result.value * (1 + 1e-9) + 1e-12
+            checked += 1
+    assert checked
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_the_campaign_found_stays_mended(seed):
+    assert check(seed).failures == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [*FOUND_SLOWLY, *range(30)])
+def test_a_sample_of_the_campaign(seed):
+    assert check(seed).failures == []
+
+
+def test_a_bound_far_below_the_first_value_is_no_higher_than_the_minimum():
+    """J falls to 1e-12 of its first value: what rounding leaves of that is not part of the bound."""
+    X = np.array([[1.053728699684143], [-1.6771436929702759], [0.15706393122673035]])
+    y, lam = np.array([-1.0, 1.0, -1.0]), 1.899855866468156e-12
+    J = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), lam)
+    # at the minimum, the closest two of different classes are at their margins
+    w = 2 / (Fraction(X[1, 0]) - Fraction(X[2, 0]))
+    minimum = Fraction(lam) * w * w / 2
+    for solver in ("dual_accelerated", "semismooth_newton", "smoothing", "bundle", "auto"):
+        result = minimize(J, solver)
+        assert Fraction(result.lower) <= minimum <= Fraction(result.value) * (1 + Fraction(1e-9))
+        assert J.lower(result.cut) == pytest.approx(result.lower, rel=1e-12, abs=0)
+
+
+def test_tight_bounds_are_still_proved():
+    """What is allowed for rounding is small: it hides no gap that matters."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 10))
+    y = np.where(X[:, 0] + rng.standard_normal(200) > 0, 1.0, -1.0)
+    for loss in ("hinge", "logistic", "roc_area"):
+        J = Objective(linear_risk(X, y, loss, fit_intercept=loss != "roc_area"), L2(), 1e-3)
+        result = minimize(J, tol=1e-11, atol=0.0, max_iter=2000)
+        assert result.gap <= 1e-11 * result.value
+
+
+@pytest.mark.parametrize("solver", [Bundle(), Bmrm(), LineSearchBmrm(), KernelDual()], ids=repr)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_functions_of_a_kernel_are_computed_from_their_coefficients(solver, intercept):
+    """Solvers update scores and coefficients side by side: what is said is of the coefficients alone."""
+    rng = np.random.default_rng(0)
+    X = np.round(rng.standard_normal((30, 2)) * 30)
+    y = X[:, 0] * 1e-3 + rng.standard_normal(30)
+    risk, reg = kernel_risk(X, y, Absolute(), DotProduct(), fit_intercept=intercept)
+    result = minimize(Objective(risk, reg, 1e-9), solver, tol=1e-9, max_iter=200)
+    K = X @ X.T
+    (z, beta), (gamma, at) = (np.split(half, 2) for half in (result.w, result.cut.a))
+    for products, coefficients in ((z, beta), (at, gamma)):
+        rounding = 2e-16 * np.abs(K) @ np.abs(coefficients)  # of one product, not of hundreds of updates
+        assert np.all(np.abs(products - K @ coefficients) <= rounding)
+
+
+def test_runs_go_on_where_they_were_stopped(tmp_path, monkeypatch, capsys):
+    def run(n):
+        out = str(tmp_path / "found.json")
+        monkeypatch.setattr("sys.argv", ["campaign", "--n", str(n), "--seed", "5", "--out", out])
+        return main()
+
+    assert run(1) == run(2) == 0
+    assert "1 problems are done" in capsys.readouterr().out
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["next"] == 7
+    assert found["counts"]["problems"] == 2
+    assert found["failures"] == []
+
+
+def test_exact_arithmetic_is_exact():
+    """Numbers that doubles cancel to nothing are all there."""
+    with exact.precise():
+        z = exact.number(1e-30, Fraction) + 1 - 1
+        assert exact.of_row(Squared(), z, Fraction(0)) == Fraction(1e-30) ** 2 / 2
+
+
+def test_a_leak_has_a_slope():
+    done = list(range(0, 10_000, 50))
+    assert soak.slope(done, [100 + min(k, 1000) / 10 for k in done]) == pytest.approx(0.0, abs=1e-9)
+    assert soak.slope(done, [100 + k / 1000 for k in done]) == pytest.approx(1.0)
