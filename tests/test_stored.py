@@ -547,6 +547,17 @@ def test_files_that_come_while_data_are_written_stay(stored, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.svm", "data.rsk"]
 
 
+def test_a_file_that_is_cut_while_it_is_written_ends_the_conversion(tmp_path, monkeypatch):
+    """Once an index 0 comes, the indices so far are read again."""
+    svm = tmp_path / "a.svm"
+    svm.write_text("1 1:1\n" * 9 + "1 0:1\n")
+    monkeypatch.setattr(svmlight, "CHUNK", 8)
+    monkeypatch.setattr(np, "fromfile", lambda file, dtype, count: np.zeros(0, dtype))
+    with pytest.raises(ValueError, match=r"out.rsk cannot be written \(Input/output error\)"):
+        convert(svm, tmp_path / "out.rsk")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
+
+
 def test_damaged_data_are_replaced(stored):
     (stored / "meta.json").write_text('{"format": "riskmin da')
     save(stored, [(np.eye(2), np.ones(2))], force=True)

@@ -8,6 +8,7 @@ exchanged for the one to be replaced.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import struct
@@ -102,6 +103,8 @@ class Growing:
         for end in [*ends, self.size]:
             while start < end:
                 some = np.fromfile(self.file, self.dtype, min(end - start, 2**20))
+                if not len(some):  # which NumPy says of a disk that fails, and of a file that was cut
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
                 new.append(f(some))
                 start += len(some)
             sums.append(new.cut())
