@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test quick boundscheck fuzz lint bench bench-data tables docs kills clean
+.PHONY: demo test quick boundscheck fuzz lint bench bench-data tables docs kills certify-campaign clean
 
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -56,6 +56,9 @@ tables: $(VENV)/.dev  ## the first fit at the defaults, of hundreds of raw table
 
 kills: $(VENV)/.dev  ## N signals of each kind that strike at counted points, and every file call failing once
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.faults --kills $(or $(N),200) --failures
+
+certify-campaign: $(VENV)/.dev  ## N random problems by all solvers, their bounds against exact arithmetic
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.campaign --n $(or $(N),1000) --seed $(or $(SEED),0) --jobs $(WORKERS)
 
 docs: $(VENV)/.dev  ## redraw the pictures and tables of docs/ and run its examples
 	$(BIN)/python -m docs.pictures

@@ -1,8 +1,10 @@
 """The campaign: exact arithmetic against riskmin's own, and bounds against exact arithmetic."""
 
 import json
+import re
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,6 +31,8 @@ from riskmin import (
     linear_risk,
     minimize,
 )
+
+ROOT = Path(__file__).parents[1]
 
 # Seeds of problems with bounds that were above the minimum, or values that were not J.
 FOUND = [26, 64, 85, 100256]
@@ -153,3 +157,13 @@ def test_a_leak_has_a_slope():
     done = list(range(0, 10_000, 50))
     assert soak.slope(done, [100 + min(k, 1000) / 10 for k in done]) == pytest.approx(0.0, abs=1e-9)
     assert soak.slope(done, [100 + k / 1000 for k in done]) == pytest.approx(1.0)
+
+
+def test_every_promise_names_a_test_that_is_there():
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    named = set(re.findall(r"`(tests/[\w/]+\.py)`", page))
+    assert len(named) > 10
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    targets = re.findall(r"`make ([\w-]+)`", page)
+    makefile = (ROOT / "Makefile").read_text()
+    assert [target for target in targets if f"\n{target}:" not in makefile] == []
