@@ -373,7 +373,7 @@ class Slow:
 
     loss: Any
     fast: int = 0
-    calls: list = field(default_factory=list, compare=False)
+    calls: list = field(default_factory=list, compare=False, repr=False)
 
     separable = True
     smooth = False

@@ -55,6 +55,8 @@ def allowance(obj: Objective, w: Array, cut: Cut) -> float:
     """
     sums = _of_risk(obj, w, MULTIPLE * abs(cut.b))
     size = abs(cut.b) + obj.lam * obj.reg.value(w) + sums.others
+    if obj.balances:  # slopes in intercepts that should vanish are mixed away with these
+        size += float(np.max(obj.risk.constants.offsets, initial=0.0))  # type: ignore[attr-defined]
     size += float(sums.columns @ abs(w)) + _at_minimizer(obj, cut, sums.columns)
     found = EPSILON * (FEW + SHARE * math.sqrt(sums.length)) * size
     return found if math.isfinite(found) else 0.0

@@ -234,6 +234,8 @@ class Run:
         w = self.obj.reg.prox(self.w, 0.0) if anew is None else until.call(anew, self.w)
         value, _, cut = until.call(self.obj, w)
         self.w, self.value = w, value
+        if self.cut is None:
+            self._bound(cut)
         if self.cut is not None and self.sound:
             if anew is not None:
                 self.cut = self.cut._replace(a=until.call(anew, self.cut.a, True))
@@ -272,7 +274,8 @@ class Run:
             self.end(self.rest())
         except OutOfTime:
             assert self.cut is not None
-            self.slack = max(self.slack, ROUGHLY * (abs(self.cut.b) + abs(self.value)))
+            size = abs(self.cut.b) + abs(self.value) + abs(self.trace[0]["value"])
+            self.slack = max(self.slack, ROUGHLY * size)
             self.lower = min(self.lower, max(self._lower(self.cut), 0.0))
             self.trace[-1] |= self._row()
             return False
