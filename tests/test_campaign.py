@@ -36,7 +36,20 @@ ROOT = Path(__file__).parents[1]
 
 # Seeds of problems with bounds that were above the minimum, or values that were not J.
 FOUND = [26, 64, 85, 100256]
-FOUND_SLOWLY = [100014, 100139, 100457, 100494, 101012, 101489, 200244, 200805, 300124, 400782, 1001909]
+FOUND_SLOWLY = [
+    100014,
+    100139,
+    100457,
+    100494,
+    101012,
+    101489,
+    200244,
+    200805,
+    300124,
+    400782,
+    1001909,
+    2000209,
+]
 
 
 @cache

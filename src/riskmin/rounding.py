@@ -180,9 +180,11 @@ def _slopes(loss: Any, z: Array, b: float, y: Array, c: Array, kinks: Array) -> 
         return g, more + float(xp.sum(g * (labels + abs(b))))
     if y.shape == z.shape:  # squares: where their slopes vanish, so does what rounding makes of them
         return g, more + float(xp.sum(g * xp.abs(y)))
-    n = len(c)
-    tokens, shared = xp.maximum(g[:n], kinks[:, None] + 0.0 * g[:n]), g[n:] + float(kinks.sum())
-    more += float(kinks @ (1 + xp.max(xp.abs(z[:n]), axis=1))) + float(xp.sum(tokens))
+    n, smooth = len(c), getattr(loss, "smooth", False)
+    least = 0.0 * c if smooth else kinks
+    tokens, shared = xp.maximum(g[:n], least[:, None] + 0.0 * g[:n]), g[n:] + float(least.sum())
+    # logarithms of sums of exponentials are differences of numbers as large as scores, however small
+    more += float((c if smooth else kinks) @ (1 + xp.max(xp.abs(z[:n]), axis=1))) + float(xp.sum(tokens))
     return xp.concat([tokens, shared]), more
 
 
