@@ -1,0 +1,199 @@
+"""Golden runs: what fits give is the same as before, to the bit; and so are the public names.
+
+`python tests/test_golden.py` writes the files anew, after a change that is meant to change them. Last bits
+differ between processors and builds of NumPy: where those are others than at the time of writing, values and
+bounds are compared to 1e-8 and statuses alone, since the number of steps may differ.
+"""
+
+import inspect
+import itertools
+import json
+import platform
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import riskmin
+from riskmin import (
+    L1,
+    L2,
+    SOLVERS,
+    Absolute,
+    Box,
+    ChainCrf,
+    ChainMaxMargin,
+    Elastic,
+    Entropy,
+    FBeta,
+    Hinge,
+    Huber,
+    Logistic,
+    MulticlassHinge,
+    Ndcg,
+    Objective,
+    Ordinal,
+    Poisson,
+    Quantile,
+    RocArea,
+    Softmax,
+    Squared,
+    SquaredHinge,
+    kernel_risk,
+    linear_risk,
+    minimize,
+)
+
+FOLDER = Path(__file__).parent / "golden"
+RNG = np.random.default_rng(17)
+N, P = 90, 6
+X = RNG.standard_normal((N, P)) * (RNG.random((N, P)) < 0.8)
+Z = X * [1.0, 100.0, 1e-2, 1.0, 10.0, 1.0] + [0.0, 1000.0, 3.0, 0.0, -20.0, 0.0]
+MARGIN = X @ [1.0, -1.0, 0.5, 0.0, 0.0, 0.2] + 0.5 * RNG.standard_normal(N)
+SIGN = np.where(MARGIN > 0, 1.0, -1.0)
+CLASS = np.digitize(MARGIN, [-0.7, 0.7]).astype(float)
+COUNT = RNG.poisson(np.exp(0.3 * MARGIN)).astype(float)
+STORES = {"C": np.ascontiguousarray, "F": np.asfortranarray, "csr": sp.csr_array, "csc": sp.csc_array}
+LOSSES = {
+    "hinge": (Hinge(), SIGN),
+    "squared_hinge": (SquaredHinge(), SIGN),
+    "logistic": (Logistic(), SIGN),
+    "squared": (Squared(), MARGIN),
+    "absolute": (Absolute(), MARGIN),
+    "huber": (Huber(), MARGIN),
+    "quantile": (Quantile(0.8), MARGIN),
+    "poisson": (Poisson(), COUNT),
+    "roc_area": (RocArea(), SIGN),
+    "f1": (FBeta(), SIGN),
+    "ordinal": (Ordinal(), CLASS),
+    "ndcg": (Ndcg(), CLASS),
+    "softmax": (Softmax(), CLASS),
+    "multiclass_hinge": (MulticlassHinge(), CLASS),
+    "chain_crf": (ChainCrf(), CLASS),
+    "chain_max_margin": (ChainMaxMargin(), CLASS),
+}
+MORE = {
+    "ndcg": {"qid": np.repeat(np.arange(9), 10)},
+    "chain_crf": {"lengths": [10] * 9},
+    "chain_max_margin": {"lengths": [10] * 9},
+}
+REGS = {"l2": L2(), "l1": L1(), "elastic": Elastic(0.3), "box": Box(L2(), -1.0, 1.0), "entropy": Entropy(0.5)}
+
+
+def cases():
+    """Names of cases: loss, regularizer, solver, storage, table, intercept."""
+    whole = ("roc_area", "ordinal", "ndcg", "chain_crf", "chain_max_margin")
+    for k, loss in enumerate(LOSSES):
+        yield from ((loss, "l2", "auto", store, "raw", loss not in whole) for store in ("C", "csr"))
+        yield loss, "l2", "auto", "F", "plain", False
+        yield loss, "l1", "auto", "csc" if k % 2 else "C", "plain", False
+        yield loss, "elastic", "bundle", "C", "plain", k % 2 == 0 and loss not in whole
+    solvers = [name for name in SOLVERS if name not in ("auto", "kernel_dual", "chain_ascent", "working_set")]
+    for k, solver in enumerate(solvers):
+        for loss in ("hinge", "logistic", "squared"):
+            yield loss, "l2", solver, "csr" if k % 2 else "C", "plain", k % 3 == 0
+    for loss, reg in itertools.product(("hinge", "logistic", "multiclass_hinge"), ("box", "entropy")):
+        yield loss, reg, "auto", "C", "plain", False
+    yield "hinge", "rkhs", "auto", "C", "plain", False
+    yield "squared", "rkhs", "auto", "C", "plain", True
+
+
+def outcome(case):
+    """What a run gives, as JSON has it: numbers to the bit."""
+    loss, reg, solver, store, table, intercept = case
+    given, y = LOSSES[loss]
+    data = Z if table == "raw" else X
+    try:
+        if reg == "rkhs":
+            risk, norm = kernel_risk(data, y, given, "rbf", fit_intercept=intercept)
+        else:
+            settings = MORE.get(loss, {})
+            risk = linear_risk(STORES[store](data), y, given, fit_intercept=intercept, **settings)
+            norm = REGS[reg]
+        result = minimize(Objective(risk, norm, 1e-2), SOLVERS[solver], tol=1e-4, max_iter=150)
+    except (TypeError, ValueError) as error:
+        return {"error": type(error).__name__}
+    numbers = {"value": result.value.hex(), "lower": float(result.lower).hex()}
+    return {"status": result.status, "steps": result.n_iter, "solver": result.solver, **numbers}
+
+
+def machine():
+    """What the last bits depend on."""
+    blas = {k: v["name"] + v["version"] for k, v in np.show_config("dicts")["Build Dependencies"].items()}
+    simd = np.show_config("dicts")["SIMD Extensions"].get("found", [])
+    return [np.__version__, platform.machine(), blas, sorted(simd), riskmin_numba()]
+
+
+def riskmin_numba():
+    """The version of the compiler, and the processor that it compiles for."""
+    import llvmlite.binding
+    import numba
+
+    return [numba.__version__, llvmlite.binding.get_host_cpu_name()]
+
+
+def name_of(case):
+    return " ".join(map(str, case))
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return json.loads((FOLDER / "runs.json").read_text(encoding="utf-8"))
+
+
+def test_there_are_as_many_as_were_written(golden):
+    assert [*golden["runs"]] == [name_of(case) for case in cases()]
+    assert len(golden["runs"]) >= 60
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=name_of)
+def test_runs_are_what_they_were(case, golden):
+    then, now = golden["runs"][name_of(case)], outcome(case)
+    if machine() == json.loads(json.dumps(golden["machine"])):
+        assert now == then
+        return
+    assert now.get("error") == then.get("error")
+    if then.get("status") == now.get("status") == "converged":
+        values = [float.fromhex(run["value"]) for run in (then, now)]
+        lowers = [float.fromhex(run["lower"]) for run in (then, now)]
+        assert values[0] == pytest.approx(values[1], rel=2e-4)
+        assert max(lowers) <= min(values) * (1 + 1e-12)
+
+
+def names():
+    """Every public name with its signature, and the public methods of classes with theirs."""
+    found = {}
+    for name in sorted(riskmin.__all__ if hasattr(riskmin, "__all__") else dir(riskmin)):
+        thing = getattr(riskmin, name)
+        if name.startswith("_") or inspect.ismodule(thing):
+            continue
+        found[name] = signature(thing)
+        if inspect.isclass(thing):
+            for method, f in inspect.getmembers(thing, callable):
+                if not method.startswith("_") and getattr(f, "__module__", "").startswith("riskmin"):
+                    found[f"{name}.{method}"] = signature(f)
+    return found
+
+
+def signature(thing):
+    """As it is written, without addresses."""
+    try:
+        return re.sub(r" at 0x[0-9a-f]+", "", str(inspect.signature(thing)))
+    except (TypeError, ValueError):
+        return repr(type(thing).__name__)
+
+
+def test_public_names_and_signatures_are_what_they_were():
+    then = json.loads((FOLDER / "names.json").read_text(encoding="utf-8"))
+    assert names() == then
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    runs = {name_of(case): outcome(case) for case in cases()}
+    text = json.dumps({"machine": machine(), "runs": runs}, indent=1)
+    (FOLDER / "runs.json").write_text(text + "\n", encoding="utf-8")
+    (FOLDER / "names.json").write_text(json.dumps(names(), indent=1) + "\n", encoding="utf-8")
+    print(len(runs), "runs,", sum("error" in run for run in runs.values()), "of them refused")
