@@ -178,9 +178,11 @@ def names():
 
 
 def signature(thing):
-    """As it is written, without addresses."""
+    """As it is written, without types and addresses."""
     try:
-        return re.sub(r" at 0x[0-9a-f]+", "", str(inspect.signature(thing)))
+        found = inspect.signature(thing)
+        bare = [each.replace(annotation=inspect.Parameter.empty) for each in found.parameters.values()]
+        return re.sub(r" at 0x[0-9a-f]+", "", str(inspect.Signature(bare)))
     except (TypeError, ValueError):
         return repr(type(thing).__name__)
 
