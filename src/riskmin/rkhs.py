@@ -133,6 +133,14 @@ class RkhsNorm:
             return np.concatenate([w[:n], self.K.product(w[:n])])
         return np.concatenate([self.K.product(w[n:]), w[n:]])
 
+    def inner(self, g: Array, w: Array) -> float:
+        """Of a slope and a function: by the scores alone, at which the slope was taken.
+
+        So a cut is one, however far the halves of w have drifted apart.
+        """
+        n = len(w) // 2
+        return 2 * float(g[:n] @ w[:n])
+
     def prox(self, v: Array, step: float) -> Array:
         """V / (1 + step): the proximal point in the metric of feature space."""
         return v / (1 + step) if step else v
