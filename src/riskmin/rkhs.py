@@ -133,6 +133,14 @@ class RkhsNorm:
             return np.concatenate([w[:n], self.K.product(w[:n])])
         return np.concatenate([self.K.product(w[n:]), w[n:]])
 
+    def by_scores(self, g: Array, w: Array) -> float:
+        """The inner product of a slope and a function, by the scores of this alone.
+
+        A cut at scores is a cut whatever the coefficients are, should rounding have let these drift.
+        """
+        n = len(w) // 2
+        return 2 * float(g[:n] @ w[:n])
+
     def prox(self, v: Array, step: float) -> Array:
         """V / (1 + step): the proximal point in the metric of feature space."""
         return v / (1 + step) if step else v
