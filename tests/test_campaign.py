@@ -4,6 +4,7 @@ import json
 import re
 from fractions import Fraction
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ from riskmin import (
 ROOT = Path(__file__).parents[1]
 
 # Seeds of problems with bounds that were above the minimum, or values that were not J.
-FOUND = [26, 64, 85, 100256]
+FOUND = [26, 64, 85, 100256, 2001241, 2003737]
 FOUND_SLOWLY = [
     100014,
     100139,
@@ -143,6 +144,15 @@ def test_functions_of_a_kernel_are_computed_from_their_coefficients(solver, inte
     for products, coefficients in ((z, beta), (at, gamma)):
         rounding = 2e-16 * np.abs(K) @ np.abs(coefficients)  # of one product, not of hundreds of updates
         assert np.all(np.abs(products - K @ coefficients) <= rounding)
+
+
+def test_steps_in_feature_space_go_along_functions():
+    """Long steps along what rounding has left of a direction would change scores, and no coefficients."""
+    problem = draw(2003737)
+    J, K = problem.objective, problem.X @ problem.X.T
+    for it in islice(Bundle().iterates(J, np.zeros(2 * len(K))), 25):
+        z, beta = np.split(it.w, 2)
+        assert np.abs(z - K @ beta).max() <= 1e-8 * (1 + np.abs(z).max())
 
 
 def test_runs_go_on_where_they_were_stopped(tmp_path, monkeypatch, capsys):

@@ -85,14 +85,13 @@ class Objective:
         return isinstance(self.risk, Risk) and not self.risk.loss.separable
 
     @cached_property
-    def _inner(self) -> Callable[[Array, Array], float] | None:
-        """Of slopes and points, where these are kept in two forms."""
-        return getattr(self.reg, "inner", None)
+    def _of_queries(self) -> bool:
+        return isinstance(self.risk, Risk) and bool(getattr(self.risk.loss, "invariant", False))
 
     @cached_property
-    def _of_differences(self) -> bool:
-        """Whether the loss depends on differences of scores alone: it may be small where scores are huge."""
-        return isinstance(self.risk, Risk) and bool(getattr(self.risk.loss, "invariant", False))
+    def _paired(self) -> Callable[[Array, Array], float] | None:
+        """Inner products of slopes and points that are known by two halves."""
+        return getattr(self.reg, "by_scores", None)
 
     def balanced(self, cut: Cut) -> Cut:
         """A cut without a slope in the intercepts that w holds."""
@@ -108,9 +107,9 @@ class Objective:
         self.count.calls += 1
         if self._of_lists:
             return self.risk.of_lists(w)  # type: ignore[attr-defined, no-any-return]
-        if self._of_differences:
-            at = self.risk.cursor(w)  # type: ignore[attr-defined]
-            return (*at.value_grad(), at.slip)
+        if self._of_queries:  # what all scores of a query have in common cancels: its size is that of scores
+            at = cursor(self.risk, w)
+            return *at.value_grad(), at.slip
         return self.risk.evaluate(w) if self._slips else (*self.risk(w), 0.0)  # type: ignore[attr-defined]
 
     def at(self, w: Array, r: float, g: Array, slip: float = 0.0) -> tuple[float, Array, Cut]:
@@ -120,7 +119,7 @@ class Objective:
 
     def tangent(self, w: Array, r: float, g: Array, slip: float = 0.0) -> Cut:
         """The cut as it comes: with slopes in the intercepts that w holds, if it holds any."""
-        gw = float(g @ w) if self._inner is None else self._inner(g, w)
+        gw = float(g @ w) if self._paired is None else self._paired(g, w)
         if r != r or (gw != gw and r < math.inf):
             refuse_nan(self.risk, r)
         # far out, R and g @ w are huge and cancel: what rounding may have added must not become a bound

@@ -133,10 +133,10 @@ class RkhsNorm:
             return np.concatenate([w[:n], self.K.product(w[:n])])
         return np.concatenate([self.K.product(w[n:]), w[n:]])
 
-    def inner(self, g: Array, w: Array) -> float:
-        """Of a slope and a function: by the scores alone, at which the slope was taken.
+    def by_scores(self, g: Array, w: Array) -> float:
+        """The inner product of a slope and a function, by the scores of this alone.
 
-        So a cut is one, however far the halves of w have drifted apart.
+        A cut at scores is a cut whatever the coefficients are, should rounding have let these drift.
         """
         n = len(w) // 2
         return 2 * float(g[:n] @ w[:n])

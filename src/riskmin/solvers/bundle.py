@@ -28,6 +28,11 @@ CUTS = {"A": "m d", "b": "m", "alpha": "m", "idle": "m", "G?": "m m", "model?": 
 """The shapes of a saved bundle of m cuts."""
 
 
+FAR = 4.0
+"""Steps so many times as long as to the model's minimizer go along what rounding has left of a direction: of
+one in a feature space, the scores are then computed from its coefficients."""
+
+
 def check_count(solver: object, name: str) -> None:
     """Raise unless the setting of that name is a whole number from 1 upwards."""
     value = getattr(solver, name)
@@ -203,13 +208,16 @@ class Bundle:
     def _run(
         self, obj: Objective, cuts: Cuts, at: ObjectiveCursor, value: float, best: Cut
     ) -> Iterator[Iterate]:
-        looks = 0
+        looks, anew = 0, getattr(obj.reg, "anew", None)
         while True:
             saved = cuts.state() | {"w": at.w, "value": np.array([value])}
             yield Iterate(at.w, value, best, {"cuts": len(cuts.b), "looks": looks}, saved.copy)
             w, gap = cuts.minimizer(obj, best), value - obj.lower(best)
             at.aim(w - at.w, 0.01 * gap)
             new, beyond, looks = self._search(at, gap)
+            if new.x > FAR and anew is not None:
+                at.aim(anew(at.d), 0.01 * gap)
+                new, beyond, looks = self._search(at, gap)
             # where no step helps, the cut just beyond the kink is the one that the model lacks
             _, cut = at.tangent(new.x or beyond)
             if new.x:
