@@ -225,6 +225,8 @@ class ScoreCursor:
         """The mixture of values and gradients at w + t d and shifted scores."""
         found = self._ask(shards.pull, self.loss, self.risk.scorer, self.w, t, mix)
         value, grad, rounding, self.lift = found
+        if getattr(self.loss, "invariant", False):  # sums over queries, of which what all scores have cancels
+            rounding += SUMS * self.reach
         self.slip = rounding - self.lift
         return value, grad
 

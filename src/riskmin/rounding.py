@@ -176,6 +176,8 @@ def _slopes(loss: Any, z: Array, b: float, y: Array, c: Array, kinks: Array) -> 
         if not getattr(loss, "smooth", False):  # at kinks, the slopes of cuts are others than those of points
             part = min(1.0, float(kinks.sum()) / (float(g.sum()) or 1.0)) if margins else 1.0
             g = xp.maximum(part * g, kinks)
+        if y.ndim > 1:  # measures of rankings are rounded themselves, whatever the slopes are
+            more += MULTIPLE * float(kinks.sum())
         labels = 1.0 if margins else xp.abs(y)
         return g, more + float(xp.sum(g * (labels + abs(b))))
     if y.shape == z.shape:  # squares: where their slopes vanish, so does what rounding makes of them
