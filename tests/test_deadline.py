@@ -440,7 +440,7 @@ def test_what_is_found_when_time_is_over_is_saved(tmp_path):
     again = minimize(obj, Bundle(), tol=1e-12, max_seconds=0.5, checkpoint=file)  # it was over before
     assert again.status == "max_seconds"
     assert again.n_iter == result.n_iter
-    assert again.value == pytest.approx(result.value, rel=1e-12)
+    assert result.lower <= again.value <= result.value * (1 + 1e-12)  # computed from scratch this time
 
 
 class Ranks(Serial):

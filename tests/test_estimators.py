@@ -54,7 +54,7 @@ OTHERS = [
     LinearClassifier("logistic", solver=riskmin.Lbfgs(memory=5), warm_start=True),
     LinearRegressor("huber"),
     LinearRegressor("absolute", alpha=1e-2, tol=1e-10),
-    LinearRegressor("epsilon_insensitive", tol=1e-10),
+    LinearRegressor("epsilon_insensitive", tol=1e-9),
     LinearRegressor("squared_epsilon_insensitive", alpha=1e-2, tol=1e-6),
     LinearRegressor("poisson"),
     LinearRegressor("squared", fit_intercept=False),

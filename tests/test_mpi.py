@@ -93,7 +93,7 @@ def test_the_clock_of_another_decides(monkeypatch):
     monkeypatch.setattr("riskmin.driver.company_of", lambda risk: ranks)
     obj = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), 0.1)
     result = minimize(obj, "bundle", max_iter=2, tol=0, callback=lambda it, row: None)
-    assert said == ["_Limits", "float", "bool", "float", "float", "bool"]
+    assert said == ["Limits", "float", "bool", "float", "float", "bool"]
     assert result.status == "max_iter"
 
 

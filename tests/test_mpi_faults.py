@@ -42,10 +42,11 @@ class Progress:
         arrays, found = load_arrays(self.file, "checkpoint")
         rows = len(arrays["trace"])
         assert rows >= self.rows
-        assert found["value"] <= self.value
-        assert found["lower"] >= self.lower
+        value, lower = (arrays["trace"][-1, found["keys"].index(key)] for key in ("value", "lower"))
+        assert value <= self.value
+        assert lower >= self.lower
         self.grew += rows > self.rows
-        self.rows, self.value, self.lower = rows, found["value"], found["lower"]
+        self.rows, self.value, self.lower = rows, value, lower
 
 
 def check_end(result, undisturbed, progress):

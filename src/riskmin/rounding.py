@@ -81,16 +81,16 @@ def _at_minimizer(obj: Objective, cut: Cut, columns: Array) -> float:
         return float(columns @ abs(reg.conjugate_grad(-s / obj.lam * cut.a)))
     # the bound is in proportion to how much the largest slopes have to be shrunk
     far = max(s * cut.b, 0.0) / obj.lam
-    each = columns / (by_feature(penalized(reg), columns) + 0.0 * columns)
+    each = columns / _absolute(penalized(reg), columns, obj.n_intercepts)
     largest = abs(cut.a) >= 0.5 * float(xp.max(abs(cut.a)))
     return far * float(xp.max(xp.where(largest, each, 0.0 * each)))
 
 
-def by_feature(reg: Any, w: Array) -> Any:
-    """The weights of absolute values in a regularizer."""
-    terms = getattr(reg, "terms", None)
-    found = 1.0 if terms is None else terms(w).absolute
-    return namespace(w).where(found > 0, found, 1.0 + 0.0 * w) if np.ndim(found) else found or 1.0
+def _absolute(reg: Any, w: Array, tail: int) -> Array:
+    """The weights of absolute values in a regularizer, one per entry of w; 1 where there is none."""
+    head, ones, terms = w[: len(w) - tail], 1.0 + 0.0 * w, getattr(reg, "terms", None)
+    found = ones if terms is None else namespace(w).concat([terms(head).absolute + 0.0 * head, ones[:tail]])
+    return namespace(w).where(found > 0, found, ones)
 
 
 def _of_risk(obj: Objective, w: Array, mass: float) -> Sums:
@@ -178,7 +178,8 @@ def _slopes(loss: Any, z: Array, b: float, y: Array, c: Array, kinks: Array) -> 
             g = xp.maximum(part * g, kinks)
         if y.ndim > 1:  # measures of rankings are rounded themselves, whatever the slopes are
             more += MULTIPLE * float(kinks.sum())
-        labels = 1.0 if margins else xp.abs(y)
+        words = getattr(y.dtype, "kind", "f") not in "biuf"  # those of a loss of the user's own, say
+        labels = 1.0 if margins or words else xp.abs(y)
         return g, more + float(xp.sum(g * (labels + abs(b))))
     if y.shape == z.shape:  # squares: where their slopes vanish, so does what rounding makes of them
         return g, more + float(xp.sum(g * xp.abs(y)))
