@@ -197,12 +197,6 @@ def test_sigkill_and_resume(tmp_path):
     kill_and_resume(tmp_path, "Bundle", "intercept", kills=2)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("what", [("Bundle", "intercept"), ("Bmrm",)], ids=" ".join)
-def test_sigkill_and_resume_many_times(what, tmp_path):
-    kill_and_resume(tmp_path, *what, kills=5)
-
-
 # ---------------------------------------------------------------- files
 def test_a_reader_never_sees_half_a_file(tmp_path):
     path, stop, seen = tmp_path / "file", threading.Event(), []

@@ -27,7 +27,6 @@ FEW = [LinearRegressorCV(alphas=[1e-2, 1e-1], cv=3, tol=1e-6)]
 MORE = [
     LinearClassifierCV(alphas=[1e-2, 1e-1], cv=3, tol=1e-6),
     LinearClassifierCV("logistic", regularizer="elastic", alphas=[0.1], cv=2, tol=1e-6),
-    LinearRegressorCV("quantile", alphas=[1e-1], cv=2, tol=1e-6),
     LinearRegressorCV("huber", regularizer="l1", n_alphas=2, cv=2, tol=1e-6, n_jobs=2),
 ]
 

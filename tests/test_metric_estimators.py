@@ -58,7 +58,6 @@ def test_scikit_learn_checks(estimator, check):
 @parametrize_with_checks(
     [
         LinearClassifier("f1"),
-        LinearClassifier("prbep"),
         LinearClassifierCV("roc_area", alphas=[1e-2, 1e-1], cv=2, tol=1e-6),
     ],
     expected_failed_checks=cannot,

@@ -60,7 +60,6 @@ def slow(*values):
 
 
 MANY = [
-    LinearClassifier("logistic"),
     LinearClassifier("softmax", class_weight="balanced", n_jobs=2),
     LinearClassifier("squared_hinge", alpha=1e-2),
     LinearClassifier("multiclass_hinge", alpha=1.0),

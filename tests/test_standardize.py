@@ -214,7 +214,6 @@ def test_columns_that_cannot_be_scaled_are_named():
 @parametrize_with_checks(
     [
         LinearClassifier("logistic", standardize=True),
-        LinearClassifier("squared_hinge", standardize=True, alpha=1e-2),
         LinearRegressor(standardize=True, alpha=1e-1, tol=1e-10),
         LinearRegressor("huber", regularizer="qnorm:q=1.8", standardize=True, alpha=1e-1, tol=1e-10),
     ]
