@@ -152,6 +152,9 @@ def _value(report: Report, one: Found, start: Any) -> None:
     problem, value = report.problem, exact.number(one.result.value, report.problem.q)
     off = abs(value - one.exact)
     slack = 1e-14 * problem.lam * len(one.w) if isinstance(problem.reg, rm.Entropy) else 0.0
+    if problem.kernel:  # coefficients of which the sum of all functions vanishes cancel in the norm
+        K = np.abs(np.array(problem.rows, float))
+        slack += 1e-14 * problem.lam * float(np.abs(one.w) @ K @ np.abs(one.w))
     if isinstance(problem.loss, rm.Poisson):  # its terms cancel where it is least
         slack += 1e-14 * float(max(1.0, np.max(problem.y * (1 + np.log(np.maximum(problem.y, 1))))))
     if not getattr(problem.loss, "separable", True):  # sums over scores, of which the larger ones cancel

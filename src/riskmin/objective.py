@@ -17,6 +17,9 @@ from riskmin.risk import Risk, cursor
 from riskmin.scalar import ROUNDING
 from riskmin.types import Array, Balances, Cursor, Cut, Euclidean, Oracle, Regularizer, Slips
 
+PRODUCTS = 2.0**-50
+"""How well inner products are known, relative to their terms."""
+
 
 @dataclass
 class Count:
@@ -123,7 +126,8 @@ class Objective:
         if r != r or (gw != gw and r < math.inf):
             refuse_nan(self.risk, r)
         # far out, R and g @ w are huge and cancel: what rounding may have added must not become a bound
-        return Cut(g, r - gw - ROUNDING * (abs(r) + abs(gw)) - slip)
+        slip += ROUNDING * (abs(r) + abs(gw)) + PRODUCTS * float(abs(g) @ abs(w))
+        return Cut(g, r - gw - slip)
 
     def value(self, w: Array) -> float:
         """J(w)."""

@@ -133,6 +133,11 @@ class RkhsNorm:
             return np.concatenate([w[:n], self.K.product(w[:n])])
         return np.concatenate([self.K.product(w[n:]), w[n:]])
 
+    def terms_of(self, coefficients: Array) -> float:
+        """The size of the terms that a squared norm is the sum of, |beta|' |K| |beta|."""
+        sizes = np.abs(coefficients)
+        return 0.0 if self.K is None else float(self.K.sizes(sizes) @ sizes)
+
     def by_scores(self, g: Array, w: Array) -> float:
         """The inner product of a slope and a function, by the scores of this alone.
 

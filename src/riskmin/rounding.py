@@ -23,7 +23,7 @@ from riskmin.matrices import Columns, Csc, Csr, Dense, Plain, Wide
 from riskmin.objective import Objective
 from riskmin.regularizers import penalized
 from riskmin.risk import Risk
-from riskmin.rkhs import Rkhs
+from riskmin.rkhs import Rkhs, RkhsNorm
 from riskmin.sequences import Sequences
 from riskmin.shards import blocks, scores, tangent
 from riskmin.types import Array, Cut, Loss, Scorer, Shard
@@ -55,6 +55,9 @@ def allowance(obj: Objective, w: Array, cut: Cut) -> float:
     """
     sums = _of_risk(obj, w, MULTIPLE * abs(cut.b))
     size = abs(cut.b) + obj.lam * obj.reg.value(w) + sums.others
+    if isinstance(obj.reg, RkhsNorm):
+        n = len(w) // 2
+        size += obj.lam * obj.reg.terms_of(w[n:]) + obj.reg.terms_of(cut.a[:n]) / obj.lam
     if obj.balances:  # slopes in intercepts that should vanish are mixed away with these
         size += float(np.max(obj.risk.constants.offsets, initial=0.0))  # type: ignore[attr-defined]
     size += float(sums.columns @ abs(w)) + _at_minimizer(obj, cut, sums.columns)

@@ -217,7 +217,7 @@ class Run:
         if self.doubt or not self.sound:
             self.cut, self.lower, self.sound = Cut(0.0 * cut.a, 0.0), 0.0, False
         self.noise = max(self.noise, self.lower - self.value)
-        self.lower = min(max(self.lower, 0.0), self.value)
+        self.lower = min(max(self.lower, 0.0), self.value - ROUNDING * abs(self.value))
         if self.watch is not None and self.watch.negative:
             self.lower = -math.inf
 
