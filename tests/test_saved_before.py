@@ -1,0 +1,86 @@
+"""Files of before: models and checkpoints that version 0.1 wrote in November 2026 are still read.
+
+They were written before classes and modules got their present names, and are never written anew. Each model
+predicts what it did then; each checkpoint, saved after two iterations, is resumed to the same end.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import test_golden
+from riskmin import (
+    SOLVERS,
+    Auto,
+    Bundle,
+    Checkpoint,
+    DualGaussSeidel,
+    HandOver,
+    Lbfgs,
+    Objective,
+    Relay,
+    SemismoothNewton,
+    kernel_risk,
+    linear_risk,
+    load_model,
+    minimize,
+)
+
+FOLDER = Path(__file__).parent / "golden" / "saved"
+RUNS = json.loads((FOLDER / "runs.json").read_text(encoding="utf-8"))
+PREDICTIONS = json.loads((FOLDER / "predictions.json").read_text(encoding="utf-8"))
+SOLVERS_OF_FILES = {
+    "hand_over.checkpoint": HandOver(DualGaussSeidel(), SemismoothNewton(), tol=1e-4),
+    "relay.checkpoint": Relay((Lbfgs(), Bundle())),
+    "adaptive.checkpoint": Auto(),
+}
+
+
+def objective(case):
+    """The problem of a golden run."""
+    loss, reg, _, store, table, intercept = case
+    given, y = test_golden.LOSSES[loss]
+    X = test_golden.Z if table == "raw" else test_golden.X
+    if reg == "rkhs":
+        return Objective(*kernel_risk(X, y, given, "rbf", fit_intercept=intercept), 1e-2)
+    settings = test_golden.MORE.get(loss, {})
+    risk = linear_risk(test_golden.STORES[store](X), y, given, fit_intercept=intercept, **settings)
+    return Objective(risk, test_golden.REGS[reg], 1e-2)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_checkpoints_of_before_are_resumed(name, tmp_path):
+    then = RUNS[name]
+    solver = SOLVERS_OF_FILES.get(name) or SOLVERS[then["case"][2]]
+    path = shutil.copy(FOLDER / name, tmp_path / "run")
+    result = minimize(objective(then["case"]), solver, tol=1e-4, max_iter=150, checkpoint=Checkpoint(path))
+    assert result.status == then["status"]
+    assert result.trace[1]["iteration"] == 2
+    assert result.trace[0]["seconds"] <= result.trace[1]["seconds"]
+    if test_golden.machine() == json.loads((FOLDER.parent / "runs.json").read_text())["machine"]:
+        now = {"value": result.value.hex(), "lower": float(result.lower).hex(), "steps": result.n_iter}
+        assert now == {key: then[key] for key in now}
+    else:
+        assert result.value == pytest.approx(float.fromhex(then["value"]), rel=2e-4)
+
+
+def words():
+    """The tokens that the tagger was given."""
+    margins = test_golden.MARGIN
+    return [[{"word": f"w{int(abs(10 * v)) % 7}"} for v in margins[i : i + 10]] for i in range(0, 90, 10)]
+
+
+@pytest.mark.parametrize("name", PREDICTIONS)
+def test_models_of_before_predict_as_before(name):
+    model = load_model(FOLDER / f"{name}.model")
+    if name == "tagger":
+        assert [list(map(str, tags)) for tags in model.predict(words())] == PREDICTIONS[name]
+        return
+    now, then = np.asarray(model.predict(test_golden.X)), np.asarray(PREDICTIONS[name])
+    if then.dtype.kind == "f":
+        np.testing.assert_allclose(now, then, rtol=1e-12)
+    else:
+        assert np.array_equal(now.astype(then.dtype), then)
