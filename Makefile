@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test quick boundscheck fuzz lint bench bench-data tables docs kills certify-campaign clean
+.PHONY: demo test quick boundscheck fuzz lint bench bench-data tables docs kills certify-campaign hooks clean
 
 $(VENV)/.user: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -64,6 +64,10 @@ docs: $(VENV)/.dev  ## redraw the pictures and tables of docs/ and run its examp
 	$(BIN)/python -m docs.pictures
 	$(BIN)/python -m docs.support
 	$(BIN)/python -m pytest -q --doctest-glob='*.md' docs README.md CONTRIBUTING.md
+
+hooks: $(VENV)/.dev  ## check style, types and layout before each commit
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pre-commit>=4'
+	$(BIN)/pre-commit install
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
