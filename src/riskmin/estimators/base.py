@@ -167,11 +167,18 @@ def fit_linear(
     regularizer_of(model)  # report an invalid regularizer before the first pass over X
     executor = executor_for(model, X)
     risk = risk_of(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, **more)
-    standard = standard_of(model, plain_risk(risk), weight, row_weight)
-    objective = objective_of(model, risk, regularizer_of(model, risk), standard)
+    scaling = standard_of(model, plain_risk(risk), weight, row_weight)
+    objective = objective_of(model, risk, regularizer_of(model, risk), scaling)
     start = _start(model, objective)
-    facts = {"n_rows": X.shape[0], "weighted": weight is not None, "standard": standard}
-    w, b = fit_objective(model, objective, get_solver(model.solver), start, **facts)
+    w, b = fit_objective(
+        model,
+        objective,
+        get_solver(model.solver),
+        start,
+        n_rows=X.shape[0],
+        weighted=weight is not None,
+        standard=scaling,
+    )
     return w, b, Held(plain_risk(risk).executor) if isinstance(X, Spread) else X
 
 

@@ -228,8 +228,8 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
             fit_intercept=bool(self.fit_intercept),
             executor=executor_for(self, X),
         )
-        standard = standard_of(self, risk, weight, row_weight)
-        objective = objective_of(self, risk, regularizer_of(self, risk), standard)
+        scaling = standard_of(self, risk, weight, row_weight)
+        objective = objective_of(self, risk, regularizer_of(self, risk), scaling)
         w, _ = fit_objective(
             self,
             objective,
@@ -237,7 +237,7 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
             self._start(tree, X.shape[1]),
             n_rows=len(y),
             weighted=weight is not None,
-            standard=standard,
+            standard=scaling,
         )
         return w
 

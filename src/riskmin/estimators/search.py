@@ -38,7 +38,7 @@ class Rows(NamedTuple):
     weight: NDArray | None = None
     qid: NDArray | None = None
 
-    def take(self, rows: Any) -> Rows:
+    def subset(self, rows: Any) -> Rows:
         """Return some of the rows, without those of weight zero."""
         rows = np.arange(len(self.y))[rows]
         if self.weight is not None:
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
         weight, qid = (None if values is None else values[rows] for values in self[2:])
         return Rows(self.X[rows], self.y[rows], weight, qid)
 
-    def parts(self, probe: Any) -> list[Rows]:
+    def by_problem(self, probe: Any) -> list[Rows]:
         """Return the data of each problem: one, or one per output if the probe fits them separately."""
         if self.y.ndim == 1 or joint_loss(probe, self.y) is not None:
             return [self]
@@ -91,8 +91,8 @@ def search(
     """
     check_parameters(probe)
     get_solver(probe.solver)
-    whole = data if data.weight is None or data.weight.all() else data.take(slice(None))
-    problems = [_problem(probe, part).objective for part in whole.parts(probe)]
+    whole = data if data.weight is None or data.weight.all() else data.subset(slice(None))
+    problems = [_problem(probe, part).objective for part in whole.by_problem(probe)]
     for problem in problems:
         check(problem.risk, problem.reg, np.zeros(problem.risk.dim))
     if not loss_of(probe).separable:
@@ -120,14 +120,14 @@ class _FoldProblem(NamedTuple):
     labels: NDArray
     weight: NDArray | None
     classes: NDArray | None
-    standard: Standard | None
+    scaling: Standard | None
 
     def weights_and_intercept(self, result: Result) -> tuple[NDArray, Any]:
         """Return w and the profiled intercept; 0 if there is none, or w holds the intercepts."""
         risk: Any = self.objective.risk
-        if self.standard is not None:
+        if self.scaling is not None:
             J = replace(self.objective, lam=result.trace[-1]["lam"])
-            result = self.standard.tidied(J, result)
+            result = self.scaling.tidied(J, result)
         return np.asarray(result.w), risk.intercept(result.w) if hasattr(risk, "intercept") else 0.0
 
 
@@ -145,9 +145,9 @@ def _problem(probe: Any, rows: Rows) -> _FoldProblem:
         loss=joint_loss(probe, labels) if n_classes is None else loss_of(probe, n_classes),
         n_outputs=n_classes,
     )
-    standard = standard_of(probe, plain_risk(risk), weight, rows.weight)
-    objective = objective_of(probe, risk, regularizer_of(probe, risk), standard)
-    return _FoldProblem(objective, labels, weight, classes, standard)
+    scaling = standard_of(probe, plain_risk(risk), weight, rows.weight)
+    objective = objective_of(probe, risk, regularizer_of(probe, risk), scaling)
+    return _FoldProblem(objective, labels, weight, classes, scaling)
 
 
 def _fold(
@@ -155,13 +155,13 @@ def _fold(
 ) -> tuple[list[float], int]:
     """Return the scores of the held-out rows, one per alpha, and the number of fits that did not converge."""
     try:
-        return _scores(probe, data.take(fold[0]), data.take(fold[1]), alphas, scorer)
+        return _scores(probe, data.subset(fold[0]), data.subset(fold[1]), alphas, scorer)
     except ValueError as error:  # such as a missing class
         raise ValueError(f"{error} (in {name}; fewer folds may do)") from error
 
 
 def _scores(probe: Any, train: Rows, test: Rows, alphas: NDArray, scorer: Any) -> tuple[list[float], int]:
-    problems = [_problem(probe, part) for part in train.parts(probe)]
+    problems = [_problem(probe, part) for part in train.by_problem(probe)]
     paths = [_path(probe, problem.objective, alphas) for problem in problems]
     extra = {} if test.qid is None else {"qid": test.qid}
     if test.weight is not None and _takes_weights(scorer):

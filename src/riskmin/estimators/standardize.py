@@ -35,7 +35,7 @@ class Standard:
     """Standard deviations, 1 for constant columns."""
     constant: NDArray
     """Mask of the constant columns."""
-    level: NDArray
+    constant_value: NDArray
     """Value of each constant column."""
 
     def penalty(self, reg: Any, dim: int) -> Any:
@@ -55,7 +55,7 @@ class Standard:
         zeroed = np.where(self.constant[:, None], 0.0, W)
         if m:  # add the contribution of the constant columns to the intercepts at the end of w
             linear_map: Any = objective.risk.scorer  # type: ignore[attr-defined]
-            row = as_matrix(np.where(self.constant, self.level, 0.0)[None, :])
+            row = as_matrix(np.where(self.constant, self.constant_value, 0.0)[None, :])
             w[-m:] += linear_map.inner.scores(row, np.ascontiguousarray(head), 0, 1)[0]
         W[:] = zeroed
         value = objective.value(w)
