@@ -42,19 +42,23 @@ def _fit_separately(model: Any, X: Any, Y: NDArray, weight: NDArray | None) -> t
     start, limit = time.perf_counter(), math.inf if model.max_seconds is None else model.max_seconds
     fits, stopped = [], False
     for j in range(Y.shape[1]):
-        one = _single_output(model, j, Y.shape[1])
+        single = _single_output(model, j, Y.shape[1])
         if math.isfinite(limit):  # the remaining time; positive, so that every output gets a first iterate
-            one.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
+            single.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
         if stopped:
-            one.callback = _stop_at_once
-        w, b, _ = fit_linear(one, X, Y[:, j], weight, row_weight=weight, fit_intercept=model.fit_intercept)
-        stopped = stopped or one.result_.status == "interrupted"
-        fits.append((w, b, one))
-    models = [one for *_, one in fits]
-    result = together([one.result_ for one in models], penalty_of(models[0]), float(model.alpha), model.tol)
-    value = sum(one.objective_ for one in models)
+            single.callback = _stop_at_once
+        w, b, _ = fit_linear(single, X, Y[:, j], weight, row_weight=weight, fit_intercept=model.fit_intercept)
+        stopped = stopped or single.result_.status == "interrupted"
+        fits.append((w, b, single))
+    models = [single for *_, single in fits]
+    result = together(
+        [single.result_ for single in models], penalty_of(models[0]), float(model.alpha), model.tol
+    )
+    value = sum(single.objective_ for single in models)
     model.scale_ = models[0].scale_
-    model._hints = next((one._hints for one in models if one.result_.status == result.status), Hints())
+    model._hints = next(
+        (single._hints for single in models if single.result_.status == result.status), Hints()
+    )
     keep_claim(model, result, value, n_rows=X.shape[0], weighted=weight is not None)
     return np.asarray(result.w), np.array([b for _, b, _ in fits])
 
@@ -66,19 +70,19 @@ def _stop_at_once(iterate: Iterate, row: dict[str, float]) -> bool:
 
 def _single_output(model: Any, j: int, k: int) -> Any:
     """Return the model of output j of k, with its weights of the last fit and a separate checkpoint file."""
-    one = copy.copy(model)
+    single = copy.copy(model)
     if model.warm_start and hasattr(model, "coef_"):
         if np.ndim(model.coef_) != 2 or len(model.coef_) != k:
             raise ValueError(
                 f"warm_start=True starts from the last fit, but that was not of {k} outputs: "
                 "set warm_start=False or make a new estimator"
             )
-        one.coef_ = model.coef_[j]
+        single.coef_ = model.coef_[j]
     file = getattr(model, "checkpoint", None)
     if file is not None:
         file = Checkpoint(file) if isinstance(file, (str, os.PathLike)) else file
-        one.checkpoint = replace(file, path=f"{os.fspath(file.path)}.{j}")
-    return one
+        single.checkpoint = replace(file, path=f"{os.fspath(file.path)}.{j}")
+    return single
 
 
 def together(results: Sequence[Result], reg: Regularizer, lam: float, tol: float = 1e-3) -> Result:

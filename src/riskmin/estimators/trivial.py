@@ -51,7 +51,7 @@ def trivial(model: Any, objective: Objective, result: Result, b: Any, *, cold: b
     w, first = np.asarray(result.w), result.trace[0]["value"]
     cold = cold and not objective.balances  # explicit intercepts lower J without any weights
     decreased = cold and first - result.value > NONTRIVIAL_DECREASE * first and np.any(w)
-    if result.status != "converged" or decreased or np.any(_without(objective, 0.0 * w)):
+    if result.status != "converged" or decreased or np.any(_without_weights(objective, 0.0 * w)):
         return ""
     loss = [*parts(objective.risk)][-1]
     task = "multiclass" if model.task == "hierarchy" else getattr(loss, "task", model.task)
@@ -65,21 +65,21 @@ def trivial(model: Any, objective: Objective, result: Result, b: Any, *, cold: b
         symptom = f"the scores of {loss!r} carry no information, as J is least at w = 0 within tol"
     if not symptom or symptom.endswith("check y"):
         return symptom
-    value = objective.value(_without(objective, w))
+    value = objective.value(_without_weights(objective, w))
     within = value - result.lower <= 2 * min(max(model.tol, MIN_TRIVIAL_TOL), MAX_TRIVIAL_TOL) * value
     if (not within and np.any(w) and task != "regression") or not _has_signal(objective):
         return ""
     return f"{symptom}: {_reason(model, objective, loss, value, within)}"
 
 
-def _without(objective: Objective, w: NDArray) -> NDArray:
+def _without_weights(objective: Objective, w: NDArray) -> NDArray:
     """Return the minimizer of the regularizer, w = 0 for most, with the intercepts of w."""
     # grad Omega*(0) = argmin Omega
-    least: NDArray = np.array(objective.reg.conjugate_grad(np.zeros(len(w))))
+    minimizer: NDArray = np.array(objective.reg.conjugate_grad(np.zeros(len(w))))
     if objective.balances:
         k = objective.risk.n_intercepts  # type: ignore[attr-defined]
-        least[-k:] = w[-k:]
-    return least
+        minimizer[-k:] = w[-k:]
+    return minimizer
 
 
 def _scores(objective: Objective, w: NDArray) -> tuple[NDArray, NDArray]:
@@ -151,13 +151,13 @@ def _classification_symptom(objective: Objective, w: NDArray, b: Any) -> str:
     """Describe predictions of a single class; return "" if they differ, or a class has negligible weight."""
     z, _ = _scores(objective, w)
     predicted = np.argmax(z, axis=1) if z.ndim == 2 else z + b > 0
-    shares, rows = _shares(objective)
-    if np.any(predicted != predicted[0]) or np.min(shares / rows) < NEGLIGIBLE_CLASS_WEIGHT:
+    by_weight, by_rows = _class_fractions(objective)
+    if np.any(predicted != predicted[0]) or np.min(by_weight / by_rows) < NEGLIGIBLE_CLASS_WEIGHT:
         return ""
     return "all rows get the same class, as J is least at w = 0 within tol"
 
 
-def _shares(objective: Objective) -> tuple[NDArray, NDArray]:
+def _class_fractions(objective: Objective) -> tuple[NDArray, NDArray]:
     """Return the fraction of each class, by weight and by number of rows."""
     y, c = (to_numpy(part) for part in plain(objective.risk).labels)
     codes = np.unique(y[c > 0], return_inverse=True)[1]
@@ -178,9 +178,9 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
     if getattr(model, "positive", False):
         return f"positive=True leaves out the weights that would help, or {too_large}; try positive=False"
     if hasattr(loss, "cutoff") and not isinstance(loss, RocArea):
-        share = float(_shares(objective)[0][-1])
+        fraction = float(_class_fractions(objective)[0][-1])
         return (
-            f"this bound of the metric is loose where positives ({share:.2%} here) are rare or mixed with "
+            f"this bound of the metric is loose where positives ({fraction:.2%} here) are rare or mixed with "
             f"the rest, or {too_large}; use loss='roc_area', a smaller alpha, or loss='hinge' with "
             "class_weight='balanced' or a tuned threshold"
         )
@@ -188,7 +188,7 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
         "classification",
         "multiclass",
     )
-    rarest = float(_shares(objective)[0].min()) if is_classification else 1.0
+    rarest = float(_class_fractions(objective)[0].min()) if is_classification else 1.0
     if rarest >= RARE_CLASS_WEIGHT:
         remedy = ("set standardize=True" if hasattr(model, "standardize") else "standardize X") + ", or use"
         remedy = remedy if units else "use"
