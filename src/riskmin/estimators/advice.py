@@ -130,6 +130,7 @@ def untried_solver(objective: Objective, result: Result, given: Any) -> str | No
     if not (given is None or given == "auto" or isinstance(given, Auto)):
         return "auto"
     loss, reg = loss_of(objective.risk), opened(penalized(objective.reg))
+    # candidates in order of preference
     smooth, candidates = bool(getattr(loss, "smooth", False)), []
     if isinstance(reg, L2) and isinstance(loss, Curved if smooth else Bends):
         candidates.append("newton" if smooth else "semismooth_newton")

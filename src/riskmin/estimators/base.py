@@ -66,6 +66,7 @@ def loss_of(model: Any, n_classes: int | None = None) -> Any:
             f"{type(loss).__name__} is a loss for {kind}, not for {model.task}: "
             + (f"use {use}" if use else "choose another loss")
         )
+    # only estimators with several targets can fit a multi-output regression loss
     if is_many(loss) and kind == "regression" and not getattr(model, "many_targets", False):
         raise ValueError(
             f"{type(loss).__name__} is a multi-output loss: use LinearRegressor, or loss='squared'"
@@ -91,6 +92,7 @@ def regularizer_of(model: Any, risk: Any = None) -> Any:
     For a multi-output risk, settings with one number per feature apply to every output.
     """
     reg = get_regularizer(model.regularizer)
+    # expand settings from one number per feature to one per feature and output
     inner = None if risk is None else plain_risk(risk)
     if inner is not None and inner.many and inner.table is not None:
         reg = each_output(reg, inner.table.shape[1], inner.dim - getattr(inner, "n_intercepts", 0))
@@ -169,7 +171,7 @@ def fit_linear(
     risk = risk_of(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, **more)
     scaling = standard_of(model, plain_risk(risk), weight, row_weight)
     objective = objective_of(model, risk, regularizer_of(model, risk), scaling)
-    start = _start(model, objective)
+    start = _warm_start_point(model, objective)
     w, b = fit_objective(
         model,
         objective,
@@ -199,7 +201,7 @@ def fit_objective(
     standard: Standard | None = None,
 ) -> tuple[NDArray, Any]:
     """Minimize J within the model's limits, store the certificate, and return w and b."""
-    with _callback(model, objective.risk) as callback:
+    with _callback_with_progress(model, objective.risk) as callback:
         result = minimize(
             objective,
             solver,
@@ -214,8 +216,9 @@ def fit_objective(
     risk: Any = objective.risk
     if standard is not None:
         result = standard.tidied(objective, result)
-    b, value = _intercept(risk, objective, result)
-    _check_proof(risk, value, result.lower)
+    b, value = _best_intercept(risk, objective, result)
+    _check_certificate(risk, value, result.lower)
+    # a run may converge to w = 0: the note explains why, and how to avoid it
     result = replace(result, note=result.note or trivial(model, objective, result, b, cold=start is None))
     keep_claim(model, result, value, n_rows=n_rows, weighted=weighted)
     if hasattr(model, "standardize"):
@@ -224,7 +227,7 @@ def fit_objective(
     return np.asarray(result.w), b
 
 
-def _check_proof(risk: Risk | Profiled | Adaptive, value: float, lower: float) -> None:
+def _check_certificate(risk: Risk | Profiled | Adaptive, value: float, lower: float) -> None:
     """Raise if the lower bound exceeds the objective by more than rounding explains.
 
     If J is nearly zero, the tolerance is relative to the risk at w = 0, whose rounding errors remain.
@@ -287,10 +290,11 @@ def has_intercept(loss: Any) -> bool:
     return not getattr(loss, "counted", False)
 
 
-def _start(model: Any, objective: Objective) -> NDArray | None:
+def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:
     if not model.warm_start or not hasattr(model, "coef_"):
         return None
     risk: Any = objective.risk
+    # w of a multi-output model includes the intercepts, `coef_` does not
     multi_output = isinstance(risk, Risk) and risk.many
     last: NDArray = np.asarray(model.result_.w) if multi_output else np.ravel(model.coef_)
     dim, reg = risk.dim, objective.reg
@@ -304,7 +308,9 @@ def _start(model: Any, objective: Objective) -> NDArray | None:
     return last if math.isfinite(reg.value(last)) else np.asarray(reg.prox(last, 0.0))
 
 
-def _intercept(risk: Risk | Profiled | Adaptive, objective: Objective, result: Result) -> tuple[Any, float]:
+def _best_intercept(
+    risk: Risk | Profiled | Adaptive, objective: Objective, result: Result
+) -> tuple[Any, float]:
     """Return the best intercept for the fitted w, and J at both."""
     if isinstance(risk, CentredRisk):
         return risk.intercept(result.w), result.value
@@ -319,7 +325,7 @@ def _intercept(risk: Risk | Profiled | Adaptive, objective: Objective, result: R
 
 
 @contextlib.contextmanager
-def _callback(model: Any, risk: Any) -> Iterator[Callback | None]:
+def _callback_with_progress(model: Any, risk: Any) -> Iterator[Callback | None]:
     """Yield the user's callback, combined with a progress display if `verbose`; only rank 0 displays."""
     coordination: Any = company_of(risk)
     if not model.verbose or getattr(coordination, "rank", 0) > 0:

@@ -50,6 +50,7 @@ class TwoClasses(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no t
     def _cut(self, scores: Callable[[], NDArray], b: float, y: NDArray, weight: NDArray | None) -> NDArray:
         """Return the intercept of the decision function: b less the cutoff at which the metric is best."""
         loss, self.threshold_ = get_loss(self.loss), 0.0
+        # losses of metrics such as F-beta choose the threshold on the training scores, after the fit
         if self.fit_intercept and hasattr(loss, "cutoff"):
             c = np.full(len(y), 1 / len(y)) if weight is None else weight
             self.threshold_ = loss.cutoff(scores() + b, y, c)

@@ -143,6 +143,7 @@ class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         factor = incomplete_cholesky(rows, diagonal, rank=rank, tol=float(self.tol), dtype=self.dtype)
         self.pivots_, self.residual_ = factor.pivots, factor.rest
         self.components_ = np.empty((0, 0)) if isinstance(kernel, str) else X[factor.pivots]
+        # factor.T is L^T, of shape (r, n): the rows of L at the pivots are lower triangular
         self.triangle_ = np.tril(factor.T[:, factor.pivots].T)
         self._n_features_out = len(factor.pivots)
         return factor.T.T

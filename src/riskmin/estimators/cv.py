@@ -48,34 +48,35 @@ class _AlphaSearch:
         )
 
     def _search(self, X: Any, y: NDArray, sample_weight: Any, groups: Any) -> None:
-        probe, weight = self._with_alpha(1.0), as_weights(sample_weight, len(y))
+        template, weight = self._with_alpha(1.0), as_weights(sample_weight, len(y))
         cv = check_cv(self.cv, y, classifier=is_classifier(self))  # type: ignore[attr-defined]
         data, splits = Rows(X, y, weight), cv.split(X, y, groups)
-        result = search(probe, data, _alphas(self), splits, self._scorer(probe))
+        result = search(template, data, _alpha_grid(self), splits, self._scorer(template))
         _warn_not_converged(self, result.missed, result.scores.size)
         self.alphas_, self.scores_, self.n_not_converged_ = result[:3]
         self.alpha_, self.best_score_ = float(result.alphas[result.best]), result.mean
         self.best_estimator_ = self._with_alpha(self.alpha_).fit(X, y, sample_weight)
+        # expose the fit to all rows as the search's own fitted attributes
         for name in _FITTED_ATTRIBUTES + (("classes_", "threshold_") if is_classifier(self) else ()):
             setattr(self, name, getattr(self.best_estimator_, name))
         if hasattr(self, "feature_names_in_"):
             self.best_estimator_.feature_names_in_ = self.feature_names_in_
 
-    def _scorer(self, probe: Any) -> Any:
+    def _scorer(self, template: Any) -> Any:
         """Return the scorer of `scoring`; by default the metric of the loss, or the estimator's `score`."""
-        scoring, measure = self.scoring, measure_of(loss_of(probe))  # type: ignore[attr-defined]
+        scoring, measure = self.scoring, measure_of(loss_of(template))  # type: ignore[attr-defined]
         if scoring is None:
             return _default_score if measure is None else measure.scorer
         if isinstance(scoring, str):
-            scoring = measure_named(scoring, probe.task).scorer
-        return check_scoring(probe, scoring=scoring)
+            scoring = measure_named(scoring, template.task).scorer
+        return check_scoring(template, scoring=scoring)
 
 
 def _default_score(model: Any, X: Any, y: NDArray, sample_weight: NDArray | None = None) -> float:
     return float(model.score(X, y, sample_weight))
 
 
-def _alphas(model: Any) -> NDArray | int:
+def _alpha_grid(model: Any) -> NDArray | int:
     """Return the values of alpha to try, or the size of the default grid."""
     if model.alphas is None:
         check_number(model, "n_alphas", "an integer >= 1", lambda v: v >= 1 and v == int(v))

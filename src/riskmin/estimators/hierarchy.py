@@ -234,7 +234,7 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
             self,
             objective,
             get_solver(self.solver),
-            self._start(tree, X.shape[1]),
+            self._warm_start_point(tree, X.shape[1]),
             n_rows=len(y),
             weighted=weight is not None,
             standard=scaling,
@@ -248,7 +248,7 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
             return HierarchicalSoftmax(tree)
         return HierarchicalHinge(tree, self.cost if flat.cost is None else flat.cost, flat.rescaled)
 
-    def _start(self, tree: Tree, n_features: int) -> NDArray | None:
+    def _warm_start_point(self, tree: Tree, n_features: int) -> NDArray | None:
         if not self.warm_start or not hasattr(self, "coef_"):
             return None
         if self.tree_ != tree or self.coef_.shape[1] != n_features:
@@ -305,4 +305,5 @@ def put_back(model: Any, w: NDArray, classes: NDArray, tree: Tree, fit_intercept
     k = len(classes)
     W, b = (w[:-k], w[-k:].copy()) if fit_intercept else (w, np.zeros(k))
     model.classes_, model.tree_, model.intercept_ = classes, tree, b
+    # W is the (p, n_nodes) matrix of weights in row-major order
     model.coef_ = W.reshape(-1, len(tree.nodes)).T

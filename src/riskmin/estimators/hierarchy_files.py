@@ -17,7 +17,11 @@ def hierarchy_plain(given: Any) -> Any:
     """Return the parameter `hierarchy` for JSON: pairs, since JSON keys are strings; None stays None."""
     if isinstance(given, Tree):
         return {"nodes": list(given.nodes), "parents": list(given.parents), "labels": list(given.labels)}
-    return [[_name(node), _name(parent)] for node, parent in given.items()] if given is not None else None
+    return (
+        [[_json_name(node), _json_name(parent)] for node, parent in given.items()]
+        if given is not None
+        else None
+    )
 
 
 def hierarchy_from(written: Any) -> Any:
@@ -31,8 +35,8 @@ def tree_facts(model: Any) -> dict[str, Any]:
     """Return the labels, the nodes with their parents, and whether there are intercepts."""
     tree, classes = model.tree_, model.classes_
     return {
-        "labels": {"values": [_name(label) for label in tree.labels], "dtype": classes.dtype.str},
-        "nodes": [_name(node) for node in tree.nodes],
+        "labels": {"values": [_json_name(label) for label in tree.labels], "dtype": classes.dtype.str},
+        "nodes": [_json_name(node) for node in tree.nodes],
         "parents": list(tree.parents),
         "intercepts": len(model.result_.w) > model.coef_.size,
     }
@@ -54,7 +58,7 @@ def put_back_tree(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
     put_back(model, w, classes, tree, flag_of(fitted, "intercepts"))
 
 
-def _name(node: Any) -> Any:
+def _json_name(node: Any) -> Any:
     """Return the name of a node as a type that JSON preserves; raise if there is none."""
     name = node.item() if isinstance(node, np.generic) else node
     if name is not None and not isinstance(name, (str, int, float)):

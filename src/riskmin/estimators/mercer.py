@@ -68,7 +68,7 @@ def kernel_of(model: Any, X: Any, weight: NDArray | None = None) -> Any:
         raise ValueError(f"kernel={kernel!r} is neither a callable nor one of {', '.join(names)}")
     if kernel in ("linear", "cosine"):
         return DotProduct() if kernel == "linear" else partial(pairwise_kernels, metric=kernel)
-    gamma = _gamma(model, X, weight)
+    gamma = _resolve_gamma(model, X, weight)
     if kernel == "rbf":
         return Rbf(gamma)
     if kernel in ("poly", "polynomial"):
@@ -83,7 +83,7 @@ def kernel_of(model: Any, X: Any, weight: NDArray | None = None) -> Any:
     )
 
 
-def _gamma(model: Any, X: Any, weight: NDArray | None) -> float:
+def _resolve_gamma(model: Any, X: Any, weight: NDArray | None) -> float:
     """Return gamma as a number; "scale" and "auto" are computed from X, as in scikit-learn's SVC."""
     gamma, p = model.gamma, X.shape[1]
     if isinstance(gamma, str) and gamma in ("scale", "auto"):
@@ -132,6 +132,7 @@ def fit_kernel(model: Any, kernel: Any, X: Any, y: NDArray, weight: NDArray | No
                 f"warm_start=True starts from the last fit, which had {len(beta)} rows, but X has {n}: "
                 "set warm_start=False or make a new estimator"
             )
+        # functions are represented by the pair (K beta, beta), see `kernel_risk`
         start = pair(K.product(beta), beta)
     objective = Objective(risk, reg, float(model.alpha))
     w, b = fit_objective(

@@ -115,6 +115,7 @@ def together(results: Sequence[Result], reg: Regularizer, lam: float, tol: float
     }
     status = next(name for name in _STATUS_BY_SEVERITY if any(r.status == name for r in results))
     trace = [*({**row, "output": j} for j, row in enumerate(last)), totals]
+    # (p, k) matrices of weights and slopes, in row-major order as for joint problems
     w = np.stack([np.asarray(r.w) for r in results], axis=1)
     met: Criterion = "" if status != "converged" else "tol" if value - lower <= tol * value else "atol"
     notes = [r.note for r in results if r.status != "converged" or all(other.note for other in results)]

@@ -46,6 +46,7 @@ def params_of(model: Any) -> dict[str, Any]:
     """Return the parameters of an estimator as JSON-compatible data; raise if one is user code."""
     given = model.get_params(deep=False)
     loss = loss_of(model)
+    # wrappers are written together with the loss inside them, which must be one of riskmin's
     inner = loss.loss if type(loss) in (Nu, Smoothed) else loss
     if type(inner) not in {type(known) for known in LOSSES.values()}:
         raise ValueError(
@@ -55,13 +56,13 @@ def params_of(model: Any) -> dict[str, Any]:
     record = {
         "plain": {k: scalar(v) for k, v in given.items() if k not in _SPECIAL_PARAMS},
         "loss": spec(loss) | {"given": given["loss"] if isinstance(given.get("loss"), str) else None},
-        "solver": _solver(given["solver"]),
-        "class_weight": _class_weight(given.get("class_weight")),
+        "solver": _solver_to_json(given["solver"]),
+        "class_weight": _class_weight_to_json(given.get("class_weight")),
     }
     if "regularizer" in given:
-        record["regularizer"] = _regularizer(given["regularizer"])
+        record["regularizer"] = _regularizer_to_json(given["regularizer"])
     if "kernel" in given:
-        record["kernel"] = _kernel(given["kernel"])
+        record["kernel"] = _kernel_to_json(given["kernel"])
     if "hierarchy" in given:
         record["hierarchy"] = hierarchy_plain(given["hierarchy"])
     return record
@@ -74,7 +75,7 @@ def scalar(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _regularizer(given: Any) -> dict[str, Any]:
+def _regularizer_to_json(given: Any) -> dict[str, Any]:
     reg = get_regularizer(given)
     if type(reg) not in {Box, *(type(known) for known in REGULARIZERS.values())}:
         reason = "holds a matrix" if isinstance(reg, Quadratic) else "is a regularizer of your own"
@@ -85,24 +86,24 @@ def _regularizer(given: Any) -> dict[str, Any]:
     return regularizer_spec(reg) | {"given": given if isinstance(given, str) else None}
 
 
-def _solvers() -> dict[str, Any]:
+def _solver_classes() -> dict[str, Any]:
     kinds: list[Any] = [KernelDual, *(type(known) for known in SOLVERS.values())]
     return {kind.__name__: kind for kind in kinds}
 
 
-def _solver(solver: Any) -> Any:
+def _solver_to_json(solver: Any) -> Any:
     """Return a name, or class and parameters of a solver of riskmin; None for other solvers."""
-    if type(solver) in _solvers().values():
+    if type(solver) in _solver_classes().values():
         return {"name": type(solver).__name__, "params": dataclasses.asdict(solver)}
     return solver if isinstance(solver, str) else None
 
 
-def _class_weight(given: Any) -> Any:
+def _class_weight_to_json(given: Any) -> Any:
     """Return a dict as a list of pairs, since JSON keys are strings."""
     return [[scalar(k), scalar(v)] for k, v in given.items()] if isinstance(given, dict) else given
 
 
-def _kernel(given: Any) -> Any:
+def _kernel_to_json(given: Any) -> Any:
     if isinstance(given, str):
         return given
     if type(given) not in SERIALIZABLE_KERNELS.values():
@@ -119,7 +120,9 @@ def params_from(kind: Any, written: dict[str, Any]) -> dict[str, Any]:
     params = dict(written["plain"])
     check_plain(kind, params)
     solver = written["solver"]
-    params["solver"] = _solvers()[solver["name"]](**solver["params"]) if isinstance(solver, dict) else solver
+    params["solver"] = (
+        _solver_classes()[solver["name"]](**solver["params"]) if isinstance(solver, dict) else solver
+    )
     if "regularizer" in written:
         params["regularizer"] = _as_given(
             regularizer_from_spec(written["regularizer"]), written["regularizer"]["given"], get_regularizer

@@ -106,6 +106,7 @@ def flag_of(record: dict[str, Any], name: str, default: bool | None = None) -> b
 def classes_of(record: dict[str, Any], *, in_order: bool = True) -> NDArray:
     """Return the classes, which must be distinct; and sorted, unless a parameter defines their order."""
     values, dtype = record["values"], np.dtype(record["dtype"])
+    # boolean classes count as numbers
     as_numbers = [int(v) if isinstance(v, bool) else v for v in values]
     if dtype.kind not in "biufUSO" or not _is_homogeneous(as_numbers):
         raise ValueError(f"its classes are of {dtype}, or not all strings or all numbers")

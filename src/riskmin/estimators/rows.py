@@ -53,6 +53,7 @@ def checked(model: Any, X: Any, y: Any = "no_validation", *, reset: bool = True,
     """
     if not _is_remote(X):
         return validate_data(model, readable(X, "X"), readable(y, "y"), reset=reset, **checks, **FORMATS)
+    # remote rows: compute the labels, but do not read entries of X
     readable(y, "y")
     min_rows = checks.pop("ensure_min_samples", 1)
     labels = y if isinstance(y, str) else validate_data(model, "no_validation", here(y), **checks)

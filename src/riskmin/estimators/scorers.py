@@ -73,7 +73,7 @@ def get_scorer(name: str) -> Any:
     if measure is None:
         if name not in sklearn_metrics.get_scorer_names():
             raise ValueError(
-                f"there is no scorer named {name!r}; the names are {', '.join(_names())}, "
+                f"there is no scorer named {name!r}; the names are {', '.join(_measure_names())}, "
                 "and those of sklearn.metrics.get_scorer_names()"
             )
         return sklearn_metrics.get_scorer(name)
@@ -86,7 +86,7 @@ def measure_named(name: str, task: str) -> Measure:
     if measure is None and task != "ranking":
         return Measure(name, task, scorer)
     if measure is None or measure.task != task:
-        instead = ", ".join(_names(task)) or "one of scikit-learn's, such as accuracy"
+        instead = ", ".join(_measure_names(task)) or "one of scikit-learn's, such as accuracy"
         raise ValueError(f"{name} is no measure for {task}: choose {instead}")
     return measure
 
@@ -131,7 +131,7 @@ def _measure_or_none(name: str) -> Measure | None:
     return measure_of(get_loss(name))
 
 
-def _names(task: str | None = None) -> list[str]:
+def _measure_names(task: str | None = None) -> list[str]:
     """Return the names of losses that correspond to measures, of one task or of all."""
     measures = {name: measure_of(loss) for name, loss in LOSSES.items()}
     return [name for name, measure in measures.items() if measure and task in (None, measure.task)]

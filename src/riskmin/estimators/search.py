@@ -46,9 +46,9 @@ class Rows(NamedTuple):
         weight, qid = (None if values is None else values[rows] for values in self[2:])
         return Rows(self.X[rows], self.y[rows], weight, qid)
 
-    def by_problem(self, probe: Any) -> list[Rows]:
-        """Return the data of each problem: one, or one per output if the probe fits them separately."""
-        if self.y.ndim == 1 or joint_loss(probe, self.y) is not None:
+    def by_problem(self, template: Any) -> list[Rows]:
+        """Return the data of each problem: one, or one per output if the template fits them separately."""
+        if self.y.ndim == 1 or joint_loss(template, self.y) is not None:
             return [self]
         return [self._replace(y=y) for y in self.y.T]
 
@@ -69,13 +69,13 @@ class SearchResult(NamedTuple):
 
 
 def search(
-    probe: Any, data: Rows, alphas: NDArray | int, splits: Iterable[tuple[Any, Any]], scorer: Any
+    template: Any, data: Rows, alphas: NDArray | int, splits: Iterable[tuple[Any, Any]], scorer: Any
 ) -> SearchResult:
     """Fit and score all values of alpha in all folds.
 
     Parameters
     ----------
-    probe : estimator
+    template : estimator
         Template of all fits, whose alpha is ignored.
     data : Rows
     alphas : array or int
@@ -89,26 +89,29 @@ def search(
     -------
     SearchResult
     """
-    check_parameters(probe)
-    get_solver(probe.solver)
+    check_parameters(template)
+    get_solver(template.solver)
+    # rows of weight zero must not influence the checks or the default grid
     whole = data if data.weight is None or data.weight.all() else data.subset(slice(None))
-    problems = [_problem(probe, part).objective for part in whole.by_problem(probe)]
+    problems = [_fold_problem(template, part).objective for part in whole.by_problem(template)]
     for problem in problems:
         check(problem.risk, problem.reg, np.zeros(problem.risk.dim))
-    if not loss_of(probe).separable:
+    if not loss_of(template).separable:
         risk = problems[0].risk
         risk(np.zeros(risk.dim))  # report invalid data of all rows before the first fold
     if isinstance(alphas, int):
         grids = [lam_grid(problem.risk, opened(penalized(problem.reg)), alphas) for problem in problems]
+        # separate problems share the grid that starts at the largest alpha
         alphas = max(grids, key=lambda grid: float(grid[0]))
     folds = list(splits)
-    done = Parallel(n_jobs=probe.n_jobs, prefer="threads")(
-        delayed(_fold)(probe, data, fold, alphas, scorer, f"fold {k} of {len(folds)}")
+    done = Parallel(n_jobs=template.n_jobs, prefer="threads")(
+        delayed(_score_fold)(template, data, fold, alphas, scorer, f"fold {k} of {len(folds)}")
         for k, fold in enumerate(folds, 1)
     )
     scores = np.array([fold_scores for fold_scores, _ in done])
+    # a scorer may return NaN in some folds
     mean = np.nanmean(scores, axis=0) if np.isfinite(scores).any() else scores[0]
-    best = _best(mean, alphas)
+    best = _best_index(mean, alphas)
     n_failed = sum(failed for _, failed in done)
     return SearchResult(alphas, scores, n_failed, best, float(mean[best]))
 
@@ -131,45 +134,49 @@ class _FoldProblem(NamedTuple):
         return np.asarray(result.w), risk.intercept(result.w) if hasattr(risk, "intercept") else 0.0
 
 
-def _problem(probe: Any, rows: Rows) -> _FoldProblem:
-    labels, weight, classes = probe._rows(rows.y, rows.weight)
-    n_classes = len(classes) if probe.task == "classification" else None
+def _fold_problem(template: Any, rows: Rows) -> _FoldProblem:
+    """Return the problem of some rows; folds run in parallel, so the rows of each are processed serially."""
+    labels, weight, classes = template._rows(rows.y, rows.weight)
+    n_classes = len(classes) if template.task == "classification" else None
     risk = risk_of(
-        probe,
+        template,
         rows.X,
         labels,
         weight,
-        fit_intercept=probe.fit_intercept,
+        fit_intercept=template.fit_intercept,
         executor=Serial(),
         qid=rows.qid,
-        loss=joint_loss(probe, labels) if n_classes is None else loss_of(probe, n_classes),
+        loss=joint_loss(template, labels) if n_classes is None else loss_of(template, n_classes),
         n_outputs=n_classes,
     )
-    scaling = standard_of(probe, plain_risk(risk), weight, rows.weight)
-    objective = objective_of(probe, risk, regularizer_of(probe, risk), scaling)
+    scaling = standard_of(template, plain_risk(risk), weight, rows.weight)
+    objective = objective_of(template, risk, regularizer_of(template, risk), scaling)
     return _FoldProblem(objective, labels, weight, classes, scaling)
 
 
-def _fold(
-    probe: Any, data: Rows, fold: tuple[Any, Any], alphas: NDArray, scorer: Any, name: str
+def _score_fold(
+    template: Any, data: Rows, fold: tuple[Any, Any], alphas: NDArray, scorer: Any, name: str
 ) -> tuple[list[float], int]:
     """Return the scores of the held-out rows, one per alpha, and the number of fits that did not converge."""
     try:
-        return _scores(probe, data.subset(fold[0]), data.subset(fold[1]), alphas, scorer)
+        return _score_alphas(template, data.subset(fold[0]), data.subset(fold[1]), alphas, scorer)
     except ValueError as error:  # such as a missing class
         raise ValueError(f"{error} (in {name}; fewer folds may do)") from error
 
 
-def _scores(probe: Any, train: Rows, test: Rows, alphas: NDArray, scorer: Any) -> tuple[list[float], int]:
-    problems = [_problem(probe, part) for part in train.by_problem(probe)]
-    paths = [_path(probe, problem.objective, alphas) for problem in problems]
+def _score_alphas(
+    template: Any, train: Rows, test: Rows, alphas: NDArray, scorer: Any
+) -> tuple[list[float], int]:
+    problems = [_fold_problem(template, part) for part in train.by_problem(template)]
+    paths = [_fit_path(template, problem.objective, alphas) for problem in problems]
     extra = {} if test.qid is None else {"qid": test.qid}
     if test.weight is not None and _takes_weights(scorer):
         extra["sample_weight"] = test.weight
     _, labels, weight, classes, _ = problems[0]
     scores = []
     for alpha, results in zip(alphas, zip(*paths, strict=True), strict=True):
-        model = type(probe)(**probe.get_params(deep=False)).set_params(alpha=float(alpha))
+        # set the fitted attributes of a new model as `fit` does, without another run
+        model = type(template)(**template.get_params(deep=False)).set_params(alpha=float(alpha))
         model.n_features_in_ = train.X.shape[1]
         fits = [
             problem.weights_and_intercept(result) for problem, result in zip(problems, results, strict=True)
@@ -183,17 +190,17 @@ def _scores(probe: Any, train: Rows, test: Rows, alphas: NDArray, scorer: Any) -
     return scores, sum(result.status != "converged" for results in paths for result in results)
 
 
-def _path(probe: Any, objective: Objective, alphas: NDArray) -> list[Result]:
+def _fit_path(template: Any, objective: Objective, alphas: NDArray) -> list[Result]:
     """Return one certified fit per alpha."""
     results = path(
         objective.risk,
         penalized(objective.reg),
         alphas,
-        solver=probe.solver,
-        tol=probe.tol,
-        atol=probe.atol,
-        max_iter=int(probe.max_iter),
-        max_seconds=math.inf if probe.max_seconds is None else probe.max_seconds,
+        solver=template.solver,
+        tol=template.tol,
+        atol=template.atol,
+        max_iter=int(template.max_iter),
+        max_seconds=math.inf if template.max_seconds is None else template.max_seconds,
     )
     if any(result.status == "interrupted" for result in results):
         raise KeyboardInterrupt
@@ -205,7 +212,7 @@ def _takes_weights(scorer: Any) -> bool:
     return "sample_weight" in signature(getattr(scorer, "_score_func", scorer)).parameters
 
 
-def _best(mean: NDArray, alphas: NDArray) -> int:
+def _best_index(mean: NDArray, alphas: NDArray) -> int:
     """Return the index of the best mean score; the largest alpha in case of ties."""
     if not np.isfinite(mean).any():
         raise ValueError("no alpha has a score in any fold: choose another scoring, or fewer folds")

@@ -58,6 +58,7 @@ class Standard:
             row = as_matrix(np.where(self.constant, self.constant_value, 0.0)[None, :])
             w[-m:] += linear_map.inner.scores(row, np.ascontiguousarray(head), 0, 1)[0]
         W[:] = zeroed
+        # accept the change if J increases by no more than rounding
         value = objective.value(w)
         if value > result.value + 1e-12 * abs(result.value):
             return result

@@ -115,8 +115,8 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
         "version": riskmin.__version__,
         "estimator": type(model).__name__,
         "params": params_of(model),
-        "fitted": _fitted(model),
-        "claim": _claim(model),
+        "fitted": _fitted_record(model),
+        "claim": _claim_record(model),
     }
     try:
         meta = json.loads(json.dumps(meta))  # as it will be read: the checksum is over this form
@@ -170,14 +170,14 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     if not isinstance(meta.get("estimator"), str) or meta["estimator"] not in ESTIMATORS:
         raise FileError(f"{path} holds an unknown kind of model, {meta.get('estimator')!r}: upgrade riskmin")
     try:
-        return _model(arrays, meta)
+        return _read_model(arrays, meta)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise FileError(f"{path} is not a sound riskmin model: {reason}") from None
 
 
 # ---------------------------------------------------------------- write
-def _fitted(model: Any) -> dict[str, Any]:
+def _fitted_record(model: Any) -> dict[str, Any]:
     fitted: dict[str, Any] = {"n_features": int(model.n_features_in_)}
     if hasattr(model, "feature_names_in_"):  # scikit-learn sets it where X has names
         fitted["feature_names"] = list(model.feature_names_in_)
@@ -203,7 +203,7 @@ def _fitted(model: Any) -> dict[str, Any]:
     return fitted
 
 
-def _claim(model: Any) -> dict[str, Any]:
+def _claim_record(model: Any) -> dict[str, Any]:
     result = model.result_
     return {
         "objective": model.objective_,
@@ -220,26 +220,27 @@ def _claim(model: Any) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- read
-def _model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
+def _read_model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
     kind, fitted, claim = ESTIMATORS[meta["estimator"]], meta["fitted"], meta["claim"]
     model = kind(**params_from(kind, meta["params"]))
     check_model(model)
     p, n_rows = count_of(fitted, "n_features"), count_of(claim, "n_rows")
+    # the length of w: (K beta, beta) for kernel machines, one weight per feature for linear models
     size = 2 * n_rows if kind in KERNEL_MACHINES else p
     size = tagger_dim(fitted) if kind in CHAIN_MODELS else tree_dim(fitted) if kind in TREE_MODELS else size
     size = many_dim(fitted) if "outputs" in fitted else size
-    w, a = (_vector(arrays, name, size) for name in ("coef", "cut"))
+    w, a = (_read_vector(arrays, name, size) for name in ("coef", "cut"))
     if unknown := sorted(set(claim) - set(CLAIM_KEYS)):
         raise ValueError(f"it claims {unknown[0]}, which models do not")
     keep_claim(
         model,
-        _result(w, a, claim),
-        _finite(claim, "objective"),
+        _read_result(w, a, claim),
+        _read_finite(claim, "objective"),
         n_rows=n_rows,
         weighted=flag_of(claim, "weighted"),
     )
     if hasattr(model, "standardize"):
-        model.scale_ = _scale(arrays, p)
+        model.scale_ = _read_scale(arrays, p)
     _restore(model, w, fitted, arrays)
     model.n_features_in_ = p
     if "feature_names" in fitted:
@@ -247,23 +248,23 @@ def _model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
     return model
 
 
-def _result(w: NDArray, a: NDArray, claim: dict[str, Any]) -> Result:
+def _read_result(w: NDArray, a: NDArray, claim: dict[str, Any]) -> Result:
     status = claim["status"]
     met = claim.get("criterion", "tol" if status == "converged" else "")  # absent in older formats
     if status not in get_args(Status):
         raise ValueError(f"its status is {status!r}")
     if met not in get_args(Criterion) or (status == "converged" and not met):
         raise ValueError(f"its status is {status!r}, but the tolerance that it met is {met!r}")
-    cut, last = Cut(a, _finite(claim, "b")), [row_of(claim["last"])]
-    value, lower = _finite(claim, "value"), _finite(claim, "lower_bound")
+    cut, last = Cut(a, _read_finite(claim, "b")), [row_of(claim["last"])]
+    value, lower = _read_finite(claim, "value"), _read_finite(claim, "lower_bound")
     return Result(w, value, lower, cut, status, last, str(claim["solver"]), met)
 
 
-def _scale(arrays: dict[str, NDArray], p: int) -> NDArray | None:
+def _read_scale(arrays: dict[str, NDArray], p: int) -> NDArray | None:
     """Return the standard deviations of a model fitted to standardized columns; None for others."""
     if "scale" not in arrays:
         return None
-    scale = _vector(arrays, "scale", p)
+    scale = _read_vector(arrays, "scale", p)
     if not (scale > 0).all():
         raise ValueError("scale holds numbers that are not > 0")
     return scale
@@ -272,7 +273,7 @@ def _scale(arrays: dict[str, NDArray], p: int) -> NDArray | None:
 def _restore(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
     """Set the fitted attributes that predictions need."""
     if model.task == "novelty":
-        model.coef_, model.offset_ = w, _finite(fitted, "offset")
+        model.coef_, model.offset_ = w, _read_finite(fitted, "offset")
         return
     loss_of(model)  # raises if the loss is not for this task
     if type(model) in CHAIN_MODELS:
@@ -284,32 +285,34 @@ def _restore(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, N
     if "outputs" in fitted:
         put_back_many(model, w, fitted)
         return
-    name, coef, b = "coef_", w, _finite(fitted, "intercept")
+    name, coef, b = "coef_", w, _read_finite(fitted, "intercept")
     if type(model) in KERNEL_MACHINES:
-        gamma = None if fitted["gamma"] is None else _finite(fitted, "gamma")
+        gamma = None if fitted["gamma"] is None else _read_finite(fitted, "gamma")
         name, coef = "dual_coef_", put_back_support(model, w, int(fitted["n_features"]), arrays, gamma)
     setattr(model, name, coef[None, :] if model.task == "classification" else coef)
     model.intercept_ = np.array([b]) if model.task == "classification" else b
     if model.task == "classification":
-        model.classes_ = _classes(fitted, 2)
-        model.threshold_ = _finite({"threshold": 0.0} | fitted, "threshold")  # absent in older formats
+        model.classes_ = _read_n_classes(fitted, 2)
+        model.threshold_ = _read_finite({"threshold": 0.0} | fitted, "threshold")  # absent in older formats
     if model.task == "ordinal":
-        model.thresholds_ = np.array([_finite({"threshold": t}, "threshold") for t in fitted["thresholds"]])
-        model.classes_ = _classes(fitted, len(model.thresholds_) + 1, in_order=False)
+        model.thresholds_ = np.array(
+            [_read_finite({"threshold": t}, "threshold") for t in fitted["thresholds"]]
+        )
+        model.classes_ = _read_n_classes(fitted, len(model.thresholds_) + 1, in_order=False)
         if np.any(np.diff(model.thresholds_) < 0):
             raise ValueError("its thresholds decrease")
     if model.task == "ranking":
         model.n_queries_ = count_of(fitted, "n_queries")
 
 
-def _classes(fitted: dict[str, Any], n_classes: int, *, in_order: bool = True) -> NDArray:
+def _read_n_classes(fitted: dict[str, Any], n_classes: int, *, in_order: bool = True) -> NDArray:
     classes = classes_of(fitted["classes"], in_order=in_order)
     if classes.shape != (n_classes,):
         raise ValueError(f"it has {classes.size} classes, not {n_classes}")
     return classes
 
 
-def _vector(arrays: dict[str, NDArray], name: str, p: int) -> NDArray:
+def _read_vector(arrays: dict[str, NDArray], name: str, p: int) -> NDArray:
     array = arrays[name]
     if array.shape != (p,) or array.dtype != np.float64:
         raise ValueError(f"{name} is {array.dtype}{array.shape}, not float64({p},)")
@@ -318,7 +321,7 @@ def _vector(arrays: dict[str, NDArray], name: str, p: int) -> NDArray:
     return array
 
 
-def _finite(record: dict[str, Any], name: str) -> float:
+def _read_finite(record: dict[str, Any], name: str) -> float:
     value = record[name]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
         raise ValueError(f"{name} is {value!r}, not a finite number")

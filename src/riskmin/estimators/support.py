@@ -49,12 +49,12 @@ def put_back_support(
             raise ValueError(f"it has {len(beta)} coefficients for the {p} rows of a precomputed kernel")
         model.support_vectors_ = np.empty((0, 0))
     else:
-        model.support_vectors_ = _vectors(arrays, (len(model.support_), p))
+        model.support_vectors_ = _read_vectors(arrays, (len(model.support_), p))
     support_coef: NDArray = beta[model.support_]
     return support_coef
 
 
-def _vectors(arrays: dict[str, NDArray], shape: tuple[int, int]) -> Any:
+def _read_vectors(arrays: dict[str, NDArray], shape: tuple[int, int]) -> Any:
     if "vectors" in arrays:
         vectors: Any = arrays["vectors"]
         values = vectors

@@ -18,7 +18,7 @@ def emissions(model: Any, X: Any) -> NDArray:
     return scored(X, np.ascontiguousarray(model.coef_.T), 0.0, what="token")
 
 
-def _chain(model: Any, tokens: Tokens) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
+def _chain_scores(model: Any, tokens: Tokens) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
     """Return emission, transition, start and end scores, with penalties of constraints, and sequence ends."""
     k = len(model.classes_)
     tail = np.vstack([model.transitions_, model.start_, model.end_])
@@ -34,11 +34,11 @@ def best_labels(model: Any, tokens: Tokens) -> NDArray:
     """Return the index of the best label of every token."""
     if tokens.X.shape[0] == 0:
         return np.zeros(0, np.int64)
-    return decode(*_chain(model, tokens))
+    return decode(*_chain_scores(model, tokens))
 
 
 def probabilities(model: Any, tokens: Tokens) -> NDArray:
     """Return the marginal probabilities of the labels of every token."""
     if tokens.X.shape[0] == 0:
         return np.zeros((0, len(model.classes_)))
-    return marginals(*_chain(model, tokens))
+    return marginals(*_chain_scores(model, tokens))

@@ -53,6 +53,7 @@ class Encoder:
             indptr = np.concatenate([[0], np.cumsum(known)])[indptr]
             indices, data = indices[known], data[known]
         X = csr_matrix((data, indices, indptr), shape=(len(ends), len(self.index)))
+        # a feature that occurs twice in a token has the sum of its weights
         X.sum_duplicates()
         return X
 
@@ -65,6 +66,7 @@ class Encoder:
         columns: list[int] = []
         ends: list[int] = []
         weighted: list[tuple[int, float, str]] = []
+        # column_of[key][value] is the column of the indicator "key:value"
         column_of: dict[Any, dict[str, int]] = {}
         add, end, column = columns.append, ends.append, self.column
         for number, sequence in enumerate(sequences):

@@ -37,13 +37,13 @@ def put_back_tagger(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict
     classes = classes_of(labels)
     if len(classes) < 2:
         raise ValueError("its labels are not two or more, each named once")
-    names = _names(arrays, p)
+    names = _feature_names(arrays, p)
     if names is None and model.template is not None:
         raise ValueError("the names of its features are missing, which its template makes")
     model._keep(w, classes, names, p)
 
 
-def _names(arrays: dict[str, NDArray], p: int) -> dict[str, int] | None:
+def _feature_names(arrays: dict[str, NDArray], p: int) -> dict[str, int] | None:
     if "feature_ends" not in arrays:
         return None
     text, offsets = arrays["feature_text"].tobytes(), arrays["feature_ends"]

@@ -36,7 +36,7 @@ def read_tokens(model: Any, X: Any, lengths: Any, *, reset: bool) -> tuple[Token
     sizes: NDArray | None = None
     if lengths is None:
         sequences = _check_sequences(X)
-        sizes = np.array([_size(sequence) for sequence in sequences], dtype=np.int64)
+        sizes = np.array([_n_tokens(sequence) for sequence in sequences], dtype=np.int64)
         if not all(issparse(sequence) or getattr(sequence, "ndim", 1) == 2 for sequence in sequences):
             return _encode_features(model, sequences, sizes, reset=reset)
         blocks = [readable(sequence, "a sequence of X") for sequence in sequences]
@@ -65,7 +65,7 @@ def _encode_features(
     return Tokens(rows, sizes, False), {name: j for j, name in enumerate(names)}
 
 
-def _size(sequence: Any) -> int:
+def _n_tokens(sequence: Any) -> int:
     return int(sequence.shape[0]) if hasattr(sequence, "shape") else len(sequence)
 
 
@@ -208,14 +208,14 @@ def flat_labels(y: Any, tokens: Tokens) -> list[Any]:
     """Return the labels of all tokens as one list; raise, naming the place, if their numbers differ."""
     if y is None:
         raise ValueError("y is None: give a label for every token")
-    if tokens.flat and not _nested(y):
+    if tokens.flat and not _is_nested(y):
         flat: list[Any] = np.asarray(y).tolist() if not isinstance(y, list) else list(y)
         if len(flat) != tokens.X.shape[0]:
             raise ValueError(
                 f"y has {len(flat):,} labels, but X has {tokens.X.shape[0]:,} rows: give one per token"
             )
         return flat
-    if not _nested(y):
+    if not _is_nested(y):
         raise ValueError(
             "y must hold a list of labels for each sequence: give as many lists as X has sequences"
         )
@@ -231,6 +231,6 @@ def flat_labels(y: Any, tokens: Tokens) -> list[Any]:
     return [label for labels in y for label in (labels.tolist() if hasattr(labels, "tolist") else labels)]
 
 
-def _nested(y: Any) -> bool:
+def _is_nested(y: Any) -> bool:
     """Whether y is a sequence of sequences of labels."""
     return len(y) > 0 and all(hasattr(item, "__len__") and not isinstance(item, (str, bytes)) for item in y)

@@ -33,6 +33,7 @@ class TransitionRules(NamedTuple):
                     f"a sequence has {length} token{'s' if length > 1 else ''}, but no labeling of this "
                     "length satisfies constraints: choose others"
                 )
+            # one token more: labels that may follow a reached one
             reached = np.any(~self.pairs[reached], axis=0)
 
     def penalties(self) -> NDArray:
