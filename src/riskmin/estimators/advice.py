@@ -57,7 +57,7 @@ ON_THE_COMMAND_LINE = ParameterPhrases(
 )
 
 
-class ColumnMoments(NamedTuple):
+class FlaggedColumn(NamedTuple):
     """Index, mean and standard deviation of a column that makes a problem ill-conditioned."""
 
     j: int
@@ -68,9 +68,9 @@ class ColumnMoments(NamedTuple):
 class Hints(NamedTuple):
     """Likely reasons why a fit did not converge."""
 
-    off_center: tuple[ColumnMoments, ...] = ()
+    off_center: tuple[FlaggedColumn, ...] = ()
     """Columns whose mean is large relative to their standard deviation."""
-    badly_scaled: tuple[ColumnMoments, ...] = ()
+    badly_scaled: tuple[FlaggedColumn, ...] = ()
     """Columns whose standard deviation is far from the median one."""
     ratio: float = 1.0
     """Ratio of the largest to the smallest standard deviation."""
@@ -88,7 +88,7 @@ def hints(objective: Objective, result: Result, given: Any) -> Hints:
     return Hints(off_center, badly_scaled, ratio, untried_solver(objective, result, given))
 
 
-def ill_scaled(moments: Moments) -> tuple[tuple[ColumnMoments, ...], tuple[ColumnMoments, ...], float]:
+def ill_scaled(moments: Moments) -> tuple[tuple[FlaggedColumn, ...], tuple[FlaggedColumn, ...], float]:
     """Find columns with a large mean, columns of extreme standard deviation, and the ratio of deviations.
 
     A mean is large if it exceeds `EXTREME_COLUMN_RATIO` standard deviations. At most `MAX_COLUMNS_NAMED`
@@ -106,9 +106,9 @@ def ill_scaled(moments: Moments) -> tuple[tuple[ColumnMoments, ...], tuple[Colum
     columns = np.flatnonzero((moments.least < moments.largest) & (deviation > 0) & np.isfinite(deviation))
     mean, deviation = moments.mean[columns], deviation[columns]
 
-    def leading(order: Any) -> tuple[ColumnMoments, ...]:
+    def leading(order: Any) -> tuple[FlaggedColumn, ...]:
         return tuple(
-            ColumnMoments(int(columns[k]), float(mean[k]), float(deviation[k]))
+            FlaggedColumn(int(columns[k]), float(mean[k]), float(deviation[k]))
             for k in order[:MAX_COLUMNS_NAMED]
         )
 
@@ -187,7 +187,7 @@ def _hints(model: Any) -> Hints:
     return stored
 
 
-def _describe_columns(model: Any, columns: tuple[ColumnMoments, ...]) -> str:
+def _describe_columns(model: Any, columns: tuple[FlaggedColumn, ...]) -> str:
     return "; ".join(
         f"{column_name(model, j)}: mean {mean:.3g}, standard deviation {deviation:.3g}"
         for j, mean, deviation in columns
