@@ -71,7 +71,7 @@ def rules_of(constraints: Any, classes: Sequence[Any]) -> TransitionRules | None
     if rules.start.all() or rules.end.all():
         where = "begin" if rules.start.all() else "end"
         raise ValueError(
-            f"constraints={constraints!r} lets no sequence {where}, with any label in that position: "
+            f"constraints={constraints!r} lets no sequence {where}, since every label is forbidden there: "
             "choose others"
         )
     return rules
