@@ -71,7 +71,7 @@ def test_few_columns_are_named_and_only_bad_ones():
 
 def test_columns_far_from_zero_are_named():
     message = told(LinearClassifier(max_iter=1, standardize=True), ILL.assign(time=X[:, 3] + 1e9), Y)
-    assert "Columns are far from zero beside their spread ('time': mean 1e+09, standard" in message
+    assert "means far larger than their standard deviations ('time': mean 1e+09, standard" in message
     assert message.endswith("put a StandardScaler before it in a pipeline")
 
 
@@ -109,10 +109,10 @@ def test_a_solver_that_was_not_tried_is_named():
 def test_limits_and_digits():
     assert ": raise max_seconds, tol or alpha" in told(LinearClassifier(max_seconds=1e-9), X, Y)
     assert told(LinearClassifier("logistic", tol=0), X, Y).endswith(
-        "above tol=0: raise tol, since numbers of 16 digits prove no smaller gap here"
+        "above tol=0: raise tol, since double precision proves no smaller gap for this problem"
     )
     stopped = LinearClassifier(callback=lambda iterate, row: True)
-    assert told(stopped, ILL, Y).endswith("fit again with warm_start=True to go on from here")
+    assert told(stopped, ILL, Y).endswith("with warm_start=True to continue from the current weights")
 
 
 # ---------------------------------------------------------------- the absolute tolerance

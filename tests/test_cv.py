@@ -163,7 +163,7 @@ def test_the_best_model_can_be_saved(cancer, tmp_path):
         ({"tol": -1.0}, "tol=-1.0"),
         ({"regularizer": "lasso"}, "there is no regularizer named 'lasso'"),
         ({"loss": "hinge"}, "use LinearClassifier"),
-        ({"scoring": lambda model, X, y: np.nan}, "no strength has a score in any fold"),
+        ({"scoring": lambda model, X, y: np.nan}, "no alpha has a score in any fold"),
     ],
 )
 def test_what_is_wrong_is_said(diabetes, change, message):

@@ -518,7 +518,7 @@ def test_nodes_that_json_does_not_keep_are_told(topics, tmp_path):
     X, y = topics
     odd = {("top",): None, "C": ("top",), "C1511": "C", "C152": "C", "C17": "C", "M13": ("top",)}
     model = HierarchicalClassifier("softmax", hierarchy=odd, alpha=0.1).fit(X, y)
-    with pytest.raises(ValueError, match="neither a word nor a number, and is not written to model files"):
+    with pytest.raises(ValueError, match="neither a string nor a number, and is not written to model files"):
         save_model(model, tmp_path / "model.rsk")
 
 

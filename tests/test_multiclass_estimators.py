@@ -478,7 +478,7 @@ def test_unsound_files(tmp_path):
 
     save_model(LinearClassifier("logistic", alpha=0.1).fit(X, NAMES), tmp_path / "m")
     changes = [
-        (lambda fitted: fitted["classes"].update(values=["a", "b"]), "2 classes for 3 scores a row"),
+        (lambda fitted: fitted["classes"].update(values=["a", "b"]), "2 classes for 3 scores per row"),
         (lambda fitted: fitted.update(outputs=4), "coef is float64"),
         (lambda fitted: fitted.update(intercepts=False), "coef is float64"),
         (lambda fitted: fitted.pop("outputs"), "coef is float64"),
@@ -507,8 +507,8 @@ def test_unsound_files(tmp_path):
         (LinearRegressor("softmax"), X, Y, "Softmax is a loss for multiclass.*use LinearClassifier"),
         (KernelClassifier("softmax"), X, Y, "Softmax is a loss for multiclass, not for classification"),
         (KernelClassifier("hinge"), X, Y, "Only binary.*wrap the model in sklearn.multiclass"),
-        (KernelRegressor(MultivariateSquared()), X, Y, "a loss of many numbers a row: use LinearRegressor"),
-        (OrdinalClassifier(MultivariateSquared()), X, Y, "a loss of many numbers a row"),
+        (KernelRegressor(MultivariateSquared()), X, Y, "a multi-output loss: use LinearRegressor"),
+        (OrdinalClassifier(MultivariateSquared()), X, Y, "a multi-output loss"),
         (LinearRegressor(MultivariateSquared(np.eye(2))), D, TARGETS, "M is for 2 outputs, but y has 3"),
         (LinearRegressor(), D, sp.csr_array(TARGETS), "y is a sparse matrix: give an array"),
         (LinearRegressor("poisson"), D, TARGETS - 3, "Poisson needs y >= 0"),
@@ -596,7 +596,7 @@ def test_a_tampered_model_of_many_classes_is_refuted(table, tmp_path, capsys):
         save_arrays(tmp_path / "other", arrays, meta | {"sha256": checksum(arrays, meta)})
         code, _, err = run(capsys, "certify", tmp_path / "other", table, "--quiet")
         assert code == expected, change.__name__
-        assert ("refuted" if code == 1 else "not in order") in err
+        assert ("refuted" if code == 1 else "not sorted") in err
 
 
 @pytest.mark.slow

@@ -261,7 +261,7 @@ def test_files_whose_thresholds_are_not_sound(graded, cuts, message, tmp_path):
         (
             OrdinalClassifier(order=[0, 1, 2, 1]),
             [0, 1, 2],
-            "must name every grade once, but one is there twice",
+            "must name every grade once, but one occurs twice",
         ),
         (
             OrdinalClassifier(Ordinal(costs=[[0], [1, 0]])),

@@ -227,7 +227,7 @@ def test_what_does_not_fit_is_said():
 
 @pytest.mark.parametrize("model", [LinearClassifierCV(), LinearRegressorCV(), KernelClassifier()])
 def test_who_needs_all_rows_says_so(model):
-    with pytest.raises(ValueError, match=r"needs all rows here: give X\.whole\(\)"):
+    with pytest.raises(ValueError, match=r"needs all rows in this process: give X\.whole\(\)"):
         model.fit(spread(X, Away()), HIGH.astype(float))
 
 

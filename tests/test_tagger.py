@@ -265,7 +265,7 @@ def test_rules_that_nothing_can_keep_are_refused():
     model, rng = random_tagger(["B-X", "E-X"], "bioes", 0)
     assert model.predict([rng.normal(size=(2, 4))]) == [["B-X", "E-X"]]
     with pytest.raises(
-        ValueError, match="a sequence has 1 token, but no labels of so many keep to constraints"
+        ValueError, match="a sequence has 1 token, but no labeling of this length satisfies constraints"
     ):
         model.predict([rng.normal(size=(1, 4))])
 

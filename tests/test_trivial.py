@@ -97,9 +97,7 @@ def test_what_is_recommended_helps():
 def test_an_area_needs_a_smaller_alpha():
     X, y = rare()
     text = said(LinearClassifier("roc_area", alpha=1e4), X, y)
-    assert (
-        "alpha=10000 is too large for the units of X (it must shrink with them), or X tells nothing" in text
-    )
+    assert "alpha=10000 is too large for the units of X (it must shrink with them), or X carries no" in text
 
 
 # ---------------------------------------------------------------- classes
@@ -197,7 +195,7 @@ def test_units_of_X_in_which_alpha_is_too_large(diabetes, loss, solver):
     scaled = LinearRegressor(loss, alpha=1e-2, solver=solver, standardize=True)
     assert scaled.fit(1e-4 * X, y).result_.note == ""
     assert said(scaled.set_params(alpha=1e6), X, y).endswith(
-        "alpha=1e+06 is too large, or X tells nothing of y; use a smaller alpha"
+        "alpha=1e+06 is too large, or X carries no information on y; use a smaller alpha"
     )
     assert LinearRegressor(loss, alpha=1e-10, solver=solver, tol=1e-2).fit(1e-4 * X, y).result_.note == ""
 
@@ -248,11 +246,12 @@ def test_many_outputs(diabetes):
 def test_grades_and_rankings(diabetes):
     X, y = diabetes
     grades = np.digitize(y, [100, 200])
-    assert "say nothing" in said(OrdinalClassifier(alpha=1e6), X, grades)
+    assert "carry no information" in said(OrdinalClassifier(alpha=1e6), X, grades)
     assert OrdinalClassifier(alpha=1e-2).fit(X, grades).result_.note == ""
     said(OrdinalClassifier("squared", alpha=1e9), X, grades)
     qid = np.arange(len(y)) // 10
-    assert "the scores of Ndcg(k=10) say nothing" in said(LinearRanker("ndcg", alpha=1e6), X, grades, qid=qid)
+    text = said(LinearRanker("ndcg", alpha=1e6), X, grades, qid=qid)
+    assert "the scores of Ndcg(k=10) carry no information" in text
     assert LinearRanker("ndcg", alpha=1e-3).fit(X, grades, qid=qid).result_.note == ""
 
 
@@ -320,7 +319,7 @@ def test_the_command_says_it_in_its_own_words(run, tmp_path):
     assert code == 0
     (line,) = [line for line in err.splitlines() if "learned nothing" in line]
     assert line.startswith(
-        "riskmin: the model learned nothing: the scores of FBeta(beta=1.0) say nothing, as J is"
+        "riskmin: the model learned nothing: the scores of FBeta(beta=1.0) carry no information"
     )
     assert "--lam 0.001 is too large" in line
     assert "; use --loss roc_area, a smaller --lam, or --loss hinge with --class-weight balanced or a" in line

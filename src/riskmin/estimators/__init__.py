@@ -1,4 +1,7 @@
-"""Estimators with scikit-learn's conventions, and their files. scikit-learn is imported here alone."""
+"""Estimators that follow scikit-learn's conventions, and their model files.
+
+Only this package and the command import scikit-learn.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from riskmin.estimators.tagger import ChainTagger as ChainTagger
     from riskmin.estimators.trivial import TrivialModelWarning as TrivialModelWarning
 
-_HOMES = {
+_MODULE_OF = {
     "ChainTagger": "tagger",
     "HierarchicalClassifier": "hierarchy",
     "IncompleteCholesky": "cholesky",
@@ -41,10 +44,10 @@ _HOMES = {
     "load_model": "store",
     "save_model": "store",
 }
-"""Each is imported when it is asked for: cross-validation and kernels need much of scikit-learn."""
+"""Module of each public name, imported on first access because some load much of scikit-learn."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'riskmin.estimators' has no attribute {name!r}")
-    return getattr(import_module(f"riskmin.estimators.{_HOMES[name]}"), name)
+    return getattr(import_module(f"riskmin.estimators.{_MODULE_OF[name]}"), name)

@@ -1,4 +1,4 @@
-"""What to do about a fit that did not converge: in one sentence or two, with names and numbers."""
+"""Advice for a fit that did not converge: one or two sentences that name parameters and columns."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from riskmin.solvers import SOLVERS, Auto
 from riskmin.solvers.auto import loss_of
 from riskmin.types import Bends, Curved, Result, Smooth, Smoothable
 
-FAR = 1e4
-"""Sizes of columns that differ by more, or means beyond so many standard deviations, are worth a word."""
-MOST_NAMED = 3
-"""So many columns are named."""
-ROUNDING = 1e-8
-"""Where a run stalls at a smaller relative gap, it is the digits of numbers that end it."""
+EXTREME_COLUMN_RATIO = 1e4
+"""Report columns if their standard deviations differ by this factor, or a mean is this many deviations."""
+MAX_COLUMNS_NAMED = 3
+"""Largest number of columns that a message names."""
+ROUNDING_LIMITED_GAP = 1e-8
+"""A run that stalls at a smaller relative gap is limited by rounding in double precision."""
 
 
-class Words(NamedTuple):
-    """How parameters are written."""
+class ParameterPhrases(NamedTuple):
+    """Names of parameters and remedies as one user interface writes them."""
 
     alpha: str
     tol: str
@@ -31,11 +31,11 @@ class Words(NamedTuple):
     max_seconds: str
     solver: str
     standardize: str
-    centre: str
-    go_on: str
+    center: str
+    resume: str
 
 
-IN_PYTHON = Words(
+IN_PYTHON = ParameterPhrases(
     "alpha",
     "tol",
     "max_iter",
@@ -43,9 +43,9 @@ IN_PYTHON = Words(
     "solver={!r}",
     "set standardize=True, or put a StandardScaler before it in a pipeline",
     "put a StandardScaler before it in a pipeline",
-    "fit again with warm_start=True to go on from here",
+    "fit again with warm_start=True to continue from the current weights",
 )
-ON_THE_COMMAND_LINE = Words(
+ON_THE_COMMAND_LINE = ParameterPhrases(
     "--lam",
     "--tol",
     "--max-iter",
@@ -57,8 +57,8 @@ ON_THE_COMMAND_LINE = Words(
 )
 
 
-class Column(NamedTuple):
-    """A column that makes a problem hard."""
+class FlaggedColumn(NamedTuple):
+    """Index, mean and standard deviation of a column that makes a problem ill-conditioned."""
 
     j: int
     mean: float
@@ -66,117 +66,128 @@ class Column(NamedTuple):
 
 
 class Hints(NamedTuple):
-    """What is known of a fit that did not converge."""
+    """Likely reasons why a fit did not converge."""
 
-    far: tuple[Column, ...] = ()
-    """Columns that are far from zero beside their spread."""
-    apart: tuple[Column, ...] = ()
-    """Columns whose sizes are far from those of most."""
+    off_center: tuple[FlaggedColumn, ...] = ()
+    """Columns whose mean is large relative to their standard deviation."""
+    badly_scaled: tuple[FlaggedColumn, ...] = ()
+    """Columns whose standard deviation is far from the median one."""
     ratio: float = 1.0
-    """The largest of these sizes beside the least."""
+    """Ratio of the largest to the smallest standard deviation."""
     solver: str | None = None
-    """The name of a solver that was not tried."""
+    """Name of a suitable solver that was not tried."""
 
 
-# ---------------------------------------------------------------- what is found
+# ---------------------------------------------------------------- diagnosis
 def hints(objective: Objective, result: Result, given: Any) -> Hints:
-    """What there is to say of a run: nothing, if it converged or was interrupted."""
+    """Diagnose a run; return empty hints if it converged or was interrupted."""
     if result.status in ("converged", "interrupted"):
         return Hints()
-    found = sampled_moments(objective.risk)
-    far, apart, ratio = ((), (), 1.0) if found is None else ill_scaled(found)
-    return Hints(far, apart, ratio, untried(objective, result, given))
+    moments = sampled_moments(objective.risk)
+    off_center, badly_scaled, ratio = ((), (), 1.0) if moments is None else ill_scaled(moments)
+    return Hints(off_center, badly_scaled, ratio, untried_solver(objective, result, given))
 
 
-def ill_scaled(found: Moments) -> tuple[tuple[Column, ...], tuple[Column, ...], float]:
-    """The columns that are far from zero beside their spread, those of extreme sizes, and how these differ.
+def ill_scaled(moments: Moments) -> tuple[tuple[FlaggedColumn, ...], tuple[FlaggedColumn, ...], float]:
+    """Find columns with a large mean, columns of extreme standard deviation, and the ratio of deviations.
+
+    A mean is large if it exceeds `EXTREME_COLUMN_RATIO` standard deviations. At most `MAX_COLUMNS_NAMED`
+    columns of each kind are returned, the most extreme first; constant columns are left out.
 
     Examples
     --------
     >>> import numpy as np
     >>> mean, variance = np.array([0.0, 1e9, 0.0]), np.array([1.0, 4.0, 1e-12])
-    >>> far, apart, ratio = ill_scaled(Moments(9, mean, variance, mean - 1, mean + 1))
-    >>> [column.j for column in far], [column.j for column in apart], round(ratio)
+    >>> off_center, badly_scaled, ratio = ill_scaled(Moments(9, mean, variance, mean - 1, mean + 1))
+    >>> [column.j for column in off_center], [column.j for column in badly_scaled], round(ratio)
     ([1], [2], 2000000)
     """
-    deviation = np.sqrt(found.variance)
-    at = np.flatnonzero((found.least < found.largest) & (deviation > 0) & np.isfinite(deviation))
-    mean, deviation = found.mean[at], deviation[at]
+    deviation = np.sqrt(moments.variance)
+    columns = np.flatnonzero((moments.least < moments.largest) & (deviation > 0) & np.isfinite(deviation))
+    mean, deviation = moments.mean[columns], deviation[columns]
 
-    def named(order: Any) -> tuple[Column, ...]:
-        return tuple(Column(int(at[k]), float(mean[k]), float(deviation[k])) for k in order[:MOST_NAMED])
+    def leading(order: Any) -> tuple[FlaggedColumn, ...]:
+        return tuple(
+            FlaggedColumn(int(columns[k]), float(mean[k]), float(deviation[k]))
+            for k in order[:MAX_COLUMNS_NAMED]
+        )
 
+    # |mean| in units of the standard deviation
     offset = np.abs(mean) / deviation
-    far = [k for k in np.argsort(-offset, kind="stable") if offset[k] > FAR]
-    ratio = float(deviation.max() / deviation.min()) if len(at) else 1.0
-    if ratio <= FAR:
-        return named(far), (), ratio
-    off = np.abs(np.log(deviation / np.median(deviation)))
-    apart = [k for k in np.argsort(-off, kind="stable") if off[k] >= min(np.log(FAR) / 2, off.max())]
-    return named(far), named(apart), ratio
+    off_center = [k for k in np.argsort(-offset, kind="stable") if offset[k] > EXTREME_COLUMN_RATIO]
+    ratio = float(deviation.max() / deviation.min()) if len(columns) else 1.0
+    if ratio <= EXTREME_COLUMN_RATIO:
+        return leading(off_center), (), ratio
+    # |log(deviation / median)|: half of log(EXTREME_COLUMN_RATIO) on either side of the median is too much
+    log_ratio = np.abs(np.log(deviation / np.median(deviation)))
+    threshold = min(np.log(EXTREME_COLUMN_RATIO) / 2, log_ratio.max())
+    badly_scaled = [k for k in np.argsort(-log_ratio, kind="stable") if log_ratio[k] >= threshold]
+    return leading(off_center), leading(badly_scaled), ratio
 
 
-def untried(objective: Objective, result: Result, given: Any) -> str | None:
-    """The name of a solver that takes the problem and was not tried; None where there is none to name."""
+def untried_solver(objective: Objective, result: Result, given: Any) -> str | None:
+    """Return the name of a solver that supports the problem and was not tried, or None."""
     if not (given is None or given == "auto" or isinstance(given, Auto)):
         return "auto"
     loss, reg = loss_of(objective.risk), opened(penalized(objective.reg))
-    smooth, some = bool(getattr(loss, "smooth", False)), []
+    # candidates in order of preference
+    smooth, candidates = bool(getattr(loss, "smooth", False)), []
     if isinstance(reg, L2) and isinstance(loss, Curved if smooth else Bends):
-        some.append("newton" if smooth else "semismooth_newton")
+        candidates.append("newton" if smooth else "semismooth_newton")
     if smooth and isinstance(reg, Smooth):
-        some.append("lbfgs")
+        candidates.append("lbfgs")
     if smooth and isinstance(reg, (L1, Elastic)):
-        some.append("owlqn")
-    some.append("bundle")
+        candidates.append("owlqn")
+    candidates.append("bundle")
     if not smooth and isinstance(loss, Smoothable) and isinstance(reg, Smooth):
-        some.append("smoothing")
-    return next((name for name in some if f"{type(SOLVERS[name]).__name__}" not in result.solver), None)
+        candidates.append("smoothing")
+    return next((name for name in candidates if f"{type(SOLVERS[name]).__name__}" not in result.solver), None)
 
 
-# ---------------------------------------------------------------- in words
-def advice(model: Any, words: Words) -> str:
-    """How a fit ended, and what to do about it."""
+# ---------------------------------------------------------------- messages
+def advice(model: Any, phrases: ParameterPhrases) -> str:
+    """Describe how a fit ended and suggest a remedy."""
     result = model.result_
     gap = result.gap / result.value if result.value else 0.0
     above = f"above tol={model.tol:g}" if gap > model.tol else f"known no better than tol={model.tol:g}"
-    said = f"stopped with status {result.status!r} at a certified relative gap of {gap:.2g}, {above}"
+    outcome = f"stopped with status {result.status!r} at a certified relative gap of {gap:.2g}, {above}"
     if result.note:
-        return f"{said}: {result.note}"
-    parts = [f"{said}: {remedy(model, words)}", about_columns(model, words)]
+        return f"{outcome}: {result.note}"
+    parts = [f"{outcome}: {remedy(model, phrases)}", about_columns(model, phrases)]
     return ". ".join(part for part in parts if part)
 
 
-def remedy(model: Any, words: Words) -> str:
-    """Which parameter to change, and to what."""
+def remedy(model: Any, phrases: ParameterPhrases) -> str:
+    """Suggest which parameters to change."""
     result = model.result_
     if result.status == "interrupted":
-        return words.go_on
-    if result.status == "stalled" and result.gap <= ROUNDING * abs(result.value):
-        return f"raise {words.tol}, since numbers of 16 digits prove no smaller gap here"
-    limits = {"max_iter": f"{words.max_iter}, ", "max_seconds": f"{words.max_seconds}, "}
-    found = f"raise {limits.get(result.status, '')}{words.tol} or {words.alpha}"
+        return phrases.resume
+    if result.status == "stalled" and result.gap <= ROUNDING_LIMITED_GAP * abs(result.value):
+        return f"raise {phrases.tol}, since double precision proves no smaller gap for this problem"
+    limits = {"max_iter": f"{phrases.max_iter}, ", "max_seconds": f"{phrases.max_seconds}, "}
+    text = f"raise {limits.get(result.status, '')}{phrases.tol} or {phrases.alpha}"
     solver = _hints(model).solver
-    return found if solver is None else f"{found}, or try {words.solver.format(solver)}"
+    return text if solver is None else f"{text}, or try {phrases.solver.format(solver)}"
 
 
-def about_columns(model: Any, words: Words) -> str:
-    """A sentence about columns that make the problem hard; none where there are none."""
-    far, apart, ratio, _ = _hints(model)
-    if apart and not getattr(model, "standardize", True):
-        said = f"Standard deviations of columns differ by a factor of {ratio:.2g}"
-        return f"{said} ({_named(model, apart)}): {words.standardize}"
-    if far:
-        return f"Columns are far from zero beside their spread ({_named(model, far)}): {words.centre}"
+def about_columns(model: Any, phrases: ParameterPhrases) -> str:
+    """Describe columns that make the problem ill-conditioned; return an empty string if there are none."""
+    off_center, badly_scaled, ratio, _ = _hints(model)
+    if badly_scaled and not getattr(model, "standardize", True):
+        text = f"Standard deviations of columns differ by a factor of {ratio:.2g}"
+        return f"{text} ({_describe_columns(model, badly_scaled)}): {phrases.standardize}"
+    if off_center:
+        columns = _describe_columns(model, off_center)
+        return f"Columns have means far larger than their standard deviations ({columns}): {phrases.center}"
     return ""
 
 
 def _hints(model: Any) -> Hints:
-    found: Hints = getattr(model, "_hints", Hints())
-    return found
+    stored: Hints = getattr(model, "_hints", Hints())
+    return stored
 
 
-def _named(model: Any, columns: tuple[Column, ...]) -> str:
+def _describe_columns(model: Any, columns: tuple[FlaggedColumn, ...]) -> str:
     return "; ".join(
         f"{column_name(model, j)}: mean {mean:.3g}, standard deviation {deviation:.3g}"
         for j, mean, deviation in columns

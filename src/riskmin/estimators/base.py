@@ -1,7 +1,8 @@
-r"""What the estimators share: from parameters and arrays to a certified fit, and from a fit to scores.
+r"""Code shared by the estimators: from parameters and arrays to a certified fit, and from a fit to scores.
 
-All of them minimize :math:`J(w, b) = \alpha\,\Omega(w) + \sum_i c_i\, l(x_i^\top w + b, y_i)`, the weights
-:math:`c_i \ge 0` of sum one, and keep the proof. Rows may have many scores, with weights for each.
+All of them minimize :math:`J(w, b) = \alpha\,\Omega(w) + \sum_i c_i\, l(x_i^\top w + b, y_i)`, with weights
+:math:`c_i \ge 0` that sum to one, and store the certificate. Multi-output models have one weight
+vector per score.
 """
 
 from __future__ import annotations
@@ -51,48 +52,50 @@ _ESTIMATOR_FOR = {
 
 # ---------------------------------------------------------------- parameters
 def loss_of(model: Any, n_classes: int | None = None) -> Any:
-    """The loss that the model's parameter stands for, if it does not belong to another estimator.
+    """Return the loss that the parameter `loss` denotes; raise if it belongs to another estimator.
 
-    With a number of classes, that for so many.
+    With `n_classes`, return the form of the loss for that number of classes.
     """
     if model.task == "novelty":
         return Novelty()
     loss = named_loss(model, model.loss)
-    kind = getattr(loss, "task", model.task)  # a loss of a user's own need not say
+    kind = getattr(loss, "task", model.task)  # a user-defined loss need not declare a task
     if kind not in (model.task, *getattr(model, "also_for", ())):
         use = _ESTIMATOR_FOR.get(kind)
         raise ValueError(
             f"{type(loss).__name__} is a loss for {kind}, not for {model.task}: "
             + (f"use {use}" if use else "choose another loss")
         )
+    # only estimators with several targets can fit a multi-output regression loss
     if is_many(loss) and kind == "regression" and not getattr(model, "many_targets", False):
         raise ValueError(
-            f"{type(loss).__name__} is a loss of many numbers a row: use LinearRegressor, or 'squared' here"
+            f"{type(loss).__name__} is a multi-output loss: use LinearRegressor, or loss='squared'"
         )
     return loss if n_classes is None else for_classes(loss, n_classes)
 
 
 def fitted_loss(model: Any) -> Any:
-    """The loss that a fitted model was fitted with."""
+    """Return the loss that a fitted model minimized."""
     if model.task == "hierarchy":
         return model.loss_in(model.tree_)
     return loss_of(model, len(model.classes_) if model.task == "classification" else None)
 
 
 def named_loss(model: Any, given: Any) -> Any:
-    """The loss of a name, which may be one that losses have for this kind of model alone."""
+    """Return the loss of a name, which may be an alias defined by this class of models."""
     return get_loss(getattr(model, "nicknames", {}).get(given, given) if isinstance(given, str) else given)
 
 
 def regularizer_of(model: Any, risk: Any = None) -> Any:
-    """The regularizer that the model's parameters stand for, within its bound where there is one.
+    """Return the regularizer that the model's parameters denote, with the bound w >= 0 if `positive`.
 
-    For a risk of many scores a row, settings with one number a feature are those of all of its scores.
+    For a multi-output risk, settings with one number per feature apply to every output.
     """
     reg = get_regularizer(model.regularizer)
-    plain = None if risk is None else plain_risk(risk)
-    if plain is not None and plain.many and plain.table is not None:
-        reg = each_output(reg, plain.table.shape[1], plain.dim - getattr(plain, "n_intercepts", 0))
+    # expand settings from one number per feature to one per feature and output
+    inner = None if risk is None else plain_risk(risk)
+    if inner is not None and inner.many and inner.table is not None:
+        reg = each_output(reg, inner.table.shape[1], inner.dim - getattr(inner, "n_intercepts", 0))
     if not model.positive:
         return reg
     if isinstance(reg, (L1, L2, Elastic)):
@@ -104,7 +107,7 @@ def regularizer_of(model: Any, risk: Any = None) -> Any:
 
 
 def penalty_of(model: Any) -> Any:
-    """The regularizer of a fitted model as a function of its weights, those of standardized columns too."""
+    """Return the regularizer of a fitted model as a function of its weights, in the units of X."""
     reg, scale = regularizer_of(model), getattr(model, "scale_", None)
     if model.task != "tagging":
         reg = each_output(reg, model.n_features_in_, len(model.result_.w) - n_free(model))
@@ -114,7 +117,7 @@ def penalty_of(model: Any) -> Any:
 
 
 def n_free(model: Any) -> int:
-    """How many entries of a fitted w are intercepts, which are not penalized: where scores are many."""
+    """Return how many entries of a fitted w are unpenalized intercepts; 0 for single-output models."""
     if model.task == "hierarchy":
         return len(model.result_.w) - int(model.coef_.size)
     if model.task != "classification" or not is_many(fitted_loss(model)):
@@ -123,14 +126,14 @@ def n_free(model: Any) -> int:
 
 
 def check_number(model: Any, name: str, needs: str, fits: Callable[[Any], bool]) -> None:
-    """Raise unless the parameter is a real number that fits."""
+    """Raise unless the parameter is a real number for which `fits` holds; `needs` describes the condition."""
     value = getattr(model, name)
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not fits(value):
         raise ValueError(f"{name}={value!r}, but {type(model).__name__} needs {name} to be {needs}")
 
 
 def check_parameters(model: Any) -> None:
-    """Raise unless the numbers among the parameters make sense."""
+    """Raise unless the numeric parameters are valid."""
     check_number(model, "alpha", "a finite number > 0", lambda v: 0 < v < math.inf)
     check_number(model, "tol", "a number >= 0", lambda v: v >= 0)
     if model.atol is not None:
@@ -141,7 +144,7 @@ def check_parameters(model: Any) -> None:
 
 
 def as_weights(sample_weight: Any, n_rows: int) -> NDArray | None:
-    """The weights, one a row and of sum one; None stands for equal weights."""
+    """Return the weights, one per row, normalized to sum to one; None stands for equal weights."""
     return None if sample_weight is None else check_weights(here(sample_weight), n_rows)
 
 
@@ -156,26 +159,33 @@ def fit_linear(
     fit_intercept: bool,
     **more: Any,
 ) -> tuple[NDArray, Any, Any]:
-    """Minimize J as the model's parameters say, set all the attributes that prove it, return w and b.
+    """Minimize J with the model's parameters and store the certificate; return w, b and the rows.
 
-    And the rows, as `scored` takes them: those that are elsewhere need not be read again for their scores.
-    The weights of rows without those of their classes, `row_weight`, are for standard deviations. What more
-    there is to say of the problem goes to `risk_of`.
+    The rows are returned in the form that `affine_scores` takes, so that remote rows are not read twice.
+    `row_weight` holds the weights without class weights and is used for standard deviations. Further
+    keywords are passed to `build_risk`.
     """
     check_parameters(model)
-    regularizer_of(model)  # what is wrong with it is said before any pass over X
+    regularizer_of(model)  # report an invalid regularizer before the first pass over X
     executor = executor_for(model, X)
     risk = risk_of(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, **more)
-    standard = standard_of(model, plain_risk(risk), weight, row_weight)
-    objective = objective_of(model, risk, regularizer_of(model, risk), standard)
-    start = _start(model, objective)
-    given = {"n_rows": X.shape[0], "weighted": weight is not None, "standard": standard}
-    w, b = fit_objective(model, objective, get_solver(model.solver), start, **given)
+    scaling = standard_of(model, plain_risk(risk), weight, row_weight)
+    objective = objective_of(model, risk, regularizer_of(model, risk), scaling)
+    start = _warm_start_point(model, objective)
+    w, b = fit_objective(
+        model,
+        objective,
+        get_solver(model.solver),
+        start,
+        n_rows=X.shape[0],
+        weighted=weight is not None,
+        standard=scaling,
+    )
     return w, b, Held(plain_risk(risk).executor) if isinstance(X, Spread) else X
 
 
 def objective_of(model: Any, risk: Any, reg: Any, standard: Standard | None) -> Objective:
-    """J, in the weights of the columns as they are."""
+    """Return J as a function of the weights in the units of X."""
     dim = risk.dim - getattr(risk, "n_intercepts", 0)
     return Objective(risk, reg if standard is None else standard.penalty(reg, dim), float(model.alpha))
 
@@ -190,8 +200,8 @@ def fit_objective(
     weighted: bool,
     standard: Standard | None = None,
 ) -> tuple[NDArray, Any]:
-    """Minimize J within the model's limits, set all the attributes that prove it, return w and b."""
-    with _callback(model, objective.risk) as callback:
+    """Minimize J within the model's limits, store the certificate, and return w and b."""
+    with _callback_with_progress(model, objective.risk) as callback:
         result = minimize(
             objective,
             solver,
@@ -206,8 +216,9 @@ def fit_objective(
     risk: Any = objective.risk
     if standard is not None:
         result = standard.tidied(objective, result)
-    b, value = _intercept(risk, objective, result)
-    _check_proof(risk, value, result.lower)
+    b, value = _best_intercept(risk, objective, result)
+    _check_certificate(risk, value, result.lower)
+    # a run may converge to w = 0: the note explains why, and how to avoid it
     result = replace(result, note=result.note or trivial(model, objective, result, b, cold=start is None))
     keep_claim(model, result, value, n_rows=n_rows, weighted=weighted)
     if hasattr(model, "standardize"):
@@ -216,16 +227,16 @@ def fit_objective(
     return np.asarray(result.w), b
 
 
-def _check_proof(risk: Risk | Profiled | Adaptive, value: float, lower: float) -> None:
-    """Raise where the bound is above what it bounds: no rounding explains that, so one of them is wrong.
+def _check_certificate(risk: Risk | Profiled | Adaptive, value: float, lower: float) -> None:
+    """Raise if the lower bound exceeds the objective by more than rounding explains.
 
-    Where J all but vanishes, rounding errors are compared: as large as the risk of w = 0 makes them.
+    If J is nearly zero, the tolerance is relative to the risk at w = 0, whose rounding errors remain.
     """
-    above = lower - value
-    if above <= 1e-9 * abs(value):
+    excess = lower - value
+    if excess <= 1e-9 * abs(value):
         return
-    plain = plain_risk(risk)
-    if above > 1e-12 * plain(np.zeros(plain.dim))[0]:
+    inner = plain_risk(risk)
+    if excess > 1e-12 * inner(np.zeros(inner.dim))[0]:
         raise RuntimeError(
             f"the certificate is false: the lower bound {lower!r} is above the objective {value!r}; "
             "this is a bug in riskmin, or the loss is not convex"
@@ -233,12 +244,12 @@ def _check_proof(risk: Risk | Profiled | Adaptive, value: float, lower: float) -
 
 
 def plain_risk(risk: Risk | Profiled | Adaptive) -> Risk:
-    """The risk of the scores, whatever is minimized out of it."""
+    """Return the underlying risk, before any variable such as the intercept is minimized out."""
     return risk if isinstance(risk, Risk) else risk.risk
 
 
 def keep_claim(model: Any, result: Result, value: float, *, n_rows: int, weighted: bool) -> None:
-    """Set the attributes that say what was proved, and of which data."""
+    """Set the attributes that hold the certificate and describe the data it is about."""
     model.result_ = result
     model.n_iter_ = result.n_iter
     model.objective_ = value
@@ -260,7 +271,7 @@ def risk_of(
     loss: Any = None,
     n_outputs: int | None = None,
 ) -> Risk | Profiled | Adaptive:
-    """The risk that the model's parameters stand for; that of another loss, where there are many scores."""
+    """Return the risk that the model's parameters denote, with `loss` in place of the model's if given."""
     loss = loss_of(model) if loss is None else loss
     return linear_risk(
         X,
@@ -275,29 +286,32 @@ def risk_of(
 
 
 def has_intercept(loss: Any) -> bool:
-    """Whether J can have one; a loss that fixes how many rows are positive has a cutoff afterwards."""
+    """Whether J has an intercept; losses that fix the number of positive rows set a cutoff after the fit."""
     return not getattr(loss, "counted", False)
 
 
-def _start(model: Any, objective: Objective) -> NDArray | None:
+def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:
     if not model.warm_start or not hasattr(model, "coef_"):
         return None
     risk: Any = objective.risk
-    many = isinstance(risk, Risk) and risk.many
-    last: NDArray = np.asarray(model.result_.w) if many else np.ravel(model.coef_)
+    # w of a multi-output model includes the intercepts, `coef_` does not
+    multi_output = isinstance(risk, Risk) and risk.many
+    last: NDArray = np.asarray(model.result_.w) if multi_output else np.ravel(model.coef_)
     dim, reg = risk.dim, objective.reg
     if len(last) != dim:
-        had, has = (f"{len(last)} weights", "this one") if many else (f"{len(last)} features", "X")
+        had, has = (f"{len(last)} weights", "this one") if multi_output else (f"{len(last)} features", "X")
         raise ValueError(
             f"warm_start=True starts from the last fit, which had {had}, but {has} has {dim}: "
             "set warm_start=False or make a new estimator"
         )
-    # the last fit may have had another regularizer
+    # the last fit may have had another regularizer: project onto the domain of this one
     return last if math.isfinite(reg.value(last)) else np.asarray(reg.prox(last, 0.0))
 
 
-def _intercept(risk: Risk | Profiled | Adaptive, objective: Objective, result: Result) -> tuple[Any, float]:
-    """The best intercept for the w found, and J at both."""
+def _best_intercept(
+    risk: Risk | Profiled | Adaptive, objective: Objective, result: Result
+) -> tuple[Any, float]:
+    """Return the best intercept for the fitted w, and J at both."""
     if isinstance(risk, CentredRisk):
         return risk.intercept(result.w), result.value
     if isinstance(risk, Risk):
@@ -305,31 +319,31 @@ def _intercept(risk: Risk | Profiled | Adaptive, objective: Objective, result: R
     if isinstance(risk, Profiled):
         b, value = risk.best(result.w)
     else:
-        b, at = risk.intercept(result.w), risk.cursor(result.w)
-        value, _, _ = (at.scores if isinstance(at, ProfiledCursor) else at).at(0.0, b)
+        b, cursor = risk.intercept(result.w), risk.cursor(result.w)
+        value, _, _ = (cursor.scores if isinstance(cursor, ProfiledCursor) else cursor).at(0.0, b)
     return b, value + objective.lam * objective.reg.value(result.w)
 
 
 @contextlib.contextmanager
-def _callback(model: Any, risk: Any) -> Iterator[Callback | None]:
-    """The user's callback, with progress shown beside it where that is asked for; of many ranks, by one."""
-    company: Any = company_of(risk)
-    if not model.verbose or getattr(company, "rank", 0) > 0:
+def _callback_with_progress(model: Any, risk: Any) -> Iterator[Callback | None]:
+    """Yield the user's callback, combined with a progress display if `verbose`; only rank 0 displays."""
+    coordination: Any = company_of(risk)
+    if not model.verbose or getattr(coordination, "rank", 0) > 0:
         yield model.callback
         return
     from riskmin.progress import Progress
 
-    with Progress(tol=model.tol) as show:
+    with Progress(tol=model.tol) as display:
 
         def both(iterate: Iterate, row: dict[str, float]) -> Any:
-            show(iterate, row)
+            display(iterate, row)
             return model.callback is not None and model.callback(iterate, row)
 
         yield both
 
 
 def warn_unless_converged(model: Any) -> None:
-    """The last act of every `fit`: also where it converged, but to no weights at all."""
+    """Warn at the end of `fit` if it did not converge, or converged to a trivial model."""
     result = model.result_
     if result.status != "converged":
         warnings.warn(f"{type(model).__name__} {advice(model, IN_PYTHON)}", ConvergenceWarning, stacklevel=3)
@@ -340,13 +354,13 @@ def warn_unless_converged(model: Any) -> None:
 
 # ---------------------------------------------------------------- predict
 def scores(model: Any, X: Any) -> NDArray:
-    """X @ w + b for rows that come from the user."""
+    """Validate rows given by the user and return X @ w + b."""
     check_is_fitted(model)
     return raw_scores(model, checked(model, X, reset=False))
 
 
 def raw_scores(model: Any, X: Any) -> NDArray:
-    """X @ w + b, in float64 and without a copy of X; a column a row of weights, if they are many."""
+    """Return X @ w + b of validated rows, in float64 and without copying X; one column per output."""
     if model.task == "novelty":
         return scored(X, model.coef_, 0.0)
     if np.size(model.intercept_) == 1:
@@ -355,7 +369,7 @@ def raw_scores(model: Any, X: Any) -> NDArray:
 
 
 def many_scores(model: Any, X: Any) -> NDArray:
-    """The scores that a loss of many takes, a column a class, for two classes too."""
+    """Return the scores that a multi-output loss takes: one column per class, also for two classes."""
     w, k = np.asarray(model.result_.w), len(model.classes_)
     coef, b = unpacked(w, k, intercepts=len(w) > k * model.n_features_in_)
     return scored(checked(model, X, reset=False), np.ascontiguousarray(coef.T), b)

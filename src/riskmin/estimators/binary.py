@@ -1,4 +1,4 @@
-"""What classifiers of two classes share: labels as signs, weights of classes, predictions from scores."""
+"""Code shared by binary classifiers: labels as signs, class weights, predictions from scores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from riskmin.types import NDArray
 
 
 def has_probabilities(model: Any) -> bool:
-    """Whether the loss is that of a probabilistic model; an AttributeError says why not."""
+    """Whether the loss is that of a probabilistic model; raise AttributeError otherwise."""
     if isinstance(get_loss(model.loss), (Logistic, Softmax)):
         return True
     raise AttributeError(f"probabilities need loss='logistic', not {model.loss!r}")
@@ -40,7 +40,7 @@ class TwoClasses(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no t
         return tags
 
     def _rows(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, NDArray]:
-        """The labels as the loss takes them, the weights with those of the classes, and the classes."""
+        """Return the labels encoded for the loss, the row weights times class weights, and the classes."""
         classes = two_classes(y, weight)
         positive = y == classes[1]
         if self.class_weight is not None:
@@ -48,49 +48,50 @@ class TwoClasses(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no t
         return np.where(positive, 1.0, -1.0), weight, classes
 
     def _cut(self, scores: Callable[[], NDArray], b: float, y: NDArray, weight: NDArray | None) -> NDArray:
-        """The intercept of the decision: the scores of J, b added, are cut where the metric is best."""
+        """Return the intercept of the decision function: b less the cutoff at which the metric is best."""
         loss, self.threshold_ = get_loss(self.loss), 0.0
+        # losses of metrics such as F-beta choose the threshold on the training scores, after the fit
         if self.fit_intercept and hasattr(loss, "cutoff"):
             c = np.full(len(y), 1 / len(y)) if weight is None else weight
             self.threshold_ = loss.cutoff(scores() + b, y, c)
         return np.array([b - self.threshold_])
 
     def predict(self, X: Any) -> NDArray:
-        """The class of every row."""
+        """Predict the class of every row."""
         positive = self.decision_function(X) > 0
         labels: NDArray = self.classes_[positive.astype(np.intp)]
         return labels
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray:
-        """The probabilities of both classes, in the order of `classes_`: for the logistic loss only."""
+        """Predict the probabilities of both classes, in the order of `classes_` (logistic loss only)."""
         z = self.decision_function(X)
         return np.stack([expit(-z), expit(z)], axis=1)
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> NDArray:
-        """The logarithms of the probabilities, exact where those round to 0 or 1."""
+        """Predict log-probabilities, accurate also where the probabilities round to 0 or 1."""
         z = self.decision_function(X)
         return np.stack([log_expit(-z), log_expit(z)], axis=1)
 
 
 def classes_of(y: NDArray, weight: NDArray | None) -> NDArray:
-    """The classes of the rows that count, two at least."""
+    """Return the sorted classes of the rows of positive weight; raise if there are fewer than two."""
     if y.dtype == object:
-        _of_one_kind(y)
+        _check_sortable(y)
     check_classification_targets(y)
     if weight is not None:
         y = y[weight > 0]
     classes: NDArray = np.unique(y)
     if len(classes) < 2:
-        held = f"only one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
+        content = f"only one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
         among = "" if weight is None else ", in the rows whose weight is not zero"
-        raise ValueError(f"y holds {held}{among}, but two are needed: add rows of another")
+        raise ValueError(f"y holds {content}{among}, but two are needed: add rows of another")
     return classes
 
 
-def _of_one_kind(y: NDArray) -> None:
-    """Refuse labels that cannot be sorted, such as words and None."""
+def _check_sortable(y: NDArray) -> None:
+    """Raise if the labels cannot be sorted, such as a mixture of strings and None."""
     try:
         np.unique(y)
     except TypeError:
@@ -102,7 +103,7 @@ def _of_one_kind(y: NDArray) -> None:
 
 
 def two_classes(y: NDArray, weight: NDArray | None) -> NDArray:
-    """The two classes of the rows that count."""
+    """Return the two classes of the rows of positive weight; raise if there are more."""
     classes = classes_of(y, weight)
     if len(classes) > 2:
         raise ValueError(
@@ -112,15 +113,16 @@ def two_classes(y: NDArray, weight: NDArray | None) -> NDArray:
     return classes
 
 
-def with_class_weight(given: Any, classes: NDArray, number: NDArray, weight: NDArray | None) -> NDArray:
-    """The weights of the rows times those of their classes, of which each row has the number."""
-    weight, k = np.ones(len(number)) if weight is None else weight, len(classes)
+def with_class_weight(given: Any, classes: NDArray, codes: NDArray, weight: NDArray | None) -> NDArray:
+    """Return the row weights times the weights of their classes, where ``classes[codes]`` are the labels."""
+    weight, k = np.ones(len(codes)) if weight is None else weight, len(classes)
     if isinstance(given, str) and given == "balanced":
-        factors = weight.sum() / (k * np.bincount(number, weight, minlength=k))
+        # factor = total weight / (k * weight of the class): all classes get the same sum
+        factors = weight.sum() / (k * np.bincount(codes, weight, minlength=k))
     else:
         factors = compute_class_weight(given, classes=classes, y=classes)
     if not (np.isfinite(factors).all() and (factors > 0).all()):
         which = "both" if k == 2 else "all"
         raise ValueError(f"class_weight={given!r} must give {which} classes a finite weight > 0")
-    product: NDArray = weight * factors[number]
+    product: NDArray = weight * factors[codes]
     return product

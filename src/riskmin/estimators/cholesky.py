@@ -1,4 +1,4 @@
-"""Features that stand for a kernel: the rows of an incomplete Cholesky factor."""
+"""Kernel approximation by the rows of an incomplete Cholesky factor."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ from riskmin.types import NDArray
 
 
 class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    r"""Features :math:`L` whose inner products are nearly a kernel's, :math:`L L^\top \approx K`.
+    r"""Features :math:`L` whose inner products approximate a kernel, :math:`L L^\top \approx K`.
 
-    Pivots are taken greedily among the rows, until what is left of the trace of K is small or a rank is
-    reached. K is never formed: the memory is that of L, one number a row and column. A linear model of these
-    features is a kernel machine; so `LinearClassifier` and all losses serve for kernels of many rows.
+    Pivots are chosen greedily among the rows until the residual trace of K is small or the rank is reached.
+    K is never formed: the memory is that of L, n times r numbers. A linear model on these features is a
+    kernel machine, so `LinearClassifier` with any loss handles kernels of many rows.
 
     Parameters
     ----------
     kernel : str or callable
-        A name of scikit-learn's ("rbf", "linear", "poly", "laplacian", "cosine", ...), "precomputed", or
-        ``kernel(A, B)``, the matrix of a row for each of A and a column for each of B.
+        A kernel name of scikit-learn ("rbf", "linear", "poly", "laplacian", "cosine", ...), "precomputed", or
+        ``kernel(A, B)``, which returns a matrix with one row per row of A and one column per row of B.
     gamma : "scale", "auto" or float
-        Of the kernels that have one; "scale" is 1 / (p times the variance of X), "auto" is 1 / p.
+        Kernel coefficient; "scale" is 1 / (p times the variance of X), "auto" is 1 / p.
     degree, coef0 : int, float
-        Of the polynomial kernel.
+        Parameters of the polynomial kernel.
     rank : int or None
-        The most features; None leaves it to `tol`.
+        Largest number of features; None leaves it to `tol`.
     tol : float
-        The share of the trace of K that may be left.
+        Stop once the residual trace is at most this fraction of the trace of K.
     dtype : "float64" or "float32"
-        Of the features; half the memory in float32.
+        Type of the features; float32 needs half the memory.
 
     Attributes
     ----------
     pivots_ : (r,) array
-        The rows that were taken, in order.
+        Indices of the rows chosen as pivots, in order.
     components_ : (r, p) array or sparse matrix
-        These rows of X.
+        The pivot rows of X.
     triangle_ : (r, r) array
         The features of the pivots, lower triangular.
     residual_ : float
-        The share of the trace of K that is left.
+        The residual trace as a fraction of the trace of K.
     kernel_ : callable or "precomputed"
-        The kernel with its parameters.
+        The kernel with its parameters resolved.
     n_features_in_, feature_names_in_ : int, array
-        As in all of scikit-learn.
+        As in every scikit-learn estimator.
 
     References
     ----------
@@ -112,13 +112,13 @@ class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         Returns
         -------
         IncompleteCholesky
-            Itself.
+            The fitted estimator itself.
         """
         self.fit_transform(X)
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> NDArray:
-        """Choose the pivots, and return the factor L of these rows.
+        """Choose the pivots and return the factor L of these rows.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         Returns
         -------
         (n, r) array
-            L, its columns one after the other in memory.
+            L, in Fortran (column-major) order.
         """
         X = checked_here(self, X, **ROWS)
         n = X.shape[0]
@@ -143,6 +143,7 @@ class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         factor = incomplete_cholesky(rows, diagonal, rank=rank, tol=float(self.tol), dtype=self.dtype)
         self.pivots_, self.residual_ = factor.pivots, factor.rest
         self.components_ = np.empty((0, 0)) if isinstance(kernel, str) else X[factor.pivots]
+        # factor.T is L^T, of shape (r, n): the rows of L at the pivots are lower triangular
         self.triangle_ = np.tril(factor.T[:, factor.pivots].T)
         self._n_features_out = len(factor.pivots)
         return factor.T.T
@@ -157,7 +158,9 @@ class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return min(int(rank), n_rows)
 
     def transform(self, X: Any) -> NDArray:
-        """The features of other rows: their kernel values with the pivots, solved by the triangle.
+        r"""Return the features of new rows.
+
+        They are :math:`K(X, P)\, T^{-\top}` for the pivots P and their triangular factor T, `triangle_`.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Classes, and hyperplanes between them."""
+"""Linear classification with any convex loss."""
 
 from __future__ import annotations
 
@@ -27,95 +27,96 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
         \qquad c_i = s_i / \textstyle\sum_j s_j,
 
     where :math:`y_i` is -1 for ``classes_[0]`` and +1 for ``classes_[1]``, and :math:`s_i` is the weight
-    of a row, 1 by default. The intercept b is not penalized. The fit ends when
+    of a row, 1 by default. The intercept b is not penalized. The fit stops when
     :math:`J - \min J \le \text{tol} \cdot J` is proved.
 
-    With more than two classes, each has weights and an intercept of its own, and all of them are fitted
-    together, as one problem with one certificate: the largest of the scores :math:`z_j = x^\top w_j + b_j`
-    is that of the class predicted. There "hinge" is :math:`\max_{j \ne y} \max(0, 1 + z_j - z_y)`
+    With more than two classes, each class has its own weights and intercept, and all are fitted jointly, as
+    one problem with one certificate: the class with the largest score :math:`z_j = x^\top w_j + b_j` is
+    predicted. In this case "hinge" is :math:`\max_{j \ne y} \max(0, 1 + z_j - z_y)`
     (`MulticlassHinge`), "squared_hinge" is `MulticlassSquaredHinge`, and "logistic" is `Softmax`; other
-    losses of two classes have no such form.
+    binary losses have no multiclass form.
 
-    With losses of whole tables and lists, R is no sum over rows, and the area under the ROC curve or the
-    break-even point know of no intercept. There, after the fit, the scores are cut where the metric itself is
-    best on the training rows: "f1" and "f_beta" where F-beta is largest, "prbep" so that as many rows are
-    predicted positive as there are, "precision_at_k" and "recall_at_k" so that k are, and "roc_area" where
-    the balanced accuracy is largest. Without `fit_intercept` the cut stays at 0.
+    With non-decomposable losses, R is not a sum over rows, and metrics such as the area under the ROC curve
+    or the break-even point do not depend on the intercept. For these losses the threshold is chosen after
+    the fit such that the metric itself is best on the training rows: for "f1" and "f_beta" F-beta is
+    largest; for "prbep" as many rows are predicted positive as are positive; for "precision_at_k" and
+    "recall_at_k" k rows are; for "roc_area" the balanced accuracy is largest. Without `fit_intercept` the
+    threshold is 0.
 
     Parameters
     ----------
     loss : str or Loss
-        A name of `riskmin.LOSSES` for classification, with parameters where wanted
+        A name of `riskmin.LOSSES` for classification, optionally with parameters
         (``"hinge:margin=2"``), or a loss object: one of riskmin's, or any object with ``separable`` and
-        ``value_grad(z, y, c)``. "softmax", "multiclass_hinge" and "multiclass_squared_hinge" have scores for
-        each class where there are two as well, and so has ``MulticlassHinge(cost)``, the matrix of the costs
-        of mistakes in the order of `classes_`.
+        ``value_grad(z, y, c)``. "softmax", "multiclass_hinge", "multiclass_squared_hinge" and
+        ``MulticlassHinge(cost)``, with a matrix of misclassification costs in the order of `classes_`, use
+        one score per class also if there are two classes.
     alpha : float
-        The strength of the regularizer. With "l2" (and "l1"), the ``C`` of scikit-learn's
+        Regularization strength. With "l2" (and "l1"), the ``C`` of scikit-learn's
         LogisticRegression, of any number of classes, and of LinearSVC but for its penalized intercept, is
         ``1 / (alpha * n)`` for n rows; LinearSVC's squared hinge has no factor 1/2, so there it is
         ``1 / (2 * alpha * n)``.
     regularizer : str or Regularizer
-        :math:`\Omega`: a name of `riskmin.REGULARIZERS`, with parameters where wanted
+        :math:`\Omega`: a name of `riskmin.REGULARIZERS`, optionally with parameters
         (``"elastic:eps=0.5"``), or an object such as ``L1(weights)``, ``Entropy(balanced=True)`` or
-        ``Quadratic(K)``. The default is :math:`\|w\|^2 / 2`. With more than two classes, weights with one
-        number a feature are those of all classes.
+        ``Quadratic(K)``. The default is :math:`\|w\|^2 / 2`. With more than two classes, settings with one
+        number per feature apply to every class.
     positive : bool
         Whether the weights must be >= 0, for "l1", "l2" and "elastic".
     standardize : bool
-        Whether columns are divided by their standard deviations :math:`s_j` (weighted by `sample_weight`)
-        inside, as by a ``StandardScaler`` before the model. Then alpha penalizes the weights of the
-        standardized columns, :math:`\Omega(s \circ w)`, and J with its bound is that of the standardized
-        problem; `coef_` and `intercept_` are in the units of X. To centre columns would change the
-        intercept alone, so it is not done, and sparse X stays sparse. A constant column gets weight zero.
+        Whether to divide columns by their standard deviations :math:`s_j` (weighted by `sample_weight`)
+        internally, as a ``StandardScaler`` before the model does. Then alpha penalizes the weights of the
+        standardized columns, :math:`\Omega(s \circ w)`, and J and its bound refer to the standardized
+        problem; `coef_` and `intercept_` are in the units of X. Centering columns would only change the
+        intercept, so it is not done, and sparse X stays sparse. A constant column gets weight zero.
     fit_intercept : bool
-        Whether to fit b, or to have it zero, and scores cut at zero.
+        Whether to fit the intercept b; if False, b and the threshold are 0.
     class_weight : dict, "balanced" or None
-        Factors for the weights of the rows of each class; "balanced" gives all classes the same sum. To
-        "roc_area" they make no difference; the other losses of tables count rows, and refuse them.
+        Factors for the row weights of each class; "balanced" gives all classes the same total weight. They
+        have no effect on "roc_area"; the other non-decomposable losses count rows and reject them.
     solver : None, str or solver
-        None and "auto" choose by the problem; any other name of `riskmin.SOLVERS` ("bundle", "lbfgs"), or
-        an object such as ``riskmin.Bundle(keep=50)``.
+        None and "auto" choose by the problem; or a name of `riskmin.SOLVERS` ("bundle", "lbfgs"), or an
+        object such as ``riskmin.Bundle(keep=50)``.
     tol : float
         The certified gap to reach, relative to the objective.
     atol : float or None
-        The certified gap that is as good as none, in absolute terms; None for 1e-6 tol of the risk at w = 0
-        with its best intercept. A fit has converged where either is reached: ``result_.criterion`` says which
-        of the two, "tol" or "atol".
+        The certified gap to reach in absolute terms; None for 1e-6 tol times the risk at w = 0 with its best
+        intercept. A fit has converged once either tolerance is met: ``result_.criterion`` is the name of the
+        one that was, "tol" or "atol".
     max_iter, max_seconds : int, float or None
-        Limits; a fit that one of them ends gives a ConvergenceWarning. Time ends a fit in the middle of an
-        iteration, too.
+        Limits of the run; reaching one issues a ConvergenceWarning. The time limit also interrupts
+        an iteration.
     warm_start : bool
-        Whether `fit` starts from the last weights.
+        Whether `fit` starts from the weights of the previous fit.
     n_jobs : int or None
-        The number of threads, -1 for one a core, for rows that are here. NumPy and SciPy take no more of them
-        during the fit. It changes no bit of the result.
+        The number of threads for local rows, -1 for one per core. It also limits the threads of NumPy and
+        SciPy during the fit. The result does not depend on it, bit for bit.
     callback : callable or None
-        ``callback(iterate, row)`` after every iteration; a true return value ends the fit.
+        ``callback(iterate, row)``, called after every iteration; a true return value stops the fit.
     checkpoint : path, `riskmin.Checkpoint` or None
-        A file to save the run to now and then; where it exists already, the fit goes on from it.
+        A file to which the run is saved periodically; if it exists, the fit resumes from it.
     verbose : bool
-        Whether to show the progress of the certified gap on stderr.
+        Whether to print the certified gap to stderr during the fit.
 
     Attributes
     ----------
     classes_ : (k,) array
-        The labels, in order.
+        The labels, sorted.
     coef_ : (1, p) or (k, p) array
-        w for two classes, a row a class for more. With a loss of many scores a row, and two classes, it is
-        the difference of their weights, of which ``result_.w`` has both.
+        w for two classes, one row per class for more. With a multi-output loss and two classes, it is the
+        difference of the weights of the classes; ``result_.w`` holds both.
     intercept_ : (1,) or (k,) array
-        What is added to the scores; for two classes, so that those above zero are of ``classes_[1]``: b, less
-        `threshold_`.
+        Intercepts of the decision function. For two classes it is b - `threshold_`, such that rows with
+        a score above zero are of ``classes_[1]``.
     threshold_ : float
-        Where the scores of J are cut; 0 but for losses of tables and lists.
+        Threshold on the scores x^T w + b; nonzero only with non-decomposable losses.
     scale_ : (p,) array or None
-        The standard deviations of the columns, 1 for constant ones; None without `standardize`.
+        Standard deviations of the columns, 1 for constant ones; None unless `standardize` is set.
     objective_ : float
-        J at `coef_` and the best b, which is ``intercept_ + threshold_``. With `standardize`, it and its
-        bound are those of the problem of standardized columns.
+        J at `coef_` and the best b, which is ``intercept_ + threshold_``. With `standardize`, J and its
+        bound are those of the standardized problem.
     lower_bound_ : float
-        What min J is proved not to be below.
+        A proven lower bound on min J.
     gap_ : float
         ``objective_ - lower_bound_``.
     n_iter_ : int
@@ -123,9 +124,9 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
     result_ : `riskmin.Result`
         The status, the trace, and the cut that proves the bound.
     n_samples_fit_, weighted_ : int, bool
-        How many rows were fitted, and whether `sample_weight` was given.
+        Number of rows fitted, and whether `sample_weight` was given.
     n_features_in_, feature_names_in_ : int, array
-        As in all of scikit-learn.
+        As in every scikit-learn estimator.
 
     References
     ----------
@@ -203,22 +204,22 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
 
         Parameters
         ----------
-        X : (n, p) array, sparse matrix or data frame; `riskmin.Spread` or Dask array or dataframe
-            Float arrays in either order, CSR and CSC are not copied. Rows that are elsewhere stay there.
+        X : (n, p) array, sparse matrix or data frame; `riskmin.PartitionedMatrix` or Dask array or dataframe
+            Float arrays in either order, CSR and CSC are not copied. Remote rows are not moved.
         y : (n,) array
             Labels of two or more classes: numbers or strings.
         sample_weight : (n,) array, optional
-            Weights >= 0; a row of weight zero might as well not be there.
+            Weights >= 0; rows of weight zero have no effect on the fit.
 
         Returns
         -------
         LinearClassifier
-            Itself.
+            The fitted estimator itself.
         """
-        loss = loss_of(self)  # what is wrong with it is said before y is looked at
+        loss = loss_of(self)  # report an invalid loss before reading y
         X, y = checked(self, X, y)
         weight, n_rows = as_weights(sample_weight, len(y)), len(y)
-        if weight is not None and not loss.separable:  # some of these losses count rows
+        if weight is not None and not loss.separable:  # some non-decomposable losses count rows
             X, y, weight = picked(X, weight > 0), y[weight > 0], weight[weight > 0]
         row_weight = weight
         labels, weight, classes = self._rows(y, weight)
@@ -233,7 +234,7 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
             n_outputs=len(classes),
         )
         self._keep(w, b, classes, X, labels, weight)
-        self.weighted_ = sample_weight is not None  # class weights follow from y, so they are no part of it
+        self.weighted_ = sample_weight is not None  # class weights are a function of y and do not count
         self.n_samples_fit_ = n_rows
         warn_unless_converged(self)
         return self
@@ -248,5 +249,5 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
         self.intercept_ = self._cut(lambda: products(X, w), b, y, weight)
 
     def decision_function(self, X: Any) -> NDArray:
-        """The scores X @ w + b: above zero for ``classes_[1]``; of more than two, a column a class."""
+        """Return the scores X @ w + b: above zero for ``classes_[1]``, or one column per class if k > 2."""
         return scores(self, X)

@@ -1,4 +1,4 @@
-"""The strength of the regularizer chosen by cross-validation: a certified path for each fold."""
+"""Selection of the regularization strength by cross-validation, with a certified path for each fold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from riskmin.estimators.scorers import measure_named, measure_of
 from riskmin.estimators.search import Rows, search
 from riskmin.types import NDArray
 
-_FOUND = (
+_FITTED_ATTRIBUTES = (
     "coef_",
     "intercept_",
     "objective_",
@@ -34,47 +34,50 @@ _FOUND = (
 )
 
 
-class _Search:
-    """What both searches do: a path a fold, the best mean score, and a fit of all rows."""
+class _AlphaSearch:
+    """Code shared by both searches: one path per fold, the best mean score, and a fit to all rows."""
 
-    _single: Any
-    _own = ("alphas", "n_alphas", "cv", "scoring")
+    _estimator_class: Any
+    _search_params = ("alphas", "n_alphas", "cv", "scoring")
 
-    def _one(self, alpha: float) -> Any:
-        """The estimator of one strength."""
+    def _with_alpha(self, alpha: float) -> Any:
+        """Return the estimator for one value of alpha."""
         params = self.get_params(deep=False)  # type: ignore[attr-defined]
-        return self._single(**{k: v for k, v in params.items() if k not in self._own}, alpha=alpha)
+        return self._estimator_class(
+            **{k: v for k, v in params.items() if k not in self._search_params}, alpha=alpha
+        )
 
     def _search(self, X: Any, y: NDArray, sample_weight: Any, groups: Any) -> None:
-        probe, weight = self._one(1.0), as_weights(sample_weight, len(y))
+        template, weight = self._with_alpha(1.0), as_weights(sample_weight, len(y))
         cv = check_cv(self.cv, y, classifier=is_classifier(self))  # type: ignore[attr-defined]
         data, splits = Rows(X, y, weight), cv.split(X, y, groups)
-        found = search(probe, data, _alphas(self), splits, self._scorer(probe))
-        _warn_of(self, found.missed, found.scores.size)
-        self.alphas_, self.scores_, self.n_not_converged_ = found[:3]
-        self.alpha_, self.best_score_ = float(found.alphas[found.best]), found.mean
-        self.best_estimator_ = self._one(self.alpha_).fit(X, y, sample_weight)
-        for name in _FOUND + (("classes_", "threshold_") if is_classifier(self) else ()):
+        result = search(template, data, _alpha_grid(self), splits, self._scorer(template))
+        _warn_not_converged(self, result.missed, result.scores.size)
+        self.alphas_, self.scores_, self.n_not_converged_ = result[:3]
+        self.alpha_, self.best_score_ = float(result.alphas[result.best]), result.mean
+        self.best_estimator_ = self._with_alpha(self.alpha_).fit(X, y, sample_weight)
+        # expose the fit to all rows as the search's own fitted attributes
+        for name in _FITTED_ATTRIBUTES + (("classes_", "threshold_") if is_classifier(self) else ()):
             setattr(self, name, getattr(self.best_estimator_, name))
         if hasattr(self, "feature_names_in_"):
             self.best_estimator_.feature_names_in_ = self.feature_names_in_
 
-    def _scorer(self, probe: Any) -> Any:
-        """What is asked for; else the measure that the loss stands for, or the estimator's own score."""
-        scoring, own = self.scoring, measure_of(loss_of(probe))  # type: ignore[attr-defined]
+    def _scorer(self, template: Any) -> Any:
+        """Return the scorer of `scoring`; by default the metric of the loss, or the estimator's `score`."""
+        scoring, measure = self.scoring, measure_of(loss_of(template))  # type: ignore[attr-defined]
         if scoring is None:
-            return _own_score if own is None else own.scorer
+            return _default_score if measure is None else measure.scorer
         if isinstance(scoring, str):
-            scoring = measure_named(scoring, probe.task).scorer
-        return check_scoring(probe, scoring=scoring)
+            scoring = measure_named(scoring, template.task).scorer
+        return check_scoring(template, scoring=scoring)
 
 
-def _own_score(model: Any, X: Any, y: NDArray, sample_weight: NDArray | None = None) -> float:
+def _default_score(model: Any, X: Any, y: NDArray, sample_weight: NDArray | None = None) -> float:
     return float(model.score(X, y, sample_weight))
 
 
-def _alphas(model: Any) -> NDArray | int:
-    """The strengths to try, or how many of the default ones."""
+def _alpha_grid(model: Any) -> NDArray | int:
+    """Return the values of alpha to try, or the size of the default grid."""
     if model.alphas is None:
         check_number(model, "n_alphas", "an integer >= 1", lambda v: v >= 1 and v == int(v))
         return int(model.n_alphas)
@@ -84,56 +87,56 @@ def _alphas(model: Any) -> NDArray | int:
     return alphas
 
 
-def _warn_of(model: Any, missed: int, total: int) -> None:
-    if missed:
+def _warn_not_converged(model: Any, n_failed: int, total: int) -> None:
+    if n_failed:
         message = (
-            f"{missed} of {total} fits of the folds of {type(model).__name__} did not reach "
+            f"{n_failed} of {total} fits of the folds of {type(model).__name__} did not reach "
             f"tol={model.tol:g}: raise max_iter, max_seconds, tol or the least of alphas"
         )
         warnings.warn(message, ConvergenceWarning, stacklevel=4)
 
 
-class LinearClassifierCV(_Search, LinearClassifier):
+class LinearClassifierCV(_AlphaSearch, LinearClassifier):
     r"""A `LinearClassifier` whose alpha is chosen by cross-validation.
 
-    Each fold is a path: one certified fit an alpha, each from what its neighbour knows (`riskmin.path`). The
-    alpha of the best mean score is fitted to all rows.
+    Each fold is a path: one certified fit per alpha, warm-started from its neighbor (`riskmin.path`). The
+    alpha with the best mean score is fitted to all rows.
 
     Parameters
     ----------
     loss : str or Loss
         As in `LinearClassifier`.
     alphas : sequence of floats or None
-        The strengths to try; None for a grid from `riskmin.lam_max` to a thousandth of it where the
-        regularizer makes zeros, else from 1 to 1e-6.
+        The values of alpha to try; None for a grid from `riskmin.lam_max` to a thousandth of it for
+        sparsity-inducing regularizers, else from 1 to 1e-6.
     n_alphas : int
-        How many, where `alphas` is None.
+        Size of the default grid, if `alphas` is None.
     cv : int, splitter, iterable or None
-        As everywhere in scikit-learn: five folds, stratified, by default.
+        As in scikit-learn: five folds, stratified, by default.
     scoring : str, callable or None
-        As everywhere in scikit-learn, and the names of `riskmin.get_scorer`. By default the accuracy, and for
-        losses that stand for a metric that metric: the ROC area for "roc_area", F1 for "f1", and so on.
+        As in scikit-learn, and the names of `riskmin.get_scorer`. By default the accuracy; for losses that
+        bound a metric, that metric: the ROC area for "roc_area", F1 for "f1", and so on.
     regularizer, positive, standardize, fit_intercept, class_weight, solver, tol, atol, max_iter, max_seconds
-        As in `LinearClassifier`; the standard deviations of a fold are those of the rows that it fits.
+        As in `LinearClassifier`; standard deviations of a fold are computed from its training rows.
     n_jobs : int or None
-        How many folds run at a time, in threads; the last fit has as many threads.
+        Number of folds that run at a time, in threads; the final fit uses as many threads.
 
     Attributes
     ----------
     alpha_ : float
-        The best strength; of those with the same score, the largest.
+        The best alpha; the largest one if several have the same score.
     alphas_ : (k,) array
-        All that were tried.
+        All values of alpha tried, in the order of the columns of `scores_`.
     scores_ : (folds, k) array
-        The score of each on the rows that its fold left out.
+        The score of each alpha on the held-out rows of each fold.
     best_score_ : float
-        The mean of those of `alpha_`.
+        The mean score of `alpha_` over the folds.
     best_estimator_ : LinearClassifier
-        The fit of all rows, which `riskmin.save_model` can save.
+        The fit to all rows, which `riskmin.save_model` can save.
     n_not_converged_ : int
-        How many fits of the folds ended before their gap was within tol; 0, mostly.
+        Number of fits in the folds that stopped before their gap was within tol.
     classes_, coef_, intercept_, scale_, objective_, lower_bound_, gap_, n_iter_, result_
-        Those of `best_estimator_`.
+        The attributes of `best_estimator_`.
 
     Examples
     --------
@@ -146,7 +149,7 @@ class LinearClassifierCV(_Search, LinearClassifier):
     (0.1, (3, 4), True)
     """
 
-    _single = LinearClassifier
+    _estimator_class = LinearClassifier
 
     def __init__(
         self,
@@ -186,32 +189,32 @@ class LinearClassifierCV(_Search, LinearClassifier):
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> LinearClassifierCV:
-        """Choose alpha, and fit all rows.
+        """Choose alpha and fit all rows.
 
         Parameters
         ----------
         X, y, sample_weight
-            As in `LinearClassifier.fit`. Scores are weighted too, where the scorer takes weights.
+            As in `LinearClassifier.fit`. Scores are weighted, too, if the scorer takes weights.
         groups : (n,) array, optional
             For splitters that keep groups together.
 
         Returns
         -------
         LinearClassifierCV
-            Itself.
+            The fitted estimator itself.
         """
         loss_of(self)
         X, y = checked_here(self, X, y, **FORMATS)
-        self._rows(y, as_weights(sample_weight, len(y)))  # what is wrong with y is said before any fold
+        self._rows(y, as_weights(sample_weight, len(y)))  # report invalid labels before the first fold
         self._search(X, y, sample_weight, groups)
         return self
 
 
-class LinearRegressorCV(_Search, LinearRegressor):
+class LinearRegressorCV(_AlphaSearch, LinearRegressor):
     r"""A `LinearRegressor` whose alpha is chosen by cross-validation.
 
-    Each fold is a path: one certified fit an alpha, each from what its neighbour knows (`riskmin.path`). The
-    alpha of the best mean score is fitted to all rows; where y has many columns, it is the same for all.
+    Each fold is a path: one certified fit per alpha, warm-started from its neighbor (`riskmin.path`). The
+    alpha with the best mean score is fitted to all rows; if y has several columns, they share one alpha.
 
     Parameters
     ----------
@@ -227,7 +230,7 @@ class LinearRegressorCV(_Search, LinearRegressor):
     alpha_, alphas_, scores_, best_score_, best_estimator_
         As in `LinearClassifierCV`.
     coef_, intercept_, scale_, objective_, lower_bound_, gap_, n_iter_, result_
-        Those of `best_estimator_`.
+        The attributes of `best_estimator_`.
 
     Examples
     --------
@@ -239,7 +242,7 @@ class LinearRegressorCV(_Search, LinearRegressor):
     (True, True)
     """
 
-    _single = LinearRegressor
+    _estimator_class = LinearRegressor
 
     def __init__(
         self,
@@ -277,7 +280,7 @@ class LinearRegressorCV(_Search, LinearRegressor):
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> LinearRegressorCV:
-        """Choose alpha, and fit all rows; the parameters are those of `LinearClassifierCV.fit`."""
+        """Choose alpha and fit all rows; the parameters are those of `LinearClassifierCV.fit`."""
         loss_of(self)
         X, y = validated(self, X, y, partial(checked_here, **FORMATS))
         self._search(X, y, sample_weight, groups)

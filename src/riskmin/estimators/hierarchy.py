@@ -1,4 +1,4 @@
-"""Labels in a hierarchy, and weights for each node of it."""
+"""Linear classification of labels in a hierarchy, with weights for each node."""
 
 from __future__ import annotations
 
@@ -32,20 +32,18 @@ from riskmin.types import NDArray
 
 
 def flat_loss(model: Any) -> MulticlassHinge | Softmax:
-    """The loss of many classes that the model's parameter stands for."""
-    found = (
-        model.loss if isinstance(model.loss, str) and model.loss not in model.nicknames else loss_of(model)
-    )
-    if not isinstance(found, (MulticlassHinge, Softmax)):
+    """Return the multiclass loss that the parameter `loss` denotes, without the hierarchy."""
+    loss = model.loss if isinstance(model.loss, str) and model.loss not in model.nicknames else loss_of(model)
+    if not isinstance(loss, (MulticlassHinge, Softmax)):
         raise ValueError(
             f"loss={model.loss!r}, but HierarchicalClassifier has 'hinge' and 'softmax', or objects "
             "MulticlassHinge() and Softmax(): choose one of these"
         )
-    return found
+    return loss
 
 
 def has_probabilities(model: Any) -> bool:
-    """Whether the loss is that of a probabilistic model; an AttributeError says why not."""
+    """Whether the loss is that of a probabilistic model; raise AttributeError otherwise."""
     if isinstance(flat_loss(model), Softmax):
         return True
     raise AttributeError(f"probabilities need loss='softmax', not {model.loss!r}")
@@ -58,52 +56,52 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
         \min_{W, b}\; J = \alpha\,\Omega(W) + \sum_i c_i\, l(z_i, y_i), \qquad
         z_{il} = b_l + \sum_{v \text{ on the path to } l} x_i^\top w_v.
 
-    Every node v of the hierarchy has weights :math:`w_v`, and the score of a label is the sum along its path:
-    what neighbours have in common is learned from the rows of all of them. The label with the largest score
-    is predicted. Leaves and inner nodes may be labels, and paths may differ in length. The intercepts, one a
-    label, are not penalized. The fit ends when :math:`J - \min J \le \text{tol} \cdot J` is proved.
+    Every node v of the hierarchy has weights :math:`w_v`, and the score of a label is the sum along its path,
+    so that labels below the same node share its weights. The label with the largest score is predicted.
+    Leaves and inner nodes may be labels, and paths may differ in length. The intercepts, one per label, are
+    not penalized. The fit stops when :math:`J - \min J \le \text{tol} \cdot J` is proved.
 
     Parameters
     ----------
     loss : "hinge", "softmax" or loss
-        "hinge" is :math:`\max_l \Delta_{yl} + z_l - z_y`, so that scores are further apart where labels are
+        "hinge" is :math:`\max_l \Delta_{yl} + z_l - z_y`, a margin that grows with the distance of labels
         (`riskmin.HierarchicalHinge`); "softmax" is :math:`\log \sum_l e^{z_l} - z_y`, and has probabilities.
         Or an object, ``MulticlassHinge(rescaled=True)``.
     hierarchy : dict, Tree or None
-        The parent of every node, None for the nodes that have none: ``{"C": None, "C15": "C"}``. None for
-        labels that are paths, such as ``"C/C15/C151"``; there, what is no string is a node of its own.
+        The parent of every node, None for top-level nodes: ``{"C": None, "C15": "C"}``. None for labels that
+        are paths, such as ``"C/C15/C151"``; labels that are not strings are then top-level nodes.
     separator : str
-        What is between the parts of a path.
+        Separator between the components of a path.
     cost : "tree distance", "zero one" or (k, k) array
         :math:`\Delta` of the hinge: the number of edges between two labels, 1 for any mistake, or a matrix in
         the order of `classes_`.
     alpha : float
-        The strength of the regularizer.
+        Regularization strength.
     regularizer, positive, standardize
         As in `LinearClassifier`, for the weights of all nodes.
     fit_intercept : bool
-        Whether to fit b, or to have it zero.
+        Whether to fit the intercept b; if False, b = 0.
     class_weight : dict, "balanced" or None
-        Factors for the weights of the rows of each label; "balanced" gives all labels the same sum.
+        Factors for the row weights of each label; "balanced" gives all labels the same total weight.
     solver, tol, atol, max_iter, max_seconds, n_jobs, callback, checkpoint, verbose
         As in `LinearClassifier`.
     warm_start : bool
-        Whether `fit` starts from the last weights.
+        Whether `fit` starts from the weights of the previous fit.
 
     Attributes
     ----------
     classes_ : (k,) array
-        The labels of the rows fitted to, in order. Others of the hierarchy are never predicted.
+        The labels of the training rows, sorted. Other labels of the hierarchy are never predicted.
     tree_ : Tree
-        The nodes on the paths to them.
+        The nodes on the paths to these labels.
     coef_ : (nodes, p) array
         The weights, in the order of ``tree_.nodes``.
     intercept_ : (k,) array
         b, in the order of `classes_`.
     scale_ : (p,) array or None
-        The standard deviations of the columns; None without `standardize`.
+        Standard deviations of the columns; None unless `standardize` is set.
     objective_, lower_bound_, gap_ : float
-        J, what min J is proved not to be below, and their difference.
+        J, a proven lower bound on min J, and their difference.
     n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_
         As in `LinearClassifier`.
 
@@ -187,33 +185,33 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
 
         Parameters
         ----------
-        X : (n, p) array, sparse matrix or data frame; `riskmin.Spread` or Dask array or dataframe
-            Float arrays in either order and CSR are not copied. Rows that are elsewhere stay there.
+        X : (n, p) array, sparse matrix or data frame; `riskmin.PartitionedMatrix` or Dask array or dataframe
+            Float arrays in either order and CSR are not copied. Remote rows are not moved.
         y : (n,) array
-            Nodes of the hierarchy, at least two different ones.
+            Labels: nodes of the hierarchy, at least two different ones.
         sample_weight : (n,) array, optional
-            Weights >= 0; a row of weight zero might as well not be there.
+            Weights >= 0; rows of weight zero have no effect on the fit.
 
         Returns
         -------
         HierarchicalClassifier
-            Itself.
+            The fitted estimator itself.
         """
-        flat_loss(self)  # what is wrong with it is said before y is looked at
+        flat_loss(self)  # report an invalid loss before reading y
         check_parameters(self)
         X, y = checked(self, X, y)
         n_rows, weight = len(y), as_weights(sample_weight, len(y))
         classes = classes_of(y, weight)
-        if weight is not None and not weight.all():  # a label without weight is none, and has no intercept
+        if weight is not None and not weight.all():  # labels without weight get no intercept
             X, y, weight = picked(X, weight > 0), y[weight > 0], weight[weight > 0]
-        number = np.searchsorted(classes, y)
+        codes = np.searchsorted(classes, y)
         tree = tree_of(classes.tolist(), self.hierarchy, self.separator)
         row_weight = weight
         if self.class_weight is not None:
-            weight = with_class_weight(self.class_weight, classes, number, weight)
-        w = self._minimize(X, number.astype(np.float64), weight, row_weight, tree)
+            weight = with_class_weight(self.class_weight, classes, codes, weight)
+        w = self._minimize(X, codes.astype(np.float64), weight, row_weight, tree)
         put_back(self, w, classes, tree, self.fit_intercept)
-        self.weighted_ = sample_weight is not None  # class weights follow from y, so they are no part of it
+        self.weighted_ = sample_weight is not None  # class weights are a function of y and do not count
         self.n_samples_fit_ = n_rows
         warn_unless_converged(self)
         return self
@@ -221,7 +219,7 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
     def _minimize(
         self, X: Any, y: NDArray, weight: NDArray | None, row_weight: NDArray | None, tree: Tree
     ) -> NDArray:
-        """The weights of the nodes, then the intercepts, in one vector."""
+        """Return the weights of the nodes followed by the intercepts, as one vector."""
         risk: Any = linear_risk(
             X,
             y,
@@ -230,27 +228,27 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
             fit_intercept=bool(self.fit_intercept),
             executor=executor_for(self, X),
         )
-        standard = standard_of(self, risk, weight, row_weight)
-        objective = objective_of(self, risk, regularizer_of(self, risk), standard)
+        scaling = standard_of(self, risk, weight, row_weight)
+        objective = objective_of(self, risk, regularizer_of(self, risk), scaling)
         w, _ = fit_objective(
             self,
             objective,
             get_solver(self.solver),
-            self._start(tree, X.shape[1]),
+            self._warm_start_point(tree, X.shape[1]),
             n_rows=len(y),
             weighted=weight is not None,
-            standard=standard,
+            standard=scaling,
         )
         return w
 
     def loss_in(self, tree: Tree) -> HierarchicalHinge | HierarchicalSoftmax:
-        """The loss of the labels of a tree."""
+        """Return the loss for the labels of a tree."""
         flat = flat_loss(self)
         if isinstance(flat, Softmax):
             return HierarchicalSoftmax(tree)
         return HierarchicalHinge(tree, self.cost if flat.cost is None else flat.cost, flat.rescaled)
 
-    def _start(self, tree: Tree, n_features: int) -> NDArray | None:
+    def _warm_start_point(self, tree: Tree, n_features: int) -> NDArray | None:
         if not self.warm_start or not hasattr(self, "coef_"):
             return None
         if self.tree_ != tree or self.coef_.shape[1] != n_features:
@@ -262,46 +260,50 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
         return np.concatenate([last, self.intercept_]) if self.fit_intercept else last
 
     def scores(self, X: Any) -> NDArray:
-        """The scores of the labels, a column for each of `classes_`, for two of them too."""
+        """Return the scores of the labels, one column per entry of `classes_`, also if there are two."""
         check_is_fitted(self)
-        along = np.ascontiguousarray(self.tree_.to_labels(self.coef_.T.copy()))  # it adds in place
-        return scored(checked(self, X, reset=False), along, self.intercept_)
+        # weights of the labels: sums of the weights along their paths; `to_labels` adds in place
+        W = np.ascontiguousarray(self.tree_.to_labels(self.coef_.T.copy()))
+        return scored(checked(self, X, reset=False), W, self.intercept_)
 
     def decision_function(self, X: Any) -> NDArray:
-        """The scores of the labels, as `scores` has them.
+        """Return the scores of the labels, as `scores` does.
 
-        For two labels, as everywhere in scikit-learn, a number above zero for ``classes_[1]``.
+        For two labels, as in scikit-learn, return one number per row, above zero for ``classes_[1]``.
         """
         z = self.scores(X)
         return z[:, 1] - z[:, 0] if len(self.classes_) == 2 else z
 
     def predict(self, X: Any) -> NDArray:
-        """The label of every row."""
+        """Predict the label of every row."""
         best = np.argmax(self.scores(X), axis=1)
         labels: NDArray = self.classes_[best]
         return labels
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray:
-        """The probabilities of the labels, in the order of `classes_`: for "softmax" only."""
+        """Predict the probabilities of the labels, in the order of `classes_` (loss "softmax" only)."""
         p: NDArray = softmax(self.scores(X), axis=1)
         return p
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> NDArray:
-        """The logarithms of the probabilities, exact where those round to 0 or 1."""
+        """Predict log-probabilities, accurate also where the probabilities round to 0 or 1."""
         p: NDArray = log_softmax(self.scores(X), axis=1)
         return p
 
     def tree_cost(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The mean number of edges between the right labels and the predicted ones; 0 is the best."""
-        y, said, sample_weight = here(y), self.predict(X), here(sample_weight)
-        return tree_distance(y, said, self.hierarchy, separator=self.separator, sample_weight=sample_weight)
+        """Return the mean number of edges between true and predicted labels; 0 is best."""
+        y_true, y_pred, sample_weight = here(y), self.predict(X), here(sample_weight)
+        return tree_distance(
+            y_true, y_pred, self.hierarchy, separator=self.separator, sample_weight=sample_weight
+        )
 
 
 def put_back(model: Any, w: NDArray, classes: NDArray, tree: Tree, fit_intercept: bool) -> None:
-    """Set what predictions need, from the vector that was fitted."""
+    """Set the fitted attributes from the weight vector: the weights of the nodes, then the intercepts."""
     k = len(classes)
     W, b = (w[:-k], w[-k:].copy()) if fit_intercept else (w, np.zeros(k))
     model.classes_, model.tree_, model.intercept_ = classes, tree, b
+    # W is the (p, n_nodes) matrix of weights in row-major order
     model.coef_ = W.reshape(-1, len(tree.nodes)).T

@@ -1,4 +1,4 @@
-"""What a file holds of a classifier of hierarchies beside its weights: the hierarchy, as plain data."""
+"""Metadata of a hierarchical classifier in model files: the hierarchy as JSON-compatible data."""
 
 from __future__ import annotations
 
@@ -14,38 +14,42 @@ from riskmin.types import NDArray
 
 
 def hierarchy_plain(given: Any) -> Any:
-    """The parameter, fit for JSON: pairs, since its keys are strings; None as it is."""
+    """Return the parameter `hierarchy` for JSON: pairs, since JSON keys are strings; None stays None."""
     if isinstance(given, Tree):
         return {"nodes": list(given.nodes), "parents": list(given.parents), "labels": list(given.labels)}
-    return [[_name(node), _name(parent)] for node, parent in given.items()] if given is not None else None
+    return (
+        [[_json_name(node), _json_name(parent)] for node, parent in given.items()]
+        if given is not None
+        else None
+    )
 
 
 def hierarchy_from(written: Any) -> Any:
-    """The parameter that `hierarchy_plain` wrote."""
+    """Return the parameter that `hierarchy_to_json` wrote."""
     if isinstance(written, Mapping):
         return Tree(*(tuple(written[name]) for name in ("nodes", "parents", "labels")))
     return None if written is None else dict(written)
 
 
 def tree_facts(model: Any) -> dict[str, Any]:
-    """The labels, the nodes above them, and whether there are intercepts."""
+    """Return the labels, the nodes with their parents, and whether there are intercepts."""
     tree, classes = model.tree_, model.classes_
     return {
-        "labels": {"values": [_name(label) for label in tree.labels], "dtype": classes.dtype.str},
-        "nodes": [_name(node) for node in tree.nodes],
+        "labels": {"values": [_json_name(label) for label in tree.labels], "dtype": classes.dtype.str},
+        "nodes": [_json_name(node) for node in tree.nodes],
         "parents": list(tree.parents),
         "intercepts": len(model.result_.w) > model.coef_.size,
     }
 
 
 def tree_dim(fitted: dict[str, Any]) -> int:
-    """The length of w."""
-    free = len(fitted["labels"]["values"]) if flag_of(fitted, "intercepts") else 0
-    return count_of(fitted, "n_features") * len(fitted["nodes"]) + free
+    """Return the length of w: one weight per feature and node, and one intercept per label."""
+    n_intercepts = len(fitted["labels"]["values"]) if flag_of(fitted, "intercepts") else 0
+    return count_of(fitted, "n_features") * len(fitted["nodes"]) + n_intercepts
 
 
 def put_back_tree(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
-    """Set what predictions need."""
+    """Set the fitted attributes of a model from its file."""
     labels = fitted["labels"]
     classes = classes_of(labels)
     if len(classes) < 2:
@@ -54,12 +58,12 @@ def put_back_tree(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
     put_back(model, w, classes, tree, flag_of(fitted, "intercepts"))
 
 
-def _name(node: Any) -> Any:
-    """A name that JSON keeps as it is."""
-    plain = node.item() if isinstance(node, np.generic) else node
-    if plain is not None and not isinstance(plain, (str, int, float)):
+def _json_name(node: Any) -> Any:
+    """Return the name of a node as a type that JSON preserves; raise if there is none."""
+    name = node.item() if isinstance(node, np.generic) else node
+    if name is not None and not isinstance(name, (str, int, float)):
         raise ValueError(
-            f"the node {node!r} is neither a word nor a number, and is not written to model files: "
+            f"the node {node!r} is neither a string nor a number, and is not written to model files: "
             "rename it, or pickle the model"
         )
-    return plain
+    return name

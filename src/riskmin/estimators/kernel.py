@@ -1,4 +1,4 @@
-"""Kernel machines: functions in the feature space of a Mercer kernel, for any convex loss."""
+"""Kernel machines: functions in the reproducing kernel Hilbert space of a Mercer kernel, any convex loss."""
 
 from __future__ import annotations
 
@@ -22,62 +22,62 @@ class KernelClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
         \min_{f, b}\; J(f, b) = \tfrac\alpha2 \|f\|_H^2 + \sum_i c_i\, l(f(x_i) + b, y_i),
         \qquad f = \sum_i \beta_i\, k(x_i, \cdot),
 
-    where :math:`y_i` is -1 for ``classes_[0]`` and +1 for ``classes_[1]``, and :math:`c_i` is the weight of a
-    row, of sum one. The intercept b is not penalized. The fit ends when
+    where :math:`y_i` is -1 for ``classes_[0]`` and +1 for ``classes_[1]``, and :math:`c_i` are the row
+    weights, which sum to one. The intercept b is not penalized. The fit stops when
     :math:`J - \min J \le \text{tol} \cdot J` is proved.
 
     Parameters
     ----------
     loss : str or Loss
-        A name of `riskmin.LOSSES` for classification, with parameters where wanted, or a loss object.
-        Those with a conjugate, all of riskmin's that are sums over rows, are solved by `KernelDual`, others
+        A name of `riskmin.LOSSES` for classification, optionally with parameters, or a loss object. Losses
+        with a conjugate, which all decomposable losses of riskmin have, are solved by `KernelDual`, others
         by `Bundle`.
     kernel : str or callable
         A Mercer kernel: a name of scikit-learn's ("rbf", "linear", "poly", "laplacian", "cosine", ...),
-        "precomputed", or ``kernel(A, B)``, the matrix of a row for each of A and a column for each of B.
-        With a function of your own, X may hold anything that an array does, such as strings.
+        "precomputed", or ``kernel(A, B)``, which returns a matrix with one row per row of A and one column
+        per row of B. With a callable, X may hold arbitrary objects, such as strings.
     gamma : "scale", "auto" or float
-        Of the kernels that have one; "scale" is 1 / (p times the variance of X, its rows weighted as they
-        are in the risk), "auto" is 1 / p.
+        Kernel coefficient; "scale" is 1 / (p times the variance of X, with the row weights of the risk),
+        "auto" is 1 / p.
     degree, coef0 : int, float
-        Of the polynomial kernel.
+        Parameters of the polynomial kernel.
     alpha : float
-        The strength of the regularizer. The ``C`` of scikit-learn's SVC is ``1 / (alpha * n)`` for n rows.
+        Regularization strength. The ``C`` of scikit-learn's SVC is ``1 / (alpha * n)`` for n rows.
     fit_intercept : bool
-        Whether to fit b, or to have it zero.
+        Whether to fit the intercept b; if False, b = 0.
     class_weight : dict, "balanced" or None
-        Factors for the weights of the rows of each class; "balanced" gives both classes the same sum.
+        Factors for the row weights of each class; "balanced" gives both classes the same total weight.
     solver : None, str or solver
         None and "auto" choose by the loss; ``riskmin.KernelDual()``, "bundle", "bmrm", "line_search_bmrm".
     tol, atol : float, float or None
         The certified gap to reach, relative to the objective, or in absolute terms: see `LinearClassifier`.
     cache_size : float
-        How many megabytes the rows of the kernel matrix may take that are kept.
+        Size of the cache of kernel matrix rows, in MB (2**20 bytes).
     max_iter, max_seconds : int, float or None
-        Limits; a fit that one of them ends gives a ConvergenceWarning.
+        Limits of the run; reaching one issues a ConvergenceWarning.
     warm_start : bool
-        Whether `fit` starts from the last function, on as many rows.
+        Whether `fit` starts from the function of the previous fit, which must have had as many rows.
     callback : callable or None
-        ``callback(iterate, row)`` after every iteration; a true return value ends the fit.
+        ``callback(iterate, row)``, called after every iteration; a true return value stops the fit.
     verbose : bool
-        Whether to show the progress of the certified gap on stderr.
+        Whether to print the certified gap to stderr during the fit.
 
     Attributes
     ----------
     classes_ : (2,) array
-        The labels, in order.
+        The labels, sorted.
     support_ : (m,) array
-        The rows whose coefficient is not zero.
+        Indices of the rows whose coefficient is not zero.
     support_vectors_ : (m, p) array or sparse matrix
-        These rows of X; empty if the kernel is precomputed.
+        The support rows of X; empty if the kernel is precomputed.
     dual_coef_ : (1, m) array
-        Their coefficients.
+        The coefficients of the support vectors.
     intercept_, threshold_ : (1,) array, float
         As in `LinearClassifier`.
     kernel_ : callable or "precomputed"
-        The kernel with its parameters.
+        The kernel with its parameters resolved.
     objective_, lower_bound_, gap_ : float
-        J, what min J is proved not to be below, and their difference.
+        J, a proven lower bound on min J, and their difference.
     n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_
         As in `LinearClassifier`; ``result_.w`` is the pair that `kernel_risk` describes.
 
@@ -153,17 +153,17 @@ class KernelClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
         y : (n,) array
             Labels of two classes: numbers or strings.
         sample_weight : (n,) array, optional
-            Weights >= 0; a row of weight zero might as well not be there.
+            Weights >= 0; rows of weight zero have no effect on the fit.
 
         Returns
         -------
         KernelClassifier
-            Itself.
+            The fitted estimator itself.
         """
-        loss = loss_of(self)  # what is wrong with it is said before y is looked at
+        loss = loss_of(self)  # report an invalid loss before reading y
         X, y = kernel_rows(self, X, y)
         weight, rows = as_weights(sample_weight, len(y)), np.arange(len(y))
-        if weight is not None and not loss.separable:  # some of these losses count rows
+        if weight is not None and not loss.separable:  # some non-decomposable losses count rows
             rows = np.flatnonzero(weight)
             X = X[np.ix_(rows, rows)] if self.kernel == "precomputed" else X[rows]
             y, weight = y[rows], weight[rows]
@@ -172,13 +172,14 @@ class KernelClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
         beta, b = fit_kernel(self, kernel, X, signs, weight)
         self.support_ = rows[self.support_]
         self.classes_, self.dual_coef_ = classes, beta[None, :]
+        # w = (K beta, beta) / ROOT: ROOT times its first half are the scores of the training rows
         self.intercept_ = self._cut(lambda: ROOT * self.result_.w[: len(signs)], b, signs, weight)
-        self.weighted_ = sample_weight is not None  # class weights follow from y, so they are no part of it
+        self.weighted_ = sample_weight is not None  # class weights are a function of y and do not count
         warn_unless_converged(self)
         return self
 
     def decision_function(self, X: Any) -> NDArray:
-        """The scores f(x) + b: above zero for ``classes_[1]``."""
+        """Return the scores f(x) + b: above zero for ``classes_[1]``."""
         return kernel_scores(self, X)
 
 
@@ -189,15 +190,15 @@ class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         \min_{f, b}\; J(f, b) = \tfrac\alpha2 \|f\|_H^2 + \sum_i c_i\, l(f(x_i) + b, y_i),
         \qquad f = \sum_i \beta_i\, k(x_i, \cdot).
 
-    The prediction is f(x) + b, except for the Poisson loss, whose scores are logarithms: there it is the mean
-    :math:`e^{f(x) + b}`.
+    The prediction is f(x) + b, except for the Poisson loss, whose scores are logarithms of the mean: it
+    predicts :math:`e^{f(x) + b}`.
 
     Parameters
     ----------
     loss : str or Loss
-        A name of `riskmin.LOSSES` for regression, with parameters where wanted, or a loss object.
+        A name of `riskmin.LOSSES` for regression, optionally with parameters, or a loss object.
     alpha : float
-        The strength of the regularizer. For n rows, scikit-learn's SVR calls ``1 / (alpha * n)`` its C, and
+        Regularization strength. For n rows, scikit-learn's SVR calls ``1 / (alpha * n)`` its C, and
         KernelRidge ``alpha * n`` its alpha.
     kernel, gamma, degree, coef0, fit_intercept, solver, tol, atol, cache_size, max_iter, max_seconds
         As in `KernelClassifier`.
@@ -281,14 +282,14 @@ class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         y : (n,) array
             Real numbers, >= 0 for the Poisson loss.
         sample_weight : (n,) array, optional
-            Weights >= 0; a row of weight zero might as well not be there.
+            Weights >= 0; rows of weight zero have no effect on the fit.
 
         Returns
         -------
         KernelRegressor
-            Itself.
+            The fitted estimator itself.
         """
-        loss_of(self)  # what is wrong with it is said before y is looked at
+        loss_of(self)  # report an invalid loss before reading y
         X, y = kernel_rows(self, X, y, y_numeric=True)
         weight = as_weights(sample_weight, len(y))
         self.dual_coef_, self.intercept_ = fit_kernel(self, kernel_of(self, X, weight), X, y, weight)
@@ -296,6 +297,6 @@ class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         return self
 
     def predict(self, X: Any) -> NDArray:
-        """The scores f(x) + b; their exponentials for the Poisson loss."""
+        """Predict f(x) + b; its exponential for the Poisson loss."""
         z = kernel_scores(self, X)
         return np.exp(z) if counts(self.loss) else z

@@ -1,4 +1,4 @@
-"""Models of many scores a row: which loss they have, and their weights, in w and as users see them."""
+"""Multi-output models: the loss for a number of outputs, and the layout of their weights in w."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from riskmin.types import NDArray
 
 
 def is_many(loss: Any) -> bool:
-    """Whether a loss takes many scores a row."""
+    """Whether a loss is multi-output, that is, takes several scores per row."""
     return hasattr(loss, "scorer")
 
 
 def takes_many(loss: Any) -> bool:
-    """Whether a loss of classes has a form for more than two."""
+    """Whether a classification loss has a form for more than two classes."""
     return is_many(loss) or isinstance(loss, (Hinge, Logistic)) or loss == SquaredHinge()
 
 
 def for_classes(loss: Any, k: int) -> Any:
-    """The loss for k classes: itself, or what a loss of two classes becomes for more of them.
+    """Return the loss for k classes: the loss itself, or the multiclass form of a binary loss.
 
     Examples
     --------
@@ -62,9 +62,9 @@ def for_classes(loss: Any, k: int) -> Any:
 
 
 def for_outputs(loss: Any, reg: Any) -> Any:
-    """The loss that fits all outputs together; None where each is a problem of its own.
+    """Return the loss that fits all outputs jointly; None if each output is a separate problem.
 
-    Sums of squares under L2 are one problem, since one pass over X serves all of its outputs.
+    Least squares with L2 is one problem, since one pass over X serves all outputs.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def for_outputs(loss: Any, reg: Any) -> Any:
 
 
 def unpacked(w: NDArray, k: int, *, intercepts: bool) -> tuple[NDArray, NDArray]:
-    """The weights, a row a score, and the intercepts, which are the last entries of w if there are any.
+    """Return the weights, one row per output, and the intercepts, which are the last k entries of w if any.
 
     Examples
     --------
@@ -85,5 +85,6 @@ def unpacked(w: NDArray, k: int, *, intercepts: bool) -> tuple[NDArray, NDArray]
     >>> coef.tolist(), b.tolist()
     ([[1.0, 3.0], [2.0, 4.0]], [10.0, 20.0])
     """
+    # w holds the (p, k) weight matrix in row-major order
     W, b = (w[:-k], w[-k:].copy()) if intercepts else (w, np.zeros(k))
     return W.reshape(-1, k).T, b

@@ -1,4 +1,4 @@
-"""What a file holds of a model of many scores a row beside its weights: its classes, or its intercepts."""
+"""Metadata of multi-output models in model files: the classes, or the intercepts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from riskmin.types import NDArray
 
 
 def has_many(model: Any) -> bool:
-    """Whether a fitted model has many scores a row, so that its weights are a matrix."""
+    """Whether a fitted model is multi-output, so that its weights are a matrix."""
     if model.task == "classification":
         return is_many(fitted_loss(model))
     return model.task == "regression" and np.ndim(getattr(model, "coef_", ())) == 2
 
 
 def many_facts(model: Any) -> dict[str, Any]:
-    """How many scores a row has, and what else predictions need beside w."""
+    """Return the number of outputs, and what predictions need in addition to w."""
     if model.task == "regression":
         return {"outputs": len(model.coef_), "intercept": model.intercept_.tolist()}
     classes = model.classes_
@@ -32,14 +32,14 @@ def many_facts(model: Any) -> dict[str, Any]:
 
 
 def many_dim(fitted: dict[str, Any]) -> int:
-    """The length of w."""
+    """Return the length of w: one weight per output and feature, and one intercept per output if any."""
     return count_of(fitted, "outputs") * (
         count_of(fitted, "n_features") + flag_of(fitted, "intercepts", False)
     )
 
 
 def put_back_many(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
-    """Set what predictions need."""
+    """Set the fitted attributes of a model from its file."""
     k = count_of(fitted, "outputs")
     if model.task == "regression":
         model.coef_, _ = unpacked(w, k, intercepts=False)
@@ -49,7 +49,7 @@ def put_back_many(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
         return
     classes = classes_of(fitted["classes"])
     if classes.shape != (k,) or k < 2:
-        raise ValueError(f"it has {classes.size} classes for {k} scores a row")
+        raise ValueError(f"it has {classes.size} classes for {k} scores per row")
     if not is_many(loss_of(model, k)):
-        raise ValueError(f"its loss, {model.loss!r}, takes one score a row")
+        raise ValueError(f"its loss, {model.loss!r}, takes one score per row")
     model._unpack(w, classes, intercepts=flag_of(fitted, "intercepts"))

@@ -1,4 +1,4 @@
-"""Kernels by their names, as scikit-learn has them, and functions in their feature space."""
+"""Kernels by the names of scikit-learn, and the fit and scores of kernel machines."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from riskmin.solvers import get_solver
 from riskmin.spread import Spread
 from riskmin.types import NDArray
 
-NOT_MERCER = {"sigmoid", "additive_chi2"}
-"""Kernels of scikit-learn whose matrices may be indefinite: then there is no norm, and nothing is proved."""
+INDEFINITE_KERNELS = {"sigmoid", "additive_chi2"}
+"""Kernels of scikit-learn whose matrices may be indefinite: problems with them are not convex."""
 
 ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
-"""What kernels take: float64, rows one after the other."""
+"""Arguments of `validate_data` for kernels: float64 in row-major order."""
 
 
 def kernel_rows(model: Any, X: Any, y: Any = "no_validation", *, reset: bool = True, **checks: Any) -> Any:
-    """X, or X and y: numbers, or anything that an array holds where the kernel is a function of the user's.
+    """Validate X, or X and y: numeric rows, or arbitrary objects if the kernel is a callable.
 
-    Strings, say, of which only the kernel knows what they are; one a row, or a row of them.
+    Objects, such as strings that only the kernel interprets, are given as one per row or as a 2-d array.
     """
-    things = (
+    objects = (
         None if not callable(model.kernel) or isinstance(X, Spread) or sp.issparse(X) else as_numpy(X, "X")
     )
-    if things is None or things.dtype.kind not in "USO" or to_floats(things) is not None:
+    if objects is None or objects.dtype.kind not in "USO" or to_floats(objects) is not None:
         return checked_here(model, X, y, reset=reset, **checks, **ROWS)
-    if things.ndim not in (1, 2) or 0 in things.shape:
-        raise ValueError(f"X has the shape {things.shape}: give a row, or one thing, for each example")
-    width = things.shape[1] if things.ndim == 2 else 1
+    if objects.ndim not in (1, 2) or 0 in objects.shape:
+        raise ValueError(f"X has the shape {objects.shape}: give one row, or one object, per example")
+    width = objects.shape[1] if objects.ndim == 2 else 1
     if reset:
         model.n_features_in_ = width
     elif width != model.n_features_in_:
@@ -48,27 +48,27 @@ def kernel_rows(model: Any, X: Any, y: Any = "no_validation", *, reset: bool = T
             f"X has {width} columns, but {type(model).__name__} was fitted to {model.n_features_in_}"
         )
     if isinstance(y, str):
-        return things
+        return objects
     labels = validate_data(model, "no_validation", readable(y, "y"), reset=reset, **checks)
-    check_consistent_length(things, labels)
-    return things, labels
+    check_consistent_length(objects, labels)
+    return objects, labels
 
 
 def kernel_of(model: Any, X: Any, weight: NDArray | None = None) -> Any:
-    """The kernel that the model's parameters stand for, on data like X: a callable, or "precomputed"."""
+    """Return the kernel that the model's parameters denote for data X: a callable, or "precomputed"."""
     kernel = model.kernel
     if callable(kernel) or (isinstance(kernel, str) and kernel == "precomputed"):
         return kernel
-    names = sorted((set(PAIRWISE_KERNEL_FUNCTIONS) | {"precomputed"}) - NOT_MERCER)
-    if kernel in NOT_MERCER:
+    names = sorted((set(PAIRWISE_KERNEL_FUNCTIONS) | {"precomputed"}) - INDEFINITE_KERNELS)
+    if kernel in INDEFINITE_KERNELS:
         raise ValueError(
-            f"{kernel!r} is no Mercer kernel, so its problem is not convex: use another, as 'rbf'"
+            f"{kernel!r} is no Mercer kernel, so its problem is not convex: use another, such as 'rbf'"
         )
     if not isinstance(kernel, str) or kernel not in names:
         raise ValueError(f"kernel={kernel!r} is neither a callable nor one of {', '.join(names)}")
     if kernel in ("linear", "cosine"):
         return DotProduct() if kernel == "linear" else partial(pairwise_kernels, metric=kernel)
-    gamma = _gamma(model, X, weight)
+    gamma = _resolve_gamma(model, X, weight)
     if kernel == "rbf":
         return Rbf(gamma)
     if kernel in ("poly", "polynomial"):
@@ -83,43 +83,47 @@ def kernel_of(model: Any, X: Any, weight: NDArray | None = None) -> Any:
     )
 
 
-def _gamma(model: Any, X: Any, weight: NDArray | None) -> float:
-    """A number, or what "scale" and "auto" make of the data, as in scikit-learn's SVC."""
+def _resolve_gamma(model: Any, X: Any, weight: NDArray | None) -> float:
+    """Return gamma as a number; "scale" and "auto" are computed from X, as in scikit-learn's SVC."""
     gamma, p = model.gamma, X.shape[1]
     if isinstance(gamma, str) and gamma in ("scale", "auto"):
         if gamma == "auto":
             return 1.0 / int(p)
         c = np.full(X.shape[0], 1.0 / X.shape[0]) if weight is None else weight
+        # variance of all entries of X, with row weights c
         mean = float((c @ X).mean())
-        spread = float(c @ squares(X)) / int(p) - mean * mean
-        return 1.0 / (int(p) * spread) if spread > 1e-12 * mean * mean else 1.0
+        variance = float(c @ squares(X)) / int(p) - mean * mean
+        return 1.0 / (int(p) * variance) if variance > 1e-12 * mean * mean else 1.0
     if isinstance(gamma, bool) or not isinstance(gamma, numbers.Real) or not 0 < float(gamma) < math.inf:
         raise ValueError(f"gamma={gamma!r}: give 'scale', 'auto' or a finite number > 0")
     return float(gamma)
 
 
-def between(kernel: Any, X: Any, rows: Any, numbers_of: NDArray) -> NDArray:
-    """K(X, rows), where the rows have those numbers among the rows that were fitted."""
+def between(kernel: Any, X: Any, rows: Any, index: NDArray) -> NDArray:
+    """Return K(X, rows), where `index` holds the positions of the rows in the training data.
+
+    If the kernel is precomputed, X holds the kernel values with all training rows.
+    """
     if isinstance(kernel, str):
-        found = X[:, numbers_of]
-        return np.asarray(found.toarray() if sp.issparse(found) else found)
+        K = X[:, index]
+        return np.asarray(K.toarray() if sp.issparse(K) else K)
     return np.asarray(kernel(X, rows), dtype=np.float64)
 
 
 def pieces(n_rows: int, n_columns: int) -> list[slice]:
-    """The rows of a wide result, so many at a time that it stays small."""
+    """Split rows into slices such that float64 blocks of `n_columns` columns take at most CHUNK_BYTES."""
     step = max(1, CHUNK_BYTES // (8 * max(n_columns, 1)))
     return [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
 
 def fit_kernel(model: Any, kernel: Any, X: Any, y: NDArray, weight: NDArray | None) -> tuple[NDArray, float]:
-    """Minimize J as the parameters say, keep the proof and the support; return its coefficients and b."""
+    """Minimize J, store the certificate and the support; return the coefficients of the support and b."""
     check_parameters(model)
     check_number(model, "cache_size", "a finite number > 0", lambda v: 0 < v < math.inf)
     K = Gram(kernel, X, int(model.cache_size * 2**20))
     loss = loss_of(model)
-    fits = model.fit_intercept and has_intercept(loss)
-    risk, reg = kernel_risk(K, y, loss, sample_weight=weight, fit_intercept=fits)
+    fit_intercept = model.fit_intercept and has_intercept(loss)
+    risk, reg = kernel_risk(K, y, loss, sample_weight=weight, fit_intercept=fit_intercept)
     n, start = len(y), None
     if model.warm_start and hasattr(model, "result_"):
         beta = coefficients(model.result_.w)
@@ -128,6 +132,7 @@ def fit_kernel(model: Any, kernel: Any, X: Any, y: NDArray, weight: NDArray | No
                 f"warm_start=True starts from the last fit, which had {len(beta)} rows, but X has {n}: "
                 "set warm_start=False or make a new estimator"
             )
+        # functions are represented by the pair (K beta, beta), see `kernel_risk`
         start = pair(K.product(beta), beta)
     objective = Objective(risk, reg, float(model.alpha))
     w, b = fit_objective(
@@ -136,17 +141,17 @@ def fit_kernel(model: Any, kernel: Any, X: Any, y: NDArray, weight: NDArray | No
     beta = coefficients(w)
     model.kernel_, model.support_ = kernel, np.flatnonzero(beta)
     model.support_vectors_ = np.empty((0, 0)) if isinstance(kernel, str) else X[model.support_]
-    found: NDArray = beta[model.support_]
-    return found, b
+    support_coef: NDArray = beta[model.support_]
+    return support_coef, b
 
 
 def gram_of(model: Any, X: Any) -> Gram:
-    """The kernel matrix of these rows, by the kernel of a fitted model."""
+    """Return the kernel matrix of these rows, with the kernel of a fitted model."""
     return Gram(model.kernel_, kernel_rows(model, X, reset=False), int(model.cache_size * 2**20))
 
 
 def kernel_scores(model: Any, X: Any) -> NDArray:
-    """F(x) + b for rows that come from the user, a few at a time."""
+    """Validate rows given by the user and return f(x) + b, computed in blocks of rows."""
     check_is_fitted(model)
     X = kernel_rows(model, X, reset=False)
     beta, z = np.ravel(model.dual_coef_), np.full(X.shape[0], np.ravel(model.intercept_)[0])

@@ -1,4 +1,4 @@
-"""One class, and a half-space around it."""
+"""Novelty detection by a linear one-class support vector machine."""
 
 from __future__ import annotations
 
@@ -20,31 +20,30 @@ from riskmin.types import NDArray
 
 
 class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
-    r"""A linear one-class machine, with a certified objective.
+    r"""A linear one-class support vector machine, with a certified objective.
 
     .. math::
         \min_w\; J(w) = \alpha\,\Omega(w) + \sum_i c_i \max(0, 1 - x_i^\top w),
         \qquad c_i = s_i / \textstyle\sum_j s_j,
 
-    where :math:`s_i` is the weight of a row, 1 by default. It puts a hyperplane between the rows and the
-    origin, and rows on the origin's side of it are novel. The features must therefore lie to one side
-    of the origin, as counts, histograms and kernel features (``RBFSampler``, ``Nystroem``) do: centred
-    features have no such side. The loss is fixed (`riskmin.Novelty`), so it is no parameter; there are no
-    class weights, for there is one class, and no intercept, for an unpenalized one would be 1 with w = 0
-    whatever the data.
+    where :math:`s_i` is the weight of a row, 1 by default. The hyperplane separates the rows from the
+    origin, and rows on the origin's side of it are novel. The features must therefore lie on one side of the
+    origin, as counts, histograms and kernel features (``RBFSampler``, ``Nystroem``) do; centered features do
+    not. The loss is fixed (`riskmin.Novelty`) and not a parameter. There are no class weights, since there
+    is one class, and no intercept, since an unpenalized one would be 1 with w = 0 for any data.
 
     Parameters
     ----------
     alpha : float
-        The strength of the regularizer.
+        Regularization strength.
     contamination : float
-        The share of the training rows, in (0, 0.5], that `predict` shall call novel.
+        The fraction of the training rows, in (0, 0.5], that `predict` labels novel.
     regularizer, positive, standardize
-        As in `LinearClassifier`; columns are divided by their standard deviations and not centred, so that
-        they stay on their side of the origin.
+        As in `LinearClassifier`; columns are divided by their standard deviations but not centered, so
+        that they stay on their side of the origin.
     atol : float or None
-        0 by default: J all but vanishes wherever a plane separates all rows from the origin, and it is the
-        margin of that plane that is sought.
+        0 by default: J is nearly zero if some hyperplane separates all rows from the origin, but the one of
+        largest margin is sought.
     solver, tol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
         As in `LinearClassifier`.
 
@@ -53,11 +52,11 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
     coef_ : (p,) array
         w.
     offset_ : float
-        The quantile of the training scores (weighted, where the rows are) at `contamination`.
+        The quantile of the training scores at `contamination`, weighted by `sample_weight`.
     scale_ : (p,) array or None
-        The standard deviations of the columns; None without `standardize`.
+        Standard deviations of the columns; None unless `standardize` is set.
     objective_, lower_bound_, gap_ : float
-        J at `coef_`, what min J is proved not to be below, and their difference.
+        J at `coef_`, a proven lower bound on min J, and their difference.
     n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_
         As in `LinearClassifier`.
 
@@ -123,16 +122,16 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
 
         Parameters
         ----------
-        X : (n, p) array, sparse matrix or data frame; `riskmin.Spread` or Dask array or dataframe
-            Float arrays in either order, CSR and CSC are not copied. Rows that are elsewhere stay there.
+        X : (n, p) array, sparse matrix or data frame; `riskmin.PartitionedMatrix` or Dask array or dataframe
+            Float arrays in either order, CSR and CSC are not copied. Remote rows are not moved.
         y : ignored
         sample_weight : (n,) array, optional
-            Weights >= 0; a row of weight zero might as well not be there.
+            Weights >= 0; rows of weight zero have no effect on the fit.
 
         Returns
         -------
         NoveltyDetector
-            Itself.
+            The fitted estimator itself.
         """
         check_number(self, "contamination", "a number in (0, 0.5]", lambda v: 0 < v <= 0.5)
         X = checked(self, X)
@@ -143,25 +142,26 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
         return self
 
     def score_samples(self, X: Any) -> NDArray:
-        """The scores X @ w: the lower, the more novel."""
+        """Return the scores X @ w: the lower, the more novel."""
         return scores(self, X)
 
     def decision_function(self, X: Any) -> NDArray:
-        """The scores less `offset_`: below zero for novel rows."""
+        """Return the scores less `offset_`: below zero for novel rows."""
         return self.score_samples(X) - self.offset_
 
     def predict(self, X: Any) -> NDArray:
-        """-1 for novel rows, +1 for the others."""
+        """Predict -1 for novel rows and +1 for the others."""
         return np.where(self.decision_function(X) >= 0, 1, -1)
 
 
-def _quantile(z: NDArray, weight: NDArray | None, share: float) -> float:
-    """A number with that share of the weight below it: midway, where it may be any between two scores.
+def _quantile(z: NDArray, weight: NDArray | None, level: float) -> float:
+    """Return the weighted quantile of z, the midpoint if it may be any number between two scores.
 
-    Many scores are 1 but for rounding, which must not decide whether those rows are novel: a hair less,
-    and ties are not.
+    Many scores equal 1 up to rounding, which must not decide whether their rows are novel: the quantile is
+    lowered by 1e-9 of the largest score, so that rows tied with it are not novel.
     """
     weight = np.ones(len(z)) if weight is None else weight
-    around = np.array([1 - 1e-9, 1 + 1e-9]) * share
-    middle = np.quantile(z, around, weights=weight, method="inverted_cdf").mean()
-    return float(middle - 1e-9 * np.abs(z).max())
+    # the quantiles just below and above the level differ only if the level falls between two scores
+    levels = np.array([1 - 1e-9, 1 + 1e-9]) * level
+    midpoint = np.quantile(z, levels, weights=weight, method="inverted_cdf").mean()
+    return float(midpoint - 1e-9 * np.abs(z).max())

@@ -1,4 +1,4 @@
-"""Classifiers that learn from their mistakes, a row at a time."""
+"""Online classification: mistake-driven updates, one row at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from riskmin.regularizers import get_regularizer
 from riskmin.solvers.online import online
 from riskmin.types import NDArray
 
-sp: Any = scipy.sparse  # its types leave no room for what is sparse or dense
+sp: Any = scipy.sparse  # untyped: arrays are sparse or dense
 
 
 class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
@@ -25,37 +25,37 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
     .. math:: v \leftarrow v + \eta\, y_i x_i \quad\text{if } y_i\, x_i^\top w \le 0,
               \qquad w = \nabla\Omega^*(v).
 
-    Nothing is minimized, so nothing is proved. The large margin version of each is `LinearClassifier` with
-    the same regularizer.
+    No objective is minimized, so there is no certificate. The large-margin counterpart of each algorithm is
+    `LinearClassifier` with the same regularizer.
 
     Parameters
     ----------
     regularizer : str or Regularizer
-        Which algorithm, by its transfer function: "l2" is the Perceptron, "entropy" and
+        Selects the algorithm by its transfer function: "l2" is the Perceptron, "entropy" and
         "unnormalized_entropy" are balanced Winnows, "qnorm:q=1.2" the p-norm algorithm with p = 6.
     rate : float
         The learning rate, above 0.
     epochs : int
-        Passes over the rows, at most: one without a mistake is the last.
+        Largest number of passes over the rows; a pass without a mistake is the last.
     fit_intercept : bool
         Whether to append a column of ones to X, whose weight is the intercept.
     shuffle : bool
-        Whether each pass takes the rows in another order.
+        Whether to permute the rows anew in each pass.
     random_state : int
-        The seed of these orders.
+        Seed of the permutations.
 
     Attributes
     ----------
     classes_ : (2,) array
-        The labels, in order.
+        The labels, sorted.
     coef_ : (1, p) array
         w.
     intercept_ : (1,) array
         The weight of the column of ones.
     mistakes_ : int
-        In the last pass.
+        Number of mistakes in the last pass.
     n_features_in_, feature_names_in_ : int, array
-        As in all of scikit-learn.
+        As in every scikit-learn estimator.
 
     References
     ----------
@@ -97,7 +97,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         return tags
 
     def fit(self, X: Any, y: Any) -> OnlineClassifier:
-        """Learn from zero.
+        """Fit the model, starting from zero weights.
 
         Parameters
         ----------
@@ -108,48 +108,48 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         Returns
         -------
         OnlineClassifier
-            Itself.
+            The fitted estimator itself.
         """
         X, y = checked_here(self, X, y, **FORMATS)
         classes = two_classes(y, None)
-        return self._learn(X, y, classes, None, self.epochs)
+        return self._run_epochs(X, y, classes, None, self.epochs)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> OnlineClassifier:
-        """Learn from more rows, in one pass over them.
+        """Update the model with one pass over further rows.
 
         Parameters
         ----------
         X : (n, p) array, sparse matrix or data frame
         y : (n,) array
-            Labels, of one class or both.
+            Labels of one or both classes.
         classes : (2,) array, optional
-            Both labels, needed in the first call only.
+            Both labels; required in the first call only.
 
         Returns
         -------
         OnlineClassifier
-            Itself.
+            The fitted estimator itself.
         """
         first = not hasattr(self, "v_")
         if first and classes is None:
-            raise ValueError("the first call of partial_fit must be told both labels: give classes")
+            raise ValueError("the first call of partial_fit needs both labels: give classes")
         X, y = checked_here(self, X, y, reset=first, **FORMATS)
         known = two_classes(np.asarray(classes), None) if classes is not None else self.classes_
         if not first and not np.array_equal(known, self.classes_):
             raise ValueError(f"classes={classes!r} differs from those of the first call, {self.classes_!r}")
         if not np.isin(y, known).all():
             raise ValueError(f"y holds labels that are not among the classes {known.tolist()}")
-        return self._learn(X, y, known, None if first else self.v_, 1)
+        return self._run_epochs(X, y, known, None if first else self.v_, 1)
 
-    def _learn(
+    def _run_epochs(
         self, X: Any, y: NDArray, classes: NDArray, v: NDArray | None, epochs: int
     ) -> OnlineClassifier:
         check_number(self, "rate", "a finite number > 0", lambda a: 0 < a < math.inf)
         check_number(self, "epochs", "an integer >= 1", lambda a: a >= 1 and a == int(a))
         if self.fit_intercept:
             ones = np.ones((X.shape[0], 1), dtype=X.dtype)
-            X = _beside(X, ones)
-        found = online(
+            X = _append_column(X, ones)
+        result = online(
             X,
             np.where(y == classes[1], 1.0, -1.0),
             get_regularizer(self.regularizer),
@@ -160,23 +160,23 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
             seed=int(self.random_state or 0),
         )
         p = X.shape[1] - bool(self.fit_intercept)
-        self.classes_, self.v_, self.mistakes_ = classes, found.v, found.mistakes
-        self.coef_, self.intercept_ = found.w[None, :p], np.append(found.w[p:], 0.0)[:1]
+        self.classes_, self.v_, self.mistakes_ = classes, result.v, result.mistakes
+        self.coef_, self.intercept_ = result.w[None, :p], np.append(result.w[p:], 0.0)[:1]
         return self
 
     def decision_function(self, X: Any) -> NDArray:
-        """The scores X @ w + b: above zero for ``classes_[1]``."""
+        """Return the scores X @ w + b: above zero for ``classes_[1]``."""
         return scores(self, X)
 
     def predict(self, X: Any) -> NDArray:
-        """The class of every row."""
+        """Predict the class of every row."""
         positive = self.decision_function(X) > 0
         labels: NDArray = self.classes_[positive.astype(np.intp)]
         return labels
 
 
-def _beside(X: Any, ones: NDArray) -> Any:
-    """X with a further column."""
+def _append_column(X: Any, ones: NDArray) -> Any:
+    """Return X with a column of ones appended."""
     if not sp.issparse(X):
         return np.hstack([X, ones])
     return sp.hstack([X, sp.csr_array(ones)], format="csr")

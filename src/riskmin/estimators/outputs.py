@@ -1,4 +1,4 @@
-"""Many numbers to predict for each row: one problem of all of them, or one for each."""
+"""Multi-output regression: one joint problem for all outputs, or one problem per output."""
 
 from __future__ import annotations
 
@@ -18,75 +18,79 @@ from riskmin.estimators.base import fit_linear, keep_claim, loss_of, penalty_of,
 from riskmin.estimators.many import for_outputs
 from riskmin.types import Criterion, Cut, Iterate, NDArray, Regularizer, Result, Status
 
-_WORST: tuple[Status, ...] = ("interrupted", "max_seconds", "max_iter", "stalled", "converged")
-"""The status of some runs together is the first of these that one of them has."""
+_STATUS_BY_SEVERITY: tuple[Status, ...] = ("interrupted", "max_seconds", "max_iter", "stalled", "converged")
+"""The combined status of several runs is the first of these that any of them has."""
 
 
 def joint_loss(model: Any, y: NDArray) -> Any:
-    """The loss of all outputs together; None if each is a problem of its own, or there is but one."""
+    """Return the joint loss of all outputs; None if they are separate problems, or there is only one."""
     return for_outputs(loss_of(model), regularizer_of(model)) if np.ndim(y) == 2 else None
 
 
 def fit_outputs(model: Any, X: Any, y: NDArray, weight: NDArray | None) -> tuple[NDArray, Any]:
-    """Minimize J as the model's parameters say, for y with a column an output or for one output; w and b."""
+    """Minimize J for y of one output, or with one column per output; return w and b."""
     loss = joint_loss(model, y)
     if y.ndim == 1 or loss is not None:
         more = {"fit_intercept": model.fit_intercept, "loss": loss}
         w, b, _ = fit_linear(model, X, y, weight, row_weight=weight, **more)
         return w, b
-    return _fit_apart(model, X, y, weight)
+    return _fit_separately(model, X, y, weight)
 
 
-def _fit_apart(model: Any, X: Any, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray]:
-    """A problem an output, one after the other."""
+def _fit_separately(model: Any, X: Any, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray]:
+    """Solve one problem per output, one after the other."""
     start, limit = time.perf_counter(), math.inf if model.max_seconds is None else model.max_seconds
     fits, stopped = [], False
     for j in range(Y.shape[1]):
-        one = _single(model, j, Y.shape[1])
-        if math.isfinite(limit):  # what is left of the time of all; the last ones get a point at least
-            one.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
+        single = _single_output(model, j, Y.shape[1])
+        if math.isfinite(limit):  # the remaining time; positive, so that every output gets a first iterate
+            single.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
         if stopped:
-            one.callback = _stop
-        w, b, _ = fit_linear(one, X, Y[:, j], weight, row_weight=weight, fit_intercept=model.fit_intercept)
-        stopped = stopped or one.result_.status == "interrupted"
-        fits.append((w, b, one))
-    models = [one for *_, one in fits]
-    result = together([one.result_ for one in models], penalty_of(models[0]), float(model.alpha), model.tol)
-    value = sum(one.objective_ for one in models)
+            single.callback = _stop_at_once
+        w, b, _ = fit_linear(single, X, Y[:, j], weight, row_weight=weight, fit_intercept=model.fit_intercept)
+        stopped = stopped or single.result_.status == "interrupted"
+        fits.append((w, b, single))
+    models = [single for *_, single in fits]
+    result = together(
+        [single.result_ for single in models], penalty_of(models[0]), float(model.alpha), model.tol
+    )
+    value = sum(single.objective_ for single in models)
     model.scale_ = models[0].scale_
-    model._hints = next((one._hints for one in models if one.result_.status == result.status), Hints())
+    model._hints = next(
+        (single._hints for single in models if single.result_.status == result.status), Hints()
+    )
     keep_claim(model, result, value, n_rows=X.shape[0], weighted=weight is not None)
     return np.asarray(result.w), np.array([b for _, b, _ in fits])
 
 
-def _stop(iterate: Iterate, row: dict[str, float]) -> bool:
-    """A callback that ends a run after its first step."""
+def _stop_at_once(iterate: Iterate, row: dict[str, float]) -> bool:
+    """Stop a run after its first iteration (a callback)."""
     return True
 
 
-def _single(model: Any, j: int, k: int) -> Any:
-    """The model of one output, which starts where the last fit had it, and saves to a file of its own."""
-    one = copy.copy(model)
+def _single_output(model: Any, j: int, k: int) -> Any:
+    """Return the model of output j of k, with its weights of the last fit and a separate checkpoint file."""
+    single = copy.copy(model)
     if model.warm_start and hasattr(model, "coef_"):
         if np.ndim(model.coef_) != 2 or len(model.coef_) != k:
             raise ValueError(
                 f"warm_start=True starts from the last fit, but that was not of {k} outputs: "
                 "set warm_start=False or make a new estimator"
             )
-        one.coef_ = model.coef_[j]
+        single.coef_ = model.coef_[j]
     file = getattr(model, "checkpoint", None)
     if file is not None:
         file = Checkpoint(file) if isinstance(file, (str, os.PathLike)) else file
-        one.checkpoint = replace(file, path=f"{os.fspath(file.path)}.{j}")
-    return one
+        single.checkpoint = replace(file, path=f"{os.fspath(file.path)}.{j}")
+    return single
 
 
 def together(results: Sequence[Result], reg: Regularizer, lam: float, tol: float = 1e-3) -> Result:
-    """The runs of the outputs as one: the sums of their values, their bounds and their cuts.
+    """Combine the runs of the outputs into one result: the sums of their values, bounds and cuts.
 
-    The cut of each is shrunk as its own bound wants it, so that the bound of the sum is that of the bounds.
-    The trace has the last row of each, and one for all. If all have converged, tol is met by the sum of them,
-    or one of them has met atol.
+    Each cut is multiplied by the scale that its own bound uses, so that the bound of the sum is the sum of
+    the bounds. The trace has the last row of each run and a total. If all runs converged, the criterion is
+    "tol" if the sum meets it, else "atol", which at least one run has met.
 
     Examples
     --------
@@ -102,15 +106,16 @@ def together(results: Sequence[Result], reg: Regularizer, lam: float, tol: float
     b = sum(s * r.cut.b for s, r in zip(scales, results, strict=True))
     value, lower = (float(sum(getattr(r, name) for r in results)) for name in ("value", "lower"))
     last = [r.trace[-1] for r in results]
-    total = {
+    totals = {
         "iteration": max(row["iteration"] for row in last),
         **{name: sum(row[name] for row in last) for name in ("seconds", "calls")},
         "value": value,
         "lower": lower,
         "gap": value - lower,
     }
-    status = next(word for word in _WORST if any(r.status == word for r in results))
-    trace = [*({**row, "output": j} for j, row in enumerate(last)), total]
+    status = next(name for name in _STATUS_BY_SEVERITY if any(r.status == name for r in results))
+    trace = [*({**row, "output": j} for j, row in enumerate(last)), totals]
+    # (p, k) matrices of weights and slopes, in row-major order as for joint problems
     w = np.stack([np.asarray(r.w) for r in results], axis=1)
     met: Criterion = "" if status != "converged" else "tol" if value - lower <= tol * value else "atol"
     notes = [r.note for r in results if r.status != "converged" or all(other.note for other in results)]

@@ -1,4 +1,4 @@
-"""The parameters of estimators as plain data, fit for JSON, and back."""
+"""Conversion of estimator parameters to JSON-compatible data and back."""
 
 from __future__ import annotations
 
@@ -25,99 +25,113 @@ from riskmin.regularizers import (
 )
 from riskmin.solvers import SOLVERS, KernelDual
 
-KERNELS: dict[str, Any] = {kind.__name__: kind for kind in (Rbf, DotProduct, Polynomial)}
-"""The kernels that are objects."""
+SERIALIZABLE_KERNELS: dict[str, Any] = {kind.__name__: kind for kind in (Rbf, DotProduct, Polynomial)}
+"""Kernel classes that model files can hold, by name."""
 
-_OWN_FORM = {"loss", "regularizer", "solver", "class_weight", "kernel", "hierarchy", "callback", "checkpoint"}
-"""Parameters that are written in a form of their own, or belong to one machine and are not written."""
+_SPECIAL_PARAMS = {
+    "loss",
+    "regularizer",
+    "solver",
+    "class_weight",
+    "kernel",
+    "hierarchy",
+    "callback",
+    "checkpoint",
+}
+"""Parameters that have their own representation, or belong to one process and are not written."""
 
 
-# ---------------------------------------------------------------- to plain data
+# ---------------------------------------------------------------- write
 def params_of(model: Any) -> dict[str, Any]:
-    """The parameters of an estimator; raise where one is code."""
+    """Return the parameters of an estimator as JSON-compatible data; raise if one is user code."""
     given = model.get_params(deep=False)
     loss = loss_of(model)
+    # wrappers are written together with the loss inside them, which must be one of riskmin's
     inner = loss.loss if type(loss) in (Nu, Smoothed) else loss
     if type(inner) not in {type(known) for known in LOSSES.values()}:
         raise ValueError(
             f"{type(inner).__name__} is a loss of your own, and code is not written to files: "
             "keep coef_ and intercept_ yourself, or pickle the model"
         )
-    found = {
-        "plain": {k: scalar(v) for k, v in given.items() if k not in _OWN_FORM},
+    record = {
+        "plain": {k: scalar(v) for k, v in given.items() if k not in _SPECIAL_PARAMS},
         "loss": spec(loss) | {"given": given["loss"] if isinstance(given.get("loss"), str) else None},
-        "solver": _solver(given["solver"]),
-        "class_weight": _class_weight(given.get("class_weight")),
+        "solver": _solver_to_json(given["solver"]),
+        "class_weight": _class_weight_to_json(given.get("class_weight")),
     }
     if "regularizer" in given:
-        found["regularizer"] = _regularizer(given["regularizer"])
+        record["regularizer"] = _regularizer_to_json(given["regularizer"])
     if "kernel" in given:
-        found["kernel"] = _kernel(given["kernel"])
+        record["kernel"] = _kernel_to_json(given["kernel"])
     if "hierarchy" in given:
-        found["hierarchy"] = hierarchy_plain(given["hierarchy"])
-    return found
+        record["hierarchy"] = hierarchy_plain(given["hierarchy"])
+    return record
 
 
 def scalar(value: Any) -> Any:
-    """A number of NumPy's as one of Python's, sequences as lists; anything else as it is."""
+    """Convert NumPy scalars to Python numbers and sequences to lists; return anything else unchanged."""
     if isinstance(value, (list, tuple, np.ndarray)):
-        return [scalar(one) for one in value]
+        return [scalar(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _regularizer(given: Any) -> dict[str, Any]:
+def _regularizer_to_json(given: Any) -> dict[str, Any]:
     reg = get_regularizer(given)
     if type(reg) not in {Box, *(type(known) for known in REGULARIZERS.values())}:
-        holds = "holds a matrix" if isinstance(reg, Quadratic) else "is a regularizer of your own"
+        reason = "holds a matrix" if isinstance(reg, Quadratic) else "is a regularizer of your own"
         raise ValueError(
-            f"{type(reg).__name__} {holds}, which is not written to model files: "
+            f"{type(reg).__name__} {reason}, which is not written to model files: "
             "keep coef_ and intercept_ yourself, or pickle the model"
         )
     return regularizer_spec(reg) | {"given": given if isinstance(given, str) else None}
 
 
-def _solvers() -> dict[str, Any]:
+def _solver_classes() -> dict[str, Any]:
     kinds: list[Any] = [KernelDual, *(type(known) for known in SOLVERS.values())]
     return {kind.__name__: kind for kind in kinds}
 
 
-def _solver(solver: Any) -> Any:
-    """A name, or the class and the parameters of one of riskmin's; None for others."""
-    if type(solver) in _solvers().values():
+def _solver_to_json(solver: Any) -> Any:
+    """Return a name, or class and parameters of a solver of riskmin; None for other solvers."""
+    if type(solver) in _solver_classes().values():
         return {"name": type(solver).__name__, "params": dataclasses.asdict(solver)}
     return solver if isinstance(solver, str) else None
 
 
-def _class_weight(given: Any) -> Any:
-    """Pairs, since the keys of JSON are strings."""
+def _class_weight_to_json(given: Any) -> Any:
+    """Return a dict as a list of pairs, since JSON keys are strings."""
     return [[scalar(k), scalar(v)] for k, v in given.items()] if isinstance(given, dict) else given
 
 
-def _kernel(given: Any) -> Any:
+def _kernel_to_json(given: Any) -> Any:
     if isinstance(given, str):
         return given
-    if type(given) not in KERNELS.values():
+    if type(given) not in SERIALIZABLE_KERNELS.values():
         raise ValueError(
             "its kernel is a function of your own, and code is not written to files: pickle the model, "
             "or fit the matrix of the kernel with kernel='precomputed'"
         )
-    return described(given, KERNELS)
+    return described(given, SERIALIZABLE_KERNELS)
 
 
-# ---------------------------------------------------------------- and back
+# ---------------------------------------------------------------- read
 def params_from(kind: Any, written: dict[str, Any]) -> dict[str, Any]:
-    """The parameters that `params_of` wrote, for an estimator of this class."""
+    """Return the parameters that `params_to_dict` wrote, for an estimator of this class."""
     params = dict(written["plain"])
     check_plain(kind, params)
     solver = written["solver"]
-    params["solver"] = _solvers()[solver["name"]](**solver["params"]) if isinstance(solver, dict) else solver
+    params["solver"] = (
+        _solver_classes()[solver["name"]](**solver["params"]) if isinstance(solver, dict) else solver
+    )
     if "regularizer" in written:
         params["regularizer"] = _as_given(
             regularizer_from_spec(written["regularizer"]), written["regularizer"]["given"], get_regularizer
         )
     if "kernel" in written:
         kernel = written["kernel"]
-        params["kernel"] = kernel if isinstance(kernel, str) else revived(kernel, KERNELS, "kernel")
+        params["kernel"] = (
+            kernel if isinstance(kernel, str) else revived(kernel, SERIALIZABLE_KERNELS, "kernel")
+        )
     if kind.task != "novelty":
         params["loss"] = _as_given(
             from_spec(written["loss"]), written["loss"]["given"], partial(named_loss, kind)
@@ -130,6 +144,6 @@ def params_from(kind: Any, written: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
-def _as_given(thing: Any, given: str | None, named: Callable[[Any], Any]) -> Any:
-    """The name that the user gave, where it still stands for the thing."""
-    return given if given is not None and named(given) == thing else thing
+def _as_given(value: Any, given: str | None, lookup: Callable[[Any], Any]) -> Any:
+    """Return the name that the user gave if it still denotes the value, else the value."""
+    return given if given is not None and lookup(given) == value else value

@@ -1,4 +1,4 @@
-"""What a model file says, checked: a checksum tells that nothing was lost, not that it makes sense."""
+"""Validation of the content of model files: a checksum detects damage, but not invalid values."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from riskmin.estimators.base import check_number, check_parameters, regularizer_
 from riskmin.solvers import get_solver
 from riskmin.types import NDArray
 
-_SPECIAL: dict[str, tuple[str, Callable[[Any], bool]]] = {
+_PARAM_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "atol": ("a number or null", lambda v: v is None or _is_number(v)),
     "n_jobs": ("a whole number or null", lambda v: v is None or type(v) is int),
     "gamma": ("a string or a number", lambda v: isinstance(v, str) or _is_number(v)),
     "cost": ("a string or rows of numbers", lambda v: isinstance(v, str) or _is_square(v)),
     "constraints": ("a string, pairs or null", lambda v: v is None or isinstance(v, (str, list))),
     "template": ("'window' or null", lambda v: v in (None, "window")),
-    "order": ("words, numbers or null", lambda v: v is None or _is_of_one_kind(v)),
+    "order": ("strings, numbers or null", lambda v: v is None or _is_homogeneous(v)),
 }
-"""Parameters that may be of several kinds: what they must be, and whether they are."""
+"""Parameters that allow several types: description of the types, and a predicate."""
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def _is_of_one_kind(value: Any) -> bool:
+def _is_homogeneous(value: Any) -> bool:
     if not isinstance(value, list):
         return False
     return all(isinstance(v, str) for v in value) or all(_is_number(v) for v in value)
@@ -42,18 +42,18 @@ def _is_square(value: Any) -> bool:
 
 
 def check_plain(kind: Any, params: dict[str, Any]) -> None:
-    """Raise unless parameters as they are in a file are of the kinds that an estimator's defaults are."""
+    """Raise unless parameters read from a file have the types of the estimator's defaults."""
     defaults = {name: p.default for name, p in inspect.signature(kind).parameters.items()}
     for name, value in params.items():
         if name not in defaults:
             raise ValueError(f"{kind.__name__} has no parameter {name}")
         default = defaults[name]
-        needs, fits = _SPECIAL.get(name, _by_default(default))
+        needs, fits = _PARAM_TYPES.get(name, _type_of_default(default))
         if not fits(value):
             raise ValueError(f"its parameter {name} is {value!r}, not {needs}")
 
 
-def _by_default(default: Any) -> tuple[str, Callable[[Any], bool]]:
+def _type_of_default(default: Any) -> tuple[str, Callable[[Any], bool]]:
     if isinstance(default, bool):
         return "true or false", lambda v: isinstance(v, bool)
     if isinstance(default, str):
@@ -64,7 +64,7 @@ def _by_default(default: Any) -> tuple[str, Callable[[Any], bool]]:
 
 
 def check_model(model: Any) -> None:
-    """Raise unless the numbers among the parameters of a model that was read make sense."""
+    """Raise unless the parameters of a model read from a file are valid."""
     check_parameters(model)
     get_solver(model.solver)
     if hasattr(model, "regularizer"):
@@ -88,7 +88,7 @@ def _check_class_weight(given: Any) -> None:
 
 
 def count_of(record: dict[str, Any], name: str) -> int:
-    """A whole number >= 0."""
+    """Return an entry that must be an integer >= 0."""
     value = record[name]
     if type(value) is not int or value < 0:
         raise ValueError(f"{name} is {value!r}, not a whole number >= 0")
@@ -96,7 +96,7 @@ def count_of(record: dict[str, Any], name: str) -> int:
 
 
 def flag_of(record: dict[str, Any], name: str, default: bool | None = None) -> bool:
-    """True or false."""
+    """Return an entry that must be a bool."""
     value = record[name] if default is None else record.get(name, default)
     if not isinstance(value, bool):
         raise ValueError(f"{name} is {value!r}, neither true nor false")
@@ -104,23 +104,24 @@ def flag_of(record: dict[str, Any], name: str, default: bool | None = None) -> b
 
 
 def classes_of(record: dict[str, Any], *, in_order: bool = True) -> NDArray:
-    """The classes, each once; in order, where no parameter says in which one."""
+    """Return the classes, which must be distinct; and sorted, unless a parameter defines their order."""
     values, dtype = record["values"], np.dtype(record["dtype"])
-    plain = [int(v) if isinstance(v, bool) else v for v in values]
-    if dtype.kind not in "biufUSO" or not _is_of_one_kind(plain):
-        raise ValueError(f"its classes are of {dtype}, or not all words or all numbers")
+    # boolean classes count as numbers
+    as_numbers = [int(v) if isinstance(v, bool) else v for v in values]
+    if dtype.kind not in "biufUSO" or not _is_homogeneous(as_numbers):
+        raise ValueError(f"its classes are of {dtype}, or not all strings or all numbers")
     classes: NDArray = np.array(values, dtype=dtype)
     if classes.ndim != 1 or len(np.unique(classes)) != len(classes):
         raise ValueError("its classes are not each named once")
     if classes.dtype.kind == "f" and not np.isfinite(classes).all():
         raise ValueError("its classes are not all finite")
     if in_order and not np.array_equal(np.unique(classes), classes):
-        raise ValueError("its classes are not in order")
+        raise ValueError("its classes are not sorted")
     return classes
 
 
 def names_of(values: Any, p: int) -> NDArray:
-    """The names of the features: strings."""
+    """Return the names of p features, which must be strings."""
     if not isinstance(values, list) or not all(isinstance(name, str) for name in values):
         raise ValueError("the names of its features are not all strings")
     if len(values) != p:
@@ -129,11 +130,11 @@ def names_of(values: Any, p: int) -> NDArray:
 
 
 def row_of(record: Any) -> dict[str, Any]:
-    """The last row of the trace: numbers by name."""
-    found = dict(record)
-    if not all(v is None or isinstance(v, (int, float, str)) for v in found.values()):
+    """Return the last row of the trace, a dict of numbers and strings."""
+    row = dict(record)
+    if not all(v is None or isinstance(v, (int, float, str)) for v in row.values()):
         raise ValueError("the last row of its trace holds something else than numbers")
     for name in ("iteration", "seconds"):
-        if name in found and (not _is_number(found[name]) or not math.isfinite(found[name])):
-            raise ValueError(f"the {name} of its trace are {found[name]!r}")
-    return found
+        if name in row and (not _is_number(row[name]) or not math.isfinite(row[name])):
+            raise ValueError(f"the {name} of its trace are {row[name]!r}")
+    return row

@@ -1,4 +1,4 @@
-"""Rows of queries, ranked by a linear score."""
+"""Learning to rank the rows of queries by a linear score."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
 
     .. math:: \min_w\; J(w) = \alpha\,\Omega(w) + R(w), \qquad z_i = x_i^\top w,
 
-    where R compares the scores of the rows of each query with their grades. The fit ends when
+    where R compares the scores of the rows of each query with their grades. The fit stops when
     :math:`J - \min J \le \text{tol} \cdot J` is proved.
 
     Parameters
     ----------
     loss : str or Loss
         A name of `riskmin.LOSSES` for ranking ("pairwise_hinge", "ndcg", "mrr", "expected_rank_utility"),
-        with parameters where wanted (``"ndcg:k=5"``), a loss object, or a loss for regression such as
-        "squared", which fits the grades row by row and does not look at queries.
+        optionally with parameters (``"ndcg:k=5"``), a loss object, or a loss for regression such as
+        "squared", which fits the grades row by row and ignores queries.
     alpha : float
-        The strength of the regularizer.
+        Regularization strength.
     fit_intercept : bool
-        For losses for regression: whether to fit an intercept. To losses for ranking it makes no difference.
+        Whether to fit an intercept with losses for regression. It has no effect on losses for ranking.
     regularizer, positive, standardize
         As in `LinearClassifier`.
     solver, tol, atol, max_iter, max_seconds, warm_start, n_jobs, callback, checkpoint, verbose
@@ -47,13 +47,13 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
     coef_ : (p,) array
         w.
     intercept_ : float
-        Zero with losses for ranking, which no intercept changes.
+        Zero with losses for ranking, which do not depend on it.
     n_queries_ : int
-        How many queries were fitted; 0 without `qid`.
+        Number of queries fitted; 0 without `qid`.
     scale_ : (p,) array or None
-        The standard deviations of the columns; None without `standardize`.
+        Standard deviations of the columns; None unless `standardize` is set.
     objective_, lower_bound_, gap_ : float
-        J at `coef_` and `intercept_`, what min J is proved not to be below, and their difference.
+        J at `coef_` and `intercept_`, a proven lower bound on min J, and their difference.
     n_iter_, result_, n_samples_fit_, weighted_, n_features_in_, feature_names_in_
         As in `LinearClassifier`.
 
@@ -72,7 +72,7 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
     >>> model.score(X, y, qid=qid) > 0.95, model.gap_ <= model.tol * model.objective_
     (True, True)
 
-    In searches, queries stay together, and scikit-learn is told where qid belongs:
+    In searches, keep the rows of each query together and route qid by metadata:
 
     >>> import sklearn
     >>> from sklearn.model_selection import GridSearchCV, GroupKFold
@@ -135,59 +135,59 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
 
         Parameters
         ----------
-        X : (n, p) array, sparse matrix or data frame; `riskmin.Spread` or Dask array or dataframe
-            Float arrays in either order, CSR and CSC are not copied. Rows that are elsewhere stay there.
+        X : (n, p) array, sparse matrix or data frame; `riskmin.PartitionedMatrix` or Dask array or dataframe
+            Float arrays in either order, CSR and CSC are not copied. Remote rows are not moved.
         y : (n,) array
             Grades: numbers, the higher the better.
         qid : (n,) array
-            The id of its query for each row: numbers or strings, in any order. Losses for regression do not
-            look at it, and need none.
+            The query id of each row: numbers or strings, in any order. Losses for regression ignore it and
+            do not need it.
         sample_weight : (n,) array, optional
-            Weights >= 0. With "pairwise_hinge" a pair weighs as the product of its rows, and with the others
-            for ranking a query weighs as its rows do on average.
+            Weights >= 0. With "pairwise_hinge" the weight of a pair is the product of the weights of its
+            rows; with other losses for ranking the weight of a query is the mean weight of its rows.
 
         Returns
         -------
         LinearRanker
-            Itself.
+            The fitted estimator itself.
         """
-        loss = loss_of(self)  # what is wrong with it is said before y is looked at
+        loss = loss_of(self)  # report an invalid loss before reading y
         X, y = checked(self, X, y, y_numeric=True, ensure_min_samples=2)
         weight = as_weights(sample_weight, len(y))
         ids = None if qid is None else queries(here(qid), len(y))
-        ranks = getattr(loss, "task", None) == "ranking"
-        qid = ids if ranks else None
-        more = {"fit_intercept": self.fit_intercept, "qid": qid}
-        w, b, _ = fit_linear(self, X, y, weight, row_weight=weight, **more)
+        is_ranking = getattr(loss, "task", None) == "ranking"
+        qid = ids if is_ranking else None
+        options = {"fit_intercept": self.fit_intercept, "qid": qid}
+        w, b, _ = fit_linear(self, X, y, weight, row_weight=weight, **options)
         self._keep(w, b)
         self.n_queries_ = 0 if ids is None else int(ids.max()) + 1
         warn_unless_converged(self)
         return self
 
     def _rows(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, None]:
-        """The labels and the weights as they are."""
+        """Return labels and weights unchanged."""
         return y, weight, None
 
     def _keep(self, w: NDArray, b: float, *rows: Any) -> None:
         self.coef_, self.intercept_ = w, b
 
     def decision_function(self, X: Any) -> NDArray:
-        """The scores X @ w: the higher, the further up among the rows of the same query."""
+        """Return the scores X @ w: within a query, rows of higher score are ranked higher."""
         return scores(self, X)
 
     def predict(self, X: Any) -> NDArray:
-        """The scores, as `decision_function`."""
+        """Return the scores, as `decision_function` does."""
         return scores(self, X)
 
     def score(self, X: Any, y: Any, qid: Any = None, sample_weight: Any = None) -> float:
-        """The mean NDCG of the ten highest rows of each query, see `riskmin.metrics.mean_ndcg_score`.
+        """Return the mean NDCG@10 over the queries, see `riskmin.metrics.mean_ndcg_score`.
 
         Parameters
         ----------
         X, y, qid
             As in `fit`; queries without any grade above 0 are left out.
         sample_weight : (n,) array, optional
-            A query weighs as its rows do on average.
+            The weight of a query is the mean weight of its rows.
 
         Returns
         -------

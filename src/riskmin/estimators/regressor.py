@@ -1,4 +1,4 @@
-"""Real labels, and a linear function through them."""
+"""Linear regression with any convex loss."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from riskmin.types import NDArray
 
 
 def validated(model: Any, X: Any, y: Any, check: Any = checked) -> tuple[Any, NDArray]:
-    """Rows and numbers, of which each row may have many."""
+    """Validate rows and numeric labels, of one or several outputs, with the function `check`."""
     if scipy.sparse.issparse(y):
         raise ValueError("y is a sparse matrix: give an array, such as y.toarray()")
-    found: tuple[Any, NDArray] = check(model, X, y, y_numeric=True, multi_output=True)
-    return found
+    result: tuple[Any, NDArray] = check(model, X, y, y_numeric=True, multi_output=True)
+    return result
 
 
 def counts(loss: Any) -> bool:
-    """Whether the loss is Poisson's; asked before `fit` too, when the loss may not be one at all."""
+    """Whether the loss is the Poisson loss; accepts invalid losses, since it is called before `fit`, too."""
     if isinstance(loss, str):
         loss = LOSSES.get(loss.partition(":")[0].strip())
     return isinstance(loss.loss if isinstance(loss, Nu) else loss, Poisson)
@@ -38,50 +38,50 @@ class LinearRegressor(LabelsHere, RegressorMixin, BaseEstimator):  # type: ignor
         \min_{w, b}\; J(w, b) = \alpha\,\Omega(w) + \sum_i c_i\, l(x_i^\top w + b, y_i),
         \qquad c_i = s_i / \textstyle\sum_j s_j,
 
-    where :math:`s_i` is the weight of a row, 1 by default. The intercept b is not penalized. The fit ends
+    where :math:`s_i` is the weight of a row, 1 by default. The intercept b is not penalized. The fit stops
     when :math:`J - \min J \le \text{tol} \cdot J` is proved.
 
     The prediction is the score :math:`x^\top w + b`, except for the Poisson loss, whose scores are
-    logarithms: there it is the mean :math:`e^{x^\top w + b}`.
+    logarithms of the mean: it predicts :math:`e^{x^\top w + b}`.
 
-    For y of shape (n, k), there are weights and an intercept for each of the k outputs, and J is the sum over
-    them. With "squared" and "l2", and with ``MultivariateSquared(M)``, that is one problem; with other losses
-    and regularizers it falls apart into one an output, each with a certificate of its own, and what is
-    claimed is the sum of what is proved.
+    For y of shape (n, k), each of the k outputs has weights and an intercept, and J is the sum over the
+    outputs. With "squared" and "l2", and with ``MultivariateSquared(M)``, this is one problem; with other
+    losses and regularizers it separates into one problem per output, each with its own certificate, and the
+    reported objective and bound are the sums.
 
     Parameters
     ----------
     loss : str or Loss
-        A name of `riskmin.LOSSES` for regression, with parameters where wanted (``"quantile:level=0.9"``),
+        A name of `riskmin.LOSSES` for regression, optionally with parameters (``"quantile:level=0.9"``),
         or a loss object: one of riskmin's, or any object with ``separable`` and ``value_grad(z, y, c)``.
     alpha : float
-        The strength of the regularizer. With "l2" and n rows, scikit-learn's Ridge calls ``alpha * n`` its
-        alpha, and LinearSVR ``1 / (alpha * n)`` its C; PoissonRegressor's alpha is the same as here, and
-        so is Lasso's with "l1".
+        Regularization strength. With "l2" and n rows, scikit-learn's Ridge calls ``alpha * n`` its
+        alpha, and LinearSVR ``1 / (alpha * n)`` its C; PoissonRegressor's alpha is the same, and so is
+        Lasso's with "l1".
     fit_intercept : bool
-        Whether to fit b, or to have it zero.
+        Whether to fit the intercept b; if False, b = 0.
     regularizer, positive, standardize
         As in `LinearClassifier`.
     solver, tol, atol, max_iter, max_seconds, warm_start, n_jobs, callback, verbose
         As in `LinearClassifier`.
     checkpoint : path, `riskmin.Checkpoint` or None
-        As in `LinearClassifier`; of problems one an output, each has a file, with its number after the name.
+        As in `LinearClassifier`; separate problems write one file per output, with its index after the name.
 
     Attributes
     ----------
     coef_ : (p,) or (k, p) array
-        w; a row an output, if y has columns.
+        w; one row per output if y is two-dimensional.
     intercept_ : float or (k,) array
         b.
     scale_ : (p,) array or None
-        The standard deviations of the columns; None without `standardize`.
+        Standard deviations of the columns; None unless `standardize` is set.
     objective_, lower_bound_, gap_ : float
-        J at `coef_` and `intercept_`, what min J is proved not to be below, and their difference.
+        J at `coef_` and `intercept_`, a proven lower bound on min J, and their difference.
     n_iter_ : int
-        The number of iterations; of problems one an output, the largest.
+        The number of iterations; the largest one for separate problems.
     result_ : `riskmin.Result`
-        The status, the trace, and the cut that proves the bound. Of problems one an output, it is that of
-        their sum: its ``w`` is ``coef_.T``, row by row; its trace has the last row of each, and one of all.
+        The status, the trace, and the cut that proves the bound. For separate problems it is that of their
+        sum: ``w`` is ``coef_.T`` in row-major order; the trace has the last row of each, and a total.
     n_samples_fit_, weighted_, n_features_in_, feature_names_in_
         As in `LinearClassifier`.
 
@@ -154,19 +154,19 @@ class LinearRegressor(LabelsHere, RegressorMixin, BaseEstimator):  # type: ignor
 
         Parameters
         ----------
-        X : (n, p) array, sparse matrix or data frame; `riskmin.Spread` or Dask array or dataframe
-            Float arrays in either order, CSR and CSC are not copied. Rows that are elsewhere stay there.
+        X : (n, p) array, sparse matrix or data frame; `riskmin.PartitionedMatrix` or Dask array or dataframe
+            Float arrays in either order, CSR and CSC are not copied. Remote rows are not moved.
         y : (n,) or (n, k) array
-            Real numbers, >= 0 for the Poisson loss; a column an output.
+            Real numbers, >= 0 for the Poisson loss; one column per output.
         sample_weight : (n,) array, optional
-            Weights >= 0; a row of weight zero might as well not be there.
+            Weights >= 0; rows of weight zero have no effect on the fit.
 
         Returns
         -------
         LinearRegressor
-            Itself.
+            The fitted estimator itself.
         """
-        loss_of(self)  # what is wrong with it is said before y is looked at
+        loss_of(self)  # report an invalid loss before reading y
         X, y = validated(self, X, y)
         weight = as_weights(sample_weight, len(y))
         w, b = fit_outputs(self, X, y, weight)
@@ -175,7 +175,7 @@ class LinearRegressor(LabelsHere, RegressorMixin, BaseEstimator):  # type: ignor
         return self
 
     def _rows(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, None]:
-        """The labels and the weights as they are."""
+        """Return labels and weights unchanged."""
         return y, weight, None
 
     def _keep(self, w: NDArray, b: Any, classes: None, X: Any, y: NDArray, weight: NDArray | None) -> None:
@@ -186,8 +186,8 @@ class LinearRegressor(LabelsHere, RegressorMixin, BaseEstimator):  # type: ignor
             self.intercept_ = b + np.zeros(y.shape[1])
 
     def predict(self, X: Any) -> NDArray:
-        """The scores X @ w + b, a column an output; their exponentials for the Poisson loss."""
+        """Predict X @ w + b, one column per output; its exponential for the Poisson loss."""
         z = scores(self, X)
         if np.ndim(self.coef_) == 2:
-            z = z.reshape(len(z), -1)  # y of one column comes back as one
+            z = z.reshape(len(z), -1)  # a y of shape (n, 1) gives predictions of that shape
         return np.exp(z) if counts(self.loss) else z

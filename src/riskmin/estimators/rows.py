@@ -1,6 +1,7 @@
-"""The rows that estimators are given, here or elsewhere: checked, picked, and scored where they are.
+"""Validation, selection and scoring of the rows given to estimators, local or remote.
 
-Rows elsewhere are a `Spread` or a Dask collection. Their labels, weights and queries are brought here.
+Remote rows are a `PartitionedMatrix` or a Dask collection. They stay on their workers; only labels, weights
+and query ids are brought to this process.
 """
 
 from __future__ import annotations
@@ -29,72 +30,73 @@ FORMATS: dict[str, Any] = {
     "accept_sparse": ["csr", "csc"],
     "dtype": [np.float64, np.float32],
     "order": None,
-    "ensure_all_finite": False,  # the risk looks for NaN itself, and says where one is
+    "ensure_all_finite": False,  # the risk checks for NaN itself and reports the position
 }
-"""What X may be without a copy being made of it."""
+"""Arguments of `validate_data` under which X is not copied."""
 
 
-# ---------------------------------------------------------------- what is given
-def here(thing: Any) -> Any:
-    """Labels, weights or queries, computed where they are a Dask collection: they are 8 bytes a row."""
-    return computed(thing) if is_dask(thing) else thing
+# ---------------------------------------------------------------- validation
+def here(array: Any) -> Any:
+    """Compute labels, weights or query ids (8 bytes per row) if they are a Dask collection."""
+    return computed(array) if is_dask(array) else array
 
 
-def is_elsewhere(X: Any) -> bool:
-    """Whether only the parts of X are known here."""
+def _is_remote(X: Any) -> bool:
+    """Whether X is partitioned, so that its entries need not be in this process."""
     return isinstance(X, Spread) or is_dask(X)
 
 
 def checked(model: Any, X: Any, y: Any = "no_validation", *, reset: bool = True, **checks: Any) -> Any:
-    """X, or X and y, as `validate_data` has them; of rows that are elsewhere, what can be known of them here.
+    """Validate X, or X and y, with `validate_data`.
 
-    That are their columns and how many they are. The numbers are looked at where they are read.
+    Of remote rows only the column names and the shape are checked; entries are checked where they are read.
     """
-    if not is_elsewhere(X):
+    if not _is_remote(X):
         return validate_data(model, readable(X, "X"), readable(y, "y"), reset=reset, **checks, **FORMATS)
+    # remote rows: compute the labels, but do not read entries of X
     readable(y, "y")
-    least = checks.pop("ensure_min_samples", 1)
+    min_rows = checks.pop("ensure_min_samples", 1)
     labels = y if isinstance(y, str) else validate_data(model, "no_validation", here(y), **checks)
-    rows = _spread(X)
-    validate_data(model, _named(X, rows), skip_check_array=True, reset=reset)
-    if len(rows) < least:
-        raise ValueError(f"X has {len(rows)} sample(s), but a minimum of {least} is required: add rows")
+    rows = _partitioned(X)
+    validate_data(model, _with_column_names(X, rows), skip_check_array=True, reset=reset)
+    if len(rows) < min_rows:
+        raise ValueError(f"X has {len(rows)} sample(s), but a minimum of {min_rows} is required: add rows")
     if isinstance(y, str):
         return rows
     check_consistent_length(rows, labels)
     return rows, labels
 
 
-def readable(thing: Any, name: str) -> Any:
-    """The same, if scikit-learn reads it as what it is.
+def readable(data: Any, name: str) -> Any:
+    """Return the data unchanged; raise if scikit-learn would misread them.
 
-    It would drop the mask of an array, take dates for nanoseconds, and have SciPy convert sparse matrices
-    without a look at their indices.
+    It would drop the mask of a masked array, read dates as nanoseconds, and let SciPy convert sparse matrices
+    without checking their indices.
     """
-    if isinstance(thing, str):
-        return thing  # "no_validation"
-    if is_sparse(thing) and len(thing.shape) == 2:
-        check_size(thing.shape)
-        return sound(thing)
-    refuse_masks_and_dates(thing, name)
-    return thing
+    if isinstance(data, str):
+        return data  # "no_validation"
+    if is_sparse(data) and len(data.shape) == 2:
+        check_size(data.shape)
+        return sound(data)
+    refuse_masks_and_dates(data, name)
+    return data
 
 
-def _spread(X: Any) -> Spread:
+def _partitioned(X: Any) -> Spread:
     return X if isinstance(X, Spread) else DaskExecutor().spread(X)
 
 
-def _named(X: Any, rows: Spread) -> Any:
-    """What has the names of the columns, where they are known: the head of a frame, or of its first part."""
-    heads = (getattr(X, "_meta", None), getattr(rows.parts[0], "X", None))
-    return next((head for head in heads if hasattr(head, "columns")), rows)
+def _with_column_names(X: Any, rows: Spread) -> Any:
+    """Return an object with the column names: metadata of a frame or the first partition; else `rows`."""
+    candidates = (getattr(X, "_meta", None), getattr(rows.parts[0], "X", None))
+    return next((frame for frame in candidates if hasattr(frame, "columns")), rows)
 
 
 class LabelsHere:
-    """An estimator whose `score` takes labels and weights that are Dask collections."""
+    """Mixin whose `score` accepts labels and weights that are Dask collections."""
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The measure of scikit-learn for estimators of its kind: the accuracy, or R^2.
+        """Return scikit-learn's default score of the estimator: the accuracy, or R^2.
 
         Parameters
         ----------
@@ -110,61 +112,61 @@ class LabelsHere:
 
 
 def checked_here(model: Any, X: Any, y: Any = "no_validation", **checks: Any) -> Any:
-    """X, or X and y, as `validate_data` has them, for estimators that need rows in pairs or in any order."""
+    """Validate X, or X and y, for estimators that need all rows in this process."""
     if isinstance(X, Spread):
         raise ValueError(
-            f"{type(model).__name__} needs all rows here: give X.whole() if they fit into memory, or use a "
-            "linear estimator such as LinearClassifier, which takes rows that are elsewhere"
+            f"{type(model).__name__} needs all rows in this process: give X.whole() if they fit into memory, "
+            "or use a linear estimator such as LinearClassifier, which takes remote rows"
         )
     return validate_data(model, readable(X, "X"), readable(y, "y"), **checks)
 
 
 def executor_for(model: Any, X: Any) -> Any:
-    """Who computes: the executor that comes with the rows, else threads by `n_jobs`."""
-    own = X.executor if isinstance(X, Spread) else None
-    if own is not None:
-        return own
+    """Return the executor of partitioned rows, else `Serial` or `Threads` according to `n_jobs`."""
+    executor = X.executor if isinstance(X, Spread) else None
+    if executor is not None:
+        return executor
     workers = effective_n_jobs(model.n_jobs)
     return Serial() if workers == 1 else Threads(n_workers=workers)
 
 
-# ---------------------------------------------------------------- some of the rows
+# ---------------------------------------------------------------- selection of rows
 def picked(X: Any, mask: NDArray) -> Any:
-    """The rows where the mask is true."""
+    """Return the rows for which the mask is true; empty partitions are dropped."""
     if not isinstance(X, Spread):
         return X[mask]
     parts = [
-        part if mask[i:j].all() else _some(part, np.flatnonzero(mask[i:j]))
+        part if mask[i:j].all() else _subset(part, np.flatnonzero(mask[i:j]))
         for part, (i, j) in zip(X.parts, pairwise(X.ends), strict=True)
         if mask[i:j].any()
     ]
-    source = None if X.source is None else PickedSource(X.source, np.flatnonzero(mask))
+    source = None if X.source is None else RowSubsetSource(X.source, np.flatnonzero(mask))
     return Spread(parts, X.executor, source)
 
 
-def _some(part: Any, rows: NDArray) -> Part:
-    """Some rows of a part; one that workers keep stays of its kind, by which their executor knows it."""
-    found = Picked(part, rows)
+def _subset(part: Any, rows: NDArray) -> Part:
+    """Return some rows of a partition; one held by workers keeps its type, which its executor recognizes."""
+    subset = RowSubset(part, rows)
     if not hasattr(part, "pick"):
-        return found
-    kept: Part = replace(part, shape=found.shape, numbers=found.numbers, pick=Pick(rows, part.pick))
-    return kept
+        return subset
+    remote: Part = replace(part, shape=subset.shape, numbers=subset.numbers, pick=SelectRows(rows, part.pick))
+    return remote
 
 
 @dataclass(frozen=True)
-class Pick:
-    """Picks rows of what was kept, after what was done to it before."""
+class SelectRows:
+    """Selects rows of a stored partition, after a previous selection, if any."""
 
     rows: NDArray
-    before: Callable[[Any], Any] | None = None
+    previous: Callable[[Any], Any] | None = None
 
     def __call__(self, X: Any) -> Any:
-        return taken(X if self.before is None else self.before(X), self.rows)
+        return _take_rows(X if self.previous is None else self.previous(X), self.rows)
 
 
 @dataclass(frozen=True)
-class Picked:
-    """Some rows of a part."""
+class RowSubset:
+    """Some rows of a partition (implements `Partition`)."""
 
     part: Part
     rows: NDArray
@@ -179,7 +181,7 @@ class Picked:
 
     @property
     def numbers(self) -> int:
-        """About: those of all rows, by their share."""
+        """Estimate of the stored entries: those of the partition times the fraction of its rows."""
         return round(self.part.numbers * len(self.rows) / max(self.part.shape[0], 1))
 
     @property
@@ -188,72 +190,73 @@ class Picked:
 
     @property
     def rank(self) -> int:
-        """Where it is, if it is in the memory of one of several programs."""
-        found: int = self.part.rank  # type: ignore[attr-defined]
-        return found
+        """MPI rank that holds the partition in memory."""
+        rank: int = self.part.rank  # type: ignore[attr-defined]
+        return rank
 
     def read(self) -> Any:
-        return taken(self.part.read(), self.rows)
+        return _take_rows(self.part.read(), self.rows)
 
 
 @dataclass(frozen=True)
-class PickedSource:
-    """Some rows of a source, at these places."""
+class RowSubsetSource:
+    """The rows of a `RowSource` at the given sorted positions."""
 
     source: Source
     rows: NDArray
 
     def part(self, start: int, stop: int) -> Part:
         first, last = int(self.rows[start]), int(self.rows[stop - 1])
-        return Picked(self.source.part(first, last + 1), self.rows[start:stop] - first)
+        return RowSubset(self.source.part(first, last + 1), self.rows[start:stop] - first)
 
     def whole(self) -> Any:
-        return taken(self.source.whole(), self.rows)
+        return _take_rows(self.source.whole(), self.rows)
 
 
-def taken(X: Any, rows: NDArray) -> Any:
-    """Rows of an array, a sparse matrix or a frame."""
+def _take_rows(X: Any, rows: NDArray) -> Any:
+    """Return rows of an array, a sparse matrix or a data frame, by position."""
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
 
 
 # ---------------------------------------------------------------- scores
 @dataclass(frozen=True)
 class Held:
-    """Rows that an executor holds, of which scores alone come here."""
+    """Rows held by an executor; only their scores are sent to this process."""
 
     executor: Executor
 
     def scores(self, w: NDArray) -> NDArray:
-        """X w: a number a row, or a column for each of w's."""
-        scorer: Any = Linear() if w.ndim == 1 else Multiclass(w.shape[1])
-        return np.concatenate(self.executor.map(shards.scores, scorer, np.ravel(w)))
+        """Return X w: one number per row, or one column per column of w."""
+        linear_map: Any = Linear() if w.ndim == 1 else Multiclass(w.shape[1])
+        return np.concatenate(self.executor.map(shards.scores, linear_map, np.ravel(w)))
 
 
-def held(X: Spread) -> Any:
-    """The rows read by their executor, for as long as what is returned is kept; or here, if they are here."""
-    run, none = X.executor, np.zeros(0)
-    if run is None or run in (Serial, Threads) or isinstance(run, (Serial, Threads)):
+def _place(X: Spread) -> Any:
+    """Load the rows into their executor for the lifetime of the returned object; return local rows whole."""
+    executor, empty = X.executor, np.zeros(0)
+    if executor is None or executor in (Serial, Threads) or isinstance(executor, (Serial, Threads)):
         return X.whole()
-    return Held(run([Unread(part, none, none) for part in X.parts]))
+    return Held(executor([Unread(part, empty, empty) for part in X.parts]))
 
 
 def products(X: Any, w: NDArray) -> NDArray:
-    """The scores X w of rows that were checked, in float64 and without a copy of X."""
+    """Return the scores X w of validated rows, in float64 and without copying X."""
     if isinstance(X, Spread):
-        X = held(X)
+        X = _place(X)
     if isinstance(X, Held):
         return X.scores(w)
     matrix = as_matrix(X)
-    check_finite(matrix)  # the scores would not tell: columns of weight zero may be left out of them
-    found: NDArray = matrix.scores(w, 0, matrix.shape[0])
-    return found
+    # NaN may be missing from the scores, since products may skip columns of weight zero
+    check_finite(matrix)
+    z: NDArray = matrix.scores(w, 0, matrix.shape[0])
+    return z
 
 
 def scored(X: Any, w: NDArray, b: Any, what: str = "row") -> NDArray:
-    """The scores X w + b of rows that were checked, if all of them are finite."""
-    with np.errstate(over="ignore", invalid="ignore"):  # as is said below
+    """Return the scores X w + b of validated rows; raise if one is not finite. `what` names a row."""
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported below
         z: NDArray = products(X, w) + b
     if not np.isfinite(z).all():
-        bad = int(np.argwhere(~np.isfinite(z))[0, 0])
-        raise ValueError(f"X holds numbers too large to score ({what} {bad}): scale the features")
+        index = int(np.argwhere(~np.isfinite(z))[0, 0])
+        raise ValueError(f"X holds numbers too large to score ({what} {index}): scale the features")
     return z

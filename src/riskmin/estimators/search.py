@@ -1,4 +1,4 @@
-"""The search for the best strength of the regularizer: a certified path for each fold."""
+"""Search for the best regularization strength, with a certified path for each fold."""
 
 from __future__ import annotations
 
@@ -31,166 +31,176 @@ from riskmin.types import NDArray, Result
 
 
 class Rows(NamedTuple):
-    """Data to fit or to score."""
+    """Rows with labels, weights and query ids, to fit or to score."""
 
     X: Any
     y: NDArray
     weight: NDArray | None = None
     qid: NDArray | None = None
 
-    def take(self, rows: Any) -> Rows:
-        """Some of the rows; those of weight zero might as well not be there, and are not."""
+    def subset(self, rows: Any) -> Rows:
+        """Return some of the rows, without those of weight zero."""
         rows = np.arange(len(self.y))[rows]
         if self.weight is not None:
             rows = rows[self.weight[rows] > 0]
-        weight, qid = (None if some is None else some[rows] for some in self[2:])
+        weight, qid = (None if values is None else values[rows] for values in self[2:])
         return Rows(self.X[rows], self.y[rows], weight, qid)
 
-    def parts(self, probe: Any) -> list[Rows]:
-        """The problems that these are: one, or one an output where the probe fits each by itself."""
-        if self.y.ndim == 1 or joint_loss(probe, self.y) is not None:
+    def by_problem(self, template: Any) -> list[Rows]:
+        """Return the data of each problem: one, or one per output if the template fits them separately."""
+        if self.y.ndim == 1 or joint_loss(template, self.y) is not None:
             return [self]
         return [self._replace(y=y) for y in self.y.T]
 
 
-class Found(NamedTuple):
-    """What a search has found."""
+class SearchResult(NamedTuple):
+    """Scores of all values of alpha, and the best of them."""
 
     alphas: NDArray
-    """The strengths that were tried."""
+    """The values of alpha tried."""
     scores: NDArray
-    """A row a fold, a column a strength."""
+    """Scores, one row per fold and one column per alpha."""
     missed: int
-    """How many of the fits did not converge."""
+    """Number of fits that did not converge."""
     best: int
-    """Which strength has the best mean score; of those that are equal, the largest."""
+    """Index of the alpha with the best mean score; of the largest one in case of ties."""
     mean: float
-    """Its mean score."""
+    """Mean score of the best alpha."""
 
 
 def search(
-    probe: Any, data: Rows, alphas: NDArray | int, splits: Iterable[tuple[Any, Any]], scorer: Any
-) -> Found:
-    """Fit and score all strengths in all folds.
+    template: Any, data: Rows, alphas: NDArray | int, splits: Iterable[tuple[Any, Any]], scorer: Any
+) -> SearchResult:
+    """Fit and score all values of alpha in all folds.
 
     Parameters
     ----------
-    probe : estimator
-        Its parameters are those of all fits, but for alpha.
+    template : estimator
+        Template of all fits, whose alpha is ignored.
     data : Rows
     alphas : array or int
-        The strengths, or how many of the default grid.
+        The values of alpha, or the size of the default grid.
     splits : pairs of arrays
-        The rows to fit and those to score, for each fold.
+        Training and test rows of each fold.
     scorer : callable
-        ``scorer(model, X, y)``, with ``sample_weight`` where it takes them, and ``qid`` where there are some.
+        ``scorer(model, X, y)``, called with ``sample_weight`` if it takes them, and ``qid`` if given.
 
     Returns
     -------
-    Found
+    SearchResult
     """
-    check_parameters(probe)
-    get_solver(probe.solver)
-    whole = data if data.weight is None or data.weight.all() else data.take(slice(None))
-    problems = [_problem(probe, part).objective for part in whole.parts(probe)]
-    for one in problems:
-        check(one.risk, one.reg, np.zeros(one.risk.dim))
-    if not loss_of(probe).separable:
+    check_parameters(template)
+    get_solver(template.solver)
+    # rows of weight zero must not influence the checks or the default grid
+    whole = data if data.weight is None or data.weight.all() else data.subset(slice(None))
+    problems = [_fold_problem(template, part).objective for part in whole.by_problem(template)]
+    for problem in problems:
+        check(problem.risk, problem.reg, np.zeros(problem.risk.dim))
+    if not loss_of(template).separable:
         risk = problems[0].risk
-        risk(np.zeros(risk.dim))  # what is wrong with all rows is said before any fold
+        risk(np.zeros(risk.dim))  # report invalid data of all rows before the first fold
     if isinstance(alphas, int):
-        grids = [lam_grid(one.risk, opened(penalized(one.reg)), alphas) for one in problems]
+        grids = [lam_grid(problem.risk, opened(penalized(problem.reg)), alphas) for problem in problems]
+        # separate problems share the grid that starts at the largest alpha
         alphas = max(grids, key=lambda grid: float(grid[0]))
     folds = list(splits)
-    done = Parallel(n_jobs=probe.n_jobs, prefer="threads")(
-        delayed(_fold)(probe, data, fold, alphas, scorer, f"fold {k} of {len(folds)}")
+    done = Parallel(n_jobs=template.n_jobs, prefer="threads")(
+        delayed(_score_fold)(template, data, fold, alphas, scorer, f"fold {k} of {len(folds)}")
         for k, fold in enumerate(folds, 1)
     )
-    scores = np.array([found for found, _ in done])
+    scores = np.array([fold_scores for fold_scores, _ in done])
+    # a scorer may return NaN in some folds
     mean = np.nanmean(scores, axis=0) if np.isfinite(scores).any() else scores[0]
-    best = _best(mean, alphas)
-    return Found(alphas, scores, sum(missed for _, missed in done), best, float(mean[best]))
+    best = _best_index(mean, alphas)
+    n_failed = sum(failed for _, failed in done)
+    return SearchResult(alphas, scores, n_failed, best, float(mean[best]))
 
 
-class _Problem(NamedTuple):
-    """J of some rows, their labels and weights as it takes them, and their classes."""
+class _FoldProblem(NamedTuple):
+    """The objective of some rows, their encoded labels and weights, and their classes."""
 
     objective: Objective
     labels: NDArray
     weight: NDArray | None
     classes: NDArray | None
-    standard: Standard | None
+    scaling: Standard | None
 
-    def found(self, result: Result) -> tuple[NDArray, Any]:
-        """The weights, and what is minimized out of the risk; 0 where it has none, or has them in w."""
+    def weights_and_intercept(self, result: Result) -> tuple[NDArray, Any]:
+        """Return w and the profiled intercept; 0 if there is none, or w holds the intercepts."""
         risk: Any = self.objective.risk
-        if self.standard is not None:
+        if self.scaling is not None:
             J = replace(self.objective, lam=result.trace[-1]["lam"])
-            result = self.standard.tidied(J, result)
+            result = self.scaling.tidied(J, result)
         return np.asarray(result.w), risk.intercept(result.w) if hasattr(risk, "intercept") else 0.0
 
 
-def _problem(probe: Any, rows: Rows) -> _Problem:
-    labels, weight, classes = probe._rows(rows.y, rows.weight)
-    many = len(classes) if probe.task == "classification" else None
+def _fold_problem(template: Any, rows: Rows) -> _FoldProblem:
+    """Return the problem of some rows; folds run in parallel, so the rows of each are processed serially."""
+    labels, weight, classes = template._rows(rows.y, rows.weight)
+    n_classes = len(classes) if template.task == "classification" else None
     risk = risk_of(
-        probe,
+        template,
         rows.X,
         labels,
         weight,
-        fit_intercept=probe.fit_intercept,
+        fit_intercept=template.fit_intercept,
         executor=Serial(),
         qid=rows.qid,
-        loss=joint_loss(probe, labels) if many is None else loss_of(probe, many),
-        n_outputs=many,
+        loss=joint_loss(template, labels) if n_classes is None else loss_of(template, n_classes),
+        n_outputs=n_classes,
     )
-    standard = standard_of(probe, plain_risk(risk), weight, rows.weight)
-    objective = objective_of(probe, risk, regularizer_of(probe, risk), standard)
-    return _Problem(objective, labels, weight, classes, standard)
+    scaling = standard_of(template, plain_risk(risk), weight, rows.weight)
+    objective = objective_of(template, risk, regularizer_of(template, risk), scaling)
+    return _FoldProblem(objective, labels, weight, classes, scaling)
 
 
-def _fold(
-    probe: Any, data: Rows, fold: tuple[Any, Any], alphas: NDArray, scorer: Any, name: str
+def _score_fold(
+    template: Any, data: Rows, fold: tuple[Any, Any], alphas: NDArray, scorer: Any, name: str
 ) -> tuple[list[float], int]:
-    """The scores of the rows left out, a strength at a time, and how many fits did not converge."""
+    """Return the scores of the held-out rows, one per alpha, and the number of fits that did not converge."""
     try:
-        return _scores(probe, data.take(fold[0]), data.take(fold[1]), alphas, scorer)
-    except ValueError as error:  # such as a class that is not there
+        return _score_alphas(template, data.subset(fold[0]), data.subset(fold[1]), alphas, scorer)
+    except ValueError as error:  # such as a missing class
         raise ValueError(f"{error} (in {name}; fewer folds may do)") from error
 
 
-def _scores(probe: Any, train: Rows, test: Rows, alphas: NDArray, scorer: Any) -> tuple[list[float], int]:
-    problems = [_problem(probe, part) for part in train.parts(probe)]
-    paths = [_path(probe, one.objective, alphas) for one in problems]
+def _score_alphas(
+    template: Any, train: Rows, test: Rows, alphas: NDArray, scorer: Any
+) -> tuple[list[float], int]:
+    problems = [_fold_problem(template, part) for part in train.by_problem(template)]
+    paths = [_fit_path(template, problem.objective, alphas) for problem in problems]
     extra = {} if test.qid is None else {"qid": test.qid}
     if test.weight is not None and _takes_weights(scorer):
         extra["sample_weight"] = test.weight
     _, labels, weight, classes, _ = problems[0]
     scores = []
     for alpha, results in zip(alphas, zip(*paths, strict=True), strict=True):
-        model = type(probe)(**probe.get_params(deep=False)).set_params(alpha=float(alpha))
+        # set the fitted attributes of a new model as `fit` does, without another run
+        model = type(template)(**template.get_params(deep=False)).set_params(alpha=float(alpha))
         model.n_features_in_ = train.X.shape[1]
-        fits = [one.found(result) for one, result in zip(problems, results, strict=True)]
+        fits = [
+            problem.weights_and_intercept(result) for problem, result in zip(problems, results, strict=True)
+        ]
         if labels.ndim == train.y.ndim:
             model._keep(*fits[0], classes, train.X, labels, weight)
-        else:  # a fit an output
+        else:  # one fit per output
             w, b = np.stack([w for w, _ in fits], axis=1).ravel(), np.array([b for _, b in fits])
             model._keep(w, b, None, train.X, train.y, weight)
         scores.append(float(scorer(model, test.X, test.y, **extra)))
     return scores, sum(result.status != "converged" for results in paths for result in results)
 
 
-def _path(probe: Any, objective: Objective, alphas: NDArray) -> list[Result]:
-    """A certified fit a strength."""
+def _fit_path(template: Any, objective: Objective, alphas: NDArray) -> list[Result]:
+    """Return one certified fit per alpha."""
     results = path(
         objective.risk,
         penalized(objective.reg),
         alphas,
-        solver=probe.solver,
-        tol=probe.tol,
-        atol=probe.atol,
-        max_iter=int(probe.max_iter),
-        max_seconds=math.inf if probe.max_seconds is None else probe.max_seconds,
+        solver=template.solver,
+        tol=template.tol,
+        atol=template.atol,
+        max_iter=int(template.max_iter),
+        max_seconds=math.inf if template.max_seconds is None else template.max_seconds,
     )
     if any(result.status == "interrupted" for result in results):
         raise KeyboardInterrupt
@@ -198,12 +208,12 @@ def _path(probe: Any, objective: Objective, alphas: NDArray) -> list[Result]:
 
 
 def _takes_weights(scorer: Any) -> bool:
-    """Whether a scorer does: those of scikit-learn pass on whatever they are given."""
+    """Whether a scorer takes weights; those of scikit-learn pass keywords on to their score function."""
     return "sample_weight" in signature(getattr(scorer, "_score_func", scorer)).parameters
 
 
-def _best(mean: NDArray, alphas: NDArray) -> int:
-    """The best mean score; of those that are equal, that of the largest strength."""
+def _best_index(mean: NDArray, alphas: NDArray) -> int:
+    """Return the index of the best mean score; the largest alpha in case of ties."""
     if not np.isfinite(mean).any():
-        raise ValueError("no strength has a score in any fold: choose another scoring, or fewer folds")
+        raise ValueError("no alpha has a score in any fold: choose another scoring, or fewer folds")
     return max(np.flatnonzero(mean == np.nanmax(mean)).tolist(), key=lambda k: float(alphas[k]))

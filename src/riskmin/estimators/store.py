@@ -1,7 +1,7 @@
-"""Fitted estimators as files: arrays and JSON, no pickle, and a checksum over both.
+"""Model files of fitted estimators: arrays and JSON, without pickle, and a checksum of both.
 
-A file holds the model and its claim: the objective, the lower bound and the cut that proves it, for
-`riskmin certify` to check against the data.
+A file holds the model and its certificate: the objective, the lower bound and the cut that proves it, which
+`riskmin certify` checks against the data.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from riskmin.persist import FileError, checksum, load_arrays, save_arrays
 from riskmin.types import Criterion, Cut, NDArray, Result, Status
 
 FORMAT = 4
-"""The version of the file's layout: raised when a file could not be read as before.
+"""Version of the file layout, raised by incompatible changes.
 
-Files of format 1 know of no regularizer but L2, those of format 2 of one score a row alone, and those of
-format 3 neither of standardized columns nor of absolute tolerances.
+Format 1 supports only the regularizer L2, format 2 only one score per row, and format 3 neither standardized
+columns nor absolute tolerances.
 """
 
-CLAIM = (
+CLAIM_KEYS = (
     "objective",
     "lower_bound",
     "value",
@@ -51,33 +51,33 @@ CLAIM = (
     "solver",
     "last",
 )
-"""What a file claims beside its parameters. Nothing else may stand there: `certify` would not check it."""
+"""Keys of the certificate. Others are rejected, since `certify` would not check them."""
 
 KERNEL_MACHINES = (KernelClassifier, KernelRegressor)
 
 LINEAR_MODELS = (LinearClassifier, LinearRegressor, NoveltyDetector, OrdinalClassifier, LinearRanker)
 
-CHAINS = (ChainTagger,)
+CHAIN_MODELS = (ChainTagger,)
 
-TREES = (HierarchicalClassifier,)
+TREE_MODELS = (HierarchicalClassifier,)
 
 ESTIMATORS: dict[str, Any] = {
-    kind.__name__: kind for kind in (*LINEAR_MODELS, *TREES, *CHAINS, *KERNEL_MACHINES)
+    kind.__name__: kind for kind in (*LINEAR_MODELS, *TREE_MODELS, *CHAIN_MODELS, *KERNEL_MACHINES)
 }
 
 
 def save_model(model: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to a file, whole or not at all.
+    """Write a fitted estimator to a file atomically.
 
-    `callback`, `checkpoint` and a solver that is not riskmin's belong to this process: they are not
-    written, and are None in the loaded estimator.
+    `callback`, `checkpoint` and user-defined solvers belong to this process: they are not written, and are
+    None in the loaded estimator.
 
     Parameters
     ----------
     model : LinearClassifier, LinearRegressor, OrdinalClassifier, LinearRanker, NoveltyDetector, \
             HierarchicalClassifier, ChainTagger, KernelClassifier or KernelRegressor
-        Fitted, with a loss of riskmin's, and a kernel that has a name or is riskmin's: code is not written
-        to files. Of a kernel machine the file holds the support vectors, which are rows of the data.
+        Fitted, with a loss of riskmin and a kernel given by name or by a class of riskmin: code is not
+        written to files. The file of a kernel machine holds the support vectors, which are rows of the data.
     path : path
         An existing file is replaced.
 
@@ -95,18 +95,19 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     ('huber:delta=50', True)
     """
     if type(model) not in ESTIMATORS.values():
-        inside = hasattr(model, "best_estimator_")
-        remedy = "save its best_estimator_" if inside else f"only {', '.join(ESTIMATORS)} can"
+        is_search = hasattr(model, "best_estimator_")
+        remedy = "save its best_estimator_" if is_search else f"only {', '.join(ESTIMATORS)} can"
         raise ValueError(f"{type(model).__name__} cannot be saved: {remedy}")
     check_is_fitted(model)
-    kernel = type(model) in KERNEL_MACHINES
-    whole = kernel or type(model) in (*CHAINS, *TREES) or has_many(model)
+    is_kernel = type(model) in KERNEL_MACHINES
+    # of these models `coef_` does not determine w
+    stores_w = is_kernel or type(model) in (*CHAIN_MODELS, *TREE_MODELS) or has_many(model)
     arrays = {
-        "coef": np.asarray(model.result_.w) if whole else np.ravel(model.coef_),
+        "coef": np.asarray(model.result_.w) if stores_w else np.ravel(model.coef_),
         "cut": np.asarray(model.result_.cut.a),
-        **(support_arrays(model) if kernel else {}),
+        **(support_arrays(model) if is_kernel else {}),
         **({} if getattr(model, "scale_", None) is None else {"scale": model.scale_}),
-        **(tagger_arrays(model) if type(model) in CHAINS else {}),
+        **(tagger_arrays(model) if type(model) in CHAIN_MODELS else {}),
     }
     meta = {
         "kind": "model",
@@ -114,11 +115,11 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
         "version": riskmin.__version__,
         "estimator": type(model).__name__,
         "params": params_of(model),
-        "fitted": _fitted(model),
-        "claim": _claim(model),
+        "fitted": _fitted_record(model),
+        "claim": _claim_record(model),
     }
     try:
-        meta = json.loads(json.dumps(meta))  # as it will be read
+        meta = json.loads(json.dumps(meta))  # as it will be read: the checksum is over this form
     except TypeError as error:
         raise ValueError(f"{type(model).__name__} has a parameter that is not plain data: {error}") from None
     save_arrays(path, arrays, meta | {"sha256": checksum(arrays, meta)})
@@ -135,13 +136,13 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     -------
     LinearClassifier, LinearRegressor, OrdinalClassifier, LinearRanker, NoveltyDetector, \
             HierarchicalClassifier, ChainTagger, KernelClassifier or KernelRegressor
-        It predicts as the saved one did, has its claim, and can be fitted again. Its ``result_`` has the
-        last row of the trace.
+        It predicts as the saved one did, has its certificate, and can be fitted again. Its ``result_`` has
+        the last row of the trace.
 
     Raises
     ------
     FileError
-        If the file is no model, is truncated or damaged, or comes from a newer riskmin.
+        If the file is not a model, is truncated or damaged, or was written by a newer riskmin.
 
     Examples
     --------
@@ -169,22 +170,22 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     if not isinstance(meta.get("estimator"), str) or meta["estimator"] not in ESTIMATORS:
         raise FileError(f"{path} holds an unknown kind of model, {meta.get('estimator')!r}: upgrade riskmin")
     try:
-        return _model(arrays, meta)
+        return _read_model(arrays, meta)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-        said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise FileError(f"{path} is not a sound riskmin model: {said}") from None
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise FileError(f"{path} is not a sound riskmin model: {reason}") from None
 
 
-# ---------------------------------------------------------------- to plain data
-def _fitted(model: Any) -> dict[str, Any]:
+# ---------------------------------------------------------------- write
+def _fitted_record(model: Any) -> dict[str, Any]:
     fitted: dict[str, Any] = {"n_features": int(model.n_features_in_)}
     if hasattr(model, "feature_names_in_"):  # scikit-learn sets it where X has names
         fitted["feature_names"] = list(model.feature_names_in_)
     if model.task == "novelty":
         return fitted | {"offset": model.offset_}
-    if type(model) in CHAINS:
+    if type(model) in CHAIN_MODELS:
         return fitted | tagger_facts(model)
-    if type(model) in TREES:
+    if type(model) in TREE_MODELS:
         return fitted | tree_facts(model)
     if has_many(model):
         return fitted | many_facts(model)
@@ -202,7 +203,7 @@ def _fitted(model: Any) -> dict[str, Any]:
     return fitted
 
 
-def _claim(model: Any) -> dict[str, Any]:
+def _claim_record(model: Any) -> dict[str, Any]:
     result = model.result_
     return {
         "objective": model.objective_,
@@ -218,97 +219,100 @@ def _claim(model: Any) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------- and back
-def _model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
+# ---------------------------------------------------------------- read
+def _read_model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
     kind, fitted, claim = ESTIMATORS[meta["estimator"]], meta["fitted"], meta["claim"]
     model = kind(**params_from(kind, meta["params"]))
     check_model(model)
     p, n_rows = count_of(fitted, "n_features"), count_of(claim, "n_rows")
+    # the length of w: (K beta, beta) for kernel machines, one weight per feature for linear models
     size = 2 * n_rows if kind in KERNEL_MACHINES else p
-    size = tagger_dim(fitted) if kind in CHAINS else tree_dim(fitted) if kind in TREES else size
+    size = tagger_dim(fitted) if kind in CHAIN_MODELS else tree_dim(fitted) if kind in TREE_MODELS else size
     size = many_dim(fitted) if "outputs" in fitted else size
-    w, a = (_vector(arrays, name, size) for name in ("coef", "cut"))
-    if strange := sorted(set(claim) - set(CLAIM)):
-        raise ValueError(f"it claims {strange[0]}, which models do not")
+    w, a = (_read_vector(arrays, name, size) for name in ("coef", "cut"))
+    if unknown := sorted(set(claim) - set(CLAIM_KEYS)):
+        raise ValueError(f"it claims {unknown[0]}, which models do not")
     keep_claim(
         model,
-        _result(w, a, claim),
-        _finite(claim, "objective"),
+        _read_result(w, a, claim),
+        _read_finite(claim, "objective"),
         n_rows=n_rows,
         weighted=flag_of(claim, "weighted"),
     )
     if hasattr(model, "standardize"):
-        model.scale_ = _scale(arrays, p)
-    _put_back(model, w, fitted, arrays)
+        model.scale_ = _read_scale(arrays, p)
+    _restore(model, w, fitted, arrays)
     model.n_features_in_ = p
     if "feature_names" in fitted:
         model.feature_names_in_ = names_of(fitted["feature_names"], p)
     return model
 
 
-def _result(w: NDArray, a: NDArray, claim: dict[str, Any]) -> Result:
+def _read_result(w: NDArray, a: NDArray, claim: dict[str, Any]) -> Result:
     status = claim["status"]
-    met = claim.get("criterion", "tol" if status == "converged" else "")  # older files know of no other
+    met = claim.get("criterion", "tol" if status == "converged" else "")  # absent in older formats
     if status not in get_args(Status):
         raise ValueError(f"its status is {status!r}")
     if met not in get_args(Criterion) or (status == "converged" and not met):
         raise ValueError(f"its status is {status!r}, but the tolerance that it met is {met!r}")
-    cut, last = Cut(a, _finite(claim, "b")), [row_of(claim["last"])]
-    value, lower = _finite(claim, "value"), _finite(claim, "lower_bound")
+    cut, last = Cut(a, _read_finite(claim, "b")), [row_of(claim["last"])]
+    value, lower = _read_finite(claim, "value"), _read_finite(claim, "lower_bound")
     return Result(w, value, lower, cut, status, last, str(claim["solver"]), met)
 
 
-def _scale(arrays: dict[str, NDArray], p: int) -> NDArray | None:
-    """The standard deviations of a model that was fitted to standardized columns; None of others."""
+def _read_scale(arrays: dict[str, NDArray], p: int) -> NDArray | None:
+    """Return the standard deviations of a model fitted to standardized columns; None for others."""
     if "scale" not in arrays:
         return None
-    found = _vector(arrays, "scale", p)
-    if not (found > 0).all():
+    scale = _read_vector(arrays, "scale", p)
+    if not (scale > 0).all():
         raise ValueError("scale holds numbers that are not > 0")
-    return found
+    return scale
 
 
-def _put_back(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
-    """Set what predictions need."""
+def _restore(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+    """Set the fitted attributes that predictions need."""
     if model.task == "novelty":
-        model.coef_, model.offset_ = w, _finite(fitted, "offset")
+        model.coef_, model.offset_ = w, _read_finite(fitted, "offset")
         return
-    loss_of(model)  # that it is for this task
-    if type(model) in CHAINS:
+    loss_of(model)  # raises if the loss is not for this task
+    if type(model) in CHAIN_MODELS:
         put_back_tagger(model, w, fitted, arrays)
         return
-    if type(model) in TREES:
+    if type(model) in TREE_MODELS:
         put_back_tree(model, w, fitted)
         return
     if "outputs" in fitted:
         put_back_many(model, w, fitted)
         return
-    name, coef, b = "coef_", w, _finite(fitted, "intercept")
+    name, coef, b = "coef_", w, _read_finite(fitted, "intercept")
     if type(model) in KERNEL_MACHINES:
-        gamma = None if fitted["gamma"] is None else _finite(fitted, "gamma")
+        gamma = None if fitted["gamma"] is None else _read_finite(fitted, "gamma")
         name, coef = "dual_coef_", put_back_support(model, w, int(fitted["n_features"]), arrays, gamma)
     setattr(model, name, coef[None, :] if model.task == "classification" else coef)
     model.intercept_ = np.array([b]) if model.task == "classification" else b
     if model.task == "classification":
-        model.classes_ = _classes(fitted, 2)
-        model.threshold_ = _finite({"threshold": 0.0} | fitted, "threshold")  # older files cut at 0 alone
+        model.classes_ = _read_n_classes(fitted, 2)
+        model.threshold_ = _read_finite({"threshold": 0.0} | fitted, "threshold")  # absent in older formats
     if model.task == "ordinal":
-        model.thresholds_ = np.array([_finite({"threshold": t}, "threshold") for t in fitted["thresholds"]])
-        model.classes_ = _classes(fitted, len(model.thresholds_) + 1, in_order=False)
+        model.thresholds_ = np.array(
+            [_read_finite({"threshold": t}, "threshold") for t in fitted["thresholds"]]
+        )
+        model.classes_ = _read_n_classes(fitted, len(model.thresholds_) + 1, in_order=False)
         if np.any(np.diff(model.thresholds_) < 0):
             raise ValueError("its thresholds decrease")
     if model.task == "ranking":
         model.n_queries_ = count_of(fitted, "n_queries")
 
 
-def _classes(fitted: dict[str, Any], many: int, *, in_order: bool = True) -> NDArray:
+def _read_n_classes(fitted: dict[str, Any], n_classes: int, *, in_order: bool = True) -> NDArray:
     classes = classes_of(fitted["classes"], in_order=in_order)
-    if classes.shape != (many,):
-        raise ValueError(f"it has {classes.size} classes, not {many}")
+    if classes.shape != (n_classes,):
+        raise ValueError(f"it has {classes.size} classes, not {n_classes}")
     return classes
 
 
-def _vector(arrays: dict[str, NDArray], name: str, p: int) -> NDArray:
+def _read_vector(arrays: dict[str, NDArray], name: str, p: int) -> NDArray:
     array = arrays[name]
     if array.shape != (p,) or array.dtype != np.float64:
         raise ValueError(f"{name} is {array.dtype}{array.shape}, not float64({p},)")
@@ -317,7 +321,7 @@ def _vector(arrays: dict[str, NDArray], name: str, p: int) -> NDArray:
     return array
 
 
-def _finite(record: dict[str, Any], name: str) -> float:
+def _read_finite(record: dict[str, Any], name: str) -> float:
     value = record[name]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
         raise ValueError(f"{name} is {value!r}, not a finite number")

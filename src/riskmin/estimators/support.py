@@ -1,4 +1,4 @@
-"""What a fitted kernel machine keeps of the data, as named arrays: its support vectors, dense or sparse."""
+"""Support vectors of kernel machines in model files, as named arrays, dense or sparse."""
 
 from __future__ import annotations
 
@@ -13,57 +13,57 @@ from riskmin.rkhs import coefficients
 from riskmin.sparse import check_arrays
 from riskmin.types import NDArray
 
-PARTS = ("data", "indices", "indptr")
-"""The arrays of a sparse matrix."""
+CSR_ARRAYS = ("data", "indices", "indptr")
+"""The arrays of a CSR matrix."""
 
 
 def support_arrays(model: Any) -> dict[str, NDArray]:
-    """The support vectors as arrays; none where the kernel is precomputed."""
+    """Return the support vectors as arrays; empty if the kernel is precomputed."""
     vectors = model.support_vectors_
     if isinstance(model.kernel_, str):
         return {}
     if not sp.issparse(vectors):
         return {"vectors": np.asarray(vectors)}
-    return {f"vectors.{part}": np.asarray(getattr(vectors, part)) for part in PARTS}
+    return {f"vectors.{name}": np.asarray(getattr(vectors, name)) for name in CSR_ARRAYS}
 
 
 def gamma_of(model: Any) -> float | None:
-    """The number that gamma stood for, such as "scale" on the data of the fit; None without one."""
+    """Return the numeric value of gamma, such as that of "scale" for the training data; None if unused."""
     kernel = model.kernel_
-    found = getattr(kernel, "gamma", getattr(kernel, "keywords", {}).get("gamma"))
-    return None if found is None else float(found)
+    gamma = getattr(kernel, "gamma", getattr(kernel, "keywords", {}).get("gamma"))
+    return None if gamma is None else float(gamma)
 
 
 def put_back_support(
     model: Any, w: NDArray, p: int, arrays: dict[str, NDArray], gamma: float | None
 ) -> NDArray:
-    """Set the kernel and the support, which the coefficients tell; return those of the support."""
-    again = copy.copy(model)
+    """Set the kernel and the support of a model from its file; return the coefficients of the support."""
+    template = copy.copy(model)  # `gamma` of the model itself may be a string such as "scale"
     if gamma is not None:
-        again.gamma = gamma
+        template.gamma = gamma
     beta = coefficients(w)
-    model.kernel_ = kernel_of(again, np.empty((0, p)))
+    model.kernel_ = kernel_of(template, np.empty((0, p)))
     model.support_ = np.flatnonzero(beta)
     if isinstance(model.kernel_, str):
         if p != len(beta):
             raise ValueError(f"it has {len(beta)} coefficients for the {p} rows of a precomputed kernel")
         model.support_vectors_ = np.empty((0, 0))
     else:
-        model.support_vectors_ = _vectors(arrays, (len(model.support_), p))
-    found: NDArray = beta[model.support_]
-    return found
+        model.support_vectors_ = _read_vectors(arrays, (len(model.support_), p))
+    support_coef: NDArray = beta[model.support_]
+    return support_coef
 
 
-def _vectors(arrays: dict[str, NDArray], shape: tuple[int, int]) -> Any:
+def _read_vectors(arrays: dict[str, NDArray], shape: tuple[int, int]) -> Any:
     if "vectors" in arrays:
-        found: Any = arrays["vectors"]
-        values = found
+        vectors: Any = arrays["vectors"]
+        values = vectors
     else:
-        data, indices, indptr = (arrays[f"vectors.{part}"] for part in PARTS)
-        check_arrays(indptr, indices, *shape)  # what is read may index beyond the row
-        found, values = sp.csr_array((data, indices, indptr), shape=shape), data
-    if found.shape != shape or values.dtype != np.float64:
-        raise ValueError(f"its support vectors are {values.dtype}{found.shape}, not float64{shape}")
+        data, indices, indptr = (arrays[f"vectors.{name}"] for name in CSR_ARRAYS)
+        check_arrays(indptr, indices, *shape)  # indices read from a file may be out of bounds
+        vectors, values = sp.csr_array((data, indices, indptr), shape=shape), data
+    if vectors.shape != shape or values.dtype != np.float64:
+        raise ValueError(f"its support vectors are {values.dtype}{vectors.shape}, not float64{shape}")
     if not np.isfinite(values).all():
         raise ValueError("its support vectors hold NaN or infinity")
-    return found
+    return vectors

@@ -1,4 +1,4 @@
-"""Labels for the tokens of sequences: chain models, as conditional random fields and with maximal margins."""
+"""Sequence labeling with linear chains: conditional random fields and max-margin Markov networks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         s_w(x, y) = \mathrm{start}_{y_1} + \sum_t W_{y_t}^\top x_t + \sum_{t > 1} T_{y_{t-1}, y_t}
         + \mathrm{end}_{y_m},
 
-    the mean over n sequences, w all weights together. The fit ends when
+    the mean over n sequences, where w holds all weights. The fit stops when
     :math:`J - \min J \le \text{tol} \cdot J` is proved.
 
     Parameters
@@ -53,51 +53,52 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         labels. "max_margin_rescaled": :math:`\max_{y'} \Delta(y, y')\,(1 + s_w(x, y') - s_w(x, y))`. Or a
         loss object such as ``ChainCrf()``.
     alpha : float
-        The strength of the regularizer. CRFsuite's objective is a sum over sequences:
+        Regularization strength. CRFsuite's objective is a sum over sequences:
         its c2 is :math:`\alpha\, n / 2`, and its c1, with ``regularizer="l1"``, is :math:`\alpha\, n`.
     regularizer : str or Regularizer
-        As in `LinearClassifier`. It acts on all weights, those of transitions, starts and ends too.
+        As in `LinearClassifier`. It applies to all weights, including transitions, starts and ends.
     solver, tol, atol, max_iter, max_seconds, n_jobs, callback, checkpoint, verbose
         As in `LinearClassifier`.
     warm_start : bool
-        Start from the weights of the last fit, for the features and labels that are in both.
+        Start from the weights of the last fit, for the features and labels that both fits have.
     constraints : {"bio", "iob1", "bioes", "bilou"}, list of pairs or None
-        What predictions keep to: the rules of a scheme of labels such as B-NP, I-NP and O ("bio": I-NP comes
-        after B-NP or I-NP alone), or a list of the pairs (label, next label) that are forbidden, with None
-        for the start and the end. They play no part in the fit.
+        Constraints on predictions: the rules of a labeling scheme such as B-NP, I-NP and O ("bio": I-NP
+        follows only B-NP or I-NP), or a list of forbidden pairs (label, next label), with None for the start
+        and the end. They have no effect on the fit.
     template : {"window"}, callable or None
-        How features are made. None: the tokens come with features. "window": the tokens are tuples of
-        columns, as `riskmin.data.load_conll` gives them, and `riskmin.data.window_features` makes the
-        features; or a function of your own from a sequence to the feature dicts of its tokens.
+        How features are computed. None: the tokens are given as features. "window": the tokens are tuples
+        of columns, as `riskmin.data.load_conll` returns them, and `riskmin.data.window_features` computes
+        the features. Or a function that maps a sequence to the feature dicts of its tokens.
     min_count : int
-        Leave out features that fewer tokens have.
+        Ignore features that fewer tokens have.
 
     Attributes
     ----------
     classes_ : (k,) array
-        The labels, in order.
+        The labels, sorted.
     coef_ : (k, p) array
         W: the weights of the features for each label.
     transitions_ : (k, k) array
-        T: what a label adds after another, ``transitions_[from, to]``.
+        T: scores of adjacent labels, ``transitions_[from, to]``.
     start_, end_ : (k,) arrays
-        What the first and the last label add.
+        Scores of the first and the last label.
     features_ : dict of str to int, or None
-        The column of each feature by its name; None after a fit to a matrix.
+        The column of each feature name; None after a fit to a matrix.
     objective_, lower_bound_, gap_ : float
-        J at the weights, what min J is proved not to be below, and their difference.
+        J at the weights, a proven lower bound on min J, and their difference.
     n_iter_, result_, weighted_, n_features_in_
         As in `LinearClassifier`.
     n_samples_fit_ : int
-        How many sequences were fitted.
+        Number of sequences fitted.
 
     Notes
     -----
     Features are as sklearn-crfsuite takes them. For each token a dict: ``{"word": "the"}`` is the indicator
     "word:the", ``{"width": 2.5}`` a feature with this weight, True is 1 and False is 0; or a list of strings,
-    each an indicator. There is a weight for every feature and label, also where they never meet in training,
-    and for every transition: CRFsuite's with ``all_possible_states=True, all_possible_transitions=True``.
-    CRFsuite has no start and end weights; they are as features of the first and last tokens would be.
+    each an indicator. There is a weight for every pair of feature and label, also if they never occur
+    together in training, and for every transition, as in CRFsuite with ``all_possible_states=True,
+    all_possible_transitions=True``. CRFsuite has no start and end weights; they are equivalent to features
+    of the first and last tokens.
 
     References
     ----------
@@ -123,7 +124,7 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         "max_margin": ChainMaxMargin(),
         "max_margin_rescaled": ChainMaxMargin(rescaled=True),
     }
-    """What losses are called where they can only be of chains."""
+    """Short names of chain losses, unambiguous for this class."""
 
     def __init__(
         self,
@@ -176,21 +177,21 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         ----------
         X : list of sequences, or (n_tokens, p) array or sparse matrix
             For each sequence the features of its tokens, in order: dicts, lists of strings, or one array with
-            a row a token. Or the tokens of all sequences as the rows of one matrix, with `lengths`; they may
-            be elsewhere, see `LinearClassifier.fit`, with all tokens of a sequence in one part.
+            one row per token. Or the tokens of all sequences as the rows of one matrix, with `lengths`; they
+            may be remote, see `LinearClassifier.fit`, with all tokens of a sequence in one partition.
         y : list of sequences of labels
             A label for each token; for a matrix, it may be one array.
         sample_weight : (n,) array, optional
-            Weights >= 0, one a sequence.
+            Weights >= 0, one per sequence.
         lengths : (n,) array of int, optional
             For a matrix: the number of tokens of each sequence, in order.
 
         Returns
         -------
         ChainTagger
-            Itself.
+            The fitted estimator itself.
         """
-        loss = loss_of(self)  # what is wrong with parameters is said before the data are looked at
+        loss = loss_of(self)  # report invalid parameters before reading the data
         check_parameters(self)
         check_number(self, "min_count", "an integer >= 1", lambda v: v >= 1 and v == int(v))
         last = vars(self).copy() if self.warm_start and hasattr(self, "result_") else None
@@ -221,7 +222,7 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         return self
 
     def _keep(self, w: NDArray, classes: NDArray, features: dict[str, int] | None, p: int) -> None:
-        """Set what predictions need."""
+        """Set the fitted attributes from w: emission, transition, start and end weights, in this order."""
         k = len(classes)
         self.classes_, self.features_, self.n_features_in_ = classes, features, p
         self.coef_ = w[: p * k].reshape(p, k).T
@@ -229,12 +230,12 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         self.start_, self.end_ = w[-2 * k : -k], w[-k:]
 
     def predict(self, X: Any, lengths: Any = None) -> Any:
-        """The labels of the highest score s(x, y) among all that keep to `constraints`.
+        """Predict the labels of highest score s(x, y) that satisfy `constraints` (Viterbi decoding).
 
         Parameters
         ----------
         X, lengths
-            As in `fit`. Features that were not seen there are left out; a sequence may be empty.
+            As in `fit`. Unknown features are ignored; a sequence may be empty.
 
         Returns
         -------
@@ -244,11 +245,11 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         check_is_fitted(self)
         tokens, _ = read_tokens(self, X, lengths, reset=False)
         codes = best_labels(self, tokens)
-        found = self.classes_[codes]
-        return found if tokens.flat else split(found.tolist(), tokens.lengths)
+        labels = self.classes_[codes]
+        return labels if tokens.flat else split(labels.tolist(), tokens.lengths)
 
     def predict_marginals(self, X: Any, lengths: Any = None) -> Any:
-        """The probability of each label of each token, among all labellings that keep to `constraints`.
+        """Predict the marginal probability of each label of each token, given `constraints`.
 
         Only conditional random fields have probabilities.
 
@@ -267,14 +268,14 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         if not isinstance(loss_of(self), ChainCrf):
             raise ValueError(f"loss={self.loss!r} has no probabilities: fit with loss='crf'")
         tokens, _ = read_tokens(self, X, lengths, reset=False)
-        found = probabilities(self, tokens)
+        marginals = probabilities(self, tokens)
         if tokens.flat:
-            return found
+            return marginals
         names = self.classes_.tolist()
-        return split([dict(zip(names, row, strict=True)) for row in found.tolist()], tokens.lengths)
+        return split([dict(zip(names, row, strict=True)) for row in marginals.tolist()], tokens.lengths)
 
     def decision_function(self, X: Any, lengths: Any = None) -> NDArray:
-        """The scores of each label for each token by itself, before transitions are looked at.
+        """Return the emission scores of each label for each token, without transitions.
 
         Parameters
         ----------
@@ -289,14 +290,14 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         return emissions(self, read_tokens(self, X, lengths, reset=False)[0].X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> float:
-        """The share of the tokens that get the right label.
+        """Return the token accuracy.
 
         Parameters
         ----------
         X, y, lengths
-            As in `fit`; a label that was not seen there raises a ValueError that names it.
+            As in `fit`; a label unknown to the model raises a ValueError that names it.
         sample_weight : (n,) array, optional
-            Weights >= 0, one a sequence; its tokens weigh so.
+            Weights >= 0, one per sequence, which apply to its tokens.
 
         Returns
         -------
@@ -305,6 +306,9 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         """
         check_is_fitted(self)
         tokens, _ = read_tokens(self, X, lengths, reset=False)
-        right = label_codes(flat_labels(here(y), tokens), self.classes_.tolist()) == best_labels(self, tokens)
+        y_true = label_codes(flat_labels(here(y), tokens), self.classes_.tolist())
+        correct = y_true == best_labels(self, tokens)
         weight = weights_of(sample_weight, len(tokens.lengths))
-        return float(np.average(right, weights=None if weight is None else np.repeat(weight, tokens.lengths)))
+        return float(
+            np.average(correct, weights=None if weight is None else np.repeat(weight, tokens.lengths))
+        )

@@ -1,4 +1,4 @@
-"""From the weights of a chain to labels: the best ones, and the probabilities of all."""
+"""Decoding of linear chains: the best labels, and the marginal probabilities of all labels."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from riskmin.types import NDArray
 
 
 def emissions(model: Any, X: Any) -> NDArray:
-    """The scores of each label for each token by itself."""
+    """Return the scores of each label for each token, without transitions."""
     return scored(X, np.ascontiguousarray(model.coef_.T), 0.0, what="token")
 
 
-def _chain(model: Any, tokens: Tokens) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
-    """The scores of tokens, neighbours, first and last labels, less what is forbidden, and the ends."""
+def _chain_scores(model: Any, tokens: Tokens) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
+    """Return emission, transition, start and end scores, with penalties of constraints, and sequence ends."""
     k = len(model.classes_)
     tail = np.vstack([model.transitions_, model.start_, model.end_])
     rules = rules_of(model.constraints, model.classes_.tolist())
     if rules is not None:
         rules.check(tokens.lengths)
         tail = tail + rules.penalties()
-    ends = np.cumsum(tokens.lengths[tokens.lengths > 0])  # an empty sequence has nothing to label
+    ends = np.cumsum(tokens.lengths[tokens.lengths > 0])  # empty sequences have no labels
     return emissions(model, tokens.X), tail[:k], tail[k], tail[k + 1], ends
 
 
 def best_labels(model: Any, tokens: Tokens) -> NDArray:
-    """The number of the best label of every token."""
+    """Return the index of the best label of every token."""
     if tokens.X.shape[0] == 0:
         return np.zeros(0, np.int64)
-    return decode(*_chain(model, tokens))
+    return decode(*_chain_scores(model, tokens))
 
 
 def probabilities(model: Any, tokens: Tokens) -> NDArray:
-    """The probabilities of the labels of every token."""
+    """Return the marginal probabilities of the labels of every token."""
     if tokens.X.shape[0] == 0:
         return np.zeros((0, len(model.classes_)))
-    return marginals(*_chain(model, tokens))
+    return marginals(*_chain_scores(model, tokens))

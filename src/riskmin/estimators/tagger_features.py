@@ -1,8 +1,8 @@
-"""Tokens as rows of numbers: feature dicts, lists of attributes and matrices, into one CSR matrix.
+"""Encoding of tokens, given as feature dicts or lists of attributes, as the rows of a CSR matrix.
 
-A feature dict is read as CRFsuite's Python wrappers read it: the string value of a key is an indicator with
-the name "key:value", a number is the weight of "key", True is 1 and False is 0; a dict, list or set within
-is read likewise, and its names follow the key's. A token that is a list or a set of strings has each of
+Feature dicts have the meaning of CRFsuite's Python wrappers: a string value is an indicator with the name
+"key:value", a number is the weight of "key", True is 1 and False is 0; nested dicts, lists and sets are
+read likewise, with "key:" as a prefix of their names. A token that is a list or a set of strings has each of
 them as an indicator.
 """
 
@@ -17,17 +17,17 @@ from scipy.sparse import csr_matrix
 
 SEPARATOR = ":"
 UNKNOWN = -1
-"""The column of a feature that was not seen in training."""
+"""Column index of features unknown to the encoder."""
 
 
 class Encoder:
-    """Features by name, and the rows of tokens that have them.
+    """Maps feature names to columns, and tokens to rows.
 
     Parameters
     ----------
     names : iterable of str, optional
-        The features that are known, in the order of their columns. Others are left out of the rows;
-        without names every feature gets a column when it is first seen.
+        The known features, in the order of their columns. Others are ignored. Without names, every feature
+        gets a column at its first occurrence.
     """
 
     def __init__(self, names: Iterable[str] | None = None) -> None:
@@ -35,66 +35,71 @@ class Encoder:
         self._grows = names is None
 
     def rows(self, sequences: Sequence[Any]) -> csr_matrix[Any]:
-        """The tokens of all sequences as rows."""
-        columns, ends, odd = self._scan(sequences)
+        """Return the tokens of all sequences as rows of a CSR matrix."""
+        columns, ends, weighted = self._scan(sequences)
         data = np.ones(len(columns))
-        if odd:
-            at = np.array([place for place, _, _ in odd])
-            data[at] = weights = np.array([weight for _, weight, _ in odd])
+        if weighted:
+            positions = np.array([position for position, _, _ in weighted])
+            data[positions] = weights = np.array([weight for _, weight, _ in weighted])
             if not np.isfinite(weights).all():
-                self._refuse(sequences, ends, odd[int(np.flatnonzero(~np.isfinite(weights))[0])])
+                self._raise_not_finite(
+                    sequences, ends, weighted[int(np.flatnonzero(~np.isfinite(weights))[0])]
+                )
         indices = np.array(columns, dtype=np.int32)
         indptr = np.concatenate([[0], ends]).astype(np.int64)
         if not self._grows and len(indices):
             known = indices != UNKNOWN
+            # indptr in terms of the entries that remain
             indptr = np.concatenate([[0], np.cumsum(known)])[indptr]
             indices, data = indices[known], data[known]
         X = csr_matrix((data, indices, indptr), shape=(len(ends), len(self.index)))
+        # a feature that occurs twice in a token has the sum of its weights
         X.sum_duplicates()
         return X
 
     def _scan(self, sequences: Sequence[Any]) -> tuple[list[int], list[int], list[tuple[int, float, str]]]:
-        """Columns, where each token ends, and (place, weight, name) of the weights that are not 1.
+        """Return columns, the end of each token, and (position, weight, name) of the weights other than 1.
 
-        This loop runs once a feature of a token, millions of times: the names are put together only where a
-        value is new, and everything but strings in dicts is left to slower code.
+        This loop runs once per feature of each token, millions of times: a name is built only for a new
+        value, and everything except strings in dicts is left to slower code.
         """
         columns: list[int] = []
         ends: list[int] = []
-        odd: list[tuple[int, float, str]] = []
-        tables: dict[Any, dict[str, int]] = {}
+        weighted: list[tuple[int, float, str]] = []
+        # column_of[key][value] is the column of the indicator "key:value"
+        column_of: dict[Any, dict[str, int]] = {}
         add, end, column = columns.append, ends.append, self.column
         for number, sequence in enumerate(sequences):
             for token in sequence:
                 if not isinstance(token, dict):
-                    self._slow(token, "", columns, odd, number)
+                    self._encode(token, "", columns, weighted, number)
                     end(len(columns))
                     continue
                 for key, value in token.items():
                     if value.__class__ is str and key.__class__ is str:
                         try:
-                            add(tables[key][value])
+                            add(column_of[key][value])
                         except KeyError:
-                            j = tables.setdefault(key, {})[value] = column(f"{key}{SEPARATOR}{value}")
+                            j = column_of.setdefault(key, {})[value] = column(f"{key}{SEPARATOR}{value}")
                             add(j)
                     else:
-                        self._slow({key: value}, "", columns, odd, number)
+                        self._encode({key: value}, "", columns, weighted, number)
                 end(len(columns))
-        return columns, ends, odd
+        return columns, ends, weighted
 
     def column(self, name: str) -> int:
-        """The column of a feature."""
+        """Return the column of a feature, a new one if the encoder was created without names."""
         if self._grows:
             return self.index.setdefault(name, len(self.index))
         return self.index.get(name, UNKNOWN)
 
-    def _slow(
-        self, token: Any, prefix: str, columns: list[int], odd: list[tuple[int, float, str]], number: int
+    def _encode(
+        self, token: Any, prefix: str, columns: list[int], weighted: list[tuple[int, float, str]], number: int
     ) -> None:
-        """Read a token, or what is nested in one."""
+        """Append the columns and weights of a token, or of a value nested in one."""
         if not isinstance(token, (dict, list, tuple, set, frozenset)):
             raise ValueError(
-                f"sequence {number} has the token {short(token)}: give a dict of features a token, "
+                f"sequence {number} has the token {short(token)}: give a dict of features per token, "
                 "or a list of strings"
             )
         ordered = sorted(token, key=str) if isinstance(token, (set, frozenset)) else token
@@ -108,12 +113,12 @@ class Encoder:
             if isinstance(value, str):
                 columns.append(self.column(f"{name}{SEPARATOR}{value}"))
             elif isinstance(value, (dict, list, tuple, set, frozenset)):
-                self._slow(value, name + SEPARATOR, columns, odd, number)
+                self._encode(value, name + SEPARATOR, columns, weighted, number)
             elif isinstance(value, (numbers.Real, np.bool_)):
                 weight = float(value)
-                if weight != 0:  # a feature that is off has no place
+                if weight != 0:  # features of weight 0 are not stored
                     if weight != 1:
-                        odd.append((len(columns), weight, name))
+                        weighted.append((len(columns), weight, name))
                     columns.append(self.column(name))
             else:
                 raise ValueError(
@@ -121,12 +126,14 @@ class Encoder:
                     "give a string, a number or a bool"
                 )
 
-    def _refuse(self, sequences: Sequence[Any], ends: list[int], culprit: tuple[int, float, str]) -> None:
-        place, weight, name = culprit
-        token = int(np.searchsorted(ends, place, side="right"))
-        lasts = np.cumsum([len(sequence) for sequence in sequences])
-        number = int(np.searchsorted(lasts, token, side="right"))
-        within = token - (int(lasts[number - 1]) if number else 0)
+    def _raise_not_finite(
+        self, sequences: Sequence[Any], ends: list[int], entry: tuple[int, float, str]
+    ) -> None:
+        position, weight, name = entry
+        token = int(np.searchsorted(ends, position, side="right"))
+        sequence_ends = np.cumsum([len(sequence) for sequence in sequences])
+        number = int(np.searchsorted(sequence_ends, token, side="right"))
+        within = token - (int(sequence_ends[number - 1]) if number else 0)
         raise ValueError(
             f"token {within} of sequence {number} has the weight {weight} for the feature {name!r}: "
             "give finite numbers"
@@ -134,14 +141,14 @@ class Encoder:
 
 
 def frequent(X: csr_matrix[Any], names: list[str], min_count: int) -> tuple[csr_matrix[Any], list[str]]:
-    """The columns that so many tokens have, and their names."""
+    """Return the columns that at least `min_count` tokens have, and their names."""
     if min_count <= 1:
         return X, names
     keep = np.flatnonzero(np.bincount(X.indices, minlength=X.shape[1]) >= min_count)
     return X[:, keep], [names[j] for j in keep]
 
 
-def short(thing: object) -> str:
-    """A thing as an error message shows it."""
-    text = repr(thing)
+def short(value: object) -> str:
+    """Return the repr of a value, truncated to 40 characters for error messages."""
+    text = repr(value)
     return text if len(text) <= 40 else f"{text[:36]}..."

@@ -1,4 +1,4 @@
-"""What a file holds of a tagger beside its weights: the names of its features, and its labels."""
+"""Metadata of taggers in model files: the names of the features, and the labels."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from riskmin.types import NDArray
 
 
 def tagger_arrays(model: Any) -> dict[str, NDArray]:
-    """The names of the features, as one text in UTF-8, and where each of them ends."""
+    """Return the feature names as one UTF-8 text, and the byte offset at which each of them ends."""
     if model.features_ is None:
         return {}
-    # lone surrogates may come from files that were no proper text: they are kept
+    # lone surrogates, which come from files that are not valid text, are preserved
     names = [name.encode("utf-8", "surrogatepass") for name in model.features_]
     ends: NDArray = np.cumsum([len(name) for name in names], dtype=np.int64)
     return {"feature_text": np.frombuffer(b"".join(names), dtype=np.uint8), "feature_ends": ends}
 
 
 def tagger_facts(model: Any) -> dict[str, Any]:
-    """The labels."""
+    """Return the labels."""
     return {"labels": {"values": model.classes_.tolist(), "dtype": model.classes_.dtype.str}}
 
 
 def tagger_dim(fitted: dict[str, Any]) -> int:
-    """The length of w."""
+    """Return the length of w: p emission, k transition, one start and one end weight for each of k labels."""
     k = len(fitted["labels"]["values"])
     return (count_of(fitted, "n_features") + k + 2) * k
 
 
 def put_back_tagger(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
-    """Set what predictions need."""
+    """Set the fitted attributes of a tagger from its file."""
     p, labels = int(fitted["n_features"]), fitted["labels"]
     classes = classes_of(labels)
     if len(classes) < 2:
         raise ValueError("its labels are not two or more, each named once")
-    names = _names(arrays, p)
+    names = _feature_names(arrays, p)
     if names is None and model.template is not None:
         raise ValueError("the names of its features are missing, which its template makes")
     model._keep(w, classes, names, p)
 
 
-def _names(arrays: dict[str, NDArray], p: int) -> dict[str, int] | None:
+def _feature_names(arrays: dict[str, NDArray], p: int) -> dict[str, int] | None:
     if "feature_ends" not in arrays:
         return None
-    text, cut = arrays["feature_text"].tobytes(), arrays["feature_ends"]
-    if cut.dtype != np.int64 or cut.ndim != 1:
-        raise ValueError(f"feature_ends is {cut.dtype}{cut.shape}, not a row of int64")
-    ends = cut.tolist()
+    text, offsets = arrays["feature_text"].tobytes(), arrays["feature_ends"]
+    if offsets.dtype != np.int64 or offsets.ndim != 1:
+        raise ValueError(f"feature_ends is {offsets.dtype}{offsets.shape}, not a row of int64")
+    ends = offsets.tolist()
     starts = [0, *ends[:-1]]
     names = [text[i:j].decode("utf-8", "surrogatepass") for i, j in zip(starts, ends, strict=True)]
-    found = {name: j for j, name in enumerate(names)}
-    if len(found) != p or len(names) != p:
-        raise ValueError(f"it names {len(found)} features, but has {p}")
-    return found
+    features = {name: j for j, name in enumerate(names)}
+    if len(features) != p or len(names) != p:
+        raise ValueError(f"it names {len(features)} features, but has {p}")
+    return features

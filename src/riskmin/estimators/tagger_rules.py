@@ -1,4 +1,4 @@
-"""Which labels may follow which: the rules of BIO and its kin, or the user's own."""
+"""Constraints on adjacent labels: BIO and related schemes, or forbidden pairs given by the user."""
 
 from __future__ import annotations
 
@@ -9,35 +9,40 @@ import numpy as np
 
 from riskmin.types import NDArray
 
-FORBIDDEN = -1e30
-"""Added to what is forbidden: more than any scores make up for, and exact sums of allowed ones stay exact."""
+FORBIDDEN_SCORE = -1e30
+"""Added to forbidden scores: exceeds any sum of scores in magnitude. Allowed scores are not changed."""
 
 
-class Rules(NamedTuple):
-    """What is forbidden: a first label, a last label, and a label after another."""
+class TransitionRules(NamedTuple):
+    """Masks of forbidden labels."""
 
     start: NDArray
+    """Labels that may not be the first."""
     end: NDArray
+    """Labels that may not be the last."""
     pairs: NDArray
+    """Forbidden pairs: ``pairs[a, b]`` if b may not follow a."""
 
     def check(self, lengths: NDArray) -> None:
-        """Raise if no labels of a sequence of one of these lengths keep to the rules."""
+        """Raise if there is no allowed labeling for one of these lengths."""
+        # reached: labels at which an allowed labeling of the current length can end
         reached, wanted = ~self.start, set(lengths[lengths > 0].tolist())
         for length in range(1, max(wanted, default=0) + 1):
             if length in wanted and not (reached & ~self.end).any():
                 raise ValueError(
-                    f"a sequence has {length} token{'s' if length > 1 else ''}, but no labels of so many "
-                    "keep to constraints: choose others"
+                    f"a sequence has {length} token{'s' if length > 1 else ''}, but no labeling of this "
+                    "length satisfies constraints: choose others"
                 )
+            # one token more: labels that may follow a reached one
             reached = np.any(~self.pairs[reached], axis=0)
 
     def penalties(self) -> NDArray:
-        """What to add to transitions, start and end scores, one above the other."""
-        return FORBIDDEN * np.vstack([self.pairs, self.start, self.end])
+        """Return the penalties of transition, start and end scores, stacked as k + 2 rows."""
+        return FORBIDDEN_SCORE * np.vstack([self.pairs, self.start, self.end])
 
 
-def rules_of(constraints: Any, classes: Sequence[Any]) -> Rules | None:
-    """The rules that the parameter `constraints` of a tagger stands for, if there are any.
+def rules_of(constraints: Any, classes: Sequence[Any]) -> TransitionRules | None:
+    """Return the rules that the parameter `constraints` of a tagger denotes; None if there are none.
 
     Parameters
     ----------
@@ -48,7 +53,7 @@ def rules_of(constraints: Any, classes: Sequence[Any]) -> Rules | None:
 
     Returns
     -------
-    Rules or None
+    TransitionRules or None
     """
     if constraints is None:
         return None
@@ -58,72 +63,73 @@ def rules_of(constraints: Any, classes: Sequence[Any]) -> Rules | None:
                 f"constraints={constraints!r} is not known: use {', '.join(SCHEMES)}, or pairs of labels"
             )
         may_follow = SCHEMES[constraints]
-        ends = [None, *(_parsed(label, constraints) for label in classes)]
-        table = np.array([[not may_follow(a, b) for b in ends] for a in ends])
+        tags = [None, *(_parse_label(label, constraints) for label in classes)]
+        forbidden = np.array([[not may_follow(a, b) for b in tags] for a in tags])
     else:
-        table = _from_pairs(constraints, list(classes))
-    rules = Rules(table[0, 1:], table[1:, 0], table[1:, 1:])
+        forbidden = _from_pairs(constraints, list(classes))
+    rules = TransitionRules(forbidden[0, 1:], forbidden[1:, 0], forbidden[1:, 1:])
     if rules.start.all() or rules.end.all():
         where = "begin" if rules.start.all() else "end"
         raise ValueError(
-            f"constraints={constraints!r} lets no sequence {where}, whichever label it has there: "
+            f"constraints={constraints!r} lets no sequence {where}, since every label is forbidden there: "
             "choose others"
         )
     return rules
 
 
 def _from_pairs(pairs: Iterable[Any], classes: list[Any]) -> NDArray:
-    """A table of what is forbidden; None, in the first row and column, is what lies beyond the sequence."""
-    place = {None: 0} | {label: j for j, label in enumerate(classes, 1)}
-    table: NDArray = np.zeros((len(place), len(place)), bool)
+    """Return a mask of forbidden pairs; its first row and column, for None, are the ends of a sequence."""
+    index = {None: 0} | {label: j for j, label in enumerate(classes, 1)}
+    forbidden: NDArray = np.zeros((len(index), len(index)), bool)
     for pair in pairs:
         if isinstance(pair, (str, bytes)) or not hasattr(pair, "__len__") or len(pair) != 2:
             raise ValueError(
                 f"constraints holds {pair!r}: give pairs (label, next label) that are forbidden, "
                 "None for the start and the end"
             )
-        if all(label in place for label in pair):  # what no sequence can have needs no rule
-            table[place[pair[0]], place[pair[1]]] = True
-    return table
+        if all(label in index for label in pair):  # pairs with unknown labels cannot occur
+            forbidden[index[pair[0]], index[pair[1]]] = True
+    return forbidden
 
 
 # ---------------------------------------------------------------- schemes
-_Part = tuple[str, str] | None
-"""A letter and a type; None beyond the ends of a sequence."""
+_Tag = tuple[str, str] | None
+"""Prefix and type of a label, such as ("B", "NP"); None beyond the ends of a sequence."""
 
 
-def _bio(a: _Part, b: _Part) -> bool:
-    """I-X comes after B-X or I-X."""
+def _bio(a: _Tag, b: _Tag) -> bool:
+    """Whether b may follow a: I-X only follows B-X or I-X."""
     return b is None or b[0] != "I" or (a is not None and a[0] in "BI" and a[1] == b[1])
 
 
-def _iob1(a: _Part, b: _Part) -> bool:
-    """B-X comes after B-X or I-X: between two chunks of one type."""
+def _iob1(a: _Tag, b: _Tag) -> bool:
+    """Whether b may follow a: B-X only follows B-X or I-X, between two chunks of one type."""
     return b is None or b[0] != "B" or (a is not None and a[0] in "BI" and a[1] == b[1])
 
 
-def _bioes(a: _Part, b: _Part) -> bool:
-    """B-X and I-X are followed by I-X or E-X, and by nothing else."""
-    open_, goes_on = a is not None and a[0] in "BI", b is not None and b[0] in "IE"
-    if not open_ and not goes_on:
+def _bioes(a: _Tag, b: _Tag) -> bool:
+    """Whether b may follow a: I-X and E-X follow B-X or I-X, which nothing else may follow."""
+    is_open, continues = a is not None and a[0] in "BI", b is not None and b[0] in "IE"
+    if not is_open and not continues:
         return True
-    return open_ and goes_on and a is not None and b is not None and a[1] == b[1]
+    return is_open and continues and a is not None and b is not None and a[1] == b[1]
 
 
-SCHEMES: dict[str, Callable[[_Part, _Part], bool]] = {
+SCHEMES: dict[str, Callable[[_Tag, _Tag], bool]] = {
     "bio": _bio,
     "iob1": _iob1,
     "bioes": _bioes,
     "bilou": _bioes,
 }
-_LETTERS = {"bio": "BIO", "iob1": "BIO", "bioes": "BIOES", "bilou": "BILOU"}
+_PREFIXES = {"bio": "BIO", "iob1": "BIO", "bioes": "BIOES", "bilou": "BILOU"}
 
 
-def _parsed(label: Any, scheme: str) -> tuple[str, str]:
-    letter, _, kind = str(label).partition("-")
-    if len(letter) != 1 or letter not in _LETTERS[scheme] or (letter == "O" and kind):
-        some = ", ".join("O" if one == "O" else f"{one}-X" for one in _LETTERS[scheme])
+def _parse_label(label: Any, scheme: str) -> tuple[str, str]:
+    prefix, _, kind = str(label).partition("-")
+    if len(prefix) != 1 or prefix not in _PREFIXES[scheme] or (prefix == "O" and kind):
+        expected = ", ".join("O" if p == "O" else f"{p}-X" for p in _PREFIXES[scheme])
         raise ValueError(
-            f"constraints={scheme!r} is for labels {some}, but there is {label!r}: choose another"
+            f"constraints={scheme!r} is for labels {expected}, but there is {label!r}: choose another"
         )
-    return {"L": "E", "U": "S"}.get(letter, letter), kind
+    # BILOU's L(ast) and U(nit) are the E(nd) and S(ingle) of BIOES
+    return {"L": "E", "U": "S"}.get(prefix, prefix), kind
