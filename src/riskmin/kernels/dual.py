@@ -19,11 +19,11 @@ from riskmin.kernels.prefetch import prefetch
 
 ZERO, ONE, TWO, THREE, FOUR, EIGHT = (np.uintp(k) for k in (0, 1, 2, 3, 4, 8))
 LOWER, UPPER, SHIFT, INVERSE, U, STEP, START, STOP = (np.uintp(k) for k in range(8))
-"""Slots of a row's record: bounds of u, shift of the conjugate, 1 / (square + c |x|^2 / lam), u, c / lam, range.
+"""Slots of a row's record: bounds of u, shift of the conjugate, 1 / (square + c |x|^2 / lam), u, c / lam.
 
-START and STOP are the range of the row's entries. The conjugate is l*(u) = shift u + epsilon |u| + square u^2
-/ 2 on [lower, upper]. For the logistic loss, LOWER holds the label y, INVERSE the curvature c |x|^2 / lam,
-and SHIFT the log-odds of a = -y u, since u itself does not distinguish 1 - 1e-20 from 1.
+START and STOP are the range of the row's entries. The conjugate is l*(u) = shift u + epsilon |u| +
+square u^2 / 2 on [lower, upper]. For the logistic loss, LOWER holds the label y, INVERSE the curvature
+c |x|^2 / lam, and SHIFT the log-odds of a = -y u, since u itself does not distinguish 1 - 1e-20 from 1.
 """
 HIGH, LOW, VISITS, MOVES, PARTIAL_MAX_SLOPE, PARTIAL_MIN_SLOPE, N_KEPT = range(7)
 """Slots of `out`: largest and least slopes met in a sweep, number of visits, number of coordinates moved.
