@@ -37,7 +37,7 @@ MAX_CURVATURE_INCREASES = 60
 # ---------------------------------------------------------------- transfer function
 @njit()
 def _raw(code: int, v: float, normalizer: Any, terms: Any, column: Any, parameters: Any) -> Any:
-    """Return r of one column, w = factor * r; column k of terms belongs to it.
+    """Return r of one column of X, w = factor * r; the column's parameters are terms[column].
 
     LINEAR: v / m; CLIPPED: see above; NORM: sign(v) (|v| / top)^(p - 1); else mu e^(v - top), or, balanced,
     mu (e^v - e^-v) e^-top.
