@@ -35,6 +35,7 @@ def expectations(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any) -> None
     n, k = len(y), z.shape[1]
     low, high = float(z[n : n + k].min()), float(z[n : n + k].max())
     longest = int(np.diff(ends, prepend=0).max())
+    # forbidden transitions (-inf) and a large range need the log-domain sums
     if -math.inf < low and high - low <= MAX_TRANSITION_RANGE:
         factors = np.exp(z[n : n + k] - high)
         # `_product` takes four rows at a time: pad with rows of zeros to a multiple of four
@@ -46,6 +47,7 @@ def expectations(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any) -> None
         _scaled(
             z, y, ends, c, dz, value, high, forward, backward, weight, weight.ravel(), alpha, g, beta, pairs
         )
+        # the kernel leaves out the transition factors, which are the same for all tokens
         dz[n : n + k] += pairs * factors
     else:
         x, alpha, P = np.empty((longest, k)), np.empty((longest, k)), np.empty(k * k)
@@ -69,11 +71,13 @@ def _scaled(
         end, m = ends[s], ends[s] - first
         if c[s] != 0:
             log_scale = _weights(z, y, first, end, top, weight)
+            # token factors e^(z_t - max z_t), in (0, 1], in one vectorized loop
             for i in range(m * k):
                 flat[i] = exponential(flat[i])
             value[s] = log_scale + _forward(weight, forward, alpha, m)
             _backward(weight, backward, alpha, g, beta, pairs, c[s], dz[first:end])
             for b in range(k):
+                # marginals of the first and last labels are those of the first and last token
                 dz[n + k, b] += dz[first, b]
                 dz[n + k + 1, b] += dz[end - 1, b]
             take_off_counts(y, first, end, c[s], dz)
@@ -97,6 +101,7 @@ def _weights(z: Any, y: Any, first: int, end: int, top: float, weight: Any) -> f
                 v += z[n + k + 1, b]
             row[b] = v
             maximum = v if v > maximum else maximum
+        # the maxima enter log Z, and the score of y is subtracted
         difference += maximum - row[y[t]]
         if t > first:
             difference += top - z[n + y[t - 1], y[t]]
@@ -145,6 +150,7 @@ def _forward(weight: Any, forward: Any, alpha: Any, m: int) -> float:
         for b in range(k):
             row[b] *= w[b] * inverse
         scale *= total
+        # one logarithm for many tokens, before the product can over- or underflow
         if not 1e-150 < scale < 1e150:
             logs, scale = logs + math.log(scale), 1.0
     return logs + math.log(scale)
@@ -166,6 +172,7 @@ def _backward(
     for t in range(last, 0, -1):
         w, row = weight[t], alpha[t - 1, :k]
         for b in range(k):
+            # message from token t to t - 1
             g[b] = w[b] * beta[b]
         _product(g, backward, beta)
         inverse = 1.0 / _dot(row, beta)
@@ -176,4 +183,5 @@ def _backward(
         for a in range(k):
             v = row[a]
             for b in range(k):
+                # c p(y_{t-1} = a, y_t = b) without the factor e^(T[a, b] - top)
                 pairs[a, b] += v * g[b]

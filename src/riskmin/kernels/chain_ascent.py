@@ -58,6 +58,7 @@ def grams(
             for u in range(t + 1):
                 start, total = indptr[first + u], 0.0
                 for i in range(start, indptr[first + u + 1]):
+                    # x holds token t; symmetric, so only u <= t is computed
                     total += data[i] * x[indices[i - start * dense]]
                 out[offset + t * m + u] = out[offset + u * m + t] = total
             for i in range(lo, hi):
@@ -94,6 +95,7 @@ def ascend(
         _scores(indptr, indices, data, dense, w, first, z, tail)
         gap = v[y_slot] = 0.0
         for q in range(n_atoms):
+            # value of each atom at the current w
             v[q] = costs[s, q] + factor[q] * lead(z, tail, y, labels[q, first:end])
             gap -= alpha[q] * v[q]
         for turn in range(1 if turns is None else turns):
@@ -104,6 +106,7 @@ def ascend(
             errors, largest_value, slot = 0.0, 0.0, n_atoms
             for t in range(m):
                 errors += path[t] != y[t]
+            # cost c h and factor c, or c h for rescaled slacks
             scale = c if slack is None else c * errors
             loss = c * errors + scale * lead(z, tail, y, path)
             if turn == 0:
@@ -115,6 +118,7 @@ def ascend(
             # it is new only if it exceeds all stored atoms by more than rounding
             is_new = loss > largest_value + 1e-13 * (c + abs(loss))
             if is_new and slot == y_slot:
+                # no free slot: the caller enlarges the arrays after the epoch
                 n_dropped[0] += 1
             elif is_new:
                 n_atoms = n_atoms if slot < n_atoms else n_atoms + 1
@@ -126,6 +130,7 @@ def ascend(
             if turn and not (is_new and slot < y_slot):
                 break
             balance(n_atoms, alpha, gram, v, lam, y_slot)
+            # with one turn, the change goes to w directly; with more, scores are updated first
             if turns is None:
                 follow(n_atoms, labels, first, end, alpha, factor, alpha_before, y, change, change_tail)
             elif follow(n_atoms, labels, first, end, alpha, factor, alpha_before, y, step, step_tail):

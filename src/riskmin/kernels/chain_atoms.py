@@ -59,16 +59,19 @@ def multiply(
     inner products of the tokens. products (m, k) and tail are workspaces, zero on entry and on return.
     """
     m, k, path = len(y), products.shape[1], labels[slot, first:end]
+    # counts of path - y: transitions, first and last label into tail
     count(path, y, 1.0, products, tail)
     for t in range(m):
         if path[t] != y[t]:  # for tokens, K times the counts is needed instead of the counts
             products[t, path[t]] = products[t, y[t]] = 0.0
+    # products[u] = sum_t K[t, u] (e_path[t] - e_y[t])
     for t in range(m):
         if path[t] != y[t]:
             for u in range(m):
                 products[u, path[t]] += K[t * m + u]
                 products[u, y[t]] -= K[t * m + u]
     for q in range(n_atoms):
+        # <K counts_slot, counts_q> by the same sum as a score difference
         product = factor[slot] * factor[q] * lead(products, tail, y, labels[q, first:end])
         gram[slot, q] = gram[q, slot] = product
     for t in range(m):
@@ -92,12 +95,14 @@ def balance(n_atoms: int, alpha: Any, gram: Any, v: Any, lam: float, y_slot: int
     for turn in range(MAX_PAIR_STEPS):
         y_weight, mean_value, high, low = 1.0, 0.0, y_slot, -1
         for q in range(n_atoms):
+            # weight of y is what the atoms leave; mean value for the gap
             y_weight -= alpha[q]
             mean_value += alpha[q] * v[q]
             high = q if v[q] > v[high] else high
             if alpha[q] > 0 and (low < 0 or v[q] < v[low]):
                 low = q
         alpha[y_slot] = y_weight
+        # y has value 0, and gives weight away if all other values are positive
         if y_weight > ATOM_WEIGHT_FLOOR and (low < 0 or v[low] > 0):
             low = y_slot
         initial_gap = v[high] - mean_value if turn == 0 else initial_gap
@@ -108,6 +113,7 @@ def balance(n_atoms: int, alpha: Any, gram: Any, v: Any, lam: float, y_slot: int
         move = lam * (v[high] - v[low]) / distance if distance > 0 else available
         move = available if available < move else move
         for q in range(n_atoms):
+            # values change with w = -(1 / lam) sum_q alpha_q a_q
             v[q] -= move / lam * (gram[q, high] - gram[q, low])
         alpha[high] += move
         alpha[low] = alpha[low] - move if move < available else 0.0

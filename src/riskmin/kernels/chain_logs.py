@@ -28,6 +28,7 @@ def expectations_in_logs(
         end = ends[s]
         if c[s] != 0:
             value[s] = _weights(z, y, first, end, x)
+            # log Z = sum of the maxima + log of the sum of the remaining factors
             value[s] += _forward(x[: end - first], T, P, low, alpha)
             _backward(x[: end - first], T, P, low, alpha, beta, pairs, c[s], dz[first:end])
             for b in range(k):
@@ -107,6 +108,7 @@ def _forward(x: Any, T: Any, P: Any, low: Any, alpha: Any) -> float:
             low[b] = -np.inf
         for a in range(k):
             for b in range(k):
+                # P[a, b] = alpha_{t-1}[a] + T[a, b], and its maximum over a
                 v = previous[a] + T[a, b]
                 P[a * k + b] = v
                 low[b] = v if v > low[b] else low[b]
@@ -123,11 +125,13 @@ def _forward(x: Any, T: Any, P: Any, low: Any, alpha: Any) -> float:
                 current[b] += P[a * k + b]
         for b in range(k):
             current[b] = np.log(current[b]) + low[b] + x[t, b]
+        # shift by the maximum, so that alpha stays near zero; the shifts add up to log Z
         maximum = largest(current)
         logs += maximum
         for b in range(k):
             current[b] -= maximum
     for b in range(k):
+        # log of the sum over the last token's labels
         low[b] = alpha[len(x) - 1, b]
     exponentials(low)
     total = 0.0
@@ -153,6 +157,7 @@ def _backward(x: Any, T: Any, P: Any, low: Any, alpha: Any, beta: Any, pairs: An
         for a in range(k):
             maximum = -np.inf
             for b in range(k):
+                # log-sum-exp over the next label b
                 v = T[a, b] + beta[b]
                 P[a * k + b] = v
                 maximum = v if v > maximum else maximum
@@ -164,6 +169,7 @@ def _backward(x: Any, T: Any, P: Any, low: Any, alpha: Any, beta: Any, pairs: An
             total = 0.0
             for b in range(k):
                 total += P[a * k + b]
+            # normalize to p(b | a); a label without successors has probability zero
             inverse = 1.0 / total if total > 0 else 0.0
             for b in range(k):
                 P[a * k + b] *= inverse

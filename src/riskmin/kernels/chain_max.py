@@ -52,6 +52,7 @@ def _worst_paths(
             errors += path_s[t] != y_s[t]
         # margin rescaling: cost h + difference; slack rescaling (called with cost = 1): h + h difference
         factor = 1.0 if slack is None else errors
+        # y itself has loss 0, so a negative value is a rounding error
         loss = cost * errors + factor * lead(z_s, z[n:], y_s, path_s)
         losses[s] = loss if loss > 0.0 else 0.0
         if loss > 0.0 and c[s] != 0.0:
@@ -79,6 +80,7 @@ def viterbi(z: Any, tail: Any, y: Any, cost: float, best: Any, path: Any) -> Non
         for b in range(k):
             # subtracting the maximum keeps all digits in long sequences
             row[b] -= maximum if maximum > -np.inf else 0.0
+    # backward: the label that attained the maximum at each token
     label = 0
     for t in range(m - 1, -1, -1):
         label = _argmax_label(best[t], tail, label, t < m - 1)
@@ -95,6 +97,7 @@ def _max_plus_product(before: Any, T: Any, out: Any) -> None:
     for b in range(k):
         out[b] = -np.inf
     for i in range(0, k, 4):
+        # pairwise maxima, without branches
         j, p, q = min(i + 1, k - 1), min(i + 2, k - 1), min(i + 3, k - 1)
         a0, a1, a2, a3 = before[i], before[j], before[p], before[q]
         for b in range(k):
@@ -137,6 +140,7 @@ def rescaled(z: Any, tail: Any, y: Any, every: int, path: Any) -> None:
             _copy(checkpoints[t // every], segment[0])
         else:
             _advance(z, tail, y, t, segment[t % every - 1], segment[t % every])
+    # the best number of errors and last label; h = 0 is y itself, with loss 0
     h, label, maximum = 0, y[m - 1], 0.0
     for errors in range(1, m + 1):
         for b in range(k):
@@ -151,6 +155,7 @@ def rescaled(z: Any, tail: Any, y: Any, every: int, path: Any) -> None:
             _copy(checkpoints[t // every - 1], segment[0])
             for u in range(t - every + 1, t):
                 _advance(z, tail, y, u, segment[u % every - 1], segment[u % every])
+        # number of errors before token t
         h -= label != y[t]
         label = _argmax_label(segment[(t - 1) % every, h], tail, label, True)
 
@@ -180,6 +185,7 @@ def _advance(z: Any, tail: Any, y: Any, t: int, before: Any, current: Any) -> No
             row[b] += tail[k, b]
         if t == len(y) - 1:
             row[b] += tail[k + 1, b]
+    # token scores relative to that of the true label
     y_score = row[y_t]
     for b in range(k):
         row[b] -= y_score
@@ -190,6 +196,7 @@ def _advance(z: Any, tail: Any, y: Any, t: int, before: Any, current: Any) -> No
             _max_plus_product(before[h], tail, out)
         for b in range(k):
             out[b] = out[b] - y_score if t > 0 else 0.0
+        # the true label keeps the number of errors, any other adds one
         current[h, y_t] = out[y_t] + row[y_t]
         for b in range(k):
             if b != y_t:

@@ -45,6 +45,7 @@ def njit(*, allocates: bool = False, **options: Any) -> Callable[[F], F]:
     def compiled(function: F) -> F:
         kernel: Any = numba.njit(**(all_options | options))(function)
         if kernel is not function:  # with NUMBA_DISABLE_JIT=1 it is the function itself
+            # Numba's own cache would raise without a writable folder
             kernel._cache = Kept(function)
         return kernel  # type: ignore[no-any-return]
 
@@ -151,6 +152,7 @@ class Kept:
                 return
         except OSError:  # the folder is read-only, or the disk is full
             self.files = caching.NullCache()
+        # one warning per process
         if not Kept.said:
             Kept.said = True
             warnings.warn(ADVICE, RuntimeWarning, stacklevel=2)

@@ -58,6 +58,7 @@ def implicit(u: float, z: float, kappa: float, kind: int, row: Any, shape: Any) 
     """Return the minimizer of l*(t) - z t + kappa (t - u)^2 / 2 over t (a proximal step)."""
     base, sign = row[2], row[3]
     if kind == POWER:
+        # optimality: size |t|^(power - 1) sign(t) + epsilon sign(t) + kappa t = z - base + kappa u
         t = z - base + kappa * u
         size = abs(t) - shape[0]
         if size <= 0:
@@ -65,6 +66,7 @@ def implicit(u: float, z: float, kappa: float, kind: int, row: Any, shape: Any) 
         new = math.copysign(_power_root(size, kappa, shape[1], shape[2] - 1), t)
         return min(max(new, row[0]), row[1])
     a0 = base + sign * u
+    # in a = base + sign t: ln a (- ln(1 - a)) + kappa a = sign z + kappa a0
     t = sign * z + kappa * a0
     if kind == EXPONENTIAL:
         a = math.exp(min(_exponent(t, kappa), LARGEST))
@@ -79,6 +81,7 @@ def _power_root(m: float, kappa: float, size: float, e: float) -> Any:
     """Return the a >= 0 with size a^e + kappa a = m, by Newton's method within a bracket."""
     if size == 0.0 or e == 1.0:
         return m / (kappa + size) if kappa + size > 0 else math.inf
+    # either term alone gives an upper bound
     hi = (m / size) ** (1 / e)
     if kappa == 0.0:
         return hi
@@ -104,6 +107,7 @@ def _exponent(t: float, kappa: float) -> Any:
     """
     if kappa == 0.0:
         return t
+    # start to the right of the root: b <= t, and kappa e^b <= t for b >= 0
     b = t if t <= 0 else min(t, max(math.log(t / kappa), 0.0))
     for _ in range(100):
         e = kappa * math.exp(b)

@@ -73,6 +73,7 @@ def pick_columns(
             slot = place[indices[k]]
             if slot >= 0:
                 position = ends[slot]
+                # an entry of the same row and column again: a duplicate
                 if position > begins[slot] and rows[position - 1] == i:
                     values[position - 1] += data[k]
                 else:
@@ -96,6 +97,7 @@ def scale_columns(
         begin[k], s, t = position, 0.0, 0.0
         for e in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
             out[position] = scale[rows[e]] * values[e]
+            # the rounded value (out may be float32), so that h and g fit the stored column
             v = out[position]
             s += v * v
             t += v * r[rows[e]]
@@ -182,6 +184,7 @@ def sparse_epochs(
                 step = new - w[k]
                 if step != 0.0:
                     w[k] = new
+                    # the slope that the step removed
                     worst = max(worst, abs(step) * (h[k] + terms[1, k]))
                     for e in range(n):
                         r[rows[first + e]] += step * values[at + e]
@@ -203,6 +206,7 @@ def sparse_epochs(
             track[epoch + 1, j] = w[j]
         track[epoch + 1, len(w)] = total_shift
         epoch += 1
+        # converged only if a full cycle found no large slope
         done = worst <= tol and full
         full = worst <= tol
         if epoch < epochs and not done:
@@ -308,6 +312,7 @@ def dense_epochs(
                 w[k] = new
                 worst = max(worst, abs(step) * (h[k] + terms[1, k]))
                 for i in range(n):
+                    # the slope in the scores changes by curvature times change of the score
                     r[i] += d[i] * (step * T[k, i])
             k += 1
         if k < len(T):
@@ -315,6 +320,7 @@ def dense_epochs(
         if total > 0.0:
             step = 0.0
             for i in range(n):
+                # exact minimizer over the intercept: -sum(r) / sum(d)
                 step -= r[i]
             step /= total
             shift += step
@@ -352,8 +358,10 @@ def gram_epochs(
                 w[k] = new
                 worst = max(worst, abs(step) * (G[k, k] + terms[1, k]))
                 for j in range(m):
+                    # slopes of all coordinates after the step
                     g[j] += step * G[k, j]
             active[k] = new != 0.0
+        # nonzero coordinates have converged: check all of them once more
         if worst <= tol:
             if full:
                 return worst, epoch + 1
