@@ -57,6 +57,7 @@ class _BlasLibraries:
                 self.by_thread.append(library)
                 continue
             self.process_wide.append(library)
+            # found during a fit: its current setting is the one to restore
             if self.requests:
                 self.previous.append(library.get_num_threads())
                 self.current.append(self.previous[-1])
@@ -215,6 +216,7 @@ def cho_factor(A: NDArray, *, lower: bool = False) -> tuple[NDArray, bool]:
         check()
         result: tuple[NDArray, bool] = linalg().cho_factor(A, lower=lower, check_finite=False)
         return result
+    # LAPACK overwrites a copy in Fortran order
     factor, side = np.array(A, dtype=np.float64, order="F"), b"L" if lower else b"U"
     state, size = ctypes.c_int(0), ctypes.c_int(n)
 
@@ -235,6 +237,7 @@ def _potrf() -> Any:
     api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
     api.PyCapsule_GetPointer.restype = ctypes.c_void_p
     api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    # the C function behind SciPy's Cython interface; ctypes releases the lock during the call
     address = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
     int_pointer = ctypes.c_void_p  # pointer to int
     return ctypes.CFUNCTYPE(None, ctypes.c_char_p, int_pointer, ctypes.c_void_p, int_pointer, int_pointer)(

@@ -40,6 +40,7 @@ def _not_finite(X: Matrix) -> tuple[int, int] | None:
     first, *column = (int(k) for k in np.argwhere(~np.isfinite(data))[0])
     if not isinstance(X, (Csr, Csc)):
         return first, column[0]
+    # compressed storage: the row (or column) whose range holds the entry, and its index
     outer, inner = int(np.searchsorted(X.indptr, first, side="right")) - 1, int(X.indices[first])
     return (outer, inner) if isinstance(X, Csr) else (inner, outer)
 

@@ -57,6 +57,7 @@ def _group_limits() -> list[int]:
             _, kinds, place = line.split(":", 2)
             if kinds and "memory" not in kinds.split(","):
                 continue
+            # cgroup v1 names its controllers; v2 has an empty list
             name = "memory.limit_in_bytes" if kinds else "memory.max"
             top = Path("/sys/fs/cgroup/memory" if kinds else "/sys/fs/cgroup")
             group = top / place.lstrip("/")
@@ -104,6 +105,7 @@ class _Tide:
                 return
             self.budget = resident_budget()
             if sum(map(len, self.maps)) > self.budget:
+                # pages resident by now (libraries, for example) do not count
                 self.base, self.limited = _resident(), True
                 self.thread = threading.Thread(target=self._run, name="riskmin-maps", daemon=True)
                 self.thread.start()
@@ -155,6 +157,7 @@ def crowds(a: NDArray) -> bool:
         return False
     with _tide.lock:
         views = [np.frombuffer(memory, np.uint8) for memory in _tide.maps]
+    # the array's first byte lies within a map
     return any(0 <= a.ctypes.data - view.ctypes.data < len(view) for view in views)
 
 

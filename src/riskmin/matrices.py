@@ -111,6 +111,7 @@ class Columns:
         (p, n), (step, size) = self.T.shape, self.T.strides
         if self.T.flags.c_contiguous:
             return self.T.reshape(-1), n
+        # a range of rows is not contiguous: view the memory from its first to its last entry
         step //= size
         return np.lib.stride_tricks.as_strided(self.T, ((p - 1) * step + n,), (size,)), step
 
@@ -203,12 +204,14 @@ class Csc:
         if w.ndim == 2:  # only in predictions: `linear_risk` stores multi-output data by rows
             Z: Array = as_scipy(self) @ w
             return Z[start:stop]
+        # columns in place of rows: scores are a pullback with the transpose
         z, parts = np.zeros(self.n_rows), (self.indptr, self.indices, self.data)
         scatter(_kernels().csr_pullback, parts, w, 0, len(w), z, self.data.size)
         return z[start:stop]
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
         full = dz
+        # the transpose needs all rows: pad the slopes with zeros
         if stop - start < self.n_rows:
             full = np.zeros(self.n_rows)
             full[start:stop] = dz
@@ -330,6 +333,7 @@ def as_matrix(X: Any) -> Matrix:
     a = as_numpy(X, "X")
     check_two_dimensions(a.shape)
     a = floats_of(a, X)
+    # Fortran order is kept; anything else is made C-contiguous
     if a.flags.f_contiguous and not a.flags.c_contiguous:
         return Columns(a.T)
     return Dense(np.ascontiguousarray(a))
@@ -361,6 +365,7 @@ def by_rows(X: Matrix) -> Csr | Dense:
         return X
     X = X.csr if isinstance(X, Wide) else X
     assert isinstance(X, (Csr, Csc))
+    # SciPy converts to CSR, and sums duplicates
     rows = as_scipy(X)
     rows = merged(rows if isinstance(X, Csr) else rows.tocsr())
     return Csr(_unsigned(rows.indptr), _unsigned(rows.indices), rows.data, X.shape[1])

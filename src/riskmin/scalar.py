@@ -28,6 +28,7 @@ def crossing(lo: Tangent, hi: Tangent) -> tuple[float, float]:
     if one of the tangents comes from far above the minimum.
     """
     best = lowest(lo, hi)
+    # a zero slope is the minimum itself
     if lo.slope == 0 or hi.slope == 0:
         stationary = lo if lo.slope == 0 else hi
         return stationary.x, stationary.value
@@ -76,6 +77,7 @@ def bracket(
         if at_end and (next_point.slope > 0) == (point.slope > 0):
             next_point = next_point._replace(slope=0.0)
         if (next_point.slope > 0) != (point.slope > 0) or next_point.slope == 0:
+            # the slope changed sign: the minimum lies between the two points
             return (point, next_point) if step > 0 else (next_point, point)
         point, step = next_point, 4 * step
     raise ValueError("the function has no minimum: it falls for ever")
@@ -99,6 +101,7 @@ def shrink(
         # every third step: bisect unless the bracket has halved since the last such step
         if k % 3 == 2 and hi.x - lo.x > 0.5 * width:
             x = 0.5 * (lo.x + hi.x)
+        # zero of the secant through the slopes
         elif k % 2 == 0:
             x = lo.x - lo.slope * (hi.x - lo.x) / (hi.slope - lo.slope)
         if k % 3 == 2:

@@ -74,6 +74,7 @@ def sound(X: Any) -> Any:
             _check_range(X.coords[axis], count, what)
         if not len(X.data) == len(X.coords[0]) == len(X.coords[1]):
             raise Unsound(f"it has {len(X.data)} numbers, but {len(X.coords[0])} indices")
+    # the conversion itself is checked again
     result = X.tocsr()
     check_compressed(result, n, p, "columns")
     return result
@@ -105,6 +106,7 @@ def check_arrays(indptr: NDArray, indices: NDArray, n: int, p: int, what: str = 
     first, last = int(indptr[0]), int(indptr[-1])
     if first != 0:
         raise Unsound(f"its indptr begins with {first}, not with 0")
+    # row ends must not decrease; in blocks, so that large maps can be released in between
     for i in passing(range(0, n, INDEX_CHECK_ENTRIES)):
         ends = indptr[i : i + INDEX_CHECK_ENTRIES + 1]
         if not (ends[1:] >= ends[:-1]).all():

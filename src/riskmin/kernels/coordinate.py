@@ -126,7 +126,7 @@ def sparse_scores(start: Any, stop: Any, rows: Any, values: Any, columns: Any, w
 
 
 @njit(inline="always", fastmath={"contract"})
-def _dot(values: Any, rows: Any, r: Any, at: Any, first: Any, n: Any) -> float:
+def _dot(values: Any, rows: Any, r: Any, position: Any, first: Any, n: Any) -> float:
     """Return sum_e values[at + e] r[rows[first + e]] over n entries.
 
     Four partial sums, so that no addition waits for the previous one.
@@ -134,13 +134,13 @@ def _dot(values: Any, rows: Any, r: Any, at: Any, first: Any, n: Any) -> float:
     a = b = c = d = 0.0
     e, last = ZERO, n - n % FOUR
     while e < last:
-        a += values[at + e] * r[rows[first + e]]
-        b += values[at + e + ONE] * r[rows[first + e + ONE]]
-        c += values[at + e + TWO] * r[rows[first + e + TWO]]
-        d += values[at + e + THREE] * r[rows[first + e + THREE]]
+        a += values[position + e] * r[rows[first + e]]
+        b += values[position + e + ONE] * r[rows[first + e + ONE]]
+        c += values[position + e + TWO] * r[rows[first + e + TWO]]
+        d += values[position + e + THREE] * r[rows[first + e + THREE]]
         e += FOUR
     while e < n:
-        a += values[at + e] * r[rows[first + e]]
+        a += values[position + e] * r[rows[first + e]]
         e += ONE
     return (a + b) + (c + d)
 
@@ -175,11 +175,11 @@ def sparse_epochs(
     while epoch < epochs and not done:
         while k < len(columns) and entries_left > 0:
             if full or active[k]:
-                first, at = np.uintp(start[columns[k]]), np.uintp(begin[k])
+                first, position = np.uintp(start[columns[k]]), np.uintp(begin[k])
                 n = np.uintp(stop[columns[k]]) - first
                 entries_left -= int(n) + 1
                 # slope of the smooth part in w_k; then the exact minimizer
-                g = _dot(values, rows, r, at, first, n) + offset[k]
+                g = _dot(values, rows, r, position, first, n) + offset[k]
                 new = _coordinate_minimizer(w[k], g, h[k], terms[0, k], terms[1, k], terms[2, k], terms[3, k])
                 step = new - w[k]
                 if step != 0.0:
@@ -187,7 +187,7 @@ def sparse_epochs(
                     # the slope that the step removed
                     worst = max(worst, abs(step) * (h[k] + terms[1, k]))
                     for e in range(n):
-                        r[rows[first + e]] += step * values[at + e]
+                        r[rows[first + e]] += step * values[position + e]
                 active[k] = new != 0.0
             k += 1
         if k < len(columns):
@@ -227,10 +227,10 @@ def add_columns(
 ) -> None:
     """Compute out += (scaled columns) @ step."""
     for k in range(len(columns)):
-        first, at = np.uintp(start[columns[k]]), np.uintp(begin[k])
+        first, position = np.uintp(start[columns[k]]), np.uintp(begin[k])
         if step[k] != 0.0:
             for e in range(np.uintp(stop[columns[k]]) - first):
-                out[rows[first + e]] += step[k] * values[at + e]
+                out[rows[first + e]] += step[k] * values[position + e]
 
 
 @njit()

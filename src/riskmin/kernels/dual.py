@@ -103,6 +103,7 @@ def _draw(order: Any, k: Any, active: Any, rng: Any) -> None:
 
     rng[0] is the state of a xorshift64* generator.
     """
+    # xorshift64*; the product's upper half scales to [0, active - k) without division
     x = rng[0]
     x ^= x >> np.uint64(12)
     x ^= x << np.uint64(25)
@@ -115,19 +116,20 @@ def _draw(order: Any, k: Any, active: Any, rng: Any) -> None:
 
 @njit(inline="always")
 def _prefetch_ahead(
-    order: Any, k: Any, active: Any, shuffle: bool, rng: Any, flat: Any, places: Any, indices: Any, data: Any
+    order: Any, k: Any, active: Any, shuffle: bool, rng: Any, floats: Any, ints: Any, indices: Any, data: Any
 ) -> None:
     """Draw the row of a later visit if shuffled, and prefetch its record and a nearer row's entries."""
     j = k + np.uintp(PREFETCH_RECORDS_AHEAD)
     if j < active:
         if shuffle:
             _draw(order, j, active, rng)
-        _prefetch(flat, np.intp(order[j]) * 8)
+        _prefetch(floats, np.intp(order[j]) * 8)
     j = k + np.uintp(NEAR)
     if j < active:
         record = np.uintp(order[j]) * EIGHT
-        start, stop = np.intp(places[record + START]), np.intp(places[record + STOP])
+        start, stop = np.intp(ints[record + START]), np.intp(ints[record + STOP])
         step = LINE // data.itemsize
+        # first two and last cache line of the entries, then the lines in between
         _prefetch(data, start)
         _prefetch(data, min(start + step, stop - 1))
         _prefetch(data, stop - 1)
@@ -163,6 +165,7 @@ def quadratic_step(
     slope: float, u: float, epsilon: float, inverse: float, lower: float, upper: float
 ) -> float:
     """Return argmin over v in [lower, upper] of slope (v-u) + epsilon |v| + (v-u)^2 / (2 inverse)."""
+    # shrink towards 0 by epsilon inverse, then clip
     v, threshold = u - slope * inverse, epsilon * inverse
     v = v - min(max(v, -threshold), threshold)
     return min(max(v, lower), upper)
@@ -176,13 +179,13 @@ def _sides(slope: float, u: float, epsilon: float) -> tuple[float, float]:
 
 @njit(fastmath={"contract"})
 def sweep(
-    indices: Any, data: Any, flat: Any, places: Any, order: Any, active: int, w: Any, scale: Any,
+    indices: Any, data: Any, floats: Any, ints: Any, order: Any, active: int, w: Any, scale: Any,
     first: int, last: int, damping: float, epsilon: float, square: float, shrink: bool, shuffle: bool,
     rng: Any, out: Any,
 ) -> int:  # fmt: skip
     """One pass over positions first to last - 1 of order[:active]; return the number of rows kept active.
 
-    The calls of a sweep follow each other, the first one with first = 0. flat and places are views of the
+    The calls of a sweep follow each other, the first one with first = 0. floats and ints are views of the
     same records as float64 and int64. For each row the kernel minimizes l*(v) - z v + c |x|^2 (v - u)^2 / (2
     lam) over v and updates w; rows that stay active are moved to the front of order.
     """
@@ -192,14 +195,14 @@ def sweep(
     for k in range(np.uintp(min(active, PREFETCH_RECORDS_AHEAD)) if shuffle and begins else ZERO):
         _draw(order, k, size, rng)
     for k in range(np.uintp(first), np.uintp(last)):
-        _prefetch_ahead(order, k, size, shuffle, rng, flat, places, indices, data)
+        _prefetch_ahead(order, k, size, shuffle, rng, floats, ints, indices, data)
         i = order[k]
         r = np.uintp(i) * EIGHT
-        lower, upper, u = flat[r + LOWER], flat[r + UPPER], flat[r + U]
-        start, stop = np.uintp(places[r + START]), np.uintp(places[r + STOP])
+        lower, upper, u = floats[r + LOWER], floats[r + UPPER], floats[r + U]
+        start, stop = np.uintp(ints[r + START]), np.uintp(ints[r + STOP])
         z = dot(indices, data, w, start, stop)
         # derivative of the smooth part of the dual: shift - z + square u
-        slope = flat[r + SHIFT] - z + square * u
+        slope = floats[r + SHIFT] - z + square * u
         left, right = _sides(slope, u, epsilon)
         active_slope = 0.0
         # slope in the direction in which the dual can still be decreased, zero at a minimum
@@ -209,18 +212,21 @@ def sweep(
         elif left > 0 and u > lower:
             active_slope = left
             high = max(high, active_slope)
+        # held at a bound (or at the nonsmooth point u = 0) by more than the threshold on both sides
         elif shrink and (u == lower or left < below) and (u == upper or right > above):
             continue
         order[kept] = i
         kept += ONE
         if active_slope != 0.0:
-            new = quadratic_step(slope, u, epsilon, flat[r + INVERSE], lower, upper)
+            new = quadratic_step(slope, u, epsilon, floats[r + INVERSE], lower, upper)
+            # relaxation: a fraction of the step, or more than all of it
             if damping != 1.0:
                 new = min(max(u + damping * (new - u), lower), upper)
             if new != u:
-                flat[r + U] = new
+                floats[r + U] = new
                 out[MOVES] += 1
-                _update_w(indices, data, w, scale, start, stop, flat[r + STEP] * (new - u))
+                # w = -(1 / lam) sum_i c_i u_i x_i / m follows u
+                _update_w(indices, data, w, scale, start, stop, floats[r + STEP] * (new - u))
     _store_progress(high, low, kept, last == active, active, out)
     return int(kept)
 
@@ -248,6 +254,7 @@ def logistic_step(margin: float, s0: float, curvature: float) -> float:
     between 1 and 1 + curvature / 4, and in s, unlike in a, all derivatives are finite.
     """
     a0, b0 = _sigmoid_pair(s0)
+    # a(s) - a0 lies in [-a0, b0], which brackets the root
     lo, hi = -margin - curvature * b0, -margin + curvature * a0
     s, change = min(max(s0, lo), hi), hi - lo
     for _ in range(200):
@@ -272,7 +279,7 @@ def logistic_step(margin: float, s0: float, curvature: float) -> float:
 
 @njit(fastmath={"contract"})
 def logistic_sweep(
-    indices: Any, data: Any, flat: Any, places: Any, order: Any, active: int, w: Any, scale: Any,
+    indices: Any, data: Any, floats: Any, ints: Any, order: Any, active: int, w: Any, scale: Any,
     first: int, last: int, damping: float, shuffle: bool, rng: Any, out: Any,
 ) -> int:  # fmt: skip
     """One pass over order[:active] by exact steps for the logistic loss, positions first to last - 1.
@@ -284,15 +291,15 @@ def logistic_sweep(
     for k in range(np.uintp(min(active, PREFETCH_RECORDS_AHEAD)) if shuffle and begins else ZERO):
         _draw(order, k, size, rng)
     for k in range(np.uintp(first), np.uintp(last)):
-        _prefetch_ahead(order, k, size, shuffle, rng, flat, places, indices, data)
+        _prefetch_ahead(order, k, size, shuffle, rng, floats, ints, indices, data)
         r = np.uintp(order[k]) * EIGHT
-        start, stop = np.uintp(places[r + START]), np.uintp(places[r + STOP])
-        y, s0 = flat[r + LOWER], flat[r + SHIFT]
+        start, stop = np.uintp(ints[r + START]), np.uintp(ints[r + STOP])
+        y, s0 = floats[r + LOWER], floats[r + SHIFT]
         z = dot(indices, data, w, start, stop)
         # derivative of the dual in a: log-odds + y z
         slope = s0 + y * z
         high, low = max(high, slope), min(low, slope)
-        s = logistic_step(y * z, s0, flat[r + INVERSE])
+        s = logistic_step(y * z, s0, floats[r + INVERSE])
         (a0, b0), (a, b) = _sigmoid_pair(s0), _sigmoid_pair(s)
         difference = _probability_difference(s, a, b, a0, b0)
         # a damped step must keep both probabilities positive
@@ -302,8 +309,8 @@ def logistic_sweep(
             a, b = _sigmoid_pair(s)
             difference = _probability_difference(s, a, b, a0, b0)
         if s != s0:
-            flat[r + SHIFT], flat[r + U] = s, -y * a
+            floats[r + SHIFT], floats[r + U] = s, -y * a
             out[MOVES] += 1
-            _update_w(indices, data, w, scale, start, stop, -y * difference * flat[r + STEP])
+            _update_w(indices, data, w, scale, start, stop, -y * difference * floats[r + STEP])
     _store_progress(high, low, size, last == active, active, out)
     return active

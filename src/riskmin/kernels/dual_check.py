@@ -37,6 +37,7 @@ def repeats(ends: Any, indices: Any, first: int, last: int, seen: Any) -> bool:
     """Whether a row of a range names a column twice; seen (one entry per column) is zero at first."""
     for i in range(first, last):
         for k in range(np.uintp(ends[i]), np.uintp(ends[i + 1])):
+            # seen[j] - 1 is the last row that named column j
             if seen[indices[k]] == i + 1:
                 return True
             seen[indices[k]] = i + 1
@@ -60,7 +61,7 @@ def norms(indices: Any, data: Any, ends: Any, scale: Any, out: Any) -> None:
 
 @njit()
 def prepare(ends: Any, q: Any, c: Any, lam: float, lower: Any, upper: Any, shift: Any, square: float,
-            flat: Any, places: Any, rows: Any) -> int:  # fmt: skip
+            floats: Any, ints: Any, rows: Any) -> int:  # fmt: skip
     """Fill the records; list the rows that can move (not empty, of weight > 0) in rows; return their number.
 
     q holds the squared norms of the rows; step = c / lam, and curvature = step q is that of the dual in u_i.
@@ -70,10 +71,11 @@ def prepare(ends: Any, q: Any, c: Any, lam: float, lower: Any, upper: Any, shift
         r = np.uintp(i) * EIGHT
         step = c[i] / lam
         curvature = step * q[i]
-        flat[r + LOWER], flat[r + UPPER], flat[r + SHIFT] = lower[i], upper[i], shift[i]
-        flat[r + INVERSE] = 1.0 / (square + curvature) if curvature > 0 else 0.0
-        flat[r + U], flat[r + STEP] = 0.0, step
-        places[r + START], places[r + STOP] = ends[i], ends[i + 1]
+        floats[r + LOWER], floats[r + UPPER], floats[r + SHIFT] = lower[i], upper[i], shift[i]
+        # rows that cannot move get 0: their step is zero
+        floats[r + INVERSE] = 1.0 / (square + curvature) if curvature > 0 else 0.0
+        floats[r + U], floats[r + STEP] = 0.0, step
+        ints[r + START], ints[r + STOP] = ends[i], ends[i + 1]
         if curvature > 0:
             rows[n_rows] = i
             n_rows += 1
@@ -90,7 +92,7 @@ def _slope(t: float, lower: float, upper: float, epsilon: float, square: float) 
 
 
 @njit(fastmath={"contract"})
-def check(indices: Any, data: Any, flat: Any, places: Any, c: Any, w: Any, epsilon: float, square: float,
+def check(indices: Any, data: Any, floats: Any, ints: Any, c: Any, w: Any, epsilon: float, square: float,
           fresh: bool, start_row: int, stop_row: int, z: Any, u: Any, a: Any, sums: Any) -> None:  # fmt: skip
     """One pass over X: the scores z of w, the dual variables u, and a = sum_i c_i u_i x_i.
 
@@ -102,22 +104,24 @@ def check(indices: Any, data: Any, flat: Any, places: Any, c: Any, w: Any, epsil
         block_risk = block_offset = block_size = 0.0
         for i in range(np.uintp(first), np.uintp(min(first + BLOCK, stop_row))):
             r = i * EIGHT
-            start, stop = np.uintp(places[r + START]), np.uintp(places[r + STOP])
+            start, stop = np.uintp(ints[r + START]), np.uintp(ints[r + STOP])
             s = 0.0
             if len(w):
                 s = dot(indices, data, w, start, stop)
-            shift, weight = flat[r + SHIFT], c[i]
+            shift, weight = floats[r + SHIFT], c[i]
             # v is a subgradient of the loss at s; the next line adds c_i l(s) = c_i (v s - l*(v))
-            v = _slope(s - shift, flat[r + LOWER], flat[r + UPPER], epsilon, square)
+            v = _slope(s - shift, floats[r + LOWER], floats[r + UPPER], epsilon, square)
             block_risk += weight * (v * (s - shift) - epsilon * abs(v) - 0.5 * square * v * v)
             if fresh:
-                flat[r + U] = v if weight > 0 else 0.0
-            d = flat[r + U]
+                floats[r + U] = v if weight > 0 else 0.0
+            d = floats[r + U]
             z[i], u[i] = s, d
             if d == 0.0:
                 continue
+            # l*(d), the row's part of the cut's offset
             conjugate = shift * d + epsilon * abs(d) + 0.5 * square * d * d
             block_offset -= weight * conjugate
+            # absolute values of the terms that cancel in the offset and in a @ w
             block_size += weight * (abs(conjugate) + abs(d) * (abs(s) + abs(shift)))
             d *= weight
             for k in range(start, stop):
@@ -128,7 +132,7 @@ def check(indices: Any, data: Any, flat: Any, places: Any, c: Any, w: Any, epsil
 
 
 @njit()
-def select(flat: Any, z: Any, rows: Any, order: Any, epsilon: float, square: float, out: Any) -> int:
+def select(floats: Any, z: Any, rows: Any, order: Any, epsilon: float, square: float, out: Any) -> int:
     """Put the rows that can move, or nearly can, into order; return their number.
 
     out receives the range of the slopes. The shrinking rule is that of `sweep`.
@@ -136,18 +140,19 @@ def select(flat: Any, z: Any, rows: Any, order: Any, epsilon: float, square: flo
     high, low, active = 0.0, 0.0, 0
     for i in rows:
         r = np.uintp(i) * EIGHT
-        u = flat[r + U]
-        left, right = _sides(flat[r + SHIFT] - z[i] + square * u, u, epsilon)
-        if right < 0 and u < flat[r + UPPER]:
+        u = floats[r + U]
+        left, right = _sides(floats[r + SHIFT] - z[i] + square * u, u, epsilon)
+        if right < 0 and u < floats[r + UPPER]:
             low = min(low, right)
-        elif left > 0 and u > flat[r + LOWER]:
+        elif left > 0 and u > floats[r + LOWER]:
             high = max(high, left)
+    # second pass: leave out rows that are held at a bound by more than the threshold
     above, below = TIGHT * high, TIGHT * low
     for i in rows:
         r = np.uintp(i) * EIGHT
-        u = flat[r + U]
-        left, right = _sides(flat[r + SHIFT] - z[i] + square * u, u, epsilon)
-        if not ((u == flat[r + LOWER] or left < below) and (u == flat[r + UPPER] or right > above)):
+        u = floats[r + U]
+        left, right = _sides(floats[r + SHIFT] - z[i] + square * u, u, epsilon)
+        if not ((u == floats[r + LOWER] or left < below) and (u == floats[r + UPPER] or right > above)):
             order[active] = i
             active += 1
     out[HIGH], out[LOW] = high, low

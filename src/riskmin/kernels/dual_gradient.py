@@ -50,6 +50,7 @@ def _raw(code: int, v: float, normalizer: Any, terms: Any, column: Any, paramete
         return min(max(shrunk, terms[column, 2]), terms[column, 3])
     if code == NORM:
         return math.copysign((abs(v) / top) ** (parameters[0] - 1), v) if top > 0 else 0.0
+    # exponentials; the exponent is cut off before it overflows
     if not parameters[2]:
         return terms[column, 0] * math.exp(min(v - top, LARGEST))
     # balanced: e^(|v| - top), and the other exponential e^(-|v| - top) = (e^-top)^2 / large
@@ -98,6 +99,7 @@ def refresh(reg: Any, state: Any) -> None:
     v, r, normalizer, _ = state
     one_row_for_all, top = terms.shape[0] == 1, 0.0
     if code >= SOFTMAX:
+        # scale by the largest exponent (or absolute value), so that nothing overflows
         top = -math.inf
         for j in range(len(v)):
             top = max(top, abs(v[j]) if code == NORM or parameters[2] else v[j])
@@ -171,6 +173,7 @@ def score_and_curvature(i: int, X: Any, reg: Any, state: Any) -> tuple[float, fl
                 parameters,
             )
         )
+    # rank-one terms: derivative of the normalizer along x_i
     z *= factor
     if code == SOFTMAX:
         curvature -= z * z / parameters[0]
@@ -202,6 +205,7 @@ def trial(i: int, step: float, X: Any, reg: Any, state: Any) -> tuple[float, flo
         if code >= SOFTMAX:
             old_sum += _normalizer_term(code, v[j], r[j], normalizer, terms, column, parameters)
             new_sum += _normalizer_term(code, new_v, r_new, normalizer, terms, column, parameters)
+    # only the columns of x_i change the sum
     total = max(normalizer[1] - old_sum, 0.0) + new_sum
     return z * _factor(code, total, normalizer[0], parameters), total
 
@@ -241,11 +245,13 @@ def _visit(i: int, weight: float, u: float, X: Any, loss: Any, reg: Any, state: 
         # the augmented Lagrangian adds curvature rho |P_i|^2 and shifts the score
         constraint_curvature += rho * P[i, k] * P[i, k]
         z += P[i, k] * (s[k] + rho * gap[k])
+    # rounding error of the score, which the test below tolerates
     noise = 4e-15 * (1 + abs(z))
     kappa = weight * (curvature + constraint_curvature)
     for _ in range(MAX_CURVATURE_INCREASES):
         new = implicit(u, z, kappa, kind, rows[i], shape)
         move = new - u
+        # for a linear transfer function the parabola is exact
         if move == 0.0 or reg[0] == LINEAR:
             return new
         new_z, _ = trial(i, -move * weight, X, reg, state)
@@ -254,6 +260,7 @@ def _visit(i: int, weight: float, u: float, X: Any, loss: Any, reg: Any, state: 
         fall = (z - new_z) * math.copysign(1.0, move)
         if fall <= kappa * abs(move) * (1 + 1e-9) + noise:
             return new
+        # the observed fall per unit step is a lower bound of the curvature needed
         kappa = max(1.5 * kappa, fall / abs(move))
     return u
 
@@ -296,6 +303,7 @@ def ascend(
             new = min(max(u[i] + damping * (new - u[i]), rows[i, 0]), rows[i, 1])
         if new == u[i]:
             continue
+        # v = -(1 / lam) sum_i c_i u_i x_i follows u
         step = -(new - u[i]) * weight
         _, total = trial(i, step, X, reg, state)
         commit(i, step, total, X, reg, state)

@@ -53,6 +53,7 @@ def row_step(
         change[j] = beta[j] + slack[j] * inverse
     shift = simplex_shift(change, k, workspace)
     for j in range(k):
+        # tiny changes are dropped, except those to exactly zero
         new, old = max(change[j] - shift, 0.0), beta[j]
         change[j] = 0.0
         if abs(new - old) > MIN_MULTIPLIER_CHANGE or (new == 0.0 and old > 0.0):
@@ -69,6 +70,7 @@ def _damp(beta: Any, k: Any, damping: float, change: Any) -> None:
     """Scale the step by `damping`, which may exceed 1, reduced so that no multiplier falls below zero."""
     for j in range(k):
         if change[j] < 0.0:
+            # largest factor that keeps beta_j >= 0
             damping = min(damping, (beta[j] - change[j]) / -change[j])
     for j in range(k):
         if change[j] != 0.0:
@@ -89,6 +91,7 @@ def judge(beta: Any, slack: Any, k: Any) -> tuple[float, float]:
     low, n_positive = math.inf, 0
     for j in range(k):
         s = slack[j]
+        # largest and second largest slack
         if s > top:
             top, second = s, top
         elif s > second:
@@ -107,6 +110,7 @@ def _drop_classes(active_classes: Any, i: Any, k: Any, row_beta: Any, slack: Any
     m = ZERO
     while m < k:
         if row_beta[m] == 0.0 and slack[m] < threshold:
+            # swap the class behind the active ones
             k -= ONE
             active_classes[i, m], active_classes[i, k] = active_classes[i, k], active_classes[i, m]
             row_beta[m], slack[m] = row_beta[k], slack[k]
@@ -235,12 +239,14 @@ def sweep(
     for v in range(np.uintp(min(active, NEAR + 1)) if shuffle and begins else ZERO):
         _draw(order, v, size, rng)
     for v in range(np.uintp(first), np.uintp(last)):
+        # the order is drawn one position beyond the prefetched row
         ahead = min(v + ROWS_AHEAD, size - ONE)
         if shuffle and ahead + ONE < size:
             _draw(order, ahead + ONE, size, rng)
         _prefetch_row(indptr, indices, data, np.uintp(order[ahead]))
         i = np.uintp(order[v])
         start, stop, k = np.uintp(indptr[i]), np.uintp(indptr[i + ONE]), np.uintp(counts[i])
+        # few active classes: only their columns of W are read
         if k <= FOUR:
             for m in range(FOUR):
                 touched[m] = active_classes[i, min(m, k - ONE)]
@@ -263,6 +269,7 @@ def sweep(
             counts[i] = k
         if violation > 0.0 and row_step(row_beta, slack, k, terms[i, CURVATURE], damping, change, workspace):
             out[MOVES] += 1
+            # only classes whose multiplier changed touch W
             used = ZERO
             for m in range(k):
                 if change[m] != 0.0:
@@ -307,6 +314,7 @@ def dense_sweep(
         k = np.uintp(counts[i])
         for m in range(k):
             j = np.uintp(active_classes[i, m])
+            # one inner product per active class
             slack[m], row_beta[m] = cost[y[i], j] + _dot(X, i, V, j), beta[i, j]
         violation, lead = judge(row_beta, slack, k)
         if shrink and lead > DOZE * last_violation:

@@ -60,14 +60,17 @@ def csr_windows(
             for k in range(n):
                 window[k] = 0.0
             start = stop = first[i]
+        # rows that enter the window
         for j in range(stop, last[i]):
             for k in range(np.uintp(indptr[others[j]]), np.uintp(indptr[others[j] + 1])):
                 window[indices[k]] += q[j] * data[k]
+        # rows that leave it
         for j in range(start, first[i]):
             for k in range(np.uintp(indptr[others[j]]), np.uintp(indptr[others[j] + 1])):
                 window[indices[k]] -= q[j] * data[k]
         start, stop = first[i], last[i]
         for k in range(np.uintp(indptr[rows[i]]), np.uintp(indptr[rows[i] + 1])):
+            # rank-one update p_i x_i window'
             v, out_row = p[i] * data[k], out[indices[k]]
             for m in range(n):
                 out_row[m] += v * window[m]
@@ -85,6 +88,7 @@ def dense_windows(
     n = X.shape[1]
     start, stop = ends[0], ends[1]
     for i in range(len(first)):
+        # rows that enter the window, then rows that leave it
         for j in range(stop, last[i]):
             for k in range(n):
                 window[k] += q[j] * X[others[j], k]

@@ -34,6 +34,7 @@ def csr_scores(indptr: Any, indices: Any, data: Any, w: Any, start: int, stop: i
         a = b = 0.0  # two sums, so that no addition waits for the previous one
         k, end = np.uintp(indptr[i]), np.uintp(indptr[i + ONE])
         while k + FOUR <= end:
+            # prefetch the stream of entries, past the lookups in w
             _prefetch_l2(data, k + PREFETCH_ENTRIES)
             _prefetch_l2(indices, k + PREFETCH_ENTRIES)
             for m in range(k, k + FOUR, TWO):
@@ -52,6 +53,7 @@ def csr_pullback(indptr: Any, indices: Any, data: Any, dz: Any, start: int, stop
     The rows of a block are in cache after the scores, so the next block is prefetched.
     """
     n_rows, n = np.uintp(stop - start), np.uintp(indptr[stop]) - np.uintp(indptr[start])
+    # one block ahead, if this range is a block
     ahead = n if n <= MAX_BLOCK_ENTRIES else PREFETCH_ENTRIES
     for i in range(np.uintp(start), np.uintp(stop)):
         g = dz[i - np.uintp(start)]
@@ -126,6 +128,7 @@ def columns_pullback(T: Any, step: int, dz: Any, start: int, stop: int, out: Any
     p, j = len(out), 0
     while j + 4 <= p:
         a, b, c, d = _four_columns(T, step, j, start, stop)
+        # four columns per pass over dz
         s0 = s1 = s2 = s3 = 0.0
         for i in range(stop - start):
             g = dz[i]
@@ -202,6 +205,7 @@ def csr_pullback_many(
                 n_nonzero += np.uintp(1)
         if n_nonzero == np.uintp(0):
             continue
+        # indexed access pays off below a quarter of the outputs
         is_sparse = np.uintp(4) * n_nonzero < k
         for e in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
             v, g = data[e], out[indices[e]]

@@ -32,6 +32,7 @@ def add_rows(store: Any, slots: Any, coef: Any, first: int, last: int, out: Any)
     for start in range(first, last, CHUNK):
         stop = min(start + CHUNK, last)
         k = 0
+        # four rows at a time: a quarter of the loads and stores of out
         while k + 4 <= m:
             a, b, c, d = coef[k], coef[k + 1], coef[k + 2], coef[k + 3]
             r0, r1, r2, r3 = store[slots[k]], store[slots[k + 1]], store[slots[k + 2]], store[slots[k + 3]]
@@ -83,6 +84,7 @@ def _piecewise_minimizer(
     d = 0.0
     for turn in range(2):
         breakpoint, jump = (second, second_jump) if turn else (first, first_jump)
+        # the parabola's minimizer lies beyond the breakpoint: go there, and add the jump
         if breakpoint > d and d - slope / curvature > breakpoint:
             slope += curvature * (breakpoint - d) + 2.0 * jump
             d = breakpoint
@@ -101,6 +103,7 @@ def _directional_slopes(
     """
     x, jump = gamma[k], absolute[k]
     slope = g[k] + square[k] * x
+    # minus the right derivative, and the left derivative
     rise[k] = -slope - (jump if x >= 0.0 else -jump) if x < upper[k] else -np.inf
     fall[k] = slope + (jump if x > 0.0 else -jump) if x > lower[k] else -np.inf
 
@@ -142,6 +145,7 @@ def pair_steps(
         size = max(size, abs(g[k]))
     for step in range(first, last):
         i, steep = _argmax(rise)
+        # largest violation of optimality over all pairs
         worst = steep + _argmax(fall)[1]
         if step == 0:
             goal = goals[0] = max(share * worst, VIOLATION_ROUNDING * size)
@@ -149,6 +153,7 @@ def pair_steps(
             return step
         row = H[i]
         j, h = _partner(i, steep, row, diagonal, square, fall, gain)
+        # gamma_i rises and gamma_j falls by d; signs change at -gamma_i and gamma_j
         d = _piecewise_minimizer(-steep - fall[j], h, -gamma[i], absolute[i], gamma[j], absolute[j])
         above, below = upper[i] - gamma[i], gamma[j] - lower[j]
         d = min(d, above, below)
@@ -168,6 +173,7 @@ def _gains(gamma: Any, lower: Any, upper: Any, curvature: Any, rise: Any, fall: 
     for k in range(gamma.shape[0]):
         steepest = max(rise[k], fall[k], 0.0)
         available = upper[k] - gamma[k] if rise[k] >= fall[k] else gamma[k] - lower[k]
+        # Newton step, at most up to the bound
         d = min(steepest / curvature[k], available)
         gain[k] = d * (steepest - 0.5 * curvature[k] * d)
 
@@ -196,6 +202,7 @@ def single_steps(
             -max(rise[i], fall[i]), curvature[i], -sign * gamma[i], absolute[i], 0.0, 0.0
         )
         before, end = gamma[i], upper[i] if sign > 0.0 else lower[i]
+        # a bound that is reached is set exactly
         gamma[i] = end if d >= sign * (end - before) else before + sign * d
         _add_row(g, rise, fall, gamma[i] - before, H[i])
         _directional_slopes(i, g, gamma, lower, upper, absolute, square, rise, fall)

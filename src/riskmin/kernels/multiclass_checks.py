@@ -40,6 +40,7 @@ def check(
         top = -math.inf
         for j in range(k):
             slack[j], row_beta[j] = cost[y_i, j] + z[r, j], beta[i, j]
+            # loss of the row: max_j cost_yj + z_j - z_y
             top = max(top, slack[j] - z[r, y_i])
             if j != y_i:
                 total += beta[i, j]
@@ -52,6 +53,7 @@ def check(
                 size += b * (cost[y_i, j] + abs(z[r, j]) + abs(z[r, y_i]))
                 D[r, j] = c[i] * b
                 others += D[r, j]
+        # the slopes of a row sum to zero
         D[r, y_i] = -others
         sums[0] += c[i] * top
         sums[1] += c[i] * offset
@@ -86,6 +88,7 @@ def along(Z: Any, D: Any, t: float, y: Any, c: Any, cost: Any) -> tuple[float, f
         base = Z[i, y_i] + t * D[i, y_i]
         top, best = -math.inf, y_i
         for j in range(k):
+            # slack of class j at scores Z + t D
             s = cost[y_i, j] + (Z[i, j] + t * D[i, j]) - base
             if s > top:
                 top, best = s, j

@@ -28,6 +28,7 @@ the sum of the absolute slopes.
 @njit(inline="always")
 def _multiplier(r: float, lower: float, upper: float, inverse: float, epsilon: float) -> tuple[float, float]:
     """Return u and du/dz of one row, for r = z - pull."""
+    # shrink r by epsilon, scale, then clip; the derivative is zero at a bound and inside [-epsilon, epsilon]
     offset = -epsilon if r > 0.0 else epsilon
     v = (r + offset) * inverse
     derivative = inverse
@@ -58,9 +59,11 @@ def along(
         v, h = _multiplier((z[i] + t * d + b) - pull[i], lower[i], upper[i], inverse, epsilon)
         h *= c[i]
         g = c[i] * v
+        # first derivatives in t and b
         d_t += g * d
         d_b += g
         abs_sum += abs(g)
+        # second derivatives
         d_tt += h * d * d
         d_tb += h * d
         d_bb += h
@@ -83,10 +86,12 @@ def settle(
         v, h = _multiplier(s - pull[i], lower[i], upper[i], inverse, epsilon)
         h *= c[i]
         slopes[i], curvatures[i] = c[i] * v, h
+        # l*(u) of the unsmoothed conjugate: its cut is valid for the loss itself
         conjugate = shift[i] * v + epsilon * abs(v) + 0.5 * square * v * v
         offset -= c[i] * conjugate
         slope_b += c[i] * v
         abs_sum += c[i] * abs(v)
+        # absolute values of the terms that cancel, for the bound on rounding errors
         abs_terms += c[i] * (abs(v) * (abs(s) + abs(shift[i])) + abs(conjugate))
         # unsmoothed loss: maximize u e - epsilon |u| - square u^2 / 2 over [lower, upper]
         e = s - shift[i]

@@ -30,6 +30,7 @@ def along(
         y_i = y[i]
         z_y, d_y, cost_y = Z[i, y_i], D[i, y_i], cost[y_i]
         for j in range(k):
+            # slack of class j along the line, divided by mu after adding the center
             direction[j] = D[i, j] - d_y
             v[j] = weight * (pull[i, j] + cost_y[j] + (Z[i, j] - z_y) + t * direction[j])
         shift = simplex_shift(v, k, workspace)
@@ -70,6 +71,7 @@ def settle(
         shift = simplex_shift(v, k, workspace)
         count, others, row_offset, row_size = 0, 0.0, 0.0, 0.0
         for j in range(k):
+            # multiplier of class j
             b = max(v[j] - shift, 0.0)
             count += b > 0.0
             slopes[i, j] = c[i] * b

@@ -28,6 +28,7 @@ def worst_first(s: Any, starts: Any, splits: Any, share: Any, n_before: Any) -> 
             while higher < splits[k] and s[higher] > s[r]:
                 above += s[higher]
                 higher += 1
+            # one more irrelevant row passes `higher - starts[k]` relevant ones
             lead -= share[k] * (above - (higher - starts[k]) * s[r])
             value = lead + 1 - 1 / (r - splits[k] + 2)
             if value > best:
@@ -173,13 +174,14 @@ def _hinges_of_queries(
 ) -> None:  # fmt: skip
     """As `query_pair_hinges`; if smooth is None, the smoothing code is not compiled.
 
-    rows, spare (n), m and w (n + 1, 3) are workspaces; found[k] receives value, minorant offset and number of
+    rows, spare (n), m and w (n + 1, 3) are workspaces; sums[k] receives value, minorant offset and number of
     pairs.
     """
     for k in range(len(starts) - 1):
         end, bits, all_bits = starts[k + 1], 0, 0
         for i in range(starts[k], end):
             all_bits |= rank[i]
+        # number of bits of the largest rank
         while all_bits >> bits:
             bits += 1
         for b in range(bits - 1, -1, -1):
@@ -202,6 +204,7 @@ def _hinges_of_queries(
                     rows[i] = spare[i]
                 if start < middle < stop:
                     above, below = rows[middle:stop], rows[start:middle]
+                    # prefix sums of both sides; those above are shifted by the margin 1
                     _sums(z, c, below, 0.0, h, smooth, m)
                     _sums(z, c, above, 1.0, h, smooth, w)
                     # scores relative to a center: far from zero, the products below would cancel
@@ -248,6 +251,7 @@ def _from_above(
         low, p = z[above[i]] - 1, c[above[i]]
         while over < nb and z[below[over]] <= low + mu:
             over += 1
+        # pairs with t >= mu have multiplier 1
         beta = m[nb, 0] - m[over, 0]
         if smooth is not None:
             end = h * (np.floor(low / h) + 1)
@@ -279,6 +283,7 @@ def _from_below(
         s, q = z[below[j]], c[below[j]]
         while under < na and z[above[under]] - 1 + mu < s:
             under += 1
+        # pairs with t >= mu have multiplier 1
         gamma = w[under, 0]
         if smooth is not None:
             start = h * np.floor(s / h)

@@ -24,10 +24,12 @@ def simplex_shift(v: Any, k: Any, workspace: Any) -> float:
         largest = max(largest, v[j])
     for j in range(k):
         v[j] -= largest
+        # the threshold is at least -1, relative to the largest entry: all others become zero
         if v[j] > -1.0:
             workspace[used] = v[j]
             used += one
             total += v[j]
+    # threshold of the current candidates; drop those below it, and repeat
     while used != before:
         shift = (total - 1.0) / used if used else -1.0  # used = 0 only with NaN entries
         before, used, total = used, np.uintp(0), 0.0

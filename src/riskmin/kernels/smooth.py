@@ -46,6 +46,7 @@ def logistic_along(z: Any, dz: Any, t: float, b: float, y: Any, c: Any, out: Any
         e = exponential(-abs(s))
         r = 1.0 / (1.0 + e)
         q = e * r
+        # q and r are the smaller and the larger probability of the two labels
         g, h = -c[i] * y[i] * (q if y[i] * s > 0.0 else r), c[i] * (q * r)
         d_t += g * d
         d_b += g
@@ -72,6 +73,7 @@ def logistic_settle(z: Any, b: float, y: Any, c: Any, slopes: Any, curvatures: A
         margin = y[i] * s
         g = -c[i] * y[i] * (q if margin > 0.0 else r)
         slopes[i], curvatures[i] = g, c[i] * (q * r)
+        # log(1 + e^-m) = log(1 + e^-|m|) + max(-m, 0)
         value = c[i] * (log_one_plus(e) + (0.0 if margin > 0.0 else -margin))
         total_value += value
         offset += value - g * s
@@ -99,6 +101,7 @@ def exponential_along(z: Any, dz: Any, t: float, b: float, sign: Any, rate: Any,
         d = dz[i]
         x = sign[i] * (z[i] + t * d + b)
         h = c[i] * exponential(x if x < TANGENT_EXP_ABOVE else TANGENT_EXP_ABOVE)
+        # d/ds e^(a s) = a e^(a s), and a^2 = 1
         g = sign[i] * h - c[i] * rate[i]
         d_t += g * d
         d_b += g

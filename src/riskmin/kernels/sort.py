@@ -28,6 +28,7 @@ def to_keys(keys: Any, count: Any, first: int, last: int) -> None:
         k = ~k if k & SIGN else k | SIGN
         keys[i] = k
         for q in range(PASSES):
+            # all digits are counted in one pass over the keys
             count[q, (k >> np.uint64(q * DIGIT_BITS)) & MASK] += 1
 
 
@@ -52,6 +53,7 @@ def deal(
     for i in range(first, last):
         k = keys[i]
         d = (k >> shift) & MASK
+        # start[d] advances: keys of equal digit keep their order
         position = start[d]
         start[d] = position + 1
         to_keys[position] = k
@@ -64,6 +66,7 @@ def merge_ranks(s: Any, t: Any, after: bool) -> Any:
     ranks = np.empty(len(t), np.int64)
     k, m = 0, len(s)
     for i in range(len(t)):
+        # both arrays are sorted, so k only grows: O(n + m)
         if after:
             while k < m and s[k] <= t[i]:
                 k += 1

@@ -17,6 +17,7 @@ def _include_row(total: Any, x: float, max_size: int) -> None:
     """
     for r in range(min(max_size, len(total) - 1), 0, -1):
         without, with_row = total[r], x + total[r - 1]
+        # log(e^high + e^low)
         high, low = max(without, with_row), min(without, with_row)
         total[r] = high + np.log1p(np.exp(low - high))
 
@@ -34,6 +35,7 @@ def sizes(odds: Any, max_size: int, step: int) -> Any:
     total[0] = 0.0
     checkpoints[-1] = total
     for i in range(n - 1, -1, -1):
+        # from the last row to the first; every `step`-th state is stored
         _include_row(total, odds[i], n - i)
         if i % step == 0:
             checkpoints[i // step] = total
@@ -56,6 +58,7 @@ def chances(odds: Any, checkpoints: Any, step: int, size: Any) -> Any:
         last = min(first + step, n)
         block[last - first - 1] = checkpoints[first // step + 1]
         for i in range(last - 1, first, -1):
+            # sums over the rows after each row of the block, from its end
             block[i - first - 1] = block[i - first]
             _include_row(block[i - first - 1], odds[i], n - i)
         for i in range(first, last):
@@ -66,6 +69,7 @@ def chances(odds: Any, checkpoints: Any, step: int, size: Any) -> Any:
                     inclusion = 1.0 / (1.0 + np.exp(after[r] - odds[i] - after[r - 1]))
                     taken = remaining[r] * inclusion
                     probabilities[i] += taken
+                    # distribution of the number still to be taken, after row i
                     remaining[r - 1] += taken
                     remaining[r] *= 1.0 - inclusion
     return probabilities
