@@ -21,9 +21,9 @@ from riskmin.kernels.simplex import simplex_shift
 
 ZERO, ONE, TWO, THREE, FOUR, FIVE, SIX, SEVEN, EIGHT = (np.uintp(k) for k in range(9))
 ROWS_AHEAD = np.uintp(NEAR)
-CURVATURE, STEP = ZERO, ONE
+CURVATURE, STEP_SIZE = ZERO, ONE
 """Columns of `terms`: the curvature A = c |x|^2 / lam, and the step size c / lam."""
-MOST, VISITS, MOVES, PARTIAL_MAX_VIOLATION, N_KEPT = range(5)
+MOST, VISITS, MOVES, PARTIAL_MAX_VIOLATION, N_ROWS_KEPT = range(5)
 """Slots of `out`: the largest violation met in a sweep, the number of visits, the number of rows moved.
 
 The last two carry a sweep over from one call to the next: its violation so far, and the number of rows that
@@ -123,14 +123,14 @@ def _drop_classes(active_classes: Any, i: Any, k: Any, row_beta: Any, slack: Any
 def _load_progress(begins: bool, out: Any) -> tuple[float, Any]:
     """Return the violation that earlier calls of this sweep met, and the number of rows that they kept."""
     if begins:
-        out[PARTIAL_MAX_VIOLATION] = out[N_KEPT] = 0.0
-    return out[PARTIAL_MAX_VIOLATION], np.uintp(out[N_KEPT])
+        out[PARTIAL_MAX_VIOLATION] = out[N_ROWS_KEPT] = 0.0
+    return out[PARTIAL_MAX_VIOLATION], np.uintp(out[N_ROWS_KEPT])
 
 
 @njit(inline="always")
 def _store_progress(violation: float, kept: Any, ends: bool, active: int, out: Any) -> None:
     """Store the sums of this call for the next one; after the last call, the results of the sweep."""
-    out[PARTIAL_MAX_VIOLATION], out[N_KEPT] = violation, kept
+    out[PARTIAL_MAX_VIOLATION], out[N_ROWS_KEPT] = violation, kept
     if ends:
         out[MOST] = violation
         out[VISITS] += active
@@ -274,7 +274,7 @@ def sweep(
             for m in range(k):
                 if change[m] != 0.0:
                     beta[i, active_classes[i, m]] = row_beta[m]
-                    touched[used], change[used] = active_classes[i, m], terms[i, STEP] * change[m]
+                    touched[used], change[used] = active_classes[i, m], terms[i, STEP_SIZE] * change[m]
                     used += ONE
             _update_weights(indices, data, W, start, stop, change, touched, used)
     _store_progress(max_violation, kept, last == active, active, out)
@@ -331,6 +331,6 @@ def dense_sweep(
                 if change[m] != 0.0:
                     j = np.uintp(active_classes[i, m])
                     beta[i, j] = row_beta[m]
-                    _add(X, i, V, j, -terms[i, STEP] * change[m])
+                    _add(X, i, V, j, -terms[i, STEP_SIZE] * change[m])
     _store_progress(max_violation, kept, last == active, active, out)
     return int(kept)

@@ -83,11 +83,11 @@ def _piecewise_minimizer(
         first_jump, second_jump = second_jump, first_jump
     d = 0.0
     for turn in range(2):
-        breakpoint, jump = (second, second_jump) if turn else (first, first_jump)
-        # the parabola's minimizer lies beyond the breakpoint: go there, and add the jump
-        if breakpoint > d and d - slope / curvature > breakpoint:
-            slope += curvature * (breakpoint - d) + 2.0 * jump
-            d = breakpoint
+        position, jump = (second, second_jump) if turn else (first, first_jump)
+        # the parabola's minimizer lies beyond this breakpoint: go there, and add the jump
+        if position > d and d - slope / curvature > position:
+            slope += curvature * (position - d) + 2.0 * jump
+            d = position
             if slope >= 0.0:
                 return d
     return d - slope / curvature
