@@ -20,7 +20,7 @@ import numba
 from numba.core import caching
 from numba.core.options import DefaultOptions
 
-KERNEL_FOLDER = Path(__file__).parent
+HERE = Path(__file__).parent
 ADVICE = (
     "there is no writable folder for compiled code, so each new process compiles it again, which takes "
     "seconds: set NUMBA_CACHE_DIR to a writable folder or run `riskmin warmup` when the image is built"
@@ -63,7 +63,7 @@ def _stamp(path: Path) -> bytes:
     text = path.read_bytes()
     digest = hashlib.sha256(text)
     for name in re.findall(r"^from riskmin\.kernels\.(\w+) import", text.decode(), re.MULTILINE):
-        digest.update(_stamp(KERNEL_FOLDER / f"{name}.py"))
+        digest.update(_stamp(HERE / f"{name}.py"))
     return digest.digest()
 
 
