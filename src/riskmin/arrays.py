@@ -108,6 +108,7 @@ def refuse_masks_and_dates(a: Any, name: str) -> None:
     dtypes = getattr(a, "dtypes", None)  # a data frame
     if dtypes is None and hasattr(a, "schema"):  # Arrow
         dtypes = getattr(a.schema, "types", None)
+    # data frames and Arrow tables: one dtype per column
     if dtypes is not None and hasattr(dtypes, "__iter__"):
         columns = getattr(a, "column_names", getattr(a, "columns", None))
         for column, kind in zip(
@@ -118,6 +119,7 @@ def refuse_masks_and_dates(a: Any, name: str) -> None:
         return
     kind = str(getattr(a, "dtype", "")).lower()
     first = a
+    # nested lists: the first entry decides
     while isinstance(first, (list, tuple)) and first:
         first = first[0]
     if kind.startswith(_DATE_DTYPE_PREFIXES) or isinstance(first, _TIME_TYPES):
@@ -147,13 +149,16 @@ def as_numpy(a: Any, name: str) -> NDArray:
     except ValueError as error:
         if "inhomogeneous" not in str(error):
             raise
-        raise ValueError(f"the rows of {name} differ in length: give each as many values") from None
+        raise ValueError(
+            f"the rows of {name} differ in length: give each the same number of values"
+        ) from None
 
 
 def to_floats(a: NDArray) -> NDArray | None:
     """Return a copy in float64, with None read as NaN; None if a holds anything but real numbers."""
     if a.dtype.kind in "biuf":
         return a.astype(np.float64)
+    # object arrays may hold None, which becomes NaN, but neither text nor dates
     if a.dtype.kind != "O" or any(isinstance(v, (str, bytes, *_TIME_TYPES)) for v in a.flat):
         return None  # neither text, even if it reads as a number, nor a date is a number
     try:

@@ -138,6 +138,7 @@ def threads(n: int | None) -> Iterator[None]:
         yield
         return
     ask(n)
+    # process-wide settings first, then those of this thread
     before = _limit_this_thread(n)
     try:
         yield
@@ -174,6 +175,7 @@ def threads_of(risk: Any) -> int | None:
     1
     """
     while risk is not None:
+        # wrapped risks (an intercept, a smoothing) keep the inner one in `risk`
         executor = getattr(risk, "executor", None)
         if executor is not None:
             n_threads: int | None = getattr(executor, "blas_threads", 1)
@@ -255,6 +257,7 @@ def inverse(A: NDArray) -> NDArray:
     [[0.5]]
     """
     work = 2.0 * A.shape[-1] ** 3
+    # a long stack is inverted matrix by matrix, so that it can be interrupted
     if A.ndim == 2 or work * len(A) < LONG:
         return np.asarray(aside(work, np.linalg.inv, A))
     return np.stack([inverse(one) for one in A])

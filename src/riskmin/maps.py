@@ -22,7 +22,7 @@ import numpy as np
 
 from riskmin.types import NDArray
 
-LIMIT_PER_MAPPED_BYTES = 4
+MEMORY_LIMIT_DIVISOR = 4
 """Mapped pages may occupy one part in this many of the memory limit."""
 RESIDENT_CHECK_SECONDS = 0.004
 """Seconds between two checks of the resident size by the thread."""
@@ -73,7 +73,7 @@ def resident_budget() -> int:
     """Return how many bytes of maps may be resident."""
     given = os.environ.get(ENV, "")
     try:
-        return int(float(given) * 2**20) if given else allowed() // LIMIT_PER_MAPPED_BYTES
+        return int(float(given) * 2**20) if given else allowed() // MEMORY_LIMIT_DIVISOR
     except (ValueError, OverflowError):
         raise RuntimeError(f"{ENV}={given!r} is no number of megabytes: set it to one, or unset it") from None
 

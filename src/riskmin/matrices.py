@@ -51,7 +51,7 @@ def _block_rows(n_rows: int, n_bytes: int) -> int:
     return int(np.clip(CACHE_BYTES * n_rows // max(n_bytes, 1), 16, MAX_BLOCK_ROWS))
 
 
-def _check(w: Array, p: int) -> None:
+def _check_weight_count(w: Array, p: int) -> None:
     """Raise unless w has one weight per column: kernels do not check its length."""
     if len(w) != p:
         raise ValueError(f"w has {len(w)} weights, but X has {p} columns: give one per column")
@@ -75,7 +75,7 @@ class Dense:
         return Dense(self.X[start:stop])
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
-        _check(w, self.X.shape[1])
+        _check_weight_count(w, self.X.shape[1])
         if w.ndim == 2:
             return product(self.X[start:stop], w)
         z = np.empty(stop - start)
@@ -116,7 +116,7 @@ class Columns:
         return np.lib.stride_tricks.as_strided(self.T, ((p - 1) * step + n,), (size,)), step
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
-        _check(w, len(self.T))
+        _check_weight_count(w, len(self.T))
         if w.ndim == 2:
             return product(self.T[:, start:stop].T, w)
         z = np.empty(stop - start)
@@ -152,6 +152,7 @@ class Csr:
 
     def rows(self, start: int, stop: int) -> Csr:
         first, last = int(self.indptr[start]), int(self.indptr[stop])
+        # row pointers of the slice, relative to its first entry
         indptr = self.indptr[start : stop + 1] - self.indptr[start]
         return Csr(indptr, self.indices[first:last], self.data[first:last], self.n_features)
 
@@ -166,7 +167,7 @@ class Csr:
         )
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
-        _check(w, self.n_features)
+        _check_weight_count(w, self.n_features)
         z = np.empty((stop - start, *w.shape[1:]))
         kernel = _kernels().csr_scores if w.ndim == 1 else _kernels().csr_scores_many
         parts = self.indptr, self.indices, self.data
@@ -174,6 +175,7 @@ class Csr:
         return z
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
+        # multi-output pullbacks need a workspace for the nonzero slopes of a row
         kernel = _kernels().csr_pullback if dz.ndim == 1 else _kernels().csr_pullback_many
         workspace = () if dz.ndim == 1 else (np.empty(dz.shape[1], np.uintp),)
         parts = self.indptr, self.indices, self.data, *workspace
@@ -200,7 +202,7 @@ class Csc:
         return max(self.n_rows, 1)
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
-        _check(w, len(self.indptr) - 1)
+        _check_weight_count(w, len(self.indptr) - 1)
         if w.ndim == 2:  # only in predictions: `linear_risk` stores multi-output data by rows
             Z: Array = as_scipy(self) @ w
             return Z[start:stop]
@@ -277,14 +279,14 @@ def _unsigned(a: NDArray) -> NDArray:
     return unlocked(a).view(np.uint32 if a.dtype.itemsize == 4 else np.uint64)
 
 
-def _sparse(X: Any) -> Matrix:
+def _as_compressed(X: Any) -> Matrix:
     X = sound(X)
     size = int(X.indptr[-1])  # SciPy's arrays may be longer
     parts = _unsigned(native(X.indptr)), _unsigned(native(X.indices)[:size]), floats_of(X.data[:size], X)
     return Csr(*parts, X.shape[1]) if X.format == "csr" else Csc(*parts, X.shape[0])
 
 
-def _plain(X: Array) -> Plain:
+def _as_foreign(X: Array) -> Plain:
     xp = namespace(X)
     if xp.isdtype(X.dtype, "complex floating"):
         raise ValueError(COMPLEX)
@@ -329,7 +331,7 @@ def as_matrix(X: Any) -> Matrix:
     if sp.issparse(X) or is_foreign(X):
         check_two_dimensions(X.shape)
         check_size(X.shape)
-        return _sparse(X) if sp.issparse(X) else _plain(X)
+        return _as_compressed(X) if sp.issparse(X) else _as_foreign(X)
     a = as_numpy(X, "X")
     check_two_dimensions(a.shape)
     a = floats_of(a, X)

@@ -59,6 +59,7 @@ def sound(X: Any) -> Any:
     riskmin.sparse.Unsound: X is not a valid sparse matrix: an index of its columns is 7, but it has 2; ...
     """
     n, p = X.shape
+    # compressed formats are checked in place, the others before their conversion
     if X.format in ("csr", "csc"):
         check_compressed(
             X, *((n, p) if X.format == "csr" else (p, n)), "columns" if X.format == "csr" else "rows"
@@ -151,6 +152,7 @@ def _check_diagonals(X: Any) -> None:
         raise Unsound(f"its diagonals are of shape {np.shape(X.data)}, at {offsets.dtype}")
     if len(X.data) != len(offsets) or len(np.unique(offsets)) != len(offsets):
         raise Unsound(f"it has {len(X.data)} diagonals for {len(offsets)} offsets, or one twice")
+    # a diagonal must meet the matrix
     if len(offsets) and not (-n <= int(offsets.min()) and int(offsets.max()) <= p):
         raise Unsound(f"its diagonals are from {offsets.min()} to {offsets.max()}, beyond its corners")
 

@@ -82,6 +82,7 @@ def _locator_variants(kind: Any) -> tuple[Any, Any]:
             path = Path(self._py_file)
             return _stamp(path) if path.exists() else super().get_source_stamp()
 
+    # a read-only folder is used only if it holds compiled code
     class ReadOnlyLocator(WritableLocator):
         def ensure_cache_path(self) -> None:
             if not _has_cached_code(Path(self.get_cache_path())):

@@ -51,6 +51,7 @@ def row_step(
     inverse, moved = 1.0 / curvature, False
     for j in range(k):
         change[j] = beta[j] + slack[j] * inverse
+    # threshold of the projection onto the simplex
     shift = simplex_shift(change, k, workspace)
     for j in range(k):
         # tiny changes are dropped, except those to exactly zero
@@ -143,6 +144,7 @@ def _slacks(indices: Any, data: Any, W: Any, start: Any, stop: Any, cost: Any, c
     k, j = np.uintp(len(slack)), ZERO
     while j < k:
         s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
+        # eight accumulators if at least eight classes are left, else four
         if j + EIGHT <= k:
             for e in range(start, stop):
                 x = np.float64(data[e])

@@ -67,6 +67,7 @@ def csr_pullback(indptr: Any, indices: Any, data: Any, dz: Any, start: int, stop
                 k += FOUR
             for m in range(k, end):
                 out[indices[m]] += g * data[m]
+        # a skipped row reads nothing, but its part of the next block is prefetched all the same
         elif n >= LONG_ROW_ENTRIES * n_rows:  # in short rows, one more loop costs more than it saves
             for m in range(k + ahead, end + ahead, ENTRIES_PER_CACHE_LINE):
                 _prefetch_l2(data, m)
@@ -90,6 +91,7 @@ def dense_pullback(X: Any, dz: Any, start: int, stop: int, out: Any) -> None:
     p = X.shape[1]
     for i in range(start, stop):
         g = dz[i - start]
+        # hinge-type losses have many rows with zero slope
         if g != 0.0:
             for j in range(p):
                 out[j] += g * X[i, j]
@@ -114,6 +116,7 @@ def columns_scores(T: Any, step: int, w: Any, start: int, stop: int, z: Any) -> 
     while j + 4 <= p:
         a, b, c, d = _four_columns(T, step, j, start, stop)
         for i in range(stop - start):
+            # two pairs of products: a shorter chain of additions
             z[i] += w[j] * a[i] + w[j + 1] * b[i] + (w[j + 2] * c[i] + w[j + 3] * d[i])
         j += 4
     for k in range(j, p):
@@ -181,6 +184,7 @@ def csr_scores_many(indptr: Any, indices: Any, data: Any, W: Any, start: int, st
         for j in range(k):
             z[j] = 0.0
         for e in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
+            # the inner loop over outputs is contiguous in W and Z
             v, w = data[e], W[indices[e]]
             for j in range(k):
                 z[j] += v * w[j]

@@ -39,6 +39,7 @@ def check(
         total = offset = size = 0.0
         top = -math.inf
         for j in range(k):
+            # slack relative to z_y enters the loss; `row_violation` needs differences only
             slack[j], row_beta[j] = cost[y_i, j] + z[r, j], beta[i, j]
             # loss of the row: max_j cost_yj + z_j - z_y
             top = max(top, slack[j] - z[r, y_i])
@@ -111,6 +112,7 @@ def tangent(S: Any, beta: Any, scale: Any) -> None:
             if beta[i, j] > 0.0:
                 total += S[i, j]
                 count += 1
+        # moves within the face keep the sum of the multipliers
         mean = total / max(count, 1)
         for j in range(k):
             S[i, j] = scale[i] * (S[i, j] - mean) if beta[i, j] > 0.0 else 0.0

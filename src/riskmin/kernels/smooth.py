@@ -48,6 +48,7 @@ def logistic_along(z: Any, dz: Any, t: float, b: float, y: Any, c: Any, out: Any
         q = e * r
         # q and r are the smaller and the larger probability of the two labels
         g, h = -c[i] * y[i] * (q if y[i] * s > 0.0 else r), c[i] * (q * r)
+        # first derivatives in t and b, then second derivatives
         d_t += g * d
         d_b += g
         abs_sum += abs(g)
@@ -103,6 +104,7 @@ def exponential_along(z: Any, dz: Any, t: float, b: float, sign: Any, rate: Any,
         h = c[i] * exponential(x if x < TANGENT_EXP_ABOVE else TANGENT_EXP_ABOVE)
         # d/ds e^(a s) = a e^(a s), and a^2 = 1
         g = sign[i] * h - c[i] * rate[i]
+        # first derivatives in t and b, then second derivatives
         d_t += g * d
         d_b += g
         abs_sum += abs(g)

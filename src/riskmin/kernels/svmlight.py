@@ -89,6 +89,7 @@ def _digits(text: Any, p: Any, m: Any) -> Any:
 @njit()
 def _multiply(a: Any, b: Any) -> Any:
     """Return the 128-bit product of two 64-bit numbers, as [high, low]."""
+    # schoolbook multiplication of 32-bit halves
     a1, a0, b1, b0 = a >> _U32, a & _LOW32, b >> _U32, b & _LOW32
     low = a0 * b0
     mid = a1 * b0 + (low >> _U32)
@@ -177,6 +178,7 @@ def _number(text: Any, p: Any, tens: Any, table: Any) -> Any:
     if not _is_space(ch) and ch != _HASH:
         return False, 0.0, _token_end(text, start)
     value = 0.0
+    # fast path: m and the power of ten are exact doubles, so one operation rounds once
     if m <= _EXACT_INT and -22 <= q <= 22:
         value = np.float64(m) / tens[np.uint64(-q)] if q < 0 else np.float64(m) * tens[np.uint64(q)]
     elif exact and m != _U0:
@@ -266,6 +268,7 @@ def _features(
         if ch in (_NEWLINE, _HASH):
             break
         m, end = _digits(text, p, _U0)
+        # at most 18 digits fit into int64
         if end == p or np.uint64(text[end]) != _COLON or end - p > np.uint64(18):
             return _fail(state, BAD_PAIR, p, _token_end(text, p))
         index = np.int64(m)
