@@ -24,7 +24,7 @@ class Tangent(NamedTuple):
 def crossing(lo: Tangent, hi: Tangent) -> tuple[float, float]:
     """Return where two tangents with slopes <= 0 <= intersect, and the height, a lower bound of the minimum.
 
-    The height is the mean of the tangents with zero slope, minus what rounding may have added, which is large
+    The height is that of the tangents' mixture with slope zero, minus what rounding may add, which is large
     if one of the tangents comes from far above the minimum.
     """
     best = lowest(lo, hi)

@@ -75,7 +75,7 @@ def sound(X: Any) -> Any:
             _check_range(X.coords[axis], count, what)
         if not len(X.data) == len(X.coords[0]) == len(X.coords[1]):
             raise Unsound(f"it has {len(X.data)} numbers, but {len(X.coords[0])} indices")
-    # the conversion itself is checked again
+    # the result of the conversion is checked, too
     result = X.tocsr()
     check_compressed(result, n, p, "columns")
     return result
