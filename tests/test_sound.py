@@ -72,7 +72,7 @@ def test_arrays_that_do_not_fit_are_refused_everywhere(kind, tmp_path):
         lambda: save(tmp_path / "x.rsk", [(X, Y)]),
         lambda: save_svmlight(tmp_path / "x.svm", X, Y),
     ):
-        with pytest.raises(ValueError, match=r"no sound sparse matrix: [^\n]+$"):
+        with pytest.raises(ValueError, match=r"not a valid sparse matrix: [^\n]+$"):
             use()
 
 
@@ -139,7 +139,7 @@ def test_points_of_a_wrong_length_are_refused(number):
 @pytest.mark.parametrize("X", [DENSE, np.asfortranarray(DENSE), sp.csr_array(DENSE), sp.csc_array(DENSE)])
 def test_a_matrix_refuses_weights_of_a_wrong_length(X):
     for w in (np.zeros(3), np.zeros(5), np.zeros((3, 2))):
-        with pytest.raises(ValueError, match="give one a column"):
+        with pytest.raises(ValueError, match="give one per column"):
             as_matrix(X).scores(w, 0, 6)
 
 

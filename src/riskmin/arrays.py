@@ -1,4 +1,4 @@
-"""Array namespaces and devices: the only place that knows which array libraries there are."""
+"""Array namespaces and devices: the only module that knows which array libraries exist."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from riskmin.types import Array, NDArray
 
 
 def namespace(*arrays: Array) -> Any:
-    """The array-API namespace of the arrays.
+    """Return the array-API namespace of the arrays.
 
-    NumPy is its own (it follows the standard since 2.1), which spares the wrappers on small blocks.
+    NumPy is its own (it follows the standard since 2.1), which avoids wrappers on small blocks.
 
     Examples
     --------
@@ -22,13 +22,13 @@ def namespace(*arrays: Array) -> Any:
     """
     if all(isinstance(a, np.ndarray) for a in arrays):
         return np
-    from array_api_compat import array_namespace  # torch, CuPy and the rest pay for their own import
+    from array_api_compat import array_namespace  # imported only for torch, CuPy and other libraries
 
     return array_namespace(*arrays)
 
 
 def like(a: Array, b: Array) -> Array:
-    """The numbers of a in the library, the dtype and on the device of b."""
+    """Return a in the library and dtype and on the device of b."""
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return a
     if isinstance(b, np.ndarray):
@@ -39,22 +39,22 @@ def like(a: Array, b: Array) -> Array:
 
 
 def zeros_beside(shape: tuple[int, ...], b: Array) -> Array:
-    """Zeros of that shape in the library, the dtype and on the device of b."""
+    """Return zeros of that shape in the library and dtype and on the device of b."""
     return like(np.zeros(shape), b) if not isinstance(b, np.ndarray) else np.zeros(shape, dtype=b.dtype)
 
 
-class _Unlocked:
-    """What NumPy takes for an array that may be written to."""
+class _WritableInterface:
+    """Array interface of an array's memory, marked as writable."""
 
     def __init__(self, a: NDArray) -> None:
-        self.a = a  # lives as long as what looks at it
+        self.a = a  # keeps the memory alive as long as a view of it exists
         self.__array_interface__ = {**a.__array_interface__, "data": (a.ctypes.data, False)}
 
 
 def unlocked(a: NDArray) -> NDArray:
-    """The same array, not marked as read-only: for kernels, which would be compiled anew for one that is.
+    """Return the same memory as a writable view: Numba compiles a kernel again for read-only arrays.
 
-    They never write to X. Nothing else may either, since the memory may be a file's.
+    Kernels never write to X. Nothing else may either, since the memory may belong to a mapped file.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def unlocked(a: NDArray) -> NDArray:
     >>> a.flags.writeable, unlocked(a).flags.writeable
     (False, True)
     """
-    return a if a.flags.writeable or a.size == 0 else np.asarray(_Unlocked(a))
+    return a if a.flags.writeable or a.size == 0 else np.asarray(_WritableInterface(a))
 
 
 def is_foreign(a: object) -> bool:
@@ -76,7 +76,7 @@ def is_foreign(a: object) -> bool:
 
 
 def to_numpy(a: Array) -> NDArray:
-    """The numbers of a in NumPy, wherever a is."""
+    """Return a as a NumPy array, from whatever device it is on."""
     if isinstance(a, np.ndarray):
         return a
     from array_api_compat import is_cupy_array, to_device
@@ -84,15 +84,15 @@ def to_numpy(a: Array) -> NDArray:
     return np.asarray(a.get() if is_cupy_array(a) else to_device(a, "cpu"))
 
 
-_DATES = ("date", "time", "duration")
-"""How the names of dtypes of dates and times begin, in lower case: in NumPy, pandas, polars and Arrow."""
+_DATE_DTYPE_PREFIXES = ("date", "time", "duration")
+"""Prefixes of the names of date and time dtypes, in lower case: in NumPy, pandas, polars and Arrow."""
 
 
-_TIMES = np.datetime64, np.timedelta64
+_TIME_TYPES = np.datetime64, np.timedelta64
 
 
 def refuse_masks_and_dates(a: Any, name: str) -> None:
-    """Raise where numbers would be read that are none: behind a mask, or in the place of dates.
+    """Raise if a holds masked values, dates or times, which would silently be read as numbers.
 
     Examples
     --------
@@ -105,28 +105,32 @@ def refuse_masks_and_dates(a: Any, name: str) -> None:
     if isinstance(a, np.ma.MaskedArray):
         raise ValueError(f"{name} is a masked array: drop or fill what is masked first")
     remedy = "encode it as days since a first one, or drop it"
-    kinds = getattr(a, "dtypes", None)  # of a frame
-    if kinds is None and hasattr(a, "schema"):  # Arrow
-        kinds = getattr(a.schema, "types", None)
-    if kinds is not None and hasattr(kinds, "__iter__"):
+    dtypes = getattr(a, "dtypes", None)  # a data frame
+    if dtypes is None and hasattr(a, "schema"):  # Arrow
+        dtypes = getattr(a.schema, "types", None)
+    # data frames and Arrow tables: one dtype per column
+    if dtypes is not None and hasattr(dtypes, "__iter__"):
         columns = getattr(a, "column_names", getattr(a, "columns", None))
-        for column, kind in zip(range(len(list(kinds))) if columns is None else columns, kinds, strict=False):
-            if str(kind).lower().startswith(_DATES):
+        for column, kind in zip(
+            range(len(list(dtypes))) if columns is None else columns, dtypes, strict=False
+        ):
+            if str(kind).lower().startswith(_DATE_DTYPE_PREFIXES):
                 raise ValueError(f"column {column!r} of {name} holds {kind}, which is no number: {remedy}")
         return
     kind = str(getattr(a, "dtype", "")).lower()
     first = a
+    # nested lists: the first entry decides
     while isinstance(first, (list, tuple)) and first:
         first = first[0]
-    if kind.startswith(_DATES) or isinstance(first, _TIMES):
-        held = getattr(a, "dtype", type(first).__name__)
-        raise ValueError(f"{name} holds {held}, which is no number: {remedy}")
-    if kind == "object" and isinstance(a, np.ndarray) and any(isinstance(v, _TIMES) for v in a.flat):
+    if kind.startswith(_DATE_DTYPE_PREFIXES) or isinstance(first, _TIME_TYPES):
+        dtype_name = getattr(a, "dtype", type(first).__name__)
+        raise ValueError(f"{name} holds {dtype_name}, which is no number: {remedy}")
+    if kind == "object" and isinstance(a, np.ndarray) and any(isinstance(v, _TIME_TYPES) for v in a.flat):
         raise ValueError(f"{name} holds dates or times, which are no numbers: {remedy}")
 
 
 def as_numpy(a: Any, name: str) -> NDArray:
-    """What holds numbers, in NumPy: an array of any library, a frame or a series, nested lists.
+    """Return an array of any library, a frame, a series or nested lists as a NumPy array.
 
     Examples
     --------
@@ -139,21 +143,24 @@ def as_numpy(a: Any, name: str) -> NDArray:
     if is_foreign(a):
         return to_numpy(a)
     try:
-        found = np.asarray(a if hasattr(a, "__array__") or not hasattr(a, "to_numpy") else a.to_numpy())
-        # a list of numbers and text would become text altogether
-        return np.asarray(a, dtype=object) if found.dtype.kind in "US" and isinstance(a, list) else found
+        result = np.asarray(a if hasattr(a, "__array__") or not hasattr(a, "to_numpy") else a.to_numpy())
+        # NumPy would turn a list of numbers and text into text altogether
+        return np.asarray(a, dtype=object) if result.dtype.kind in "US" and isinstance(a, list) else result
     except ValueError as error:
         if "inhomogeneous" not in str(error):
             raise
-        raise ValueError(f"the rows of {name} differ in length: give each as many values") from None
+        raise ValueError(
+            f"the rows of {name} differ in length: give each the same number of values"
+        ) from None
 
 
 def to_floats(a: NDArray) -> NDArray | None:
-    """A copy in float64; None where a holds anything but real numbers. None within a becomes NaN."""
+    """Return a copy in float64, with None read as NaN; None if a holds anything but real numbers."""
     if a.dtype.kind in "biuf":
         return a.astype(np.float64)
-    if a.dtype.kind != "O" or any(isinstance(v, (str, bytes, *_TIMES)) for v in a.flat):
-        return None  # text is no number, even where it reads as one, nor is a date
+    # object arrays may hold None, which becomes NaN, but neither text nor dates
+    if a.dtype.kind != "O" or any(isinstance(v, (str, bytes, *_TIME_TYPES)) for v in a.flat):
+        return None  # neither text, even if it reads as a number, nor a date is a number
     try:
         return a.astype(np.float64)
     except (TypeError, ValueError):
@@ -164,28 +171,29 @@ COMPLEX = "X holds complex numbers: give their real and imaginary parts as colum
 
 
 def floats_of(a: NDArray, X: Any) -> NDArray:
-    """The numbers a of X, as they are where they are float32 or float64."""
+    """Return the entries a of X as they are if float32 or float64, and otherwise converted to float64."""
     if a.dtype in (np.float32, np.float64):
         return unlocked(a)
     if a.dtype.kind == "c":
         raise ValueError(COMPLEX)
     floats = to_floats(a)
     if floats is None:
-        raise ValueError(_no_number(a, X) if a.ndim == 2 else "X holds something that is no number")
+        raise ValueError(_not_numeric_message(a, X) if a.ndim == 2 else "X holds something that is no number")
     return floats
 
 
-def _no_number(a: NDArray, X: Any) -> str:
-    """What is wrong with a column of X that holds something else, by the name it has in a frame."""
+def _not_numeric_message(a: NDArray, X: Any) -> str:
+    """Return the error message for the first non-numeric column of X, named as in its frame."""
     j = next(j for j in range(a.shape[1]) if to_floats(a[:, j]) is None)
-    column = a[:, j] if a.dtype.kind == "O" else a[:1, j]  # all of it is something else, if not of objects
+    # without the object dtype the whole column is non-numeric: its first entry is enough
+    column = a[:, j] if a.dtype.kind == "O" else a[:1, j]
     bad = next((v for v in column if to_floats(np.array([v, None], dtype=object)) is None), column[0])
     names = getattr(X, "column_names", getattr(X, "columns", range(a.shape[1])))  # Arrow; pandas and polars
     return f"column {names[j]!r} of X holds {str(bad)!r}, which is no number: encode or drop that column"
 
 
 def check_two_dimensions(shape: tuple[int, ...]) -> None:
-    """Raise unless X has rows and columns."""
+    """Raise unless X has two dimensions."""
     if len(shape) != 2:
         hint = "; X.reshape(-1, 1) makes one column of it" if len(shape) == 1 else ""
         raise ValueError(
@@ -194,5 +202,5 @@ def check_two_dimensions(shape: tuple[int, ...]) -> None:
 
 
 def largest_exponent(z: Array) -> float:
-    """Half the logarithm of the largest number of z's dtype: exp stays far from overflow below it."""
+    """Return half the logarithm of the largest finite number of z's dtype: e^x cannot overflow below it."""
     return 0.5 * float(np.log(float(namespace(z).finfo(z.dtype).max)))

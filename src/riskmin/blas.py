@@ -1,8 +1,8 @@
-"""The libraries of linear algebra: how many threads they take during a fit, and calls that can be given up.
+"""Thread limits of the BLAS libraries during a fit, and factorizations that can be interrupted.
 
-A library that starts a thread a core for every product has them wait for each other: on small products, and
-on a machine where others are at work, that takes many times the time of one thread. So during a fit each
-worker has one thread there, and what was set before is restored after it.
+A BLAS library that starts one thread per core for every product loses much time in synchronization: on small
+products, and on a machine that runs other work, it takes many times as long as one thread. So during a fit
+each worker uses one BLAS thread, and the previous setting is restored afterwards.
 """
 
 from __future__ import annotations
@@ -23,107 +23,109 @@ from riskmin.deadline import LONG, aside, check
 from riskmin.types import NDArray
 
 
-class _Libraries:
-    """The libraries in this process, and the numbers of threads that fits have asked for.
+class _BlasLibraries:
+    """The BLAS libraries of this process, and the thread limits that running fits have requested.
 
-    Most have one number for the whole process. Where several fits run at the same time, the largest one that
-    any of them asked for holds, and the last of them to end restores what was set before the first one. Those
-    that are built on OpenMP have a number a thread, which each fit sets and restores for itself.
+    Most libraries have one setting per process. If several fits run at the same time, the largest request
+    holds, and the last fit to end restores the setting from before the first one. Libraries built on OpenMP
+    have one setting per thread, which each fit sets and restores for itself.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.found: list[Any] = []
+        self.process_wide: list[Any] = []
         self.by_thread: list[Any] = []
-        self.modules = 0  # how many were imported when the libraries were looked for
-        self.asked: list[int] = []
-        self.before: list[int] = []  # what was set before the first of the fits, and what is set now
-        self.now: list[int] = []
+        self.n_modules = 0  # number of imported modules at the last search for libraries
+        self.requests: list[int] = []  # requests of the running fits
+        self.previous: list[int] = []  # settings before the first running fit
+        self.current: list[int] = []  # current settings
 
-    def look(self) -> None:
-        """Find libraries that came since the last look: NumPy's is there, SciPy's comes with its first use.
+    def find_new_libraries(self) -> None:
+        """Find libraries loaded since the last search: NumPy's is there, SciPy's is loaded by its first use.
 
-        To look for them takes milliseconds, so that is done only if something was imported.
+        A search takes milliseconds, so it is skipped unless a module was imported since.
         """
-        if len(sys.modules) == self.modules:
+        if len(sys.modules) == self.n_modules:
             return
         from threadpoolctl import ThreadpoolController
 
-        known = {library.filepath for library in self.found + self.by_thread}
+        known = {library.filepath for library in self.process_wide + self.by_thread}
         for library in ThreadpoolController().select(user_api="blas").lib_controllers:
             if library.filepath in known:
                 continue
             if getattr(library, "threading_layer", "") == "openmp":
                 self.by_thread.append(library)
                 continue
-            self.found.append(library)
-            if self.asked:
-                self.before.append(library.get_num_threads())
-                self.now.append(self.before[-1])
-        self.modules = len(sys.modules)
+            self.process_wide.append(library)
+            # found during a fit: its current setting is the one to restore
+            if self.requests:
+                self.previous.append(library.get_num_threads())
+                self.current.append(self.previous[-1])
+        self.n_modules = len(sys.modules)
 
-    def ask(self, n: int) -> None:
-        """A fit begins that wants n threads."""
+    def request(self, n: int) -> None:
+        """Register a fit that requests n threads."""
         with self.lock:
-            self.look()
-            if not self.asked:
-                self.before = [library.get_num_threads() for library in self.found]
-                self.now = list(self.before)
-            self.asked.append(n)
+            self.find_new_libraries()
+            if not self.requests:
+                self.previous = [library.get_num_threads() for library in self.process_wide]
+                self.current = list(self.previous)
+            self.requests.append(n)
             self._set()
 
-    def leave(self, n: int) -> None:
-        """A fit ends that wanted them."""
+    def withdraw(self, n: int) -> None:
+        """Remove the request of a fit that ended."""
         with self.lock:
-            self.asked.remove(n)
+            self.requests.remove(n)
             self._set()
 
-    def renew(self) -> None:
-        """Take notice of libraries that came in the middle of a fit."""
+    def apply_to_new_libraries(self) -> None:
+        """Apply the current limits to libraries loaded during a fit."""
         with self.lock:
-            self.look()
+            self.find_new_libraries()
             self._set()
 
     def _set(self) -> None:
-        most = max(self.asked) if self.asked else sys.maxsize
-        # never more than there were: who set a smaller number had a reason
-        wanted = [min(most, before) for before in self.before]
-        if wanted == self.now:
+        """Apply the largest request, or restore the previous settings if no fit is running."""
+        n_threads = max(self.requests) if self.requests else sys.maxsize
+        # never more threads than before: a smaller number was set on purpose
+        settings = [min(n_threads, before) for before in self.previous]
+        if settings == self.current:
             return
-        _release(self.found[0])
-        for library, now, number in zip(self.found, self.now, wanted, strict=False):
-            if now != number:
-                library.set_num_threads(number)
-        _release(self.found[0])
-        self.now = wanted
+        _clear_controlling_thread(self.process_wide[0])
+        for library, now, setting in zip(self.process_wide, self.current, settings, strict=False):
+            if now != setting:
+                library.set_num_threads(setting)
+        _clear_controlling_thread(self.process_wide[0])
+        self.current = settings
 
     def forked(self) -> None:
-        """A child process runs none of the fits of its parent, whose lock another thread may have had."""
+        """Reset the state in a child process: it runs none of its parent's fits, and the lock may be held."""
         self.lock = threading.Lock()
-        if self.asked:
-            self.asked = []
+        if self.requests:
+            self.requests = []
             self._set()
 
 
-def _release(library: Any) -> None:
-    """Let any thread set numbers.
+def _clear_controlling_thread(library: Any) -> None:
+    """Allow any thread to change the setting.
 
-    Newer versions of threadpoolctl heed the thread alone that set one first. Here the last fit to end
-    restores what the first one found, and these may be in two threads.
+    Newer versions of threadpoolctl accept changes only from the thread that made the first one. The last fit
+    to end restores the setting from before the first one, and these may run in different threads.
     """
     if hasattr(library, "clear_controlling_thread"):
         library.clear_controlling_thread(force=True)
 
 
-_libraries = _Libraries()
-ask, renew = _libraries.ask, _libraries.renew
+_libraries = _BlasLibraries()
+ask, renew = _libraries.request, _libraries.apply_to_new_libraries
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_libraries.forked)
 
 
 @contextmanager
 def threads(n: int | None) -> Iterator[None]:
-    """A block in which the libraries of linear algebra take at most n threads; None leaves them alone.
+    """Limit the BLAS libraries to n threads within a block; None leaves them unchanged.
 
     Examples
     --------
@@ -136,33 +138,34 @@ def threads(n: int | None) -> Iterator[None]:
         yield
         return
     ask(n)
-    before = _here(n)
+    # process-wide settings first, then those of this thread
+    before = _limit_this_thread(n)
     try:
         yield
     finally:
-        _libraries.leave(n)
-        for library, number in before:
-            library.set_num_threads(number)
+        _libraries.withdraw(n)
+        for library, setting in before:
+            library.set_num_threads(setting)
 
 
-def _here(n: int) -> list[tuple[Any, int]]:
-    """Let libraries that have a number a thread take at most n in this one; what they had."""
+def _limit_this_thread(n: int) -> list[tuple[Any, int]]:
+    """Limit libraries with per-thread settings to n in this thread; return the previous settings."""
     before = [(library, library.get_num_threads()) for library in _libraries.by_thread]
-    for library, number in before:
-        library.set_num_threads(min(n, number))
+    for library, setting in before:
+        library.set_num_threads(min(n, setting))
     return before
 
 
 def one_each() -> None:
-    """What a thread calls that is a worker of a fit: libraries that have a number a thread take one in it."""
-    _here(1)
+    """Limit libraries with per-thread settings to one in this thread: called by each worker of a fit."""
+    _limit_this_thread(1)
 
 
 def threads_of(risk: Any) -> int | None:
-    """How many threads the libraries may take during a fit of a risk; None where it has no executor.
+    """Return the number of BLAS threads during a fit of a risk; None if it has no executor.
 
-    One, for each of the executor's workers: these are the threads of a fit. Were there more for who has more
-    workers, sums would be rounded in another way, and results differ in their last bits.
+    One per worker of the executor: the workers are the threads of a fit. A number that depended on the number
+    of workers would change the rounding of sums, and results would differ in their last bits.
 
     Examples
     --------
@@ -172,36 +175,37 @@ def threads_of(risk: Any) -> int | None:
     1
     """
     while risk is not None:
+        # wrapped risks (an intercept, a smoothing) keep the inner one in `risk`
         executor = getattr(risk, "executor", None)
         if executor is not None:
-            found: int | None = getattr(executor, "blas_threads", 1)
-            return found
+            n_threads: int | None = getattr(executor, "blas_threads", 1)
+            return n_threads
         risk = getattr(risk, "risk", None)
     return None
 
 
 @cache
 def scipy(part: str) -> Any:
-    """A part of SciPy that is imported by its first use: that takes a while, and may bring a library along.
+    """Import a SciPy subpackage at its first use: the import takes time, and may load a BLAS library.
 
     Examples
     --------
     >>> scipy("special").gammaln(1.0)
     np.float64(0.0)
     """
-    found = import_module(f"scipy.{part}")
-    _libraries.renew()
-    return found
+    module = import_module(f"scipy.{part}")
+    _libraries.apply_to_new_libraries()
+    return module
 
 
 def linalg() -> Any:
-    """``scipy.linalg``."""
+    """Return ``scipy.linalg``, imported at its first use."""
     return scipy("linalg")
 
 
-# ---------------------------------------------------------------- factors
+# ---------------------------------------------------------------- factorizations
 def cho_factor(A: NDArray, *, lower: bool = False) -> tuple[NDArray, bool]:
-    """As ``scipy.linalg.cho_factor``, but one that Ctrl-C and limits of time get the better of.
+    """As ``scipy.linalg.cho_factor``, but interruptible by Ctrl-C and time limits.
 
     Examples
     --------
@@ -212,14 +216,15 @@ def cho_factor(A: NDArray, *, lower: bool = False) -> tuple[NDArray, bool]:
     n, work = len(A), len(A) ** 3 / 3
     if work < LONG:
         check()
-        found: tuple[NDArray, bool] = linalg().cho_factor(A, lower=lower, check_finite=False)
-        return found
+        result: tuple[NDArray, bool] = linalg().cho_factor(A, lower=lower, check_finite=False)
+        return result
+    # LAPACK overwrites a copy in Fortran order
     factor, side = np.array(A, dtype=np.float64, order="F"), b"L" if lower else b"U"
     state, size = ctypes.c_int(0), ctypes.c_int(n)
 
-    def run() -> None:  # it has hold of the array, also where it is left behind
-        where = ctypes.byref(size), factor.ctypes.data, ctypes.byref(size), ctypes.byref(state)
-        _potrf()(side, *where)
+    def run() -> None:  # the closure keeps the array alive if the caller gives up
+        arguments = ctypes.byref(size), factor.ctypes.data, ctypes.byref(size), ctypes.byref(state)
+        _potrf()(side, *arguments)
 
     aside(work, run)
     if state.value:
@@ -229,18 +234,21 @@ def cho_factor(A: NDArray, *, lower: bool = False) -> tuple[NDArray, bool]:
 
 @cache
 def _potrf() -> Any:
-    """LAPACK's dpotrf of SciPy's library, called without the interpreter's lock."""
+    """Return LAPACK's dpotrf from SciPy's library, called without the interpreter's lock."""
     api, capsule = ctypes.pythonapi, scipy("linalg.cython_lapack").__pyx_capi__["dpotrf"]
     api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
     api.PyCapsule_GetPointer.restype = ctypes.c_void_p
     api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    # the C function behind SciPy's Cython interface; ctypes releases the lock during the call
     address = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
-    whole = ctypes.c_void_p  # pointers to whole numbers
-    return ctypes.CFUNCTYPE(None, ctypes.c_char_p, whole, ctypes.c_void_p, whole, whole)(address)
+    int_pointer = ctypes.c_void_p  # pointer to int
+    return ctypes.CFUNCTYPE(None, ctypes.c_char_p, int_pointer, ctypes.c_void_p, int_pointer, int_pointer)(
+        address
+    )
 
 
 def inverse(A: NDArray) -> NDArray:
-    """The inverse of a matrix, or of each in a stack of them.
+    """Return the inverse of a matrix, or of each matrix in a stack.
 
     Examples
     --------
@@ -249,6 +257,7 @@ def inverse(A: NDArray) -> NDArray:
     [[0.5]]
     """
     work = 2.0 * A.shape[-1] ** 3
+    # a long stack is inverted matrix by matrix, so that it can be interrupted
     if A.ndim == 2 or work * len(A) < LONG:
         return np.asarray(aside(work, np.linalg.inv, A))
     return np.stack([inverse(one) for one in A])

@@ -1,4 +1,4 @@
-"""Where a matrix holds NaN or infinity, if it does."""
+"""Checks that a matrix holds no NaN or infinity, and where the first one is."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from riskmin.maps import passing
 from riskmin.matrices import Columns, Csc, Csr, Dense, Plain, Wide
 from riskmin.types import Matrix, NDArray
 
-BLOCK = 2**17
-"""So many numbers are looked at together."""
+FINITE_CHECK_ENTRIES = 2**17
+"""Number of entries that are checked together."""
 
 
 def check_finite(X: Matrix) -> None:
-    """Raise a ValueError that names a row and column of X where NaN or infinity is, if there are any."""
-    bad = _plain_not_finite(X) if isinstance(X, Plain) else _not_finite(X)
+    """Raise a ValueError that names the row and column of a NaN or infinity in X, if there is one."""
+    bad = _not_finite_in_foreign(X) if isinstance(X, Plain) else _not_finite(X)
     if bad is not None:
         raise ValueError(
             f"X holds NaN or infinity (row {bad[0]}, column {bad[1]}): drop or impute such values first"
@@ -23,7 +23,7 @@ def check_finite(X: Matrix) -> None:
 
 
 def stored(X: Matrix) -> NDArray | None:
-    """The numbers that a matrix of NumPy arrays holds, rows first; None for other matrices."""
+    """Return the stored values of a matrix of NumPy arrays, rows first; None for other matrices."""
     if isinstance(X, Columns):
         return np.transpose(X.T)
     if isinstance(X, Dense):
@@ -32,32 +32,33 @@ def stored(X: Matrix) -> NDArray | None:
 
 
 def _not_finite(X: Matrix) -> tuple[int, int] | None:
-    """Where NaN or infinity is in a matrix of NumPy arrays."""
+    """Return row and column of a NaN or infinity in a matrix of NumPy arrays, or None."""
     X = X.csr if isinstance(X, Wide) else X
     data = stored(X)
     if data is None or _all_finite(data if data.flags.c_contiguous else data.T):
         return None
-    first, *rest = (int(k) for k in np.argwhere(~np.isfinite(data))[0])
+    first, *column = (int(k) for k in np.argwhere(~np.isfinite(data))[0])
     if not isinstance(X, (Csr, Csc)):
-        return first, rest[0]
+        return first, column[0]
+    # compressed storage: the row (or column) whose range holds the entry, and its index
     outer, inner = int(np.searchsorted(X.indptr, first, side="right")) - 1, int(X.indices[first])
     return (outer, inner) if isinstance(X, Csr) else (inner, outer)
 
 
 def _all_finite(data: NDArray) -> bool:
-    """Whether all numbers are finite; looked at in blocks, as all passes over X are."""
-    step = max(BLOCK // max(data[:1].size, 1), 1)
+    """Whether all entries are finite, checked block by block."""
+    step = max(FINITE_CHECK_ENTRIES // max(data[:1].size, 1), 1)
     with np.errstate(over="ignore", invalid="ignore"):
         for i in passing(range(0, len(data), step)):
-            some = data[i : i + step]
-            # a finite sum is the common case, and costs no temporary
-            if not np.isfinite(some.sum(dtype=np.float64)) and not np.isfinite(some).all():
+            block = data[i : i + step]
+            # a finite sum is the common case, and needs no temporary array
+            if not np.isfinite(block.sum(dtype=np.float64)) and not np.isfinite(block).all():
                 return False
     return True
 
 
-def _plain_not_finite(X: Plain) -> tuple[int, int] | None:
-    """Where NaN or infinity is in an array of another library."""
+def _not_finite_in_foreign(X: Plain) -> tuple[int, int] | None:
+    """Return row and column of a NaN or infinity in an array of another library, or None."""
     xp = namespace(X.X)
     if bool(xp.all(xp.isfinite(X.X))):
         return None

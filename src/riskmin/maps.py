@@ -1,10 +1,10 @@
-"""Files that are mapped into memory, and what is let go of where they would crowd the rest.
+"""Memory-mapped files, and the release of their resident pages where memory is limited.
 
-Pages of a map that were read count as memory of the process until the system takes them back, which it does
-only when memory runs short. Where the process is limited, that is too late for those who watch its size:
-batch systems, the nanny of a Dask worker. So where maps are larger than a quarter of what is allowed, they
-are let go of when so much of them is resident: by whoever passes over the rows, and by a thread for all
-others. They stay in the system's cache: to map them again costs no reading.
+Pages of a map that were read count as memory of the process until the system reclaims them, which happens
+only when memory runs short. Under a memory limit that is too late for monitors of the process size: batch
+systems, the memory monitor of a Dask worker. So if maps exceed a quarter of the limit, all of them are
+released whenever that much is resident: between blocks by loops over the rows, and by a thread for all other
+readers. Released pages stay in the system's page cache: mapping them again reads nothing from disk.
 """
 
 from __future__ import annotations
@@ -22,113 +22,115 @@ import numpy as np
 
 from riskmin.types import NDArray
 
-SHARE = 4
-"""Maps may take up one in so many bytes of memory."""
-EVERY = 0.004
-"""Seconds between two looks of the thread at how much is resident."""
-BLOCKS = 8
-"""Blocks of rows between two looks of those who pass over them."""
-FEW_ROWS = 512
-"""Rows from all over a file that are picked between two looks: each may bring 16 pages with it."""
+MEMORY_LIMIT_DIVISOR = 4
+"""Mapped pages may occupy one part in this many of the memory limit."""
+RESIDENT_CHECK_SECONDS = 0.004
+"""Seconds between two checks of the resident size by the thread."""
+BLOCKS_PER_RESIDENT_CHECK = 8
+"""Blocks of rows between two checks by a loop over blocks."""
+ROWS_PER_RESIDENT_CHECK = 512
+"""Scattered rows gathered between two checks: each may make 16 pages resident."""
 ENV = "RISKMIN_MAPPED_MB"
-"""The variable of the environment that says how many megabytes of maps may be resident instead."""
+"""Environment variable that sets the budget of resident mapped pages, in megabytes (2^20 bytes)."""
 
 _STATUS = Path("/proc/self/status")
 _T = TypeVar("_T")
 
 
 def allowed() -> int:
-    """How many bytes this process may have: of the machine, of its control group, by its own limits."""
+    """Return the memory limit in bytes: the least of machine, control groups and resource limits."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
     with suppress(ImportError):
         import resource
 
         kinds = [getattr(resource, name, None) for name in ("RLIMIT_DATA", "RLIMIT_RSS", "RLIMIT_AS")]
-        found = [resource.getrlimit(kind)[0] for kind in kinds if kind is not None]
-        limits += [limit for limit in found if limit != resource.RLIM_INFINITY]
+        values = [resource.getrlimit(kind)[0] for kind in kinds if kind is not None]
+        limits += [limit for limit in values if limit != resource.RLIM_INFINITY]
     return min([*limits, *_group_limits()], default=2**62)
 
 
 def _group_limits() -> list[int]:
-    """The limits of the control groups of this process, and of those around them."""
-    found = []
+    """Return the limits of this process's control group and its ancestors, in bytes."""
+    limits = []
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, kinds, place = line.split(":", 2)
             if kinds and "memory" not in kinds.split(","):
                 continue
+            # cgroup v1 names its controllers; v2 has an empty list
             name = "memory.limit_in_bytes" if kinds else "memory.max"
             top = Path("/sys/fs/cgroup/memory" if kinds else "/sys/fs/cgroup")
             group = top / place.lstrip("/")
             for folder in (group, *group.parents):
-                with suppress(OSError, ValueError):  # of the root there is none, and "max" is none
-                    found.append(int((folder / name).read_text()))
+                with suppress(OSError, ValueError):  # the root has no such file; "max" means no limit
+                    limits.append(int((folder / name).read_text()))
                 if folder == top:
                     break
-    return found
+    return limits
 
 
-def budget() -> int:
-    """How many bytes of maps may be resident."""
+def resident_budget() -> int:
+    """Return how many bytes of maps may be resident."""
     given = os.environ.get(ENV, "")
     try:
-        return int(float(given) * 2**20) if given else allowed() // SHARE
+        return int(float(given) * 2**20) if given else allowed() // MEMORY_LIMIT_DIVISOR
     except (ValueError, OverflowError):
         raise RuntimeError(f"{ENV}={given!r} is no number of megabytes: set it to one, or unset it") from None
 
 
 def _resident() -> int:
-    """How many bytes of files are mapped and resident in this process."""
-    # memory that processes share counts as files, too, but is not let go of with them
-    found = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines() if line.startswith("Rss"))
-    return int(found["RssFile"].split()[0]) * 1024
+    """Return the resident size of mapped files in this process, in bytes."""
+    # RssFile excludes shared memory, which releasing maps would not free
+    status = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines() if line.startswith("Rss"))
+    return int(status["RssFile"].split()[0]) * 1024
 
 
 class _Tide:
-    """The maps of this process, and how much of them may be resident."""
+    """The maps of this process, and the budget of their resident pages."""
 
     def __init__(self) -> None:
         self.maps: weakref.WeakSet[Any] = weakref.WeakSet()
         self.lock = threading.Lock()
         self.thread: threading.Thread | None = None
-        self.most = self.base = self.blocks = 0
+        self.budget = self.base = self.n_blocks = 0
         self.limited = False
 
     def add(self, memory: mmap.mmap) -> None:
-        """Take note of a map."""
+        """Register a map; start the thread if all maps together exceed the budget."""
         with self.lock:
             self.maps.add(memory)
             if not hasattr(mmap, "MADV_DONTNEED") or not _STATUS.exists():
-                return  # Linux alone tells what is resident, and lets go of it when told
+                return  # only Linux reports the resident size and releases pages on request
             if self.thread is not None and self.thread.is_alive():
                 return
-            self.most = budget()
-            if sum(map(len, self.maps)) > self.most:
+            self.budget = resident_budget()
+            if sum(map(len, self.maps)) > self.budget:
+                # pages resident by now (libraries, for example) do not count
                 self.base, self.limited = _resident(), True
                 self.thread = threading.Thread(target=self._run, name="riskmin-maps", daemon=True)
                 self.thread.start()
 
     def _run(self) -> None:
-        """Look now and then, until there are no maps left."""
+        """Check the resident size periodically, until no maps are left."""
         while True:
             self.look()
-            with self.lock:  # a map that comes now finds either this thread at work, or none
+            with self.lock:  # a map added meanwhile finds either this thread running, or none
                 if not self.maps:
                     self.thread, self.limited = None, False
                     return
-            threading.Event().wait(EVERY)
+            threading.Event().wait(RESIDENT_CHECK_SECONDS)
 
     def look(self) -> None:
-        """Let go of all maps if too much is resident."""
+        """Release all maps if their resident size exceeds the budget."""
         with self.lock:
             maps = list(self.maps)
-        if maps and _resident() - self.base > self.most:
+        if maps and _resident() - self.base > self.budget:
             for memory in maps:
-                with suppress(ValueError, OSError):  # closed meanwhile
+                with suppress(ValueError, OSError):  # the map was closed meanwhile
                     memory.madvise(mmap.MADV_DONTNEED)
 
     def forked(self) -> None:
-        """A child has the maps, but not the thread, which may just have had the lock."""
+        """Reset lock and thread in a child process: it inherits the maps, but not the thread."""
         self.lock, self.thread = threading.Lock(), None
 
 
@@ -138,40 +140,42 @@ if hasattr(os, "register_at_fork"):
 
 
 def mapped(file: Any) -> mmap.mmap:
-    """An open file, mapped to be read."""
+    """Return a read-only memory map of an open file."""
     memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     _tide.add(memory)
     return memory
 
 
 def limited() -> bool:
-    """Whether maps are so large that they are let go of."""
+    """Whether maps exceed their budget, so that pages are released."""
     return _tide.limited
 
 
 def crowds(a: NDArray) -> bool:
-    """Whether an array lies in a map, and maps are so large that they are let go of."""
+    """Whether an array lies in a map while maps exceed their budget."""
     if not _tide.limited:
         return False
     with _tide.lock:
         views = [np.frombuffer(memory, np.uint8) for memory in _tide.maps]
+    # the array's first byte lies within a map
     return any(0 <= a.ctypes.data - view.ctypes.data < len(view) for view in views)
 
 
-def passing(blocks: Iterable[_T], every: int = BLOCKS) -> Iterable[_T]:
-    """The same blocks, and between every so many of them a look at how much is resident, if that matters."""
-    return _looking(blocks, every) if _tide.limited else blocks
+def passing(blocks: Iterable[_T], every: int = BLOCKS_PER_RESIDENT_CHECK) -> Iterable[_T]:
+    """Return the blocks, with a check of the resident size every few blocks if maps exceed their budget."""
+    return _check_between(blocks, every) if _tide.limited else blocks
 
 
-def picking(at: NDArray) -> Iterable[NDArray]:
-    """The same indices of rows, one array after the other, few at a time where maps are let go of."""
-    step = FEW_ROWS if _tide.limited else max(len(at), 1)
-    return passing((at[i : i + step] for i in range(0, max(len(at), 1), step)), every=1)
+def picking(rows: NDArray) -> Iterable[NDArray]:
+    """Yield the row indices in batches, small ones if maps exceed their budget."""
+    step = ROWS_PER_RESIDENT_CHECK if _tide.limited else max(len(rows), 1)
+    return passing((rows[i : i + step] for i in range(0, max(len(rows), 1), step)), every=1)
 
 
-def _looking(blocks: Iterable[_T], every: int) -> Iterator[_T]:
+def _check_between(blocks: Iterable[_T], every: int) -> Iterator[_T]:
+    """Yield the blocks, with a check of the resident size after every `every` blocks."""
     for block in blocks:
         yield block
-        _tide.blocks += 1
-        if _tide.blocks % every == 0:
+        _tide.n_blocks += 1
+        if _tide.n_blocks % every == 0:
             _tide.look()

@@ -1,7 +1,7 @@
-"""The examples as a matrix, whatever holds them: dense in either order, CSR, CSC, or another array library.
+"""The examples as a matrix, in any storage: dense in either order, CSR, CSC, or another array library.
 
-One class a storage format, each with the two products of `Matrix`. Nothing is copied, except for the
-stored transpose that very wide sparse data gets: there, scattering into w is what costs.
+One class per storage format, each with the two products of `Matrix`. Nothing is copied, except for the stored
+transpose of sparse data with very many columns, where scattering into w dominates the cost.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ from riskmin.sparse import check_size, native, sound
 from riskmin.types import Array, Matrix, NDArray
 
 CACHE_BYTES = 2**20
-"""Rows are taken in blocks of about this size: they stay in a core's own cache between the two products."""
-MOST_ROWS = 8192
+"""Bytes per block of rows: a block stays in a core's own cache between the two products."""
+MAX_BLOCK_ROWS = 8192
+"""Largest number of rows per block."""
 WIDE = 2**20
-"""From this many columns on, if they hold four numbers each or more, a second pass over a stored transpose
-beats scattering into the gradient."""
+"""Number of columns from which a stored transpose is used, if they hold four entries each or more.
+
+A second pass over the data is then faster than scattering into the gradient.
+"""
 
 
 @cache
@@ -44,13 +47,14 @@ def _kernels() -> Any:
 
 
 def _block_rows(n_rows: int, n_bytes: int) -> int:
-    return int(np.clip(CACHE_BYTES * n_rows // max(n_bytes, 1), 16, MOST_ROWS))
+    """Return the number of rows per block, for about `CACHE_BYTES` per block."""
+    return int(np.clip(CACHE_BYTES * n_rows // max(n_bytes, 1), 16, MAX_BLOCK_ROWS))
 
 
-def _check(w: Array, p: int) -> None:
-    """Raise unless w has a weight a column: kernels do not look at its length."""
+def _check_weight_count(w: Array, p: int) -> None:
+    """Raise unless w has one weight per column: kernels do not check its length."""
     if len(w) != p:
-        raise ValueError(f"w has {len(w)} weights, but X has {p} columns: give one a column")
+        raise ValueError(f"w has {len(w)} weights, but X has {p} columns: give one per column")
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Dense:
         return Dense(self.X[start:stop])
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
-        _check(w, self.X.shape[1])
+        _check_weight_count(w, self.X.shape[1])
         if w.ndim == 2:
             return product(self.X[start:stop], w)
         z = np.empty(stop - start)
@@ -87,7 +91,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class Columns:
-    """A NumPy array in Fortran order, kept as its transpose."""
+    """A NumPy array in Fortran order, stored as its transpose T."""
 
     T: NDArray
 
@@ -103,15 +107,16 @@ class Columns:
         return Columns(self.T[:, start:stop])
 
     def _flat(self) -> tuple[NDArray, int]:
-        """The numbers as a flat array, which is fast for ranges of rows too, and the step of a column."""
+        """Return the entries as a flat array, also for a range of rows, and the stride of a column."""
         (p, n), (step, size) = self.T.shape, self.T.strides
         if self.T.flags.c_contiguous:
             return self.T.reshape(-1), n
+        # a range of rows is not contiguous: view the memory from its first to its last entry
         step //= size
         return np.lib.stride_tricks.as_strided(self.T, ((p - 1) * step + n,), (size,)), step
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
-        _check(w, len(self.T))
+        _check_weight_count(w, len(self.T))
         if w.ndim == 2:
             return product(self.T[:, start:stop].T, w)
         z = np.empty(stop - start)
@@ -123,14 +128,14 @@ class Columns:
             out += product(self.T[:, start:stop], dz)
             return
         T, step = self._flat()
-        # in pieces of columns, not of rows: a sum over fewer rows would be rounded in another way
+        # pieces of columns, not of rows: partial sums over rows would be rounded differently
         for i, j in pieces(0, len(out), len(dz) * len(out), of=4):
             _kernels().columns_pullback(T[i * step :], step, dz, start, stop, out[i:j])
 
 
 @dataclass(frozen=True)
 class Csr:
-    """A SciPy CSR matrix; indices unsigned."""
+    """A SciPy CSR matrix; indices are unsigned."""
 
     indptr: NDArray
     indices: NDArray
@@ -147,17 +152,22 @@ class Csr:
 
     def rows(self, start: int, stop: int) -> Csr:
         first, last = int(self.indptr[start]), int(self.indptr[stop])
+        # row pointers of the slice, relative to its first entry
         indptr = self.indptr[start : stop + 1] - self.indptr[start]
         return Csr(indptr, self.indices[first:last], self.data[first:last], self.n_features)
 
     def _work(self, start: int, stop: int, v: Array) -> int:
-        """How many products a range of rows takes, or a number that they are less than."""
-        each = v.shape[1] if v.ndim == 2 else 1
-        most = self.data.size * each
-        return most if most <= deadline.MOST else int(self.indptr[stop] - self.indptr[start]) * each
+        """Return the number of multiplications for a range of rows, or an upper bound if that is small."""
+        n_outputs = v.shape[1] if v.ndim == 2 else 1
+        upper_bound = self.data.size * n_outputs
+        return (
+            upper_bound
+            if upper_bound <= deadline.MOST
+            else int(self.indptr[stop] - self.indptr[start]) * n_outputs
+        )
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
-        _check(w, self.n_features)
+        _check_weight_count(w, self.n_features)
         z = np.empty((stop - start, *w.shape[1:]))
         kernel = _kernels().csr_scores if w.ndim == 1 else _kernels().csr_scores_many
         parts = self.indptr, self.indices, self.data
@@ -165,15 +175,16 @@ class Csr:
         return z
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
+        # multi-output pullbacks need a workspace for the nonzero slopes of a row
         kernel = _kernels().csr_pullback if dz.ndim == 1 else _kernels().csr_pullback_many
-        room = () if dz.ndim == 1 else (np.empty(dz.shape[1], np.uintp),)
-        parts = self.indptr, self.indices, self.data, *room
+        workspace = () if dz.ndim == 1 else (np.empty(dz.shape[1], np.uintp),)
+        parts = self.indptr, self.indices, self.data, *workspace
         scatter(kernel, parts, dz, start, stop, out, self._work(start, stop, dz))
 
 
 @dataclass(frozen=True)
 class Csc:
-    """A SciPy CSC matrix, taken as a whole: its rows are not together."""
+    """A SciPy CSC matrix, processed as a whole: its rows are not contiguous."""
 
     indptr: NDArray
     indices: NDArray
@@ -191,27 +202,29 @@ class Csc:
         return max(self.n_rows, 1)
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
-        _check(w, len(self.indptr) - 1)
-        if w.ndim == 2:  # only of prediction: `linear_risk` stores rows where scores are many
-            found: Array = as_scipy(self) @ w
-            return found[start:stop]
+        _check_weight_count(w, len(self.indptr) - 1)
+        if w.ndim == 2:  # only in predictions: `linear_risk` stores multi-output data by rows
+            Z: Array = as_scipy(self) @ w
+            return Z[start:stop]
+        # columns in place of rows: scores are a pullback with the transpose
         z, parts = np.zeros(self.n_rows), (self.indptr, self.indices, self.data)
         scatter(_kernels().csr_pullback, parts, w, 0, len(w), z, self.data.size)
         return z[start:stop]
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
         full = dz
+        # the transpose needs all rows: pad the slopes with zeros
         if stop - start < self.n_rows:
             full = np.zeros(self.n_rows)
             full[start:stop] = dz
-        found, parts = np.empty(len(out)), (self.indptr, self.indices, self.data)
-        fill(_kernels().csr_scores, parts, full, 0, len(out), found, self.data.size)
-        out += found
+        gradient, parts = np.empty(len(out)), (self.indptr, self.indices, self.data)
+        fill(_kernels().csr_scores, parts, full, 0, len(out), gradient, self.data.size)
+        out += gradient
 
 
 @dataclass(frozen=True)
 class Wide:
-    """A CSR matrix for the way there and its stored transpose for the way back."""
+    """A CSR matrix for scores, and its stored transpose for pullbacks."""
 
     csr: Csr
     csc: Csc
@@ -235,7 +248,7 @@ class Wide:
 
 @dataclass(frozen=True)
 class Plain:
-    """A 2-d array of another library (torch, CuPy), on whatever device it is."""
+    """A 2-d array of another library (torch, CuPy), on any device."""
 
     X: Array
 
@@ -262,44 +275,44 @@ class Plain:
 
 
 def _unsigned(a: NDArray) -> NDArray:
-    """The same bytes as unsigned integers: sound, since indices are not negative."""
+    """View indices as unsigned integers of the same width: valid, since they are not negative."""
     return unlocked(a).view(np.uint32 if a.dtype.itemsize == 4 else np.uint64)
 
 
-def _sparse(X: Any) -> Matrix:
+def _as_compressed(X: Any) -> Matrix:
     X = sound(X)
-    size = int(X.indptr[-1])  # SciPy keeps spare room behind it
+    size = int(X.indptr[-1])  # SciPy's arrays may be longer
     parts = _unsigned(native(X.indptr)), _unsigned(native(X.indices)[:size]), floats_of(X.data[:size], X)
     return Csr(*parts, X.shape[1]) if X.format == "csr" else Csc(*parts, X.shape[0])
 
 
-def _plain(X: Array) -> Plain:
+def _as_foreign(X: Array) -> Plain:
     xp = namespace(X)
     if xp.isdtype(X.dtype, "complex floating"):
         raise ValueError(COMPLEX)
-    # w is cast to the dtype of X, and integers would cut its digits off
+    # w is cast to the dtype of X, and an integer dtype would truncate it
     return Plain(X if xp.isdtype(X.dtype, "real floating") else xp.astype(X, xp.float64))
 
 
 STORED = (Dense, Columns, Csr, Csc, Wide, Plain)
-"""The matrices of this module, whose numbers are stored."""
+"""The matrix classes of this module, which store their entries."""
 
 
 def is_own(X: Any) -> bool:
-    """Whether X is a `Matrix` of a user's own, whose rows may be made when they are asked for."""
+    """Whether X is a user-defined `Matrix`, whose rows may be generated on request."""
     return all(callable(getattr(X, name, None)) for name in ("scores", "pullback")) and hasattr(
         X, "block_rows"
     )
 
 
 def as_matrix(X: Any) -> Matrix:
-    """Wrap anything that holds rows of numbers as a `Matrix`, without copying float32 or float64.
+    """Wrap a 2-d container of numbers as a `Matrix`, without copying float32 or float64.
 
     Parameters
     ----------
     X : ndarray, SciPy sparse matrix or array, 2-d array of another array library, frame, or list of rows
-        A frame of pandas, polars or Arrow is taken as NumPy sees it, and an object that fulfils `Matrix`
-        as it is.
+        A frame of pandas, polars or Arrow is converted to NumPy; an object that implements `Matrix` is
+        returned as it is.
 
     Returns
     -------
@@ -313,29 +326,30 @@ def as_matrix(X: Any) -> Matrix:
     array([1., 2.])
     """
     if isinstance(X, STORED) or is_own(X):
-        found: Matrix = X
-        return found
+        matrix: Matrix = X
+        return matrix
     if sp.issparse(X) or is_foreign(X):
         check_two_dimensions(X.shape)
         check_size(X.shape)
-        return _sparse(X) if sp.issparse(X) else _plain(X)
+        return _as_compressed(X) if sp.issparse(X) else _as_foreign(X)
     a = as_numpy(X, "X")
     check_two_dimensions(a.shape)
     a = floats_of(a, X)
+    # Fortran order is kept; anything else is made C-contiguous
     if a.flags.f_contiguous and not a.flags.c_contiguous:
         return Columns(a.T)
     return Dense(np.ascontiguousarray(a))
 
 
 def as_scipy(X: Csr | Csc) -> Any:
-    """The same arrays as SciPy takes them, with signed indices."""
+    """Return the same arrays as a SciPy matrix, with signed indices."""
     signed = (a.view(np.int32 if a.dtype.itemsize == 4 else np.int64) for a in (X.indices, X.indptr))
     parts: Any = (X.data, *signed)
     return (sp.csr_array if isinstance(X, Csr) else sp.csc_array)(parts, shape=X.shape)
 
 
 def merged(X: Any) -> Any:
-    """A sparse matrix of SciPy each of whose numbers is in one place; a copy only if some are not."""
+    """Return a SciPy sparse matrix with duplicate entries summed; a copy only if there are any."""
     if not X.has_canonical_format:
         X = X.copy()  # the caller's arrays stay as they are
         X.sum_duplicates()
@@ -343,9 +357,9 @@ def merged(X: Any) -> Any:
 
 
 def by_rows(X: Matrix) -> Csr | Dense:
-    """X with its rows together and each of its numbers in one place: for those who visit rows one by one.
+    """Return X stored by rows, with duplicate entries summed: for solvers that visit rows one by one.
 
-    A copy only of what is stored by columns, or names a column twice in a row.
+    Copies only data that are stored by columns or have duplicate entries.
     """
     if isinstance(X, Columns):
         return Dense(np.ascontiguousarray(X.T.T))
@@ -353,12 +367,13 @@ def by_rows(X: Matrix) -> Csr | Dense:
         return X
     X = X.csr if isinstance(X, Wide) else X
     assert isinstance(X, (Csr, Csc))
+    # SciPy converts to CSR, and sums duplicates
     rows = as_scipy(X)
     rows = merged(rows if isinstance(X, Csr) else rows.tocsr())
     return Csr(_unsigned(rows.indptr), _unsigned(rows.indices), rows.data, X.shape[1])
 
 
 def with_transpose(X: Csr) -> Wide:
-    """X with a stored transpose beside it."""
+    """Return X together with its stored transpose."""
     csc = as_scipy(X).tocsc()
     return Wide(X, Csc(_unsigned(csc.indptr), _unsigned(csc.indices), csc.data, csc.shape[0]))

@@ -1,4 +1,4 @@
-"""Convex functions of one variable, each known by value and slope: the line search, and the intercept."""
+"""Minimization of convex functions of one variable by value and slope: line searches and intercepts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 from riskmin.deadline import check
 
 ROUNDING = 2.0**-48
-"""How well sums over the data are known, relative to their terms: some units in the last place."""
+"""Relative rounding error of sums over the data, as a fraction of the sum of their absolute terms."""
 
 
 class Tangent(NamedTuple):
-    """A function at x: its value and a slope; and, for a function of more variables, a slope across."""
+    """A function at x: its value and a slope; for a function of two variables, also the other slope."""
 
     x: float
     value: float
@@ -22,85 +22,93 @@ class Tangent(NamedTuple):
 
 
 def crossing(lo: Tangent, hi: Tangent) -> tuple[float, float]:
-    """Where two tangents of slopes <= 0 <= meet, and the height there: a lower bound of the minimum.
+    """Return where two tangents with slopes <= 0 <= intersect, and the height, a lower bound of the minimum.
 
-    The height is taken from the lower of the two, and less what rounding may have added, which is much
-    where one of them comes from far up.
+    The height is that of the tangents' mixture with slope zero, minus what rounding may add, which is large
+    if one of the tangents comes from far above the minimum.
     """
     best = lowest(lo, hi)
+    # a zero slope is the minimum itself
     if lo.slope == 0 or hi.slope == 0:
-        flat = lo if lo.slope == 0 else hi
-        return flat.x, flat.value
-    height = size = 0.0
-    for part, t in zip(balance(lo, hi), (lo, hi), strict=True):
-        fall = t.slope * (best.x - t.x)
-        height += part * (t.value + fall)
-        size += part * (abs(t.value) + abs(fall))
+        stationary = lo if lo.slope == 0 else hi
+        return stationary.x, stationary.value
+    height = abs_sum = 0.0
+    for weight, t in zip(balance(lo, hi), (lo, hi), strict=True):
+        change = t.slope * (best.x - t.x)
+        height += weight * (t.value + change)
+        abs_sum += weight * (abs(t.value) + abs(change))
+    # intersection as a step from the lower of the two points: the shorter way, with less rounding
     x = best.x + (height - best.value) / best.slope
-    return x, min(height - ROUNDING * size, best.value)
+    return x, min(height - ROUNDING * abs_sum, best.value)
 
 
 def balance(lo: Tangent, hi: Tangent) -> tuple[float, float]:
-    """The shares of two tangents in their mixture that is flat; each by itself, as one may be tiny."""
+    """Return the weights of two tangents in their mixture with slope zero.
+
+    Each is computed by itself, not as one minus the other, since one may be tiny.
+    """
     if lo.slope == 0 or hi.slope == 0:
         return (1.0, 0.0) if lo.slope == 0 else (0.0, 1.0)
     return hi.slope / (hi.slope - lo.slope), lo.slope / (lo.slope - hi.slope)
 
 
 def lowest(*tangents: Tangent) -> Tangent:
-    """The one with the least value."""
+    """Return the tangent with the least value."""
     return min(tangents, key=lambda t: t.value)
 
 
 def bracket(
     f: Callable[[float], Tangent], start: Tangent, step: float, reach: float = math.inf
 ) -> tuple[Tangent, Tangent]:
-    """Two tangents with slopes <= 0 <= around the minimum, found by growing steps from the start.
+    """Return two tangents with slopes <= 0 <= around the minimum, found by growing steps from the start.
 
-    Where the function still falls at the end of its domain, `reach` from the start, its slope there counts
-    as zero: that is its minimum.
+    If the function still decreases at the end of its domain, at distance `reach` from the start, the slope
+    there counts as zero: the end is the minimizer.
     """
     end = start.x + math.copysign(reach, -start.slope)
-    here = start
+    point = start
     step = math.copysign(step, -start.slope)
     for _ in range(60):
-        if here.slope == 0:
-            return here, here
+        if point.slope == 0:
+            return point, point
         check()
-        last = abs(here.x + step - start.x) >= reach
-        there = f(end if last else here.x + step)
-        if last and (there.slope > 0) == (here.slope > 0):
-            there = there._replace(slope=0.0)
-        if (there.slope > 0) != (here.slope > 0) or there.slope == 0:
-            return (here, there) if step > 0 else (there, here)
-        here, step = there, 4 * step
+        at_end = abs(point.x + step - start.x) >= reach
+        next_point = f(end if at_end else point.x + step)
+        if at_end and (next_point.slope > 0) == (point.slope > 0):
+            next_point = next_point._replace(slope=0.0)
+        if (next_point.slope > 0) != (point.slope > 0) or next_point.slope == 0:
+            # the slope changed sign: the minimum lies between the two points
+            return (point, next_point) if step > 0 else (next_point, point)
+        point, step = next_point, 4 * step
     raise ValueError("the function has no minimum: it falls for ever")
 
 
 def shrink(
-    f: Callable[[float], Tangent], lo: Tangent, hi: Tangent, enough: Callable[[float, float], bool]
+    f: Callable[[float], Tangent], lo: Tangent, hi: Tangent, converged: Callable[[float, float], bool]
 ) -> tuple[Tangent, Tangent]:
-    """Narrow a bracket until enough(best value, lower bound of the minimum).
+    """Narrow a bracket until converged(best value, lower bound of the minimum).
 
-    By turns the secant of the slopes, which is right for smooth functions, and the crossing of the
-    tangents, which is exact for piecewise linear ones; the middle, when neither halves the bracket.
+    Alternates between the secant of the slopes, which suits smooth functions, and the intersection of the
+    tangents, which is exact for piecewise linear ones; bisects if neither halves the bracket.
     """
     width, best = hi.x - lo.x, lowest(lo, hi)
     for k in range(200):
         if lo.slope == 0 or hi.slope == 0 or hi.x <= lo.x:
             break
         x, bound = crossing(lo, hi)
-        if enough(best.value, bound):
+        if converged(best.value, bound):
             break
+        # every third step: bisect unless the bracket has halved since the last such step
         if k % 3 == 2 and hi.x - lo.x > 0.5 * width:
             x = 0.5 * (lo.x + hi.x)
+        # zero of the secant through the slopes
         elif k % 2 == 0:
             x = lo.x - lo.slope * (hi.x - lo.x) / (hi.slope - lo.slope)
         if k % 3 == 2:
             width = hi.x - lo.x
         if not lo.x < x < hi.x:
             x = 0.5 * (lo.x + hi.x)
-            if not lo.x < x < hi.x:  # no number lies between
+            if not lo.x < x < hi.x:  # no floating-point number lies between
                 break
         check()
         new = f(x)

@@ -1,4 +1,4 @@
-"""Sorting scores, and sums over what is sorted: what losses of pairs and of whole lists are made of."""
+"""Sorting of scores, ranks and prefix sums: the building blocks of pairwise and listwise losses."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from riskmin.arrays import namespace
 from riskmin.deadline import check, pieces
 from riskmin.types import Array
 
-KEY = 16
-"""Elementary operations that a number takes, a pass: it goes anywhere in memory."""
+OPERATIONS_PER_RADIX_KEY = 16
+"""Elementary operations per number and radix pass: each write goes to a random place in memory."""
 MANY = 4096
-"""From so many numbers on, digits are faster than comparisons."""
+"""From this many numbers on, radix sort is faster than comparison sort."""
 
 
 def order(z: Array) -> Array:
-    """The indices that sort z, lowest first, and equal numbers in the order they came.
+    """Return the indices that sort z in increasing order; equal numbers keep their order.
 
     Examples
     --------
@@ -27,29 +27,31 @@ def order(z: Array) -> Array:
         return namespace(z).argsort(z)
     if len(z) < MANY:
         return np.argsort(z, kind="stable")
-    from riskmin.kernels import sort  # Numba is imported with the first long list
+    from riskmin.kernels import sort  # Numba is imported by the first long sort, not with the package
 
-    n, keys = len(z), (z.astype(np.float64) + 0.0).view(np.uint64)  # a copy, in which -0 is 0
-    count, order = np.zeros((sort.PASSES, sort.BUCKETS), np.int64), np.arange(n)
-    spare, others = np.empty_like(keys), np.empty_like(order)
-    for piece in pieces(0, n, KEY * n):
+    # adding 0.0 makes a copy in which -0.0 is 0.0
+    n, keys = len(z), (z.astype(np.float64) + 0.0).view(np.uint64)
+    count, index = np.zeros((sort.PASSES, sort.BUCKETS), np.int64), np.arange(n)
+    next_keys, next_index = np.empty_like(keys), np.empty_like(index)
+    for piece in pieces(0, n, OPERATIONS_PER_RADIX_KEY * n):
         sort.to_keys(keys, count, *piece)
     for q in range(sort.PASSES):
+        # a pass in which all keys have the same digit would change nothing
         if not sort.to_starts(count[q], n):
-            for piece in pieces(0, n, KEY * n):
-                sort.deal(keys, order, count[q], q, *piece, spare, others)
-            keys, spare, order, others = spare, keys, others, order
-    return order
+            for piece in pieces(0, n, OPERATIONS_PER_RADIX_KEY * n):
+                sort.deal(keys, index, count[q], q, *piece, next_keys, next_index)
+            keys, next_keys, index, next_index = next_keys, keys, next_index, index
+    return index
 
 
 def wider(z: Array) -> Array:
-    """The numbers in float64: sums of many need its digits."""
+    """Return z in float64: long sums need its digits."""
     xp = namespace(z)
     return z if z.dtype == xp.float64 else xp.astype(z, xp.float64)
 
 
 def ranks(s: Array, t: Array, side: str) -> Array:
-    """How many of the sorted s lie before each of the sorted t: ``searchsorted`` of two sorted lists.
+    """Return how many of the sorted s come before each of the sorted t: ``searchsorted`` of sorted arrays.
 
     Examples
     --------
@@ -66,7 +68,7 @@ def ranks(s: Array, t: Array, side: str) -> Array:
 
 
 def prefix_sums(a: Array) -> Array:
-    """0, a_0, a_0 + a_1, ... and the sum of all.
+    """Return the prefix sums 0, a_0, a_0 + a_1, ..., up to the sum of all.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Sparse matrices of SciPy, checked before any compiled code reads them.
+"""Validation of SciPy sparse matrices before any compiled code reads them.
 
-SciPy's constructors look at lengths, not at indices, and its conversions trust both, as kernels do: an
-index beyond a row is a read or a write beyond an array. So every sparse matrix that comes from outside passes
-here first, once, which takes about as long as one sum over its indices.
+SciPy's constructors check lengths, not indices, and its conversions trust both, as kernels do: an index out
+of range reads or writes beyond an array. So every sparse matrix from outside passes through this module once,
+which takes about as long as one sum over its indices.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import scipy.sparse as sp
 from riskmin.maps import passing
 from riskmin.types import NDArray
 
-BLOCK = 2**18
-"""So many indices are looked at together."""
+INDEX_CHECK_ENTRIES = 2**18
+"""Number of indices that are checked together."""
 MOST = 2**32
-"""So many rows and columns at most: some kernels keep their numbers in 32 bits."""
+"""Largest number of rows or columns: some kernels store their numbers in 32 bits."""
 
 
 class Unsound(ValueError):
-    """A sparse matrix whose arrays do not fit each other."""
+    """A sparse matrix whose arrays are inconsistent."""
 
     def __init__(self, problem: str) -> None:
         self.problem = problem
-        super().__init__(f"X is no sound sparse matrix: {problem}; build it anew")
+        super().__init__(f"X is not a valid sparse matrix: {problem}; rebuild it")
 
 
 def sound(X: Any) -> Any:
-    """The same matrix, in the CSR or CSC format, if its arrays fit each other.
+    """Return X in CSR or CSC format after checking that its arrays are consistent.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def sound(X: Any) -> Any:
     Raises
     ------
     ValueError
-        That says what is wrong.
+        Naming the first inconsistency.
 
     Examples
     --------
@@ -56,9 +56,10 @@ def sound(X: Any) -> Any:
     >>> sound(X)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    riskmin.sparse.Unsound: X is no sound sparse matrix: an index of its columns is 7, but it has 2; ...
+    riskmin.sparse.Unsound: X is not a valid sparse matrix: an index of its columns is 7, but it has 2; ...
     """
     n, p = X.shape
+    # compressed formats are checked in place, the others before their conversion
     if X.format in ("csr", "csc"):
         check_compressed(
             X, *((n, p) if X.format == "csr" else (p, n)), "columns" if X.format == "csr" else "rows"
@@ -69,33 +70,34 @@ def sound(X: Any) -> Any:
     elif X.format == "dia":
         _check_diagonals(X)
     else:
-        X = X.tocoo()  # by Python alone: what is wrong with its indices is found now
-        for which, what, count in ((0, "rows", n), (1, "columns", p)):
-            _check_range(X.coords[which], count, what)
+        X = X.tocoo()  # LIL, DOK and COO convert in Python code; their indices are checked now
+        for axis, what, count in ((0, "rows", n), (1, "columns", p)):
+            _check_range(X.coords[axis], count, what)
         if not len(X.data) == len(X.coords[0]) == len(X.coords[1]):
             raise Unsound(f"it has {len(X.data)} numbers, but {len(X.coords[0])} indices")
-    found = X.tocsr()
-    check_compressed(found, n, p, "columns")
-    return found
+    # the result of the conversion is checked, too
+    result = X.tocsr()
+    check_compressed(result, n, p, "columns")
+    return result
 
 
 def check_compressed(X: Any, n: int, p: int, what: str) -> None:
-    """Raise unless a matrix of n compressed rows with indices below p can be read."""
+    """Raise unless X is a valid matrix of n compressed rows with indices below p."""
     check_arrays(X.indptr, X.indices, n, p, what)
     if np.ndim(X.data) != 1 or len(X.data) < int(X.indptr[-1]):
         raise Unsound(f"it has {np.shape(X.data)[0]} numbers, but its rows end at {int(X.indptr[-1])}")
 
 
 def check_arrays(indptr: NDArray, indices: NDArray, n: int, p: int, what: str = "columns") -> None:
-    """Raise unless indptr cuts the indices into n rows, and all of these are below p.
+    """Raise unless indptr splits the indices into n rows and all indices are below p.
 
     Parameters
     ----------
     indptr, indices : array
-        Of integers; there may be more indices than rows have.
+        Integers; indices may be longer than the rows need.
     n, p : int
     what : str
-        What the indices are the numbers of.
+        "columns" or "rows": what the indices count, for the message.
     """
     for name, a in (("indptr", indptr), ("indices", indices)):
         if not isinstance(a, np.ndarray) or a.ndim != 1 or a.dtype.kind not in "iu":
@@ -105,8 +107,9 @@ def check_arrays(indptr: NDArray, indices: NDArray, n: int, p: int, what: str = 
     first, last = int(indptr[0]), int(indptr[-1])
     if first != 0:
         raise Unsound(f"its indptr begins with {first}, not with 0")
-    for i in passing(range(0, n, BLOCK)):
-        ends = indptr[i : i + BLOCK + 1]
+    # row ends must not decrease; in blocks, so that large maps can be released in between
+    for i in passing(range(0, n, INDEX_CHECK_ENTRIES)):
+        ends = indptr[i : i + INDEX_CHECK_ENTRIES + 1]
         if not (ends[1:] >= ends[:-1]).all():
             row = i + int(np.argmax(ends[1:] < ends[:-1]))
             raise Unsound(f"its indptr decreases after {'row' if what == 'columns' else 'column'} {row}")
@@ -116,22 +119,22 @@ def check_arrays(indptr: NDArray, indices: NDArray, n: int, p: int, what: str = 
 
 
 def _check_range(indices: NDArray, count: int, what: str) -> None:
-    """Raise unless all indices are from 0 to count - 1; those of 64 bits in all of their bits."""
+    """Raise unless all indices are from 0 to count - 1, checked in full width."""
     if indices.dtype.kind not in "iu":
         raise Unsound(f"its indices are {indices.dtype}, not integers")
-    native = indices.dtype.isnative and indices.dtype.kind == "i" and indices.flags.aligned
-    # as unsigned numbers, negative ones are the largest: one maximum instead of two
-    looked = indices.view(f"u{indices.dtype.itemsize}") if native else indices
-    for i in passing(range(0, len(indices), BLOCK)):
-        some = looked[i : i + BLOCK]
-        if int(some.max()) >= count or (not native and int(some.min()) < 0):
-            part = indices[i : i + BLOCK]
-            bad = int(part[np.argmax((part < 0) | (part >= count))])
+    is_native = indices.dtype.isnative and indices.dtype.kind == "i" and indices.flags.aligned
+    # as unsigned integers, negative ones are the largest: one maximum replaces a minimum and a maximum
+    unsigned = indices.view(f"u{indices.dtype.itemsize}") if is_native else indices
+    for i in passing(range(0, len(indices), INDEX_CHECK_ENTRIES)):
+        block = unsigned[i : i + INDEX_CHECK_ENTRIES]
+        if int(block.max()) >= count or (not is_native and int(block.min()) < 0):
+            signed_block = indices[i : i + INDEX_CHECK_ENTRIES]
+            bad = int(signed_block[np.argmax((signed_block < 0) | (signed_block >= count))])
             raise Unsound(f"an index of its {what} is {bad}, but it has {count}")
 
 
 def _check_blocks(X: Any) -> None:
-    """Raise unless a BSR matrix can be read."""
+    """Raise unless a BSR matrix is valid."""
     if np.ndim(X.data) != 3 or 0 in X.data.shape[1:]:
         raise Unsound(f"its blocks are of shape {np.shape(X.data)[1:]}")
     (n, p), (rows, columns) = X.shape, X.data.shape[1:]
@@ -143,25 +146,26 @@ def _check_blocks(X: Any) -> None:
 
 
 def _check_diagonals(X: Any) -> None:
-    """Raise unless a DIA matrix can be read."""
+    """Raise unless a DIA matrix is valid."""
     (n, p), offsets = X.shape, X.offsets
     if np.ndim(X.data) != 2 or offsets.ndim != 1 or offsets.dtype.kind not in "iu":
         raise Unsound(f"its diagonals are of shape {np.shape(X.data)}, at {offsets.dtype}")
     if len(X.data) != len(offsets) or len(np.unique(offsets)) != len(offsets):
         raise Unsound(f"it has {len(X.data)} diagonals for {len(offsets)} offsets, or one twice")
+    # a diagonal must meet the matrix
     if len(offsets) and not (-n <= int(offsets.min()) and int(offsets.max()) <= p):
         raise Unsound(f"its diagonals are from {offsets.min()} to {offsets.max()}, beyond its corners")
 
 
 def native(a: NDArray) -> NDArray:
-    """Indices that were checked, as kernels take them: of 32 or 64 bits, in the order of this machine."""
+    """Return validated indices as kernels take them: 32 or 64 bits, native byte order."""
     if a.dtype.itemsize in (4, 8) and a.dtype.isnative and a.flags.aligned:
         return a
     return a.astype(np.int64)
 
 
 def check_size(shape: tuple[int, ...]) -> None:
-    """Raise where rows or columns are more than kernels can number."""
+    """Raise if X has more rows or columns than kernels can index."""
     for count, what in zip(shape, ("rows", "columns"), strict=True):
         if count > MOST:
             remedy = "hash the features into fewer" if what == "columns" else "fit fewer at a time"
@@ -169,5 +173,5 @@ def check_size(shape: tuple[int, ...]) -> None:
 
 
 def is_sparse(X: Any) -> bool:
-    """Whether X is a sparse matrix of SciPy's."""
+    """Whether X is a SciPy sparse matrix."""
     return bool(sp.issparse(X))

@@ -1,1 +1,1 @@
-"""All Numba code: module-level compiled functions of arrays, cached on disk, imported on first use."""
+"""All Numba code: module-level compiled functions of arrays, cached on disk and imported on first use."""

@@ -1,6 +1,6 @@
-"""Forward and backward sums over chains in logarithms, for transitions too wide to be scaled.
+"""Forward-backward over chains in logarithms, for transition scores of too large a range for scaling.
 
-Forbidden transitions, of score -inf, are fine too. A block of k x k exponentials a token and direction.
+Forbidden transitions (score -inf) are allowed. Each token costs k x k exponentials per direction.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ def expectations_in_logs(
     z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any,
     x: Any, alpha: Any, P: Any, low: Any, beta: Any,
 ) -> None:  # fmt: skip
-    """value[s] = log Z - score of y; dz = sum_s c_s (marginals - counts of y).
+    """Compute value[s] = log Z_s - score(y_s) and dz = sum_s c_s (marginals - counts of y_s), as in `chain`.
 
-    The last five are room: for the longest sequence, for pairs of labels, and for labels.
+    Workspaces: x and alpha (longest sequence, k), P (k * k, pairs of labels), low and beta (k).
     """
     n, k, first = len(y), z.shape[1], 0
     T, pairs = z[n : n + k], dz[n : n + k]
@@ -28,6 +28,7 @@ def expectations_in_logs(
         end = ends[s]
         if c[s] != 0:
             value[s] = _weights(z, y, first, end, x)
+            # log Z = sum of the maxima + log of the sum of the remaining factors
             value[s] += _forward(x[: end - first], T, P, low, alpha)
             _backward(x[: end - first], T, P, low, alpha, beta, pairs, c[s], dz[first:end])
             for b in range(k):
@@ -39,7 +40,7 @@ def expectations_in_logs(
 
 @njit(inline="always")
 def take_off_counts(y: Any, first: int, end: int, c: float, dz: Any) -> None:
-    """What the labels y of a sequence themselves count for."""
+    """Subtract c times the counts of y (tokens, transitions, first and last label) from dz."""
     n, k = len(y), dz.shape[1]
     for t in range(first, end):
         dz[t, y[t]] -= c
@@ -51,16 +52,19 @@ def take_off_counts(y: Any, first: int, end: int, c: float, dz: Any) -> None:
 
 @njit()
 def exponentials(x: Any) -> None:
-    """e^x in place of x."""
+    """Replace x by e^x."""
     for i in range(len(x)):
         x[i] = exponential(x[i])
 
 
 @njit()
 def _weights(z: Any, y: Any, first: int, end: int, x: Any) -> float:
-    """The scores of a sequence's tokens less their maxima, and by how much those are above y's score."""
+    """Write z_t - max z_t to x[t - first], and return the sum of these maxima minus the score of y.
+
+    Scores of first and last labels are added to the first and last token.
+    """
     n, k = len(y), z.shape[1]
-    above = 0.0
+    difference = 0.0
     for t in range(first, end):
         row = x[t - first]
         for b in range(k):
@@ -69,57 +73,65 @@ def _weights(z: Any, y: Any, first: int, end: int, x: Any) -> float:
                 row[b] += z[n + k, b]
             if t == end - 1:
                 row[b] += z[n + k + 1, b]
-        most = largest(row)
-        above += most - row[y[t]]
+        maximum = largest(row)
+        difference += maximum - row[y[t]]
         if t > first:
-            above -= z[n + y[t - 1], y[t]]
+            difference -= z[n + y[t - 1], y[t]]
         for b in range(k):
-            row[b] -= most
-    return above
+            row[b] -= maximum
+    return difference
 
 
 @njit()
 def largest(x: Any) -> float:
-    """The maximum; NumPy's own takes a second more to compile."""
-    most = -np.inf
+    """Return the maximum of x; np.max takes a second more to compile."""
+    maximum = -np.inf
     for b in range(len(x)):
-        most = x[b] if x[b] > most else most
-    return most
+        maximum = x[b] if x[b] > maximum else maximum
+    return maximum
 
 
 @njit()
 def _forward(x: Any, T: Any, P: Any, low: Any, alpha: Any) -> float:
-    """alpha[t]: the logarithms of sums up to token t, less their maximum; and the log of the whole sum."""
+    """Fill alpha[t, b] = log sum over prefixes that end in b, minus its maximum over b; return log Z.
+
+    alpha_t[b] = x_t[b] + log sum_a e^(alpha_{t-1}[a] + T[a, b]), by log-sum-exp: low[b] is the maximum over
+    a.
+    """
     k = len(T)
     for b in range(k):
         alpha[0, b] = x[0, b]
     logs = 0.0
     for t in range(1, len(x)):
-        before, here = alpha[t - 1], alpha[t]
+        previous, current = alpha[t - 1], alpha[t]
         for b in range(k):
             low[b] = -np.inf
         for a in range(k):
             for b in range(k):
-                v = before[a] + T[a, b]
+                # P[a, b] = alpha_{t-1}[a] + T[a, b], and its maximum over a
+                v = previous[a] + T[a, b]
                 P[a * k + b] = v
                 low[b] = v if v > low[b] else low[b]
         for b in range(k):
-            here[b] = 0.0
-            low[b] = low[b] if low[b] > -np.inf else 0.0  # a label that nothing leads to
+            current[b] = 0.0
+            # a label that no label leads to: avoid -inf - (-inf)
+            low[b] = low[b] if low[b] > -np.inf else 0.0
         for a in range(k):
             for b in range(k):
                 P[a * k + b] -= low[b]
         exponentials(P)
         for a in range(k):
             for b in range(k):
-                here[b] += P[a * k + b]
+                current[b] += P[a * k + b]
         for b in range(k):
-            here[b] = np.log(here[b]) + low[b] + x[t, b]
-        most = largest(here)
-        logs += most
+            current[b] = np.log(current[b]) + low[b] + x[t, b]
+        # shift by the maximum, so that alpha stays near zero; the shifts add up to log Z
+        maximum = largest(current)
+        logs += maximum
         for b in range(k):
-            here[b] -= most
+            current[b] -= maximum
     for b in range(k):
+        # log of the sum over the last token's labels
         low[b] = alpha[len(x) - 1, b]
     exponentials(low)
     total = 0.0
@@ -130,10 +142,10 @@ def _forward(x: Any, T: Any, P: Any, low: Any, alpha: Any) -> float:
 
 @njit()
 def _backward(x: Any, T: Any, P: Any, low: Any, alpha: Any, beta: Any, pairs: Any, c: float, dz: Any) -> None:
-    """The marginals into dz, and the sums over neighbours into pairs.
+    """Write c times the marginals to dz, and add c times the pair marginals to pairs.
 
-    P becomes the probabilities of the next label given the one here, so that both come from one block of
-    exponentials.
+    beta_{t-1}[a] = log sum_b e^(T[a, b] + x_t[b] + beta_t[b]). P becomes p(next label b | label a), so that
+    beta and the pair marginals p(a) p(b | a) come from the same k x k exponentials.
     """
     k, last = len(T), len(x) - 1
     for b in range(k):
@@ -143,12 +155,13 @@ def _backward(x: Any, T: Any, P: Any, low: Any, alpha: Any, beta: Any, pairs: An
         for b in range(k):
             beta[b] += x[t, b]
         for a in range(k):
-            most = -np.inf
+            maximum = -np.inf
             for b in range(k):
+                # log-sum-exp over the next label b
                 v = T[a, b] + beta[b]
                 P[a * k + b] = v
-                most = v if v > most else most
-            low[a] = most if most > -np.inf else 0.0
+                maximum = v if v > maximum else maximum
+            low[a] = maximum if maximum > -np.inf else 0.0
             for b in range(k):
                 P[a * k + b] -= low[a]
         exponentials(P)
@@ -156,9 +169,10 @@ def _backward(x: Any, T: Any, P: Any, low: Any, alpha: Any, beta: Any, pairs: An
             total = 0.0
             for b in range(k):
                 total += P[a * k + b]
-            share = 1.0 / total if total > 0 else 0.0
+            # normalize to p(b | a); a label without successors has probability zero
+            inverse = 1.0 / total if total > 0 else 0.0
             for b in range(k):
-                P[a * k + b] *= share
+                P[a * k + b] *= inverse
             beta[a] = low[a] + np.log(total)
         _marginals(alpha[t - 1], beta, c, dz[t - 1])
         for a in range(k):
@@ -168,17 +182,17 @@ def _backward(x: Any, T: Any, P: Any, low: Any, alpha: Any, beta: Any, pairs: An
 
 @njit()
 def _marginals(alpha: Any, beta: Any, c: float, out: Any) -> None:
-    """Out = e^(alpha + beta), scaled to sum c; beta is shifted, so that it does not grow along the way."""
+    """Compute out = c e^(alpha + beta) / sum e^(alpha + beta); shift beta so that it stays bounded."""
     for b in range(len(out)):
         out[b] = alpha[b] + beta[b]
-    most = largest(out)
+    maximum = largest(out)
     for b in range(len(out)):
-        out[b] -= most
-        beta[b] -= most
+        out[b] -= maximum
+        beta[b] -= maximum
     exponentials(out)
     total = 0.0
     for b in range(len(out)):
         total += out[b]
-    share = c / total
+    inverse = c / total
     for b in range(len(out)):
-        out[b] *= share
+        out[b] *= inverse

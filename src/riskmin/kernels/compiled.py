@@ -1,9 +1,9 @@
-"""How kernels are compiled, and where what was compiled is kept: one decorator for all of them.
+"""The decorator that compiles every Numba kernel, and the on-disk cache of compiled code.
 
-Numba keeps compiled code in a folder that it can write to: that of NUMBA_CACHE_DIR, the one beside the
-source, or one in the user's home. Where it finds none it raises, and nothing could be fitted. Here code is
-also read from a folder that was filled before and can only be read, as in an image; and where there is none
-at all, kernels are compiled anew in each process, which is said once.
+Numba stores compiled code in the first writable folder among NUMBA_CACHE_DIR, the folder beside the source
+and one in the user's home; without any it raises, and no fit could run. This module adds two cases: a
+read-only folder that was filled earlier (for example when a container image was built) is read, and without
+any folder the kernels are compiled again in each process, with one warning.
 """
 
 from __future__ import annotations
@@ -30,32 +30,35 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def njit(*, allocates: bool = False, **options: Any) -> Callable[[F], F]:
-    """Compile a function when it is first called, release the interpreter's lock, and keep the code.
+    """Compile a function at its first call, release the interpreter's lock, and cache the code.
 
-    Everyone who runs something for the first time waits for the compiler, so it is given little. Division by
-    zero gives infinity or NaN: checks of divisors are more code, and keep loops from being vectorized.
-    References to arrays are not counted, so that none can be allocated: callers give room, but for the few
-    functions that are said to allocate.
+    Compile time delays every first use, so options keep the generated code small. Division by zero gives
+    infinity or NaN (``error_model="numpy"``): checks of divisors add code and prevent vectorization.
+    Reference counting is off, so kernels cannot allocate arrays: callers pass workspaces. The few functions
+    that must allocate set ``allocates=True``.
     """
-    shared: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    sparing = {"no_cfunc_wrapper": True, "_nrt": allocates}  # Numba does not promise to have these
-    shared |= {name: value for name, value in sparing.items() if hasattr(DefaultOptions, name)}
+    all_options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    # private options that a later Numba may drop
+    private_options = {"no_cfunc_wrapper": True, "_nrt": allocates}
+    all_options |= {name: value for name, value in private_options.items() if hasattr(DefaultOptions, name)}
 
     def compiled(function: F) -> F:
-        kernel: Any = numba.njit(**(shared | options))(function)
-        if kernel is not function:  # which it is with NUMBA_DISABLE_JIT=1
+        kernel: Any = numba.njit(**(all_options | options))(function)
+        if kernel is not function:  # with NUMBA_DISABLE_JIT=1 it is the function itself
+            # Numba's own cache would raise without a writable folder
             kernel._cache = Kept(function)
         return kernel  # type: ignore[no-any-return]
 
     return compiled
 
 
-# ---------------------------------------------------------------- folders
+# ---------------------------------------------------------------- cache folders
 @cache
 def _stamp(path: Path) -> bytes:
-    """A digest of a file and of the kernels that it imports: they are compiled into its own.
+    """Return a digest of a kernel file and, recursively, of the kernel files that it imports.
 
-    Numba's own is of the file alone: after a change in another file it would go on with old code.
+    Imported kernels are inlined into the compiled code. Numba's own stamp covers one file only, so a change
+    in an imported file would leave stale code in use.
     """
     text = path.read_bytes()
     digest = hashlib.sha256(text)
@@ -65,49 +68,59 @@ def _stamp(path: Path) -> bytes:
 
 
 @cache
-def _is_filled(folder: Path) -> bool:
+def _has_cached_code(folder: Path) -> bool:
+    """Whether the folder holds an index file of Numba's cache."""
     return any(folder.glob("*.nbi"))
 
 
 @cache
-def _locators(kind: Any) -> tuple[Any, Any]:
-    """One of Numba's kinds of folders, stamped by `_stamp`; and the same to be read only, if it is filled."""
+def _locator_variants(kind: Any) -> tuple[Any, Any]:
+    """Return two variants of a Numba cache locator: writable, and read-only if the folder is filled."""
 
-    class Written(kind):  # type: ignore[misc]
+    class WritableLocator(kind):  # type: ignore[misc]
         def get_source_stamp(self) -> Any:
             path = Path(self._py_file)
             return _stamp(path) if path.exists() else super().get_source_stamp()
 
-    class Read(Written):
+    # a read-only folder is used only if it holds compiled code
+    class ReadOnlyLocator(WritableLocator):
         def ensure_cache_path(self) -> None:
-            if not _is_filled(Path(self.get_cache_path())):
+            if not _has_cached_code(Path(self.get_cache_path())):
                 raise FileNotFoundError(self.get_cache_path())
 
-    return Written, Read
+    return WritableLocator, ReadOnlyLocator
 
 
-class _Impl(caching.CompileResultCacheImpl):
-    """Looks for a folder: the one that was asked for, one to write to, one to read."""
+class _CacheImpl(caching.CompileResultCacheImpl):
+    """Cache implementation with the locator order: NUMBA_CACHE_DIR, writable folders, read-only folders."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        asked, *others = (_locators(kind) for kind in caching.CompileResultCacheImpl._locator_classes)
-        self._locator_classes = [*asked, *(pair[0] for pair in others), *(pair[1] for pair in others)]
+        from_environment, *default_folders = (
+            _locator_variants(kind) for kind in caching.CompileResultCacheImpl._locator_classes
+        )
+        self._locator_classes = [
+            *from_environment,
+            *(pair[0] for pair in default_folders),
+            *(pair[1] for pair in default_folders),
+        ]
         super().__init__(function)  # type: ignore[no-untyped-call]
 
 
-class _Files(caching.FunctionCache):
-    _impl_class = _Impl
+class _KernelFunctionCache(caching.FunctionCache):
+    """Numba's function cache, with the locators of this module."""
+
+    _impl_class = _CacheImpl
 
 
 class Kept:
-    """Where a kernel's compiled code is kept: what Numba asks before it compiles, and tells afterwards.
+    """On-disk cache of one kernel: Numba calls `load_overload` before and `save_overload` after compiling.
 
-    The folder is looked for when a kernel is first called, not when it is imported.
+    The folder is searched at the kernel's first call, not at import.
     """
 
     said = False
     made = 0
-    """How often something was compiled in this process."""
+    """Number of compilations in this process."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -115,7 +128,7 @@ class Kept:
     @cached_property
     def files(self) -> Any:
         try:
-            return _Files(self.function)  # type: ignore[no-untyped-call]
+            return _KernelFunctionCache(self.function)  # type: ignore[no-untyped-call]
         except RuntimeError:  # no folder
             return caching.NullCache()
 
@@ -125,30 +138,31 @@ class Kept:
         return path
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """The code for these types, if it is there and can be read."""
+        """Return the cached code for these argument types, or None if there is none that can be read."""
         try:
             return self.files.load_overload(signature, context)
         except OSError:
             return None
 
     def save_overload(self, signature: Any, code: Any) -> None:
-        """Keep the code for these types; say that this cannot be done."""
+        """Store the code for these argument types; warn once per process if no folder is writable."""
         Kept.made += 1
         try:
             self.files.save_overload(signature, code)
             if self.cache_path is not None:
                 return
-        except OSError:  # the folder can only be read, or the disk is full
+        except OSError:  # the folder is read-only, or the disk is full
             self.files = caching.NullCache()
+        # one warning per process
         if not Kept.said:
             Kept.said = True
             warnings.warn(ADVICE, RuntimeWarning, stacklevel=2)
 
     def flush(self) -> None:
-        """Forget all code."""
+        """Remove all cached code of this kernel."""
         self.files.flush()
 
 
 def folder() -> str | None:
-    """Where compiled code is kept, if anywhere."""
+    """Return the folder of compiled code, or None if there is none."""
     return Kept(njit).cache_path

@@ -1,10 +1,12 @@
 """Coordinate descent on a quadratic model, over sparse or dense columns of X or over a Gram matrix.
 
-All of them minimize, over the w_j of some columns, a quadratic function of the scores plus
+Each kernel minimizes, over the w_j of the given columns, a quadratic function of the scores plus
 
     sum_j absolute_j |w_j| + square_j w_j^2 / 2   for lower_j <= w_j <= upper_j,
 
-one coordinate at a time. Sums are in float64, also for float32 data.
+one coordinate at a time. The rows of `terms` are absolute, square, lower and upper. Sparse columns are given
+by start, stop, rows and values: column j has the entries start[j] to stop[j] of rows and values. Sums are in
+float64, also for float32 data.
 """
 
 from __future__ import annotations
@@ -19,31 +21,39 @@ ZERO, ONE, TWO, THREE, FOUR = (np.uintp(k) for k in range(5))
 
 
 @njit(inline="always")
-def _best(w: float, g: float, h: float, absolute: float, square: float, lower: float, upper: float) -> float:
-    """The minimizer in one coordinate, where the smooth part has slope g and curvature h at w.
+def _coordinate_minimizer(
+    w: float, g: float, h: float, absolute: float, square: float, lower: float, upper: float
+) -> float:
+    """Return the minimizer in one coordinate, where the smooth part has slope g and curvature h at w.
 
-    A column of zeros has neither, and its w_j belongs at zero.
+        argmin_v g (v - w) + h (v - w)^2 / 2 + absolute |v| + square v^2 / 2   over [lower, upper]
+
+    A column of zeros has g = h = 0, and its w_j becomes zero.
     """
+    # shrink h w - g towards zero by `absolute`, then divide by the total curvature
     h = max(h, 1e-300)
-    v = h * w - g
-    if v > absolute:
-        v -= absolute
-    elif v < -absolute:
-        v += absolute
+    numerator = h * w - g
+    if numerator > absolute:
+        numerator -= absolute
+    elif numerator < -absolute:
+        numerator += absolute
     else:
-        v = 0.0
-    return min(max(v / (h + square), lower), upper)
+        numerator = 0.0
+    return min(max(numerator / (h + square), lower), upper)
 
 
-EPOCH, AT, WORST, MOVED, PART = range(5)
-"""Where cycles stopped: the epoch, the column, the worst slope of the epoch, the shift of the scores; and
-whether it visits the nonzero w_j alone."""
+EPOCH, COLUMN, WORST, MOVED, NONZERO_ONLY = range(5)
+"""Slots of `state`, which an interrupted call hands to the next one.
+
+The epoch, the next column, the largest slope of this epoch, the sum of the intercept shifts, and whether the
+epoch visits only the nonzero w_j.
+"""
 
 
 # ---------------------------------------------------------------- sparse columns
 @njit()
 def count(indices: Any, out: Any) -> None:
-    """Add to out how often each index occurs."""
+    """Add to out[j] how often index j occurs."""
     for k in range(len(indices)):
         out[indices[k]] += 1
 
@@ -53,22 +63,23 @@ def pick_columns(
     indptr: Any, indices: Any, data: Any, first: int, last: int, place: Any, begins: Any, ends: Any,
     rows: Any, values: Any,
 ) -> None:  # fmt: skip
-    """Copy columns out of a CSR matrix: column j of place[j] >= 0 fills its part of rows and values.
+    """Copy columns out of a range of rows of a CSR matrix: column j goes to slot place[j], if that is >= 0.
 
-    Rows are those of a range, one range after the other. `ends` holds where each of these parts begins, and
-    afterwards where it ends. Of numbers that are stored twice, the sum is taken.
+    Slot s occupies rows[begins[s]:] and values[begins[s]:]. ends[s] is where its next entry goes; the ranges
+    of rows are passed in order. Entries that are stored twice are summed.
     """
     for i in range(np.uintp(first), np.uintp(last)):
         for k in range(np.uintp(indptr[i]), np.uintp(indptr[i + ONE])):
             slot = place[indices[k]]
             if slot >= 0:
-                at = ends[slot]
-                if at > begins[slot] and rows[at - 1] == i:
-                    values[at - 1] += data[k]
+                position = ends[slot]
+                # an entry of the same row and column again: a duplicate
+                if position > begins[slot] and rows[position - 1] == i:
+                    values[position - 1] += data[k]
                 else:
-                    rows[at] = i
-                    values[at] = data[k]
-                    ends[slot] = at + 1
+                    rows[position] = i
+                    values[position] = data[k]
+                    ends[slot] = position + 1
 
 
 @njit(fastmath={"contract"})
@@ -76,56 +87,60 @@ def scale_columns(
     start: Any, stop: Any, rows: Any, values: Any, columns: Any, scale: Any, r: Any, begin: Any, out: Any,
     h: Any, g: Any, place: int,
 ) -> int:  # fmt: skip
-    """Copy the numbers of the columns, each times the scale of its row, one column after the other.
+    """Copy the entries of the columns, times the scale of their rows, to out[place:], column by column.
 
-    `begin` gets where each of them begins, h the sum of its squares, and g its product with r. They are
-    copied to that place, and the next one is returned.
+    begin[k] receives where column k begins, h[k] the sum of its squares, and g[k] its inner product with r.
+    Returns the place after the last entry.
     """
-    at = np.uintp(place)
+    position = np.uintp(place)
     for k in range(len(columns)):
-        begin[k], s, t = at, 0.0, 0.0
+        begin[k], s, t = position, 0.0, 0.0
         for e in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
-            out[at] = scale[rows[e]] * values[e]
-            v = out[at]
+            out[position] = scale[rows[e]] * values[e]
+            # the rounded value (out may be float32), so that h and g fit the stored column
+            v = out[position]
             s += v * v
             t += v * r[rows[e]]
-            at += ONE
+            position += ONE
         h[k], g[k] = s, t
-    return int(at)
+    return int(position)
 
 
 @njit(fastmath={"contract"})
 def sparse_pull(start: Any, stop: Any, rows: Any, values: Any, columns: Any, r: Any, out: Any) -> None:
-    """Out = X' r, over the columns."""
+    """Compute out = X' r over the columns."""
     for k in range(len(columns)):
         s = 0.0
-        for at in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
-            s += r[rows[at]] * values[at]
+        for e in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
+            s += r[rows[e]] * values[e]
         out[k] = s
 
 
 @njit()
 def sparse_scores(start: Any, stop: Any, rows: Any, values: Any, columns: Any, w: Any, z: Any) -> None:
-    """Z += X w, over the columns."""
+    """Compute z += X w over the columns."""
     for k in range(len(columns)):
         if w[k] != 0.0:
-            for at in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
-                z[rows[at]] += w[k] * values[at]
+            for e in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
+                z[rows[e]] += w[k] * values[e]
 
 
 @njit(inline="always", fastmath={"contract"})
-def _dot(values: Any, rows: Any, r: Any, at: Any, first: Any, n: Any) -> float:
-    """The product of n values with r at their rows, in four sums, so that none waits for itself."""
+def _dot(values: Any, rows: Any, r: Any, position: Any, first: Any, n: Any) -> float:
+    """Return sum_e values[at + e] r[rows[first + e]] over n entries.
+
+    Four partial sums, so that no addition waits for the previous one.
+    """
     a = b = c = d = 0.0
     e, last = ZERO, n - n % FOUR
     while e < last:
-        a += values[at + e] * r[rows[first + e]]
-        b += values[at + e + ONE] * r[rows[first + e + ONE]]
-        c += values[at + e + TWO] * r[rows[first + e + TWO]]
-        d += values[at + e + THREE] * r[rows[first + e + THREE]]
+        a += values[position + e] * r[rows[first + e]]
+        b += values[position + e + ONE] * r[rows[first + e + ONE]]
+        c += values[position + e + TWO] * r[rows[first + e + TWO]]
+        d += values[position + e + THREE] * r[rows[first + e + THREE]]
         e += FOUR
     while e < n:
-        a += values[at + e] * r[rows[first + e]]
+        a += values[position + e] * r[rows[first + e]]
         e += ONE
     return (a + b) + (c + d)
 
@@ -133,44 +148,46 @@ def _dot(values: Any, rows: Any, r: Any, at: Any, first: Any, n: Any) -> float:
 @njit(fastmath={"contract"})
 def sparse_epochs(
     start: Any, stop: Any, rows: Any, columns: Any, begin: Any, values: Any, r: Any, h: Any, w: Any,
-    terms: Any, offset: Any, shift: Any, tol: float, track: Any, active: Any, state: Any, most: int,
+    terms: Any, offset: Any, shift: Any, tol: float, track: Any, active: Any, state: Any, max_entries: int,
 ) -> bool:  # fmt: skip
-    """Cycles over the columns, until no slope was worse than tol when it was met, or track is full.
+    """Cycle over the columns until no slope met was larger than tol in a full cycle, or track is full.
 
-    It gets w and the shift after each cycle, a row each; the first row is for those before. The values are
-    those of `scale_columns`, by the roots of the curvatures, and r is the slope of the model in the scores
-    over these roots: so its curvature is one everywhere. The offset, what the exact slopes are above those
-    of rounded values, is added to each. With an intercept, shift holds the roots, and all scores are shifted
-    too, once an epoch; it is empty without. After a full cycle only the nonzero w_j are visited, until they
-    are done.
+    The values are those of `scale_columns`, scaled by the square roots of the curvatures; r is the slope of
+    the model in the scores over these roots, so that the curvature in the scaled scores is one. offset[k] is
+    the exact slope minus that of rounded values, and is added to each slope. With an intercept, `shift` holds
+    the roots, and all scores are shifted once per epoch; without one it is empty. After a full cycle only the
+    nonzero w_j are visited, until they have converged. track[e + 1] receives w and the total shift after
+    epoch e; row 0 is the caller's.
 
-    After `most` numbers or so it stops, to be called again with what it left in `active`, all true at first,
-    and `state`, all zero at first. Returns whether it is done.
+    After about `max_entries` entries the kernel returns, to be called again with the same `active` (all true
+    at first) and `state` (zeros at first). Returns whether it is done.
     """
-    epoch, k, worst, moved, full = (
+    epoch, k, worst, total_shift, full = (
         int(state[EPOCH]),
-        int(state[AT]),
+        int(state[COLUMN]),
         state[WORST],
         state[MOVED],
-        not state[PART],
+        not state[NONZERO_ONLY],
     )
-    total, epochs, left, done = 0.0, len(track) - 1, most, False
+    total, epochs, entries_left, done = 0.0, len(track) - 1, max_entries, False
     for i in range(len(shift)):
         total += shift[i] * shift[i]
     while epoch < epochs and not done:
-        while k < len(columns) and left > 0:
+        while k < len(columns) and entries_left > 0:
             if full or active[k]:
-                first, at = np.uintp(start[columns[k]]), np.uintp(begin[k])
+                first, position = np.uintp(start[columns[k]]), np.uintp(begin[k])
                 n = np.uintp(stop[columns[k]]) - first
-                left -= int(n) + 1
-                g = _dot(values, rows, r, at, first, n) + offset[k]
-                new = _best(w[k], g, h[k], terms[0, k], terms[1, k], terms[2, k], terms[3, k])
+                entries_left -= int(n) + 1
+                # slope of the smooth part in w_k; then the exact minimizer
+                g = _dot(values, rows, r, position, first, n) + offset[k]
+                new = _coordinate_minimizer(w[k], g, h[k], terms[0, k], terms[1, k], terms[2, k], terms[3, k])
                 step = new - w[k]
                 if step != 0.0:
                     w[k] = new
+                    # the slope that the step removed
                     worst = max(worst, abs(step) * (h[k] + terms[1, k]))
                     for e in range(n):
-                        r[rows[first + e]] += step * values[at + e]
+                        r[rows[first + e]] += step * values[position + e]
                 active[k] = new != 0.0
             k += 1
         if k < len(columns):
@@ -178,21 +195,29 @@ def sparse_epochs(
         if total > 0.0:
             step = 0.0
             for i in range(len(r)):
+                # exact minimizer over the intercept: -(shift' r) / |shift|^2
                 step -= r[i] * shift[i]
             step /= total
-            moved += step
+            total_shift += step
             worst = max(worst, abs(step) * total)
             for i in range(len(r)):
                 r[i] += step * shift[i]
         for j in range(len(w)):
             track[epoch + 1, j] = w[j]
-        track[epoch + 1, len(w)] = moved
+        track[epoch + 1, len(w)] = total_shift
         epoch += 1
+        # converged only if a full cycle found no large slope
         done = worst <= tol and full
         full = worst <= tol
         if epoch < epochs and not done:
             k, worst = 0, 0.0
-    state[EPOCH], state[AT], state[WORST], state[MOVED], state[PART] = epoch, k, worst, moved, not full
+    state[EPOCH], state[COLUMN], state[WORST], state[MOVED], state[NONZERO_ONLY] = (
+        epoch,
+        k,
+        worst,
+        total_shift,
+        not full,
+    )
     return done or epoch == epochs
 
 
@@ -200,35 +225,35 @@ def sparse_epochs(
 def add_columns(
     start: Any, stop: Any, rows: Any, columns: Any, begin: Any, values: Any, step: Any, out: Any
 ) -> None:
-    """Add the scaled columns times their steps to out."""
+    """Compute out += (scaled columns) @ step."""
     for k in range(len(columns)):
-        first, at = np.uintp(start[columns[k]]), np.uintp(begin[k])
+        first, position = np.uintp(start[columns[k]]), np.uintp(begin[k])
         if step[k] != 0.0:
             for e in range(np.uintp(stop[columns[k]]) - first):
-                out[rows[first + e]] += step[k] * values[at + e]
+                out[rows[first + e]] += step[k] * values[position + e]
 
 
 @njit()
 def row_sizes(start: Any, stop: Any, rows: Any, values: Any, columns: Any, out: Any) -> None:
-    """Add to out how many numbers of the columns are in each row."""
+    """Add to out[i] the number of entries of the columns in row i."""
     for k in range(len(columns)):
-        for at in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
-            out[rows[at]] += 1
+        for e in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
+            out[rows[e]] += 1
 
 
 @njit()
 def to_rows(
     start: Any, stop: Any, rows: Any, values: Any, columns: Any, first: int, ends: Any, which: Any, value: Any
 ) -> None:
-    """Turn columns into rows, whose places begin at `ends`, and afterwards end there.
+    """Transpose columns into rows: entry (i, k) goes to position ends[i] of `which` and `value`.
 
-    The columns are numbered from `first` on; which of them a number is of, and the number itself, are put
-    into their places.
+    which receives first + k, the number of the column, and value the entry. ends holds where each row begins,
+    and afterwards where it ends.
     """
     for k in range(len(columns)):
-        for at in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
-            i = rows[at]
-            which[ends[i]], value[ends[i]] = first + k, values[at]
+        for e in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
+            i = rows[e]
+            which[ends[i]], value[ends[i]] = first + k, values[e]
             ends[i] += 1
 
 
@@ -236,10 +261,14 @@ def to_rows(
 def sparse_gram(
     which: Any, value: Any, ends: Any, d: Any, start_row: int, stop_row: int, first: int, G: Any
 ) -> None:
-    """Add X' D X to the rows of G from the first on, up to its diagonal: the products of a range of rows."""
+    """Add sum_i d_i x_i x_i' over a range of rows to G: its rows from `first` on, up to the diagonal.
+
+    Row i has the columns which[begin:ends[i]] and the entries value[begin:ends[i]].
+    """
     begin = ends[start_row - 1] if start_row else 0
     for i in range(start_row, stop_row):
-        for a in range(ends[i] - 1, begin - 1, -1):  # the columns of a row are in order, the new ones last
+        # the columns of a row are sorted: those from `first` on come last
+        for a in range(ends[i] - 1, begin - 1, -1):
             j = which[a]
             if j < first:
                 break
@@ -252,7 +281,7 @@ def sparse_gram(
 # ---------------------------------------------------------------- dense
 @njit()
 def gather(X: Any, columns: Any, scale: Any, out: Any) -> None:
-    """Some columns of X, which is in C order or leaves out rows of such, each row times its scale."""
+    """Compute out[i, k] = scale[i] X[i, columns[k]] for X in C order, or a slice of rows of such."""
     for i in range(len(out)):
         for k in range(len(columns)):
             out[i, k] = scale[i] * X[i, columns[k]]
@@ -261,27 +290,29 @@ def gather(X: Any, columns: Any, scale: Any, out: Any) -> None:
 @njit(fastmath={"contract", "reassoc", "nsz"})
 def dense_epochs(
     T: Any, r: Any, d: Any, h: Any, w: Any, terms: Any, total: float, tol: float, epochs: int, state: Any,
-    most: int,
+    max_entries: int,
 ) -> bool:  # fmt: skip
-    """Cycles over the rows of T, columns of X, until no slope was worse than tol, or for so many epochs.
+    """Cycle over the rows of T (columns of X) until no slope was larger than tol, or for `epochs` cycles.
 
-    r is the slope of the model in the scores, and d its curvature. With total > 0, the sum of d, all scores
-    are shifted too, once an epoch. It stops after `most` numbers or so, and goes on as `sparse_epochs` does.
+    r is the slope of the model in the scores, and d its curvature. If total = sum(d) > 0, all scores are
+    shifted once per epoch. The kernel returns after about `max_entries` entries and goes on as
+    `sparse_epochs` does.
     """
-    epoch, k, worst, shift = int(state[EPOCH]), int(state[AT]), state[WORST], state[MOVED]
-    n, left, done = len(r), most, False
+    epoch, k, worst, shift = int(state[EPOCH]), int(state[COLUMN]), state[WORST], state[MOVED]
+    n, entries_left, done = len(r), max_entries, False
     while epoch < epochs and not done:
-        while k < len(T) and left > 0:
-            left -= n + 1
+        while k < len(T) and entries_left > 0:
+            entries_left -= n + 1
             g = 0.0
             for i in range(n):
                 g += T[k, i] * r[i]
-            new = _best(w[k], g, h[k], terms[0, k], terms[1, k], terms[2, k], terms[3, k])
+            new = _coordinate_minimizer(w[k], g, h[k], terms[0, k], terms[1, k], terms[2, k], terms[3, k])
             step = new - w[k]
             if step != 0.0:
                 w[k] = new
                 worst = max(worst, abs(step) * (h[k] + terms[1, k]))
                 for i in range(n):
+                    # the slope in the scores changes by curvature times change of the score
                     r[i] += d[i] * (step * T[k, i])
             k += 1
         if k < len(T):
@@ -289,6 +320,7 @@ def dense_epochs(
         if total > 0.0:
             step = 0.0
             for i in range(n):
+                # exact minimizer over the intercept: -sum(r) / sum(d)
                 step -= r[i]
             step /= total
             shift += step
@@ -299,7 +331,7 @@ def dense_epochs(
         done = worst <= tol
         if epoch < epochs and not done:
             k, worst = 0, 0.0
-    state[EPOCH], state[AT], state[WORST], state[MOVED] = epoch, k, worst, shift
+    state[EPOCH], state[COLUMN], state[WORST], state[MOVED] = epoch, k, worst, shift
     return done or epoch == epochs
 
 
@@ -308,21 +340,28 @@ def dense_epochs(
 def gram_epochs(
     G: Any, g: Any, w: Any, terms: Any, tol: float, epochs: int, active: Any
 ) -> tuple[float, int]:
-    """As `sparse_epochs`, where g is the slope of the model in w, and G, symmetric, its curvature."""
+    """Cycle as `sparse_epochs` does, where g is the slope of the model in w and G, symmetric, its Hessian.
+
+    Returns the largest slope of the last epoch, and the number of epochs.
+    """
     m, full, worst = len(w), True, 0.0
     for epoch in range(epochs):
         worst = 0.0
         for k in range(m):
             if not (full or active[k]):
                 continue
-            new = _best(w[k], g[k], G[k, k], terms[0, k], terms[1, k], terms[2, k], terms[3, k])
+            new = _coordinate_minimizer(
+                w[k], g[k], G[k, k], terms[0, k], terms[1, k], terms[2, k], terms[3, k]
+            )
             step = new - w[k]
             if step != 0.0:
                 w[k] = new
                 worst = max(worst, abs(step) * (G[k, k] + terms[1, k]))
                 for j in range(m):
+                    # slopes of all coordinates after the step
                     g[j] += step * G[k, j]
             active[k] = new != 0.0
+        # nonzero coordinates have converged: check all of them once more
         if worst <= tol:
             if full:
                 return worst, epoch + 1

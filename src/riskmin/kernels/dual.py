@@ -1,10 +1,10 @@
-r"""Sweeps of dual coordinate ascent with exact steps, for L2.
+"""Sweeps of dual coordinate ascent with exact steps, for L2 regularization.
 
-A row's numbers lie in one record of 64 bytes, a line of the cache, and its entries in X are `start` to
-`stop` of the stored ones. What costs is waiting for memory, since rows are visited at random: records and
-entries are asked for some visits ahead. Dense rows have None for indices, and weights that are all one None
-for a scale: what is not needed is not compiled.
-The helpers are inlined by Numba: as calls, with arrays as arguments, they cost up to a sixth of a visit.
+The dual variables u_i determine w = -(1 / lam) sum_i c_i u_i x_i / m. A row's parameters are in one record of
+64 bytes, a cache line, and its entries are `start` to `stop` of indices and data. The cost is memory latency,
+since rows are visited in random order: records and entries are prefetched some visits ahead. Dense rows have
+None for indices, and regularizers with m = 1 None for scale, so that unused code is not compiled. The helpers
+are inlined by Numba: as calls with array arguments they would cost up to a sixth of a visit.
 """
 
 from __future__ import annotations
@@ -19,36 +19,42 @@ from riskmin.kernels.prefetch import prefetch
 
 ZERO, ONE, TWO, THREE, FOUR, EIGHT = (np.uintp(k) for k in (0, 1, 2, 3, 4, 8))
 LOWER, UPPER, SHIFT, INVERSE, U, STEP, START, STOP = (np.uintp(k) for k in range(8))
-"""The record of a row: bounds of u, the conjugate's shift, 1 / (square + bend), u, and c / lam.
+"""Slots of a row's record: bounds of u, shift of the conjugate, 1 / (square + c |x|^2 / lam), u, c / lam.
 
-With the logistic loss the label is in the place of the lower bound, the bend in that of its inverse, and
-the log-odds of -y u in that of the shift: u alone does not tell 1 - 1e-20 from 1.
+START and STOP are the range of the row's entries. The conjugate is l*(u) = shift u + epsilon |u| +
+square u^2 / 2 on [lower, upper]. For the logistic loss, LOWER holds the label y, INVERSE the curvature
+c |x|^2 / lam, and SHIFT the log-odds of a = -y u, since u itself does not distinguish 1 - 1e-20 from 1.
 """
-HIGH, LOW, VISITS, MOVES, TOP, BOTTOM, KEPT = range(7)
-"""What a sweep leaves: the largest and least slopes that it met, its visits, the coordinates it moved.
+HIGH, LOW, VISITS, MOVES, PARTIAL_MAX_SLOPE, PARTIAL_MIN_SLOPE, N_KEPT = range(7)
+"""Slots of `out`: largest and least slopes met in a sweep, number of visits, number of coordinates moved.
 
-The last three go from one piece of a sweep to the next: its slopes so far, and how many rows stay active.
+The last three carry a sweep over from one call to the next: its slopes so far, and the number of rows that
+stay active.
 """
 
-FAR, NEAR = 12, 5
-"""How many visits ahead a record and a row's entries are asked for.
+PREFETCH_RECORDS_AHEAD, NEAR = 12, 5
+"""Number of visits ahead at which a record (first) and a row's entries (second) are prefetched.
 
-The distances are not tuned; without it a visit takes 1.4 to 3.6 times as long.
+The distances are not tuned; without prefetching a visit takes 1.4 to 3.6 times as long.
 """
 LINE = 64
+"""Bytes of a cache line."""
 TIGHT = 0.2
-"""A row at a bound is left out if it is held there by more than this part of the most that others are pulled.
+"""A row at a bound is left out if its slope exceeds this fraction of the largest slope of the last sweep.
 
-LIBLINEAR takes all of it; but what is left out by mistake is back after the next check, so less is quicker.
+LIBLINEAR takes 1; but rows left out by mistake return after the next check, so a smaller fraction is faster.
 """
 
 _prefetch = prefetch(3)
 
 
-# ---------------------------------------------------------------- rows
+# ---------------------------------------------------------------- products with rows
 @njit(fastmath={"contract"})
 def _sparse_dot(indices: Any, data: Any, w: Any, start: Any, stop: Any) -> float:
-    """In four sums, for no addition to wait for the one before it."""
+    """Return sum_k data[k] w[indices[k]] for start <= k < stop.
+
+    Four partial sums, so that no addition waits for the previous one.
+    """
     a = b = c = d = 0.0
     k = start
     while k + FOUR <= stop:
@@ -65,6 +71,7 @@ def _sparse_dot(indices: Any, data: Any, w: Any, start: Any, stop: Any) -> float
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
 def _dense_dot(data: Any, w: Any, start: Any) -> float:
+    """Return the inner product of a dense row with w."""
     z = 0.0
     for j in range(np.uintp(len(w))):
         z += data[start + j] * w[j]
@@ -73,15 +80,15 @@ def _dense_dot(data: Any, w: Any, start: Any) -> float:
 
 @njit(inline="always")
 def dot(indices: Any, data: Any, w: Any, start: Any, stop: Any) -> float:
-    """The product of a row with w."""
+    """Return x_i @ w for a sparse or dense row."""
     if indices is None:
         return _dense_dot(data, w, start)
     return _sparse_dot(indices, data, w, start, stop)
 
 
 @njit(inline="always", fastmath={"contract"})
-def _move(indices: Any, data: Any, w: Any, scale: Any, start: Any, stop: Any, t: float) -> None:
-    """W -= t x / m, the scale being 1 / m."""
+def _update_w(indices: Any, data: Any, w: Any, scale: Any, start: Any, stop: Any, t: float) -> None:
+    """Compute w -= t x / m, with scale = 1 / m."""
     for k in range(start, stop):
         j = k - start if indices is None else indices[k]
         if scale is None:
@@ -92,7 +99,11 @@ def _move(indices: Any, data: Any, w: Any, scale: Any, start: Any, stop: Any, t:
 
 @njit(inline="always")
 def _draw(order: Any, k: Any, active: Any, rng: Any) -> None:
-    """Put one of order[k:active], drawn at random, in place k."""
+    """Swap a random one of order[k:active] into place k: one step of a Fisher-Yates shuffle.
+
+    rng[0] is the state of a xorshift64* generator.
+    """
+    # xorshift64*; the product's upper half scales to [0, active - k) without division
     x = rng[0]
     x ^= x >> np.uint64(12)
     x ^= x << np.uint64(25)
@@ -104,20 +115,21 @@ def _draw(order: Any, k: Any, active: Any, rng: Any) -> None:
 
 
 @njit(inline="always")
-def _look_ahead(
-    order: Any, k: Any, active: Any, shuffle: bool, rng: Any, flat: Any, places: Any, indices: Any, data: Any
+def _prefetch_ahead(
+    order: Any, k: Any, active: Any, shuffle: bool, rng: Any, floats: Any, ints: Any, indices: Any, data: Any
 ) -> None:
-    """Draw the row of some visits from now, and ask for its record; for the entries of a nearer one."""
-    j = k + np.uintp(FAR)
+    """Draw the row of a later visit if shuffled, and prefetch its record and a nearer row's entries."""
+    j = k + np.uintp(PREFETCH_RECORDS_AHEAD)
     if j < active:
         if shuffle:
             _draw(order, j, active, rng)
-        _prefetch(flat, np.intp(order[j]) * 8)
+        _prefetch(floats, np.intp(order[j]) * 8)
     j = k + np.uintp(NEAR)
     if j < active:
-        at = np.uintp(order[j]) * EIGHT
-        start, stop = np.intp(places[at + START]), np.intp(places[at + STOP])
+        record = np.uintp(order[j]) * EIGHT
+        start, stop = np.intp(ints[record + START]), np.intp(ints[record + STOP])
         step = LINE // data.itemsize
+        # first two and last cache line of the entries, then the lines in between
         _prefetch(data, start)
         _prefetch(data, min(start + step, stop - 1))
         _prefetch(data, stop - 1)
@@ -131,17 +143,17 @@ def _look_ahead(
 
 
 @njit(inline="always")
-def _so_far(begins: bool, out: Any) -> tuple[float, float, Any]:
-    """The slopes that the pieces of a sweep before this one met, and how many rows they kept."""
+def _load_progress(begins: bool, out: Any) -> tuple[float, float, Any]:
+    """Return the slopes that earlier calls of this sweep met, and the number of rows that they kept."""
     if begins:
-        out[TOP] = out[BOTTOM] = out[KEPT] = 0.0
-    return out[TOP], out[BOTTOM], np.uintp(out[KEPT])
+        out[PARTIAL_MAX_SLOPE] = out[PARTIAL_MIN_SLOPE] = out[N_KEPT] = 0.0
+    return out[PARTIAL_MAX_SLOPE], out[PARTIAL_MIN_SLOPE], np.uintp(out[N_KEPT])
 
 
 @njit(inline="always")
-def _leave(high: float, low: float, kept: Any, ends: bool, active: int, out: Any) -> None:
-    """Leave them to the next piece; after the last one, to whoever asked for the sweep."""
-    out[TOP], out[BOTTOM], out[KEPT] = high, low, kept
+def _store_progress(high: float, low: float, kept: Any, ends: bool, active: int, out: Any) -> None:
+    """Store the sums of this call for the next one; after the last call, the results of the sweep."""
+    out[PARTIAL_MAX_SLOPE], out[PARTIAL_MIN_SLOPE], out[N_KEPT] = high, low, kept
     if ends:
         out[HIGH], out[LOW] = high, low
         out[VISITS] += active
@@ -152,138 +164,153 @@ def _leave(high: float, low: float, kept: Any, ends: bool, active: int, out: Any
 def quadratic_step(
     slope: float, u: float, epsilon: float, inverse: float, lower: float, upper: float
 ) -> float:
-    """The v in [lower, upper] with the least slope (v - u) + epsilon |v| + (v - u)^2 / (2 inverse)."""
-    v, most = u - slope * inverse, epsilon * inverse
-    v = v - min(max(v, -most), most)
+    """Return argmin over v in [lower, upper] of slope (v-u) + epsilon |v| + (v-u)^2 / (2 inverse)."""
+    # shrink towards 0 by epsilon inverse, then clip
+    v, threshold = u - slope * inverse, epsilon * inverse
+    v = v - min(max(v, -threshold), threshold)
     return min(max(v, lower), upper)
 
 
 @njit(inline="always")
 def _sides(slope: float, u: float, epsilon: float) -> tuple[float, float]:
-    """The slopes of the dual on the left and on the right of u, when that of its smooth part is known."""
+    """Return the left and right derivatives of the dual at u, given the slope of its smooth part."""
     return slope + (epsilon if u > 0 else -epsilon), slope + (epsilon if u >= 0 else -epsilon)
 
 
 @njit(fastmath={"contract"})
 def sweep(
-    indices: Any, data: Any, flat: Any, places: Any, order: Any, active: int, w: Any, scale: Any,
+    indices: Any, data: Any, floats: Any, ints: Any, order: Any, active: int, w: Any, scale: Any,
     first: int, last: int, damping: float, epsilon: float, square: float, shrink: bool, shuffle: bool,
     rng: Any, out: Any,
 ) -> int:  # fmt: skip
-    """One pass over order[:active] by exact steps, from one place to another; the rows that stay active.
+    """One pass over positions first to last - 1 of order[:active]; return the number of rows kept active.
 
-    The pieces of a pass come one after the other, and the first one at place 0. The records are given twice,
-    as numbers and as places.
+    The calls of a sweep follow each other, the first one with first = 0. floats and ints are views of the
+    same records as float64 and int64. For each row the kernel minimizes l*(v) - z v + c |x|^2 (v - u)^2 / (2
+    lam) over v and updates w; rows that stay active are moved to the front of order.
     """
     size, begins = np.uintp(active), first == 0
-    high, low, kept = _so_far(begins, out)
+    high, low, kept = _load_progress(begins, out)
     above, below = TIGHT * (out[HIGH] or math.inf), TIGHT * (out[LOW] or -math.inf)
-    for k in range(np.uintp(min(active, FAR)) if shuffle and begins else ZERO):
+    for k in range(np.uintp(min(active, PREFETCH_RECORDS_AHEAD)) if shuffle and begins else ZERO):
         _draw(order, k, size, rng)
     for k in range(np.uintp(first), np.uintp(last)):
-        _look_ahead(order, k, size, shuffle, rng, flat, places, indices, data)
+        _prefetch_ahead(order, k, size, shuffle, rng, floats, ints, indices, data)
         i = order[k]
         r = np.uintp(i) * EIGHT
-        lower, upper, u = flat[r + LOWER], flat[r + UPPER], flat[r + U]
-        start, stop = np.uintp(places[r + START]), np.uintp(places[r + STOP])
+        lower, upper, u = floats[r + LOWER], floats[r + UPPER], floats[r + U]
+        start, stop = np.uintp(ints[r + START]), np.uintp(ints[r + STOP])
         z = dot(indices, data, w, start, stop)
-        slope = flat[r + SHIFT] - z + square * u
+        # derivative of the smooth part of the dual: shift - z + square u
+        slope = floats[r + SHIFT] - z + square * u
         left, right = _sides(slope, u, epsilon)
-        pull = 0.0
+        active_slope = 0.0
+        # slope in the direction in which the dual can still be decreased, zero at a minimum
         if right < 0 and u < upper:
-            pull = right
-            low = min(low, pull)
+            active_slope = right
+            low = min(low, active_slope)
         elif left > 0 and u > lower:
-            pull = left
-            high = max(high, pull)
+            active_slope = left
+            high = max(high, active_slope)
+        # held at a bound (or at the nonsmooth point u = 0) by more than the threshold on both sides
         elif shrink and (u == lower or left < below) and (u == upper or right > above):
             continue
         order[kept] = i
         kept += ONE
-        if pull != 0.0:
-            new = quadratic_step(slope, u, epsilon, flat[r + INVERSE], lower, upper)
+        if active_slope != 0.0:
+            new = quadratic_step(slope, u, epsilon, floats[r + INVERSE], lower, upper)
+            # relaxation: a fraction of the step, or more than all of it
             if damping != 1.0:
                 new = min(max(u + damping * (new - u), lower), upper)
             if new != u:
-                flat[r + U] = new
+                floats[r + U] = new
                 out[MOVES] += 1
-                _move(indices, data, w, scale, start, stop, flat[r + STEP] * (new - u))
-    _leave(high, low, kept, last == active, active, out)
+                # w = -(1 / lam) sum_i c_i u_i x_i / m follows u
+                _update_w(indices, data, w, scale, start, stop, floats[r + STEP] * (new - u))
+    _store_progress(high, low, kept, last == active, active, out)
     return int(kept)
 
 
-# ---------------------------------------------------------------- the logistic loss
+# ---------------------------------------------------------------- logistic loss
 @njit()
-def _halves(s: float) -> tuple[float, float]:
-    """The probabilities 1 / (1 + e^-s) and 1 / (1 + e^s), each to full precision."""
+def _sigmoid_pair(s: float) -> tuple[float, float]:
+    """Return the probabilities 1 / (1 + e^-s) and 1 / (1 + e^s), each to full precision."""
     e = math.exp(-abs(s))
     small, large = e / (1.0 + e), 1.0 / (1.0 + e)
     return (large, small) if s > 0 else (small, large)
 
 
 @njit()
-def _rise(s: float, a: float, b: float, a0: float, b0: float) -> float:
-    """A - a0, from the smaller of the two halves."""
+def _probability_difference(s: float, a: float, b: float, a0: float, b0: float) -> float:
+    """Return a - a0, computed from the smaller of the two probabilities a and b = 1 - a."""
     return b0 - b if s > 0 else a - a0
 
 
 @njit()
-def logistic_step(margin: float, s0: float, bend: float) -> float:
-    """The log-odds s of the a that minimizes a ln a + (1-a) ln(1-a) + margin a + bend (a - a0)^2 / 2.
+def logistic_step(margin: float, s0: float, curvature: float) -> float:
+    """Return log-odds s of the a that minimizes a ln a + (1-a) ln(1-a) + margin a + curvature (a - a0)^2 / 2.
 
-    Newton's method for s + margin + bend (a(s) - a0) = 0, within a bracket that shrinks: its slope is
-    between 1 and 1 + bend / 4, and in s, unlike in a, nothing is infinite.
+    Newton's method for s + margin + curvature (a(s) - a0) = 0 within a shrinking bracket: its derivative lies
+    between 1 and 1 + curvature / 4, and in s, unlike in a, all derivatives are finite.
     """
-    a0, b0 = _halves(s0)
-    lo, hi = -margin - bend * b0, -margin + bend * a0
+    a0, b0 = _sigmoid_pair(s0)
+    # a(s) - a0 lies in [-a0, b0], which brackets the root
+    lo, hi = -margin - curvature * b0, -margin + curvature * a0
     s, change = min(max(s0, lo), hi), hi - lo
     for _ in range(200):
-        a, b = _halves(s)
-        f = s + margin + bend * _rise(s, a, b, a0, b0)
+        a, b = _sigmoid_pair(s)
+        f = s + margin + curvature * _probability_difference(s, a, b, a0, b0)
         if f > 0:
             hi = s
         else:
             lo = s
-        new = s - f / (1.0 + bend * a * b)
-        newton = lo <= new <= hi and abs(new - s) <= 0.5 * change  # where it bends, they would go to and fro
+        new = s - f / (1.0 + curvature * a * b)
+        # bisect unless the steps halve: Newton's method may cycle around the inflection point
+        newton = lo <= new <= hi and abs(new - s) <= 0.5 * change
         if not newton:
             new = 0.5 * (lo + hi)
         change = abs(new - s)
         s = new
-        if change <= (1e-7 if newton else 1e-15) * (1.0 + abs(s)):  # Newton's next would be its square
+        # quadratic convergence: after a Newton step of relative size 1e-7 the next is about its square
+        if change <= (1e-7 if newton else 1e-15) * (1.0 + abs(s)):
             break
     return s
 
 
 @njit(fastmath={"contract"})
 def logistic_sweep(
-    indices: Any, data: Any, flat: Any, places: Any, order: Any, active: int, w: Any, scale: Any,
+    indices: Any, data: Any, floats: Any, ints: Any, order: Any, active: int, w: Any, scale: Any,
     first: int, last: int, damping: float, shuffle: bool, rng: Any, out: Any,
 ) -> int:  # fmt: skip
-    """One pass over order[:active] by exact steps, from one place to another."""
+    """One pass over order[:active] by exact steps for the logistic loss, positions first to last - 1.
+
+    The dual variable is a = -y u in (0, 1), stored by its log-odds s; b = 1 - a.
+    """
     size, begins = np.uintp(active), first == 0
-    high, low, _ = _so_far(begins, out)
-    for k in range(np.uintp(min(active, FAR)) if shuffle and begins else ZERO):
+    high, low, _ = _load_progress(begins, out)
+    for k in range(np.uintp(min(active, PREFETCH_RECORDS_AHEAD)) if shuffle and begins else ZERO):
         _draw(order, k, size, rng)
     for k in range(np.uintp(first), np.uintp(last)):
-        _look_ahead(order, k, size, shuffle, rng, flat, places, indices, data)
+        _prefetch_ahead(order, k, size, shuffle, rng, floats, ints, indices, data)
         r = np.uintp(order[k]) * EIGHT
-        start, stop = np.uintp(places[r + START]), np.uintp(places[r + STOP])
-        y, s0 = flat[r + LOWER], flat[r + SHIFT]
+        start, stop = np.uintp(ints[r + START]), np.uintp(ints[r + STOP])
+        y, s0 = floats[r + LOWER], floats[r + SHIFT]
         z = dot(indices, data, w, start, stop)
-        pull = s0 + y * z
-        high, low = max(high, pull), min(low, pull)
-        s = logistic_step(y * z, s0, flat[r + INVERSE])
-        (a0, b0), (a, b) = _halves(s0), _halves(s)
-        rise = _rise(s, a, b, a0, b0)
-        if damping != 1.0 and a0 + damping * rise > 0 and b0 - damping * rise > 0:
-            rise *= damping
-            s = math.log((a0 + rise) / (b0 - rise))
-            a, b = _halves(s)
-            rise = _rise(s, a, b, a0, b0)
+        # derivative of the dual in a: log-odds + y z
+        slope = s0 + y * z
+        high, low = max(high, slope), min(low, slope)
+        s = logistic_step(y * z, s0, floats[r + INVERSE])
+        (a0, b0), (a, b) = _sigmoid_pair(s0), _sigmoid_pair(s)
+        difference = _probability_difference(s, a, b, a0, b0)
+        # a damped step must keep both probabilities positive
+        if damping != 1.0 and a0 + damping * difference > 0 and b0 - damping * difference > 0:
+            difference *= damping
+            s = math.log((a0 + difference) / (b0 - difference))
+            a, b = _sigmoid_pair(s)
+            difference = _probability_difference(s, a, b, a0, b0)
         if s != s0:
-            flat[r + SHIFT], flat[r + U] = s, -y * a
+            floats[r + SHIFT], floats[r + U] = s, -y * a
             out[MOVES] += 1
-            _move(indices, data, w, scale, start, stop, -y * rise * flat[r + STEP])
-    _leave(high, low, size, last == active, active, out)
+            _update_w(indices, data, w, scale, start, stop, -y * difference * floats[r + STEP])
+    _store_progress(high, low, size, last == active, active, out)
     return active

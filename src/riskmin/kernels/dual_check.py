@@ -1,7 +1,7 @@
-r"""What dual coordinate ascent does with all rows at a time: their records, and the checks between sweeps.
+"""Passes over all rows for dual coordinate ascent: filling the records, and the checks between sweeps.
 
-A check reads X once, in its order. Losses with a piecewise quadratic conjugate need nothing else: the loss
-itself is the most that its conjugate leaves, and the slope that attains it is one of the loss.
+A check reads X once, in order. For a loss with a piecewise quadratic conjugate it needs nothing else: the
+loss is l(z) = max_v v z - l*(v), and the maximizer v is a subgradient of the loss.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from riskmin.kernels.dual import (
 )  # fmt: skip
 
 BLOCK = 1024
-"""Sums over the rows are taken in blocks of so many, so that rounding does not add up."""
+"""Sums are accumulated in blocks of this many rows, which limits the growth of rounding errors."""
 
 
 @njit()
 def repeats(ends: Any, indices: Any, first: int, last: int, seen: Any) -> bool:
-    """Whether a row of a range names a column twice; seen are zeros at first, one a column."""
+    """Whether a row of a range names a column twice; seen (one entry per column) is zero at first."""
     for i in range(first, last):
         for k in range(np.uintp(ends[i]), np.uintp(ends[i + 1])):
+            # seen[j] - 1 is the last row that named column j
             if seen[indices[k]] == i + 1:
                 return True
             seen[indices[k]] = i + 1
@@ -45,7 +46,7 @@ def repeats(ends: Any, indices: Any, first: int, last: int, seen: Any) -> bool:
 
 @njit(fastmath={"contract"})
 def norms(indices: Any, data: Any, ends: Any, scale: Any, out: Any) -> None:
-    """sum_j x_ij^2 / m_j, for each row, the scale being 1 / m, or None where m = 1."""
+    """Compute out[i] = sum_j x_ij^2 / m_j, with scale = 1 / m, or None where m = 1."""
     for i in range(len(out)):
         start, stop = np.uintp(ends[i]), np.uintp(ends[i + 1])
         s = 0.0
@@ -60,26 +61,30 @@ def norms(indices: Any, data: Any, ends: Any, scale: Any, out: Any) -> None:
 
 @njit()
 def prepare(ends: Any, q: Any, c: Any, lam: float, lower: Any, upper: Any, shift: Any, square: float,
-            flat: Any, places: Any, rows: Any) -> int:  # fmt: skip
-    """Fill the records, and the list of the rows that can move: not empty, of weight > 0. How many."""
-    many = 0
+            floats: Any, ints: Any, rows: Any) -> int:  # fmt: skip
+    """Fill the records; list the rows that can move (not empty, of weight > 0) in rows; return their number.
+
+    q holds the squared norms of the rows; step = c / lam, and curvature = step q is that of the dual in u_i.
+    """
+    n_rows = 0
     for i in range(len(q)):
         r = np.uintp(i) * EIGHT
         step = c[i] / lam
-        bend = step * q[i]
-        flat[r + LOWER], flat[r + UPPER], flat[r + SHIFT] = lower[i], upper[i], shift[i]
-        flat[r + INVERSE] = 1.0 / (square + bend) if bend > 0 else 0.0
-        flat[r + U], flat[r + STEP] = 0.0, step
-        places[r + START], places[r + STOP] = ends[i], ends[i + 1]
-        if bend > 0:
-            rows[many] = i
-            many += 1
-    return many
+        curvature = step * q[i]
+        floats[r + LOWER], floats[r + UPPER], floats[r + SHIFT] = lower[i], upper[i], shift[i]
+        # rows that cannot move get 0: their step is zero
+        floats[r + INVERSE] = 1.0 / (square + curvature) if curvature > 0 else 0.0
+        floats[r + U], floats[r + STEP] = 0.0, step
+        ints[r + START], ints[r + STOP] = ends[i], ends[i + 1]
+        if curvature > 0:
+            rows[n_rows] = i
+            n_rows += 1
+    return n_rows
 
 
 @njit(inline="always")
 def _slope(t: float, lower: float, upper: float, epsilon: float, square: float) -> float:
-    """The v in [lower, upper] with the largest v t - epsilon |v| - square v^2 / 2."""
+    """Return argmax over v in [lower, upper] of v t - epsilon |v| - square v^2 / 2."""
     above = t - min(max(t, -epsilon), epsilon)
     if square > 0:
         return min(max(above / square, lower), upper)
@@ -87,63 +92,67 @@ def _slope(t: float, lower: float, upper: float, epsilon: float, square: float) 
 
 
 @njit(fastmath={"contract"})
-def check(indices: Any, data: Any, flat: Any, places: Any, c: Any, w: Any, epsilon: float, square: float,
+def check(indices: Any, data: Any, floats: Any, ints: Any, c: Any, w: Any, epsilon: float, square: float,
           fresh: bool, start_row: int, stop_row: int, z: Any, u: Any, a: Any, sums: Any) -> None:  # fmt: skip
     """One pass over X: the scores z of w, the dual variables u, and a = sum_i c_i u_i x_i.
 
-    In the sums are R(w), the offset of the cut (a, b), and the size of its terms, by which rounding is
-    bounded. If the dual variables are to be fresh, they are the slopes of the loss at w. No w stands for
-    zero. The rows are those of a range that begins with a block.
+    sums accumulates R(w), the cut's offset -sum_i c_i l*(u_i), and the sum of the absolute values of its
+    terms, which bounds the rounding error. If fresh, the dual variables are replaced by the subgradients of
+    the loss at w. An empty w stands for zero. start_row must be a multiple of the block size.
     """
     for first in range(start_row, stop_row, BLOCK):
-        some_risk = some_offset = some_size = 0.0
+        block_risk = block_offset = block_size = 0.0
         for i in range(np.uintp(first), np.uintp(min(first + BLOCK, stop_row))):
             r = i * EIGHT
-            start, stop = np.uintp(places[r + START]), np.uintp(places[r + STOP])
+            start, stop = np.uintp(ints[r + START]), np.uintp(ints[r + STOP])
             s = 0.0
             if len(w):
                 s = dot(indices, data, w, start, stop)
-            shift, weight = flat[r + SHIFT], c[i]
-            v = _slope(s - shift, flat[r + LOWER], flat[r + UPPER], epsilon, square)
-            some_risk += weight * (v * (s - shift) - epsilon * abs(v) - 0.5 * square * v * v)
+            shift, weight = floats[r + SHIFT], c[i]
+            # v is a subgradient of the loss at s; the next line adds c_i l(s) = c_i (v s - l*(v))
+            v = _slope(s - shift, floats[r + LOWER], floats[r + UPPER], epsilon, square)
+            block_risk += weight * (v * (s - shift) - epsilon * abs(v) - 0.5 * square * v * v)
             if fresh:
-                flat[r + U] = v if weight > 0 else 0.0
-            d = flat[r + U]
+                floats[r + U] = v if weight > 0 else 0.0
+            d = floats[r + U]
             z[i], u[i] = s, d
             if d == 0.0:
                 continue
+            # l*(d), the row's part of the cut's offset
             conjugate = shift * d + epsilon * abs(d) + 0.5 * square * d * d
-            some_offset -= weight * conjugate
-            some_size += weight * (abs(conjugate) + abs(d) * (abs(s) + abs(shift)))
+            block_offset -= weight * conjugate
+            # absolute values of the terms that cancel in the offset and in a @ w
+            block_size += weight * (abs(conjugate) + abs(d) * (abs(s) + abs(shift)))
             d *= weight
             for k in range(start, stop):
                 a[k - start if indices is None else indices[k]] += d * data[k]
-        sums[0] += some_risk
-        sums[1] += some_offset
-        sums[2] += some_size
+        sums[0] += block_risk
+        sums[1] += block_offset
+        sums[2] += block_size
 
 
 @njit()
-def select(flat: Any, z: Any, rows: Any, order: Any, epsilon: float, square: float, out: Any) -> int:
-    """Put those rows into order that can move, or nearly so; how many. The range of their slopes is in out.
+def select(floats: Any, z: Any, rows: Any, order: Any, epsilon: float, square: float, out: Any) -> int:
+    """Put the rows that can move, or nearly can, into order; return their number.
 
-    The rule is that of the sweeps.
+    out receives the range of the slopes. The shrinking rule is that of `sweep`.
     """
     high, low, active = 0.0, 0.0, 0
     for i in rows:
         r = np.uintp(i) * EIGHT
-        u = flat[r + U]
-        left, right = _sides(flat[r + SHIFT] - z[i] + square * u, u, epsilon)
-        if right < 0 and u < flat[r + UPPER]:
+        u = floats[r + U]
+        left, right = _sides(floats[r + SHIFT] - z[i] + square * u, u, epsilon)
+        if right < 0 and u < floats[r + UPPER]:
             low = min(low, right)
-        elif left > 0 and u > flat[r + LOWER]:
+        elif left > 0 and u > floats[r + LOWER]:
             high = max(high, left)
+    # second pass: leave out rows that are held at a bound by more than the threshold
     above, below = TIGHT * high, TIGHT * low
     for i in rows:
         r = np.uintp(i) * EIGHT
-        u = flat[r + U]
-        left, right = _sides(flat[r + SHIFT] - z[i] + square * u, u, epsilon)
-        if not ((u == flat[r + LOWER] or left < below) and (u == flat[r + UPPER] or right > above)):
+        u = floats[r + U]
+        left, right = _sides(floats[r + SHIFT] - z[i] + square * u, u, epsilon)
+        if not ((u == floats[r + LOWER] or left < below) and (u == floats[r + UPPER] or right > above)):
             order[active] = i
             active += 1
     out[HIGH], out[LOW] = high, low

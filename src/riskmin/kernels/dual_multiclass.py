@@ -1,11 +1,11 @@
-r"""Sweeps of dual block ascent for the soft margin of many classes, with L2.
+r"""Sweeps of dual block ascent for the multiclass max-margin loss, with L2 regularization.
 
-The multipliers of a row, one a class, are a point of a simplex. A visit moves them to the best point, all
-other rows fixed: the projection of :math:`\beta + s / A`, for the slacks :math:`s_j = \Delta_{yj} + z_j` and
-:math:`A = c\, |x|^2 / \lambda`. There is a sweep for each way in which the weights lie: those of a feature
-together, in fours, for sparse rows; those of a class together for dense ones, where classes that are far
-from being the maximum of a row are left out, since each costs a product. Damping is None where there is none:
-then nothing of it is compiled.
+The multipliers of a row, one per class, are a point beta of a simplex. A visit moves them to the optimum with
+all other rows fixed: the projection onto the simplex of :math:`\beta + s / A`, for the slacks :math:`s_j =
+\Delta_{yj} + z_j` and :math:`A = c\, |x|^2 / \lambda`. There is one sweep per layout of the weights: those of
+a feature together, padded to a multiple of four, for sparse rows; those of a class together for dense rows,
+where classes far from attaining a row's maximum are left out, since each costs an inner product. damping is
+None where it is 1, so that its code is not compiled.
 """
 
 from __future__ import annotations
@@ -20,32 +20,44 @@ from riskmin.kernels.dual import LINE, NEAR, _draw, _prefetch
 from riskmin.kernels.simplex import simplex_shift
 
 ZERO, ONE, TWO, THREE, FOUR, FIVE, SIX, SEVEN, EIGHT = (np.uintp(k) for k in range(9))
-AHEAD = np.uintp(NEAR)
-BEND, STEP = ZERO, ONE
-"""The terms of a row: c |x|^2 / lam and c / lam."""
-MOST, VISITS, MOVES, TOP, KEPT = range(5)
-"""What a sweep leaves: the largest violation that it met, its visits, the rows it moved.
+ROWS_AHEAD = np.uintp(NEAR)
+CURVATURE, STEP_SIZE = ZERO, ONE
+"""Columns of `terms`: the curvature A = c |x|^2 / lam, and the step size c / lam."""
+MOST, VISITS, MOVES, PARTIAL_MAX_VIOLATION, N_ROWS_KEPT = range(5)
+"""Slots of `out`: the largest violation met in a sweep, the number of visits, the number of rows moved.
 
-The last two go from one piece of a sweep to the next: its violation so far, and how many rows stay active.
+The last two carry a sweep over from one call to the next: its violation so far, and the number of rows that
+stay active.
 """
-DUST = 4e-16
-"""Smaller steps of a multiplier are rounding."""
+MIN_MULTIPLIER_CHANGE = 4e-16
+"""Smaller changes of a multiplier are rounding errors."""
 DOZE = 0.1
-"""A class is left out if its slack is this part of the largest violation below those with multipliers."""
+"""Shrinking threshold, as a fraction of the largest violation of the last sweep.
+
+A class without a multiplier is left out if its slack is further than this below those with multipliers, and a
+row if its only multiplier leads by more than this.
+"""
 
 
 # ---------------------------------------------------------------- one row
 @njit(inline="always")
-def row_step(beta: Any, slack: Any, k: Any, bend: float, damping: Any, change: Any, room: Any) -> bool:
-    """Move the first k multipliers in beta; their changes are filled in. Whether there are any."""
-    inverse, moved = 1.0 / bend, False
+def row_step(
+    beta: Any, slack: Any, k: Any, curvature: float, damping: Any, change: Any, workspace: Any
+) -> bool:
+    """Move the first k multipliers beta to their optimum and fill in their changes; return whether any moved.
+
+    beta becomes the projection onto the simplex of beta + slack / curvature.
+    """
+    inverse, moved = 1.0 / curvature, False
     for j in range(k):
         change[j] = beta[j] + slack[j] * inverse
-    shift = simplex_shift(change, k, room)
+    # threshold of the projection onto the simplex
+    shift = simplex_shift(change, k, workspace)
     for j in range(k):
+        # tiny changes are dropped, except those to exactly zero
         new, old = max(change[j] - shift, 0.0), beta[j]
         change[j] = 0.0
-        if abs(new - old) > DUST or (new == 0.0 and old > 0.0):
+        if abs(new - old) > MIN_MULTIPLIER_CHANGE or (new == 0.0 and old > 0.0):
             change[j] = new - old
             beta[j] = new
             moved = True
@@ -56,9 +68,10 @@ def row_step(beta: Any, slack: Any, k: Any, bend: float, damping: Any, change: A
 
 @njit(inline="always")
 def _damp(beta: Any, k: Any, damping: float, change: Any) -> None:
-    """Take part of the step, or more than all of it, but no multiplier below zero."""
+    """Scale the step by `damping`, which may exceed 1, reduced so that no multiplier falls below zero."""
     for j in range(k):
         if change[j] < 0.0:
+            # largest factor that keeps beta_j >= 0
             damping = min(damping, (beta[j] - change[j]) / -change[j])
     for j in range(k):
         if change[j] != 0.0:
@@ -69,65 +82,69 @@ def _damp(beta: Any, k: Any, damping: float, change: Any) -> None:
 
 @njit(inline="always")
 def judge(beta: Any, slack: Any, k: Any) -> tuple[float, float]:
-    """How far the multipliers of a row are from their best, and by how much they are held where they are.
+    """Return the violation of a row's optimality conditions, and the lead of a single multiplier.
 
-    The first is by how much the slack of a class that has a multiplier is below the largest, which is taken
-    off all; the second is that of all others, where one class alone has a multiplier.
+    The violation is the largest slack minus the least slack among classes with a multiplier > 0. If a single
+    class has a multiplier, and the largest slack, its lead is the distance to the next slack, else 0. The
+    largest slack is subtracted from all.
     """
     top = second = -math.inf
-    low, held = math.inf, 0
+    low, n_positive = math.inf, 0
     for j in range(k):
         s = slack[j]
+        # largest and second largest slack
         if s > top:
             top, second = s, top
         elif s > second:
             second = s
         if beta[j] > 0.0:
             low = min(low, s)
-            held += 1
+            n_positive += 1
     for j in range(k):
         slack[j] -= top
-    return top - low, (top - second if held == 1 and low == top else 0.0)
+    return top - low, (top - second if n_positive == 1 and low == top else 0.0)
 
 
 @njit(inline="always")
-def _doze(awake: Any, i: Any, k: Any, mine: Any, slack: Any, least: float) -> Any:
-    """Leave out the classes without multipliers whose slack is below the least; how many are left."""
+def _drop_classes(active_classes: Any, i: Any, k: Any, row_beta: Any, slack: Any, threshold: float) -> Any:
+    """Drop classes without a multiplier and with a slack below the threshold; return how many are left."""
     m = ZERO
     while m < k:
-        if mine[m] == 0.0 and slack[m] < least:
+        if row_beta[m] == 0.0 and slack[m] < threshold:
+            # swap the class behind the active ones
             k -= ONE
-            awake[i, m], awake[i, k] = awake[i, k], awake[i, m]
-            mine[m], slack[m] = mine[k], slack[k]
+            active_classes[i, m], active_classes[i, k] = active_classes[i, k], active_classes[i, m]
+            row_beta[m], slack[m] = row_beta[k], slack[k]
         else:
             m += ONE
     return k
 
 
 @njit(inline="always")
-def _so_far(begins: bool, out: Any) -> tuple[float, Any]:
-    """The violation that the pieces of a sweep before this one met, and how many rows they kept."""
+def _load_progress(begins: bool, out: Any) -> tuple[float, Any]:
+    """Return the violation that earlier calls of this sweep met, and the number of rows that they kept."""
     if begins:
-        out[TOP] = out[KEPT] = 0.0
-    return out[TOP], np.uintp(out[KEPT])
+        out[PARTIAL_MAX_VIOLATION] = out[N_ROWS_KEPT] = 0.0
+    return out[PARTIAL_MAX_VIOLATION], np.uintp(out[N_ROWS_KEPT])
 
 
 @njit(inline="always")
-def _leave(most: float, kept: Any, ends: bool, active: int, out: Any) -> None:
-    """Leave them to the next piece; after the last one, to whoever asked for the sweep."""
-    out[TOP], out[KEPT] = most, kept
+def _store_progress(violation: float, kept: Any, ends: bool, active: int, out: Any) -> None:
+    """Store the sums of this call for the next one; after the last call, the results of the sweep."""
+    out[PARTIAL_MAX_VIOLATION], out[N_ROWS_KEPT] = violation, kept
     if ends:
-        out[MOST] = most
+        out[MOST] = violation
         out[VISITS] += active
 
 
 # ---------------------------------------------------------------- sparse rows
 @njit(inline="always")
 def _slacks(indices: Any, data: Any, W: Any, start: Any, stop: Any, cost: Any, c: Any, slack: Any) -> None:
-    """The cost of each class and its score, the sums of eight or four classes in registers."""
+    """Compute slack_j = cost[c, j] + x @ W[:, j] for all classes, eight or four sums in registers."""
     k, j = np.uintp(len(slack)), ZERO
     while j < k:
         s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
+        # eight accumulators if at least eight classes are left, else four
         if j + EIGHT <= k:
             for e in range(start, stop):
                 x = np.float64(data[e])
@@ -160,11 +177,11 @@ def _slacks(indices: Any, data: Any, W: Any, start: Any, stop: Any, cost: Any, c
 
 
 @njit(inline="always")
-def _few(
-    indices: Any, data: Any, W: Any, start: Any, stop: Any, cost: Any, c: Any, at: Any, slack: Any
+def _four_slacks(
+    indices: Any, data: Any, W: Any, start: Any, stop: Any, cost: Any, c: Any, classes: Any, slack: Any
 ) -> None:
-    """The same for the classes `at`, four of them, which may be equal."""
-    a, b, g, d = at[0], at[1], at[2], at[3]
+    """Compute the slacks of the four given classes, which may be equal."""
+    a, b, g, d = classes[0], classes[1], classes[2], classes[3]
     s0 = s1 = s2 = s3 = 0.0
     for e in range(start, stop):
         x, f = np.float64(data[e]), np.uintp(indices[e])
@@ -181,11 +198,11 @@ def _few(
 
 
 @njit(inline="always")
-def _move(
+def _update_weights(
     indices: Any, data: Any, W: Any, start: Any, stop: Any, steps: Any, touched: Any, used: Any
 ) -> None:
-    """W -= x steps', of the touched classes."""
-    if used == TWO:  # most often
+    """Compute W[:, touched[m]] -= steps[m] x for the first `used` touched classes."""
+    if used == TWO:  # the most frequent case
         a, b, s, t = touched[0], touched[1], steps[0], steps[1]
         for e in range(start, stop):
             x, f = np.float64(data[e]), np.uintp(indices[e])
@@ -199,70 +216,77 @@ def _move(
 
 
 @njit(inline="always")
-def _look_ahead(indptr: Any, indices: Any, data: Any, near: Any) -> None:
-    """Ask for the entries of a row some visits from now."""
-    for e in range(np.intp(indptr[near]), np.intp(indptr[near + ONE]), LINE // data.itemsize):
+def _prefetch_row(indptr: Any, indices: Any, data: Any, row: Any) -> None:
+    """Prefetch the entries of a row to be visited soon."""
+    for e in range(np.intp(indptr[row]), np.intp(indptr[row + ONE]), LINE // data.itemsize):
         _prefetch(data, e)
         _prefetch(indices, e)
 
 
 @njit(fastmath={"contract"})
 def sweep(
-    indptr: Any, indices: Any, data: Any, W: Any, beta: Any, awake: Any, counts: Any, y: Any, terms: Any,
-    cost: Any, order: Any, active: int, first: int, last: int, damping: Any, shrink: bool, shuffle: bool,
-    rng: Any, full: Any, slack: Any, change: Any, room: Any, mine: Any, touched: Any, out: Any,
+    indptr: Any, indices: Any, data: Any, W: Any, beta: Any, active_classes: Any, counts: Any, y: Any,
+    terms: Any, cost: Any, order: Any, active: int, first: int, last: int, damping: Any, shrink: bool,
+    shuffle: bool, rng: Any, full: Any, slack: Any, change: Any, workspace: Any, row_beta: Any, touched: Any,
+    out: Any,
 ) -> int:  # fmt: skip
-    """One pass over order[:active], the weights of a feature together; how many rows stay active.
+    """One pass over positions first to last - 1 of order[:active]; return the number of rows kept active.
 
-    It is done in pieces, from one place to another, and the first one begins at place 0. The first counts[i]
-    classes in awake[i] are looked at for row i. The last but out are room, for a number a class.
+    The weights W are (features, classes). The calls of a sweep follow each other, the first one with first =
+    0. The first counts[i] classes in active_classes[i] are those considered for row i. full, slack, change,
+    workspace, row_beta and touched are workspaces with one entry per class.
     """
     size, begins = np.uintp(active), first == 0
-    (most, kept), above = _so_far(begins, out), (out[MOST] or math.inf)
+    (max_violation, kept), last_violation = _load_progress(begins, out), (out[MOST] or math.inf)
     for v in range(np.uintp(min(active, NEAR + 1)) if shuffle and begins else ZERO):
         _draw(order, v, size, rng)
     for v in range(np.uintp(first), np.uintp(last)):
-        near = min(v + AHEAD, size - ONE)
-        if shuffle and near + ONE < size:
-            _draw(order, near + ONE, size, rng)
-        _look_ahead(indptr, indices, data, np.uintp(order[near]))
+        # the order is drawn one position beyond the prefetched row
+        ahead = min(v + ROWS_AHEAD, size - ONE)
+        if shuffle and ahead + ONE < size:
+            _draw(order, ahead + ONE, size, rng)
+        _prefetch_row(indptr, indices, data, np.uintp(order[ahead]))
         i = np.uintp(order[v])
         start, stop, k = np.uintp(indptr[i]), np.uintp(indptr[i + ONE]), np.uintp(counts[i])
+        # few active classes: only their columns of W are read
         if k <= FOUR:
             for m in range(FOUR):
-                touched[m] = awake[i, min(m, k - ONE)]
-            _few(indices, data, W, start, stop, cost, y[i], touched, slack)
+                touched[m] = active_classes[i, min(m, k - ONE)]
+            _four_slacks(indices, data, W, start, stop, cost, y[i], touched, slack)
         else:
             _slacks(indices, data, W, start, stop, cost, y[i], full)
             for m in range(k):
-                slack[m] = full[awake[i, m]]
+                slack[m] = full[active_classes[i, m]]
         for m in range(k):
-            mine[m] = beta[i, awake[i, m]]
-        violation, hold = judge(mine, slack, k)
-        if shrink and hold > DOZE * above:
+            row_beta[m] = beta[i, active_classes[i, m]]
+        violation, lead = judge(row_beta, slack, k)
+        # a row with a single multiplier that leads by more than the violations is left out
+        if shrink and lead > DOZE * last_violation:
             continue
         order[kept] = i
         kept += ONE
-        most = max(most, violation)
+        max_violation = max(max_violation, violation)
         if shrink:
-            k = _doze(awake, i, k, mine, slack, -violation - DOZE * above)
+            k = _drop_classes(active_classes, i, k, row_beta, slack, -violation - DOZE * last_violation)
             counts[i] = k
-        if violation > 0.0 and row_step(mine, slack, k, terms[i, BEND], damping, change, room):
+        if violation > 0.0 and row_step(row_beta, slack, k, terms[i, CURVATURE], damping, change, workspace):
             out[MOVES] += 1
+            # only classes whose multiplier changed touch W
             used = ZERO
             for m in range(k):
                 if change[m] != 0.0:
-                    beta[i, awake[i, m]] = mine[m]
-                    touched[used], change[used] = awake[i, m], terms[i, STEP] * change[m]
+                    beta[i, active_classes[i, m]] = row_beta[m]
+                    touched[used], change[used] = active_classes[i, m], terms[i, STEP_SIZE] * change[m]
                     used += ONE
-            _move(indices, data, W, start, stop, change, touched, used)
-    _leave(most, kept, last == active, active, out)
+            _update_weights(indices, data, W, start, stop, change, touched, used)
+    _store_progress(max_violation, kept, last == active, active, out)
     return int(kept)
 
 
 # ---------------------------------------------------------------- dense rows
 @njit(fastmath={"contract", "reassoc", "nsz"})
 def _dot(X: Any, i: Any, V: Any, j: Any) -> float:
+    """Return X[i] @ V[j]."""
     s = 0.0
     for f in range(np.uintp(X.shape[1])):
         s += X[i, f] * V[j, f]
@@ -271,42 +295,44 @@ def _dot(X: Any, i: Any, V: Any, j: Any) -> float:
 
 @njit(inline="always")
 def _add(X: Any, i: Any, V: Any, j: Any, t: float) -> None:
+    """Compute V[j] += t X[i]."""
     for f in range(np.uintp(X.shape[1])):
         V[j, f] += t * X[i, f]
 
 
 @njit(fastmath={"contract"})
 def dense_sweep(
-    X: Any, V: Any, beta: Any, awake: Any, counts: Any, y: Any, terms: Any, cost: Any,
+    X: Any, V: Any, beta: Any, active_classes: Any, counts: Any, y: Any, terms: Any, cost: Any,
     order: Any, active: int, first: int, last: int, damping: Any, shrink: bool, shuffle: bool, rng: Any,
-    slack: Any, change: Any, room: Any, mine: Any, out: Any,
+    slack: Any, change: Any, workspace: Any, row_beta: Any, out: Any,
 ) -> int:  # fmt: skip
-    """One pass over order[:active], the weights of a class together; as `sweep`."""
+    """As `sweep` for dense rows; the weights V are (classes, features)."""
     size = np.uintp(active)
-    (most, kept), above = _so_far(first == 0, out), (out[MOST] or math.inf)
+    (max_violation, kept), last_violation = _load_progress(first == 0, out), (out[MOST] or math.inf)
     for v in range(np.uintp(first), np.uintp(last)):
         if shuffle:
             _draw(order, v, size, rng)
         i = np.uintp(order[v])
         k = np.uintp(counts[i])
         for m in range(k):
-            j = np.uintp(awake[i, m])
-            slack[m], mine[m] = cost[y[i], j] + _dot(X, i, V, j), beta[i, j]
-        violation, hold = judge(mine, slack, k)
-        if shrink and hold > DOZE * above:
+            j = np.uintp(active_classes[i, m])
+            # one inner product per active class
+            slack[m], row_beta[m] = cost[y[i], j] + _dot(X, i, V, j), beta[i, j]
+        violation, lead = judge(row_beta, slack, k)
+        if shrink and lead > DOZE * last_violation:
             continue
         order[kept] = i
         kept += ONE
-        most = max(most, violation)
+        max_violation = max(max_violation, violation)
         if shrink:
-            k = _doze(awake, i, k, mine, slack, -violation - DOZE * above)
+            k = _drop_classes(active_classes, i, k, row_beta, slack, -violation - DOZE * last_violation)
             counts[i] = k
-        if violation > 0.0 and row_step(mine, slack, k, terms[i, BEND], damping, change, room):
+        if violation > 0.0 and row_step(row_beta, slack, k, terms[i, CURVATURE], damping, change, workspace):
             out[MOVES] += 1
             for m in range(k):
                 if change[m] != 0.0:
-                    j = np.uintp(awake[i, m])
-                    beta[i, j] = mine[m]
-                    _add(X, i, V, j, -terms[i, STEP] * change[m])
-    _leave(most, kept, last == active, active, out)
+                    j = np.uintp(active_classes[i, m])
+                    beta[i, j] = row_beta[m]
+                    _add(X, i, V, j, -terms[i, STEP_SIZE] * change[m])
+    _store_progress(max_violation, kept, last == active, active, out)
     return int(kept)

@@ -1,7 +1,7 @@
-r"""The products :math:`X^\top H X` of Newton's method: of rows, and of windows of sorted rows.
+r"""The products :math:`X^\top H X` of Newton's method: for diagonal H, and for pair blocks over sorted rows.
 
-A window slides: the sum of the rows in it gains those that enter and loses those that leave, so that all
-sums of all windows take one visit to each row.
+A window of sorted rows slides: the sum of its rows gains those that enter and loses those that leave, so that
+the sums of all windows take one visit per row.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from riskmin.kernels.compiled import njit
 
 @njit(fastmath={"contract"})
 def csr_gram(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
-    """Add one half of the terms of sum_i h_i x_i x_i' to out, the others being their mirror images.
+    """Add half of the terms of sum_i h_i x_i x_i' to out; the other half is their transpose.
 
-    Where the indices of a row are sorted they are those of the upper triangle.
+    Where the indices of each row are sorted, the terms are those of the upper triangle.
     """
     for i in range(np.uintp(len(h))):
         if h[i] != 0.0:
             end = np.uintp(indptr[i + np.uintp(1)])
             for k in range(np.uintp(indptr[i]), end):
-                at, v = indices[k], h[i] * data[k]
-                line = out[at]
-                line[at] += v * data[k]
+                column, v = indices[k], h[i] * data[k]
+                out_row = out[column]
+                out_row[column] += v * data[k]
                 for m in range(k + np.uintp(1), end):
-                    line[indices[m]] += v * data[m] if indices[m] != at else 2.0 * v * data[m]
+                    # a column that occurs twice in a row contributes twice to the diagonal
+                    out_row[indices[m]] += v * data[m] if indices[m] != column else 2.0 * v * data[m]
 
 
 @njit(fastmath={"contract"})
@@ -47,28 +48,32 @@ def csr_windows(
 ) -> None:
     """Add sum_i p_i x_rows[i] (sum of q_j x_others[j] for first_i <= j < last_i)' to out.
 
-    `ends` and `window`, zeros at first, go from call to call.
+    first and last are nondecreasing. window, the sum over the current window, and ends, its range, are zero
+    at the first call and go from call to call.
     """
     n = out.shape[1]
     start, stop = ends[0], ends[1]
     for i in range(len(rows)):
         if first[i] == last[i] or p[i] == 0.0:
             continue
-        if first[i] >= stop:  # nothing of what was summed up is left
+        if first[i] >= stop:  # the windows do not overlap: start from zero
             for k in range(n):
                 window[k] = 0.0
             start = stop = first[i]
+        # rows that enter the window
         for j in range(stop, last[i]):
             for k in range(np.uintp(indptr[others[j]]), np.uintp(indptr[others[j] + 1])):
                 window[indices[k]] += q[j] * data[k]
+        # rows that leave it
         for j in range(start, first[i]):
             for k in range(np.uintp(indptr[others[j]]), np.uintp(indptr[others[j] + 1])):
                 window[indices[k]] -= q[j] * data[k]
         start, stop = first[i], last[i]
         for k in range(np.uintp(indptr[rows[i]]), np.uintp(indptr[rows[i] + 1])):
-            v, line = p[i] * data[k], out[indices[k]]
+            # rank-one update p_i x_i window'
+            v, out_row = p[i] * data[k], out[indices[k]]
             for m in range(n):
-                line[m] += v * window[m]
+                out_row[m] += v * window[m]
     ends[0], ends[1] = start, stop
 
 
@@ -76,10 +81,14 @@ def csr_windows(
 def dense_windows(
     X: Any, others: Any, q: Any, first: Any, last: Any, ends: Any, window: Any, out: Any
 ) -> None:
-    """out_i = sum of q_j x_others[j] for first_i <= j < last_i; `ends` and `window` go from call to call."""
+    """Compute out_i = sum of q_j x_others[j] for first_i <= j < last_i.
+
+    ends and window go from call to call, as in `csr_pair_block_gram`.
+    """
     n = X.shape[1]
     start, stop = ends[0], ends[1]
     for i in range(len(first)):
+        # rows that enter the window, then rows that leave it
         for j in range(stop, last[i]):
             for k in range(n):
                 window[k] += q[j] * X[others[j], k]

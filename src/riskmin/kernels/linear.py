@@ -1,10 +1,10 @@
 """Scores X @ w and pullbacks X.T @ dz of blocks of rows: the only loops that touch the data.
 
-Loss-independent, so each is compiled once for a storage format, whatever the loss. Sums are in
-float64, also for float32 data. Measured choices: sparse loops may contract but not reassociate
-(reassociation makes the compiler emit gathers, twice as slow), indices are unsigned (no sign
-extension on each load), a row whose dz is zero is skipped, which hinge-type losses reward, and memory
-is asked for ahead of its use. A matrix by columns is a transpose by rows: the same two loops, swapped.
+They do not depend on the loss, so each is compiled once per storage format. Sums are in float64, also for
+float32 data. Measured choices: sparse loops may contract but not reassociate (reassociation makes the
+compiler emit gathers, twice as slow); indices are unsigned (no sign extension on each load); rows with dz = 0
+are skipped, which hinge-type losses reward; memory is prefetched. A matrix stored by columns is a transpose
+stored by rows: the same two loops, swapped.
 """
 
 from __future__ import annotations
@@ -16,25 +16,27 @@ import numpy as np
 from riskmin.kernels.compiled import njit
 from riskmin.kernels.prefetch import prefetch
 
-ONE, TWO, FOUR, LINE = np.uintp(1), np.uintp(2), np.uintp(4), np.uintp(8)
-AHEAD = np.uintp(256)
-"""How many entries ahead a stream asks for: with lookups in w between, the processor does not foresee it."""
-BLOCK = np.uintp(2**18)
-"""A block of rows has fewer entries than this; what has more is no block."""
-LONG = np.uintp(32)
+ONE, TWO, FOUR, ENTRIES_PER_CACHE_LINE = np.uintp(1), np.uintp(2), np.uintp(4), np.uintp(8)
+PREFETCH_ENTRIES = np.uintp(256)
+"""Number of entries ahead that are prefetched: lookups in w hide the stream from the processor."""
+MAX_BLOCK_ENTRIES = np.uintp(2**18)
+"""Blocks of rows have at most this many entries; a longer range is not taken for a block."""
+LONG_ROW_ENTRIES = np.uintp(32)
+"""Mean entries per row from which skipped rows are prefetched."""
 
-_soon = prefetch(2)
+_prefetch_l2 = prefetch(2)
 
 
 @njit(fastmath={"contract"})
 def csr_scores(indptr: Any, indices: Any, data: Any, w: Any, start: int, stop: int, z: Any) -> None:
-    """Z = X[start:stop] @ w; of a transpose, columns for rows, X.T @ w."""
+    """Compute z = X[start:stop] @ w; for a transpose, with columns in place of rows, X.T @ w."""
     for i in range(np.uintp(start), np.uintp(stop)):
-        a = b = 0.0  # two sums, for an addition not to wait for the one before it
+        a = b = 0.0  # two sums, so that no addition waits for the previous one
         k, end = np.uintp(indptr[i]), np.uintp(indptr[i + ONE])
         while k + FOUR <= end:
-            _soon(data, k + AHEAD)
-            _soon(indices, k + AHEAD)
+            # prefetch the stream of entries, past the lookups in w
+            _prefetch_l2(data, k + PREFETCH_ENTRIES)
+            _prefetch_l2(indices, k + PREFETCH_ENTRIES)
             for m in range(k, k + FOUR, TWO):
                 a += data[m] * w[indices[m]]
                 b += data[m + ONE] * w[indices[m + ONE]]
@@ -46,33 +48,35 @@ def csr_scores(indptr: Any, indices: Any, data: Any, w: Any, start: int, stop: i
 
 @njit(fastmath={"contract"})
 def csr_pullback(indptr: Any, indices: Any, data: Any, dz: Any, start: int, stop: int, out: Any) -> None:
-    """Out += X[start:stop].T @ dz; of a transpose, columns for rows, X @ dz.
+    """Compute out += X[start:stop].T @ dz; for a transpose, with columns in place of rows, X @ dz.
 
-    The rows of a block are in cache by now, and memory idle, so that the block after it is asked for.
+    The rows of a block are in cache after the scores, so the next block is prefetched.
     """
     n_rows, n = np.uintp(stop - start), np.uintp(indptr[stop]) - np.uintp(indptr[start])
-    ahead = n if n <= BLOCK else AHEAD
+    # one block ahead, if this range is a block
+    ahead = n if n <= MAX_BLOCK_ENTRIES else PREFETCH_ENTRIES
     for i in range(np.uintp(start), np.uintp(stop)):
         g = dz[i - np.uintp(start)]
         k, end = np.uintp(indptr[i]), np.uintp(indptr[i + ONE])
         if g != 0.0:
             while k + FOUR <= end:
-                _soon(data, k + ahead)
-                _soon(indices, k + ahead)
+                _prefetch_l2(data, k + ahead)
+                _prefetch_l2(indices, k + ahead)
                 for m in range(k, k + FOUR):
                     out[indices[m]] += g * data[m]
                 k += FOUR
             for m in range(k, end):
                 out[indices[m]] += g * data[m]
-        elif n >= LONG * n_rows:  # in short rows, one more loop costs more than it saves
-            for m in range(k + ahead, end + ahead, LINE):
-                _soon(data, m)
-                _soon(indices, m)
+        # a skipped row reads nothing, but its part of the next block is prefetched all the same
+        elif n >= LONG_ROW_ENTRIES * n_rows:  # in short rows, one more loop costs more than it saves
+            for m in range(k + ahead, end + ahead, ENTRIES_PER_CACHE_LINE):
+                _prefetch_l2(data, m)
+                _prefetch_l2(indices, m)
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
 def dense_scores(X: Any, w: Any, start: int, stop: int, z: Any) -> None:
-    """Z = X[start:stop] @ w, X in C order."""
+    """Compute z = X[start:stop] @ w, X in C order."""
     p = X.shape[1]
     for i in range(start, stop):
         s = 0.0
@@ -83,18 +87,19 @@ def dense_scores(X: Any, w: Any, start: int, stop: int, z: Any) -> None:
 
 @njit(fastmath={"contract"})
 def dense_pullback(X: Any, dz: Any, start: int, stop: int, out: Any) -> None:
-    """Add X[start:stop].T @ dz to out, X in C order; row by row, which reads memory in one stream."""
+    """Compute out += X[start:stop].T @ dz, X in C order, row by row: one stream of memory."""
     p = X.shape[1]
     for i in range(start, stop):
         g = dz[i - start]
+        # hinge-type losses have many rows with zero slope
         if g != 0.0:
             for j in range(p):
                 out[j] += g * X[i, j]
 
 
 @njit(inline="always")
-def _four(T: Any, step: int, j: int, start: int, stop: int) -> tuple[Any, Any, Any, Any]:
-    """A range of rows of four columns from j on."""
+def _four_columns(T: Any, step: int, j: int, start: int, stop: int) -> tuple[Any, Any, Any, Any]:
+    """Return rows start to stop - 1 of the four columns j to j + 3."""
     first, last = j * step + start, j * step + stop
     a, b = T[first:last], T[first + step : last + step]
     return a, b, T[first + 2 * step : last + 2 * step], T[first + 3 * step : last + 3 * step]
@@ -102,15 +107,16 @@ def _four(T: Any, step: int, j: int, start: int, stop: int) -> tuple[Any, Any, A
 
 @njit(fastmath={"contract"})
 def columns_scores(T: Any, step: int, w: Any, start: int, stop: int, z: Any) -> None:
-    """Z = X[start:stop] @ w, where column j of X begins at T[j * step].
+    """Compute z = X[start:stop] @ w, where column j of X begins at T[j * step].
 
-    Four columns at a time: as many streams of memory, and a quarter of the visits to z.
+    Four columns at a time: four streams of memory, and a quarter of the loads and stores of z.
     """
     z[:] = 0.0
     p, j = len(w), 0
     while j + 4 <= p:
-        a, b, c, d = _four(T, step, j, start, stop)
+        a, b, c, d = _four_columns(T, step, j, start, stop)
         for i in range(stop - start):
+            # two pairs of products: a shorter chain of additions
             z[i] += w[j] * a[i] + w[j + 1] * b[i] + (w[j + 2] * c[i] + w[j + 3] * d[i])
         j += 4
     for k in range(j, p):
@@ -121,10 +127,11 @@ def columns_scores(T: Any, step: int, w: Any, start: int, stop: int, z: Any) -> 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
 def columns_pullback(T: Any, step: int, dz: Any, start: int, stop: int, out: Any) -> None:
-    """Out += X[start:stop].T @ dz, where column j of X begins at T[j * step]."""
+    """Compute out += X[start:stop].T @ dz, where column j of X begins at T[j * step]."""
     p, j = len(out), 0
     while j + 4 <= p:
-        a, b, c, d = _four(T, step, j, start, stop)
+        a, b, c, d = _four_columns(T, step, j, start, stop)
+        # four columns per pass over dz
         s0 = s1 = s2 = s3 = 0.0
         for i in range(stop - start):
             g = dz[i]
@@ -147,7 +154,7 @@ def columns_pullback(T: Any, step: int, dz: Any, start: int, stop: int, out: Any
 # ---------------------------------------------------------------- two gradients
 @njit(fastmath={"contract"})
 def csr_pull_two(indptr: Any, indices: Any, data: Any, one: Any, other: Any, out: Any) -> None:
-    """Add X' one and X' other to the columns of out: what is read and where it goes are the same."""
+    """Compute out[:, 0] += X' one and out[:, 1] += X' other in one pass over X."""
     for i in range(np.uintp(len(one))):
         g, h = one[i], other[i]
         if g != 0.0 or h != 0.0:
@@ -158,7 +165,7 @@ def csr_pull_two(indptr: Any, indices: Any, data: Any, one: Any, other: Any, out
 
 @njit(fastmath={"contract"})
 def dense_pull_two(X: Any, one: Any, other: Any, grad: Any, twin: Any) -> None:
-    """Add X' one to grad and X' other to twin, X in C order."""
+    """Compute grad += X' one and twin += X' other in one pass over X, in C order."""
     for i in range(len(one)):
         g, h = one[i], other[i]
         if g != 0.0 or h != 0.0:
@@ -167,16 +174,17 @@ def dense_pull_two(X: Any, one: Any, other: Any, grad: Any, twin: Any) -> None:
                 twin[j] += h * X[i, j]
 
 
-# ---------------------------------------------------------------- many scores a row
+# ---------------------------------------------------------------- multi-output: several scores per row
 @njit(fastmath={"contract"})
 def csr_scores_many(indptr: Any, indices: Any, data: Any, W: Any, start: int, stop: int, Z: Any) -> None:
-    """Z = X[start:stop] @ W: the k weights of a feature lie together, so each is one short stream."""
+    """Compute Z = X[start:stop] @ W: the k weights of a feature are adjacent in memory."""
     k = np.uintp(W.shape[1])
     for i in range(np.uintp(start), np.uintp(stop)):
         z = Z[i - np.uintp(start)]
         for j in range(k):
             z[j] = 0.0
         for e in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
+            # the inner loop over outputs is contiguous in W and Z
             v, w = data[e], W[indices[e]]
             for j in range(k):
                 z[j] += v * w[j]
@@ -184,28 +192,30 @@ def csr_scores_many(indptr: Any, indices: Any, data: Any, W: Any, start: int, st
 
 @njit(fastmath={"contract"})
 def csr_pullback_many(
-    indptr: Any, indices: Any, data: Any, at: Any, D: Any, start: int, stop: int, out: Any
+    indptr: Any, indices: Any, data: Any, nonzero: Any, D: Any, start: int, stop: int, out: Any
 ) -> None:
-    """Out += X[start:stop].T @ D. Of rows in which few slopes are not zero, those few alone are added.
+    """Compute out += X[start:stop].T @ D.
 
-    There is room for where they are, at.
+    Rows with few nonzero slopes add only those; nonzero (one entry per output) is a workspace for their
+    indices.
     """
     k = np.uintp(D.shape[1])
     for i in range(np.uintp(start), np.uintp(stop)):
         d = D[i - np.uintp(start)]
-        used = np.uintp(0)
+        n_nonzero = np.uintp(0)
         for j in range(k):
             if d[j] != 0.0:
-                at[used] = j
-                used += np.uintp(1)
-        if used == np.uintp(0):
+                nonzero[n_nonzero] = j
+                n_nonzero += np.uintp(1)
+        if n_nonzero == np.uintp(0):
             continue
-        few = np.uintp(4) * used < k
+        # indexed access pays off below a quarter of the outputs
+        is_sparse = np.uintp(4) * n_nonzero < k
         for e in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
             v, g = data[e], out[indices[e]]
-            if few:
-                for m in range(used):
-                    g[at[m]] += v * d[at[m]]
+            if is_sparse:
+                for m in range(n_nonzero):
+                    g[nonzero[m]] += v * d[nonzero[m]]
             else:
                 for j in range(k):
                     g[j] += v * d[j]

@@ -1,4 +1,4 @@
-"""What is computed over all rows between sweeps of dual block ascent: checks, looks along lines, faces."""
+"""Passes over all rows between sweeps of multiclass dual ascent: checks, line evaluations, face tangents."""
 
 from __future__ import annotations
 
@@ -20,83 +20,91 @@ def check(
     cost: Any,
     first: int,
     slack: Any,
-    mine: Any,
+    row_beta: Any,
     D: Any,
     sums: Any,
     marks: Any,
 ) -> None:
-    """The slopes D of the multipliers of the rows from `first` on, whose scores are z, and what they give.
+    """Compute the slopes D of the rows from `first` on, given their scores z, and add up the sums of a check.
 
-    sums: the loss, the multipliers times the costs, and the sizes of what cancels there. marks: how far
-    each row is from its best multipliers, and by how much it is held where it is. Slack and mine
-    are room, for a number a class.
+    D = c (beta - e_y) per row, with beta scaled into the simplex. sums: the loss c max_j s_j, the cut's
+    offset c beta' cost, and the absolute values of its terms, for rounding. marks: each row's violation, and
+    the lead of a single multiplier (`row_violation`). slack and row_beta are workspaces with one entry per
+    class.
     """
     k = np.uintp(z.shape[1])
     for r in range(np.uintp(len(z))):
         i = np.uintp(first) + r
-        own = y[i]
-        total = gain = size = 0.0
+        y_i = y[i]
+        total = offset = size = 0.0
         top = -math.inf
         for j in range(k):
-            slack[j], mine[j] = cost[own, j] + z[r, j], beta[i, j]
-            top = max(top, slack[j] - z[r, own])
-            if j != own:
+            # slack relative to z_y enters the loss; `row_violation` needs differences only
+            slack[j], row_beta[j] = cost[y_i, j] + z[r, j], beta[i, j]
+            # loss of the row: max_j cost_yj + z_j - z_y
+            top = max(top, slack[j] - z[r, y_i])
+            if j != y_i:
                 total += beta[i, j]
-        total = max(total, 1.0)  # by rounding, it may be more
-        left = 0.0
+        total = max(total, 1.0)  # rounding may make it slightly larger than 1
+        others = 0.0
         for j in range(k):
-            if j != own:
+            if j != y_i:
                 b = beta[i, j] / total
-                gain += b * cost[own, j]
-                size += b * (cost[own, j] + abs(z[r, j]) + abs(z[r, own]))
+                offset += b * cost[y_i, j]
+                size += b * (cost[y_i, j] + abs(z[r, j]) + abs(z[r, y_i]))
                 D[r, j] = c[i] * b
-                left += D[r, j]
-        D[r, own] = -left
+                others += D[r, j]
+        # the slopes of a row sum to zero
+        D[r, y_i] = -others
         sums[0] += c[i] * top
-        sums[1] += c[i] * gain
+        sums[1] += c[i] * offset
         sums[2] += c[i] * size
-        marks[i, 0], marks[i, 1] = judge(mine, slack, k)
+        marks[i, 0], marks[i, 1] = judge(row_beta, slack, k)
 
 
 @njit()
 def select(marks: Any, rows: Any, order: Any, out: Any) -> int:
-    """Put those rows into order that can move, or nearly so; how many.
+    """Put the rows that can move, or nearly can, into order; return their number.
 
-    A row all of whose weight is on one class stays so if it is held there by more than any row is pulled.
+    A row with a single multiplier is left out if that leads by more than a fraction of the largest violation.
     """
-    most, active = 0.0, 0
+    max_violation, active = 0.0, 0
     for i in rows:
-        most = max(most, marks[i, 0])
+        max_violation = max(max_violation, marks[i, 0])
     for i in rows:
-        if marks[i, 1] <= DOZE * most:
+        if marks[i, 1] <= DOZE * max_violation:
             order[active] = i
             active += 1
-    out[MOST] = most
+    out[MOST] = max_violation
     return active
 
 
 @njit(fastmath={"contract"})
 def along(Z: Any, D: Any, t: float, y: Any, c: Any, cost: Any) -> tuple[float, float]:
-    """The loss at scores Z + t D, and its slope in t."""
+    """Return the loss at scores Z + t D, and its derivative in t."""
     k = np.uintp(Z.shape[1])
     value = slope = 0.0
     for i in range(np.uintp(len(Z))):
-        own = y[i]
-        base = Z[i, own] + t * D[i, own]
-        top, best = -math.inf, own
+        y_i = y[i]
+        base = Z[i, y_i] + t * D[i, y_i]
+        top, best = -math.inf, y_i
         for j in range(k):
-            s = cost[own, j] + (Z[i, j] + t * D[i, j]) - base
+            # slack of class j at scores Z + t D
+            s = cost[y_i, j] + (Z[i, j] + t * D[i, j]) - base
             if s > top:
                 top, best = s, j
         value += c[i] * top
-        slope += c[i] * (D[i, best] - D[i, own])
+        slope += c[i] * (D[i, best] - D[i, y_i])
     return value, slope
 
 
-# ---------------------------------------------------------------- faces
+# ---------------------------------------------------------------- faces of simplices
 @njit()
 def tangent(S: Any, beta: Any, scale: Any) -> None:
-    """S of each row, less its mean over the classes with multipliers, times a scale; 0 for the others."""
+    """Project each row of S onto the face's tangent space, times a scale, in place.
+
+    Subtracts the mean over the classes with beta > 0; the other classes become 0.
+    """
     k = np.uintp(S.shape[1])
     for i in range(np.uintp(len(S))):
         total, count = 0.0, 0
@@ -104,6 +112,7 @@ def tangent(S: Any, beta: Any, scale: Any) -> None:
             if beta[i, j] > 0.0:
                 total += S[i, j]
                 count += 1
+        # moves within the face keep the sum of the multipliers
         mean = total / max(count, 1)
         for j in range(k):
             S[i, j] = scale[i] * (S[i, j] - mean) if beta[i, j] > 0.0 else 0.0

@@ -1,7 +1,9 @@
-r"""Multipliers of smoothed losses, a row at a time, for conjugates that are quadratic on an interval.
+r"""Multipliers of smoothed losses, row by row, for conjugates that are quadratic on an interval.
 
-The multiplier of a row is :math:`u = \mathrm{clip}(\mathrm{soft}(z - pull, \epsilon) \cdot inverse)`, where
-`pull` is the shift of the conjugate less mu times the centre, and `inverse` is one over its square plus mu.
+The conjugate is :math:`l^*(u) = shift\, u + \epsilon |u| + \tfrac12 square\, u^2` on [lower, upper]. The
+multiplier of a row is :math:`u = \mathrm{clip}(\mathrm{shrink}(z - pull, \epsilon) \cdot inverse)`, where
+shrink(r, epsilon) moves r towards 0 by epsilon, `pull` is the conjugate's shift minus mu times the smoothing
+center, and `inverse` is 1 / (square + mu).
 """
 
 from __future__ import annotations
@@ -11,29 +13,35 @@ from typing import Any
 from riskmin.kernels.compiled import njit
 
 SLOPE, ACROSS, BEND, TURN, CURVE, TOTAL = range(6)
-"""Of a point on a line: slopes along it and in the intercept; second derivatives: along, mixed, in that; and
-the sum of all slopes' sizes."""
+"""Slots of `out` of line derivatives, for scores z + t dz + b.
+
+First derivatives in t and in b, second derivatives in t t, t b and b b, and the sum of the absolute slopes.
+"""
 TRUTH, OFFSET, SIZE, TILT, WHOLE = range(5)
-"""Of a point: the loss itself, the offset of its cut, the size of what cancels in that, the cut's slope in
-the intercept, and the sum of all slopes' sizes."""
+"""Slots of `out` at a point.
+
+The unsmoothed loss, the cut's offset, the absolute sum of its terms, the cut's slope in the intercept b, and
+the sum of the absolute slopes.
+"""
 
 
 @njit(inline="always")
 def _multiplier(r: float, lower: float, upper: float, inverse: float, epsilon: float) -> tuple[float, float]:
-    """Of what a score is above the pull: u, and its slope in the score."""
-    cut = -epsilon if r > 0.0 else epsilon
-    v = (r + cut) * inverse
-    bent = inverse
+    """Return u and du/dz of one row, for r = z - pull."""
+    # shrink r by epsilon, scale, then clip; the derivative is zero at a bound and inside [-epsilon, epsilon]
+    offset = -epsilon if r > 0.0 else epsilon
+    v = (r + offset) * inverse
+    derivative = inverse
     if v >= upper:
         v = upper
-        bent = 0.0
+        derivative = 0.0
     if v <= lower:
         v = lower
-        bent = 0.0
+        derivative = 0.0
     if r <= epsilon and r >= -epsilon and epsilon > 0.0:
         v = 0.0
-        bent = 0.0
-    return v, bent
+        derivative = 0.0
+    return v, derivative
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
@@ -41,57 +49,71 @@ def along(
     z: Any, dz: Any, t: float, b: float, pull: Any, lower: Any, upper: Any, c: Any,
     inverse: float, epsilon: float, out: Any,
 ) -> None:  # fmt: skip
-    """Slopes and second derivatives of the smoothed loss at z + t dz + b."""
-    slope = across = bend = turn = curve = total = 0.0
+    """Compute the derivatives of the smoothed loss at z + t dz + b, sum_i c_i l_mu(z_i + t dz_i + b).
+
+    out: sums of g d, g, |g| with g = c u, and of h d^2, h d, h with h = c du/dz, in the slots above.
+    """
+    d_t = d_b = d_tt = d_tb = d_bb = abs_sum = 0.0
     for i in range(len(z)):
         d = dz[i]
-        v, bent = _multiplier((z[i] + t * d + b) - pull[i], lower[i], upper[i], inverse, epsilon)
-        bent *= c[i]
+        v, h = _multiplier((z[i] + t * d + b) - pull[i], lower[i], upper[i], inverse, epsilon)
+        h *= c[i]
         g = c[i] * v
-        slope += g * d
-        across += g
-        total += abs(g)
-        bend += bent * d * d
-        turn += bent * d
-        curve += bent
-    out[SLOPE], out[ACROSS], out[TOTAL] = slope, across, total
-    out[BEND], out[TURN], out[CURVE] = bend, turn, curve
+        # first derivatives in t and b
+        d_t += g * d
+        d_b += g
+        abs_sum += abs(g)
+        # second derivatives
+        d_tt += h * d * d
+        d_tb += h * d
+        d_bb += h
+    out[SLOPE], out[ACROSS], out[TOTAL] = d_t, d_b, abs_sum
+    out[BEND], out[TURN], out[CURVE] = d_tt, d_tb, d_bb
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
 def settle(
     z: Any, b: float, shift: Any, pull: Any, lower: Any, upper: Any, c: Any,
-    inverse: float, epsilon: float, square: float, slopes: Any, bends: Any, out: Any,
+    inverse: float, epsilon: float, square: float, slopes: Any, curvatures: Any, out: Any,
 ) -> None:  # fmt: skip
-    """The slopes c u and second derivatives of all rows at z + b, and the sums of `out`."""
-    truth = offset = size = tilt = whole = 0.0
+    """Compute slopes c u and curvatures c du/dz of all rows at z + b, and the sums of a cut in out.
+
+    The cut's offset is -sum_i c_i l*(u_i); the value is the unsmoothed loss sum_i c_i max_u (u s_i - l*(u)).
+    """
+    value = offset = abs_terms = slope_b = abs_sum = 0.0
     for i in range(len(z)):
         s = z[i] + b
-        v, bent = _multiplier(s - pull[i], lower[i], upper[i], inverse, epsilon)
-        bent *= c[i]
-        slopes[i], bends[i] = c[i] * v, bent
+        v, h = _multiplier(s - pull[i], lower[i], upper[i], inverse, epsilon)
+        h *= c[i]
+        slopes[i], curvatures[i] = c[i] * v, h
+        # l*(u) of the unsmoothed conjugate: its cut is valid for the loss itself
         conjugate = shift[i] * v + epsilon * abs(v) + 0.5 * square * v * v
         offset -= c[i] * conjugate
-        tilt += c[i] * v
-        whole += c[i] * abs(v)
-        size += c[i] * (abs(v) * (abs(s) + abs(shift[i])) + abs(conjugate))
+        slope_b += c[i] * v
+        abs_sum += c[i] * abs(v)
+        # absolute values of the terms that cancel, for the bound on rounding errors
+        abs_terms += c[i] * (abs(v) * (abs(s) + abs(shift[i])) + abs(conjugate))
+        # unsmoothed loss: maximize u e - epsilon |u| - square u^2 / 2 over [lower, upper]
         e = s - shift[i]
         e = e - epsilon if e > epsilon else (e + epsilon if e < -epsilon else 0.0)
         if square > 0.0:
             u = e / square
             u = upper[i] if u > upper[i] else (lower[i] if u < lower[i] else u)
-            truth += c[i] * (u * e - 0.5 * square * u * u)
+            value += c[i] * (u * e - 0.5 * square * u * u)
         elif e != 0.0:
-            truth += c[i] * e * (upper[i] if e > 0.0 else lower[i])
-    out[TRUTH], out[OFFSET], out[SIZE], out[TILT], out[WHOLE] = truth, offset, size, tilt, whole
+            value += c[i] * e * (upper[i] if e > 0.0 else lower[i])
+    out[TRUTH], out[OFFSET], out[SIZE], out[TILT], out[WHOLE] = value, offset, abs_terms, slope_b, abs_sum
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
 def truths(
     z: Any, b: float, shift: Any, lower: Any, upper: Any, c: Any, epsilon: float, square: float, out: Any
 ) -> None:
-    """The loss itself at z + b, and its slope in b: a row that is at its kink counts as flat."""
-    truth = tilt = 0.0
+    """Compute the unsmoothed loss at z + b (out[0]) and its derivative in b (out[1]).
+
+    A row at a nonsmooth point contributes zero to the derivative.
+    """
+    value = slope_b = 0.0
     for i in range(len(z)):
         e = z[i] + b - shift[i]
         e = e - epsilon if e > epsilon else (e + epsilon if e < -epsilon else 0.0)
@@ -100,6 +122,6 @@ def truths(
             u = upper[i] if u > upper[i] else (lower[i] if u < lower[i] else u)
         else:
             u = 0.0 if e == 0.0 else (upper[i] if e > 0.0 else lower[i])
-        truth += c[i] * (u * e - 0.5 * square * u * u)
-        tilt += c[i] * u
-    out[0], out[1] = truth, tilt
+        value += c[i] * (u * e - 0.5 * square * u * u)
+        slope_b += c[i] * u
+    out[0], out[1] = value, slope_b

@@ -1,4 +1,4 @@
-"""Looks of Newton's method at rows whose multipliers are on simplices: those of many classes."""
+"""Newton's method for multipliers on simplices (multiclass max-margin): line derivatives and cuts."""
 
 from __future__ import annotations
 
@@ -9,74 +9,82 @@ import numpy as np
 from riskmin.kernels.compiled import njit
 from riskmin.kernels.simplex import simplex_shift
 
-SLOPE, BEND = 0, 1
-TRUTH, GAIN, SIZE = 0, 1, 2
+SLOPE_SUM, CURVATURE_SUM = 0, 1
+VALUE_SUM, OFFSET_SUM, ABS_TERM_SUM = 0, 1, 2
 
 
 @njit()
 def along(
-    Z: Any, D: Any, t: Any, pull: Any, y: Any, c: Any, cost: Any, weight: Any, v: Any, room: Any, ahead: Any,
-    out: Any,
+    Z: Any, D: Any, t: Any, pull: Any, y: Any, c: Any, cost: Any, weight: Any, v: Any, workspace: Any,
+    direction: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Add slope and second derivative of the smoothed loss along Z + t D; `pull` is the centre, times mu.
+    """Add the slope and second derivative in t of the smoothed loss at Z + t D to out.
 
-    The last but out are room, for a number a class.
+    The multipliers of a row are the projection onto the simplex of weight (pull + slack), weight = 1 / mu,
+    with slack_j = cost_yj + z_j - z_y; `pull` is mu times the smoothing center. v, workspace and direction
+    are workspaces with one entry per class.
     """
     k = np.uintp(Z.shape[1])
-    slope = bend = 0.0
+    slope = curvature = 0.0
     for i in range(np.uintp(len(Z))):
-        own = y[i]
-        own_z, own_d, own_cost = Z[i, own], D[i, own], cost[own]
+        y_i = y[i]
+        z_y, d_y, cost_y = Z[i, y_i], D[i, y_i], cost[y_i]
         for j in range(k):
-            ahead[j] = D[i, j] - own_d
-            v[j] = weight * (pull[i, j] + own_cost[j] + (Z[i, j] - own_z) + t * ahead[j])
-        shift = simplex_shift(v, k, room)
+            # slack of class j along the line, divided by mu after adding the center
+            direction[j] = D[i, j] - d_y
+            v[j] = weight * (pull[i, j] + cost_y[j] + (Z[i, j] - z_y) + t * direction[j])
+        shift = simplex_shift(v, k, workspace)
         count = first = second = total = 0.0
         for j in range(k):
             if v[j] > shift:
                 count += 1.0
-                first += ahead[j]
-                second += ahead[j] * ahead[j]
-                total += (v[j] - shift) * ahead[j]
+                first += direction[j]
+                second += direction[j] * direction[j]
+                total += (v[j] - shift) * direction[j]
         slope += c[i] * total
         if count > 1.0:
-            bend += c[i] * weight * (second - first * first / count)
-    out[SLOPE] += slope
-    out[BEND] += bend
+            # derivative of the projection: weight (I - 1 1' / count) on the classes above the threshold
+            curvature += c[i] * weight * (second - first * first / count)
+    out[SLOPE_SUM] += slope
+    out[CURVATURE_SUM] += curvature
 
 
 @njit()
 def settle(
-    Z: Any, pull: Any, y: Any, c: Any, cost: Any, weight: Any, v: Any, room: Any, slopes: Any, counts: Any,
-    out: Any,
+    Z: Any, pull: Any, y: Any, c: Any, cost: Any, weight: Any, v: Any, workspace: Any, slopes: Any,
+    counts: Any, out: Any,
 ) -> None:  # fmt: skip
-    """The slopes in Z, and how many multipliers of a row are above zero; of all rows, add up the loss itself,
-    the offset of the cut, and the size of what that is made of.
+    """Compute slopes in Z and the number of positive multipliers per row; add the sums of a cut to out.
+
+    out: the unsmoothed loss c max_j slack_j, the cut's offset c beta' cost, and the absolute sum of its
+    terms.
     """
     k = np.uintp(Z.shape[1])
-    truth = gain = size = 0.0
+    value = offset = size = 0.0
     for i in range(np.uintp(len(Z))):
-        own = y[i]
-        own_z, own_cost, most = Z[i, own], cost[own], 0.0
+        y_i = y[i]
+        z_y, cost_y, largest_slack = Z[i, y_i], cost[y_i], 0.0
         for j in range(k):
-            slack = own_cost[j] + (Z[i, j] - own_z)
-            most = max(most, slack)
+            slack = cost_y[j] + (Z[i, j] - z_y)
+            largest_slack = max(largest_slack, slack)
             v[j] = weight * (pull[i, j] + slack)
-        shift = simplex_shift(v, k, room)
-        count, rest, part, made = 0, 0.0, 0.0, 0.0
+        shift = simplex_shift(v, k, workspace)
+        count, others, row_offset, row_size = 0, 0.0, 0.0, 0.0
         for j in range(k):
+            # multiplier of class j
             b = max(v[j] - shift, 0.0)
             count += b > 0.0
             slopes[i, j] = c[i] * b
-            if j != own:
-                rest += b
-                part += b * own_cost[j]
-                made += b * (own_cost[j] + abs(Z[i, j]))
-        slopes[i, own] = -c[i] * rest  # so that the slopes of a row are of sum zero, up to the last bit
+            if j != y_i:
+                others += b
+                row_offset += b * cost_y[j]
+                row_size += b * (cost_y[j] + abs(Z[i, j]))
+        # by this difference the slopes of a row sum to zero up to the last bit
+        slopes[i, y_i] = -c[i] * others
         counts[i] = count
-        truth += c[i] * most
-        gain += c[i] * part
-        size += c[i] * (made + rest * abs(own_z))
-    out[TRUTH] += truth
-    out[GAIN] += gain
-    out[SIZE] += size
+        value += c[i] * largest_slack
+        offset += c[i] * row_offset
+        size += c[i] * (row_size + others * abs(z_y))
+    out[VALUE_SUM] += value
+    out[OFFSET_SUM] += offset
+    out[ABS_TERM_SUM] += size

@@ -1,4 +1,4 @@
-"""The shift that brings numbers within bounds to a given sum: breakpoints, halved by pivots."""
+"""The shift that brings a clipped weighted sum to a given total, by quickselect over breakpoints."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from riskmin.kernels.compiled import njit
 
 @njit(allocates=True)
 def shift_to_sum(t: Any, c: Any, lower: Any, upper: Any, total: Any) -> Any:
-    """The s with sum_i c_i clip(t_i - s, lower_i, upper_i) = total, which must be within reach; c_i > 0.
+    """Return the s with sum_i c_i clip(t_i - s, lower_i, upper_i) = total, which must be attainable; c_i > 0.
 
-    The sum falls with s in straight pieces that end where a row meets a bound. Each round looks at the end of
-    a row taken at random, and keeps the rows that have an end on the side of the root: O(n) on average.
+    The sum is piecewise linear and nonincreasing in s, with breakpoints t_i - upper_i and t_i - lower_i. Each
+    round evaluates it at a breakpoint of a random row and keeps the rows with a breakpoint on the side of the
+    root: O(n) on average.
     """
     rows = np.arange(len(t))
     lo, hi = np.inf, -np.inf
     for i in rows:
         lo, hi = min(lo, t[i] - upper[i]), max(hi, t[i] - lower[i])
-    fixed = falls = weight = 0.0  # of the rows without an end inside: at a bound; sum c t and sum c of others
+    # rows without a breakpoint inside (lo, hi): sum of c times the bound they are at; of the others sum c t,
+    # sum c
+    fixed = linear = weight = 0.0
     active, seed = len(rows), np.uint64(88172645463325252)
     while active:
+        # xorshift64 generator
         seed ^= seed << np.uint64(13)
         seed ^= seed >> np.uint64(7)
         seed ^= seed << np.uint64(17)
@@ -30,7 +34,7 @@ def shift_to_sum(t: Any, c: Any, lower: Any, upper: Any, total: Any) -> Any:
         pivot = t[i] - upper[i]
         if not lo < pivot < hi or (lo < t[i] - lower[i] < hi and seed >> np.uint64(63)):
             pivot = t[i] - lower[i]
-        value = fixed + falls - pivot * weight - total
+        value = fixed + linear - pivot * weight - total
         for k in range(active):
             i = rows[k]
             value += c[i] * min(max(t[i] - pivot, lower[i]), upper[i])
@@ -49,11 +53,11 @@ def shift_to_sum(t: Any, c: Any, lower: Any, upper: Any, total: Any) -> Any:
             elif first >= hi:
                 fixed += c[i] * upper[i]
             elif first <= lo and last >= hi:
-                falls, weight = falls + c[i] * t[i], weight + c[i]
+                linear, weight = linear + c[i] * t[i], weight + c[i]
             else:
                 rows[kept] = i
                 kept += 1
         active = kept
     if not weight > 0:
         return lo if np.isfinite(lo) else 0.0
-    return min(max((fixed + falls - total) / weight, lo), hi)
+    return min(max((fixed + linear - total) / weight, lo), hi)

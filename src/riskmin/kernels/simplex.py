@@ -1,4 +1,4 @@
-"""The nearest points on simplices."""
+"""Euclidean projection onto the probability simplex."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from riskmin.kernels.compiled import njit
 
 
 @njit()
-def simplex_shift(v: Any, k: Any, room: Any) -> float:
-    """Take the largest entry off the first k of v; the number to be taken off, too, before the cut at zero.
+def simplex_shift(v: Any, k: Any, workspace: Any) -> float:
+    """Subtract the largest entry from v[:k]; return the threshold s of the projection max(v - s, 0).
 
-    Only what is less than 1 below the largest can stay above zero. Of these, the ones below the mean shift
-    are left out, again and again: far fewer comparisons than to sort them.
+    s satisfies sum_j max(v_j - s, 0) = 1. Only entries less than 1 below the largest can stay positive; of
+    these, the ones below the current threshold are dropped until none is: far fewer comparisons than sorting.
+    workspace has k entries.
     """
     one, used, before = np.uintp(1), np.uintp(0), np.uintp(0)
     total, shift, largest = 0.0, -1.0, -math.inf
@@ -23,32 +24,35 @@ def simplex_shift(v: Any, k: Any, room: Any) -> float:
         largest = max(largest, v[j])
     for j in range(k):
         v[j] -= largest
+        # the threshold is at least -1, relative to the largest entry: all others become zero
         if v[j] > -1.0:
-            room[used] = v[j]
+            workspace[used] = v[j]
             used += one
             total += v[j]
+    # threshold of the current candidates; drop those below it, and repeat
     while used != before:
-        shift = (total - 1.0) / used if used else -1.0  # none is used where some are no numbers
+        shift = (total - 1.0) / used if used else -1.0  # used = 0 only with NaN entries
         before, used, total = used, np.uintp(0), 0.0
         for m in range(before):
-            if room[m] > shift:
-                room[used] = room[m]
+            if workspace[m] > shift:
+                workspace[used] = workspace[m]
                 used += one
-                total += room[m]
+                total += workspace[m]
     return shift
 
 
 def project_rows(V: Any) -> None:
-    """Each row of V becomes the nearest point whose entries are >= 0 and of sum one."""
+    """Replace each row of V by its Euclidean projection onto the probability simplex."""
     _project_rows(V, *np.empty((2, V.shape[1])))
 
 
 @njit()
-def _project_rows(V: Any, v: Any, room: Any) -> None:
+def _project_rows(V: Any, v: Any, workspace: Any) -> None:
+    """As `project_rows`; v and workspace have one entry per column."""
     k = np.uintp(V.shape[1])
     for i in range(np.uintp(len(V))):
         for j in range(k):
             v[j] = V[i, j]
-        shift = simplex_shift(v, k, room)
+        shift = simplex_shift(v, k, workspace)
         for j in range(k):
             V[i, j] = max(v[j] - shift, 0.0)

@@ -1,7 +1,7 @@
-"""Losses with exponentials, as Newton's method sees them: slopes and second derivatives.
+"""Losses with exponentials for Newton's method: first and second derivatives.
 
-The logistic loss has kernels of its own. The others are e^(a z) - r (1 + z - log r), a row's sign a and rate
-r being -y and 0 for the exponential loss, 1 and y for Poisson's.
+The logistic loss has kernels of its own. The other losses are e^(a z) - r (1 + z - log r), with the row's
+sign a and rate r: a = -y, r = 0 for the exponential loss, and a = 1, r = y for the Poisson loss.
 """
 
 from __future__ import annotations
@@ -27,36 +27,45 @@ from riskmin.kernels.newton import (
     WHOLE,
 )
 
-LARGEST = 0.5 * math.log(float(np.finfo(np.float64).max))
-"""From here on e^x goes on as a straight line, as in the losses themselves."""
+TANGENT_EXP_ABOVE = 0.5 * math.log(float(np.finfo(np.float64).max))
+"""Above this, e^x is continued by its tangent, as in the losses themselves."""
 
 
 # ---------------------------------------------------------------- logistic
 @njit(fastmath={"contract", "reassoc", "nsz"})
 def logistic_along(z: Any, dz: Any, t: float, b: float, y: Any, c: Any, out: Any) -> None:
-    """Slopes and second derivatives of the loss at z + t dz + b."""
-    slope = across = bend = turn = curve = total = 0.0
+    """Compute the derivatives of sum_i c_i log(1 + e^(-y_i s_i)) at s = z + t dz + b.
+
+    g = -c y / (1 + e^(y s)), h = c p (1 - p), in the slots of `newton`; e^(-|s|) is used, so that nothing
+    overflows.
+    """
+    d_t = d_b = d_tt = d_tb = d_bb = abs_sum = 0.0
     for i in range(len(z)):
         d = dz[i]
         s = z[i] + t * d + b
         e = exponential(-abs(s))
         r = 1.0 / (1.0 + e)
         q = e * r
-        g, bent = -c[i] * y[i] * (q if y[i] * s > 0.0 else r), c[i] * (q * r)
-        slope += g * d
-        across += g
-        total += abs(g)
-        bend += bent * d * d
-        turn += bent * d
-        curve += bent
-    out[SLOPE], out[ACROSS], out[TOTAL] = slope, across, total
-    out[BEND], out[TURN], out[CURVE] = bend, turn, curve
+        # q and r are the smaller and the larger probability of the two labels
+        g, h = -c[i] * y[i] * (q if y[i] * s > 0.0 else r), c[i] * (q * r)
+        # first derivatives in t and b, then second derivatives
+        d_t += g * d
+        d_b += g
+        abs_sum += abs(g)
+        d_tt += h * d * d
+        d_tb += h * d
+        d_bb += h
+    out[SLOPE], out[ACROSS], out[TOTAL] = d_t, d_b, abs_sum
+    out[BEND], out[TURN], out[CURVE] = d_tt, d_tb, d_bb
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
-def logistic_settle(z: Any, b: float, y: Any, c: Any, slopes: Any, bends: Any, out: Any) -> None:
-    """The slopes and second derivatives of all rows at z + b, with c in them, and the sums of `out`."""
-    truth = offset = size = tilt = whole = 0.0
+def logistic_settle(z: Any, b: float, y: Any, c: Any, slopes: Any, curvatures: Any, out: Any) -> None:
+    """Compute slopes and curvatures of all rows at z + b, weighted by c, and the sums of a cut in out.
+
+    The cut is the tangent: its offset is sum_i (value_i - g_i s_i).
+    """
+    total_value = offset = abs_terms = slope_b = abs_sum = 0.0
     for i in range(len(z)):
         s = z[i] + b
         e = exponential(-abs(s))
@@ -64,56 +73,78 @@ def logistic_settle(z: Any, b: float, y: Any, c: Any, slopes: Any, bends: Any, o
         q = e * r
         margin = y[i] * s
         g = -c[i] * y[i] * (q if margin > 0.0 else r)
-        slopes[i], bends[i] = g, c[i] * (q * r)
+        slopes[i], curvatures[i] = g, c[i] * (q * r)
+        # log(1 + e^-m) = log(1 + e^-|m|) + max(-m, 0)
         value = c[i] * (log_one_plus(e) + (0.0 if margin > 0.0 else -margin))
-        truth += value
+        total_value += value
         offset += value - g * s
-        size += value + abs(g * s)
-        tilt += g
-        whole += abs(g)
-    out[TRUTH], out[OFFSET], out[SIZE], out[TILT], out[WHOLE] = truth, offset, size, tilt, whole
+        abs_terms += value + abs(g * s)
+        slope_b += g
+        abs_sum += abs(g)
+    out[TRUTH], out[OFFSET], out[SIZE], out[TILT], out[WHOLE] = (
+        total_value,
+        offset,
+        abs_terms,
+        slope_b,
+        abs_sum,
+    )
 
 
 # ---------------------------------------------------------------- others
 @njit(fastmath={"contract", "reassoc", "nsz"})
 def exponential_along(z: Any, dz: Any, t: float, b: float, sign: Any, rate: Any, c: Any, out: Any) -> None:
-    """Slopes and second derivatives of the loss at z + t dz + b."""
-    slope = across = bend = turn = curve = total = 0.0
+    """Compute the derivatives of sum_i c_i (e^(a_i s_i) - r_i (1 + s_i - log r_i)) at s = z + t dz + b.
+
+    g = a c e^(a s) - c r, h = c e^(a s), with the exponent cut off at `TANGENT_EXP_ABOVE`.
+    """
+    d_t = d_b = d_tt = d_tb = d_bb = abs_sum = 0.0
     for i in range(len(z)):
         d = dz[i]
         x = sign[i] * (z[i] + t * d + b)
-        bent = c[i] * exponential(x if x < LARGEST else LARGEST)
-        g = sign[i] * bent - c[i] * rate[i]
-        slope += g * d
-        across += g
-        total += abs(g)
-        bend += bent * d * d
-        turn += bent * d
-        curve += bent
-    out[SLOPE], out[ACROSS], out[TOTAL] = slope, across, total
-    out[BEND], out[TURN], out[CURVE] = bend, turn, curve
+        h = c[i] * exponential(x if x < TANGENT_EXP_ABOVE else TANGENT_EXP_ABOVE)
+        # d/ds e^(a s) = a e^(a s), and a^2 = 1
+        g = sign[i] * h - c[i] * rate[i]
+        # first derivatives in t and b, then second derivatives
+        d_t += g * d
+        d_b += g
+        abs_sum += abs(g)
+        d_tt += h * d * d
+        d_tb += h * d
+        d_bb += h
+    out[SLOPE], out[ACROSS], out[TOTAL] = d_t, d_b, abs_sum
+    out[BEND], out[TURN], out[CURVE] = d_tt, d_tb, d_bb
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
 def exponential_settle(
-    z: Any, b: float, sign: Any, rate: Any, c: Any, log_rate: Any, slopes: Any, bends: Any, out: Any
+    z: Any, b: float, sign: Any, rate: Any, c: Any, log_rate: Any, slopes: Any, curvatures: Any, out: Any
 ) -> None:
-    """The slopes and second derivatives of all rows at z + b, with c in them, and the sums of `out`."""
-    truth = offset = size = tilt = whole = 0.0
+    """Compute slopes and curvatures of all rows at z + b, weighted by c, and the sums of a cut in out.
+
+    The cut is the tangent: its offset is sum_i (value_i - g_i s_i).
+    """
+    total_value = offset = abs_terms = slope_b = abs_sum = 0.0
     for i in range(len(z)):
         s = z[i] + b
         x = sign[i] * s
-        e = exponential(x if x < LARGEST else LARGEST)
+        e = exponential(x if x < TANGENT_EXP_ABOVE else TANGENT_EXP_ABOVE)
         g = c[i] * (sign[i] * e - rate[i])
-        slopes[i], bends[i] = g, c[i] * e
-        line = 1.0 + (x - LARGEST if x > LARGEST else 0.0)
-        value = c[i] * (e * line - rate[i] - rate[i] * (s - log_rate[i]))
-        truth += value
+        slopes[i], curvatures[i] = g, c[i] * e
+        # beyond the cut-off the exponential is replaced by its tangent e (1 + x - cut-off)
+        tangent = 1.0 + (x - TANGENT_EXP_ABOVE if x > TANGENT_EXP_ABOVE else 0.0)
+        value = c[i] * (e * tangent - rate[i] - rate[i] * (s - log_rate[i]))
+        total_value += value
         offset += value - g * s
-        size += abs(value) + abs(g * s)
-        tilt += g
-        whole += abs(g)
-    out[TRUTH], out[OFFSET], out[SIZE], out[TILT], out[WHOLE] = truth, offset, size, tilt, whole
+        abs_terms += abs(value) + abs(g * s)
+        slope_b += g
+        abs_sum += abs(g)
+    out[TRUTH], out[OFFSET], out[SIZE], out[TILT], out[WHOLE] = (
+        total_value,
+        offset,
+        abs_terms,
+        slope_b,
+        abs_sum,
+    )
 
 
 @njit(fastmath={"contract"})

@@ -2,9 +2,9 @@ r"""A byte parser for rows of svmlight text, ``label [qid:id] index:value ... [#
 
 A decimal token :math:`m \cdot 10^q` becomes the double nearest to it. If :math:`m \le 2^{53}` and
 :math:`|q| \le 22` both factors are doubles, so that one multiplication or division rounds once and
-correctly. Else `_eisel_lemire` multiplies m by 128 bits of :math:`10^q` and rounds whenever those bits
-decide the result. What is left (over 19 digits, subnormals, ``inf``, ``0x1p3``, plain errors) is noted
-in `slow`, and the caller reads those tokens with Python's `float`.
+correctly. Otherwise `_eisel_lemire` multiplies m by 128 bits of :math:`10^q` and rounds if those bits
+decide the result. The remaining tokens (over 19 digits, subnormals, ``inf``, ``0x1p3``, errors) are listed
+in `slow`, and the caller reads them with Python's `float`.
 
 References
 ----------
@@ -20,27 +20,27 @@ from numpy.typing import NDArray
 
 from riskmin.kernels.compiled import njit
 
-# Codes that `parse` returns.
+# Return codes of `parse`.
 OK, NO_LABEL, BAD_PAIR, UNSORTED, TOO_LARGE, BAD_QID, QID_MISSING, QID_EXTRA = range(8)
-# How the first token of a row is read.
+# Modes of reading the first token of a row: a number, a number that may be missing, text.
 NUMBER, OPTIONAL, TEXT = range(3)
-# Slots of `state`: what goes on from chunk to chunk, and where an error is.
+# Slots of `state`: counters that go from chunk to chunk, and the range of an erroneous token.
 LINE, QID, LEAST, LARGEST, LARGEST_LINE, ROWS, VALUES, SLOW, START, STOP, N_STATE = range(11)
 
-# Numba makes a float of uint64 + int64, and checks signed indices for wraparound: unsigned throughout.
+# Numba promotes uint64 + int64 to float, and checks signed indices for wraparound: unsigned throughout.
 _U0, _U1, _U3, _U4, _U9, _U10, _U52, _U53, _U63, _U64 = (
     np.uint64(i) for i in (0, 1, 3, 4, 9, 10, 52, 53, 63, 64)
 )
 _U32, _ZERO_CHAR, _LOW32, _LOW9, _LOW52 = (np.uint64(i) for i in (32, 48, 2**32 - 1, 2**9 - 1, 2**52 - 1))
 _EXACT_INT, _MAX_EXP = np.uint64(2**53), np.uint64(2046)
 _NEWLINE, _SPACE, _TAB, _HASH, _COLON, _MINUS, _PLUS, _DOT = (np.uint64(ord(c)) for c in "\n \t#:-+.")
-_LETTER_E, _LETTER_Q, _LETTER_I, _LETTER_D = (np.uint64(ord(c)) for c in "eqid")
+_CHAR_E, _CHAR_Q, _CHAR_I, _CHAR_D = (np.uint64(ord(c)) for c in "eqid")
 
 _MIN_POWER, _MAX_POWER = -342, 308
 
 
 def powers_of_ten() -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
-    """10^0 .. 10^22 as doubles, and 10^-342 .. 10^308 as 128-bit mantissas [high, low], rounded down."""
+    """Return 10^0 .. 10^22 as doubles, and 10^-342 .. 10^308 as 128-bit mantissas [high, low], cut off."""
     table = []
     for q in range(_MIN_POWER, _MAX_POWER + 1):
         m = 10**q << 128 if q >= 0 else (1 << 1400) // 10**-q
@@ -51,13 +51,13 @@ def powers_of_ten() -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
 
 @njit()
 def _is_space(ch: Any) -> Any:
-    """Whether bytes.split() would split at it: a blank, or 9 to 13."""
+    """Whether bytes.split() splits at this byte: a blank, or 9 to 13."""
     return ch == _SPACE or ch - _TAB <= _U4
 
 
 @njit()
 def _skip(text: Any, p: Any) -> Any:
-    """Where the blanks that start at p end, at a newline at the latest."""
+    """Return the end of the blanks that start at p, at a newline at the latest."""
     ch = np.uint64(text[p])
     while ch != _NEWLINE and _is_space(ch):
         p += _U1
@@ -67,7 +67,7 @@ def _skip(text: Any, p: Any) -> Any:
 
 @njit()
 def _token_end(text: Any, p: Any) -> Any:
-    """Where the token that starts at p ends."""
+    """Return the end of the token that starts at p."""
     ch = np.uint64(text[p])
     while not _is_space(ch) and ch != _HASH:
         p += _U1
@@ -77,7 +77,7 @@ def _token_end(text: Any, p: Any) -> Any:
 
 @njit()
 def _digits(text: Any, p: Any, m: Any) -> Any:
-    """Append the digits from p on to m; return it and where they end. It wraps after 19 digits."""
+    """Append the digits from p on to m; return m, which wraps after 19 digits, and their end."""
     d = np.uint64(text[p]) - _ZERO_CHAR
     while d <= _U9:
         m = m * _U10 + d
@@ -88,7 +88,8 @@ def _digits(text: Any, p: Any, m: Any) -> Any:
 
 @njit()
 def _multiply(a: Any, b: Any) -> Any:
-    """The 128-bit product of two 64-bit numbers, as [high, low]."""
+    """Return the 128-bit product of two 64-bit numbers, as [high, low]."""
+    # schoolbook multiplication of 32-bit halves
     a1, a0, b1, b0 = a >> _U32, a & _LOW32, b >> _U32, b & _LOW32
     low = a0 * b0
     mid = a1 * b0 + (low >> _U32)
@@ -98,10 +99,11 @@ def _multiply(a: Any, b: Any) -> Any:
 
 @njit()
 def _eisel_lemire(m: Any, q: Any, table: Any) -> Any:
-    """Return (True, the double nearest to m 10^q), or (False, 0) where 128 bits do not decide it."""
+    """Return (True, the double nearest to m 10^q), or (False, 0) if 128 bits do not decide it."""
     if q < _MIN_POWER or q > _MAX_POWER:
         return False, 0.0
     shift = _U0
+    # normalize m to 64 significant bits
     while m >> _U63 == _U0:
         m <<= _U1
         shift += _U1
@@ -120,7 +122,8 @@ def _eisel_lemire(m: Any, q: Any, table: Any) -> Any:
     mantissa = high >> (top + _U9)
     exponent = ((217706 * q) >> 16) + 1087 - np.int64(shift) - np.int64(_U1 ^ top)  # 217706 / 2^16 = log2(10)
     if low == _U0 and high & _LOW9 == _U0 and mantissa & _U3 == _U1:
-        return False, 0.0  # perhaps half-way between two doubles
+        return False, 0.0  # possibly half-way between two doubles
+    # round half to even; a carry may need one more shift
     mantissa = (mantissa + (mantissa & _U1)) >> _U1
     if mantissa >> _U53 != _U0:
         mantissa >>= _U1
@@ -132,7 +135,7 @@ def _eisel_lemire(m: Any, q: Any, table: Any) -> Any:
 
 @njit()
 def _exponent(text: Any, p: Any) -> Any:
-    """Read ``[sign]digits`` after an e: whether it is one and short, the number, and where it ends."""
+    """Read ``[sign]digits`` after an e; return whether it is valid and short, its value, and its end."""
     sign = np.uint64(text[p])
     if sign in (_MINUS, _PLUS):
         p += _U1
@@ -143,7 +146,7 @@ def _exponent(text: Any, p: Any) -> Any:
 
 @njit()
 def _significant(text: Any, p: Any, end: Any) -> Any:
-    """How many of the digits in text[p:end] are left when zeros in front do not count."""
+    """Return the number of digits in text[p:end] without leading zeros."""
     count = _U0
     for i in range(p, end):
         d = np.uint64(text[i]) - _ZERO_CHAR
@@ -154,7 +157,7 @@ def _significant(text: Any, p: Any, end: Any) -> Any:
 
 @njit()
 def _number(text: Any, p: Any, tens: Any, table: Any) -> Any:
-    """Read a decimal at p: whether value is its nearest double, the value, and where the token ends."""
+    """Read a decimal at p; return whether value is its nearest double, the value, and the token's end."""
     start, sign = p, np.uint64(text[p])
     if sign in (_MINUS, _PLUS):
         p += _U1
@@ -166,31 +169,33 @@ def _number(text: Any, p: Any, tens: Any, table: Any) -> Any:
         m, end = _digits(text, dot, m)
         n += end - dot
         q = np.int64(dot) - np.int64(end)
-    good = n > _U0 and (n < np.uint64(20) or _significant(text, p, end) < np.uint64(20))
-    if np.uint64(text[end]) | _U32 == _LETTER_E:
-        fine, e, end = _exponent(text, end + _U1)
-        good &= fine
+    exact = n > _U0 and (n < np.uint64(20) or _significant(text, p, end) < np.uint64(20))
+    if np.uint64(text[end]) | _U32 == _CHAR_E:
+        valid, e, end = _exponent(text, end + _U1)
+        exact &= valid
         q += e
     ch = np.uint64(text[end])
     if not _is_space(ch) and ch != _HASH:
         return False, 0.0, _token_end(text, start)
     value = 0.0
+    # fast path: m and the power of ten are exact doubles, so one operation rounds once
     if m <= _EXACT_INT and -22 <= q <= 22:
         value = np.float64(m) / tens[np.uint64(-q)] if q < 0 else np.float64(m) * tens[np.uint64(q)]
-    elif good and m != _U0:
-        good, value = _eisel_lemire(m, q, table)
-    return good, -value if sign == _MINUS else value, end
+    elif exact and m != _U0:
+        exact, value = _eisel_lemire(m, q, table)
+    return exact, -value if sign == _MINUS else value, end
 
 
 @njit()
 def _fail(state: Any, code: Any, start: Any, stop: Any) -> Any:
+    """Store the range of the erroneous token; return the code."""
     state[START], state[STOP] = start, stop
     return code, stop
 
 
 @njit()
 def _note(slow: Any, state: Any, where: Any, start: Any, stop: Any) -> None:
-    """Leave text[start:stop] to Python: the value at `where`, or the label of row -1 - where."""
+    """Leave text[start:stop] to Python: it is value number `where`, or the label of row -1 - where."""
     i = state[SLOW]
     slow[i, 0], slow[i, 1], slow[i, 2] = where, start, stop
     state[SLOW] = i + 1
@@ -198,10 +203,10 @@ def _note(slow: Any, state: Any, where: Any, start: Any, stop: Any) -> None:
 
 @njit()
 def _label(text: Any, p: Any, mode: Any, tens: Any, table: Any, labels: Any, slow: Any, state: Any) -> Any:
-    """Read the first token of a row; the code, and where what follows starts."""
+    """Read the first token of a row; return the code, and where the next token may start."""
     row = state[ROWS]
-    good, labels[row], end = _number(text, p, tens, table)
-    if good and mode != TEXT:
+    exact, labels[row], end = _number(text, p, tens, table)
+    if exact and mode != TEXT:
         return OK, end
     for i in range(p, end):
         if np.uint64(text[i]) == _COLON:  # a feature: the row has no label
@@ -213,13 +218,14 @@ def _label(text: Any, p: Any, mode: Any, tens: Any, table: Any, labels: Any, slo
 
 @njit()
 def _query(text: Any, p: Any, qids: Any, state: Any) -> Any:
-    """Read ``qid:id``, if that is what stands at p; the code, and where what follows starts."""
+    """Read ``qid:id``, if it is at p; return the code, and where the next token may start."""
     if (
-        np.uint64(text[p]) != _LETTER_Q
-        or np.uint64(text[p + _U1]) != _LETTER_I
-        or np.uint64(text[p + _U1 + _U1]) != _LETTER_D
+        np.uint64(text[p]) != _CHAR_Q
+        or np.uint64(text[p + _U1]) != _CHAR_I
+        or np.uint64(text[p + _U1 + _U1]) != _CHAR_D
     ):
         if state[QID] == 1:
+            # state[QID]: -1 unknown, 1 all rows have a qid, 0 none has
             return _fail(state, QID_MISSING, p, p)
         state[QID] = 0
         return OK, p
@@ -253,7 +259,7 @@ def _features(
     slow: Any,
     state: Any,
 ) -> Any:
-    """Read ``index:value`` pairs up to a newline or a comment; the code, and where they end."""
+    """Read ``index:value`` pairs up to a newline or a comment; return the code, and their end."""
     k = np.uint64(state[VALUES])
     last = np.int64(base - 1)
     while True:
@@ -262,6 +268,7 @@ def _features(
         if ch in (_NEWLINE, _HASH):
             break
         m, end = _digits(text, p, _U0)
+        # at most 18 digits fit into int64
         if end == p or np.uint64(text[end]) != _COLON or end - p > np.uint64(18):
             return _fail(state, BAD_PAIR, p, _token_end(text, p))
         index = np.int64(m)
@@ -273,8 +280,8 @@ def _features(
             state[LEAST] = index
         last = index
         start = end + _U1
-        good, values[k], p = _number(text, start, tens, table)
-        if not good:
+        exact, values[k], p = _number(text, start, tens, table)
+        if not exact:
             _note(slow, state, np.int64(k), start, p)
         indices[k] = index
         k += _U1
@@ -302,11 +309,11 @@ def parse(
     slow: Any,
     state: Any,
 ) -> Any:
-    """Parse text[:size], whose last byte is a newline; a code, with the place of an error in `state`.
+    """Parse text[:size], whose last byte is a newline; return a code, with the place of an error in `state`.
 
-    Indices lie in [base, limit]. Row i has ``values[ends[i - 1]:ends[i]]`` and their `indices`, its
-    label, its query id, and the line it stands on. The arrays must have room for size // 3 + 1 values
-    and size // 2 + 1 rows.
+    Indices must lie in [base, limit]. Row i has ``values[ends[i - 1]:ends[i]]`` and their `indices`, its
+    label, its query id, and its line number. The arrays must have length size // 3 + 1 (values) and
+    size // 2 + 1 (rows).
     """
     state[ROWS] = state[VALUES] = state[SLOW] = 0
     p, stop = _U0, np.uint64(size)
@@ -324,7 +331,7 @@ def parse(
             row = state[ROWS]
             ends[row], lines[row] = state[VALUES], state[LINE]
             state[ROWS] = row + 1
-        while np.uint64(text[p]) != _NEWLINE:  # the comment
+        while np.uint64(text[p]) != _NEWLINE:  # skip the comment
             p += _U1
         p += _U1
         state[LINE] += 1
