@@ -19,8 +19,8 @@ from riskmin.arrays import namespace
 from riskmin.objective import Objective, ObjectiveCursor
 from riskmin.regularizers import Free
 from riskmin.scalar import Tangent, bracket, lowest, shrink
-from riskmin.solvers.cuts import Cuts, check_intercepts, mix_two
-from riskmin.solvers.held_cuts import HeldCuts
+from riskmin.solvers.cuts import Cuts, mix_two, refuse_unpenalized_intercepts
+from riskmin.solvers.held_cuts import InterceptCuttingPlaneModel
 from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Unsuited
 
@@ -40,7 +40,7 @@ def check_count(solver: object, name: str) -> None:
 
 def _model_class(obj: Objective) -> type[Cuts]:
     """Return the class of cutting-plane model that the objective needs."""
-    return HeldCuts if isinstance(obj.reg, Free) else Cuts
+    return InterceptCuttingPlaneModel if isinstance(obj.reg, Free) else Cuts
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Bmrm:
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         checked(state, STATE_SHAPES | {"w": "d"}, d=obj.risk.dim)
-        return self._run(obj, Cuts.restored(self, obj, state), state["w"])
+        return self._run(obj, Cuts.from_state(self, obj, state), state["w"])
 
     def _run(self, obj: Objective, model: Cuts, w: Array) -> Iterator[Iterate]:
         while True:
@@ -119,7 +119,7 @@ class LineSearchBmrm:
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points w_0, w_1, ... of the method."""
-        check_intercepts(self, obj)
+        refuse_unpenalized_intercepts(self, obj)
         if getattr(obj.reg, "polyhedral", False):
             raise Unsuited(
                 f"LineSearchBmrm needs a differentiable conjugate, not that of {type(obj.reg).__name__}(): "
@@ -176,17 +176,19 @@ class Bundle:
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the best points."""
         model = _model_class(obj).empty(self, obj, w0)
-        cursor = obj.cursor(model.start(w0))
+        cursor = obj.cursor(model.initial_point(w0))
         value, cut = cursor.tangent()
         model.add(cut)
         return self._run(obj, model, cursor, value, model.mix(cursor.w))
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        intercept_state = {"weight": "1", "first": "1"} if _model_class(obj) is HeldCuts else {}
+        intercept_state = (
+            {"weight": "1", "first": "1"} if _model_class(obj) is InterceptCuttingPlaneModel else {}
+        )
         limits = {"first": len(state.get("b", ())) + 1}
         checked(state, STATE_SHAPES | intercept_state | {"w": "d", "value": "1"}, limits, d=obj.risk.dim)
-        model, cursor = _model_class(obj).restored(self, obj, state), obj.cursor(state["w"])
+        model, cursor = _model_class(obj).from_state(self, obj, state), obj.cursor(state["w"])
         steps = self._run(obj, model, cursor, float(state["value"][0]), model.mixture())
         # The first iterate repeats the saved one.
         next(steps)
@@ -223,7 +225,7 @@ class Bundle:
             _, cut = cursor.tangent(new.x or beyond)
             if new.x:
                 cursor.move(new.x)
-            elif new.value >= value and model.has(cut, w, best, value):
+            elif new.value >= value and model.contains(cut, w, best, value):
                 # The model already contains this cut: the remaining gap is rounding.
                 return
             if not math.isfinite(float(cut.a @ cut.a)):
@@ -233,7 +235,7 @@ class Bundle:
             value = new.value
             model.add(cut)
             best = model.mix(cursor.w)
-            model.drop(self.keep)
+            model.prune(self.keep)
 
     def _search(self, cursor: ObjectiveCursor, gap: float) -> tuple[Tangent, float, int]:
         """Return the best point on the line, a step just beyond the minimum, and the number of evaluations.

@@ -16,7 +16,7 @@ from riskmin.regularizers import Separable
 from riskmin.risk import REFRESH, rows_of
 from riskmin.scalar import Tangent, lowest, shrink
 from riskmin.solvers.columns import DenseColumns, SparseColumns, columns_of, every_nth_row
-from riskmin.solvers.cuts import check_intercepts
+from riskmin.solvers.cuts import refuse_unpenalized_intercepts
 from riskmin.solvers.points import PointEvaluation, Points, ScoredPoint
 from riskmin.solvers.quadratic import Model, Solution
 from riskmin.types import Curved, NDArray, Unsuited
@@ -92,7 +92,7 @@ class CoordinateProblem:
     @classmethod
     def create(cls, solver: object, obj: Objective) -> CoordinateProblem:
         """Build the problem; raise `UnsupportedProblem` if the loss or regularizer does not fit."""
-        check_intercepts(solver, obj)
+        refuse_unpenalized_intercepts(solver, obj)
         if not isinstance(obj.reg, Separable):
             raise Unsuited(
                 "CoordinateDescent needs a regularizer that is a sum over coordinates, such as L1() or "
