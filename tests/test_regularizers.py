@@ -497,7 +497,7 @@ def test_solvers_say_which_regularizer_they_take(solver):
     obj = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), Own(), 0.1)
     with pytest.raises(
         TypeError,
-        match=r"needs a regularizer with inverse_metric_product or conjugate_hessian_product.*Own.*ProximalGradient",
+        match=r"inverse_metric_product or conjugate_hessian_product.*Own.*ProximalGradient",
     ):
         minimize(obj, solver)
     with pytest.raises(TypeError, match="smooth regularizer"):
