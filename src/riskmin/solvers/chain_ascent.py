@@ -151,7 +151,7 @@ class _ChainRun:
         if not suited(risk, obj.reg):
             raise Unsuited(
                 "ChainAscent needs ChainMaxMargin() and L2(), all rows in this process, and sequences of at "
-                "most some thousand tokens: use Auto, Smoothing or Bundle"
+                "most a few thousand tokens: use Auto, Smoothing or Bundle"
             )
         rows, problem = _kernel_data(risk.rows)
         m, n = len(problem.c), len(problem.y)
@@ -165,6 +165,7 @@ class _ChainRun:
             return cls(solver, obj, rows, problem, _allocate_atoms(*blank, gram), np.zeros(risk.dim))
         shapes = {"used": "m", "labels": "q n", "alpha": "m q", "gram": "m q q", "epochs": "1", "last": "1"}
         limits = {"used": len(state.get("labels", ())) + 1, "labels": risk.scorer.k, "epochs": 2**62}
+        # Labels and counts are used as indices: check their ranges before a kernel reads them.
         checked(state, shapes, limits, m=m, n=n)
         atoms = _allocate_atoms(*(state[name].copy() for name in ("used", "labels", "alpha", "gram")))
         _restore_costs(problem, atoms, risk.loss.rescaled)
@@ -188,6 +189,7 @@ class _ChainRun:
                 for i, j in pieces(0, len(order), self.epoch_operations):
                     kernels.ascend(*kernel_state, W, self.obj.lam, order[i:j], rescaled, turns, gaps)
                 self.epochs += 1
+                # Some visit found no free slot for a new label sequence.
                 if self.atoms.full[0]:
                     self.double_capacity()
                     workspace = self.workspace(risk.scorer.k)
@@ -238,6 +240,7 @@ class _ChainRun:
         risk: Any = self.obj.risk
         n, k, atoms = len(self.problem.y), risk.scorer.k, self.atoms
         dz, a, cost = np.zeros((n + k + 2, k)), np.zeros(risk.dim), float(np.sum(atoms.alpha * atoms.cost))
+        # dz accumulates weight * (psi(labels_q) - psi(y)) per token and label; the pullback maps it to w.
         for q in range(int(atoms.used.max())):
             counts(
                 self.problem.y, atoms.labels[q], self.problem.ends, atoms.alpha[:, q] * atoms.factor[:, q], dz

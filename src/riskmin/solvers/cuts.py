@@ -311,6 +311,7 @@ class Cuts:
         """Return the cuts mixed by their multipliers."""
         used = np.flatnonzero(self.alpha)
         A = self.A[: len(self.b)]
+        # Products with the active cuts only, unless most are active.
         if len(used) * 2 <= len(self.b):
             return Cut(like(self.alpha[used], A) @ A[used], float(self.alpha @ self.b))
         return Cut(like(self.alpha, A) @ A, float(self.alpha @ self.b))

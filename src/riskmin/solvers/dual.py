@@ -137,6 +137,7 @@ class DualGaussSeidel:
     def _run(
         self, obj: Objective, w0: Array, state: dict[str, Array] | None, u0: Array | None = None
     ) -> Iterator[Iterate]:
+        # Multi-output: block ascent, with a wrapper for intercepts or for feature weights.
         if getattr(obj.risk, "many", False):
             from riskmin.solvers.dual_multiclass import BlockAscent, unsuited
 
@@ -164,10 +165,12 @@ class DualGaussSeidel:
         if dual_of(loss, shard.y[:1]) is None and not isinstance(loss, HasConjugate):
             name = type(named(loss)).__name__
             raise Unsuited(f"{name} gives no conjugate, which dual methods need: use Bundle")
+        # A profiled intercept becomes a linear constraint of the dual.
         if intercept:
             from riskmin.solvers.lagrangian import lagrangian_iterates
 
             return lagrangian_iterates(self, obj, w0, u0, state)
+        # Exact steps exist for conjugates that are quadratic on an interval, and for the logistic loss.
         closed = dual_of(loss, shard.y[:1]) is not None or isinstance(loss, Logistic)
         if isinstance(obj.reg, L2) and closed and self.step != "gradient":
             from riskmin.solvers.dual_exact import ExactAscent

@@ -164,6 +164,7 @@ class AcceleratedAscent:
         if u0 is None:
             z = self.X.scores(w0, 0, len(y))
             z = z + self.obj.risk.cursor(w0).b if self.has_intercept else z  # type: ignore[attr-defined]
+            # u holds slopes per unit weight; rows of weight zero get 0.
             slopes = self.loss.value_grad(z, y, c)[1]
             u0 = self.feasible(np.divide(slopes, c, out=np.zeros(len(c)), where=c > 0), 0.0)
             u0 = self.obj.reg.scale(self.cut(self.scored(u0)), self.obj.lam) * u0
@@ -205,6 +206,7 @@ class AcceleratedAscent:
             a, mean, new = self._step()
             part = a / (self.A + a)
             x = self.x.mixed(new, part)
+            # Clipping removes the rounding error of the mixture: the cut needs u inside its bounds.
             self.x = x._replace(u=np.clip(x.u, self.loss_conjugate.lower, self.loss_conjugate.upper))
             self.v, self.mean, self.A, self.k = new, mean, self.A + a, self.k + 1
             self.L /= LIPSCHITZ_DECREASE
@@ -260,6 +262,7 @@ class AcceleratedAscent:
         d, c = self.loss_conjugate, self.shard.c
         if not epsilon:
             return project(t, c, d.lower, d.upper) if self.has_intercept else np.clip(t, d.lower, d.upper)
+        # The nonnegative copy has the bounds [0, upper], the nonpositive one [lower, 0].
         both, zero = np.concatenate([t - epsilon, t + epsilon]), 0.0 * t
         lower, upper = np.concatenate([zero, d.lower]), np.concatenate([d.upper, zero])
         u = (

@@ -41,6 +41,7 @@ class BestIterate:
 
         start, end = evaluate(0.0), Tangent(1.0, risk + obj.lam * obj.reg.value(w), evaluate(1.0).slope)
         best_tangent = lowest(start, end)
+        # The minimum is inside the segment only if J decreases at its start and increases at its end.
         if start.slope < 0 < end.slope:
             slack = LINE_SEARCH_GAP_SHARE * (best_tangent.value - obj.lower(cut))
             best_tangent = lowest(

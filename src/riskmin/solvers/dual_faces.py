@@ -62,6 +62,7 @@ class SimplexFace:
     ) -> Self:
         """Return the face that contains the multipliers."""
         k = len(cost)
+        # A row with a single positive multiplier is at a vertex of its simplex: it cannot move on the face.
         rows = np.flatnonzero(((beta > 0).sum(axis=1) > 1) & (curvature > 0))
         X_face: Any = as_matrix(as_scipy(X)[rows] if isinstance(X, Csr) else X.X[rows])
         return cls(rows, X_face, beta[rows, :k].copy(), c[rows], cost[y[rows], :k], curvature[rows], lam)

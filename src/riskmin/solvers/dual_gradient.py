@@ -148,6 +148,7 @@ class GradientAscent:
             reg, state = self._kernel_state(v)
             args = self.X, self.conjugate.kernel, reg, state, constraints
             ops_per_entry = LINEAR_OPS_PER_ENTRY if reg[0] == LINEAR else NONLINEAR_OPS_PER_ENTRY
+            # The kernel is called on ranges of rows so that deadlines are checked in between.
             for i, j in pieces(0, n, ops_per_entry * (n + len(self.X[2]))):
                 _kernels().ascend(order[i:j], weights, u, step_rule, *args, i == 0)
         self.u, self.epoch = u, self.epoch + 1
@@ -250,6 +251,7 @@ def _unconstrained_iterates(run: GradientAscent, w: Array | None) -> Iterator[It
             w = run.reg.conjugate_grad(v)
         if not (np.isfinite(run.u).all() and np.isfinite(w).all()):
             return
+        # With the settings of the paper, the reported point is w itself, not the best on the segment.
         w, value = best.towards(w) if run.adaptive_steps else (w, run.obj.value(w))
         change = float(np.abs(run.u - before).max(initial=0.0))
         yield Iterate(w, value, run.cut(run.u), {"change": change}, run.snapshot(w=w))

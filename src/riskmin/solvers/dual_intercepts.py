@@ -104,6 +104,7 @@ class ProximalIntercepts(FeatureWeightedAscent):
 
     def started(self, w0: Array, beta: NDArray | None = None) -> Iterator[Iterate]:
         """Start from w0, and from the multipliers of an earlier run, if given."""
+        # The intercepts of w0 become the center; the deviations from it start at zero.
         self.move_center(w0[-self.k :])
         scaled_w0 = np.append(self.entry_roots * w0[: -self.k], np.zeros(self.k))
         return self._run(self.block.started(scaled_w0, beta), None)
@@ -139,6 +140,7 @@ class ProximalIntercepts(FeatureWeightedAscent):
 
     def _risk_cut(self, cut: Cut) -> Cut:
         """Return the cut of the risk with intercepts that the multipliers define."""
+        # The slope in b is that of the extra column divided by s; the offset moves from the center to b = 0.
         slopes = cut.a[-self.k :] / self.column_value
         return Cut(
             np.append(cut.a[: -self.k] * self.entry_roots, slopes), cut.b - float(slopes @ self.center)

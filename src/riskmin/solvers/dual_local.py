@@ -169,6 +169,7 @@ class CutPool:
         self.A = np.concatenate([self.A, [cut.a for cut, _ in more]])
         self.b = np.append(self.b, [cut.b for cut, _ in more])
         self.U += [u for _, u in more]
+        # G = A K^-1 A' / lam, the quadratic form of the master problem.
         G = np.array([self.reg.gram(self.A, a) for a in self.A]) / self.lam
         self.x = simplex_qp(G, self.b, np.append(self.x, np.zeros(len(more))))
         max_cuts = min(max(MOST_NUMBERS // max(1, len(self.U[0])), 3), MAX_CUTS)
@@ -285,6 +286,7 @@ class LocalAscent:
         risk: Any = self.obj.risk
         s, scale = self.solver, scale_of(self.obj.reg, risk.dim)
         task = Task(risk.loss, scale, self.obj.lam / self.sigma, epochs, s.damping, s.shrink, s.shuffle)
+        # Each shard gets the dual variables of its rows, and a seed of its own per round.
         per_shard = [(u[i:j], (s.seed, self.round, k)) for k, (i, j) in enumerate(pairwise(self.row_offsets))]
         self.obj.count.calls += 1
         duals, slopes, sums = zip(*risk.executor.map(local_epochs, task, w, v, each=per_shard), strict=True)

@@ -135,6 +135,7 @@ class BlockAscent:
         cost = np.full((k, padded_k), MISSING_CLASS_COST)
         cost[:, :k] = 1.0 - np.eye(k) if risk.loss.cost is None else risk.loss.cost
         step = shard.c / obj.lam
+        # c |x|^2 / lam is the curvature of the dual in the multipliers of a row.
         terms = np.column_stack([step * squared_norms(shard, X), step])
         rows = np.flatnonzero(terms[:, 0] > 0).astype(np.uint32)
         rng = np.random.SeedSequence(solver.seed).generate_state(1, np.uint64) | np.uint64(1)
@@ -203,6 +204,7 @@ class BlockAscent:
         self._scale_multipliers(s)
         self._set_weights(obj.argmin(Cut(s * cut.a, 0.0)))
         self.best.w, self.best.z = w0, z
+        # All rows are active until the next check.
         self.active, self.order[:], self.sweep_stats[:] = len(self.rows), self.rows, 0.0
         self.untouched = beta is None and not w0.any()
         yield self._iterate(risk + lam * obj.reg.value(w0), cut)
@@ -229,6 +231,7 @@ class BlockAscent:
                 np.einsum("ij,ij,i", self.beta[:, : self.k], self.cost[self.y, : self.k], self.shard.c)
             )
             norm_sq = last_lam * last_lam * float(np.vdot(self.W, self.W))
+            # The multiple of the multipliers with the best bound at the next lam.
             s = min(1.0, stage_lam * gain / norm_sq) if norm_sq else 1.0
             self._scale_multipliers(s)
             self.W *= s * last_lam / stage_lam
@@ -318,6 +321,7 @@ class BlockAscent:
         beta, W, t, passes = face.climb(z, self._flat().reshape(-1, self.k))
         self.beta[face.rows, : self.k] = beta
         self._set_weights(W.reshape(-1))
+        # Passes over the face count as visits to its rows.
         self.visits += passes * len(face.rows)
         self.patience = 2 * self.patience + 1 if t < SHORT_CLIMB_STEP else 0.0
         self.wait = self.patience
@@ -335,6 +339,7 @@ class BlockAscent:
         k, W, A = _checks(), w.reshape(-1, self.k), np.zeros((self.X.shape[1], self.k))
         sums, violations, z = np.zeros(3), np.empty((len(self.y), 2)), np.empty((len(self.y), self.k))
         workspace = np.empty((2, self.k))
+        # One block of rows at a time: scores, then the kernel, then the adjoint product.
         for i, j in self._blocks():
             z[i:j], D = self.X.scores(W, i, j), np.empty((j - i, self.k))
             k.check(z[i:j], self.beta, self.y, self.shard.c, self.cost, i, *workspace, D, sums, violations)

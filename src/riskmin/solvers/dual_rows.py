@@ -78,6 +78,7 @@ def scale_of(reg: Any, p: int) -> NDArray:
 
 def rng_state(*seeds: int) -> NDArray:
     """Return the state of the random number generator for visiting orders."""
+    # xorshift needs a nonzero state.
     return np.random.SeedSequence(seeds).generate_state(1, np.uint64) | np.uint64(1)
 
 
@@ -115,6 +116,7 @@ class RowState:
         bounds = (shard.y, shard.y, shard.y, 0.0) if conjugate is None else (*conjugate[:3], conjugate.square)
         n_rows = check_kernels().prepare(ends, q, shard.c, lam, *bounds, *_record_views(records), rows)
         if conjugate is None:
+            # With the logistic loss, the slot INVERSE holds the curvature c |x|^2 / lam itself.
             records[:, k.INVERSE] = shard.c / lam * q
         rows = rows[:n_rows]
         return cls(shard, loss, conjugate, X, records, scale, rows, rows.copy(), rng, np.zeros(7), n_rows)
@@ -139,6 +141,7 @@ class RowState:
         args = *_parts(self.X), *_record_views(self.records), self.order, self.active, w, scale
         tail = settings.shuffle, self.rng, self.sweep_stats
         operations = self.active * (OPS_PER_VISIT + OPS_PER_ENTRY * nnz(self.X) / max(1, len(self.records)))
+        # The kernel is called on ranges of rows so that deadlines are checked in between.
         for piece in pieces(0, self.active, operations):
             if self.loss_conjugate is None:
                 active = k.logistic_sweep(*args, *piece, settings.damping, *tail)
@@ -164,6 +167,7 @@ class RowState:
         z, u, a = np.empty(n), np.empty(n), np.zeros(len(w))
         if self.loss_conjugate is None:
             return *self._evaluate_by_loss(w, fresh, z, u, a), z, u, a
+        # An empty w stands for zero, which saves the products.
         args = *_parts(self.X), *_record_views(self.records), self.shard.c, w if w.any() else w[:0]
         sums = np.zeros(3)
         for piece in pieces(0, n, 2 * nnz(self.X), of=k.BLOCK):
@@ -187,5 +191,6 @@ class RowState:
                 u[block] = np.where(c[block] > 0, dz / np.where(c[block] > 0, c[block], 1.0), 0.0)
             self.X.pullback(c[block] * u[block], block.start, block.stop, a)
         conjugate = conjugate_of(self.loss, u, y)
+        # Magnitudes of the terms, for the bound on the rounding error.
         size = c @ (abs(conjugate) + abs(u) * (abs(z) + 1.0))
         return risk, -float(c @ conjugate), float(size)

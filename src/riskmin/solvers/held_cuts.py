@@ -96,9 +96,10 @@ class Frame:
     @classmethod
     def from_risk(cls, risk: WithIntercepts, w: Array) -> Frame:
         """Return the frame of a risk, with the weighted mean of its rows."""
-        known, scorer = risk.constants, risk.scorer
-        mean = to_numpy(namespace(known.sums).sum(known.sums, axis=1)) / known.weights.sum()
-        inner: Any = scorer.inner  # type: ignore[attr-defined]
+        class_sums, linear_map = risk.constants, risk.scorer
+        # Weighted mean of the rows: the sums over the classes, divided by the total weight.
+        mean = to_numpy(namespace(class_sums.sums).sum(class_sums.sums, axis=1)) / class_sums.weights.sum()
+        inner: Any = linear_map.inner  # type: ignore[attr-defined]
         # The mean is that of the standardized columns.
         inner = inner.inner if isinstance(inner, Standardized) else inner
         return cls(inner, like(mean, w), risk.n_intercepts)
@@ -132,11 +133,11 @@ class Frame:
         return like(self.inner.scores(as_matrix(self.mean[None, :]), w, 0, 1)[0], w)
 
 
-def _score_moments(shard: Shard, scorer: Scorer, w: Array) -> tuple[NDArray, NDArray]:
+def _score_moments(shard: Shard, linear_map: Scorer, w: Array) -> tuple[NDArray, NDArray]:
     """Return the weighted sums of the scores X w, and of their squares, per output."""
-    first, second = np.zeros(scorer.columns), np.zeros(scorer.columns)
-    for i, j in blocks(shard, scorer):
-        z = scorer.scores(shard.X, w, i, j)
+    first, second = np.zeros(linear_map.columns), np.zeros(linear_map.columns)
+    for i, j in blocks(shard, linear_map):
+        z = linear_map.scores(shard.X, w, i, j)
         first += to_numpy(shard.c[i:j] @ z)
         second += to_numpy(shard.c[i:j] @ (z * z))
     return first, second
@@ -228,6 +229,7 @@ class InterceptCuttingPlaneModel(Cuts):
             offsets = self.b + to_numpy(A[:, -k:] @ self.center)
         self.alpha, self.w = self.program.solve(A, offsets, self.alpha)
         self.inactive_for = np.where(self.alpha > 0, 0, self.inactive_for + 1)
+        # Cuts of constant predictions are never dropped.
         self.inactive_for[: self.n_constant_cuts] = 0
         return self.mixture()
 
@@ -270,6 +272,7 @@ class InterceptCuttingPlaneModel(Cuts):
         cls, solver: object, obj: Objective, s: dict[str, Array], before: Objective
     ) -> InterceptCuttingPlaneModel:
         """Return the cuts of a run on the same risk, for another lam or regularizer."""
+        # The Gram matrix and the minimizer belong to the old lam and regularizer.
         arrays = {name: a for name, a in s.items() if name not in ("G", "model")}
         if not s["alpha"].sum() > 0:
             arrays["alpha"] = np.full(len(s["alpha"]), 1 / len(s["alpha"]))

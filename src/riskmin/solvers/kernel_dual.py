@@ -243,6 +243,7 @@ class _KernelDualRun:
             max_down = np.max(down, initial=-np.inf, where=can_fall)
             if not max_down > min_up:
                 return np.empty(0, dtype=np.intp)
+            # Estimate of the multiplier of the sum constraint: the middle of the violating interval.
             level = 0.5 * (min_up + max_down)
         curvature = self.gram.diagonal / self.obj.lam + t.curvature + 1e-300
         # Gain of an exact step in one coordinate: slope^2 / (2 curvature), up to the factor.

@@ -73,6 +73,7 @@ class Multipliers:
         if not converged:
             return
         size = float(np.abs(violation).max())
+        # Raise rho if the violation fell by less than half since the last change, else update s.
         if size > 0.5 * self.last_violation and (
             mean_curvature is None or self.rho < MAX_RHO_RATIO * mean_curvature
         ):
@@ -185,6 +186,7 @@ def feasible(u: NDArray, c: NDArray, P: NDArray, conjugate: RowConjugate) -> NDA
         if np.all(np.abs(excess) <= tol):
             return u
         slack = np.minimum(np.minimum(u - conjugate.lower, conjugate.upper - u), 1.0)
+        # Weighted least squares: the shift of u along P, weighted by the slack, that removes the excess.
         t = np.linalg.lstsq((W * slack[:, None]).T @ P, excess, rcond=1e-12)[0]
         u = u - slack * np.clip(P @ t, -0.9, 0.9)
     if P.shape[1] > 1 or np.ptp(P) > 0:

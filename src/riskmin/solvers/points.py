@@ -97,6 +97,7 @@ class Points:
             if guess is not None:
                 X.pullback(guess, 0, len(slope), guess_grad)
             return grad, guess_grad
+        # Both products in one pass over the rows.
         from riskmin.kernels import linear  # Numba is imported on first use, not with the package
 
         n, p = X.shape
@@ -138,6 +139,7 @@ class Points:
         As in `ProfiledIntercept`, two tangents around the minimum are mixed to slope zero in b. Newton's
         method brings them closer together, which matters for the gradient where lam is small.
         """
+        # Newton's method from the last intercept; then from the bracket of the profile; then a wider bracket.
         lo, hi = self._newton(point) if point.n_moves else (None, None)
         if lo is None or hi is None:
             bracket = self.obj.risk.cursor(point.w).known[0.0]  # type: ignore[attr-defined]

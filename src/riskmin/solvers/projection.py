@@ -53,6 +53,7 @@ def project(t: NDArray, c: NDArray, lower: NDArray, upper: NDArray, total: float
     >>> project(np.array([2.0, 0.5, 0.0]), one, 0 * one, one, total=1.0)
     array([1., 0., 0.])
     """
+    # Rows of weight zero do not enter the sum.
     weighted = c > 0
     if not weighted.all():
         u = np.clip(t, lower, upper)

@@ -54,6 +54,7 @@ class RowConjugate:
 def conjugate_for(solver: object, loss: Any, y: NDArray) -> RowConjugate:
     """Return what the dual methods need of a loss; raise `UnsupportedProblem` if it has no conjugate."""
     zero = np.zeros(len(y))
+    # A conjugate that is quadratic on an interval is a power conjugate of exponent 2.
     dual = dual_of(loss, y)
     if dual is not None:
         return _kernel_conjugate(
