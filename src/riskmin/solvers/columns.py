@@ -45,7 +45,7 @@ CURVATURE_FLOOR_RATIO = 1e-12
 """Smallest curvature, relative to the largest: its square root is a divisor."""
 OPS_PER_SPARSE_ENTRY = 8
 """Elementary operations per stored entry of a sparse column, whose rows are scattered in memory."""
-EMPTY = np.empty(0)
+NO_VALUES = np.empty(0)
 
 
 # ---------------------------------------------------------------- dense
@@ -70,7 +70,7 @@ class DenseColumns:
         if len(model.columns) <= MOST_GRAM:
             if self.gram is None or not self.gram.is_reusable_for(model):
                 self.gram = Gram(model.curvature, self._stride(model), single_precision=not model.exact)
-            start = Solution(model.w.copy(), 0.0, EMPTY, 0)
+            start = Solution(model.w.copy(), 0.0, NO_VALUES, 0)
             solution = solve_by_gram(self, self.gram, model, start, None)
         else:
             solution = self._minimize_by_cycles(model)
@@ -91,6 +91,7 @@ class DenseColumns:
         )
 
     def _minimize_by_cycles(self, model: Model) -> Solution:
+        """Minimize the model by cycles over its columns, without a Gram matrix."""
         T = self.X.T[model.columns] if isinstance(self.X, Columns) else self.X.X.T[model.columns]
         # h_k = sum_i D_i x_ik^2, the second derivative in w_k.
         h = np.einsum("ki,ki,i->k", T, T, model.curvature)
@@ -108,15 +109,17 @@ class DenseColumns:
             MAX_EPOCHS_PER_MODEL,
         )
         b, _, epochs = run_cycles(kernels().dense_epochs, *args)
-        return Solution(w, b, EMPTY, epochs, model.curvature)
+        return Solution(w, b, NO_VALUES, epochs, model.curvature)
 
     def pull(self, columns: NDArray, r: NDArray) -> NDArray:
+        """Return X' r over the columns."""
         out = np.zeros(self.X.shape[1])
         self.X.pullback(r, 0, len(r), out)
         return out[columns]
 
     def products(self, columns: NDArray, first: int, gram: Gram) -> NDArray:
         # Half the time in single precision, provided that nothing overflows or underflows.
+        """Return the rows of X' D X from `first` on, over all the columns."""
         if gram.single_precision:
             G = self._products(columns, first, gram, np.float32)
             diagonal = G[:, first:].diagonal()
@@ -213,7 +216,9 @@ class SparseColumns:
         self.store.fetch(model.columns, prefetch)
         gram_fits = len(model.columns) <= MOST_GRAM
         if gram_fits and self.gram is not None and self.gram.is_reusable_for(model):
-            solution = solve_by_gram(self, self.gram, model, Solution(model.w.copy(), 0.0, EMPTY, 0), None)
+            solution = solve_by_gram(
+                self, self.gram, model, Solution(model.w.copy(), 0.0, NO_VALUES, 0), None
+            )
         else:
             solution = self._minimize_by_cycles(model, gram_fits)
         u, columns, step = np.zeros(self.store.n_rows), model.columns, solution.w - model.w
@@ -222,6 +227,7 @@ class SparseColumns:
         return solution._replace(u=u)
 
     def _minimize_by_cycles(self, model: Model, gram_fits: bool) -> Solution:
+        """Minimize the model by cycles over its columns; switch to a Gram matrix if that is cheaper."""
         arrays, w = self.store.kernel_arrays(model.columns), model.w.copy()
         # With columns scaled by sqrt(D), the model is 0.5 |r + A d|^2 for r = s / sqrt(D): plain least
         # squares.
@@ -232,7 +238,7 @@ class SparseColumns:
         offset = model.grad - g
         gram_cycles = self._gram_cost(arrays)
         chunk = min(max(gram_cycles // 2, 5), MAX_CYCLES_PER_ROUND)
-        shifts, track = root if model.has_intercept else EMPTY, np.zeros((chunk + 1, len(w) + 1))
+        shifts, track = root if model.has_intercept else NO_VALUES, np.zeros((chunk + 1, len(w) + 1))
         data = (*arrays[:3], model.columns, *scaled)
         b, first, epochs, active = 0.0, 0.0, 0, np.empty(len(w), np.bool_)
         while True:
@@ -249,7 +255,7 @@ class SparseColumns:
                 if math.log(worst / model.tol) / rate > gram_cycles:
                     break
             b += self._extrapolate(data, model.terms, offset, track, w, r, shifts)
-        start = Solution(w, b, EMPTY, epochs, model.curvature)
+        start = Solution(w, b, NO_VALUES, epochs, model.curvature)
         if worst <= model.tol or epochs >= MAX_EPOCHS_PER_MODEL:
             return start
         self.gram = Gram(model.curvature)
@@ -328,12 +334,14 @@ class SparseColumns:
         return entries
 
     def pull(self, columns: NDArray, r: NDArray) -> NDArray:
+        """Return X' r over the columns."""
         out = np.empty(len(columns))
         for part in self.store.ranges(columns):
             kernels().sparse_pull(*self.store.kernel_arrays(columns[part]), r, out[part])
         return out
 
     def products(self, columns: NDArray, first: int, gram: Gram) -> NDArray:
+        """Return the rows of X' D X from `first` on, over all the columns."""
         entries = self._entries_per_row(columns)
         ends = np.cumsum(entries) - entries
         G, total = np.zeros((len(columns), len(columns))), int(entries.sum())

@@ -29,8 +29,8 @@ FORCING_MIN = 1e-3
 """Smallest such share: smaller ones do not pay."""
 PREFETCH_WORKING_SETS = 16
 """Copy the columns of this many working sets at once: a pass over X costs more than some extra columns."""
-SAMPLE_ROWS_PER_COLUMN, SAMPLE_MIN_COLUMNS = 64, 32
-"""Rows per column in the sample that a run starts on, counting at least SAMPLE_MIN_COLUMNS columns."""
+START_SAMPLE_ROWS_PER_COLUMN, START_SAMPLE_MIN_COLUMNS = 64, 32
+"""Rows per column in the sample that a run starts on, counting at least START_SAMPLE_MIN_COLUMNS columns."""
 MANY = 8
 """Start on a sample if X has at least this many times its rows."""
 REUSED_CURVATURE_MAX_RATE = 0.1
@@ -111,7 +111,9 @@ class CoordinateProblem:
     def sample(self) -> Objective | None:
         """Return the objective on every n-th row; None if X has too few rows, or for the squared loss."""
         rows, loss = self.points.rows, self.points.loss
-        stride = len(rows.y) // (SAMPLE_ROWS_PER_COLUMN * max(rows.X.shape[1], SAMPLE_MIN_COLUMNS))
+        stride = len(rows.y) // (
+            START_SAMPLE_ROWS_PER_COLUMN * max(rows.X.shape[1], START_SAMPLE_MIN_COLUMNS)
+        )
         X = every_nth_row(rows.X, stride) if stride >= MANY else None
         if X is None or not rows.c[::stride].any() or isinstance(loss, Squared):
             return None

@@ -281,6 +281,7 @@ class Cuts:
 
     @classmethod
     def empty(cls, solver: object, obj: Objective, w: Array) -> Cuts:
+        """Return a model without cuts, for the dimension and device of w."""
         none = np.empty(0)
         storage = zeros_beside((8, len(w)), w)
         return cls(master_problem_for(solver, obj, len(w)), storage, none, none, none)
@@ -335,6 +336,7 @@ class Cuts:
             self.b, self.alpha, self.inactive_for = self.b[keep], self.alpha[keep], self.inactive_for[keep]
 
     def state(self) -> dict[str, Array]:
+        """Return the arrays of a saved state."""
         arrays = {"A": self.A[: len(self.b)], "b": self.b, "alpha": self.alpha, "idle": self.inactive_for}
         if isinstance(self.program, QuadraticProgram):
             arrays["G"] = self.program.G

@@ -24,9 +24,9 @@ from riskmin.solvers.projection import project
 from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Dual, Iterate, NDArray, Shard, Unsuited
 
-LIPSCHITZ_INCREASE = 1.5
+DUAL_LIPSCHITZ_INCREASE = 1.5
 """Factor by which L grows while it is too small."""
-LIPSCHITZ_DECREASE = 1.05
+DUAL_LIPSCHITZ_DECREASE = 1.05
 """Factor by which L shrinks after a step: within the bounds, the dual is often less curved than L."""
 MAX_WEIGHT_TIMES_LIPSCHITZ = 1e40
 """Stop once A L exceeds this: the theorem's bound on the gap is then below rounding."""
@@ -209,7 +209,7 @@ class AcceleratedAscent:
             # Clipping removes the rounding error of the mixture: the cut needs u inside its bounds.
             self.x = x._replace(u=np.clip(x.u, self.loss_conjugate.lower, self.loss_conjugate.upper))
             self.v, self.mean, self.A, self.k = new, mean, self.A + a, self.k + 1
-            self.L /= LIPSCHITZ_DECREASE
+            self.L /= DUAL_LIPSCHITZ_DECREASE
             # Recompute, so that the rounding errors of mixtures do not accumulate.
             if self.k % REFRESH == 0:
                 self.x, self.mean = self.scored(self.x.u), self.scored(self.mean.u)
@@ -246,7 +246,7 @@ class AcceleratedAscent:
             # L is large enough if |da|^2 / lam <= L |du|^2, up to rounding.
             if not du_sq or da_sq <= self.L * du_sq + ROUNDING**2 * self._squared_norm(new.a):
                 return a, mean, new
-            self.L = max(LIPSCHITZ_INCREASE * self.L, min(da_sq / du_sq, 1e3 * self.L))
+            self.L = max(DUAL_LIPSCHITZ_INCREASE * self.L, min(da_sq / du_sq, 1e3 * self.L))
 
     def multipliers(self, z: NDArray, A: float) -> NDArray:
         """Return the maximizer of A (u z - l*(u)) - |u - center|^2 / 2, under the constraints."""

@@ -16,7 +16,7 @@ from riskmin.deadline import checking
 from riskmin.matrices import Csr, Dense, as_matrix, as_scipy
 from riskmin.types import NDArray
 
-MAX_CG_STEPS = 30
+MAX_FACE_CG_STEPS = 30
 """Maximum number of conjugate gradient steps."""
 CG_STOP_GAIN_RATIO = 0.1
 """Stop when a step gains less than this fraction of the best one."""
@@ -94,7 +94,7 @@ class SimplexFace:
         r, d, best = slopes, np.zeros_like(slopes), 0.0
         q = r * inverse
         r_q = float(np.vdot(r, q))
-        for passes in checking(range(MAX_CG_STEPS)):
+        for passes in checking(range(MAX_FACE_CG_STEPS)):
             # h = H q, the Hessian of the dual times the direction: one adjoint and one forward pass.
             h = self.X.scores(self._pull_back(self.c[:, None] * q), 0, len(self.rows))
             tangent(h, self.beta, self.c / self.lam)
@@ -113,6 +113,7 @@ class SimplexFace:
         return d, passes + 1
 
     def _pull_back(self, D: NDArray) -> NDArray:
+        """Return X' D."""
         A = np.zeros((self.X.shape[1], D.shape[1]))
         self.X.pullback(D, 0, len(D), A)
         return A

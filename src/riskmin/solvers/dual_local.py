@@ -183,6 +183,7 @@ class CutPool:
         self._keep(np.sort(np.argsort(rank)[-max_cuts:]))
 
     def _merge(self, merged: NDArray) -> None:
+        """Replace some cuts by their mixture, with the sum of their weights."""
         weight = float(self.x[merged].sum())
         x = self.x[merged] / weight
         a, b = x @ self.A[merged], float(x @ self.b[merged])
@@ -283,6 +284,7 @@ class LocalAscent:
     def _run_shards(
         self, w: NDArray, v: NDArray, u: NDArray, epochs: int
     ) -> tuple[NDArray, NDArray, RoundSums]:
+        """Run a round on all shards; return the dual variables, the slopes at v, and the sums."""
         risk: Any = self.obj.risk
         s, scale = self.solver, scale_of(self.obj.reg, risk.dim)
         task = Task(risk.loss, scale, self.obj.lam / self.sigma, epochs, s.damping, s.shrink, s.shuffle)

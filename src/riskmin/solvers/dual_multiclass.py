@@ -161,6 +161,7 @@ class BlockAscent:
     # ------------------------------------------------------------ weights and multipliers
     @property
     def k(self) -> int:
+        """Number of classes."""
         return len(self.cost)
 
     def _flat(self) -> NDArray:
@@ -168,6 +169,7 @@ class BlockAscent:
         return (self.W.T if isinstance(self.X, Dense) else self.W[:, : self.k]).flatten()
 
     def _set_weights(self, w: NDArray) -> None:
+        """Store the vector w in the layout of the sweep."""
         W = w.reshape(-1, self.k)
         if isinstance(self.X, Dense):
             self.W[:] = W.T
@@ -332,6 +334,7 @@ class BlockAscent:
         yield from blocks(self.shard, risk.scorer)
 
     def _scores(self, w: NDArray) -> NDArray:
+        """Return X W for all rows."""
         return np.concatenate([self.X.scores(w.reshape(-1, self.k), i, j) for i, j in self._blocks()])
 
     def _check(self, w: NDArray) -> tuple[float, NDArray, Cut]:

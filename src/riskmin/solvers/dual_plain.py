@@ -66,6 +66,7 @@ class RowwiseAscent:
             u[i] = new
 
     def _row(self, i: int) -> tuple[Any, NDArray]:
+        """Return the column indices (all, if dense) and the values of row i."""
         indptr, indices, data, dense = self.X
         start, stop = int(indptr[i]), int(indptr[i + 1])
         return (slice(None) if dense else indices[start:stop]), data[start:stop]
@@ -100,6 +101,7 @@ class RowwiseAscent:
 
     # ------------------------------------------------------------ conjugate of the loss
     def _explicit(self, i: int, u: float, z: float, rate: float) -> float:
+        """Return u after a gradient step of the given rate, inside the domain."""
         if self.conjugate.kernel is not None:
             kind, rows, shape = self.conjugate.kernel
             return float(_kernels().explicit(u, z, rate, kind, rows[i], shape))
@@ -111,6 +113,7 @@ class RowwiseAscent:
         return float(min(u + step, end) if step > 0 else max(u + step, end))
 
     def _slope(self, i: int, u: float) -> float:
+        """Return the derivative of the conjugate of row i at u."""
         return float(self.loss.conjugate_grad(np.array([u]), self.y[i : i + 1])[0])
 
     def _implicit(self, i: int, u: float, z: float, kappa: float) -> float:

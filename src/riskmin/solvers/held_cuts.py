@@ -172,6 +172,7 @@ class InterceptCuttingPlaneModel(Cuts):
 
     @classmethod
     def empty(cls, solver: object, obj: Objective, w: Array) -> InterceptCuttingPlaneModel:
+        """Return a model with the cuts of constant predictions, unless there are too many classes."""
         model = cls._with_state(solver, obj, w, {})
         risk: Any = obj.risk
         if model.frame.k <= MAX_CONSTANT_CUTS:
@@ -251,6 +252,7 @@ class InterceptCuttingPlaneModel(Cuts):
         return super().contains(cut, w, self.frame.outside(super().mixture()), value)
 
     def state(self) -> dict[str, Array]:
+        """Return the arrays of a saved state."""
         more = {"weight": np.array([self.model_reg.weight]), "first": np.array([self.n_constant_cuts])}
         return super().state() | more
 

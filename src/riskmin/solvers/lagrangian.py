@@ -83,6 +83,7 @@ class Multipliers:
         self.last_violation = size
 
     def state(self) -> dict[str, Any]:
+        """Return the fields under their keys in a saved state."""
         return {
             "s": self.s,
             "rho": self.rho,
@@ -123,6 +124,7 @@ def constrained_iterates(run: GradientAscent, w0: Array, state: dict[str, Array]
 
 
 def _run_constrained(run: GradientAscent, m: Multipliers, best: BestOnSegments) -> Iterator[Iterate]:
+    """Yield one iterate per pass over the rows; update the multipliers after each."""
     n_directions, cut = len(run.C), Cut(np.zeros(run.C.shape[1]), 0.0)
     while True:
         before, s = run.u, m.s
@@ -151,6 +153,7 @@ def _run_constrained(run: GradientAscent, m: Multipliers, best: BestOnSegments) 
 
 
 def _multipliers(run: GradientAscent, w0: Array, saved: dict[str, Array]) -> Multipliers:
+    """Return the multipliers of a saved state, or new ones."""
     k = run.P.shape[1]
     s, rho = np.zeros(k), run.obj.lam * len(run.u) / run.solver.mu
     if "s" in saved:

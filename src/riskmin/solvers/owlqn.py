@@ -84,6 +84,7 @@ class OwlQn:
     def _run(
         self, obj: Objective, w: Array, pairs: list[tuple[Array, Array]], model: Cut | None
     ) -> Iterator[Iterate]:
+        """Yield iterates from w, the pairs (s, y) of past steps, and the best cut so far."""
         terms = obj.reg.terms(w)  # type: ignore[attr-defined]
         absolute, square = obj.lam * terms.absolute, obj.lam * terms.square
         at_w, n_evaluations = obj(w), 0

@@ -184,5 +184,6 @@ class Points:
         return None, None
 
     def _intercept_tangent(self, point: ScoredPoint, b: float) -> InterceptTangent:
+        """Return the tangent of the risk at intercept b."""
         risk, slopes = self.loss.value_grad(point.z + b, self.rows.y, self.rows.c)
         return InterceptTangent(Tangent(b, float(risk), float(slopes.sum())), slopes)
