@@ -456,7 +456,7 @@ def test_ascent_is_picked_where_it_fits():
         Objective(linear_risk(X, y, ChainCrf(), lengths=lengths), L2(), 0.1),
     ):
         assert not isinstance(Auto().choose(other)[0], ChainAscent)
-        with pytest.raises(TypeError, match="ChainAscent is for ChainMaxMargin"):
+        with pytest.raises(TypeError, match="ChainAscent needs ChainMaxMargin"):
             minimize(other, ChainAscent())
     with pytest.raises(ValueError, match="turns must be a whole number >= 1"):
         ChainAscent(turns=0)

@@ -222,7 +222,10 @@ def test_an_interrupted_path_says_so_and_is_printed(svm, run, monkeypatch):
         (["--solver", "lbfgs", "--loss", "logistic", "--reg", "l1"], ["Lbfgs needs a smooth regularizer"]),
         (["--solver", "dual", "--reg", "l1"], ["DualGaussSeidel needs a transfer function"]),
         (["--solver", "coordinate_descent", "--reg", "l1"], ["second derivative"]),
-        (["--solver", "line_search_bmrm", "--reg", "l1"], ["LineSearchBmrm needs a conjugate without kinks"]),
+        (
+            ["--solver", "line_search_bmrm", "--reg", "l1"],
+            ["LineSearchBmrm needs a differentiable conjugate"],
+        ),
     ],
 )
 def test_path_says_what_is_wrong(svm, run, args, words):

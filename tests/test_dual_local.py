@@ -125,7 +125,7 @@ def test_a_round_gains_what_theory_says(loss, weights):
             before, after = (-c[i:j] @ conjugate_of(loss, v, y[i:j]) for v in (u[i:j], found))
             change = X[i:j].T @ (c[i:j] * (found - u[i:j]))
             bend = 2 * obj.reg.conjugate(change)
-            assert sums.bend == pytest.approx(bend, rel=1e-9, abs=1e-15)
+            assert sums.change_sq == pytest.approx(bend, rel=1e-9, abs=1e-15)
             assert sums.offset == pytest.approx(after, rel=1e-12)
             gains.append(after - before + w @ change - sigma / (2 * obj.lam) * bend)
             new.append(found)
@@ -320,7 +320,7 @@ def test_it_goes_along_a_path_and_hands_over():
 )
 def test_what_it_cannot_do_is_said(loss, reg, settings):
     obj = elsewhere(loss, reg=reg, **settings)
-    with pytest.raises(Unsuited, match=r"where rows are elsewhere.*: use Auto or Bundle$"):
+    with pytest.raises(Unsuited, match=r"for remote rows.*: use Auto or Bundle$"):
         DualGaussSeidel().iterates(obj, np.zeros(4))
     assert minimize(obj, tol=1e-2).status == "converged"
 

@@ -190,7 +190,7 @@ def test_it_says_what_it_is_not_for():
         (MulticlassHinge(cost, rescaled=True), L2(), {}, "Bundle"),
         (MulticlassHinge(rescaled=True), L2(), {"fit_intercept": True}, "Bundle"),
         (MulticlassHinge(), L1(), {}, "Smoothing"),
-        (MulticlassHinge(), L2(np.arange(1.0, 31.0)), {}, "one weight for all of a feature's: use Smoothing"),
+        (MulticlassHinge(), L2(np.arange(1.0, 31.0)), {}, "one weight per feature: use Smoothing"),
     ):
         with pytest.raises(Unsuited, match=word):
             minimize(Objective(linear_risk(X, y, loss, **how), reg, 0.1), DualGaussSeidel())

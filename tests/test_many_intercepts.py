@@ -210,7 +210,7 @@ def test_frames_turn_cuts_and_points_and_back():
     risk = rm.linear_risk(X, y, rm.HierarchicalHinge(TREE), sample_weight=c, fit_intercept=True)
     rng = np.random.default_rng(0)
     w, a = rng.standard_normal(risk.dim), rng.standard_normal(risk.dim)
-    frame = Frame.of(risk, w)
+    frame = Frame.from_risk(risk, w)
     cut = rm.Cut(a, 0.3)
     inside, middle = frame.inside(cut), frame.middle(w)
     assert inside.a[:-3] @ w[:-3] + inside.a[-3:] @ middle == pytest.approx(a @ w)

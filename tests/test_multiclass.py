@@ -573,7 +573,9 @@ def test_what_goes_around_losses_of_many_scores():
         linear_risk(X, y, Smoothed(MulticlassHinge(), 0.1), fit_intercept=True)
     risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=True)
     for solver in (Bmrm(), CoordinateDescent()):
-        with pytest.raises(TypeError, match="cannot move intercepts of many outputs: use Bundle or Auto"):
+        with pytest.raises(
+            TypeError, match="cannot move the intercepts of a multi-output model: use Bundle or Auto"
+        ):
             minimize(Objective(risk, L2(), 0.1), solver)
     with pytest.raises(TypeError, match=r"is not: use Smoothing\(ProximalGradient\(\)\)"):
         minimize(Objective(risk, L1(), 0.1), OwlQn())

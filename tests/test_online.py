@@ -98,8 +98,8 @@ def test_it_goes_on_from_v0_and_shuffles(rows):
         ({"rate": 0.0}, "rate"),
         ({"epochs": 0}, "epochs"),
         ({"y": np.arange(40.0)}, "OnlineClassifier"),
-        ({"y": np.ones(3)}, "one label a row"),
-        ({"v0": np.zeros(9)}, "one number a column"),
+        ({"y": np.ones(3)}, "one label per row"),
+        ({"v0": np.zeros(9)}, "one number per column"),
     ],
 )
 def test_wrong_arguments_are_named(change, says, rows):

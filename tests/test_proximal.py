@@ -120,7 +120,7 @@ def test_the_steepest_descent_is_the_least_slope(seed):
     assert slope(orthant.steep) == pytest.approx(-(length**2), abs=1e-12)
     for d in rng.standard_normal((50, 5)):
         assert slope(length * d / np.linalg.norm(d)) >= slope(orthant.steep) - 1e-12
-    assert np.all(orthant.along(10.0, rng.standard_normal(5)) * orthant.signs >= 0)
+    assert np.all(orthant.projected_step(10.0, rng.standard_normal(5)) * orthant.signs >= 0)
 
 
 @pytest.mark.slow

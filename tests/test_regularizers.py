@@ -496,7 +496,8 @@ def test_solvers_say_which_regularizer_they_take(solver):
 
     obj = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), Own(), 0.1)
     with pytest.raises(
-        TypeError, match=r"needs a regularizer with gram or conjugate_bend.*Own.*ProximalGradient"
+        TypeError,
+        match=r"inverse_metric_product or conjugate_hessian_product.*Own.*ProximalGradient",
     ):
         minimize(obj, solver)
     with pytest.raises(TypeError, match="smooth regularizer"):
@@ -506,7 +507,7 @@ def test_solvers_say_which_regularizer_they_take(solver):
 def test_the_line_search_variant_needs_a_smooth_conjugate():
     obj = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L1(), 0.1)
     with pytest.raises(
-        TypeError, match=r"LineSearchBmrm needs a conjugate without kinks, not that of L1\(\)"
+        TypeError, match=r"LineSearchBmrm needs a differentiable conjugate, not that of L1\(\)"
     ):
         minimize(obj, LineSearchBmrm())
 

@@ -1,8 +1,8 @@
-r"""Bundle methods: minimize :math:`\lambda\,\Omega(w) + \max_t (a_t^\top w + b_t)`, cut again, repeat.
+r"""Bundle methods: minimize :math:`\lambda\,\Omega(w) + \max_t (a_t^\top w + b_t)`, add a cut, repeat.
 
-`Bmrm` and `LineSearchBmrm` are the methods of the papers, to the letter. `Bundle` is the default: it
-searches the true objective along the way to the model's minimizer, on kept scores, and cuts at the best
-point it finds.
+`Bmrm` and `LineSearchBmrm` follow the papers exactly. `Bundle` is the default: it searches the exact
+objective along the segment to the minimizer of the model, on cached scores, and takes its next cut at the
+best point of that line.
 """
 
 from __future__ import annotations
@@ -19,35 +19,33 @@ from riskmin.arrays import namespace
 from riskmin.objective import Objective, ObjectiveCursor
 from riskmin.regularizers import Free
 from riskmin.scalar import Tangent, bracket, lowest, shrink
-from riskmin.solvers.cuts import Cuts, check_intercepts, mix_two
-from riskmin.solvers.held_cuts import HeldCuts
+from riskmin.solvers.cuts import Cuts, mix_two, refuse_unpenalized_intercepts
+from riskmin.solvers.held_cuts import InterceptCuttingPlaneModel
 from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Unsuited
 
-CUTS = {"A": "m d", "b": "m", "alpha": "m", "idle": "m", "G?": "m m", "model?": "d"}
-"""The shapes of a saved bundle of m cuts."""
-
-
-FAR = 4.0
-"""Steps so many times as long as to the model's minimizer go along what rounding has left of a direction: of
-one in a feature space, the scores are then computed from its coefficients."""
+STATE_SHAPES = {"A": "m d", "b": "m", "alpha": "m", "idle": "m", "G?": "m m", "model?": "d"}
+"""Shapes of the arrays in a saved bundle of m cuts in d dimensions."""
+RECOMPUTE_DIRECTION_ABOVE_STEP = 4.0
+"""Step length above which a direction in a feature space is recomputed from its coefficients, and searched
+again: beyond this multiple of the model's step, rounding dominates its scores."""
 
 
 def check_count(solver: object, name: str) -> None:
-    """Raise unless the setting of that name is a whole number from 1 upwards."""
+    """Raise ValueError unless the setting `name` is an integer of at least 1."""
     value = getattr(solver, name)
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise ValueError(f"{type(solver).__name__} needs {name} to be a whole number >= 1, not {value!r}")
 
 
-def _cuts(obj: Objective) -> type[Cuts]:
-    """The kind of bundle that an objective needs."""
-    return HeldCuts if isinstance(obj.reg, Free) else Cuts
+def _model_class(obj: Objective) -> type[Cuts]:
+    """Return the class of cutting-plane model that the objective needs."""
+    return InterceptCuttingPlaneModel if isinstance(obj.reg, Free) else Cuts
 
 
 @dataclass(frozen=True)
 class Bmrm:
-    r"""The bundle method of the papers: each cut is taken where the model of all earlier cuts is least.
+    r"""The bundle method of the papers: each cut is taken at the minimizer of the model of all earlier cuts.
 
     Parameters
     ----------
@@ -78,30 +76,30 @@ class Bmrm:
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points w_0, w_1, ... of the method."""
-        cuts = Cuts.empty(self, obj, w0)
+        model = Cuts.empty(self, obj, w0)
         if self.floor:
-            cuts.add(Cut(namespace(w0).zeros_like(w0), 0.0))
-        return self._run(obj, cuts, w0)
+            model.add(Cut(namespace(w0).zeros_like(w0), 0.0))
+        return self._run(obj, model, w0)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Go on from a saved state."""
-        checked(state, CUTS | {"w": "d"}, d=obj.risk.dim)
-        return self._run(obj, Cuts.restored(self, obj, state), state["w"])
+        """Continue from a saved state."""
+        checked(state, STATE_SHAPES | {"w": "d"}, d=obj.risk.dim)
+        return self._run(obj, Cuts.from_state(self, obj, state), state["w"])
 
-    def _run(self, obj: Objective, cuts: Cuts, w: Array) -> Iterator[Iterate]:
+    def _run(self, obj: Objective, model: Cuts, w: Array) -> Iterator[Iterate]:
         while True:
             value, _, cut = obj(w)
-            cuts.add(cut)
-            best = cuts.mix()
-            new = cuts.minimizer(obj, best)
-            saved = cuts.state() | {"w": new}
-            yield Iterate(w, value, best, {"cuts": len(cuts.b)}, saved.copy)
+            model.add(cut)
+            best = model.mix()
+            new = model.minimizer(obj, best)
+            saved = model.state() | {"w": new}
+            yield Iterate(w, value, best, {"cuts": len(model.b)}, saved.copy)
             w = new
 
 
 @dataclass(frozen=True)
 class LineSearchBmrm:
-    r"""The line search variant of the bundle method: no stored gradients, no quadratic program.
+    r"""The line search variant of the bundle method: it stores no gradients and solves no quadratic program.
 
     The model is the best mixture of the last model and the new cut, so its minimizer is
     :math:`w_{k+1} = (1 - \eta) w_k - \eta\, a_{k+1} / \lambda` with a closed-form :math:`\eta`.
@@ -121,16 +119,16 @@ class LineSearchBmrm:
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points w_0, w_1, ... of the method."""
-        check_intercepts(self, obj)
+        refuse_unpenalized_intercepts(self, obj)
         if getattr(obj.reg, "polyhedral", False):
             raise Unsuited(
-                f"LineSearchBmrm needs a conjugate without kinks, not that of {type(obj.reg).__name__}(): "
+                f"LineSearchBmrm needs a differentiable conjugate, not that of {type(obj.reg).__name__}(): "
                 "use Bundle"
             )
         return self._run(obj, None, w0)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         checked(state, {"a": "d", "b": "1", "w": "d"}, d=obj.risk.dim)
         return self._run(obj, Cut(state["a"], float(state["b"][0])), state["w"])
 
@@ -148,17 +146,17 @@ class LineSearchBmrm:
 class Bundle:
     r"""The accelerated bundle method, and the default for losses that are not smooth.
 
-    As `Bmrm`, but from the best point so far it searches the *true* objective along the way to the
-    model's minimizer, on kept scores, and takes the next cut at the best point found. Cuts that have
-    had no weight for a while are dropped.
+    Like `Bmrm`, but each step searches the *exact* objective from the best point so far towards the
+    minimizer of the model, on cached scores, and takes the next cut at the best point of that line. Cuts
+    whose multiplier has been zero for `keep` steps are dropped.
 
-    Intercepts of many outputs are held near where they are, in the model alone; it converges with them as it
-    does without.
+    For multi-output models with intercepts, the model (not the objective) penalizes the distance of the
+    intercepts from their current values; convergence is the same as without intercepts.
 
     Parameters
     ----------
     keep : int
-        For how many steps a cut without weight is kept.
+        Number of steps after which a cut with multiplier zero is dropped.
 
     Examples
     --------
@@ -177,77 +175,87 @@ class Bundle:
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the best points."""
-        cuts = _cuts(obj).empty(self, obj, w0)
-        at = obj.cursor(cuts.start(w0))
-        value, cut = at.tangent()
-        cuts.add(cut)
-        return self._run(obj, cuts, at, value, cuts.mix(at.w))
+        model = _model_class(obj).empty(self, obj, w0)
+        cursor = obj.cursor(model.initial_point(w0))
+        value, cut = cursor.tangent()
+        model.add(cut)
+        return self._run(obj, model, cursor, value, model.mix(cursor.w))
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Go on from a saved state."""
-        held = {"weight": "1", "first": "1"} if _cuts(obj) is HeldCuts else {}
-        many = {"first": len(state.get("b", ())) + 1}
-        checked(state, CUTS | held | {"w": "d", "value": "1"}, many, d=obj.risk.dim)
-        cuts, at = _cuts(obj).restored(self, obj, state), obj.cursor(state["w"])
-        steps = self._run(obj, cuts, at, float(state["value"][0]), cuts.mixture())
-        next(steps)  # the iterate that was saved
+        """Continue from a saved state."""
+        intercept_state = (
+            {"weight": "1", "first": "1"} if _model_class(obj) is InterceptCuttingPlaneModel else {}
+        )
+        limits = {"first": len(state.get("b", ())) + 1}
+        checked(state, STATE_SHAPES | intercept_state | {"w": "d", "value": "1"}, limits, d=obj.risk.dim)
+        model, cursor = _model_class(obj).from_state(self, obj, state), obj.cursor(state["w"])
+        steps = self._run(obj, model, cursor, float(state["value"][0]), model.mixture())
+        # The first iterate repeats the saved one.
+        next(steps)
         return steps
 
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
-        """Start with the cuts of a run on the same risk: they bound it whatever is added to it."""
-        cuts = _cuts(obj).inherited(self, obj, state, before)
+        """Start with the cuts of a run on the same risk, which bound it under any regularizer."""
+        model = _model_class(obj).inherited(self, obj, state, before)
         w = state["w"]
         risk = float(state["value"][0]) - before.lam * before.reg.value(w)
         value = risk + obj.lam * obj.reg.value(w)
-        at = obj.cursor(w if math.isfinite(value) else obj.reg.prox(w, 0.0))
+        # The old point may lie outside the domain of the new regularizer: project it.
+        cursor = obj.cursor(w if math.isfinite(value) else obj.reg.prox(w, 0.0))
         if not math.isfinite(value):
-            value, cut = at.tangent()
-            cuts.add(cut)
-        return self._run(obj, cuts, at, value, cuts.mix(at.w))
+            value, cut = cursor.tangent()
+            model.add(cut)
+        return self._run(obj, model, cursor, value, model.mix(cursor.w))
 
     def _run(
-        self, obj: Objective, cuts: Cuts, at: ObjectiveCursor, value: float, best: Cut
+        self, obj: Objective, model: Cuts, cursor: ObjectiveCursor, value: float, best: Cut
     ) -> Iterator[Iterate]:
-        looks, anew = 0, getattr(obj.reg, "anew", None)
+        n_evaluations, recompute = 0, getattr(obj.reg, "anew", None)
         while True:
-            saved = cuts.state() | {"w": at.w, "value": np.array([value])}
-            yield Iterate(at.w, value, best, {"cuts": len(cuts.b), "looks": looks}, saved.copy)
-            w, gap = cuts.minimizer(obj, best), value - obj.lower(best)
-            at.aim(w - at.w, 0.01 * gap)
-            new, beyond, looks = self._search(at, gap)
-            if new.x > FAR and anew is not None:
-                at.aim(anew(at.d), 0.01 * gap)
-                new, beyond, looks = self._search(at, gap)
-            # where no step helps, the cut just beyond the kink is the one that the model lacks
-            _, cut = at.tangent(new.x or beyond)
+            saved = model.state() | {"w": cursor.w, "value": np.array([value])}
+            yield Iterate(cursor.w, value, best, {"cuts": len(model.b), "looks": n_evaluations}, saved.copy)
+            w, gap = model.minimizer(obj, best), value - obj.lower(best)
+            # Line evaluations may overestimate by 1 % of the gap.
+            cursor.aim(w - cursor.w, 0.01 * gap)
+            new, beyond, n_evaluations = self._search(cursor, gap)
+            if new.x > RECOMPUTE_DIRECTION_ABOVE_STEP and recompute is not None:
+                cursor.aim(recompute(cursor.d), 0.01 * gap)
+                new, beyond, n_evaluations = self._search(cursor, gap)
+            # If no step decreases J, the model lacks the cut just beyond the nonsmooth point at t = 0.
+            _, cut = cursor.tangent(new.x or beyond)
             if new.x:
-                at.move(new.x)
-            elif new.value >= value and cuts.has(cut, w, best, value):
-                return  # the model has that cut already: what is left of the gap is rounding
+                cursor.move(new.x)
+            elif new.value >= value and model.contains(cut, w, best, value):
+                # The model already contains this cut: the remaining gap is rounding.
+                return
             if not math.isfinite(float(cut.a @ cut.a)):
-                return  # its square, of which the model is made, is beyond double precision
-            value = new.value  # without a step too: a closer look than the one that led here may be lower
-            cuts.add(cut)
-            best = cuts.mix(at.w)
-            cuts.drop(self.keep)
+                # The squared norm enters the Gram matrix of the cuts; it overflows double precision.
+                return
+            # Also without a step: this evaluation is closer than the previous one and may be lower.
+            value = new.value
+            model.add(cut)
+            best = model.mix(cursor.w)
+            model.prune(self.keep)
 
-    def _search(self, at: ObjectiveCursor, gap: float) -> tuple[Tangent, float, int]:
-        """The best point along the line, and one just beyond the minimum.
+    def _search(self, cursor: ObjectiveCursor, gap: float) -> tuple[Tangent, float, int]:
+        """Return the best point on the line, a step just beyond the minimum, and the number of evaluations.
 
-        The bracket of the minimum is narrow against what was gained and what is to gain.
+        The search ends when the bracket's uncertainty is at most 10 % of the decrease so far, or 0.1 % of
+        the gap.
         """
-        seen: list[Tangent] = []
+        evaluations: list[Tangent] = []
 
-        def look(t: float) -> Tangent:
-            seen.append(Tangent(t, *at.along(t)))
-            return seen[-1]
+        def evaluate(t: float) -> Tangent:
+            evaluations.append(Tangent(t, *cursor.along(t)))
+            return evaluations[-1]
 
-        def enough(best: float, bound: float) -> bool:
+        def converged(best: float, bound: float) -> bool:
             return best - bound <= 0.1 * max(start.value - best, 0.01 * gap)
 
-        start = look(0.0)
+        start = evaluate(0.0)
         beyond = 0.0
         if start.slope < 0:
-            with contextlib.suppress(ValueError):  # J rises in the end, but not always where numbers can tell
-                beyond = shrink(look, *bracket(look, start, 1.0, at.reach), enough)[1].x
-        return lowest(*seen), beyond, len(seen)
+            # J is coercive along the line, but floating-point values need not show where it rises.
+            with contextlib.suppress(ValueError):
+                beyond = shrink(evaluate, *bracket(evaluate, start, 1.0, cursor.reach), converged)[1].x
+        return lowest(*evaluations), beyond, len(evaluations)

@@ -1,7 +1,8 @@
-r"""Dual ascent for margins of chains: block-coordinate steps, a sequence at a time.
+r"""Dual ascent for max-margin chain models: block-coordinate steps, one sequence at a time.
 
-The dual variable of a sequence is a distribution of label sequences, of which only those with some weight
-are kept. Together they make the cut :math:`a = \sum_s c_s E[\psi(y') - \psi(y)],\; b = \sum_s c_s E[\Delta]`.
+The dual variable of a sequence is a distribution over label sequences; only those of positive weight are
+stored ("atoms"). Together they define the cut
+:math:`a = \sum_s c_s E[\psi(y') - \psi(y)],\; b = \sum_s c_s E[\Delta]`.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ from riskmin.sequences import Sequences
 from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, NDArray, Unsuited
 
-MOST_PRODUCTS = 2**27
-"""Inner products of tokens are kept for all sequences, up to a gigabyte of them."""
-SPARSE = 0.5
-"""X is stored as sparse where fewer of its numbers than this part are not zero."""
-CALM = 0.5
-"""A point is made and certified once the gaps that visits find are this part of those before it."""
-MOST_EPOCHS = 10
-"""Or after so many epochs."""
-TURN, VISIT = 8, 4
-"""Elementary operations of a token and two labels in a turn, and of a token and an atom in a visit."""
+MAX_TOKEN_PRODUCTS = 2**27
+"""Largest total number of inner products between the tokens of a sequence that are cached: 1 GiB."""
+STORE_SPARSE_BELOW_DENSITY = 0.5
+"""Convert a dense X to CSR if a smaller fraction of its entries is nonzero."""
+CERTIFY_AT_GAP_RATIO = 0.5
+"""Yield a certified point once the sum of the block gaps has fallen to this fraction of its value at the
+previous point."""
+MAX_EPOCHS_BETWEEN_POINTS = 10
+"""Yield a certified point after at most this many epochs."""
+DECODE_OPS_PER_TOKEN, VISIT_OPS_PER_ATOM = 8, 4
+"""Elementary operations of one decoding, per token and pair of labels; and of one visit, per token and
+atom."""
 
 
 def _kernels() -> Any:
@@ -42,7 +45,7 @@ def _kernels() -> Any:
     return chain_ascent
 
 
-def _kept() -> Any:
+def _atom_kernels() -> Any:
     from riskmin.kernels import chain_atoms
 
     return chain_atoms
@@ -50,20 +53,21 @@ def _kept() -> Any:
 
 @dataclass(frozen=True)
 class ChainAscent:
-    """Dual ascent for `ChainMaxMargin` with `L2`: exact steps, a sequence at a time.
+    """Dual ascent for `ChainMaxMargin` with `L2`: exact steps, one sequence at a time.
 
-    Block-coordinate Frank-Wolfe with memory: a visit to a sequence finds its worst labels, as in the paper,
-    but the weights of all that it has found before are made the best again, too. Inner products of the
-    tokens of a sequence are kept, so that a visit may find worst labels several times for one look at X.
+    Block-coordinate Frank-Wolfe with memory: a visit to a sequence finds the labels of the largest margin
+    violation, as in the paper, and also re-optimizes the weights of all label sequences found before. The
+    inner products between the tokens of a sequence are cached, so that a visit can decode several times
+    for one pass over its rows of X.
 
     Parameters
     ----------
     atoms : int
-        For how many label sequences there is room at first, for each sequence.
+        Initial number of label sequences stored per sequence; it doubles when they run out.
     turns : int
-        How often a visit finds worst labels, at most.
+        Maximum number of decodings per visit.
     seed : int
-        The seed of the random orders of visits.
+        Seed of the random visiting orders.
 
     References
     ----------
@@ -93,22 +97,22 @@ class ChainAscent:
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield a certified point every few epochs."""
-        run = _Run.of(self, obj)
+        run = _ChainRun.create(self, obj)
         value, _, cut = obj(w0)
         yield run.iterate(w0, value, cut)
-        yield from run.go()
+        yield from run.run()
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Go on from a saved state."""
-        return _Run.of(self, obj, state).go()
+        """Continue from a saved state."""
+        return _ChainRun.create(self, obj, state).run()
 
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
-        """Start with the distributions of a run on the same risk: its cut holds for every lam."""
-        return _Run.of(self, obj, state).go()
+        """Start from the distributions of a run on the same risk: its cut is valid for every lam."""
+        return _ChainRun.create(self, obj, state).run()
 
 
 def suited(risk: Any, reg: Any) -> bool:
-    """Whether `ChainAscent` is for them.
+    """Return whether `ChainAscent` supports this risk and regularizer.
 
     Examples
     --------
@@ -122,153 +126,170 @@ def suited(risk: Any, reg: Any) -> bool:
         return False
     if risk.rows is None or not isinstance(risk.rows.X, Sequences):
         return False
-    return reg.plain and bool(np.sum(np.diff(risk.rows.X.ends, prepend=0) ** 2) <= MOST_PRODUCTS)
+    # A sequence of m tokens needs an m x m Gram matrix.
+    return reg.plain and bool(np.sum(np.diff(risk.rows.X.ends, prepend=0) ** 2) <= MAX_TOKEN_PRODUCTS)
 
 
 @dataclass
-class _Run:
-    """A run: the distributions, and the w that belongs to them."""
+class _ChainRun:
+    """State of a run: the distributions over label sequences, and the w of their cut."""
 
     solver: ChainAscent
     obj: Objective
     rows: Any
-    known: Any
+    problem: Any
     atoms: Any
     w: NDArray
     epochs: int = 0
-    last: float = np.inf
-    """The sum of the gaps that the visits before the last point found."""
+    last_gap_sum: float = np.inf
+    """Sum of the block gaps in the epoch before the last point."""
 
     @classmethod
-    def of(cls, solver: ChainAscent, obj: Objective, state: dict[str, Array] | None = None) -> _Run:
-        """A run from nothing, or from a saved state."""
+    def create(cls, solver: ChainAscent, obj: Objective, state: dict[str, Array] | None = None) -> _ChainRun:
+        """Start a run with empty distributions, or restore one from a saved state."""
         risk: Any = obj.risk
         if not suited(risk, obj.reg):
             raise Unsuited(
-                "ChainAscent is for ChainMaxMargin() and L2(), with all rows here and sequences of no more "
-                "than some thousand tokens: use Auto, Smoothing or Bundle"
+                "ChainAscent needs ChainMaxMargin() and L2(), all rows in this process, and sequences of at "
+                "most a few thousand tokens: use Auto, Smoothing or Bundle"
             )
-        rows, known = _data(risk.rows)
-        m, n = len(known.c), len(known.y)
+        rows, problem = _kernel_data(risk.rows)
+        m, n = len(problem.c), len(problem.y)
         if state is None:
-            room = np.zeros(m, np.int64), np.zeros((solver.atoms, n), np.int64), np.zeros((m, solver.atoms))
+            blank = (
+                np.zeros(m, np.int64),
+                np.zeros((solver.atoms, n), np.int64),
+                np.zeros((m, solver.atoms)),
+            )
             gram = np.zeros((m, solver.atoms, solver.atoms))
-            return cls(solver, obj, rows, known, _atoms(*room, gram), np.zeros(risk.dim))
+            return cls(solver, obj, rows, problem, _allocate_atoms(*blank, gram), np.zeros(risk.dim))
         shapes = {"used": "m", "labels": "q n", "alpha": "m q", "gram": "m q q", "epochs": "1", "last": "1"}
-        most = {"used": len(state.get("labels", ())) + 1, "labels": risk.scorer.k, "epochs": 2**62}
-        checked(state, shapes, most, m=m, n=n)
-        atoms = _atoms(*(state[name].copy() for name in ("used", "labels", "alpha", "gram")))
-        _revive(known, atoms, risk.loss.rescaled)
-        run = cls(solver, obj, rows, known, atoms, np.zeros(risk.dim))
-        run.epochs, run.last = int(state["epochs"][0]), float(state["last"][0])
+        limits = {"used": len(state.get("labels", ())) + 1, "labels": risk.scorer.k, "epochs": 2**62}
+        # Labels and counts are used as indices: check their ranges before a kernel reads them.
+        checked(state, shapes, limits, m=m, n=n)
+        atoms = _allocate_atoms(*(state[name].copy() for name in ("used", "labels", "alpha", "gram")))
+        _restore_costs(problem, atoms, risk.loss.rescaled)
+        run = cls(solver, obj, rows, problem, atoms, np.zeros(risk.dim))
+        run.epochs, run.last_gap_sum = int(state["epochs"][0]), float(state["last"][0])
         run.w = obj.argmin(run.cut())
         return run
 
-    def go(self) -> Iterator[Iterate]:
-        """Epochs, and now and then a point."""
+    def run(self) -> Iterator[Iterate]:
+        """Run epochs; yield a certified point every few of them."""
         kernels, risk = _kernels(), cast(Any, self.obj.risk)
-        some, gaps = np.flatnonzero(self.known.c > 0), np.zeros(len(self.known.c))
-        W, slack = self.w.reshape(-1, risk.scorer.k), True if risk.loss.rescaled else None
+        weighted, gaps = np.flatnonzero(self.problem.c > 0), np.zeros(len(self.problem.c))
+        W, rescaled = self.w.reshape(-1, risk.scorer.k), True if risk.loss.rescaled else None
         turns = self.solver.turns if self.solver.turns > 1 else None
-        room = self.room(risk.scorer.k)
+        workspace = self.workspace(risk.scorer.k)
         while True:
-            for _ in range(MOST_EPOCHS):
-                order = np.random.default_rng([self.solver.seed, self.epochs]).permutation(some)
-                where = *self.rows, *self.known, *self.atoms, *room
-                for i, j in pieces(0, len(order), self.work):
-                    kernels.ascend(*where, W, self.obj.lam, order[i:j], slack, turns, gaps)
+            for _ in range(MAX_EPOCHS_BETWEEN_POINTS):
+                order = np.random.default_rng([self.solver.seed, self.epochs]).permutation(weighted)
+                kernel_state = *self.rows, *self.problem, *self.atoms, *workspace
+                # Kernels are called on short ranges so that deadlines and interrupts are checked in between.
+                for i, j in pieces(0, len(order), self.epoch_operations):
+                    kernels.ascend(*kernel_state, W, self.obj.lam, order[i:j], rescaled, turns, gaps)
                 self.epochs += 1
+                # Some visit found no free slot for a new label sequence.
                 if self.atoms.full[0]:
-                    self.grow()
-                    room = self.room(risk.scorer.k)
-                if gaps.sum() <= CALM * self.last:
+                    self.double_capacity()
+                    workspace = self.workspace(risk.scorer.k)
+                if gaps.sum() <= CERTIFY_AT_GAP_RATIO * self.last_gap_sum:
                     break
-            self.last = float(gaps.sum())
+            self.last_gap_sum = float(gaps.sum())
             cut = self.cut()
-            self.w[:] = self.obj.argmin(cut)  # anew, so that rounding does not add up
+            # Recomputed from the cut, so that the rounding errors of the updates do not accumulate.
+            self.w[:] = self.obj.argmin(cut)
             w = self.w.copy()
             yield self.iterate(w, self.obj.value(w), cut)
 
     @property
-    def work(self) -> float:
-        """Elementary operations of an epoch: scores, best paths, and atoms."""
-        n, risk = len(self.known.y), cast(Any, self.obj.risk)
+    def epoch_operations(self) -> float:
+        """Elementary operations of one epoch: scores, decodings, and atoms."""
+        n, risk = len(self.problem.y), cast(Any, self.obj.risk)
         k = risk.scorer.k
-        turn = TURN * n * k * k * (len(self.known.gram) / n if risk.loss.rescaled else 1.0)
-        scores, atoms = 2.0 * len(self.rows.data) * k, VISIT * self.atoms.labels.size
-        return float(scores + self.solver.turns * turn + atoms)
+        decode = (
+            DECODE_OPS_PER_TOKEN * n * k * k * (len(self.problem.gram) / n if risk.loss.rescaled else 1.0)
+        )
+        scores, atoms = 2.0 * len(self.rows.data) * k, VISIT_OPS_PER_ATOM * self.atoms.labels.size
+        return float(scores + self.solver.turns * decode + atoms)
 
-    def grow(self) -> None:
-        """Twice the room for atoms."""
-        used, labels, alpha, gram = self.kept()
+    def double_capacity(self) -> None:
+        """Double the number of atoms that can be stored per sequence."""
+        used, labels, alpha, gram = self.atom_arrays()
         more = len(labels)
-        wide = np.pad(alpha, ((0, 0), (0, more))), np.pad(gram, ((0, 0), (0, more), (0, more)))
-        self.atoms = _atoms(used, np.pad(labels, ((0, more), (0, 0))), *wide)
-        _revive(self.known, self.atoms, cast(Any, self.obj.risk).loss.rescaled)
+        padded = np.pad(alpha, ((0, 0), (0, more))), np.pad(gram, ((0, 0), (0, more), (0, more)))
+        self.atoms = _allocate_atoms(used, np.pad(labels, ((0, more), (0, 0))), *padded)
+        _restore_costs(self.problem, self.atoms, cast(Any, self.obj.risk).loss.rescaled)
 
-    def kept(self) -> tuple[NDArray, ...]:
-        """All that need be known of atoms: how many, labels, weights and products."""
+    def atom_arrays(self) -> tuple[NDArray, ...]:
+        """Return copies of what defines the atoms: their number, labels, weights and inner products."""
+        # The last slot of each sequence belongs to its true labels and is not saved.
         alpha, gram = self.atoms.alpha[:, :-1], self.atoms.gram[:, :-1, :-1]
         return self.atoms.used.copy(), self.atoms.labels.copy(), alpha.copy(), gram.copy()
 
-    def room(self, k: int) -> Any:
-        """For what visits compute."""
-        m, many = int(np.diff(self.known.ends, prepend=0).max()), self.atoms.alpha.shape[1]
+    def workspace(self, k: int) -> Any:
+        """Allocate the scratch arrays of a visit."""
+        m, n_atoms = int(np.diff(self.problem.ends, prepend=0).max()), self.atoms.alpha.shape[1]
         scores, best, path = (np.zeros((m + k + 2, k)) for _ in range(3)), np.zeros((m, k)), np.zeros(m, int)
-        return _kept().Room(*scores, best, path, np.zeros(many), np.zeros(many))
+        return _atom_kernels().Room(*scores, best, path, np.zeros(n_atoms), np.zeros(n_atoms))
 
     def cut(self) -> Cut:
-        """That of the distributions, less what rounding may add."""
+        """Return the cut of the distributions, lowered by a bound on its rounding error."""
         from riskmin.kernels.chain_max import counts
 
         risk: Any = self.obj.risk
-        n, k, atoms = len(self.known.y), risk.scorer.k, self.atoms
+        n, k, atoms = len(self.problem.y), risk.scorer.k, self.atoms
         dz, a, cost = np.zeros((n + k + 2, k)), np.zeros(risk.dim), float(np.sum(atoms.alpha * atoms.cost))
+        # dz accumulates weight * (psi(labels_q) - psi(y)) per token and label; the pullback maps it to w.
         for q in range(int(atoms.used.max())):
-            counts(self.known.y, atoms.labels[q], self.known.ends, atoms.alpha[:, q] * atoms.factor[:, q], dz)
+            counts(
+                self.problem.y, atoms.labels[q], self.problem.ends, atoms.alpha[:, q] * atoms.factor[:, q], dz
+            )
         risk.scorer.pullback(risk.rows.X, dz, 0, n, a)
         return Cut(a, cost * (1 - ROUNDING))
 
     def iterate(self, w: NDArray, value: float, cut: Cut) -> Iterate:
-        """The point, and how to go on from it."""
-        state = dict(zip(("used", "labels", "alpha", "gram"), self.kept(), strict=True))
-        state |= {"epochs": np.array([self.epochs]), "last": np.array([self.last])}
-        many = float(np.count_nonzero(state["alpha"])) / len(state["used"])
-        info = {"epochs": float(self.epochs), "atoms": many}
+        """Return the point as an iterate with the state to resume from."""
+        state = dict(zip(("used", "labels", "alpha", "gram"), self.atom_arrays(), strict=True))
+        state |= {"epochs": np.array([self.epochs]), "last": np.array([self.last_gap_sum])}
+        mean_atoms = float(np.count_nonzero(state["alpha"])) / len(state["used"])
+        info = {"epochs": float(self.epochs), "atoms": mean_atoms}
         return Iterate(w, value, cut, info, lambda: state)
 
 
-def _atoms(used: NDArray, labels: NDArray, alpha: NDArray, gram: NDArray) -> Any:
-    """Room for atoms, with one more place for the right labels; costs and factors are yet to be found."""
+def _allocate_atoms(used: NDArray, labels: NDArray, alpha: NDArray, gram: NDArray) -> Any:
+    """Allocate atoms with one extra slot for the true labels; costs and factors are not yet set."""
     alpha, gram = np.pad(alpha, ((0, 0), (0, 1))), np.pad(gram, ((0, 0), (0, 1), (0, 1)))
     zeros = np.zeros_like(alpha), np.zeros_like(alpha)
-    return _kept().Atoms(np.zeros(1, np.int64), used, labels, alpha, *zeros, gram)
+    return _atom_kernels().Atoms(np.zeros(1, np.int64), used, labels, alpha, *zeros, gram)
 
 
-def _revive(known: Any, atoms: Any, rescaled: bool) -> None:
-    """Costs and factors of atoms of which the labels are known."""
-    begins = np.append(0, known.ends[:-1])
-    errors = np.add.reduceat(atoms.labels != known.y, begins, axis=1, dtype=np.float64).T
-    atoms.cost[:, :-1] = known.c[:, None] * errors
-    atoms.factor[:, :-1] = known.c[:, None] * (errors if rescaled else 1.0)
+def _restore_costs(problem: Any, atoms: Any, rescaled: bool) -> None:
+    """Compute the costs and factors of atoms from their labels."""
+    begins = np.append(0, problem.ends[:-1])
+    # Hamming distance of each atom to the true labels, per sequence.
+    errors = np.add.reduceat(atoms.labels != problem.y, begins, axis=1, dtype=np.float64).T
+    atoms.cost[:, :-1] = problem.c[:, None] * errors
+    atoms.factor[:, :-1] = problem.c[:, None] * (errors if rescaled else 1.0)
 
 
-def _data(shard: Any) -> tuple[Any, Any]:
-    """The tokens and sequences as the kernel takes them, with inner products of tokens."""
+def _kernel_data(shard: Any) -> tuple[Any, Any]:
+    """Return the tokens and sequences as the kernels take them, with the inner products of the tokens."""
     kernels, ends = _kernels(), shard.X.ends
     X = by_rows(shard.X.tokens)
     n, p = X.shape
-    if isinstance(X, Dense) and np.count_nonzero(X.X) < SPARSE * n * p:
+    if isinstance(X, Dense) and np.count_nonzero(X.X) < STORE_SPARSE_BELOW_DENSITY * n * p:
         X = by_rows(as_matrix(sp.csr_array(X.X)))
     if isinstance(X, Dense):
         ptr = np.arange(0, n * p + 1, p, dtype=np.int64)
         rows = kernels.Tokens(ptr, np.arange(p), X.X.reshape(-1), 1)
     else:
         rows = kernels.Tokens(X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data, 0)
+    # gram holds one m x m block per sequence of m tokens; offsets are the starts of the blocks.
     sizes = np.diff(ends, prepend=0) ** 2
-    places, gram = np.cumsum(sizes) - sizes, np.empty(int(sizes.sum()))
-    each, x = len(rows.data) / max(1, n), np.zeros(p)
-    for i, j in pieces(0, len(ends), len(gram) * each):
-        kernels.grams(*rows, ends, i, j, int(places[i]), x, gram)
+    offsets, gram = np.cumsum(sizes) - sizes, np.empty(int(sizes.sum()))
+    nnz_per_row, x = len(rows.data) / max(1, n), np.zeros(p)
+    for i, j in pieces(0, len(ends), len(gram) * nnz_per_row):
+        kernels.grams(*rows, ends, i, j, int(offsets[i]), x, gram)
     c = np.ascontiguousarray(shard.c[ends - 1], dtype=np.float64)
-    return rows, kernels.Problem(shard.y[:, 0].astype(np.int64), ends, c, gram, places)
+    return rows, kernels.Problem(shard.y[:, 0].astype(np.int64), ends, c, gram, offsets)

@@ -1,4 +1,4 @@
-"""The columns of X, dense or sparse: what models over them are minimized with."""
+"""The columns of X, dense or sparse, on which quadratic models are minimized."""
 
 from __future__ import annotations
 
@@ -12,30 +12,40 @@ import numpy as np
 from riskmin import deadline
 from riskmin.deadline import check, checking, pieces
 from riskmin.matrices import Columns, Csc, Csr, Dense, Wide, as_scipy, merged
-from riskmin.solvers.quadratic import MOST_EPOCHS, Gram, Model, Solution, away, by_gram, kernels
+from riskmin.solvers.quadratic import (
+    MAX_EPOCHS_PER_MODEL,
+    Gram,
+    Model,
+    Solution,
+    kernels,
+    relative_change,
+    solve_by_gram,
+)
 from riskmin.types import NDArray, Shard
 
 MOST_GRAM = 3000
-"""Up to this many columns a Gram matrix is worth its memory."""
-BLOCK = 1024
-"""The rows of a Gram matrix's product are taken in blocks that stay in cache."""
-AWAY = 0.3
-"""A curvature that is further than this from the last one is not near its end: some rows will do for it."""
-SAMPLE = 64
-"""How many rows a column a Gram matrix takes that will not serve for long."""
-SHARE = 0.2
-"""A working set may hold this part of a sparse X, however few its best features are: looks cost more."""
-PER_LOOK = 160
-"""A Gram matrix of m columns costs about m * m / (this * p) looks."""
-MUCH = 0.8
-"""Who may need this part of X gets all columns: to fetch some, and then others, costs more."""
-CHUNK = 8
-"""After so many cycles it is looked how far they came."""
-LEAST = 1e-12
-"""Curvatures below this part of the largest are taken for it: they are divided by."""
-NUMBER = 8
-"""Elementary operations that a number of a sparse column takes: its row lies anywhere in memory."""
-NOTHING = np.empty(0)
+"""Form a Gram matrix for at most this many columns, which bounds its memory."""
+GRAM_BLOCK_ROWS = 1024
+"""Rows of X per block of the Gram product, so that a block stays in cache."""
+SUBSAMPLE_ABOVE_CHANGE = 0.3
+"""Subsample the rows of a Gram matrix if the curvature has changed by more than this since the last one:
+it will change again."""
+SUBSAMPLE_ROWS_PER_COLUMN = 64
+"""Rows per column in a subsampled Gram matrix."""
+WORKING_SET_MAX_DATA_SHARE = 0.2
+"""Fill a working set up to this share of the stored entries of X: another pass over X costs more."""
+SQUARED_COLUMNS_PER_PASS = 160
+"""A Gram matrix of m out of p columns costs about m^2 / (SQUARED_COLUMNS_PER_PASS p) passes over X."""
+COPY_ALL_ABOVE_SHARE = 0.8
+"""Copy all columns once the requested ones hold more than this share of X: several partial copies cost
+more."""
+MAX_CYCLES_PER_ROUND = 8
+"""Cycles between two checks of the progress."""
+CURVATURE_FLOOR_RATIO = 1e-12
+"""Smallest curvature, relative to the largest: its square root is a divisor."""
+OPS_PER_SPARSE_ENTRY = 8
+"""Elementary operations per stored entry of a sparse column, whose rows are scattered in memory."""
+NO_VALUES = np.empty(0)
 
 
 # ---------------------------------------------------------------- dense
@@ -47,76 +57,94 @@ class DenseColumns:
     gram: Gram | None = None
 
     @property
-    def few(self) -> bool:
-        """Whether a Gram matrix of all columns costs about a look more than that of some."""
-        return self.X.shape[1] <= PER_LOOK
+    def gram_is_cheap(self) -> bool:
+        """Whether a Gram matrix of all columns costs at most about one pass more than one of some."""
+        return self.X.shape[1] <= SQUARED_COLUMNS_PER_PASS
 
-    def room(self, held: NDArray, order: NDArray) -> int:
-        """How many columns are worth a place beside those held: their Gram matrix costs about a look more."""
-        return max(int(np.sqrt(PER_LOOK * self.X.shape[1])) - len(held), 0)
+    def max_new_columns(self, in_use: NDArray, order: NDArray) -> int:
+        """Return how many columns to add to those in use: their Gram matrix costs about one pass over X."""
+        return max(int(np.sqrt(SQUARED_COLUMNS_PER_PASS * self.X.shape[1])) - len(in_use), 0)
 
-    def solve(self, model: Model, maybe: NDArray) -> Solution:
-        """The minimizer of the model."""
+    def solve(self, model: Model, prefetch: NDArray) -> Solution:
+        """Return the minimizer of the model."""
         if len(model.columns) <= MOST_GRAM:
-            if self.gram is None or not self.gram.serves(model):
-                self.gram = Gram(model.bend, self._stride(model), rough=not model.exact)
-            start = Solution(model.w.copy(), 0.0, NOTHING, 0)
-            found = by_gram(self, self.gram, model, start, None)
+            if self.gram is None or not self.gram.is_reusable_for(model):
+                self.gram = Gram(model.curvature, self._stride(model), single_precision=not model.exact)
+            start = Solution(model.w.copy(), 0.0, NO_VALUES, 0)
+            solution = solve_by_gram(self, self.gram, model, start, None)
         else:
-            found = self._cycle(model)
+            solution = self._minimize_by_cycles(model)
         step = np.zeros(self.X.shape[1])
-        step[model.columns] = found.w - model.w
-        return found._replace(u=self.X.scores(step, 0, self.X.shape[0]))
+        step[model.columns] = solution.w - model.w
+        return solution._replace(u=self.X.scores(step, 0, self.X.shape[0]))
 
     def _stride(self, model: Model) -> int:
-        """How many rows a new Gram matrix may leave out: few if its curvature will last."""
-        settled = self.gram is not None and away(model.bend, self.gram.bend) <= AWAY
+        """Return the row stride of a new Gram matrix: 1 if its curvature will be used for long."""
+        stable = (
+            self.gram is not None
+            and relative_change(model.curvature, self.gram.curvature) <= SUBSAMPLE_ABOVE_CHANGE
+        )
         return (
             1
-            if settled or model.lasts or model.exact
-            else max(1, self.X.shape[0] // (SAMPLE * max(len(model.columns), 16)))
+            if stable or model.constant_curvature or model.exact
+            else max(1, self.X.shape[0] // (SUBSAMPLE_ROWS_PER_COLUMN * max(len(model.columns), 16)))
         )
 
-    def _cycle(self, model: Model) -> Solution:
+    def _minimize_by_cycles(self, model: Model) -> Solution:
+        """Minimize the model by cycles over its columns, without a Gram matrix."""
         T = self.X.T[model.columns] if isinstance(self.X, Columns) else self.X.X.T[model.columns]
-        h = np.einsum("ki,ki,i->k", T, T, model.bend)
+        # h_k = sum_i D_i x_ik^2, the second derivative in w_k.
+        h = np.einsum("ki,ki,i->k", T, T, model.curvature)
         w, r = model.w.copy(), model.slope.copy()
-        total = float(model.bend.sum()) if model.free else 0.0
-        args = (np.ascontiguousarray(T), r, model.bend, h, w, model.terms, total, model.tol, MOST_EPOCHS)
-        b, _, epochs = cycles(kernels().dense_epochs, *args)
-        return Solution(w, b, NOTHING, epochs, model.bend)
+        total = float(model.curvature.sum()) if model.has_intercept else 0.0
+        args = (
+            np.ascontiguousarray(T),
+            r,
+            model.curvature,
+            h,
+            w,
+            model.terms,
+            total,
+            model.tol,
+            MAX_EPOCHS_PER_MODEL,
+        )
+        b, _, epochs = run_cycles(kernels().dense_epochs, *args)
+        return Solution(w, b, NO_VALUES, epochs, model.curvature)
 
     def pull(self, columns: NDArray, r: NDArray) -> NDArray:
+        """Return X' r over the columns."""
         out = np.zeros(self.X.shape[1])
         self.X.pullback(r, 0, len(r), out)
         return out[columns]
 
     def products(self, columns: NDArray, first: int, gram: Gram) -> NDArray:
-        if gram.rough:  # half the time, if nothing is too large for it or too small
+        # Half the time in single precision, provided that nothing overflows or underflows.
+        """Return the rows of X' D X from `first` on, over all the columns."""
+        if gram.single_precision:
             G = self._products(columns, first, gram, np.float32)
-            some = G[:, first:].diagonal()
-            if np.isfinite(G).all() and ((some == 0) | (some > 1e-30)).all():
+            diagonal = G[:, first:].diagonal()
+            if np.isfinite(G).all() and ((diagonal == 0) | (diagonal > 1e-30)).all():
                 return G
         return self._products(columns, first, gram, np.float64)
 
     def _products(self, columns: NDArray, first: int, gram: Gram, kind: Any) -> NDArray:
-        n, scale = self.X.shape[0], np.sqrt(gram.stride * gram.bend)
+        n, scale = self.X.shape[0], np.sqrt(gram.stride * gram.curvature)
         G = np.zeros((len(columns) - first, len(columns)))
-        block = np.empty((BLOCK, len(columns)), dtype=kind)
-        for i in checking(range(0, n, BLOCK * gram.stride)):
-            at = slice(i, min(i + BLOCK * gram.stride, n), gram.stride)
+        block = np.empty((GRAM_BLOCK_ROWS, len(columns)), dtype=kind)
+        for i in checking(range(0, n, GRAM_BLOCK_ROWS * gram.stride)):
+            rows = slice(i, min(i + GRAM_BLOCK_ROWS * gram.stride, n), gram.stride)
             if isinstance(self.X, Columns):
-                B = (self.X.T[:, at][columns] * scale[at]).astype(kind).T
+                B = (self.X.T[:, rows][columns] * scale[rows]).astype(kind).T
             else:
-                B = block[: len(scale[at])]
-                kernels().gather(self.X.X[at], columns, scale[at], B)
+                B = block[: len(scale[rows])]
+                kernels().gather(self.X.X[rows], columns, scale[rows], B)
             G += B[:, first:].T @ B
         return G
 
 
 # ---------------------------------------------------------------- sparse
-class Store:
-    """The columns of a sparse X. Those of a CSR matrix are copied out of it when they are first asked for."""
+class ColumnStore:
+    """The columns of a sparse X; those of a CSR matrix are copied out of it on first request."""
 
     def __init__(self, X: Csr | Csc) -> None:
         self.X = X
@@ -128,106 +156,114 @@ class Store:
             self.count = np.diff(ends)
         else:
             self.count = np.zeros(p, dtype=np.int64)
-            for i, j in pieces(0, len(X.indices), NUMBER * len(X.indices)):
+            for i, j in pieces(0, len(X.indices), OPS_PER_SPARSE_ENTRY * len(X.indices)):
                 kernels().count(X.indices[i:j], self.count)
             self.start, self.stop = np.full(p, -1, dtype=np.int64), np.zeros(p, dtype=np.int64)
-            # room for all of them: what is never written to takes no memory
+            # Space for all columns: pages that are never written to take no physical memory.
             self.rows = np.empty(len(X.data), dtype=np.uint32)
             self.values = np.empty(len(X.data), dtype=X.data.dtype)
-            self.held = 0
+            self.n_copied = 0
 
-    def fetch(self, columns: NDArray, maybe: NDArray) -> None:
-        """See to it that the columns are here; if that takes a pass over X, then `maybe` come along."""
+    def fetch(self, columns: NDArray, prefetch: NDArray) -> None:
+        """Copy the columns that are missing; if that takes a pass over X, copy those of `prefetch`, too."""
         if (self.start[columns] >= 0).all():
             return
         assert isinstance(self.X, Csr)
-        wanted = np.union1d(columns, maybe)
-        if self.count[wanted].sum() > MUCH * self.count.sum():
+        wanted = np.union1d(columns, prefetch)
+        if self.count[wanted].sum() > COPY_ALL_ABOVE_SHARE * self.count.sum():
             wanted = np.arange(len(self.start))
         new = wanted[self.start[wanted] < 0]
-        begins = self.held + np.cumsum(self.count[new]) - self.count[new]
-        place = np.full(self.X.shape[1], -1, dtype=np.int32)
-        place[new] = np.arange(len(new))
+        begins = self.n_copied + np.cumsum(self.count[new]) - self.count[new]
+        position = np.full(self.X.shape[1], -1, dtype=np.int32)
+        position[new] = np.arange(len(new))
         ends, n = begins.copy(), self.n_rows
-        for i, j in pieces(0, n, NUMBER * len(self.X.data)):
-            parts = self.X.indptr, self.X.indices, self.X.data, i, j, place, begins, ends
-            kernels().pick_columns(*parts, self.rows, self.values)
-        # not before they are: who is interrupted has none of them, and no other run takes them for copied
-        self.held += int(self.count[new].sum())
+        for i, j in pieces(0, n, OPS_PER_SPARSE_ENTRY * len(self.X.data)):
+            args = self.X.indptr, self.X.indices, self.X.data, i, j, position, begins, ends
+            kernels().pick_columns(*args, self.rows, self.values)
+        # Published only after the copy: an interrupt leaves no column marked as copied that is not.
+        self.n_copied += int(self.count[new].sum())
         self.stop[new] = ends
         self.start[new] = begins
 
-    def parts(self, columns: NDArray) -> tuple[NDArray, ...]:
-        """As the kernels take them."""
+    def kernel_arrays(self, columns: NDArray) -> tuple[NDArray, ...]:
+        """Return the columns as the kernels take them: starts, ends, row indices, values, column indices."""
         return self.start, self.stop, self.rows, self.values, columns
 
-    def pieces(self, columns: NDArray) -> Iterable[slice]:
-        """Ranges of the columns, each of which takes a kernel no longer than a moment."""
-        work = NUMBER * float(self.count[columns].sum())
+    def ranges(self, columns: NDArray) -> Iterable[slice]:
+        """Split the columns into ranges short enough that deadlines are checked between kernel calls."""
+        work = OPS_PER_SPARSE_ENTRY * float(self.count[columns].sum())
         return (slice(i, j) for i, j in pieces(0, len(columns), work))
 
 
 @dataclass
 class SparseColumns:
-    """Models over the columns of a sparse X."""
+    """Minimizes models over the columns of a sparse X."""
 
-    store: Store
+    store: ColumnStore
     gram: Gram | None = None
-    few: bool = False
-    """As of dense ones: cycles over all columns cost more than those over some."""
+    gram_is_cheap: bool = False
+    """As for dense columns; always False, since cycles over all columns cost more than over some."""
 
-    def room(self, held: NDArray, order: NDArray) -> int:
-        """How many of the columns, best first, are worth a place beside those held: so much costs a cycle."""
-        most = SHARE * float(self.store.count.sum()) - float(self.store.count[held].sum())
-        return int(np.searchsorted(np.cumsum(self.store.count[order]), most))
+    def max_new_columns(self, in_use: NDArray, order: NDArray) -> int:
+        """Return how many of the columns, taken in order, to add to those in use, given the cycle cost."""
+        budget = WORKING_SET_MAX_DATA_SHARE * float(self.store.count.sum()) - float(
+            self.store.count[in_use].sum()
+        )
+        return int(np.searchsorted(np.cumsum(self.store.count[order]), budget))
 
-    def solve(self, model: Model, maybe: NDArray) -> Solution:
-        """The minimizer of the model."""
-        self.store.fetch(model.columns, maybe)
-        small = len(model.columns) <= MOST_GRAM
-        if small and self.gram is not None and self.gram.serves(model):
-            found = by_gram(self, self.gram, model, Solution(model.w.copy(), 0.0, NOTHING, 0), None)
+    def solve(self, model: Model, prefetch: NDArray) -> Solution:
+        """Return the minimizer of the model."""
+        self.store.fetch(model.columns, prefetch)
+        gram_fits = len(model.columns) <= MOST_GRAM
+        if gram_fits and self.gram is not None and self.gram.is_reusable_for(model):
+            solution = solve_by_gram(
+                self, self.gram, model, Solution(model.w.copy(), 0.0, NO_VALUES, 0), None
+            )
         else:
-            found = self._cycle(model, small)
-        u, columns, step = np.zeros(self.store.n_rows), model.columns, found.w - model.w
-        for at in self.store.pieces(columns):
-            kernels().sparse_scores(*self.store.parts(columns[at]), step[at], u)
-        return found._replace(u=u)
+            solution = self._minimize_by_cycles(model, gram_fits)
+        u, columns, step = np.zeros(self.store.n_rows), model.columns, solution.w - model.w
+        for part in self.store.ranges(columns):
+            kernels().sparse_scores(*self.store.kernel_arrays(columns[part]), step[part], u)
+        return solution._replace(u=u)
 
-    def _cycle(self, model: Model, small: bool) -> Solution:
-        parts, w = self.store.parts(model.columns), model.w.copy()
-        root = np.sqrt(np.maximum(model.bend, LEAST * model.bend.max()))
+    def _minimize_by_cycles(self, model: Model, gram_fits: bool) -> Solution:
+        """Minimize the model by cycles over its columns; switch to a Gram matrix if that is cheaper."""
+        arrays, w = self.store.kernel_arrays(model.columns), model.w.copy()
+        # With columns scaled by sqrt(D), the model is 0.5 |r + A d|^2 for r = s / sqrt(D): plain least
+        # squares.
+        root = np.sqrt(np.maximum(model.curvature, CURVATURE_FLOOR_RATIO * model.curvature.max()))
         r = model.slope / root
-        scaled, h, g = self._scaled(parts, root, r)
-        offset = model.grad - g  # single precision may bend the model a little, but not tilt it
-        cost = self._gram_cost(parts)
-        chunk = min(max(cost // 2, 5), CHUNK)
-        shifts, track = root if model.free else NOTHING, np.zeros((chunk + 1, len(w) + 1))
-        where = (*parts[:3], model.columns, *scaled)
+        scaled, h, g = self._scaled_columns(arrays, root, r)
+        # Rounding to single precision may perturb the curvature of the model, but not its gradient.
+        offset = model.grad - g
+        gram_cycles = self._gram_cost(arrays)
+        chunk = min(max(gram_cycles // 2, 5), MAX_CYCLES_PER_ROUND)
+        shifts, track = root if model.has_intercept else NO_VALUES, np.zeros((chunk + 1, len(w) + 1))
+        data = (*arrays[:3], model.columns, *scaled)
         b, first, epochs, active = 0.0, 0.0, 0, np.empty(len(w), np.bool_)
         while True:
             track[0, :-1] = w
             active[:] = True
-            args = *where, r, h, w, model.terms, offset, shifts, model.tol, track, active
-            shift, worst, taken = cycles(kernels().sparse_epochs, *args)
-            b, epochs, first = b + shift, epochs + taken, first or worst
-            if worst <= model.tol or epochs >= MOST_EPOCHS:
+            args = *data, r, h, w, model.terms, offset, shifts, model.tol, track, active
+            moved, worst, done = run_cycles(kernels().sparse_epochs, *args)
+            b, epochs, first = b + moved, epochs + done, first or worst
+            if worst <= model.tol or epochs >= MAX_EPOCHS_PER_MODEL:
                 break
-            # a Gram matrix, if that costs less than the cycles which seem to be left
-            if small and epochs >= max(chunk + 1, cost // 2):
+            # Switch to a Gram matrix if it costs less than the remaining cycles at the observed linear rate.
+            if gram_fits and epochs >= max(chunk + 1, gram_cycles // 2):
                 rate = max(math.log(first / worst), 1e-3) / (epochs - chunk)
-                if math.log(worst / model.tol) / rate > cost:
+                if math.log(worst / model.tol) / rate > gram_cycles:
                     break
-            b += self._extrapolate(where, model.terms, offset, track, w, r, shifts)
-        start = Solution(w, b, NOTHING, epochs, model.bend)
-        if worst <= model.tol or epochs >= MOST_EPOCHS:
+            b += self._extrapolate(data, model.terms, offset, track, w, r, shifts)
+        start = Solution(w, b, NO_VALUES, epochs, model.curvature)
+        if worst <= model.tol or epochs >= MAX_EPOCHS_PER_MODEL:
             return start
-        self.gram = Gram(model.bend)
-        return by_gram(self, self.gram, model, start, r * root)
+        self.gram = Gram(model.curvature)
+        return solve_by_gram(self, self.gram, model, start, r * root)
 
     def _extrapolate(
         self,
-        where: tuple[Any, ...],
+        data: tuple[Any, ...],
         terms: NDArray,
         offset: NDArray,
         track: NDArray,
@@ -235,92 +271,106 @@ class SparseColumns:
         r: NDArray,
         shifts: NDArray,
     ) -> float:
-        """Go where the cycles seem to lead, if that is lower; in place, and the shift of that is returned.
+        """Move to the Anderson extrapolation of the last cycles if the model is lower there.
 
-        It is the affine combination of what they found that changed least: Anderson's extrapolation.
+        The extrapolated point is the affine combination of the last iterates with the smallest combined
+        change. w and r are changed in place; returns the change of the intercept.
         """
         steps = np.diff(track[-6:], axis=0)
         gram = steps @ steps.T
-        mix = np.linalg.solve(gram + 1e-10 * np.trace(gram) * np.eye(len(gram)), np.ones(len(gram)))
-        far = (mix / mix.sum()) @ track[-len(mix) :]
-        far[:-1] = np.clip(far[:-1], terms[2], terms[3])
-        step = far - track[-1]
+        # The ridge of 1e-10 keeps the solve defined where the steps are linearly dependent.
+        weights = np.linalg.solve(gram + 1e-10 * np.trace(gram) * np.eye(len(gram)), np.ones(len(gram)))
+        target = (weights / weights.sum()) @ track[-len(weights) :]
+        target[:-1] = np.clip(target[:-1], terms[2], terms[3])
+        step = target - track[-1]
         new = r + step[-1] * shifts if len(shifts) else r.copy()
-        *ends, columns, begin, values = where
-        for at in self.store.pieces(columns):
-            kernels().add_columns(*ends, columns[at], begin[at], values, step[:-1][at], new)
+        *arrays, columns, begin, values = data
+        for part in self.store.ranges(columns):
+            kernels().add_columns(*arrays, columns[part], begin[part], values, step[:-1][part], new)
         absolute, square = terms[0], terms[1]
-        fall = 0.5 * float((r - new) @ (r + new)) - float(offset @ step[:-1])
-        fall += float(absolute @ (np.abs(w) - np.abs(far[:-1])) + 0.5 * square @ (w * w - far[:-1] ** 2))
-        if not fall > 0:
+        # Decrease of the model: least squares, linear part, and the penalty.
+        decrease = 0.5 * float((r - new) @ (r + new)) - float(offset @ step[:-1])
+        decrease += float(
+            absolute @ (np.abs(w) - np.abs(target[:-1])) + 0.5 * square @ (w * w - target[:-1] ** 2)
+        )
+        if not decrease > 0:
             return 0.0
-        w[:], r[:] = far[:-1], new
+        w[:], r[:] = target[:-1], new
         return float(step[-1])
 
-    def _scaled(
-        self, parts: tuple[NDArray, ...], root: NDArray, r: NDArray
+    def _scaled_columns(
+        self, arrays: tuple[NDArray, ...], root: NDArray, r: NDArray
     ) -> tuple[tuple[NDArray, NDArray], NDArray, NDArray]:
-        """Where the columns begin, they themselves times the roots, the sums of their squares, and X' r.
+        """Return the columns of sqrt(D) X (starts, values), their squared norms, and their products with r.
 
-        Single precision is enough for a model, where nothing is too large for it or too small.
+        Single precision is used unless it overflows or underflows.
         """
-        columns = parts[-1]
+        columns = arrays[-1]
         begin, h, g = np.empty(len(columns), dtype=np.int64), np.empty(len(columns)), np.empty(len(columns))
         for kind in (np.float32, np.float64):
             out = np.empty(int((self.store.stop - self.store.start)[columns].sum()), dtype=kind)
-            place = 0
-            for at in self.store.pieces(columns):
-                to = begin[at], out, h[at], g[at], place
-                place = kernels().scale_columns(*parts[:-1], columns[at], root, r, *to)
-            some = h[h > 0]
-            if np.isfinite(h).all() and (not len(some) or 1e-30 < some.min() <= some.max() < 1e30):
+            position = 0
+            for part in self.store.ranges(columns):
+                outputs = begin[part], out, h[part], g[part], position
+                position = kernels().scale_columns(*arrays[:-1], columns[part], root, r, *outputs)
+            positive = h[h > 0]
+            if np.isfinite(h).all() and (
+                not len(positive) or 1e-30 < positive.min() <= positive.max() < 1e30
+            ):
                 break
         return (begin, out), h, g
 
-    def _gram_cost(self, parts: tuple[NDArray, ...]) -> int:
-        """How many cycles over the columns cost as much as their Gram matrix."""
-        sizes = self._sizes(parts[-1])
-        return 5 + 3 * int(sizes @ sizes) // (4 * max(int(sizes.sum()), 1))
+    def _gram_cost(self, arrays: tuple[NDArray, ...]) -> int:
+        """Return how many cycles over the columns cost as much as their Gram matrix."""
+        entries = self._entries_per_row(arrays[-1])
+        # A row with e entries contributes e^2 products to the Gram matrix, and e to a cycle.
+        return 5 + 3 * int(entries @ entries) // (4 * max(int(entries.sum()), 1))
 
-    def _sizes(self, columns: NDArray) -> NDArray:
-        """How many numbers of the columns are in each row."""
-        sizes = np.zeros(self.store.n_rows, dtype=np.int64)
-        for at in self.store.pieces(columns):
-            kernels().row_sizes(*self.store.parts(columns[at]), sizes)
-        return sizes
+    def _entries_per_row(self, columns: NDArray) -> NDArray:
+        """Return the number of stored entries of the columns in each row."""
+        entries = np.zeros(self.store.n_rows, dtype=np.int64)
+        for part in self.store.ranges(columns):
+            kernels().row_sizes(*self.store.kernel_arrays(columns[part]), entries)
+        return entries
 
     def pull(self, columns: NDArray, r: NDArray) -> NDArray:
+        """Return X' r over the columns."""
         out = np.empty(len(columns))
-        for at in self.store.pieces(columns):
-            kernels().sparse_pull(*self.store.parts(columns[at]), r, out[at])
+        for part in self.store.ranges(columns):
+            kernels().sparse_pull(*self.store.kernel_arrays(columns[part]), r, out[part])
         return out
 
     def products(self, columns: NDArray, first: int, gram: Gram) -> NDArray:
-        sizes = self._sizes(columns)
-        ends = np.cumsum(sizes) - sizes
-        G, total = np.zeros((len(columns), len(columns))), int(sizes.sum())
-        which, value = np.empty(total, dtype=np.int32), np.empty(total)
-        for at in self.store.pieces(columns):
-            kernels().to_rows(*self.store.parts(columns[at]), at.start, ends, which, value)
-        for i, j in pieces(0, self.store.n_rows, float(sizes @ sizes)):
-            kernels().sparse_gram(which, value, ends, gram.bend, i, j, first, G)
-        low = G[first:]
-        low[:, first:] += np.tril(low[:, first:], -1).T  # only the part up to the diagonal was added up
-        return low
+        """Return the rows of X' D X from `first` on, over all the columns."""
+        entries = self._entries_per_row(columns)
+        ends = np.cumsum(entries) - entries
+        G, total = np.zeros((len(columns), len(columns))), int(entries.sum())
+        column, value = np.empty(total, dtype=np.int32), np.empty(total)
+        for part in self.store.ranges(columns):
+            kernels().to_rows(*self.store.kernel_arrays(columns[part]), part.start, ends, column, value)
+        for i, j in pieces(0, self.store.n_rows, float(entries @ entries)):
+            kernels().sparse_gram(column, value, ends, gram.curvature, i, j, first, G)
+        lower = G[first:]
+        # The kernel accumulates only the part up to the diagonal.
+        lower[:, first:] += np.tril(lower[:, first:], -1).T
+        return lower
 
 
-def cycles(kernel: Any, *args: Any) -> tuple[float, float, int]:
-    """Run a kernel of cycles to its end, with looks at the clock; the shift, the worst slope, the epochs."""
+def run_cycles(kernel: Any, *args: Any) -> tuple[float, float, int]:
+    """Run a kernel of cycles to its end, checking the deadline in between.
+
+    Returns the change of the intercept, the largest remaining violation, and the number of epochs.
+    """
     k = kernels()
     state = np.zeros(5)
     while True:
         check()
-        if kernel(*args, state, deadline.MOST // NUMBER):
+        if kernel(*args, state, deadline.MOST // OPS_PER_SPARSE_ENTRY):
             return float(state[k.MOVED]), float(state[k.WORST]), int(state[k.EPOCH])
 
 
-def every(X: Any, stride: int) -> Any:
-    """Every so many-th row of X; None where its rows are not together."""
+def every_nth_row(X: Any, stride: int) -> Any:
+    """Return every `stride`-th row of X; None for a format without cheap access to rows."""
     if isinstance(X, Columns):
         return Columns(np.ascontiguousarray(X.T[:, ::stride]))
     if isinstance(X, Dense):
@@ -329,10 +379,10 @@ def every(X: Any, stride: int) -> Any:
 
 
 def columns_of(rows: Shard) -> DenseColumns | SparseColumns:
-    """The columns of any matrix whose rows are here; what is copied of a sparse one stays with the rows."""
+    """Return the columns of a matrix in this process; copies of sparse columns are cached with the shard."""
     X: Any = rows.X
     if isinstance(X, (Dense, Columns)):
         return DenseColumns(X)
     if "columns" not in rows.memo:
-        rows.memo["columns"] = Store(X.csc if isinstance(X, Wide) else X)
+        rows.memo["columns"] = ColumnStore(X.csc if isinstance(X, Wide) else X)
     return SparseColumns(rows.memo["columns"])

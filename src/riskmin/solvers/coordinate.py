@@ -1,7 +1,8 @@
-r"""Coordinate descent on working sets of features, for smooth losses with sparse regularizers.
+"""Coordinate descent on working sets of features, for smooth losses with sparse regularizers.
 
-Each step is a pass over all columns, which gives the gradient and so the cut and the features that violate
-optimality; a quadratic model of the risk over few of them; its minimizer; and a search of J on the way there.
+Each step makes one pass over all columns, which gives the gradient, the cut and the violations of optimality;
+builds a quadratic model of the risk over a working set; minimizes it; and searches J on the segment to its
+minimizer.
 """
 
 from __future__ import annotations
@@ -14,37 +15,40 @@ import numpy as np
 
 from riskmin.objective import Objective
 from riskmin.solvers.bundle import check_count
-from riskmin.solvers.coordinate_problem import NONE, Pace, Problem
+from riskmin.solvers.coordinate_problem import NO_COLUMNS, CoordinateProblem, InexactSchedule
 from riskmin.solvers.states import checked
 from riskmin.types import Array, Iterate, NDArray
 
-TRUSTED = 0.01
-"""What models foresee is worth a look if they are minimized better than this."""
-MOST_SAMPLED, SAMPLED_TOL = 20, 1e-2
-"""So many steps, or down to this gap, are taken on a sample of the rows."""
+PREDICT_SLOPES_BELOW_FORCING = 0.01
+"""Make a cut from the slopes a model predicts if it was minimized to a smaller tolerance than this."""
+SAMPLE_MAX_STEPS, SAMPLE_GAP_TOL = 20, 1e-2
+"""Steps, and relative gap, at which the run on a sample of the rows ends."""
 
 
 @dataclass(frozen=True)
 class CoordinateDescent:
     r"""Coordinate descent on working sets, the solver for smooth losses with L1-type regularizers.
 
-    Each step takes the gradient, and with it a cut; chooses the features with :math:`w_j \ne 0` and as many
-    that violate optimality most; minimizes lam Omega plus a quadratic model of the risk over them,
+    Each step computes the gradient, and with it a cut; chooses the features with :math:`w_j \ne 0` and as
+    many others with the largest violations of optimality; minimizes lam Omega plus a quadratic model of the
+    risk over them,
 
     .. math:: \nabla R(w)^\top d + \tfrac12 d^\top X^\top D X d, \quad D = \mathrm{diag}(c_i\, l''(z_i, y_i)),
 
-    one coordinate at a time, on the columns of X or on their Gram matrix, whichever is cheaper; and goes
-    there, or part of the way. For `Squared` the model is the risk itself. Zeros of w are exact. Of other
-    losses, the slopes that a model foresees at its minimizer make a cut too, which proves as much as the
-    next step's would; and where rows are plenty, w = 0 is left for what a sample of them leads to.
+    one coordinate at a time, on the columns of X or on their Gram matrix, whichever is cheaper; and takes
+    the step to its minimizer, or a part of it. For `Squared` the model is the risk itself. Zeros of w are
+    exact. For other losses, the slopes that a model predicts at its minimizer give a second cut, which proves
+    as much as that of the next step; and with many more rows than columns, a run from w = 0 starts on a
+    sample of the rows.
 
-    For losses with second derivatives, and sums over coordinates: `L1`, `Elastic`, `L2`, and each of them in
-    a `Box`. Columns that were copied out of X stay with the risk, so that a path of several lam pays once.
+    Supports losses with second derivatives and separable regularizers: `L1`, `Elastic`, `L2`, and each of
+    them in a `Box`. Columns copied out of a sparse X are cached with the risk, so that a path over several
+    lam copies them once.
 
     Parameters
     ----------
     start : int
-        How many features the first working set has, beside those with w_j != 0.
+        Size of the first working set, in addition to the features with w_j != 0.
 
     References
     ----------
@@ -68,60 +72,70 @@ class CoordinateDescent:
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points of decreasing objective."""
-        problem = Problem.of(self, obj)
+        problem = CoordinateProblem.create(self, obj)
         if not np.any(w0):
-            w0 = self._sampled(problem, w0)
-        yield from self._run(problem, w0, Pace())
+            w0 = self._start_from_sample(problem, w0)
+        yield from self._run(problem, w0, InexactSchedule())
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Go on from a saved state."""
-        checked(state, {"w": "d", "pace": "k"}, d=obj.risk.dim, k=len(fields(Pace)))
-        steps = self._run(Problem.of(self, obj), state["w"], Pace(*map(float, state["pace"])))
-        return self._after_the_first(steps)
+        """Continue from a saved state."""
+        checked(state, {"w": "d", "pace": "k"}, d=obj.risk.dim, k=len(fields(InexactSchedule)))
+        steps = self._run(
+            CoordinateProblem.create(self, obj), state["w"], InexactSchedule(*map(float, state["pace"]))
+        )
+        return self._skip_saved(steps)
 
     @staticmethod
-    def _after_the_first(steps: Iterator[Iterate]) -> Iterator[Iterate]:
+    def _skip_saved(steps: Iterator[Iterate]) -> Iterator[Iterate]:
+        """Skip the iterate that was saved; yield it again if no other follows."""
         saved = next(steps)
-        yield next(steps, saved)  # what came next; at the end of what rounding lets through, nothing does
+        # At the limit of the precision there is no further iterate.
+        yield next(steps, saved)
         yield from steps
 
-    def _sampled(self, problem: Problem, w0: Array) -> Array:
-        """Where few of very many rows would end: so far, all of them say little more."""
-        part = problem.sample()
-        if part is None:
+    def _start_from_sample(self, problem: CoordinateProblem, w0: Array) -> Array:
+        """Return the solution on a sample of the rows where X has many, else w0."""
+        sample = problem.sample()
+        if sample is None:
             return w0
         w = w0
-        for it in islice(self.iterates(part, w0), MOST_SAMPLED):
+        for it in islice(self.iterates(sample, w0), SAMPLE_MAX_STEPS):
             w = it.w
-            if it.value - part.lower(it.cut) <= SAMPLED_TOL * it.value:
+            if it.value - sample.lower(it.cut) <= SAMPLE_GAP_TOL * it.value:
                 break
         return w
 
-    def _run(self, problem: Problem, w0: Array, pace: Pace) -> Iterator[Iterate]:
-        at, columns, guess = problem.points.place(w0), NONE, None
+    def _run(self, problem: CoordinateProblem, w0: Array, schedule: InexactSchedule) -> Iterator[Iterate]:
+        point, columns, predicted = problem.points.with_scores(w0), NO_COLUMNS, None
         info: dict[str, float] = {"working_set": 0, "epochs": 0}
         while True:
-            seen = problem.points.look(at, guess)
-            worst = problem.violation(at.w, seen.grad)
-            pace = pace.after(float(worst.max()), float(worst[columns].max()) if len(columns) else None)
-            yield Iterate(at.w, seen.value, seen.cut, info, _snapshot(at.w, pace))
-            if not worst.max() > 0:
-                return  # this is the minimum
-            columns, maybe = problem.choose(at.w, worst, self.start)
-            model, pace = problem.model(at, seen, columns, pace)
-            found = problem.columns.solve(model, maybe)
-            new, t = problem.search(at, seen, model, found)
+            evaluation = problem.points.evaluate(point, predicted)
+            violation = problem.violation(point.w, evaluation.grad)
+            schedule = schedule.updated(
+                float(violation.max()), float(violation[columns].max()) if len(columns) else None
+            )
+            yield Iterate(point.w, evaluation.value, evaluation.cut, info, _snapshot(point.w, schedule))
+            if not violation.max() > 0:
+                # No coordinate decreases J: this is the minimum.
+                return
+            columns, prefetch = problem.choose(point.w, violation, self.start)
+            model, schedule = problem.model(point, evaluation, columns, schedule)
+            solution = problem.columns.solve(model, prefetch)
+            new, t = problem.search(point, evaluation, model, solution)
             if new is None and not model.exact:
+                # The Gram matrix was of another curvature or precision: try again with an exact one.
                 model = model._replace(exact=True)
-                found = problem.columns.solve(model, maybe)
-                new, t = problem.search(at, seen, model, found)
+                solution = problem.columns.solve(model, prefetch)
+                new, t = problem.search(point, evaluation, model, solution)
             if new is None:
-                return  # no descent is left in this precision
-            at, pace = new, pace.damped(t, found.bend is not None and found.bend is not model.bend)
-            sure = found.close or pace.forcing < TRUSTED
-            guess = problem.foreseen(model, found) if sure and t == 1 else None
-            info = {"working_set": len(columns), "epochs": found.epochs}
+                # No descent is left in this precision.
+                return
+            reused = solution.curvature is not None and solution.curvature is not model.curvature
+            point, schedule = new, schedule.with_step(t, reused)
+            trusted = solution.from_gram or schedule.forcing < PREDICT_SLOPES_BELOW_FORCING
+            predicted = problem.predicted_slopes(model, solution) if trusted and t == 1 else None
+            info = {"working_set": len(columns), "epochs": solution.epochs}
 
 
-def _snapshot(w: NDArray, pace: Pace) -> Callable[[], dict[str, Array]]:
-    return lambda: {"w": w, "pace": np.array(astuple(pace))}
+def _snapshot(w: NDArray, schedule: InexactSchedule) -> Callable[[], dict[str, Array]]:
+    return lambda: {"w": w, "pace": np.array(astuple(schedule))}

@@ -1,4 +1,4 @@
-"""What the last steps say of the curvature: the model of L-BFGS."""
+"""Limited-memory BFGS: the last steps and gradient changes, and the inverse Hessian they model."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import numpy as np
 from riskmin.arrays import like, namespace, to_numpy, zeros_beside
 from riskmin.types import Array, NDArray
 
-LEAST = 1e-14
-"""Steps along which the gradient changes by less, relative to its change at all, say nothing."""
+MIN_CURVATURE_RATIO = 1e-14
+"""Skip pairs with s @ y at most this times y @ y: along them rounding dominates the curvature."""
 
-PIECE = 4096
+COLUMNS_PER_BLOCK = 4096
+"""Columns per block of the products, so that a block stays in cache."""
 
 
 class Pairs:
-    """The last steps s, and the changes y of the gradient over them.
+    """The last `memory` pairs (s, y) of steps and gradient changes, the memory of L-BFGS.
 
-    They are the rows of one array, and their inner products are kept: those are all that the two-loop
-    recursion asks of them, so it runs on coefficients, and a direction costs two passes over the rows. There
-    is room for one more pair than is used, so that the pairs of the last iterate stay as they are while the
-    next one is made.
+    The pairs are the rows of one array, and their inner products are cached. The two-loop recursion needs
+    only these products, so it runs on coefficients, and a direction costs two passes over the rows. There is
+    one more slot than `memory`, so that the pairs of the last iterate stay intact while the next is computed.
 
     Parameters
     ----------
     memory : int
-        How many pairs are used.
+        Number of pairs in use.
     w : array
-        In whose library, and of which length, they are.
+        Prototype: the pairs have its length, array library and device.
 
     Examples
     --------
@@ -45,21 +45,24 @@ class Pairs:
         self.memory = memory
         self.rows = zeros_beside((2 * memory + 2, len(w)), w)
         self.inner = np.zeros((2 * memory + 2, 2 * memory + 2))
-        self.slots: list[int] = []  # oldest first: slot i has its step in row 2 i, its change in row 2 i + 1
-        self.new: list[int] = []  # the rows whose inner products are not yet known
+        # Slots in use, oldest first: slot i has its step s in row 2 i and its gradient change y in row 2 i +
+        # 1.
+        self.slots: list[int] = []
+        # Rows whose inner products have not been computed yet.
+        self.pending_rows: list[int] = []
 
     @classmethod
     def of(cls, memory: int, w: Array, S: Array, Y: Array, inner: NDArray | None = None) -> Self:
-        """Those of a run of before; `inner` are their products, where they are known."""
+        """Restore the pairs of an earlier run; `inner` holds their inner products, if they were saved."""
         self = cls(memory, w)
         pairs = list(zip(S, Y, strict=True))
-        fit = [i for i, (s, y) in enumerate(pairs) if _says(s, y)][-memory:]
-        for slot, i in enumerate(fit):
+        usable = [i for i, (s, y) in enumerate(pairs) if _satisfies_curvature(s, y)][-memory:]
+        for slot, i in enumerate(usable):
             self.rows[2 * slot], self.rows[2 * slot + 1] = pairs[i]
-        self.slots, n = list(range(len(fit))), 2 * len(fit)
-        if inner is not None and len(fit) == len(pairs):
+        self.slots, n = list(range(len(usable))), 2 * len(usable)
+        if inner is not None and len(usable) == len(pairs):
             self.inner[:n, :n] = inner
-        elif fit:
+        elif usable:
             A = self.rows[:n]
             self.inner[:n, :n] = to_numpy(A @ A.T)
         return self
@@ -68,62 +71,70 @@ class Pairs:
         return len(self.slots)
 
     def add(self, s: Array, y: Array) -> None:
-        """Take note of a step, if it says something."""
-        if not _says(s, y):
+        """Store a pair, unless its curvature s @ y is too small."""
+        if not _satisfies_curvature(s, y):
             return
         slot = next(i for i in range(self.memory + 1) if i not in self.slots)
         self.rows[2 * slot], self.rows[2 * slot + 1] = s, y
         self.slots = [*self.slots, slot][-self.memory :]
-        self.new = [row for row in self.new if row // 2 != slot] + [2 * slot, 2 * slot + 1]
+        self.pending_rows = [row for row in self.pending_rows if row // 2 != slot] + [2 * slot, 2 * slot + 1]
 
     def _products(self, g: Array, used: int) -> NDArray:
-        """The inner products of the rows with g; those with a new pair are found in the same pass."""
+        """Return the inner products of the rows with g; compute those with new pairs in the same pass."""
         A = self.rows[:used]
-        if not self.new:
+        if not self.pending_rows:
             return np.asarray(to_numpy(A @ g), dtype=float)
-        at, self.new = [row for row in self.new if row < used], []  # some may be dropped already
-        found = _products(A, namespace(g).stack([g, *(A[row] for row in at)]))
-        self.inner[:used, at], self.inner[at, :used] = found[:, 1:], found[:, 1:].T
-        return found[:, 0]
+        # Rows of pairs that were already discarded are left out.
+        pending, self.pending_rows = [row for row in self.pending_rows if row < used], []
+        products = _products(A, namespace(g).stack([g, *(A[row] for row in pending)]))
+        self.inner[:used, pending], self.inner[pending, :used] = products[:, 1:], products[:, 1:].T
+        return products[:, 0]
 
     def direction(self, g: Array) -> Array:
-        """The inverse Hessian's model, times g, by the two-loop recursion on coefficients."""
+        """Return H g for the inverse Hessian model H, by the two-loop recursion on coefficients."""
         if not self.slots:
             return g
         used = 2 * max(self.slots) + 2
-        against = self._products(g, used)
-        G, x, own, stack = self.inner[:used, :used], np.zeros(used), 1.0, []
+        rows_g = self._products(g, used)
+        # The direction is scale * g + sum_r x_r rows_r: all updates of the recursion act on (scale, x).
+        G, x, scale, stack = self.inner[:used, :used], np.zeros(used), 1.0, []
         for slot in reversed(self.slots):
             i = 2 * slot
-            a = float(G[i] @ x + against[i]) / G[i, i + 1]
+            a = float(G[i] @ x + rows_g[i]) / G[i, i + 1]
             x[i + 1] -= a
             stack.append(a)
         i = 2 * self.slots[-1]
-        own = G[i, i + 1] / G[i + 1, i + 1]
-        x *= own
+        # Initial scaling s @ y / y @ y of the newest pair.
+        scale = G[i, i + 1] / G[i + 1, i + 1]
+        x *= scale
         for slot, a in zip(self.slots, reversed(stack), strict=True):
             i = 2 * slot
-            x[i] += a - float(G[i + 1] @ x + own * against[i + 1]) / G[i, i + 1]
-        return like(x, g) @ self.rows[:used] + own * g
+            x[i] += a - float(G[i + 1] @ x + scale * rows_g[i + 1]) / G[i, i + 1]
+        return like(x, g) @ self.rows[:used] + scale * g
 
     def state(self, slots: Iterable[int]) -> dict[str, Array]:
-        """The pairs of some slots, in that order, with their inner products: to be saved."""
+        """Return the pairs of some slots, in that order, with their inner products, for a saved state."""
         order = list(slots)
-        if self.new:
-            self._products(self.rows[self.new[0]], 2 * max(self.slots) + 2)
-        at = [row for i in order for row in (2 * i, 2 * i + 1)]
-        return {"S": self.rows[at[::2]], "Y": self.rows[at[1::2]], "inner": self.inner[np.ix_(at, at)]}
+        if self.pending_rows:
+            self._products(self.rows[self.pending_rows[0]], 2 * max(self.slots) + 2)
+        rows = [row for i in order for row in (2 * i, 2 * i + 1)]
+        return {
+            "S": self.rows[rows[::2]],
+            "Y": self.rows[rows[1::2]],
+            "inner": self.inner[np.ix_(rows, rows)],
+        }
 
 
 def _products(A: Array, R: Array) -> NDArray:
-    """A R', for few rows of R; in pieces that stay in cache, for which NumPy's product is twice as fast."""
+    """Return A R' for an R of few rows; in blocks that stay in cache, where NumPy is twice as fast."""
     if not isinstance(A, np.ndarray):
         return np.asarray(to_numpy(A @ R.T), dtype=float)
-    found = np.zeros((len(A), len(R)))
-    for i in range(0, A.shape[1], PIECE):
-        found += A[:, i : i + PIECE] @ R[:, i : i + PIECE].T
-    return found
+    products = np.zeros((len(A), len(R)))
+    for i in range(0, A.shape[1], COLUMNS_PER_BLOCK):
+        products += A[:, i : i + COLUMNS_PER_BLOCK] @ R[:, i : i + COLUMNS_PER_BLOCK].T
+    return products
 
 
-def _says(s: Array, y: Array) -> bool:
-    return bool(float(s @ y) > LEAST * float(y @ y) > 0)
+def _satisfies_curvature(s: Array, y: Array) -> bool:
+    """Return whether s @ y is large enough for a positive definite update."""
+    return bool(float(s @ y) > MIN_CURVATURE_RATIO * float(y @ y) > 0)

@@ -1,10 +1,10 @@
-r"""The bundle: cuts, and the program whose solution is their best mixture,
+r"""The cutting-plane model: a set of cuts, and the master problem whose solution is their best mixture,
 
 .. math:: \max_\alpha\; b^\top \alpha - \lambda\,\Omega^*(-A^\top \alpha / \lambda)
           \quad\text{over the simplex (Theorem 2 of Smola et al., NIPS 2007).}
 
-With :math:`\tfrac12 w^\top K w` that is a quadratic program in the inner products of the cuts; with an L1-
-type regularizer a linear program; with any other that has a smooth conjugate, a few of the quadratic ones.
+For :math:`\tfrac12 w^\top K w` this is a quadratic program in the inner products of the cuts; for an L1-type
+regularizer a linear program; for any other with a smooth conjugate, a short sequence of quadratic programs.
 """
 
 from __future__ import annotations
@@ -25,98 +25,102 @@ from riskmin.solvers.lp import LinearProgram
 from riskmin.solvers.qp import simplex_qp
 from riskmin.types import Array, CurvedConjugate, Cut, Euclidean, NDArray, Regularizer, Unsuited
 
-HUGE = 1e100
+MAX_CUT_ENTRY = 1e100
+"""Largest entry of a cut whose squares and sums stay finite in double precision."""
 
 
-def tame(cut: Cut, most: float = HUGE) -> Cut:
-    """The cut, or one so much shrunk that its squares are finite: still a cut, since R >= 0."""
+def clip_magnitude(cut: Cut, max_entry: float = MAX_CUT_ENTRY) -> Cut:
+    """Return the cut, scaled down if its squares would overflow: still a cut, since R >= 0."""
     xp = namespace(cut.a)
     size = float(xp.max(xp.abs(cut.a)))
-    return cut if size <= most else Cut(most / size * cut.a, most / size * cut.b)
+    return cut if size <= max_entry else Cut(max_entry / size * cut.a, max_entry / size * cut.b)
 
 
 # ---------------------------------------------------------------- mixtures of two
 def mix_two(old: Cut | None, new: Cut, obj: Objective) -> tuple[Cut, float]:
-    """The mixture of two cuts that bounds best, and the share of the new one."""
-    new = tame(new)
+    """Return the mixture of two cuts with the best bound, and the weight of the new one."""
+    new = clip_magnitude(new)
     if old is None:
-        return _first(new, obj), 1.0
+        return _scaled_to_bound(new, obj), 1.0
     da, db = new.a - old.a, new.b - old.b
     if obj.euclidean:
         reg: Any = obj.reg
-        across, square = (float(reg.gram(a[None, :], da)[0]) for a in (old.a, da))
-        slope, bend = db - across / obj.lam, square / obj.lam
-        eta = float(min(1.0, max(0.0, slope / bend)) if bend else slope > 0)
-    elif getattr(obj.reg, "polyhedral", False):  # mixing means nothing before the cuts are shrunk
+        # With a quadratic regularizer the bound is a parabola in the weight eta.
+        cross, square = (float(reg.gram(a[None, :], da)[0]) for a in (old.a, da))
+        slope, curvature = db - cross / obj.lam, square / obj.lam
+        eta = float(min(1.0, max(0.0, slope / curvature)) if curvature else slope > 0)
+    # The bound of an L1-type regularizer is -inf until a cut is scaled: compare the scaled cuts.
+    elif getattr(obj.reg, "polyhedral", False):
         eta = float(obj.lower(new) > obj.lower(old))
     else:
-        eta = _best_share(lambda t: Cut(old.a + t * da, old.b + t * db), Cut(da, db), obj)
+        eta = _best_weight(lambda t: Cut(old.a + t * da, old.b + t * db), Cut(da, db), obj)
     return mixture(old, new, eta), eta
 
 
 def mixture(old: Cut, new: Cut, share: float) -> Cut:
-    """Two cuts mixed: of a large one with a small share, no larger rounding errors are left than that."""
-    one, other, part = (old, new, share) if share < 0.5 else (new, old, 1 - share)
-    if not part:
-        return one
-    return Cut(one.a + part * (other.a - one.a), one.b + part * (other.b - one.b))
+    """Return (1 - share) old + share new; rounding errors are those of the smaller part."""
+    base, other, step = (old, new, share) if share < 0.5 else (new, old, 1 - share)
+    if not step:
+        return base
+    return Cut(base.a + step * (other.a - base.a), base.b + step * (other.b - base.b))
 
 
-def _first(cut: Cut, obj: Objective) -> Cut:
-    """The cut, or where exponentials may overflow, the part of it that bounds best."""
+def _scaled_to_bound(cut: Cut, obj: Objective) -> Cut:
+    """Return the cut; for smooth conjugates, which may overflow, its best multiple s <= 1."""
     if obj.euclidean or getattr(obj.reg, "polyhedral", False):
         return cut
     s = obj.reg.scale(cut, obj.lam)
     return Cut(s * cut.a, s * cut.b)
 
 
-def _best_share(mixed: Any, step: Cut, obj: Objective) -> float:
-    """The t in [0, 1] for which the mixture bounds best: the bound is concave, of slope db + da @ w(t)."""
+def _best_weight(mixed: Any, step: Cut, obj: Objective) -> float:
+    """Return the t in [0, 1] whose mixture bounds best: the bound is concave with slope db + da @ w(t)."""
 
-    def look(t: float) -> Tangent:
+    def evaluate(t: float) -> Tangent:
         cut = mixed(t)
         with np.errstate(over="ignore", invalid="ignore"):
             slope = step.b + float(step.a @ obj.argmin(cut))
             return Tangent(t, obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) - cut.b, -slope)
 
-    lo, hi = look(0.0), look(1.0)
+    lo, hi = evaluate(0.0), evaluate(1.0)
     if lo.slope >= 0 or not np.isfinite(lo.value):
         return float(not np.isfinite(lo.value))
-    while not (np.isfinite(hi.value) and np.isfinite(hi.slope)):  # exponentials overflow far out
-        hi = look(0.25 * hi.x)
+    # Exponentials overflow far from the minimum: shorten the interval.
+    while not (np.isfinite(hi.value) and np.isfinite(hi.slope)):
+        hi = evaluate(0.25 * hi.x)
     if hi.slope <= 0:
         return hi.x
-    return lowest(*shrink(look, lo, hi, lambda best, bound: best - bound <= 1e-13 * abs(best))).x
+    return lowest(*shrink(evaluate, lo, hi, lambda best, bound: best - bound <= 1e-13 * abs(best))).x
 
 
-# ---------------------------------------------------------------- programs
-class Program(Protocol):
-    """How the best mixture is found; it may keep what it computed of earlier cuts."""
+# ---------------------------------------------------------------- master problems
+class MasterProblem(Protocol):
+    """Computes the best mixture of the cuts; an implementation may cache what it computed of earlier cuts."""
 
-    most: float
-    """The largest entries of a cut that it can do with."""
+    max_entry: float
+    """Largest entry of a cut that it handles."""
 
     def add(self, A: Array, b: NDArray) -> None:
-        """Take note of the last cut."""
+        """Append the last cut."""
         ...
 
     def keep(self, rows: NDArray) -> None:
-        """Forget all other cuts."""
+        """Discard all other cuts."""
         ...
 
     def solve(self, A: Array, b: NDArray, alpha: NDArray) -> tuple[NDArray, Array | None]:
-        """The multipliers, from those before on; and the minimizer of the model, where it is at hand."""
+        """Return the multipliers, warm-started at alpha, and the minimizer of the model if it is known."""
         ...
 
 
 @dataclass
 class QuadraticProgram:
-    """For w' K w / 2: it keeps the inner products of the cuts, over lam."""
+    """The dual for w' K w / 2; caches G, the inner products of the cuts divided by lam."""
 
     reg: Euclidean
     lam: float
     G: NDArray
-    most: float = HUGE
+    max_entry: float = MAX_CUT_ENTRY
 
     def add(self, A: Array, b: NDArray) -> None:
         row = np.asarray(to_numpy(self.reg.gram(A, A[-1])), dtype=float) / self.lam
@@ -131,20 +135,22 @@ class QuadraticProgram:
 
 @dataclass
 class NewtonProgram:
-    """For other conjugates: quadratic models of the dual, each solved exactly and searched along.
+    """The dual for other smooth conjugates: quadratic models, each solved exactly, with a line search.
 
-    R >= 0 is one of the cuts here, the first, since exponentials overflow before a search could begin. For a
-    small lam they are nearly steps, on which Newton's method sticks: then it comes from larger ones.
+    The floor R >= 0 is one of the cuts, the first, since exponentials may overflow before a search could
+    begin. For small lam the exponentials are nearly steps, on which Newton's method stalls: the solution is
+    then approached through a decreasing sequence of larger values of lam.
     """
 
     reg: Any
     lam: float
-    most: float = 1e30
+    max_entry: float = 1e30
 
     def add(self, A: Array, b: NDArray) -> None: ...
     def keep(self, rows: NDArray) -> None: ...
 
     def solve(self, A: Array, b: NDArray, alpha: NDArray) -> tuple[NDArray, Array | None]:
+        # Weights of the cuts need not sum to one: the floor R >= 0 has the remaining weight.
         x = np.append(max(0.0, 1 - alpha.sum()), alpha)
         x, solved = self._newton(A, b, x / x.sum(), self.lam)
         if not solved:
@@ -153,71 +159,79 @@ class NewtonProgram:
             x = np.append(1.0, np.zeros(len(b)))
             while lam > self.lam:
                 x, _ = self._newton(A, b, x, lam)
+                # Continuation in lam: each solution starts the next.
                 lam *= 0.3
             x, _ = self._newton(A, b, x, self.lam)
         return x[1:], None
 
     def _newton(self, A: Array, b: NDArray, x: NDArray, lam: float) -> tuple[NDArray, bool]:
-        """The best x on the simplex, the first entry being the floor's; and whether it was reached."""
-        idle = 0
+        """Return the best x on the simplex (entry 0 belongs to the floor), and whether it converged."""
+        stalled = 0
         for _ in checking(range(30)):
-            value, gain, u = self._look(A, b, x[1:], lam)
-            if not value > -HUGE:
+            value, gain, u = self._evaluate(A, b, x[1:], lam)
+            if not value > -MAX_CUT_ENTRY:
                 return np.append(1.0, np.zeros(len(b))), False
             gain = np.append(0.0, gain)
             if (gain - gain @ x).max() <= 1e-13 * (abs(value) + np.abs(b) @ x[1:]):
                 return x, True
+            # Quadratic model of the dual: gradient gain, Hessian -G.
             G = np.zeros((len(x), len(x)))
             G[1:, 1:] = np.asarray(to_numpy(self.reg.conjugate_bend(u, A)), dtype=float) / lam
             target = simplex_qp(G, gain + G @ x, x)
-            # the dual is concave: along the way to there it gains no more than this
-            idle = idle + 1 if gain @ (target - x) <= 1e-14 * abs(value) else 0
-            if idle > 3:
+            # The dual is concave: gain @ (target - x) bounds its increase on the segment.
+            stalled = stalled + 1 if gain @ (target - x) <= 1e-14 * abs(value) else 0
+            if stalled > 3:
                 return x, True
-            t = 1.0 if idle else self._along(A, b, x[1:], (target - x)[1:], lam)
+            t = 1.0 if stalled else self._line_search(A, b, x[1:], (target - x)[1:], lam)
             if t == 0:
-                return x, True  # no better point is left in this precision
+                # No better point exists in this precision.
+                return x, True
             x = np.maximum(x + t * (target - x), 0.0)
             x /= x.sum()
         return x, False
 
-    def _look(self, A: Array, b: NDArray, x: NDArray, lam: float) -> tuple[float, NDArray, Array]:
-        """The dual value at x, its gradient, and the dual point."""
+    def _evaluate(self, A: Array, b: NDArray, x: NDArray, lam: float) -> tuple[float, NDArray, Array]:
+        """Return the dual value at x, its gradient, and the argument u of the conjugate."""
         check()
         u = -1 / lam * (like(x, A) @ A)
         with np.errstate(over="ignore", invalid="ignore"):
             gain = b + np.asarray(to_numpy(A @ self.reg.conjugate_grad(u)), dtype=float)
             return float(b @ x) - lam * self.reg.conjugate(u), gain, u
 
-    def _along(self, A: Array, b: NDArray, x: NDArray, e: NDArray, lam: float) -> float:
-        """The best step along e, at most 1."""
+    def _line_search(self, A: Array, b: NDArray, x: NDArray, e: NDArray, lam: float) -> float:
+        """Return the best step along e, at most 1."""
 
-        def look(t: float) -> Tangent:
-            value, gain, _ = self._look(A, b, x + t * e, lam)
+        def evaluate(t: float) -> Tangent:
+            value, gain, _ = self._evaluate(A, b, x + t * e, lam)
             return Tangent(t, -value, -float(gain @ e))
 
-        lo, most = look(0.0), 1.0
-        hi = look(most)
-        while not (hi.value < HUGE and abs(hi.slope) < HUGE) and most > 1e-300:
-            most *= 0.25
-            hi = look(most)
+        lo, t_max = evaluate(0.0), 1.0
+        hi = evaluate(t_max)
+        while not (hi.value < MAX_CUT_ENTRY and abs(hi.slope) < MAX_CUT_ENTRY) and t_max > 1e-300:
+            t_max *= 0.25
+            hi = evaluate(t_max)
         if lo.slope >= 0 or hi.slope <= 0:
-            return 0.0 if lo.slope >= 0 else most
-        if most == 1 and -lo.slope <= 1e-6 * abs(lo.value) and hi.slope <= -0.5 * lo.slope:
-            return 1.0  # so near the end, values say nothing more, but slopes still do
-        near = shrink(look, lo, hi, lambda best, bound: best - bound <= 0.01 * max(lo.value - best, 0.0))
-        return lowest(*near).x
+            return 0.0 if lo.slope >= 0 else t_max
+        if t_max == 1 and -lo.slope <= 1e-6 * abs(lo.value) and hi.slope <= -0.5 * lo.slope:
+            # Close to the maximum, values are lost in rounding; slopes are still exact.
+            return 1.0
+        bracket = shrink(
+            evaluate, lo, hi, lambda best, bound: best - bound <= 0.01 * max(lo.value - best, 0.0)
+        )
+        return lowest(*bracket).x
 
 
-def check_intercepts(solver: object, obj: Objective) -> None:
-    """Raise where there are intercepts in w: no cut has a slope in them, so that no step would move them."""
+def refuse_unpenalized_intercepts(solver: object, obj: Objective) -> None:
+    """Raise if w contains unpenalized intercepts: cuts have slope zero in them, no step moves them."""
     if isinstance(obj.reg, Free):
-        raise Unsuited(f"{type(solver).__name__} cannot move intercepts of many outputs: use Bundle or Auto")
+        raise Unsuited(
+            f"{type(solver).__name__} cannot move the intercepts of a multi-output model: use Bundle or Auto"
+        )
 
 
-def program_for(solver: object, obj: Objective, dim: int) -> Program:
-    """The program that suits the regularizer."""
-    check_intercepts(solver, obj)
+def master_problem_for(solver: object, obj: Objective, dim: int) -> MasterProblem:
+    """Return the master problem for the regularizer."""
+    refuse_unpenalized_intercepts(solver, obj)
     reg: Regularizer = obj.reg
     if isinstance(reg, Euclidean):
         return QuadraticProgram(reg, obj.lam, np.empty((0, 0)))
@@ -225,108 +239,113 @@ def program_for(solver: object, obj: Objective, dim: int) -> Program:
         return LinearProgram(reg, obj.lam, dim)
     if isinstance(reg, CurvedConjugate):
         return NewtonProgram(reg, obj.lam)
-    raise no_program(solver, obj)
+    raise unsupported_regularizer(solver, obj)
 
 
 def has_program(reg: Regularizer) -> bool:
-    """Whether there is a program for a regularizer; one of a user's own need not have what it takes."""
+    """Return whether there is a master problem for a regularizer; user-defined ones may lack the methods."""
     return isinstance(reg, (Euclidean, CurvedConjugate)) or (isinstance(reg, Separable) and reg.polyhedral)
 
 
-def no_program(solver: object, obj: Objective) -> Unsuited:
-    """What is said of a regularizer that no program is for: with what the loss allows for."""
+def unsupported_regularizer(solver: object, obj: Objective) -> Unsuited:
+    """Return the error for a regularizer without a master problem, with an alternative for its loss."""
     loss = named(getattr(getattr(obj.risk, "risk", obj.risk), "loss", None))
     if getattr(loss, "smooth", True):
-        use = "use ProximalGradient, or "
+        alternative = "use ProximalGradient, or "
     else:
-        use = "use Smoothing(ProximalGradient()), or " if can_be_smoothed(loss, np.zeros(1)) else ""
+        alternative = "use Smoothing(ProximalGradient()), or " if can_be_smoothed(loss, np.zeros(1)) else ""
     return Unsuited(
-        f"{type(solver).__name__} needs a regularizer with gram or conjugate_bend, or an L1-type one, "
-        f"not {type(obj.reg).__name__}: {use}add conjugate_bend"
+        f"{type(solver).__name__} needs a regularizer with inverse_metric_product or "
+        f"conjugate_hessian_product, or an L1-type one, not {type(obj.reg).__name__}: "
+        f"{alternative}add conjugate_hessian_product"
     )
 
 
-# ---------------------------------------------------------------- the cuts
+# ---------------------------------------------------------------- the model
 @dataclass
 class Cuts:
-    """A set of cuts, and the multipliers of their best mixture.
+    """A set of cuts with the multipliers of their best mixture: R(w) >= max_t (A_t @ w + b_t).
 
-    The vectors live where w does, the small program on the host. Arrays are replaced, never written to
-    once a snapshot may hold them, except beyond `len(b)`.
+    The vectors live on the device of w, the small master problem on the host. Arrays are replaced and never
+    written to once a snapshot may refer to them, except beyond `len(b)`.
     """
 
-    program: Program
+    program: MasterProblem
     A: Array
     b: NDArray
     alpha: NDArray
-    idle: NDArray
-    """For how many mixtures each cut has had weight zero."""
+    inactive_for: NDArray
+    """Number of consecutive mixtures in which each cut had multiplier zero."""
     w: Array | None = None
-    """The minimizer of the model, where the program gives it."""
+    """Minimizer of the model, if the master problem provides it."""
 
     @classmethod
     def empty(cls, solver: object, obj: Objective, w: Array) -> Cuts:
+        """Return a model without cuts, for the dimension and device of w."""
         none = np.empty(0)
-        room = zeros_beside((8, len(w)), w)
-        return cls(program_for(solver, obj, len(w)), room, none, none, none)
+        storage = zeros_beside((8, len(w)), w)
+        return cls(master_problem_for(solver, obj, len(w)), storage, none, none, none)
 
-    def start(self, w: Array) -> Array:
-        """Where a run begins that is to begin at w."""
+    def initial_point(self, w: Array) -> Array:
+        """Return the point at which a run requested to start at w begins."""
         return w
 
     def add(self, cut: Cut) -> None:
-        cut, m = tame(cut, self.program.most), len(self.b)
+        """Append a cut."""
+        cut, m = clip_magnitude(cut, self.program.max_entry), len(self.b)
         if m == len(self.A):
             xp = namespace(self.A)
             self.A = xp.concat([self.A, xp.zeros_like(self.A)])
         self.A[m] = cut.a
         self.b = np.append(self.b, cut.b)
         self.alpha = np.append(self.alpha, 0.0 if m else 1.0)
-        self.idle = np.append(self.idle, 0)
+        self.inactive_for = np.append(self.inactive_for, 0)
         self.program.add(self.A[: m + 1], self.b)
 
     def mix(self, w: Array = None) -> Cut:
-        """The mixture that bounds best; w is the best point so far."""
+        """Solve the master problem and return the mixture with the best bound; w is the best point so far."""
         self.alpha, self.w = self.program.solve(self.A[: len(self.b)], self.b, self.alpha)
-        self.idle = np.where(self.alpha > 0, 0, self.idle + 1)
+        self.inactive_for = np.where(self.alpha > 0, 0, self.inactive_for + 1)
         return self.mixture()
 
     def mixture(self) -> Cut:
-        """The cuts mixed by their multipliers."""
+        """Return the cuts mixed by their multipliers."""
         used = np.flatnonzero(self.alpha)
         A = self.A[: len(self.b)]
+        # Products with the active cuts only, unless most are active.
         if len(used) * 2 <= len(self.b):
             return Cut(like(self.alpha[used], A) @ A[used], float(self.alpha @ self.b))
         return Cut(like(self.alpha, A) @ A, float(self.alpha @ self.b))
 
     def minimizer(self, obj: Objective, best: Cut) -> Array:
-        """The minimizer of the model, given its best mixture."""
+        """Return the minimizer of the model, given its best mixture."""
         return obj.argmin(best) if self.w is None else self.w
 
-    def has(self, cut: Cut, w: Array, best: Cut, value: float) -> bool:
-        """Whether the model, given its best mixture, knows what a cut says of its minimizer w."""
+    def contains(self, cut: Cut, w: Array, best: Cut, value: float) -> bool:
+        """Return whether a cut is no higher at the minimizer w than the model with its best mixture."""
         return float((cut.a - best.a) @ w) + cut.b - best.b <= 1e-15 * value
 
-    def drop(self, patience: int) -> None:
-        """Forget cuts without weight for so many mixtures, once they are worth a copy of the others."""
-        keep = np.flatnonzero(self.idle < patience)
+    def prune(self, max_inactive: int) -> None:
+        """Drop cuts with multiplier zero for `max_inactive` mixtures, if they are more than 1/16 of all."""
+        keep = np.flatnonzero(self.inactive_for < max_inactive)
         if len(self.b) - len(keep) > len(self.b) // 16:
             xp = namespace(self.A)
-            room = zeros_beside((len(self.A) - len(keep), self.A.shape[1]), self.A)
-            self.A = xp.concat([self.A[keep], room])
+            storage = zeros_beside((len(self.A) - len(keep), self.A.shape[1]), self.A)
+            self.A = xp.concat([self.A[keep], storage])
             self.program.keep(keep)
-            self.b, self.alpha, self.idle = self.b[keep], self.alpha[keep], self.idle[keep]
+            self.b, self.alpha, self.inactive_for = self.b[keep], self.alpha[keep], self.inactive_for[keep]
 
     def state(self) -> dict[str, Array]:
-        found = {"A": self.A[: len(self.b)], "b": self.b, "alpha": self.alpha, "idle": self.idle}
+        """Return the arrays of a saved state."""
+        arrays = {"A": self.A[: len(self.b)], "b": self.b, "alpha": self.alpha, "idle": self.inactive_for}
         if isinstance(self.program, QuadraticProgram):
-            found["G"] = self.program.G
-        return found if self.w is None else found | {"model": self.w}
+            arrays["G"] = self.program.G
+        return arrays if self.w is None else arrays | {"model": self.w}
 
     @classmethod
-    def restored(cls, solver: object, obj: Objective, s: dict[str, Array]) -> Cuts:
-        """The cuts of a run, as they were."""
-        program = program_for(solver, obj, s["A"].shape[1])
+    def from_state(cls, solver: object, obj: Objective, s: dict[str, Array]) -> Cuts:
+        """Restore the cuts of a saved state."""
+        program = master_problem_for(solver, obj, s["A"].shape[1])
         if isinstance(program, QuadraticProgram):
             program.G = s["G"]
         else:
@@ -336,14 +355,15 @@ class Cuts:
 
     @classmethod
     def inherited(cls, solver: object, obj: Objective, s: dict[str, Array], before: Objective) -> Cuts:
-        """The cuts of a run on the same risk, with the program of another lam or regularizer."""
+        """Return the cuts of a run on the same risk, for another lam or regularizer."""
         A, alpha = s["A"], s["alpha"]
-        found: dict[str, Array] = {"A": A, "b": s["b"], "alpha": alpha, "idle": s["idle"]}
+        arrays: dict[str, Array] = {"A": A, "b": s["b"], "alpha": alpha, "idle": s["idle"]}
         if isinstance(obj.reg, Euclidean):
             if "G" in s and obj.reg is before.reg:
-                found["G"] = s["G"] * (before.lam / obj.lam)
+                arrays["G"] = s["G"] * (before.lam / obj.lam)
             else:
-                found["G"] = np.stack([np.asarray(to_numpy(obj.reg.gram(A, a)), float) for a in A]) / obj.lam
-            if not alpha.sum() > 0:  # a linear program may rest on R >= 0 alone, this one has no such cut
-                found["alpha"] = np.full(len(alpha), 1 / len(alpha))
-        return cls.restored(solver, obj, found)
+                arrays["G"] = np.stack([np.asarray(to_numpy(obj.reg.gram(A, a)), float) for a in A]) / obj.lam
+            # A linear program may put all weight on R >= 0; the quadratic one has no such cut.
+            if not alpha.sum() > 0:
+                arrays["alpha"] = np.full(len(alpha), 1 / len(alpha))
+        return cls.from_state(solver, obj, arrays)

@@ -1,9 +1,9 @@
 r"""Dual coordinate ascent: the Gauss-Seidel method of Zhang (2002, Algorithm 1).
 
-Each row has a dual variable :math:`u_i`, a slope of its loss. Together they make the cut
-:math:`a = \sum_i c_i u_i x_i,\; b = -\sum_i c_i\, l^*(u_i, y_i)`, and a visit to a row moves its u to where
-the bound of that cut is larger. Here are the settings; exact steps, gradient steps and the intercept have a
-module each.
+Each row has a dual variable :math:`u_i`, a slope of its loss. Together they define the cut
+:math:`a = \sum_i c_i u_i x_i,\; b = -\sum_i c_i\, l^*(u_i, y_i)`, and a visit to a row changes its u so that
+the bound of that cut increases. This module holds the settings; exact steps, gradient steps and intercepts
+have one module each.
 """
 
 from __future__ import annotations
@@ -27,51 +27,51 @@ from riskmin.types import Array, Balances, HasConjugate, Iterate, Unsuited
 
 @dataclass(frozen=True)
 class DualGaussSeidel:
-    r"""Dual coordinate ascent, for sparse data: what LIBLINEAR does, for more losses, and certified.
+    r"""Dual coordinate ascent for sparse data: the method of LIBLINEAR, for more losses, with a certificate.
 
-    With L2 the step of a row is exact: the best :math:`u_i`, all others fixed, is
+    With L2 the step of a row is exact: the best :math:`u_i` with all others fixed is
 
     .. math:: \arg\min_u\; l^*(u, y_i) - u\, x_i^\top w
               + \frac{c_i}{2 \lambda} \|x_i\|^2 (u - u_i)^2,
 
     in closed form for every loss with a piecewise quadratic conjugate, and by Newton's method for
-    `Logistic`. Rows are visited in random order; those that stay at a bound are left out until the next
-    check. The bound never falls, unless `damping` is above 1 with `Logistic`; w goes to and fro, so that the
-    point of a check after many epochs is a mean. Other losses that know their conjugate, and other
+    `Logistic`. Rows are visited in random order; those that stay at a bound are skipped until the next
+    check. The lower bound never decreases, unless `damping` is above 1 with `Logistic`; w oscillates, so that
+    the point of a check after many epochs is an average. Other losses with a conjugate, and other
     regularizers, take gradient steps (equation 11); an intercept is the multiplier of a constraint
     (Algorithms 2 and 3).
 
-    A row of `MulticlassHinge` has a multiplier a class, and a step moves them all to their best: what
-    LIBLINEAR does for Crammer and Singer's machine. It needs `L2`, of which all scores of a feature have the
-    same weight; intercepts are held near a centre, which moves.
+    A row of `MulticlassHinge` has one multiplier per class, and a step optimizes all of them: the method of
+    LIBLINEAR for the Crammer-Singer machine. It needs an `L2` with one weight per feature for all classes;
+    intercepts are handled by the proximal point method.
 
-    Where the rows are elsewhere, in other processes or on other machines, each shard visits its own for a few
-    epochs, and what all of them find is mixed so that it bounds best: CoCoA+. The dual variables are here, so
-    that no shard has anything to lose; a round sends them, and w, to and fro once. That is for exact steps
-    without an intercept.
+    For remote rows, in other processes or on other machines, each shard makes a few epochs over its rows, and
+    the best mixture of the results is taken: CoCoA+. The dual variables stay with the solver, so that shards
+    hold no state that could be lost; a round sends them, and w, back and forth once. This is implemented for
+    exact steps without an intercept.
 
     Parameters
     ----------
     step : {"auto", "exact", "gradient"}
-        Exact steps need `L2` and a loss as above; ``"auto"`` takes them where they exist.
+        Exact steps need `L2` and a loss as above; ``"auto"`` uses them where they exist.
     rate : float, optional
-        The learning rate of gradient steps; Newton's bound by default.
+        Learning rate of gradient steps; Newton's bound by default.
     damping : float
-        Which part of an exact step is taken, between 0 and 2; above 1 it is overrelaxation.
+        Fraction of an exact step that is taken, between 0 and 2; above 1 it is overrelaxation.
     shuffle : bool
-        Visit the rows in a new random order each time, or else in the order given.
+        Visit the rows in a new random order in each pass, else in the given order.
     shrink : bool
-        Leave out, until the next check, rows that are held at a bound.
+        Skip rows that stay at a bound until the next check.
     seed : int
-        The seed of the random orders.
+        Seed of the random orders.
     lagrangian : {3, 2}
-        Which algorithm of the paper handles an intercept.
+        Algorithm of the paper that handles an intercept.
     mu : float
-        Its penalty parameter, above 0.
+        Penalty parameter of that algorithm, above 0.
     bias_rate : float
-        The learning rate of the intercept (equation 31), above 0.
+        Learning rate of the intercept (equation 31), above 0.
     local_epochs : int
-        Where rows are elsewhere, how often each shard visits its own in a round.
+        For remote rows, number of epochs per shard and round.
 
     References
     ----------
@@ -102,7 +102,7 @@ class DualGaussSeidel:
     local_epochs: int = 5
 
     def __repr__(self) -> str:
-        """What is not as usual: of ten settings, it is mostly none."""
+        """Show only the settings that differ from their defaults."""
         changed = [f for f in fields(self) if getattr(self, f.name) != f.default]
         return f"DualGaussSeidel({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in changed)})"
 
@@ -127,52 +127,56 @@ class DualGaussSeidel:
         return self._run(obj, w0, None)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         return self._run(obj, state.get("w", np.zeros(obj.risk.dim)), state)
 
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
-        """Start with the dual variables of a run on the same risk: its cut holds for every lam."""
+        """Start from the dual variables of a run on the same risk: its cut is valid for every lam."""
         return self._run(obj, state["w"], None, state["u"] if "u" in state else state["beta"])
 
     def _run(
         self, obj: Objective, w0: Array, state: dict[str, Array] | None, u0: Array | None = None
     ) -> Iterator[Iterate]:
+        # Multi-output: block ascent, with a wrapper for intercepts or for feature weights.
         if getattr(obj.risk, "many", False):
             from riskmin.solvers.dual_multiclass import BlockAscent, unsuited
 
             if reason := unsuited(self, obj):
                 raise Unsuited(reason)
             if isinstance(obj.risk, Balances):
-                from riskmin.solvers.dual_intercepts import Centres
+                from riskmin.solvers.dual_intercepts import ProximalIntercepts
 
-                run: Any = Centres(self, obj)
+                run: Any = ProximalIntercepts(self, obj)
             elif not penalized(obj.reg).plain:
-                from riskmin.solvers.dual_intercepts import Weighted
+                from riskmin.solvers.dual_intercepts import FeatureWeightedAscent
 
-                run = Weighted(self, obj)
+                run = FeatureWeightedAscent(self, obj)
             else:
                 run = BlockAscent.of(self, obj)
-            return run.started(w0, u0) if state is None else run.restored(state)  # type: ignore[no-any-return]
-        if _elsewhere(obj.risk):
+            return run.started(w0, u0) if state is None else run.resume(state)  # type: ignore[no-any-return]
+        if _has_remote_rows(obj.risk):
             from riskmin.solvers.dual_local import local_iterates
 
             return local_iterates(self, obj, w0, u0, state)
-        if state is not None and "rounds" in state:  # of a run where the rows were elsewhere
+        # The state of a run with remote rows: only its dual variables carry over.
+        if state is not None and "rounds" in state:
             u0, state = state["u"], None
         shard, loss, intercept = rows_of(obj.risk, self)
         if dual_of(loss, shard.y[:1]) is None and not isinstance(loss, HasConjugate):
             name = type(named(loss)).__name__
             raise Unsuited(f"{name} gives no conjugate, which dual methods need: use Bundle")
+        # A profiled intercept becomes a linear constraint of the dual.
         if intercept:
             from riskmin.solvers.lagrangian import lagrangian_iterates
 
             return lagrangian_iterates(self, obj, w0, u0, state)
+        # Exact steps exist for conjugates that are quadratic on an interval, and for the logistic loss.
         closed = dual_of(loss, shard.y[:1]) is not None or isinstance(loss, Logistic)
         if isinstance(obj.reg, L2) and closed and self.step != "gradient":
             from riskmin.solvers.dual_exact import ExactAscent
 
             ascent = ExactAscent.on(self, obj, shard, loss)
-            return ascent.started(w0, u0) if state is None else ascent.restored(state)
+            return ascent.started(w0, u0) if state is None else ascent.resume(state)
         if self.step == "exact":
             raise Unsuited(
                 "exact steps need L2() and a loss that is piecewise quadratic in its dual, or Logistic(), "
@@ -183,9 +187,11 @@ class DualGaussSeidel:
         return gradient_iterates(self, obj, w0, u0, state)
 
 
-def _elsewhere(risk: Any) -> bool:
-    """Whether it is a sum over rows that are elsewhere, in shards that kernels can take."""
-    inner = getattr(risk, "risk", risk)  # that of a profiled intercept
-    known = isinstance(inner, Risk) and inner.loss.separable and inner.rows is None
-    known = known and not isinstance(inner.scorer, Standardized)  # shards have their columns as they are
-    return known and inner.table is not None and isinstance(inner.table.y, np.ndarray)
+def _has_remote_rows(risk: Any) -> bool:
+    """Return whether the risk is a sum over remote rows, in shards that the kernels support."""
+    # A profiled intercept wraps the risk.
+    inner = getattr(risk, "risk", risk)
+    supported = isinstance(inner, Risk) and inner.loss.separable and inner.rows is None
+    # Shards store their columns without standardization.
+    supported = supported and not isinstance(inner.scorer, Standardized)
+    return supported and inner.table is not None and isinstance(inner.table.y, np.ndarray)

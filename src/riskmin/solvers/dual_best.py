@@ -1,4 +1,4 @@
-"""The best point of a dual method for many classes: what its weights are worth shows only now and then."""
+"""The best iterate of a dual method for multiclass problems, which evaluates J only at checks."""
 
 from __future__ import annotations
 
@@ -9,42 +9,46 @@ from riskmin.objective import Objective
 from riskmin.scalar import Tangent, lowest, shrink
 from riskmin.types import Cut, NDArray
 
-ENOUGH = 0.01
-"""The line search ends within this part of the gap."""
+LINE_SEARCH_GAP_SHARE = 0.01
+"""The line search ends within this fraction of the gap."""
 
 
 @dataclass
-class BestPoint:
-    """A point and its scores: the best one on the line from the last such point to each new one.
+class BestIterate:
+    """The best point, with its scores, on the segment from the last such point to each new one.
 
-    While the bound rises steadily, J at the weights of the multipliers goes up and down; on these lines it
-    falls, and proves in fewer epochs what the bound allows. A look costs O(n k), and no pass over X.
+    While the lower bound rises monotonically, J at the weights of the multipliers oscillates. On these
+    segments J decreases, and reaches what the bound allows in fewer epochs. A line evaluation costs O(n k),
+    and no pass over X.
     """
 
     obj: Objective
     terms: tuple[NDArray, NDArray, NDArray]
-    """Classes, weights and costs."""
+    """Class indices, weights and costs of the rows."""
     w: NDArray
     z: NDArray
 
-    def meet(self, w: NDArray, z: NDArray, risk: float, cut: Cut) -> float:
-        """J at the best point between this one and w, of scores z; which is this one from now on."""
+    def update(self, w: NDArray, z: NDArray, risk: float, cut: Cut) -> float:
+        """Move to the best point between this one and w, whose scores are z; return J there."""
         from riskmin.kernels.multiclass_checks import along
 
         obj, d, dz = self.obj, w - self.w, z - self.z
         reg: Any = obj.reg.line(self.w, d)
 
-        def look(t: float) -> Tangent:
+        def evaluate(t: float) -> Tangent:
             (r, dr), (o, do) = along(self.z, dz, t, *self.terms), reg(t)
             return Tangent(t, r + obj.lam * o, dr + obj.lam * do)
 
-        last, here = look(0.0), Tangent(1.0, risk + obj.lam * obj.reg.value(w), look(1.0).slope)
-        found = lowest(last, here)
-        if last.slope < 0 < here.slope:
-            slack = ENOUGH * (found.value - obj.lower(cut))
-            found = lowest(found, *shrink(look, last, here, lambda best, bound: best - bound <= slack))
-        if found.x == 1:
+        start, end = evaluate(0.0), Tangent(1.0, risk + obj.lam * obj.reg.value(w), evaluate(1.0).slope)
+        best_tangent = lowest(start, end)
+        # The minimum is inside the segment only if J decreases at its start and increases at its end.
+        if start.slope < 0 < end.slope:
+            slack = LINE_SEARCH_GAP_SHARE * (best_tangent.value - obj.lower(cut))
+            best_tangent = lowest(
+                best_tangent, *shrink(evaluate, start, end, lambda best, bound: best - bound <= slack)
+            )
+        if best_tangent.x == 1:
             self.w, self.z = w, z
-        elif found.x > 0:
-            self.w, self.z = self.w + found.x * d, self.z + found.x * dz
-        return found.value
+        elif best_tangent.x > 0:
+            self.w, self.z = self.w + best_tangent.x * d, self.z + best_tangent.x * dz
+        return best_tangent.value

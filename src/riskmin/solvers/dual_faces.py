@@ -1,9 +1,8 @@
-r"""Conjugate gradients on a face, where dual block ascent for many classes has become slow.
+"""Conjugate gradients on a face of the dual, where block ascent for multiclass problems has become slow.
 
-Once it is known which classes have a multiplier, row by row, the dual is a quadratic on a face of the
-simplices. Conjugate gradients find its top in far fewer passes than visits to rows do; what leaves the
-simplices on the way is projected back, and the best point of the segment to there is taken, so the bound
-never falls.
+Once it is known which multipliers of each row are positive, the dual is a quadratic on a face of the
+simplices. Conjugate gradients maximize it in far fewer passes than visits to rows. The result is projected
+back onto the simplices, and the best point of the segment to it is taken, so that the bound never decreases.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from riskmin.deadline import checking
 from riskmin.matrices import Csr, Dense, as_matrix, as_scipy
 from riskmin.types import NDArray
 
-STEPS = 30
-"""So many steps of conjugate gradients at most."""
-WANING = 0.1
-"""They end where a step gains less than this part of the best one."""
-TRIES = 4
-"""So often a step is shortened whose projection does not lead up."""
+MAX_FACE_CG_STEPS = 30
+"""Maximum number of conjugate gradient steps."""
+CG_STOP_GAIN_RATIO = 0.1
+"""Stop when a step gains less than this fraction of the best one."""
+MAX_PROJECTION_TRIALS = 4
+"""How often a step is shortened whose projection is no ascent direction."""
 
 
 def _kernels() -> Any:
@@ -38,72 +37,83 @@ def _simplex() -> Any:
 
 
 @dataclass
-class Face:
-    """The rows with more than one multiplier above zero, and all that is known of them."""
+class SimplexFace:
+    """The rows with more than one positive multiplier, with their data."""
 
     rows: NDArray
     X: Csr | Dense
     beta: NDArray
     c: NDArray
     cost: NDArray
-    bend: NDArray
-    """c |x|^2 / lam."""
+    curvature: NDArray
+    """c |x|^2 / lam, per row."""
     lam: float
 
     @classmethod
     def of(
-        cls, X: Csr | Dense, beta: NDArray, y: NDArray, c: NDArray, cost: NDArray, bend: NDArray, lam: float
+        cls,
+        X: Csr | Dense,
+        beta: NDArray,
+        y: NDArray,
+        c: NDArray,
+        cost: NDArray,
+        curvature: NDArray,
+        lam: float,
     ) -> Self:
-        """The face on which the multipliers are."""
+        """Return the face that contains the multipliers."""
         k = len(cost)
-        rows = np.flatnonzero(((beta > 0).sum(axis=1) > 1) & (bend > 0))
-        part: Any = as_matrix(as_scipy(X)[rows] if isinstance(X, Csr) else X.X[rows])
-        return cls(rows, part, beta[rows, :k].copy(), c[rows], cost[y[rows], :k], bend[rows], lam)
+        # A row with a single positive multiplier is at a vertex of its simplex: it cannot move on the face.
+        rows = np.flatnonzero(((beta > 0).sum(axis=1) > 1) & (curvature > 0))
+        X_face: Any = as_matrix(as_scipy(X)[rows] if isinstance(X, Csr) else X.X[rows])
+        return cls(rows, X_face, beta[rows, :k].copy(), c[rows], cost[y[rows], :k], curvature[rows], lam)
 
     def climb(self, z: NDArray, W: NDArray) -> tuple[NDArray, NDArray, float, int]:
-        """New multipliers and weights, which part of the way to the projection was taken, and the passes.
+        """Return new multipliers and weights, the part of the step taken, and the number of passes.
 
-        Scores of all rows are in z, and W are the weights that belong to the multipliers.
+        z holds the scores of all rows, W the weights of the multipliers.
         """
-        d, passes = self._top(z[self.rows] + self.cost)
-        for _ in range(TRIES):
-            there = self.beta + d
-            _simplex().project_rows(there)
-            D = self.c[:, None] * (there - self.beta)
-            A = self._pull(D)
+        d, passes = self._conjugate_gradients(z[self.rows] + self.cost)
+        for _ in range(MAX_PROJECTION_TRIALS):
+            projected = self.beta + d
+            _simplex().project_rows(projected)
+            D = self.c[:, None] * (projected - self.beta)
+            A = self._pull_back(D)
             rise = float(np.vdot(D, self.cost)) + float(np.vdot(W, A))
             if rise > 0:
+                # Exact line search: the dual along A has slope rise and curvature |A|^2 / lam.
                 t = min(1.0, self.lam * rise / float(np.vdot(A, A)))
-                beta = there if t == 1 else self.beta + t * (there - self.beta)
+                beta = projected if t == 1 else self.beta + t * (projected - self.beta)
                 return beta, W - t / self.lam * A, t, passes
             d *= 0.25
         return self.beta, W, 0.0, passes
 
-    def _top(self, slopes: NDArray) -> tuple[NDArray, int]:
-        """The step to the top of the quadratic, or near to it, scaled by the bend of each row."""
-        tangent, inverse = _kernels().tangent, 1 / (self.c * self.bend)[:, None]
+    def _conjugate_gradients(self, slopes: NDArray) -> tuple[NDArray, int]:
+        """Return a step close to the maximum of the quadratic, with a diagonal preconditioner per row."""
+        tangent, inverse = _kernels().tangent, 1 / (self.c * self.curvature)[:, None]
         tangent(slopes, self.beta, self.c)
         r, d, best = slopes, np.zeros_like(slopes), 0.0
         q = r * inverse
-        size = float(np.vdot(r, q))
-        for passes in checking(range(STEPS)):
-            h = self.X.scores(self._pull(self.c[:, None] * q), 0, len(self.rows))
+        r_q = float(np.vdot(r, q))
+        for passes in checking(range(MAX_FACE_CG_STEPS)):
+            # h = H q, the Hessian of the dual times the direction: one adjoint and one forward pass.
+            h = self.X.scores(self._pull_back(self.c[:, None] * q), 0, len(self.rows))
             tangent(h, self.beta, self.c / self.lam)
-            bend = float(np.vdot(q, h))
-            if not (bend > 0 and size > 0):
+            q_h = float(np.vdot(q, h))
+            if not (q_h > 0 and r_q > 0):
                 return d, passes
-            d += size / bend * q
-            r -= size / bend * h
-            gain = size * size / bend
+            d += r_q / q_h * q
+            r -= r_q / q_h * h
+            gain = r_q * r_q / q_h
             best = max(best, gain)
-            if gain <= WANING * best:
+            if gain <= CG_STOP_GAIN_RATIO * best:
                 break
             y = r * inverse
-            size, before = float(np.vdot(r, y)), size
-            q = y + size / before * q
+            r_q, last_r_q = float(np.vdot(r, y)), r_q
+            q = y + r_q / last_r_q * q
         return d, passes + 1
 
-    def _pull(self, D: NDArray) -> NDArray:
+    def _pull_back(self, D: NDArray) -> NDArray:
+        """Return X' D."""
         A = np.zeros((self.X.shape[1], D.shape[1]))
         self.X.pullback(D, 0, len(D), A)
         return A

@@ -1,12 +1,12 @@
-r"""Dual ascent with gradient steps: Algorithm 1 of Zhang (2002) with any transfer function.
+r"""Dual ascent by gradient steps: Algorithm 1 of Zhang (2002) with any transfer function.
 
-The step (11) is the same whatever the regularizer,
+The step (11) is the same for every regularizer,
 
 .. math:: u_i \leftarrow u_i - \eta_i \tfrac{\lambda}{c_i} \bigl(\nabla l^*(u_i, y_i) - x_i^\top w\bigr),
           \qquad w = \nabla\Omega^*(v), \quad v = -\tfrac1\lambda \sum_i c_i u_i x_i,
 
-within the domain of :math:`l^*`. The rate :math:`\eta_i` is given, or that of Newton's method on a parabola
-that bounds the regularizer's conjugate along :math:`x_i`, so that the dual improves at every row.
+clipped to the domain of :math:`l^*`. The rate :math:`\eta_i` is given, or that of Newton's method on a
+parabola that bounds the conjugate of the regularizer along :math:`x_i`, so that each row improves the dual.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from riskmin.objective import Objective
 from riskmin.regularizers import Equality
 from riskmin.risk import rows_of
 from riskmin.scalar import ROUNDING, Tangent, lowest, shrink
-from riskmin.solvers.dual_plain import Plain
+from riskmin.solvers.dual_plain import RowwiseAscent
 from riskmin.solvers.states import checked
 from riskmin.solvers.transfer import (
     LINEAR,
-    Conjugate,
+    RowConjugate,
     check_transfer,
     conjugate_for,
     row_arrays,
@@ -36,71 +36,78 @@ from riskmin.solvers.transfer import (
 )
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
-VISIT, CURVED = 32, 128
-"""Elementary operations of a visit to a row, for each of its numbers; where these take powers, and tries."""
-SAMPLE = 256
-"""So many rows tell how large rows are."""
+LINEAR_OPS_PER_ENTRY, NONLINEAR_OPS_PER_ENTRY = 32, 128
+"""Elementary operations per stored entry of a visited row, with a linear transfer function; and with
+others, which take powers and several trials."""
+CURVATURE_SAMPLE_ROWS = 256
+"""Number of rows from which the mean curvature is estimated."""
 
 
 def _kernels() -> Any:
-    from riskmin.kernels import dual_gradient  # Numba is imported by the first pass, not with the package
+    from riskmin.kernels import dual_gradient  # Numba is imported on first use, not with the package
 
     return dual_gradient
 
 
 @dataclass
-class Ascent:
-    """A run: the dual variables u, and what a pass over the rows needs."""
+class GradientAscent:
+    """State of a run: the dual variables u, and the data of a pass over the rows."""
 
     solver: Any
     obj: Objective
     shard: Shard
     loss: Any
-    conjugate: Conjugate
+    conjugate: RowConjugate
     reg: Any
     X: tuple[NDArray, NDArray, NDArray, int]
+    """Rows as the kernel takes them: indptr, indices, data, dense."""
     C: NDArray
+    """Unpenalized directions of `Equality`, one per row."""
     P: NDArray
+    """Scores of the unpenalized directions, one column each; an intercept, if any, is the last, a column
+    of ones."""
     u: NDArray
-    plain: Plain | None
+    rowwise: RowwiseAscent | None
+    """Set for losses or regularizers without a kernel."""
     epoch: int = 0
-    _pulled: tuple[NDArray, NDArray] | None = None
-    """The last dual variables that were pulled back, and what came of it: passes over X are dear."""
+    _last_pull_back: tuple[NDArray, NDArray] | None = None
+    """The last dual variables u and X'(c u), cached because passes over X are expensive."""
 
     @classmethod
-    def begin(cls, solver: Any, obj: Objective, w0: Array, state: dict[str, Array] | None) -> Ascent:
-        """At the dual variables of a state, or at those that w0 suggests."""
+    def create(cls, solver: Any, obj: Objective, w0: Array, state: dict[str, Array] | None) -> GradientAscent:
+        """Start from the dual variables of a state, or from the slopes of the loss at w0."""
         shard, loss, intercept = rows_of(obj.risk, solver)
         reg = obj.reg.reg if isinstance(obj.reg, Equality) else obj.reg
         check_transfer(type(solver).__name__, reg)
         conjugate = conjugate_for(solver, loss, shard.y)
         n, p = shard.X.shape
         C = obj.reg.C if isinstance(obj.reg, Equality) else np.zeros((0, p))
-        P = np.ones((n, len(C) + intercept))  # the last column is the intercept's
+        # One column of scores per unpenalized direction, then a column of ones for the intercept.
+        P = np.ones((n, len(C) + intercept))
         P[:, : len(C)] = np.transpose([_scores(shard, row) for row in C]) if len(C) else 0.0
         X = row_arrays(shard.X)
-        known = conjugate.kernel is not None and transfer_for(reg, p) is not None
-        plain = None if known else Plain(X, reg, loss, conjugate, shard.y, np.zeros(n))
-        self = cls(solver, obj, shard, loss, conjugate, reg, X, C, P, conjugate.start, plain)
+        has_kernel = conjugate.kernel is not None and transfer_for(reg, p) is not None
+        rowwise = None if has_kernel else RowwiseAscent(X, reg, loss, conjugate, shard.y, np.zeros(n))
+        self = cls(solver, obj, shard, loss, conjugate, reg, X, C, P, conjugate.start, rowwise)
         if state is not None:
             shapes = {"u": "n", "w?": "d", "epoch?": "1"}
             checked(state, shapes, {"epoch": 2**62}, n=n, d=obj.risk.dim)
             self.u, self.epoch = np.array(state["u"], dtype=float), int(state.get("epoch", [0])[0])
-        elif self.free_pace and not len(C):
-            self.u = self._slopes(w0, self.first_bias(w0))
+        elif self.adaptive_steps and not len(C):
+            self.u = self._slopes(w0, self.initial_intercept(w0))
         return self
 
     @property
-    def free_pace(self) -> bool:
-        """Whether steps are chosen here; with a rate or damping given, they are those of the paper."""
+    def adaptive_steps(self) -> bool:
+        """Whether step sizes are adaptive; with a given rate or damping they are those of the paper."""
         return self.solver.rate is None and self.solver.damping == 1
 
-    def first_bias(self, w0: Array) -> float:
-        """The best intercept of w0; 0 where there is none."""
+    def initial_intercept(self, w0: Array) -> float:
+        """Return the best intercept for w0; 0 without an intercept."""
         return float(self.obj.risk.intercept(w0)) if isinstance(self.obj.risk, Profiled) else 0.0
 
     def _slopes(self, w0: Array, b: float) -> NDArray:
-        """The slopes at w0, shrunk as far as they bound best: 0 is in every domain."""
+        """Return the slopes at w0, scaled to the best bound: 0 is in every domain."""
         y, c = self.shard.y, self.shard.c
         _, slopes = self.loss.value_grad(_scores(self.shard, w0) + b, y, np.ones(len(y)))
         u = np.clip(slopes, self.conjugate.lower, self.conjugate.upper)
@@ -108,96 +115,97 @@ class Ascent:
         return np.where(c > 0, s * u, self.conjugate.start)
 
     def scores(self, w: Array) -> NDArray:
-        """X @ w."""
+        """Return X @ w."""
         return _scores(self.shard, w)
 
     def v(self) -> NDArray:
-        """The argument of the transfer function."""
-        return np.asarray(-1 / self.obj.lam * self._pull(self.u))
+        """Return the argument of the transfer function."""
+        return np.asarray(-1 / self.obj.lam * self._pull_back(self.u))
 
-    def _pull(self, u: NDArray) -> NDArray:
-        """sum_i c_i u_i x_i."""
-        if self._pulled is None or self._pulled[0] is not u:
+    def _pull_back(self, u: NDArray) -> NDArray:
+        """Return sum_i c_i u_i x_i."""
+        if self._last_pull_back is None or self._last_pull_back[0] is not u:
             out = np.zeros(self.shard.X.shape[1])
             self.shard.X.pullback(self.shard.c * u, 0, len(u), out)
-            self._pulled = u, out
-        return self._pulled[1]
+            self._last_pull_back = u, out
+        return self._last_pull_back[1]
 
-    def gap(self) -> NDArray:
-        """By how much the linear constraints are violated."""
+    def constraint_violation(self) -> NDArray:
+        """Return -P'(c u) / lam, the violation of the linear constraints."""
         return np.asarray(-1 / self.obj.lam * ((self.shard.c * self.u) @ self.P))
 
     def sweep(self, s: NDArray, rho: float) -> tuple[NDArray, NDArray]:
-        """One pass over the rows; v and the gap of the constraints after it, computed anew."""
+        """Make one pass over the rows; return v and the constraint violation, recomputed after it."""
         solver, n = self.solver, len(self.u)
-        # by the number of the pass: a run that was saved goes on in the same order
+        # Seeded by the number of the pass, so that a resumed run visits the rows in the same order.
         rng = np.random.default_rng([solver.seed, self.epoch])
         order = rng.permutation(n) if solver.shuffle else np.arange(n)
-        weights, pace = self.shard.c / self.obj.lam, (float(solver.rate or 0.0), float(solver.damping))
-        u, v, tie = self.u.copy(), self.v(), (self.P, s, self.gap(), rho)
-        if self.plain is not None:
-            self.plain.ascend(order, weights, u, pace, v, tie)
+        weights, step_rule = self.shard.c / self.obj.lam, (float(solver.rate or 0.0), float(solver.damping))
+        u, v, constraints = self.u.copy(), self.v(), (self.P, s, self.constraint_violation(), rho)
+        if self.rowwise is not None:
+            self.rowwise.ascend(order, weights, u, step_rule, v, constraints)
         else:
             reg, state = self._kernel_state(v)
-            what = self.X, self.conjugate.kernel, reg, state, tie
-            each = VISIT if reg[0] == LINEAR else CURVED
-            for i, j in pieces(0, n, each * (n + len(self.X[2]))):
-                _kernels().ascend(order[i:j], weights, u, pace, *what, i == 0)
+            args = self.X, self.conjugate.kernel, reg, state, constraints
+            ops_per_entry = LINEAR_OPS_PER_ENTRY if reg[0] == LINEAR else NONLINEAR_OPS_PER_ENTRY
+            # The kernel is called on ranges of rows so that deadlines are checked in between.
+            for i, j in pieces(0, n, ops_per_entry * (n + len(self.X[2]))):
+                _kernels().ascend(order[i:j], weights, u, step_rule, *args, i == 0)
         self.u, self.epoch = u, self.epoch + 1
-        return self.v(), self.gap()
+        return self.v(), self.constraint_violation()
 
     def _kernel_state(self, v: NDArray) -> tuple[Any, Any]:
-        """The transfer function, and where the kernel keeps its state."""
+        """Return the transfer function and the arrays in which the kernel keeps its state."""
         longest = int(np.diff(self.X[0].astype(np.int64)).max(initial=0))
         return transfer_for(self.reg, len(v)), (v, np.zeros(len(v)), np.zeros(4), np.zeros(longest))
 
-    def bend(self, v: NDArray) -> float:
-        """How fast the scores of some rows change with v along them, on average."""
-        rows = np.flatnonzero(self.shard.c > 0)[:SAMPLE]
-        if self.plain is not None:
-            return float(np.mean(self.plain.kappa[rows] * self.obj.lam / self.shard.c[rows]))
+    def mean_curvature(self, v: NDArray) -> float:
+        """Return the mean derivative of the scores of some rows when v moves along them."""
+        rows = np.flatnonzero(self.shard.c > 0)[:CURVATURE_SAMPLE_ROWS]
+        if self.rowwise is not None:
+            return float(np.mean(self.rowwise.kappa[rows] * self.obj.lam / self.shard.c[rows]))
         return float(_kernels().mean_bend(rows, self.X, *self._kernel_state(v)))
 
     def cut(self, u: NDArray, size: float = 0.0) -> Cut:
-        """The minorant of the risk that dual variables are, for scores of that size beside."""
+        """Return the cut of dual variables u; `size` bounds further scores that enter its rounding error."""
         c = self.shard.c
         conjugate = np.where(c > 0, conjugate_of(self.loss, u, self.shard.y), 0.0)
         rounding = ROUNDING * float(c @ (np.abs(conjugate) + size * np.abs(u)))
-        return Cut(self._pull(u), -float(c @ conjugate) - rounding)
+        return Cut(self._pull_back(u), -float(c @ conjugate) - rounding)
 
-    def snapshot(self, **more: Any) -> Callable[[], dict[str, Array]]:
-        """All that is needed to go on from here."""
+    def snapshot(self, **extra: Any) -> Callable[[], dict[str, Array]]:
+        """Return a function that builds the state to resume from."""
         u, epoch = self.u, self.epoch
-        return lambda: {"u": u, "epoch": np.array([epoch])} | {k: np.atleast_1d(a) for k, a in more.items()}
+        return lambda: {"u": u, "epoch": np.array([epoch])} | {k: np.atleast_1d(a) for k, a in extra.items()}
 
 
-class Best:
-    """The best point so far: the least of J on the way from it to each new one."""
+class BestOnSegments:
+    """The best point so far: the minimizer of J on the segment from it to each new point."""
 
     def __init__(self, obj: Objective, w: Array | None) -> None:
         self.obj = obj
-        self.at = None if w is None else obj.cursor(w)
+        self.cursor = None if w is None else obj.cursor(w)
 
     def towards(self, w: NDArray) -> tuple[NDArray, float]:
-        """The best point between the last one and w, and J there."""
-        if self.at is None:
-            self.at = self.obj.cursor(w)
-            return w, self.at()[0]
-        at = self.at
+        """Return the best point between the last one and w, and J there."""
+        if self.cursor is None:
+            self.cursor = self.obj.cursor(w)
+            return w, self.cursor()[0]
+        cursor = self.cursor
         self.obj.count.calls += 1
-        at.aim(w - at.w)
-        lo, hi = (Tangent(t, *at.along(t)) for t in (0.0, 1.0))
+        cursor.aim(w - cursor.w)
+        lo, hi = (Tangent(t, *cursor.along(t)) for t in (0.0, 1.0))
         if lo.slope < 0 < hi.slope:
-            here = lo.value
+            start_value = lo.value
 
-            def enough(best: float, low: float) -> bool:
-                return best - low <= 1e-3 * (here - best) + 1e-15 * abs(best)
+            def converged(best: float, low: float) -> bool:
+                return best - low <= 1e-3 * (start_value - best) + 1e-15 * abs(best)
 
-            lo, hi = shrink(lambda t: Tangent(t, *at.along(t)), lo, hi, enough)
-        found = lowest(lo, hi)
-        if found.x > 0:
-            at.move(found.x)
-        return at.w, found.value
+            lo, hi = shrink(lambda t: Tangent(t, *cursor.along(t)), lo, hi, converged)
+        best_tangent = lowest(lo, hi)
+        if best_tangent.x > 0:
+            cursor.move(best_tangent.x)
+        return cursor.w, best_tangent.value
 
 
 def _scores(shard: Shard, w: Array) -> NDArray:
@@ -207,42 +215,44 @@ def _scores(shard: Shard, w: Array) -> NDArray:
 def gradient_iterates(
     solver: Any, obj: Objective, w0: Array, u0: Array | None, state: dict[str, Array] | None = None
 ) -> Iterator[Iterate]:
-    """Yield an iterate a pass over the rows, each by the step (11).
+    """Yield one iterate per pass over the rows, each by the step (11).
 
     Parameters
     ----------
     solver : DualGaussSeidel
-        With ``rate`` (None for the Newton bound), ``damping``, ``shuffle`` and ``seed``.
+        Settings ``rate`` (None for the Newton bound), ``damping``, ``shuffle`` and ``seed``.
     obj : Objective
-        With a loss that has a conjugate and a regularizer that has a transfer function.
+        Its loss needs a conjugate and its regularizer a transfer function.
     w0 : array
-        Where slopes are taken to start from, where the rate is not given.
+        Point whose slopes are the starting values, unless the rate is given.
     u0 : array, optional
         Dual variables to start from.
     state : dict, optional
-        That of an iterate, to go on from.
+        State of an iterate to continue from.
     """
     if state is None and u0 is not None:
         state = {"u": u0}
-    run = Ascent.begin(solver, obj, w0, state)
+    run = GradientAscent.create(solver, obj, w0, state)
     if run.P.shape[1]:
-        from riskmin.solvers.lagrangian import tied_iterates
+        from riskmin.solvers.lagrangian import constrained_iterates
 
-        return tied_iterates(run, w0, state)
-    return _free_iterates(run, None if state is None else state.get("w"))
+        return constrained_iterates(run, w0, state)
+    return _unconstrained_iterates(run, None if state is None else state.get("w"))
 
 
-def _free_iterates(run: Ascent, w: Array | None) -> Iterator[Iterate]:
-    """The iterates of a run without constraints, from the best point so far, if there is one."""
-    none, best = np.zeros(0), Best(run.obj, w)
+def _unconstrained_iterates(run: GradientAscent, w: Array | None) -> Iterator[Iterate]:
+    """Yield the iterates of a run without constraints, from the best point so far, if there is one."""
+    no_multipliers, best = np.zeros(0), BestOnSegments(run.obj, w)
     while True:
         before = run.u
-        with np.errstate(all="ignore"):  # a rate that is too large ends in infinities, and so the run
-            v, _ = run.sweep(none, 0.0)
+        # A rate that is too large diverges to infinity, which ends the run.
+        with np.errstate(all="ignore"):
+            v, _ = run.sweep(no_multipliers, 0.0)
             w = run.reg.conjugate_grad(v)
         if not (np.isfinite(run.u).all() and np.isfinite(w).all()):
             return
-        w, value = best.towards(w) if run.free_pace else (w, run.obj.value(w))
+        # With the settings of the paper, the reported point is w itself, not the best on the segment.
+        w, value = best.towards(w) if run.adaptive_steps else (w, run.obj.value(w))
         change = float(np.abs(run.u - before).max(initial=0.0))
         yield Iterate(w, value, run.cut(run.u), {"change": change}, run.snapshot(w=w))
         if change == 0.0:

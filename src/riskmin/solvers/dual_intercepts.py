@@ -1,10 +1,10 @@
-r"""Dual block ascent for the soft margin of many classes with intercepts, and with weights of features.
+r"""Dual block ascent for the multiclass hinge with intercepts, and with feature weights.
 
-A step of the proximal point method holds the intercepts near a centre, by
-:math:`\tfrac\lambda{2 s^2} |b - b_0|^2`. That is a column of s more in X, and costs that are shifted,
-:math:`\Delta_{yj} + b_{0j} - b_{0y}`: dual block ascent without intercepts does the rest. Then the centre
-moves to where they are, and what holds them fades. Weights of features are none where these are divided by
-their roots.
+A step of the proximal point method adds :math:`\tfrac\lambda{2 s^2} |b - b_0|^2` for the intercepts b around
+a center :math:`b_0`. This is equivalent to one more column of X, constant s, and shifted costs
+:math:`\Delta_{yj} + b_{0j} - b_{0y}`, so that dual block ascent without intercepts solves it. Then the center
+moves to the solution, and the penalty vanishes in the limit. Feature weights are removed by dividing the
+features by the square roots of the weights.
 """
 
 from __future__ import annotations
@@ -29,127 +29,134 @@ from riskmin.solvers.states import checked
 from riskmin.solvers.weights import of_features, scaled
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
-SCALE = 0.6
-"""The column of the intercepts, by the root mean square of the lengths of rows."""
-SHARE = 0.6
-"""The centre moves when what is left of its own gap is this part of the whole one."""
-STILL = 1e-12
-"""A move by less, beside the centre and 1, is rounding."""
+INTERCEPT_COLUMN_SCALE = 0.6
+"""Entry s of the intercept column, relative to the RMS norm of the rows."""
+MOVE_CENTER_AT_GAP_SHARE = 0.6
+"""Move the center once the gap of the proximal problem is this share of the whole gap."""
+MIN_CENTER_MOVE = 1e-12
+"""Moves smaller than this, relative to 1 plus the center, are rounding."""
 
 
-class Weighted:
-    """A run with features divided by the roots of their weights, under an L2 that has none."""
+class FeatureWeightedAscent:
+    """A run on features divided by the square roots of their weights, under an unweighted L2."""
 
     def __init__(self, solver: Any, obj: Objective) -> None:
         self.obj, risk = obj, obj.risk
         assert isinstance(risk, Risk)
         shard: Any = risk.rows
         self.k, self.roots = risk.scorer.columns, np.sqrt(of_features(obj.reg, risk.scorer.columns))
-        self.each = np.repeat(self.roots, self.k) if np.ndim(self.roots) else self.roots
+        self.entry_roots = np.repeat(self.roots, self.k) if np.ndim(self.roots) else self.roots
         X = rows_together(shard)
-        rows = self._rows(X if penalized(obj.reg).plain else as_matrix(scaled(X, self.roots)), shard)
+        rows = self._prepare_rows(X if penalized(obj.reg).plain else as_matrix(scaled(X, self.roots)), shard)
         dim = self.k * rows.X.shape[1]
         inner = Risk(risk.loss, Multiclass(self.k), Serial([rows]), dim, rows)
         self.inner = Objective(inner, L2(), obj.lam, obj.count)
         self.block = BlockAscent.of(solver, self.inner)
 
-    def _rows(self, X: Any, shard: Shard) -> Shard:
-        """The rows as they are visited."""
+    def _prepare_rows(self, X: Any, shard: Shard) -> Shard:
+        """Return the rows that block ascent visits."""
         return Shard(X, shard.y, shard.c, {})
 
     def started(self, w0: Array, beta: NDArray | None = None) -> Iterator[Iterate]:
-        """From w0, and the multipliers of a run of before, if there was one."""
-        return self._run(self.block.started(self.each * w0, beta), None)
+        """Start from w0, and from the multipliers of an earlier run, if given."""
+        return self._run(self.block.started(self.entry_roots * w0, beta), None)
 
-    def restored(self, state: dict[str, Array]) -> Iterator[Iterate]:
-        """From a saved state."""
+    def resume(self, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Continue from a saved state."""
         checked(state, {"best": "d", "w": "d"}, d=self.obj.risk.dim)
-        return self._run(self.block.restored(state | {"w": state["best"]}), None)
+        return self._run(self.block.resume(state | {"w": state["best"]}), None)
 
     def _run(self, steps: Iterator[Iterate], best: Cut | None) -> Iterator[Iterate]:
         for it in steps:
-            w, cut, inner = it.w / self.each, Cut(it.cut.a * self.each, it.cut.b), it.state
+            w, cut, inner = it.w / self.entry_roots, Cut(it.cut.a * self.entry_roots, it.cut.b), it.state
             assert inner is not None
-            found = inner() | {"w": w, "best": it.w}
-            yield Iterate(w, it.value, cut, it.info, found.copy)
+            state = inner() | {"w": w, "best": it.w}
+            yield Iterate(w, it.value, cut, it.info, state.copy)
 
 
-class Centres(Weighted):
-    """A run: dual block ascent with one more column, and the centre of the intercepts."""
+class ProximalIntercepts(FeatureWeightedAscent):
+    """A run: dual block ascent with one more column, and the center of the intercepts."""
 
     def __init__(self, solver: Any, obj: Objective) -> None:
         assert isinstance(obj.risk, WithIntercepts)
         self.risk = obj.risk
         super().__init__(solver, obj)
         shard: Any = obj.risk.rows
-        self.centre = np.zeros(self.k)
-        self.empty = np.bincount(shard.y.astype(np.intp), shard.c, self.k) == 0
+        self.center = np.zeros(self.k)
+        self.empty_classes = np.bincount(shard.y.astype(np.intp), shard.c, self.k) == 0
 
-    def _rows(self, X: Any, shard: Shard) -> Shard:
-        self.s = SCALE * mean_square(shard, of_features(self.obj.reg, self.k)) ** 0.5
-        return Shard(as_matrix(_widened(X, self.s)), shard.y, shard.c, {})
+    def _prepare_rows(self, X: Any, shard: Shard) -> Shard:
+        self.column_value = (
+            INTERCEPT_COLUMN_SCALE * mean_square(shard, of_features(self.obj.reg, self.k)) ** 0.5
+        )
+        return Shard(as_matrix(_with_constant_column(X, self.column_value)), shard.y, shard.c, {})
 
-    def move(self, shift: NDArray) -> None:
-        """Move the centre; scores and best point stay where they are, all rows are looked at again."""
+    def move_center(self, shift: NDArray) -> None:
+        """Move the center; scores and best point stay the same, and all rows become active again."""
         block, k = self.block, self.k
-        self.centre = self.centre + shift
+        self.center = self.center + shift
         block.cost[:, :k] += shift - shift[:, None]
-        block.best.w = np.append(block.best.w[:-k], block.best.w[-k:] - shift / self.s)
+        block.best.w = np.append(block.best.w[:-k], block.best.w[-k:] - shift / self.column_value)
         block.best.z = block.best.z - shift
-        block.active, block.order[:], block.since = len(block.rows), block.rows, block.visits
-        # multipliers that are best for one centre are not for another, unless it is the same but for rounding
-        block.moved |= bool(np.abs(shift).max() > STILL * (1.0 + np.abs(self.centre).max()))
+        block.active, block.order[:], block.visits_before_change = len(block.rows), block.rows, block.visits
+        # Multipliers that are optimal for one center are not for another, unless they agree up to rounding.
+        block.may_improve |= bool(np.abs(shift).max() > MIN_CENTER_MOVE * (1.0 + np.abs(self.center).max()))
 
     def started(self, w0: Array, beta: NDArray | None = None) -> Iterator[Iterate]:
-        """From w0, and the multipliers of a run of before, if there was one."""
-        self.move(w0[-self.k :])
-        inside = np.append(self.each * w0[: -self.k], np.zeros(self.k))
-        return self._run(self.block.started(inside, beta), None)
+        """Start from w0, and from the multipliers of an earlier run, if given."""
+        # The intercepts of w0 become the center; the deviations from it start at zero.
+        self.move_center(w0[-self.k :])
+        scaled_w0 = np.append(self.entry_roots * w0[: -self.k], np.zeros(self.k))
+        return self._run(self.block.started(scaled_w0, beta), None)
 
-    def restored(self, state: dict[str, Array]) -> Iterator[Iterate]:
-        """From a saved state."""
+    def resume(self, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Continue from a saved state."""
         shapes = {"best": "d", "w": "d", "centre": "k", "since": "1", "cut": "e"}
         checked(state, shapes, d=self.obj.risk.dim, k=self.k, e=self.obj.risk.dim + 1)
-        self.centre = state["centre"]
-        self.block.cost[:, : self.k] += self.centre - self.centre[:, None]
-        self.block.since = float(state["since"][0])
+        self.center = state["centre"]
+        self.block.cost[:, : self.k] += self.center - self.center[:, None]
+        self.block.visits_before_change = float(state["since"][0])
         cut = Cut(state["cut"][:-1], float(state["cut"][-1]))
-        return self._run(self.block.restored(state | {"w": state["best"]}), cut)
+        return self._run(self.block.resume(state | {"w": state["best"]}), cut)
 
     def _run(self, steps: Iterator[Iterate], best: Cut | None) -> Iterator[Iterate]:
         obj, inner, k = self.obj, self.inner, self.k
         for it in steps:
             v = it.w[-k:]
+            # The proximal penalty of the intercepts is not part of J.
             value = it.value - obj.lam * 0.5 * float(v @ v)
-            best, _ = mix_two(best, self.risk.balanced(self._cut(it.cut)), obj)
-            w = np.append(it.w[:-k] / self.each, self.centre + self.s * v)
+            best, _ = mix_two(best, self.risk.balanced(self._risk_cut(it.cut)), obj)
+            w = np.append(it.w[:-k] / self.entry_roots, self.center + self.column_value * v)
             yield Iterate(w, value, best, it.info, self._state(it, w, best))
-            if it.value - inner.lower(it.cut) <= SHARE * (value - obj.lower(best)):
-                self.move(self.s * v - self._fall(it.cut))
+            if it.value - inner.lower(it.cut) <= MOVE_CENTER_AT_GAP_SHARE * (value - obj.lower(best)):
+                self.move_center(self.column_value * v - self._lower_empty_classes(it.cut))
 
-    def _fall(self, cut: Cut) -> NDArray:
-        """How much lower the centre goes where no row of a class has weight, and others still pull.
+    def _lower_empty_classes(self, cut: Cut) -> NDArray:
+        """Return by how much to lower the center of classes without weight whose slope is positive.
 
-        No other slope makes up for theirs, so that each, however small, would leave nothing of the cut.
+        No other slope offsets theirs, so that any of them, however small, would invalidate the cut.
         """
-        return np.where(self.empty & (cut.a[-self.k :] > 0), 1.0 + np.abs(self.centre), 0.0)
+        return np.where(self.empty_classes & (cut.a[-self.k :] > 0), 1.0 + np.abs(self.center), 0.0)
 
-    def _cut(self, cut: Cut) -> Cut:
-        """The cut of the risk with intercepts that the multipliers are."""
-        slopes = cut.a[-self.k :] / self.s
-        return Cut(np.append(cut.a[: -self.k] * self.each, slopes), cut.b - float(slopes @ self.centre))
+    def _risk_cut(self, cut: Cut) -> Cut:
+        """Return the cut of the risk with intercepts that the multipliers define."""
+        # The slope in b is that of the extra column divided by s; the offset moves from the center to b = 0.
+        slopes = cut.a[-self.k :] / self.column_value
+        return Cut(
+            np.append(cut.a[: -self.k] * self.entry_roots, slopes), cut.b - float(slopes @ self.center)
+        )
 
     def _state(self, it: Iterate, w: NDArray, best: Cut) -> Any:
-        centre, since, inner = self.centre, np.array([self.block.since]), it.state
+        center, visits, inner = self.center, np.array([self.block.visits_before_change]), it.state
         assert inner is not None
         return lambda: (
             inner()
-            | {"w": w, "best": it.w, "centre": centre, "since": since, "cut": np.append(best.a, best.b)}
+            | {"w": w, "best": it.w, "centre": center, "since": visits, "cut": np.append(best.a, best.b)}
         )
 
 
 def mean_length(shard: Shard) -> float:
-    """The root of the mean square of the lengths of rows; 1 where all are empty.
+    """Return the weighted RMS norm of the rows; 1 if all are empty.
 
     Examples
     --------
@@ -163,8 +170,8 @@ def mean_length(shard: Shard) -> float:
     return float(np.sqrt(shard.c @ squared_norms(shard, X))) or 1.0
 
 
-def _widened(X: Any, s: float) -> Any:
-    """X with a column of s more."""
+def _with_constant_column(X: Any, s: float) -> Any:
+    """Return X with one more column, constant s."""
     if isinstance(X, Csr):
         parts: Any = [as_scipy(X), sp.csr_array(np.full((X.shape[0], 1), s, dtype=X.data.dtype))]
         return sp.hstack(parts, format="csr")

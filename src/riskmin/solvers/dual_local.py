@@ -1,15 +1,15 @@
-r"""Dual coordinate ascent where the rows are elsewhere: each shard sweeps its own, and the sum counts.
+r"""Dual coordinate ascent for remote rows: each shard sweeps its own rows, and the results are combined.
 
 The method is CoCoA+ (Ma, Smith, Jaggi, Jordan, Richtarik and Takac, 2015). A round sends w and the dual
-variables of its rows to each shard. Shard k, which knows nothing of the others' steps, raises
+variables of its rows to each shard. Shard k, without knowledge of the other shards' steps, increases
 
 .. math:: \sum_{i \in k} -c_i\, l^*(u_i + d_i, y_i) + w^\top a_k - \frac{\sigma}{2 \lambda} \|a_k\|^2,
           \qquad a_k = \sum_{i \in k} c_i d_i x_i:
 
-the sweeps of one machine around w, with :math:`\lambda / \sigma` in the place of lam. For any sigma up to the
-number K of shards, going sigma / K of the way that all of them found together raises the bound by that part
-of what they gained, since :math:`\|\sum_k a_k\|^2 \le K \sum_k \|a_k\|^2`. Here the way has a cut at its end,
-and the next dual variables are the best mixture of that cut and a few others: so the bound never falls, and
+the sweeps of a single machine around w, with :math:`\lambda / \sigma` instead of lam. For any sigma up to the
+number K of shards, moving sigma / K of the combined step raises the bound by that part of the shards' gains,
+since :math:`\|\sum_k a_k\|^2 \le K \sum_k \|a_k\|^2`. In this implementation the end of the step gives a cut,
+and the next dual variables are the best mixture of that cut and a few others: the bound never decreases, and
 sigma can be what the last round would have needed, :math:`\|\sum_k a_k\|^2 / \sum_k \|a_k\|^2`.
 """
 
@@ -29,113 +29,117 @@ from riskmin.objective import Objective
 from riskmin.regularizers import L2
 from riskmin.risk import Risk
 from riskmin.scalar import ROUNDING
-from riskmin.solvers.dual_rows import SweptRows, generator, kernels, scale_of
+from riskmin.solvers.dual_rows import RowState, rng_state, scale_of, sweep_kernels
 from riskmin.solvers.passes import length
 from riskmin.solvers.qp import simplex_qp
 from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard, Unsuited
 
-MOST_CUTS = 12
-"""So many cuts are mixed, with their dual variables, one a row each."""
+MAX_CUTS = 12
+"""Maximum number of cuts in the mixture; each is stored with its dual variables, one per row."""
 MOST_NUMBERS = 2**27
-"""Fewer, where these would be more numbers than this: a gigabyte."""
-PART = 0.5
-"""J is looked at this part of the way from the best point to the w of the bound, which goes to and fro.
-
-Chosen, not tuned: a smaller part or more cuts may save some rounds, and half as many cuts take more.
-"""
+"""Maximum number of stored dual variables, 1 GiB: fewer cuts are kept for very many rows."""
+EVALUATE_AT_FRACTION = 0.5
+"""Evaluate J at this fraction of the segment from the best point to the w of the bound, which oscillates.
+Chosen, not tuned: a smaller fraction or more cuts may save some rounds, and half as many cuts take
+more."""
 
 
 def local_iterates(
     solver: Any, obj: Objective, w0: Array, u0: Array | None, state: dict[str, Array] | None
 ) -> Iterator[Iterate]:
-    """A run on the shards of a risk; from a saved state, if there is one."""
+    """Return the iterates of a run on the shards of a risk, from a saved state if there is one."""
     risk: Any = obj.risk
     if not isinstance(risk, Risk):
-        raise Unsuited("where rows are elsewhere, DualGaussSeidel has no intercept: use Auto or Bundle")
+        raise Unsuited("for remote rows, DualGaussSeidel has no intercept: use Auto or Bundle")
     closed = isinstance(risk.loss, Logistic) or dual_of(risk.loss, risk.labels[0][:1]) is not None
     if solver.step == "gradient" or not closed or not isinstance(obj.reg, L2):
         raise Unsuited(
-            "where rows are elsewhere, DualGaussSeidel takes exact steps, which need L2() and a loss that is "
-            f"piecewise quadratic in its dual, or Logistic(), not {risk.loss!r} with {obj.reg!r}: use Auto "
+            "for remote rows, DualGaussSeidel takes exact steps, which need L2() and a loss with a "
+            f"piecewise quadratic conjugate, or Logistic(), not {risk.loss!r} with {obj.reg!r}: use Auto "
             "or Bundle"
         )
     run = LocalAscent.on(solver, obj)
     if state is None:
         return run.started(w0, u0)
-    # what was saved where the rows were here has dual variables too
-    return run.restored(state) if "rounds" in state else run.started(w0, state["u"])
+    # The state of a run on local rows has dual variables, too.
+    return run.resume(state) if "rounds" in state else run.started(w0, state["u"])
 
 
-# ---------------------------------------------------------------- at a shard
+# ---------------------------------------------------------------- work of a shard
 class Task(NamedTuple):
-    """What a round is to all shards."""
+    """Settings of a round, equal for all shards."""
 
     loss: Any
     scale: NDArray
+    """1 / m for the regularizer's weights m; of length 0 if all are 1."""
     lam: float
-    """Lam / sigma."""
+    """lam / sigma."""
     epochs: int
     damping: float
     shrink: bool
     shuffle: bool
 
 
-class Sums(NamedTuple):
-    """What all shards found together, or a part of it."""
+class RoundSums(NamedTuple):
+    """Sums of a round over some or all shards."""
 
     risk: float
     """R(v)."""
     grad: NDArray
-    """A gradient there."""
+    """Gradient of R at v."""
     terms: float
-    """The size of what its cut is made of, by which rounding is bounded."""
+    """Sum of the absolute terms of its cut, which bounds the rounding error."""
     slope: NDArray
+    """Slope of the cut of the dual variables."""
     offset: float
-    """The cut of the dual variables."""
+    """Offset of that cut."""
     size: float
-    """Of its terms, by which rounding is bounded."""
-    bend: float
-    """The squares of what the slopes changed by, in the norm of the regularizer's conjugate."""
+    """Sum of its absolute terms, which bounds the rounding error."""
+    change_sq: float
+    """Sum over shards of |a_k|^2, the squared change of their slopes, in the norm of the regularizer's
+    conjugate."""
     visits: float
 
 
 def local_epochs(
-    shard: Shard, task: Task, w: NDArray, v: NDArray, own: tuple[NDArray, tuple[int, ...]]
-) -> tuple[NDArray, NDArray, Sums]:
-    """Sweep the rows around w, from their own dual variables and in an order of their own; look at v.
+    shard: Shard, task: Task, w: NDArray, v: NDArray, duals_and_seeds: tuple[NDArray, tuple[int, ...]]
+) -> tuple[NDArray, NDArray, RoundSums]:
+    """Sweep the rows of a shard around w, from their dual variables, and evaluate the risk at v.
 
-    The dual variables, the slopes of the loss at v, and sums. Nothing is kept but what is made of X alone.
+    Returns the dual variables, the slopes of the loss at v, and sums. Nothing is cached but data derived from
+    X alone.
     """
-    (u, seeds), (y, c) = own, shard[1:3]
-    swept = SweptRows.of(shard, task.loss, task.scale, task.lam, generator(*seeds))
-    still = np.ones(len(u), dtype=bool)
-    still[swept.rows] = False
-    if still.any():  # rows without numbers have the score zero, and no visit finds their best slope
-        u = np.where(still, _slopes(task.loss, 0.0 * u, y), u)
-    swept.put(u)
-    here = w.copy()
-    for _ in range(task.epochs if swept.active else 0):
-        swept.sweep(here, task)
-    change = task.lam * (w - here)
-    bend = float(change @ (change / task.scale if len(task.scale) else change))
-    risk, offset, size, z, u, slope = swept.look(v)
+    (u, seeds), (y, c) = duals_and_seeds, shard[1:3]
+    state = RowState.create(shard, task.loss, task.scale, task.lam, rng_state(*seeds))
+    fixed = np.ones(len(u), dtype=bool)
+    fixed[state.rows] = False
+    # No visit moves empty rows, whose score is zero, or rows of weight zero: set their slopes here.
+    if fixed.any():
+        u = np.where(fixed, _slopes(task.loss, 0.0 * u, y), u)
+    state.set_duals(u)
+    w_local = w.copy()
+    for _ in range(task.epochs if state.active else 0):
+        state.sweep(w_local, task)
+    change = task.lam * (w - w_local)
+    change_sq = float(change @ (change / task.scale if len(task.scale) else change))
+    risk, offset, size, z, u, slope = state.evaluate(v)
     slopes, grad = _slopes(task.loss, z, y), np.zeros(len(v))
-    swept.X.pullback(c * slopes, 0, len(c), grad)
+    state.X.pullback(c * slopes, 0, len(c), grad)
     terms = float((c * abs(slopes)) @ abs(z))
-    visits = float(swept.out[kernels().VISITS])
-    return u, slopes, Sums(risk, grad, terms, slope, offset, size, bend, visits)
+    visits = float(state.sweep_stats[sweep_kernels().VISITS])
+    return u, slopes, RoundSums(risk, grad, terms, slope, offset, size, change_sq, visits)
 
 
 def _slopes(loss: Any, z: NDArray, y: NDArray) -> NDArray:
-    found: NDArray = loss.value_grad(z, y, np.ones(len(z)))[1]
-    return found
+    slopes: NDArray = loss.value_grad(z, y, np.ones(len(z)))[1]
+    return slopes
 
 
 # ---------------------------------------------------------------- cuts
 @dataclass
-class Pool:
-    """A few cuts with the dual variables that they are of, and weights: the best mixture."""
+class CutPool:
+    """A few cuts with their dual variables, and the weights x of their best mixture."""
 
     reg: Any
     lam: float
@@ -145,8 +149,8 @@ class Pool:
     x: NDArray
 
     @classmethod
-    def of(cls, obj: Objective, n: int) -> Self:
-        """The cut that says R >= 0."""
+    def create(cls, obj: Objective, n: int) -> Self:
+        """Return a pool with the cut R >= 0."""
         return cls(obj.reg, obj.lam, np.zeros((1, obj.risk.dim)), np.zeros(1), [np.zeros(n)], np.ones(1))
 
     @property
@@ -156,36 +160,39 @@ class Pool:
 
     @property
     def u(self) -> NDArray:
-        """Its dual variables: those that it stands for bound no less."""
-        found: NDArray = sum(t * u for t, u in zip(self.x, self.U, strict=True))
-        return found
+        """Mixture of the dual variables; their own cut bounds no worse, since conjugates are convex."""
+        mixed: NDArray = sum(t * u for t, u in zip(self.x, self.U, strict=True))
+        return mixed
 
-    def take(self, *more: tuple[Cut, NDArray]) -> None:
-        """Mix these in, where that bounds better; of those without weight, forget the older ones."""
+    def add_cuts(self, *more: tuple[Cut, NDArray]) -> None:
+        """Add cuts and recompute the best mixture; drop the oldest of those without weight."""
         self.A = np.concatenate([self.A, [cut.a for cut, _ in more]])
         self.b = np.append(self.b, [cut.b for cut, _ in more])
         self.U += [u for _, u in more]
+        # G = A K^-1 A' / lam, the quadratic form of the master problem.
         G = np.array([self.reg.gram(self.A, a) for a in self.A]) / self.lam
         self.x = simplex_qp(G, self.b, np.append(self.x, np.zeros(len(more))))
-        most = min(max(MOST_NUMBERS // max(1, len(self.U[0])), 3), MOST_CUTS)
-        some = np.flatnonzero(self.x)
-        if len(some) > most:  # those of least weight become one
+        max_cuts = min(max(MOST_NUMBERS // max(1, len(self.U[0])), 3), MAX_CUTS)
+        used = np.flatnonzero(self.x)
+        # Merge the cuts of least weight into one.
+        if len(used) > max_cuts:
             order = np.argsort(-self.x, kind="stable")
-            self._merge(order[most - 1 : len(some)])
-        # what has no weight now may be what the next ones lack
+            self._merge(order[max_cuts - 1 : len(used)])
+        # A cut without weight now may get weight together with later ones: keep the newest.
         rank = np.arange(len(self.x)) + len(self.x) * (self.x > 0)
-        self._only(np.sort(np.argsort(rank)[-most:]))
+        self._keep(np.sort(np.argsort(rank)[-max_cuts:]))
 
-    def _merge(self, some: NDArray) -> None:
-        weight = float(self.x[some].sum())
-        x = self.x[some] / weight
-        a, b = x @ self.A[some], float(x @ self.b[some])
-        u = sum(t * self.U[k] for t, k in zip(x, some, strict=True))
-        self._only(np.setdiff1d(np.arange(len(self.x)), some))
+    def _merge(self, merged: NDArray) -> None:
+        """Replace some cuts by their mixture, with the sum of their weights."""
+        weight = float(self.x[merged].sum())
+        x = self.x[merged] / weight
+        a, b = x @ self.A[merged], float(x @ self.b[merged])
+        u = sum(t * self.U[k] for t, k in zip(x, merged, strict=True))
+        self._keep(np.setdiff1d(np.arange(len(self.x)), merged))
         self.A, self.b = np.concatenate([self.A, [a]]), np.append(self.b, b)
         self.U, self.x = [*self.U, u], np.append(self.x, weight)
 
-    def _only(self, keep: NDArray) -> None:
+    def _keep(self, keep: NDArray) -> None:
         self.A, self.b, self.x = self.A[keep], self.b[keep], self.x[keep]
         self.U = [self.U[k] for k in keep]
 
@@ -193,78 +200,99 @@ class Pool:
 # ---------------------------------------------------------------- a run
 @dataclass
 class LocalAscent:
-    """A run on shards."""
+    """State of a CoCoA+ run on shards."""
 
     solver: Any
     obj: Objective
-    ends: list[int]
-    """The first row of each shard, and the number of rows."""
-    pool: Pool
+    row_offsets: list[int]
+    """First row of each shard, and the number of rows."""
+    pool: CutPool
     sigma: float
     best: NDArray
-    """The best point so far."""
+    """Best point so far."""
     value: float = np.inf
+    """J at the best point."""
     round: int = 0
     visits: float = 0.0
 
     @classmethod
     def on(cls, solver: Any, obj: Objective) -> Self:
-        """The run on the shards of a risk."""
+        """Return the run on the shards of a risk."""
         risk: Any = obj.risk
-        ends = np.cumsum([0, *risk.executor.map(length)]).tolist()
-        return cls(solver, obj, ends, Pool.of(obj, ends[-1]), float(len(ends) - 1), np.zeros(risk.dim))
+        row_offsets = np.cumsum([0, *risk.executor.map(length)]).tolist()
+        return cls(
+            solver,
+            obj,
+            row_offsets,
+            CutPool.create(obj, row_offsets[-1]),
+            float(len(row_offsets) - 1),
+            np.zeros(risk.dim),
+        )
 
     def started(self, w0: Array, u0: Array | None = None) -> Iterator[Iterate]:
-        """From those dual variables, or none, and the slopes of the loss at w0."""
+        """Start from given dual variables, or zero, and from the slopes of the loss at w0."""
         w0 = np.array(w0, dtype=float)
-        yield self._turn(w0, w0, self.pool.u if u0 is None else u0, 0)
-        yield from self._go()
+        yield self._run_round(w0, w0, self.pool.u if u0 is None else u0, 0)
+        yield from self._loop()
 
-    def restored(self, state: dict[str, Array]) -> Iterator[Iterate]:
-        """From a saved state."""
+    def resume(self, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Continue from a saved state."""
         shapes = {"u": "n", "w": "d", "best": "d", "cuts": "m e", "duals": "m n", "weights": "m"}
         checked(
-            state, shapes | {"rounds": "4"}, n=self.ends[-1], d=self.obj.risk.dim, e=self.obj.risk.dim + 1
+            state,
+            shapes | {"rounds": "4"},
+            n=self.row_offsets[-1],
+            d=self.obj.risk.dim,
+            e=self.obj.risk.dim + 1,
         )
         obj, cuts = self.obj, state["cuts"]
         duals = [row.copy() for row in state["duals"]]
-        self.pool = Pool(obj.reg, obj.lam, cuts[:, :-1].copy(), cuts[:, -1].copy(), duals, state["weights"])
+        self.pool = CutPool(
+            obj.reg, obj.lam, cuts[:, :-1].copy(), cuts[:, -1].copy(), duals, state["weights"]
+        )
         self.best = state["best"]
         self.sigma, self.value, rounds, self.visits = (float(v) for v in state["rounds"])
         self.round = int(rounds)
-        return self._go()
+        return self._loop()
 
-    def _go(self) -> Iterator[Iterate]:
+    def _loop(self) -> Iterator[Iterate]:
         while True:
             w = self.obj.argmin(self.pool.cut)
-            part = PART if self.round > 1 else 1.0
-            yield self._turn(w, self.best + part * (w - self.best), self.pool.u, self.solver.local_epochs)
+            fraction = EVALUATE_AT_FRACTION if self.round > 1 else 1.0
+            yield self._run_round(
+                w, self.best + fraction * (w - self.best), self.pool.u, self.solver.local_epochs
+            )
 
-    def _turn(self, w: NDArray, v: NDArray, u: NDArray, epochs: int) -> Iterate:
-        """A round: shards sweep around w, and look at v; what they find is mixed in."""
+    def _run_round(self, w: NDArray, v: NDArray, u: NDArray, epochs: int) -> Iterate:
+        """Make a round: shards sweep around w and evaluate at v; their cuts enter the mixture."""
         obj, before = self.obj, self.pool.cut.a
-        us, slopes, found = self._ask(w, v, u, epochs)
-        value, _, tangent = obj.at(v, found.risk, found.grad, ROUNDING * found.terms)
-        # less what rounding may add: by the sizes of its terms
-        self.pool.take((Cut(found.slope, found.offset - ROUNDING * found.size), us), (tangent, slopes))
+        duals, slopes, sums = self._run_shards(w, v, u, epochs)
+        value, _, tangent = obj.at(v, sums.risk, sums.grad, ROUNDING * sums.terms)
+        # Minus a bound on the rounding error, by the magnitudes of the terms.
+        self.pool.add_cuts((Cut(sums.slope, sums.offset - ROUNDING * sums.size), duals), (tangent, slopes))
         if value < self.value:
             self.best, self.value = v, value
-        if found.bend > 0:
-            change = 2 * obj.reg.conjugate(found.slope - before)
-            self.sigma = min(max(change / found.bend, 1.0), float(len(self.ends) - 1))
+        if sums.change_sq > 0:
+            # sigma = |sum_k a_k|^2 / sum_k |a_k|^2, between 1 and the number of shards.
+            change = 2 * obj.reg.conjugate(sums.slope - before)
+            self.sigma = min(max(change / sums.change_sq, 1.0), float(len(self.row_offsets) - 1))
         self.round += 1
-        self.visits += found.visits
-        info = {"epochs": self.visits / max(1, self.ends[-1]), "sigma": self.sigma}
+        self.visits += sums.visits
+        info = {"epochs": self.visits / max(1, self.row_offsets[-1]), "sigma": self.sigma}
         return Iterate(v, value, self.pool.cut, info, self._state(v))
 
-    def _ask(self, w: NDArray, v: NDArray, u: NDArray, epochs: int) -> tuple[NDArray, NDArray, Sums]:
+    def _run_shards(
+        self, w: NDArray, v: NDArray, u: NDArray, epochs: int
+    ) -> tuple[NDArray, NDArray, RoundSums]:
+        """Run a round on all shards; return the dual variables, the slopes at v, and the sums."""
         risk: Any = self.obj.risk
         s, scale = self.solver, scale_of(self.obj.reg, risk.dim)
         task = Task(risk.loss, scale, self.obj.lam / self.sigma, epochs, s.damping, s.shrink, s.shuffle)
-        own = [(u[i:j], (s.seed, self.round, k)) for k, (i, j) in enumerate(pairwise(self.ends))]
+        # Each shard gets the dual variables of its rows, and a seed of its own per round.
+        per_shard = [(u[i:j], (s.seed, self.round, k)) for k, (i, j) in enumerate(pairwise(self.row_offsets))]
         self.obj.count.calls += 1
-        us, slopes, sums = zip(*risk.executor.map(local_epochs, task, w, v, each=own), strict=True)
-        return np.concatenate(us), np.concatenate(slopes), Sums(*add(sums))
+        duals, slopes, sums = zip(*risk.executor.map(local_epochs, task, w, v, each=per_shard), strict=True)
+        return np.concatenate(duals), np.concatenate(slopes), RoundSums(*add(sums))
 
     def _state(self, v: NDArray) -> Any:
         pool, best = self.pool, self.best

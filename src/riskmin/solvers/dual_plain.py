@@ -1,7 +1,7 @@
-"""Dual ascent a row at a time for losses and regularizers of a user's own, asked as the objects they are.
+"""Row-by-row dual ascent for user-defined losses and regularizers, by calls of their methods.
 
-The same steps as in the kernel. The transfer function is asked for all of w at each row, so a pass costs
-O(n p), and what is known of its curvature along a row is how fast the row's score fell last time.
+The steps are those of the kernel. The transfer function is evaluated for all of w at each row, so a pass
+costs O(n p). Its curvature along a row is estimated by how fast the score of the row fell at the last visit.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from riskmin.deadline import checking
-from riskmin.solvers.transfer import Conjugate
+from riskmin.solvers.transfer import RowConjugate
 from riskmin.types import NDArray
 
-TRIES = 60
-
-Step = Callable[[int, float, float, float], float]
+MAX_CURVATURE_TRIALS = 60
+"""Number of curvature estimates tried per visit to a row."""
 
 
 def _kernels() -> Any:
@@ -29,87 +28,96 @@ def _kernels() -> Any:
 
 
 @dataclass
-class Plain:
-    """A pass over rows, with all that it needs to know."""
+class RowwiseAscent:
+    """Passes over rows by calls of the loss and the regularizer."""
 
     X: tuple[NDArray, NDArray, NDArray, int]
     reg: Any
     loss: Any
-    conjugate: Conjugate
+    conjugate: RowConjugate
     y: NDArray
     kappa: NDArray
+    """Estimated curvature of the dual along each row."""
 
     def ascend(
         self,
         order: Iterable[int],
         weights: NDArray,
         u: NDArray,
-        pace: tuple[float, float],
+        step_rule: tuple[float, float],
         v: NDArray,
-        tie: Any,
+        constraints: Any,
     ) -> None:
-        """Visit the rows in that order, and change u, v and the gap of the constraints."""
-        P, _, gap, _ = tie
-        rate, damping = pace
+        """Visit the rows in the given order; change u, v and the constraint violation in place."""
+        P, _, violation, _ = constraints
+        rate, damping = step_rule
         for i in checking(i for i in order if weights[i] > 0):
-            at, x = self._row(i)
+            index, x = self._row(i)
             if rate:
-                new = self._explicit(i, u[i], self._score(i, at, x, 0.0, v, tie), rate / weights[i])
+                new = self._explicit(
+                    i, u[i], self._score(i, index, x, 0.0, v, constraints), rate / weights[i]
+                )
             else:
-                new = self._newton(i, weights[i], u[i], v, tie)
+                new = self._newton(i, weights[i], u[i], v, constraints)
             new = min(max(u[i] + damping * (new - u[i]), self.conjugate.lower[i]), self.conjugate.upper[i])
             step = -(new - u[i]) * weights[i]
-            v[at] += step * x
-            gap += step * P[i]
+            v[index] += step * x
+            violation += step * P[i]
             u[i] = new
 
     def _row(self, i: int) -> tuple[Any, NDArray]:
+        """Return the column indices (all, if dense) and the values of row i."""
         indptr, indices, data, dense = self.X
         start, stop = int(indptr[i]), int(indptr[i + 1])
         return (slice(None) if dense else indices[start:stop]), data[start:stop]
 
-    def _score(self, i: int, at: Any, x: NDArray, step: float, v: NDArray, tie: Any) -> float:
-        """The score of row i, if step * x_i were added to v."""
-        P, s, gap, rho = tie
-        there = v
+    def _score(self, i: int, index: Any, x: NDArray, step: float, v: NDArray, constraints: Any) -> float:
+        """Return the score of row i after adding step * x_i to v, with the constraint terms."""
+        P, s, violation, rho = constraints
+        v_new = v
         if step:
-            there = v.copy()
-            there[at] += step * x
-        return float(self.reg.conjugate_grad(there)[at] @ x + P[i] @ (s + rho * (gap + step * P[i])))
+            v_new = v.copy()
+            v_new[index] += step * x
+        return float(self.reg.conjugate_grad(v_new)[index] @ x + P[i] @ (s + rho * (violation + step * P[i])))
 
-    def _newton(self, i: int, weight: float, u: float, v: NDArray, tie: Any) -> float:
-        """As `_visit` in the kernel, from the curvature that was seen last."""
-        at, x = self._row(i)
-        z, kappa = self._score(i, at, x, 0.0, v, tie), float(self.kappa[i])
+    def _newton(self, i: int, weight: float, u: float, v: NDArray, constraints: Any) -> float:
+        """Return the new u by a Newton step with a curvature that bounds the fall of the score."""
+        index, x = self._row(i)
+        z, kappa = self._score(i, index, x, 0.0, v, constraints), float(self.kappa[i])
         noise = 4e-15 * (1 + abs(z))
-        for _ in range(TRIES):
+        for _ in range(MAX_CURVATURE_TRIALS):
             new = self._implicit(i, u, z, kappa)
             move = new - u
             if move == 0:
                 return u
-            fall = (z - self._score(i, at, x, -move * weight, v, tie)) * math.copysign(1.0, move)
+            fall = (z - self._score(i, index, x, -move * weight, v, constraints)) * math.copysign(1.0, move)
+            # The score fell no faster than kappa allows: the dual improves. Otherwise raise kappa and try
+            # again.
             if fall <= kappa * abs(move) * (1 + 1e-9) + noise:
                 self.kappa[i] = max(fall / abs(move), 0.25 * kappa)
                 return new
             kappa = max(1.5 * kappa, fall / abs(move))
         return u
 
-    # ------------------------------------------------------------ the loss
+    # ------------------------------------------------------------ conjugate of the loss
     def _explicit(self, i: int, u: float, z: float, rate: float) -> float:
+        """Return u after a gradient step of the given rate, inside the domain."""
         if self.conjugate.kernel is not None:
             kind, rows, shape = self.conjugate.kernel
             return float(_kernels().explicit(u, z, rate, kind, rows[i], shape))
         step = rate * (z - self._slope(i, u))
         end = self.conjugate.upper[i] if step > 0 else self.conjugate.lower[i]
-        if not math.isfinite(self._slope(i, end)):  # no further than most of the way to an infinite slope
+        # Go at most 90 % of the distance to an end where the slope is infinite.
+        if not math.isfinite(self._slope(i, end)):
             end = u + 0.9 * (end - u)
         return float(min(u + step, end) if step > 0 else max(u + step, end))
 
     def _slope(self, i: int, u: float) -> float:
+        """Return the derivative of the conjugate of row i at u."""
         return float(self.loss.conjugate_grad(np.array([u]), self.y[i : i + 1])[0])
 
     def _implicit(self, i: int, u: float, z: float, kappa: float) -> float:
-        """The minimizer of l*(t) - z t + kappa (t - u)^2 / 2; by bisection where only l*' is known."""
+        """Return the minimizer of l*(t) - z t + kappa (t - u)^2 / 2; by bisection if only l*' is known."""
         if self.conjugate.kernel is not None:
             kind, rows, shape = self.conjugate.kernel
             return float(_kernels().implicit(u, z, kappa, kind, rows[i], shape))
@@ -117,7 +125,7 @@ class Plain:
         def rises(t: float) -> bool:
             return not self._slope(i, t) + kappa * (t - u) < z
 
-        lo, hi = _around(rises, u, self.conjugate.lower[i], self.conjugate.upper[i])
+        lo, hi = _bracket(rises, u, self.conjugate.lower[i], self.conjugate.upper[i])
         mid = 0.5 * (lo + hi)
         while lo < mid < hi:
             lo, hi = (lo, mid) if rises(mid) else (mid, hi)
@@ -125,13 +133,13 @@ class Plain:
         return mid
 
 
-def _around(rises: Callable[[float], bool], u: float, lower: float, upper: float) -> tuple[float, float]:
-    """An interval around the minimizer, by growing steps from u."""
+def _bracket(rises: Callable[[float], bool], u: float, lower: float, upper: float) -> tuple[float, float]:
+    """Return an interval around the minimizer, by growing steps from u."""
     lo = hi = u
-    width = 1.0
+    step = 1.0
     while hi < upper and not rises(hi):
-        hi, width = min(hi + width, upper), 2 * width
-    width = 1.0
+        hi, step = min(hi + step, upper), 2 * step
+    step = 1.0
     while lo > lower and rises(lo):
-        lo, width = max(lo - width, lower), 2 * width
+        lo, step = max(lo - step, lower), 2 * step
     return lo, hi

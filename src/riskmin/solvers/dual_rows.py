@@ -1,6 +1,6 @@
-"""Rows with a dual variable each, as exact sweeps for L2 visit them: records, a sweep, a look at all.
+"""Rows with one dual variable each, for exact dual sweeps with L2: records, sweeps, evaluation of all rows.
 
-Where these rows are all there are, `dual_exact` runs on them; where they are one part of many, `dual_local`.
+`dual_exact` runs on them if all rows are in this process, `dual_local` on each shard of remote rows.
 """
 
 from __future__ import annotations
@@ -16,163 +16,181 @@ from riskmin.matrices import Csr, Dense
 from riskmin.solvers.passes import rows_together
 from riskmin.types import Dual, NDArray, Shard
 
-VISIT, NUMBER = 64, 4
-"""Elementary operations of a visit to a row, and of each number in it: they lie anywhere in memory."""
+OPS_PER_VISIT, OPS_PER_ENTRY = 64, 4
+"""Elementary operations of a visit to a row, and per stored entry of it, scattered in memory."""
 
 
-def kernels() -> Any:
-    """The sweeps."""
-    from riskmin.kernels import dual  # Numba is imported by the first sweep, not with the package
+def sweep_kernels() -> Any:
+    """Return the module of sweeps."""
+    from riskmin.kernels import dual  # Numba is imported on first use, not with the package
 
     return dual
 
 
-def checks() -> Any:
-    """What is done with all rows at a time."""
+def check_kernels() -> Any:
+    """Return the module of operations on all rows."""
     from riskmin.kernels import dual_check
 
     return dual_check
 
 
 def _parts(X: Csr | Dense) -> tuple[NDArray | None, NDArray]:
-    """The indices and the numbers, of all rows in a row; dense ones have no indices."""
+    """Return the column indices (None for dense rows) and the values of all rows, concatenated."""
     return (None, X.X.ravel()) if isinstance(X, Dense) else (X.indices, X.data)
 
 
-def numbers(X: Csr | Dense) -> int:
-    """How many are stored."""
+def nnz(X: Csr | Dense) -> int:
+    """Return the number of stored entries."""
     return len(_parts(X)[1])
 
 
-def _records(n: int) -> NDArray:
-    """Room for a record a row, each a line of the cache."""
-    room = np.empty(8 * n + 8)
-    first = -room.ctypes.data % 64 // 8
-    return room[first : first + 8 * n].reshape(n, 8)
+def _allocate_records(n: int) -> NDArray:
+    """Allocate one record of 8 doubles per row, each aligned to a cache line of 64 bytes."""
+    buffer = np.empty(8 * n + 8)
+    first = -buffer.ctypes.data % 64 // 8
+    return buffer[first : first + 8 * n].reshape(n, 8)
 
 
-def _twice(records: NDArray) -> tuple[NDArray, NDArray]:
-    """The records one after the other, as numbers and as places."""
+def _record_views(records: NDArray) -> tuple[NDArray, NDArray]:
+    """Return the records flattened, viewed as doubles and as integers."""
     flat = records.ravel()
     return flat, flat.view(np.int64)
 
 
 def _norms(shard: Shard, X: Csr | Dense, ends: NDArray, scale: NDArray) -> NDArray:
-    """sum_j x_ij^2 / m_j; kept with the shard, for other lam."""
-    kept = shard.memo.get("lengths")
-    if kept is None or not np.array_equal(kept[0], scale):
+    """Return sum_j x_ij^2 / m_j per row; cached with the shard, since it does not depend on lam."""
+    cached = shard.memo.get("lengths")
+    if cached is None or not np.array_equal(cached[0], scale):
         q = np.empty(X.shape[0])
-        shape = scale if len(scale) else None
-        for i, j in pieces(0, len(q), numbers(X)):
-            checks().norms(*_parts(X), ends[i : j + 1], shape, q[i:j])
-        kept = shard.memo["lengths"] = scale, q
-    found: NDArray = kept[1]
-    return found
+        factors = scale if len(scale) else None
+        for i, j in pieces(0, len(q), nnz(X)):
+            check_kernels().norms(*_parts(X), ends[i : j + 1], factors, q[i:j])
+        cached = shard.memo["lengths"] = scale, q
+    norms: NDArray = cached[1]
+    return norms
 
 
 def scale_of(reg: Any, p: int) -> NDArray:
-    """The 1 / m of the regularizer's weights m; of length 0 where these are 1."""
-    found: NDArray = np.empty(0) if reg.plain else reg.conjugate_grad(np.ones(p))
-    return found
+    """Return 1 / m for the regularizer's weights m; of length 0 if all are 1."""
+    scale: NDArray = np.empty(0) if reg.plain else reg.conjugate_grad(np.ones(p))
+    return scale
 
 
-def generator(*seeds: int) -> NDArray:
-    """The state of the random orders."""
+def rng_state(*seeds: int) -> NDArray:
+    """Return the state of the random number generator for visiting orders."""
+    # xorshift needs a nonzero state.
     return np.random.SeedSequence(seeds).generate_state(1, np.uint64) | np.uint64(1)
 
 
 @dataclass
-class SweptRows:
-    """Rows with their dual variables, which are in the records."""
+class RowState:
+    """Rows of a shard with their dual variables, which are stored in the records."""
 
     shard: Shard
     loss: Any
-    dual: Dual | None
+    loss_conjugate: Dual | None
     """None for the logistic loss."""
     X: Csr | Dense
     records: NDArray
+    """One record of 8 doubles per row; the slots are named in `kernels.dual`."""
     scale: NDArray
+    """1 / m for the regularizer's weights m; of length 0 if all are 1."""
     rows: NDArray
-    """Those that can move: not empty, and of weight > 0."""
+    """Rows that can move: not empty, and of positive weight."""
     order: NDArray
-    """The active rows first, in the order of their visits."""
+    """Active rows first, in visiting order."""
     rng: NDArray
-    out: NDArray
+    sweep_stats: NDArray
+    """Extreme slopes, visits and moves of the last sweep; the slots are named in `kernels.dual`."""
     active: int
+    """Number of active rows."""
 
     @classmethod
-    def of(cls, shard: Shard, loss: Any, scale: NDArray, lam: float, rng: NDArray) -> Self:
-        """The rows of a shard, all dual variables zero."""
-        X, k, dual = rows_together(shard), kernels(), dual_of(loss, shard.y)
+    def create(cls, shard: Shard, loss: Any, scale: NDArray, lam: float, rng: NDArray) -> Self:
+        """Return the rows of a shard with all dual variables zero."""
+        X, k, conjugate = rows_together(shard), sweep_kernels(), dual_of(loss, shard.y)
         n = X.shape[0]
         ends = X.indptr if isinstance(X, Csr) else np.arange(n + 1) * X.shape[1]
-        records, rows = _records(n), np.empty(n, np.uint32)
+        records, rows = _allocate_records(n), np.empty(n, np.uint32)
         q = _norms(shard, X, ends, scale)
-        bounds = (shard.y, shard.y, shard.y, 0.0) if dual is None else (*dual[:3], dual.square)
-        many = checks().prepare(ends, q, shard.c, lam, *bounds, *_twice(records), rows)
-        if dual is None:
+        bounds = (shard.y, shard.y, shard.y, 0.0) if conjugate is None else (*conjugate[:3], conjugate.square)
+        n_rows = check_kernels().prepare(ends, q, shard.c, lam, *bounds, *_record_views(records), rows)
+        if conjugate is None:
+            # With the logistic loss, the slot INVERSE holds the curvature c |x|^2 / lam itself.
             records[:, k.INVERSE] = shard.c / lam * q
-        rows = rows[:many]
-        return cls(shard, loss, dual, X, records, scale, rows, rows.copy(), rng, np.zeros(7), many)
+        rows = rows[:n_rows]
+        return cls(shard, loss, conjugate, X, records, scale, rows, rows.copy(), rng, np.zeros(7), n_rows)
 
-    def put(self, u: NDArray) -> None:
-        """Take these dual variables."""
-        k, y = kernels(), self.shard.y
-        if self.dual is not None:
-            self.records[:, k.U] = np.clip(u, *self.dual[:2])
+    def set_duals(self, u: NDArray) -> None:
+        """Set the dual variables, clipped to their domains."""
+        k, y = sweep_kernels(), self.shard.y
+        if self.loss_conjugate is not None:
+            self.records[:, k.U] = np.clip(u, *self.loss_conjugate[:2])
             return
+        # The logistic loss stores the log-odds of a = -y u: a alone cannot represent values next to 1.
         with np.errstate(divide="ignore"):
             a = np.clip(-y * u, 0.0, 1.0)
-            odds = np.clip(np.log(a) - np.log1p(-a), -700.0, 700.0)
-        self.records[:, k.SHIFT] = odds
-        self.records[:, k.U] = -y / (1 + np.exp(-odds))
+            log_odds = np.clip(np.log(a) - np.log1p(-a), -700.0, 700.0)
+        self.records[:, k.SHIFT] = log_odds
+        self.records[:, k.U] = -y / (1 + np.exp(-log_odds))
 
-    def sweep(self, w: NDArray, how: Any) -> None:
-        """Visit the active rows once by exact steps, which move w; those held at a bound may be left out."""
-        k, kept = kernels(), 0
+    def sweep(self, w: NDArray, settings: Any) -> None:
+        """Visit the active rows once by exact steps, which update w; rows held at a bound may be skipped."""
+        k, active = sweep_kernels(), 0
         scale = self.scale if len(self.scale) else None
-        where = *_parts(self.X), *_twice(self.records), self.order, self.active, w, scale
-        end = how.shuffle, self.rng, self.out
-        work = self.active * (VISIT + NUMBER * numbers(self.X) / max(1, len(self.records)))
-        for piece in pieces(0, self.active, work):
-            if self.dual is None:
-                kept = k.logistic_sweep(*where, *piece, how.damping, *end)
+        args = *_parts(self.X), *_record_views(self.records), self.order, self.active, w, scale
+        tail = settings.shuffle, self.rng, self.sweep_stats
+        operations = self.active * (OPS_PER_VISIT + OPS_PER_ENTRY * nnz(self.X) / max(1, len(self.records)))
+        # The kernel is called on ranges of rows so that deadlines are checked in between.
+        for piece in pieces(0, self.active, operations):
+            if self.loss_conjugate is None:
+                active = k.logistic_sweep(*args, *piece, settings.damping, *tail)
             else:
-                terms = how.damping, self.dual.epsilon, self.dual.square, how.shrink
-                kept = k.sweep(*where, *piece, *terms, *end)
-        self.active = kept
+                terms = (
+                    settings.damping,
+                    self.loss_conjugate.epsilon,
+                    self.loss_conjugate.square,
+                    settings.shrink,
+                )
+                active = k.sweep(*args, *piece, *terms, *tail)
+        self.active = active
 
-    def look(self, w: NDArray, fresh: bool = False) -> tuple[float, float, float, NDArray, NDArray, NDArray]:
-        """R(w), the offset of the cut and the size of its terms; scores, dual variables, and the cut's slope.
+    def evaluate(
+        self, w: NDArray, fresh: bool = False
+    ) -> tuple[float, float, float, NDArray, NDArray, NDArray]:
+        """Evaluate R(w) and the cut by one pass over X.
 
-        One pass over X, as an oracle call. If the dual variables are to be fresh, they are slopes at w.
+        Returns R(w), the offset of the cut, the sum of its absolute terms, the scores, the dual variables and
+        the slope of the cut. With `fresh`, the dual variables are the slopes of the loss at w.
         """
-        n, k = len(self.records), checks()
+        n, k = len(self.records), check_kernels()
         z, u, a = np.empty(n), np.empty(n), np.zeros(len(w))
-        if self.dual is None:
-            return *self._plain_look(w, fresh, z, u, a), z, u, a
-        at = *_parts(self.X), *_twice(self.records), self.shard.c, w if w.any() else w[:0]
+        if self.loss_conjugate is None:
+            return *self._evaluate_by_loss(w, fresh, z, u, a), z, u, a
+        # An empty w stands for zero, which saves the products.
+        args = *_parts(self.X), *_record_views(self.records), self.shard.c, w if w.any() else w[:0]
         sums = np.zeros(3)
-        for piece in pieces(0, n, 2 * numbers(self.X), of=k.BLOCK):
-            k.check(*at, *self.dual[3:], fresh, *piece, z, u, a, sums)
+        for piece in pieces(0, n, 2 * nnz(self.X), of=k.BLOCK):
+            k.check(*args, *self.loss_conjugate[3:], fresh, *piece, z, u, a, sums)
         risk, offset, size = (float(v) for v in sums)
         return risk, offset, size, z, u, a
 
-    def _plain_look(
+    def _evaluate_by_loss(
         self, w: NDArray, fresh: bool, z: NDArray, u: NDArray, a: NDArray
     ) -> tuple[float, float, float]:
-        """As the kernel does it, by a loss that has another conjugate."""
+        """Do the same by calls of the loss, for the logistic conjugate, and fill z, u and a."""
         y, c, step, risk = *self.shard[1:3], self.X.block_rows, 0.0
         if not fresh:
-            u[:] = self.records[:, kernels().U]
+            u[:] = self.records[:, sweep_kernels().U]
         for i in checking(range(0, len(u), step)):
-            at = slice(i, min(i + step, len(u)))
-            z[at] = self.X.scores(w, at.start, at.stop)
-            value, dz = self.loss.value_grad(z[at], y[at], c[at])
+            block = slice(i, min(i + step, len(u)))
+            z[block] = self.X.scores(w, block.start, block.stop)
+            value, dz = self.loss.value_grad(z[block], y[block], c[block])
             risk += float(value)
             if fresh:
-                u[at] = np.where(c[at] > 0, dz / np.where(c[at] > 0, c[at], 1.0), 0.0)
-            self.X.pullback(c[at] * u[at], at.start, at.stop, a)
+                u[block] = np.where(c[block] > 0, dz / np.where(c[block] > 0, c[block], 1.0), 0.0)
+            self.X.pullback(c[block] * u[block], block.start, block.stop, a)
         conjugate = conjugate_of(self.loss, u, y)
+        # Magnitudes of the terms, for the bound on the rounding error.
         size = c @ (abs(conjugate) + abs(u) * (abs(z) + 1.0))
         return risk, -float(c @ conjugate), float(size)

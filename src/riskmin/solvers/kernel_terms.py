@@ -1,4 +1,4 @@
-r"""The terms :math:`c_i\, l^*(\gamma_i / c_i)` of a dual: quadratic, or nearly."""
+r"""The terms :math:`c_i\, l^*(\gamma_i / c_i)` of a kernel dual: quadratic, or with quadratic models."""
 
 from __future__ import annotations
 
@@ -9,59 +9,63 @@ import numpy as np
 from riskmin.losses.pieces import conjugate_of, dual_of
 from riskmin.types import Dual, HasConjugate, NDArray
 
-GUARD = 0.9
-"""Newton steps go at most this far to an end of the domain at which the conjugate has no slope."""
+MAX_DOMAIN_FRACTION = 0.9
+"""Newton steps cover at most this fraction of the distance to an end of the domain with infinite slope."""
+DIFFERENCE_LENGTH = 0.5
+"""Length of the difference quotient for the curvature, where the slope at an end of the domain is finite:
+about the length of a step."""
 
 
-REACH = 0.5
-"""The bend of a conjugate with a slope at its ends is taken over this length: about that of a step."""
-
-
-class Terms(NamedTuple):
-    """Quadratic on intervals, a row at a time: shift x + kink |x| + bend x^2 / 2 for lower <= x <= upper."""
+class DualTerms(NamedTuple):
+    """Per row, shift x + absolute |x| + curvature x^2 / 2 on the interval lower <= x <= upper."""
 
     lower: NDArray
     upper: NDArray
     shift: NDArray
-    kink: NDArray
-    bend: NDArray
+    absolute: NDArray
+    curvature: NDArray
 
-    def of(self, rows: NDArray) -> Terms:
-        return Terms(*(a[rows] for a in self))
+    def take_rows(self, rows: NDArray) -> DualTerms:
+        """Return the terms of some rows."""
+        return DualTerms(*(a[rows] for a in self))
 
 
-class Exact:
-    """The conjugates of the rows, where they are quadratic."""
+class ExactTerms:
+    """The conjugates of the rows, where they are quadratic on an interval."""
 
     rounds = 1
 
     def __init__(self, dual: Dual, c: NDArray) -> None:
-        counts, size = c > 0, np.where(c > 0, c, 1.0)  # rows of weight zero are fixed at zero
+        # Rows of weight zero are fixed at zero.
+        positive, weight = c > 0, np.where(c > 0, c, 1.0)
         zero = np.zeros_like(c)
-        self.terms = Terms(
-            np.where(counts, size * dual.lower, 0.0),
-            np.where(counts, size * dual.upper, 0.0),
+        self.terms = DualTerms(
+            np.where(positive, weight * dual.lower, 0.0),
+            np.where(positive, weight * dual.upper, 0.0),
             zero + dual.shift,
             zero + dual.epsilon,
-            dual.square / size,
+            dual.square / weight,
         )
 
-    def at(self, gamma: NDArray) -> Terms:
+    def quadratic_model(self, gamma: NDArray) -> DualTerms:
+        """Return the terms, which do not depend on gamma."""
         return self.terms
 
     def value(self, gamma: NDArray) -> tuple[float, float]:
-        """sum_i c_i l*(gamma_i / c_i), and the size of its terms."""
+        """Return sum_i c_i l*(gamma_i / c_i) and the sum of its absolute terms."""
         t = self.terms
-        parts = t.shift * gamma + t.kink * abs(gamma) + 0.5 * t.bend * gamma * gamma
+        parts = t.shift * gamma + t.absolute * abs(gamma) + 0.5 * t.curvature * gamma * gamma
         return float(parts.sum()), float(abs(parts).sum())
 
-    def along(self, rows: NDArray, gamma: NDArray, step: NDArray, linear: float, square: float) -> float:
-        """The whole step: it is exact."""
+    def step_length(
+        self, rows: NDArray, gamma: NDArray, step: NDArray, linear: float, square: float
+    ) -> float:
+        """Return 1: the model is exact."""
         return 1.0
 
 
-class Newton:
-    """The conjugates of other losses, by their quadratic models."""
+class NewtonTerms:
+    """The conjugates of other losses, by local quadratic models."""
 
     rounds = 3
 
@@ -69,44 +73,57 @@ class Newton:
         self.loss, self.y, self.c = loss, y, c
         self.size = np.where(c > 0, c, 1.0)
         lower, upper = loss.conjugate_domain(y)
-        self.ends = np.where(c > 0, lower, 0.0), np.where(c > 0, upper, 0.0)
+        self.domain = np.where(c > 0, lower, 0.0), np.where(c > 0, upper, 0.0)
         with np.errstate(all="ignore"):
-            at_ends = (np.isfinite(loss.conjugate_grad(0.0 * y + end, y)) for end in (lower, upper))
-            self.reached = tuple(ok & np.isfinite(e) for ok, e in zip(at_ends, self.ends, strict=True))
+            end_slopes = (np.isfinite(loss.conjugate_grad(0.0 * y + end, y)) for end in (lower, upper))
+            # Whether the conjugate has a finite slope at each end of its domain.
+            self.finite_end_slope = tuple(
+                ok & np.isfinite(e) for ok, e in zip(end_slopes, self.domain, strict=True)
+            )
             jump = loss.conjugate_grad(0.0 * y + 1e-12, y) - loss.conjugate_grad(0.0 * y - 1e-12, y)
-        inside = (lower < 0) & (upper > 0) & (jump > 1e-5)  # smooth ones, and powers, change by less
-        self.kink = np.where(inside, 0.5 * jump, 0.0)
+        # Breakpoint of the conjugate at 0. Smooth conjugates, and powers, change by less over 2e-12.
+        nonsmooth = (lower < 0) & (upper > 0) & (jump > 1e-5)
+        self.absolute = np.where(nonsmooth, 0.5 * jump, 0.0)
 
-    def at(self, gamma: NDArray) -> Terms:
-        """The model at gamma: the slope there, and the bend by a difference of slopes."""
+    def quadratic_model(self, gamma: NDArray) -> DualTerms:
+        """Return the model at gamma: the slope there, and the curvature by a difference of slopes."""
         u = gamma / self.size
-        # powers have next to no bend at the ends that they reach, and more of it further in
-        away = (np.where(ok, 1.0, abs(e - u)) for e, ok in zip(self.ends, self.reached, strict=True))
-        near = np.minimum(np.minimum(*away), 1.0)
-        far = np.where(self.reached[0] | self.reached[1], REACH, 1e-4)
-        h = far * np.where(near > 0, near, 1e-3)
-        here, left, right = u, np.maximum(u - h, self.ends[0]), np.minimum(u + h, self.ends[1])
-        slopes = [self.loss.conjugate_grad(v, self.y) - self.kink * np.sign(v) for v in (here, left, right)]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            bend = (slopes[2] - slopes[1]) / (right - left) / self.size
-        bend = np.where(np.isfinite(bend), np.maximum(bend, 1e-12), 1e12)
-        lower, upper = (
-            np.where(ok, self.size * end, gamma + GUARD * (self.size * end - gamma))
-            for end, ok in zip(self.ends, self.reached, strict=True)
+        # Powers have almost no curvature at an end of finite slope, and more inside: use a longer difference.
+        distances = (
+            np.where(ok, 1.0, abs(e - u)) for e, ok in zip(self.domain, self.finite_end_slope, strict=True)
         )
-        return Terms(lower, upper, np.where(self.c > 0, slopes[0], 0.0) - bend * gamma, self.kink, bend)
+        distance = np.minimum(np.minimum(*distances), 1.0)
+        fraction = np.where(self.finite_end_slope[0] | self.finite_end_slope[1], DIFFERENCE_LENGTH, 1e-4)
+        h = fraction * np.where(distance > 0, distance, 1e-3)
+        center, left, right = u, np.maximum(u - h, self.domain[0]), np.minimum(u + h, self.domain[1])
+        slopes = [
+            self.loss.conjugate_grad(v, self.y) - self.absolute * np.sign(v) for v in (center, left, right)
+        ]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            curvature = (slopes[2] - slopes[1]) / (right - left) / self.size
+        curvature = np.where(np.isfinite(curvature), np.maximum(curvature, 1e-12), 1e12)
+        lower, upper = (
+            np.where(ok, self.size * end, gamma + MAX_DOMAIN_FRACTION * (self.size * end - gamma))
+            for end, ok in zip(self.domain, self.finite_end_slope, strict=True)
+        )
+        return DualTerms(
+            lower, upper, np.where(self.c > 0, slopes[0], 0.0) - curvature * gamma, self.absolute, curvature
+        )
 
     def value(self, gamma: NDArray) -> tuple[float, float]:
+        """Return sum_i c_i l*(gamma_i / c_i) and the sum of its absolute terms."""
         parts = self._parts(slice(None), gamma)
         return float(parts.sum()), float(abs(parts).sum())
 
     def _parts(self, rows: Any, gamma: NDArray) -> NDArray:
-        u = np.clip(gamma / self.size[rows], self.ends[0][rows], self.ends[1][rows])
-        found: NDArray = self.c[rows] * conjugate_of(self.loss, u, self.y[rows])
-        return found
+        u = np.clip(gamma / self.size[rows], self.domain[0][rows], self.domain[1][rows])
+        parts: NDArray = self.c[rows] * conjugate_of(self.loss, u, self.y[rows])
+        return parts
 
-    def along(self, rows: NDArray, gamma: NDArray, step: NDArray, linear: float, square: float) -> float:
-        """How much of the step to take, so that the true dual falls: all of it mostly."""
+    def step_length(
+        self, rows: NDArray, gamma: NDArray, step: NDArray, linear: float, square: float
+    ) -> float:
+        """Return the part of the step to take so that the exact dual decreases, mostly 1."""
         start, t = self._parts(rows, gamma), 1.0
         while t > 1e-6:
             change = float((self._parts(rows, gamma + t * step) - start).sum())
@@ -117,5 +134,5 @@ class Newton:
 
 
 def has_conjugate(loss: object) -> bool:
-    """Whether a loss gives what dual methods need: its conjugate, in either form."""
+    """Return whether a loss provides its conjugate, in either form."""
     return isinstance(loss, HasConjugate) or dual_of(loss, np.ones(1)) is not None

@@ -1,4 +1,4 @@
-"""Limited-memory BFGS with a Wolfe line search on kept scores, for smooth losses and regularizers."""
+"""Limited-memory BFGS with a Wolfe line search on cached scores, for smooth losses and regularizers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Lbfgs:
 
     The gradient at each point gives a cut, hence a certified gap of at most
     :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2; the best mixture of it with the earlier ones proves
-    more. On a loss that is not smooth it may stall, and says so.
+    more. On a loss that is not smooth it may stall, which the status reports.
 
     Parameters
     ----------
     memory : int
-        How many past steps the model of the curvature keeps.
+        Number of past steps in the model of the inverse Hessian.
 
     References
     ----------
@@ -55,23 +55,26 @@ class Lbfgs:
         return self._run(obj, w0, Pairs(self.memory, w0), None)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         shapes = {"w": "d", "S": "m d", "Y": "m d", "a": "d", "b": "1", "inner?": "k k"}
         checked(state, shapes, d=obj.risk.dim, k=2 * len(state.get("S", ())))
         pairs = Pairs.of(self.memory, state["w"], state["S"], state["Y"], state.get("inner"))
         steps = self._run(obj, state["w"], pairs, Cut(state["a"], float(state["b"][0])))
-        next(steps)  # the iterate that was saved
+        # The first iterate repeats the saved one.
+        next(steps)
         return steps
 
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
-        """Start with the curvature of a run on the same risk, and with its cut."""
-        w, now, then = state["w"], obj.reg, before.reg
+        """Start with the inverse Hessian model and the cut of a run on the same risk."""
+        w, new_reg, old_reg = state["w"], obj.reg, before.reg
         Y, inner = state["Y"], state.get("inner")
-        if obj.lam != before.lam or now is not then:  # exact for squares
+        # Replace the part of the regularizer in the gradient changes; exact for quadratic regularizers.
+        if obj.lam != before.lam or new_reg is not old_reg:
             changes = [
-                obj.lam * _bend(now, w, step) - before.lam * _bend(then, w, step) for step in state["S"]
+                obj.lam * _gradient_change(new_reg, w, step) - before.lam * _gradient_change(old_reg, w, step)
+                for step in state["S"]
             ]
-            Y, inner = [y + more for y, more in zip(Y, changes, strict=True)], None
+            Y, inner = [y + change for y, change in zip(Y, changes, strict=True)], None
         pairs = Pairs.of(self.memory, w, state["S"], Y, inner)
         return self._run(obj, w, pairs, Cut(state["a"], float(state["b"][0])))
 
@@ -82,67 +85,72 @@ class Lbfgs:
                 f"Lbfgs needs a smooth regularizer such as L2(), not {type(penalized(reg)).__name__}: "
                 "use ProximalGradient or Bundle"
             )
-        at = obj.cursor(w0)
-        value, g, cut = at()
-        grad = g + obj.lam * reg.grad(at.w)
-        looks = 0
+        cursor = obj.cursor(w0)
+        value, g, cut = cursor()
+        grad = g + obj.lam * reg.grad(cursor.w)
+        n_evaluations = 0
         while True:
             model, _ = mix_two(model, cut, obj)
-            yield Iterate(at.w, value, model, {"looks": looks}, _saved(at.w, pairs, model))
+            yield Iterate(cursor.w, value, model, {"looks": n_evaluations}, _saved(cursor.w, pairs, model))
             d = -1.0 * pairs.direction(grad)
             slope = float(grad @ d)
             if not -math.inf < slope < 0:
-                return  # no descent is left in this precision
-            at.aim(d)
+                # No descent is left in this precision.
+                return
+            cursor.aim(d)
+            # Without curvature information, the first step has length at most 1.
             step = 1.0 if pairs else min(1.0, 1.0 / float(grad @ grad) ** 0.5)
-            t, looks = wolfe(at, value, slope, step)
+            t, n_evaluations = wolfe_search(cursor, value, slope, step)
             if t == 0:
                 return
-            before = at.w
-            at.move(t)
-            at.balance()
-            value, g, cut = at()
-            new = g + obj.lam * reg.grad(at.w)
-            pairs.add(at.w - before, new - grad)
+            before = cursor.w
+            cursor.move(t)
+            cursor.balance()
+            value, g, cut = cursor()
+            new = g + obj.lam * reg.grad(cursor.w)
+            pairs.add(cursor.w - before, new - grad)
             grad = new
 
 
-def _bend(reg: Regularizer, w: Array, s: Array) -> Array:
-    """By how much the regularizer's gradient changes over a step s to w."""
+def _gradient_change(reg: Regularizer, w: Array, s: Array) -> Array:
+    """Return the change of the regularizer's gradient over a step s that ends at w."""
     return reg.grad(w) - reg.grad(w - s) if isinstance(reg, Smooth) else 0.0 * s
 
 
 def _saved(w: Array, pairs: Pairs, model: Cut) -> Callable[[], dict[str, Array]]:
-    """The state to save: the point, the last steps with their changes of gradient, the cut."""
+    """Return a function that builds the state: the point, the L-BFGS pairs, and the cut."""
     slots = tuple(pairs.slots)
     return lambda: {"w": w, **pairs.state(slots), "a": model.a, "b": np.array([model.b])}
 
 
-def wolfe(
-    at: ObjectiveCursor, value: float, slope: float, step: float, *, c1: float = 1e-4, c2: float = 0.9
+def wolfe_search(
+    cursor: ObjectiveCursor, value: float, slope: float, step: float, *, c1: float = 1e-4, c2: float = 0.9
 ) -> tuple[float, int]:
-    """A step that meets the weak Wolfe conditions, and how many looks it took.
+    """Return a step that satisfies the weak Wolfe conditions, and the number of evaluations.
 
-    The step is 0 where rounding hides all descent. The function is convex, so the secant of two slopes
-    says where to look next, inside the bracket or beyond it.
+    The step is 0 if rounding hides all descent. The function is convex, so the secant of two slopes
+    predicts the next trial step, inside the bracket or beyond it.
     """
     lo, hi = (0.0, slope), (math.inf, math.inf)
     noise = 1e-15 * abs(value)
-    for looks in checking(range(1, 41)):
-        new, new_slope = at.along(step)
+    for n_evaluations in checking(range(1, 41)):
+        new, new_slope = cursor.along(step)
+        # Armijo condition violated: the minimum lies to the left.
         if new > value + c1 * step * slope + noise:
             hi = step, new_slope
+        # Curvature condition violated: the minimum lies to the right.
         elif new_slope < c2 * slope:
             lo = step, new_slope
         else:
-            return step, looks
+            return step, n_evaluations
         if hi[0] == math.inf:
-            ahead = step * slope / (slope - new_slope) if new_slope > slope else math.inf
-            step = min(max(ahead, 2 * step), 10 * step)
+            predicted = step * slope / (slope - new_slope) if new_slope > slope else math.inf
+            step = min(max(predicted, 2 * step), 10 * step)
         else:
             width = hi[0] - lo[0]
             root = lo[0] - lo[1] * width / (hi[1] - lo[1]) if hi[1] > lo[1] else lo[0] + 0.5 * width
             step = min(max(root, lo[0] + 0.1 * width), lo[0] + 0.9 * width)
-            if looks % 2 == 0:  # at a bend, which is almost a kink, secants all fall on one side of it
+            # Bisect every other time: at a sharp change of slope all secants fall on one side.
+            if n_evaluations % 2 == 0:
                 step = lo[0] + 0.5 * width
-    return lo[0], looks
+    return lo[0], n_evaluations

@@ -1,8 +1,8 @@
-r"""Online learners as one family: the Perceptron, Winnow and the p-norm algorithms (Zhang 2002, section 5.2).
+"""Online learners as one family: the Perceptron, Winnow and the p-norm algorithms (Zhang 2002, section 5.2).
 
-Each learns from its mistakes only. What tells them apart is the transfer function of a regularizer: that of
-`L2` makes it the Perceptron, that of `Entropy` Winnow, normalized or not, and that of `QNorm` a p-norm
-algorithm. Their large margin versions are `DualGaussSeidel` with the same regularizer and `Hinge`.
+Each updates on mistakes only. They differ in the transfer function of a regularizer: `L2` gives the
+Perceptron, `Entropy` Winnow, normalized or not, and `QNorm` a p-norm algorithm. Their large-margin versions
+are `DualGaussSeidel` with the same regularizer and `Hinge`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from riskmin.types import NDArray, Regularizer
 
 
 class Learned(NamedTuple):
-    """What an online learner has learned: w, the v it is the transfer function of, and its last mistakes."""
+    """Result of an online learner: w, the v with w = grad Omega*(v), and the mistakes of the last pass."""
 
     w: NDArray
     v: NDArray
     mistakes: int
-    """In the last pass over the rows."""
+    """Number of mistakes in the last pass over the rows."""
 
 
 def online(
@@ -51,18 +51,18 @@ def online(
     y : (n,) array
         Labels of -1 and +1.
     reg : Regularizer
-        Which member of the family: ``L2()`` the Perceptron, ``Entropy(prior, normalized, balanced)`` Winnow,
+        Selects the algorithm: ``L2()`` the Perceptron, ``Entropy(prior, normalized, balanced)`` Winnow,
         ``QNorm(q)`` the p-norm algorithm with 1/p + 1/q = 1.
     rate : float
         :math:`\eta > 0`.
     epochs : int
-        Passes over the rows, at most: one without a mistake is the last.
+        Maximum number of passes over the rows; a pass without a mistake is the last.
     v0 : (p,) array, optional
-        Where to start; zero by default, which is the prior of an entropy.
+        Starting point; zero by default, which is the prior of an entropy.
     shuffle : bool
-        Whether each pass takes the rows in another order.
+        Whether each pass visits the rows in a new random order.
     seed : int
-        Of these orders.
+        Seed of these orders.
 
     Returns
     -------
@@ -93,14 +93,14 @@ def online(
     matrix, signs = as_matrix(X), np.asarray(y, dtype=np.float64)
     n, p = matrix.shape
     if signs.shape != (n,):
-        raise ValueError(f"y has shape {signs.shape}, but X has {n} rows: give one label a row")
+        raise ValueError(f"y has shape {signs.shape}, but X has {n} rows: give one label per row")
     check_finite(matrix)
     if not np.all(np.abs(signs) == 1):
         raise ValueError("online needs labels -1 and +1: use OnlineClassifier, which encodes any two classes")
     rows = row_arrays(matrix)
     v = np.zeros(p) if v0 is None else np.array(v0, dtype=np.float64)
     if v.shape != (p,):
-        raise ValueError(f"v0 has shape {v.shape}, but X has {p} columns: give one number a column")
+        raise ValueError(f"v0 has shape {v.shape}, but X has {p} columns: give one number per column")
     mistakes = 0
     for epoch in range(epochs):
         order = np.random.default_rng([seed, epoch]).permutation(n) if shuffle else np.arange(n)
@@ -111,19 +111,22 @@ def online(
 
 
 def _learn(order: NDArray, y: NDArray, rate: float, rows: Any, reg: Any, v: NDArray) -> int:
-    """One pass; v is changed in place. How many rows were on the wrong side."""
-    known = transfer_for(reg, len(v))
+    """Run one pass, which changes v in place; return the number of rows on the wrong side."""
+    transfer = transfer_for(reg, len(v))
     indptr, indices, data, dense = rows
-    if known is not None:
+    if transfer is not None:
         from riskmin.kernels.dual_gradient import learn
 
         longest = int(np.diff(indptr.astype(np.int64)).max(initial=0))
-        return int(learn(order, y, rate, rows, known, (v, np.zeros(len(v)), np.zeros(4), np.zeros(longest))))
+        return int(
+            learn(order, y, rate, rows, transfer, (v, np.zeros(len(v)), np.zeros(4), np.zeros(longest)))
+        )
     mistakes = 0
+    # Regularizers without a kernel: evaluate the transfer function for all of w at each row.
     for i in order:
         start, stop = int(indptr[i]), int(indptr[i + 1])
-        at, x = (slice(None) if dense else indices[start:stop]), data[start:stop]
-        if y[i] * float(reg.conjugate_grad(v)[at] @ x) <= 0:
-            v[at] += rate * y[i] * x
+        index, x = (slice(None) if dense else indices[start:stop]), data[start:stop]
+        if y[i] * float(reg.conjugate_grad(v)[index] @ x) <= 0:
+            v[index] += rate * y[i] * x
             mistakes += 1
     return mistakes

@@ -18,33 +18,33 @@ from riskmin.solvers.proximal import Point, check_smooth, noise
 from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Unsuited
 
-LOOKS = 40
-"""So many shorter steps are tried before rounding is held to hide all descent."""
+MAX_BACKTRACKS = 40
+"""Number of step lengths tried before rounding is assumed to hide all descent."""
 
 
 @dataclass(frozen=True)
 class OwlQn:
     r"""Orthant-wise L-BFGS, for smooth losses with `L1` or `Elastic`.
 
-    Within an orthant the absolute values are linear, so J is smooth there. The orthant is that of w and,
-    where :math:`w_j = 0`, of the steepest descent,
+    Within an orthant the absolute values are linear, so J is smooth there. The signs of the orthant are those
+    of w and, where :math:`w_j = 0`, those of the steepest descent,
 
     .. math:: -\partial_j J = -\mathrm{sgn}(g_j) \max(|g_j| - \lambda l_j, 0),
 
-    g being the gradient of all but the absolute values. L-BFGS models the curvature of that smooth part;
-    what leaves the orthant on the way becomes zero. All it asks of the risk is its value and gradient: the
-    data may be anywhere.
+    where g is the gradient of J without the absolute values. L-BFGS models the curvature of that smooth part;
+    coordinates that leave the orthant along the step become zero. Only the value and gradient of the risk are
+    needed, so the data may be distributed.
 
     Parameters
     ----------
     memory : int
-        How many past steps the model of the curvature keeps.
+        Number of past steps in the model of the inverse Hessian.
 
     Notes
     -----
-    Two things differ from Andrew and Gao (2007), and take fewer steps: the model
-    of the curvature is that of the coordinates that are free to move, not of all; and its direction is held
-    against the steepest one only where :math:`w_j = 0`, not everywhere.
+    Two changes to Andrew and Gao (2007) reduce the number of steps: the inverse Hessian is modeled on the
+    coordinates that are free to move only, and the sign of its direction is constrained to that of the
+    steepest descent only where :math:`w_j = 0`.
 
     References
     ----------
@@ -73,110 +73,118 @@ class OwlQn:
         return self._run(obj, w0, [], None)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         checked(state, {"w": "d", "S": "m d", "Y": "m d", "a": "d", "b": "1"}, d=obj.risk.dim)
         pairs = list(zip(state["S"], state["Y"], strict=True))
         steps = self._run(obj, state["w"], pairs, Cut(state["a"], float(state["b"][0])))
-        next(steps)  # the iterate that was saved
+        # The first iterate repeats the saved one.
+        next(steps)
         return steps
 
     def _run(
         self, obj: Objective, w: Array, pairs: list[tuple[Array, Array]], model: Cut | None
     ) -> Iterator[Iterate]:
+        """Yield iterates from w, the pairs (s, y) of past steps, and the best cut so far."""
         terms = obj.reg.terms(w)  # type: ignore[attr-defined]
         absolute, square = obj.lam * terms.absolute, obj.lam * terms.square
-        here, looks = obj(w), 0
+        at_w, n_evaluations = obj(w), 0
         while True:
-            model, _ = mix_two(model, here[2], obj)
-            yield Iterate(w, here[0], model, {"looks": looks}, _saved(w, pairs, model))
-            grad = here[1] + square * w
+            model, _ = mix_two(model, at_w[2], obj)
+            yield Iterate(w, at_w[0], model, {"looks": n_evaluations}, _saved(w, pairs, model))
+            grad = at_w[1] + square * w
             orthant = Orthant.at(w, grad, absolute)
-            new, found, looks = _search(obj, orthant, here, square, orthant.direction(pairs))
-            if found is None:
+            new, at_new, n_evaluations = _search(obj, orthant, at_w, square, orthant.direction(pairs))
+            if at_new is None:
                 if not pairs:
-                    return  # no descent is left in this precision
-                pairs = []  # the model of the curvature misleads: from steepest descent anew
+                    # No descent is left in this precision.
+                    return
+                # The inverse Hessian model misleads: restart from steepest descent.
+                pairs = []
                 continue
-            s, y = new - w, found[1] + square * new - grad
+            s, y = new - w, at_new[1] + square * new - grad
+            # Keep only pairs of positive curvature.
             if float(s @ y) > 1e-14 * float(y @ y) > 0:
                 pairs = [*pairs, (s, y)][-self.memory :]
-            w, here = new, found
+            w, at_w = new, at_new
 
 
 @dataclass(frozen=True)
 class Orthant:
-    """The orthant that a step from w may move in: absolute values are linear there."""
+    """The orthant in which a step from w may move, and in which absolute values are linear."""
 
     w: Array
     absolute: Any
     signs: Array
     steep: Array
-    """The direction of steepest descent: minus the one-sided slopes of J, zero where both sides rise."""
+    """Direction of steepest descent: minus the one-sided derivatives of J, zero where both sides rise."""
 
     @classmethod
     def at(cls, w: Array, grad: Array, absolute: Any) -> Orthant:
-        """The orthant of w, and of the steepest descent where w is zero; grad is that of the smooth part."""
+        """Return the orthant of w and, where w is 0, of the steepest descent; grad is of the smooth part."""
         xp, zero = namespace(w), 0.0 * w
-        ahead = xp.sign(grad) * xp.maximum(xp.abs(grad) - absolute, zero)
-        steep = xp.where(w == 0, -ahead, -grad - absolute * xp.sign(w))
+        pseudo_gradient = xp.sign(grad) * xp.maximum(xp.abs(grad) - absolute, zero)
+        steep = xp.where(w == 0, -pseudo_gradient, -grad - absolute * xp.sign(w))
         return cls(w, absolute + zero, xp.where(w == 0, xp.sign(steep), xp.sign(w)), steep)
 
     def direction(self, pairs: list[tuple[Array, Array]]) -> Array:
-        """That of L-BFGS among the coordinates that are free to move."""
+        """Return the L-BFGS direction on the coordinates that are free to move."""
         xp = namespace(self.w)
         free = xp.nonzero(self.signs != 0)[0]
         steep, at_zero = self.steep[free], self.w[free] == 0
         inside = [(s[free], y[free]) for s, y in pairs]
         inside = [(s, y) for s, y in inside if float(s @ y) > 1e-10 * float(y @ y) > 0]
-        found = two_loop(inside, steep)
-        against = xp.sign(found) * xp.sign(steep) <= 0
-        found = xp.where(at_zero & against, 0.0 * found, found)
-        if not float(found @ steep) > 0:
-            found = xp.where(against, 0.0 * found, found)
-        if not inside and len(free):  # nothing is known of the curvature: no longer than 1
-            found = found / max(1.0, float(xp.max(xp.abs(found))))  # squares of what is far out overflow
-            found = found / max(1.0, float(found @ found) ** 0.5)
+        step = two_loop(inside, steep)
+        opposed = xp.sign(step) * xp.sign(steep) <= 0
+        step = xp.where(at_zero & opposed, 0.0 * step, step)
+        if not float(step @ steep) > 0:
+            step = xp.where(opposed, 0.0 * step, step)
+        # Without curvature information, the step has length at most 1.
+        if not inside and len(free):
+            # Scale by the largest entry first: its square could overflow.
+            step = step / max(1.0, float(xp.max(xp.abs(step))))
+            step = step / max(1.0, float(step @ step) ** 0.5)
         d = xp.zeros_like(self.w)
-        d[free] = found
+        d[free] = step
         return d
 
-    def along(self, step: float, d: Array) -> Array:
-        """W + step d, with zeros for all that has left the orthant."""
+    def projected_step(self, step: float, d: Array) -> Array:
+        """Return w + step d with zeros for the coordinates that left the orthant."""
         new = self.w + step * d
         return namespace(new).where((new * self.signs > 0) | (self.absolute == 0), new, 0.0 * new)
 
     def slope(self, grad: Array, s: Array) -> float:
-        """The slope of J along s at a point of the orthant, given the smooth part's gradient there."""
+        """Return the directional derivative of J along s, given the smooth part's gradient."""
         return float((grad + self.absolute * self.signs) @ s)
 
 
 def _search(
-    obj: Objective, orthant: Orthant, here: Point, square: Any, d: Array
+    obj: Objective, orthant: Orthant, at_w: Point, square: Any, d: Array
 ) -> tuple[Array, Point | None, int]:
-    """A step along d, bent into the orthant, that lowers J enough; and how many looks it took.
+    """Backtrack along d, projected onto the orthant, until J decreases sufficiently.
 
-    Where the gain is less than the rounding of J, slopes decide: they are known better.
+    Returns the new point, its evaluation (None without a decrease), and the number of evaluations. Where the
+    decrease is below the rounding error of J, slopes decide: they are known more accurately.
     """
-    step, looks = 1.0, 0
-    for looks in range(1, LOOKS + 1):
-        new = orthant.along(step, d)
+    step, n_evaluations = 1.0, 0
+    for n_evaluations in range(1, MAX_BACKTRACKS + 1):
+        new = orthant.projected_step(step, d)
         s = new - orthant.w
         slope = -float(orthant.steep @ s)
         if not slope < 0:
             break
-        found = obj(new)
-        if math.isfinite(found[0]):
-            if found[0] <= here[0] + 1e-4 * slope:
-                return new, found, looks
-            close = found[0] <= here[0] + noise(obj, new, found)
-            if close and orthant.slope(found[1] + square * new, s) <= -0.8 * slope:
-                return new, found, looks
-        step *= 0.5 if math.isfinite(found[0]) else 0.1
-    return orthant.w, None, looks
+        at_new = obj(new)
+        if math.isfinite(at_new[0]):
+            if at_new[0] <= at_w[0] + 1e-4 * slope:
+                return new, at_new, n_evaluations
+            close = at_new[0] <= at_w[0] + noise(obj, new, at_new)
+            if close and orthant.slope(at_new[1] + square * new, s) <= -0.8 * slope:
+                return new, at_new, n_evaluations
+        step *= 0.5 if math.isfinite(at_new[0]) else 0.1
+    return orthant.w, None, n_evaluations
 
 
 def _saved(w: Array, pairs: list[tuple[Array, Array]], model: Cut) -> Callable[[], dict[str, Array]]:
-    """The state to save: the point, the last steps with their changes of gradient, the cut."""
+    """Return a function that builds the state: the point, the L-BFGS pairs, and the cut."""
 
     def state() -> dict[str, Array]:
         xp = namespace(w)
@@ -188,7 +196,7 @@ def _saved(w: Array, pairs: list[tuple[Array, Array]], model: Cut) -> Callable[[
 
 
 def two_loop(pairs: list[tuple[Array, Array]], q: Array) -> Array:
-    """The inverse Hessian's model, times q."""
+    """Return H q for the inverse Hessian model H, by the two-loop recursion."""
     stack = []
     for s, y in reversed(pairs):
         a = float(s @ q) / float(s @ y)

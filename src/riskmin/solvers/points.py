@@ -1,6 +1,6 @@
-r"""Points of a linear risk with a smooth loss, all of whose rows are here: they keep their scores.
+"""Points of a linear risk with a smooth loss whose rows are in this process, with cached scores.
 
-Looking at one takes a pass back over X; its intercept is found on the kept scores.
+An evaluation takes one adjoint pass over X; the best intercept is found on the cached scores.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from riskmin.types import Array, Cut, HasConjugate, NDArray, Shard
 
 
 @dataclass
-class Point:
-    """A point, with its scores and its intercept."""
+class ScoredPoint:
+    """A point w with its scores z = X w and its intercept b."""
 
     w: NDArray
     z: NDArray
     b: float = 0.0
-    moves: int = 0
+    n_moves: int = 0
 
 
 @dataclass
-class Seen:
-    """What is known of a point: J and a cut, and the slopes of the risk in w and in the scores."""
+class PointEvaluation:
+    """Evaluation at a point: J, a cut, the risk, and its gradients in w (grad) and in the scores (slope)."""
 
     value: float
     grad: NDArray
@@ -40,85 +40,89 @@ class Seen:
     slope: NDArray
 
 
-class Side(NamedTuple):
-    """A tangent of the risk in the intercept, and the slopes in the scores there."""
+class InterceptTangent(NamedTuple):
+    """A tangent of the risk as a function of the intercept, with the derivatives in the scores there."""
 
-    at: Tangent
+    tangent: Tangent
     slopes: NDArray
 
 
-Sides: TypeAlias = tuple[Side, Side] | tuple[None, None]
+TangentPair: TypeAlias = tuple[InterceptTangent, InterceptTangent] | tuple[None, None]
 
 
 @dataclass
 class Points:
-    """Where an objective is looked at."""
+    """Evaluates an objective at points with cached scores."""
 
     obj: Objective
     rows: Shard
     loss: Any
-    free: bool
-    """Whether there is an intercept."""
+    has_intercept: bool
+    """Whether there is an unpenalized intercept."""
 
-    def place(self, w: Array) -> Point:
-        """A point of the domain, with scores computed anew."""
+    def with_scores(self, w: Array) -> ScoredPoint:
+        """Return the projection of w onto the domain, with newly computed scores."""
         w = self.obj.reg.prox(np.array(w, dtype=np.float64), 0.0)
         n = len(self.rows.y)
-        return Point(w, self.rows.X.scores(w, 0, n) if w.any() else np.zeros(n))
+        return ScoredPoint(w, self.rows.X.scores(w, 0, n) if w.any() else np.zeros(n))
 
-    def look(self, at: Point, guess: NDArray | None = None) -> Seen:
-        """One pass over the columns; and over the slopes in the scores that a model foresaw, where it did.
+    def evaluate(self, point: ScoredPoint, guess: NDArray | None = None) -> PointEvaluation:
+        """Evaluate J by one pass over the columns, and also the cut of `guess`, slopes predicted by a model.
 
-        A model's slopes pull at its columns by lam at most, if it is solved exactly, while those of the risk
-        itself differ by the square of the step: so their cut proves as much as the next step would.
+        An exactly minimized model has slopes whose gradient is within lam on its columns, and the slopes of
+        the risk differ from them by the square of the step: their cut proves as much as the next step's.
         """
         self.obj.count.calls += 1
         y, c = self.rows.y, self.rows.c
-        if self.free:
-            risk, slope, slip = self._profile(at)
+        if self.has_intercept:
+            risk, slope, inexactness = self._profile(point)
         else:
-            risk, slope = self.loss.value_grad(at.z, y, c)
-            slip = 0.0
-        grad, other = self._pull(slope, None if guess is None else c * guess)
-        slip += ROUNDING * float(np.abs(slope) @ (np.abs(at.z) + abs(at.b)))
-        value, grad, cut = self.obj.at(at.w, float(risk), grad, slip)
+            risk, slope = self.loss.value_grad(point.z, y, c)
+            inexactness = 0.0
+        grad, guess_grad = self._pull(slope, None if guess is None else c * guess)
+        # Bound on the rounding error of grad @ w, by the magnitudes of its terms.
+        inexactness += ROUNDING * float(np.abs(slope) @ (np.abs(point.z) + abs(point.b)))
+        value, grad, cut = self.obj.at(point.w, float(risk), grad, inexactness)
         if guess is not None:
-            better = self._foreseen(guess, other, at.z)
-            cut = max(cut, better, key=self.obj.lower)
-        return Seen(value, grad, cut, float(risk), slope)
+            predicted = self._foreseen(guess, guess_grad, point.z)
+            cut = max(cut, predicted, key=self.obj.lower)
+        return PointEvaluation(value, grad, cut, float(risk), slope)
 
     def _pull(self, slope: NDArray, guess: NDArray | None) -> tuple[NDArray, NDArray]:
-        """The gradients of slopes in the scores, in one pass over rows."""
+        """Return X' slope and X' guess, in one pass over the rows."""
         X: Any = self.rows.X
-        grad, other = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+        grad, guess_grad = np.zeros(X.shape[1]), np.zeros(X.shape[1])
         if guess is None or not isinstance(X, (Csr, Dense)):
             X.pullback(slope, 0, len(slope), grad)
             if guess is not None:
-                X.pullback(guess, 0, len(slope), other)
-            return grad, other
-        from riskmin.kernels import linear  # Numba is imported by the first look, not with the package
+                X.pullback(guess, 0, len(slope), guess_grad)
+            return grad, guess_grad
+        # Both products in one pass over the rows.
+        from riskmin.kernels import linear  # Numba is imported on first use, not with the package
 
         n, p = X.shape
         if isinstance(X, Dense):
             for i, j in pieces(0, n, 2 * n * p):
-                linear.dense_pull_two(X.X[i:j], slope[i:j], guess[i:j], grad, other)
-            return grad, other
+                linear.dense_pull_two(X.X[i:j], slope[i:j], guess[i:j], grad, guess_grad)
+            return grad, guess_grad
         both = np.zeros((p, 2))
         for i, j in pieces(0, n, 2 * len(X.data)):
             linear.csr_pull_two(X.indptr[i : j + 1], X.indices, X.data, slope[i:j], guess[i:j], both)
-        grad, other = np.ascontiguousarray(both.T)
-        return grad, other
+        grad, guess_grad = np.ascontiguousarray(both.T)
+        return grad, guess_grad
 
     def _foreseen(self, u: NDArray, a: NDArray, z: NDArray) -> Cut:
-        """The cut of such slopes, by the conjugate of the loss, less what rounding may add."""
+        """Return the cut of the slopes u, by the conjugate of the loss, minus its rounding error."""
         y, c = self.rows.y, self.rows.c
         conjugate = np.where(c > 0, conjugate_of(self.loss, u, y), 0.0)
         dual = dual_of(self.loss, y)
-        far = np.abs(z) + (1.0 if dual is None else np.abs(dual.shift))
-        return Cut(a, -float(c @ conjugate) - ROUNDING * float(c @ (np.abs(conjugate) + np.abs(u) * far)))
+        magnitude = np.abs(z) + (1.0 if dual is None else np.abs(dual.shift))
+        return Cut(
+            a, -float(c @ conjugate) - ROUNDING * float(c @ (np.abs(conjugate) + np.abs(u) * magnitude))
+        )
 
     def foresee(self, slopes: NDArray) -> NDArray | None:
-        """Slopes in the scores over the weights, as near as the loss can have them; None if it cannot say."""
+        """Return slopes per unit weight, clipped to the domain of the conjugate; None if there is none."""
         y, c = self.rows.y, self.rows.c
         dual = dual_of(self.loss, y)
         if dual is not None:
@@ -129,48 +133,57 @@ class Points:
             return None
         return np.clip(np.where(c > 0, slopes / np.where(c > 0, c, 1.0), 0.0), lower, upper)
 
-    def _profile(self, at: Point) -> tuple[float, NDArray, float]:
-        """Find the best intercept; the risk there, slopes of sum zero, and how far their cut lies below.
+    def _profile(self, point: ScoredPoint) -> tuple[float, NDArray, float]:
+        """Find the best intercept; return the risk, slopes of sum zero, and by how much their cut lies below.
 
-        As in `Profiled`, two tangents around it are mixed so that the slope in b is zero. Newton's method
-        brings them closer together, which the gradient shows where lam is small.
+        As in `ProfiledIntercept`, two tangents around the minimum are mixed to slope zero in b. Newton's
+        method brings them closer together, which matters for the gradient where lam is small.
         """
-        lo, hi = self._newton(at) if at.moves else (None, None)
+        # Newton's method from the last intercept; then from the bracket of the profile; then a wider bracket.
+        lo, hi = self._newton(point) if point.n_moves else (None, None)
         if lo is None or hi is None:
-            around = self.obj.risk.cursor(at.w).known[0.0]  # type: ignore[attr-defined]
-            at.b = lowest(*around).x
-            lo, hi = self._newton(at)
+            bracket = self.obj.risk.cursor(point.w).known[0.0]  # type: ignore[attr-defined]
+            point.b = lowest(*bracket).x
+            lo, hi = self._newton(point)
         if lo is None or hi is None:
-            lo, hi = self._straddle(at, sum(t.x for t in around) / 2, (around[1].x - around[0].x) / 2, 12)
+            lo, hi = self._straddle(
+                point, sum(t.x for t in bracket) / 2, (bracket[1].x - bracket[0].x) / 2, 12
+            )
         if lo is None or hi is None:
             raise ValueError("rounding hides the best intercept: use Bundle, which needs it less exactly")
-        best, (one, other) = lowest(lo.at, hi.at), balance(lo.at, hi.at)
-        at.b = best.x
-        return best.value, one * lo.slopes + other * hi.slopes, best.value - crossing(lo.at, hi.at)[1]
+        best, (weight_lo, weight_hi) = lowest(lo.tangent, hi.tangent), balance(lo.tangent, hi.tangent)
+        point.b = best.x
+        return (
+            best.value,
+            weight_lo * lo.slopes + weight_hi * hi.slopes,
+            best.value - crossing(lo.tangent, hi.tangent)[1],
+        )
 
-    def _newton(self, at: Point) -> Sides:
-        """Tangents close around the best intercept, if Newton's method finds it from the last one on."""
+    def _newton(self, point: ScoredPoint) -> TangentPair:
+        """Return tangents close to the best intercept, by Newton's method from the last one, or None."""
         y, c = self.rows.y, self.rows.c
-        b, reach = at.b, 1.0
+        b, step = point.b, 1.0
         for _ in checking(range(8)):
-            slope = float(self.loss.value_grad(at.z + b, y, c)[1].sum())
-            bend = float(self.loss.curvature(at.z + b, y, c).sum())
-            reach = abs(slope) / bend if bend > 0 else math.inf
-            if not 1e-14 * (1 + abs(b)) < reach < 1:
+            slope = float(self.loss.value_grad(point.z + b, y, c)[1].sum())
+            curvature = float(self.loss.curvature(point.z + b, y, c).sum())
+            step = abs(slope) / curvature if curvature > 0 else math.inf
+            # Stop at rounding level, or where the step is too long for Newton's method to be safe.
+            if not 1e-14 * (1 + abs(b)) < step < 1:
                 break
-            b -= slope / bend
-        return self._straddle(at, b, 4 * reach, 4) if reach < 1e-6 else (None, None)
+            b -= slope / curvature
+        return self._straddle(point, b, 4 * step, 4) if step < 1e-6 else (None, None)
 
-    def _straddle(self, at: Point, b: float, reach: float, tries: int) -> Sides:
-        """Tangents on either side of b, as close as they can be, with the minimum between them."""
-        reach += 1e-15 * (1 + abs(b))
+    def _straddle(self, point: ScoredPoint, b: float, radius: float, tries: int) -> TangentPair:
+        """Return tangents on either side of b, as close as possible, with the minimum between them."""
+        radius += 1e-15 * (1 + abs(b))
         for _ in checking(range(tries)):
-            lo, hi = self._side(at, b - reach), self._side(at, b + reach)
-            if lo.at.slope <= 0 <= hi.at.slope:
+            lo, hi = self._intercept_tangent(point, b - radius), self._intercept_tangent(point, b + radius)
+            if lo.tangent.slope <= 0 <= hi.tangent.slope:
                 return lo, hi
-            reach *= 8
+            radius *= 8
         return None, None
 
-    def _side(self, at: Point, b: float) -> Side:
-        risk, slopes = self.loss.value_grad(at.z + b, self.rows.y, self.rows.c)
-        return Side(Tangent(b, float(risk), float(slopes.sum())), slopes)
+    def _intercept_tangent(self, point: ScoredPoint, b: float) -> InterceptTangent:
+        """Return the tangent of the risk at intercept b."""
+        risk, slopes = self.loss.value_grad(point.z + b, self.rows.y, self.rows.c)
+        return InterceptTangent(Tangent(b, float(risk), float(slopes.sum())), slopes)

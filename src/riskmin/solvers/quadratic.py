@@ -1,8 +1,10 @@
-r"""The quadratic model of a risk over some columns of X, minimized with the regularizer,
+r"""The quadratic model of a risk over some columns of X, minimized together with the regularizer,
 
 .. math:: \min_{w, b}\; s^\top u + \tfrac12 u^\top D u + \lambda\,\Omega(w), \qquad u = X (w - w_0) + b,
 
-by coordinate descent: on the scores, one column at a time, or on the Gram matrix X' D X of the columns.
+by coordinate descent: either on the scores, one column at a time, or on the Gram matrix X' D X of the
+columns. The vector s holds the derivatives of the risk in the scores, the diagonal matrix D its second
+derivatives.
 """
 
 from __future__ import annotations
@@ -17,42 +19,45 @@ from riskmin.blas import cho_factor, linalg
 from riskmin.deadline import checking
 from riskmin.types import NDArray
 
-MOST_EPOCHS = 200
-"""So many cycles over the columns are enough for one model: the next one is better."""
-CLOSE = 0.03
-"""How far, on average, a curvature may be from the one of a kept Gram matrix."""
+MAX_EPOCHS_PER_MODEL = 200
+"""Maximum number of cycles over the columns per model: a new model gains more than further cycles."""
+GRAM_REUSE_MAX_CHANGE = 0.03
+"""Reuse a Gram matrix while the mean relative change of the curvature is at most this."""
 
 
 @cache
 def kernels() -> Any:
-    """The compiled loops; Numba is imported by the first use, not with the package."""
+    """Return the module of compiled loops; Numba is imported on first use, not with the package."""
     from riskmin.kernels import coordinate
 
     return coordinate
 
 
 class Model(NamedTuple):
-    """A quadratic model around a point: all of it a row of X, or one of the chosen columns, at a time."""
+    """A quadratic model around a point; arrays have one entry per chosen column or per row of X."""
 
     columns: NDArray
+    """Indices of the columns in the working set."""
     w: NDArray
-    """Where to start, on the columns."""
+    """Starting values, per column."""
     grad: NDArray
-    """The slope of the risk in w, on the columns."""
+    """Gradient of the risk in w, per column."""
     slope: NDArray
-    """The slope of the risk in the scores."""
-    bend: NDArray
-    """The curvature in the scores."""
+    """Derivative of the risk in each score, per row."""
+    curvature: NDArray
+    """Second derivative of the risk in each score (the diagonal of D), per row."""
     terms: NDArray
-    """Lam times the regularizer: four rows, as in its `terms`, on the columns."""
-    free: bool
-    """Whether there is an intercept."""
+    """Lam times the regularizer: four rows (absolute, square, lower, upper), as in its `terms`, per
+    column."""
+    has_intercept: bool
+    """Whether an unpenalized intercept b is minimized over, too."""
     tol: float
-    """How steep the model may still be."""
-    lasts: bool
-    """Whether the curvature is the same everywhere, as that of a squared loss."""
+    """Largest violation of optimality at which the model counts as minimized."""
+    constant_curvature: bool
+    """Whether the curvature is the same at all points, as for the squared loss."""
     exact: bool
-    """Whether nothing that is kept of another curvature may serve: it did badly."""
+    """Whether a Gram matrix of another curvature or of single precision is refused: the last one served
+    badly."""
 
 
 class Solution(NamedTuple):
@@ -61,77 +66,78 @@ class Solution(NamedTuple):
     w: NDArray
     b: float
     u: NDArray
-    """The change of the scores, without that of the intercept."""
+    """Change of the scores, without that of the intercept."""
     epochs: int
-    bend: NDArray | None = None
-    """The curvature it was found with; None where that is of some rows only."""
-    close: bool = False
-    """Whether a Gram matrix found it, whose steps mostly end nearer to the minimizer than was asked for."""
+    curvature: NDArray | None = None
+    """Curvature of the model that was minimized; None if it is that of a subsample of the rows."""
+    from_gram: bool = False
+    """Whether a Gram matrix was used; its steps mostly end closer to the minimizer than `tol` asks."""
 
 
 # ---------------------------------------------------------------- Gram matrices
-class Source(Protocol):
-    """What Gram matrices are made of."""
+class ColumnProducts(Protocol):
+    """The columns of X, as Gram matrices need them."""
 
     def products(self, columns: NDArray, first: int, gram: Gram) -> NDArray:
-        """The rows of X' D X from the first on, over all of the columns."""
+        """Return the rows of X' D X from `first` on, over all the columns."""
         ...
 
     def pull(self, columns: NDArray, r: NDArray) -> NDArray:
-        """X' r, over the columns."""
+        """Return X' r over the columns."""
         ...
 
 
 @dataclass
 class Gram:
-    """The Gram matrix of the columns that were asked for so far, of one curvature."""
+    """Gram matrix X' D X of the columns requested so far, for one curvature D."""
 
-    bend: NDArray
+    curvature: NDArray
     stride: int = 1
-    """It is made of every so many-th row."""
-    rough: bool = False
-    """Whether its products are of single precision."""
+    """Only every `stride`-th row of X enters."""
+    single_precision: bool = False
+    """Whether the products were computed in single precision."""
     columns: NDArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     G: NDArray = field(default_factory=lambda: np.empty((0, 0)))
 
-    def serves(self, model: Model) -> bool:
-        """Whether it will do for a model: one that is a little off takes a step or two more."""
-        if model.exact and (self.rough or not np.array_equal(model.bend, self.bend)):
+    def is_reusable_for(self, model: Model) -> bool:
+        """Return whether this matrix serves the model: a slightly different D costs one or two more steps."""
+        if model.exact and (self.single_precision or not np.array_equal(model.curvature, self.curvature)):
             return False
-        return self.stride == 1 and away(model.bend, self.bend) <= CLOSE
+        return self.stride == 1 and relative_change(model.curvature, self.curvature) <= GRAM_REUSE_MAX_CHANGE
 
-    def grow(self, columns: NDArray, source: Source) -> None:
-        """Add those of the columns that are new."""
+    def add_columns(self, columns: NDArray, source: ColumnProducts) -> None:
+        """Extend the matrix by those of the columns that it lacks."""
         new = np.setdiff1d(columns, self.columns)
         if len(new):
             old, self.columns = len(self.columns), np.concatenate([self.columns, new])
             rows = source.products(self.columns, old, self)
             self.G = np.block([[self.G, rows[:, :old].T], [rows]])
 
-    def part(self, columns: NDArray, free: bool, source: Source) -> NDArray:
-        """The matrix of some of its columns; with the intercept's, which is all ones, at the end."""
+    def submatrix(self, columns: NDArray, has_intercept: bool, source: ColumnProducts) -> NDArray:
+        """Return the matrix of some of its columns; the intercept, a column of ones, comes last."""
         order = np.argsort(self.columns)
-        at = order[np.searchsorted(self.columns[order], columns)]
-        G = self.G[np.ix_(at, at)]
-        if not free:
+        index = order[np.searchsorted(self.columns[order], columns)]
+        G = self.G[np.ix_(index, index)]
+        if not has_intercept:
             return G
-        border = source.pull(columns, self.bend)
-        return np.block([[G, border[:, None]], [border[None, :], np.full((1, 1), self.bend.sum())]])
+        border = source.pull(columns, self.curvature)
+        return np.block([[G, border[:, None]], [border[None, :], np.full((1, 1), self.curvature.sum())]])
 
 
-def away(bend: NDArray, other: NDArray) -> float:
-    """How far a curvature is from another, on average."""
-    return float(np.abs(bend - other).sum() / other.sum())
+def relative_change(curvature: NDArray, reference: NDArray) -> float:
+    """Return |D - D_0|_1 / |D_0|_1, the mean relative change of a curvature."""
+    return float(np.abs(curvature - reference).sum() / reference.sum())
 
 
-def descend(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float) -> int:
-    """Minimize a model by its Gram matrix, in place; by turns cycles, and steps that solve for all w_j != 0.
+def _descend(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float) -> int:
+    """Minimize a model on its Gram matrix, in place: alternate cycles and solves over all w_j != 0.
 
-    Cycles find out which w_j are zero, and are slow to settle the others where columns are alike; the
-    linear equations settle them at once, and are wrong as soon as one of them would change its sign.
+    Cycles determine which w_j are zero, but converge slowly on the others where columns are correlated. The
+    linear system gives those at once, up to the point where one of them changes its sign.
     """
     taken, active = 0, np.empty(len(w), np.bool_)
-    for _ in checking(range(MOST_EPOCHS // 10)):
+    for _ in checking(range(MAX_EPOCHS_PER_MODEL // 10)):
+        # Ten cycles, then one solve; g is the gradient of the smooth part and is updated along with w.
         worst, epochs = kernels().gram_epochs(G, g, w, terms, tol, 10, active)
         taken += epochs
         if worst <= tol:
@@ -141,44 +147,56 @@ def descend(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float) -> i
 
 
 def _settle(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) -> None:
-    """Go towards the minimizer over the w_j that are neither zero nor at a bound, until one of them is."""
+    """Step towards the minimizer over the w_j that are neither zero nor at a bound, until one of them is."""
     absolute, square, lower, upper = terms
-    at = np.flatnonzero(((w != 0) | (absolute == 0)) & (w > lower) & (w < upper) & (G.diagonal() > 0))
-    if not len(at):
+    free = np.flatnonzero(((w != 0) | (absolute == 0)) & (w > lower) & (w < upper) & (G.diagonal() > 0))
+    if not len(free):
         return
-    here, sign = w[at], np.sign(w[at])
-    slope = g[at] + square[at] * here + absolute[at] * sign
-    H = G[np.ix_(at, at)] + np.diag(square[at] + 1e-13 * G.diagonal().max())
+    start, sign = w[free], np.sign(w[free])
+    slope = g[free] + square[free] * start + absolute[free] * sign
+    # The diagonal shift keeps the system positive definite under rounding.
+    H = G[np.ix_(free, free)] + np.diag(square[free] + 1e-13 * G.diagonal().max())
     try:
         step = linalg().cho_solve(cho_factor(H), -slope, check_finite=False)
     except np.linalg.LinAlgError:
-        return  # not positive, where columns are copies of each other
-    bend, fall = float(step @ (H @ step)), float(slope @ step)
-    if not (bend > 0 and fall < 0):
-        return  # rounding, where columns are copies of each other
-    far = here + step
-    low = np.where((sign > 0) & (absolute[at] > 0), np.maximum(lower[at], 0.0), lower[at])
-    high = np.where((sign < 0) & (absolute[at] > 0), np.minimum(upper[at], 0.0), upper[at])
-    end, out = np.where(step < 0, low, high), (far < low) | (far > high)
-    room = np.full(len(at), np.inf)
-    room[out] = (end[out] - here[out]) / step[out]  # a step of zero is never out
-    t = min(float(room.min()), -fall / bend)
-    new = here + t * step
-    new = np.where(room <= t, end, new)  # exactly there, not just before it
-    g += G[:, at] @ (new - here)
-    w[at] = new
+        # Not positive definite: some columns are copies of each other.
+        return
+    curvature, fall = float(step @ (H @ step)), float(slope @ step)
+    if not (curvature > 0 and fall < 0):
+        # Not a descent direction, by rounding, where columns are copies of each other.
+        return
+    target = start + step
+    # An absolute value is differentiable only up to zero: zero is the end of the range on its side.
+    low = np.where((sign > 0) & (absolute[free] > 0), np.maximum(lower[free], 0.0), lower[free])
+    high = np.where((sign < 0) & (absolute[free] > 0), np.minimum(upper[free], 0.0), upper[free])
+    end, leaves = np.where(step < 0, low, high), (target < low) | (target > high)
+    max_step = np.full(len(free), np.inf)
+    # Entries with step zero never leave.
+    max_step[leaves] = (end[leaves] - start[leaves]) / step[leaves]
+    t = min(float(max_step.min()), -fall / curvature)
+    new = start + t * step
+    # Set exactly to the bound, not just before it.
+    new = np.where(max_step <= t, end, new)
+    g += G[:, free] @ (new - start)
+    w[free] = new
 
 
-def by_gram(source: Source, gram: Gram, model: Model, start: Solution, r: NDArray | None) -> Solution:
-    """From a start on, at which r is the slope of the model in the scores; None where that is the model's."""
-    gram.grow(model.columns, source)
-    G, w, terms = gram.part(model.columns, model.free, source), start.w, model.terms
+def solve_by_gram(
+    source: ColumnProducts, gram: Gram, model: Model, start: Solution, r: NDArray | None
+) -> Solution:
+    """Minimize the model on its Gram matrix, from a starting solution.
+
+    `r` is the derivative of the model in the scores at that start; None where it is the model's own.
+    """
+    gram.add_columns(model.columns, source)
+    G, w, terms = gram.submatrix(model.columns, model.has_intercept, source), start.w, model.terms
     g = model.grad.copy() if r is None else source.pull(model.columns, r)
-    if model.free:
+    if model.has_intercept:
+        # The intercept is one more column, without penalty or bounds.
         unbound = np.array([[0.0], [0.0], [-np.inf], [np.inf]])
         g = np.append(g, (model.slope if r is None else r).sum())
         w, terms = np.append(w, start.b), np.ascontiguousarray(np.hstack([terms, unbound]))
-    epochs = descend(G, g, w, terms, model.tol)
-    b = float(w[-1]) if model.free else 0.0
-    bend = gram.bend if gram.stride == 1 else None
-    return Solution(w[: len(model.w)], b, start.u, start.epochs + epochs, bend, True)
+    epochs = _descend(G, g, w, terms, model.tol)
+    b = float(w[-1]) if model.has_intercept else 0.0
+    curvature = gram.curvature if gram.stride == 1 else None
+    return Solution(w[: len(model.w)], b, start.u, start.epochs + epochs, curvature, True)

@@ -1,11 +1,11 @@
-r"""Losses and regularizers as the row-by-row dual methods take them: numbers for the kernel, or objects.
+r"""Losses and regularizers as the row-by-row dual methods need them: numbers for the kernel, or objects.
 
 The dual variables are slopes of the loss, :math:`u_i = l'(z_i)`, and
 
 .. math:: v = -\tfrac1\lambda \sum_i c_i u_i x_i, \qquad w = \nabla\Omega^*(v),
 
-the transfer function. The kernel knows the losses and regularizers of this package. Others take `dual_plain`,
-which asks the objects themselves and so costs as much as w is long at each row.
+where :math:`\nabla\Omega^*` is the transfer function. The kernel implements the losses and regularizers of
+this package. `dual_plain` handles all others: it calls their methods, at a cost of O(p) per row.
 """
 
 from __future__ import annotations
@@ -23,38 +23,41 @@ from riskmin.types import HasConjugate, Matrix, NDArray, Unsuited
 
 POWER, EXPONENTIAL, LOGISTIC = 0, 1, 2
 LINEAR, CLIPPED, EXPS, SOFTMAX, NORM = 0, 1, 2, 3, 4
-"""As in the kernel."""
+"""Codes of the conjugates and of the transfer functions; equal to those in the kernel."""
 
 
-# ---------------------------------------------------------------- the rows
+# ---------------------------------------------------------------- rows
 def row_arrays(X: Matrix) -> tuple[NDArray, NDArray, NDArray, int]:
-    """X by rows as the kernel takes them: indptr, indices, data, dense."""
+    """Return X by rows as the kernel takes it: indptr, indices, data, and whether it is dense."""
     rows = by_rows(X)
     if isinstance(rows, Dense):
         n, p = rows.shape
         ends = np.arange(n + 1, dtype=np.uint64) * np.uint64(p)
         return ends, np.arange(p, dtype=np.uint32), rows.X.reshape(-1), 1
-    # short indices: as long as w fits into memory
+    # 32-bit column indices suffice as long as w fits into memory.
     return rows.indptr.astype(np.uint64), rows.indices.astype(np.uint32, copy=False), rows.data, 0
 
 
-# ---------------------------------------------------------------- the loss
+# ---------------------------------------------------------------- losses
 @dataclass(frozen=True)
-class Conjugate:
-    """The conjugate of a loss: its domain, where to start, and its numbers if the kernel knows it."""
+class RowConjugate:
+    """The conjugate of a loss, per row: domain, starting point, and constants for the kernel, if known."""
 
     lower: NDArray
     upper: NDArray
     start: NDArray
     kernel: tuple[int, NDArray, NDArray] | None = None
+    """Code of the conjugate, one row of (lower, upper, base, sign) per row of X, and (epsilon, square,
+    power)."""
 
 
-def conjugate_for(solver: object, loss: Any, y: NDArray) -> Conjugate:
-    """What the dual methods need of a loss; a TypeError where it has no conjugate."""
+def conjugate_for(solver: object, loss: Any, y: NDArray) -> RowConjugate:
+    """Return what the dual methods need of a loss; raise `UnsupportedProblem` if it has no conjugate."""
     zero = np.zeros(len(y))
+    # A conjugate that is quadratic on an interval is a power conjugate of exponent 2.
     dual = dual_of(loss, y)
     if dual is not None:
-        return _known(
+        return _kernel_conjugate(
             POWER, (dual.lower, dual.upper), dual.shift, zero, [dual.epsilon, dual.square, 2.0], zero
         )
     if not isinstance(loss, HasConjugate):
@@ -63,39 +66,41 @@ def conjugate_for(solver: object, loss: Any, y: NDArray) -> Conjugate:
             "give: use Bundle, or add the methods of HasConjugate"
         )
     domain = loss.conjugate_domain(y)
-    # where slopes are infinite at the ends of the domain, one starts inside: at the slope of a score of zero
+    # Where the conjugate has infinite slopes at the ends of its domain, start inside: at the slope of z = 0.
     if type(loss) is Logistic:
-        return _known(LOGISTIC, domain, zero, -y, [0.0, 0.0, 2.0], -0.5 * y)
+        return _kernel_conjugate(LOGISTIC, domain, zero, -y, [0.0, 0.0, 2.0], -0.5 * y)
     if type(loss) is Exponential:
-        return _known(EXPONENTIAL, domain, zero, -y, [0.0, 0.0, 2.0], -y)
+        return _kernel_conjugate(EXPONENTIAL, domain, zero, -y, [0.0, 0.0, 2.0], -y)
     if type(loss) is Poisson:
-        return _known(EXPONENTIAL, domain, y, zero + 1, [0.0, 0.0, 2.0], 1.0 - y)
+        return _kernel_conjugate(EXPONENTIAL, domain, y, zero + 1, [0.0, 0.0, 2.0], 1.0 - y)
     if type(loss) is PowerHinge:
-        return _known(POWER, domain, loss.margin * y, zero, [0.0, 1.0, loss.p / (loss.p - 1)], zero)
+        return _kernel_conjugate(
+            POWER, domain, loss.margin * y, zero, [0.0, 1.0, loss.p / (loss.p - 1)], zero
+        )
     if type(loss) is EpsilonInsensitive:
         shape = [loss.epsilon, 1.0, loss.power / (loss.power - 1)]
-        return _known(POWER, domain, y, zero, shape, zero)
+        return _kernel_conjugate(POWER, domain, y, zero, shape, zero)
     lower, upper = (np.asarray(a, dtype=float) + zero for a in domain)
     _, slopes = loss.value_grad(zero, y, zero + 1)  # type: ignore[attr-defined]
-    return Conjugate(lower, upper, np.clip(slopes, lower, upper))
+    return RowConjugate(lower, upper, np.clip(slopes, lower, upper))
 
 
-def _known(
+def _kernel_conjugate(
     kind: int, domain: tuple[Any, Any], base: Any, sign: NDArray, shape: list[float], start: NDArray
-) -> Conjugate:
+) -> RowConjugate:
     columns = [np.asarray(a, dtype=float) + np.zeros(len(start)) for a in (*domain, base, sign)]
     rows = np.ascontiguousarray(np.stack(columns, axis=1))
-    return Conjugate(columns[0], columns[1], start, (kind, rows, np.array(shape)))
+    return RowConjugate(columns[0], columns[1], start, (kind, rows, np.array(shape)))
 
 
-# ---------------------------------------------------------------- the regularizer
+# ---------------------------------------------------------------- regularizers
 def transfer_for(reg: Any, p: int) -> tuple[int, NDArray, NDArray] | None:
-    """The transfer function as the kernel takes it; None where the regularizer must be asked itself."""
+    """Return the transfer function as the kernel takes it; None if only the object can evaluate it."""
     v = np.zeros(p)
     if isinstance(reg, Separable):
         t = reg.terms(v)
-        plain = all(np.ndim(a) == 0 for a in t)
-        columns = [np.broadcast_to(np.asarray(a, dtype=float), (1 if plain else p,)) for a in t]
+        uniform = all(np.ndim(a) == 0 for a in t)
+        columns = [np.broadcast_to(np.asarray(a, dtype=float), (1 if uniform else p,)) for a in t]
         terms = np.ascontiguousarray(np.stack(columns, axis=1))
         return (LINEAR if isinstance(reg, L2) else CLIPPED), terms, np.zeros(3)
     if type(reg) is Entropy:
@@ -110,7 +115,7 @@ def transfer_for(reg: Any, p: int) -> tuple[int, NDArray, NDArray] | None:
 
 
 def check_transfer(name: str, reg: Any) -> None:
-    """Raise a TypeError where the regularizer has no transfer function."""
+    """Raise `UnsupportedProblem` if the regularizer has no transfer function."""
     if isinstance(reg, Separable) and reg.polyhedral:
         raise Unsuited(
             f"{name} needs a transfer function, which {reg!r} has not: "
