@@ -78,7 +78,7 @@ def broken(**changes):
     [
         (broken(shape=(60,)), r"Squares.shape is \(60,\)"),
         (broken(block_rows=0), "block_rows is 0"),
-        (broken(scores=lambda w, i, j: np.zeros(3)), "one score a row"),
+        (broken(scores=lambda w, i, j: np.zeros(3)), "one score per row"),
         (broken(pullback=lambda dz, i, j, out: out.fill(np.nan)), "NaN or infinity"),
     ],
 )
