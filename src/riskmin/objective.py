@@ -94,7 +94,7 @@ class Objective:
     @cached_property
     def _split_dot(self) -> Callable[[Array, Array], float] | None:
         """The regularizer's own inner product of slopes and points that are stored in two halves."""
-        return getattr(self.reg, "by_scores", None)
+        return getattr(self.reg, "score_dot", None)
 
     def balanced(self, cut: Cut) -> Cut:
         """A cut without a slope in the intercepts of w, made of this one."""

@@ -57,7 +57,7 @@ def allowance(obj: Objective, w: Array, cut: Cut) -> float:
     size = abs(cut.b) + obj.lam * obj.reg.value(w) + sizes.others
     if isinstance(obj.reg, RkhsNorm):
         n = len(w) // 2
-        size += obj.lam * obj.reg.terms_of(w[n:]) + obj.reg.terms_of(cut.a[:n]) / obj.lam
+        size += obj.lam * obj.reg.term_size(w[n:]) + obj.reg.term_size(cut.a[:n]) / obj.lam
     if obj.balances:  # the constant cuts that cancel its slopes in the intercepts
         size += float(np.max(obj.risk.constants.offsets, initial=0.0))  # type: ignore[attr-defined]
     size += float(sizes.columns @ abs(w)) + _bound_sensitivity(obj, cut, sizes.columns)
@@ -211,7 +211,7 @@ def _absolute_pullback(X: Any, linear_map: Any, slopes: Array, w: Array, i: int,
     out = abs(0.0 * w)
     if isinstance(linear_map, Rkhs):  # computed for all rows at once
         n = X.shape[0]
-        out[n:] = X.sizes(slopes)
+        out[n:] = X.absolute_product(slopes)
         return out
     rows = absolute(X, i, j)
     if rows is None:
