@@ -222,7 +222,7 @@ class Gram:
         return len(self.store)
 
     def slots(self, rows: NDArray) -> NDArray:
-        """The slots of these rows in `store`; rows that are not cached are computed. At most `capacity` rows."""
+        """The slots of at most `capacity` rows in `store`; rows that are not cached are computed."""
         if self.kernel is None:
             return rows
         self.clock += 1
