@@ -63,7 +63,8 @@ def probe_partition(terms: PartitionExamples) -> None:
             if not abs(value - exact) <= 1e-7 * (1 + abs(exact)):
                 raise ValueError(
                     f"log_partition of example {terms.example_ids[i]} is {value:.9g}, but the sum over "
-                    f"outputs(x) gives {exact:.9g}: it must be log sum exp(w @ joint_feature(x, y')) over all outputs"
+                    f"outputs(x) gives {exact:.9g}: it must be log sum exp(w @ joint_feature(x, y')) over "
+                    "all outputs"
                 )
 
 
