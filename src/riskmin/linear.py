@@ -21,7 +21,7 @@ from riskmin.losses.queries import ByQuery, OfQueries, ends_of_queries
 from riskmin.matrices import STORED, WIDE, Csc, Csr, Plain, as_matrix, by_rows, is_own, with_transpose
 from riskmin.risk import Risk
 from riskmin.scorers import Linear
-from riskmin.sequences import Sequences, cut_at
+from riskmin.sequences import Sequences, even_sequence_ends
 from riskmin.spread import Spread, Table, Unread
 from riskmin.types import ChecksLabels, Executor, Loss, Matrix, Memo, NDArray, Shard
 
@@ -135,7 +135,9 @@ def lazy_shards(
 ) -> list[Unread]:
     """Lazy shards of partitioned rows, cut as local ones would be if there is a source, else as given."""
     if X.source is not None:
-        X = X.cut((_even_ends(len(X), n_shards) if ends is None else cut_at(ends, n_shards)).tolist())
+        X = X.cut(
+            (_even_ends(len(X), n_shards) if ends is None else even_sequence_ends(ends, n_shards)).tolist()
+        )
     elif n_shards != len(X.parts):
         X.cut(_even_ends(len(X), n_shards).tolist())  # raises: without a source it cannot be cut again
     elif ends is not None and not np.isin(X.ends[1:], ends).all():
