@@ -66,7 +66,7 @@ _last: Callable[[], Any] = lambda: None  # noqa: E731
 
 def _check_points(risk: Any, reg: Any, w0: Array) -> None:
     """Check a risk on lines from the start, within a time limit."""
-    name, company = describe(risk), company_of(risk)
+    name, coordination = describe(risk), company_of(risk)
     evaluated: list[tuple[Array, float, Array]] = []
     value, grad = _evaluate(risk, w0)
     end = time.perf_counter() + SECONDS  # after the first call, which may compile
@@ -74,7 +74,7 @@ def _check_points(risk: Any, reg: Any, w0: Array) -> None:
         what = f"{name} is {value:g}" if not math.isfinite(value) else f"the gradient of {name} is not finite"
         raise ValueError(f"{what} where the run starts: return finite numbers there, or give another w0")
     for w in _points(reg, w0, value, grad):
-        if len(evaluated) > 2 and company.agree(lambda: time.perf_counter() > end):
+        if len(evaluated) > 2 and coordination.agree(lambda: time.perf_counter() > end):
             break
         value, grad = (value, grad) if w is w0 else _evaluate(risk, w)
         largest = max([abs(value), *(other for _, other, _ in evaluated)])
