@@ -76,9 +76,8 @@ class Adaptive:
     def risk(self) -> Risk:
         """The risk with the loss ``Nu(loss, nu)`` and without its intercept."""
         inner: Risk = without_intercept(self.base)
-        return replace(
-            inner, loss=self.loss, rows=None, table=None
-        )  # no solver may visit its rows one by one
+        # without rows and metadata, no solver visits its rows one by one
+        return replace(inner, loss=self.loss, rows=None, table=None)
 
     @property
     def dim(self) -> int:

@@ -98,6 +98,7 @@ class Profiled:
         cursor = self.cursor(w)
         b = cursor.b
         if not smooth:  # the minimizers may be an interval, of which the search finds an arbitrary point
+            # the midpoint is a function of the data alone
             b = 0.5 * (cursor.last_best(-1) + cursor.last_best(+1))
         return b, cursor.scores.at(0.0, b)[0]
 
@@ -139,6 +140,7 @@ class ProfiledCursor:
 
     def _around(self, t: float) -> tuple[Tangent, Tangent]:
         """The tangents in b that bracket b(w + t d), refined until their intersection bounds the risk."""
+        # the tangents below and above cross at a lower bound of min_b R
         f = partial(self._tangent, t)
         lo, hi = self.known[t] if t in self.known else self._bracket(f, self._guess(t))
         self.known[t] = shrink(f, lo, hi, lambda best, bound: best - bound <= max(CLOSE * best, self.slack))
@@ -151,6 +153,7 @@ class ProfiledCursor:
         its ends depend on the data alone. Newton's method for R(w, b) = min R, started outside of the
         interval, is exact after a few breakpoints.
         """
+        # first a point outside of the interval of minimizers, by steps that grow by a factor of 4
         minimum, step = self._tangent(0.0, self.b).value, 1e-6 * (1 + abs(self.b))
         tangent = self._tangent(0.0, self.b + side * step)
         while side * tangent.slope <= CONSTANT_RISK_SLOPE:
@@ -158,6 +161,7 @@ class ProfiledCursor:
             if step > 1e12 * (1 + abs(self.b)):
                 return self.b  # constant on this side: the interval has no end
             tangent = self._tangent(0.0, self.b + side * step)
+        # then Newton steps for R(w, b) = minimum: from outside, convexity keeps them outside
         for _ in range(100):
             x = tangent.x - (tangent.value - minimum) / tangent.slope
             if side * (x - self.b) <= 0:
@@ -175,6 +179,7 @@ class ProfiledCursor:
         # a Newton step in b, 1.5 times as long so that it mostly ends beyond the minimum
         step = 1.5 * abs(start.slope) / self.curvature
         lo, hi = around_least(f, start, step)
+        # the secant slope of R' is the curvature for the next search
         curvature = (hi.slope - lo.slope) / (hi.x - lo.x) if hi.x > lo.x else 0.0
         self.curvature = curvature if 1e-9 < curvature < math.inf else 1.0
         return lo, hi
@@ -189,9 +194,11 @@ class ProfiledCursor:
 
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
         lo, hi = self._around(t)
+        # with weights that cancel the slopes in b, the mixture is a cut of min_b R, too
         mix = zip((lo.x, hi.x), balance(lo, hi), strict=True)
         _, grad = self.scores.pull(t, [(b, m) for b, m in mix if m])
         value = lowest(lo, hi).value
+        # at w, the mixed cut has the height of the intersection of the tangents
         self.slip = value - crossing(lo, hi)[1] + self.scores.slip
         return value, grad
 
@@ -248,5 +255,6 @@ def around_least(f: Callable[[float], Tangent], start: Tangent, step: float) -> 
 
 def _rises_beyond(f: Callable[[float], Tangent], flat_point: float, start: Tangent) -> bool:
     """Whether f increases again beyond a point where it is flat, in the direction away from the start."""
+    # points flat_point + 2^k step, up to 2^39 times as far as the flat point is from the start
     step = flat_point - start.x
     return any(f(flat_point + step * 2.0**k).slope * step > 0 for k in range(40))

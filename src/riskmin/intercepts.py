@@ -38,6 +38,7 @@ def _class_sums(shard: Shard, linear_map: Any) -> tuple[NDArray, NDArray]:
     sums, weights = np.zeros(shard.X.shape[1] * k), np.zeros(k)
     for i, j in blocks(shard, linear_map):
         c = shard.c[i:j, None]
+        # entry (i, j) is c_i where y_i = j: the pullback adds c_i x_i to the column of class y_i
         indicators = c * one_hot(shard.y[i:j], c + zeros_beside((1, k), c))
         linear_map.pullback(shard.X, indicators, i, j, sums)
         weights += to_numpy(indicators.sum(0))
@@ -80,6 +81,7 @@ class ConstantPredictionCuts(NamedTuple):
         pi, F = self.weights, self.F
         if isinstance(F, float):
             return pi, 1 / F
+        # the slopes in the intercepts are V s, with V = diag(F' pi) - diag(pi) F
         V = np.diag(pi @ F) - pi[:, None] * F
         # V has rank k - 1, since slopes sum to zero: one more equation makes the solution unique
         inverse = np.linalg.pinv(np.vstack([V, np.ones(len(V))]))
@@ -117,6 +119,7 @@ class WithIntercepts(Risk):
         """The cuts that are known beforehand: one pass over X."""
         k, loss = self.n_intercepts, self.loss
         inner: Any = self.scorer.inner  # type: ignore[attr-defined]
+        # sums of the rows as the scores see them: standardized columns, no sharing of weights
         linear_map = inner.by_output if isinstance(inner, Standardized) else Multiclass(k)
         sums, pi = self.executor.sum(_class_sums, linear_map)
         F, offsets = loss.constants(k)  # type: ignore[attr-defined]
@@ -159,6 +162,7 @@ class WithIntercepts(Risk):
             rate = (
                 float(np.min(stationary[decreasing] / -direction[decreasing])) if decreasing.any() else np.inf
             )
+        # a cut with infinite or NaN slopes is replaced by the stationary mixture as a whole
         t = 1 / (1 + rate) if np.isfinite(slopes).all() else 1.0
         zeros = xp.zeros_like(cut.a[-k:])
         if t == 0:
@@ -209,6 +213,7 @@ def bfgs_intercepts(
     >>> bfgs_intercepts(lambda b: (float((b - 1) @ (b - 1)) / 2, b - 1), np.ones(2))[0].tolist()
     [1.0, 1.0]
     """
+    # relative to the weights: a class of few rows has small slopes and curvature
     present = weights > 0
     scale = np.where(present, weights, 1.0)
     b, H = np.zeros(len(weights)), np.diag(present / scale) if H is None else H
@@ -229,6 +234,7 @@ def bfgs_intercepts(
         b, value, g = b + s, new_value, new_g
         if (sy := float(s @ y)) > 0:  # the curvature condition; else H would not stay positive definite
             Hy = H @ y
+            # H+ = (I - s y'/sy) H (I - y s'/sy) + s s'/sy, written as an update of rank two
             H = H + (sy + y @ Hy) / sy**2 * np.outer(s, s) - (np.outer(Hy, s) + np.outer(s, Hy)) / sy
     return b, H
 
@@ -268,6 +274,7 @@ class CentredRisk(Risk):
     def intercept(self, w: Array) -> Array:
         """The minimizing b."""
         linear_map: Any = self.scorer
+        # b = mean(y) - W' mean(x): the minimizer for squared losses
         return self.target - like(linear_map.mean, w) @ w.reshape(-1, linear_map.columns)
 
 

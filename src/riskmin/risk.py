@@ -132,6 +132,8 @@ class Risk:
         y, c = self.labels
         if y.ndim > 1:
             return c
+        # row i is in pairs of total weight c_i (1 - weight of its class), while all pairs of
+        # different classes weigh (1 - sum_k class_weight_k^2) / 2
         classes, class_of_row = namespace(y).unique_inverse(y)
         class_weights = like(np.bincount(to_numpy(class_of_row).reshape(-1), to_numpy(c), len(classes)), c)
         pair_weight = 0.5 * (1 - float(class_weights @ class_weights))
@@ -139,6 +141,7 @@ class Risk:
 
     def slip_of(self, z: Array, dz: Array) -> float:
         """Bound on the rounding error of a cut at scores z: slopes are differences of sums over rows."""
+        # each product u_i z_i is known to ROUNDING, and each slope u_i to SUM_ROUNDING times its bound
         return ROUNDING * shards.inner(abs(dz), abs(z)) + self.slip_of_sums(z)
 
     def slip_of_sums(self, z: Array) -> float:
@@ -194,6 +197,7 @@ class ScoreCursor:
         """Compute and cache the scores of w at all shards; under a new key if cached ones were lost."""
         if self.cache_lost:  # shards raise ShardStateLost for other cursors that use the old key
             self.key, self.lease, self.cache_lost = next(_cursor_keys), ScoreLease(), False
+        # a weak reference: when the last cursor of the key is gone, the shards may drop its scores
         _live_leases[self.key] = self.lease
         max_scores = self.risk.executor.map(
             shards.cache_scores, self.key, set(_live_leases), self.risk.scorer, self.w
@@ -213,6 +217,7 @@ class ScoreCursor:
         for _ in range(MOST_LOSSES):
             if self.cache_lost:
                 self._cache_scores()
+                # the direction was cached together with the scores
                 if self.d is not None:
                     self._update_shards(shards.set_direction, self.risk.scorer, self.d)
             try:
@@ -235,6 +240,7 @@ class ScoreCursor:
         value, grad, rounding, self.lift = sums
         if getattr(self.loss, "invariant", False):  # sums over queries: a shift common to all scores cancels
             rounding += SUM_ROUNDING * self.max_score
+        # the cut is value + g'(v - w) + minorant_offset - rounding
         self.slip = rounding - self.lift
         return value, grad
 
@@ -256,9 +262,8 @@ class ScoreCursor:
         now = -1.0 if recompute else max(self._update_shards(shards.advance, t), default=self.max_score)
         self.max_score = max(self.max_score, now)
         self.fresh = SHRUNK * now < self.max_score
-        if (
-            self.fresh
-        ):  # errors of updates must neither accumulate nor stay as large as those of larger scores
+        # rounding errors of updates must neither accumulate nor stay as large as those of larger scores
+        if self.fresh:
             self._cache_scores()
 
 
@@ -297,6 +302,7 @@ class GatheredCursor(ScoreCursor):
         rounding += self.risk.slip_of_sums(self.z)
         rounding += shards.cancellation_error(dz, self.z, t * self.dz) if t else 0.0
         self.slip = rounding - self.lift
+        # one slice of the gradient per shard
         each = [dz[i:j] for i, j in pairwise(self.ends)]
         (grad,) = self.risk.executor.sum(shards.scatter, self.risk.scorer, self.w, each=each)
         return value, grad
@@ -307,6 +313,7 @@ class GatheredCursor(ScoreCursor):
     def move(self, t: float) -> None:
         self.w = self.w + t * self.d
         self.n_moves += 1
+        # scores are linear in w: z(w + t d) = z + t dz, without a pass over X
         self.z = self.z + t * self.dz
         now = shards.max_abs(self.z) if self.n_moves % REFRESH else -1.0  # -1 forces recomputation
         self.max_score = max(self.max_score, now)
@@ -341,6 +348,7 @@ class CallCursor:
 
     def move(self, t: float) -> None:
         self.w = self.w + t * self.d
+        # the evaluation at t becomes the one at 0 of the new point
         last = self.last_evaluation
         self.last_evaluation = (0.0, *last[1:]) if last is not None and last[0] == t else None
 

@@ -34,6 +34,7 @@ def blocks(shard: Shard, linear_map: Scorer) -> Iterable[tuple[int, int]]:
     if hasattr(X, "blocks"):  # sequences, which can only be cut at their ends
         ranges: Iterable[tuple[int, int]] = X.blocks(linear_map.columns)
         return ranges
+    # rows of a block stay in cache between the scores and the pullback, and so do its scores
     n, step = X.shape[0], X.block_rows
     if not getattr(X, "whole", False):
         step = max(min(step, MOST_SCORES // linear_map.columns), 16)
@@ -54,6 +55,7 @@ def scores(shard: Shard, linear_map: Scorer, w: Array) -> Array:
     """The scores of all rows, followed by the rows of scores that all examples share, if any."""
     parts = [linear_map.scores(shard.X, w, i, j) for i, j in blocks(shard, linear_map)]
     if shared := _shared(linear_map):
+        # each block repeats the shared rows of scores: keep those of the last block only
         parts = [*(part[:-shared] for part in parts), parts[-1][-shared:]]
     return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts)
 
@@ -77,6 +79,7 @@ def cache_scores(shard: Shard, key: int, live: set[int], linear_map: Scorer, w: 
     cursors = shard.memo.setdefault("cursors", {})
     for dead in cursors.keys() - live:
         del cursors[dead]
+    # too many scores to cache: keep w, and compute the scores again at each evaluation
     large = linear_map.columns > 1 and shard.X.shape[0] * linear_map.columns > MOST_KEPT
     cursors[key] = {"w": w} if large else {"z": scores(shard, linear_map, w)}
     return max_abs(cursors[key].get("z"))
@@ -108,6 +111,7 @@ def set_direction(shard: Shard, key: int, linear_map: Scorer, d: Array) -> None:
 def advance(shard: Shard, key: int, t: float) -> float:
     """Step by t along the direction, and return the largest absolute score there."""
     state = _cursor_state(shard, key)
+    # both are linear: z + t dz, or w + t d
     point, direction = ("z", "dz") if "z" in state else ("w", "d")
     state[point] = state[point] + t * state[direction]
     evaluation = state.pop("evaluation", None)
@@ -162,6 +166,7 @@ def shift_scores(shard: Shard, key: int, b: Array) -> None:
     """Add b to all scores; where they are not cached, to the intercepts at the end of w."""
     state = _cursor_state(shard, key)
     if "z" not in state:
+        # without cached scores, the intercepts are the last entries of w
         state["w"] = namespace(state["w"]).concat(
             [state["w"][: -len(b)], state["w"][-len(b) :] + like(b, state["w"])]
         )
@@ -189,6 +194,7 @@ def pull_back(
     sum_i |dz_i| (|z_i| + |b|), and the minorant offset.
     """
     state = _cursor_state(shard, key)
+    # reuse the last evaluation if it was at the same t, under the same loss and without shifts
     evaluation = state.get("evaluation")
     if evaluation is not None and (evaluation.t != t or evaluation.loss != loss or mix != [(0.0, 1.0)]):
         evaluation = None
@@ -201,6 +207,7 @@ def pull_back(
         else:
             v, slope, raised = evaluation.tangents[block]
             error = ROUNDING * inner(abs(slope), abs(z))
+        # z + t dz may be small while z and t dz are large: their rounding errors remain
         if t:
             error += cancellation_error(slope, before, t * dz)
         value, rounding, offset = value + float(v), rounding + error, offset + float(raised)
@@ -228,7 +235,9 @@ def mix_tangents(
     for b, m in mix:
         v, g, *raised = value_grad_offset(loss, z + b if b else z, y, c)
         value, offset = value + m * float(v), offset + m * float(sum(raised))
+        # a mixture of one is the tangent itself
         dz = g if m == 1 else dz + m * g
+    # the offset of the cut is value - dz'(z + b): its products may cancel, but their errors remain
     size = inner(abs(dz), abs(z) + max(abs(b) for b, _ in mix))
     return value, dz, ROUNDING * size, offset
 
