@@ -62,9 +62,11 @@ def incomplete_cholesky(
     True
     """
     n, total = len(diagonal), float(diagonal.sum())
+    # T holds one column of L per row; it starts small and doubles
     T = np.empty((min(rank, 128, n), n), dtype=dtype)
     residual, pivots = np.array(diagonal, dtype=np.float64), np.empty(0, dtype=np.intp)
     floor = RESIDUAL_ROUNDING * max(float(diagonal.max()), 0.0)
+    # 8 bytes per entry, n entries per row of K
     block = int(np.clip(PIVOT_BLOCK_BYTES // (8 * n), 8, PIVOT_BLOCK_ROWS))
     while len(pivots) < min(rank, n) and residual.sum() > tol * total and residual.max() > floor:
         r = len(pivots)
@@ -72,6 +74,7 @@ def incomplete_cholesky(
         C = np.asarray(rows(candidates), dtype=np.float64)
         C -= T[:r, candidates].T @ T[:r]  # the rows of the residual K - L L'
         accepted, factor = _pivoted(C[:, candidates], max(PIVOT_MIN_SHARE * residual.max(), floor))
+        # new columns of L: the residual rows of the pivots, times the inverse of their factor
         columns = scipy.linalg.solve_triangular(
             factor, C[accepted], lower=True, overwrite_b=True, check_finite=False
         )
@@ -82,6 +85,7 @@ def incomplete_cholesky(
             T.resize((min(rank, n, 2 * len(T)), n), refcheck=False)
         T[r : r + count] = columns[:count]
         pivots = np.append(pivots, candidates[accepted[:count]])
+        # diag(K - L L'), at least zero despite rounding; exactly zero at pivots
         residual = np.maximum(residual - np.einsum("ij,ij->j", columns[:count], columns[:count]), 0.0)
         residual[pivots] = 0.0
     T.resize((len(pivots), n), refcheck=False)
@@ -104,8 +108,10 @@ def _pivoted(B: NDArray, floor: float) -> tuple[NDArray, NDArray]:
         i = int(np.argmax(residual))
         if k and residual[i] < floor:
             break
+        # column k of the factor with pivot i
         L[:, k] = (B[:, i] - L[:, :k] @ L[i, :k]) / np.sqrt(residual[i])
         residual = residual - L[:, k] ** 2
+        # never a pivot again
         residual[i] = -np.inf
         order.append(i)
     accepted = np.array(order, dtype=np.intp)

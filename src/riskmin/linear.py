@@ -77,6 +77,7 @@ def check_labels(y: Any, n: int, loss: Loss, qid: Any = None) -> NDArray:
     if labels.dtype.kind == "c":
         raise ValueError("y holds complex numbers: give one real number per row")
     floats = to_floats(labels)
+    # words stay as they are: some losses of users take them
     labels = labels if floats is None else floats
     is_ranking = getattr(loss, "task", None) == "ranking"
     if is_ranking or qid is not None:
@@ -112,6 +113,7 @@ def shard_count(X: Matrix | Spread, columns: int = 1) -> int:
         if data is None or isinstance(X, Csc):
             return 1
         size = data.size
+    # a shard adds p numbers per output to the gradient: it needs several entries per column
     entries_per_shard = (4 if columns == 1 else 16) * max(X.shape[1], 1)
     return int(np.clip(min(columns * size // SHARD_ENTRIES, size // entries_per_shard), 1, MAX_SHARDS))
 
@@ -183,6 +185,7 @@ def sequence_layout(
         )
     if counts.sum() != n:
         raise ValueError(f"lengths add up to {counts.sum()}, but X has {n} rows: give one row per token")
+    # the index of the sequence of each row
     sequence = np.repeat(np.arange(len(counts)), counts)
     weights = check_weights(sample_weight, len(counts))[sequence]
     return np.cumsum(counts), np.column_stack([labels, sequence.astype(float)]), weights
@@ -320,6 +323,7 @@ def check_custom_matrix(X: Any) -> None:
         raise ValueError(f"{name}.shape is {shape!r}: give (rows, columns)")
     if not isinstance(X.block_rows, numbers.Integral) or X.block_rows < 1:
         raise ValueError(f"{name}.block_rows is {X.block_rows!r}: give how many rows to take at a time, >= 1")
+    # two rows suffice to see wrong shapes, and gradients that are not finite
     stop, out = min(int(shape[0]), 2), np.zeros(int(shape[1]))
     z = X.scores(np.zeros(int(shape[1])), 0, stop)
     if np.shape(z) != (stop,):

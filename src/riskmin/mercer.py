@@ -81,6 +81,7 @@ class Rbf:
     def __call__(self, A: Any, B: Any) -> NDArray:
         """The matrix of all k(a_i, b_j), by one product: |a - b|^2 = |a|^2 + |b|^2 - 2 a b."""
         K = dense_product(A, B)
+        # in place, as K is large: 2 gamma a'b - gamma |a|^2 - gamma |b|^2 = -gamma |a - b|^2
         K *= 2 * self.gamma
         K -= self.gamma * squares(A)[:, None]
         K -= self.gamma * squares(B)
@@ -158,6 +159,7 @@ def kernel_diagonal(kernel: Kernel, X: Any) -> NDArray:
     """The k(x_i, x_i), by the kernel's method `diagonal` if it has one."""
     if hasattr(kernel, "diagonal"):
         return np.asarray(kernel.diagonal(X), dtype=np.float64)
+    # by small diagonal blocks of K: 32 evaluations per entry, but vectorized
     starts = range(0, X.shape[0], 32)
     return np.concatenate([np.diagonal(kernel(X[i : i + 32], X[i : i + 32])) for i in starts]).astype(float)
 
@@ -197,6 +199,7 @@ class Gram:
             X = sound(X)
             self.X = X.toarray() if X.nnz > 0.2 * n * X.shape[1] else sp.csr_array(X)
         self.kernel = kernel
+        # 8 bytes per entry, n entries per row
         slots = int(np.clip(cache_bytes // (8 * n), min(n, 64), n))
         self.store = np.empty((slots, n))  # cached rows of K, one per slot
         self.slot_of = np.full(n, -1)  # by row: its slot, -1 if it is not cached
@@ -229,6 +232,7 @@ class Gram:
         self.used[self.slot_of[rows][self.slot_of[rows] >= 0]] = self.clock
         missing = rows[self.slot_of[rows] < 0]
         if len(missing):
+            # evict the least recently used slots
             oldest = np.argpartition(self.used, len(missing) - 1)[: len(missing)]
             evicted = self.row_in[oldest]
             self.slot_of[evicted[evicted >= 0]] = -1
@@ -253,6 +257,7 @@ class Gram:
                 f"the kernel gives an array of shape {block.shape} for {len(rows)} and {self.shape[0]} rows: "
                 "k(A, B) must have a row for each of A and a column for each of B"
             )
+        # the sum is a cheap first test; it may overflow although all entries are finite
         if not math.isfinite(block.sum()) and not np.isfinite(block).all():
             raise ValueError("the kernel gives NaN or infinity: scale the features or change its parameters")
         return block
@@ -283,6 +288,7 @@ class Gram:
     def product(self, v: NDArray) -> NDArray:
         """K v: from cached rows where possible, others are computed and not cached; skips zeros of v."""
         out = np.zeros(self.shape[0])
+        # K is symmetric: K v is the sum of v_i times row i
         rows = np.flatnonzero(v)
         cached = rows[self.slot_of[rows] >= 0]
         self._add(self.slot_of[cached], v[cached], out)
@@ -295,6 +301,7 @@ class Gram:
     def absolute_product(self, v: NDArray) -> NDArray:
         """sum_i v_i |K_ij| for v >= 0, estimated from an even sample of the rows."""
         n = self.shape[0]
+        # evenly spaced rows, no more than fit into the cache
         rows = np.arange(0, n, max(n // min(self.capacity, SAMPLED_ROWS), 1))[: self.capacity]
         sums: NDArray = v[rows] @ abs(self.store[self.slots(rows)])
         sampled = float(v[rows].sum())

@@ -56,6 +56,7 @@ class Moments(NamedTuple):
     def joined(self, other: Moments) -> Moments:
         """The moments of the rows of both, by the pairwise update of Chan, Golub and LeVeque."""
         weight = self.weight + other.weight
+        # m = m1 + t (m2 - m1),  s^2 = (1 - t) s1^2 + t s2^2 + t (1 - t) (m2 - m1)^2
         t, difference = other.weight / weight, other.mean - self.mean
         return Moments(
             weight,
@@ -92,6 +93,7 @@ def moments(executor: Executor, weights: NDArray | bool = True) -> Moments:
     if isinstance(weights, bool):
         parts = executor.map(_of_shard, weights)
     else:
+        # the weights are cut like the rows
         ends = np.cumsum([0, *executor.map(_length)])
         parts = executor.map(_of_shard, True, each=[weights[i:j] for i, j in pairwise(ends)])
     combined: Moments = reduce(Moments.joined, (part for part in parts if part is not None))
@@ -106,6 +108,7 @@ def _of_shard(shard: Shard, weighted: bool, given: NDArray | None = None) -> Mom
     """The moments of a shard's columns; None if no row has a positive weight."""
     X: Any = getattr(shard.X, "tokens", shard.X)
     c = np.asarray(shard.c if given is None else given, dtype=np.float64)
+    # equal weights for the rows of positive weight
     c = c if weighted else (c > 0).astype(np.float64)
     if not c.any():
         return None
@@ -124,6 +127,7 @@ def _of_blocks(X: Dense | Columns, c: NDArray) -> Iterator[Moments]:
         weighted_rows = np.flatnonzero(c[i : i + step]) + i
         if not len(weighted_rows):
             continue
+        # a slice is a view; an index array copies
         rows = slice(i, i + step) if len(weighted_rows) == min(step, n - i) else weighted_rows
         block = np.asarray(X.X[rows] if isinstance(X, Dense) else X.T[:, rows].T, dtype=np.float64)
         weight = float(c[rows].sum())
@@ -139,6 +143,7 @@ def _of_sparse(X: Any, c: NDArray) -> Moments:
     sums, stored_weight, count, squares = (np.zeros(p) for _ in range(4))
     least, largest = np.full(p, np.inf), np.full(p, -np.inf)
     for x, i, j in _chunks(X, c):
+        # first pass: sums and extremes per column
         sums += np.bincount(j, c[i] * x, p)
         stored_weight += np.bincount(j, c[i], p)
         count += np.bincount(j, minlength=p)
@@ -146,6 +151,7 @@ def _of_sparse(X: Any, c: NDArray) -> Moments:
         np.maximum.at(largest, j, x)
     mean = sums / weight
     for x, i, j in _chunks(X, c):
+        # second pass: squared differences to the mean
         squares += np.bincount(j, c[i] * (x - mean[j]) ** 2, p)
     # columns with fewer stored entries than rows have zeros, too, each with the squared deviation mean^2
     has_zeros = count < np.count_nonzero(c)
@@ -163,10 +169,12 @@ def _chunks(X: Any, c: NDArray) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
     n_max, n_lines = max(CHUNK_ENTRIES, X.shape[1]), len(starts) - 1
     first = 0
     while first < n_lines:
+        # as many rows (or columns) as have at most n_max entries together, and at least one
         last = max(int(np.searchsorted(starts, starts[first] + n_max, side="right")) - 1, first + 1)
         entries = slice(int(starts[first]), int(starts[last]))
         line = np.repeat(np.arange(first, last), np.diff(starts[first : last + 1]))
         x, other = X.data[entries].astype(np.float64, copy=False), X.indices[entries]
+        # of CSR, lines are rows; of CSC, columns
         i, j = (line, other) if X.format == "csr" else (other, line)
         weighted = c[i] > 0
         yield (x, i, j) if weighted.all() else (x[weighted], i[weighted], j[weighted])

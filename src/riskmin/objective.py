@@ -117,11 +117,13 @@ class Objective:
 
     def at(self, w: Array, r: float, g: Array, slip: float = 0.0) -> tuple[float, Array, Cut]:
         """J(w), the subgradient and the cut at w, given R(w) = r, g and the inexactness of the cut of g."""
+        # a slope in an unpenalized intercept would make the bound minus infinity
         cut = self.balanced(self.tangent(w, r, g, slip))
         return r + self.lam * self.reg.value(w), g, cut
 
     def tangent(self, w: Array, r: float, g: Array, slip: float = 0.0) -> Cut:
         """The cut before intercepts are projected out: it may have slopes in those of w."""
+        # the tangent at w: R(v) >= r + g'(v - w) = g'v + (r - g'w)
         gw = float(g @ w) if self._split_dot is None else self._split_dot(g, w)
         if r != r or (gw != gw and r < math.inf):
             refuse_nan(self.risk, r)
@@ -147,6 +149,7 @@ class Objective:
         s = self.reg.scale(cut, self.lam)
         if s == 0:  # the cut adds nothing to R >= 0; its entries may be infinite or NaN
             return -self.lam * self.reg.conjugate(namespace(cut.a).zeros_like(cut.a)) + 0.0
+        # the minimum over v of lam Omega(v) + s (a'v + b), by the conjugate
         return s * cut.b - self.lam * self.reg.conjugate(-s / self.lam * cut.a)
 
     def argmin(self, cut: Cut) -> Array:
@@ -189,6 +192,7 @@ class ObjectiveCursor:
     def aim(self, d: Array, slack: float = 0.0) -> None:
         """Set the direction d; line evaluations may overestimate J by up to slack."""
         self.d = d
+        # the regularizer along the line, at O(1) per evaluation where possible
         self.reg = self.obj.reg.line(self.risk.w, d)
         self.reach = self.obj.reg.reach(self.risk.w, d)
         self.risk.aim(d, slack)

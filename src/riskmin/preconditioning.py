@@ -119,6 +119,7 @@ class Preconditioner:
 
     def inward(self, w: Array, k: int = 0) -> Array:
         """The v of a point w whose last k entries are intercepts."""
+        # v = w / s; the intercept absorbs the shift, b' = b + m' w
         head = w[: len(w) - k] / self._per_entry(w, k)
         return namespace(w).concat([head, w[-k:] + self._offset(w[:-k])]) if k else head
 
@@ -146,6 +147,7 @@ class Preconditioner:
     # ------------------------------------------------------------ problems
     def objective(self, obj: Objective) -> Objective | None:
         """The same problem in v; None if it has no such form."""
+        # w has outputs entries per column, next to each other
         outputs = (obj.risk.dim - obj.n_intercepts) // len(self.scale)
         reg = opened(scaled(penalized(obj.reg), np.repeat(self.scale, outputs)))
         risk = self.risk(obj.risk)
@@ -173,6 +175,7 @@ class Preconditioner:
         if rows is None or not isinstance(risk.executor, (Serial, Threads)):
             return False
         X: Any = rows.X.csr if isinstance(rows.X, Wide) else rows.X
+        # without a shift, sparse columns stay sparse
         if isinstance(X, (Csr, Csc)) and not self.shift.any():
             return X.data.size <= MOST_COPIED and not crowds(X.data)
         return isinstance(X, (Dense, Columns)) and X.shape[0] * X.shape[1] <= MOST_COPIED
@@ -185,6 +188,7 @@ class Preconditioner:
         n, p = rows.X.shape
         X: Any = rows.X
         if isinstance(X, (Dense, Columns)) and n * p <= MOST_COPIED:
+            # (x - m) s in double precision: differences of single-precision numbers would lose digits
             whole = np.asarray(X.X if isinstance(X, Dense) else X.T.T, np.float64, "C")
             return rows._replace(X=Dense((whole - self.shift) * self.scale), memo=Memo())
         if not isinstance(X, (Csr, Csc, Wide)):
@@ -258,6 +262,7 @@ class Conditioned:
             return solver.iterates(self.obj, w0)
         try:
             steps = solver.iterates(self.obj, self.inward(w0))
+            # a generator raises at its first step, not when it is made
             first = [next(steps)]
         except StopIteration:
             first = []
@@ -299,6 +304,7 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     deviation = np.sqrt(moments.variance)
     shift = np.zeros_like(moments.mean)
     if _shift_invariant(obj.risk):
+        # dense columns are all centered if one of them needs it, sparse ones only where it is needed
         off_center = np.abs(moments.mean) > (SHIFT_MIN_RATIO if cheap else SHIFT_MIN_RATIO_LARGE) * deviation
         if np.any(off_center & ~constant):
             shift = np.where(constant, moments.least, moments.mean)
@@ -307,6 +313,7 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
         return undoing
     obj = _opened(obj)
     reg, outputs = penalized(obj.reg), (obj.risk.dim - obj.n_intercepts) // len(shift)
+    # the root mean square of a column after the shift
     size = np.hypot(deviation, moments.mean - shift)
     scale = _scales(obj, size)
     known = size > 0  # columns of unknown size get the median scale
@@ -373,6 +380,7 @@ def _scales(obj: Objective, size: NDArray) -> NDArray:
     reg, floor = penalized(obj.reg), np.zeros_like(size)
     terms = getattr(reg, "terms", None)
     if terms is not None:
+        # the quadratic part of the penalty, the largest among the outputs of a column
         square = np.asarray(terms(np.zeros(obj.risk.dim - obj.n_intercepts)).square) + np.zeros(1)
         floor = obj.lam * (square.reshape(len(size), -1).max(1) if square.size > 1 else square + floor)
     column_size = np.hypot(size, np.sqrt(floor))
@@ -409,6 +417,7 @@ def _sampled_moments(shard: Shard, share: float) -> Moments | None:
         return None
     c = to_numpy(shard.c)
     rows_used = np.flatnonzero(c > 0)
+    # every m-th row
     rows_used = rows_used[:: max(int(1 / share), 1)]
     if not len(rows_used):
         zero = np.zeros(X.shape[1])
@@ -447,6 +456,7 @@ def _sparse_moments(rows: Any, c: NDArray) -> Moments:
     else:
         column, weight = np.repeat(np.arange(p), lengths), c[rows.indices]
     values = rows.data.astype(np.float64)
+    # sums over the stored entries: all other entries are zeros
     mean, square = (np.bincount(column, weight * v, p) / n for v in (values, values**2))
     unknown = np.bincount(column, minlength=p) < min(COLUMN_MIN_ENTRIES, rows.shape[0])
     mean, square = np.where(unknown, 0.0, mean), np.where(unknown, 0.0, square)

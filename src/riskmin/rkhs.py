@@ -81,10 +81,12 @@ class Rkhs:
         return 2 * n_features
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
+        # the first half of the pair is K beta / sqrt(2), the scores but for the factor
         return ROOT * w[start:stop]
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
         n = X.shape[0]
+        # the gradient is the pair (gamma, K gamma) / sqrt(2) of the slope gamma = dz
         slope = dz / ROOT
         out[start:stop] += slope
         X.pullback(slope, start, stop, out[n:])
@@ -119,6 +121,7 @@ class RkhsNorm:
     def value(self, w: Array) -> float:
         """Half of beta' K beta."""
         n = len(w) // 2
+        # (K beta / sqrt 2)' (beta / sqrt 2)
         return float(w[:n] @ w[n:])
 
     def anew(self, w: Array, slope: bool = False) -> Array:
@@ -164,11 +167,13 @@ class RkhsNorm:
 
     def scale(self, cut: Cut, lam: float) -> float:
         """The maximizer of s b - s^2 |a|^2 / (2 lam) over [0, 1]."""
+        # |a|^2 in feature space
         q = 2 * self.conjugate(cut.a)
         return min(1.0, max(0.0, lam * cut.b / q)) if q > 0 else float(cut.b > 0)
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
         """T -> |f + t d|^2 / 2 and its derivative, from three inner products."""
+        # |f + t d|^2 / 2 = ww + t wd + t^2 dd
         ww, wd, dd = self.value(w), float(w @ swap(d)), self.value(d)
         return lambda t: (ww + t * wd + t * t * dd, wd + 2 * t * dd)
 
@@ -255,6 +260,7 @@ def kernel_risk(
     executor = Serial([shard])
     executor.blas_threads = None  # products with K are large: use all BLAS threads
     risk = Risk(resolved, Rkhs(), executor, 2 * n)
+    # the sum of the first 16 rows of K tells feature spaces apart, in 9 digits
     first_rows = np.zeros(n)
     first_rows[:16] = 1.0
     fingerprint = f"{gram.kernel!r}, {float(gram.product(first_rows).sum()):.9g}"

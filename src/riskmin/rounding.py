@@ -53,13 +53,16 @@ def allowance(obj: Objective, w: Array, cut: Cut) -> float:
     >>> allowance(J, near, J.cut(near)) < 1e-13 < allowance(J, far, J.cut(far))
     True
     """
+    # terms of J and of the cut: value, penalty, labels and intercepts, ...
     sizes = _term_sizes(obj, w, SLOPE_SUM_RATIO * abs(cut.b))
     size = abs(cut.b) + obj.lam * obj.reg.value(w) + sizes.others
     if isinstance(obj.reg, RkhsNorm):
+        # a function in feature space is a pair (K beta, beta): its norm is a sum over all of K
         n = len(w) // 2
         size += obj.lam * obj.reg.term_size(w[n:]) + obj.reg.term_size(cut.a[:n]) / obj.lam
     if obj.balances:  # the constant cuts that cancel its slopes in the intercepts
         size += float(np.max(obj.risk.constants.offsets, initial=0.0))  # type: ignore[attr-defined]
+    # ... the products c_i u_i x_ij w_j, at w and at the minimizer of the cut
     size += float(sizes.columns @ abs(w)) + _bound_sensitivity(obj, cut, sizes.columns)
     allowed = EPSILON * (ULPS_PER_TERM + ULPS_PER_ROOT_LENGTH * math.sqrt(sizes.length)) * size
     return allowed if math.isfinite(allowed) else 0.0
@@ -81,8 +84,10 @@ def _bound_sensitivity(obj: Objective, cut: Cut, columns: Array) -> float:
     reg, xp = obj.reg, namespace(cut.a)
     s = reg.scale(cut, obj.lam)
     if not getattr(reg, "polyhedral", False):
+        # d/da of -lam Omega*(-s a / lam) is s times the minimizer
         return float(columns @ abs(reg.conjugate_grad(-s / obj.lam * cut.a)))
     # the bound is proportional to the factor by which the largest slopes have to be shrunk
+    # only the slopes of about the largest size can limit the shrinking
     distance = max(s * cut.b, 0.0) / obj.lam
     relative = columns / _l1_weights(penalized(reg), columns, obj.n_intercepts)
     largest = abs(cut.a) >= 0.5 * float(xp.max(abs(cut.a)))
@@ -106,6 +111,7 @@ def _term_sizes(obj: Objective, w: Array, slope_sum: float) -> TermSizes:
     b = 0.0
     if isinstance(risk, Profiled):
         cached = risk.remembered(w)
+        # the intercept is a term of all scores, too
         b, risk = risk.cursor(w).b if cached is None else cached[0], risk.risk
     elif isinstance(risk, Adaptive):
         b, risk = risk.intercept(w), risk.risk
@@ -154,6 +160,7 @@ def _shard_sizes(
         others += extra
         columns = columns + _absolute_pullback(shard.X, linear_map, slopes, w, i, j)
         sampled_weight += float(c.sum())
+    # scale the sample by weight to all rows of the shard
     factor = float(shard.c.sum()) / sampled_weight if sampled_weight > 0 else 0.0
     return factor * columns, factor * others
 
@@ -198,6 +205,7 @@ def _slope_sizes(loss: Any, z: Array, b: float, y: Array, c: Array, max_slopes: 
         return g, extra + float(xp.sum(g * xp.abs(y)))
     n, smooth = len(c), getattr(loss, "smooth", False)
     floor = 0.0 * c if smooth else max_slopes
+    # scores of rows, and those that all tokens of chains share
     tokens, shared = xp.maximum(g[:n], floor[:, None] + 0.0 * g[:n]), g[n:] + float(floor.sum())
     # the logarithm of a sum of exponentials is a difference of numbers as large as the scores
     extra += float((c if smooth else max_slopes) @ (1 + xp.max(xp.abs(z[:n]), axis=1))) + float(
@@ -217,6 +225,7 @@ def _absolute_pullback(X: Any, linear_map: Any, slopes: Array, w: Array, i: int,
     if rows is None:
         linear_map.pullback(X, slopes, i, j, out)
         return abs(out)
+    # the absolute values of centered rows are not known: take those of the rows
     inner = linear_map.inner if hasattr(linear_map, "mean") else linear_map
     inner.pullback(rows, slopes, 0, j - i, out)
     return out

@@ -107,6 +107,7 @@ class WithOnes:
         return int(self.inner.dim(n_features)) + self.columns
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
+        # z = X W + 1 b'
         z = self.inner.scores(X, w[: -self.columns], start, stop)
         return z + like(w[-self.columns :], z)
 
@@ -145,10 +146,12 @@ class Centred:
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
         z = self.inner.scores(X, w, start, stop)
+        # z = X W - 1 (m' W): the mean enters by one vector of length k
         return z - like(like(self.mean, w) @ w.reshape(-1, self.columns), z)
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
         self.inner.pullback(X, dz, start, stop, out)
+        # the adjoint: X' dz - m (1' dz)
         shift = like(self.mean, out)[:, None] * like(dz.sum(0), out)
         out -= shift.reshape(-1)
 
@@ -189,6 +192,7 @@ class Standardized:
 
     def _offset(self, w: Array) -> Array:
         """What the shift subtracts from the scores, m' W: a number, or one per output."""
+        # w is s * w already: (x - m)' (s * w) = x' (s * w) - m' (s * w)
         offset = like(self.shift, w) @ w.reshape(len(self.shift), -1)
         if isinstance(self.inner, Hierarchy):
             return self.inner.tree.to_labels(offset[None, :])[0]
@@ -201,6 +205,7 @@ class Standardized:
         return z - (like(offset, z) if self.columns > 1 else float(offset))
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
+        # the adjoint: s * (X' dz - m (1' dz))
         unscaled = 0.0 * out
         self.inner.pullback(X, dz, start, stop, unscaled)
         total: Any = like(dz.sum(0), out) if self.columns > 1 else float(dz.sum())

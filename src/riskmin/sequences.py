@@ -31,6 +31,7 @@ def even_sequence_ends(ends: NDArray, n_shards: int) -> NDArray:
     all_ends = np.append(0, ends)
     targets = np.linspace(0, all_ends[-1], n_shards + 1)[1:-1]
     next_end = np.searchsorted(all_ends, targets)
+    # of the two sequence ends around each target, the nearer one
     previous_is_nearer = targets - all_ends[next_end - 1] < all_ends[next_end] - targets
     cuts: NDArray = np.unique(np.concatenate([[0], all_ends[next_end - previous_is_nearer], all_ends[-1:]]))
     return cuts
@@ -88,6 +89,7 @@ class Sequences:
         """
         if getattr(self.tokens, "whole", False) or columns == 1:
             return [(0, self.shape[0])]
+        # the features of a token, by the block size of the matrix, and its scores
         bytes_per_token = CACHE_BYTES / self.tokens.block_rows + 8 * columns
         n_max = max(int(CACHE_BYTES / bytes_per_token), 1)
         ranges, first = [], 0

@@ -266,6 +266,7 @@ class Table:
         if isinstance(X, Spread):
             return cls(X.shape, X.numbers, X.sparse, y, c)
         inner: Any = getattr(X, "tokens", X)
+        # a matrix stored twice, by rows and by columns, counts once
         inner = getattr(inner, "csr", inner)
         entries = stored(inner)
         dense = getattr(inner, "indptr", None) is None

@@ -162,6 +162,7 @@ class Tree:
         # on_path[u, l] = 1 if node u is label l or an ancestor of it: the products count common ancestors
         on_path = self.paths_sum(np.eye(len(self.nodes)))[:, self.places]
         depth = self.depth[self.places].astype(np.float64)
+        # depth(a) + depth(b) - 2 depth(deepest common ancestor)
         edges: NDArray = depth[:, None] + depth - 2 * (on_path.T @ on_path)
         return edges
 
@@ -189,6 +190,7 @@ class Tree:
                 on_paths.add(v)
                 v = self.parents[v]
         new_index = {v: i for i, v in enumerate(sorted(on_paths))} | {-1: -1}
+        # sorted indices keep parents before their children
         nodes, parents = zip(
             *((self.nodes[v], new_index[self.parents[v]]) for v in sorted(on_paths)), strict=True
         )

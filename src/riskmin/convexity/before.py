@@ -106,6 +106,7 @@ def _evaluate(risk: Any, w: Array) -> tuple[float, Array]:
 def _points(reg: Any, w0: Array, value: float, grad: Array) -> Iterator[Array]:
     """The start, and points on lines from it, projected to the domain of the regularizer."""
     yield w0
+    # along the negative gradient; t = 1 is where the tangent is zero
     rng, size = np.random.default_rng(0), float(grad @ grad)
     lines = [(-value / size * grad, GRADIENT_STEPS)] if size > 0 and value > 0 else []
     distance = max(1.0, float(w0 @ w0) ** 0.5)
@@ -122,6 +123,7 @@ def _compare(
 ) -> None:
     """Raise a ValueError if a risk lies below its tangent at another point, R(v) < R(w) + g'(v - w)."""
     (w, value, grad), (v, other) = point, other_point
+    # the sum, and the sum of absolute values, by which rounding errors scale
     products = grad * (v - w)
     rise, terms = float(namespace(products).sum(products)), float(namespace(products).sum(abs(products)))
     slack += 10 * relative_tolerance(grad) * (abs(value) + abs(other) + terms)

@@ -124,6 +124,7 @@ def _samples(loss: Any, y: Array, c: Array) -> Iterator[_Sample]:
     labels, weights = _to_numpy(y), _to_numpy(c)
     rows = np.flatnonzero(weights > 0)
     if labels.ndim == 1 and labels.dtype.kind in "biuf":
+        # the smallest and the largest label are always in the sample
         ends = [rows[np.argmin(labels[rows])], rows[np.argmax(labels[rows])]]
         rows = np.unique([*rows[:: 1 + len(rows) // PRESELECT_ROWS], *ends])
         rows = rows[np.argsort(labels[rows], kind="stable")]  # so that a rare class is among them
@@ -172,6 +173,7 @@ def _evaluate_line(
             z = like(z0 + t * d, sample.c)
             scores = _to_numpy(z).astype(np.float64)
             value, grad = _evaluate(name, loss, z, sample)
+            # beyond the square root of the largest number, differences and products overflow
             if value > float(limits.max) ** 0.5 and np.max(np.abs(scores)) > 1:
                 continue
             if not math.isfinite(value):
@@ -183,6 +185,7 @@ def _evaluate_line(
             if size <= 1:
                 terms = max(terms, abs(value) + float(np.sum(np.abs(grad * scores))))
             points.append((t, scores, value, grad))
+    # in the order of the line, for chords and slopes
     points.sort(key=lambda one: one[0])
     parts = [np.array([one[k] for one in points]) for k in range(4)]
     slack = VALUE_ULPS * float(limits.eps) * (terms + _total(sample))
@@ -236,6 +239,7 @@ def _check_line(name: str, sample: _Sample, line: _LineEvaluations, d: NDArray) 
         )
     # if the values alone are convex, the gradient is wrong: so values are checked first
     fraction = np.diff(t)[1:] / (t[2:] - t[:-2])
+    # linear interpolation between the neighbors: l(z_k) must not be above it
     chord = fraction * v[:-2] + (1 - fraction) * v[2:]
     excess_over_chord = v[1:-1] - chord - slack - exact * (size[1:-1] + size[:-2] + size[2:])
     if np.max(excess_over_chord) > 0:
@@ -245,7 +249,9 @@ def _check_line(name: str, sample: _Sample, line: _LineEvaluations, d: NDArray) 
     differences = (line.z - line.z[len(t) // 2]).reshape(len(t), -1)
     inner = gradients @ differences.T  # entry (a, b): g_a'(z_b - z_mid), less g_a'(z_a - z_mid) below
     rise = inner - np.diag(inner)[:, None]
+    # the sizes of the products in rise, which may cancel
     terms = (np.abs(gradients) @ np.abs(d).ravel())[:, None] * np.abs(t[None, :] - t[:, None])
+    # R(z_a) + g_a'(z_b - z_a) - R(z_b) must be <= 0 for all pairs of points
     excess = v[:, None] + rise - v[None, :] - slack - exact * (size[:, None] + size[None, :] + terms)
     if np.max(excess) > 0:
         a, b = np.unravel_index(int(np.argmax(excess)), excess.shape)
@@ -290,6 +296,7 @@ def _wrong_slope(name: str, sample: _Sample, z: NDArray, v: NDArray, tangent: fl
 
 def _check_slopes(name: str, sample: _Sample, line: _LineEvaluations, d: NDArray, exact: float) -> None:
     """Raise a ValueError if the slope of a row decreases along the line."""
+    # the derivative of each row along the line, summed over its outputs
     slopes = (line.grad * d).reshape(*line.grad.shape[:2], -1).sum(axis=2)
     nearby = np.max(np.abs(slopes[np.abs(line.t) < 2]), axis=0, initial=0.0)
     size = np.abs(slopes)

@@ -78,6 +78,7 @@ class Watch:
         """Compare one cut with one point; evaluate the risk again before the cut counts as refuted."""
         if self.said or not self._above(cut, w, r):
             return
+        # cached scores may carry rounding errors: evaluate from scratch before blaming the risk
         r = float(self.obj.risk(w)[0])
         if self._above(cut, w, r):
             self.refute(f"it is {r:.4g} where a cut, a line that must be below it, has {_height(cut, w):.4g}")
@@ -130,6 +131,7 @@ class Watch:
             d = self.obj.argmin(cut) - w
         except TypeError:  # a polyhedral regularizer has no minimizer
             d = -1.0 * cut.a
+        # no farther than about to where the cut is zero
         length, slope = float(d @ d) ** 0.5, float(cut.a @ cut.a) ** 0.5
         if bool(xp.all(xp.isfinite(d))) and length * slope > 0:
             risk = abs(float(cut.a @ w) + cut.b)

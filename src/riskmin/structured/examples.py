@@ -118,6 +118,7 @@ class MarginExamples:
             cached[key] = cached.pop(key)  # now the most recently used
             return cached[key]
         output = cached[key] = self.output(i, y)
+        # drop the least recently used outputs, but never the one just found
         size = sum(o.size for o in cached.values())
         while size > self.max_bytes and len(cached) > 1:
             size -= cached.pop(next(iter(cached))).size
@@ -137,6 +138,7 @@ class MarginExamples:
                 for i, cached in enumerate(self.cached)
                 for o in (*cached.values(), *self.pinned.get(i, ()))
             ]
+            # one CSR matrix of all outputs, ordered by example
             rows = [o.row for _, o in pairs]
             owner = np.array([i for i, _ in pairs], dtype=np.int64)
             ends = np.cumsum([0, *(len(row.values) for row in rows)])
@@ -160,6 +162,7 @@ class MarginExamples:
         """
         if best <= value + SAME_VALUE_TOL * (1 + abs(best)):
             return found
+        # the two values differ by more than rounding: compare with the sizes of their terms
         sizes = [abs(o.cost) + float(abs(o.row.values) @ abs(w[o.row.indices])) for o in (found, best_cached)]
         if not best <= value + ARGMAX_TOL * (1 + max(sizes)):
             what = "y itself has 0" if best_cached is TRUE_OUTPUT else f"another output has {best:.9g}"
@@ -176,6 +179,7 @@ class MarginExamples:
         if not table.outputs:
             return best, where
         values = table.matrix @ w + table.cost
+        # the maximum over the rows of each example; y itself has the value zero
         best[table.owner[table.starts]] = np.maximum(np.maximum.reduceat(values, table.starts), 0.0)
         (hits,) = np.nonzero(values == best[table.owner])
         where[table.owner[hits]] = hits

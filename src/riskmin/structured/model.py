@@ -181,6 +181,7 @@ class Structured:
         if len(xs) != len(ys) or not xs:
             raise ValueError(f"there are {len(xs)} inputs and {len(ys)} outputs: give one output per input")
         c = check_weights(sample_weight, len(xs))
+        # examples of weight zero are never sent
         (weighted,) = np.nonzero(c)
         count = _shard_count(n_shards, len(weighted))
         parts = [weighted[i:j] for i, j in pairwise(np.linspace(0, len(weighted), count + 1).astype(int))]

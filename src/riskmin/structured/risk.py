@@ -58,6 +58,7 @@ def restricted_value_grad(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
     """As `margin_value_grad`, but over the cached outputs: a lower bound, without calls of the argmax."""
     examples = _examples(shard)
     best, where = examples.best_cached(w)
+    # each example puts its weight on its best cached output; none on y, whose row is zero
     share = np.zeros(len(examples.table().cost))
     share[where[where >= 0]] = shard.c[where >= 0]
     return float(shard.c @ best), examples.table().transpose @ share
