@@ -62,7 +62,7 @@ def test_a_matrix_of_ones_own_gives_the_risk_of_its_rows(loss, fit_intercept):
 
 def test_solvers_of_rows_refuse_a_matrix_of_ones_own():
     J = Objective(linear_risk(Squares(X), Y, "hinge"), L2(), 0.01)
-    with pytest.raises(Unsuited, match="rows are all here"):
+    with pytest.raises(Unsuited, match="rows are all in this process"):
         minimize(J, riskmin.DualGaussSeidel())
 
 
