@@ -342,7 +342,7 @@ def _place_rows(
     """An executor that holds the shards; the rows, if they are local; and their metadata."""
     count = n_shards or shard_count(X, linear_map.columns)
     if isinstance(X, Spread):
-        return executor(lazy_shards(X, y, c, count, ends, wide=wide)), None, Table.of(X, y, c)
+        return executor(lazy_shards(X, y, c, count, ends, wide=wide)), None, Table.from_rows(X, y, c)
     # blocks of multi-output scores need row access
     X = by_rows(X) if isinstance(X, Csc) and (not wide or ends is not None) else X
     X = X if ends is None else Sequences(X, ends)
@@ -350,7 +350,7 @@ def _place_rows(
     if not isinstance(getattr(X, "tokens", X), STORED):
         return holder, None, None  # rows computed on the fly are not stored: solvers only get their scores
     local = isinstance(holder, (Serial, Threads)) and not isinstance(X, Plain)
-    return holder, Shard(X, y, c, Memo()) if local else None, Table.of(X, y, c)
+    return holder, Shard(X, y, c, Memo()) if local else None, Table.from_rows(X, y, c)
 
 
 def _shard_count(n_shards: int | None, n: int) -> int:

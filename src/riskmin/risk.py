@@ -96,7 +96,7 @@ class Risk:
 
     def __post_init__(self) -> None:
         if self.table is None and self.rows is not None:
-            object.__setattr__(self, "table", Table.of(*self.rows[:3]))
+            object.__setattr__(self, "table", Table.from_rows(*self.rows[:3]))
 
     @cached_property
     def labels(self) -> tuple[Array, Array]:

@@ -261,7 +261,7 @@ class Table:
     c: Array
 
     @classmethod
-    def of(cls, X: Matrix | Spread, y: Array, c: Array) -> Table:
+    def from_rows(cls, X: Matrix | Spread, y: Array, c: Array) -> Table:
         """The metadata of local or partitioned rows."""
         if isinstance(X, Spread):
             return cls(X.shape, X.numbers, X.sparse, y, c)
