@@ -569,7 +569,9 @@ def test_what_goes_around_losses_of_many_scores():
     X, y = data()
     soft = linear_risk(X, y, Smoothed(MulticlassHinge(), 0.1))
     assert minimize(Objective(soft, L2(), 0.1), tol=1e-6).status == "converged"
-    with pytest.raises(ValueError, match="has no method for intercepts: fit without, or add a column of ones"):
+    with pytest.raises(
+        ValueError, match="has no method for intercepts: fit without, or add a column of ones"
+    ):
         linear_risk(X, y, Smoothed(MulticlassHinge(), 0.1), fit_intercept=True)
     risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=True)
     for solver in (Bmrm(), CoordinateDescent()):
@@ -579,7 +581,9 @@ def test_what_goes_around_losses_of_many_scores():
         minimize(Objective(risk, L1(), 0.1), OwlQn())
     with pytest.raises(TypeError, match=r"OwlQn is for L1\(\) and Elastic\(\), not L2: use"):
         minimize(Objective(linear_risk(X, y, Softmax(), fit_intercept=True), L2(), 0.1), OwlQn())
-    with pytest.raises(ValueError, match="Softmax has several scores per row, and one intercept is for one score"):
+    with pytest.raises(
+        ValueError, match="Softmax has several scores per row, and one intercept is for one score"
+    ):
         Profiled(linear_risk(X, y, Softmax()))
 
 

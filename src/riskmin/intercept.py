@@ -229,7 +229,8 @@ def around_least(f: Callable[[float], Tangent], start: Tangent, step: float) -> 
 
     Examples
     --------
-    >>> lo, hi = around_least(lambda b: Tangent(b, (b - 3) ** 2, 2 * (b - 3)), Tangent(0.0, 9.0, -6.0), 1.0)
+    >>> start = Tangent(0.0, 9.0, -6.0)
+    >>> lo, hi = around_least(lambda b: Tangent(b, (b - 3) ** 2, 2 * (b - 3)), start, 1.0)
     >>> lo.x <= 3 <= hi.x
     True
     """
