@@ -336,9 +336,16 @@ def check_custom_matrix(X: Any) -> None:
 
 
 def _place_rows(
-    executor: Any, X: Matrix | Spread, y: Any, c: Any, ends: NDArray | None, n_shards: int, linear_map: Any,
-    *, wide: bool,
-) -> tuple[Executor, Shard | None, Table | None]:  # fmt: skip
+    executor: Any,
+    X: Matrix | Spread,
+    y: Any,
+    c: Any,
+    ends: NDArray | None,
+    n_shards: int,
+    linear_map: Any,
+    *,
+    wide: bool,
+) -> tuple[Executor, Shard | None, Table | None]:
     """An executor that holds the shards; the rows, if they are local; and their metadata."""
     count = n_shards or shard_count(X, linear_map.columns)
     if isinstance(X, Spread):
