@@ -269,7 +269,7 @@ def test_other_solvers_and_regularizers(solver):
 def test_solvers_that_visit_rows_refuse():
     X, y, _ = problem(Hinge())
     for risk in (Adaptive(linear_risk(X, y, Hinge()), 0.3), linear_risk(X, y, Nu(Hinge(), 0.3))):
-        with pytest.raises(TypeError, match="a loss that is a sum over them"):
+        with pytest.raises(TypeError, match="a loss that is a sum over rows"):
             rows_of(risk, get_solver("bundle"))
 
 

@@ -267,7 +267,10 @@ WRONG = {
     "a sum": (lambda z, y, c: (c @ l1(z, y), float(c @ np.sign(z - y))), r"is of float and shape \(\)"),
     "values": (lambda z, y, c: (c * l1(z, y), c * np.sign(z - y)), "add them up, c @ values"),
     "one thing": (lambda z, y, c: c @ l1(z, y), "must return two things"),
-    "needs all rows": (lambda z, y, c: (c @ l1(z, y) + 0 * np.ones(200) @ z, c), "say.* separable = False"),
+    "needs all rows": (
+        lambda z, y, c: (c @ l1(z, y) + 0 * np.ones(200) @ z, c),
+        "must have separable = False",
+    ),
 }
 
 

@@ -224,8 +224,8 @@ def test_labels_of_other_libraries():
 @pytest.mark.parametrize(
     ("y", "loss", "message"),
     [
-        (1.0, Hinge(), r"y has shape \(\), but X has 6 rows: give one label a row"),
-        (Y.reshape(3, 2), Hinge(), r"y has shape \(3, 2\), but X has 6 rows: give one label a row"),
+        (1.0, Hinge(), r"y has shape \(\), but X has 6 rows: give one label per row"),
+        (Y.reshape(3, 2), Hinge(), r"y has shape \(3, 2\), but X has 6 rows: give one label per row"),
         (Y[None], Hinge(), r"y has shape \(1, 6\), but .* an array of shape \(6,\)"),
         (Y[:5, None], Hinge(), "y has 5 labels, but X has 6 rows"),
         ([1, [2, 3]], Hinge(), "the rows of y differ in length"),

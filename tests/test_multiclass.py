@@ -518,11 +518,11 @@ X6, Y6 = np.arange(12.0).reshape(6, 2), np.array([0.0, 1, 2, 0, 1, 2])
         (np.full(6, 2.0), {}, "y holds a single class, 2, but two are needed: add rows of another, or give"),
         (np.zeros(6), {"n_outputs": 1}, "y holds class 0, but n_outputs is 1: give 2 or more"),
         (None, {}, "Softmax needs a label for every row, but y is None"),
-        (np.eye(6)[:, :3], {}, r"give one label a row, an array of shape \(6,\)"),
+        (np.eye(6)[:, :3], {}, r"give one label per row, an array of shape \(6,\)"),
         (Y6, {"n_outputs": 2}, "y holds class 2, but n_outputs is 2: give 3 or more"),
         (Y6, {"n_outputs": 3.5}, "n_outputs=3.5 is no whole number"),
-        (Y6, {"lengths": [6]}, "does not look at sequences: leave lengths out"),
-        (Y6, {"qid": Y6}, "does not look at queries: leave qid out"),
+        (Y6, {"lengths": [6]}, "does not use sequences: leave lengths out"),
+        (Y6, {"qid": Y6}, "does not use queries: leave qid out"),
     ],
 )
 def test_wrong_labels_have_their_message(y, settings, message):
@@ -569,7 +569,9 @@ def test_what_goes_around_losses_of_many_scores():
     X, y = data()
     soft = linear_risk(X, y, Smoothed(MulticlassHinge(), 0.1))
     assert minimize(Objective(soft, L2(), 0.1), tol=1e-6).status == "converged"
-    with pytest.raises(ValueError, match="knows of no intercepts: fit without, or add a column of ones"):
+    with pytest.raises(
+        ValueError, match="has no method for intercepts: fit without, or add a column of ones"
+    ):
         linear_risk(X, y, Smoothed(MulticlassHinge(), 0.1), fit_intercept=True)
     risk = linear_risk(X, y, MulticlassHinge(), fit_intercept=True)
     for solver in (Bmrm(), CoordinateDescent()):
@@ -581,7 +583,9 @@ def test_what_goes_around_losses_of_many_scores():
         minimize(Objective(risk, L1(), 0.1), OwlQn())
     with pytest.raises(TypeError, match=r"OwlQn is for L1\(\) and Elastic\(\), not L2: use"):
         minimize(Objective(linear_risk(X, y, Softmax(), fit_intercept=True), L2(), 0.1), OwlQn())
-    with pytest.raises(ValueError, match="Softmax has many scores a row, and one intercept is for one score"):
+    with pytest.raises(
+        ValueError, match="Softmax has several scores per row, and one intercept is for one score"
+    ):
         Profiled(linear_risk(X, y, Softmax()))
 
 

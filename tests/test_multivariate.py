@@ -443,7 +443,7 @@ def test_the_intercept_of_f_beta_is_the_best():
 
 def test_losses_of_rows_do_not_take_queries():
     X, y = data()
-    with pytest.raises(ValueError, match="Hinge does not look at queries: leave qid out"):
+    with pytest.raises(ValueError, match="Hinge does not use queries: leave qid out"):
         linear_risk(X, y, Hinge(), qid=np.zeros(len(y)))
 
 

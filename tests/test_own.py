@@ -62,7 +62,7 @@ def test_a_matrix_of_ones_own_gives_the_risk_of_its_rows(loss, fit_intercept):
 
 def test_solvers_of_rows_refuse_a_matrix_of_ones_own():
     J = Objective(linear_risk(Squares(X), Y, "hinge"), L2(), 0.01)
-    with pytest.raises(Unsuited, match="rows are all here"):
+    with pytest.raises(Unsuited, match="rows are all in this process"):
         minimize(J, riskmin.DualGaussSeidel())
 
 
@@ -78,7 +78,7 @@ def broken(**changes):
     [
         (broken(shape=(60,)), r"Squares.shape is \(60,\)"),
         (broken(block_rows=0), "block_rows is 0"),
-        (broken(scores=lambda w, i, j: np.zeros(3)), "one score a row"),
+        (broken(scores=lambda w, i, j: np.zeros(3)), "one score per row"),
         (broken(pullback=lambda dz, i, j, out: out.fill(np.nan)), "NaN or infinity"),
     ],
 )

@@ -1,11 +1,12 @@
-r"""The nu-trick: a threshold that adapts to the data, so that a given share of the rows lies beyond it.
+r"""The nu-trick: a threshold that adapts to the data, so that a given share of the rows lies above it.
 
 .. math:: R_\nu(w) = \min_{t \ge 0}\; \nu t + \sum_i c_i \max(0,\, l_i(w) - t)
           = \max_a \sum_i a_i\, l_i(w), \quad 0 \le a_i \le c_i,\; \sum_i a_i \le \nu.
 
-On the left is what one wants, a tube or margin that is part of the problem; on the right is how it is
-computed: the worst rows keep their weights until these add up to nu, and all others lose theirs. Any such
-weights give a minorant, so a cut of the loss at those weights is a cut of :math:`R_\nu`.
+The left-hand side is the problem: a tube or margin that is optimized together with w. The right-hand side is
+how it is computed: the rows of the largest losses keep their weights until these add up to nu, and all other
+rows get weight zero. Any feasible weights give a minorant, so a cut of the loss with these weights is a cut
+of :math:`R_\nu`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from riskmin.intercept import Profiled, ProfiledCursor, without_intercept
-from riskmin.intercepts import with_intercepts
+from riskmin.intercepts import with_explicit_intercepts
 from riskmin.losses.nu import Nu
 from riskmin.risk import GatheredCursor, Risk
 from riskmin.types import Array
@@ -26,24 +27,24 @@ class Adaptive:
 
     .. math:: R_\nu(w) = \min_{t \ge 0}\; \nu t + \sum_i c_i \max(0,\, l_i(w) - t).
 
-    At most a share :math:`\nu` of the rows has a loss above t, and at least that share one of t or more.
-    It is :math:`\nu` times the mean of the worst :math:`\nu`-share of losses. If the risk has an intercept b,
-    it is minimized out together with t.
+    At most a share :math:`\nu` of the rows has a loss above t, and at least that share has a loss of t or
+    more. The risk is :math:`\nu` times the mean of the largest :math:`\nu`-share of losses (the conditional
+    value at risk). If the risk has an intercept b, it is minimized out together with t.
 
     With `Absolute` this is the nu-SVM of regression: t is the width of the tube. With `Hinge` it is that of
     classification, with margin :math:`\rho = 1 - t`. The textbook minimizes :math:`\tfrac\lambda2 |w|^2 -
-    \nu \rho + \sum_i c_i \max(0, \rho - y_i z_i)` over w and :math:`\rho`; here that is larger by the
-    constant :math:`\nu`, which makes it a risk, :math:`\ge 0`, and :math:`\rho \le 1`. In the textbook a
-    smaller lam only makes w and :math:`\rho` larger by the same factor, so nothing is lost: as long as
-    :math:`\rho < 1` here, the direction of w is the textbook's; from there on it is the usual SVM, which
-    then has a share of at most :math:`\nu` of the rows within its margin.
+    \nu \rho + \sum_i c_i \max(0, \rho - y_i z_i)` over w and :math:`\rho`. This risk is larger by the
+    constant :math:`\nu`, which makes it nonnegative, and has :math:`\rho \le 1`. In the textbook a smaller
+    lam only scales w and :math:`\rho` by the same factor, so nothing is lost: as long as :math:`\rho < 1`,
+    the direction of w is the textbook's; at :math:`\rho = 1` it is the usual SVM, which then has at most a
+    share :math:`\nu` of the rows within its margin.
 
     Parameters
     ----------
-    base : Risk or Profiled
-        What `linear_risk` makes, with any executor, and with or without an intercept; its loss a sum over
-        rows that tells the loss of each (see `Nu`). With an intercept, `linear_risk` takes ``Nu(loss, nu)``
-        for the same.
+    base : Risk or ProfiledIntercept
+        A result of `linear_risk`, with any executor, and with or without an intercept. Its loss is a sum over
+        rows and returns the loss of each (see `Nu`). With an intercept, ``linear_risk(X, y, Nu(loss, nu),
+        fit_intercept=True)`` makes the same risk.
     nu : float
         Above 0, at most 1.
 
@@ -68,14 +69,15 @@ class Adaptive:
     def __post_init__(self) -> None:
         inner = without_intercept(self.base)
         if not isinstance(inner, Risk):
-            raise TypeError(f"Adaptive wraps a risk that linear_risk makes, not {self.base!r}")
+            raise TypeError(f"Adaptive wraps a risk made by linear_risk, not {self.base!r}")
         object.__setattr__(self, "loss", Nu(inner.loss, self.nu))
 
     @cached_property
     def risk(self) -> Risk:
-        """The same without its intercept."""
+        """The risk with the loss ``Nu(loss, nu)`` and without its intercept."""
         inner: Risk = without_intercept(self.base)
-        return replace(inner, loss=self.loss, rows=None, table=None)  # no solver may take its rows one by one
+        # without rows and metadata, no solver visits its rows one by one
+        return replace(inner, loss=self.loss, rows=None, table=None)
 
     @property
     def dim(self) -> int:
@@ -88,31 +90,33 @@ class Adaptive:
         return value, grad
 
     def evaluate(self, w: Array) -> tuple[float, Array, float]:
-        """R_nu(w), a subgradient, and by how much its cut lies below."""
-        at = self.cursor(w)
-        value, grad = at.value_grad()
-        return value, grad, at.slip
+        """R_nu(w), a subgradient, and the inexactness of its cut."""
+        cursor = self.cursor(w)
+        value, grad = cursor.value_grad()
+        return value, grad, cursor.slip
 
     def cursor(self, w: Array) -> GatheredCursor | ProfiledCursor:
-        """A point that keeps all its scores here, and its intercept."""
-        at = GatheredCursor(self.risk, w)
-        return ProfiledCursor(at) if isinstance(self.base, Profiled) else at
+        """A cursor that keeps the scores of all rows locally, and its intercept."""
+        cursor = GatheredCursor(self.risk, w)
+        return ProfiledCursor(cursor) if isinstance(self.base, Profiled) else cursor
 
     def intercept(self, w: Array) -> float:
-        """The best b, 0 if the risk has none; the middle of the interval, where a whole interval is best."""
-        at = self.cursor(w)
-        return 0.5 * (at.last_best(-1) + at.last_best(+1)) if isinstance(at, ProfiledCursor) else 0.0
+        """The minimizing b, 0 if the risk has none; the midpoint if a whole interval minimizes."""
+        cursor = self.cursor(w)
+        return (
+            0.5 * (cursor.last_best(-1) + cursor.last_best(+1)) if isinstance(cursor, ProfiledCursor) else 0.0
+        )
 
     def threshold(self, w: Array) -> float:
-        """The best t: the width of the tube, or 1 less the margin."""
-        at, b = GatheredCursor(self.risk, w), self.intercept(w)
-        return self.loss.threshold(at.z + b, at.y, at.c)
+        """The minimizing t: the width of the tube, or 1 minus the margin."""
+        cursor, b = GatheredCursor(self.risk, w), self.intercept(w)
+        return self.loss.threshold(cursor.z + b, cursor.y, cursor.c)
 
 
 def with_intercept(risk: Risk) -> Risk | Profiled | Adaptive:
     """The risk with an intercept that is minimized out; with a loss ``Nu(loss, nu)``, together with its t.
 
-    A loss that says ``invariant = True`` is the same for all intercepts, so that there is none to find.
+    A loss with ``invariant = True`` does not depend on the intercept: the risk is returned as it is.
 
     Examples
     --------
@@ -125,9 +129,9 @@ def with_intercept(risk: Risk) -> Risk | Profiled | Adaptive:
     if risk.many:
         if not hasattr(loss, "constants"):
             raise ValueError(
-                f"{type(loss).__name__} knows of no intercepts: fit without, or add a column of ones"
+                f"{type(loss).__name__} has no method for intercepts: fit without, or add a column of ones"
             )
-        return with_intercepts(risk)
+        return with_explicit_intercepts(risk)
     if isinstance(loss, Nu):
         return Adaptive(Profiled(replace(risk, loss=loss.loss)), loss.nu)
     if getattr(loss, "invariant", False):

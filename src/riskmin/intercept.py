@@ -1,6 +1,6 @@
-r"""The intercept: never penalized, and no solver's business. It is minimized out inside the risk.
+r"""The unpenalized intercept, minimized out inside the risk, so that no solver has to handle it.
 
-:math:`\tilde R(w) = \min_b R(w, b)` is found on the kept scores, at O(n) a look and no further pass over X.
+:math:`\tilde R(w) = \min_b R(w, b)` is computed on the cached scores: O(n) per evaluation, no pass over X.
 """
 
 from __future__ import annotations
@@ -16,27 +16,28 @@ from riskmin.scalar import Tangent, balance, bracket, crossing, lowest, shrink
 from riskmin.types import Array, Memo
 
 CLOSE = 1e-12
-"""How closely an intercept is found, relative to the risk."""
-LARGEST = 1e150
-"""Intercepts are sought up to this size: its square is a number, too."""
+"""Relative gap, (value - bound) / value, to which min_b R(w, b) is computed."""
+MAX_ABS_INTERCEPT = 1e150
+"""Largest absolute intercept that is searched: its square does not overflow."""
 VANISHED = 1e-60
-"""A risk that fell to this share before it turned has its minimum at infinity."""
-FLAT = 1e-11
-"""Where the mean loss changes slower than this with the intercept, it is constant but for rounding."""
+"""A risk that falls to this share of its start before it rises has its minimum at infinity."""
+CONSTANT_RISK_SLOPE = 1e-11
+"""Derivatives of the mean loss in b up to this size are taken for zero: they are rounding errors."""
 
 
 @dataclass(frozen=True)
 class Profiled:
     r"""A risk with its unpenalized intercept minimized out, :math:`\tilde R(w) = \min_b R(w, b)`.
 
-    No solver knows of the intercept. It is found on the kept scores, at O(n) a look and no further pass
-    over X; the two tangents that bracket it, mixed so that the slope in b is zero, give a cut of R~.
-    The value is R at the best b found, to 1e-12; the cut lies below it by a slip, which is all rounding.
+    Solvers do not see the intercept. It is found on the cached scores: O(n) per evaluation in b, and no
+    further pass over X. The two tangents that bracket it, mixed so that the slope in b is zero, give a cut of
+    R~. The value is R at the best b found, to a relative gap of 1e-12; the inexactness of the cut is that gap
+    and rounding.
 
     Parameters
     ----------
     risk : Risk
-        With a loss that is a sum over rows, or one of all rows together that changes with b, as `FBeta`.
+        Its loss is a sum over rows, or a non-decomposable loss that changes with b, such as `FBeta`.
 
     Examples
     --------
@@ -48,14 +49,14 @@ class Profiled:
     """
 
     risk: Risk
-    seen: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
-    """The last point that was evaluated, its intercept and its value: asked for again at a run's end."""
+    last_evaluation: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
+    """The last evaluated w, with its b and value: the end of a run asks for them again."""
 
     def __post_init__(self) -> None:
         if getattr(self.risk, "many", False):
             raise ValueError(
-                f"{type(self.risk.loss).__name__} has many scores a row, and one intercept is for one score: "
-                "use linear_risk(..., fit_intercept=True), which adds one a score"
+                f"{type(self.risk.loss).__name__} has several scores per row, and one intercept is for one "
+                "score: use linear_risk(..., fit_intercept=True), which adds one intercept per score"
             )
 
     @property
@@ -69,39 +70,41 @@ class Profiled:
         return value, grad
 
     def evaluate(self, w: Array) -> tuple[float, Array, float]:
-        """R~(w), a subgradient, and by how much its cut lies below."""
+        """R~(w), a subgradient, and the inexactness of its cut."""
         cursor = self.cursor(w)
         value, grad = cursor.value_grad()
-        self.seen.update(w=1.0 * w, b=cursor.b, value=value)
+        self.last_evaluation.update(w=1.0 * w, b=cursor.b, value=value)
         return value, grad, cursor.slip
 
     def cursor(self, w: Array) -> ProfiledCursor:
-        """A point that keeps its scores at the shards, and its intercept."""
+        """A cursor that keeps its scores at the shards, and its intercept."""
         return ProfiledCursor(self.risk.cursor(w))
 
     def remembered(self, w: Array) -> tuple[float, float] | None:
-        """A minimizing b and R(w, b), if w was the last point that was evaluated."""
-        last = self.seen.get("w")
-        return (self.seen["b"], self.seen["value"]) if last is not None and bool((last == w).all()) else None
+        """A minimizing b and R(w, b), if w is the last point that was evaluated."""
+        last = self.last_evaluation
+        same = last.get("w") is not None and bool((last["w"] == w).all())
+        return (last["b"], last["value"]) if same else None
 
     def intercept(self, w: Array) -> float:
-        """The minimizing b; the middle of the interval, where a whole interval minimizes."""
+        """The minimizing b; the midpoint if a whole interval minimizes."""
         return self.best(w)[0]
 
     def best(self, w: Array) -> tuple[float, float]:
         """The minimizing b, and R(w, b)."""
         smooth = getattr(self.risk.loss, "smooth", False)
-        if smooth and (found := self.remembered(w)) is not None:
-            return found
+        if smooth and (cached := self.remembered(w)) is not None:
+            return cached
         cursor = self.cursor(w)
         b = cursor.b
-        if not smooth:
+        if not smooth:  # the minimizers may be an interval, of which the search finds an arbitrary point
+            # the midpoint is a function of the data alone
             b = 0.5 * (cursor.last_best(-1) + cursor.last_best(+1))
         return b, cursor.scores.at(0.0, b)[0]
 
 
 def without_intercept(risk: Any) -> Any:
-    """The risk whose intercept is minimized out, or the risk itself.
+    """The risk inside a profiled intercept, or the risk itself if it has none.
 
     Examples
     --------
@@ -119,8 +122,8 @@ class ProfiledCursor:
 
     def __init__(self, scores: ScoreCursor) -> None:
         self.scores, self.slack, self.slip = scores, 0.0, 0.0
-        self.known: dict[float, tuple[Tangent, Tangent]] = {}  # by t, the tangents around b(w + t d)
-        self.b, self.bend = 0.0, 1.0  # the intercept, and how fast the slope changed around the last one
+        self.known: dict[float, tuple[Tangent, Tangent]] = {}  # t -> tangents in b that bracket b(w + t d)
+        self.b, self.curvature = 0.0, 1.0  # the intercept, and an estimate of the second derivative in b
         self.b = lowest(*self._around(0.0)).x
 
     @property
@@ -136,58 +139,66 @@ class ProfiledCursor:
         return Tangent(b, value, slope_b, slope_t)
 
     def _around(self, t: float) -> tuple[Tangent, Tangent]:
-        """The tangents around b(w + t d), narrowed until their crossing is that close to the risk."""
+        """The tangents in b that bracket b(w + t d), refined until their intersection bounds the risk."""
+        # the tangents below and above cross at a lower bound of min_b R
         f = partial(self._tangent, t)
         lo, hi = self.known[t] if t in self.known else self._bracket(f, self._guess(t))
         self.known[t] = shrink(f, lo, hi, lambda best, bound: best - bound <= max(CLOSE * best, self.slack))
         return self.known[t]
 
     def last_best(self, side: int) -> float:
-        """The last of the best intercepts of w on one side of the one that is known.
+        """The end of the interval of best intercepts of w, on the side -1 or +1 of the known one.
 
-        Piecewise linear risks are least on a whole interval, of which a search may find any point, while its
-        ends depend on the data alone. The way there is Newton's, from outside: exact after a few kinks.
+        A piecewise linear risk may be minimal on a whole interval. A search may find any point of it, while
+        its ends depend on the data alone. Newton's method for R(w, b) = min R, started outside of the
+        interval, is exact after a few breakpoints.
         """
-        least, step = self._tangent(0.0, self.b).value, 1e-6 * (1 + abs(self.b))
-        at = self._tangent(0.0, self.b + side * step)
-        while side * at.slope <= FLAT:
+        # first a point outside of the interval of minimizers, by steps that grow by a factor of 4
+        minimum, step = self._tangent(0.0, self.b).value, 1e-6 * (1 + abs(self.b))
+        tangent = self._tangent(0.0, self.b + side * step)
+        while side * tangent.slope <= CONSTANT_RISK_SLOPE:
             step *= 4
             if step > 1e12 * (1 + abs(self.b)):
-                return self.b  # it is flat for ever, and has no last point
-            at = self._tangent(0.0, self.b + side * step)
+                return self.b  # constant on this side: the interval has no end
+            tangent = self._tangent(0.0, self.b + side * step)
+        # then Newton steps for R(w, b) = minimum: from outside, convexity keeps them outside
         for _ in range(100):
-            x = at.x - (at.value - least) / at.slope
+            x = tangent.x - (tangent.value - minimum) / tangent.slope
             if side * (x - self.b) <= 0:
                 return self.b
-            if side * (at.x - x) <= 0:
+            if side * (tangent.x - x) <= 0:
                 break
-            at = self._tangent(0.0, x)
-            if side * at.slope <= FLAT:
+            tangent = self._tangent(0.0, x)
+            if side * tangent.slope <= CONSTANT_RISK_SLOPE:
                 break
-        return at.x
+        return tangent.x
 
     def _bracket(self, f: Callable[[float], Tangent], b: float) -> tuple[Tangent, Tangent]:
-        """Two tangents in b around the minimum of f, looked for from b on."""
+        """Two tangents in b that bracket the minimum of f; the search starts from b."""
         start = f(b)
-        step = 1.5 * abs(start.slope) / self.bend
+        # a Newton step in b, 1.5 times as long so that it mostly ends beyond the minimum
+        step = 1.5 * abs(start.slope) / self.curvature
         lo, hi = around_least(f, start, step)
-        bend = (hi.slope - lo.slope) / (hi.x - lo.x) if hi.x > lo.x else 0.0
-        self.bend = bend if 1e-9 < bend < math.inf else 1.0
+        # the secant slope of R' is the curvature for the next search
+        curvature = (hi.slope - lo.slope) / (hi.x - lo.x) if hi.x > lo.x else 0.0
+        self.curvature = curvature if 1e-9 < curvature < math.inf else 1.0
         return lo, hi
 
     def _guess(self, t: float) -> float:
-        """b(w + t d), by the straight line from t = 0 to the nearest t that was looked at."""
+        """Linear extrapolation of b(w + t d) from t = 0 and the evaluated t that is nearest."""
         if len(self.known) < 2:
             return self.b
-        near = min(self.known.keys() - {0.0}, key=lambda s: abs(s - t))
-        reach = min(max(t / near, -4.0), 4.0)  # no further: a short line says nothing about far away
-        return self.b + reach * (lowest(*self.known[near]).x - self.b)
+        nearest = min(self.known.keys() - {0.0}, key=lambda s: abs(s - t))
+        factor = min(max(t / nearest, -4.0), 4.0)  # a short line predicts nothing far away
+        return self.b + factor * (lowest(*self.known[nearest]).x - self.b)
 
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
         lo, hi = self._around(t)
+        # with weights that cancel the slopes in b, the mixture is a cut of min_b R, too
         mix = zip((lo.x, hi.x), balance(lo, hi), strict=True)
         _, grad = self.scores.pull(t, [(b, m) for b, m in mix if m])
         value = lowest(lo, hi).value
+        # at w, the mixed cut has the height of the intersection of the tangents
         self.slip = value - crossing(lo, hi)[1] + self.scores.slip
         return value, grad
 
@@ -195,53 +206,56 @@ class ProfiledCursor:
         lo, hi = self._around(0.0)
         self.scores.aim(d)
         self.slack = slack
-        # the same tangents as before, now with their slopes along d, unless rounding has turned one over
+        # the same tangents as before, now with their slopes along d, unless rounding has changed a sign
         lo, hi = self._tangent(0.0, lo.x), self._tangent(0.0, hi.x)
         self.known = {0.0: (lo, hi)} if lo.slope <= 0 <= hi.slope else {}
 
     def along(self, t: float) -> tuple[float, float]:
-        """R~(w + t d), up to the slack, and its slope, by the tangents around the intercept there."""
+        """R~(w + t d), up to the slack, and its derivative in t, from the tangents that bracket b."""
         lo, hi = self._around(t)
         below, above = balance(lo, hi)
         return lowest(lo, hi).value, below * lo.across + above * hi.across
 
     def move(self, t: float) -> None:
-        around = self._around(t)
+        bracketing = self._around(t)
         self.scores.move(t)
-        # scores that were computed anew have other last bits, so other slopes at their kinks
-        self.known = {} if self.scores.fresh else {0.0: around}
-        self.b = lowest(*around).x
+        # recomputed scores differ in their last bits, and so may the slopes at nonsmooth points
+        self.known = {} if self.scores.fresh else {0.0: bracketing}
+        self.b = lowest(*bracketing).x
 
 
 def around_least(f: Callable[[float], Tangent], start: Tangent, step: float) -> tuple[Tangent, Tangent]:
-    """Two tangents around the least risk of all intercepts, looked for from a start by growing steps.
+    """Two tangents that bracket the minimum of the risk over the intercept, by growing steps from a start.
 
     Examples
     --------
-    >>> lo, hi = around_least(lambda b: Tangent(b, (b - 3) ** 2, 2 * (b - 3)), Tangent(0.0, 9.0, -6.0), 1.0)
+    >>> start = Tangent(0.0, 9.0, -6.0)
+    >>> lo, hi = around_least(lambda b: Tangent(b, (b - 3) ** 2, 2 * (b - 3)), start, 1.0)
     >>> lo.x <= 3 <= hi.x
     True
     """
-    if not math.isfinite(start.value) or abs(start.x) > LARGEST:
+    if not math.isfinite(start.value) or abs(start.x) > MAX_ABS_INTERCEPT:
         raise ValueError(
             f"the risk is {start.value} at an intercept of {start.x:.3g}, beyond double precision: scale y"
         )
-    if start.slope:  # R >= 0: far beyond the root of the tangent, steep losses overflow
+    # R >= 0, so the tangent's root bounds useful steps: far beyond it, steep losses overflow
+    if start.slope:
         step = min(step, 4 * start.value / abs(start.slope))
     try:
         lo, hi = bracket(f, start, max(step, 1e-9 * (1 + abs(start.x))))
-        gone = lowest(lo, hi).value == 0 < max(lo.value, hi.value) <= VANISHED * start.value
-        if gone and not _rises(f, lowest(lo, hi).x, start):
-            raise ValueError("it is flat only because it is too small to be a number")
+        vanished = lowest(lo, hi).value == 0 < max(lo.value, hi.value) <= VANISHED * start.value
+        if vanished and not _rises_beyond(f, lowest(lo, hi).x, start):
+            raise ValueError("it is zero only by underflow")
     except ValueError:
         raise ValueError(
             "the risk falls for ever as the intercept grows, so no best intercept exists: "
-            "look at the labels (are all counts zero? are numbers beyond 1e30?) or fit without an intercept"
+            "check the labels (are all counts zero? are numbers beyond 1e30?) or fit without an intercept"
         ) from None
     return lo, hi
 
 
-def _rises(f: Callable[[float], Tangent], flat: float, start: Tangent) -> bool:
-    """Whether f rises again somewhere beyond a point where it is flat, as seen from the start."""
-    step = flat - start.x
-    return any(f(flat + step * 2.0**k).slope * step > 0 for k in range(40))
+def _rises_beyond(f: Callable[[float], Tangent], flat_point: float, start: Tangent) -> bool:
+    """Whether f increases again beyond a point where it is flat, in the direction away from the start."""
+    # points flat_point + 2^k step, up to 2^39 times as far as the flat point is from the start
+    step = flat_point - start.x
+    return any(f(flat_point + step * 2.0**k).slope * step > 0 for k in range(40))

@@ -1,9 +1,10 @@
-r"""Intercepts of many outputs: entries of w that are not penalized, and cuts without a slope in them.
+r"""Intercepts of multi-output risks: unpenalized entries of w, and cuts without a slope in them.
 
-A cut bounds :math:`\min_{w, b} J` only where its slope in every intercept is zero: else b could run away from
-it. A tangent has small ones, up to the last iterations, so it is mixed with k cuts that are known beforehand,
-those of the bounds :math:`l(z, y) \ge F_{yj} (z_j - z_y) + O_{yj}`, "always predict j". Their slopes in the
-intercepts point everywhere, so that a little of them is enough, and costs no pass over X.
+A cut bounds :math:`\min_{w, b} J` only if its slope in every intercept is zero: else it is unbounded below in
+b. The slopes of a tangent are small, but vanish only at the minimum. So a tangent is mixed with k cuts that
+are known beforehand, those of the inequalities :math:`l(z, y) \ge F_{yj} (z_j - z_y) + O_{yj}`, "always
+predict j". Their slopes in the intercepts span all directions, so that a small share of them suffices, at no
+pass over X.
 """
 
 from __future__ import annotations
@@ -23,65 +24,75 @@ from riskmin.scorers import Centred, Linear, Multiclass, Standardized, WithOnes
 from riskmin.shards import blocks
 from riskmin.types import Array, Cut, Executor, NDArray, Shard
 
-FAR = 1e6
-"""How far below the others scores begin of classes that have no rows."""
-PART, LOOKS = 1e-2, 8
-"""How small a part of their slopes is left when intercepts are put at their best, and the most looks."""
+ABSENT_CLASS_SHIFT = 1e6
+"""The intercepts of classes without rows start this far below the others."""
+INTERCEPT_SLOPE_REDUCTION = 1e-2
+"""Optimizing the intercepts stops when their largest slope has fallen to this share."""
+INTERCEPT_MAX_STEPS = 8
+"""BFGS steps, at most, per optimization of the intercepts."""
 
 
-def _class_sums(shard: Shard, plain: Any) -> tuple[NDArray, NDArray]:
-    """The weighted sums of the rows of each class, (p, k), and their weights."""
-    k = plain.columns
+def _class_sums(shard: Shard, linear_map: Any) -> tuple[NDArray, NDArray]:
+    """The weighted sums of the rows of each class, (p, k), and the total weights of the classes."""
+    k = linear_map.columns
     sums, weights = np.zeros(shard.X.shape[1] * k), np.zeros(k)
-    for i, j in blocks(shard, plain):
+    for i, j in blocks(shard, linear_map):
         c = shard.c[i:j, None]
-        own = c * one_hot(shard.y[i:j], c + zeros_beside((1, k), c))
-        plain.pullback(shard.X, own, i, j, sums)
-        weights += to_numpy(own.sum(0))
+        # entry (i, j) is c_i where y_i = j: the pullback adds c_i x_i to the column of class y_i
+        indicators = c * one_hot(shard.y[i:j], c + zeros_beside((1, k), c))
+        linear_map.pullback(shard.X, indicators, i, j, sums)
+        weights += to_numpy(indicators.sum(0))
     return sums.reshape(-1, k), weights
 
 
-class Constants(NamedTuple):
+class ConstantPredictionCuts(NamedTuple):
     """The cuts of "always predict j", for all j together."""
 
     sums: Array
     """The weighted sums of the rows of each class, (p, k)."""
     weights: NDArray
+    """pi, the total weight of the rows of each class."""
     F: NDArray | float
+    """The costs F_yj of the inequality; a number if all are equal."""
     offsets: NDArray
-    """One a class, sum_i c_i O_(y_i, j)."""
+    """One per class, sum_i c_i O_(y_i, j)."""
 
-    def mixed(self, s: NDArray) -> tuple[Array, float]:
-        """The slopes in the weights, (p, k), and the offset, of the cuts mixed by s."""
+    def mixture(self, s: NDArray) -> tuple[Array, float]:
+        """The slopes in the weights, (p, k), and the offset of the cuts mixed by s."""
+        # column j of the slopes: s_j sum_y F_yj S_y - (sum_i F_ji s_i) S_j, with S_y the row sums of class y
         S, F = self.sums, self.F
         if isinstance(F, float):
-            into, out = namespace(S).sum(S, axis=1)[:, None] * F, F * float(s.sum())
+            gained, lost = namespace(S).sum(S, axis=1)[:, None] * F, F * float(s.sum())
         else:
-            into, out = S @ like(F.copy(), S), like(F @ s, S)
-        return like(s, S) * into - out * S, float(self.offsets @ s)
+            gained, lost = S @ like(F.copy(), S), like(F @ s, S)
+        return like(s, S) * gained - lost * S, float(self.offsets @ s)
 
-    def leaning(self, s: NDArray) -> NDArray:
+    def intercept_slopes(self, s: NDArray) -> NDArray:
         """Their slopes in the intercepts, :math:`s_j \\sum_y \\pi_y F_{yj} - \\pi_j \\sum_i F_{ji} s_i`."""
         pi, F = self.weights, self.F
-        found = F * (s * pi.sum() - pi * s.sum()) if isinstance(F, float) else s * (pi @ F) - pi * (F @ s)
-        return np.asarray(found)
+        slopes = F * (s * pi.sum() - pi * s.sum()) if isinstance(F, float) else s * (pi @ F) - pi * (F @ s)
+        return np.asarray(slopes)
 
-    def steady(self) -> tuple[NDArray, Any]:
-        """A mixture without slopes in the intercepts, and the matrix that undoes any slopes, or a factor."""
+    def stationary_mixture(self) -> tuple[NDArray, Any]:
+        """A mixture with zero slopes in the intercepts, and the map from slopes to mixtures that have them.
+
+        The map is a matrix, or a factor where F is a number.
+        """
         pi, F = self.weights, self.F
         if isinstance(F, float):
             return pi, 1 / F
+        # the slopes in the intercepts are V s, with V = diag(F' pi) - diag(pi) F
         V = np.diag(pi @ F) - pi[:, None] * F
-        # of rank k - 1, since slopes are of sum zero: one more equation makes the solution unique
-        system = np.linalg.pinv(np.vstack([V, np.ones(len(V))]))
-        return np.maximum(system[:, -1], 0.0), system[:, :-1]
+        # V has rank k - 1, since slopes sum to zero: one more equation makes the solution unique
+        inverse = np.linalg.pinv(np.vstack([V, np.ones(len(V))]))
+        return np.maximum(inverse[:, -1], 0.0), inverse[:, :-1]
 
 
 @dataclass(frozen=True)
 class WithIntercepts(Risk):
-    r"""A risk of many scores a row with an intercept each, :math:`R(w, b)`, the k entries of b at w's end.
+    r"""A multi-output risk with one intercept per output, :math:`R(w, b)`, where b is the end of w.
 
-    `Objective` does not penalize them, and takes the cuts of `balanced`.
+    `Objective` does not penalize them, and takes the cuts of `project_out_intercepts`.
 
     Examples
     --------
@@ -91,7 +102,7 @@ class WithIntercepts(Risk):
     >>> J = Objective(linear_risk(X, y, Softmax(), fit_intercept=True), L2(), lam=0.1)
     >>> result = minimize(J, tol=1e-9)
     >>> b = result.w[-3:]
-    >>> np.round(np.exp(b) / np.exp(b).sum(), 4).tolist()  # with no features, the shares of the classes
+    >>> np.round(np.exp(b) / np.exp(b).sum(), 4).tolist()  # without features, the class frequencies
     [0.25, 0.25, 0.5]
     """
 
@@ -99,145 +110,153 @@ class WithIntercepts(Risk):
     def n_intercepts(self) -> int:
         return self.scorer.columns
 
-    def cursor(self, w: Array) -> BalancedCursor:
-        """A point that keeps its scores at the shards, and can put its intercepts at their best."""
-        return BalancedCursor(self, w)
+    def cursor(self, w: Array) -> ExplicitInterceptsCursor:
+        """A cursor that keeps its scores at the shards, and can optimize its intercepts on them."""
+        return ExplicitInterceptsCursor(self, w)
 
     @cached_property
-    def constants(self) -> Constants:
+    def constants(self) -> ConstantPredictionCuts:
         """The cuts that are known beforehand: one pass over X."""
         k, loss = self.n_intercepts, self.loss
         inner: Any = self.scorer.inner  # type: ignore[attr-defined]
-        plain = inner.by_output if isinstance(inner, Standardized) else Multiclass(k)
-        sums, pi = self.executor.sum(_class_sums, plain)
+        # sums of the rows as the scores see them: standardized columns, no sharing of weights
+        linear_map = inner.by_output if isinstance(inner, Standardized) else Multiclass(k)
+        sums, pi = self.executor.sum(_class_sums, linear_map)
         F, offsets = loss.constants(k)  # type: ignore[attr-defined]
-        return Constants(sums, pi, F, pi @ (offsets + np.zeros((k, k))))
+        return ConstantPredictionCuts(sums, pi, F, pi @ (offsets + np.zeros((k, k))))
 
     def lowered(self, w: Array) -> Array:
-        """W with intercepts far down where no row is of a class.
+        """Copy of w with the intercepts of classes without rows lowered by `ABSENT_CLASS_SHIFT`.
 
-        There, no other slope makes up for theirs: each, however small, would leave nothing of a cut. So far
-        down, there is none.
+        No constant cut can compensate a slope in such an intercept: any slope, however small, would make the
+        cut useless. At scores this low, the slope is zero.
         """
-        k, none = self.n_intercepts, self.constants.weights == 0
-        if not none.any():
+        k, absent = self.n_intercepts, self.constants.weights == 0
+        if not absent.any():
             return w
-        return namespace(w).concat([w[:-k], w[-k:] - like(FAR * none, w)])
+        return namespace(w).concat([w[:-k], w[-k:] - like(ABSENT_CLASS_SHIFT * absent, w)])
 
     def always(self, j: int) -> Cut:
         """The cut of "always predict j", with its slopes in the intercepts."""
         s = np.zeros(self.n_intercepts)
         s[j] = 1.0
-        D, offset = self.constants.mixed(s)
+        D, offset = self.constants.mixture(s)
         inner: Any = self.scorer.inner  # type: ignore[attr-defined]
         a = inner.spread(D)
-        return Cut(namespace(a).concat([a, like(self.constants.leaning(s), a)]), offset)
+        return Cut(namespace(a).concat([a, like(self.constants.intercept_slopes(s), a)]), offset)
 
     @cached_property
-    def _steady(self) -> tuple[NDArray, Any]:
-        return self.constants.steady()
+    def _stationary(self) -> tuple[NDArray, Any]:
+        return self.constants.stationary_mixture()
 
     def balanced(self, cut: Cut) -> Cut:
-        """The cut, mixed with as little of the constant ones as leaves no slope in the intercepts."""
+        """The cut, mixed with the least share of constant cuts that cancels its slopes in the intercepts."""
         k, xp = self.n_intercepts, namespace(cut.a)
         slopes = np.asarray(to_numpy(cut.a[-k:]), dtype=float)
-        steady, undo = self._steady
-        # of steady + rate * way, a share of t, where (1 - t) / t = rate: as large as leaves all entries >= 0
-        way = -undo @ slopes if np.ndim(undo) else -undo * slopes
-        falls = way < 0
-        with np.errstate(over="ignore"):  # a slope of next to nothing sets no limit
-            rate = float(np.min(steady[falls] / -way[falls])) if falls.any() else np.inf
+        stationary, correction = self._stationary
+        # mix a share t of stationary + rate * direction with 1 - t of the cut: slopes cancel if
+        # (1 - t) / t = rate, and t is least at the largest rate that leaves all entries >= 0
+        direction = -correction @ slopes if np.ndim(correction) else -correction * slopes
+        decreasing = direction < 0
+        with np.errstate(over="ignore"):  # a slope that is nearly zero sets no limit
+            rate = (
+                float(np.min(stationary[decreasing] / -direction[decreasing])) if decreasing.any() else np.inf
+            )
+        # a cut with infinite or NaN slopes is replaced by the stationary mixture as a whole
         t = 1 / (1 + rate) if np.isfinite(slopes).all() else 1.0
-        none = xp.zeros_like(cut.a[-k:])
+        zeros = xp.zeros_like(cut.a[-k:])
         if t == 0:
-            return Cut(xp.concat([cut.a[:-k], none]), cut.b)
-        s = steady if t == 1 else np.maximum(steady + rate * way, 0.0)
-        if not isinstance(self.constants.sums, type(cut.a)):  # once: w's library is that of all cuts
+            return Cut(xp.concat([cut.a[:-k], zeros]), cut.b)
+        s = stationary if t == 1 else np.maximum(stationary + rate * direction, 0.0)
+        # convert once: all cuts are arrays of the same library as w
+        if not isinstance(self.constants.sums, type(cut.a)):
             self.__dict__["constants"] = self.constants._replace(sums=like(self.constants.sums, cut.a))
-        D, offset = self.constants.mixed(s)
+        D, offset = self.constants.mixture(s)
         inner: Any = self.scorer.inner  # type: ignore[attr-defined]
         a, b = t * inner.spread(D), t * offset
         if t < 1:
             a, b = a + (1 - t) * cut.a[:-k], b + (1 - t) * cut.b
-        return Cut(xp.concat([a, none]), b)
+        return Cut(xp.concat([a, zeros]), b)
 
 
-class BalancedCursor(ScoreCursor):
-    """A cursor of a risk with intercepts."""
+class ExplicitInterceptsCursor(ScoreCursor):
+    """A cursor of a risk with explicit intercepts."""
 
-    bend: NDArray | None = None
-    """What is known of the second derivatives in the intercepts: the inverse of their matrix."""
+    inverse_hessian: NDArray | None = None
+    """BFGS estimate of the inverse of the Hessian in the intercepts."""
 
     def balance(self) -> None:
-        """Put the intercepts near their best, on kept scores: then cuts have next to no slopes in them."""
+        """Approximately minimize over the intercepts, on cached scores: cuts then hardly slope in them."""
         risk: Any = self.risk
         k, xp = risk.n_intercepts, namespace(self.w)
 
-        def look(b: NDArray) -> tuple[float, NDArray]:
-            value, slopes = self._ask(shards.shifted, self.loss, risk.scorer, b)
+        def evaluate(b: NDArray) -> tuple[float, NDArray]:
+            value, slopes = self._reduce_shards(shards.value_grad_of_shift, self.loss, risk.scorer, b)
             return value, slopes
 
-        b, self.bend = near_best(look, risk.constants.weights, self.bend)
+        b, self.inverse_hessian = bfgs_intercepts(evaluate, risk.constants.weights, self.inverse_hessian)
         self.w = xp.concat([self.w[:-k], self.w[-k:] + like(b, self.w)])
-        self._tell(shards.shift, b)
+        self._update_shards(shards.shift_scores, b)
 
 
-def near_best(
-    look: Callable[[NDArray], tuple[float, NDArray]], weights: NDArray, H: NDArray | None = None
+def bfgs_intercepts(
+    evaluate: Callable[[NDArray], tuple[float, NDArray]], weights: NDArray, H: NDArray | None = None
 ) -> tuple[NDArray, NDArray]:
-    """Shifts b for which the slopes of the risk are a small part of those at zero, by few looks.
+    """Shifts b at which the slopes of the risk are a small share of those at zero, and the estimate of H.
 
-    By the method of Broyden, Fletcher, Goldfarb and Shanno, from what the last ones have left of H, or from a
-    diagonal: classes of few rows bend the risk little.
+    The method of Broyden, Fletcher, Goldfarb and Shanno; the inverse Hessian H starts from the last estimate,
+    or from diag(1 / weights): the curvature in an intercept is about the weight of its class.
 
     Examples
     --------
     >>> import numpy as np
-    >>> near_best(lambda b: (float((b - 1) @ (b - 1)) / 2, b - 1), np.ones(2))[0].tolist()
+    >>> bfgs_intercepts(lambda b: (float((b - 1) @ (b - 1)) / 2, b - 1), np.ones(2))[0].tolist()
     [1.0, 1.0]
     """
-    heavy = weights > 0
-    scale = np.where(heavy, weights, 1.0)
-    b, H = np.zeros(len(weights)), np.diag(heavy / scale) if H is None else H
-    value, g = look(b)
-    goal = PART * float(np.max(abs(g) / scale))
-    for _ in range(LOOKS):
+    # relative to the weights: a class of few rows has small slopes and curvature
+    present = weights > 0
+    scale = np.where(present, weights, 1.0)
+    b, H = np.zeros(len(weights)), np.diag(present / scale) if H is None else H
+    value, g = evaluate(b)
+    tol = INTERCEPT_SLOPE_REDUCTION * float(np.max(abs(g) / scale))
+    for _ in range(INTERCEPT_MAX_STEPS):
         d = -H @ g
         slope, t = float(g @ d), 1.0
-        if np.max(abs(g) / scale) <= goal or not slope < 0:
+        if np.max(abs(g) / scale) <= tol or not slope < 0:
             break
-        new, there = look(b + d)
-        if there @ d > 0.5 * abs(slope):  # too far: back to where the secant says that the slope is zero
-            t = slope / (slope - float(there @ d))
-            new, there = look(b + t * d)
-        if not new <= value:
+        new_value, new_g = evaluate(b + d)
+        if new_g @ d > 0.5 * abs(slope):  # too long: back to the zero of the slope by the secant method
+            t = slope / (slope - float(new_g @ d))
+            new_value, new_g = evaluate(b + t * d)
+        if not new_value <= value:
             break
-        s, y = t * d, there - g
-        b, value, g = b + s, new, there
-        if (sy := float(s @ y)) > 0:
+        s, y = t * d, new_g - g
+        b, value, g = b + s, new_value, new_g
+        if (sy := float(s @ y)) > 0:  # the curvature condition; else H would not stay positive definite
             Hy = H @ y
+            # H+ = (I - s y'/sy) H (I - y s'/sy) + s s'/sy, written as an update of rank two
             H = H + (sy + y @ Hy) / sy**2 * np.outer(s, s) - (np.outer(Hy, s) + np.outer(s, Hy)) / sy
     return b, H
 
 
-def with_intercepts(risk: Risk) -> WithIntercepts:
-    """The risk of many scores a row, with an intercept each.
+def with_explicit_intercepts(risk: Risk) -> WithIntercepts:
+    """The multi-output risk with one intercept per output.
 
     Examples
     --------
     >>> import numpy as np
     >>> from riskmin import Softmax, linear_risk
-    >>> with_intercepts(linear_risk(np.eye(3), np.arange(3.0), Softmax())).dim
+    >>> with_explicit_intercepts(linear_risk(np.eye(3), np.arange(3.0), Softmax())).dim
     12
     """
-    scorer: Any = WithOnes(risk.scorer)
-    dim = risk.dim + scorer.columns
-    return WithIntercepts(risk.loss, scorer, risk.executor, dim, risk.rows, risk.table)
+    linear_map: Any = WithOnes(risk.scorer)
+    dim = risk.dim + linear_map.columns
+    return WithIntercepts(risk.loss, linear_map, risk.executor, dim, risk.rows, risk.table)
 
 
 @dataclass(frozen=True)
 class CentredRisk(Risk):
-    r"""The risk of squares with its intercepts minimized out: those of rows and targets less their means.
+    r"""The multi-output squared risk with its intercepts minimized out: rows and targets are centered.
 
     Examples
     --------
@@ -253,20 +272,21 @@ class CentredRisk(Risk):
     """The means of the targets."""
 
     def intercept(self, w: Array) -> Array:
-        """The best b."""
-        scorer: Any = self.scorer
-        return self.target - like(scorer.mean, w) @ w.reshape(-1, scorer.columns)
+        """The minimizing b."""
+        linear_map: Any = self.scorer
+        # b = mean(y) - W' mean(x): the minimizer for squared losses
+        return self.target - like(linear_map.mean, w) @ w.reshape(-1, linear_map.columns)
 
 
-def centred(scorer: Any, executor: Executor, p: int) -> Centred:
-    """The scorer of rows less their mean."""
-    (mean,) = executor.sum(_mean, p)
-    return Centred(scorer, mean)
+def center_rows(linear_map: Any, executor: Executor, p: int) -> Centred:
+    """The linear map of rows less their weighted mean."""
+    (mean,) = executor.sum(_weighted_sum, p)
+    return Centred(linear_map, mean)
 
 
-def _mean(shard: Shard, p: int) -> tuple[NDArray]:
-    """A shard's part of the weighted mean of all rows."""
-    found = zeros_beside((p,), shard.c)
+def _weighted_sum(shard: Shard, p: int) -> tuple[NDArray]:
+    """A shard's part of the weighted mean of all rows, sum_i c_i x_i."""
+    total = zeros_beside((p,), shard.c)
     for i, j in blocks(shard, Linear()):
-        shard.X.pullback(shard.c[i:j], i, j, found)
-    return (found,)
+        shard.X.pullback(shard.c[i:j], i, j, total)
+    return (total,)

@@ -1,7 +1,7 @@
-r"""Mercer kernels, and their matrix :math:`K_{ij} = k(x_i, x_j)`, computed by rows and kept as far as fits.
+r"""Mercer kernels, and their matrix :math:`K_{ij} = k(x_i, x_j)`, computed by rows and cached within a limit.
 
 A kernel is any callable: ``k(A, B)`` is the matrix of all :math:`k(a_i, b_j)`. It may also have a method
-``diagonal(A)``. The kernels here take dense and sparse rows.
+``diagonal(A)``. The kernels of this module take dense and sparse rows.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from riskmin.deadline import checking, pieces, product
 from riskmin.sparse import sound
 from riskmin.types import Array, NDArray
 
-sp: Any = scipy.sparse  # its types leave no room for what is sparse or dense
+sp: Any = scipy.sparse  # its type stubs do not allow a variable to be sparse or dense
 
 Kernel: TypeAlias = Callable[[Any, Any], NDArray]
-"""k(A, B): a row for each of A, a column for each of B."""
+"""k(A, B): a matrix with a row for each row of A, a column for each row of B."""
 
 CHUNK_BYTES = 2**25
-"""Rows that are not kept are computed in pieces of about this size."""
-MOST_SIZED = 256
-"""So many rows tell the size of sums over all."""
+"""Rows that are not cached are computed in chunks of about this size."""
+SAMPLED_ROWS = 256
+"""Sums of absolute values over all rows are estimated from at most this many rows."""
 
 
 @cache
@@ -37,18 +37,18 @@ def _kernels() -> Any:
     return mercer
 
 
-def products(A: Any, B: Any) -> NDArray:
+def dense_product(A: Any, B: Any) -> NDArray:
     """A B', as a dense array in C order."""
-    found = product(A, B.T) if isinstance(A, np.ndarray) and isinstance(B, np.ndarray) else A @ B.T
-    return np.ascontiguousarray(found.toarray() if sp.issparse(found) else found, dtype=np.float64)
+    result = product(A, B.T) if isinstance(A, np.ndarray) and isinstance(B, np.ndarray) else A @ B.T
+    return np.ascontiguousarray(result.toarray() if sp.issparse(result) else result, dtype=np.float64)
 
 
 def squares(A: Any) -> NDArray:
-    """The squared norms of the rows."""
+    """The squared Euclidean norms of the rows."""
     if sp.issparse(A):
         return np.asarray(A.multiply(A).sum(axis=1), dtype=np.float64).ravel()
-    found: NDArray = np.einsum("ij,ij->i", A, A)
-    return found
+    norms: NDArray = np.einsum("ij,ij->i", A, A)
+    return norms
 
 
 def _check_positive(kernel: object, name: str) -> None:
@@ -64,7 +64,7 @@ class Rbf:
     Parameters
     ----------
     gamma : float
-        Above 0: one over twice the squared width.
+        Above 0; 1 / (2 sigma^2) for a width sigma.
 
     Examples
     --------
@@ -80,15 +80,16 @@ class Rbf:
 
     def __call__(self, A: Any, B: Any) -> NDArray:
         """The matrix of all k(a_i, b_j), by one product: |a - b|^2 = |a|^2 + |b|^2 - 2 a b."""
-        K = products(A, B)
+        K = dense_product(A, B)
+        # in place, as K is large: 2 gamma a'b - gamma |a|^2 - gamma |b|^2 = -gamma |a - b|^2
         K *= 2 * self.gamma
         K -= self.gamma * squares(A)[:, None]
         K -= self.gamma * squares(B)
-        np.minimum(K, 0.0, out=K)  # rounding may leave a distance below zero
+        np.minimum(K, 0.0, out=K)  # rounding may make a squared distance negative
         return np.exp(K, out=K)
 
     def diagonal(self, A: Any) -> NDArray:
-        """All ones."""
+        """The ones k(a_i, a_i)."""
         return np.ones(A.shape[0])
 
 
@@ -105,10 +106,10 @@ class DotProduct:
 
     def __call__(self, A: Any, B: Any) -> NDArray:
         """A B'."""
-        return products(A, B)
+        return dense_product(A, B)
 
     def diagonal(self, A: Any) -> NDArray:
-        """The squared norms."""
+        """The squared norms of the rows."""
         return squares(A)
 
 
@@ -142,22 +143,23 @@ class Polynomial:
             raise ValueError(f"{self!r} is no Mercer kernel: give a whole degree >= 1 and coef0 >= 0")
 
     def __call__(self, A: Any, B: Any) -> NDArray:
-        """The powers of all products."""
-        K = products(A, B)
+        """The matrix of all k(a_i, b_j)."""
+        K = dense_product(A, B)
         K *= self.gamma
         K += self.coef0
         return np.power(K, self.degree, out=K)
 
     def diagonal(self, A: Any) -> NDArray:
-        """The powers of the squared norms."""
-        found: NDArray = (self.gamma * squares(A) + self.coef0) ** self.degree
-        return found
+        """The k(a_i, a_i), from the squared norms of the rows."""
+        powers: NDArray = (self.gamma * squares(A) + self.coef0) ** self.degree
+        return powers
 
 
 def kernel_diagonal(kernel: Kernel, X: Any) -> NDArray:
-    """The k(x_i, x_i), by the kernel's own `diagonal` where it has one."""
+    """The k(x_i, x_i), by the kernel's method `diagonal` if it has one."""
     if hasattr(kernel, "diagonal"):
         return np.asarray(kernel.diagonal(X), dtype=np.float64)
+    # by small diagonal blocks of K: 32 evaluations per entry, but vectorized
     starts = range(0, X.shape[0], 32)
     return np.concatenate([np.diagonal(kernel(X[i : i + 32], X[i : i + 32])) for i in starts]).astype(float)
 
@@ -165,17 +167,17 @@ def kernel_diagonal(kernel: Kernel, X: Any) -> NDArray:
 class Gram:
     r"""The kernel matrix of the rows of X, :math:`K_{ij} = k(x_i, x_j)`, by rows.
 
-    Rows are computed when asked for, many at a time, and kept while there is room: the least recently used
-    ones go first. It is a `Matrix`, too: the shard of a risk in feature space.
+    Rows are computed on demand, many at a time, and cached; the least recently used ones are evicted first.
+    It is a `Matrix`, too: the shard of a risk in feature space.
 
     Parameters
     ----------
     kernel : callable or "precomputed"
-        ``kernel(A, B)`` is the matrix of a row for each of A and a column for each of B.
+        ``kernel(A, B)`` is a matrix with a row for each row of A and a column for each row of B.
     X : (n, p) array or CSR matrix
-        Or anything that an array of row numbers indexes; the (n, n) matrix itself if it is precomputed.
+        Or anything that an array of row numbers indexes; for "precomputed", the (n, n) matrix itself.
     cache_bytes : int
-        How much memory the rows that are kept may take.
+        Memory for cached rows, in bytes.
 
     Examples
     --------
@@ -193,16 +195,17 @@ class Gram:
             self.store = _precomputed(kernel, X)
             self.slot_of: NDArray = np.arange(n)
             return
-        if sp.issparse(X):  # a dense product is faster by far unless most numbers are zero
+        if sp.issparse(X):  # a dense product is much faster unless most entries are zero
             X = sound(X)
             self.X = X.toarray() if X.nnz > 0.2 * n * X.shape[1] else sp.csr_array(X)
         self.kernel = kernel
+        # 8 bytes per entry, n entries per row
         slots = int(np.clip(cache_bytes // (8 * n), min(n, 64), n))
-        self.store = np.empty((slots, n))
-        self.slot_of = np.full(n, -1)
-        self.row_in = np.full(slots, -1)
-        self.used = np.zeros(slots, dtype=np.int64)
-        self.clock = 0
+        self.store = np.empty((slots, n))  # cached rows of K, one per slot
+        self.slot_of = np.full(n, -1)  # by row: its slot, -1 if it is not cached
+        self.row_in = np.full(slots, -1)  # by slot: its row, -1 if it is empty
+        self.used = np.zeros(slots, dtype=np.int64)  # by slot: the time of its last use
+        self.clock = 0  # counts calls of `slots`
 
     @property
     def block_rows(self) -> int:
@@ -211,94 +214,98 @@ class Gram:
 
     @cached_property
     def diagonal(self) -> NDArray:
-        """The K_ii."""
+        """The diagonal of K."""
         if self.kernel is None:
             return np.diagonal(self.store).copy()
         return kernel_diagonal(self.kernel, self.X)
 
     @property
-    def room(self) -> int:
-        """How many rows can be kept."""
+    def capacity(self) -> int:
+        """The number of rows that the cache holds."""
         return len(self.store)
 
     def slots(self, rows: NDArray) -> NDArray:
-        """Where in `store` these rows are, computed now where they were not: `room` of them at most."""
+        """The slots of at most `capacity` rows in `store`; rows that are not cached are computed."""
         if self.kernel is None:
             return rows
         self.clock += 1
         self.used[self.slot_of[rows][self.slot_of[rows] >= 0]] = self.clock
         missing = rows[self.slot_of[rows] < 0]
         if len(missing):
+            # evict the least recently used slots
             oldest = np.argpartition(self.used, len(missing) - 1)[: len(missing)]
-            gone = self.row_in[oldest]
-            self.slot_of[gone[gone >= 0]] = -1
-            for i in checking(range(0, len(missing), self._piece)):
-                part = slice(i, i + self._piece)
+            evicted = self.row_in[oldest]
+            self.slot_of[evicted[evicted >= 0]] = -1
+            for i in checking(range(0, len(missing), self._chunk_rows)):
+                part = slice(i, i + self._chunk_rows)
                 self.store[oldest[part]] = self._compute(missing[part])
-            # in this order, so that who is interrupted leaves no row in a place that is not its own
+            # in this order an interrupt leaves no row assigned to a slot that holds another one
             self.row_in[oldest], self.used[oldest] = missing, self.clock
             self.slot_of[missing] = oldest
         return self.slot_of[rows]
 
     @property
-    def _piece(self) -> int:
+    def _chunk_rows(self) -> int:
         return max(1, CHUNK_BYTES // (8 * self.shape[0]))
 
     def _compute(self, rows: NDArray) -> NDArray:
         assert self.kernel is not None
         self.computed += len(rows)
-        found = np.asarray(self.kernel(self.X[rows], self.X), dtype=np.float64)
-        if found.shape != (len(rows), self.shape[0]):
+        block = np.asarray(self.kernel(self.X[rows], self.X), dtype=np.float64)
+        if block.shape != (len(rows), self.shape[0]):
             raise ValueError(
-                f"the kernel gives an array of shape {found.shape} for {len(rows)} and {self.shape[0]} rows: "
+                f"the kernel gives an array of shape {block.shape} for {len(rows)} and {self.shape[0]} rows: "
                 "k(A, B) must have a row for each of A and a column for each of B"
             )
-        if not math.isfinite(found.sum()) and not np.isfinite(found).all():
-            raise ValueError("the kernel gives NaN or infinity: scale the features or look at its parameters")
-        return found
+        # the sum is a cheap first test; it may overflow although all entries are finite
+        if not math.isfinite(block.sum()) and not np.isfinite(block).all():
+            raise ValueError("the kernel gives NaN or infinity: scale the features or change its parameters")
+        return block
 
     def block(self, rows: NDArray) -> NDArray:
-        """K[rows, rows], from the rows that are kept as far as they are, none kept for it."""
+        """K[rows, rows], from cached rows where possible; no further rows are cached."""
         slots = self.slot_of[rows]
-        here, away = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
-        found = np.empty((len(rows), len(rows)))
-        found[here] = self.store[slots[here][:, None], rows]
-        if len(away):
+        cached, missing = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
+        K_block = np.empty((len(rows), len(rows)))
+        K_block[cached] = self.store[slots[cached][:, None], rows]
+        if len(missing):
             assert self.kernel is not None
-            found[away] = self.kernel(self.X[rows[away]], self.X[rows])
-        return found
+            K_block[missing] = self.kernel(self.X[rows[missing]], self.X[rows])
+        return K_block
 
     def add_rows(self, rows: NDArray, coef: NDArray, out: NDArray) -> None:
-        """Out += coef @ K[rows]; the rows are kept as far as there is room."""
-        for i in range(0, len(rows), self.room):
-            part = slice(i, i + self.room)
+        """Add coef @ K[rows] to out; the rows are cached as far as possible."""
+        for i in range(0, len(rows), self.capacity):
+            part = slice(i, i + self.capacity)
             self._add(self.slots(rows[part]), coef[part], out)
 
     def _add(self, slots: NDArray, coef: NDArray, out: NDArray) -> None:
-        """Out += coef @ store[slots]."""
+        """Add coef @ store[slots] to out."""
         kernels = _kernels()
         for i, j in pieces(0, len(out), len(out) * len(slots), of=kernels.CHUNK):
             kernels.add_rows(self.store, slots, coef, i, j, out)
 
     def product(self, v: NDArray) -> NDArray:
-        """K v: rows that are kept are used, others are computed and not kept; zeros of v cost nothing."""
+        """K v: from cached rows where possible, others are computed and not cached; skips zeros of v."""
         out = np.zeros(self.shape[0])
+        # K is symmetric: K v is the sum of v_i times row i
         rows = np.flatnonzero(v)
-        here = rows[self.slot_of[rows] >= 0]
-        self._add(self.slot_of[here], v[here], out)
-        away = rows[self.slot_of[rows] < 0]
-        for i in checking(range(0, len(away), self._piece)):
-            part = away[i : i + self._piece]
+        cached = rows[self.slot_of[rows] >= 0]
+        self._add(self.slot_of[cached], v[cached], out)
+        missing = rows[self.slot_of[rows] < 0]
+        for i in checking(range(0, len(missing), self._chunk_rows)):
+            part = missing[i : i + self._chunk_rows]
             out += v[part] @ self._compute(part)
         return out
 
-    def sizes(self, v: NDArray) -> NDArray:
-        """sum_i v_i |K_ij| for v >= 0, as an even sample of the rows tells it."""
+    def absolute_product(self, v: NDArray) -> NDArray:
+        """sum_i v_i |K_ij| for v >= 0, estimated from an even sample of the rows."""
         n = self.shape[0]
-        rows = np.arange(0, n, max(n // min(self.room, MOST_SIZED), 1))[: self.room]
-        found: NDArray = v[rows] @ abs(self.store[self.slots(rows)])
-        seen = float(v[rows].sum())
-        return found * (float(v.sum()) / seen) if seen > 0 else found
+        # evenly spaced rows, no more than fit into the cache
+        rows = np.arange(0, n, max(n // min(self.capacity, SAMPLED_ROWS), 1))[: self.capacity]
+        sums: NDArray = v[rows] @ abs(self.store[self.slots(rows)])
+        sampled = float(v[rows].sum())
+        return sums * (float(v.sum()) / sampled) if sampled > 0 else sums
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
         """K[start:stop] @ w."""
@@ -312,13 +319,13 @@ class Gram:
 
 
 def _precomputed(kernel: str, K: Any) -> NDArray:
-    """The matrix that was given, after a look at it."""
+    """The precomputed matrix, after checking it."""
     if kernel != "precomputed":
-        raise ValueError(f"there is no kernel named {kernel!r} here: give a callable or 'precomputed'")
+        raise ValueError(f"there is no kernel named {kernel!r}: give a callable or 'precomputed'")
     K = sound(K).toarray() if sp.issparse(K) else K
-    found: NDArray = np.ascontiguousarray(K, dtype=np.float64)
-    if found.ndim != 2 or found.shape[0] != found.shape[1]:
-        raise ValueError(f"a precomputed kernel is a square matrix, not one of shape {found.shape}")
-    if not np.isfinite(found).all() or abs(found - found.T).max() > 1e-8 * abs(found).max():
+    checked: NDArray = np.ascontiguousarray(K, dtype=np.float64)
+    if checked.ndim != 2 or checked.shape[0] != checked.shape[1]:
+        raise ValueError(f"a precomputed kernel is a square matrix, not one of shape {checked.shape}")
+    if not np.isfinite(checked).all() or abs(checked - checked.T).max() > 1e-8 * abs(checked).max():
         raise ValueError("a precomputed kernel is a symmetric matrix of finite numbers: give (K + K.T) / 2")
-    return found
+    return checked

@@ -17,13 +17,13 @@ from riskmin.risk import Risk, cursor
 from riskmin.scalar import ROUNDING
 from riskmin.types import Array, Balances, Cursor, Cut, Euclidean, Oracle, Regularizer, Slips
 
-PRODUCTS = 2.0**-50
-"""How well inner products are known, relative to their terms."""
+DOT_ROUNDING = 2.0**-50
+"""Relative rounding error of inner products, times the sum of the absolute values of their terms."""
 
 
 @dataclass
 class Count:
-    """How often the risk was asked for a value and a gradient."""
+    """Counts the evaluations of the risk and its gradient."""
 
     calls: int = 0
 
@@ -38,7 +38,7 @@ class Objective:
         ``risk(w)`` is R(w) >= 0 and a subgradient; `linear_risk` makes one from arrays.
     reg : Regularizer
     lam : float
-        The strength of the regularizer, > 0.
+        The regularization strength, > 0.
 
     Examples
     --------
@@ -63,41 +63,41 @@ class Objective:
         if self.balances:  # the intercepts in w are not penalized
             object.__setattr__(self, "reg", free(self.reg, self.n_intercepts))
 
-    # protocols are asked once: it takes longer than a look at a small risk
+    # isinstance with a protocol takes longer than an evaluation of a small risk: ask once
     @cached_property
     def balances(self) -> bool:
-        """Whether w holds intercepts, in which cuts must not slope."""
+        """Whether the last entries of w are intercepts, in which cuts must have slope zero."""
         return isinstance(self.risk, Balances)
 
     @cached_property
     def n_intercepts(self) -> int:
-        """How many of the last entries of w are intercepts."""
+        """The number of intercepts at the end of w."""
         return int(self.risk.n_intercepts) if self.balances else 0  # type: ignore[attr-defined]
 
     @cached_property
     def euclidean(self) -> bool:
-        """Whether the regularizer is the square of a norm with inner products."""
+        """Whether the regularizer is a squared norm with an inner product."""
         return isinstance(self.reg, Euclidean)
 
     @cached_property
-    def _slips(self) -> bool:
+    def _is_inexact(self) -> bool:
         return isinstance(self.risk, Slips)
 
     @cached_property
-    def _of_lists(self) -> bool:
+    def _is_nonseparable(self) -> bool:
         return isinstance(self.risk, Risk) and not self.risk.loss.separable
 
     @cached_property
-    def _of_queries(self) -> bool:
+    def _is_shift_invariant(self) -> bool:
         return isinstance(self.risk, Risk) and bool(getattr(self.risk.loss, "invariant", False))
 
     @cached_property
-    def _paired(self) -> Callable[[Array, Array], float] | None:
-        """Inner products of slopes and points that are known by two halves."""
-        return getattr(self.reg, "by_scores", None)
+    def _split_dot(self) -> Callable[[Array, Array], float] | None:
+        """The regularizer's own inner product of slopes and points that are stored in two halves."""
+        return getattr(self.reg, "score_dot", None)
 
     def balanced(self, cut: Cut) -> Cut:
-        """A cut without a slope in the intercepts that w holds."""
+        """A cut without a slope in the intercepts of w, made of this one."""
         return self.risk.balanced(cut) if self.balances else cut  # type: ignore[attr-defined]
 
     def __call__(self, w: Array) -> tuple[float, Array, Cut]:
@@ -105,28 +105,30 @@ class Objective:
         return self.at(w, *self.look(w))
 
     def look(self, w: Array) -> tuple[float, Array, float]:
-        """R(w), a subgradient, and up to which slip that is known."""
-        check()  # a risk of a user's own looks at no clock
+        """R(w), a subgradient, and the inexactness of its cut."""
+        check()  # user-defined risks do not check the deadline
         self.count.calls += 1
-        if self._of_lists:
+        if self._is_nonseparable:
             return self.risk.of_lists(w)  # type: ignore[attr-defined, no-any-return]
-        if self._of_queries:  # what all scores of a query have in common cancels: its size is that of scores
-            at = cursor(self.risk, w)
-            return *at.value_grad(), at.slip
-        return self.risk.evaluate(w) if self._slips else (*self.risk(w), 0.0)  # type: ignore[attr-defined]
+        if self._is_shift_invariant:  # a shift of all scores of a query cancels, but not its rounding error
+            point = cursor(self.risk, w)
+            return *point.value_grad(), point.slip
+        return self.risk.evaluate(w) if self._is_inexact else (*self.risk(w), 0.0)  # type: ignore[attr-defined]
 
     def at(self, w: Array, r: float, g: Array, slip: float = 0.0) -> tuple[float, Array, Cut]:
-        """J(w), the subgradient and the cut at w, when R(w) = r and g are known, and g's cut up to a slip."""
+        """J(w), the subgradient and the cut at w, given R(w) = r, g and the inexactness of the cut of g."""
+        # a slope in an unpenalized intercept would make the bound minus infinity
         cut = self.balanced(self.tangent(w, r, g, slip))
         return r + self.lam * self.reg.value(w), g, cut
 
     def tangent(self, w: Array, r: float, g: Array, slip: float = 0.0) -> Cut:
-        """The cut as it comes: with slopes in the intercepts that w holds, if it holds any."""
-        gw = float(g @ w) if self._paired is None else self._paired(g, w)
+        """The cut before intercepts are projected out: it may have slopes in those of w."""
+        # the tangent at w: R(v) >= r + g'(v - w) = g'v + (r - g'w)
+        gw = float(g @ w) if self._split_dot is None else self._split_dot(g, w)
         if r != r or (gw != gw and r < math.inf):
             refuse_nan(self.risk, r)
         # far out, R and g @ w are huge and cancel: what rounding may have added must not become a bound
-        slip += ROUNDING * (abs(r) + abs(gw)) + PRODUCTS * float(abs(g) @ abs(w))
+        slip += ROUNDING * (abs(r) + abs(gw)) + DOT_ROUNDING * float(abs(g) @ abs(w))
         return Cut(g, r - gw - slip)
 
     def value(self, w: Array) -> float:
@@ -138,15 +140,16 @@ class Objective:
         return self(w)[2]
 
     def lower(self, cut: Cut) -> float:
-        r"""A lower bound of min J, by Fenchel duality at the dual point that the cut is.
+        r"""A lower bound of min J, by Fenchel duality with the cut as dual point.
 
         .. math:: \max_{0 \le s \le 1}\; s\,b - \lambda\,\Omega^*(-s\,a / \lambda)
 
-        Shrinking by s keeps a cut a cut, since R >= 0.
+        A cut scaled by s is still a cut, since R >= 0.
         """
         s = self.reg.scale(cut, self.lam)
-        if s == 0:  # then a cut says no more than R >= 0 does; it may hold what is no number
+        if s == 0:  # the cut adds nothing to R >= 0; its entries may be infinite or NaN
             return -self.lam * self.reg.conjugate(namespace(cut.a).zeros_like(cut.a)) + 0.0
+        # the minimum over v of lam Omega(v) + s (a'v + b), by the conjugate
         return s * cut.b - self.lam * self.reg.conjugate(-s / self.lam * cut.a)
 
     def argmin(self, cut: Cut) -> Array:
@@ -154,12 +157,12 @@ class Objective:
         return self.reg.conjugate_grad(-1 / self.lam * cut.a)
 
     def cursor(self, w: Array) -> ObjectiveCursor:
-        """A point that keeps its scores, for line searches."""
+        """A cursor at w that caches its scores, for line searches."""
         return ObjectiveCursor(self, cursor(self.risk, w))
 
 
 class ObjectiveCursor:
-    """A cursor of the risk, with the regularizer along."""
+    """A cursor of the risk together with the regularizer."""
 
     def __init__(self, obj: Objective, risk: Cursor) -> None:
         self.obj, self.risk = obj, risk
@@ -180,39 +183,40 @@ class ObjectiveCursor:
         return self.obj.at(w, r, g, self.risk.slip)
 
     def tangent(self, t: float = 0.0) -> tuple[float, Cut]:
-        """J(w + t d), and the cut there as it comes: see `Objective.tangent`."""
+        """J(w + t d) and the cut before intercepts are projected out: see `Objective.tangent`."""
         self.obj.count.calls += 1
         w = self.risk.w + t * self.d if t else self.risk.w
         r, g = self.risk.value_grad(t)
         return r + self.obj.lam * self.obj.reg.value(w), self.obj.tangent(w, r, g, self.risk.slip)
 
     def aim(self, d: Array, slack: float = 0.0) -> None:
-        """Look along w + t d; the looks may be too high by as much as slack."""
+        """Set the direction d; line evaluations may overestimate J by up to slack."""
         self.d = d
+        # the regularizer along the line, at O(1) per evaluation where possible
         self.reg = self.obj.reg.line(self.risk.w, d)
         self.reach = self.obj.reg.reach(self.risk.w, d)
         self.risk.aim(d, slack)
 
     def along(self, t: float) -> tuple[float, float]:
-        """J(w + t d) and its slope."""
-        assert self.reg is not None, "aim first"
+        """J(w + t d) and its derivative in t."""
+        assert self.reg is not None, "set a direction first"
         (r, dr), (o, do) = self.risk.along(t), self.reg(t)
         return r + self.obj.lam * o, dr + self.obj.lam * do
 
     def move(self, t: float) -> None:
-        """Go to w + t d."""
+        """Step to w + t d."""
         self.risk.move(t)
 
     def balance(self) -> None:
-        """Put intercepts that are entries of w near their best, where the cursor can."""
+        """Approximately minimize over the explicit intercepts in w, if the cursor can."""
         if hasattr(self.risk, "balance"):
             self.risk.balance()
 
 
 def start_of(obj: Objective, w0: Array | None) -> Array:
-    """Where a run starts: a copy of w0, if it is a point of the domain; else where Omega is least."""
+    """The starting point of a run: a copy of w0, which must be in the domain; or the minimizer of Omega."""
     if w0 is None:
-        return obj.reg.conjugate_grad(np.zeros(obj.risk.dim))  # the least Omega: zero, mostly
+        return obj.reg.conjugate_grad(np.zeros(obj.risk.dim))  # the minimizer of Omega: mostly zero
     if isinstance(w0, (list, tuple, np.ndarray)):
         w0 = np.array(w0, dtype=np.float64)
     else:

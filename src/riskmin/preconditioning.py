@@ -1,4 +1,4 @@
-r"""A change of variables that leaves J as it is: columns of X centred and brought to one size.
+r"""A change of variables that does not change J: columns of X are centered and scaled to similar sizes.
 
 With an unpenalized intercept, J does not change when columns are shifted; and when columns are divided by
 numbers, weights are multiplied by them. So the same problem reads, in :math:`v = w / s`,
@@ -6,7 +6,7 @@ numbers, weights are multiplied by them. So the same problem reads, in :math:`v 
 .. math:: \min_v\; \lambda\,\Omega(s \circ v) + R'(v), \qquad x' = (x - m) \circ s,
 
 and a cut :math:`(a, b)` of :math:`R'` is the cut :math:`(a / s, b)` of R. Solvers work on the second form;
-what they prove is of the first. The sizes :math:`s_j` are powers of two, so that no rounding comes in.
+their proofs hold for the first. The scales :math:`s_j` are powers of two, so that scaling does not round.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ from riskmin.scorers import Hierarchy, Linear, Multiclass, Standardized, WithOne
 from riskmin.tree import Tree
 from riskmin.types import Array, Cut, Executor, Iterate, Memo, NDArray, Resumable, Shard, Solver, Unsuited
 
-SAMPLE, FEWEST = 2**13, 64
-"""Means and sizes of columns are estimated from rows of about so many numbers, and at least so many rows."""
-FEWEST_NUMBERS = 5
-"""A sparse column with fewer numbers in the sample has no size that is known."""
+SAMPLE_ENTRIES, SAMPLE_MIN_ROWS = 2**13, 64
+"""Means and sizes of columns are estimated from about this many entries, and at least this many rows."""
+COLUMN_MIN_ENTRIES = 5
+"""The size of a sparse column with fewer entries in the sample counts as unknown."""
 MOST_COPIED = 2**23
-"""Up to so many numbers (64 MB) centred columns are stored; beyond, every product is corrected instead."""
-FARTHEST = 400
-"""Scales are powers of two up to this one, of either sign."""
-SMALL = 2**17
-"""Up to so many numbers, a copy costs next to nothing."""
-OFFSET, FAR_OFFSET = 1.0, 8.0
-"""The mean of a column, beside its standard deviation, that makes a change worth while; if X is not small."""
-SPREAD, FAR_SPREAD = 8.0, 100.0
-"""The ratio of the largest to the smallest size of a column that does; if X is not small, or is sparse."""
-WORDS = 2**15
-"""Sparse columns in larger numbers are words or the like, which all have one unit."""
-DENSE = 0.25
-"""A sparse X with this share of its numbers is stored as a dense one when its columns are centred."""
+"""Changed columns of up to this many entries (64 MB) are stored; beyond, products are corrected instead."""
+MAX_SCALE_EXPONENT = 400
+"""Scales are powers of two with exponents of at most this absolute value: their squares do not overflow."""
+CHEAP_COPY_ENTRIES = 2**17
+"""The cost of copying up to this many entries is negligible."""
+SHIFT_MIN_RATIO, SHIFT_MIN_RATIO_LARGE = 1.0, 8.0
+"""Center if a |mean| / standard deviation is above the first; above the second, if copying X is not cheap."""
+SCALE_MIN_RATIO, SCALE_MIN_RATIO_LARGE = 8.0, 100.0
+"""Scale if the ratio of column sizes is above the first; above the second, if copying X is not cheap."""
+SAME_UNIT_COLUMNS = 2**15
+"""More sparse columns than this are taken for words or similar features, which all have the same unit."""
+DENSE_STORAGE_SHARE = 0.25
+"""A sparse X of at least this share of nonzeros is stored as a dense one when its columns are centered."""
 
 
 class Moments(NamedTuple):
-    """Of each column of a sample: weight of the rows, mean, mean square around it, least and largest number.
+    """Weight of the rows, and mean, variance, minimum and maximum of each column of a sample of rows.
 
-    Of sparse columns, the last two tell only whether they are constant.
+    For sparse columns, minimum and maximum only tell whether they are equal: whether the column is constant.
     """
 
     n: float
@@ -83,11 +83,11 @@ class Preconditioner:
     Parameters
     ----------
     shift : (p,) array
-        The m; zeros where J would change with it.
+        m; zeros if J would change with it.
     scale : (p,) array
-        The s, powers of two.
+        s, powers of two.
     tree : Tree, optional
-        Of scores that are sums along its paths; else each output has weights of its own.
+        The tree of scores that are sums along its paths; otherwise each output has weights of its own.
 
     Examples
     --------
@@ -109,27 +109,29 @@ class Preconditioner:
 
     # ------------------------------------------------------------ points and cuts
     def _per_entry(self, w: Array, tail: int) -> Array:
-        """The scale of every weight: of each output, where these are many."""
+        """The scale of every weight; that of a column is repeated for each output."""
         return like(np.repeat(self.scale, (len(w) - tail) // len(self.scale)), w)
 
-    def _moved(self, W: Array) -> Array:
-        """By how much the shift of the columns moves the scores: m' W, one per output."""
-        moved = like(self.shift, W) @ W.reshape(len(self.shift), -1)
-        return moved if self.tree is None else self.tree.to_labels(moved[None, :])[0]
+    def _offset(self, W: Array) -> Array:
+        """The change of the scores by the shift of the columns: m' W, one per output."""
+        offset = like(self.shift, W) @ W.reshape(len(self.shift), -1)
+        return offset if self.tree is None else self.tree.to_labels(offset[None, :])[0]
 
     def inward(self, w: Array, k: int = 0) -> Array:
-        """The v of a point w, of which the last k entries are intercepts."""
+        """The v of a point w whose last k entries are intercepts."""
+        # v = w / s; the intercept absorbs the shift, b' = b + m' w
         head = w[: len(w) - k] / self._per_entry(w, k)
-        return namespace(w).concat([head, w[-k:] + self._moved(w[:-k])]) if k else head
+        return namespace(w).concat([head, w[-k:] + self._offset(w[:-k])]) if k else head
 
     def outward(self, v: Array, k: int = 0) -> Array:
-        """The w of a point v."""
+        """The w of a point v whose last k entries are intercepts."""
         head = v[: len(v) - k] * self._per_entry(v, k)
-        return namespace(v).concat([head, v[-k:] - self._moved(head)]) if k else head
+        return namespace(v).concat([head, v[-k:] - self._offset(head)]) if k else head
 
     def cut(self, cut: Cut, k: int = 0) -> Cut:
-        """The cut in w that a cut in v is."""
+        """The cut in w that equals a cut in v."""
         a = cut.a
+        # z = X' v + b' = X w + b with b = b' - m' w: slopes in the intercepts act on w through m
         head = a[: len(a) - k] / self._per_entry(a, k)
         if k:
             slopes = a[-k:] if self.tree is None else self.tree.from_labels(a[None, -k:])[0]
@@ -138,20 +140,21 @@ class Preconditioner:
         return Cut(head, cut.b)
 
     def iterates(self, steps: Iterator[Iterate], k: int = 0) -> Iterator[Iterate]:
-        """Iterates in v as iterates in w; their states stay as they are."""
+        """Convert iterates in v to iterates in w; the solver states are not changed."""
         for it in steps:
             yield it._replace(w=self.outward(it.w, k), cut=self.cut(it.cut, k))
 
     # ------------------------------------------------------------ problems
     def objective(self, obj: Objective) -> Objective | None:
-        """The same problem in v; None where it has no such form."""
+        """The same problem in v; None if it has no such form."""
+        # w has outputs entries per column, next to each other
         outputs = (obj.risk.dim - obj.n_intercepts) // len(self.scale)
         reg = opened(scaled(penalized(obj.reg), np.repeat(self.scale, outputs)))
         risk = self.risk(obj.risk)
         return None if reg is None or risk is None else Objective(risk, reg, obj.lam, obj.count)
 
     def risk(self, risk: Any) -> Any:
-        """The risk as a function of v; None where it is no risk of a linear model."""
+        """The risk as a function of v; None if it is no risk of a linear model."""
         if isinstance(risk, (Profiled, Adaptive)):
             field = "risk" if isinstance(risk, Profiled) else "base"
             inner = self.risk(getattr(risk, field))
@@ -159,78 +162,80 @@ class Preconditioner:
         rows = self._stored(risk)
         if rows is None:
             return self._implicit(risk)
-        changed = replace(risk, executor=_held(risk.executor, rows.X), rows=rows, table=None)
+        changed = replace(risk, executor=_with_rows(risk.executor, rows.X), rows=rows, table=None)
         if isinstance(risk, CentredRisk):
-            scorer: Any = risk.scorer
-            mean = (to_numpy(scorer.mean) - self.shift) * self.scale
-            return replace(changed, scorer=replace(scorer, mean=mean))
+            linear_map: Any = risk.scorer
+            mean = (to_numpy(linear_map.mean) - self.shift) * self.scale
+            return replace(changed, scorer=replace(linear_map, mean=mean))
         return changed
 
     def stores(self, risk: Risk) -> bool:
-        """Whether there is room for rows with their columns changed."""
+        """Whether the rows are local, and the changed ones are few enough to be stored."""
         rows = risk.rows
         if rows is None or not isinstance(risk.executor, (Serial, Threads)):
             return False
         X: Any = rows.X.csr if isinstance(rows.X, Wide) else rows.X
+        # without a shift, sparse columns stay sparse
         if isinstance(X, (Csr, Csc)) and not self.shift.any():
             return X.data.size <= MOST_COPIED and not crowds(X.data)
         return isinstance(X, (Dense, Columns)) and X.shape[0] * X.shape[1] <= MOST_COPIED
 
     def _stored(self, risk: Risk) -> Shard | None:
-        """The rows with their columns changed, where there is room for them; else None."""
+        """The rows with their columns changed, if they are few enough to be stored; else None."""
         rows = risk.rows
         if rows is None or not isinstance(risk.executor, (Serial, Threads)):
             return None
         n, p = rows.X.shape
         X: Any = rows.X
         if isinstance(X, (Dense, Columns)) and n * p <= MOST_COPIED:
+            # (x - m) s in double precision: differences of single-precision numbers would lose digits
             whole = np.asarray(X.X if isinstance(X, Dense) else X.T.T, np.float64, "C")
             return rows._replace(X=Dense((whole - self.shift) * self.scale), memo=Memo())
         if not isinstance(X, (Csr, Csc, Wide)):
             return None
-        held: Any = as_scipy(X.csr if isinstance(X, Wide) else X)
-        if held.nnz > MOST_COPIED or crowds(held.data):
+        matrix: Any = as_scipy(X.csr if isinstance(X, Wide) else X)
+        if matrix.nnz > MOST_COPIED or crowds(matrix.data):
             return None
         if not self.shift.any():
-            return rows._replace(X=as_matrix(held @ sp.diags_array(self.scale)), memo=Memo())
-        if n * p > MOST_COPIED or held.nnz < DENSE * n * p:
+            return rows._replace(X=as_matrix(matrix @ sp.diags_array(self.scale)), memo=Memo())
+        if n * p > MOST_COPIED or matrix.nnz < DENSE_STORAGE_SHARE * n * p:
             return None
-        return rows._replace(X=Dense((held.toarray() - self.shift) * self.scale), memo=Memo())
+        return rows._replace(X=Dense((matrix.toarray() - self.shift) * self.scale), memo=Memo())
 
     def _implicit(self, risk: Risk) -> Risk | None:
-        """The risk with X as it is: every product is corrected by the shift."""
-        scorer: Any = risk.scorer
-        inner = scorer.inner if isinstance(scorer, WithOnes) else scorer
+        """The risk with X unchanged: every product is corrected by the shift and the scale."""
+        linear_map: Any = risk.scorer
+        inner = linear_map.inner if isinstance(linear_map, WithOnes) else linear_map
         if not isinstance(inner, (Linear, Multiclass, Hierarchy)):
             return None
-        changed = Standardized(inner, self.shift, self.scale)
-        outer = WithOnes(changed) if isinstance(scorer, WithOnes) else changed
+        standardized = Standardized(inner, self.shift, self.scale)
+        outer = WithOnes(standardized) if isinstance(linear_map, WithOnes) else standardized
         return replace(risk, scorer=outer, rows=None)
 
 
-def _held(executor: Any, X: Any) -> Executor:
-    """An executor of the same kind, with the new columns in shards of the same rows."""
+def _with_rows(executor: Any, X: Any) -> Executor:
+    """An executor of the same kind, with the new rows in shards of the same sizes."""
     ends = np.cumsum([0, *(len(shard.c) for shard in executor.shards)]).tolist()
     parts: list[Any] = [X] if len(ends) == 2 else [X.rows(i, j) for i, j in pairwise(ends)]
     wide = [isinstance(shard.X, Wide) for shard in executor.shards]
     parts = [with_transpose(part) if w else part for part, w in zip(parts, wide, strict=True)]
-    held: Executor = executor(
+    copy: Executor = executor(
         [old._replace(X=part, memo=Memo()) for old, part in zip(executor.shards, parts, strict=True)]
     )
-    return held
+    return copy
 
 
 @dataclass(frozen=True)
 class Conditioned:
-    """A problem as solvers see it, and as it was given.
+    """A problem in the variables of solvers, and in its own.
 
     Parameters
     ----------
     given : Objective
     obj : Objective
-        The same in other variables, or the very same.
+        The same in other variables, or the same object.
     change : Preconditioner, optional
-        Which; None for the same variables.
+        The change of variables; None for the same variables.
     """
 
     given: Objective
@@ -239,24 +244,25 @@ class Conditioned:
 
     @classmethod
     def of(cls, obj: Objective, change: Preconditioner | None) -> Conditioned:
-        """The problem in the variables of a preconditioner, where it has such a form."""
+        """The problem in the variables of a preconditioner, if it has such a form."""
         same = None if change is None else change.objective(obj)
         return cls(obj, _opened(obj)) if same is None else cls(obj, same, change)
 
     def inward(self, w: Array) -> Array:
-        """A point of the given problem in the variables of solvers."""
+        """Convert a point of the given problem to the variables of solvers."""
         return w if self.change is None else self.change.inward(w, self.given.n_intercepts)
 
     def iterates(self, solver: Solver, w0: Array) -> Iterator[Iterate]:
-        """The iterates of a solver, as those of the given problem.
+        """The iterates of a solver, as iterates of the given problem.
 
-        A solver that does not take the problem in other variables (it visits rows one by one, say, where the
-        columns of all rows are centred in passing) gets it as it was given.
+        A solver that rejects the problem in other variables gets it as it was given: for example one that
+        visits rows one by one, where columns are centered on the fly.
         """
         if self.change is None:
             return solver.iterates(self.obj, w0)
         try:
             steps = solver.iterates(self.obj, self.inward(w0))
+            # a generator raises at its first step, not when it is made
             first = [next(steps)]
         except StopIteration:
             first = []
@@ -265,15 +271,15 @@ class Conditioned:
         return self.change.iterates(chain(first, steps), self.given.n_intercepts)
 
     def resumed(self, solver: Resumable, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Those of a run that goes on from a state."""
+        """The iterates of a run that continues from a state."""
         if self.change is None:
             return solver.resume(self.obj, state)
         return self.change.iterates(solver.resume(self.obj, state), self.given.n_intercepts)
 
 
-# ---------------------------------------------------------------- which one
+# ---------------------------------------------------------------- choosing the change of variables
 def preconditioner(obj: Objective) -> Preconditioner | None:
-    """The change of variables for a problem; None where its columns are centred and of one size already.
+    """The change of variables for a problem; None if its columns are centered and of similar sizes.
 
     Examples
     --------
@@ -287,105 +293,109 @@ def preconditioner(obj: Objective) -> Preconditioner | None:
     risk = _linear(obj.risk)
     if risk is None:
         return None
-    words = risk.table is not None and risk.table.sparse and risk.table.shape[1] > WORDS
-    found = None if words else _moments(risk)
-    if found is None:
+    same_unit = risk.table is not None and risk.table.sparse and risk.table.shape[1] > SAME_UNIT_COLUMNS
+    moments = None if same_unit else _moments(risk)
+    if moments is None:
         return _undoing(obj, risk)
-    numbers = risk.table.numbers if risk.table is not None else SMALL + 1
+    entries = risk.table.numbers if risk.table is not None else CHEAP_COPY_ENTRIES + 1
     sparse = risk.table is not None and risk.table.sparse
-    small = numbers <= SMALL and not sparse
-    constant = found.least == found.largest
-    deviation = np.sqrt(found.variance)
-    shift = np.zeros_like(found.mean)
-    if _shifts(obj.risk):
-        far = np.abs(found.mean) > (OFFSET if small else FAR_OFFSET) * deviation
-        if np.any(far & ~constant):
-            shift = np.where(constant, found.least, found.mean)
-            shift = np.where(far, shift, 0.0) if sparse else shift
-    if (own := _undoing(obj, risk, shift)) is not None:
-        return own
+    cheap = entries <= CHEAP_COPY_ENTRIES and not sparse
+    constant = moments.least == moments.largest
+    deviation = np.sqrt(moments.variance)
+    shift = np.zeros_like(moments.mean)
+    if _shift_invariant(obj.risk):
+        # dense columns are all centered if one of them needs it, sparse ones only where it is needed
+        off_center = np.abs(moments.mean) > (SHIFT_MIN_RATIO if cheap else SHIFT_MIN_RATIO_LARGE) * deviation
+        if np.any(off_center & ~constant):
+            shift = np.where(constant, moments.least, moments.mean)
+            shift = np.where(off_center, shift, 0.0) if sparse else shift
+    if (undoing := _undoing(obj, risk, shift)) is not None:
+        return undoing
     obj = _opened(obj)
     reg, outputs = penalized(obj.reg), (obj.risk.dim - obj.n_intercepts) // len(shift)
-    size = np.hypot(deviation, found.mean - shift)
-    scale = _sizes(obj, size)
-    seen = size > 0
-    scale = np.where(seen, scale, np.median(scale[seen]) if seen.any() else 1.0)
+    # the root mean square of a column after the shift
+    size = np.hypot(deviation, moments.mean - shift)
+    scale = _scales(obj, size)
+    known = size > 0  # columns of unknown size get the median scale
+    scale = np.where(known, scale, np.median(scale[known]) if known.any() else 1.0)
     ratio = float(scale.max() / scale.min())
-    if ratio <= (SPREAD if small else FAR_SPREAD) or scaled(reg, np.repeat(scale, outputs)) is None:
+    min_ratio = SCALE_MIN_RATIO if cheap else SCALE_MIN_RATIO_LARGE
+    if ratio <= min_ratio or scaled(reg, np.repeat(scale, outputs)) is None:
         scale = np.ones_like(scale)
     return Preconditioner(shift, scale, _tree(risk)) if shift.any() or (scale != 1).any() else None
 
 
 def _tree(risk: Risk) -> Tree | None:
-    """That of scores that are sums along its paths."""
+    """The tree of scores that are sums along its paths, or None."""
     inner = getattr(risk.scorer, "inner", risk.scorer)
     return inner.tree if isinstance(inner, Hierarchy) else None
 
 
 def _undoing(obj: Objective, risk: Risk, shift: NDArray | None = None) -> Preconditioner | None:
-    """That in which a rescaled regularizer is what it is without: a form that more solvers take.
+    """The change of variables in which a rescaled regularizer is not rescaled: more solvers take that form.
 
-    None where there is no room for such rows, if the regularizer can also be rescaled itself.
+    None if the changed rows cannot be stored and the regularizer can also be rescaled itself.
     """
     reg = penalized(obj.reg)
     if not isinstance(reg, Rescaled) or (shift is None and risk.table is None):
         return None
     shift = np.zeros(risk.table.shape[1]) if shift is None else shift  # type: ignore[union-attr]
-    own = Preconditioner(shift, 1 / reg.sizes[:: len(reg.sizes) // len(shift)], _tree(risk))
-    return own if own.stores(risk) or opened(reg) is reg else None
+    candidate = Preconditioner(shift, 1 / reg.sizes[:: len(reg.sizes) // len(shift)], _tree(risk))
+    return candidate if candidate.stores(risk) or opened(reg) is reg else None
 
 
 def _opened(obj: Objective) -> Objective:
-    """The problem with its regularizer as solvers know it."""
+    """The problem with a rescaled regularizer replaced by the form that solvers take."""
     reg = penalized(obj.reg)
     return replace(obj, reg=opened(reg)) if isinstance(reg, Rescaled) else obj
 
 
 def sampled_moments(risk: Any) -> Moments | None:
-    """The moments of a sample of the rows of a linear risk; None of any other."""
+    """The moments of a sample of the rows of a linear risk; None for any other risk."""
     inner = _linear(risk)
     return None if inner is None else _moments(inner)
 
 
 def _linear(risk: Any) -> Risk | None:
-    """The risk of scores that are linear in the rows of a table; None of any other."""
+    """The risk whose scores are linear in the rows of a matrix; None for any other."""
     while isinstance(risk, (Profiled, Adaptive)):
         risk = risk.risk if isinstance(risk, Profiled) else risk.base
     return risk if isinstance(risk, Risk) and getattr(risk.loss, "task", None) != "tagging" else None
 
 
-def _shifts(risk: Any) -> bool:
-    """Whether J stays the same when columns are shifted: there is an intercept, or none is needed."""
+def _shift_invariant(risk: Any) -> bool:
+    """Whether J does not change when columns are shifted: it has an intercept, or does not depend on one."""
     if isinstance(risk, (Profiled, WithIntercepts, CentredRisk)):
         return True
     if isinstance(risk, Adaptive):
-        return _shifts(risk.base)
+        return _shift_invariant(risk.base)
     return not risk.many and bool(getattr(risk.loss, "invariant", False))
 
 
-def _sizes(obj: Objective, size: NDArray) -> NDArray:
+def _scales(obj: Objective, size: NDArray) -> NDArray:
     """The scale of each column, a power of two near 1 / sqrt(size^2 + lam m), for penalties m w^2 / 2.
 
-    Where the penalty is larger than the column, the column does not matter to the conditioning.
+    If the penalty is larger than the column, the column does not matter to the conditioning.
     """
     reg, floor = penalized(obj.reg), np.zeros_like(size)
     terms = getattr(reg, "terms", None)
     if terms is not None:
+        # the quadratic part of the penalty, the largest among the outputs of a column
         square = np.asarray(terms(np.zeros(obj.risk.dim - obj.n_intercepts)).square) + np.zeros(1)
         floor = obj.lam * (square.reshape(len(size), -1).max(1) if square.size > 1 else square + floor)
-    found = np.hypot(size, np.sqrt(floor))
-    found = np.where(found > 0, found, 1.0)
-    # so that squares of scales are numbers, too
-    return np.exp2(-np.clip(np.round(np.log2(found)), -FARTHEST, FARTHEST))
+    column_size = np.hypot(size, np.sqrt(floor))
+    column_size = np.where(column_size > 0, column_size, 1.0)
+    # squares of the scales must not overflow either
+    return np.exp2(-np.clip(np.round(np.log2(column_size)), -MAX_SCALE_EXPONENT, MAX_SCALE_EXPONENT))
 
 
 def _moments(risk: Risk) -> Moments | None:
-    """Those of a sample of the rows, a few of each shard."""
+    """The moments of a sample of the rows, taken from all shards; None if there are no rows to sample."""
     try:
         n, p = (0, 1) if risk.table is None else risk.table.shape
         each = p if risk.table is None or not risk.table.sparse else max(risk.table.numbers // (4 * n), 1)
-        parts = risk.executor.map(_sampled, max(SAMPLE // each, FEWEST) / max(n, 1))
-    except TypeError:  # what stands for the rows has no rows to look at
+        parts = risk.executor.map(_sampled_moments, max(SAMPLE_ENTRIES // each, SAMPLE_MIN_ROWS) / max(n, 1))
+    except TypeError:  # the shards hold objects without rows
         return None
     if any(part is None for part in parts):
         return None
@@ -393,50 +403,52 @@ def _moments(risk: Risk) -> Moments | None:
     if not parts:
         return None
     n = sum(part.n for part in parts)
+    # combine: the variance of all is the mean variance plus the variance of the means
     mean = sum(part.n / n * part.mean for part in parts)
     variance = sum(part.n / n * (part.variance + (part.mean - mean) ** 2) for part in parts)
     least = np.min([part.least for part in parts], axis=0)
     return Moments(n, mean, variance, least, np.max([part.largest for part in parts], axis=0))
 
 
-def _sampled(shard: Shard, share: float) -> Moments | None:
-    """The moments of a sample of a shard's rows; around the first row, since far offsets cancel."""
+def _sampled_moments(shard: Shard, share: float) -> Moments | None:
+    """The moments of a sample of a shard's rows, relative to its first row: large offsets would cancel."""
     X: Any = shard.X
     if not isinstance(X, (Dense, Columns, Csr, Csc, Wide, Plain)):
         return None
     c = to_numpy(shard.c)
-    at = np.flatnonzero(c > 0)
-    at = at[:: max(int(1 / share), 1)]
-    if not len(at):
+    rows_used = np.flatnonzero(c > 0)
+    # every m-th row
+    rows_used = rows_used[:: max(int(1 / share), 1)]
+    if not len(rows_used):
         zero = np.zeros(X.shape[1])
         return Moments(0.0, zero, zero, zero, zero)
-    rows: Any = _taken(X, at)
-    n = float(c[at].sum())
+    rows: Any = _take_rows(X, rows_used)
+    n = float(c[rows_used].sum())
     with np.errstate(over="ignore", invalid="ignore"):
         if not isinstance(rows, np.ndarray):
-            return _sparse_moments(rows, c[at] if rows.format == "csr" else c)
-        c = c[at] / n if len(rows) == len(at) else np.full(len(rows), 1 / len(rows))
-        away = rows - rows[0]
-        mean = c @ away
-        return Moments(n, rows[0] + mean, c @ (away - mean) ** 2, rows.min(0), rows.max(0))
+            return _sparse_moments(rows, c[rows_used] if rows.format == "csr" else c)
+        c = c[rows_used] / n if len(rows) == len(rows_used) else np.full(len(rows), 1 / len(rows))
+        relative = rows - rows[0]
+        mean = c @ relative
+        return Moments(n, rows[0] + mean, c @ (relative - mean) ** 2, rows.min(0), rows.max(0))
 
 
-def _taken(X: Any, at: NDArray) -> Any:
-    """Some rows, in double precision; sparse ones as they are."""
+def _take_rows(X: Any, rows_used: NDArray) -> Any:
+    """Some rows, in double precision; sparse ones in their own."""
     if isinstance(X, Dense):
-        return np.concatenate([X.X[few] for few in picking(at)]).astype(np.float64, copy=False)
+        return np.concatenate([X.X[some] for some in picking(rows_used)]).astype(np.float64, copy=False)
     if isinstance(X, Columns):
-        return X.T[:, at].T.astype(np.float64, copy=False)
+        return X.T[:, rows_used].T.astype(np.float64, copy=False)
     if isinstance(X, Plain):
-        return to_numpy(X.X[:: max(X.shape[0] // len(at), 1)]).astype(np.float64, copy=False)
+        return to_numpy(X.X[:: max(X.shape[0] // len(rows_used), 1)]).astype(np.float64, copy=False)
     X = X.csr if isinstance(X, Wide) else X
     if isinstance(X, Csr):
-        return sp.vstack([as_scipy(X)[few] for few in picking(at)], format="csr")
-    return as_scipy(X)  # columns have no rows to pick
+        return sp.vstack([as_scipy(X)[some] for some in picking(rows_used)], format="csr")
+    return as_scipy(X)  # all rows: a matrix stored by columns has no cheap access to rows
 
 
 def _sparse_moments(rows: Any, c: NDArray) -> Moments:
-    """Those of sparse rows of weights c; a column of few numbers has none that are known."""
+    """The moments of sparse rows of weights c; those of columns with few entries are set to zero."""
     n, p = float(c.sum()), rows.shape[1]
     lengths = np.diff(rows.indptr)
     if rows.format == "csr":
@@ -444,11 +456,12 @@ def _sparse_moments(rows: Any, c: NDArray) -> Moments:
     else:
         column, weight = np.repeat(np.arange(p), lengths), c[rows.indices]
     values = rows.data.astype(np.float64)
+    # sums over the stored entries: all other entries are zeros
     mean, square = (np.bincount(column, weight * v, p) / n for v in (values, values**2))
-    few = np.bincount(column, minlength=p) < min(FEWEST_NUMBERS, rows.shape[0])
-    mean, square = np.where(few, 0.0, mean), np.where(few, 0.0, square)
+    unknown = np.bincount(column, minlength=p) < min(COLUMN_MIN_ENTRIES, rows.shape[0])
+    mean, square = np.where(unknown, 0.0, mean), np.where(unknown, 0.0, square)
     variance = np.maximum(square - mean**2, 0.0)
-    # what cancels is known to few digits: a column that is constant has no variance
+    # the difference has lost its digits: a constant column has variance zero
     constant = variance <= 1e-12 * square
     variance = np.where(constant, 0.0, variance)
     return Moments(n, mean, variance, mean, np.where(constant, mean, mean + 1.0))

@@ -1,6 +1,7 @@
 r"""The risk: the weighted mean of a loss over shards of data, :math:`R(w) = \sum_i c_i\, l(x_i^\top w, y_i)`.
 
-Scores may be many a row, :math:`z_i = W^\top x_i`. What is computed where the rows are is in `shards`.
+With multi-output losses the scores of a row are a vector, :math:`z_i = W^\top x_i`. The functions that run
+on the shards, next to the rows, are in `shards`.
 """
 
 from __future__ import annotations
@@ -23,57 +24,58 @@ from riskmin.spread import Table
 from riskmin.types import Array, Cursor, Executor, KeepsScores, Loss, Lost, Oracle, Scorer, Shard, Unsuited
 
 MOST_LOSSES = 20
-"""So many times in a row kept scores are made anew for one answer, should workers die that often."""
+"""Rebuild lost cached scores at most this many times in a row for one reduction before giving up."""
 REFRESH = 32
-"""Scores are updated in place along a line; after this many moves they are computed anew from w."""
-SUMS = 2.0**-50
-"""How well the slopes of losses of lists are known, beside the largest that there may be."""
+"""Cached scores are updated in place along a line; recompute them from w after this many steps."""
+SUM_ROUNDING = 2.0**-50
+"""Relative rounding error of the slopes of non-decomposable losses, times the largest possible slope."""
 SHRUNK = 8.0
-"""They are, too, when the largest has shrunk to less than one in so many of what it was."""
+"""Recompute the scores, too, once the largest of them has shrunk by this factor since the last time."""
 
 
 def check_point(dim: int, w: Array) -> None:
-    """Raise unless w is an array of as many numbers as a risk takes: kernels would read beyond a shorter one.
+    """Raise unless w is an array of shape (dim,): compiled kernels would read past the end of a shorter one.
 
     Examples
     --------
     >>> check_point(3, np.zeros(2))
     Traceback (most recent call last):
     ...
-    ValueError: w has the shape (2,), but this risk takes an array of (3,): give one number a weight
+    ValueError: w has the shape (2,), but this risk takes an array of (3,): give one number per weight
     """
     shape = getattr(w, "shape", None)
     if shape != (dim,):
-        held = f"is a {type(w).__name__}" if shape is None else f"has the shape {tuple(shape)}"
-        raise ValueError(f"w {held}, but this risk takes an array of ({dim},): give one number a weight")
+        problem = f"is a {type(w).__name__}" if shape is None else f"has the shape {tuple(shape)}"
+        raise ValueError(f"w {problem}, but this risk takes an array of ({dim},): give one number per weight")
 
 
 # ---------------------------------------------------------------- the risk
-_keys = count()
-_used: WeakValueDictionary[int, InUse] = WeakValueDictionary()
-"""The keys of cursors in use: all others' scores are forgotten when the next one is placed."""
+_cursor_keys = count()
+_live_leases: WeakValueDictionary[int, ScoreLease] = WeakValueDictionary()
+"""Keys of the live cursors: shards drop the scores of all others when the next cursor is created."""
 
 
-class InUse:
-    """What all cursors have that look at the same scores."""
+class ScoreLease:
+    """Token shared by all cursors that use the same cached scores; the scores live as long as it does."""
 
 
 @dataclass(frozen=True)
 class Risk:
-    """A loss of scores over an executor's shards; `risk(w)` is its value and a subgradient.
+    """The risk of a loss over an executor's shards; `risk(w)` returns its value and a subgradient.
 
     Parameters
     ----------
     loss : Loss
-    scorer : Scorer
+    scorer : LinearMap
+        The map from w to scores, with its adjoint.
     executor : Executor
         Holds the shards.
     dim : int
         The length of w.
     rows : Shard, optional
-        All rows together, where they are all here: for solvers that visit rows or columns one by one.
-    table : Table, optional
-        What is known here of rows that may be elsewhere.
+        All rows together, if all are in this process: for solvers that visit rows or columns one by one.
+    table : RowMetadata, optional
+        Shape, labels and weights of rows that may be remote.
 
     Examples
     --------
@@ -94,11 +96,11 @@ class Risk:
 
     def __post_init__(self) -> None:
         if self.table is None and self.rows is not None:
-            object.__setattr__(self, "table", Table.of(*self.rows[:3]))
+            object.__setattr__(self, "table", Table.from_rows(*self.rows[:3]))
 
     @cached_property
     def labels(self) -> tuple[Array, Array]:
-        """Labels and weights of all rows; gathered once, where they are not known here."""
+        """Labels and weights of all rows; gathered once from the shards if they are not stored locally."""
         if self.table is not None:
             return self.table.y, self.table.c
         ys, cs = zip(*self.executor.map(shards.labels), strict=True)
@@ -114,9 +116,10 @@ class Risk:
         return value, grad
 
     def of_lists(self, w: Array) -> tuple[float, Array, float]:
-        """The same of a loss that is no sum over rows, and by how much its cut lies below."""
+        """R(w), a subgradient and the inexactness of its cut, for a loss that is no sum over rows."""
         check_point(self.dim, w)
-        zs = self.executor.map(shards.scores, self.scorer, w)  # 8 bytes a row, and as many back
+        # one score per row is gathered, and one derivative per row sent back: 8 bytes each
+        zs = self.executor.map(shards.scores, self.scorer, w)
         z = namespace(zs[0]).concat(zs)
         total, dz = self.loss.value_grad(z, *self.labels)
         ends = np.cumsum([0, *map(len, zs)])
@@ -124,109 +127,120 @@ class Risk:
         return float(total), grad, self.slip_of(z, dz)
 
     @cached_property
-    def steepest(self) -> Array:
-        """The largest slopes that rows may have in a loss of pairs of labels, of weights c_i c_j."""
+    def max_slopes(self) -> Array:
+        """Upper bounds of |dl/dz_i| for a loss that averages over pairs of labels, weighted c_i c_j."""
         y, c = self.labels
         if y.ndim > 1:
             return c
-        found, at = namespace(y).unique_inverse(y)
-        shares = like(np.bincount(to_numpy(at).reshape(-1), to_numpy(c), len(found)), c)
-        pairs = 0.5 * (1 - float(shares @ shares))
-        return c * (1 - shares[at]) / pairs if pairs > 0 else c
+        # row i is in pairs of total weight c_i (1 - weight of its class), while all pairs of
+        # different classes weigh (1 - sum_k class_weight_k^2) / 2
+        classes, class_of_row = namespace(y).unique_inverse(y)
+        class_weights = like(np.bincount(to_numpy(class_of_row).reshape(-1), to_numpy(c), len(classes)), c)
+        pair_weight = 0.5 * (1 - float(class_weights @ class_weights))
+        return c * (1 - class_weights[class_of_row]) / pair_weight if pair_weight > 0 else c
 
     def slip_of(self, z: Array, dz: Array) -> float:
-        """What rounding may have added to a cut at scores z: slopes are differences of sums over rows."""
+        """Bound on the rounding error of a cut at scores z: slopes are differences of sums over rows."""
+        # each product u_i z_i is known to ROUNDING, and each slope u_i to SUM_ROUNDING times its bound
         return ROUNDING * shards.inner(abs(dz), abs(z)) + self.slip_of_sums(z)
 
     def slip_of_sums(self, z: Array) -> float:
-        """The part of it that is there though slopes vanish."""
+        """The part of that bound that remains where the slopes vanish."""
         sizes = abs(z) if z.ndim == 1 else namespace(z).max(abs(z), axis=1)
-        return SUMS * float(self.steepest @ sizes)
+        return SUM_ROUNDING * float(self.max_slopes @ sizes)
 
     @property
     def many(self) -> bool:
-        """Whether a row has many scores, or may have: a single one is in an array of two dimensions too."""
+        """Whether scores are two-dimensional, (n, k): also with k = 1, for losses that may have more."""
         return hasattr(self.loss, "scorer") or getattr(self.scorer, "columns", 1) > 1
 
     def cursor(self, w: Array) -> ScoreCursor:
-        """A point that keeps its scores at the shards."""
+        """A cursor at w that keeps its scores at the shards."""
         return ScoreCursor(self, w) if self.loss.separable else GatheredCursor(self, w)
 
 
 @dataclass
 class ScoreCursor:
-    """A cursor of a `Risk` with a separable loss."""
+    """A cursor of a `Risk` with a separable loss: the shards cache the scores z = X w and dz = X d."""
 
     risk: Risk
     w: Array
     d: Array = None
-    key: int = field(default_factory=lambda: next(_keys))
-    moves: int = 0
+    key: int = field(default_factory=lambda: next(_cursor_keys))
+    n_moves: int = 0
     slip: float = 0.0
     lift: float = 0.0
-    """By how much the cut lies above the tangent of what is looked at: the slip is that much less."""
+    """How far the cut lies above the tangent of the evaluated loss; it is subtracted from the inexactness."""
     loss: Any = None
-    """What is looked at: by default the loss of the risk."""
-    use: InUse = field(default_factory=InUse)
-    """Has the scores kept as long as one that looks at them is there."""
-    lost: bool = False
-    """Whether a shard has forgotten them."""
-    reach: float = 0.0
-    """The largest score since they were computed from w."""
+    """The loss that is evaluated: by default the loss of the risk."""
+    lease: ScoreLease = field(default_factory=ScoreLease)
+    """Keeps the cached scores alive while any cursor refers to them."""
+    cache_lost: bool = False
+    """Whether a shard has lost the cached scores."""
+    max_score: float = 0.0
+    """The largest absolute score since the scores were last computed from w."""
     fresh: bool = True
-    """Whether they were computed anew by the last move."""
+    """Whether the last step recomputed the scores from w."""
 
     def __post_init__(self) -> None:
         check_point(self.risk.dim, self.w)
         self.loss = self.risk.loss
-        self._place()
+        self._cache_scores()
 
-    def under(self, loss: Loss) -> Self:
-        """A look at the same scores under another loss, good until the next move."""
+    def with_loss(self, loss: Loss) -> Self:
+        """A cursor on the same cached scores that evaluates another loss; valid until the next step."""
         other = copy(self)
         other.loss = loss
         return other
 
-    def _place(self) -> None:
-        """Keep the scores of w, at all shards; by another key, where some that were kept are lost."""
-        if self.lost:  # others that look at what is left of them are told so by the shards
-            self.key, self.use, self.lost = next(_keys), InUse(), False
-        _used[self.key] = self.use
-        found = self.risk.executor.map(shards.place, self.key, set(_used), self.risk.scorer, self.w)
-        self.reach = max(found)
+    def _cache_scores(self) -> None:
+        """Compute and cache the scores of w at all shards; under a new key if cached ones were lost."""
+        if self.cache_lost:  # shards raise ShardStateLost for other cursors that use the old key
+            self.key, self.lease, self.cache_lost = next(_cursor_keys), ScoreLease(), False
+        # a weak reference: when the last cursor of the key is gone, the shards may drop its scores
+        _live_leases[self.key] = self.lease
+        max_scores = self.risk.executor.map(
+            shards.cache_scores, self.key, set(_live_leases), self.risk.scorer, self.w
+        )
+        self.max_score = max(max_scores)
 
-    def _tell(self, f: Callable[..., Any], *args: Any) -> list[Any]:
-        """Change what shards keep; where it was lost, it is made anew before the next question."""
+    def _update_shards(self, f: Callable[..., Any], *args: Any) -> list[Any]:
+        """Change the cached state of all shards; if it was lost, it is rebuilt before the next reduction."""
         try:
             return self.risk.executor.map(f, self.key, *args)
         except Lost:
-            self.lost = True
+            self.cache_lost = True
             return []
 
-    def _ask(self, f: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
-        """Sums over shards that keep scores, which are made anew should one have been read anew elsewhere."""
+    def _reduce_shards(self, f: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
+        """Sum f over the shards; rebuild the cached scores if a shard was read again and has lost them."""
         for _ in range(MOST_LOSSES):
-            if self.lost:
-                self._place()
+            if self.cache_lost:
+                self._cache_scores()
+                # the direction was cached together with the scores
                 if self.d is not None:
-                    self._tell(shards.aim, self.risk.scorer, self.d)
+                    self._update_shards(shards.set_direction, self.risk.scorer, self.d)
             try:
                 return self.risk.executor.sum(f, self.key, *args)
             except Lost:
-                self.lost = True
-        raise Lost(f"the scores of a point were lost {MOST_LOSSES} times in a row: look after the workers")
+                self.cache_lost = True
+        raise Lost(f"the scores of a point were lost {MOST_LOSSES} times in a row: check the workers")
 
     def at(self, t: float, b: float) -> tuple[float, float, float]:
-        """R(w + t d) with b added to all scores, and its slopes in t and b."""
-        value, slope_t, slope_b = self._ask(shards.along, self.loss, self.risk.scorer, t, b)
+        """R(w + t d) with b added to all scores, and its derivatives in t and b."""
+        value, slope_t, slope_b = self._reduce_shards(shards.value_slopes, self.loss, self.risk.scorer, t, b)
         return value, slope_t, slope_b
 
     def pull(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
-        """The mixture of values and gradients at w + t d and shifted scores."""
-        found = self._ask(shards.pull, self.loss, self.risk.scorer, self.w, t, mix)
-        value, grad, rounding, self.lift = found
-        if getattr(self.loss, "invariant", False):  # sums over queries, of which what all scores have cancels
-            rounding += SUMS * self.reach
+        """Mixture of the values and gradients at w + t d with shifted scores.
+
+        The pairs (b_k, m_k) of mix are the shifts of the scores and the weights of the mixture.
+        """
+        sums = self._reduce_shards(shards.pull_back, self.loss, self.risk.scorer, self.w, t, mix)
+        value, grad, rounding, self.lift = sums
+        if getattr(self.loss, "invariant", False):  # sums over queries: a shift common to all scores cancels
+            rounding += SUM_ROUNDING * self.max_score
+        # the cut is value + g'(v - w) + minorant_offset - rounding
         self.slip = rounding - self.lift
         return value, grad
 
@@ -235,23 +249,26 @@ class ScoreCursor:
 
     def aim(self, d: Array, slack: float = 0.0) -> None:
         self.d = d
-        self._tell(shards.aim, self.risk.scorer, d)
+        self._update_shards(shards.set_direction, self.risk.scorer, d)
 
     def along(self, t: float) -> tuple[float, float]:
         return self.at(t, 0.0)[:2]
 
     def move(self, t: float) -> None:
         self.w = self.w + t * self.d
-        self.moves += 1
-        now = max(self._tell(shards.move, t), default=self.reach) if self.moves % REFRESH else -1.0
-        self.reach = max(self.reach, now)
-        self.fresh = SHRUNK * now < self.reach
-        if self.fresh:  # rounding errors of updates must not add up, nor be those of larger scores
-            self._place()
+        self.n_moves += 1
+        # -1 forces recomputation; otherwise the largest absolute score after the update
+        recompute = self.n_moves % REFRESH == 0
+        now = -1.0 if recompute else max(self._update_shards(shards.advance, t), default=self.max_score)
+        self.max_score = max(self.max_score, now)
+        self.fresh = SHRUNK * now < self.max_score
+        # rounding errors of updates must neither accumulate nor stay as large as those of larger scores
+        if self.fresh:
+            self._cache_scores()
 
 
 class GatheredCursor(ScoreCursor):
-    """A cursor of a `Risk` whose loss is no sum over rows: it keeps the scores of all shards together."""
+    """A cursor of a `Risk` whose loss is no sum over rows: it gathers the scores of all shards locally."""
 
     def __post_init__(self) -> None:
         check_point(self.risk.dim, self.w)
@@ -260,29 +277,32 @@ class GatheredCursor(ScoreCursor):
         self.z = namespace(parts[0]).concat(parts)
         self.y, self.c = self.risk.labels
         self.ends = np.cumsum([0, *map(len, parts)])
-        self.reach = shards.largest(self.z)
+        self.max_score = shards.max_abs(self.z)
         self.dz: Array = None
 
     def _scores(self, w: Array) -> Array:
         parts = self.risk.executor.map(shards.scores, self.risk.scorer, w)
         return namespace(parts[0]).concat(parts)
 
-    def _at(self, t: float, b: float) -> Array:
+    def _shifted_scores(self, t: float, b: float) -> Array:
+        """The scores z + t dz + b."""
         z = self.z + t * self.dz if t else self.z
         return z + b if b else z
 
     def at(self, t: float, b: float) -> tuple[float, float, float]:
-        """R(w + t d) with b added to all scores, and its slopes in t and b."""
+        """R(w + t d) with b added to all scores, and its derivatives in t and b."""
         check()
-        value, g = self.loss.value_grad(self._at(t, b), self.y, self.c)
+        value, g = self.loss.value_grad(self._shifted_scores(t, b), self.y, self.c)
         return float(value), 0.0 if self.dz is None else shards.inner(g, self.dz), float(g.sum())
 
     def pull(self, t: float, mix: list[tuple[float, float]]) -> tuple[float, Array]:
-        """The mixture of values and gradients at w + t d and shifted scores."""
-        value, dz, rounding, self.lift = shards.mixture(self.loss, self._at(t, 0.0), self.y, self.c, mix)
+        """Mixture of the values and gradients at w + t d with shifted scores."""
+        z = self._shifted_scores(t, 0.0)
+        value, dz, rounding, self.lift = shards.mix_tangents(self.loss, z, self.y, self.c, mix)
         rounding += self.risk.slip_of_sums(self.z)
-        rounding += shards.cancelled(dz, self.z, t * self.dz) if t else 0.0
+        rounding += shards.cancellation_error(dz, self.z, t * self.dz) if t else 0.0
         self.slip = rounding - self.lift
+        # one slice of the gradient per shard
         each = [dz[i:j] for i, j in pairwise(self.ends)]
         (grad,) = self.risk.executor.sum(shards.scatter, self.risk.scorer, self.w, each=each)
         return value, grad
@@ -292,31 +312,32 @@ class GatheredCursor(ScoreCursor):
 
     def move(self, t: float) -> None:
         self.w = self.w + t * self.d
-        self.moves += 1
+        self.n_moves += 1
+        # scores are linear in w: z(w + t d) = z + t dz, without a pass over X
         self.z = self.z + t * self.dz
-        now = shards.largest(self.z) if self.moves % REFRESH else -1.0
-        self.reach = max(self.reach, now)
-        self.fresh = SHRUNK * now < self.reach
+        now = shards.max_abs(self.z) if self.n_moves % REFRESH else -1.0  # -1 forces recomputation
+        self.max_score = max(self.max_score, now)
+        self.fresh = SHRUNK * now < self.max_score
         if self.fresh:
             self.z = self._scores(self.w)
-            self.reach = shards.largest(self.z)
+            self.max_score = shards.max_abs(self.z)
 
 
 @dataclass
 class CallCursor:
-    """A cursor of any oracle: every look along the line is an oracle call."""
+    """A cursor of any oracle: every evaluation along the line is an oracle call."""
 
     risk: Oracle
     w: Array
     d: Array = None
     slip: float = 0.0
-    seen: tuple[float, float, Array] | None = None
-    """The last look: t, value and gradient. A step ends where it was looked at last, so it costs no call."""
+    last_evaluation: tuple[float, float, Array] | None = None
+    """The last t, value and gradient: a step usually ends at the last evaluation and then costs no call."""
 
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
-        if self.seen is None or self.seen[0] != t:
-            self.seen = (t, *self.risk(self.w + t * self.d if t else self.w))
-        return self.seen[1:]
+        if self.last_evaluation is None or self.last_evaluation[0] != t:
+            self.last_evaluation = (t, *self.risk(self.w + t * self.d if t else self.w))
+        return self.last_evaluation[1:]
 
     def aim(self, d: Array, slack: float = 0.0) -> None:
         self.d = d
@@ -327,27 +348,29 @@ class CallCursor:
 
     def move(self, t: float) -> None:
         self.w = self.w + t * self.d
-        self.seen = (0.0, *self.seen[1:]) if self.seen is not None and self.seen[0] == t else None
+        # the evaluation at t becomes the one at 0 of the new point
+        last = self.last_evaluation
+        self.last_evaluation = (0.0, *last[1:]) if last is not None and last[0] == t else None
 
 
 def cursor(risk: Oracle, w: Array) -> Cursor:
-    """A cursor of any risk, with kept scores where the risk offers them."""
+    """A cursor of any risk: with cached scores if the risk offers one, else by oracle calls."""
     return risk.cursor(w) if isinstance(risk, KeepsScores) else CallCursor(risk, w)
 
 
 def rows_of(risk: Any, solver: object) -> tuple[Shard, Any, bool]:
-    """The rows of a linear risk that are all here, its loss, and whether it has an intercept.
+    """The rows of a linear risk that are all local, its loss, and whether it has an intercept.
 
     Raises
     ------
-    TypeError
-        Names what to use instead, where the risk is another or its rows are elsewhere.
+    UnsupportedProblem
+        If the risk is of another kind or has remote rows; the message names solvers to use instead.
     """
-    inner = getattr(risk, "risk", risk)  # that of a profiled intercept
+    inner = getattr(risk, "risk", risk)  # the risk without its profiled intercept
     if not isinstance(inner, Risk) or inner.rows is None or not inner.loss.separable or inner.many:
         raise Unsuited(
             f"{type(solver).__name__} visits rows or columns of X one by one: it needs a linear_risk whose "
-            "rows are all here, with one score each and a loss that is a sum over them: use Auto, Bundle or "
-            "Lbfgs"
+            "rows are all in this process, with one score per row and a loss that is a sum over rows: use "
+            "Auto, Bundle or Lbfgs"
         )
     return inner.rows, inner.loss, inner is not risk

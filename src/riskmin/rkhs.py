@@ -1,10 +1,10 @@
 r"""Risks in feature space: :math:`J(f) = \tfrac\lambda2 \|f\|_H^2 + \sum_i c_i\, l(f(x_i), y_i)`.
 
-A function :math:`f = \sum_i \beta_i\, k(x_i, \cdot)` is kept as the pair
+A function :math:`f = \sum_i \beta_i\, k(x_i, \cdot)` is stored as the pair
 :math:`w = (K \beta, \beta) / \sqrt2`, a cut of slope :math:`\gamma` as
 :math:`a = (\gamma, K \gamma) / \sqrt2`. So :math:`a^\top w = \gamma^\top K \beta` is the inner product of
-feature space, scores cost nothing, and a gradient costs one product with K.
-Everything that needs only inner products of cuts works unchanged (Teo et al., KDD 2007, section 6).
+feature space, scores cost nothing, and a gradient costs one product with K. Every method that needs only
+inner products of cuts works unchanged (Teo et al., KDD 2007, section 6).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ ROOT = math.sqrt(2.0)
 
 
 def swap(w: Array) -> Array:
-    """The halves of a pair, exchanged: what maps functions to slopes and back."""
+    """The pair with its halves exchanged: this maps functions to slopes and back."""
     n = len(w) // 2
     return np.concatenate([w[n:], w[:n]])
 
 
 def pair(z: NDArray, beta: NDArray) -> NDArray:
-    """The function of these scores and coefficients, z = K beta, as a pair.
+    """The function with scores z = K beta and coefficients beta, as a pair.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def coefficients(w: NDArray) -> NDArray:
 
 @dataclass(frozen=True)
 class Rkhs:
-    """Scores of functions that are kept as pairs; the rows are those of a `Gram` matrix.
+    """The linear map of functions that are stored as pairs to scores; the rows are those of a `KernelMatrix`.
 
     Examples
     --------
@@ -81,10 +81,12 @@ class Rkhs:
         return 2 * n_features
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
+        # the first half of the pair is K beta / sqrt(2), the scores but for the factor
         return ROOT * w[start:stop]
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
         n = X.shape[0]
+        # the gradient is the pair (gamma, K gamma) / sqrt(2) of the slope gamma = dz
         slope = dz / ROOT
         out[start:stop] += slope
         X.pullback(slope, start, stop, out[n:])
@@ -92,17 +94,17 @@ class Rkhs:
 
 @dataclass(frozen=True)
 class RkhsNorm:
-    r"""Half the squared norm of a function that is kept as a pair, :math:`\Omega(f) = \tfrac12 \|f\|_H^2`.
+    r"""Half the squared norm of a function that is stored as a pair, :math:`\Omega(f) = \tfrac12 \|f\|_H^2`.
 
-    It is its own conjugate, once the halves are exchanged. It offers no gradient in the coordinates of a
-    pair, since a step against one would lead out of the pairs.
+    It is its own conjugate, up to exchanging the halves. It has no gradient in the coordinates of a pair,
+    since a step along it would not lead to a pair.
 
     Parameters
     ----------
     kernel : str
-        What tells this feature space from others, so that no run is taken up in another one.
-    K : Gram, optional
-        The kernel matrix, by which `anew` computes products that were updated for long.
+        Identifies the feature space, so that no run is resumed in another one.
+    K : KernelMatrix, optional
+        The kernel matrix, with which `anew` recomputes products.
 
     Examples
     --------
@@ -119,12 +121,13 @@ class RkhsNorm:
     def value(self, w: Array) -> float:
         """Half of beta' K beta."""
         n = len(w) // 2
+        # (K beta / sqrt 2)' (beta / sqrt 2)
         return float(w[:n] @ w[n:])
 
     def anew(self, w: Array, slope: bool = False) -> Array:
-        """A function, or a slope, with the products of its pair computed from its coefficients.
+        """A function, or a slope, with K times its coefficients recomputed.
 
-        Solvers update both halves of a pair, and rounding lets them drift apart.
+        Solvers update both halves of a pair, and rounding errors make them drift apart.
         """
         if self.K is None:
             return w
@@ -133,47 +136,49 @@ class RkhsNorm:
             return np.concatenate([w[:n], self.K.product(w[:n])])
         return np.concatenate([self.K.product(w[n:]), w[n:]])
 
-    def terms_of(self, coefficients: Array) -> float:
-        """The size of the terms that a squared norm is the sum of, |beta|' |K| |beta|."""
+    def term_size(self, coefficients: Array) -> float:
+        """The size of the terms of which a squared norm is the sum, |beta|' |K| |beta|."""
         sizes = np.abs(coefficients)
-        return 0.0 if self.K is None else float(self.K.sizes(sizes) @ sizes)
+        return 0.0 if self.K is None else float(self.K.absolute_product(sizes) @ sizes)
 
-    def by_scores(self, g: Array, w: Array) -> float:
-        """The inner product of a slope and a function, by the scores of this alone.
+    def score_dot(self, g: Array, w: Array) -> float:
+        """The inner product of a slope and a function, from the function's scores alone.
 
-        A cut at scores is a cut whatever the coefficients are, should rounding have let these drift.
+        A cut at given scores is valid whatever the coefficients are, even if rounding made them drift.
         """
         n = len(w) // 2
         return 2 * float(g[:n] @ w[:n])
 
     def prox(self, v: Array, step: float) -> Array:
-        """V / (1 + step): the proximal point in the metric of feature space."""
+        """The proximal point in the metric of feature space, v / (1 + step)."""
         return v / (1 + step) if step else v
 
     def conjugate(self, u: Array) -> float:
-        """As `value`."""
+        """The same function as `value`."""
         return self.value(u)
 
     def conjugate_grad(self, u: Array) -> Array:
-        """The halves exchanged."""
+        """The pair u with its halves exchanged."""
         return swap(u)
 
     def gram(self, A: Array, a: Array) -> Array:
-        """The inner products of slopes."""
+        """The inner products of slopes in feature space."""
         return A @ swap(a)
 
     def scale(self, cut: Cut, lam: float) -> float:
         """The maximizer of s b - s^2 |a|^2 / (2 lam) over [0, 1]."""
+        # |a|^2 in feature space
         q = 2 * self.conjugate(cut.a)
         return min(1.0, max(0.0, lam * cut.b / q)) if q > 0 else float(cut.b > 0)
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """T -> |f + t d|^2 / 2 and its slope, from three inner products."""
+        """T -> |f + t d|^2 / 2 and its derivative, from three inner products."""
+        # |f + t d|^2 / 2 = ww + t wd + t^2 dd
         ww, wd, dd = self.value(w), float(w @ swap(d)), self.value(d)
         return lambda t: (ww + t * wd + t * t * dd, wd + 2 * t * dd)
 
     def reach(self, w: Array, d: Array) -> float:
-        """Any distance."""
+        """Infinity: the domain is the whole space."""
         return math.inf
 
 
@@ -181,12 +186,12 @@ _NAMED: dict[str, Callable[..., Kernel]] = {"rbf": Rbf, "linear": DotProduct, "p
 
 
 def as_gram(kernel: Any, X: Any, cache_bytes: int) -> Gram:
-    """The kernel matrix of X, after a look at X."""
+    """The kernel matrix of X, after checking X."""
     if isinstance(X, Gram):
         return X
     X = sound(X) if sp.issparse(X) and len(X.shape) == 2 else as_numpy(X, "X")
     if len(X.shape) == 1 and X.dtype.kind in "biufc":
-        as_matrix(X)  # says how to make two dimensions of it
+        as_matrix(X)  # raises: its message explains how to make X two-dimensional
     if X.shape[0] == 0:
         raise ValueError("X has 0 rows: there is nothing to fit")
     if len(X.shape) == 2 and X.dtype.kind != "U":
@@ -213,29 +218,29 @@ def kernel_risk(
 ) -> tuple[Risk | Profiled | Adaptive, RkhsNorm]:
     r"""The risk of functions in a kernel's feature space, and the regularizer :math:`\tfrac12 \|f\|_H^2`.
 
-    A function is kept as the pair :math:`w = (K \beta, \beta) / \sqrt2`: `Bundle`, `Bmrm` and
+    A function is stored as the pair :math:`w = (K \beta, \beta) / \sqrt2`: `Bundle`, `Bmrm` and
     `LineSearchBmrm` minimize over it for every loss, `KernelDual` for those with a conjugate.
 
     Parameters
     ----------
     X : (n, p) array or sparse matrix
-        Or any array that the kernel takes slices of; the (n, n) kernel matrix itself for "precomputed".
+        Or any array that the kernel takes slices of; for "precomputed", the (n, n) kernel matrix itself.
     y : (n,) array
         Labels as the loss takes them: -1 and +1 for classification.
     loss : Loss or str
     kernel : callable, "rbf", "linear", "poly" or "precomputed"
-        A Mercer kernel: ``kernel(A, B)`` is the matrix of a row for each of A and a column for each of B.
+        A Mercer kernel: ``kernel(A, B)`` is a matrix with a row for each row of A, a column for each of B.
         The names stand for ``Rbf()``, ``DotProduct()`` and ``Polynomial()``.
     sample_weight : (n,) array, optional
     fit_intercept : bool
         Add an intercept that is never penalized.
     cache_bytes : int
-        How much memory the rows of the kernel matrix may take that are kept.
+        Memory for cached rows of the kernel matrix, in bytes.
 
     Returns
     -------
-    Risk, Profiled or Adaptive
-        As `linear_risk` does.
+    Risk, ProfiledIntercept or Adaptive
+        As from `linear_risk`.
     RkhsNorm
 
     Examples
@@ -248,14 +253,15 @@ def kernel_risk(
     >>> result.status, round(result.value, 4)
     ('converged', 0.03)
     """
-    chosen: Loss = get_loss(loss)
+    resolved: Loss = get_loss(loss)
     gram = as_gram(kernel, X, cache_bytes)
     n = gram.shape[0]
-    shard = Shard(gram, check_labels(y, n, chosen), check_weights(sample_weight, n), {})
-    held = Serial([shard])
-    held.blas_threads = None  # products with K are large, and worth all the threads that NumPy has
-    plain = Risk(chosen, Rkhs(), held, 2 * n)
-    few = np.zeros(n)
-    few[:16] = 1.0
-    known_by = f"{gram.kernel!r}, {float(gram.product(few).sum()):.9g}"
-    return with_intercept(plain) if fit_intercept else plain, RkhsNorm(known_by, gram)
+    shard = Shard(gram, check_labels(y, n, resolved), check_weights(sample_weight, n), {})
+    executor = Serial([shard])
+    executor.blas_threads = None  # products with K are large: use all BLAS threads
+    risk = Risk(resolved, Rkhs(), executor, 2 * n)
+    # the sum of the first 16 rows of K tells feature spaces apart, in 9 digits
+    first_rows = np.zeros(n)
+    first_rows[:16] = 1.0
+    fingerprint = f"{gram.kernel!r}, {float(gram.product(first_rows).sum()):.9g}"
+    return with_intercept(risk) if fit_intercept else risk, RkhsNorm(fingerprint, gram)

@@ -1,9 +1,9 @@
-r"""How much rounding may have added to a bound: so many units in the last place of what cancels in it.
+r"""Estimates of the rounding errors of J and of its lower bounds, by the sizes of the terms that cancel.
 
 J is the sum of terms :math:`c_i\, l(z_i, y_i)`, whose scores :math:`z_i = \sum_j x_{ij} w_j` may be small
-beside the products that they are sums of; a bound is :math:`b - \lambda\,\Omega^*(-a / \lambda)`, of which
-:math:`a = \sum_i c_i u_i x_i` may be small beside its terms. A relative error of :math:`\epsilon` in each
-product moves either by no more than :math:`\epsilon \sum_i c_i |u_i| \sum_j |x_{ij}| |w_j|` and the like.
+compared to the products that they are sums of; a bound is :math:`b - \lambda\,\Omega^*(-a / \lambda)`, where
+:math:`a = \sum_i c_i u_i x_i` may be small compared to its terms. A relative error of :math:`\epsilon` in
+each product changes either by at most :math:`\epsilon \sum_i c_i |u_i| \sum_j |x_{ij}| |w_j|`, and so on.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from riskmin.regularizers import penalized
 from riskmin.risk import Risk
 from riskmin.rkhs import Rkhs, RkhsNorm
 from riskmin.sequences import Sequences
-from riskmin.shards import blocks, scores, tangent
+from riskmin.shards import blocks, scores, value_grad_offset
 from riskmin.types import Array, Cut, Loss, Scorer, Shard
 
 EPSILON = 2.0**-52
-FEW = 4.0
-"""Units in the last place that each term of a sum may be off by."""
-SHARE = 0.25
-"""Of the root of their number: by how many more sums may be off, since most errors cancel."""
-MULTIPLE = 4.0
-"""The slopes of a cut add up to no more than this multiple of its offset, where margins are about one."""
-ENOUGH = 2**16
-"""Sizes are means over rows: so many numbers of a shard tell them."""
+ULPS_PER_TERM = 4.0
+"""Error of each term of a sum, in units in the last place."""
+ULPS_PER_ROOT_LENGTH = 0.25
+"""Further error of a sum of n terms, in units in the last place times sqrt(n), since most errors cancel."""
+SLOPE_SUM_RATIO = 4.0
+"""Bound on the sum of a cut's slopes relative to its offset, for losses with margins of about one."""
+SAMPLED_ENTRIES = 2**16
+"""Sizes are means over rows: about this many stored entries per shard suffice to estimate them."""
 ROUGHLY = 1e-12
-"""What is allowed of a cut and of J where there is no time to look at more."""
+"""Relative error assumed of a cut and of J if there is no time for an estimate."""
 
 
 def allowance(obj: Objective, w: Array, cut: Cut) -> float:
-    """By how much rounding may have lifted a cut, and J at w.
+    """Estimate how much rounding may have raised a cut, or J at w.
 
     Examples
     --------
@@ -53,165 +53,186 @@ def allowance(obj: Objective, w: Array, cut: Cut) -> float:
     >>> allowance(J, near, J.cut(near)) < 1e-13 < allowance(J, far, J.cut(far))
     True
     """
-    sums = _of_risk(obj, w, MULTIPLE * abs(cut.b))
-    size = abs(cut.b) + obj.lam * obj.reg.value(w) + sums.others
+    # terms of J and of the cut: value, penalty, labels and intercepts, ...
+    sizes = _term_sizes(obj, w, SLOPE_SUM_RATIO * abs(cut.b))
+    size = abs(cut.b) + obj.lam * obj.reg.value(w) + sizes.others
     if isinstance(obj.reg, RkhsNorm):
+        # a function in feature space is a pair (K beta, beta): its norm is a sum over all of K
         n = len(w) // 2
-        size += obj.lam * obj.reg.terms_of(w[n:]) + obj.reg.terms_of(cut.a[:n]) / obj.lam
-    if obj.balances:  # slopes in intercepts that should vanish are mixed away with these
+        size += obj.lam * obj.reg.term_size(w[n:]) + obj.reg.term_size(cut.a[:n]) / obj.lam
+    if obj.balances:  # the constant cuts that cancel its slopes in the intercepts
         size += float(np.max(obj.risk.constants.offsets, initial=0.0))  # type: ignore[attr-defined]
-    size += float(sums.columns @ abs(w)) + _at_minimizer(obj, cut, sums.columns)
-    found = EPSILON * (FEW + SHARE * math.sqrt(sums.length)) * size
-    return found if math.isfinite(found) else 0.0
+    # ... the products c_i u_i x_ij w_j, at w and at the minimizer of the cut
+    size += float(sizes.columns @ abs(w)) + _bound_sensitivity(obj, cut, sizes.columns)
+    allowed = EPSILON * (ULPS_PER_TERM + ULPS_PER_ROOT_LENGTH * math.sqrt(sizes.length)) * size
+    return allowed if math.isfinite(allowed) else 0.0
 
 
-class Sums(NamedTuple):
-    """The sizes of what a cut is made of."""
+class TermSizes(NamedTuple):
+    """The sizes of the terms of which a cut is the sum."""
 
     columns: Array
-    """sum_i c_i |u_i| |x_ij|, by column."""
+    """sum_i c_i |u_i| |x_ij|, per column."""
     others: float
-    """sum_i c_i |u_i| (|b| + |y_i|), and what losses add of their own."""
+    """sum_i c_i |u_i| (|b| + |y_i|), and further terms of the loss itself."""
     length: int
-    """Of the longest sums: over rows, or over the numbers of a row."""
+    """The length of the longest sums: over rows, or over the entries of a row."""
 
 
-def _at_minimizer(obj: Objective, cut: Cut, columns: Array) -> float:
-    """What errors in the slope of a cut make of its bound: the slope of the bound is the cut's minimizer."""
+def _bound_sensitivity(obj: Objective, cut: Cut, columns: Array) -> float:
+    """The effect of errors in a cut's slopes on its bound: the bound's derivative is the cut's minimizer."""
     reg, xp = obj.reg, namespace(cut.a)
     s = reg.scale(cut, obj.lam)
     if not getattr(reg, "polyhedral", False):
+        # d/da of -lam Omega*(-s a / lam) is s times the minimizer
         return float(columns @ abs(reg.conjugate_grad(-s / obj.lam * cut.a)))
-    # the bound is in proportion to how much the largest slopes have to be shrunk
-    far = max(s * cut.b, 0.0) / obj.lam
-    each = columns / _absolute(penalized(reg), columns, obj.n_intercepts)
+    # the bound is proportional to the factor by which the largest slopes have to be shrunk
+    # only the slopes of about the largest size can limit the shrinking
+    distance = max(s * cut.b, 0.0) / obj.lam
+    relative = columns / _l1_weights(penalized(reg), columns, obj.n_intercepts)
     largest = abs(cut.a) >= 0.5 * float(xp.max(abs(cut.a)))
-    return far * float(xp.max(xp.where(largest, each, 0.0 * each)))
+    return distance * float(xp.max(xp.where(largest, relative, 0.0 * relative)))
 
 
-def _absolute(reg: Any, w: Array, tail: int) -> Array:
-    """The weights of absolute values in a regularizer, one per entry of w; 1 where there is none."""
+def _l1_weights(reg: Any, w: Array, tail: int) -> Array:
+    """The weights of the absolute values in a regularizer, one per entry of w; 1 for entries without."""
     head, ones, terms = w[: len(w) - tail], 1.0 + 0.0 * w, getattr(reg, "terms", None)
-    found = ones if terms is None else namespace(w).concat([terms(head).absolute + 0.0 * head, ones[:tail]])
-    return namespace(w).where(found > 0, found, ones)
+    weights = ones if terms is None else namespace(w).concat([terms(head).absolute + 0.0 * head, ones[:tail]])
+    return namespace(w).where(weights > 0, weights, ones)
 
 
-def _of_risk(obj: Objective, w: Array, mass: float) -> Sums:
-    """The sums over the rows of a risk; of one of the user's own, what its gradient tells.
+def _term_sizes(obj: Objective, w: Array, slope_sum: float) -> TermSizes:
+    """The sums over the rows of a risk; for user-defined risks, those that the gradient shows.
 
-    The offset of a cut is the sum of its slopes by margins of about one: all together, they are no more than
-    a small multiple of that, the `mass`.
+    The offset of a cut is the sum of its slopes times margins of about one, so that all slopes together
+    are at most a small multiple of it, `slope_sum`.
     """
     risk: Any = obj.risk
     b = 0.0
     if isinstance(risk, Profiled):
-        known = risk.remembered(w)
-        b, risk = risk.cursor(w).b if known is None else known[0], risk.risk
+        cached = risk.remembered(w)
+        # the intercept is a term of all scores, too
+        b, risk = risk.cursor(w).b if cached is None else cached[0], risk.risk
     elif isinstance(risk, Adaptive):
         b, risk = risk.intercept(w), risk.risk
     if not isinstance(risk, Risk):
-        return Sums(abs(risk(w)[1]), 0.0, len(w))
-    mass = min(mass, 1.0) if _of_margins(risk.loss) else 1.0
+        return TermSizes(abs(risk(w)[1]), 0.0, len(w))
+    slope_sum = min(slope_sum, 1.0) if _has_margins(risk.loss) else 1.0
     if not risk.loss.separable:
-        return _gathered(risk, w, b, mass)
-    columns, others = risk.executor.sum(_sums, risk.loss, risk.scorer, w, b, mass)
-    return Sums(columns, float(others), _length(risk))
+        return _gathered_sizes(risk, w, b, slope_sum)
+    columns, others = risk.executor.sum(_shard_sizes, risk.loss, risk.scorer, w, b, slope_sum)
+    return TermSizes(columns, float(others), _sum_length(risk))
 
 
-def _length(risk: Risk) -> int:
+def _sum_length(risk: Risk) -> int:
+    """The length of the longest sum: over rows, or over the stored entries of a row."""
     if risk.table is None:
         return risk.dim
     n = risk.table.shape[0]
     return max(n, risk.table.numbers // max(n, 1))
 
 
-def _of_margins(loss: Any) -> bool:
-    """Whether scores are compared to margins of about one, and not to numbers."""
+def _has_margins(loss: Any) -> bool:
+    """Whether scores are compared to margins of about one, and not to target values."""
     return getattr(loss, "task", "regression") != "regression" and getattr(loss, "margin", 1.0) > 0
 
 
-def _gathered(risk: Risk, w: Array, b: float, mass: float) -> Sums:
-    """Those of a loss that is no sum over rows."""
+def _gathered_sizes(risk: Risk, w: Array, b: float, slope_sum: float) -> TermSizes:
+    """The sizes for a non-decomposable loss."""
     zs = risk.executor.map(scores, risk.scorer, w)
     z = namespace(zs[0]).concat(zs)
     y, c = risk.labels
-    slopes, others = _slopes(risk.loss, z + b if b else z, b, y, c, mass * risk.steepest)
+    slopes, others = _slope_sizes(risk.loss, z + b if b else z, b, y, c, slope_sum * risk.max_slopes)
     ends = np.cumsum([0, *map(len, zs)])
     each = [slopes[i:j] for i, j in pairwise(ends)]
-    (columns,) = risk.executor.sum(_pulled, risk.scorer, w, each=each)
-    return Sums(columns, others, _length(risk))
+    (columns,) = risk.executor.sum(_column_sizes, risk.scorer, w, each=each)
+    return TermSizes(columns, others, _sum_length(risk))
 
 
-def _sums(shard: Shard, loss: Loss, scorer: Scorer, w: Array, b: float, mass: float) -> tuple[Array, float]:
-    """The sums over some of the rows of a shard, as if they were all."""
-    columns, others, seen = abs(0.0 * w), 0.0, 0.0
-    for i, j in _some(shard, scorer):
-        z, c = scorer.scores(shard.X, w, i, j), shard.c[i:j]
-        slopes, more = _slopes(loss, z + b if b else z, b, shard.y[i:j], c, mass * c)
-        others += more
-        columns = columns + _pull(shard.X, scorer, slopes, w, i, j)
-        seen += float(c.sum())
-    part = float(shard.c.sum()) / seen if seen > 0 else 0.0
-    return part * columns, part * others
+def _shard_sizes(
+    shard: Shard, loss: Loss, linear_map: Scorer, w: Array, b: float, slope_sum: float
+) -> tuple[Array, float]:
+    """The sums over a sample of the rows of a shard, extrapolated by weight to all rows."""
+    columns, others, sampled_weight = abs(0.0 * w), 0.0, 0.0
+    for i, j in _sampled_blocks(shard, linear_map):
+        z, c = linear_map.scores(shard.X, w, i, j), shard.c[i:j]
+        slopes, extra = _slope_sizes(loss, z + b if b else z, b, shard.y[i:j], c, slope_sum * c)
+        others += extra
+        columns = columns + _absolute_pullback(shard.X, linear_map, slopes, w, i, j)
+        sampled_weight += float(c.sum())
+    # scale the sample by weight to all rows of the shard
+    factor = float(shard.c.sum()) / sampled_weight if sampled_weight > 0 else 0.0
+    return factor * columns, factor * others
 
 
-def _pulled(shard: Shard, scorer: Scorer, w: Array, slopes: Array) -> tuple[Array]:
-    parts = [_pull(shard.X, scorer, slopes[i:j], w, i, j) for i, j in blocks(shard, scorer)]
+def _column_sizes(shard: Shard, linear_map: Scorer, w: Array, slopes: Array) -> tuple[Array]:
+    """sum_i |u_i| |x_ij| over all rows of a shard, per entry of w."""
+    parts = [
+        _absolute_pullback(shard.X, linear_map, slopes[i:j], w, i, j) for i, j in blocks(shard, linear_map)
+    ]
     return (sum(parts[1:], start=parts[0]),)
 
 
-def _some(shard: Shard, scorer: Scorer) -> Iterator[tuple[int, int]]:
-    """Every so many-th of the ranges of rows."""
-    ranges = list(blocks(shard, scorer))
+def _sampled_blocks(shard: Shard, linear_map: Scorer) -> Iterator[tuple[int, int]]:
+    """Every m-th block of rows, with about `SAMPLED_ENTRIES` entries in all."""
+    ranges = list(blocks(shard, linear_map))
     n, p = shard.X.shape
-    numbers = getattr(getattr(shard.X, "data", None), "size", n * p)
-    yield from ranges[:: max(min(int(numbers) // ENOUGH, len(ranges)), 1)]
+    entries = getattr(getattr(shard.X, "data", None), "size", n * p)
+    yield from ranges[:: max(min(int(entries) // SAMPLED_ENTRIES, len(ranges)), 1)]
 
 
-def _slopes(loss: Any, z: Array, b: float, y: Array, c: Array, kinks: Array) -> tuple[Array, float]:
-    """The sizes of slopes in the scores; of a loss with kinks, those on either side. And the other terms."""
+def _slope_sizes(loss: Any, z: Array, b: float, y: Array, c: Array, max_slopes: Array) -> tuple[Array, float]:
+    """The absolute slopes in the scores, and the sum of the loss's other terms.
+
+    At nonsmooth points, the slopes on either side count: `max_slopes` bounds them.
+    """
     xp = namespace(z)
-    _, g, *_ = tangent(loss, z, y, c)
-    g, own = xp.abs(g), getattr(loss, "terms", None)
-    more = 0.0 if own is None else float(own(z, y, c))
+    _, g, *_ = value_grad_offset(loss, z, y, c)
+    g, own_terms = xp.abs(g), getattr(loss, "terms", None)
+    extra = 0.0 if own_terms is None else float(own_terms(z, y, c))
     if z.ndim == 1:
-        margins = _of_margins(loss)
-        if not getattr(loss, "smooth", False):  # at kinks, the slopes of cuts are others than those of points
-            part = min(1.0, float(kinks.sum()) / (float(g.sum()) or 1.0)) if margins else 1.0
-            g = xp.maximum(part * g, kinks)
-        if y.ndim > 1:  # measures of rankings are rounded themselves, whatever the slopes are
-            more += MULTIPLE * float(kinks.sum())
-        words = getattr(y.dtype, "kind", "f") not in "biuf"  # those of a loss of the user's own, say
-        labels = 1.0 if margins or words else xp.abs(y)
-        return g, more + float(xp.sum(g * (labels + abs(b))))
-    if y.shape == z.shape:  # squares: where their slopes vanish, so does what rounding makes of them
-        return g, more + float(xp.sum(g * xp.abs(y)))
+        margins = _has_margins(loss)
+        # near nonsmooth points, the slopes of cuts may differ from those of the points
+        if not getattr(loss, "smooth", False):
+            factor = min(1.0, float(max_slopes.sum()) / (float(g.sum()) or 1.0)) if margins else 1.0
+            g = xp.maximum(factor * g, max_slopes)
+        if y.ndim > 1:  # ranking measures have rounding errors of their own, whatever the slopes are
+            extra += SLOPE_SUM_RATIO * float(max_slopes.sum())
+        not_numeric = getattr(y.dtype, "kind", "f") not in "biuf"  # for example of a user-defined loss
+        labels = 1.0 if margins or not_numeric else xp.abs(y)
+        return g, extra + float(xp.sum(g * (labels + abs(b))))
+    if y.shape == z.shape:  # squares: where their slopes vanish, so does the effect of rounding
+        return g, extra + float(xp.sum(g * xp.abs(y)))
     n, smooth = len(c), getattr(loss, "smooth", False)
-    least = 0.0 * c if smooth else kinks
-    tokens, shared = xp.maximum(g[:n], least[:, None] + 0.0 * g[:n]), g[n:] + float(least.sum())
-    # logarithms of sums of exponentials are differences of numbers as large as scores, however small
-    more += float((c if smooth else kinks) @ (1 + xp.max(xp.abs(z[:n]), axis=1))) + float(xp.sum(tokens))
-    return xp.concat([tokens, shared]), more
+    floor = 0.0 * c if smooth else max_slopes
+    # scores of rows, and those that all tokens of chains share
+    tokens, shared = xp.maximum(g[:n], floor[:, None] + 0.0 * g[:n]), g[n:] + float(floor.sum())
+    # the logarithm of a sum of exponentials is a difference of numbers as large as the scores
+    extra += float((c if smooth else max_slopes) @ (1 + xp.max(xp.abs(z[:n]), axis=1))) + float(
+        xp.sum(tokens)
+    )
+    return xp.concat([tokens, shared]), extra
 
 
-def _pull(X: Any, scorer: Any, slopes: Array, w: Array, i: int, j: int) -> Array:
-    """sum_i |u_i| |x_ij|, in the places of w."""
+def _absolute_pullback(X: Any, linear_map: Any, slopes: Array, w: Array, i: int, j: int) -> Array:
+    """sum_i |u_i| |x_ij|, per entry of w."""
     out = abs(0.0 * w)
-    if isinstance(scorer, Rkhs):  # all of its rows at once
+    if isinstance(linear_map, Rkhs):  # computed for all rows at once
         n = X.shape[0]
-        out[n:] = X.sizes(slopes)
+        out[n:] = X.absolute_product(slopes)
         return out
     rows = absolute(X, i, j)
     if rows is None:
-        scorer.pullback(X, slopes, i, j, out)
+        linear_map.pullback(X, slopes, i, j, out)
         return abs(out)
-    inner = scorer.inner if hasattr(scorer, "mean") else scorer
+    # the absolute values of centered rows are not known: take those of the rows
+    inner = linear_map.inner if hasattr(linear_map, "mean") else linear_map
     inner.pullback(rows, slopes, 0, j - i, out)
     return out
 
 
 def absolute(X: Any, i: int, j: int) -> Any:
-    """A range of rows with absolute values for numbers; None of a matrix of one's own.
+    """A range of rows with the absolute values of their entries; None for user-defined matrices.
 
     Examples
     --------

@@ -1,4 +1,9 @@
-"""Linear maps from w to scores, with their adjoints."""
+"""Linear maps from w to the scores of rows, with their adjoints.
+
+Each has ``scores(X, w, start, stop)``, the scores of a range of rows, and the adjoint,
+``pullback(X, dz, start, stop, out)``, which adds its result to out. ``columns`` is the number of outputs, and
+``dim(p)`` the length of w.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from riskmin.types import Array, Matrix, NDArray
 
 @dataclass(frozen=True)
 class Linear:
-    r"""One score an example, :math:`z_i = x_i^\top w`.
+    r"""One score per row, :math:`z_i = x_i^\top w`.
 
     Examples
     --------
@@ -36,7 +41,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Multiclass:
-    r"""A score an example and output, :math:`z_i = W^\top x_i`, the p rows of W one after the other in w.
+    r"""k scores per row, :math:`z_i = W^\top x_i`, where w is W of shape (p, k) in row-major order.
 
     Parameters
     ----------
@@ -66,21 +71,21 @@ class Multiclass:
         return X.scores(w.reshape(-1, self.k), start, stop)
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
-        X.pullback(dz, start, stop, out.reshape(-1, self.k))  # a view: w is in one piece
+        X.pullback(dz, start, stop, out.reshape(-1, self.k))  # a view, since w is contiguous
 
     def spread(self, D: Array) -> Array:
-        """Slopes in the weights of the outputs, (p, k), as slopes in w."""
+        """The gradient in w, given the gradient in the weights of the outputs, of shape (p, k)."""
         return D.reshape(-1)
 
 
 @dataclass(frozen=True)
 class WithOnes:
-    r"""A scorer with an intercept an output, :math:`z_i + b`, the entries of b at the end of w.
+    r"""A linear map with one intercept per output, :math:`z_i + b`, the entries of b at the end of w.
 
     Parameters
     ----------
-    inner : scorer
-        Of many scores an example.
+    inner : LinearMap
+        A map with several outputs.
 
     Examples
     --------
@@ -102,6 +107,7 @@ class WithOnes:
         return int(self.inner.dim(n_features)) + self.columns
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
+        # z = X W + 1 b'
         z = self.inner.scores(X, w[: -self.columns], start, stop)
         return z + like(w[-self.columns :], z)
 
@@ -112,11 +118,11 @@ class WithOnes:
 
 @dataclass(frozen=True)
 class Centred:
-    r"""A scorer of many scores of rows less a mean, :math:`z_i = W^\top (x_i - \bar x)`, X as it is.
+    r"""A multi-output map of centered rows, :math:`z_i = W^\top (x_i - \bar x)`; X itself is not changed.
 
     Parameters
     ----------
-    inner : Multiclass
+    inner : MultiOutput
     mean : (p,) array
 
     Examples
@@ -140,30 +146,32 @@ class Centred:
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
         z = self.inner.scores(X, w, start, stop)
+        # z = X W - 1 (m' W): the mean enters by one vector of length k
         return z - like(like(self.mean, w) @ w.reshape(-1, self.columns), z)
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
         self.inner.pullback(X, dz, start, stop, out)
+        # the adjoint: X' dz - m (1' dz)
         shift = like(self.mean, out)[:, None] * like(dz.sum(0), out)
         out -= shift.reshape(-1)
 
 
 @dataclass(frozen=True)
 class Standardized:
-    r"""A scorer of rows with other columns, :math:`z_i = W^\top ((x_i - m) \circ s)`, X as it is.
+    r"""A linear map of standardized columns, :math:`z_i = W^\top ((x_i - m) \circ s)`; X is not changed.
 
     Parameters
     ----------
-    inner : Linear, Multiclass or Hierarchy
+    inner : SingleOutput, MultiOutput or TreePaths
     shift, scale : (p,) array
-        The m and the s.
+        m and s.
 
     Examples
     --------
     >>> import numpy as np
     >>> from riskmin.matrices import as_matrix
-    >>> scorer = Standardized(Linear(), np.array([2.0]), np.array([10.0]))
-    >>> scorer.scores(as_matrix(np.array([[1.0], [3.0]])), np.array([1.0]), 0, 2).tolist()
+    >>> linear_map = Standardized(Linear(), np.array([2.0]), np.array([10.0]))
+    >>> linear_map.scores(as_matrix(np.array([[1.0], [3.0]])), np.array([1.0]), 0, 2).tolist()
     [-10.0, 10.0]
     """
 
@@ -179,55 +187,59 @@ class Standardized:
         return int(self.inner.dim(n_features))
 
     def _scaled(self, w: Array) -> Array:
-        """The weights of X as it is."""
+        """The weights s * w of the columns of X itself."""
         return (like(self.scale, w)[:, None] * w.reshape(len(self.scale), -1)).reshape(-1)
 
-    def _moved(self, w: Array) -> Array:
-        """By how much the shift moves the scores: a number, or one per output."""
-        moved = like(self.shift, w) @ w.reshape(len(self.shift), -1)
+    def _offset(self, w: Array) -> Array:
+        """What the shift subtracts from the scores, m' W: a number, or one per output."""
+        # w is s * w already: (x - m)' (s * w) = x' (s * w) - m' (s * w)
+        offset = like(self.shift, w) @ w.reshape(len(self.shift), -1)
         if isinstance(self.inner, Hierarchy):
-            return self.inner.tree.to_labels(moved[None, :])[0]
-        return moved if self.columns > 1 else moved[0]
+            return self.inner.tree.to_labels(offset[None, :])[0]
+        return offset if self.columns > 1 else offset[0]
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
         w = self._scaled(w)
         z = self.inner.scores(X, w, start, stop)
-        moved = self._moved(w)
-        return z - (like(moved, z) if self.columns > 1 else float(moved))
+        offset = self._offset(w)
+        return z - (like(offset, z) if self.columns > 1 else float(offset))
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
-        plain = 0.0 * out
-        self.inner.pullback(X, dz, start, stop, plain)
+        # the adjoint: s * (X' dz - m (1' dz))
+        unscaled = 0.0 * out
+        self.inner.pullback(X, dz, start, stop, unscaled)
         total: Any = like(dz.sum(0), out) if self.columns > 1 else float(dz.sum())
         if isinstance(self.inner, Hierarchy):
             total = self.inner.tree.from_labels(total[None, :])[0]
         shift = (like(self.shift, out)[:, None] * total).reshape(-1)
-        out += self._scaled(plain - shift)
+        out += self._scaled(unscaled - shift)
 
     def spread(self, D: Array) -> Array:
-        """Slopes in the weights of the outputs, (p, k), as slopes in w."""
-        found: Array = self.inner.spread(D)
-        return found
+        """The gradient in w, given the gradient in the weights of the outputs, of shape (p, k)."""
+        slopes: Array = self.inner.spread(D)
+        return slopes
 
     @property
     def by_output(self) -> Standardized:
-        """The same with weights of its own for each output."""
+        """The same standardization, with separate weights for each output."""
         return Standardized(Multiclass(self.columns), self.shift, self.scale)
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    r"""A score a label of a tree, :math:`z_{il} = \sum_{v \text{ on the path to } l} x_i^\top W_{\cdot v}`.
+    r"""Scores of the labels of a tree,
 
-    w is ``W.ravel()``, W of shape (p, nodes): labels share what the nodes above them have learned.
+    .. math:: z_{il} = \sum_{v \text{ on the path to } l} x_i^\top W_{\cdot v}.
+
+    w is ``W.ravel()``, W of shape (p, nodes): labels share the weights of their common ancestors.
 
     Examples
     --------
     >>> import numpy as np
     >>> from riskmin import Tree
     >>> from riskmin.matrices import as_matrix
-    >>> scorer = Hierarchy(Tree.from_paths(["C/C15", "M"]))
-    >>> scorer.scores(as_matrix(np.array([[2.0]])), np.array([1.0, 2.0, 4.0]), 0, 1)
+    >>> linear_map = Hierarchy(Tree.from_paths(["C/C15", "M"]))
+    >>> linear_map.scores(as_matrix(np.array([[2.0]])), np.array([1.0, 2.0, 4.0]), 0, 1)
     array([[6., 8.]])
     """
 
@@ -235,7 +247,7 @@ class Hierarchy:
 
     @property
     def columns(self) -> int:
-        """The number of scores a row has."""
+        """The number of scores per row, one per label."""
         return len(self.tree.labels)
 
     def dim(self, n_features: int) -> int:
@@ -245,9 +257,9 @@ class Hierarchy:
         return self.tree.to_labels(X.scores(w.reshape(-1, len(self.tree.nodes)), start, stop))
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
-        W = out.reshape(-1, len(self.tree.nodes))  # a view: w is in one piece
+        W = out.reshape(-1, len(self.tree.nodes))  # a view, since w is contiguous
         X.pullback(self.tree.from_labels(dz), start, stop, W)
 
     def spread(self, D: Array) -> Array:
-        """Slopes in the summed weights of the labels, (p, k), as slopes in w."""
+        """The gradient in w, given the gradient in the summed weights of the labels, of shape (p, k)."""
         return self.tree.from_labels(D).reshape(-1)

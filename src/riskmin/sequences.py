@@ -1,4 +1,4 @@
-"""Sequences of tokens, or other rows that must stay together: a matrix of them, and the scores of chains."""
+"""Matrices whose rows are grouped in sequences, such as tokens, and the linear map of chain models."""
 
 from __future__ import annotations
 
@@ -19,33 +19,34 @@ def _kernels() -> tuple[Any, Any]:
     return chain, chain_max
 
 
-def cut_at(ends: NDArray, n_shards: int) -> NDArray:
-    """Of all ends, those that cut the rows into about equal parts; and the first row.
+def even_sequence_ends(ends: NDArray, n_shards: int) -> NDArray:
+    """The first row, and those sequence ends that cut the rows into shards of about equal size.
 
     Examples
     --------
     >>> import numpy as np
-    >>> cut_at(np.array([2, 3, 6]), 2).tolist()
+    >>> even_sequence_ends(np.array([2, 3, 6]), 2).tolist()
     [0, 3, 6]
     """
     all_ends = np.append(0, ends)
-    goals = np.linspace(0, all_ends[-1], n_shards + 1)[1:-1]
-    above = np.searchsorted(all_ends, goals)
-    nearer = goals - all_ends[above - 1] < all_ends[above] - goals
-    found: NDArray = np.unique(np.concatenate([[0], all_ends[above - nearer], all_ends[-1:]]))
-    return found
+    targets = np.linspace(0, all_ends[-1], n_shards + 1)[1:-1]
+    next_end = np.searchsorted(all_ends, targets)
+    # of the two sequence ends around each target, the nearer one
+    previous_is_nearer = targets - all_ends[next_end - 1] < all_ends[next_end] - targets
+    cuts: NDArray = np.unique(np.concatenate([[0], all_ends[next_end - previous_is_nearer], all_ends[-1:]]))
+    return cuts
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """A matrix with a row a token, and where its sequences end.
+    """A matrix with one row per token, and the ends of its sequences.
 
     Parameters
     ----------
     tokens : Matrix
         The features.
     ends : (m,) array
-        The rows before which the sequences end, in increasing order; the last is the number of rows.
+        The row after the last of each sequence, in increasing order; the last is the number of rows.
 
     Examples
     --------
@@ -73,58 +74,59 @@ class Sequences:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Tokens, features."""
+        """Tokens and features."""
         return self.tokens.shape
 
     @property
     def block_rows(self) -> int:
-        """As many tokens as the matrix takes at a time."""
+        """The block size of the underlying matrix, in tokens."""
         return self.tokens.block_rows
 
     def blocks(self, columns: int) -> list[tuple[int, int]]:
-        """Ranges of rows to take together: whole sequences, about a megabyte of features and scores.
+        """Ranges of rows to score together: whole sequences, about a megabyte of features and scores.
 
-        All of them where rows have one score: losses of groups of rows cost more by the call than by the row.
+        All rows at once with one score per row: losses of groups of rows cost more per call than per row.
         """
         if getattr(self.tokens, "whole", False) or columns == 1:
             return [(0, self.shape[0])]
-        a_token = CACHE_BYTES / self.tokens.block_rows + 8 * columns
-        most = max(int(CACHE_BYTES / a_token), 1)
-        found, first = [], 0
+        # the features of a token, by the block size of the matrix, and its scores
+        bytes_per_token = CACHE_BYTES / self.tokens.block_rows + 8 * columns
+        n_max = max(int(CACHE_BYTES / bytes_per_token), 1)
+        ranges, first = [], 0
         while first < self.shape[0]:
-            here = int(np.searchsorted(self.ends, first, side="right"))  # however long, one fits
-            last = max(int(np.searchsorted(self.ends, first + most, side="right")) - 1, here)
-            found.append((first, int(self.ends[last])))
-            first = found[-1][1]
-        return found
+            first_sequence = int(np.searchsorted(self.ends, first, side="right"))  # taken however long it is
+            last = max(int(np.searchsorted(self.ends, first + n_max, side="right")) - 1, first_sequence)
+            ranges.append((first, int(self.ends[last])))
+            first = ranges[-1][1]
+        return ranges
 
     def rows(self, start: int, stop: int) -> Sequences:
-        """The sequences from one end to another."""
+        """The sequences in a range of rows that begins and ends at sequence ends."""
         tokens: Any = self.tokens
         ends = self.ends[(self.ends > start) & (self.ends <= stop)] - start
         return Sequences(tokens.rows(start, stop), ends)
 
     def cut(self, n_shards: int) -> NDArray:
-        """Ends that cut the rows into about equal parts, in number as many as asked or as there are."""
-        return cut_at(self.ends, n_shards)
+        """Sequence ends that cut the rows into n_shards parts of about equal size, or fewer."""
+        return even_sequence_ends(self.ends, n_shards)
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
-        """Those of the tokens."""
+        """The scores of tokens."""
         return self.tokens.scores(w, start, stop)
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
-        """Back to the features of the tokens."""
+        """Add the gradient in the weights of the tokens' features to out."""
         self.tokens.pullback(dz, start, stop, out)
 
 
 @dataclass(frozen=True)
 class Chain:
-    r"""The scores of chains: of each token's labels, of neighbouring labels, and of first and last labels.
+    r"""The scores of chains: of each token's labels, of adjacent labels, and of first and last labels.
 
     .. math:: s(y) = start_{y_1} + \sum_t (W^\top x_t)_{y_t} + \sum_t T_{y_t, y_{t+1}} + end_{y_n}
 
-    In w they come in the order W (p, k), T (k, k), start (k), end (k). The scores of some tokens are an array
-    with k columns: a row a token, then the rows of T, then start, then end.
+    The order in w is W (p, k), T (k, k), start (k), end (k). The scores of a range of tokens are an array
+    with k columns: one row per token, then the rows of T, then start, then end.
 
     Parameters
     ----------
@@ -144,12 +146,12 @@ class Chain:
 
     @property
     def columns(self) -> int:
-        """As many as there are labels."""
+        """The number of labels."""
         return self.k
 
     @property
     def shared(self) -> int:
-        """How many rows of the scores belong to all tokens."""
+        """The number of rows of scores that all tokens share: T, start and end."""
         return self.k + 2
 
     def dim(self, n_features: int) -> int:
@@ -157,30 +159,30 @@ class Chain:
         return (n_features + self.shared) * self.k
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
-        """Those of the tokens from start to stop, then those that all tokens share."""
+        """The scores of the tokens from start to stop, then those that all tokens share."""
         W = w.reshape(-1, self.k)
         return np.concatenate([X.scores(W[: -self.shared], start, stop), W[-self.shared :]])
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
-        """Add the slopes in w to out."""
-        into = out.reshape(-1, self.k)  # a view: w is in one piece
-        X.pullback(dz[: -self.shared], start, stop, into[: -self.shared])
-        into[-self.shared :] += dz[-self.shared :]
+        """Add the gradient in w to out."""
+        grad = out.reshape(-1, self.k)  # a view, since w is contiguous
+        X.pullback(dz[: -self.shared], start, stop, grad[: -self.shared])
+        grad[-self.shared :] += dz[-self.shared :]
 
 
 def decode(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray) -> NDArray:
-    """The best labels of each sequence, by Viterbi's algorithm.
+    """The best labels of each sequence, by the Viterbi algorithm.
 
     Parameters
     ----------
     E : (n, k) array
         The scores of the labels of each token.
     T : (k, k) array
-        The scores of neighbours, ``T[a, b]`` of b after a; -inf where that is not allowed.
+        The scores of adjacent labels, ``T[a, b]`` of b after a; -inf where that is not allowed.
     start, end : (k,) array
         The scores of first and last labels; -inf where they are not allowed.
     ends : (m,) array of int
-        The rows before which the sequences end.
+        The row after the last of each sequence.
 
     Returns
     -------
@@ -194,24 +196,26 @@ def decode(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray) 
     >>> decode(E, T, np.zeros(2), np.zeros(2), np.array([3]))
     array([1, 1, 0])
     """
-    z, ends = _stacked(E, T, start, end, ends)
-    y, path = np.zeros(len(E), dtype=np.int64), np.zeros(len(E), dtype=np.int64)
+    z, ends = _stack_scores(E, T, start, end, ends)
+    y, labels = np.zeros(len(E), dtype=np.int64), np.zeros(len(E), dtype=np.int64)
     if len(ends) == 0:
-        return path
-    _kernels()[1].worst_paths(z, y, ends, np.zeros(len(ends)), 0.0, False, path, z)  # by weight 0, z stays
-    begins = np.append(0, ends[:-1])
-    steps = T[path[:-1], path[1:]]
-    steps[begins[1:] - 1] = 0.0
-    allowed = E[np.arange(len(E)), path] + np.append(0.0, steps)
-    allowed[begins] += start[path[begins]]
-    allowed[ends - 1] += end[path[ends - 1]]
-    if not np.all(allowed > -np.inf):
-        s = int(np.searchsorted(ends, np.argmin(allowed), side="right"))
+        return labels
+    # with weights of zero, the kernel adds nothing to z, its gradient argument
+    _kernels()[1].worst_paths(z, y, ends, np.zeros(len(ends)), 0.0, False, labels, z)
+    starts = np.append(0, ends[:-1])
+    transitions = T[labels[:-1], labels[1:]]
+    transitions[starts[1:] - 1] = 0.0
+    # -inf marks labels that are not allowed: by their own score, or by the transition before them
+    label_scores = E[np.arange(len(E)), labels] + np.append(0.0, transitions)
+    label_scores[starts] += start[labels[starts]]
+    label_scores[ends - 1] += end[labels[ends - 1]]
+    if not np.all(label_scores > -np.inf):
+        s = int(np.searchsorted(ends, np.argmin(label_scores), side="right"))
         raise ValueError(
             f"sequence {s} has no label sequence that is allowed: its scores, or those of transitions, rule "
             "all of them out"
         )
-    return path
+    return labels
 
 
 def marginals(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray) -> NDArray:
@@ -220,32 +224,35 @@ def marginals(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArra
     Parameters
     ----------
     E, T, start, end, ends
-        As for `decode`.
+        See `decode`.
 
     Returns
     -------
     (n, k) array
-        Rows of sum one.
+        Each row sums to one.
 
     Examples
     --------
     >>> import numpy as np
-    >>> E, T = np.zeros((2, 2)), np.array([[0.0, -np.inf], [0.0, 0.0]])  # 00, 10 and 11 are left
+    >>> E, T = np.zeros((2, 2)), np.array([[0.0, -np.inf], [0.0, 0.0]])  # 00, 10 and 11 are allowed
     >>> marginals(E, T, np.zeros(2), np.zeros(2), np.array([2])).round(4).tolist()
     [[0.3333, 0.6667], [0.6667, 0.3333]]
     """
-    path = decode(E, T, start, end, ends)  # an allowed one, from which sums are counted
-    z, ends = _stacked(E, T, start, end, ends)
+    # the kernel's gradient is the expectation minus the indicators of a reference path: an allowed one
+    labels = decode(E, T, start, end, ends)
+    z, ends = _stack_scores(E, T, start, end, ends)
     dz, value = np.zeros_like(z), np.zeros(len(ends))
     if len(ends) == 0:
         return dz[:0]
-    _kernels()[0].expectations(z, path, ends, np.ones(len(ends)), dz, value)
-    found: NDArray = dz[: len(E)]
-    found[np.arange(len(E)), path] += 1.0
-    return np.clip(found, 0.0, 1.0)
+    _kernels()[0].expectations(z, labels, ends, np.ones(len(ends)), dz, value)
+    probabilities: NDArray = dz[: len(E)]
+    probabilities[np.arange(len(E)), labels] += 1.0
+    return np.clip(probabilities, 0.0, 1.0)
 
 
-def _stacked(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray) -> tuple[NDArray, NDArray]:
+def _stack_scores(
+    E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray
+) -> tuple[NDArray, NDArray]:
     """All scores in one array, as the kernels take them, and the ends."""
     z = np.concatenate([E, T, start[None], end[None]]).astype(np.float64, copy=False)
     return np.ascontiguousarray(z), np.asarray(ends, dtype=np.int64)

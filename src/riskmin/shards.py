@@ -1,8 +1,11 @@
-"""What runs on a shard: top-level functions, so that any executor can send them anywhere.
+"""The functions that run on a shard: top-level, so that any executor can send them to its workers.
 
-An oracle call is one pass over X: a block of rows is scored, its loss is taken, and its gradient is scattered
-while the rows are still in cache. Cursors keep the scores of a point in the memo of the shard instead, so
-that a line search costs O(n) a step.
+An oracle call is one pass over X: for each block of rows the scores, the loss and the gradient are computed
+while the rows are still in cache. Cursors keep the scores of a point in the cache of the shard instead, so
+that a line search costs O(n) per step and no pass over X.
+
+The state of a cursor on a shard is a dictionary: "z" and "dz", the scores of the point and of the direction,
+or "w" and "d" where the scores are too many to be cached; and "evaluation", the last one along the line.
 """
 
 from __future__ import annotations
@@ -18,39 +21,41 @@ from riskmin.scalar import ROUNDING
 from riskmin.types import Array, Loss, Lost, Scorer, Shard
 
 MOST_SCORES = 2**17
-"""Blocks have at most so many scores, so that these stay in cache too."""
+"""At most this many scores per block of rows, so that they stay in cache, too."""
 MOST_KEPT = 2**22
-"""Where rows have many scores and a shard more than this, they are computed anew at each look, not kept."""
-LOOK_ROWS = 4096
-"""How many rows are looked at together, where they have one score each."""
+"""Multi-output scores are cached if a shard has at most this many, and else recomputed at each evaluation."""
+LINE_BLOCK_ROWS = 4096
+"""Rows per block in line evaluations with one cached score per row."""
 
 
-def blocks(shard: Shard, scorer: Scorer) -> Iterable[tuple[int, int]]:
+def blocks(shard: Shard, linear_map: Scorer) -> Iterable[tuple[int, int]]:
     """Ranges of rows to score together."""
     X: Any = shard.X
-    if hasattr(X, "blocks"):  # of sequences, which cannot be cut anywhere
-        found: Iterable[tuple[int, int]] = X.blocks(scorer.columns)
-        return found
+    if hasattr(X, "blocks"):  # sequences, which can only be cut at their ends
+        ranges: Iterable[tuple[int, int]] = X.blocks(linear_map.columns)
+        return ranges
+    # rows of a block stay in cache between the scores and the pullback, and so do its scores
     n, step = X.shape[0], X.block_rows
     if not getattr(X, "whole", False):
-        step = max(min(step, MOST_SCORES // scorer.columns), 16)
+        step = max(min(step, MOST_SCORES // linear_map.columns), 16)
     return passing((i, min(i + step, n)) for i in range(0, n, step))
 
 
-def value_grad(shard: Shard, loss: Loss, scorer: Scorer, w: Array) -> tuple[float, Array]:
-    """The loss and its gradient in w."""
+def value_grad(shard: Shard, loss: Loss, linear_map: Scorer, w: Array) -> tuple[float, Array]:
+    """The loss of the shard's rows and its gradient in w."""
     value, grad = 0.0, namespace(w).zeros_like(w)
-    for i, j in blocks(shard, scorer):
-        v, dz = loss.value_grad(scorer.scores(shard.X, w, i, j), shard.y[i:j], shard.c[i:j])
+    for i, j in blocks(shard, linear_map):
+        v, dz = loss.value_grad(linear_map.scores(shard.X, w, i, j), shard.y[i:j], shard.c[i:j])
         value += float(v)
-        scorer.pullback(shard.X, dz, i, j, grad)
+        linear_map.pullback(shard.X, dz, i, j, grad)
     return value, grad
 
 
-def scores(shard: Shard, scorer: Scorer, w: Array) -> Array:
-    """The scores of all rows, and once at their end those that rows share."""
-    parts = [scorer.scores(shard.X, w, i, j) for i, j in blocks(shard, scorer)]
-    if shared := _shared(scorer):
+def scores(shard: Shard, linear_map: Scorer, w: Array) -> Array:
+    """The scores of all rows, followed by the rows of scores that all examples share, if any."""
+    parts = [linear_map.scores(shard.X, w, i, j) for i, j in blocks(shard, linear_map)]
+    if shared := _shared(linear_map):
+        # each block repeats the shared rows of scores: keep those of the last block only
         parts = [*(part[:-shared] for part in parts), parts[-1][-shared:]]
     return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts)
 
@@ -60,207 +65,229 @@ def labels(shard: Shard) -> tuple[Array, Array]:
     return shard.y, shard.c
 
 
-def scatter(shard: Shard, scorer: Scorer, w: Array, dz: Array) -> tuple[Array]:
-    """The gradient in w, given that in the scores."""
+def scatter(shard: Shard, linear_map: Scorer, w: Array, dz: Array) -> tuple[Array]:
+    """The gradient in w, given the gradient dz in the scores."""
     grad = namespace(w).zeros_like(w)
-    for i, j in blocks(shard, scorer):
-        scorer.pullback(shard.X, dz[i:j], i, j, grad)
+    for i, j in blocks(shard, linear_map):
+        linear_map.pullback(shard.X, dz[i:j], i, j, grad)
     return (grad,)
 
 
-# ---------------------------------------------------------------- kept scores
-def place(shard: Shard, key: int, live: set[int], scorer: Scorer, w: Array) -> float:
-    """Keep the scores of w, and forget those of the cursors that are gone; the largest of them."""
+# ---------------------------------------------------------------- cached scores
+def cache_scores(shard: Shard, key: int, live: set[int], linear_map: Scorer, w: Array) -> float:
+    """Cache the scores of w, drop those of dead cursors, and return the largest absolute score."""
     cursors = shard.memo.setdefault("cursors", {})
-    for gone in cursors.keys() - live:
-        del cursors[gone]
-    large = scorer.columns > 1 and shard.X.shape[0] * scorer.columns > MOST_KEPT
-    cursors[key] = {"w": w} if large else {"z": scores(shard, scorer, w)}
-    return largest(cursors[key].get("z"))
+    for dead in cursors.keys() - live:
+        del cursors[dead]
+    # too many scores to cache: keep w, and compute the scores again at each evaluation
+    large = linear_map.columns > 1 and shard.X.shape[0] * linear_map.columns > MOST_KEPT
+    cursors[key] = {"w": w} if large else {"z": scores(shard, linear_map, w)}
+    return max_abs(cursors[key].get("z"))
 
 
-def largest(z: Array) -> float:
-    """The largest absolute score; 0 of none."""
+def max_abs(z: Array) -> float:
+    """The largest absolute score; 0 if there is none."""
     return 0.0 if z is None or 0 in z.shape else float(abs(z).max())
 
 
-def _kept(shard: Shard, key: int) -> dict[str, Any]:
-    """What is kept for a cursor."""
+def _cursor_state(shard: Shard, key: int) -> dict[str, Any]:
+    """The cached state of a cursor; raises if the shard has lost it."""
     try:
-        found: dict[str, Any] = shard.memo["cursors"][key]
+        state: dict[str, Any] = shard.memo["cursors"][key]
     except KeyError:
         raise Lost("the scores of a point") from None
-    return found
+    return state
 
 
-def aim(shard: Shard, key: int, scorer: Scorer, d: Array) -> None:
-    """Keep the scores of a direction."""
-    kept = _kept(shard, key)
-    if "z" in kept:
-        kept["dz"] = scores(shard, scorer, d)
+def set_direction(shard: Shard, key: int, linear_map: Scorer, d: Array) -> None:
+    """Cache the scores of the direction d."""
+    state = _cursor_state(shard, key)
+    if "z" in state:
+        state["dz"] = scores(shard, linear_map, d)
     else:
-        kept["d"] = d
+        state["d"] = d
 
 
-def move(shard: Shard, key: int, t: float) -> float:
-    """Go along it; the largest score there."""
-    kept = _kept(shard, key)
-    point, way = ("z", "dz") if "z" in kept else ("w", "d")
-    kept[point] = kept[point] + t * kept[way]
-    look = kept.pop("look", None)
-    if look is not None and look.t == t:
-        kept["look"] = look._replace(t=0.0)
-    return largest(kept.get("z"))
+def advance(shard: Shard, key: int, t: float) -> float:
+    """Step by t along the direction, and return the largest absolute score there."""
+    state = _cursor_state(shard, key)
+    # both are linear: z + t dz, or w + t d
+    point, direction = ("z", "dz") if "z" in state else ("w", "d")
+    state[point] = state[point] + t * state[direction]
+    evaluation = state.pop("evaluation", None)
+    if evaluation is not None and evaluation.t == t:
+        state["evaluation"] = evaluation._replace(t=0.0)
+    return max_abs(state.get("z"))
 
 
-def along(
-    shard: Shard, key: int, loss: Loss, scorer: Scorer, t: float, b: float
+def value_slopes(
+    shard: Shard, key: int, loss: Loss, linear_map: Scorer, t: float, b: float
 ) -> tuple[float, float, float]:
-    """The loss at scores z + t dz + b, with its slopes in t and in b."""
-    kept = _kept(shard, key)
+    """The loss at scores z + t dz + b, with its derivatives in t and in b."""
+    state = _cursor_state(shard, key)
     value = slope_t = slope_b = 0.0
-    seen: list[tuple[Any, Array, Any]] = []
-    keeps = _many(scorer) and "z" in kept and not b
-    for i, j in _looks(shard, scorer, kept):
-        z, dz = _line(shard, scorer, kept, i, j)
-        here = z + t * dz if t else z  # added up as in `pull` and `move`: at a kink, the last bit decides on
-        here = here + b if b else here  # the slope, and theirs must be the same
-        v, g, *up = tangent(loss, here, shard.y[i:j], shard.c[i:j])
+    tangents: list[tuple[Any, Array, Any]] = []
+    cacheable = _has_score_matrix(linear_map) and "z" in state and not b
+    for i, j in _line_blocks(shard, linear_map, state):
+        z, dz = _line_scores(shard, linear_map, state, i, j)
+        # the same additions in the same order as in `pull_back` and `advance`: at a nonsmooth point, the last
+        # bit of a score decides on the slope, and all three must agree
+        shifted = z + t * dz if t else z
+        shifted = shifted + b if b else shifted
+        v, g, *offset = value_grad_offset(loss, shifted, shard.y[i:j], shard.c[i:j])
         value += float(v)
         slope_b += float(g.sum())
         if dz is not None:
             slope_t += inner(g, dz)
-        if keeps:
-            seen.append((v, g, sum(up)))
-    if keeps:
-        kept["look"] = Look(t, loss, seen)
+        if cacheable:
+            tangents.append((v, g, sum(offset)))
+    if cacheable:
+        state["evaluation"] = LineEvaluation(t, loss, tangents)
     return value, slope_t, slope_b
 
 
-def shifted(shard: Shard, key: int, loss: Loss, scorer: Scorer, b: Array) -> tuple[float, Array]:
-    """The loss at scores z + b, b one number a column, and its slopes in b."""
-    kept = _kept(shard, key)
-    value, slopes, seen = 0.0, 0.0 * b, []
-    for i, j in blocks(shard, scorer):
-        z, _ = _line(shard, scorer, kept, i, j)
-        v, g, *up = tangent(loss, z + like(b, z), shard.y[i:j], shard.c[i:j])
+def value_grad_of_shift(
+    shard: Shard, key: int, loss: Loss, linear_map: Scorer, b: Array
+) -> tuple[float, Array]:
+    """The loss at scores z + b, with one entry of b per output, and its gradient in b."""
+    state = _cursor_state(shard, key)
+    value, slopes, tangents = 0.0, 0.0 * b, []
+    for i, j in blocks(shard, linear_map):
+        z, _ = _line_scores(shard, linear_map, state, i, j)
+        v, g, *offset = value_grad_offset(loss, z + like(b, z), shard.y[i:j], shard.c[i:j])
         value, slopes = value + float(v), slopes + to_numpy(g.sum(0))
-        seen.append((v, g, sum(up)))
-    if "z" in kept:
-        kept["at"], kept["look"] = b, Look(0.0, loss, seen)
+        tangents.append((v, g, sum(offset)))
+    if "z" in state:
+        state["shift"], state["evaluation"] = b, LineEvaluation(0.0, loss, tangents)
     return value, slopes
 
 
-def shift(shard: Shard, key: int, b: Array) -> None:
-    """Add b to all scores."""
-    kept = _kept(shard, key)
-    if "z" not in kept:
-        kept["w"] = namespace(kept["w"]).concat(
-            [kept["w"][: -len(b)], kept["w"][-len(b) :] + like(b, kept["w"])]
+def shift_scores(shard: Shard, key: int, b: Array) -> None:
+    """Add b to all scores; where they are not cached, to the intercepts at the end of w."""
+    state = _cursor_state(shard, key)
+    if "z" not in state:
+        # without cached scores, the intercepts are the last entries of w
+        state["w"] = namespace(state["w"]).concat(
+            [state["w"][: -len(b)], state["w"][-len(b) :] + like(b, state["w"])]
         )
         return
-    kept["z"] = kept["z"] + like(b, kept["z"])
-    if not np.array_equal(kept.pop("at", None), b):
-        kept.pop("look", None)  # the last look was elsewhere
+    state["z"] = state["z"] + like(b, state["z"])
+    if not np.array_equal(state.pop("shift", None), b):
+        state.pop("evaluation", None)  # the last evaluation was at other scores
 
 
-class Look(NamedTuple):
-    """The last look of losses that cost more than to keep it: a step ends where it was looked at last."""
+class LineEvaluation(NamedTuple):
+    """The last evaluation of a multi-output loss: a step usually ends there, and it costs less to keep."""
 
     t: float
     loss: Loss
-    seen: list[tuple[Any, Array, Any]]
-    """Value, gradient and lift, a block of rows each."""
+    tangents: list[tuple[Any, Array, Any]]
+    """Value, gradient and minorant offset, one tuple per block of rows."""
 
 
-def pull(
-    shard: Shard, key: int, loss: Loss, scorer: Scorer, w: Array, t: float, mix: list[tuple[float, float]]
+def pull_back(
+    shard: Shard, key: int, loss: Loss, linear_map: Scorer, w: Array, t: float, mix: list[tuple[float, float]]
 ) -> tuple[float, Array, float, float]:
     """sum_k m_k of (loss, gradient in w) at scores z + t dz + b_k, for the (b_k, m_k) of mix.
 
-    And what rounding may have added, by the size of what cancels, sum_i |dz_i| (|z_i| + |b|); and the lift.
+    Also returns a bound on the rounding error, by the size of the terms that cancel,
+    sum_i |dz_i| (|z_i| + |b|), and the minorant offset.
     """
-    kept = _kept(shard, key)
-    look = kept.get("look")
-    if look is not None and (look.t != t or look.loss != loss or mix != [(0.0, 1.0)]):
-        look = None
-    value, rounding, lift, grad = 0.0, 0.0, 0.0, namespace(w).zeros_like(w)
-    for at, (i, j) in enumerate(blocks(shard, scorer)):
-        before, dz = _line(shard, scorer, kept, i, j)
+    state = _cursor_state(shard, key)
+    # reuse the last evaluation if it was at the same t, under the same loss and without shifts
+    evaluation = state.get("evaluation")
+    if evaluation is not None and (evaluation.t != t or evaluation.loss != loss or mix != [(0.0, 1.0)]):
+        evaluation = None
+    value, rounding, offset, grad = 0.0, 0.0, 0.0, namespace(w).zeros_like(w)
+    for block, (i, j) in enumerate(blocks(shard, linear_map)):
+        before, dz = _line_scores(shard, linear_map, state, i, j)
         z = before + t * dz if t else before
-        if look is None:
-            v, slope, more, up = mixture(loss, z, shard.y[i:j], shard.c[i:j], mix)
+        if evaluation is None:
+            v, slope, error, raised = mix_tangents(loss, z, shard.y[i:j], shard.c[i:j], mix)
         else:
-            v, slope, up = look.seen[at]
-            more = ROUNDING * inner(abs(slope), abs(z))
+            v, slope, raised = evaluation.tangents[block]
+            error = ROUNDING * inner(abs(slope), abs(z))
+        # z + t dz may be small while z and t dz are large: their rounding errors remain
         if t:
-            more += cancelled(slope, before, t * dz)
-        value, rounding, lift = value + float(v), rounding + more, lift + float(up)
-        scorer.pullback(shard.X, slope, i, j, grad)
-    return value, grad, rounding, lift
+            error += cancellation_error(slope, before, t * dz)
+        value, rounding, offset = value + float(v), rounding + error, offset + float(raised)
+        linear_map.pullback(shard.X, slope, i, j, grad)
+    return value, grad, rounding, offset
 
 
-def tangent(loss: Loss, z: Array, y: Array, c: Array) -> tuple[Any, ...]:
-    """Value and gradient, and the lift, if the loss has one."""
-    lifted = getattr(loss, "tangent", None)  # that of `Lifted`, which to ask for costs more than a small loss
-    found: tuple[Any, ...] = loss.value_grad(z, y, c) if lifted is None else lifted(z, y, c)
-    return found
+def value_grad_offset(loss: Loss, z: Array, y: Array, c: Array) -> tuple[Any, ...]:
+    """Value and gradient, and the minorant offset, if the loss has one."""
+    # the method of `HasOffsetTangent`: an isinstance check of the protocol costs more than a small loss
+    offset_tangent = getattr(loss, "tangent", None)
+    tangent: tuple[Any, ...] = loss.value_grad(z, y, c) if offset_tangent is None else offset_tangent(z, y, c)
+    return tangent
 
 
-def mixture(
+def mix_tangents(
     loss: Loss, z: Array, y: Array, c: Array, mix: list[tuple[float, float]]
 ) -> tuple[float, Array, float, float]:
-    """sum_k m_k of loss and gradient at scores z + b_k, for the (b_k, m_k) of mix, rounding and lift."""
-    value, lift = 0.0, 0.0
+    """A mixed tangent, sum_k m_k of loss and gradient at scores z + b_k, for the (b_k, m_k) of mix.
+
+    Returns the value, the gradient in z, a bound on the rounding error and the minorant offset.
+    """
+    value, offset = 0.0, 0.0
     dz: Array = 0.0
     for b, m in mix:
-        v, g, *up = tangent(loss, z + b if b else z, y, c)
-        value, lift = value + m * float(v), lift + m * float(sum(up))
+        v, g, *raised = value_grad_offset(loss, z + b if b else z, y, c)
+        value, offset = value + m * float(v), offset + m * float(sum(raised))
+        # a mixture of one is the tangent itself
         dz = g if m == 1 else dz + m * g
+    # the offset of the cut is value - dz'(z + b): its products may cancel, but their errors remain
     size = inner(abs(dz), abs(z) + max(abs(b) for b, _ in mix))
-    return value, dz, ROUNDING * size, lift
+    return value, dz, ROUNDING * size, offset
 
 
-def cancelled(slope: Array, z: Array, step: Array) -> float:
-    """What rounding may have added to a cut at scores z + step, by their sizes before these cancelled."""
+def cancellation_error(slope: Array, z: Array, step: Array) -> float:
+    """Bound on the rounding error of a cut at scores z + step, where z and step may cancel."""
     return ROUNDING * inner(abs(slope), abs(z) + abs(step))
 
 
 def inner(a: Array, b: Array) -> float:
-    """The inner product of two arrays of scores."""
+    """The inner product of two arrays of scores of the same shape."""
     return float(a @ b if a.ndim == 1 else a.reshape(-1) @ b.reshape(-1))
 
 
-def _looks(shard: Shard, scorer: Scorer, kept: dict[str, Any]) -> Iterator[tuple[int, int]]:
-    """Ranges of rows to look at together."""
-    if _many(scorer) or hasattr(shard.X, "blocks"):
-        yield from blocks(shard, scorer)
+def _line_blocks(shard: Shard, linear_map: Scorer, state: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    """Ranges of rows to evaluate together on a line."""
+    if _has_score_matrix(linear_map) or hasattr(shard.X, "blocks"):
+        yield from blocks(shard, linear_map)
         return
-    z = kept["z"]
-    # what is in cache is fast on a processor; a GPU wants all of it at once
-    step = LOOK_ROWS if isinstance(z, np.ndarray) else max(len(z), 1)
+    z = state["z"]
+    # a CPU is fastest on blocks that stay in cache; a GPU on all rows at once
+    step = LINE_BLOCK_ROWS if isinstance(z, np.ndarray) else max(len(z), 1)
     yield from ((i, min(i + step, len(z))) for i in range(0, len(z), step))
 
 
-def _line(shard: Shard, scorer: Scorer, kept: dict[str, Any], i: int, j: int) -> tuple[Array, Array]:
-    """The scores of a range of rows, and how they change along the direction."""
-    if "z" in kept:
-        shared = _shared(scorer)
-        return _range(kept["z"], i, j, shared), _range(kept.get("dz"), i, j, shared)
-    d = kept.get("d")
-    return scorer.scores(shard.X, kept["w"], i, j), None if d is None else scorer.scores(shard.X, d, i, j)
+def _line_scores(
+    shard: Shard, linear_map: Scorer, state: dict[str, Any], i: int, j: int
+) -> tuple[Array, Array]:
+    """The scores of the rows i to j, and those of the direction (None if there is no direction)."""
+    if "z" in state:
+        shared = _shared(linear_map)
+        return _score_range(state["z"], i, j, shared), _score_range(state.get("dz"), i, j, shared)
+    d = state.get("d")
+    return linear_map.scores(shard.X, state["w"], i, j), None if d is None else linear_map.scores(
+        shard.X, d, i, j
+    )
 
 
-def _range(z: Array, i: int, j: int, shared: int) -> Array:
+def _score_range(z: Array, i: int, j: int, shared: int) -> Array:
+    """The scores of the rows i to j, followed by the shared rows of scores."""
     if z is None or not shared:
         return None if z is None else z[i:j]
     return namespace(z).concat([z[i:j], z[-shared:]])
 
 
-def _many(scorer: Scorer) -> bool:
-    return scorer.columns > 1 or _shared(scorer) > 0
+def _has_score_matrix(linear_map: Scorer) -> bool:
+    """Whether scores are two-dimensional: several outputs, or scores that examples share."""
+    return linear_map.columns > 1 or _shared(linear_map) > 0
 
 
-def _shared(scorer: Scorer) -> int:
-    """How many rows of scores are no example's, but belong to all: those of transitions."""
-    return getattr(scorer, "shared", 0)
+def _shared(linear_map: Scorer) -> int:
+    """The number of rows of scores that belong to all examples: those of label transitions."""
+    return getattr(linear_map, "shared", 0)

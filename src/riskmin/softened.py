@@ -1,9 +1,9 @@
-"""A risk with its loss smoothed: what solvers for smooth problems see of one that is not."""
+"""A risk with its loss smoothed, for solvers of smooth problems."""
 
 from __future__ import annotations
 
 from riskmin.intercept import Profiled, ProfiledCursor, without_intercept
-from riskmin.intercepts import BalancedCursor
+from riskmin.intercepts import ExplicitInterceptsCursor
 from riskmin.losses.smoothing import Lifting
 from riskmin.risk import Risk, ScoreCursor
 from riskmin.types import Array, Balances, Cut
@@ -12,39 +12,39 @@ from riskmin.types import Array, Balances, Cut
 class Softened:
     r"""A risk with a smoothed loss, :math:`R_\mu \le R`, whose cuts are cuts of R itself.
 
-    It keeps the scores of the last point it was asked for, so that the true risk there, or the smoothed one
+    It keeps the scores of the last evaluated point, so that the unsmoothed risk there, or the smoothed one
     with another mu, takes no pass over X.
 
     Parameters
     ----------
-    true : Risk or Profiled
-        What `linear_risk` makes, for a loss that can be smoothed.
+    true : Risk or ProfiledIntercept
+        A result of `linear_risk`, for a loss that can be smoothed.
     mu : float
-        How much; it may be changed between one solver's run and the next.
+        The smoothing parameter; it may be changed between runs of a solver.
 
     Examples
     --------
     >>> import numpy as np
     >>> from riskmin import Hinge, linear_risk
-    >>> soft = Softened(linear_risk(np.eye(2), [1.0, -1.0], Hinge()), mu=0.5)
+    >>> smoothed = Softened(linear_risk(np.eye(2), [1.0, -1.0], Hinge()), mu=0.5)
     >>> w = np.array([0.75, 0.0])
-    >>> value, grad, slip = soft.evaluate(w)
-    >>> round(value, 6), grad.tolist(), round(slip, 6)  # a cut of R is that much higher
+    >>> value, grad, inexactness = smoothed.evaluate(w)
+    >>> round(value, 6), grad.tolist(), round(inexactness, 6)  # negative: the cut of R lies above the tangent
     (0.40625, [-0.25, 0.5], -0.15625)
-    >>> soft.truth(w)
+    >>> smoothed.truth(w)
     0.625
     """
 
     def __init__(self, true: Risk | Profiled, mu: float) -> None:
-        self.true, self.mu = true, mu
+        self.unsmoothed, self.mu = true, mu
         self.inner = without_intercept(true)
-        self.last: ScoreCursor | None = None
-        self.seen: list[tuple[Array, Cut, float]] = []
+        self.last_cursor: ScoreCursor | None = None
+        self.evaluated: list[tuple[Array, Cut, float]] = []  # the last two: point, cut, minorant offset
 
     @property
     def dim(self) -> int:
         """The length of w."""
-        return self.true.dim
+        return self.unsmoothed.dim
 
     @property
     def loss(self) -> Lifting:
@@ -57,87 +57,89 @@ class Softened:
         return value, grad
 
     def evaluate(self, w: Array) -> tuple[float, Array, float]:
-        """R_mu(w), its gradient, and by how much its cut lies below: a negative number."""
-        at = self.cursor(w)
-        value, grad = at.value_grad()
-        return value, grad, at.slip
+        """R_mu(w), its gradient, and the inexactness of its cut, which is negative but for rounding."""
+        cursor = self.cursor(w)
+        value, grad = cursor.value_grad()
+        return value, grad, cursor.slip
 
-    def cursor(self, w: Array) -> SoftCursor:
-        """A point that keeps its scores; those of the last one, if it is there."""
-        self.last = scores = self._scores(w).under(self.loss)
-        return SoftCursor(self, ProfiledCursor(scores) if isinstance(self.true, Profiled) else scores)
+    def cursor(self, w: Array) -> SmoothedCursor:
+        """A cursor at w; it shares the cached scores of the last one, if that is at the same point."""
+        self.last_cursor = scores = self._scores(w).with_loss(self.loss)
+        return SmoothedCursor(
+            self, ProfiledCursor(scores) if isinstance(self.unsmoothed, Profiled) else scores
+        )
 
     @property
     def n_intercepts(self) -> int:
-        """As many as the true risk has in w."""
-        return self.true.n_intercepts if isinstance(self.true, Balances) else 0
+        """The number of intercepts that the unsmoothed risk has in w."""
+        return self.unsmoothed.n_intercepts if isinstance(self.unsmoothed, Balances) else 0
 
     def balanced(self, cut: Cut) -> Cut:
-        """A cut without a slope in these."""
-        return self.true.balanced(cut) if isinstance(self.true, Balances) else cut
+        """A cut without a slope in the intercepts."""
+        return self.unsmoothed.balanced(cut) if isinstance(self.unsmoothed, Balances) else cut
 
     def cut(self, w: Array) -> Cut:
-        """The cut of R that w gave; w is one of the last two points with a gradient, or is asked anew."""
-        return self._seen(w)[1]
+        """The cut of R from the tangent at w; evaluated again unless w is one of the last two points."""
+        return self._evaluated(w)[1]
 
     def lift(self, w: Array) -> float:
-        """By how much that cut lies above the tangent of R_mu; w as for `cut`."""
-        return self._seen(w)[2]
+        """The minorant offset at w: how far that cut lies above the tangent of R_mu."""
+        return self._evaluated(w)[2]
 
     def truth(self, w: Array) -> float:
-        """R(w)."""
-        scores = self._scores(w).under(self.inner.loss)
-        if isinstance(self.true, Profiled):
+        """The unsmoothed risk, R(w)."""
+        scores = self._scores(w).with_loss(self.inner.loss)
+        if isinstance(self.unsmoothed, Profiled):
             return ProfiledCursor(scores).along(0.0)[0]
         return scores.along(0.0)[0]
 
-    def _seen(self, w: Array) -> tuple[Array, Cut, float]:
-        for seen in self.seen:
-            if seen[0] is w:
-                return seen
+    def _evaluated(self, w: Array) -> tuple[Array, Cut, float]:
+        for evaluated in self.evaluated:
+            if evaluated[0] is w:
+                return evaluated
         self.evaluate(w)
-        return self.seen[-1]
+        return self.evaluated[-1]
 
     def _scores(self, w: Array) -> ScoreCursor:
-        if self.last is None or self.last.w is not w:
-            self.last = self.inner.cursor(w)
-        return self.last
+        if self.last_cursor is None or self.last_cursor.w is not w:
+            self.last_cursor = self.inner.cursor(w)
+        return self.last_cursor
 
 
-class SoftCursor:
-    """A cursor of a softened risk, which remembers its cuts."""
+class SmoothedCursor:
+    """A cursor of a smoothed risk, which records its cuts."""
 
-    def __init__(self, soft: Softened, at: ScoreCursor | ProfiledCursor) -> None:
-        self.soft, self.at = soft, at
+    def __init__(self, smoothed: Softened, inner: ScoreCursor | ProfiledCursor) -> None:
+        self.smoothed, self.inner = smoothed, inner
 
     @property
     def w(self) -> Array:
-        return self.at.w
+        return self.inner.w
 
     @property
     def slip(self) -> float:
-        return self.at.slip
+        return self.inner.slip
 
     @property
     def lift(self) -> float:
-        return self.at.lift
+        return self.inner.lift
 
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
-        value, grad = self.at.value_grad(t)
+        value, grad = self.inner.value_grad(t)
         if not t:
             cut = Cut(grad, value - float(grad @ self.w) - self.slip)
-            self.soft.seen = [*self.soft.seen[-1:], (self.w, cut, self.lift)]
+            self.smoothed.evaluated = [*self.smoothed.evaluated[-1:], (self.w, cut, self.lift)]
         return value, grad
 
     def aim(self, d: Array, slack: float = 0.0) -> None:
-        self.at.aim(d, slack)
+        self.inner.aim(d, slack)
 
     def along(self, t: float) -> tuple[float, float]:
-        return self.at.along(t)
+        return self.inner.along(t)
 
     def move(self, t: float) -> None:
-        self.at.move(t)
+        self.inner.move(t)
 
     def balance(self) -> None:
-        if isinstance(self.at, BalancedCursor):
-            self.at.balance()
+        if isinstance(self.inner, ExplicitInterceptsCursor):
+            self.inner.balance()

@@ -1,6 +1,7 @@
-"""Rows that lie elsewhere, in parts: in files, on the workers of a cluster. Only labels and weights are here.
+"""Matrices whose rows are partitioned: in files, or on workers of a cluster. Labels and weights are local.
 
-A part is read where its rows are needed, by the executor that holds it, and read again where that was lost.
+A partition is read by the executor that holds its shard, where its rows are needed, and read again where
+they were lost.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from riskmin.types import Array, Matrix, Memo, NDArray, Shard
 
 @runtime_checkable
 class Part(Protocol):
-    """Rows in one place, which can be sent to where they are read: it is small, and can be pickled."""
+    """A contiguous block of rows that can be read anywhere: a small description that can be pickled."""
 
     @property
     def name(self) -> str:
-        """What messages call it, such as the file that it is in."""
+        """The name used in messages, such as the file of the rows."""
         ...
 
     @property
@@ -33,7 +34,7 @@ class Part(Protocol):
 
     @property
     def numbers(self) -> int:
-        """How many numbers are stored: rows times columns, or fewer of sparse ones."""
+        """The number of stored entries: rows times columns, or the nonzeros of a sparse matrix."""
         ...
 
     @property
@@ -46,27 +47,29 @@ class Part(Protocol):
 
 @runtime_checkable
 class Source(Protocol):
-    """All rows together in one place, from which any range is a part."""
+    """All rows in one place, from which any range can be read as a partition."""
 
-    def part(self, start: int, stop: int) -> Part: ...
+    def part(self, start: int, stop: int) -> Part:
+        """The rows start to stop."""
+        ...
 
     def whole(self) -> Any:
-        """All of them, as anything that `as_matrix` takes: mapped into memory, say."""
+        """All rows, as anything that `as_matrix` takes: memory-mapped, for example."""
         ...
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Rows in parts, wherever they are: what `linear_risk` and the estimators take in the place of X.
+    """A row-partitioned matrix: `linear_risk` and the estimators take it in the place of X.
 
     Parameters
     ----------
-    parts : sequence of Part
-        In the order of the labels; those of no rows are left out.
+    parts : sequence of Partition
+        In the order of the labels; empty ones are dropped.
     executor : executor class or settings, optional
-        Who computes, unless `linear_risk` is told otherwise.
-    source : Source, optional
-        Where the parts come from, if rows can be cut elsewhere too.
+        The default executor of `linear_risk` for these rows.
+    source : RowSource, optional
+        The origin of the partitions, if rows can be partitioned in other ways, too.
 
     Examples
     --------
@@ -93,17 +96,17 @@ class Spread:
                     f"{part.name} has {part.shape[1]} columns, but {first.name} has {first.shape[1]}: "
                     "give parts of the same table"
                 )
-        # no shard is of no rows
+        # no shard is empty
         object.__setattr__(self, "parts", [part for part in self.parts if part.shape[0]] or [first])
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns, of all parts together."""
+        """Rows and columns of all partitions together."""
         return sum(part.shape[0] for part in self.parts), self.parts[0].shape[1]
 
     @property
     def ndim(self) -> int:
-        """Two: it is a table."""
+        """The number of dimensions: 2."""
         return 2
 
     def __len__(self) -> int:
@@ -111,23 +114,23 @@ class Spread:
 
     def __array__(self, *_: Any, **__: Any) -> NDArray:
         raise TypeError(
-            f"X is in {len(self.parts)} parts that may be elsewhere, but all of its rows are needed here: "
-            "give X.whole(), if it fits into memory"
+            f"X is in {len(self.parts)} parts that may be remote, but all of its rows are needed in this "
+            "process: give X.whole(), if it fits into memory"
         )
 
     @property
     def numbers(self) -> int:
-        """How many numbers are stored."""
+        """The number of stored entries."""
         return sum(part.numbers for part in self.parts)
 
     @property
     def sparse(self) -> bool:
-        """Whether zeros are not stored."""
+        """Whether only nonzeros are stored."""
         return any(part.sparse for part in self.parts)
 
     @property
     def ends(self) -> list[int]:
-        """The first row of each part, and the number of rows."""
+        """The first row of each partition, and the number of rows."""
         return list(accumulate((part.shape[0] for part in self.parts), initial=0))
 
     def on(self, executor: Any) -> Spread:
@@ -135,35 +138,35 @@ class Spread:
         return replace(self, executor=executor)
 
     def cut(self, ends: Sequence[int]) -> Spread:
-        """With parts from one end to the next."""
+        """The same rows, partitioned at other row numbers: the i-th partition is ends[i] to ends[i + 1]."""
         if list(ends) == self.ends:
             return self
         if self.source is None:
             raise ValueError(
-                f"X comes in {len(self.parts)} parts that cannot be cut again: leave n_shards out, and where "
+                f"X comes in {len(self.parts)} parts that cannot be cut again: leave n_shards out, and if "
                 "rows belong together, such as the tokens of a sequence, have them in one part"
             )
         return replace(self, parts=[self.source.part(int(i), int(j)) for i, j in pairwise(ends)])
 
     def whole(self) -> Any:
-        """All rows here; of parts that come from one place, as that place gives them."""
+        """All rows, read into this process; from the source, if there is one."""
         if self.source is not None:
             return self.source.whole()
-        read = [part.read() for part in self.parts]
-        if len(read) == 1:
-            return read[0]
-        return sp.vstack(read, format="csr") if self.sparse else np.concatenate(read)
+        blocks = [part.read() for part in self.parts]
+        if len(blocks) == 1:
+            return blocks[0]
+        return sp.vstack(blocks, format="csr") if self.sparse else np.concatenate(blocks)
 
 
 @dataclass(frozen=True)
 class Local:
-    """A part that is in memory.
+    """A partition that is in memory.
 
     Parameters
     ----------
     X : array, sparse matrix or frame
     name : str
-        What messages call it.
+        The name used in messages.
 
     Examples
     --------
@@ -182,12 +185,12 @@ class Local:
 
     @property
     def numbers(self) -> int:
-        """How many numbers are stored."""
+        """The number of stored entries."""
         return int(self.X.nnz) if self.sparse else self.shape[0] * self.shape[1]
 
     @property
     def sparse(self) -> bool:
-        """Whether zeros are not stored."""
+        """Whether only nonzeros are stored."""
         return bool(sp.issparse(self.X))
 
     def read(self) -> Any:
@@ -197,17 +200,17 @@ class Local:
 
 @dataclass(frozen=True)
 class Unread:
-    """A shard to be: rows that are yet to be read, with their labels and weights.
+    """A shard whose rows are not read yet, with their labels and weights.
 
     Parameters
     ----------
-    part : Part
+    part : Partition
     y, c : array
         The labels and the weights of its rows.
     ends : array, optional
         Where its sequences end, if its rows are tokens.
     wide : bool
-        Whether a sparse transpose is to be stored beside them.
+        Whether to store the transpose of a sparse matrix as well.
     """
 
     part: Part
@@ -217,7 +220,7 @@ class Unread:
     wide: bool = False
 
     def load(self) -> Shard:
-        """Read the rows; a ValueError that names the part where they are not what they should be."""
+        """Read the rows; raise a ValueError that names the partition if they are not as described."""
         X = as_matrix(self.part.read())
         if X.shape != tuple(self.part.shape):
             raise ValueError(
@@ -233,22 +236,22 @@ class Unread:
 
 
 def loaded(shard: Shard | Unread) -> Shard:
-    """The shard, read where it is not yet."""
+    """The shard itself, or the result of reading it."""
     return shard.load() if isinstance(shard, Unread) else shard
 
 
 @dataclass(frozen=True)
 class Table:
-    """What is known here of rows, wherever they are.
+    """Shape, labels and weights of rows, which may be remote.
 
     Parameters
     ----------
     shape : (int, int)
     numbers : int
-        How many are stored.
+        The number of stored entries.
     sparse : bool
     y, c : array
-        Labels and weights, of all rows.
+        Labels and weights of all rows.
     """
 
     shape: tuple[int, int]
@@ -258,13 +261,14 @@ class Table:
     c: Array
 
     @classmethod
-    def of(cls, X: Matrix | Spread, y: Array, c: Array) -> Table:
-        """Of rows that are here or elsewhere."""
+    def from_rows(cls, X: Matrix | Spread, y: Array, c: Array) -> Table:
+        """The metadata of local or partitioned rows."""
         if isinstance(X, Spread):
             return cls(X.shape, X.numbers, X.sparse, y, c)
         inner: Any = getattr(X, "tokens", X)
+        # a matrix stored twice, by rows and by columns, counts once
         inner = getattr(inner, "csr", inner)
-        numbers = stored(inner)
+        entries = stored(inner)
         dense = getattr(inner, "indptr", None) is None
-        size = X.shape[0] * X.shape[1] if numbers is None else numbers.size
+        size = X.shape[0] * X.shape[1] if entries is None else entries.size
         return cls(X.shape, int(size), not dense, y, c)

@@ -1,4 +1,4 @@
-"""Hierarchies of labels: trees, and sums along their paths."""
+"""Hierarchies of labels: trees, path sums and subtree sums."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from riskmin.types import Array, NDArray
 
 @dataclass(frozen=True, repr=False)
 class Tree:
-    """A hierarchy of labels: a tree, or several beside each other.
+    """A hierarchy of labels: a tree, or a forest.
 
-    Make one by `Tree.from_parents` or `Tree.from_paths`. Every node comes after its parent, and the nodes
-    below it come right after it. Trees beside each other hang from a common root that has no weights.
+    Create one by `Tree.from_parents` or `Tree.from_paths`. Nodes are in depth-first order: every node comes
+    after its parent, and its descendants come right after it. Trees of a forest share a root without weights.
 
     Parameters
     ----------
     nodes : sequence
         The names of the nodes, each once and after its parent.
     parents : sequence of int
-        The place of each node's parent among `nodes`, -1 for those that have none.
+        The index of each node's parent in `nodes`, -1 for roots.
     labels : sequence, optional
-        The nodes that rows may be labelled with, leaves or inner nodes, in the order of their scores; by
+        The nodes that rows may be labeled with, leaves or inner nodes, in the order of their scores; by
         default all nodes.
 
     Examples
@@ -50,13 +50,13 @@ class Tree:
         labels = tuple(_plain(label) for label in self.labels) or nodes
         if not nodes:
             raise ValueError("the hierarchy has no nodes: give at least one label")
-        _once(nodes, "node")
-        _once(labels, "label")
+        _check_unique(nodes, "node")
+        _check_unique(labels, "label")
         if len(parents) != len(nodes) or not all(-1 <= v < i for i, v in enumerate(parents)):
             raise ValueError("parents must name an earlier node for each node, or -1: use Tree.from_parents")
-        known = set(nodes)
-        if strange := [label for label in labels if label not in known]:
-            raise ValueError(f"the label {strange[0]!r} is not in the hierarchy: add it, or drop the label")
+        node_set = set(nodes)
+        if unknown := [label for label in labels if label not in node_set]:
+            raise ValueError(f"the label {unknown[0]!r} is not in the hierarchy: add it, or drop the label")
         for name, value in (("nodes", nodes), ("parents", parents), ("labels", labels)):
             object.__setattr__(self, name, value)
 
@@ -66,19 +66,19 @@ class Tree:
 
     @classmethod
     def from_parents(cls, parents: Mapping[Any, Any], labels: Iterable[Any] | None = None) -> Tree:
-        """The tree of a map from each node to its parent.
+        """The tree of a mapping from each node to its parent.
 
         Parameters
         ----------
         parents : dict
             The parent of every node, None for a node without one.
         labels : sequence, optional
-            The nodes that rows may be labelled with; by default all.
+            The nodes that rows may be labeled with; by default all.
 
         Returns
         -------
         Tree
-            With the children of a node in the order of the map.
+            With the children of a node in the order of the mapping.
 
         Examples
         --------
@@ -98,11 +98,13 @@ class Tree:
                 )
             else:
                 children[_plain(parent)].append(_plain(node))
-        nodes, above = _depth_first(roots, children)
+        nodes, parent_index = _depth_first(roots, children)
         if len(nodes) < len(children):
-            lost = next(node for node in children if node not in set(nodes))
-            raise ValueError(f"the parents of {lost!r} run in a circle: give one of them the parent None")
-        return cls(tuple(nodes), tuple(above), _given(labels))
+            unreached = next(node for node in children if node not in set(nodes))
+            raise ValueError(
+                f"the parents of {unreached!r} run in a circle: give one of them the parent None"
+            )
+        return cls(tuple(nodes), tuple(parent_index), _as_labels(labels))
 
     @classmethod
     def from_paths(cls, paths: Iterable[str], separator: str = "/") -> Tree:
@@ -111,14 +113,14 @@ class Tree:
         Parameters
         ----------
         paths : sequence of str
-            The labels, each once. The nodes above them are labels only if they are given too.
+            The labels, each once. Their ancestors are labels only if they are listed, too.
         separator : str
-            What is between the parts of a path.
+            The string between the parts of a path.
 
         Returns
         -------
         Tree
-            Its nodes are named by their whole paths.
+            Its nodes are named by their full paths.
 
         Examples
         --------
@@ -129,47 +131,49 @@ class Tree:
         >>> tree.labels
         ('C/C15/C151', 'C/C15', 'M/M13')
         """
-        labels = _given(paths)
-        _once(labels, "label")
+        labels = _as_labels(paths)
+        _check_unique(labels, "label")
         return cls.from_parents(path_parents(labels, separator), labels)
 
-    # ------------------------------------------------------------ places
+    # ------------------------------------------------------------ indices
     @cached_property
     def parent(self) -> NDArray:
-        """The place of each node's parent, -1 for those that have none."""
+        """The index of each node's parent, -1 for roots."""
         return np.array(self.parents, dtype=np.intp)
 
     @cached_property
     def places(self) -> NDArray:
-        """The place of each label among the nodes."""
-        at = {node: i for i, node in enumerate(self.nodes)}
-        return np.array([at[label] for label in self.labels], dtype=np.intp)
+        """The index of each label in `nodes`."""
+        index = {node: i for i, node in enumerate(self.nodes)}
+        return np.array([index[label] for label in self.labels], dtype=np.intp)
 
     @cached_property
     def depth(self) -> NDArray:
-        """How many nodes there are on the path to each node, itself among them."""
+        """The number of nodes on the path from the root to each node, including it."""
         depth = np.ones(len(self.nodes), dtype=np.intp)
-        for v, above in enumerate(self.parents):
-            if above >= 0:
-                depth[v] += depth[above]
+        for v, parent in enumerate(self.parents):
+            if parent >= 0:
+                depth[v] += depth[parent]
         return depth
 
     @cached_property
     def distance(self) -> NDArray:
         """The number of edges on the path between any two labels, of shape (k, k)."""
-        on_path = self.paths_sum(np.eye(len(self.nodes)))[:, self.places]  # node above or at label
+        # on_path[u, l] = 1 if node u is label l or an ancestor of it: the products count common ancestors
+        on_path = self.paths_sum(np.eye(len(self.nodes)))[:, self.places]
         depth = self.depth[self.places].astype(np.float64)
-        apart: NDArray = depth[:, None] + depth - 2 * (on_path.T @ on_path)
-        return apart
+        # depth(a) + depth(b) - 2 depth(deepest common ancestor)
+        edges: NDArray = depth[:, None] + depth - 2 * (on_path.T @ on_path)
+        return edges
 
     @cached_property
     def _columns(self) -> list[int] | None:
-        """The places of the labels as any array library takes them; None if they are all nodes in order."""
+        """The indices of the labels as a list, which any array library takes; None if they are all nodes."""
         places: list[int] = self.places.tolist()
         return None if places == list(range(len(self.nodes))) else places
 
     def below(self, labels: Sequence[Any]) -> Tree:
-        """The tree with these labels, without the nodes that are on no path to them.
+        """The tree with these labels, without nodes that are on no path to them.
 
         Examples
         --------
@@ -178,24 +182,27 @@ class Tree:
         >>> tree.below(["C15", "M"]).nodes
         ('C', 'C15', 'M')
         """
-        known = {node: v for v, node in enumerate(self.nodes)}
-        kept = set()
+        index = {node: v for v, node in enumerate(self.nodes)}
+        on_paths = set()
         for label in labels:
-            v = known.get(_plain(label), -1)
-            while v >= 0 and v not in kept:
-                kept.add(v)
+            v = index.get(_plain(label), -1)
+            while v >= 0 and v not in on_paths:
+                on_paths.add(v)
                 v = self.parents[v]
-        new = {v: i for i, v in enumerate(sorted(kept))} | {-1: -1}
-        nodes, parents = zip(*((self.nodes[v], new[self.parents[v]]) for v in sorted(kept)), strict=True)
+        new_index = {v: i for i, v in enumerate(sorted(on_paths))} | {-1: -1}
+        # sorted indices keep parents before their children
+        nodes, parents = zip(
+            *((self.nodes[v], new_index[self.parents[v]]) for v in sorted(on_paths)), strict=True
+        )
         return Tree(nodes, parents, tuple(labels))
 
     # ------------------------------------------------------------ sums
     def paths_sum(self, Z: Array) -> Array:
-        r"""Sums along the paths: from what each node has to what each path to a node has.
+        r"""Sums along the paths from the roots: from values of nodes to values of paths.
 
         .. math:: S_{iv} = \sum_{u \text{ on the path to } v} Z_{iu}
 
-        Z is of shape (n, nodes), and so is S: one pass over the nodes, from the top, for all rows at once.
+        Z and S have the shape (n, nodes). One pass over the nodes, from the roots, for all rows at once.
 
         Examples
         --------
@@ -207,7 +214,7 @@ class Tree:
         return self._add_down(namespace(Z).asarray(Z, copy=True))
 
     def subtrees_sum(self, D: Array) -> Array:
-        r"""Sums over subtrees, the adjoint of `paths_sum`: :math:`\sum_{u \text{ at or below } v} D_{iu}`.
+        r"""Subtree sums, the adjoint of `paths_sum`: :math:`\sum_{u \text{ at or below } v} D_{iu}`.
 
         Examples
         --------
@@ -219,12 +226,14 @@ class Tree:
         return self._add_up(namespace(D).asarray(D, copy=True))
 
     def _add_down(self, Z: Array) -> Array:
-        for v, above in enumerate(self.parents):
-            if above >= 0:
-                Z[:, v] += Z[:, above]
+        """Add to each node the sum of its parent, in place; parents come first."""
+        for v, parent in enumerate(self.parents):
+            if parent >= 0:
+                Z[:, v] += Z[:, parent]
         return Z
 
     def _add_up(self, D: Array) -> Array:
+        """Add the sum of each node to its parent, in place; children come first."""
         for v in range(len(self.parents) - 1, -1, -1):
             if self.parents[v] >= 0:
                 D[:, self.parents[v]] += D[:, v]
@@ -245,9 +254,9 @@ class Tree:
 
 
 def path_parents(paths: Sequence[Any], separator: str = "/") -> dict[Any, Any]:
-    """The parent of every node on the paths, nodes named by their whole paths.
+    """The parent of every node on the paths; nodes are named by their full paths.
 
-    What is no string is a node of its own.
+    A label that is no string is a root.
 
     Examples
     --------
@@ -271,36 +280,37 @@ def path_parents(paths: Sequence[Any], separator: str = "/") -> dict[Any, Any]:
 
 
 def _depth_first(roots: list[Any], children: dict[Any, list[Any]]) -> tuple[list[Any], list[int]]:
-    """The nodes that the roots lead to, each right after what is below its elder siblings; their parents."""
+    """The nodes reachable from the roots in depth-first order, and the indices of their parents."""
     nodes: list[Any] = []
-    above: list[int] = []
-    waiting = [(root, -1) for root in reversed(roots)]
-    while waiting:
-        node, parent = waiting.pop()
-        waiting += [(child, len(nodes)) for child in reversed(children[node])]
+    parent_index: list[int] = []
+    stack = [(root, -1) for root in reversed(roots)]
+    while stack:
+        node, parent = stack.pop()
+        stack += [(child, len(nodes)) for child in reversed(children[node])]
         nodes.append(node)
-        above.append(parent)
-    return nodes, above
+        parent_index.append(parent)
+    return nodes, parent_index
 
 
 def _plain(label: Any) -> Any:
-    """A label of NumPy's as one of Python's."""
+    """A NumPy scalar as a Python object; anything else unchanged."""
     return label.item() if isinstance(label, np.generic) else label
 
 
-def _given(labels: Iterable[Any] | None) -> tuple[Any, ...]:
+def _as_labels(labels: Iterable[Any] | None) -> tuple[Any, ...]:
+    """The labels as a tuple; empty for None, but never for an empty sequence."""
     if labels is None:
         return ()
-    found = tuple(_plain(label) for label in labels)
-    if not found:
+    result = tuple(_plain(label) for label in labels)
+    if not result:
         raise ValueError("the hierarchy has no labels: give at least one")
-    return found
+    return result
 
 
-def _once(names: tuple[Any, ...], what: str) -> None:
-    """Raise where a name is there twice."""
-    seen = set()
+def _check_unique(names: tuple[Any, ...], what: str) -> None:
+    """Raise if a name occurs twice."""
+    known = set()
     for name in names:
-        if name in seen:
+        if name in known:
             raise ValueError(f"the {what} {name!r} is there twice: give each {what} once")
-        seen.add(name)
+        known.add(name)

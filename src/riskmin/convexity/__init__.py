@@ -1,8 +1,8 @@
-r"""Losses and risks of a user's own: checked before anything is claimed of them, and watched in the run.
+r"""Checks of user-defined losses and risks, before a run and during it.
 
 A lower bound rests on three properties: the risk is convex, it is not negative, and its gradient is a
-subgradient, :math:`R(v) \ge R(w) + g^\top (v - w)`. Points that are looked at can refute these, but not
-prove them. riskmin's own losses are checked by its tests, and cost nothing here.
+subgradient, :math:`R(v) \ge R(w) + g^\top (v - w)`. Evaluations at finitely many points can refute these, but
+not prove them. riskmin's own losses are checked by its tests, and are not checked again.
 """
 
 from riskmin.convexity.before import check as check

@@ -1,4 +1,4 @@
-"""Before a run: a loss is looked at on drawn scores, a risk at drawn points."""
+"""Checks before a run: of a loss at random scores, and of a risk at random points."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import like, namespace
-from riskmin.convexity.owner import is_foreign, is_own, named, parts, plain
-from riskmin.convexity.scores import SECONDS, check_scores, exactness, rounding
+from riskmin.convexity.owner import describe, is_foreign, is_own, parts, plain
+from riskmin.convexity.scores import SECONDS, absolute_tolerance, check_scores, relative_tolerance
 from riskmin.executors.company import company_of
 from riskmin.risk import Risk
 from riskmin.structured.risk import MarginRisk
 from riskmin.types import Array
 
-STEPS = (0.1, 1.0, 10.0)
-"""How far along the gradient a risk is looked at, relative to where its tangent is zero."""
-AWAY = (0.01, 1.0, 100.0)
-"""How far in two other directions, relative to the size of the start."""
+GRADIENT_STEPS = (0.1, 1.0, 10.0)
+"""Distances of test points along the negative gradient, in units of the step to where the tangent is zero."""
+RANDOM_STEPS = (0.01, 1.0, 100.0)
+"""Distances in two random directions, in units of max(1, |w0|)."""
 
 
 def check(risk: Any, reg: Any, w0: Array) -> None:
-    """Raise a ValueError where a loss or a risk of the user's own is seen not to be what bounds rest on.
+    """Raise a ValueError if a user-defined loss or risk is found to violate what bounds rest on.
 
     Examples
     --------
@@ -45,19 +45,19 @@ def check(risk: Any, reg: Any, w0: Array) -> None:
     if not is_foreign(risk) or _last() is risk:
         return
     inner = plain(risk)
-    of_scores = isinstance(inner, Risk) and not getattr(inner.scorer, "shared", 0)
+    has_score_loss = isinstance(inner, Risk) and not getattr(inner.scorer, "shared", 0)
     with np.errstate(all="ignore"):
-        if of_scores and not all(is_own(part) for part in parts(risk)):
+        if has_score_loss and not all(is_own(part) for part in parts(risk)):
             check_scores(next(type(part).__name__ for part in parts(risk) if not is_own(part)), inner)
-        if not (is_own(risk) and (of_scores or isinstance(risk, MarginRisk))):
+        if not (is_own(risk) and (has_score_loss or isinstance(risk, MarginRisk))):
             _check_points(risk, reg, w0)
     _remember(risk)
 
 
 def _remember(risk: Any) -> None:
-    """The runs of a path are of one risk, which is looked at once."""
+    """Remember the risk: the runs of a path share one risk, which is checked once."""
     global _last
-    with contextlib.suppress(TypeError):  # some things cannot be referred to like that
+    with contextlib.suppress(TypeError):  # some objects allow no weak references
         _last = weakref.ref(risk)
 
 
@@ -65,64 +65,68 @@ _last: Callable[[], Any] = lambda: None  # noqa: E731
 
 
 def _check_points(risk: Any, reg: Any, w0: Array) -> None:
-    """Look at a risk on lines from the start, as long as that takes little time."""
-    name, company = named(risk), company_of(risk)
-    seen: list[tuple[Array, float, Array]] = []
-    value, grad = _ask(risk, w0)
-    end = time.perf_counter() + SECONDS  # what is compiled is so by the first call
+    """Check a risk on lines from the start, within a time limit."""
+    name, coordination = describe(risk), company_of(risk)
+    evaluated: list[tuple[Array, float, Array]] = []
+    value, grad = _evaluate(risk, w0)
+    end = time.perf_counter() + SECONDS  # after the first call, which may compile
     if not (math.isfinite(value) and bool(namespace(grad).all(namespace(grad).isfinite(grad)))):
         what = f"{name} is {value:g}" if not math.isfinite(value) else f"the gradient of {name} is not finite"
         raise ValueError(f"{what} where the run starts: return finite numbers there, or give another w0")
     for w in _points(reg, w0, value, grad):
-        if len(seen) > 2 and company.agree(lambda: time.perf_counter() > end):
+        if len(evaluated) > 2 and coordination.agree(lambda: time.perf_counter() > end):
             break
-        value, grad = (value, grad) if w is w0 else _ask(risk, w)
-        largest = max([abs(value), *(there for _, there, _ in seen)])
-        if not math.isfinite(largest):  # far out; if the run comes there, it says so
+        value, grad = (value, grad) if w is w0 else _evaluate(risk, w)
+        largest = max([abs(value), *(other for _, other, _ in evaluated)])
+        if not math.isfinite(largest):  # overflow far out; the run reports it if it gets there
             continue
-        slack = rounding(grad, largest)
+        slack = absolute_tolerance(grad, largest)
         if value < -slack:
             raise ValueError(f"{name} is {value:.4g} at a point: it must be >= 0, so add a constant")
-        for v, there, slope in seen:
-            _compare(name, (v, there, slope), (w, value), slack)
-            _compare(name, (w, value, grad), (v, there), slack)
-        seen.append((w, value, grad))
+        for v, other, slope in evaluated:
+            _compare(name, (v, other, slope), (w, value), slack)
+            _compare(name, (w, value, grad), (v, other), slack)
+        evaluated.append((w, value, grad))
 
 
-def _ask(risk: Any, w: Array) -> tuple[float, Array]:
-    """R(w) and its gradient, if they are of the right kind."""
+def _evaluate(risk: Any, w: Array) -> tuple[float, Array]:
+    """R(w) and its gradient, after checking their types and shapes; infinity on overflow."""
     try:
         value, grad = risk(w)
     except ArithmeticError:
         return math.inf, w
     if tuple(getattr(grad, "shape", ())) != tuple(w.shape):
         raise ValueError(
-            f"the gradient of {named(risk)} has shape {tuple(getattr(grad, 'shape', ()))}, but w has "
-            f"{tuple(w.shape)}: give a number for each weight"
+            f"the gradient of {describe(risk)} has shape {tuple(getattr(grad, 'shape', ()))}, but w has "
+            f"{tuple(w.shape)}: give one number per weight"
         )
     return float(value), grad
 
 
 def _points(reg: Any, w0: Array, value: float, grad: Array) -> Iterator[Array]:
-    """The start, and points on lines from there, in the domain of the regularizer."""
+    """The start, and points on lines from it, projected to the domain of the regularizer."""
     yield w0
+    # along the negative gradient; t = 1 is where the tangent is zero
     rng, size = np.random.default_rng(0), float(grad @ grad)
-    lines = [(-value / size * grad, STEPS)] if size > 0 and value > 0 else []
-    far = max(1.0, float(w0 @ w0) ** 0.5)
+    lines = [(-value / size * grad, GRADIENT_STEPS)] if size > 0 and value > 0 else []
+    distance = max(1.0, float(w0 @ w0) ** 0.5)
     for _ in range(2):
         d = rng.standard_normal(len(w0))
-        lines.append((like(far / float(np.linalg.norm(d)) * d, w0), AWAY))
+        lines.append((like(distance / float(np.linalg.norm(d)) * d, w0), RANDOM_STEPS))
     for d, steps in lines:
         for t in steps:
             yield reg.prox(w0 + t * d, 0.0)
 
 
-def _compare(name: str, at: tuple[Array, float, Array], there: tuple[Array, float], slack: float) -> None:
-    """Raise a ValueError where a risk lies below its tangent at another point."""
-    (w, value, grad), (v, other) = at, there
-    each = grad * (v - w)
-    rise, terms = float(namespace(each).sum(each)), float(namespace(each).sum(abs(each)))
-    slack += 10 * exactness(grad) * (abs(value) + abs(other) + terms)
+def _compare(
+    name: str, point: tuple[Array, float, Array], other_point: tuple[Array, float], slack: float
+) -> None:
+    """Raise a ValueError if a risk lies below its tangent at another point, R(v) < R(w) + g'(v - w)."""
+    (w, value, grad), (v, other) = point, other_point
+    # the sum, and the sum of absolute values, by which rounding errors scale
+    products = grad * (v - w)
+    rise, terms = float(namespace(products).sum(products)), float(namespace(products).sum(abs(products)))
+    slack += 10 * relative_tolerance(grad) * (abs(value) + abs(other) + terms)
     if math.isfinite(rise) and value + rise - other > slack:
         raise ValueError(
             f"{name} is not convex, or its gradient is wrong: it is {other:.4g} at a point where its tangent "

@@ -1,4 +1,4 @@
-"""Whose code computes a risk: riskmin's, or a user's, of which nothing is known."""
+"""Whether a risk is computed by riskmin's code, or by user code whose properties are unknown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from riskmin.intercept import Profiled
 
 
 def is_own(thing: object) -> bool:
-    """Whether the class of a thing is riskmin's.
+    """Whether the class of an object is defined in riskmin.
 
     Examples
     --------
@@ -22,12 +22,12 @@ def is_own(thing: object) -> bool:
 
 
 def plain(risk: Any) -> Any:
-    """The risk of the scores, whatever is minimized out of it."""
+    """The risk of the scores, without intercepts or thresholds that are minimized out."""
     return risk.risk if isinstance(risk, (Profiled, Adaptive)) else risk
 
 
 def parts(risk: Any) -> Iterator[Any]:
-    """The loss of a risk, and what that is made of: another loss, or a model."""
+    """The loss of a risk, and what it wraps: another loss, or a model."""
     thing = getattr(plain(risk), "loss", None)
     while thing is not None and not isinstance(thing, str):
         yield thing
@@ -35,7 +35,7 @@ def parts(risk: Any) -> Iterator[Any]:
 
 
 def is_foreign(risk: Any) -> bool:
-    """Whether code of a user's own computes the risk, so that its cuts may be none.
+    """Whether user code computes the risk, so that its cuts may be invalid.
 
     Examples
     --------
@@ -49,8 +49,8 @@ def is_foreign(risk: Any) -> bool:
     return not (is_own(risk) and all(is_own(part) for part in parts(risk)))
 
 
-def named(risk: Any) -> str:
-    """What a user calls the loss, or the risk where that is the user's own.
+def describe(risk: Any) -> str:
+    """The name of a user-defined loss or risk, for messages.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def named(risk: Any) -> str:
     >>> from riskmin import Hinge, linear_risk
     >>> class Mine(Hinge):
     ...     __module__ = "a_module_of_yours"
-    >>> named(linear_risk(np.eye(2), [1.0, -1.0], Mine())), named(lambda w: (0.0, w))
+    >>> describe(linear_risk(np.eye(2), [1.0, -1.0], Mine())), describe(lambda w: (0.0, w))
     ('Mine', 'the risk')
     """
     if not is_own(risk):
@@ -68,9 +68,9 @@ def named(risk: Any) -> str:
 
 
 def refuse_nan(risk: Any, value: float) -> None:
-    """Raise a ValueError for a risk of the user's own that is NaN, or finite with a gradient that is."""
+    """Raise a ValueError for a user-defined risk that is NaN, or is finite and has a gradient with NaN."""
     if is_foreign(risk):
-        what = f"the gradient of {named(risk)}" if value == value else named(risk)
+        what = f"the gradient of {describe(risk)}" if value == value else describe(risk)
         raise ValueError(
             f"{what} is NaN at a point that the run came to: return finite numbers for any w, "
             "or infinity as the value where numbers overflow"

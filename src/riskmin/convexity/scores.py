@@ -1,7 +1,7 @@
-r"""A loss on drawn scores: is it finite, nonnegative and convex, and is its gradient one?
+r"""Checks of a loss at random scores: that it is finite, nonnegative and convex, with a right gradient.
 
-Scores are drawn on lines, for some rows with the labels and weights that they have. Between any two points
-of a line the subgradient inequality must hold, :math:`l(u) \ge l(z) + g^\top (u - z)`.
+Scores are drawn on lines, for some rows with their own labels and weights. Between any two points of a line
+the subgradient inequality must hold, :math:`l(u) \ge l(z) + g^\top (u - z)`.
 """
 
 from __future__ import annotations
@@ -17,242 +17,256 @@ from riskmin.arrays import like, namespace, to_numpy
 from riskmin.losses.queries import ByQuery
 from riskmin.types import Array, NDArray
 
-SIZES = (0.01, 1.0, 100.0, 0.1, 10.0, 3.0, 30.0, 0.3, 0.03, 1e-4, 1e-6)
-"""How far from the middle of a line it is looked at; the most telling distances first."""
-ROWS, SINGLE = 32, 3
-"""So many rows are drawn together, and so many each by itself."""
-TWICE, APART = (0.01, 1.0, 0.1), 1.001
-"""At these distances two points are close to each other: they tell of slopes that are a little wrong."""
-ROUNDING = 5000.0
-"""Values may err by so many units in the last place of the terms that they are made of."""
+LINE_DISTANCES = (0.01, 1.0, 100.0, 0.1, 10.0, 3.0, 30.0, 0.3, 0.03, 1e-4, 1e-6)
+"""Distances from the middle of a line at which a loss is evaluated; the most informative ones first."""
+JOINT_ROWS, SINGLE_ROWS = 32, 3
+"""The number of rows that are tested together, and of those that are tested one by one."""
+PAIRED_DISTANCES, PAIR_RATIO = (0.01, 1.0, 0.1), 1.001
+"""At these distances t, PAIR_RATIO * t is evaluated, too: close pairs reveal slightly wrong slopes."""
+VALUE_ULPS = 5000.0
+"""Tolerated error of values, in units in the last place of the terms that they are sums of."""
 SECONDS = 0.25
-"""A slow loss is looked at for so long, and at three points at least."""
-LARGEST = 2**23
-"""So many scores of a line are kept at most."""
-MANY = 4096
-"""From more rows than this, some are taken first."""
+"""Time limit for a slow loss; at least three points are evaluated."""
+LINE_MAX_SCORES = 2**23
+"""At most this many scores of a line are stored."""
+PRESELECT_ROWS = 4096
+"""Of more rows than this, a subset is taken before they are sorted by label."""
 
 
-def exactness(a: Array) -> float:
-    """Violations that are smaller than this, relative to the numbers compared, are taken for rounding.
+def relative_tolerance(a: Array) -> float:
+    """Violations smaller than this, relative to the compared numbers, are attributed to rounding.
 
     Examples
     --------
     >>> import numpy as np
-    >>> exactness(np.ones(1)), exactness(np.ones(1, dtype=np.float32))
+    >>> relative_tolerance(np.ones(1)), relative_tolerance(np.ones(1, dtype=np.float32))
     (1e-07, 0.001)
     """
     return 1e-7 if getattr(getattr(a, "dtype", None), "itemsize", 8) >= 8 else 1e-3
 
 
-def rounding(a: Array, largest: float) -> float:
-    """What rounding may do to a risk that has all but vanished, where it was that large elsewhere.
+def absolute_tolerance(a: Array, largest: float) -> float:
+    """The rounding error to expect of a risk that is nearly zero, if its largest value was `largest`.
 
     Examples
     --------
     >>> import numpy as np
-    >>> rounding(np.ones(1), 1.0) < 1e-11
+    >>> absolute_tolerance(np.ones(1), 1.0) < 1e-11
     True
     """
-    return 1e-5 * exactness(a) * largest + 1e-7 * exactness(a)
+    return 1e-5 * relative_tolerance(a) * largest + 1e-7 * relative_tolerance(a)
 
 
 class _Sample(NamedTuple):
-    """Rows to draw scores for."""
+    """Labels and weights of rows for which scores are drawn."""
 
     y: Array
     c: Array
-    each: bool
-    """Whether the loss is a sum over rows, so that the slope of each must rise by itself."""
+    separable: bool
+    """Whether the loss is a sum over rows, so that the slope of each row must increase by itself."""
 
     def where(self, z: NDArray) -> str:
-        """These scores, in words."""
+        """A description of these scores for messages."""
         if z.size > 1:
             return f"at {z.size} scores of up to {np.max(np.abs(z)):.3g} in size"
         return f"at a score of {self.score(z.flat[0])}{self.label()}"
 
     def label(self, row: int = 0) -> str:
-        """The label of a row, in words: few digits of a number."""
-        y = _numbers(self.y)[row]
+        """A description of the label of a row; numbers with few digits."""
+        y = _to_numpy(self.y)[row]
         return f" with y = {y:.4g}" if y.dtype.kind == "f" and y.ndim == 0 else f" with y = {y}"
 
     def score(self, z: float) -> str:
-        """A score as text, by its distance to the label where that is what can be told apart."""
-        y = _numbers(self.y)
-        near = y.shape == (1,) and y.dtype.kind == "f" and abs(z - y[0]) < 0.1 * abs(y[0])
-        return f"y {'-' if z < y[0] else '+'} {abs(z - y[0]):.4g}" if near else f"{z:.4g}"
+        """A score as text; relative to the label if it is close to it, to show digits that differ."""
+        y = _to_numpy(self.y)
+        close = y.shape == (1,) and y.dtype.kind == "f" and abs(z - y[0]) < 0.1 * abs(y[0])
+        return f"y {'-' if z < y[0] else '+'} {abs(z - y[0]):.4g}" if close else f"{z:.4g}"
 
 
-class _Seen(NamedTuple):
-    """What was seen of a loss on a line: scores, values and gradients."""
+class _LineEvaluations(NamedTuple):
+    """Evaluations of a loss on a line: positions t, scores, values and gradients."""
 
     t: NDArray
     z: NDArray
     value: NDArray
     grad: NDArray
     slack: float
-    """What rounding may do to values, by the terms that they are made of near the middle."""
+    """Tolerated rounding error of the values, by the terms that they are sums of near the middle."""
 
 
-def _numbers(a: Array) -> NDArray:
+def _to_numpy(a: Array) -> NDArray:
     """Labels or weights in NumPy."""
     return to_numpy(a) if hasattr(a, "__dlpack__") else np.asarray(a)
 
 
 def check_scores(name: str, risk: Any) -> None:
-    """Look at the loss on lines through the scores of some rows, with the labels and weights they have."""
+    """Check the loss on lines through the scores of some rows, with their own labels and weights."""
     y, c = risk.labels
     rng, end = np.random.default_rng(0), math.inf
     width = (risk.scorer.columns,) if risk.many else ()
     for sample in _samples(risk.loss, y, c):
         for z0, d in _lines(rng, sample, width):
-            if end == math.inf:  # what is compiled is so by the first call
-                _look(name, risk.loss, like(z0, sample.c), sample)
+            if end == math.inf:  # the first call may compile: start the clock after it
+                _evaluate(name, risk.loss, like(z0, sample.c), sample)
                 end = time.perf_counter() + SECONDS
             elif time.perf_counter() > end:
                 return
-            seen = _seen(name, risk.loss, sample, z0, d, rng, end)
-            if len(seen.t) > 2:
-                _judge(name, sample, seen, d)
+            line = _evaluate_line(name, risk.loss, sample, z0, d, rng, end)
+            if len(line.t) > 2:
+                _check_line(name, sample, line, d)
 
 
 def _samples(loss: Any, y: Array, c: Array) -> Iterator[_Sample]:
-    """Some rows together and some by themselves, where the loss is a sum over rows; else all of them."""
+    """Samples of one and of several rows, if the loss is a sum over rows; otherwise all rows."""
     if not loss.separable or isinstance(loss, ByQuery):
         yield _Sample(y, c, False)
         return
-    labels, weights = _numbers(y), _numbers(c)
+    labels, weights = _to_numpy(y), _to_numpy(c)
     rows = np.flatnonzero(weights > 0)
     if labels.ndim == 1 and labels.dtype.kind in "biuf":
+        # the smallest and the largest label are always in the sample
         ends = [rows[np.argmin(labels[rows])], rows[np.argmax(labels[rows])]]
-        rows = np.unique([*rows[:: 1 + len(rows) // MANY], *ends])
+        rows = np.unique([*rows[:: 1 + len(rows) // PRESELECT_ROWS], *ends])
         rows = rows[np.argsort(labels[rows], kind="stable")]  # so that a rare class is among them
-    few, some = (rows[np.unique(np.linspace(0, len(rows) - 1, most).astype(int))] for most in (SINGLE, ROWS))
-    for part in (*few[:, None], some):
-        share = weights[part] / (2 * weights[part].sum())  # with a weight of one, no slope could miss it
-        yield _Sample(like(labels[part], y), like(share, c), True)
+    single, joint = (
+        rows[np.unique(np.linspace(0, len(rows) - 1, n_max).astype(int))]
+        for n_max in (SINGLE_ROWS, JOINT_ROWS)
+    )
+    for part in (*single[:, None], joint):
+        # a sum of 1/2: with a weight of 1, a gradient that ignores the weights would pass
+        normalized = weights[part] / (2 * weights[part].sum())
+        yield _Sample(like(labels[part], y), like(normalized, c), True)
 
 
 def _lines(rng: Any, sample: _Sample, width: tuple[int, ...]) -> Iterator[tuple[NDArray, NDArray]]:
     """Starts and directions of lines in the space of scores: around zero, and around labels."""
     shape = (*sample.c.shape, *width)
     d = rng.uniform(0.5, 1.5, shape) * rng.choice([-1.0, 1.0], shape)
-    y = _numbers(sample.y)
-    around = y.shape == shape and y.dtype.kind in "biuf" and not np.isin(y, (-1.0, 0.0, 1.0)).all()
-    if around:
+    y = _to_numpy(sample.y)
+    has_targets = y.shape == shape and y.dtype.kind in "biuf" and not np.isin(y, (-1.0, 0.0, 1.0)).all()
+    if has_targets:
         y = y.astype(np.float64)
         yield y, d
         size = float(np.max(np.abs(y)))
         if size > 10:
             yield y, size * d
-    if not around or len(y) > 1:
+    if not has_targets or len(y) > 1:
         yield np.zeros(shape), d
-    if width or not sample.each:
+    if width or not sample.separable:
         yield rng.standard_normal(shape), rng.standard_normal(shape)
         yield 10 * rng.standard_normal(shape), rng.standard_normal(shape) * (rng.random(shape) < 0.3)
 
 
-def _seen(name: str, loss: Any, sample: _Sample, z0: NDArray, d: NDArray, rng: Any, end: float) -> _Seen:
-    """Values and gradients along a line; those that overflow far out are left out."""
-    found: list[tuple[float, NDArray, float, NDArray]] = []
-    origin, _ = _look(name, loss, like(0.0 * d, sample.c), sample)
-    # of about this size are terms that cancel near a label
+def _evaluate_line(
+    name: str, loss: Any, sample: _Sample, z0: NDArray, d: NDArray, rng: Any, end: float
+) -> _LineEvaluations:
+    """Values and gradients along a line; points far out where values overflow are left out."""
+    points: list[tuple[float, NDArray, float, NDArray]] = []
+    origin, _ = _evaluate(name, loss, like(0.0 * d, sample.c), sample)
+    # the value at zero scores is about the size of the terms that cancel near a label
     terms, limits = abs(origin) if math.isfinite(origin) else 0.0, _limits(sample)
-    for size in SIZES:
+    for size in LINE_DISTANCES:
         ts = (size, -size) * rng.uniform(0.7, 1.4, 2)
-        for t in (*ts, *(APART * ts)) if size in TWICE else ts:
-            if len(found) > 2 and (time.perf_counter() > end or len(found) * d.size > LARGEST):
+        for t in (*ts, *(PAIR_RATIO * ts)) if size in PAIRED_DISTANCES else ts:
+            if len(points) > 2 and (time.perf_counter() > end or len(points) * d.size > LINE_MAX_SCORES):
                 break
             z = like(z0 + t * d, sample.c)
-            at = _numbers(z).astype(np.float64)
-            value, grad = _look(name, loss, z, sample)
-            if value > float(limits.max) ** 0.5 and np.max(np.abs(at)) > 1:
+            scores = _to_numpy(z).astype(np.float64)
+            value, grad = _evaluate(name, loss, z, sample)
+            # beyond the square root of the largest number, differences and products overflow
+            if value > float(limits.max) ** 0.5 and np.max(np.abs(scores)) > 1:
                 continue
             if not math.isfinite(value):
-                raise ValueError(f"{name} is {value:g} {sample.where(at)}: it must be a finite number there")
+                raise ValueError(
+                    f"{name} is {value:g} {sample.where(scores)}: it must be a finite number there"
+                )
             if not np.isfinite(grad).all():
-                raise ValueError(f"the gradient of {name} is not finite {sample.where(at)}: it must be")
+                raise ValueError(f"the gradient of {name} is not finite {sample.where(scores)}: it must be")
             if size <= 1:
-                terms = max(terms, abs(value) + float(np.sum(np.abs(grad * at))))
-            found.append((t, at, value, grad))
-    found.sort(key=lambda one: one[0])
-    parts = [np.array([one[k] for one in found]) for k in range(4)]
-    return _Seen(
-        parts[0], parts[1], parts[2], parts[3], ROUNDING * float(limits.eps) * (terms + _total(sample))
-    )
+                terms = max(terms, abs(value) + float(np.sum(np.abs(grad * scores))))
+            points.append((t, scores, value, grad))
+    # in the order of the line, for chords and slopes
+    points.sort(key=lambda one: one[0])
+    parts = [np.array([one[k] for one in points]) for k in range(4)]
+    slack = VALUE_ULPS * float(limits.eps) * (terms + _total(sample))
+    return _LineEvaluations(parts[0], parts[1], parts[2], parts[3], slack)
 
 
 def _limits(sample: _Sample) -> Any:
-    """The largest number of the scores' kind, and the distance from one to the next."""
+    """The floating-point limits (largest number, machine epsilon) of the scores' data type."""
     return namespace(sample.c).finfo(sample.c.dtype)
 
 
-def _look(name: str, loss: Any, z: Array, sample: _Sample) -> tuple[float, NDArray]:
-    """Value and gradient, if they are of the right kind; infinity where Python's numbers overflow."""
+def _evaluate(name: str, loss: Any, z: Array, sample: _Sample) -> tuple[float, NDArray]:
+    """Value and gradient, after checking their types and shapes; infinity if Python's numbers overflow."""
     shape, dtype = z.shape, z.dtype
     try:
-        found = loss.value_grad(z, sample.y, sample.c)
+        result = loss.value_grad(z, sample.y, sample.c)
     except ArithmeticError:
         return math.inf, np.empty(0)
     except Exception as error:
-        if not sample.each:
+        if not sample.separable:
             raise
         raise ValueError(
             f"value_grad of {name} fails on {len(sample.c)} of the rows ({error}): a loss that is separable "
-            "must take any of them, and one that needs all says separable = False"
+            "must take any of them; one that needs all rows must have separable = False"
         ) from error
-    if not (isinstance(found, (tuple, list)) and len(found) == 2):
+    if not (isinstance(result, (tuple, list)) and len(result) == 2):
         raise ValueError(f"value_grad of {name} must return two things, its value and its gradient in z")
-    value, grad = found
+    value, grad = result
     if tuple(getattr(value, "shape", ())):
         raise ValueError(
             f"value_grad of {name} returns values of shape {tuple(value.shape)}: add them up, c @ values"
         )
-    said = tuple(getattr(grad, "shape", ())), getattr(grad, "dtype", type(grad).__name__)
-    if said != (tuple(shape), dtype):
+    kind = tuple(getattr(grad, "shape", ())), getattr(grad, "dtype", type(grad).__name__)
+    if kind != (tuple(shape), dtype):
         raise ValueError(
-            f"the gradient of {name} is of {said[1]} and shape {said[0]}, but the scores are of {dtype} and "
-            f"shape {tuple(shape)}: give a number for each of them"
+            f"the gradient of {name} is of {kind[1]} and shape {kind[0]}, but the scores are of {dtype} and "
+            f"shape {tuple(shape)}: give one number per score"
         )
-    return float(value), _numbers(grad).astype(np.float64)
+    return float(value), _to_numpy(grad).astype(np.float64)
 
 
-def _judge(name: str, sample: _Sample, seen: _Seen, d: NDArray) -> None:
-    """Raise a ValueError that names the property which fails, and where."""
-    exact, slack = exactness(sample.c), seen.slack
-    t, v, size = seen.t, seen.value, np.abs(seen.value)
+def _check_line(name: str, sample: _Sample, line: _LineEvaluations, d: NDArray) -> None:
+    """Raise a ValueError that names the violated property and the scores."""
+    exact, slack = relative_tolerance(sample.c), line.slack
+    t, v, size = line.t, line.value, np.abs(line.value)
     low = int(np.argmin(v))
     if v[low] < -slack:
         raise ValueError(
-            f"{name} is {v[low] / _total(sample):.4g} {sample.where(seen.z[low])}: a loss must be >= 0, "
+            f"{name} is {v[low] / _total(sample):.4g} {sample.where(line.z[low])}: a loss must be >= 0, "
             "since a bound of the risk rests on that; add a constant"
         )
-    # where the values alone are convex, it is the gradient that is wrong
-    share = np.diff(t)[1:] / (t[2:] - t[:-2])
-    chord = share * v[:-2] + (1 - share) * v[2:]
-    above = v[1:-1] - chord - slack - exact * (size[1:-1] + size[:-2] + size[2:])
-    if np.max(above) > 0:
-        k = int(np.argmax(above))
-        raise ValueError(_not_convex(name, sample, seen.z[k : k + 3], v[k : k + 3], float(chord[k])))
-    flat = seen.grad.reshape(len(t), -1)
-    moved = (seen.z - seen.z[len(t) // 2]).reshape(len(t), -1)
-    inner = flat @ moved.T  # row a, column b: g_a (z_b - z_a), but for what is g_a z_a
+    # if the values alone are convex, the gradient is wrong: so values are checked first
+    fraction = np.diff(t)[1:] / (t[2:] - t[:-2])
+    # linear interpolation between the neighbors: l(z_k) must not be above it
+    chord = fraction * v[:-2] + (1 - fraction) * v[2:]
+    excess_over_chord = v[1:-1] - chord - slack - exact * (size[1:-1] + size[:-2] + size[2:])
+    if np.max(excess_over_chord) > 0:
+        k = int(np.argmax(excess_over_chord))
+        raise ValueError(_not_convex(name, sample, line.z[k : k + 3], v[k : k + 3], float(chord[k])))
+    gradients = line.grad.reshape(len(t), -1)
+    differences = (line.z - line.z[len(t) // 2]).reshape(len(t), -1)
+    inner = gradients @ differences.T  # entry (a, b): g_a'(z_b - z_mid), less g_a'(z_a - z_mid) below
     rise = inner - np.diag(inner)[:, None]
-    terms = (np.abs(flat) @ np.abs(d).ravel())[:, None] * np.abs(t[None, :] - t[:, None])
-    over = v[:, None] + rise - v[None, :] - slack - exact * (size[:, None] + size[None, :] + terms)
-    if np.max(over) > 0:
-        a, b = np.unravel_index(int(np.argmax(over)), over.shape)
-        raise ValueError(_wrong_slope(name, sample, seen.z[[a, b]], v[[a, b]], float(v[a] + rise[a, b])))
-    if sample.each:
-        _check_slopes(name, sample, seen, d, exact)
+    # the sizes of the products in rise, which may cancel
+    terms = (np.abs(gradients) @ np.abs(d).ravel())[:, None] * np.abs(t[None, :] - t[:, None])
+    # R(z_a) + g_a'(z_b - z_a) - R(z_b) must be <= 0 for all pairs of points
+    excess = v[:, None] + rise - v[None, :] - slack - exact * (size[:, None] + size[None, :] + terms)
+    if np.max(excess) > 0:
+        a, b = np.unravel_index(int(np.argmax(excess)), excess.shape)
+        raise ValueError(_wrong_slope(name, sample, line.z[[a, b]], v[[a, b]], float(v[a] + rise[a, b])))
+    if sample.separable:
+        _check_slopes(name, sample, line, d, exact)
 
 
 def _total(sample: _Sample) -> float:
-    """What to divide by for the mean loss of these rows."""
-    return float(_numbers(sample.c).sum())
+    """The total weight of the rows, by which losses are divided in messages."""
+    return float(_to_numpy(sample.c).sum())
 
 
 def _not_convex(name: str, sample: _Sample, z: NDArray, v: NDArray, chord: float) -> str:
+    """The message for a value above the chord between its neighbors."""
     v, chord = v / _total(sample), chord / _total(sample)
     if z[0].size == 1:
         a, b, c = (sample.score(one) for one in np.ravel(z))
@@ -270,28 +284,30 @@ def _not_convex(name: str, sample: _Sample, z: NDArray, v: NDArray, chord: float
     )
 
 
-def _wrong_slope(name: str, sample: _Sample, z: NDArray, v: NDArray, least: float) -> str:
-    v, least = v / _total(sample), least / _total(sample)
+def _wrong_slope(name: str, sample: _Sample, z: NDArray, v: NDArray, tangent: float) -> str:
+    """The message for a value below the tangent at another point."""
+    v, tangent = v / _total(sample), tangent / _total(sample)
     return (
         f"the gradient of {name} is wrong, or it is not convex: {sample.where(z[1])} it is {v[1]:.4g}, but "
-        f"its tangent {sample.where(z[0])}, where it is {v[0]:.4g}, has {least:.4g} there; value_grad must "
+        f"its tangent {sample.where(z[0])}, where it is {v[0]:.4g}, has {tangent:.4g} there; value_grad must "
         "return the gradient in z of the sum of c_i l(z_i, y_i), with the c_i in it (see riskmin.check_loss)"
     )
 
 
-def _check_slopes(name: str, sample: _Sample, seen: _Seen, d: NDArray, exact: float) -> None:
-    """The slope of each row must not fall along the line."""
-    slopes = (seen.grad * d).reshape(*seen.grad.shape[:2], -1).sum(axis=2)
-    near = np.max(np.abs(slopes[np.abs(seen.t) < 2]), axis=0, initial=0.0)
+def _check_slopes(name: str, sample: _Sample, line: _LineEvaluations, d: NDArray, exact: float) -> None:
+    """Raise a ValueError if the slope of a row decreases along the line."""
+    # the derivative of each row along the line, summed over its outputs
+    slopes = (line.grad * d).reshape(*line.grad.shape[:2], -1).sum(axis=2)
+    nearby = np.max(np.abs(slopes[np.abs(line.t) < 2]), axis=0, initial=0.0)
     size = np.abs(slopes)
-    fall = slopes[:-1] - slopes[1:] - exact * (size[:-1] + size[1:] + near)
+    fall = slopes[:-1] - slopes[1:] - exact * (size[:-1] + size[1:] + nearby)
     if np.max(fall) <= 0:
         return
     k, row = np.unravel_index(int(np.argmax(fall)), fall.shape)
-    c = _numbers(sample.c)[row]
+    c = _to_numpy(sample.c)[row]
     raise ValueError(
         f"{name} is not convex, or its gradient is wrong: its slope in a row{sample.label(int(row))} falls "
         f"from {slopes[k, row] / c:.4g} to {slopes[k + 1, row] / c:.4g} on a line from scores of "
-        f"{seen.z[k, row].round(4)} to {seen.z[k + 1, row].round(4)}; "
+        f"{line.z[k, row].round(4)} to {line.z[k + 1, row].round(4)}; "
         "no bound would be true, so use a convex loss, such as Huber or Hinge (see riskmin.check_loss)"
     )

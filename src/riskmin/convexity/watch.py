@@ -1,4 +1,4 @@
-"""During a run: cuts are held against points, and withdrawn where one lies below them."""
+"""Checks during a run: cuts are compared with points, and withdrawn if the risk is below them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import namespace
-from riskmin.convexity.owner import is_foreign, named
-from riskmin.convexity.scores import exactness, rounding
+from riskmin.convexity.owner import describe, is_foreign
+from riskmin.convexity.scores import absolute_tolerance, relative_tolerance
 from riskmin.structured.risk import MarginRisk
 from riskmin.types import Array, Cut
 
-KEPT = 4
-"""So many of the last cuts and points are kept, and the first."""
+COMPARED_LAST = 4
+"""The number of last cuts and points that are compared, beside the first."""
 
 
 @dataclass
 class Watch:
-    """Holds the cuts of a run against its points: a cut above the risk anywhere is none.
+    """Compares the cuts of a run with its points: a cut above the risk anywhere is invalid.
 
     Parameters
     ----------
     obj : Objective
-        Its risk is computed by code of a user's own.
+        Its risk is computed by user code.
     w0 : array
-        Where the run starts.
+        The start of the run.
 
     Examples
     --------
@@ -39,94 +39,99 @@ class Watch:
     ...     def __call__(self, w):
     ...         return float(1 + np.sin(w[0])), np.cos(w)
     >>> J = Objective(Dents(), L2(), lam=0.1)
-    >>> seen = Watch(J, np.zeros(1))
+    >>> monitor = Watch(J, np.zeros(1))
     >>> for w in (np.zeros(1), np.ones(1)):
     ...     value, _, cut = J(w)
-    ...     seen.take(w, value, cut)
-    >>> seen.said
+    ...     monitor.take(w, value, cut)
+    >>> monitor.said
     'the risk Dents is not convex, or its gradient is wrong: it is 1.841 where a cut... has 2...'
     """
 
     obj: Any
     w0: Array
     said: str = ""
-    """Why nothing is proved, once that is known."""
+    """Why nothing is proved; empty as long as no violation is known."""
     negative: bool = False
-    """Whether the risk was seen below zero, so that not even J >= 0 is true."""
+    """Whether the risk was negative somewhere, so that not even J >= 0 is proved."""
     _largest: float = 0.0
     _points: list[tuple[Array, float]] = field(default_factory=list)
     _cuts: list[Cut] = field(default_factory=list)
 
     def take(self, w: Array, value: float, cut: Cut) -> None:
-        """Hold a point and its J against the cuts so far, and a new cut against the points so far."""
+        """Compare a point and its J with the cuts so far, and a new cut with the points so far."""
         if self.said or not math.isfinite(value):
             return
         r = value - self.obj.lam * self.obj.reg.value(w)
         self._largest = max(self._largest, abs(value))
-        if r < -rounding(w, self._largest):
+        if r < -absolute_tolerance(w, self._largest):
             self.negative = True
             self.refute(f"it is {r:.4g}, but a risk must be >= 0")
         self._points.append((w, r))
-        for old in self._cuts:
-            self._hold(old, w, r)
+        for earlier in self._cuts:
+            self._compare(earlier, w, r)
         self._cuts.append(cut)
-        for v, there in self._points:
-            self._hold(cut, v, there)
-        del self._points[1:-KEPT], self._cuts[1:-KEPT]
+        for v, other in self._points:
+            self._compare(cut, v, other)
+        del self._points[1:-COMPARED_LAST], self._cuts[1:-COMPARED_LAST]
 
-    def _hold(self, cut: Cut, w: Array, r: float) -> None:
-        """Hold one cut against one point, and what seems to refute it against a risk from scratch."""
+    def _compare(self, cut: Cut, w: Array, r: float) -> None:
+        """Compare one cut with one point; evaluate the risk again before the cut counts as refuted."""
         if self.said or not self._above(cut, w, r):
             return
+        # cached scores may carry rounding errors: evaluate from scratch before blaming the risk
         r = float(self.obj.risk(w)[0])
         if self._above(cut, w, r):
             self.refute(f"it is {r:.4g} where a cut, a line that must be below it, has {_height(cut, w):.4g}")
 
     def _above(self, cut: Cut, w: Array, r: float) -> bool:
-        above, exact = _height(cut, w) - r, exactness(cut.a)
-        slack = 10 * exact * abs(r) + rounding(cut.a, self._largest)
+        """Whether a cut at w is above R(w) = r by more than rounding."""
+        above, exact = _height(cut, w) - r, relative_tolerance(cut.a)
+        slack = 10 * exact * abs(r) + absolute_tolerance(cut.a, self._largest)
         if not above > slack:
             return False
         size = float(namespace(w).sum(abs(cut.a * w))) + abs(cut.b)  # far out, large terms cancel
         return above > slack + 1e-2 * exact * size
 
     def refute(self, why: str) -> None:
-        """Nothing is proved from now on, for this reason."""
+        """Record that nothing is proved from now on, for this reason."""
         if not self.said:
             self.said = (
-                f"{named(self.obj.risk)} is not convex, or its gradient is wrong: {why}; so nothing is "
+                f"{describe(self.obj.risk)} is not convex, or its gradient is wrong: {why}; so nothing is "
                 "proved but that J >= 0, and other weights may be better"
             )
 
     def probe(self, w: Array, value: float, lower: float, cut: Cut) -> tuple[Array, float]:
-        """Look at a few points more before a bound is claimed; the best point, should one refute it."""
+        """Evaluate a few more points before a bound is claimed; returns the best point if one refutes it."""
         with np.errstate(all="ignore"):
             for v in self._probes(w, cut):
-                look = self.obj.look(v)
-                if not (math.isfinite(look[0]) and math.isfinite(float(look[1] @ v))):
-                    continue  # far out, numbers overflow
-                there, _, other = self.obj.at(v, *look)
-                self.take(v, there, other)
-                if there < lower - 10 * exactness(w) * abs(lower) - rounding(w, self._largest):
-                    self.refute(f"J is {there:.4g} at a point, below the bound {lower:.4g} of its cuts")
+                evaluation = self.obj.look(v)
+                if not (math.isfinite(evaluation[0]) and math.isfinite(float(evaluation[1] @ v))):
+                    continue  # overflow far out
+                other, _, new_cut = self.obj.at(v, *evaluation)
+                self.take(v, other, new_cut)
+                if other < lower - 10 * relative_tolerance(w) * abs(lower) - absolute_tolerance(
+                    w, self._largest
+                ):
+                    self.refute(f"J is {other:.4g} at a point, below the bound {lower:.4g} of its cuts")
                 if self.said:
-                    return (v, there) if 0 <= there < value else (w, value)
+                    return (v, other) if 0 <= other < value else (w, value)
         return w, value
 
     def _probes(self, w: Array, cut: Cut) -> Iterator[Array]:
-        """The start, zero, w made smaller, larger and turned, the last step again, and a step downwards."""
+        """The start, zero, multiples of w, a repeat of the last step, and a step along descent of the cut."""
         reg, xp = self.obj.reg, namespace(w)
         yield self.w0
         yield reg.prox(0.0 * w, 0.0)
         for t in (0.5, 2.0, -1.0):
             yield reg.prox(t * w, 0.0)
-        before = next((v for v, _ in reversed(self._points) if bool(xp.any(v != w))), None)
-        if before is not None:  # along the last direction
-            yield reg.prox(2.0 * w - before, 0.0)
+        previous = next((v for v, _ in reversed(self._points) if bool(xp.any(v != w))), None)
+        if previous is not None:  # along the last direction
+            yield reg.prox(2.0 * w - previous, 0.0)
         try:
             d = self.obj.argmin(cut) - w
-        except TypeError:  # it has none: a regularizer of straight lines
+        except TypeError:  # a polyhedral regularizer has no minimizer
             d = -1.0 * cut.a
+        # no farther than about to where the cut is zero
         length, slope = float(d @ d) ** 0.5, float(cut.a @ cut.a) ** 0.5
         if bool(xp.all(xp.isfinite(d))) and length * slope > 0:
             risk = abs(float(cut.a @ w) + cut.b)
@@ -134,11 +139,12 @@ class Watch:
 
 
 def _height(cut: Cut, w: Array) -> float:
+    """The value of the cut at w."""
     return float(cut.a @ w) + cut.b
 
 
 def watch(obj: Any, w0: Array) -> Watch | None:
-    """What watches a run; nothing does where all code is riskmin's, nor where a model's argmax is watched.
+    """The monitor of a run; None if all code is riskmin's, or if a model's argmax is checked instead.
 
     Examples
     --------
@@ -147,5 +153,5 @@ def watch(obj: Any, w0: Array) -> Watch | None:
     >>> watch(Objective(linear_risk(np.eye(2), [1.0, -1.0], Hinge()), L2(), 0.1), np.zeros(2)) is None
     True
     """
-    argmax = isinstance(obj.risk, MarginRisk)  # whose cuts are below the true risk, whatever it finds
+    argmax = isinstance(obj.risk, MarginRisk)  # its cuts are valid whatever the argmax finds
     return Watch(obj, w0) if is_foreign(obj.risk) and not argmax else None

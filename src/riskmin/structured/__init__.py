@@ -1,3 +1,3 @@
-"""Models of the user's own, whose outputs have a structure: `Structured` makes risks of them."""
+"""User-defined models of structured outputs: `Structured` makes risks of them."""
 
 from riskmin.structured.model import Structured as Structured

@@ -1,4 +1,4 @@
-"""`Structured`: a user's own model of outputs with a structure, as a loss."""
+"""`Structured`: a user-defined model of structured outputs, as a loss."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import numpy as np
 
 from riskmin.executors import Serial, Threads
 from riskmin.linear import check_weights
-from riskmin.structured.risk import MarginRisk, Opened, PartitionRisk
+from riskmin.structured.risk import MarginRisk, OpenedExamples, PartitionRisk
 from riskmin.types import Array, Executor, Shard
 
-NEEDED = {
+REQUIRED_METHODS = {
     "max_margin": ("joint_feature", "cost", "loss_augmented_argmax"),
     "log": ("joint_feature", "log_partition"),
 }
-"""The methods of a model, by the loss."""
-SHARDS = 8
-"""The most parts that examples are cut into by default."""
+"""The methods that a model needs, by the loss."""
+MAX_DEFAULT_SHARDS = 8
+"""Upper limit of the default number of shards."""
 
 
 @dataclass(frozen=True, eq=False)
 class Structured:
-    r"""The loss of a model of your own, whose outputs are sequences, matchings, images: anything.
+    r"""The loss of a user-defined model whose outputs have any structure: sequences, matchings, images.
 
-    The model says what the features of an input with an output are, :math:`\phi(x, y)`, and how to find the
-    best output. With ``joint_feature``, ``cost`` and ``loss_augmented_argmax`` the loss has a margin,
+    The model defines the joint features of an input and an output, :math:`\phi(x, y)`, and finds the best
+    output. With ``joint_feature``, ``cost`` and ``loss_augmented_argmax`` it is a margin loss,
 
     .. math:: l(w) = \max_{y'}\; \Delta(y, y') + w^\top (\phi(x, y') - \phi(x, y)),
 
-    and with ``joint_feature`` and ``log_partition`` it is that of a conditional random field,
+    and with ``joint_feature`` and ``log_partition`` it is the loss of a conditional random field,
 
     .. math:: l(w) = \log \sum_{y'} \exp(w^\top \phi(x, y')) - w^\top \phi(x, y).
 
@@ -45,27 +45,27 @@ class Structured:
 
         - ``dim``: the length of w;
         - ``joint_feature(x, y)``: an array of that length, a sparse row, or a pair (indices, values);
-        - ``cost(y, other)``: what it costs to say `other` where y is right, ``cost(y, y) == 0``;
+        - ``cost(y, other)``: the cost of predicting `other` where y is right, ``cost(y, y) == 0``;
         - ``loss_augmented_argmax(x, y, w)``: the output with the largest
           ``cost(y, other) + w @ joint_feature(x, other)``, exactly;
         - ``log_partition(x, w)``: the logarithm of the sum of ``exp(w @ joint_feature(x, other))`` over all
           outputs, and its gradient;
-        - ``outputs(x)``, if it can: all outputs of x, to check the above on small examples;
-        - ``project(w)``, if it must: the nearest w for which the above are exact, for checks at random w;
+        - ``outputs(x)``, optional: all outputs of x, to check the above on small examples;
+        - ``project(w)``, optional: the nearest w for which the above are exact, for checks at random w;
         - ``argmax(x, w)``, for `predict`.
     loss : "max_margin", "log" or None
-        None for the one that the model has the methods for.
+        None for the one whose methods the model has.
 
     Notes
     -----
-    The proof of how close a run came needs a true maximum: an argmax that misses the best output makes the
-    risk too small. So every output that it finds is compared with all that were found before, here and at
-    other w, and with all there are, for a few examples with at most 500 `outputs`. If it is ever worse, a
+    The proof of how close a run came needs an exact maximum: an argmax that misses the best output makes the
+    risk too small. So every output that it finds is compared with all that were found before, at this and at
+    other w, and for a few examples with at most 500 `outputs`, with all of them. If it is ever worse, a
     ValueError names the example, and nothing is claimed.
 
     Examples
     --------
-    A matching gives each row of a table x of scores a column of its own; here w weighs two such tables.
+    A matching assigns to each row of a score matrix x a column of its own; here w weighs two such matrices.
 
     >>> import numpy as np
     >>> from scipy.optimize import linear_sum_assignment
@@ -96,39 +96,41 @@ class Structured:
     loss: str | None = None
 
     def __post_init__(self) -> None:
-        has = [kind for kind, names in NEEDED.items() if not self._lacks(names)]
-        if self.loss is not None and self.loss not in NEEDED:
+        available = [kind for kind, names in REQUIRED_METHODS.items() if not self._missing(names)]
+        if self.loss is not None and self.loss not in REQUIRED_METHODS:
             raise ValueError(
                 f"loss={self.loss!r}: give 'max_margin' or 'log', or None for what the model has"
             )
-        if self.loss is None and len(has) != 1:
-            raise TypeError(self._which(len(has)))
-        kind = self.loss or has[0]
-        if lacks := self._lacks(NEEDED[kind]):
+        if self.loss is None and len(available) != 1:
+            raise TypeError(self._ambiguity(len(available)))
+        kind = self.loss or available[0]
+        if missing := self._missing(REQUIRED_METHODS[kind]):
             raise TypeError(
-                f"{self._name()} has no method {lacks[0]}: {kind} needs {', '.join(NEEDED[kind])}"
+                f"{self._name()} has no method {missing[0]}: {kind} needs {', '.join(REQUIRED_METHODS[kind])}"
             )
         object.__setattr__(self, "loss", kind)
         dim = getattr(self.model, "dim", None)
         if isinstance(dim, bool) or not isinstance(dim, numbers.Integral) or dim < 1:
             raise ValueError(f"dim of {self._name()} is {dim!r}: give the length of w, a whole number >= 1")
 
-    def _lacks(self, names: Sequence[str]) -> list[str]:
+    def _missing(self, names: Sequence[str]) -> list[str]:
+        """The methods of this list that the model does not have."""
         return [name for name in names if not callable(getattr(self.model, name, None))]
 
     def _name(self) -> str:
         return self.model.__name__ if isinstance(self.model, type) else type(self.model).__name__
 
-    def _which(self, many: int) -> str:
-        if many:
-            return f"{self._name()} has methods for both losses: say loss='max_margin' or loss='log'"
-        first, second = (", ".join(names) for names in NEEDED.values())
+    def _ambiguity(self, n_losses: int) -> str:
+        """The message for a model with the methods of no loss, or of both."""
+        if n_losses:
+            return f"{self._name()} has methods for both losses: give loss='max_margin' or loss='log'"
+        first, second = (", ".join(names) for names in REQUIRED_METHODS.values())
         return f"{self._name()} lacks methods: a model needs {first}; or {second}"
 
     def __repr__(self) -> str:
         kind: Any = type(self.model)
-        plain = kind.__repr__ is object.__repr__  # an address, which no other process has
-        model = f"{kind.__qualname__}(dim={self.model.dim})" if plain else repr(self.model)
+        default_repr = kind.__repr__ is object.__repr__  # shows an address, which differs between processes
+        model = f"{kind.__qualname__}(dim={self.model.dim})" if default_repr else repr(self.model)
         return f"Structured({model}, loss={self.loss!r})"
 
     @property
@@ -138,7 +140,7 @@ class Structured:
 
     def predict(self, xs: Iterable[Any], w: Array) -> list[Any]:
         """The best output of each x, by the model's method ``argmax(x, w)``."""
-        if self._lacks(["argmax"]):
+        if self._missing(["argmax"]):
             raise TypeError(f"{self._name()} has no method argmax(x, w), which finds the best output of an x")
         return [self.model.argmax(x, w) for x in xs]
 
@@ -153,22 +155,22 @@ class Structured:
         check: bool = True,
         memory: float = 2**30,
     ) -> MarginRisk | PartitionRisk:
-        r"""The risk :math:`R(w) = \sum_i c_i\, l_i(w)` of examples, the weights c of sum one.
+        r"""The risk :math:`R(w) = \sum_i c_i\, l_i(w)` of examples, with weights c of sum one.
 
         Parameters
         ----------
         xs, ys : sequences
-            Inputs and their right outputs: whatever the model takes.
+            Inputs and their right outputs: any objects that the model takes.
         sample_weight : (n,) array, optional
         executor : executor class or settings, optional
-            ``Processes`` puts the examples into processes of their own, with a copy of the model in each;
-            both must be such that they can be pickled. `Serial` by default.
+            ``Processes`` distributes the examples over worker processes, with a copy of the model in each;
+            both must be picklable. `Serial` by default.
         n_shards : int, optional
-            Into how many parts to cut the examples; by default up to 8, by the number of examples alone.
+            The number of shards of examples; by default up to 8, by the number of examples alone.
         check : bool
             Check the model at a few random points first.
         memory : float
-            How many bytes the features of outputs may take that were found before.
+            Memory for the features of outputs that were found before, in bytes.
 
         Returns
         -------
@@ -177,21 +179,22 @@ class Structured:
         """
         xs, ys = list(xs), list(ys)
         if len(xs) != len(ys) or not xs:
-            raise ValueError(f"there are {len(xs)} inputs and {len(ys)} outputs: give one output an input")
+            raise ValueError(f"there are {len(xs)} inputs and {len(ys)} outputs: give one output per input")
         c = check_weights(sample_weight, len(xs))
-        (used,) = np.nonzero(c)
-        many = _shard_count(n_shards, len(used))
-        parts = [used[i:j] for i, j in pairwise(np.linspace(0, len(used), many + 1).astype(int))]
-        here = executor in (None, Serial, Threads) or isinstance(executor, (Serial, Threads))
-        if not here:
-            self._check_pickles(xs[used[0]], ys[used[0]])
+        # examples of weight zero are never sent
+        (weighted,) = np.nonzero(c)
+        count = _shard_count(n_shards, len(weighted))
+        parts = [weighted[i:j] for i, j in pairwise(np.linspace(0, len(weighted), count + 1).astype(int))]
+        local = executor in (None, Serial, Threads) or isinstance(executor, (Serial, Threads))
+        if not local:
+            self._check_pickles(xs[weighted[0]], ys[weighted[0]])
         lists: list[Any] = [[[list_[i] for i in part] for part in parts] for list_ in (xs, ys)]
         shards = [Shard(x, y, c[part], {}) for x, y, part in zip(*lists, parts, strict=True)]
-        held = (executor or Serial)(shards)
+        holder = (executor or Serial)(shards)
         dim = int(self.model.dim)
-        opened = Opened(held, (self.model, dim, self.smooth, memory / len(used)), parts)
-        self._open(opened, check, here)
-        return (PartitionRisk if self.smooth else MarginRisk)(self, opened, dim)
+        examples = OpenedExamples(holder, (self.model, dim, self.smooth, memory / len(weighted)), parts)
+        self._send_model(examples, check, local)
+        return (PartitionRisk if self.smooth else MarginRisk)(self, examples, dim)
 
     def _check_pickles(self, x: Any, y: Any) -> None:
         """Raise a TypeError if the model or the first example cannot be sent to another process."""
@@ -208,12 +211,12 @@ class Structured:
                     "module and keep open files, locks and lambdas out of it"
                 ) from None
 
-    def _open(self, opened: Opened, check: bool, here: bool) -> None:
-        """Send the model to the examples, and check both there."""
+    def _send_model(self, examples: OpenedExamples, check: bool, local: bool) -> None:
+        """Send the model to the shards of examples, and check both there."""
         try:
-            opened.open(check)
+            examples.open(check)
         except AttributeError as error:
-            if here or not str(error).startswith("Can't get attribute"):
+            if local or not str(error).startswith("Can't get attribute"):
                 raise
             raise TypeError(
                 f"the model {self._name()} cannot be found by other processes: define it in a module, "
@@ -222,8 +225,9 @@ class Structured:
 
 
 def _shard_count(n_shards: int | None, n: int) -> int:
+    """The requested number of shards, or the default."""
     if n_shards is None:
-        return min(SHARDS, n)
+        return min(MAX_DEFAULT_SHARDS, n)
     if isinstance(n_shards, bool) or not isinstance(n_shards, numbers.Integral) or not 1 <= n_shards <= n:
         raise ValueError(
             f"n_shards={n_shards!r}, but there are {n} examples: give a whole number from 1 to {n}"

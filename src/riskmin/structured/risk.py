@@ -1,4 +1,4 @@
-"""The risk of a user's structured model: what runs on a shard, and the oracles."""
+"""The risk of a user-defined structured model: the functions that run on a shard, and the oracles."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.risk import MOST_LOSSES, check_point
-from riskmin.structured.examples import Examples
-from riskmin.structured.partition import Partitions
+from riskmin.structured.examples import MarginExamples
+from riskmin.structured.partition import PartitionExamples
 from riskmin.structured.probes import probe_margin, probe_partition
 from riskmin.structured.rows import mixture
 from riskmin.types import Array, Executor, Lost, NDArray, Shard
@@ -18,90 +18,91 @@ from riskmin.types import Array, Executor, Lost, NDArray, Shard
 
 # ---------------------------------------------------------------- on a shard
 def open_shard(
-    shard: Shard, model: Any, dim: int, smooth: bool, room: float, check: bool, numbers: NDArray
+    shard: Shard, model: Any, dim: int, smooth: bool, max_bytes: float, check: bool, example_ids: NDArray
 ) -> None:
-    """Put the model beside the examples, once: it stays there."""
-    if "examples" in shard.memo:  # with what it has found, while another shard was read anew
+    """Store the model and its examples in the shard's cache, unless they are there."""
+    if "examples" in shard.memo:  # with its cached outputs, when only another shard was read again
         return
     xs: Any = shard.X
     if smooth:
-        terms = shard.memo["examples"] = Partitions(model, xs, shard.y, numbers, dim)
+        terms = shard.memo["examples"] = PartitionExamples(model, xs, shard.y, example_ids, dim)
         if check:
             probe_partition(terms)
     else:
-        examples = shard.memo["examples"] = Examples(model, xs, shard.y, numbers, dim, room)
+        examples = shard.memo["examples"] = MarginExamples(model, xs, shard.y, example_ids, dim, max_bytes)
         if check:
             probe_margin(examples)
 
 
 def _examples(shard: Shard) -> Any:
-    """What `open_shard` put there."""
+    """The examples that `open_shard` stored; raises if the shard has lost them."""
     try:
         return shard.memo["examples"]
     except KeyError:
         raise Lost("the model of a shard") from None
 
 
-def summed(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
+def partition_value_grad(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
     """The sum of c_i [log Z(x_i, w) - w @ phi(x_i, y_i)], and its gradient."""
     value, grad = _examples(shard).value_grad(w.copy(), shard.c)
     return value, grad
 
 
-def margin(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
+def margin_value_grad(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
     """The sum of c_i max_y' [cost(y_i, y') + w @ (phi(x_i, y') - phi(x_i, y_i))], and a subgradient."""
-    values, outputs = _examples(shard).at(w.copy())
+    values, outputs = _examples(shard).evaluate(w.copy())
     return float(shard.c @ values), mixture([o.row for o in outputs], shard.c, len(w))
 
 
-def known(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
-    """As `margin`, but over the outputs found so far: no more than it, and without an argmax."""
+def restricted_value_grad(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
+    """As `margin_value_grad`, but over the cached outputs: a lower bound, without calls of the argmax."""
     examples = _examples(shard)
-    best, where = examples.known(w)
+    best, where = examples.best_cached(w)
+    # each example puts its weight on its best cached output; none on y, whose row is zero
     share = np.zeros(len(examples.table().cost))
     share[where[where >= 0]] = shard.c[where >= 0]
     return float(shard.c @ best), examples.table().transpose @ share
 
 
 def counts(shard: Shard) -> tuple[int, int, int, int]:
-    """Calls of the argmax and of joint_feature, outputs kept, outputs dropped."""
+    """Calls of the argmax and of joint_feature, cached outputs, dropped outputs."""
     examples = _examples(shard)
-    return examples.calls, examples.features, sum(map(len, examples.kept)), examples.dropped
+    return examples.calls, examples.features, sum(map(len, examples.cached)), examples.dropped
 
 
 # ---------------------------------------------------------------- the risks
 @dataclass
-class Opened:
-    """Shards that have the model beside their examples; one that was read anew elsewhere gets it again.
+class OpenedExamples:
+    """Shards that hold the model next to their examples; a shard that was read again gets it again.
 
     Parameters
     ----------
     executor : Executor
     given : tuple
-        What `open_shard` takes: the model, the length of w, whether it is smooth, and room.
+        Arguments of `open_shard`: the model, the length of w, whether it is smooth, and bytes per example.
     numbers : list of arrays
-        Those of each shard's examples.
+        The indices of each shard's examples in the data.
     """
 
     executor: Executor
     given: tuple[Any, ...]
     numbers: list[NDArray]
     losses: int = 0
-    """How often a shard had lost the model, and the outputs that it knew."""
+    """How often a shard had lost the model, and with it the cached outputs."""
 
     def open(self, check: bool) -> None:
-        """Send the model to the shards that have none."""
+        """Send the model to the shards that do not have it."""
         self.executor.map(open_shard, *self.given, check, each=self.numbers)
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
-        """Sums over the shards."""
+        """The sums of f over the shards."""
         for _ in range(MOST_LOSSES):
             try:
                 return self.executor.sum(f, *args)
             except Lost:
                 self.losses += 1
                 self.open(check=False)
-        raise Lost(f"the model of a shard was lost {MOST_LOSSES} times in a row: look after the workers")
+        raise Lost(f"the model of a shard was lost {MOST_LOSSES} times in a row: check the workers")
 
 
 @dataclass(frozen=True)
@@ -109,18 +110,18 @@ class PartitionRisk:
     """The risk of a model with `log_partition`; `Structured` makes it."""
 
     loss: Any
-    held: Opened = field(repr=False, compare=False)
+    held: OpenedExamples = field(repr=False, compare=False)
     dim: int
 
     @property
     def executor(self) -> Executor:
-        """Who holds the examples."""
+        """The executor that holds the examples."""
         return self.held.executor
 
     def __call__(self, w: Array) -> tuple[float, Array]:
         """R(w) and its gradient."""
         check_point(self.dim, w)
-        value, grad = self.held.sum(summed, w)
+        value, grad = self.held.sum(partition_value_grad, w)
         return value, grad
 
 
@@ -129,46 +130,46 @@ class MarginRisk:
     """The risk of a model with `loss_augmented_argmax`; `Structured` makes it."""
 
     loss: Any
-    held: Opened = field(repr=False, compare=False)
+    held: OpenedExamples = field(repr=False, compare=False)
     dim: int
 
     @property
     def executor(self) -> Executor:
-        """Who holds the examples."""
+        """The executor that holds the examples."""
         return self.held.executor
 
     def __call__(self, w: Array) -> tuple[float, Array]:
-        """R(w) and a subgradient: one argmax an example."""
+        """R(w) and a subgradient: one argmax per example."""
         check_point(self.dim, w)
-        value, grad = self.held.sum(margin, w)
+        value, grad = self.held.sum(margin_value_grad, w)
         return value, grad
 
-    def known(self) -> KnownRisk:
-        """The risk over the outputs found so far."""
-        return KnownRisk(self.held, self.dim)
+    def known(self) -> RestrictedRisk:
+        """The risk restricted to the outputs found so far."""
+        return RestrictedRisk(self.held, self.dim)
 
     def asked(self) -> dict[str, int]:
-        """How often the model was asked, and how many outputs are kept."""
-        found = self.held.sum(counts)
-        return dict(zip(("argmax", "joint_feature", "kept", "dropped"), found, strict=True))
+        """The numbers of model calls, and of cached and dropped outputs."""
+        totals = self.held.sum(counts)
+        return dict(zip(("argmax", "joint_feature", "kept", "dropped"), totals, strict=True))
 
 
 @dataclass(frozen=True)
-class KnownRisk:
-    """A lower bound of a `MarginRisk`, which the outputs found so far give; it asks for no argmax."""
+class RestrictedRisk:
+    """A lower bound of a `MarginRisk`, by the outputs found so far; it calls no argmax."""
 
-    held: Opened = field(repr=False, compare=False)
+    held: OpenedExamples = field(repr=False, compare=False)
     dim: int
 
     def __call__(self, w: Array) -> tuple[float, Array]:
         """Its value and a subgradient."""
         check_point(self.dim, w)
-        value, grad = self.held.sum(known, w)
+        value, grad = self.held.sum(restricted_value_grad, w)
         return value, grad
 
     def dropped(self) -> int:
-        """How many outputs were forgotten so far: by that it may be lower than it was.
+        """The number of outputs dropped so far: the risk may be lower than before by their values.
 
-        A shard that was lost counts as one: how many it knew went with it.
+        A shard that was lost counts as one: the number of its outputs is unknown.
         """
         return int(self.held.sum(counts)[3]) + self.held.losses

@@ -1,4 +1,4 @@
-"""Joint features as a user's model gives them, checked and without their zeros."""
+"""Joint features as returned by a user's model, checked and converted to sparse vectors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from riskmin.sparse import sound
 from riskmin.types import NDArray
 
 
-class Row(NamedTuple):
-    """A vector without its zeros."""
+class SparseVector(NamedTuple):
+    """The nonzeros of a vector."""
 
     indices: NDArray
     values: NDArray
@@ -24,47 +24,47 @@ class Row(NamedTuple):
         return float(self.values @ w[self.indices])
 
 
-EMPTY = Row(np.zeros(0, dtype=np.int64), np.zeros(0))
+EMPTY = SparseVector(np.zeros(0, dtype=np.int64), np.zeros(0))
 
 
-def as_row(given: Any, dim: int, name: str) -> Row:
-    """A dense vector, a sparse row or a pair (indices, values) as a row; `name` is what it is called.
+def as_sparse(vector: Any, dim: int, name: str) -> SparseVector:
+    """Convert a dense vector, a sparse row or a pair (indices, values); `name` is used in messages.
 
     Raises
     ------
     ValueError
         If it is not a vector of `dim` finite numbers.
     """
-    if sparse.issparse(given):
-        given = cast(Any, given)
-        if given.shape not in ((dim,), (1, dim), (dim, 1)):
-            raise ValueError(f"{name} has shape {given.shape}: the model's dim asks for (1, {dim})")
-        coo = (sound(given) if given.ndim == 2 else given).reshape((1, dim)).tocoo()
+    if sparse.issparse(vector):
+        vector = cast(Any, vector)
+        if vector.shape not in ((dim,), (1, dim), (dim, 1)):
+            raise ValueError(f"{name} has shape {vector.shape}: the model's dim asks for (1, {dim})")
+        coo = (sound(vector) if vector.ndim == 2 else vector).reshape((1, dim)).tocoo()
         indices, values = coo.coords[-1].astype(np.int64), _floats(coo.data, name)
-    elif isinstance(given, tuple) and len(given) == 2 and np.ndim(given[0]) == 1:
-        indices, values = _pair(given, dim, name)
+    elif isinstance(vector, tuple) and len(vector) == 2 and np.ndim(vector[0]) == 1:
+        indices, values = _index_value_pair(vector, dim, name)
     else:
-        dense = _floats(given, name)
+        dense = _floats(vector, name)
         if dense.shape != (dim,):
             raise ValueError(f"{name} has shape {dense.shape}: the model's dim asks for ({dim},)")
         (indices,) = np.nonzero(dense)
         values = dense[indices]
     if not np.isfinite(values).all():
         raise ValueError(f"{name} holds NaN or infinity: give finite numbers")
-    return Row(indices, values)
+    return SparseVector(indices, values)
 
 
-def _floats(given: Any, name: str) -> NDArray:
+def _floats(vector: Any, name: str) -> NDArray:
     try:
-        return np.asarray(given, dtype=np.float64)
+        return np.asarray(vector, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError(
-            f"{name} is {type(given).__name__}, no vector: give an array, a sparse row or (indices, values)"
+            f"{name} is {type(vector).__name__}, no vector: give an array, a sparse row or (indices, values)"
         ) from None
 
 
-def _pair(given: tuple[Any, Any], dim: int, name: str) -> tuple[NDArray, NDArray]:
-    indices, values = np.asarray(given[0]), _floats(given[1], name)
+def _index_value_pair(vector: tuple[Any, Any], dim: int, name: str) -> tuple[NDArray, NDArray]:
+    indices, values = np.asarray(vector[0]), _floats(vector[1], name)
     if indices.shape != values.shape or (indices.size and indices.dtype.kind not in "iu"):
         raise ValueError(f"{name} is no pair (indices, values): give whole numbers, and as many numbers")
     if indices.size and not (indices.min() >= 0 and indices.max() < dim):
@@ -72,15 +72,15 @@ def _pair(given: tuple[Any, Any], dim: int, name: str) -> tuple[NDArray, NDArray
     return indices.astype(np.int64), values
 
 
-def minus(a: Row, b: Row) -> Row:
-    """A - b, each index once, the zeros left out."""
-    indices, where = np.unique(np.concatenate([a.indices, b.indices]), return_inverse=True)
-    values = np.bincount(where, np.concatenate([a.values, -b.values]), minlength=len(indices))
-    kept = values != 0
-    return Row(indices[kept], values[kept])
+def subtract(a: SparseVector, b: SparseVector) -> SparseVector:
+    """A - b, with unique indices and without zeros."""
+    indices, position = np.unique(np.concatenate([a.indices, b.indices]), return_inverse=True)
+    values = np.bincount(position, np.concatenate([a.values, -b.values]), minlength=len(indices))
+    nonzero = values != 0
+    return SparseVector(indices[nonzero], values[nonzero])
 
 
-def mixture(rows: list[Row], c: NDArray, dim: int) -> NDArray:
+def mixture(rows: list[SparseVector], c: NDArray, dim: int) -> NDArray:
     """The sum of c_i times row i, as a dense vector."""
     if not rows:
         return np.zeros(dim)
@@ -90,7 +90,7 @@ def mixture(rows: list[Row], c: NDArray, dim: int) -> NDArray:
 
 
 def key_of(output: Any) -> Hashable:
-    """What tells an output from others: equal keys, equal outputs."""
+    """A hashable key of an output: equal keys mean equal outputs."""
     if isinstance(output, np.ndarray) and not output.dtype.hasobject:
         return output.shape, output.dtype.str, output.tobytes()
     try:
