@@ -158,7 +158,7 @@ def test_the_first_step_of_a_stage_is_that_of_the_faces_before():
     curve = risk.loss.curve(bend.dz, scores.y, scores.c, mu)
     # where no multiplier leaves its face, the model of the faces is exact
     near, at = 1e-9, slice(None)
-    rows = np.flatnonzero(scores.look(z, 2.0, None, 0.0).bends > 1)
+    rows = np.flatnonzero(scores.look(z, 2.0, None, 0.0).hessian_diagonal > 1)
     exact = scores.look(near * z - (1 - near) * scores.loss.cost[scores.y.astype(int)], mu, centre, 0.0).dz
     model = centre + near * curve.times(z + scores.loss.cost[scores.y.astype(int)], at)
     assert np.allclose(exact[rows], model[rows], atol=1e-12)

@@ -234,8 +234,8 @@ def test_rows_with_next_to_no_curvature_are_left_out_and_taken_back(monkeypatch)
     whole = equations._part(slopes, None)
     few = equations._few(whole, slopes)
     assert few.X.shape[0] < 0.8 * 400
-    total = whole.curve.diagonal.sum()
-    assert few.curve.diagonal.sum() >= 0.99 * total
+    total = whole.hessian.diagonal.sum()
+    assert few.hessian.diagonal.sum() >= 0.99 * total
     monkeypatch.setattr(newton_many_matrix, "DROP", 0.9)  # far too much, which is seen, and more are taken
     g = rng.standard_normal(12)
     g -= np.repeat(g.reshape(4, 3).mean(axis=1), 3)
