@@ -95,30 +95,30 @@ class SemismoothNewton:
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield one point per Newton step, and one whenever mu decreases."""
-        Scores.of(self, obj)  # raises UnsupportedProblem
+        Scores.from_objective(self, obj)  # raises UnsupportedProblem
         w, mu = sampled_start(obj, w0, self._from)
         return self._from(obj, obj.risk.lowered(w) if isinstance(obj.risk, WithIntercepts) else w, mu)
 
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from the point and the multipliers of a run on the same risk, of this or a dual method."""
-        scores = Scores.of(self, obj)
+        problem = Scores.from_objective(self, obj)
         w = state["next"] if "u" in state and "next" in state else state["w"]
-        return self._from(obj, w, 0.0, scores.known(state) if scores.uses_center else None)
+        return self._from(obj, w, 0.0, problem.known(state) if problem.uses_center else None)
 
     def _from(self, obj: Objective, w: Array, mu: float, center: NDArray | None = None) -> Iterator[Iterate]:
         """The iterates from a point and a center; mu = 0 stands for the initial mu of the problem."""
-        scores = Scores.of(self, obj)
-        z = scores.passes.forward(w)
+        problem = Scores.from_objective(self, obj)
+        z = problem.design.forward(w)
         share = 1.0 if center is None else WARM_MU_SHARE
-        mu = mu or share * scores.initial_mu(z, obj.lam * obj.reg.value(w))
-        center = scores.initial_center(z) if center is None else center
-        evaluation = scores.look(z, mu, center, 0.0)
-        point = _Point(w, z, mu, center, evaluation, scores.weight_gradient(evaluation), mu)
-        return self._run(obj, scores, point, obj.balanced(point.cut), 0.0)
+        mu = mu or share * problem.initial_mu(z, obj.lam * obj.reg.value(w))
+        center = problem.initial_center(z) if center is None else center
+        evaluation = problem.look(z, mu, center, 0.0)
+        point = _Point(w, z, mu, center, evaluation, problem.weight_gradient(evaluation), mu)
+        return self._run(obj, problem, point, obj.balanced(point.cut), 0.0)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        scores, outputs = Scores.of(self, obj), " k" * without_intercept(obj.risk).many
+        problem, outputs = Scores.from_objective(self, obj), " k" * without_intercept(obj.risk).many
         rows = dict.fromkeys(("z", "dz", "centre?"), f"n{outputs}") | {"bends?": "n"}
         shapes = rows | {"w": "d", "a": "d", "cut": "e", "numbers": "10"}
         checked(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(obj))
@@ -128,15 +128,15 @@ class SemismoothNewton:
         evaluation = Look(state["dz"], offset, b, risk, state.get("bends"))
         counters = initial_mu, damping, int(age), bool(full), int(steps)
         point = _Point(state["w"], state["z"], mu, state.get("centre"), evaluation, state["a"], *counters)
-        iterates = self._run(obj, scores, point, Cut(state["cut"][:-1], float(state["cut"][-1])), cost)
+        iterates = self._run(obj, problem, point, Cut(state["cut"][:-1], float(state["cut"][-1])), cost)
         next(iterates)  # the iterate that was saved
         return iterates
 
     def _run(
-        self, obj: Objective, scores: Scores, point: _Point, best: Cut, cost: float
+        self, obj: Objective, problem: Scores, point: _Point, best: Cut, cost: float
     ) -> Iterator[Iterate]:
         """The iterates from a point, a best cut, and the saved cost estimate of the linear system."""
-        system = scores.newton_system(obj.reg, self.direct, cost)
+        system = problem.newton_system(obj.reg, self.direct, cost)
         n_evaluations = 1
         while True:
             obj.count.calls += 1
@@ -147,14 +147,14 @@ class SemismoothNewton:
             complementarity = max(risk - float(point.a @ point.w) - point.evaluation.offset, 0.0)
             # a center must be the multipliers at the end of a stage, but without one a stage may end early
             large = complementarity > EARLY_COMPLEMENTARITY * point.initial_mu
-            early = point.full and not scores.uses_center and large
+            early = point.full and not problem.uses_center and large
             moved = None
             if not point.mu or not (early or point.stationary(obj, value, complementarity)):
-                moved, n_evaluations = point.newton_step(obj, scores, system, complementarity)
+                moved, n_evaluations = point.newton_step(obj, problem, system, complementarity)
             if moved is None:  # the stage ends, or no descent is left in this precision
                 if point.mu <= MU_FLOOR * point.initial_mu:
                     return  # the rest of the gap is rounding
-                moved, n_evaluations = point.decrease_mu(scores), 1
+                moved, n_evaluations = point.decrease_mu(problem), 1
             point = moved
             cut = obj.balanced(point.cut)
             mixed, _ = mix_two(best, cut, obj)
@@ -196,45 +196,45 @@ class _Point:
         cut = obj.balanced(self.cut)
         return value - cut.b + obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) <= 1.5 * complementarity
 
-    def decrease_mu(self, scores: Scores) -> _Point:
+    def decrease_mu(self, problem: Scores) -> _Point:
         """The same point with a smaller mu, around its own multipliers."""
-        slow = self.steps > SLOW_AFTER_STEPS and scores.uses_center
+        slow = self.steps > SLOW_AFTER_STEPS and problem.uses_center
         mu = (MU_DECREASE_SLOW if slow else MU_DECREASE) * self.mu
-        mu = mu if mu > scores.min_mu else 0.0
-        center = self.evaluation.dz if scores.uses_center else None
-        return replace(self, mu=mu, center=center, full=False, steps=0)._evaluated(scores)
+        mu = mu if mu > problem.min_mu else 0.0
+        center = self.evaluation.dz if problem.uses_center else None
+        return replace(self, mu=mu, center=center, full=False, steps=0)._evaluated(problem)
 
     def newton_step(
-        self, obj: Objective, scores: Scores, system: Equations, complementarity: float
+        self, obj: Objective, problem: Scores, system: Equations, complementarity: float
     ) -> tuple[_Point | None, int]:
         """The minimizer along Newton's direction, and the evaluations; None if there is no descent.
 
         Where conjugate gradients find the direction, they end once stationarity is well below
         complementarity.
         """
-        d, start = self._direction(obj, scores, system, complementarity)
+        d, start = self._direction(obj, problem, system, complementarity)
         if not -math.inf < start < 0:
             return None, 0
-        dz, line = scores.passes.forward(d), obj.reg.line(self.w, d)
+        dz, line = problem.design.forward(d), obj.reg.line(self.w, d)
         # lam Omega is quadratic, so its second derivative along d is the difference of two slopes
         curvature = obj.lam * (line(1.0)[1] - line(0.0)[1])
 
         def penalty_derivatives(t: float) -> tuple[float, float]:
             return obj.lam * line(t)[1], curvature
 
-        t, n_evaluations = scores.search(
+        t, n_evaluations = problem.search(
             self.z, dz, self.mu, self.center, self.evaluation.b, penalty_derivatives, start
         )
         w = self.w + t * d
         if np.array_equal(w, self.w):
             return None, n_evaluations
-        damping = self._next_damping(t, scores.damp_below_step)
+        damping = self._next_damping(t, problem.damp_below_step)
         z, full = self.z + t * dz, t > FULL_STEP_ABOVE
         moved = replace(self, w=w, z=z, damping=damping, full=full, steps=self.steps + 1)
-        return moved._evaluated(scores), n_evaluations
+        return moved._evaluated(problem), n_evaluations
 
     def _direction(
-        self, obj: Objective, scores: Scores, system: Equations, complementarity: float
+        self, obj: Objective, problem: Scores, system: Equations, complementarity: float
     ) -> tuple[Array, float]:
         """Newton's direction, and the slope of the smoothed objective along it.
 
@@ -247,12 +247,12 @@ class _Point:
         lam, tol = obj.lam * (1 + self.damping), system.residual_tolerance(g, obj.lam * complementarity)
         model = None
         if self.center is not None and not self.steps:
-            model = scores.ahead(self.z, self.mu, self.center)
+            model = problem.ahead(self.z, self.mu, self.center)
         if model is not None:
-            d = system.solve(model[1], lam, penalty_gradient + scores.passes.back(model[0]), tol)
+            d = system.solve(model[1], lam, penalty_gradient + problem.design.back(model[0]), tol)
             if -math.inf < float(g @ d) < 0:
                 return d, float(g @ d)
-        hessian = scores.bend(self.evaluation, self.z, self.mu, self.center)
+        hessian = problem.bend(self.evaluation, self.z, self.mu, self.center)
         d = system.solve(hessian, lam, g, tol)
         return d, float(g @ d)
 
@@ -268,12 +268,12 @@ class _Point:
             return 0.25 * self.damping
         return self.damping * (t <= RELAX_DAMPING_ABOVE)
 
-    def _evaluated(self, scores: Scores) -> _Point:
+    def _evaluated(self, problem: Scores) -> _Point:
         """The point with the multipliers of its z, mu and center; rows whose dz is unchanged cost nothing."""
         fresh = self.age + 1 >= REFRESH  # rounding errors of the updates must not accumulate
-        z = scores.passes.forward(self.w) if fresh else self.z
-        evaluation = scores.look(z, self.mu, self.center, self.evaluation.b)
-        a = scores.weight_gradient(evaluation, None if fresh else (self.evaluation, self.a))
+        z = problem.design.forward(self.w) if fresh else self.z
+        evaluation = problem.look(z, self.mu, self.center, self.evaluation.b)
+        a = problem.weight_gradient(evaluation, None if fresh else (self.evaluation, self.a))
         return replace(self, z=z, evaluation=evaluation, a=a, age=0 if fresh else self.age + 1)
 
     def saved(self, best: Cut, cost: float) -> Callable[[], dict[str, Array]]:

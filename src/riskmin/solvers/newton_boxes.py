@@ -78,7 +78,7 @@ class Boxes(CompiledScoreProblem):
                 k.truths(z[s], b, *(a[s] for a in rows), self.epsilon, self.square, out)
                 return out
 
-            value, slope = sum(self.passes.map_row_ranges(partial_sums))
+            value, slope = sum(self.design.map_row_ranges(partial_sums))
             return Tangent(b, float(value), float(slope))
 
         if not self.intercept:
@@ -110,7 +110,7 @@ class Boxes(CompiledScoreProblem):
                 k.along(z[s], dz[s], t, b, *(a[s] for a in rows), inverse, self.epsilon, out)
                 return out
 
-            sums: NDArray = sum(self.passes.map_row_ranges(partial_sums))
+            sums: NDArray = sum(self.design.map_row_ranges(partial_sums))
             return sums
 
         return derivatives
@@ -128,6 +128,6 @@ class Boxes(CompiledScoreProblem):
             k.settle(z[s], b, *(a[s] for a in rows), *more)
             return out
 
-        sums = (float(v) for v in sum(self.passes.map_row_ranges(partial_sums)))
+        sums = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
         value, offset, rounding, slope_b, abs_sum = sums
         return Look(dz, offset - ROUNDING * rounding, b, value, h), slope_b, abs_sum

@@ -49,10 +49,10 @@ class Chord:
     """
 
     def __init__(
-        self, passes: Passes, reg: Any, lam: float, direct: int, intercept: bool, sampled: bool
+        self, design: Passes, reg: Any, lam: float, direct: int, intercept: bool, sampled: bool
     ) -> None:
-        self.passes, self.reg, self.lam, self.direct, self.intercept = passes, reg, lam, direct, intercept
-        n, p = passes.shape
+        self.design, self.reg, self.lam, self.direct, self.intercept = design, reg, lam, direct, intercept
+        n, p = design.shape
         self.size = min(
             max(n // SAMPLE_ONE_ROW_IN, SAMPLE_ROWS_PER_COLUMN * p), n // SAMPLE_AT_MOST_ONE_ROW_IN
         )
@@ -87,7 +87,7 @@ class Chord:
             self.kept = self._sample(h) if self.sampled else h
         assert self.kept is not None
         if self.solve is None:
-            self.solve = factorized(self.passes, self.reg, self.lam, bent(self.kept, self.intercept))
+            self.solve = factorized(self.design, self.reg, self.lam, bent(self.kept, self.intercept))
         return self.solve(-1.0 * g)
 
     def judge(self, h: NDArray, dz: NDArray) -> None:
@@ -119,16 +119,16 @@ class Chord:
 
     def _should_factorize(self, h: NDArray) -> bool:
         """Whether p is small enough, and a factorization cheaper than conjugate gradients."""
-        p = self.passes.shape[1]
+        p = self.design.shape[1]
         return (
             p <= self.direct
-            and self.passes.can_form_gram(False)
+            and self.design.can_form_gram(False)
             and (p <= FACTORIZE_MAX_FEATURES or self._cost(h) <= max(FACTORIZE_MAX_COST, self.steps))
         )
 
     def _cost(self, h: NDArray) -> float:
         """The cost of forming and factorizing the matrix, in steps of conjugate gradients."""
-        (n, p), nnz, sparse = self.passes.shape, self.passes.numbers, self.passes.table.sparse
+        (n, p), nnz, sparse = self.design.shape, self.design.numbers, self.design.table.sparse
         rows = self.size if self.sampled else np.count_nonzero(h)
         products = 0.5 * rows * (nnz / n) ** 2
         forming = products * SPARSE_PRODUCT_COST / (1 if sparse else DENSE_SPEEDUP)
@@ -142,13 +142,13 @@ class Chord:
         After any number of steps, the result is a descent direction.
         """
         hessian = bent(h, self.intercept)
-        if min(self.passes.shape) > self.direct:
+        if min(self.design.shape) > self.direct:
             max_steps = MAX_CG_STEPS
         else:
-            max_steps = math.ceil(self._cost(h)) if self.passes.shape[1] <= self.direct else MAX_CG_STEPS // 5
+            max_steps = math.ceil(self._cost(h)) if self.design.shape[1] <= self.direct else MAX_CG_STEPS // 5
         few_curved = GATHER_BELOW_ONE_ROW_IN * np.count_nonzero(h) < len(h)
         if self.steps > max_steps or not isinstance(self.reg, L2) or few_curved:
-            equations = Equations(self.passes, self.reg, self.direct, self.steps)
+            equations = Equations(self.design, self.reg, self.direct, self.steps)
             d = equations.solve(hessian, self.lam, g, tol)
             self.steps = equations.steps
             return d
@@ -158,14 +158,14 @@ class Chord:
 
     def _preconditioned(self, hessian: Bend, g: Array, tol: float, max_steps: int) -> tuple[Array, int]:
         """By conjugate gradients preconditioned by the diagonal, and the number of steps."""
-        risk, h = self.passes.risk, hessian.diagonal
-        parts = [h[part] for part in self.passes.shard_slices]
-        low_rank = [self.passes.back(s) for s in hessian.minus]
+        risk, h = self.design.risk, hessian.diagonal
+        parts = [h[part] for part in self.design.shard_slices]
+        low_rank = [self.design.back(s) for s in hessian.minus]
         penalty = self.lam * (self.reg.terms(g).square + 0.0 * g)
-        diagonal = self.passes.gram_diagonal(h) + penalty
+        diagonal = self.design.gram_diagonal(h) + penalty
 
         def product(d: Array) -> Array:
-            (image,) = risk.executor.sum(curve, risk.scorer, d, each=parts)
+            (image,) = risk.executor.sum(shard_hessian_product, risk.scorer, d, each=parts)
             for m in low_rank:
                 image = image - float(m @ d) * m
             return image + penalty * d
@@ -173,7 +173,7 @@ class Chord:
         return conjugate_gradients(product, -1.0 * g, tol, max_steps, diagonal)
 
 
-def curve(shard: Shard, scorer: Scorer, d: Array, h: NDArray) -> tuple[Array]:
+def shard_hessian_product(shard: Shard, scorer: Scorer, d: Array, h: NDArray) -> tuple[Array]:
     """X' diag(h) X d of one shard, block by block, so that X is read from memory once."""
     out = np.zeros_like(d)
     for i, j in shards.blocks(shard, scorer):

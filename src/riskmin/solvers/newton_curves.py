@@ -56,7 +56,7 @@ class ExponentialFamily(CompiledScoreProblem):
                 self.line_kernel(z[s], dz[s], t, b, *(a[s] for a in self.args), out)
                 return out
 
-            sums: NDArray = sum(self.passes.map_row_ranges(partial_sums))
+            sums: NDArray = sum(self.design.map_row_ranges(partial_sums))
             return sums
 
         return derivatives
@@ -72,7 +72,7 @@ class ExponentialFamily(CompiledScoreProblem):
             self.point_kernel(z[s], b, *(a[s] for a in args), dz[s], h[s], out)
             return out
 
-        sums = (float(v) for v in sum(self.passes.map_row_ranges(partial_sums)))
+        sums = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
         value, offset, rounding, slope_b, abs_sum = sums
         return Look(dz, offset - ROUNDING * rounding, b, value, h), slope_b, abs_sum
 

@@ -54,13 +54,13 @@ class ManyScores(Scores):
 
     def __init__(self, risk: Risk) -> None:
         super().__init__(risk, False)
-        self.passes = MultiOutputDesignOperator(risk)
+        self.design = MultiOutputDesignOperator(risk)
         self.n_intercepts = risk.scorer.columns if isinstance(risk.scorer, WithOnes) else 0
         self.last_evaluation: tuple[Any, ...] = ()
         """Scores, mu, id of the center and result of the last line evaluation: a step often ends there."""
 
     @staticmethod
-    def of(solver: object, obj: Objective) -> ManyScores:
+    def from_objective(solver: object, obj: Objective) -> ManyScores:
         """The score problem of an objective; raise UnsupportedProblem if Newton's method cannot solve it."""
         name, risk = type(solver).__name__, obj.risk
         if reason := unsupported_reason(name, obj):
@@ -76,7 +76,7 @@ class ManyScores(Scores):
 
     def newton_system(self, reg: Any, direct: int, steps: float) -> ManyEquations:
         """The linear system of Newton's method; `steps` is its saved cost estimate."""
-        return ManyEquations(self.passes, reg, direct, steps)
+        return ManyEquations(self.design, reg, direct, steps)
 
     def known(self, state: dict[str, Array]) -> NDArray | None:
         """The gradient in the scores from the multipliers in a saved state of this or a dual method."""
@@ -177,7 +177,7 @@ class SimplexDual(ManyScores):
             _kernels().settle(*rows, self.cost, 1 / mu, *work, dz[s], counts[s], out)
             return out
 
-        value, offset, size = (float(v) for v in sum(self.passes.map_row_ranges(partial_sums)))
+        value, offset, size = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
         # in place of second derivatives, the number of positive multipliers per row
         return Look(dz, offset - ROUNDING * size, 0.0, value, counts)
 
@@ -195,7 +195,7 @@ class SimplexDual(ManyScores):
                 _kernels().along(*rows, self.cost, 1 / mu, *work, out)
                 return out
 
-            sums, penalty = sum(self.passes.map_row_ranges(partial_sums)), line(t)
+            sums, penalty = sum(self.design.map_row_ranges(partial_sums)), line(t)
             return float(sums[0]) + penalty[0], float(sums[1]) + penalty[1]
 
         return bracketed_newton(derivatives, start)

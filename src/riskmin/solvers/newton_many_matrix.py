@@ -70,9 +70,9 @@ class PreconditionerOption(NamedTuple):
 class ManyEquations:
     """The linear system of one problem, for a sequence of points."""
 
-    def __init__(self, passes: Passes, reg: Any, direct: int, steps: float = 0.0) -> None:
-        self.passes, self.reg, self.direct = passes, reg, direct
-        risk: Any = passes.risk
+    def __init__(self, design: Passes, reg: Any, direct: int, steps: float = 0.0) -> None:
+        self.design, self.reg, self.direct = design, reg, direct
+        risk: Any = design.risk
         self.loss, self.scorer = risk.loss, risk.scorer
         self.preconditioner: Solve | None = None
         reductions, level = divmod(int(steps), N_PRECONDITIONERS)
@@ -135,17 +135,17 @@ class ManyEquations:
     @cached_property
     def intercept_weight(self) -> float:
         """The artificial weight of intercepts, 1 / mean |x_i|^2."""
-        assert self.passes.rows is not None
-        return 1 / mean_square(self.passes.rows, of_features(self.reg, self.scorer.columns))
+        assert self.design.rows is not None
+        return 1 / mean_square(self.design.rows, of_features(self.reg, self.scorer.columns))
 
     def _part(self, slopes: Slopes, active: NDArray | None) -> MultiOutputActiveRows:
         """Some of the rows with their second derivatives; all of them where that saves too little."""
-        rows = self.passes.rows
+        rows = self.design.rows
         assert rows is not None
         dz, y, c, X = slopes.dz, rows.y, rows.c, row_matrix(rows)
         if active is None or len(active) > (1 - MIN_DROPPED_ROWS) * len(y):
             hessian = self.loss.curve(dz, y, c, slopes.mu)
-            return MultiOutputActiveRows(X, hessian, self.scorer, self.passes)
+            return MultiOutputActiveRows(X, hessian, self.scorer, self.design)
         selected: Any = as_matrix(as_scipy(X)[active] if isinstance(X, Csr) else dense_rows(X, active))
         hessian = self.loss.curve(dz[active], y[active], c[active], slopes.mu)
         return MultiOutputActiveRows(selected, hessian, self.scorer, None)

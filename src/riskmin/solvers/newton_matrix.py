@@ -44,8 +44,8 @@ class Equations:
     are fewer, unless both dimensions exceed `direct`.
     """
 
-    def __init__(self, passes: Passes, reg: Any, direct: int, steps: float = 0.0) -> None:
-        self.passes, self.given_reg, self.reg, self.direct = passes, reg, reg, direct
+    def __init__(self, design: Passes, reg: Any, direct: int, steps: float = 0.0) -> None:
+        self.design, self.given_reg, self.reg, self.direct = design, reg, reg, direct
         self.steps = steps
         """Expected steps of conjugate gradients: those of the last solve, or more where that failed."""
 
@@ -80,16 +80,16 @@ class Equations:
         """By conjugate gradients; on a copy of the rows with second derivatives where these are few."""
         active = np.flatnonzero(hessian.diagonal)
         few = GATHER_BELOW_ONE_ROW_IN * len(active) < len(hessian.diagonal)
-        copied = few and self.passes.can_gather(len(active))
+        copied = few and self.design.can_gather(len(active))
         if copied and isinstance(self.reg, L2) and not hessian.windows and _projects(hessian):
             square = self.reg.terms(g).square + 0.0 * g
-            return Part(self.passes.gather(active), hessian, square).solve(lam, g, tol, max_steps)
+            return Part(self.design.gather(active), hessian, square).solve(lam, g, tol, max_steps)
         return conjugate_gradients(lambda d: self._product(hessian, lam, d), -g, tol, max_steps)
 
     def _cheapest_direct(self, hessian: Bend) -> tuple[float, Callable[[Bend, float, Array], Array] | None]:
         """The cheaper direct method, and its cost in steps of conjugate gradients."""
-        n, p = self.passes.shape
-        m, nnz = int(np.count_nonzero(hessian.diagonal)), self.passes.numbers
+        n, p = self.design.shape
+        m, nnz = int(np.count_nonzero(hessian.diagonal)), self.design.numbers
         nnz_per_row = nnz / n
         # operations: m^2 products of rows and an LU factorization, or a p x p Gram matrix and Cholesky
         rows = m * m * (0.7 * m / DENSE_SPEEDUP + nnz_per_row)
@@ -104,10 +104,10 @@ class Equations:
         return best / (4 * nnz), (self._by_rows, self._by_features)[method]
 
     def _can_solve_by_rows(self, n_rows: int) -> bool:
-        return n_rows <= self.direct and isinstance(self.reg, L2) and self.passes.can_gather(n_rows)
+        return n_rows <= self.direct and isinstance(self.reg, L2) and self.design.can_gather(n_rows)
 
     def _can_solve_by_features(self, hessian: Bend) -> bool:
-        return self.passes.shape[1] <= self.direct and self.passes.can_form_gram(bool(hessian.windows))
+        return self.design.shape[1] <= self.direct and self.design.can_form_gram(bool(hessian.windows))
 
     def _by_rows(self, hessian: Bend, lam: float, g: Array) -> Array:
         """By Woodbury's formula: u = H X_S d in (I + H G) u = H G' g, for G = X_S (lam K)^-1 X_S'."""
@@ -116,7 +116,7 @@ class Equations:
         weight = 1 / (lam * self.reg.terms(g).square + 0.0 * g)
         if not len(active):
             return -1.0 * weight * g
-        part: Any = self.passes.gather(active).astype(np.float64, copy=False)
+        part: Any = self.design.gather(active).astype(np.float64, copy=False)
         scaled = part * weight if isinstance(part, np.ndarray) else part @ sp.diags_array(weight)
         dense, H = isinstance(part, np.ndarray), restrict_hessian(hessian, active)
         gram = product(scaled, part.T) if dense else (scaled @ part.T).toarray()
@@ -140,20 +140,20 @@ class Equations:
 
     def _product(self, hessian: Bend, lam: float, d: Array) -> Array:
         """(lam K + X' H X) d."""
-        dz = times(hessian, self.passes.forward(d))
-        return lam * self.reg.grad(d) + self.passes.back(dz)
+        dz = times(hessian, self.design.forward(d))
+        return lam * self.reg.grad(d) + self.design.back(dz)
 
     def _by_features(self, hessian: Bend, lam: float, g: Array) -> Array:
         """By a Cholesky factorization of the p x p matrix."""
-        return -1.0 * factorized(self.passes, self.reg, lam, hessian)(g)
+        return -1.0 * factorized(self.design, self.reg, lam, hessian)(g)
 
 
-def factorized(passes: Passes, reg: Any, lam: float, hessian: Bend) -> Callable[[Array], Array]:
+def factorized(design: Passes, reg: Any, lam: float, hessian: Bend) -> Callable[[Array], Array]:
     """A function that solves (lam K + X' H X) d = g for d, by a Cholesky factorization."""
-    G = passes.gram(hessian.diagonal)
+    G = design.gram(hessian.diagonal)
     p = len(G)
     shift = 1e-14 * float(np.diagonal(G).max())  # the rounding error of sums that cancel
-    G = less(G, passes, hessian)
+    G = subtract_low_rank_and_pairs(G, design, hessian)
     diagonal = G.reshape(-1)[:: p + 1]
     if isinstance(reg, L2):
         diagonal += lam * reg.terms(np.ones(p)).square
@@ -198,14 +198,14 @@ def _projects(hessian: Bend) -> bool:
     return bool(unit and not s[~positive].any())
 
 
-def less(G: NDArray, passes: Passes, hessian: Bend) -> NDArray:
+def subtract_low_rank_and_pairs(G: NDArray, design: Passes, hessian: Bend) -> NDArray:
     """X' H X from G = X' diag(h) X: less the low-rank terms and the pair blocks of H."""
     for s in hessian.minus:
-        m = passes.back(s)
+        m = design.back(s)
         G -= np.outer(m, m)
     for block in hessian.windows:
-        assert passes.rows is not None  # else can_form_gram has refused
-        triangle = _pair_block_gram(row_matrix(passes.rows), _shorter_list_first(block))
+        assert design.rows is not None  # else can_form_gram has refused
+        triangle = _pair_block_gram(row_matrix(design.rows), _shorter_list_first(block))
         G -= triangle + triangle.T
     return G
 

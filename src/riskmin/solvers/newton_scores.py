@@ -52,21 +52,21 @@ class Scores:
     """The next direction is damped after a line search that ended below this step length."""
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
-        self.passes = Passes(risk)
-        self.y, self.c = self.passes.table.y, self.passes.table.c
+        self.design = Passes(risk)
+        self.y, self.c = self.design.table.y, self.design.table.c
         self.loss: Any = risk.loss
         self.risk = risk
         self.intercept = intercept
         self.smooth, self.uses_center = bool(getattr(self.loss, "smooth", False)), takes_centre(self.loss)
 
     @staticmethod
-    def of(solver: object, obj: Objective) -> Scores:
+    def from_objective(solver: object, obj: Objective) -> Scores:
         """The score problem of an objective; raise UnsupportedProblem if Newton's method cannot solve it."""
         name, risk = type(solver).__name__, obj.risk
         if isinstance(risk, Risk) and risk.many:
             from riskmin.solvers.newton_many import ManyScores
 
-            return ManyScores.of(solver, obj)
+            return ManyScores.from_objective(solver, obj)
         inner = without_intercept(risk)
         table = inner.table if isinstance(inner, Risk) else None
         if table is None or not isinstance(table.y, np.ndarray):
@@ -98,7 +98,7 @@ class Scores:
 
     def newton_system(self, reg: Any, direct: int, steps: float) -> Any:
         """The linear system of Newton's method; `steps` is its saved cost estimate."""
-        return Equations(self.passes, reg, direct, steps)
+        return Equations(self.design, reg, direct, steps)
 
     def known(self, state: dict[str, Array]) -> NDArray | None:
         """The gradient in the scores from the multipliers in a saved state of this or a dual method."""
@@ -113,10 +113,10 @@ class Scores:
         """
         if previous is not None:
             last, old = previous
-            a = old + self.passes.back(evaluation.dz - last.dz)
+            a = old + self.design.back(evaluation.dz - last.dz)
             if SHRUNK * np.max(np.abs(a)) >= np.max(np.abs(old)):
                 return a
-        return self.passes.back(evaluation.dz)
+        return self.design.back(evaluation.dz)
 
     def initial_mu(self, z: NDArray, penalty: float) -> float:
         """The mu whose smoothing term is as large as the loss at the scores z; 0 for smooth losses.

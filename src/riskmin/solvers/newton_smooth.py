@@ -20,7 +20,7 @@ from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.newton import SemismoothNewton
 from riskmin.solvers.newton_chord import Chord
 from riskmin.solvers.newton_scores import Look, Scores
-from riskmin.solvers.newton_start import START_SAMPLE_ONE_ROW_IN, sample
+from riskmin.solvers.newton_start import START_SAMPLE_ONE_ROW_IN, sampled_objective
 from riskmin.solvers.states import NO_INTEGER_ARRAYS, checked, state_sizes
 from riskmin.types import Array, Curved, Cut, Iterate, NDArray, Unsuited
 
@@ -93,23 +93,23 @@ class Newton:
         """Yield one point per step."""
         if _is_multi_output(obj):
             return SemismoothNewton(self.direct).iterates(obj, w0)
-        scores = self._scores(obj)
-        if scores.initial_mu(scores.passes.forward(w0), obj.lam * obj.reg.value(w0)):
+        problem = self._score_problem(obj)
+        if problem.initial_mu(problem.design.forward(w0), obj.lam * obj.reg.value(w0)):
             return SemismoothNewton(self.direct).iterates(obj, w0)  # too few rows with second derivatives
         # one step solves the squared loss exactly, so a sample saves nothing
-        sampled = self.sampled and not isinstance(scores.loss, Squared) and not w0.any()
+        sampled = self.sampled and not isinstance(problem.loss, Squared) and not w0.any()
         start = self._sampled_start(obj, w0) if sampled else w0
-        point = _Point.at_weights(scores, start)
+        point = _Point.at_weights(problem, start)
         if start is not w0:  # J at w = 0 costs no pass, if the intercept is left at 0 as well
-            zero = float(scores.loss.value_grad(np.zeros(len(scores.y)), scores.y, scores.c)[0])
+            zero = float(problem.loss.value_grad(np.zeros(len(problem.y)), problem.y, problem.c)[0])
             better = point.evaluation.risk + obj.lam * obj.reg.value(start) < zero
-            point = point if better else _Point.at_weights(scores, w0)
-        return self._run(obj, scores, self._linear_system(obj, scores), point, point.cut)
+            point = point if better else _Point.at_weights(problem, w0)
+        return self._run(obj, problem, self._linear_system(obj, problem), point, point.cut)
 
     def _sampled_start(self, obj: Objective, w: Array) -> Array:
         """A point near the minimizers of samples, up to the accuracy that these have for all rows."""
         for one_in in START_SAMPLE_ONE_ROW_IN:
-            sampled = sample(obj, one_in, SMOOTH_SAMPLE_ROWS_PER_COLUMN)
+            sampled = sampled_objective(obj, one_in, SMOOTH_SAMPLE_ROWS_PER_COLUMN)
             if sampled is None:
                 continue
             # the statistical error of a sample of m rows is about p / m of the objective
@@ -121,7 +121,7 @@ class Newton:
                         break
         return w
 
-    def _scores(self, obj: Objective) -> Scores:
+    def _score_problem(self, obj: Objective) -> Scores:
         risk = without_intercept(obj.risk)
         loss = getattr(risk, "loss", None)
         if not (getattr(loss, "smooth", False) and isinstance(loss, Curved)):
@@ -129,16 +129,16 @@ class Newton:
                 f"Newton needs a smooth loss with second derivatives, not {type(loss or risk).__name__}: "
                 "use SemismoothNewton or Auto"
             )
-        return Scores.of(self, obj)
+        return Scores.from_objective(self, obj)
 
-    def _linear_system(self, obj: Objective, scores: Scores) -> Chord:
-        sampled = self.sampled and not isinstance(scores.loss, Squared)
-        return Chord(scores.passes, obj.reg, obj.lam, self.direct, scores.intercept, sampled)
+    def _linear_system(self, obj: Objective, problem: Scores) -> Chord:
+        sampled = self.sampled and not isinstance(problem.loss, Squared)
+        return Chord(problem.design, obj.reg, obj.lam, self.direct, problem.intercept, sampled)
 
     def _from(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        scores = self._scores(obj)
-        point = _Point.at_weights(scores, w0)
-        return self._run(obj, scores, self._linear_system(obj, scores), point, point.cut)
+        problem = self._score_problem(obj)
+        point = _Point.at_weights(problem, w0)
+        return self._run(obj, problem, self._linear_system(obj, problem), point, point.cut)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
@@ -147,20 +147,20 @@ class Newton:
         rows = dict.fromkeys(("z", "dz", "kept?", "bends?"), "n")
         shapes = rows | {"w": "d", "a": "d", "cut": "e", "numbers": "k"}
         checked(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(obj), k=N_STATE_NUMBERS)
-        scores = self._scores(obj)
-        system = self._linear_system(obj, scores)
+        problem = self._score_problem(obj)
+        system = self._linear_system(obj, problem)
         numbers = [float(v) for v in state["numbers"]]
         offset, b, risk, age, sampled, is_new, n_poor, system.last_square, system.steps = numbers
         system.kept, system.sampled, system.is_new = state.get("kept"), bool(sampled), bool(is_new)
         system.n_poor_steps = int(n_poor)
         evaluation = Look(state["dz"], offset, b, risk, state.get("bends"))
         point = _Point(state["w"], state["z"], evaluation, state["a"], int(age))
-        iterates = self._run(obj, scores, system, point, Cut(state["cut"][:-1], float(state["cut"][-1])))
+        iterates = self._run(obj, problem, system, point, Cut(state["cut"][:-1], float(state["cut"][-1])))
         next(iterates)  # the iterate that was saved
         return iterates
 
     def _run(
-        self, obj: Objective, scores: Scores, system: Chord, point: _Point, best: Cut
+        self, obj: Objective, problem: Scores, system: Chord, point: _Point, best: Cut
     ) -> Iterator[Iterate]:
         n_evaluations, decrease = 1, math.inf
         while True:
@@ -168,9 +168,9 @@ class Newton:
             value = point.evaluation.risk + obj.lam * obj.reg.value(point.w)
             info = {"looks": n_evaluations, "fall": decrease}
             yield Iterate(point.w, value, best, info, point.saved(best, system))
-            moved, n_evaluations, decrease = point.newton_step(obj, scores, system)
+            moved, n_evaluations, decrease = point.newton_step(obj, problem, system)
             if moved is None and system.discard():
-                moved, n_evaluations, decrease = point.newton_step(obj, scores, system)
+                moved, n_evaluations, decrease = point.newton_step(obj, problem, system)
             if moved is None:
                 return  # no descent is left in this precision
             point = moved
@@ -191,32 +191,32 @@ class _Point:
     """The number of updates of z since it was computed from w alone."""
 
     @classmethod
-    def at_weights(cls, scores: Scores, w: Array) -> _Point:
+    def at_weights(cls, problem: Scores, w: Array) -> _Point:
         """The point of the weights w, evaluated from scratch."""
-        z = scores.passes.forward(w)
-        evaluation = scores.look(z, 0.0, None, 0.0)
-        return cls(w, z, evaluation, scores.passes.back(evaluation.dz))
+        z = problem.design.forward(w)
+        evaluation = problem.look(z, 0.0, None, 0.0)
+        return cls(w, z, evaluation, problem.design.back(evaluation.dz))
 
     @property
     def cut(self) -> Cut:
         return Cut(self.a, self.evaluation.offset)
 
-    def newton_step(self, obj: Objective, scores: Scores, system: Chord) -> tuple[_Point | None, int, float]:
+    def newton_step(self, obj: Objective, problem: Scores, system: Chord) -> tuple[_Point | None, int, float]:
         """A lower point along Newton's direction, the evaluations, and the predicted decrease of J.
 
         None in place of the point if there is no descent.
         """
         g = obj.lam * obj.reg.grad(self.w) + self.a  # type: ignore[attr-defined]
-        h = scores.bend(self.evaluation, self.z, 0.0, None).diagonal
+        h = problem.bend(self.evaluation, self.z, 0.0, None).diagonal
         d = system.direction(h, g)
         slope = float(g @ d)
         if not -math.inf < slope < 0:
             return None, 0, 0.0
-        dz, line = scores.passes.forward(d), obj.reg.line(self.w, d)
+        dz, line = problem.design.forward(d), obj.reg.line(self.w, d)
         system.judge(h, dz)
         # lam Omega is quadratic, so its second derivative along d is the difference of two slopes
         curvature = obj.lam * (line(1.0)[1] - line(0.0)[1])
-        evaluation = scores.look(self.z + dz, 0.0, None, self.evaluation.b)
+        evaluation = problem.look(self.z + dz, 0.0, None, self.evaluation.b)
         t, n_evaluations = 1.0, 1
         end = float(evaluation.dz @ dz) + obj.lam * line(1.0)[1]
         change = evaluation.risk - self.evaluation.risk + obj.lam * (line(1.0)[0] - line(0.0)[0])
@@ -227,17 +227,17 @@ class _Point:
                 return obj.lam * line(t)[1], curvature
 
             b = self.evaluation.b
-            t, searched = scores.search(self.z, dz, 0.0, None, b, penalty_derivatives, slope)
-            evaluation = scores.look(self.z + t * dz, 0.0, None, b)
+            t, searched = problem.search(self.z, dz, 0.0, None, b, penalty_derivatives, slope)
+            evaluation = problem.look(self.z + t * dz, 0.0, None, b)
             n_evaluations += searched
         w, z = self.w + t * d, self.z + t * dz
         if np.array_equal(w, self.w):
             return None, n_evaluations, 0.0
         fresh = self.age + 1 >= REFRESH  # rounding errors of the updates must not accumulate
         if fresh:
-            z = scores.passes.forward(w)
-            evaluation = scores.look(z, 0.0, None, evaluation.b)
-        a = scores.passes.back(evaluation.dz)
+            z = problem.design.forward(w)
+            evaluation = problem.look(z, 0.0, None, evaluation.b)
+        a = problem.design.back(evaluation.dz)
         moved = replace(self, w=w, z=z, evaluation=evaluation, a=a, age=0 if fresh else self.age + 1)
         return moved, n_evaluations, -0.5 * slope
 

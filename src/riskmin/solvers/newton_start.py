@@ -26,7 +26,7 @@ START_SAMPLE_MAX_ITER = 60
 """Iterations on a sample that does not reach this gap."""
 
 
-def sample(
+def sampled_objective(
     obj: Objective, one_in: int, rows_per_column: int = START_SAMPLE_ROWS_PER_COLUMN
 ) -> Objective | None:
     """The objective on one random row out of each `one_in`; None if these are too few per column.
@@ -36,7 +36,7 @@ def sample(
     >>> import numpy as np
     >>> from riskmin import L2, Hinge, Objective, linear_risk
     >>> X, y = np.ones((900, 1)), np.where(np.arange(900) % 3, 1.0, -1.0)
-    >>> sampled = sample(Objective(linear_risk(X, y, Hinge()), L2(), lam=0.1), 16)
+    >>> sampled = sampled_objective(Objective(linear_risk(X, y, Hinge()), L2(), lam=0.1), 16)
     >>> sampled.risk.rows.X.shape
     (56, 1)
     """
@@ -47,12 +47,12 @@ def sample(
         return None
     rng = np.random.default_rng(0)  # one row from each range of one_in rows: sorted rows are sampled evenly
     index = one_in * np.arange(size) + rng.integers(0, one_in, size)
-    passes, c = Passes(risk), risk.table.c[index]
+    design, c = Passes(risk), risk.table.c[index]
     total = float(c.sum())
-    if not total > 0 or not passes.can_gather(size):
+    if not total > 0 or not design.can_gather(size):
         return None
-    shard = Shard(as_matrix(passes.gather(index)), risk.table.y[index], c / total, Memo())
-    inner = replace(risk, scorer=passes.scorer, executor=Serial([shard]), rows=shard, table=None)
+    shard = Shard(as_matrix(design.gather(index)), risk.table.y[index], c / total, Memo())
+    inner = replace(risk, scorer=design.scorer, executor=Serial([shard]), rows=shard, table=None)
     return replace(obj, risk=Profiled(inner) if isinstance(obj.risk, Profiled) else inner, count=Count())
 
 
@@ -65,7 +65,7 @@ def sampled_start(
     """
     cold, mu = not w0.any(), 0.0
     for one_in in START_SAMPLE_ONE_ROW_IN:
-        sampled = sample(obj, one_in) if cold else None
+        sampled = sampled_objective(obj, one_in) if cold else None
         if sampled is None:
             continue
         best, lower = np.inf, 0.0

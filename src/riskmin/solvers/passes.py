@@ -75,7 +75,7 @@ class Passes:
 
     def gram_diagonal(self, h: NDArray) -> NDArray:
         """The diagonal of X' diag(h) X."""
-        (total,) = self.risk.executor.sum(squares, each=[h[part] for part in self.shard_slices])
+        (total,) = self.risk.executor.sum(shard_gram_diagonal, each=[h[part] for part in self.shard_slices])
         q = np.asarray(total)
         if self.standardization is None:
             return q
@@ -240,7 +240,7 @@ def shard_gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
     return (out,)
 
 
-def squares(shard: Shard, h: NDArray) -> tuple[NDArray]:
+def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
     """The diagonal of X' diag(h) X, of one shard."""
     X = row_matrix(shard)
     out = np.zeros(X.shape[1])
