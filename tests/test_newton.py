@@ -196,7 +196,7 @@ def test_steps_with_the_rows_alone_that_bend(wide, sparse):
     X = np.round(rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.4), 2)
     h = rng.random(n) * (rng.random(n) < 0.3)
     m, g = rng.random(p) + 0.5, rng.standard_normal(p)
-    rows = passes(sp.csr_array(X) if sparse else X).take(np.flatnonzero(h))
+    rows = passes(sp.csr_array(X) if sparse else X).gather(np.flatnonzero(h))
     for bent in (Bend(h), Bend(h, (h / h.sum() ** 0.5,))):  # the second is that of an intercept
         A = lam * np.diag(m) + X.T @ times(bent, X)
         for enough in (1e-2, 1e-10):

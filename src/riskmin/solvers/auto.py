@@ -145,6 +145,7 @@ class Auto:
             return KernelDual() if conjugate else Bundle(), reason
         if getattr(loss, "smooth", False):
             return _for_smooth(obj, loss, name, tol)
+        # the order matters: the most specific structure is tested first
         if suited(obj.risk, obj.reg):
             return ChainAscent(), f"{name} is not smooth, and its sequences are local"
         if isinstance(obj.risk, Risk) and obj.risk.many and isinstance(loss, Smoothable):
@@ -159,6 +160,7 @@ class Auto:
         if isinstance(obj.reg, L2) and isinstance(loss, Bends) and isinstance(obj.risk, Risk):
             return _for_nonseparable(obj.risk, obj.lam, loss, name)
         reason = f"{name} {'is not smooth' if hasattr(loss, 'smooth') else 'has no attribute smooth'}"
+        # without a conjugate Hessian product, bundle methods have no master problem for the regularizer
         smoothable = isinstance(without_intercept(obj.risk), Risk) and can_be_smoothed(loss, np.zeros(1))
         if smoothable and not has_program(penalized(obj.reg)):
             kind = type(penalized(obj.reg)).__name__
@@ -207,6 +209,7 @@ def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solve
     rows = _local_rows(obj) if isinstance(loss, Curved) and not unbounded else None
     quadratic = isinstance(reg, Smooth) and isinstance(reg, Euclidean)
     if quadratic and rows is not None:
+        # with too many features for a factorization, dual ascent is the faster one at first
         sparse = isinstance(rows.X, (Csr, Csc, Wide)) and isinstance(reg, L2) and isinstance(obj.risk, Risk)
         if rows.X.shape[1] > newton.direct and sparse and dual_of(loss, rows.y[:1]) is not None:
             return HandOver(DualGaussSeidel(), newton, max(tol, MIN_TOL)), f"{name} is smooth, X is wide"
@@ -285,6 +288,7 @@ def _for_nonseparable(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Sol
         return Bundle(), f"{name} is not smooth, and X is small"
     wide = risk.dim > newton.direct
     if wide or not centered:
+        # with L2, J(0) - min J <= |grad R(0)|^2 / (2 lam), by convexity
         g = risk(np.zeros(risk.dim))[1]
         ratio = BUNDLE_MAX_SLOPE_RATIO_OF_TABLES if centered else BUNDLE_MAX_SLOPE_RATIO_OF_PAIRS
         if float(g @ g) <= ratio * lam:
@@ -332,6 +336,7 @@ def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
     rows = _local_rows(obj)
     assert rows is not None
     n, p = rows.X.shape
+    # dual ascent has one variable per row, fewer than the primal has
     if isinstance(obj.reg, L2) and n < p and n <= newton.direct and isinstance(obj.risk, Risk):
         return DualGaussSeidel(), f"{reason} wider than long"
     long = n >= SAMPLED_START_ROWS_PER_COLUMN * p
@@ -357,6 +362,7 @@ def _local_rows(obj: Objective) -> Shard | None:
 
 def said(solver: Solver, reason: str, trace: list[dict[str, float]]) -> str:
     """A solver, the reason for its selection, and for `Switching` and `Fallback` a summary of the run."""
+    # the reason is that for the first of the solvers
     first = solver.solvers[0] if isinstance(solver, Relay) and reason else solver
     parts = [f"{first!r}: {reason}" if reason else repr(first)]
     for combined in (first,) if first is solver else (first, solver):

@@ -94,6 +94,7 @@ class HandOver:
         shapes = {"found": "4", "best": "d", "start?": "d", "cut": "e", "work": "m", "gaps": "m"}
         checked(state, shapes, d=obj.risk.dim, e=obj.risk.dim + 1)
         progress, inner = _SwitchingProgress.from_state(state), _inner_state(state)
+        # the state is that of the solver that was running
         solver: Any = self.then if progress.switched else self.first
         if progress.switched:
             return self._run_second(obj, solver.resume(obj, inner), progress)
@@ -167,6 +168,7 @@ class HandOver:
 def _newton_passes_per_digit(obj: Objective) -> float:
     """The passes over X in which Newton's method is expected to gain a decimal digit."""
     X = getattr(getattr(obj.risk, "rows", None), "X", None)
+    # a matrix of any storage: CSR with its transpose, sparse, or dense
     matrix = getattr(X, "csr", X)
     nnz = getattr(getattr(matrix, "data", getattr(matrix, "X", None)), "size", 0)
     if not nnz:
@@ -212,6 +214,7 @@ class _SwitchingProgress:
         """Keep the better point and the better cut, and record the gap."""
         if self.w is None or it.value < self.value:
             self.w, self.value = it.w, it.value
+        # the minimum over w of lam Omega(w) + a'w + b
         lower = obj.lower(it.cut)
         if self.cut is None or lower > self.lower:
             self.cut, self.lower = it.cut, lower
@@ -236,6 +239,7 @@ class _SwitchingProgress:
         if it.state is None or not isinstance(solver, Resumable):
             return it._replace(info=info, state=None)
         inner, numbers = it.state, [self.value, self.lower, float(self.switched), float(self.calls)]
+        # copies: the lists grow while the state may be saved later
         work, gaps, cut, w = np.array(self.work), np.array(self.gaps), self.cut, self.w
 
         def state() -> dict[str, Array]:

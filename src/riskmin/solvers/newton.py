@@ -102,6 +102,7 @@ class SemismoothNewton:
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from the point and the multipliers of a run on the same risk, of this or a dual method."""
         problem = Scores.from_objective(self, obj)
+        # in states of dual ascent, "next" is the primal point of the dual variables u
         w = state["next"] if "u" in state and "next" in state else state["w"]
         return self._from(obj, w, 0.0, problem.known(state) if problem.uses_center else None)
 
@@ -109,6 +110,7 @@ class SemismoothNewton:
         """The iterates from a point and a center; mu = 0 stands for the initial mu of the problem."""
         problem = Scores.from_objective(self, obj)
         z = problem.design.forward(w)
+        # known multipliers are near the optimal ones, so less smoothing suffices
         share = 1.0 if center is None else WARM_MU_SHARE
         mu = mu or share * problem.initial_mu(z, obj.lam * obj.reg.value(w))
         center = problem.initial_center(z) if center is None else center
@@ -119,6 +121,7 @@ class SemismoothNewton:
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         problem, outputs = Scores.from_objective(self, obj), " k" * without_intercept(obj.risk).many
+        # the keys of saved states keep their names: "bends" is the diagonal of the Hessian
         rows = dict.fromkeys(("z", "dz", "centre?"), f"n{outputs}") | {"bends?": "n"}
         shapes = rows | {"w": "d", "a": "d", "cut": "e", "numbers": "10"}
         checked(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(obj))
@@ -144,6 +147,7 @@ class SemismoothNewton:
             value = risk + obj.lam * obj.reg.value(point.w)
             info = {"mu": point.mu, "looks": n_evaluations}
             yield Iterate(point.w, value, best, info, point.saved(best, system.steps))
+            # R(w) - a'w - b, the height of the risk above its cut at w
             complementarity = max(risk - float(point.a @ point.w) - point.evaluation.offset, 0.0)
             # a center must be the multipliers at the end of a stage, but without one a stage may end early
             large = complementarity > EARLY_COMPLEMENTARITY * point.initial_mu
@@ -157,6 +161,7 @@ class SemismoothNewton:
                 moved, n_evaluations = point.decrease_mu(problem), 1
             point = moved
             cut = obj.balanced(point.cut)
+            # the convex combination of both cuts with the best lower bound, unless rounding makes it worse
             mixed, _ = mix_two(best, cut, obj)
             best = max(mixed, cut, key=obj.lower)
 
@@ -200,6 +205,7 @@ class _Point:
         """The same point with a smaller mu, around its own multipliers."""
         slow = self.steps > SLOW_AFTER_STEPS and problem.uses_center
         mu = (MU_DECREASE_SLOW if slow else MU_DECREASE) * self.mu
+        # below min_mu the smooth loss itself is used
         mu = mu if mu > problem.min_mu else 0.0
         center = self.evaluation.dz if problem.uses_center else None
         return replace(self, mu=mu, center=center, full=False, steps=0)._evaluated(problem)
@@ -243,6 +249,7 @@ class _Point:
         multipliers stay on these faces.
         """
         penalty_gradient = obj.lam * obj.reg.grad(self.w)  # type: ignore[attr-defined]
+        # the gradient of the smoothed objective
         g = penalty_gradient + self.a
         lam, tol = obj.lam * (1 + self.damping), system.residual_tolerance(g, obj.lam * complementarity)
         model = None

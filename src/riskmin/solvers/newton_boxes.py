@@ -93,6 +93,7 @@ class Boxes(CompiledScoreProblem):
             return self.shift
         if self._target[0] != mu or self._target[1] is not center:
             with np.errstate(invalid="ignore"):
+                # the center is a gradient c u in the scores; rows without weight have no multiplier
                 start = np.where(self.c > 0, center / self.c, 0.0)
             self._target = mu, center, self.shift - mu * start
         return self._target[2]
@@ -102,6 +103,7 @@ class Boxes(CompiledScoreProblem):
     ) -> Callable[[float], NDArray]:
         """A function of the intercept b: the first and second derivatives in (t, b) at z + t dz + b."""
         k, inverse = _kernels(), 1 / (self.square + mu)
+        # with mu, the conjugate has the coefficient square + mu and the shift of _zero_scores
         rows = self._zero_scores(mu, center), self.lower, self.upper, self.c
 
         def derivatives(b: float) -> NDArray:

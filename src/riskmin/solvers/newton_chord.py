@@ -74,6 +74,7 @@ class Chord:
     def direction(self, h: NDArray, g: Array) -> Array:
         """The direction at a point with gradient g whose rows have second derivatives h."""
         square = float(g @ g)
+        # a reused or sampled matrix gives linear convergence; a poor rate calls for a new one
         poor = square > self.last_square / REUSE_DECREASE
         self.last_square = square
         self.n_poor_steps = self.n_poor_steps + 1 if poor and self.is_new else 0
@@ -129,6 +130,7 @@ class Chord:
     def _cost(self, h: NDArray) -> float:
         """The cost of forming and factorizing the matrix, in steps of conjugate gradients."""
         (n, p), nnz, sparse = self.design.shape, self.design.numbers, self.design.table.sparse
+        # rows with second derivatives, each of (nnz / n)^2 / 2 products
         rows = self.size if self.sampled else np.count_nonzero(h)
         products = 0.5 * rows * (nnz / n) ** 2
         forming = products * SPARSE_PRODUCT_COST / (1 if sparse else DENSE_SPEEDUP)
@@ -152,6 +154,7 @@ class Chord:
             d = equations.solve(hessian, self.lam, g, tol)
             self.steps = equations.steps
             return d
+        # a run that reached its limit is remembered as four times as long, so that it is not repeated
         d, n_steps = self._preconditioned(hessian, g, tol, max_steps)
         self.steps = n_steps if n_steps < max_steps else 4.0 * max_steps
         return d
@@ -166,6 +169,7 @@ class Chord:
 
         def product(d: Array) -> Array:
             (image,) = risk.executor.sum(shard_hessian_product, risk.scorer, d, each=parts)
+            # the low-rank term of an intercept: -(X' s)(X' s)' d
             for m in low_rank:
                 image = image - float(m @ d) * m
             return image + penalty * d

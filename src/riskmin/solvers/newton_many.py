@@ -40,6 +40,7 @@ class MultiOutputDesignOperator(Passes):
 
     def back(self, dz: Array) -> NDArray:
         """The gradient in w of a gradient in the scores, of shape (n, k)."""
+        # summed over the shards, each of which gets its own rows of dz
         each, zero = [dz[part] for part in self.shard_slices], np.zeros(self.risk.dim)
         (total,) = self.risk.executor.sum(shards.scatter, self.risk.scorer, zero, each=each)
         return np.asarray(total)
@@ -66,6 +67,7 @@ class ManyScores(Scores):
         if reason := unsupported_reason(name, obj):
             raise Unsuited(reason)
         assert isinstance(risk, Risk)
+        # the kernels are those of margins that are not rescaled
         simplex = isinstance(risk.loss, MulticlassHinge) and not risk.loss.rescaled
         problem = SimplexDual(risk) if simplex else ManyScores(risk)
         assert risk.rows is not None
@@ -108,6 +110,7 @@ class ManyScores(Scores):
             value, dz, offset_gain = last[3]
         else:
             value, dz, offset_gain = self._smoothed(z, mu, center)
+        # R >= value + offset_gain + dz @ (z' - z), less what rounding may have added
         offset = float(value + offset_gain) - inner(dz, z) - ROUNDING * inner(abs(dz), abs(z))
         return Look(dz, offset, 0.0, float(value) if self.smooth else self.unsmoothed_value(z, 0.0)[0])
 
@@ -123,6 +126,7 @@ class ManyScores(Scores):
             self.last_evaluation = scores, mu, id(center), result
             return line(t)[0] + inner(result[1], dz)
 
+        # the slope at t = 1 is that at the end of a full Newton step
         first = slope(1.0)
         if abs(first) <= UNIT_STEP_SLOPE_RATIO * abs(start) and self.smooth:
             return 1.0, 1

@@ -71,6 +71,7 @@ class MultiOutputActiveRows(NamedTuple):
             self.X.pullback(h, 0, len(h), s)
             if isinstance(self.scorer, WithOnes):
                 return np.block([[G, s[:, None]], [s[None, :], np.array([[total]])]])
+            # sum_i h_i (x_i - m)(x_i - m)'
             m = self.scorer.mean
             G += total * np.outer(m, m) - np.outer(s, m) - np.outer(m, s)
         return G
@@ -129,6 +130,7 @@ def by_diagonal(part: MultiOutputActiveRows, P: NDArray) -> Solve:
     squares = as_scipy(X).power(2).T @ h if isinstance(X, Csr) else _dense(X).T ** 2 @ h
     if isinstance(part.scorer, WithOnes):
         squares = np.vstack([squares, h.sum(axis=0)])
+    # P and squares have one row per feature and one column per class
     scale = 1 / (P + squares + DIAGONAL_FLOOR).reshape(-1)
     return lambda r: scale * r
 

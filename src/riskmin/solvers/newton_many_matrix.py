@@ -99,6 +99,7 @@ class ManyEquations:
 
     def solve(self, slopes: Slopes, lam: float, g: Array, tol: float) -> Array:
         """The direction d, up to a residual of norm `tol`, or a small share of that of g."""
+        # the system is (diag(penalty) + sum_i x_i x_i' (x) H_i) d = -g
         weights = self._weights(g, slopes.mu)
         penalty = lam * weights
         norm = _weighted_norm(weights)
@@ -114,6 +115,7 @@ class ManyEquations:
             d = self._descend(part, penalty, _CgRun(part, penalty, d, r, tol, norm), slopes.mu > 0)
             if part is whole or not self.dropped_share:  # then dropped rows have no second derivatives
                 return d
+            # the residual of the whole system, which shows the error of dropped rows
             r = -g - penalty * d - whole.times(d)
             if norm(r) <= max(2 * tol, drop_tol):
                 return d
@@ -153,6 +155,7 @@ class ManyEquations:
     def _few(self, whole: MultiOutputActiveRows, slopes: Slopes) -> MultiOutputActiveRows:
         """All rows but those that together have the dropped share of the second derivatives."""
         size = whole.hessian.diagonal.sum(axis=1)
+        # rows by their trace of H_i; the largest prefix with at most the dropped share of the sum is dropped
         order = np.argsort(size)
         dropped = self.dropped_share * float(size.sum())
         n_dropped = int(np.searchsorted(np.cumsum(size[order]), dropped, side="right"))
@@ -169,6 +172,7 @@ class ManyEquations:
         if nonsmooth and options[-1].cost <= EXACT_MAX_COST * step:
             self.level = options[-1].level
         options = [option for option in options if option.level >= self.level] or options[-1:]
+        # applying a factor of the whole matrix costs two triangular solves
         triangular = inverse.TRIANGULAR_ENTRY_COST * penalty.size**2 if self.level == 2 else 0.0
         reuse_step = step + triangular
         if self.preconditioner is not None and options[0].cost > REBUILD_MAX_COST * reuse_step:

@@ -69,6 +69,7 @@ class Equations:
         if direct_solve is not None and (cost < 4 or self.steps >= cost):
             self.steps *= 0.8  # so that conjugate gradients are tried again some time
             return direct_solve(hessian, lam, g)
+        # conjugate gradients get no more steps than a direct solve would cost
         max_steps = int(min(MAX_CG_STEPS, cost))
         d, n_steps = self._conjugate_gradients(hessian, lam, g, tol, max_steps)
         self.steps = n_steps if n_steps < max_steps else 4.0 * max_steps
@@ -95,12 +96,14 @@ class Equations:
         rows = m * m * (0.7 * m / DENSE_SPEEDUP + nnz_per_row)
         gram = 0.5 * m * nnz_per_row * nnz_per_row / (DENSE_SPEEDUP if nnz_per_row == p else 1.0)
         features = p**3 / (3 * DENSE_SPEEDUP) + gram
+        # ties are decided in favor of the rows
         best, method = min(
             (rows if self._can_solve_by_rows(m) else math.inf, 0),
             (features if self._can_solve_by_features(hessian) else math.inf, 1),
         )
         if best == math.inf:
             return best, None
+        # a step of conjugate gradients makes two passes over X, of two operations per stored entry each
         return best / (4 * nnz), (self._by_rows, self._by_features)[method]
 
     def _can_solve_by_rows(self, n_rows: int) -> bool:
@@ -161,6 +164,7 @@ def factorized(design: Passes, reg: Any, lam: float, hessian: Bend) -> Callable[
         G += lam * np.stack([np.asarray(reg.grad(e)) for e in np.eye(p)])
     # the upper triangle of G is the lower one of its transpose, which is in LAPACK's order
     factor = cholesky(G.T, diagonal, shift)
+    # without any factor, the gradient direction remains
     if factor is None:
         return lambda g: g / lam
     return lambda g: np.asarray(linalg().cho_solve(factor, g, check_finite=False))
@@ -200,6 +204,7 @@ def _projects(hessian: Bend) -> bool:
 
 def subtract_low_rank_and_pairs(G: NDArray, design: Passes, hessian: Bend) -> NDArray:
     """X' H X from G = X' diag(h) X: less the low-rank terms and the pair blocks of H."""
+    # H = diag(h) - sum_s s s' - pair blocks and their transposes
     for s in hessian.minus:
         m = design.back(s)
         G -= np.outer(m, m)

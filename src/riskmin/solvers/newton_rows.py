@@ -125,6 +125,7 @@ class CompiledScoreProblem(Scores, ABC):
 
     def _mixed(self, z: NDArray, mu: float, center: NDArray | None, one: Look, slope_b: float) -> Look:
         """A convex combination with an evaluation beyond the best intercept, whose slope in b is 0."""
+        # step across the minimizer in b, by lengths that grow by a factor of 8, until the slope changes sign
         step = 1e-12 * (1 + abs(one.b))
         other, slope = one, slope_b
         while (slope > 0) == (slope_b > 0) and slope:
@@ -132,6 +133,7 @@ class CompiledScoreProblem(Scores, ABC):
                 return one
             other, slope, _ = self.evaluate_with_cut(z, mu, center, one.b - np.copysign(step, slope_b))
             step *= 8
+        # weight * slope_b + (1 - weight) * slope = 0
         weight = slope / (slope - slope_b)
         dz = weight * one.dz + (1 - weight) * other.dz
         return one._replace(dz=dz, offset=weight * one.offset + (1 - weight) * other.offset)

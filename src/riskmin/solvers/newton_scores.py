@@ -79,7 +79,7 @@ class Scores:
         if not has_score_hessian(inner.loss, table.y):
             raise Unsuited(
                 f"{name} needs second derivatives, and {type(named(inner.loss)).__name__} has none: "
-                "use Lbfgs if the loss is smooth, else Bundle"
+                "use Bundle, or Lbfgs if the loss is smooth"
             )
         if dual_of(inner.loss, table.y[:1]) is not None:
             from riskmin.solvers.newton_boxes import Boxes
@@ -206,6 +206,7 @@ class Scores:
 
     def bend(self, evaluation: Look, z: NDArray, mu: float, center: NDArray | None) -> Bend:
         """The Hessian in the scores; with a profiled intercept, less (H 1)(H 1)' / (1' H 1)."""
+        # the Hessian of min_b f(z + b), by the implicit function theorem
         b = evaluation.b
         H = bend(self.loss, z + b if b else z, self.y, self.c, mu, center)
         if not self.intercept:
@@ -238,6 +239,7 @@ def has_score_hessian(loss: Any, y: Array) -> bool:
 
 def bracket_intercept(f: Any, b: float) -> tuple[Tangent, Tangent]:
     """Two tangents on either side of the minimizer of a function of the intercept, searched from b on."""
+    # CLOSE is the relative accuracy of the minimum, not of the intercept
     lo, hi = around_least(f, f(b), 0.1)
     return shrink(f, lo, hi, lambda best, bound: best - bound <= CLOSE * abs(best))
 
@@ -260,6 +262,7 @@ def bracketed_newton(derivatives: Callable[[float], tuple[float, float]], start:
         if abs(slope) <= LINE_SEARCH_SLOPE_RATIO * abs(start):
             return t, n_evaluations
         lo, hi = (t, hi) if slope < 0 else (lo, t)
+        # where the second derivative vanishes, the step is infinite and leaves the bracket
         new = t - slope / curvature if curvature > 0 else math.inf
         # every third evaluation, a bracket that was not halved since the last check is bisected
         slow = n_evaluations % 3 == 0 and hi - lo > 0.5 * width

@@ -150,6 +150,7 @@ class Newton:
         problem = self._score_problem(obj)
         system = self._linear_system(obj, problem)
         numbers = [float(v) for v in state["numbers"]]
+        # the order in which `saved` stores them
         offset, b, risk, age, sampled, is_new, n_poor, system.last_square, system.steps = numbers
         system.kept, system.sampled, system.is_new = state.get("kept"), bool(sampled), bool(is_new)
         system.n_poor_steps = int(n_poor)
@@ -169,6 +170,7 @@ class Newton:
             info = {"looks": n_evaluations, "fall": decrease}
             yield Iterate(point.w, value, best, info, point.saved(best, system))
             moved, n_evaluations, decrease = point.newton_step(obj, problem, system)
+            # a reused or sampled matrix may have given no descent direction: once more with a better one
             if moved is None and system.discard():
                 moved, n_evaluations, decrease = point.newton_step(obj, problem, system)
             if moved is None:
@@ -218,6 +220,7 @@ class _Point:
         curvature = obj.lam * (line(1.0)[1] - line(0.0)[1])
         evaluation = problem.look(self.z + dz, 0.0, None, self.evaluation.b)
         t, n_evaluations = 1.0, 1
+        # slope and change of J for t = 1
         end = float(evaluation.dz @ dz) + obj.lam * line(1.0)[1]
         change = evaluation.risk - self.evaluation.risk + obj.lam * (line(1.0)[0] - line(0.0)[0])
         lowest, highest = UNIT_STEP_MAX_SLOPE_LEFT * slope, -UNIT_STEP_MAX_SLOPE_REVERSED * slope
@@ -237,6 +240,7 @@ class _Point:
         if fresh:
             z = problem.design.forward(w)
             evaluation = problem.look(z, 0.0, None, evaluation.b)
+        # dz of a smooth loss changes in most rows, so an update of a would save little
         a = problem.design.back(evaluation.dz)
         moved = replace(self, w=w, z=z, evaluation=evaluation, a=a, age=0 if fresh else self.age + 1)
         return moved, n_evaluations, -0.5 * slope

@@ -51,6 +51,7 @@ def sampled_objective(
     total = float(c.sum())
     if not total > 0 or not design.can_gather(size):
         return None
+    # weights of sum 1, so that the risk is a mean again and lam keeps its meaning
     shard = Shard(as_matrix(design.gather(index)), risk.table.y[index], c / total, Memo())
     inner = replace(risk, scorer=design.scorer, executor=Serial([shard]), rows=shard, table=None)
     return replace(obj, risk=Profiled(inner) if isinstance(obj.risk, Profiled) else inner, count=Count())
@@ -68,6 +69,7 @@ def sampled_start(
         sampled = sampled_objective(obj, one_in) if cold else None
         if sampled is None:
             continue
+        # a larger sample starts from the result of the smaller one
         best, lower = np.inf, 0.0
         with contextlib.suppress(ValueError):  # a sample of one class has no best intercept
             for it in islice(steps(sampled, w0, mu), START_SAMPLE_MAX_ITER):

@@ -34,6 +34,7 @@ class Part:
 
     def __init__(self, rows: Any, hessian: Bend, square: NDArray) -> None:
         active = np.flatnonzero(hessian.diagonal)
+        # H = D^1/2 (I - q q') D^1/2 with D the diagonal of the active rows
         self.root = np.sqrt(hessian.diagonal[active])
         self.axis: NDArray | None = hessian.minus[0][active] / self.root if hessian.minus else None
         """The unit vector q that the projection removes."""

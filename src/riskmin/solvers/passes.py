@@ -43,6 +43,7 @@ class Passes:
         """The stored entries of X; 1 where there are none, since costs are divided by it."""
         self.standardization = risk.scorer if isinstance(risk.scorer, Standardized) else None
         """The shift and the scale of the columns, where X is stored without them."""
+        # the rows of shard i are shard_slices[i] of each vector of this process
         ends = np.cumsum([0, *risk.executor.map(length)])
         self.shard_slices = [slice(i, j) for i, j in pairwise(ends.tolist())]
         long = self.shape[0] >= MIN_ROWS_PER_RANGE * len(self.shard_slices)
@@ -50,6 +51,7 @@ class Passes:
 
     def forward(self, d: Array) -> NDArray:
         """X d."""
+        # the first point of most runs is 0, which needs no pass
         if not d.any():
             return np.zeros(self.shape[0])
         scores = self.risk.executor.map(shards.scores, self.risk.scorer, d)
@@ -117,6 +119,7 @@ class Passes:
         """The rows of a nondecreasing index, as an array or a sparse SciPy array."""
         if self.rows is not None:
             return gather_rows(self.rows, index)
+        # a nondecreasing index is cut into one range per shard, relative to its first row
         ends = np.searchsorted(index, [part.stop for part in self.shard_slices]).tolist()
         each = [
             index[i:j] - part.start
@@ -162,6 +165,7 @@ def _column_mean_squares(rows: Shard) -> NDArray:
     X, c = row_matrix(rows), rows.c
     if isinstance(X, Csr):
         ends = X.indptr.astype(np.int64)
+        # one weight per stored entry
         weights = np.repeat(c, ends[1:] - ends[:-1])
         return np.bincount(X.indices, weights * X.data * X.data, X.shape[1])
     total, n = np.zeros(X.shape[1]), len(c)
@@ -235,6 +239,7 @@ def shard_gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
         return (out,)
     index = np.flatnonzero(h)
     for rows in row_blocks(index, p):
+        # X' diag(h) X = Y' Y for Y = diag(h)^1/2 X
         scaled = dense_rows(X, rows) * np.sqrt(h[rows])[:, None]
         out += scaled.T @ scaled
     return (out,)

@@ -95,6 +95,7 @@ class ProximalGradient:
         momentum, L = pace
         current, base = evaluate_point(obj, w)
         model, _ = mix_two(model, current[2], obj)
+        # a cold start has no estimate yet
         if L == 0:
             L = least_constant(obj, w, current)
         while True:
@@ -165,10 +166,12 @@ def _step(
         result, new_base = evaluate_point(obj, new)
         curvature = float((result[1] - g) @ d) if math.isfinite(result[0]) else math.inf
         risk = result[0] - obj.lam * obj.reg.value(new)
+        # R(new) less the tangent at v, to be compared with (L / 2) |d|^2
         above, slack = risk - float(g @ new) - base, noise(obj, new, result)
         bounded = curvature <= L * square and above <= 0.5 * L * square + slack
         if bounded and result[0] <= max_value + slack:
             return new, result, L, new_base
+        # the observed curvature, but a factor between 2 and 100
         L = max(2 * L, min(curvature / square, 100 * L))
     return v, None, L, base
 

@@ -111,6 +111,7 @@ class Relay:
         running: dict[int, Iterator[Iterate] | None] = {} if steps is None else {k: steps}
         budget, last_round_gap = self.trial, math.inf
         while True:
+            # solvers keep their iterators between turns, so that no progress is lost
             if k not in running:
                 start = best.w if best.gap <= RESTART_GAP else best.start
                 running[k] = self._started(obj, self.solvers[k], start)
@@ -136,10 +137,12 @@ class Relay:
     def _turn(self, obj: Objective, best: _BestSoFar, k: int, steps: Iterator[Iterate], budget: float) -> Any:
         """The iterates of one solver until it is too slow; return whether it has ended."""
         single, resumable = len(self.solvers) == 1, isinstance(self.solvers[k], Resumable)
+        # work is counted from the beginning of the turn
         calls, previous_work, n_evaluations, monitor = obj.count.calls, best.work, 0.0, _TurnMonitor()
         while True:
             try:
                 it = next(steps, None)
+            # a solver that fails in its course counts as ended
             except (Unsuited, np.linalg.LinAlgError):
                 it = None
             if it is None:
@@ -158,6 +161,7 @@ class Relay:
 def _with_turn_info(it: Iterate, k: int, best: _BestSoFar, resumable: bool) -> Iterate:
     """The iterate with the best cut, the number of its solver, and a state that includes both."""
     assert best.cut is not None
+    # a copy: the best point changes while the state may be saved later
     inner, snapshot = it.state if resumable else None, replace(best)
 
     def state() -> dict[str, Array]:
@@ -233,5 +237,6 @@ class _TurnMonitor:
             return False
         # digits gained in the second half of the work
         half = max(k for k, done in enumerate(self.work) if done <= work / 2 or k == 0)
+        # missing / (digits gained per unit of work) is compared with all work so far
         gained = math.log10(self.gaps[half] / gap) if self.gaps[half] > gap else 0.0
         return math.log10(gap / tol) * (work - self.work[half]) > gained * max(total, budget)

@@ -80,6 +80,7 @@ class Smoothing:
         """Yield the points of the inner solver, with the unsmoothed J and cuts of the unsmoothed risk."""
         smoothed = softened(self, obj, w0)
         value = obj.lam * obj.reg.value(w0) + smoothed.truth(w0)
+        # c_mu * eps / D with D = 1/2; 1 where J(w0) = 0
         smoothed.mu = self.c_mu * FIRST_STAGE_GAP * value / 0.5 or 1.0
         smooth = Objective(smoothed, obj.reg, obj.lam, obj.count)
         return self._run(smoothed, smooth, SMOOTHING_MU_FLOOR * smoothed.mu, self.inner.iterates(smooth, w0))
@@ -111,6 +112,7 @@ class Smoothing:
                 w, state = it.w, it.state
                 risk = smoothed.truth(w)
                 value = risk + smooth.lam * smooth.reg.value(w)
+                # the state holds mu by value, since the smoothed risk is one object whose mu decreases
                 saved = _saved((smoothed.mu, min_mu), w, state)
                 yield Iterate(w, value, it.cut, {"mu": smoothed.mu, **it.info}, saved)
                 if smoothing_converged(smooth, w, risk, smoothed.cut(w)):
@@ -118,6 +120,7 @@ class Smoothing:
             if w is None or smoothed.mu <= min_mu:
                 return  # the rest of the gap is rounding
             smoothed.mu *= STAGE_MU_DECREASE
+            # the next stage starts from the end of this one
             if isinstance(self.inner, Warm) and state is not None:
                 steps = self.inner.warm(smooth, state(), smooth)
             else:

@@ -52,6 +52,7 @@ def checked(
             if key == name:
                 raise ValueError(f"its array {name} is missing")
             continue
+        # a name without a size gets the length of the first array that has it
         a, words = to_numpy(state[name]), dimensions.split()
         _check_shape(name, a.shape, words, lengths)
         _check_entries(name, a, below.get(name), finite=any(word in sizes for word in words))

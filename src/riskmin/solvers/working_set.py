@@ -111,6 +111,7 @@ class WorkingSet:
             if state:
                 # the call of the risk has added outputs, which raise the restricted risk
                 state["value"] = np.array([inner.value(state["w"])])
+            # the bundle method continues with the cuts of the last call
             steps = Bundle().warm(inner, state, inner) if state else Bundle().iterates(inner, w)
             it, cut, n_steps, ended = self._solve(inner, steps, best, cut)
             assert it.state is not None
@@ -128,6 +129,7 @@ class WorkingSet:
         self, inner: Objective, steps: Iterator[Iterate], best: float, cut: Cut
     ) -> tuple[Iterate, Cut, int, bool]:
         """The last step on the restricted problem, the best cut, the step count, and whether steps ended."""
+        # the gap of the restricted problem is compared with that of J
         lower = inner.lower(cut)
         for k, it in enumerate(steps, 1):
             if inner.lower(it.cut) > lower:
@@ -152,6 +154,7 @@ class _RestrictedRiskAndCuts:
     def __call__(self, w: Array) -> tuple[float, Array]:
         value, grad = self.restricted(w)
         if len(self.b):
+            # the values of the cuts a_k'w + b_k; the largest one is active
             heights = self.A @ w + self.b
             k = int(heights.argmax())
             if heights[k] > value:
