@@ -150,9 +150,9 @@ class Chord:
             max_steps = math.ceil(self._cost(h)) if self.design.shape[1] <= self.direct else MAX_CG_STEPS // 5
         few_curved = GATHER_BELOW_ONE_ROW_IN * np.count_nonzero(h) < len(h)
         if self.steps > max_steps or not isinstance(self.reg, L2) or few_curved:
-            equations = Equations(self.design, self.reg, self.direct, self.steps)
-            d = equations.solve(hessian, self.lam, g, tol)
-            self.steps = equations.steps
+            system = Equations(self.design, self.reg, self.direct, self.steps)
+            d = system.solve(hessian, self.lam, g, tol)
+            self.steps = system.steps
             return d
         # a run that reached its limit is remembered as four times as long, so that it is not repeated
         d, n_steps = self._preconditioned(hessian, g, tol, max_steps)

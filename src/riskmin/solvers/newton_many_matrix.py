@@ -97,26 +97,26 @@ class ManyEquations:
         """The residual norm that conjugate gradients may leave; `scaled_gap` is lam times complementarity."""
         return 0.3 * math.sqrt(scaled_gap)
 
-    def solve(self, slopes: Slopes, lam: float, g: Array, tol: float) -> Array:
+    def solve(self, inputs: Slopes, lam: float, g: Array, tol: float) -> Array:
         """The direction d, up to a residual of norm `tol`, or a small share of that of g."""
         # the system is (diag(penalty) + sum_i x_i x_i' (x) H_i) d = -g
-        weights = self._weights(g, slopes.mu)
+        weights = self._weights(g, inputs.mu)
         penalty = lam * weights
         norm = _weighted_norm(weights)
         g_norm = norm(g)
         # for a smooth loss, complementarity is rounding, and gives no tolerance
-        least = max(tol, NONSMOOTH_CG_RESIDUAL * g_norm) if slopes.mu else SMOOTH_CG_RESIDUAL * g_norm
+        least = max(tol, NONSMOOTH_CG_RESIDUAL * g_norm) if inputs.mu else SMOOTH_CG_RESIDUAL * g_norm
         tol, drop_tol = min(least, 0.5 * g_norm), DROPPED_ROWS_RESIDUAL * g_norm
-        d, r, whole = 0.0 * g, -g, self._part(slopes, slopes.at)
+        d, r, all_active = 0.0 * g, -g, self._part(inputs, inputs.at)
         while True:
-            part = whole if slopes.mu else self._few(whole, slopes)
+            part = all_active if inputs.mu else self._few(all_active, inputs)
             # nonsmooth losses have second derivatives in other rows each time
-            self.preconditioner = None if slopes.mu else self.preconditioner
-            d = self._descend(part, penalty, _CgRun(part, penalty, d, r, tol, norm), slopes.mu > 0)
-            if part is whole or not self.dropped_share:  # then dropped rows have no second derivatives
+            self.preconditioner = None if inputs.mu else self.preconditioner
+            d = self._descend(part, penalty, _CgRun(part, penalty, d, r, tol, norm), inputs.mu > 0)
+            if part is all_active or not self.dropped_share:  # then dropped rows have no second derivatives
                 return d
             # the residual of the whole system, which shows the error of dropped rows
-            r = -g - penalty * d - whole.times(d)
+            r = -g - penalty * d - all_active.times(d)
             if norm(r) <= max(2 * tol, drop_tol):
                 return d
             self.shrunk += 1
@@ -140,28 +140,28 @@ class ManyEquations:
         assert self.design.rows is not None
         return 1 / mean_square(self.design.rows, of_features(self.reg, self.scorer.columns))
 
-    def _part(self, slopes: Slopes, active: NDArray | None) -> MultiOutputActiveRows:
+    def _part(self, inputs: Slopes, active: NDArray | None) -> MultiOutputActiveRows:
         """Some of the rows with their second derivatives; all of them where that saves too little."""
         rows = self.design.rows
         assert rows is not None
-        dz, y, c, X = slopes.dz, rows.y, rows.c, row_matrix(rows)
+        dz, y, c, X = inputs.dz, rows.y, rows.c, row_matrix(rows)
         if active is None or len(active) > (1 - MIN_DROPPED_ROWS) * len(y):
-            hessian = self.loss.curve(dz, y, c, slopes.mu)
+            hessian = self.loss.curve(dz, y, c, inputs.mu)
             return MultiOutputActiveRows(X, hessian, self.scorer, self.design)
         selected: Any = as_matrix(as_scipy(X)[active] if isinstance(X, Csr) else dense_rows(X, active))
-        hessian = self.loss.curve(dz[active], y[active], c[active], slopes.mu)
+        hessian = self.loss.curve(dz[active], y[active], c[active], inputs.mu)
         return MultiOutputActiveRows(selected, hessian, self.scorer, None)
 
-    def _few(self, whole: MultiOutputActiveRows, slopes: Slopes) -> MultiOutputActiveRows:
+    def _few(self, all_active: MultiOutputActiveRows, inputs: Slopes) -> MultiOutputActiveRows:
         """All rows but those that together have the dropped share of the second derivatives."""
-        size = whole.hessian.diagonal.sum(axis=1)
+        size = all_active.hessian.diagonal.sum(axis=1)
         # rows by their trace of H_i; the largest prefix with at most the dropped share of the sum is dropped
         order = np.argsort(size)
         dropped = self.dropped_share * float(size.sum())
         n_dropped = int(np.searchsorted(np.cumsum(size[order]), dropped, side="right"))
         if n_dropped < MIN_DROPPED_ROWS * len(size):
-            return whole
-        return self._part(slopes, np.sort(order[n_dropped:]))
+            return all_active
+        return self._part(inputs, np.sort(order[n_dropped:]))
 
     def _descend(
         self, part: MultiOutputActiveRows, penalty: NDArray, run: _CgRun, nonsmooth: bool
