@@ -127,9 +127,10 @@ def test_solvers_without_a_warm_start_or_a_state_will_do():
 
 
 def test_settings_are_checked():
-    for wrong in ({"tol": 0.0}, {"digit": -1.0}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            HandOver(DualGaussSeidel(), SemismoothNewton(), **wrong)
+    with pytest.raises(ValueError, match="tol"):
+        HandOver(DualGaussSeidel(), SemismoothNewton(), tol=0.0)
+    with pytest.raises(ValueError, match="passes_per_digit"):
+        HandOver(DualGaussSeidel(), SemismoothNewton(), digit=-1.0)
 
 
 @pytest.mark.slow

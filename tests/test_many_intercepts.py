@@ -150,7 +150,7 @@ def test_sparse_rows_and_threads_make_no_difference():
 def test_the_first_step_of_a_stage_is_that_of_the_faces_before():
     X, y, c = data(40)
     risk = rm.linear_risk(X, y, rm.MulticlassHinge(COST), sample_weight=c, fit_intercept=True)
-    scores = ManyScores.of(NEWTON, rm.Objective(risk, rm.L2(), 1e-3))
+    scores = ManyScores.from_objective(NEWTON, rm.Objective(risk, rm.L2(), 1e-3))
     rng = np.random.default_rng(0)
     z, mu = rng.standard_normal((40, 3)), 0.5
     centre = scores.look(z, 2.0, None, 0.0).dz
@@ -158,7 +158,7 @@ def test_the_first_step_of_a_stage_is_that_of_the_faces_before():
     curve = risk.loss.curve(bend.dz, scores.y, scores.c, mu)
     # where no multiplier leaves its face, the model of the faces is exact
     near, at = 1e-9, slice(None)
-    rows = np.flatnonzero(scores.look(z, 2.0, None, 0.0).bends > 1)
+    rows = np.flatnonzero(scores.look(z, 2.0, None, 0.0).hessian_diagonal > 1)
     exact = scores.look(near * z - (1 - near) * scores.loss.cost[scores.y.astype(int)], mu, centre, 0.0).dz
     model = centre + near * curve.times(z + scores.loss.cost[scores.y.astype(int)], at)
     assert np.allclose(exact[rows], model[rows], atol=1e-12)
@@ -172,7 +172,7 @@ def test_newton_goes_on_from_the_multipliers_of_dual_ascent():
     before = list(islice(rm.DualGaussSeidel().iterates(obj, np.zeros(obj.risk.dim)), 8))[-1]
     state = before.state()
     assert np.array_equal(next(NEWTON.warm(obj, state, obj)).w, before.w)
-    scores = ManyScores.of(NEWTON, obj)
+    scores = ManyScores.from_objective(NEWTON, obj)
     centre = scores.c[:, None] * (state["beta"] - np.eye(3)[y.astype(int)])
     assert np.allclose(scores.known(state), centre, atol=1e-12)
     result = rm.minimize(obj, rm.HandOver(rm.DualGaussSeidel(), NEWTON, tol=1e-7, digit=0.1), tol=1e-7)

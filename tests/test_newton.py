@@ -44,9 +44,9 @@ from riskmin import (
 from riskmin.losses.bends import bend, times
 from riskmin.losses.smoothing import soft
 from riskmin.solvers.newton_boxes import Boxes
-from riskmin.solvers.newton_matrix import Equations, conjugate_gradients, less
+from riskmin.solvers.newton_matrix import Equations, conjugate_gradients, subtract_low_rank_and_pairs
 from riskmin.solvers.newton_scores import Scores
-from riskmin.solvers.newton_start import sample
+from riskmin.solvers.newton_start import sampled_objective
 from riskmin.solvers.newton_steps import Part
 from riskmin.solvers.passes import Passes
 from riskmin.types import Bend, Unsuited, Window
@@ -150,7 +150,7 @@ def test_products_are_those_of_dense_matrices(k):
             W[above[i], below[j]] = windows.p[i] * windows.q[j]
     np.testing.assert_allclose(times(Bend(0 * h, (), (windows,)), X), -(W + W.T) @ X, atol=1e-12)
     rows = passes(layouts(X)[k])
-    found = less(rows.gram(bent.diagonal), rows, bent)
+    found = subtract_low_rank_and_pairs(rows.gram(bent.diagonal), rows, bent)
     tol = 1e-5 if k == 2 else 1e-12
     np.testing.assert_allclose(np.triu(found), np.triu(expected), atol=tol)
 
@@ -196,7 +196,7 @@ def test_steps_with_the_rows_alone_that_bend(wide, sparse):
     X = np.round(rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.4), 2)
     h = rng.random(n) * (rng.random(n) < 0.3)
     m, g = rng.random(p) + 0.5, rng.standard_normal(p)
-    rows = passes(sp.csr_array(X) if sparse else X).take(np.flatnonzero(h))
+    rows = passes(sp.csr_array(X) if sparse else X).gather(np.flatnonzero(h))
     for bent in (Bend(h), Bend(h, (h / h.sum() ** 0.5,))):  # the second is that of an intercept
         A = lam * np.diag(m) + X.T @ times(bent, X)
         for enough in (1e-2, 1e-10):
@@ -257,8 +257,8 @@ def test_samples_save_steps(intercept):
     X = rng.standard_normal((4000, 3)) * [1, 10, 0.1]
     risk = linear_risk(X, X @ [1, 0.1, 2] + rng.standard_t(2, 4000), Absolute(), fit_intercept=intercept)
     obj = Objective(risk, L2(), 1e-6)
-    assert sample(obj, 16).risk.dim == 3
-    assert sample(obj, 64) is None  # 62 rows are too few for three columns
+    assert sampled_objective(obj, 16).risk.dim == 3
+    assert sampled_objective(obj, 64) is None  # 62 rows are too few for three columns
     cold = SemismoothNewton()
     runs = [minimize(obj, cold, w0, tol=1e-6) for w0 in (None, 1e-9 * np.ones(3))]
     assert [run.status for run in runs] == ["converged"] * 2

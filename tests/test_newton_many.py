@@ -104,15 +104,15 @@ def test_directions_solve_the_equations(loss, intercept, sparse, weights):
     reg = rm.L2() if weights is None else rm.L2(np.repeat(weights, 3))
     obj = rm.Objective(objective(loss, 1e-2, intercept, sparse=sparse).risk, reg, 1e-2)
     mu = 0.0 if loss.smooth else 0.5
-    scores = ManyScores.of(rm.SemismoothNewton(), obj)
+    scores = ManyScores.from_objective(rm.SemismoothNewton(), obj)
     w = np.random.default_rng(1).standard_normal(obj.risk.dim)
-    look = scores.look(scores.passes.forward(w), mu, None, 0.0)
+    look = scores.look(scores.design.forward(w), mu, None, 0.0)
     slopes = scores.bend(look, None, mu, None)
-    equations = ManyEquations(scores.passes, obj.reg, 2500)
+    equations = ManyEquations(scores.design, obj.reg, 2500)
     penalty = obj.lam * equations._weights(w, mu)  # with kinks, intercepts are held a little
     H = dense_hessian(obj, slopes) + np.diag(penalty)
-    g = scores.passes.back(look.dz) + obj.lam * obj.reg.grad(w)
-    d = ManyEquations(scores.passes, obj.reg, 2500).solve(slopes, obj.lam, g, 0.0)
+    g = scores.design.back(look.dz) + obj.lam * obj.reg.grad(w)
+    d = ManyEquations(scores.design, obj.reg, 2500).solve(slopes, obj.lam, g, 0.0)
     assert np.linalg.norm(H @ d + g) <= 0.2 * np.linalg.norm(g) + 1e-12
     # under the matrix itself, a single step is exact
     part, P = equations._part(slopes, slopes.at), penalty.reshape(-1, 3)
@@ -225,17 +225,17 @@ def test_what_it_is_not_for_is_refused():
 def test_rows_with_next_to_no_curvature_are_left_out_and_taken_back(monkeypatch):
     X, _, rng = data(5, 400)
     obj = rm.Objective(rm.linear_risk(X, np.argmax(X[:, :3], axis=1) * 1.0, rm.Softmax()), rm.L2(), 1e-6)
-    scores = ManyScores.of(rm.SemismoothNewton(), obj)
+    scores = ManyScores.from_objective(rm.SemismoothNewton(), obj)
     W = np.zeros((4, 3))
     W[:3] = 20 * np.eye(3)
-    look = scores.look(scores.passes.forward(W.ravel()), 0.0, None, 0.0)
-    equations = ManyEquations(scores.passes, obj.reg, 2500)
+    look = scores.look(scores.design.forward(W.ravel()), 0.0, None, 0.0)
+    equations = ManyEquations(scores.design, obj.reg, 2500)
     slopes = Slopes(look.dz, 0.0)
     whole = equations._part(slopes, None)
     few = equations._few(whole, slopes)
     assert few.X.shape[0] < 0.8 * 400
-    total = whole.curve.diagonal.sum()
-    assert few.curve.diagonal.sum() >= 0.99 * total
+    total = whole.hessian.diagonal.sum()
+    assert few.hessian.diagonal.sum() >= 0.99 * total
     monkeypatch.setattr(newton_many_matrix, "DROP", 0.9)  # far too much, which is seen, and more are taken
     g = rng.standard_normal(12)
     g -= np.repeat(g.reshape(4, 3).mean(axis=1), 3)

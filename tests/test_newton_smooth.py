@@ -29,8 +29,8 @@ from riskmin import (
     minimize,
 )
 from riskmin.solvers import newton_chord
-from riskmin.solvers.newton_chord import Chord, curve
-from riskmin.solvers.passes import squares
+from riskmin.solvers.newton_chord import Chord, shard_hessian_product
+from riskmin.solvers.passes import shard_gram_diagonal
 from riskmin.types import Unsuited
 
 LOSSES = [
@@ -167,7 +167,10 @@ def test_products_with_second_derivatives(sparse):
     rng = np.random.default_rng(0)
     X, h, d = rng.standard_normal((50, 7)), rng.random(50), rng.standard_normal(7)
     risk = linear_risk(sp.csr_array(X) if sparse else X, np.zeros(50), Squared())
-    (times,), (diagonal,) = curve(risk.rows, risk.scorer, d, h), squares(risk.rows, h)
+    (times,), (diagonal,) = (
+        shard_hessian_product(risk.rows, risk.scorer, d, h),
+        shard_gram_diagonal(risk.rows, h),
+    )
     np.testing.assert_allclose(times, X.T @ (h * (X @ d)), rtol=1e-12)
     np.testing.assert_allclose(diagonal, h @ X**2, rtol=1e-12)
 

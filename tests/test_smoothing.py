@@ -461,7 +461,7 @@ class Own:
         (lambda: minimize(Objective(Own(), L2(), 0.1), Smoothing()), "needs a risk that linear_risk makes"),
         (
             lambda: minimize(Objective(linear_risk(np.eye(2), [1, -1], Logistic()), L2(), 0.1), Smoothing()),
-            r"Smoothing is for losses with kinks, and Logistic\(\) has none: use Lbfgs",
+            r"Smoothing is for nonsmooth losses, and Logistic\(\) is smooth: use Lbfgs",
         ),
         (
             lambda: minimize(Objective(linear_risk(np.eye(2), [1, 2], Worst()), L2(), 0.1), Smoothing()),

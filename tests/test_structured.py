@@ -258,7 +258,7 @@ def test_memory_is_bounded():
 
 def test_another_risk_has_no_working_set():
     J = Objective(linear_risk(np.eye(2), [1.0, -1.0], "hinge"), L2(), 0.1)
-    with pytest.raises(Unsuited, match=r"keeps what it finds.*use Bundle"):
+    with pytest.raises(Unsuited, match=r"caches the outputs it finds.*use Bundle"):
         minimize(J, WorkingSet())
     with pytest.raises(ValueError, match="0 < share < 1"):
         WorkingSet(0)

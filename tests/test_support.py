@@ -249,5 +249,5 @@ def test_auto_says_why():
         "OwlQn",
         "ProximalGradient",
     ]
-    assert chosen[2][1] == "Logistic is smooth, L1 has kinks"
+    assert chosen[2][1] == "Logistic is smooth, L1 is not"
     assert Auto().choose(Objective(here, Entropy(), 0.1)) == (Bundle(), "Entropy is not smooth")

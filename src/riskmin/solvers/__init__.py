@@ -1,4 +1,4 @@
-"""Solvers: settings with one method, a generator of iterates. `riskmin.minimize` drives them."""
+"""Solvers: frozen settings with the method `iterates`, a generator. `riskmin.minimize` drives them."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ SOLVERS: dict[str, Any] = {
     "semismooth_newton": SemismoothNewton(),
     "smoothing": Smoothing(),
 }
-"""The names for commands and estimators, each with the solver it stands for."""
+"""The names that the command and the estimators accept, and the solver of each."""
 
 
 def get_solver(solver: str | Solver | None) -> Any:
-    """The solver that a name stands for; a solver object stands for itself, and None for `Auto`.
+    """The solver of a name; a solver object is returned as it is, and None gives `Auto`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""One solver that goes on where another falls behind: what is measured decides, not what was expected."""
+"""Two solvers in sequence: measured progress, not an expectation, decides when to switch."""
 
 from __future__ import annotations
 
@@ -14,44 +14,46 @@ from riskmin.objective import Objective
 from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Resumable, Solver, Warm
 
-TRIAL = 4.0
-"""So many passes are done before anything is measured."""
-SET_UP = 5.0
-"""What it costs to change, in passes."""
-DIGIT, MOST, FACTOR = 8.0, 1000.0, 6.0
-"""Newton's method takes a digit in so many passes; at most so many; and numbers of X for p^3 operations."""
-NEWS = 0.3
-"""At a larger gap the first solver has found nothing that the second could use."""
+TRIAL_PASSES = 4.0
+"""Passes over X before progress is measured."""
+SWITCH_PASSES = 5.0
+"""The cost of switching, in passes."""
+MIN_PASSES_PER_DIGIT, MAX_PASSES_PER_DIGIT = 8.0, 1000.0
+"""Bounds of the passes in which Newton's method is expected to gain a decimal digit of the gap."""
+OPERATIONS_PER_ENTRY = 6.0
+"""Operations of a p^3 factorization that take as long as one stored entry of X in a pass."""
+USEFUL_GAP = 0.3
+"""Above this relative gap, the first solver has found nothing that the second could use."""
 
 
 @dataclass(frozen=True)
 class HandOver:
-    r"""Two solvers: the second goes on from what the first has found, once that one falls behind.
+    r"""Two solvers: the second continues from the result of the first, once that one is too slow.
 
-    The first one runs as long as the certified gap falls well. From the second half of its work, the digits
-    that it gains a pass are known, and with the digits that are still missing,
+    The first solver runs as long as the certified gap decreases fast enough. The second half of its work
+    gives the decimal digits of the gap that it gains per pass, and with the digits that are still missing,
 
     .. math:: \text{digits} = \log_{10} \frac{\text{gap}}{\text{tol} \cdot J}, \qquad
-              \frac{\text{digits}}{\text{digits a pass}} > 5 + \text{digit} \cdot \text{digits},
+              \frac{\text{digits}}{\text{digits per pass}} > 5 + \text{passes per digit} \cdot \text{digits}
 
-    is when the second one takes over. The unit of work is a pass over X: an oracle call, or an epoch where
-    the first solver counts them. No clock is asked, so a run gives the same bits each time.
+    is the condition for the second one to take over. The unit of work is a pass over X: an oracle call, or an
+    epoch where the first solver counts epochs. No time is measured, so a run is reproducible to the bit.
 
-    A second solver with a method ``warm`` that knows what the state of the first one holds starts from
-    there: `SemismoothNewton` takes the dual variables. Others start from the best point; and where the gap is
-    still above 0.3, nothing is found that would be worth it, so they start as they would by themselves.
+    A second solver with a method ``warm_start`` that supports the state of the first one starts from that:
+    `SemismoothNewton` uses the dual variables. Others start from the best point. Where the gap is still above
+    0.3, the second solver starts from the initial point instead.
 
     Parameters
     ----------
-    first : Solver
+    fast : Solver
         Fast at first, such as `DualGaussSeidel`.
-    then : Solver
+    accurate : Solver
         Fast in the end, such as `SemismoothNewton`.
     tol : float
-        The relative gap that is sought.
-    digit : float, optional
-        In how many passes the second solver is thought to gain a digit. By default the cost of Newton's
-        method: 8 and what it takes to factor a matrix of the features, 1000 at most.
+        The relative gap to reach.
+    passes_per_digit : float, optional
+        The passes in which the second solver is expected to gain a decimal digit. By default the cost of
+        Newton's method: 8, plus that of factorizing a matrix of the features, at most 1000.
 
     Examples
     --------
@@ -73,154 +75,177 @@ class HandOver:
     digit: float | None = None
 
     def __repr__(self) -> str:
-        """The two, and what is sought; the rest only where it was given."""
-        rest = "" if self.digit is None else f", digit={self.digit!r}"
-        return f"HandOver({self.first!r}, {self.then!r}, tol={self.tol!r}{rest})"
+        """Both solvers and tol; `passes_per_digit` only if it was given."""
+        optional = "" if self.digit is None else f", passes_per_digit={self.digit!r}"
+        return f"{type(self).__name__}({self.first!r}, {self.then!r}, tol={self.tol!r}{optional})"
 
     def __post_init__(self) -> None:
         if not self.tol > 0:
-            raise ValueError(f"tol must be > 0, the gap that is sought, not {self.tol}")
+            raise ValueError(f"tol must be > 0, the relative gap to reach, not {self.tol}")
         if self.digit is not None and not self.digit > 0:
-            raise ValueError(f"digit must be a number of passes > 0, not {self.digit}")
+            raise ValueError(f"passes_per_digit must be a number of passes > 0, not {self.digit}")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        """The iterates of the first solver, and then of the second."""
-        return self._first(obj, w0, self.first.iterates(obj, w0), _Progress())
+        """The iterates of the first solver, followed by those of the second."""
+        return self._run_first(obj, w0, self.first.iterates(obj, w0), _SwitchingProgress())
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Go on from a saved state, with the solver that it is of."""
+        """Continue from a saved state, with the solver that saved it."""
         shapes = {"found": "4", "best": "d", "start?": "d", "cut": "e", "work": "m", "gaps": "m"}
         checked(state, shapes, d=obj.risk.dim, e=obj.risk.dim + 1)
-        seen, own = _Progress.of(state), {k[4:]: v for k, v in state.items() if k.startswith("own.")}
-        solver: Any = self.then if seen.handed else self.first
-        if seen.handed:
-            return self._second(obj, solver.resume(obj, own), seen)
-        if seen.behind(self.tol, self._digit(obj)):
-            return self._handed(obj, state["start"], own, seen)
-        return self._first(obj, state["start"], solver.resume(obj, own), seen)
+        progress, inner = _SwitchingProgress.from_state(state), _inner_state(state)
+        # the state is that of the solver that was running
+        solver: Any = self.then if progress.switched else self.first
+        if progress.switched:
+            return self._run_second(obj, solver.resume(obj, inner), progress)
+        if progress.should_switch(self.tol, self._passes_per_digit(obj)):
+            return self._switch(obj, state["start"], inner, progress)
+        return self._run_first(obj, state["start"], solver.resume(obj, inner), progress)
 
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from a run on the same risk, with the solver that ended it."""
-        handed, own = _Progress.of(state).handed, {k[4:]: v for k, v in state.items() if k.startswith("own.")}
-        solver: Any = self.then if handed else self.first
-        w, known = state["best"], isinstance(solver, Warm)
-        steps = solver.warm(obj, own, before) if known else solver.iterates(obj, w)
-        seen = _Progress(handed=handed)
-        return self._second(obj, steps, seen) if handed else self._first(obj, w, steps, seen)
+        switched, inner = _SwitchingProgress.from_state(state).switched, _inner_state(state)
+        solver: Any = self.then if switched else self.first
+        w, warm_startable = state["best"], isinstance(solver, Warm)
+        steps = solver.warm(obj, inner, before) if warm_startable else solver.iterates(obj, w)
+        progress = _SwitchingProgress(switched=switched)
+        if switched:
+            return self._run_second(obj, steps, progress)
+        return self._run_first(obj, w, steps, progress)
 
-    def account(self, trace: list[dict[str, float]]) -> str:
-        """What was done, in words."""
-        last = sum(row.get("solver") == 2 for row in trace)
-        first, then = type(self.first).__name__, type(self.then).__name__
-        if not last:
+    def summary(self, trace: list[dict[str, float]]) -> str:
+        """The steps of each solver, as a sentence."""
+        n_second = sum(row.get("solver") == 2 for row in trace)
+        first, second = type(self.first).__name__, type(self.then).__name__
+        if not n_second:
             return f"{first} to the end"
-        return f"{first} for {len(trace) - last} steps, then {then} for {last}"
+        return f"{first} for {len(trace) - n_second} steps, then {second} for {n_second}"
 
-    def _first(
-        self, obj: Objective, w0: Array, steps: Iterator[Iterate], seen: _Progress
+    def _run_first(
+        self, obj: Objective, w0: Array, steps: Iterator[Iterate], progress: _SwitchingProgress
     ) -> Iterator[Iterate]:
-        """The first solver, until it falls behind or can get no further; then the second."""
-        calls, before, digit = obj.count.calls, seen.calls, self._digit(obj)
+        """The first solver, until it is too slow or ends; then the second."""
+        calls, previous_calls, passes_per_digit = (
+            obj.count.calls,
+            progress.calls,
+            self._passes_per_digit(obj),
+        )
         it: Iterate | None = None
         for it in steps:
-            seen.calls = before + obj.count.calls - calls
-            seen.take(obj, it)
-            yield seen.told(it, self.first, {"start": w0})
-            if seen.behind(self.tol, digit):
+            progress.calls = previous_calls + obj.count.calls - calls
+            progress.update(obj, it)
+            yield progress.with_progress_info(it, self.first, {"start": w0})
+            if progress.should_switch(self.tol, passes_per_digit):
                 break
-        last = it.state() if it is not None and it.state is not None else {}
-        yield from self._handed(obj, w0, last, seen)
+        last_state = it.state() if it is not None and it.state is not None else {}
+        yield from self._switch(obj, w0, last_state, progress)
 
-    def _handed(
-        self, obj: Objective, w0: Array, last: dict[str, Array], seen: _Progress
+    def _switch(
+        self, obj: Objective, w0: Array, last_state: dict[str, Array], progress: _SwitchingProgress
     ) -> Iterator[Iterate]:
-        """The second solver, from what the first one has found if that is worth it."""
-        seen.handed = True
-        if seen.w is None or seen.gap > NEWS:
-            return self._second(obj, self.then.iterates(obj, w0), seen)
-        if last and isinstance(self.then, Warm):
-            with contextlib.suppress(KeyError):  # the state has nothing that it knows of
-                return self._second(obj, self.then.warm(obj, last, obj), seen)
-        return self._second(obj, self.then.iterates(obj, seen.w), seen)
+        """The second solver, from the result of the first one if that is useful."""
+        progress.switched = True
+        if progress.w is None or progress.gap > USEFUL_GAP:
+            return self._run_second(obj, self.then.iterates(obj, w0), progress)
+        if last_state and isinstance(self.then, Warm):
+            with contextlib.suppress(KeyError):  # the state has no array that the second solver supports
+                return self._run_second(obj, self.then.warm(obj, last_state, obj), progress)
+        return self._run_second(obj, self.then.iterates(obj, progress.w), progress)
 
-    def _second(self, obj: Objective, steps: Iterator[Iterate], seen: _Progress) -> Iterator[Iterate]:
+    def _run_second(
+        self, obj: Objective, steps: Iterator[Iterate], progress: _SwitchingProgress
+    ) -> Iterator[Iterate]:
+        """The iterates of the second solver, with the best cut of both."""
         for it in steps:
-            seen.take(obj, it)
-            assert seen.cut is not None
-            yield seen.told(it._replace(cut=seen.cut), self.then, {})
+            progress.update(obj, it)
+            assert progress.cut is not None
+            yield progress.with_progress_info(it._replace(cut=progress.cut), self.then, {})
 
-    def _digit(self, obj: Objective) -> float:
-        return _newton(obj) if self.digit is None else self.digit
+    def _passes_per_digit(self, obj: Objective) -> float:
+        return _newton_passes_per_digit(obj) if self.digit is None else self.digit
 
 
-def _newton(obj: Objective) -> float:
-    """In how many passes over X Newton's method gains a digit."""
+def _newton_passes_per_digit(obj: Objective) -> float:
+    """The passes over X in which Newton's method is expected to gain a decimal digit."""
     X = getattr(getattr(obj.risk, "rows", None), "X", None)
-    held = getattr(X, "csr", X)
-    size = getattr(getattr(held, "data", getattr(held, "X", None)), "size", 0)
-    return min(MOST, DIGIT + obj.risk.dim**3 / (FACTOR * size)) if size else MOST
+    # a matrix of any storage: CSR with its transpose, sparse, or dense
+    matrix = getattr(X, "csr", X)
+    nnz = getattr(getattr(matrix, "data", getattr(matrix, "X", None)), "size", 0)
+    if not nnz:
+        return MAX_PASSES_PER_DIGIT
+    passes = MIN_PASSES_PER_DIGIT + obj.risk.dim**3 / (OPERATIONS_PER_ENTRY * nnz)
+    return min(MAX_PASSES_PER_DIGIT, passes)
+
+
+def _inner_state(state: dict[str, Array]) -> dict[str, Array]:
+    """The part of a state that belongs to the solver which was running."""
+    return {k[4:]: v for k, v in state.items() if k.startswith("own.")}
 
 
 @dataclass
-class _Progress:
-    """What a run has found so far, and how its gap fell with its work."""
+class _SwitchingProgress:
+    """The best point and cut of a run, and its gap as a function of its work."""
 
     value: float = math.inf
     lower: float = 0.0
     w: Array = None
     cut: Cut | None = None
-    handed: bool = False
-    """Whether the second solver is at work."""
+    switched: bool = False
+    """Whether the second solver is running."""
     calls: int = 0
     """Oracle calls of the first solver."""
     work: list[float] = field(default_factory=list)
+    """Passes, up to each iterate of the first solver."""
     gaps: list[float] = field(default_factory=list)
-    """Relative ones, after each iterate of the first solver."""
+    """Relative gaps, after each iterate of the first solver."""
 
     @classmethod
-    def of(cls, state: dict[str, Array]) -> _Progress:
-        value, lower, handed, calls = (float(v) for v in state["found"])
+    def from_state(cls, state: dict[str, Array]) -> _SwitchingProgress:
+        value, lower, switched, calls = (float(v) for v in state["found"])
         cut = Cut(state["cut"][:-1], float(state["cut"][-1]))
-        falls = [float(v) for v in state["work"]], [float(v) for v in state["gaps"]]
-        return cls(value, lower, state["best"], cut, bool(handed), int(calls), *falls)
+        history = [float(v) for v in state["work"]], [float(v) for v in state["gaps"]]
+        return cls(value, lower, state["best"], cut, bool(switched), int(calls), *history)
 
     @property
     def gap(self) -> float:
         return (self.value - self.lower) / self.value if self.value > 0 else 0.0
 
-    def take(self, obj: Objective, it: Iterate) -> None:
-        """Keep what is better, and note the gap."""
+    def update(self, obj: Objective, it: Iterate) -> None:
+        """Keep the better point and the better cut, and record the gap."""
         if self.w is None or it.value < self.value:
             self.w, self.value = it.w, it.value
+        # the minimum over w of lam Omega(w) + a'w + b
         lower = obj.lower(it.cut)
         if self.cut is None or lower > self.lower:
             self.cut, self.lower = it.cut, lower
-        if not self.handed:
+        if not self.switched:
             self.work.append(self.calls + it.info.get("epochs", 0.0))
             self.gaps.append(self.gap)
 
-    def behind(self, tol: float, digit: float) -> bool:
-        """Whether the second solver is thought to get to tol with less work than the first."""
+    def should_switch(self, tol: float, passes_per_digit: float) -> bool:
+        """Whether the second solver is expected to reach tol with less work than the first."""
         work, gap = self.work[-1], self.gaps[-1]
-        if work < TRIAL or gap <= 0:
+        if work < TRIAL_PASSES or gap <= 0:
             return False
+        # digits gained in the second half of the work
         half = max(k for k, done in enumerate(self.work) if done <= work / 2 or k == 0)
         gained = math.log10(self.gaps[half] / gap)
-        missing = max(math.log10(gap / tol), 1.0)  # who goes on beyond tol wants another digit
-        return missing * (work - self.work[half]) > gained * (SET_UP + digit * missing)
+        missing = max(math.log10(gap / tol), 1.0)  # a run that continues beyond tol needs another digit
+        return missing * (work - self.work[half]) > gained * (SWITCH_PASSES + passes_per_digit * missing)
 
-    def told(self, it: Iterate, solver: Solver, more: dict[str, Array]) -> Iterate:
-        """The iterate, with which solver it is of, and a state that has all of this in it."""
-        info = dict(it.info) | {"solver": 2.0 if self.handed else 1.0}
+    def with_progress_info(self, it: Iterate, solver: Solver, arrays: dict[str, Array]) -> Iterate:
+        """The iterate with the number of its solver, and a state that includes this progress and `arrays`."""
+        info = dict(it.info) | {"solver": 2.0 if self.switched else 1.0}
         if it.state is None or not isinstance(solver, Resumable):
             return it._replace(info=info, state=None)
-        inner, found = it.state, [self.value, self.lower, float(self.handed), float(self.calls)]
+        inner, numbers = it.state, [self.value, self.lower, float(self.switched), float(self.calls)]
+        # copies: the lists grow while the state may be saved later
         work, gaps, cut, w = np.array(self.work), np.array(self.gaps), self.cut, self.w
 
         def state() -> dict[str, Array]:
             assert cut is not None
-            own = {f"own.{name}": a for name, a in inner().items()}
-            mine = {"found": np.array(found), "work": work, "gaps": gaps, "best": w}
-            return own | mine | more | {"cut": np.append(cut.a, cut.b)}
+            inner_arrays = {f"own.{name}": a for name, a in inner().items()}
+            progress = {"found": np.array(numbers), "work": work, "gaps": gaps, "best": w}
+            return inner_arrays | progress | arrays | {"cut": np.append(cut.a, cut.b)}
 
         return it._replace(info=info, state=state)

@@ -1,4 +1,8 @@
-"""Newton's method for losses with kinks: smoothed, ever less so, around multipliers that are moved along."""
+r"""Newton's method for nonsmooth losses: a sequence of smoothed problems with decreasing mu.
+
+Each stage smooths the loss around a center, the multipliers at the end of the stage before it. This is the
+proximal point method for the dual problem, with a semismooth Newton method for each subproblem.
+"""
 
 from __future__ import annotations
 
@@ -16,53 +20,54 @@ from riskmin.solvers.bundle import check_count
 from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.newton_matrix import Equations
 from riskmin.solvers.newton_scores import Look, Scores
-from riskmin.solvers.newton_start import start
-from riskmin.solvers.states import NONE, checked, sizes
+from riskmin.solvers.newton_start import sampled_start
+from riskmin.solvers.states import NO_INTEGER_ARRAYS, checked, state_sizes
 from riskmin.types import Array, Cut, Iterate, NDArray
 
-LEAST = 1e-13
-"""Below this share of the first mu, what is smoothed is rounding."""
+MU_FLOOR = 1e-13
+"""The run ends once mu is below this share of the initial mu: the rest of the gap is rounding."""
 
-FALL, FALL_SLOWLY, SLOW = 0.3, 0.5, 4
-"""By how much mu falls from one stage to the next; less after a stage of more than so many steps."""
+MU_DECREASE, MU_DECREASE_SLOW, SLOW_AFTER_STEPS = 0.3, 0.5, 4
+"""The factor of mu from one stage to the next; the slow one after a stage of more than this many steps."""
 
-SHORT, LONG = 0.3, 0.9
-"""A step above the one counts as a full one; after one above the other, the next is held back less."""
+FULL_STEP_ABOVE, RELAX_DAMPING_ABOVE = 0.3, 0.9
+"""Step lengths above which a step counts as a full one, and above which damping is reduced."""
 
-NEAR = 0.1
-"""The share of the first mu for starts around multipliers that are known."""
+WARM_MU_SHARE = 0.1
+"""The initial mu of a start around known multipliers, as a share of that of a cold start."""
 
-EARLY = 0.005
-"""Where complementarity is above this share of the first mu, a stage's end would prove little."""
+EARLY_COMPLEMENTARITY = 0.005
+"""Without a center, mu decreases after any full step while complementarity / initial mu is above this."""
 
 
 @dataclass(frozen=True)
 class SemismoothNewton:
-    r"""Newton's method on the smoothed objective, with a certificate for the true one.
+    r"""Newton's method on the smoothed objective, with a certificate for the unsmoothed one.
 
-    A loss that is a maximum over multipliers becomes smooth by :math:`\tfrac\mu2 |\beta - \bar\beta|^2` taken
-    off inside of the maximum. Newton's method minimizes that, by
+    A loss that is a maximum over multipliers becomes smooth when :math:`\tfrac\mu2 |\beta - \bar\beta|^2` is
+    subtracted inside the maximum. Newton's method minimizes the result, with directions from
 
     .. math:: (\lambda K + X^\top H X)\, d = -(\lambda K w + a),
 
-    an exact search along d on kept scores, and one pass over X each way. The multipliers of any point are
-    feasible for the true loss, so each step gives a cut of the true risk, and its gap falls apart into two:
-    complementarity, which only a smaller :math:`\mu` or another centre :math:`\bar\beta` lowers, and
-    stationarity, which only more steps lower. As soon as the second is below half of the first, the centre
-    moves to the multipliers of the point and :math:`\mu` falls. Losses of pairs have too many multipliers to
-    keep, so there the centre stays 0, and :math:`\mu` falls after each full step as long as complementarity
-    is large. For a smooth loss it is Newton's method itself. From w = 0, and with many rows a column, a run
-    begins where runs on samples of the rows end; all that is proved is of all rows.
+    a line search on cached scores, and one forward and one adjoint pass over X per step. The multipliers of
+    any point are feasible for the unsmoothed loss, so each step gives a cut of the risk itself. The gap it
+    certifies is the sum of two terms: complementarity, which only a smaller :math:`\mu` or another
+    center :math:`\bar\beta` decreases, and stationarity, which only more steps decrease. As soon as
+    stationarity is below half of complementarity, the center moves to the multipliers of the point and
+    :math:`\mu` decreases. Losses of pairs have too many multipliers to store, so their center stays 0, and
+    :math:`\mu` decreases after each full step as long as complementarity is large. For a smooth loss this is
+    Newton's method. From w = 0 with many rows per column, a run starts at the end of runs on samples of the
+    rows; all certificates are for all rows.
 
-    For `L2` and `Quadratic`, and rows that are all here; for losses of many scores a row, such as
-    `MulticlassHinge`, `L2` alone. Their intercepts are unknowns of the equations like any other, but that
-    nothing penalizes them.
+    For `L2` and `Quadratic`; for multi-output losses, such as `MulticlassHinge`, `L2` alone and local rows.
+    Intercepts of these are unknowns of the linear system like any other, but not penalized.
 
     Parameters
     ----------
     direct : int
-        Newton's equations are solved by conjugate gradients where few of their steps will do, else by a
-        matrix of all features, or of the rows that have second derivatives, if either are at most this many.
+        The largest dimension of a factorized matrix. The linear system is solved by conjugate gradients where
+        few steps suffice, else by factorizing the matrix of all features, or that of the rows with second
+        derivatives, if its dimension is at most this.
 
     References
     ----------
@@ -89,189 +94,215 @@ class SemismoothNewton:
         check_count(self, "direct")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        """Yield a point a Newton step, and one whenever mu falls."""
-        Scores.of(self, obj)  # refuses what is not for it
-        w, mu = start(obj, w0, self._from)
+        """Yield one point per Newton step, and one whenever mu decreases."""
+        Scores.from_objective(self, obj)  # raises UnsupportedProblem
+        w, mu = sampled_start(obj, w0, self._from)
         return self._from(obj, obj.risk.lowered(w) if isinstance(obj.risk, WithIntercepts) else w, mu)
 
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from the point and the multipliers of a run on the same risk, of this or a dual method."""
-        scores = Scores.of(self, obj)
+        problem = Scores.from_objective(self, obj)
+        # in states of dual ascent, "next" is the primal point of the dual variables u
         w = state["next"] if "u" in state and "next" in state else state["w"]
-        return self._from(obj, w, 0.0, scores.known(state) if scores.central else None)
+        return self._from(obj, w, 0.0, problem.known(state) if problem.uses_center else None)
 
-    def _from(self, obj: Objective, w: Array, mu: float, centre: NDArray | None = None) -> Iterator[Iterate]:
-        """From a point, with a mu unless it is 0, and around a centre."""
-        scores = Scores.of(self, obj)
-        z = scores.passes.forward(w)
-        mu = mu or (1.0 if centre is None else NEAR) * scores.first_mu(z, obj.lam * obj.reg.value(w))
-        centre = scores.first_centre(z) if centre is None else centre
-        look = scores.look(z, mu, centre, 0.0)
-        at = _Point(w, z, mu, centre, look, scores.pulled(look), mu)
-        return self._run(obj, scores, at, obj.balanced(at.cut), 0.0)
+    def _from(self, obj: Objective, w: Array, mu: float, center: NDArray | None = None) -> Iterator[Iterate]:
+        """The iterates from a point and a center; mu = 0 stands for the initial mu of the problem."""
+        problem = Scores.from_objective(self, obj)
+        z = problem.design.forward(w)
+        # known multipliers are near the optimal ones, so less smoothing suffices
+        share = 1.0 if center is None else WARM_MU_SHARE
+        mu = mu or share * problem.initial_mu(z, obj.lam * obj.reg.value(w))
+        center = problem.initial_center(z) if center is None else center
+        evaluation = problem.look(z, mu, center, 0.0)
+        point = _Point(w, z, mu, center, evaluation, problem.weight_gradient(evaluation), mu)
+        return self._run(obj, problem, point, obj.balanced(point.cut), 0.0)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Go on from a saved state."""
-        scores, many = Scores.of(self, obj), " k" * without_intercept(obj.risk).many
-        rows = dict.fromkeys(("z", "dz", "centre?"), f"n{many}") | {"bends?": "n"}
-        checked(state, rows | {"w": "d", "a": "d", "cut": "e", "numbers": "10"}, NONE, **sizes(obj))
-        mu, first, offset, b, risk, damp, age, known, full, taken = (float(v) for v in state["numbers"])
-        look, centre = Look(state["dz"], offset, b, risk, state.get("bends")), state.get("centre")
-        rest = first, damp, int(age), bool(full), int(taken)
-        at = _Point(state["w"], state["z"], mu, centre, look, state["a"], *rest)
-        steps = self._run(obj, scores, at, Cut(state["cut"][:-1], float(state["cut"][-1])), known)
-        next(steps)  # the iterate that was saved
-        return steps
+        """Continue from a saved state."""
+        problem, outputs = Scores.from_objective(self, obj), " k" * without_intercept(obj.risk).many
+        # the keys of saved states keep their names: "bends" is the diagonal of the Hessian
+        rows = dict.fromkeys(("z", "dz", "centre?"), f"n{outputs}") | {"bends?": "n"}
+        shapes = rows | {"w": "d", "a": "d", "cut": "e", "numbers": "10"}
+        checked(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(obj))
+        mu, initial_mu, offset, b, risk, damping, age, cost, full, steps = (
+            float(v) for v in state["numbers"]
+        )
+        evaluation = Look(state["dz"], offset, b, risk, state.get("bends"))
+        counters = initial_mu, damping, int(age), bool(full), int(steps)
+        point = _Point(state["w"], state["z"], mu, state.get("centre"), evaluation, state["a"], *counters)
+        iterates = self._run(obj, problem, point, Cut(state["cut"][:-1], float(state["cut"][-1])), cost)
+        next(iterates)  # the iterate that was saved
+        return iterates
 
-    def _run(self, obj: Objective, scores: Scores, at: _Point, best: Cut, known: float) -> Iterator[Iterate]:
-        equations = scores.equations(obj.reg, self.direct, known)
-        looks = 1
+    def _run(
+        self, obj: Objective, problem: Scores, point: _Point, best: Cut, cost: float
+    ) -> Iterator[Iterate]:
+        """The iterates from a point, a best cut, and the saved cost estimate of the linear system."""
+        system = problem.newton_system(obj.reg, self.direct, cost)
+        n_evaluations = 1
         while True:
             obj.count.calls += 1
-            risk = at.look.risk
-            value = risk + obj.lam * obj.reg.value(at.w)
-            yield Iterate(at.w, value, best, {"mu": at.mu, "looks": looks}, at.saved(best, equations.steps))
-            rest = max(risk - float(at.a @ at.w) - at.look.offset, 0.0)
-            # a centre wants the multipliers of a stage's end, but without one an early stage need not end
-            early = at.full and not scores.central and rest > EARLY * at.first
+            risk = point.evaluation.risk
+            value = risk + obj.lam * obj.reg.value(point.w)
+            info = {"mu": point.mu, "looks": n_evaluations}
+            yield Iterate(point.w, value, best, info, point.saved(best, system.steps))
+            # R(w) - a'w - b, the height of the risk above its cut at w
+            complementarity = max(risk - float(point.a @ point.w) - point.evaluation.offset, 0.0)
+            # a center must be the multipliers at the end of a stage, but without one a stage may end early
+            large = complementarity > EARLY_COMPLEMENTARITY * point.initial_mu
+            early = point.full and not problem.uses_center and large
             moved = None
-            if not at.mu or not (early or at.stationary(obj, value, rest)):
-                moved, looks = at.newton(obj, scores, equations, rest)
-            if moved is None:  # or no descent is left in this precision
-                if at.mu <= LEAST * at.first:
-                    return  # what is left of the gap is rounding
-                moved, looks = at.sharper(scores), 1
-            at = moved
-            cut = obj.balanced(at.cut)
+            if not point.mu or not (early or point.stationary(obj, value, complementarity)):
+                moved, n_evaluations = point.newton_step(obj, problem, system, complementarity)
+            if moved is None:  # the stage ends, or no descent is left in this precision
+                if point.mu <= MU_FLOOR * point.initial_mu:
+                    return  # the rest of the gap is rounding
+                moved, n_evaluations = point.decrease_mu(problem), 1
+            point = moved
+            cut = obj.balanced(point.cut)
+            # the convex combination of both cuts with the best lower bound, unless rounding makes it worse
             mixed, _ = mix_two(best, cut, obj)
             best = max(mixed, cut, key=obj.lower)
 
 
 @dataclass(frozen=True)
 class _Point:
-    """A point with its scores, and the multipliers that it has for a mu and a centre."""
+    """A point with its scores, and the multipliers it has for a mu and a center."""
 
     w: Array
     z: NDArray
     mu: float
-    centre: NDArray | None
-    look: Look
+    center: NDArray | None
+    evaluation: Look
     a: NDArray
-    """X' dz of the look."""
-    first: float
-    """The first mu."""
-    damp: float = 0.0
-    """How much more than lam holds Newton's direction back."""
+    """X' dz of the evaluation."""
+    initial_mu: float
+    """The mu of the first stage."""
+    damping: float = 0.0
+    """The linear system is solved with (1 + damping) lam in place of lam."""
     age: int = 0
-    """How many times z and a were brought up to date since they were computed from w and dz alone."""
+    """The number of updates of z and a since they were computed from w and dz alone."""
     full: bool = False
-    """Whether a step was taken, and not cut short, since mu fell."""
+    """Whether a full step was made since mu decreased."""
     steps: int = 0
-    """How many were taken since."""
+    """The number of steps since mu decreased."""
 
     @property
     def cut(self) -> Cut:
-        return Cut(self.a, self.look.offset)
+        return Cut(self.a, self.evaluation.offset)
 
-    def stationary(self, obj: Objective, value: float, rest: float) -> bool:
-        """Whether stationarity is below half of complementarity, the rest of the gap: only mu lowers that.
+    def stationary(self, obj: Objective, value: float, complementarity: float) -> bool:
+        """Whether stationarity is below half of complementarity, which only a smaller mu decreases.
 
-        The cut is taken as it is: one that bounds no more than R >= 0 does, but for that it can be shrunk, is
-        of a point that is far from its stage's end, where multipliers are no centre.
+        The cut is used unshrunk, where the certified bound would shrink one that is worse than R >= 0: such a
+        cut is that of a point far from the end of its stage, whose multipliers are no good center.
         """
         cut = obj.balanced(self.cut)
-        return value - cut.b + obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) <= 1.5 * rest
+        return value - cut.b + obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) <= 1.5 * complementarity
 
-    def sharper(self, scores: Scores) -> _Point:
+    def decrease_mu(self, problem: Scores) -> _Point:
         """The same point with a smaller mu, around its own multipliers."""
-        mu = (FALL_SLOWLY if self.steps > SLOW and scores.central else FALL) * self.mu
-        mu = mu if mu > scores.least_mu else 0.0
-        centre = self.look.dz if scores.central else None
-        return replace(self, mu=mu, centre=centre, full=False, steps=0)._seen(scores)
+        slow = self.steps > SLOW_AFTER_STEPS and problem.uses_center
+        mu = (MU_DECREASE_SLOW if slow else MU_DECREASE) * self.mu
+        # below min_mu the smooth loss itself is used
+        mu = mu if mu > problem.min_mu else 0.0
+        center = self.evaluation.dz if problem.uses_center else None
+        return replace(self, mu=mu, center=center, full=False, steps=0)._evaluated(problem)
 
-    def newton(
-        self, obj: Objective, scores: Scores, equations: Equations, rest: float
+    def newton_step(
+        self, obj: Objective, problem: Scores, system: Equations, complementarity: float
     ) -> tuple[_Point | None, int]:
-        """The least point along Newton's direction, and how many looks it took; none where nothing falls.
+        """The minimizer along Newton's direction, and the evaluations; None if there is no descent.
 
-        Where the equations are solved in steps, these end once stationarity is well below complementarity.
+        Where conjugate gradients find the direction, they end once stationarity is well below
+        complementarity.
         """
-        d, start = self._direction(obj, scores, equations, rest)
+        d, start = self._direction(obj, problem, system, complementarity)
         if not -math.inf < start < 0:
             return None, 0
-        dz, line = scores.passes.forward(d), obj.reg.line(self.w, d)
-        bent = obj.lam * (line(1.0)[1] - line(0.0)[1])
+        dz, line = problem.design.forward(d), obj.reg.line(self.w, d)
+        # lam Omega is quadratic, so its second derivative along d is the difference of two slopes
+        curvature = obj.lam * (line(1.0)[1] - line(0.0)[1])
 
-        def rest_of(t: float) -> tuple[float, float]:
-            return obj.lam * line(t)[1], bent
+        def penalty_derivatives(t: float) -> tuple[float, float]:
+            return obj.lam * line(t)[1], curvature
 
-        t, looks = scores.search(self.z, dz, self.mu, self.centre, self.look.b, rest_of, start)
+        t, n_evaluations = problem.search(
+            self.z, dz, self.mu, self.center, self.evaluation.b, penalty_derivatives, start
+        )
         w = self.w + t * d
         if np.array_equal(w, self.w):
-            return None, looks
-        damp = self._damped(t, scores.short)
-        moved = replace(self, w=w, z=self.z + t * dz, damp=damp, full=t > SHORT, steps=self.steps + 1)
-        return moved._seen(scores), looks
+            return None, n_evaluations
+        damping = self._next_damping(t, problem.damp_below_step)
+        z, full = self.z + t * dz, t > FULL_STEP_ABOVE
+        moved = replace(self, w=w, z=z, damping=damping, full=full, steps=self.steps + 1)
+        return moved._evaluated(problem), n_evaluations
 
     def _direction(
-        self, obj: Objective, scores: Scores, equations: Equations, rest: float
+        self, obj: Objective, problem: Scores, system: Equations, complementarity: float
     ) -> tuple[Array, float]:
-        """Newton's direction, and the slope along it.
+        """Newton's direction, and the slope of the smoothed objective along it.
 
-        Where the centre was moved and mu has fallen, multipliers jump off the faces where they had settled,
-        and little is left that bends. So the first direction is that of a model in which they stay there.
+        After the center has moved and mu has decreased, multipliers leave the faces they were on, and few
+        rows have second derivatives. So the first direction of a stage is that of a model in which the
+        multipliers stay on these faces.
         """
-        pull = obj.lam * obj.reg.grad(self.w)  # type: ignore[attr-defined]
-        g = pull + self.a
-        lam, enough = obj.lam * (1 + self.damp), equations.enough(g, obj.lam * rest)
-        ahead = None
-        if self.centre is not None and not self.steps:
-            ahead = scores.ahead(self.z, self.mu, self.centre)
-        if ahead is not None:
-            d = equations.solve(ahead[1], lam, pull + scores.passes.back(ahead[0]), enough)
+        penalty_gradient = obj.lam * obj.reg.grad(self.w)  # type: ignore[attr-defined]
+        # the gradient of the smoothed objective
+        g = penalty_gradient + self.a
+        lam, tol = obj.lam * (1 + self.damping), system.residual_tolerance(g, obj.lam * complementarity)
+        model = None
+        if self.center is not None and not self.steps:
+            model = problem.ahead(self.z, self.mu, self.center)
+        if model is not None:
+            d = system.solve(model[1], lam, penalty_gradient + problem.design.back(model[0]), tol)
             if -math.inf < float(g @ d) < 0:
                 return d, float(g @ d)
-        d = equations.solve(scores.bend(self.look, self.z, self.mu, self.centre), lam, g, enough)
+        hessian = problem.bend(self.evaluation, self.z, self.mu, self.center)
+        d = system.solve(hessian, lam, g, tol)
         return d, float(g @ d)
 
-    def _damped(self, t: float, short: float) -> float:
+    def _next_damping(self, t: float, damp_below_step: float) -> float:
         """The damping after a step of length t.
 
-        Where the bent rows do not determine d, it goes far along what only lam holds back; a search that ends
-        it early takes from all of it, while damping takes from that part alone.
+        Where the rows with second derivatives do not determine d, it is long in directions that only lam
+        penalizes. A short step shortens all of d, while damping shortens that part alone.
         """
-        if t < short:
-            return max(4 * self.damp, 1.0)
-        return 0.25 * self.damp if t > LONG and self.damp > 0.5 else self.damp * (t <= LONG)
+        if t < damp_below_step:
+            return max(4 * self.damping, 1.0)
+        if t > RELAX_DAMPING_ABOVE and self.damping > 0.5:
+            return 0.25 * self.damping
+        return self.damping * (t <= RELAX_DAMPING_ABOVE)
 
-    def _seen(self, scores: Scores) -> _Point:
-        """With the multipliers of this z, mu and centre; only those that changed cost a pass over X."""
-        fresh = self.age + 1 >= REFRESH  # rounding errors of the updates must not add up
-        z = scores.passes.forward(self.w) if fresh else self.z
-        look = scores.look(z, self.mu, self.centre, self.look.b)
-        a = scores.pulled(look, None if fresh else (self.look, self.a))
-        return replace(self, z=z, look=look, a=a, age=0 if fresh else self.age + 1)
+    def _evaluated(self, problem: Scores) -> _Point:
+        """The point with the multipliers of its z, mu and center; rows whose dz is unchanged cost nothing."""
+        fresh = self.age + 1 >= REFRESH  # rounding errors of the updates must not accumulate
+        z = problem.design.forward(self.w) if fresh else self.z
+        evaluation = problem.look(z, self.mu, self.center, self.evaluation.b)
+        a = problem.weight_gradient(evaluation, None if fresh else (self.evaluation, self.a))
+        return replace(self, z=z, evaluation=evaluation, a=a, age=0 if fresh else self.age + 1)
 
-    def saved(self, best: Cut, known: float) -> Callable[[], dict[str, Array]]:
-        """The state to save: all of this, the best cut, and what is known of the equations."""
+    def saved(self, best: Cut, cost: float) -> Callable[[], dict[str, Array]]:
+        """A function that returns the state: this point, the best cut, and the cost of the linear system."""
 
         def state() -> dict[str, Array]:
-            found = {"w": self.w, "z": self.z, "dz": self.look.dz, "a": self.a}
+            arrays = {"w": self.w, "z": self.z, "dz": self.evaluation.dz, "a": self.a}
             numbers = [
                 self.mu,
-                self.first,
-                self.look.offset,
-                self.look.b,
-                self.look.risk,
-                self.damp,
+                self.initial_mu,
+                self.evaluation.offset,
+                self.evaluation.b,
+                self.evaluation.risk,
+                self.damping,
                 self.age,
-                known,
+                cost,
                 self.full,
                 self.steps,
             ]
-            found["numbers"] = np.array(numbers)
-            found["cut"] = np.append(best.a, best.b)
-            more = {"centre": self.centre, "bends": self.look.bends}
-            return found | {name: a for name, a in more.items() if a is not None}
+            arrays["numbers"] = np.array(numbers)
+            arrays["cut"] = np.append(best.a, best.b)
+            optional = {"centre": self.center, "bends": self.evaluation.hessian_diagonal}
+            return arrays | {name: a for name, a in optional.items() if a is not None}
 
         return state

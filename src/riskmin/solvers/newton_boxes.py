@@ -1,4 +1,9 @@
-"""Losses with a quadratic conjugate on an interval, as Newton's method sees them: by kernels."""
+r"""Score problems of losses whose conjugate is quadratic on an interval, by compiled kernels.
+
+The conjugate of a row's loss is :math:`l^*(u) = shift\, u + \epsilon |u| + \tfrac{square}2 u^2` for u between
+`lower` and `upper`: hinge, quantile, Huber, squared hinge and the like. Smoothing adds
+:math:`\tfrac\mu2 (u - \bar u)^2`, which leaves it of the same form.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +15,14 @@ import numpy as np
 from riskmin.losses.pieces import dual_of
 from riskmin.risk import Risk
 from riskmin.scalar import ROUNDING, Tangent, lowest
-from riskmin.solvers.newton_rows import Rows
-from riskmin.solvers.newton_scores import Look, least
+from riskmin.solvers.newton_rows import CompiledScoreProblem
+from riskmin.solvers.newton_scores import Look, bracket_intercept
 from riskmin.types import NDArray
 
-FEW_BENT = 0.1
-"""Where a smaller share of the rows has second derivatives, a smooth loss is smoothed further at first."""
-LEAST_SHARE = 0.1
-"""And down to this share of its own square."""
+MIN_CURVED_WEIGHT = 0.1
+"""A smooth loss is smoothed further at first where rows with second derivatives have less of the weight."""
+MIN_MU_PER_SQUARE = 0.1
+"""The smallest mu of a smooth loss, as a share of the coefficient `square` of its conjugate."""
 
 
 def _kernels() -> Any:
@@ -26,10 +31,10 @@ def _kernels() -> Any:
     return newton
 
 
-class Boxes(Rows):
-    """The loss of all rows, smoothed by mu around a centre; one multiplier a row, between bounds."""
+class Boxes(CompiledScoreProblem):
+    """The loss of all rows, smoothed by mu around a center; one multiplier per row, between bounds."""
 
-    short = 0.0  # with thousands of kinks a step, short ones are no sign of a bad direction
+    damp_below_step = 0.0  # a line crosses thousands of nonsmooth points: short steps show no bad direction
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
         super().__init__(risk, intercept)
@@ -37,87 +42,94 @@ class Boxes(Rows):
         assert dual is not None
         self.epsilon, self.square = float(dual.epsilon), float(dual.square)
         self.shift, self.lower, self.upper = (
-            np.full(self.y.shape, a, dtype=np.float64)  # a view may be read-only: other kernels than for this
+            np.full(self.y.shape, a, dtype=np.float64)  # a read-only view would compile the kernels once more
             for a in (dual.shift, dual.lower, dual.upper)
         )
-        self.pulls: tuple[float, NDArray | None, NDArray] = (0.0, None, self.shift)
+        self._target: tuple[float, NDArray | None, NDArray] = (0.0, None, self.shift)
+        """The last mu and center, and the scores at which their multipliers are 0."""
 
     @property
-    def least_mu(self) -> float:
-        """A smooth loss, such as Huber's, is as smooth without a mu far below its own square."""
-        return LEAST_SHARE * self.square if self.smooth else 0.0
+    def min_mu(self) -> float:
+        """A share of `square` for smooth losses, such as Huber's: a smaller mu smooths them no further."""
+        return MIN_MU_PER_SQUARE * self.square if self.smooth else 0.0
 
-    def first_mu(self, z: NDArray, penalty: float) -> float:
-        """For a smooth loss 0, unless hardly any row has second derivatives: steps would know no length."""
+    def initial_mu(self, z: NDArray, penalty: float) -> float:
+        """0 for a smooth loss, unless so few rows have second derivatives that steps have no scale."""
         if not self.smooth:
-            return super().first_mu(z, penalty)
-        steepest = max(float(np.abs(self.lower).max()), float(np.abs(self.upper).max()))
-        if not np.isfinite(steepest):
+            return super().initial_mu(z, penalty)
+        max_slope = max(float(np.abs(self.lower).max()), float(np.abs(self.upper).max()))
+        if not np.isfinite(max_slope):
             return 0.0
-        bends = self.look(z, 0.0, None, 0.0).bends
-        assert bends is not None
-        if float(bends.sum()) * self.square >= FEW_BENT * float(self.c.sum()):
+        h = self.look(z, 0.0, None, 0.0).hessian_diagonal
+        assert h is not None
+        # h_i is c_i / square in curved rows and 0 in others
+        if float(h.sum()) * self.square >= MIN_CURVED_WEIGHT * float(self.c.sum()):
             return 0.0
-        return max(self.truth(z, 0.0)[0] / steepest**2, penalty, self.least_mu)
+        return max(self.unsmoothed_value(z, 0.0)[0] / max_slope**2, penalty, self.min_mu)
 
-    def truth(self, z: NDArray, b: float) -> tuple[float, float]:
-        """The loss itself, and its intercept."""
+    def unsmoothed_value(self, z: NDArray, b: float) -> tuple[float, float]:
+        """The unsmoothed loss at its best intercept, which is searched from b on; and that intercept."""
         k = _kernels()
         rows = self.shift, self.lower, self.upper, self.c
 
-        def at(b: float) -> Tangent:
-            def part(s: slice) -> NDArray:
+        def tangent_at(b: float) -> Tangent:
+            def partial_sums(s: slice) -> NDArray:
                 out = np.empty(2)
                 k.truths(z[s], b, *(a[s] for a in rows), self.epsilon, self.square, out)
                 return out
 
-            value, slope = sum(self.passes.each(part))
+            value, slope = sum(self.design.map_row_ranges(partial_sums))
             return Tangent(b, float(value), float(slope))
 
         if not self.intercept:
-            return at(0.0).value, 0.0
-        best = lowest(*least(at, b))
+            return tangent_at(0.0).value, 0.0
+        best = lowest(*bracket_intercept(tangent_at, b))
         return best.value, best.x
 
-    # ------------------------------------------------------------ looks
-    def _pull(self, mu: float, centre: NDArray | None) -> NDArray:
-        """The shift of the conjugate, less mu times the centre; kept until either changes."""
-        if centre is None:
+    # ------------------------------------------------------------ evaluations
+    def _zero_scores(self, mu: float, center: NDArray | None) -> NDArray:
+        """The shift less mu times the multipliers of the center, cached until mu or the center changes."""
+        if center is None:
             return self.shift
-        if self.pulls[0] != mu or self.pulls[1] is not centre:
+        if self._target[0] != mu or self._target[1] is not center:
             with np.errstate(invalid="ignore"):
-                start = np.where(self.c > 0, centre / self.c, 0.0)
-            self.pulls = mu, centre, self.shift - mu * start
-        return self.pulls[2]
+                # the center is a gradient c u in the scores; rows without weight have no multiplier
+                start = np.where(self.c > 0, center / self.c, 0.0)
+            self._target = mu, center, self.shift - mu * start
+        return self._target[2]
 
-    def sums(
-        self, z: NDArray, dz: NDArray, mu: float, centre: NDArray | None, t: float
+    def line_derivatives(
+        self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, t: float
     ) -> Callable[[float], NDArray]:
-        """Of an intercept: slopes and second derivatives at z + t dz."""
-        k, size = _kernels(), 1 / (self.square + mu)
-        rows = self._pull(mu, centre), self.lower, self.upper, self.c
+        """A function of the intercept b: the first and second derivatives in (t, b) at z + t dz + b."""
+        k, inverse = _kernels(), 1 / (self.square + mu)
+        # with mu, the conjugate has the coefficient square + mu and the shift of _zero_scores
+        rows = self._zero_scores(mu, center), self.lower, self.upper, self.c
 
-        def sums(b: float) -> NDArray:
-            def part(s: slice) -> NDArray:
+        def derivatives(b: float) -> NDArray:
+            def partial_sums(s: slice) -> NDArray:
                 out = np.empty(6)
-                k.along(z[s], dz[s], t, b, *(a[s] for a in rows), size, self.epsilon, out)
+                k.along(z[s], dz[s], t, b, *(a[s] for a in rows), inverse, self.epsilon, out)
                 return out
 
-            found: NDArray = sum(self.passes.each(part))
-            return found
+            sums: NDArray = sum(self.design.map_row_ranges(partial_sums))
+            return sums
 
-        return sums
+        return derivatives
 
-    def settled(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> tuple[Look, float, float]:
-        """The look at one intercept, the slope of its cut in that, and the size of what this is made of."""
-        k, size, slopes, bends = _kernels(), 1 / (self.square + mu), np.empty_like(z), np.empty_like(z)
-        rows = self.shift, self._pull(mu, centre), self.lower, self.upper, self.c
+    def evaluate_with_cut(
+        self, z: NDArray, mu: float, center: NDArray | None, b: float
+    ) -> tuple[Look, float, float]:
+        """The evaluation at the intercept b, the slope of its cut in b, and the sum of |dz|."""
+        k, inverse, dz, h = _kernels(), 1 / (self.square + mu), np.empty_like(z), np.empty_like(z)
+        rows = self.shift, self._zero_scores(mu, center), self.lower, self.upper, self.c
 
-        def part(s: slice) -> NDArray:
+        def partial_sums(s: slice) -> NDArray:
             out = np.empty(5)
-            how = size, self.epsilon, self.square, slopes[s], bends[s], out
-            k.settle(z[s], b, *(a[s] for a in rows), *how)
+            more = inverse, self.epsilon, self.square, dz[s], h[s], out
+            k.settle(z[s], b, *(a[s] for a in rows), *more)
             return out
 
-        truth, offset, rounding, tilt, total = (float(v) for v in sum(self.passes.each(part)))
-        return Look(slopes, offset - ROUNDING * rounding, b, truth, bends), tilt, total
+        sums = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
+        value, offset, rounding, slope_b, abs_sum = sums
+        return Look(dz, offset - ROUNDING * rounding, b, value, h), slope_b, abs_sum

@@ -1,4 +1,4 @@
-"""Newton's equations of smooth losses, with a matrix that is kept from step to step, or made of a sample."""
+"""Newton's linear system of smooth losses, with a factorized Hessian that is reused or sampled."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from riskmin import shards
 from riskmin.losses.bends import bent
 from riskmin.regularizers import L2
 from riskmin.solvers.newton_matrix import (
-    DENSE,
-    FEW,
-    MOST_STEPS,
+    DENSE_SPEEDUP,
+    GATHER_BELOW_ONE_ROW_IN,
+    MAX_CG_STEPS,
     Equations,
     conjugate_gradients,
     factorized,
@@ -22,150 +22,163 @@ from riskmin.solvers.newton_matrix import (
 from riskmin.solvers.passes import Passes
 from riskmin.types import Array, Bend, NDArray, Scorer, Shard
 
-FALL = 50.0
-"""A matrix is kept as long as the square of the gradient falls by this a step."""
-PARTS, ENOUGH = 16, 250
-"""A sample has one row of so many, and at least so many rows a column: with fewer, steps are poor."""
-FEWEST, LEAST = 4, 25
-"""Where that is more than one row of so many it has these alone, for a first step or two, unless they are
-fewer than so many a column."""
-SAME = 2.0
-"""Second derivatives along a direction that differ by more than this factor speak against a sample."""
-SMALL = 64
-"""Up to so many features, a matrix is made in any case: it takes no time, and its steps are exact."""
-CHEAP = 8.0
-"""A matrix that costs less than so many steps of conjugate gradients is made without trying these."""
-SPARSE = 1.5
-"""How many times as long a product of two numbers of a sparse row takes as one on a pass."""
-LOOSE = 0.2
-"""Conjugate gradients end when the residual has fallen to this share of the gradient."""
+REUSE_DECREASE = 50.0
+"""A factorized matrix is reused as long as each step divides the squared gradient norm by this."""
+SAMPLE_ONE_ROW_IN, SAMPLE_ROWS_PER_COLUMN = 16, 250
+"""A sample has one row in 16, but at least 250 per column: with fewer, steps are poor."""
+SAMPLE_AT_MOST_ONE_ROW_IN, SAMPLE_MIN_ROWS_PER_COLUMN = 4, 25
+"""A sample has at most one row in 4, for a first step or two; there is none below 25 rows per column."""
+SAMPLE_MAX_CURVATURE_RATIO = 2.0
+"""A sample is rejected if its second derivative along a direction is off by more than this factor."""
+FACTORIZE_MAX_FEATURES = 64
+"""Up to this many features the matrix is always factorized: that takes no time, and its steps are exact."""
+FACTORIZE_MAX_COST = 8.0
+"""A matrix that costs less than this many steps of conjugate gradients is factorized without trying them."""
+SPARSE_PRODUCT_COST = 1.5
+"""Time of one product of two entries of a sparse row, relative to one entry of a pass over X."""
+CG_RESIDUAL = 0.2
+"""Conjugate gradients end once the residual is at most this share of the gradient norm."""
 
 
 class Chord:
-    """Directions d with (lam K + X' H X) d = -g, for H as it is or was, of all rows or of a sample.
+    """Directions d with (lam K + X' H X) d = -g, for a current or an earlier H, of all rows or of a sample.
 
-    The matrix is factorized and kept while the gradient falls fast. That of a sample gives way to that of all
-    rows for good where the two differ along a direction, or after two steps that were poor although it had
-    just been made.
+    The matrix is factorized and reused while the gradient decreases fast. That of a sample is replaced by
+    that of all rows for good once the two differ along a direction, or after two poor steps in a row each of
+    which had a new matrix.
     """
 
     def __init__(
-        self, passes: Passes, reg: Any, lam: float, direct: int, intercept: bool, sampled: bool
+        self, design: Passes, reg: Any, lam: float, direct: int, intercept: bool, sampled: bool
     ) -> None:
-        self.passes, self.reg, self.lam, self.direct, self.intercept = passes, reg, lam, direct, intercept
-        n, p = passes.shape
-        self.size = min(max(n // PARTS, ENOUGH * p), n // FEWEST)
-        self.sampled = sampled and self.size >= LEAST * p
-        """Whether second derivatives of a sample are to be trusted."""
+        self.design, self.reg, self.lam, self.direct, self.intercept = design, reg, lam, direct, intercept
+        n, p = design.shape
+        self.size = min(
+            max(n // SAMPLE_ONE_ROW_IN, SAMPLE_ROWS_PER_COLUMN * p), n // SAMPLE_AT_MOST_ONE_ROW_IN
+        )
+        """The number of rows of a sample."""
+        self.sampled = sampled and self.size >= SAMPLE_MIN_ROWS_PER_COLUMN * p
+        """Whether the next matrix may be that of a sample."""
         self.kept: NDArray | None = None
-        """The second derivatives that the matrix is made of."""
+        """The second derivatives of the rows that the matrix is made of."""
         self.solve: Callable[[Array], Array] | None = None
-        self.fresh = False
+        self.is_new = False
         """Whether the matrix was made for the last step."""
-        self.poor = 0
-        """How many of the last steps were poor, each with a matrix of its own."""
-        self.last = math.inf
-        """The square of the gradient at the last step."""
+        self.n_poor_steps = 0
+        """The number of last steps that were poor although each had a new matrix."""
+        self.last_square = math.inf
+        """The squared gradient norm at the last step."""
         self.steps = 0.0
-        """How many steps of conjugate gradients to expect."""
+        """Expected steps of conjugate gradients."""
 
     def direction(self, h: NDArray, g: Array) -> Array:
-        """The direction at a point with second derivatives h of its rows, and the gradient g."""
+        """The direction at a point with gradient g whose rows have second derivatives h."""
         square = float(g @ g)
-        poor = square > self.last / FALL
-        self.last = square
-        self.poor = self.poor + 1 if poor and self.fresh else 0
-        if self.poor > 1:
+        # a reused or sampled matrix gives linear convergence; a poor rate calls for a new one
+        poor = square > self.last_square / REUSE_DECREASE
+        self.last_square = square
+        self.n_poor_steps = self.n_poor_steps + 1 if poor and self.is_new else 0
+        if self.n_poor_steps > 1:
             self.sampled = False
-        self.fresh = self.kept is None or poor
-        if self.fresh:
+        self.is_new = self.kept is None or poor
+        if self.is_new:
             self.kept = self.solve = None
-            if not self._suits(h):
-                return self._in_steps(h, g, LOOSE * square**0.5)
-            self.kept = self._part(h) if self.sampled else h
+            if not self._should_factorize(h):
+                return self._iterative(h, g, CG_RESIDUAL * square**0.5)
+            self.kept = self._sample(h) if self.sampled else h
         assert self.kept is not None
         if self.solve is None:
-            self.solve = factorized(self.passes, self.reg, self.lam, bent(self.kept, self.intercept))
+            self.solve = factorized(self.design, self.reg, self.lam, bent(self.kept, self.intercept))
         return self.solve(-1.0 * g)
 
     def judge(self, h: NDArray, dz: NDArray) -> None:
-        """Look whether a sample that was just drawn has the second derivatives of all rows, along dz."""
-        if self.fresh and self.sampled and self.kept is not None:
+        """Reject a new sample whose second derivative along dz = X d is not that of all rows."""
+        if self.is_new and self.sampled and self.kept is not None:
             square = dz * dz
-            truth, found = float(h @ square), float(self.kept @ square)
-            self.sampled = found <= SAME * truth and truth <= SAME * found
+            exact, estimate = float(h @ square), float(self.kept @ square)
+            ratio = SAMPLE_MAX_CURVATURE_RATIO
+            self.sampled = estimate <= ratio * exact and exact <= ratio * estimate
 
-    def renewed(self) -> bool:
-        """Whether there is a better matrix than the last one, which then comes next."""
-        better = self.kept is not None and (self.sampled or not self.fresh)
-        self.kept, self.solve, self.sampled, self.last = None, None, False, math.inf
+    def discard(self) -> bool:
+        """Drop the matrix, and return whether the next one will be better: of all rows, or newer."""
+        better = self.kept is not None and (self.sampled or not self.is_new)
+        self.kept, self.solve, self.sampled, self.last_square = None, None, False, math.inf
         return better
 
-    def _part(self, h: NDArray) -> NDArray:
-        """Those of a sample alone, of the same sum: of one row of each run of rows, in any order of these."""
+    def _sample(self, h: NDArray) -> NDArray:
+        """The second derivatives of a stratified sample, scaled to the same sum; 0 for all other rows.
+
+        One row is drawn from each of `size` consecutive ranges, so that sorted rows are sampled evenly.
+        """
         n = len(h)
         ends = np.linspace(0, n, self.size + 1).astype(np.int64)
-        at = ends[:-1] + (np.random.default_rng(0).random(self.size) * np.diff(ends)).astype(np.int64)
-        part = np.zeros(n)
-        part[at] = h[at]
-        total, found = float(h.sum()), float(part.sum())
-        return part * (total / found) if found > 0 else h
+        index = ends[:-1] + (np.random.default_rng(0).random(self.size) * np.diff(ends)).astype(np.int64)
+        sample = np.zeros(n)
+        sample[index] = h[index]
+        total, sample_total = float(h.sum()), float(sample.sum())
+        return sample * (total / sample_total) if sample_total > 0 else h
 
-    def _suits(self, h: NDArray) -> bool:
-        """Whether to factorize a matrix: there are not too many features, and it costs less than steps."""
-        p = self.passes.shape[1]
+    def _should_factorize(self, h: NDArray) -> bool:
+        """Whether p is small enough, and a factorization cheaper than conjugate gradients."""
+        p = self.design.shape[1]
         return (
             p <= self.direct
-            and self.passes.grams(False)
-            and (p <= SMALL or self._cost(h) <= max(CHEAP, self.steps))
+            and self.design.can_form_gram(False)
+            and (p <= FACTORIZE_MAX_FEATURES or self._cost(h) <= max(FACTORIZE_MAX_COST, self.steps))
         )
 
     def _cost(self, h: NDArray) -> float:
-        """What a matrix costs, in steps of conjugate gradients."""
-        (n, p), numbers, sparse = self.passes.shape, self.passes.numbers, self.passes.table.sparse
+        """The cost of forming and factorizing the matrix, in steps of conjugate gradients."""
+        (n, p), nnz, sparse = self.design.shape, self.design.numbers, self.design.table.sparse
+        # rows with second derivatives, each of (nnz / n)^2 / 2 products
         rows = self.size if self.sampled else np.count_nonzero(h)
-        products = 0.5 * rows * (numbers / n) ** 2
-        return float(p**3 / (3 * DENSE) + products * SPARSE / (1 if sparse else DENSE)) / (2 * numbers)
+        products = 0.5 * rows * (nnz / n) ** 2
+        forming = products * SPARSE_PRODUCT_COST / (1 if sparse else DENSE_SPEEDUP)
+        # a step makes two passes over X
+        return float(p**3 / (3 * DENSE_SPEEDUP) + forming) / (2 * nnz)
 
     # ------------------------------------------------------------ conjugate gradients
-    def _in_steps(self, h: NDArray, g: Array, enough: float) -> Array:
-        """By conjugate gradients; where these take longer than a matrix, the next time by that.
+    def _iterative(self, h: NDArray, g: Array, tol: float) -> Array:
+        """By conjugate gradients; where they cost more than a factorization, that is used the next time.
 
-        Wherever they end, there is a direction of descent.
+        After any number of steps, the result is a descent direction.
         """
-        bend = bent(h, self.intercept)
-        if min(self.passes.shape) > self.direct:
-            most = MOST_STEPS
+        hessian = bent(h, self.intercept)
+        if min(self.design.shape) > self.direct:
+            max_steps = MAX_CG_STEPS
         else:
-            most = math.ceil(self._cost(h)) if self.passes.shape[1] <= self.direct else MOST_STEPS // 5
-        if self.steps > most or not isinstance(self.reg, L2) or FEW * np.count_nonzero(h) < len(h):
-            equations = Equations(self.passes, self.reg, self.direct, self.steps)
-            d = equations.solve(bend, self.lam, g, enough)
-            self.steps = equations.steps
+            max_steps = math.ceil(self._cost(h)) if self.design.shape[1] <= self.direct else MAX_CG_STEPS // 5
+        few_curved = GATHER_BELOW_ONE_ROW_IN * np.count_nonzero(h) < len(h)
+        if self.steps > max_steps or not isinstance(self.reg, L2) or few_curved:
+            system = Equations(self.design, self.reg, self.direct, self.steps)
+            d = system.solve(hessian, self.lam, g, tol)
+            self.steps = system.steps
             return d
-        d, took = self._preconditioned(bend, g, enough, most)
-        self.steps = took if took < most else 4.0 * most
+        # a run that reached its limit is remembered as four times as long, so that it is not repeated
+        d, n_steps = self._preconditioned(hessian, g, tol, max_steps)
+        self.steps = n_steps if n_steps < max_steps else 4.0 * max_steps
         return d
 
-    def _preconditioned(self, bend: Bend, g: Array, enough: float, most: int) -> tuple[Array, int]:
-        """By conjugate gradients with the diagonal of the matrix, and how many steps it took."""
-        risk, h = self.passes.risk, bend.diagonal
-        parts = [h[part] for part in self.passes.parts]
-        minus = [self.passes.back(s) for s in bend.minus]
+    def _preconditioned(self, hessian: Bend, g: Array, tol: float, max_steps: int) -> tuple[Array, int]:
+        """By conjugate gradients preconditioned by the diagonal, and the number of steps."""
+        risk, h = self.design.risk, hessian.diagonal
+        parts = [h[part] for part in self.design.shard_slices]
+        low_rank = [self.design.back(s) for s in hessian.minus]
         penalty = self.lam * (self.reg.terms(g).square + 0.0 * g)
-        diagonal = self.passes.squares(h) + penalty
+        diagonal = self.design.gram_diagonal(h) + penalty
 
-        def times(d: Array) -> Array:
-            (found,) = risk.executor.sum(curve, risk.scorer, d, each=parts)
-            for m in minus:
-                found = found - float(m @ d) * m
-            return found + penalty * d
+        def product(d: Array) -> Array:
+            (image,) = risk.executor.sum(shard_hessian_product, risk.scorer, d, each=parts)
+            # the low-rank term of an intercept: -(X' s)(X' s)' d
+            for m in low_rank:
+                image = image - float(m @ d) * m
+            return image + penalty * d
 
-        return conjugate_gradients(times, -1.0 * g, enough, most, diagonal)
+        return conjugate_gradients(product, -1.0 * g, tol, max_steps, diagonal)
 
 
-def curve(shard: Shard, scorer: Scorer, d: Array, h: NDArray) -> tuple[Array]:
-    """X' H X d of one shard: a block of rows is scattered while it is still in cache."""
+def shard_hessian_product(shard: Shard, scorer: Scorer, d: Array, h: NDArray) -> tuple[Array]:
+    """X' diag(h) X d of one shard, block by block, so that X is read from memory once."""
     out = np.zeros_like(d)
     for i, j in shards.blocks(shard, scorer):
         scorer.pullback(shard.X, h[i:j] * scorer.scores(shard.X, d, i, j), i, j, out)

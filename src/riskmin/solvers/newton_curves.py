@@ -1,4 +1,4 @@
-"""Losses with exponentials, as Newton's method sees them: by kernels."""
+"""Score problems of the smooth losses with exponentials, by compiled kernels."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from riskmin.losses import Exponential, Logistic, Poisson
 from riskmin.risk import Risk
 from riskmin.scalar import ROUNDING
-from riskmin.solvers.newton_rows import Rows
+from riskmin.solvers.newton_rows import CompiledScoreProblem
 from riskmin.solvers.newton_scores import Look
 from riskmin.types import NDArray
 
-KINDS = Logistic, Exponential, Poisson
-"""Those that kernels know."""
+COMPILED_LOSSES = Logistic, Exponential, Poisson
+"""The losses that have kernels."""
 
 
 def _kernels() -> Any:
@@ -25,63 +25,68 @@ def _kernels() -> Any:
     return smooth
 
 
-class Curves(Rows):
-    """The loss of all rows, which is smooth: mu is 0, and there is no centre."""
+class ExponentialFamily(CompiledScoreProblem):
+    """The loss of all rows; it is smooth, so mu is 0 and there is no center."""
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
         super().__init__(risk, intercept)
         k, y = _kernels(), np.ascontiguousarray(self.y, dtype=np.float64)
         if isinstance(risk.loss, Logistic):
-            self.along, self.settle = k.logistic_along, k.logistic_settle
+            self.line_kernel, self.point_kernel = k.logistic_along, k.logistic_settle
             self.args: tuple[NDArray, ...] = y, self.c
-            self.more: tuple[NDArray, ...] = ()
+            self.point_args: tuple[NDArray, ...] = ()
             return
-        self.along, self.settle = k.exponential_along, k.exponential_settle
+        # e^(sign z) - rate (1 + z - log rate): sign = -y, rate = 0 for Exponential; 1 and y for Poisson
+        self.line_kernel, self.point_kernel = k.exponential_along, k.exponential_settle
         if isinstance(risk.loss, Poisson):
-            tiny = np.finfo(np.float64).smallest_normal  # 0 log y is 0 for y = 0
-            self.args, self.more = (np.ones(len(y)), y, self.c), (np.log(np.maximum(y, tiny)),)
+            tiny = np.finfo(np.float64).smallest_normal  # keeps y log y = 0 for y = 0
+            self.args, self.point_args = (np.ones(len(y)), y, self.c), (np.log(np.maximum(y, tiny)),)
         else:
-            none = np.zeros(len(y))
-            self.args, self.more = (-y, none, self.c), (none,)
+            zeros = np.zeros(len(y))
+            self.args, self.point_args = (-y, zeros, self.c), (zeros,)
 
-    def sums(
-        self, z: NDArray, dz: NDArray, mu: float, centre: NDArray | None, t: float
+    def line_derivatives(
+        self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, t: float
     ) -> Callable[[float], NDArray]:
-        """Of an intercept: slopes and second derivatives at z + t dz."""
+        """A function of the intercept b: the first and second derivatives in (t, b) at z + t dz + b."""
 
-        def sums(b: float) -> NDArray:
-            def part(s: slice) -> NDArray:
+        def derivatives(b: float) -> NDArray:
+            def partial_sums(s: slice) -> NDArray:
                 out = np.empty(6)
-                self.along(z[s], dz[s], t, b, *(a[s] for a in self.args), out)
+                self.line_kernel(z[s], dz[s], t, b, *(a[s] for a in self.args), out)
                 return out
 
-            found: NDArray = sum(self.passes.each(part))
-            return found
+            sums: NDArray = sum(self.design.map_row_ranges(partial_sums))
+            return sums
 
-        return sums
+        return derivatives
 
-    def settled(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> tuple[Look, float, float]:
-        """The look at one intercept, the slope of its cut in that, and the size of what this is made of."""
-        slopes, bends, args = np.empty_like(z), np.empty_like(z), self.args + self.more
+    def evaluate_with_cut(
+        self, z: NDArray, mu: float, center: NDArray | None, b: float
+    ) -> tuple[Look, float, float]:
+        """The evaluation at the intercept b, the slope of its cut in b, and the sum of |dz|."""
+        dz, h, args = np.empty_like(z), np.empty_like(z), self.args + self.point_args
 
-        def part(s: slice) -> NDArray:
+        def partial_sums(s: slice) -> NDArray:
             out = np.empty(5)
-            self.settle(z[s], b, *(a[s] for a in args), slopes[s], bends[s], out)
+            self.point_kernel(z[s], b, *(a[s] for a in args), dz[s], h[s], out)
             return out
 
-        truth, offset, rounding, tilt, total = (float(v) for v in sum(self.passes.each(part)))
-        return Look(slopes, offset - ROUNDING * rounding, b, truth, bends), tilt, total
+        sums = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
+        value, offset, rounding, slope_b, abs_sum = sums
+        return Look(dz, offset - ROUNDING * rounding, b, value, h), slope_b, abs_sum
 
-    def least(
-        self, sums: Callable[[float], NDArray], z: NDArray, b: float, enough: float
+    def minimize_intercept(
+        self, derivatives: Callable[[float], NDArray], z: NDArray, b: float, tol: float
     ) -> tuple[float, NDArray]:
-        """Where the slope in the intercept is zero, which exponentials know; and the sums there."""
+        """The best intercept and the derivatives at it; in closed form but for the logistic loss."""
         if not isinstance(self.loss, Logistic):
-            # a e^b - d, or a e^b - d e^-b: Newton's steps to the root are long or many
-            k, found = _kernels(), sums(b)
-            both = 1 + isinstance(self.loss, Exponential)
-            fall = float(found[k.CURVE] - found[k.ACROSS])
-            rise = fall + 2 * float(found[k.ACROSS]) if both == 2 else float(found[k.CURVE])
+            # the slope in b is rise e^b - fall (Poisson) or rise e^b - fall e^-b (Exponential), whose root is
+            # log(fall / rise), or half of it: Newton's steps to it would be many, or too long
+            k, sums = _kernels(), derivatives(b)
+            n_exponentials = 1 + isinstance(self.loss, Exponential)
+            fall = float(sums[k.CURVE] - sums[k.ACROSS])
+            rise = fall + 2 * float(sums[k.ACROSS]) if n_exponentials == 2 else float(sums[k.CURVE])
             if fall > 0 and rise > 0:
-                b += math.log(fall / rise) / both
-        return super().least(sums, z, b, enough)
+                b += math.log(fall / rise) / n_exponentials
+        return super().minimize_intercept(derivatives, z, b, tol)

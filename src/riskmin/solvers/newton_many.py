@@ -1,4 +1,4 @@
-"""Losses of many scores a row, as Newton's method sees them."""
+"""Score problems of multi-output losses, with k scores per row, for Newton's method."""
 
 from __future__ import annotations
 
@@ -17,215 +17,226 @@ from riskmin.scalar import ROUNDING
 from riskmin.scorers import Centred, Multiclass, WithOnes
 from riskmin.shards import inner
 from riskmin.solvers.newton_many_matrix import ManyEquations, Slopes
-from riskmin.solvers.newton_scores import Look, Scores, bracketed, root
+from riskmin.solvers.newton_scores import Look, Scores, bracketed_newton, secant_search
 from riskmin.solvers.passes import Passes, mean_square
 from riskmin.solvers.weights import of_features
 from riskmin.types import Array, NDArray, Unsuited
 
-STIFF = 0.1
-"""The share of what the bound bends in a row's multipliers that the first mu is a mean of, with J itself."""
-FLAT = 0.3
-"""A step of Newton's method for a smooth loss is taken as it is if the slope falls to this share."""
+DUAL_CURVATURE_SHARE = 0.1
+"""The initial mu is the geometric mean of J and this share of the dual's curvature, if that exceeds J."""
+UNIT_STEP_SLOPE_RATIO = 0.3
+"""For a smooth loss, the step t = 1 is accepted if |slope| falls to this share of that at t = 0."""
 
 
-class ManyPasses(Passes):
-    """The products with the rows of a risk of many scores."""
+class MultiOutputDesignOperator(Passes):
+    """The products with the rows of a multi-output risk."""
 
     def forward(self, d: Array) -> NDArray:
-        """The scores of d, (n, k)."""
+        """The scores of d, of shape (n, k)."""
         if not d.any():
             return np.zeros((self.shape[0], self.risk.scorer.columns))
-        found = self.risk.executor.map(shards.scores, self.risk.scorer, d)
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        scores = self.risk.executor.map(shards.scores, self.risk.scorer, d)
+        return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
     def back(self, dz: Array) -> NDArray:
-        """The slopes in w."""
-        each, zero = [dz[part] for part in self.parts], np.zeros(self.risk.dim)
-        (found,) = self.risk.executor.sum(shards.scatter, self.risk.scorer, zero, each=each)
-        return np.asarray(found)
+        """The gradient in w of a gradient in the scores, of shape (n, k)."""
+        # summed over the shards, each of which gets its own rows of dz
+        each, zero = [dz[part] for part in self.shard_slices], np.zeros(self.risk.dim)
+        (total,) = self.risk.executor.sum(shards.scatter, self.risk.scorer, zero, each=each)
+        return np.asarray(total)
 
 
 class ManyScores(Scores):
-    """The loss of all rows, smoothed by mu around a centre where it has kinks; intercepts are in w."""
+    """The loss of all rows, smoothed by mu around a center if it is nonsmooth; intercepts are part of w."""
 
-    short = 0.0
-    stiff = 0.0
-    """What the bound bends in the multipliers of a row, beside its weight."""
+    damp_below_step = 0.0
+    dual_curvature = 0.0
+    """Mean of |x_i|^2 / (n lam): the second derivative of the dual objective in one row's multipliers."""
 
     def __init__(self, risk: Risk) -> None:
         super().__init__(risk, False)
-        self.passes = ManyPasses(risk)
-        self.intercepts = risk.scorer.columns if isinstance(risk.scorer, WithOnes) else 0
-        self.seen: tuple[Any, ...] = ()
-        """The last look along a line: a step often ends there."""
+        self.design = MultiOutputDesignOperator(risk)
+        self.n_intercepts = risk.scorer.columns if isinstance(risk.scorer, WithOnes) else 0
+        self.last_evaluation: tuple[Any, ...] = ()
+        """Scores, mu, id of the center and result of the last line evaluation: a step often ends there."""
 
     @staticmethod
-    def of(solver: object, obj: Objective) -> ManyScores:
-        """Those of an objective; Unsuited, with the remedy, where it is not for Newton's method."""
+    def from_objective(solver: object, obj: Objective) -> ManyScores:
+        """The score problem of an objective; raise UnsupportedProblem if Newton's method cannot solve it."""
         name, risk = type(solver).__name__, obj.risk
-        if reason := unsuited(name, obj):
+        if reason := unsupported_reason(name, obj):
             raise Unsuited(reason)
         assert isinstance(risk, Risk)
+        # the kernels are those of margins that are not rescaled
         simplex = isinstance(risk.loss, MulticlassHinge) and not risk.loss.rescaled
-        found = Simplices(risk) if simplex else ManyScores(risk)
+        problem = SimplexDual(risk) if simplex else ManyScores(risk)
         assert risk.rows is not None
-        if not found.smooth:
+        if not problem.smooth:
             weights = of_features(obj.reg, risk.scorer.columns)
-            found.stiff = mean_square(risk.rows, weights) / (obj.lam * len(risk.rows.c))
-        return found
+            problem.dual_curvature = mean_square(risk.rows, weights) / (obj.lam * len(risk.rows.c))
+        return problem
 
-    def equations(self, reg: Any, direct: int, steps: float) -> ManyEquations:
-        """Newton's equations."""
-        return ManyEquations(self.passes, reg, direct, steps)
+    def newton_system(self, reg: Any, direct: int, steps: float) -> ManyEquations:
+        """The linear system of Newton's method; `steps` is its saved cost estimate."""
+        return ManyEquations(self.design, reg, direct, steps)
 
     def known(self, state: dict[str, Array]) -> NDArray | None:
-        """The slopes in the scores of the multipliers that a state holds, of this or a dual method."""
+        """The gradient in the scores from the multipliers in a saved state of this or a dual method."""
         beta = state.get("beta")
         if beta is None:
             return state.get("dz")
-        own = np.arange(len(beta)), self.y.astype(np.intp)
+        # dz_ij = c_i beta_ij for the wrong classes; that of the right class makes the sum of a row 0
+        right = np.arange(len(beta)), self.y.astype(np.intp)
         dz: NDArray = beta * self.c[:, None]
-        dz[own] = 0.0
-        dz[own] = -dz.sum(axis=1)
+        dz[right] = 0.0
+        dz[right] = -dz.sum(axis=1)
         return dz
 
-    def pulled(self, look: Look, before: tuple[Look, NDArray] | None = None) -> NDArray:
-        """The slopes in w; those in intercepts anew each time: where no row is of a class, not even rounding
-        may be left of its slope, since no other makes up for it.
+    def weight_gradient(self, evaluation: Look, previous: tuple[Look, NDArray] | None = None) -> NDArray:
+        """The gradient in w, where that in the intercepts is always recomputed from dz.
+
+        If no row is of a class, the gradient in its intercept must not keep even a rounding error of the
+        updates, since no other term compensates for it.
         """
-        a = super().pulled(look, before)
-        if self.intercepts:
-            a[-self.intercepts :] = look.dz.sum(axis=0)
+        a = super().weight_gradient(evaluation, previous)
+        if self.n_intercepts:
+            a[-self.n_intercepts :] = evaluation.dz.sum(axis=0)
         return a
 
-    def look(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> Look:
-        """The slopes at the scores z, the offset of their cut, and the loss there."""
-        if self.seen and self.seen[1:3] == (mu, id(centre)) and np.array_equal(self.seen[0], z):
-            value, dz, lift = self.seen[3]
+    def look(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> Look:
+        """The gradient in the scores z, the offset of its cut, and the loss."""
+        last = self.last_evaluation
+        if last and last[1:3] == (mu, id(center)) and np.array_equal(last[0], z):
+            value, dz, offset_gain = last[3]
         else:
-            value, dz, lift = self._soft(z, mu, centre)
-        offset = float(value + lift) - inner(dz, z) - ROUNDING * inner(abs(dz), abs(z))
-        return Look(dz, offset, 0.0, float(value) if self.smooth else self.truth(z, 0.0)[0])
+            value, dz, offset_gain = self._smoothed(z, mu, center)
+        # R >= value + offset_gain + dz @ (z' - z), less what rounding may have added
+        offset = float(value + offset_gain) - inner(dz, z) - ROUNDING * inner(abs(dz), abs(z))
+        return Look(dz, offset, 0.0, float(value) if self.smooth else self.unsmoothed_value(z, 0.0)[0])
 
     def search(
-        self, z: NDArray, dz: NDArray, mu: float, centre: NDArray | None, b: float,
+        self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
         line: Callable[[float], tuple[float, float]], start: float,
     ) -> tuple[float, int]:  # fmt: skip
-        """How far to go along dz, `line` giving slope and second derivative of the rest; and the looks."""
+        """The step length along dz, and the number of evaluations; `line` gives the slope of lam Omega."""
 
         def slope(t: float) -> float:
-            there = z + t * dz
-            found = self._soft(there, mu, centre)
-            self.seen = there, mu, id(centre), found
-            return line(t)[0] + inner(found[1], dz)
+            scores = z + t * dz
+            result = self._smoothed(scores, mu, center)
+            self.last_evaluation = scores, mu, id(center), result
+            return line(t)[0] + inner(result[1], dz)
 
+        # the slope at t = 1 is that at the end of a full Newton step
         first = slope(1.0)
-        if abs(first) <= FLAT * abs(start) and self.smooth:
+        if abs(first) <= UNIT_STEP_SLOPE_RATIO * abs(start) and self.smooth:
             return 1.0, 1
-        return root(lambda t: first if t == 1.0 else slope(t), start)
+        return secant_search(lambda t: first if t == 1.0 else slope(t), start)
 
-    def bend(self, look: Look, z: NDArray, mu: float, centre: NDArray | None) -> Any:
-        """What the second derivatives are found from."""
-        return Slopes(look.dz, mu)
+    def bend(self, evaluation: Look, z: NDArray, mu: float, center: NDArray | None) -> Any:
+        """The inputs from which the Hessian in the scores is computed."""
+        return Slopes(evaluation.dz, mu)
 
-    def ahead(self, z: NDArray, mu: float, centre: NDArray) -> tuple[NDArray, Any] | None:
-        """The slopes at the scores z, and what bends them, as if multipliers stayed on the centre's faces."""
-        if not centre.any():
-            return None  # where they are vertices, nothing bends
-        loss, curve = self.loss, self.loss.curve(centre, self.y, self.c, mu)
-        plain = loss.cost is None or loss.rescaled
-        margins = 1 - one_hot(self.y, z) if plain else loss.cost[self.y.astype(np.intp)]
-        return centre + curve.times(z + margins, slice(None)), Slopes(centre, mu)
+    def ahead(self, z: NDArray, mu: float, center: NDArray) -> tuple[NDArray, Any] | None:
+        """The gradient in the scores z, and inputs of its Hessian, with multipliers on the center's faces."""
+        if not center.any():
+            return None  # multipliers at vertices have no second derivatives
+        loss, hessian = self.loss, self.loss.curve(center, self.y, self.c, mu)
+        unit_margins = loss.cost is None or loss.rescaled
+        margins = 1 - one_hot(self.y, z) if unit_margins else loss.cost[self.y.astype(np.intp)]
+        return center + hessian.times(z + margins, slice(None)), Slopes(center, mu)
 
-    def first_centre(self, z: NDArray) -> NDArray | None:
-        """All weight on the right classes: then the smoothed loss is a square of what margins lack."""
+    def initial_center(self, z: NDArray) -> NDArray | None:
+        """All weight on the right classes: the smoothed loss is then quadratic in the margin violations."""
         return None if self.smooth else np.zeros_like(z)
 
 
-class Simplices(ManyScores):
-    """The same for multipliers on a simplex a row, by kernels."""
+class SimplexDual(ManyScores):
+    """The score problem of a loss with multipliers on one simplex per row, by compiled kernels."""
 
     def __init__(self, risk: Risk) -> None:
         super().__init__(risk)
         k, cost = risk.scorer.columns, self.loss.cost
         self.cost = 1.0 - np.eye(k) if cost is None else cost
-        self.own = self.y.astype(np.uintp)
-        self.pulls: tuple[float, NDArray | None, NDArray] = (0.0, None, np.zeros((len(self.y), k)))
+        self.labels = self.y.astype(np.uintp)
+        self._scaled: tuple[float, NDArray | None, NDArray] = (0.0, None, np.zeros((len(self.y), k)))
+        """The last mu and center, and mu times the multipliers of that center."""
 
-    def first_mu(self, z: NDArray, penalty: float) -> float:
-        """The size of the objective: at zero, all wrong classes have their multipliers then.
+    def initial_mu(self, z: NDArray, penalty: float) -> float:
+        """J at the scores z, at which all wrong classes have positive multipliers for z = 0.
 
-        And more where the bound bends much in these: a small one would put most rows on a single class, and
-        leave it to few which way to go.
+        More where the dual's curvature is large: a small mu would put the multipliers of most rows on a
+        single class, and leave few rows with second derivatives.
         """
-        size = self.truth(z, 0.0)[0] + penalty or 1.0
-        return max(size, math.sqrt(STIFF * self.stiff * size))
+        value = self.unsmoothed_value(z, 0.0)[0] + penalty or 1.0
+        return max(value, math.sqrt(DUAL_CURVATURE_SHARE * self.dual_curvature * value))
 
-    def look(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> Look:
-        """The slopes at the scores z, the offset of their cut, and the loss there."""
-        slopes, counts = np.empty_like(z), np.empty(len(z))
-        pull = self._pull(mu, centre)
+    def look(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> Look:
+        """The gradient in the scores z, the offset of its cut, and the loss."""
+        dz, counts = np.empty_like(z), np.empty(len(z))
+        scaled_center = self._scaled_center(mu, center)
 
-        def part(s: slice) -> NDArray:
-            out, room = np.zeros(3), np.empty((2, z.shape[1]))
-            rows = z[s], pull[s], self.own[s], self.c[s]
-            _kernels().settle(*rows, self.cost, 1 / mu, *room, slopes[s], counts[s], out)
+        def partial_sums(s: slice) -> NDArray:
+            out, work = np.zeros(3), np.empty((2, z.shape[1]))
+            rows = z[s], scaled_center[s], self.labels[s], self.c[s]
+            _kernels().settle(*rows, self.cost, 1 / mu, *work, dz[s], counts[s], out)
             return out
 
-        truth, gain, size = (float(v) for v in sum(self.passes.each(part)))
-        return Look(slopes, gain - ROUNDING * size, 0.0, truth, counts)
+        value, offset, size = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
+        # in place of second derivatives, the number of positive multipliers per row
+        return Look(dz, offset - ROUNDING * size, 0.0, value, counts)
 
     def search(
-        self, z: NDArray, dz: NDArray, mu: float, centre: NDArray | None, b: float,
+        self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
         line: Callable[[float], tuple[float, float]], start: float,
     ) -> tuple[float, int]:  # fmt: skip
-        """How far to go along dz, by Newton's method in a bracket; and the looks."""
-        pull = self._pull(mu, centre)
+        """The step length along dz, and the number of evaluations, by safeguarded Newton steps."""
+        scaled_center = self._scaled_center(mu, center)
 
-        def at(t: float) -> tuple[float, float]:
-            def part(s: slice) -> NDArray:
-                out, room = np.zeros(2), np.empty((3, z.shape[1]))
-                rows = z[s], dz[s], t, pull[s], self.own[s], self.c[s]
-                _kernels().along(*rows, self.cost, 1 / mu, *room, out)
+        def derivatives(t: float) -> tuple[float, float]:
+            def partial_sums(s: slice) -> NDArray:
+                out, work = np.zeros(2), np.empty((3, z.shape[1]))
+                rows = z[s], dz[s], t, scaled_center[s], self.labels[s], self.c[s]
+                _kernels().along(*rows, self.cost, 1 / mu, *work, out)
                 return out
 
-            found, more = sum(self.passes.each(part)), line(t)
-            return float(found[0]) + more[0], float(found[1]) + more[1]
+            sums, penalty = sum(self.design.map_row_ranges(partial_sums)), line(t)
+            return float(sums[0]) + penalty[0], float(sums[1]) + penalty[1]
 
-        return bracketed(at, start)
+        return bracketed_newton(derivatives, start)
 
-    def bend(self, look: Look, z: NDArray, mu: float, centre: NDArray | None) -> Any:
-        """What the second derivatives are found from."""
-        assert look.bends is not None
-        return Slopes(look.dz, mu, np.flatnonzero(look.bends > 1))
+    def bend(self, evaluation: Look, z: NDArray, mu: float, center: NDArray | None) -> Any:
+        """The inputs of the Hessian: rows with at most one positive multiplier have no second derivatives."""
+        assert evaluation.hessian_diagonal is not None
+        return Slopes(evaluation.dz, mu, np.flatnonzero(evaluation.hessian_diagonal > 1))
 
-    def _pull(self, mu: float, centre: NDArray | None) -> NDArray:
-        """Mu times the multipliers of the centre; kept until either changes."""
-        if centre is not None and (self.pulls[0] != mu or self.pulls[1] is not centre):
-            pull = centre * (mu / np.where(self.c > 0, self.c, 1.0))[:, None]
-            pull[np.arange(len(pull)), self.own] += mu
-            self.pulls = mu, centre, pull
-        return self.pulls[2]
+    def _scaled_center(self, mu: float, center: NDArray | None) -> NDArray:
+        """Mu times the multipliers of the center, cached until mu or the center changes."""
+        if center is not None and (self._scaled[0] != mu or self._scaled[1] is not center):
+            # the center is c_i (beta_i - e_y), a gradient in the scores
+            scaled = center * (mu / np.where(self.c > 0, self.c, 1.0))[:, None]
+            scaled[np.arange(len(scaled)), self.labels] += mu
+            self._scaled = mu, center, scaled
+        return self._scaled[2]
 
 
 def _kernels() -> Any:
-    from riskmin.kernels import newton_many  # Numba is imported by the first look, not with the package
+    from riskmin.kernels import newton_many  # Numba is imported by the first evaluation, not with the package
 
     return newton_many
 
 
-def unsuited(name: str, obj: Objective) -> str | None:
-    """What Newton's method cannot do with, and what to use instead; None where it is for the objective."""
+def unsupported_reason(name: str, obj: Objective) -> str | None:
+    """Why the Newton solver of this name cannot solve an objective, and what can; None if it can."""
     risk: Any = obj.risk
     loss, reg = getattr(risk, "loss", None), penalized(obj.reg)
     if not isinstance(risk, Risk) or risk.rows is None:
-        return f"{name} needs a linear_risk whose rows are all here: use Lbfgs or Smoothing"
+        return f"{name} needs a linear_risk with local rows: use Lbfgs or Smoothing"
     scorer: Any = risk.scorer
     plain = isinstance(scorer, Multiclass) or (
         isinstance(scorer, (WithOnes, Centred)) and isinstance(scorer.inner, Multiclass)
     )
     if not hasattr(loss, "curve") or not plain:
-        return f"{type(loss).__name__} has no second derivatives for {name} here: use Lbfgs or Smoothing"
+        return f"{type(loss).__name__} has no second derivatives for {name}: use Lbfgs or Smoothing"
     if not isinstance(reg, L2):
-        return f"{name} needs L2() for many scores, not {reg!r}: use Lbfgs or Smoothing"
+        return f"{name} needs L2() for multi-output losses, not {reg!r}: use Lbfgs or Smoothing"
     return None

@@ -1,7 +1,7 @@
-r"""Newton's equations of many scores a row, :math:`(\lambda I + \sum_i x_i x_i^\top \otimes H_i)\, d = -g`.
+r"""The multi-output Newton system, :math:`(\lambda I + \sum_i x_i x_i^\top \otimes H_i)\, d = -g`.
 
-By conjugate gradients, under a matrix that is near the one of the equations and easy to invert. A better one
-is made when the steps with the one before would cost more, and kept as long as it serves.
+Solved by preconditioned conjugate gradients. A better preconditioner is formed when the steps with the
+current one would cost more than that, and reused as long as it serves.
 """
 
 from __future__ import annotations
@@ -18,235 +18,260 @@ from riskmin.deadline import checking
 from riskmin.matrices import Csr, as_matrix, as_scipy
 from riskmin.scorers import WithOnes
 from riskmin.solvers import newton_many_inverse as inverse
-from riskmin.solvers.newton_many_inverse import Part, Solve
-from riskmin.solvers.passes import Passes, mean_square, rows_of, taken
+from riskmin.solvers.newton_many_inverse import MultiOutputActiveRows, Solve
+from riskmin.solvers.passes import Passes, dense_rows, mean_square, row_matrix
 from riskmin.solvers.weights import of_features
 from riskmin.types import Array, NDArray
 
-MOST_STEPS = 500
-"""Of conjugate gradients, after which a direction is taken as it is."""
-WILD = 1e10
-"""Where what is left grows by this, it is because of rounding."""
-FORCE, FORCE_AT_KINKS = 0.05, 0.01
-"""The share of the slopes that may be left: closer directions save no steps."""
-DROP, MOST_SHRUNK = 1e-2, 4
-"""The share of the second derivatives that is left out, in rows that have next to none; a tenth of it where
-that leaves too much, and none at all after so many times."""
-WAYS = 3
-"""How many matrices there are at most."""
-LEFT = 0.2
-"""The share that may be left of the slopes because rows were left out."""
-FEWER = 0.2
-"""Rows are left out if they are at least this share."""
-SMOOTH = 1e-9
-"""What intercepts are held by under smooth losses, beside those with kinks."""
-EXACT = 10.0
-"""Where kinks bend, the matrix itself is taken at once if it costs no more than so many steps: what is left
-of the slopes decides which rows bend next."""
-FEW = 4
-"""A matrix that costs no more than so many steps is made anew each time."""
+MULTI_OUTPUT_MAX_CG_STEPS = 500
+"""Steps of conjugate gradients after which a direction is used as it is."""
+DIVERGED_RESIDUAL_RATIO = 1e10
+"""Growth of the residual that only rounding explains."""
+SMOOTH_CG_RESIDUAL, NONSMOOTH_CG_RESIDUAL = 0.05, 0.01
+"""Residual, as a share of the gradient, at which conjugate gradients stop: a smaller one saves no steps."""
+DROP, MAX_DROP_REDUCTIONS = 1e-2, 4
+"""The share of the second derivatives dropped with the rows that have the smallest; divided by 10 each time
+the residual shows that to be too much, and 0 after this many times."""
+N_PRECONDITIONERS = 3
+"""The number of levels of preconditioners, from 0 on."""
+DROPPED_ROWS_RESIDUAL = 0.2
+"""Residual, as a share of the gradient, that dropped rows may cause."""
+MIN_DROPPED_ROWS = 0.2
+"""Rows are dropped only if they are at least this share of all: a copy of the others must pay."""
+SMOOTH_INTERCEPT_PENALTY = 1e-9
+"""Artificial penalty of intercepts for smooth losses, relative to that for nonsmooth ones."""
+EXACT_MAX_COST = 10.0
+"""For nonsmooth losses the exact matrix is used at once if it costs no more than this many steps: the
+residual determines which rows have second derivatives next."""
+REBUILD_MAX_COST = 4
+"""A preconditioner that costs no more than this many steps is formed anew each time."""
 
 
-Size = Callable[[NDArray], float]
+Norm = Callable[[NDArray], float]
 
 
 class Slopes(NamedTuple):
-    """What second derivatives are found from: the slopes in the scores, mu, and the rows that may bend."""
+    """The inputs of the Hessian: the gradient in the scores, mu, and the active rows (None for all)."""
 
     dz: NDArray
     mu: float
     at: NDArray | None = None
 
 
-class Way(NamedTuple):
-    """A matrix near that of the equations."""
+class PreconditionerOption(NamedTuple):
+    """A preconditioner that could be formed."""
 
     level: int
-    """How near it is, from 0 on."""
+    """How close it is to the matrix of the system, from 0 on."""
     cost: float
-    make: Callable[[Part, NDArray], Solve]
+    make: Callable[[MultiOutputActiveRows, NDArray], Solve]
 
 
 class ManyEquations:
-    """Newton's equations of one problem, for one point after the other."""
+    """The linear system of one problem, for a sequence of points."""
 
-    def __init__(self, passes: Passes, reg: Any, direct: int, steps: float = 0.0) -> None:
-        self.passes, self.reg, self.direct = passes, reg, direct
-        risk: Any = passes.risk
+    def __init__(self, design: Passes, reg: Any, direct: int, steps: float = 0.0) -> None:
+        self.design, self.reg, self.direct = design, reg, direct
+        risk: Any = design.risk
         self.loss, self.scorer = risk.loss, risk.scorer
-        self.kept: Solve | None = None
-        more, level = divmod(int(steps), WAYS)
+        self.preconditioner: Solve | None = None
+        reductions, level = divmod(int(steps), N_PRECONDITIONERS)
         self.level = level
-        """Which of the matrices the last one was."""
-        self.shrunk = more
-        """How often too many rows were left out."""
-        self.wait = self.patience = 0
-        """How many times a kept one is not tried, and how many it was not the last time."""
+        """The level of the last preconditioner."""
+        self.shrunk = reductions
+        """How often too many rows were dropped."""
+        self.skip_reuse = self.last_skip_reuse = 0
+        """The number of solves that do not try the old preconditioner, and its last initial value."""
 
     @property
     def steps(self) -> float:
-        """What is known of the equations, as one number: for the state of a run."""
-        return float(WAYS * self.shrunk + self.level)
+        """What is known of the system, as one number, for the state of a run: both `shrunk` and `level`."""
+        return float(N_PRECONDITIONERS * self.shrunk + self.level)
 
     @property
-    def drop(self) -> float:
-        """The share of the second derivatives that is left out."""
-        return DROP * 0.1**self.shrunk if self.shrunk < MOST_SHRUNK else 0.0
+    def dropped_share(self) -> float:
+        """The share of the second derivatives that is dropped."""
+        return DROP * 0.1**self.shrunk if self.shrunk < MAX_DROP_REDUCTIONS else 0.0
 
-    def enough(self, g: Array, rest: float) -> float:
-        """The size that a residual may have: well below complementarity, which is rest / lam."""
-        return 0.3 * math.sqrt(rest)
+    def residual_tolerance(self, g: Array, scaled_gap: float) -> float:
+        """The residual norm that conjugate gradients may leave; `scaled_gap` is lam times complementarity."""
+        return 0.3 * math.sqrt(scaled_gap)
 
-    def solve(self, slopes: Slopes, lam: float, g: Array, enough: float) -> Array:
-        """The direction d, up to a residual of the size `enough`, or a small share of g."""
-        weights = self._weights(g, slopes.mu)
+    def solve(self, inputs: Slopes, lam: float, g: Array, tol: float) -> Array:
+        """The direction d, up to a residual of norm `tol`, or a small share of that of g."""
+        # the system is (diag(penalty) + sum_i x_i x_i' (x) H_i) d = -g
+        weights = self._weights(g, inputs.mu)
         penalty = lam * weights
-        size = _sizes(weights)
-        norm = size(g)
-        # of a smooth loss, what complementarity would allow is rounding
-        least = max(enough, FORCE_AT_KINKS * norm) if slopes.mu else FORCE * norm
-        enough, left = min(least, 0.5 * norm), LEFT * norm
-        d, r, whole = 0.0 * g, -g, self._part(slopes, slopes.at)
+        norm = _weighted_norm(weights)
+        g_norm = norm(g)
+        # for a smooth loss, complementarity is rounding, and gives no tolerance
+        least = max(tol, NONSMOOTH_CG_RESIDUAL * g_norm) if inputs.mu else SMOOTH_CG_RESIDUAL * g_norm
+        tol, drop_tol = min(least, 0.5 * g_norm), DROPPED_ROWS_RESIDUAL * g_norm
+        d, r, all_active = 0.0 * g, -g, self._part(inputs, inputs.at)
         while True:
-            part = whole if slopes.mu else self._few(whole, slopes)
-            self.kept = None if slopes.mu else self.kept  # where kinks bend, the rows are others each time
-            d = self._descend(part, penalty, _Run(part, penalty, d, r, enough, size), slopes.mu > 0)
-            if part is whole or not self.drop:  # without a drop, rows that are left out do not bend at all
+            part = all_active if inputs.mu else self._few(all_active, inputs)
+            # nonsmooth losses have second derivatives in other rows each time
+            self.preconditioner = None if inputs.mu else self.preconditioner
+            d = self._descend(part, penalty, _CgRun(part, penalty, d, r, tol, norm), inputs.mu > 0)
+            if part is all_active or not self.dropped_share:  # then dropped rows have no second derivatives
                 return d
-            r = -g - penalty * d - whole.times(d)
-            if size(r) <= max(2 * enough, left):
+            # the residual of the whole system, which shows the error of dropped rows
+            r = -g - penalty * d - all_active.times(d)
+            if norm(r) <= max(2 * tol, drop_tol):
                 return d
             self.shrunk += 1
 
     def _weights(self, g: Array, mu: float) -> NDArray:
-        """What lam is multiplied by, entry by entry.
+        """The factors of lam in the penalty, one per entry of w.
 
-        Intercepts are not penalized, but those of classes that bend nowhere would go anywhere: they are held
-        like the weight of a feature as long as the rows are; where the loss is smooth, by next to nothing.
+        Intercepts are not penalized, but those of classes without second derivatives would be undetermined:
+        they get the weight of a feature of typical length, and with a smooth loss next to none.
         """
         weights = self.reg.terms(g).square + 0.0 * g
         if isinstance(self.scorer, WithOnes):
-            weights[-self.scorer.columns :] = self.held * (1.0 if mu else SMOOTH)
+            weights[-self.scorer.columns :] = self.intercept_weight * (
+                1.0 if mu else SMOOTH_INTERCEPT_PENALTY
+            )
         return np.asarray(weights)
 
     @cached_property
-    def held(self) -> float:
-        """The weight that intercepts are held by."""
-        assert self.passes.rows is not None
-        return 1 / mean_square(self.passes.rows, of_features(self.reg, self.scorer.columns))
+    def intercept_weight(self) -> float:
+        """The artificial weight of intercepts, 1 / mean |x_i|^2."""
+        assert self.design.rows is not None
+        return 1 / mean_square(self.design.rows, of_features(self.reg, self.scorer.columns))
 
-    def _part(self, slopes: Slopes, at: NDArray | None) -> Part:
-        """Some of the rows, with their second derivatives; or all."""
-        rows = self.passes.rows
+    def _part(self, inputs: Slopes, active: NDArray | None) -> MultiOutputActiveRows:
+        """Some of the rows with their second derivatives; all of them where that saves too little."""
+        rows = self.design.rows
         assert rows is not None
-        dz, y, c, X = slopes.dz, rows.y, rows.c, rows_of(rows)
-        if at is None or len(at) > (1 - FEWER) * len(y):
-            return Part(X, self.loss.curve(dz, y, c, slopes.mu), self.scorer, self.passes)
-        few: Any = as_matrix(as_scipy(X)[at] if isinstance(X, Csr) else taken(X, at))
-        return Part(few, self.loss.curve(dz[at], y[at], c[at], slopes.mu), self.scorer, None)
+        dz, y, c, X = inputs.dz, rows.y, rows.c, row_matrix(rows)
+        if active is None or len(active) > (1 - MIN_DROPPED_ROWS) * len(y):
+            hessian = self.loss.curve(dz, y, c, inputs.mu)
+            return MultiOutputActiveRows(X, hessian, self.scorer, self.design)
+        selected: Any = as_matrix(as_scipy(X)[active] if isinstance(X, Csr) else dense_rows(X, active))
+        hessian = self.loss.curve(dz[active], y[active], c[active], inputs.mu)
+        return MultiOutputActiveRows(selected, hessian, self.scorer, None)
 
-    def _few(self, whole: Part, slopes: Slopes) -> Part:
-        """The rows that bend: all but those that together have next to no second derivatives."""
-        size = whole.curve.diagonal.sum(axis=1)
+    def _few(self, all_active: MultiOutputActiveRows, inputs: Slopes) -> MultiOutputActiveRows:
+        """All rows but those that together have the dropped share of the second derivatives."""
+        size = all_active.hessian.diagonal.sum(axis=1)
+        # rows by their trace of H_i; the largest prefix with at most the dropped share of the sum is dropped
         order = np.argsort(size)
-        out = int(np.searchsorted(np.cumsum(size[order]), self.drop * float(size.sum()), side="right"))
-        return whole if out < FEWER * len(size) else self._part(slopes, np.sort(order[out:]))
+        dropped = self.dropped_share * float(size.sum())
+        n_dropped = int(np.searchsorted(np.cumsum(size[order]), dropped, side="right"))
+        if n_dropped < MIN_DROPPED_ROWS * len(size):
+            return all_active
+        return self._part(inputs, np.sort(order[n_dropped:]))
 
-    def _descend(self, part: Part, penalty: NDArray, run: _Run, kinks: bool) -> NDArray:
-        """The direction to where what is left is small enough."""
-        P, step = penalty.reshape(-1, self.scorer.columns), inverse.step_cost(part)
-        ways = self._ways(part, P)
-        if kinks and ways[-1].cost <= EXACT * step:
-            self.level = ways[-1].level
-        ways = [way for way in ways if way.level >= self.level] or ways[-1:]
-        applied = step + (inverse.APPLY * penalty.size**2 if self.level == 2 else 0.0)
-        if self.kept is not None and ways[0].cost > FEW * applied:
-            self.wait -= 1
-            if self.wait < 0:
-                if run.go(self.kept, _most(ways[0].cost / applied)):
-                    self.patience = 0
+    def _descend(
+        self, part: MultiOutputActiveRows, penalty: NDArray, run: _CgRun, nonsmooth: bool
+    ) -> NDArray:
+        """The direction whose residual is small enough, by preconditioners of increasing level."""
+        P, step = penalty.reshape(-1, self.scorer.columns), inverse.cg_step_cost(part)
+        options = self._options(part, P)
+        if nonsmooth and options[-1].cost <= EXACT_MAX_COST * step:
+            self.level = options[-1].level
+        options = [option for option in options if option.level >= self.level] or options[-1:]
+        # applying a factor of the whole matrix costs two triangular solves
+        triangular = inverse.TRIANGULAR_ENTRY_COST * penalty.size**2 if self.level == 2 else 0.0
+        reuse_step = step + triangular
+        if self.preconditioner is not None and options[0].cost > REBUILD_MAX_COST * reuse_step:
+            self.skip_reuse -= 1
+            if self.skip_reuse < 0:
+                # as many steps as a new preconditioner would cost
+                if run.run(self.preconditioner, _step_limit(options[0].cost / reuse_step)):
+                    self.last_skip_reuse = 0
                     return run.d
-                self.patience = self.wait = 2 * self.patience + 1
-        for way, better in zip_longest(ways, ways[1:]):
-            self.level, self.kept = way.level, self._level(way.make(part, P))
-            if run.go(self.kept, MOST_STEPS if better is None else _most(better.cost / step)):
+                self.last_skip_reuse = self.skip_reuse = 2 * self.last_skip_reuse + 1
+        for option, better in zip_longest(options, options[1:]):
+            self.level, self.preconditioner = option.level, self._centered(option.make(part, P))
+            limit = MULTI_OUTPUT_MAX_CG_STEPS if better is None else _step_limit(better.cost / step)
+            if run.run(self.preconditioner, limit):
                 break
         return run.d
 
-    def _level(self, solve: Solve) -> Solve:
-        """The same, but for the sum of all intercepts, which no score that counts depends on."""
+    def _centered(self, solve: Solve) -> Solve:
+        """The preconditioner without the sum of all intercepts, on which the loss does not depend."""
         if not isinstance(self.scorer, WithOnes):
             return solve
         k = self.scorer.columns
 
-        def centred(r: NDArray) -> NDArray:
+        def centered(r: NDArray) -> NDArray:
             return np.concatenate([r[:-k], r[-k:] - r[-k:].mean()])
 
-        return lambda r: centred(solve(centred(r)))
+        return lambda r: centered(solve(centered(r)))
 
-    def _ways(self, part: Part, P: NDArray) -> list[Way]:
-        """The matrices that there are, from cheap to good; none that costs more than a better one."""
-        rows = Way(2, inverse.rows_cost(part, P, self.direct), inverse.by_rows)
+    def _options(self, part: MultiOutputActiveRows, P: NDArray) -> list[PreconditionerOption]:
+        """The preconditioners from cheap to exact, without those that cost more than a better one."""
+        rows = PreconditionerOption(2, inverse.rows_cost(part, P, self.direct), inverse.by_rows)
         if part.X.shape[1] > self.direct:
-            found = [Way(0, 0.0, inverse.by_diagonal), rows]
+            options = [PreconditionerOption(0, 0.0, inverse.by_diagonal), rows]
         else:
             one = inverse.gram_cost(part)
-            features = Way(2, inverse.features_cost(part, self.direct), inverse.by_features)
-            found = [Way(0, one, inverse.by_one), Way(1, P.shape[1] * one, inverse.by_class)]
-            found.append(min(rows, features, key=lambda way: way.cost))
+            cost = inverse.feature_solver_cost(part, self.direct)
+            features = PreconditionerOption(2, cost, inverse.by_features)
+            options = [
+                PreconditionerOption(0, one, inverse.by_one),
+                PreconditionerOption(1, P.shape[1] * one, inverse.by_class),
+            ]
+            options.append(min(rows, features, key=lambda option: option.cost))
         return [
-            way
-            for i, way in enumerate(found)
-            if way.cost < min((better.cost for better in found[i + 1 :]), default=np.inf)
+            option
+            for i, option in enumerate(options)
+            if option.cost < min((better.cost for better in options[i + 1 :]), default=np.inf)
         ]
 
 
-class _Run:
-    """Conjugate gradients that can go on under another matrix; wherever they end, d is of descent."""
+class _CgRun:
+    """Conjugate gradients that can continue with another preconditioner; d is always a descent direction."""
 
     def __init__(
-        self, part: Part, penalty: NDArray, d: NDArray, r: NDArray, enough: float, size: Size
+        self, part: MultiOutputActiveRows, penalty: NDArray, d: NDArray, r: NDArray, tol: float, norm: Norm
     ) -> None:
-        self.part, self.penalty, self.d, self.r, self.enough, self.size = part, penalty, d, r, enough, size
+        self.part, self.penalty, self.d, self.r, self.tol, self.norm = part, penalty, d, r, tol, norm
 
-    def go(self, solve: Solve, most: int) -> bool:
-        """Take at most so many steps; whether that was enough."""
-        rest = self.size(self.r)
-        wild, least = WILD * rest, (rest, self.d, self.r)
-        if rest <= self.enough:
+    def run(self, solve: Solve, max_steps: int) -> bool:
+        """Make at most `max_steps` steps; return whether the residual is small, or only rounding is left."""
+        residual = self.norm(self.r)
+        diverged, best = DIVERGED_RESIDUAL_RATIO * residual, (residual, self.d, self.r)
+        if residual <= self.tol:
             return True
         s = solve(self.r)
-        along, size = s, float(self.r @ s)
-        for _ in checking(range(most)):
-            image = self.penalty * along + self.part.times(along)
-            bent = float(along @ image)
-            if not (bent > 0 and size > 0):
+        direction, rho = s, float(self.r @ s)
+        for _ in checking(range(max_steps)):
+            image = self.penalty * direction + self.part.times(direction)
+            curvature = float(direction @ image)
+            if not (curvature > 0 and rho > 0):
                 return True  # nothing but rounding is left
-            step = size / bent
-            self.d, self.r = self.d + step * along, self.r - step * image
-            rest = self.size(self.r)
-            least = min(least, (rest, self.d, self.r), key=lambda found: found[0])
-            if rest <= self.enough:
+            step = rho / curvature
+            self.d, self.r = self.d + step * direction, self.r - step * image
+            residual = self.norm(self.r)
+            best = min(best, (residual, self.d, self.r), key=lambda point: point[0])
+            if residual <= self.tol:
                 return True
-            if not rest <= wild:  # along what nothing bends, steps are of rounding, and without end
-                _, self.d, self.r = least
+            # in directions without second derivatives and penalty, steps are rounding of any length
+            if not residual <= diverged:
+                _, self.d, self.r = best
                 return True
             s = solve(self.r)
-            size, before = float(self.r @ s), size
-            along = s + (size / before) * along
+            rho, last_rho = float(self.r @ s), rho
+            direction = s + (rho / last_rho) * direction
         return False
 
 
-def _sizes(weights: NDArray) -> Size:
-    """The size of slopes under a regularizer of such weights: stationarity is its square over 2 lam."""
+def _weighted_norm(weights: NDArray) -> Norm:
+    """The dual norm |g|, |g|^2 = sum_j g_j^2 / weights_j; stationarity is |g|^2 / (2 lam).
+
+    Equal weights are left out.
+    """
     scale = 1.0 if np.ptp(weights) == 0 else 1 / np.sqrt(np.where(weights > 0, weights, 1.0))
 
-    def size(g: NDArray) -> float:
+    def norm(g: NDArray) -> float:
         scaled = scale * g
         return math.sqrt(float(scaled @ scaled))
 
-    return size
+    return norm
 
 
-def _most(steps: float) -> int:
-    return int(min(max(steps, 2.0), MOST_STEPS))
+def _step_limit(steps: float) -> int:
+    return int(min(max(steps, 2.0), MULTI_OUTPUT_MAX_CG_STEPS))

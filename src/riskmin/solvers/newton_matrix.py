@@ -1,4 +1,8 @@
-r"""Newton's equations, of matrix :math:`\lambda K + X^\top H X`: by Cholesky, or by conjugate gradients."""
+r"""The linear system of a Newton step, :math:`(\lambda K + X^\top H X)\, d = -g`.
+
+Solved by a Cholesky factorization of the p x p matrix, by Woodbury's formula in the rows with second
+derivatives, or by conjugate gradients; whichever is expected to cost the least.
+"""
 
 from __future__ import annotations
 
@@ -16,144 +20,161 @@ from riskmin.losses.bends import times, turned
 from riskmin.matrices import Columns, Csr, Dense
 from riskmin.regularizers import L2
 from riskmin.solvers.newton_steps import Part
-from riskmin.solvers.passes import Passes, blocks, rows_of, taken
+from riskmin.solvers.passes import Passes, dense_rows, row_blocks, row_matrix
 from riskmin.sorting import prefix_sums
 from riskmin.types import Array, Bend, NDArray, Window
 
-MOST_STEPS = 1500
-"""Of conjugate gradients, after which a direction is taken as it is."""
-ROUGH = 0.01
-"""The share of the gradient that they may leave where a matrix would have left nothing."""
-FEW = 3
-"""One row in so many, or fewer, are taken out of X for steps of conjugate gradients."""
-LEAST = 1e-12
-"""The least penalty of a direction, beside the second derivatives of rows of length one."""
-DENSE = 8.0
-"""How many times as fast an operation with a dense matrix is as one with a sparse one."""
+MAX_CG_STEPS = 1500
+"""Steps of conjugate gradients after which a direction is used as it is."""
+FALLBACK_CG_RESIDUAL = 0.01
+"""Residual, as a share of the gradient norm, where conjugate gradients replace a singular direct solve."""
+GATHER_BELOW_ONE_ROW_IN = 3
+"""Rows with second derivatives are copied out of X for conjugate gradients if fewer than one in this many."""
+MIN_RELATIVE_PENALTY = 1e-12
+"""The smallest penalty of a coordinate, as a share of the sum of the second derivatives."""
+DENSE_SPEEDUP = 8.0
+"""How many times as fast an operation of a dense matrix product is as one of a sparse product."""
 
 
 class Equations:
-    """Newton's equations of one problem, (lam K + X' H X) d = -g, for one H and lam after the other.
+    """The linear system of one problem, (lam K + X' H X) d = -g, for a sequence of H and lam.
 
-    There are three ways. Conjugate gradients take two passes over X a step, which is least where few will do.
-    Where they do not, the matrix of features is factorized, or that of the rows with second derivatives if
-    these are fewer, unless both are more than `direct`.
+    There are three methods. Conjugate gradients make two passes over X per step, and are used where few steps
+    suffice. Otherwise the p x p matrix is factorized, or that of the rows with second derivatives if these
+    are fewer, unless both dimensions exceed `direct`.
     """
 
-    def __init__(self, passes: Passes, reg: Any, direct: int, steps: float = 0.0) -> None:
-        self.passes, self.given, self.reg, self.direct = passes, reg, reg, direct
+    def __init__(self, design: Passes, reg: Any, direct: int, steps: float = 0.0) -> None:
+        self.design, self.given_reg, self.reg, self.direct = design, reg, reg, direct
         self.steps = steps
-        """How many steps of conjugate gradients to expect: as last time, or more where they failed."""
+        """Expected steps of conjugate gradients: those of the last solve, or more where that failed."""
 
-    def enough(self, g: Array, rest: float) -> float:
-        """The norm that a residual may have: well below complementarity, which is rest / lam."""
+    def residual_tolerance(self, g: Array, scaled_gap: float) -> float:
+        """The residual norm at which conjugate gradients may stop; `scaled_gap` is lam times complementarity.
+
+        With L2 a residual r adds |r|^2 / (2 lam) to the duality gap, which should stay well below the
+        complementarity.
+        """
         norm = math.sqrt(float(g @ g))
-        return max(0.05 * norm * min(1.0, 10 * norm), 0.3 * math.sqrt(rest))
+        return max(0.05 * norm * min(1.0, 10 * norm), 0.3 * math.sqrt(scaled_gap))
 
-    def solve(self, bend: Bend, lam: float, g: Array, enough: float) -> Array:
-        """The direction d; up to a residual of the norm `enough`, where it is found in steps."""
-        if isinstance(self.given, L2):  # what is below rounding beside X' H X is held back by that much
-            square, least = self.given.terms(g).square, LEAST * float(bend.diagonal.sum()) / lam
-            self.reg = L2(np.maximum(square + 0.0 * g, least)) if np.min(square) < least else self.given
-        cost, way = self._direct(bend)
-        if way is not None and (cost < 4 or self.steps >= cost):
-            self.steps *= 0.8  # so that they are tried again in the end
-            return way(bend, lam, g)
-        most = int(min(MOST_STEPS, cost))
-        d, took = self._in_steps(bend, lam, g, enough, most)
-        self.steps = took if took < most else 4.0 * most
-        return d if took < most or way is None else way(bend, lam, g)
+    def solve(self, hessian: Bend, lam: float, g: Array, tol: float) -> Array:
+        """The direction d; where conjugate gradients find it, up to a residual of norm `tol`."""
+        if isinstance(self.given_reg, L2):
+            # penalties that vanish in rounding beside X' H X are raised to MIN_RELATIVE_PENALTY of it
+            square = self.given_reg.terms(g).square
+            least = MIN_RELATIVE_PENALTY * float(hessian.diagonal.sum()) / lam
+            self.reg = L2(np.maximum(square + 0.0 * g, least)) if np.min(square) < least else self.given_reg
+        cost, direct_solve = self._cheapest_direct(hessian)
+        if direct_solve is not None and (cost < 4 or self.steps >= cost):
+            self.steps *= 0.8  # so that conjugate gradients are tried again some time
+            return direct_solve(hessian, lam, g)
+        # conjugate gradients get no more steps than a direct solve would cost
+        max_steps = int(min(MAX_CG_STEPS, cost))
+        d, n_steps = self._conjugate_gradients(hessian, lam, g, tol, max_steps)
+        self.steps = n_steps if n_steps < max_steps else 4.0 * max_steps
+        return d if n_steps < max_steps or direct_solve is None else direct_solve(hessian, lam, g)
 
-    def _in_steps(self, bend: Bend, lam: float, g: Array, enough: float, most: int) -> tuple[Array, int]:
-        """By conjugate gradients; with the rows alone that take part, where these are few."""
-        at = np.flatnonzero(bend.diagonal)
-        few = FEW * len(at) < len(bend.diagonal) and self.passes.takes(len(at))  # they are copied
-        if few and isinstance(self.reg, L2) and not bend.windows and _projects(bend):
+    def _conjugate_gradients(
+        self, hessian: Bend, lam: float, g: Array, tol: float, max_steps: int
+    ) -> tuple[Array, int]:
+        """By conjugate gradients; on a copy of the rows with second derivatives where these are few."""
+        active = np.flatnonzero(hessian.diagonal)
+        few = GATHER_BELOW_ONE_ROW_IN * len(active) < len(hessian.diagonal)
+        copied = few and self.design.can_gather(len(active))
+        if copied and isinstance(self.reg, L2) and not hessian.windows and _projects(hessian):
             square = self.reg.terms(g).square + 0.0 * g
-            return Part(self.passes.take(at), bend, square).solve(lam, g, enough, most)
-        return conjugate_gradients(lambda d: self._times(bend, lam, d), -g, enough, most)
+            return Part(self.design.gather(active), hessian, square).solve(lam, g, tol, max_steps)
+        return conjugate_gradients(lambda d: self._product(hessian, lam, d), -g, tol, max_steps)
 
-    def _direct(self, bend: Bend) -> tuple[float, Callable[[Bend, float, Array], Array] | None]:
-        """The cheaper of the ways with a matrix, and its cost in steps of conjugate gradients."""
-        n, p = self.passes.shape
-        many, numbers = int(np.count_nonzero(bend.diagonal)), self.passes.numbers
-        each = numbers / n
-        rows = many * many * (0.7 * many / DENSE + each)
-        features = p**3 / (3 * DENSE) + 0.5 * many * each * each / (DENSE if each == p else 1.0)
-        best, way = min(
-            (rows if self._takes(many) else math.inf, 0),
-            (features if self._grams(bend) else math.inf, 1),
+    def _cheapest_direct(self, hessian: Bend) -> tuple[float, Callable[[Bend, float, Array], Array] | None]:
+        """The cheaper direct method, and its cost in steps of conjugate gradients."""
+        n, p = self.design.shape
+        m, nnz = int(np.count_nonzero(hessian.diagonal)), self.design.numbers
+        nnz_per_row = nnz / n
+        # operations: m^2 products of rows and an LU factorization, or a p x p Gram matrix and Cholesky
+        rows = m * m * (0.7 * m / DENSE_SPEEDUP + nnz_per_row)
+        gram = 0.5 * m * nnz_per_row * nnz_per_row / (DENSE_SPEEDUP if nnz_per_row == p else 1.0)
+        features = p**3 / (3 * DENSE_SPEEDUP) + gram
+        # ties are decided in favor of the rows
+        best, method = min(
+            (rows if self._can_solve_by_rows(m) else math.inf, 0),
+            (features if self._can_solve_by_features(hessian) else math.inf, 1),
         )
         if best == math.inf:
             return best, None
-        return best / (4 * numbers), (self._by_rows, self._by_features)[way]
+        # a step of conjugate gradients makes two passes over X, of two operations per stored entry each
+        return best / (4 * nnz), (self._by_rows, self._by_features)[method]
 
-    def _takes(self, many: int) -> bool:
-        return many <= self.direct and isinstance(self.reg, L2) and self.passes.takes(many)
+    def _can_solve_by_rows(self, n_rows: int) -> bool:
+        return n_rows <= self.direct and isinstance(self.reg, L2) and self.design.can_gather(n_rows)
 
-    def _grams(self, bend: Bend) -> bool:
-        return self.passes.shape[1] <= self.direct and self.passes.grams(bool(bend.windows))
+    def _can_solve_by_features(self, hessian: Bend) -> bool:
+        return self.design.shape[1] <= self.direct and self.design.can_form_gram(bool(hessian.windows))
 
-    def _by_rows(self, bend: Bend, lam: float, g: Array) -> Array:
+    def _by_rows(self, hessian: Bend, lam: float, g: Array) -> Array:
         """By Woodbury's formula: u = H X_S d in (I + H G) u = H G' g, for G = X_S (lam K)^-1 X_S'."""
         lapack = linalg().lapack
-        at = np.flatnonzero(bend.diagonal)
+        active = np.flatnonzero(hessian.diagonal)
         weight = 1 / (lam * self.reg.terms(g).square + 0.0 * g)
-        if not len(at):
+        if not len(active):
             return -1.0 * weight * g
-        part: Any = self.passes.take(at).astype(np.float64, copy=False)
+        part: Any = self.design.gather(active).astype(np.float64, copy=False)
         scaled = part * weight if isinstance(part, np.ndarray) else part @ sp.diags_array(weight)
-        dense, few = isinstance(part, np.ndarray), restricted(bend, at)
+        dense, H = isinstance(part, np.ndarray), restrict_hessian(hessian, active)
         gram = product(scaled, part.T) if dense else (scaled @ part.T).toarray()
-        H, work = np.eye(len(at)) + times(few, gram), 2 / 3 * len(at) ** 3
-        factor, pivots, singular = aside(work, partial(lapack.dgetrf, overwrite_a=True), H)
-        if singular:  # beside rows so long, rounding has swallowed the ones
-            return self._otherwise(bend, lam, g)
-        d, rest = 0.0 * g, -1.0 * g
-        for _ in range(2):  # once more for the digits that rounding took
-            found, _ = lapack.dgetrs(factor, pivots, times(few, scaled @ rest))
-            d = d + weight * rest - weight * (part.T @ found)
-            rest = -1.0 * g - self._times(bend, lam, d)
+        M, work = np.eye(len(active)) + times(H, gram), 2 / 3 * len(active) ** 3
+        factor, pivots, singular = aside(work, partial(lapack.dgetrf, overwrite_a=True), M)
+        if singular:  # rows so long that the identity is lost in rounding
+            return self._without_rows(hessian, lam, g)
+        d, residual = 0.0 * g, -1.0 * g
+        for _ in range(2):  # the second pass is iterative refinement
+            u, _ = lapack.dgetrs(factor, pivots, times(H, scaled @ residual))
+            d = d + weight * residual - weight * (part.T @ u)
+            residual = -1.0 * g - self._product(hessian, lam, d)
         return d
 
-    def _otherwise(self, bend: Bend, lam: float, g: Array) -> Array:
-        """Without a matrix of rows."""
-        if self._grams(bend):
-            return self._by_features(bend, lam, g)
-        enough = ROUGH * float(g @ g) ** 0.5
-        return conjugate_gradients(lambda d: self._times(bend, lam, d), -1.0 * g, enough, MOST_STEPS)[0]
+    def _without_rows(self, hessian: Bend, lam: float, g: Array) -> Array:
+        """The direction where the system of the rows is singular."""
+        if self._can_solve_by_features(hessian):
+            return self._by_features(hessian, lam, g)
+        tol = FALLBACK_CG_RESIDUAL * float(g @ g) ** 0.5
+        return conjugate_gradients(lambda d: self._product(hessian, lam, d), -1.0 * g, tol, MAX_CG_STEPS)[0]
 
-    def _times(self, bend: Bend, lam: float, d: Array) -> Array:
-        bent = times(bend, self.passes.forward(d))
-        return lam * self.reg.grad(d) + self.passes.back(bent)
+    def _product(self, hessian: Bend, lam: float, d: Array) -> Array:
+        """(lam K + X' H X) d."""
+        dz = times(hessian, self.design.forward(d))
+        return lam * self.reg.grad(d) + self.design.back(dz)
 
-    def _by_features(self, bend: Bend, lam: float, g: Array) -> Array:
-        """By Cholesky's method."""
-        return -1.0 * factorized(self.passes, self.reg, lam, bend)(g)
+    def _by_features(self, hessian: Bend, lam: float, g: Array) -> Array:
+        """By a Cholesky factorization of the p x p matrix."""
+        return -1.0 * factorized(self.design, self.reg, lam, hessian)(g)
 
 
-def factorized(passes: Passes, reg: Any, lam: float, bend: Bend) -> Callable[[Array], Array]:
-    """Solves (lam K + X' H X) d = g, by Cholesky's method."""
-    G = passes.gram(bend.diagonal)
+def factorized(design: Passes, reg: Any, lam: float, hessian: Bend) -> Callable[[Array], Array]:
+    """A function that solves (lam K + X' H X) d = g for d, by a Cholesky factorization."""
+    G = design.gram(hessian.diagonal)
     p = len(G)
-    more = 1e-14 * float(np.diagonal(G).max())  # of what cancels, rounding is this part
-    G = less(G, passes, bend)
+    shift = 1e-14 * float(np.diagonal(G).max())  # the rounding error of sums that cancel
+    G = subtract_low_rank_and_pairs(G, design, hessian)
     diagonal = G.reshape(-1)[:: p + 1]
     if isinstance(reg, L2):
         diagonal += lam * reg.terms(np.ones(p)).square
     else:
         G += lam * np.stack([np.asarray(reg.grad(e)) for e in np.eye(p)])
     # the upper triangle of G is the lower one of its transpose, which is in LAPACK's order
-    factor = cholesky(G.T, diagonal, more)
+    factor = cholesky(G.T, diagonal, shift)
+    # without any factor, the gradient direction remains
     if factor is None:
         return lambda g: g / lam
     return lambda g: np.asarray(linalg().cho_solve(factor, g, check_finite=False))
 
 
-def cholesky(G: NDArray, diagonal: NDArray, more: float) -> Any:
-    """The factor of a matrix by its lower triangle; where rounding has spoilt it, with more on the diagonal.
+def cholesky(G: NDArray, diagonal: NDArray, shift: float) -> Any:
+    """The Cholesky factor of a matrix from its lower triangle, shifted as far as rounding requires.
 
-    The diagonal is a view into the matrix. None if no number is enough.
+    Where the factorization fails, `shift` is added to the diagonal, and ten times as much the next time.
+    `diagonal` is a view into the matrix. None if no finite shift suffices.
 
     Examples
     --------
@@ -162,103 +183,110 @@ def cholesky(G: NDArray, diagonal: NDArray, more: float) -> Any:
     >>> cholesky(G, G.reshape(-1)[::3], 1e-14) is None, bool(G[1, 1] > 1 == G[1, 0])
     (False, True)
     """
-    while np.isfinite(more):
+    while np.isfinite(shift):
         try:
             return cho_factor(G, lower=True)
-        except np.linalg.LinAlgError:  # rounding has turned its least eigenvalues over
-            diagonal += more
-            more *= 10
+        except np.linalg.LinAlgError:  # rounding has made its smallest eigenvalues negative
+            diagonal += shift
+            shift *= 10
     return None
 
 
-def _projects(bend: Bend) -> bool:
-    """Whether H is D^1/2 P D^1/2, for a diagonal D and a projection P that leaves out one vector at most."""
-    if len(bend.minus) != 1:
-        return not bend.minus
-    (s,), h = bend.minus, bend.diagonal
-    at = h > 0
-    return bool(abs(float(s[at] @ (s[at] / h[at])) - 1) < 1e-9 and not s[~at].any())
+def _projects(hessian: Bend) -> bool:
+    """Whether H = D^1/2 P D^1/2 for a diagonal D and P = I - q q' with |q| = 1, or P = I."""
+    if len(hessian.minus) != 1:
+        return not hessian.minus
+    (s,), h = hessian.minus, hessian.diagonal
+    positive = h > 0
+    unit = abs(float(s[positive] @ (s[positive] / h[positive])) - 1) < 1e-9
+    return bool(unit and not s[~positive].any())
 
 
-def less(G: NDArray, passes: Passes, bend: Bend) -> NDArray:
-    """The product of the diagonal, less those of ranks and windows."""
-    for s in bend.minus:
-        m = passes.back(s)
+def subtract_low_rank_and_pairs(G: NDArray, design: Passes, hessian: Bend) -> NDArray:
+    """X' H X from G = X' diag(h) X: less the low-rank terms and the pair blocks of H."""
+    # H = diag(h) - sum_s s s' - pair blocks and their transposes
+    for s in hessian.minus:
+        m = design.back(s)
         G -= np.outer(m, m)
-    for window in bend.windows:
-        assert passes.rows is not None  # else there is no matrix to take it off
-        across = _across(rows_of(passes.rows), _fewer_outside(window))
-        G -= across + across.T
+    for block in hessian.windows:
+        assert design.rows is not None  # else can_form_gram has refused
+        triangle = _pair_block_gram(row_matrix(design.rows), _shorter_list_first(block))
+        G -= triangle + triangle.T
     return G
 
 
-def _fewer_outside(window: Window) -> Window:
-    """The window with the shorter list first: each row of that one takes a row of p numbers."""
-    if len(window.above) <= len(window.below):
-        return window
-    first, last = turned(window)
-    return Window(window.below, window.q, window.above, window.p, first, last)
+def _shorter_list_first(block: Window) -> Window:
+    """The same pair block with the shorter list first: each of its rows takes a vector of p entries."""
+    if len(block.above) <= len(block.below):
+        return block
+    first, last = turned(block)
+    return Window(block.below, block.q, block.above, block.p, first, last)
 
 
-def _across(X: Csr | Dense | Columns, window: Window) -> NDArray:
-    """X' W X, for one of the two triangles of pairs."""
+def _pair_block_gram(X: Csr | Dense | Columns, block: Window) -> NDArray:
+    """X' W X, for W one of the two triangles of a symmetric pair block."""
     from riskmin.kernels.gram import csr_windows, dense_windows
 
     p = X.shape[1]
     out, sums, ends = np.zeros((p, p)), np.zeros(p), np.zeros(2, np.int64)
     if isinstance(X, Csr):
-        above, weights, below, q, first, last = window
+        above, weights, below, q, first, last = block
         for i, j in pieces(0, len(above), len(above) * (len(X.data) / X.shape[0]) * p):
             rows = above[i:j], weights[i:j], below, q, first[i:j], last[i:j]
             csr_windows(X.indptr, X.indices, X.data, *rows, ends, sums, out)
         return out
-    whole = X.X if isinstance(X, Dense) else X.T.T
-    for at in blocks(np.flatnonzero(window.last > window.first), p):
-        found = np.empty((len(at), p))
-        dense_windows(whole, window.below, window.q, window.first[at], window.last[at], ends, sums, found)
-        out += (taken(X, window.above[at]) * window.p[at, None]).T @ found
+    dense = X.X if isinstance(X, Dense) else X.T.T
+    for index in row_blocks(np.flatnonzero(block.last > block.first), p):
+        # one row of sums of q_j x_j over the range [first, last) of each row above
+        range_sums = np.empty((len(index), p))
+        dense_windows(
+            dense, block.below, block.q, block.first[index], block.last[index], ends, sums, range_sums
+        )
+        out += (dense_rows(X, block.above[index]) * block.p[index, None]).T @ range_sums
     return out
 
 
-def restricted(bend: Bend, at: NDArray) -> Bend:
-    """The second derivatives of some rows alone, in their order; all others have none."""
-    place = np.full(len(bend.diagonal), -1)
-    place[at] = np.arange(len(at))
-    windows = []
-    for above, p, below, q, first, last in bend.windows:
-        here, there = place[above] >= 0, place[below] >= 0
-        before = prefix_sums(there.astype(np.int64))
-        rows, others = place[above[here]], place[below[there]]
-        windows.append(Window(rows, p[here], others, q[there], before[first[here]], before[last[here]]))
-    return Bend(bend.diagonal[at], tuple(s[at] for s in bend.minus), tuple(windows))
+def restrict_hessian(hessian: Bend, active: NDArray) -> Bend:
+    """The Hessian of the active rows alone, in their order; all others must have no second derivatives."""
+    position = np.full(len(hessian.diagonal), -1)
+    position[active] = np.arange(len(active))
+    pair_blocks = []
+    for above, p, below, q, first, last in hessian.windows:
+        kept_above, kept_below = position[above] >= 0, position[below] >= 0
+        # the number of kept rows below before each place: ranges [first, last) in the shorter list
+        before = prefix_sums(kept_below.astype(np.int64))
+        rows, others = position[above[kept_above]], position[below[kept_below]]
+        new_first, new_last = before[first[kept_above]], before[last[kept_above]]
+        pair_blocks.append(Window(rows, p[kept_above], others, q[kept_below], new_first, new_last))
+    return Bend(hessian.diagonal[active], tuple(s[active] for s in hessian.minus), tuple(pair_blocks))
 
 
 def conjugate_gradients(
-    product: Callable[[Array], Array], g: Array, enough: float, most: int, diagonal: Array | None = None
+    product: Callable[[Array], Array], g: Array, tol: float, max_steps: int, diagonal: Array | None = None
 ) -> tuple[Array, int]:
-    """The d for which A d is g, up to a residual of that norm, and how many steps it took: at most so many.
+    """The solution d of A d = g up to a residual of norm `tol`, and the number of steps.
 
-    Fewer will do with the diagonal of A, where that differs much. Wherever it ends, d is a direction of
-    descent.
+    `diagonal` is that of A, as a preconditioner. After any number of steps, d'g > 0: for g the negative
+    gradient, d is a descent direction.
 
     Examples
     --------
     >>> import numpy as np
     >>> A = np.array([[2.0, 1.0], [1.0, 3.0]])
-    >>> d, took = conjugate_gradients(lambda d: A @ d, np.array([3.0, 4.0]), 1e-12, 10)
-    >>> d.round(9).tolist(), took
+    >>> d, n_steps = conjugate_gradients(lambda d: A @ d, np.array([3.0, 4.0]), 1e-12, 10)
+    >>> d.round(9).tolist(), n_steps
     ([1.0, 1.0], 2)
     """
     d, r = 0.0 * g, g
     s = r if diagonal is None else r / diagonal
-    along, size = s, float(r @ s)
-    for took in checking(range(most)):
-        if float(r @ r) <= enough * enough:
-            return d, took
-        image = product(along)
-        step = size / float(along @ image)
-        d, r = d + step * along, r - step * image
+    direction, rho = s, float(r @ s)  # rho = r' M^-1 r
+    for n_steps in checking(range(max_steps)):
+        if float(r @ r) <= tol * tol:
+            return d, n_steps
+        image = product(direction)
+        step = rho / float(direction @ image)
+        d, r = d + step * direction, r - step * image
         s = r if diagonal is None else r / diagonal
-        size, before = float(r @ s), size
-        along = s + (size / before) * along
-    return d, most
+        rho, last_rho = float(r @ s), rho
+        direction = s + (rho / last_rho) * direction
+    return d, max_steps

@@ -1,4 +1,8 @@
-"""Losses that Newton's method looks at by kernels: along a line, at a point, and with an intercept."""
+"""Score problems of separable losses whose derivatives are computed by compiled kernels.
+
+A loss gives the derivatives along a line and the evaluation at a point; this module adds the intercept, which
+is minimized out, and the line search.
+"""
 
 from __future__ import annotations
 
@@ -10,120 +14,132 @@ import numpy as np
 
 from riskmin.intercept import VANISHED
 from riskmin.losses.bends import bent
-from riskmin.solvers.newton_scores import Look, Scores, bracketed
+from riskmin.solvers.newton_scores import Look, Scores, bracketed_newton
 from riskmin.types import Bend, NDArray
 
-EXACT = 2.0**-49
-"""A slope in the intercept of this share of what it is made of is zero but for rounding."""
-NEAR = 1e-13
-"""Steps of the intercept that are shorter go after rounding: what slope is left is mixed away."""
-LOOSE = 1e-6
-"""On the way along a line, this share will do."""
+INTERCEPT_SLOPE_ROUNDING = 2.0**-49
+"""A slope in the intercept counts as 0 below this share of the sum of |c_i u_i|, which it is a sum of."""
+MIN_RELATIVE_INTERCEPT_STEP = 1e-13
+"""Shorter steps of the intercept are rounding: the slope that is left is removed by mixing two cuts."""
+LINE_SEARCH_INTERCEPT_SLOPE = 1e-6
+"""The share that is allowed instead during a line search."""
 
 
-def _names() -> Any:
+def _slots() -> Any:
     from riskmin.kernels import newton  # Numba is imported by the first step, not with the package
 
     return newton
 
 
-class Rows(Scores, ABC):
-    """The loss of all rows, smoothed by mu around a centre, a row at a time; losses say what kernels find."""
+class CompiledScoreProblem(Scores, ABC):
+    """The loss of all rows, smoothed by mu around a center, one row at a time in compiled code."""
 
     @abstractmethod
-    def sums(
-        self, z: NDArray, dz: NDArray, mu: float, centre: NDArray | None, t: float
+    def line_derivatives(
+        self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, t: float
     ) -> Callable[[float], NDArray]:
-        """Of an intercept: slopes and second derivatives at z + t dz."""
+        """A function of the intercept b: the first and second derivatives in (t, b) at z + t dz + b."""
 
     @abstractmethod
-    def settled(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> tuple[Look, float, float]:
-        """The look at one intercept, the slope of its cut in that, and the size of what this is made of."""
+    def evaluate_with_cut(
+        self, z: NDArray, mu: float, center: NDArray | None, b: float
+    ) -> tuple[Look, float, float]:
+        """The evaluation at the intercept b, the slope of its cut in b, and the sum of |dz|."""
 
-    def look(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> Look:
-        """The multipliers at the scores z, the loss there, and its second derivatives."""
+    def look(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> Look:
+        """The multipliers at the scores z, the loss, and its second derivatives."""
         if not self.intercept:
-            return self.settled(z, mu, centre, 0.0)[0]
-        b, _ = self.least(self.sums(z, z, mu, centre, 0.0), z, b, EXACT)
-        found, tilt, total = self.settled(z, mu, centre, b)
-        if abs(tilt) > EXACT * total:
-            found = self._mixed(z, mu, centre, found, tilt)
+            return self.evaluate_with_cut(z, mu, center, 0.0)[0]
+        derivatives = self.line_derivatives(z, z, mu, center, 0.0)
+        b, _ = self.minimize_intercept(derivatives, z, b, INTERCEPT_SLOPE_ROUNDING)
+        evaluation, slope_b, abs_sum = self.evaluate_with_cut(z, mu, center, b)
+        if abs(slope_b) > INTERCEPT_SLOPE_ROUNDING * abs_sum:
+            evaluation = self._mixed(z, mu, center, evaluation, slope_b)
         if not mu:
-            return found  # the loss itself is what was looked at
-        risk, _ = self.truth(z, b)
-        return found._replace(risk=risk)
+            return evaluation  # its risk is that of the unsmoothed loss at the same intercept
+        risk, _ = self.unsmoothed_value(z, b)
+        return evaluation._replace(risk=risk)
 
     def search(
-        self, z: NDArray, dz: NDArray, mu: float, centre: NDArray | None, b: float,
+        self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
         line: Callable[[float], tuple[float, float]], start: float,
     ) -> tuple[float, int]:  # fmt: skip
-        """How far to go along dz, where `line` gives slope and second derivative of the rest; and the looks.
+        """The step length along dz, and the number of evaluations, by safeguarded Newton steps.
 
-        By Newton's method, in a bracket; the intercept follows.
+        `line` gives the first and second derivative of lam Omega along the line. The intercept is minimized
+        out at each t.
         """
-        k, last = _names(), 0.0
-        found = self.sums(z, dz, mu, centre, 0.0)(b) if self.intercept else None
+        k, last_t = _slots(), 0.0
+        previous = self.line_derivatives(z, dz, mu, center, 0.0)(b) if self.intercept else None
 
-        def at(t: float) -> tuple[float, float]:
-            nonlocal b, last, found
-            sums = self.sums(z, dz, mu, centre, t)
-            if found is None:
-                there = sums(0.0)
+        def derivatives(t: float) -> tuple[float, float]:
+            nonlocal b, last_t, previous
+            sums = self.line_derivatives(z, dz, mu, center, t)
+            if previous is None:
+                current = sums(0.0)
             else:
-                b, there = self.least(sums, z, b + _follows(found, t - last), LOOSE)
-                last, found = t, there
-            slope, bend = line(t)
-            slope, bend = there[k.SLOPE] + slope, there[k.BEND] + bend
-            if self.intercept and there[k.CURVE] > 0:
-                bend -= there[k.TURN] ** 2 / there[k.CURVE]
-            return float(slope), float(bend)
+                predicted = b + _intercept_change(previous, t - last_t)
+                b, current = self.minimize_intercept(sums, z, predicted, LINE_SEARCH_INTERCEPT_SLOPE)
+                last_t, previous = t, current
+            slope, curvature = line(t)
+            slope, curvature = current[k.SLOPE] + slope, current[k.BEND] + curvature
+            # the second derivative of min_b f(t, b) is f_tt - f_tb^2 / f_bb
+            if self.intercept and current[k.CURVE] > 0:
+                curvature -= current[k.TURN] ** 2 / current[k.CURVE]
+            return float(slope), float(curvature)
 
-        return bracketed(at, start)
+        return bracketed_newton(derivatives, start)
 
-    def bend(self, look: Look, z: NDArray, mu: float, centre: NDArray | None) -> Bend:
-        """The second derivatives; the intercept that follows takes a rank of them."""
-        assert look.bends is not None
-        return bent(look.bends, self.intercept)
+    def bend(self, evaluation: Look, z: NDArray, mu: float, center: NDArray | None) -> Bend:
+        """The Hessian in the scores; with a profiled intercept, less h h' / sum(h)."""
+        assert evaluation.hessian_diagonal is not None
+        return bent(evaluation.hessian_diagonal, self.intercept)
 
-    def least(
-        self, sums: Callable[[float], NDArray], z: NDArray, b: float, enough: float
+    def minimize_intercept(
+        self, derivatives: Callable[[float], NDArray], z: NDArray, b: float, tol: float
     ) -> tuple[float, NDArray]:
-        """Where the slope in the intercept is zero, by Newton's method in a bracket; and the sums there."""
-        k, lo, hi, step, start = _names(), -np.inf, np.inf, 1.0, b
+        """The intercept whose slope is at most tol times the sum of |c_i u_i|, and the derivatives at it.
+
+        Newton's method, safeguarded by a bracket that begins unbounded.
+        """
+        k, lo, hi, step, start = _slots(), -np.inf, np.inf, 1.0, b
         for _ in range(100):
-            found = sums(b)
-            slope, curve = float(found[k.ACROSS]), float(found[k.CURVE])
-            if abs(slope) <= enough * found[k.TOTAL]:
+            sums = derivatives(b)
+            slope, curvature = float(sums[k.ACROSS]), float(sums[k.CURVE])
+            if abs(slope) <= tol * sums[k.TOTAL]:
                 break
             lo, hi = (b, hi) if slope < 0 else (lo, b)
-            new = b - slope / curve if curve > 0 else np.inf
+            new = b - slope / curvature if curvature > 0 else np.inf
             if not lo < new < hi:
+                # bisect a finite bracket; extend an infinite one by steps that grow by a factor of 4
                 new = 0.5 * (lo + hi) if np.isfinite(hi - lo) else b - np.copysign(step, slope)
                 step *= 4
-            if not lo < new < hi or abs(new - b) <= NEAR * (1 + abs(b)):
+            if not lo < new < hi or abs(new - b) <= MIN_RELATIVE_INTERCEPT_STEP * (1 + abs(b)):
                 break
             b = new
         else:
-            self.truth(z, start)  # refuses risks that fall for ever
-        if found[k.TOTAL] <= VANISHED:
-            self.truth(z, start)
-        return b, found
+            self.unsmoothed_value(z, start)  # raises where the risk has no minimizer in the intercept
+        if sums[k.TOTAL] <= VANISHED:
+            self.unsmoothed_value(z, start)
+        return b, sums
 
-    def _mixed(self, z: NDArray, mu: float, centre: NDArray | None, one: Look, tilt: float) -> Look:
-        """Mixed with one on the other side of the best intercept, so that the slope in it is zero."""
+    def _mixed(self, z: NDArray, mu: float, center: NDArray | None, one: Look, slope_b: float) -> Look:
+        """A convex combination with an evaluation beyond the best intercept, whose slope in b is 0."""
+        # step across the minimizer in b, by lengths that grow by a factor of 8, until the slope changes sign
         step = 1e-12 * (1 + abs(one.b))
-        other, slope = one, tilt
-        while (slope > 0) == (tilt > 0) and slope:
+        other, slope = one, slope_b
+        while (slope > 0) == (slope_b > 0) and slope:
             if step > 1e300:
                 return one
-            other, slope, _ = self.settled(z, mu, centre, one.b - np.copysign(step, tilt))
+            other, slope, _ = self.evaluate_with_cut(z, mu, center, one.b - np.copysign(step, slope_b))
             step *= 8
-        part = slope / (slope - tilt)
-        slopes = part * one.dz + (1 - part) * other.dz
-        return one._replace(dz=slopes, offset=part * one.offset + (1 - part) * other.offset)
+        # weight * slope_b + (1 - weight) * slope = 0
+        weight = slope / (slope - slope_b)
+        dz = weight * one.dz + (1 - weight) * other.dz
+        return one._replace(dz=dz, offset=weight * one.offset + (1 - weight) * other.offset)
 
 
-def _follows(found: NDArray, step: float) -> float:
-    """By how much the best intercept changes along a step, as far as second derivatives tell."""
-    k = _names()
-    return -step * float(found[k.TURN] / found[k.CURVE]) if found[k.CURVE] > 0 else 0.0
+def _intercept_change(sums: NDArray, step: float) -> float:
+    """The change of the best intercept along a step in t, to first order: -step f_tb / f_bb."""
+    k = _slots()
+    return -step * float(sums[k.TURN] / sums[k.CURVE]) if sums[k.CURVE] > 0 else 0.0

@@ -1,4 +1,10 @@
-"""A risk as Newton's method sees it: a smoothed function of the scores of the rows, wherever these are."""
+r"""The risk as a smoothed function of the scores z = X w, as Newton's method needs it.
+
+The loss is :math:`l(z) = \max_\beta \beta^\top A z - g(\beta)`. With :math:`\tfrac\mu2 |\beta - \bar\beta|^2`
+subtracted inside the maximum it is differentiable, and its maximizer :math:`\beta` stays feasible for the
+loss itself: :math:`A^\top \beta` is the gradient in the scores of a valid cut of the risk, for any
+:math:`\mu`. The rows may be local or remote; vectors with one entry per row are kept in this process.
+"""
 
 from __future__ import annotations
 
@@ -21,196 +27,209 @@ from riskmin.solvers.newton_matrix import Equations
 from riskmin.solvers.passes import Passes
 from riskmin.types import Array, Bend, Bends, Curved, Euclidean, NDArray, Smooth, Unsuited
 
-FLAT = 0.05
-"""Searches end where the slope has fallen to this share: closer ones save no steps."""
+LINE_SEARCH_SLOPE_RATIO = 0.05
+"""A line search ends at a slope of at most this share of that at t = 0: a closer one saves no steps."""
 
 
 class Look(NamedTuple):
-    """What the multipliers of a point prove: R is nowhere below ``dz @ z + offset``, for scores z."""
+    """The multipliers at a point, and the cut they prove: R >= ``dz @ z + offset`` for all scores z."""
 
     dz: NDArray
+    """The gradient in the scores, sample weights included."""
     offset: float
     b: float
-    """The intercept there."""
+    """The intercept that minimizes the smoothed loss."""
     risk: float
-    """The loss itself, with an intercept of its own."""
-    bends: NDArray | None = None
-    """The second derivatives, where they come with the multipliers."""
+    """The unsmoothed loss, at the intercept that minimizes it."""
+    hessian_diagonal: NDArray | None = None
+    """The second derivatives, where they are computed with the multipliers."""
 
 
 class Scores:
-    """The loss of all rows, smoothed by mu around a centre, and without its intercept."""
+    """The loss of all rows as a function of the scores: smoothed by mu, minimized in the intercept."""
 
-    short = 0.3
-    """After steps that were cut shorter than this, directions are held back."""
+    damp_below_step = 0.3
+    """The next direction is damped after a line search that ended below this step length."""
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
-        self.passes = Passes(risk)
-        self.y, self.c = self.passes.table.y, self.passes.table.c
+        self.design = Passes(risk)
+        self.y, self.c = self.design.table.y, self.design.table.c
         self.loss: Any = risk.loss
         self.risk = risk
         self.intercept = intercept
-        self.smooth, self.central = bool(getattr(self.loss, "smooth", False)), takes_centre(self.loss)
+        self.smooth, self.uses_center = bool(getattr(self.loss, "smooth", False)), takes_centre(self.loss)
 
     @staticmethod
-    def of(solver: object, obj: Objective) -> Scores:
-        """Those of an objective; Unsuited, with the remedy, where it is not for Newton's method."""
+    def from_objective(solver: object, obj: Objective) -> Scores:
+        """The score problem of an objective; raise UnsupportedProblem if Newton's method cannot solve it."""
         name, risk = type(solver).__name__, obj.risk
         if isinstance(risk, Risk) and risk.many:
             from riskmin.solvers.newton_many import ManyScores
 
-            return ManyScores.of(solver, obj)
+            return ManyScores.from_objective(solver, obj)
         inner = without_intercept(risk)
         table = inner.table if isinstance(inner, Risk) else None
         if table is None or not isinstance(table.y, np.ndarray):
             raise Unsuited(
-                f"{name} needs a linear_risk of NumPy's numbers, with one score a row: "
+                f"{name} needs a linear_risk of NumPy arrays, with one score per row: "
                 "use Auto, Smoothing or Bundle"
             )
         if not (isinstance(obj.reg, Euclidean) and isinstance(obj.reg, Smooth)):
             raise Unsuited(f"{name} needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle")
-        if not bends(inner.loss, table.y):
-            raise Unsuited(f"{type(named(inner.loss)).__name__} cannot be smoothed and bent: use Bundle")
+        if not has_score_hessian(inner.loss, table.y):
+            raise Unsuited(
+                f"{name} needs second derivatives, and {type(named(inner.loss)).__name__} has none: "
+                "use Bundle, or Lbfgs if the loss is smooth"
+            )
         if dual_of(inner.loss, table.y[:1]) is not None:
             from riskmin.solvers.newton_boxes import Boxes
 
             return Boxes(inner, inner is not risk)
-        from riskmin.solvers.newton_curves import KINDS, Curves
+        from riskmin.solvers.newton_curves import COMPILED_LOSSES, ExponentialFamily
 
-        if type(inner.loss) in KINDS:
-            return Curves(inner, inner is not risk)
+        if type(inner.loss) in COMPILED_LOSSES:
+            return ExponentialFamily(inner, inner is not risk)
         return Scores(inner, inner is not risk)
 
     @property
-    def least_mu(self) -> float:
-        """A smaller mu than this may as well be 0."""
+    def min_mu(self) -> float:
+        """The smallest useful mu: below it, 0 is used."""
         return 0.0
 
-    def equations(self, reg: Any, direct: int, steps: float) -> Any:
-        """Newton's equations."""
-        return Equations(self.passes, reg, direct, steps)
+    def newton_system(self, reg: Any, direct: int, steps: float) -> Any:
+        """The linear system of Newton's method; `steps` is its saved cost estimate."""
+        return Equations(self.design, reg, direct, steps)
 
     def known(self, state: dict[str, Array]) -> NDArray | None:
-        """The slopes in the scores of the multipliers that a state holds, of this or a dual method."""
+        """The gradient in the scores from the multipliers in a saved state of this or a dual method."""
         u = state.get("u")
         return state.get("dz") if u is None else self.c * u
 
-    def pulled(self, look: Look, before: tuple[Look, NDArray] | None = None) -> NDArray:
-        """X' dz of a look; from that of the look before, where only what has changed costs a pass over X.
+    def weight_gradient(self, evaluation: Look, previous: tuple[Look, NDArray] | None = None) -> NDArray:
+        """X' dz of an evaluation, updated from the previous one: rows whose dz did not change cost nothing.
 
-        Anew where little is left of that: rounding errors must not be those of larger slopes.
+        Recomputed from dz alone once the result is much smaller than the previous one, which would
+        otherwise leave it with the rounding errors of the larger numbers.
         """
-        if before is not None:
-            last, old = before
-            a = old + self.passes.back(look.dz - last.dz)
+        if previous is not None:
+            last, old = previous
+            a = old + self.design.back(evaluation.dz - last.dz)
             if SHRUNK * np.max(np.abs(a)) >= np.max(np.abs(old)):
                 return a
-        return self.passes.back(look.dz)
+        return self.design.back(evaluation.dz)
 
-    def first_mu(self, z: NDArray, penalty: float) -> float:
-        """The mu for which what is taken off is of the size of the loss itself; 0 for smooth losses.
+    def initial_mu(self, z: NDArray, penalty: float) -> float:
+        """The mu whose smoothing term is as large as the loss at the scores z; 0 for smooth losses.
 
-        And no less than J: where a run for a larger lam has left off, the loss may be as good as zero.
+        At least J = loss + `penalty`: at the end point of a run for a larger lam, the loss may be nearly 0.
         """
         if self.smooth:
             return 0.0
-        risk, b = self.truth(z, 0.0)
+        risk, b = self.unsmoothed_value(z, 0.0)
         if not risk > 0:
             return penalty or 1.0
-        tiny = 1e-3 * risk
-        most = float(self._soft(z + b if b else z, tiny, None)[2]) / tiny
-        return max(risk / most if most > 0 else 0.0, risk + penalty)
+        # the minorant offset for a small mu is mu |beta|^2 / 2, so half_square estimates |beta|^2 / 2
+        small_mu = 1e-3 * risk
+        half_square = float(self._smoothed(z + b if b else z, small_mu, None)[2]) / small_mu
+        return max(risk / half_square if half_square > 0 else 0.0, risk + penalty)
 
-    def look(self, z: NDArray, mu: float, centre: NDArray | None, b: float) -> Look:
-        """The multipliers at the scores z, and the loss there; b is where to look for the intercept."""
-        dz, offset, b = self._multipliers(z, mu, centre, b)
-        return Look(dz, offset, b, self.truth(z, b)[0])
+    def look(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> Look:
+        """The multipliers at the scores z, and the loss; the search for the intercept starts at b."""
+        dz, offset, b = self._multipliers(z, mu, center, b)
+        return Look(dz, offset, b, self.unsmoothed_value(z, b)[0])
 
     def search(
-        self, z: NDArray, dz: NDArray, mu: float, centre: NDArray | None, b: float,
+        self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
         line: Callable[[float], tuple[float, float]], start: float,
     ) -> tuple[float, int]:  # fmt: skip
-        """How far to go along dz, `line` giving slope and second derivative of the rest; and the looks."""
+        """The step length along dz, and the number of evaluations.
+
+        `line` gives the first and second derivative of lam Omega along the line; `start` < 0 is the slope
+        of J at t = 0.
+        """
 
         def slope(t: float) -> float:
-            there, *_ = self._multipliers(z + t * dz, mu, centre, b)
-            return line(t)[0] + float(there @ dz)
+            gradient, *_ = self._multipliers(z + t * dz, mu, center, b)
+            return line(t)[0] + float(gradient @ dz)
 
-        return root(slope, start)
+        return secant_search(slope, start)
 
-    def ahead(self, z: NDArray, mu: float, centre: NDArray) -> tuple[NDArray, Any] | None:
-        """The slopes at the scores z, and what bends them, if multipliers stayed on the faces that they have
-        in the centre; None where these are not known.
+    def ahead(self, z: NDArray, mu: float, center: NDArray) -> tuple[NDArray, Any] | None:
+        """The gradient in the scores z, and the inputs of its Hessian, of the model whose multipliers stay on
+        the faces of the center's; None where these faces are not known.
         """
         return None
 
-    def first_centre(self, z: NDArray) -> NDArray | None:
-        """The centre to begin with; None is zero."""
+    def initial_center(self, z: NDArray) -> NDArray | None:
+        """The first center; None stands for 0."""
         return None
 
     def _multipliers(
-        self, z: NDArray, mu: float, centre: NDArray | None, b: float
+        self, z: NDArray, mu: float, center: NDArray | None, b: float
     ) -> tuple[NDArray, float, float]:
-        """The slopes in the scores z, the offset of their cut, and the intercept."""
+        """The gradient in the scores z, the offset of the cut it belongs to, and the intercept."""
         if not self.intercept:
-            value, dz, lift = self._soft(z, mu, centre)
-            return dz, float(value + lift - dz @ z) - self._slip(dz, z, 0.0), 0.0
-        seen: dict[float, tuple[float, NDArray]] = {}
+            value, dz, offset_gain = self._smoothed(z, mu, center)
+            return dz, float(value + offset_gain - dz @ z) - self._rounding_allowance(dz, z, 0.0), 0.0
+        evaluated: dict[float, tuple[float, NDArray]] = {}
 
-        def at(b: float) -> Tangent:
-            value, dz, lift = self._soft(z + b, mu, centre)
-            seen[b] = float(value + lift - dz @ (z + b)), dz
+        def tangent_at(b: float) -> Tangent:
+            value, dz, offset_gain = self._smoothed(z + b, mu, center)
+            evaluated[b] = float(value + offset_gain - dz @ (z + b)), dz
             return Tangent(b, float(value), float(dz.sum()))
 
-        ends = least(at, b)
+        ends = bracket_intercept(tangent_at, b)
         offset, mixed = 0.0, np.zeros_like(z)
-        for part, end in zip(balance(*ends), ends, strict=True):  # mixed, they do not change with b
-            if part:
-                offset, mixed = offset + part * seen[end.x][0], mixed + part * seen[end.x][1]
+        # the convex combination of both ends whose slope in b is 0: its cut holds for every intercept
+        for weight, end in zip(balance(*ends), ends, strict=True):
+            if weight:
+                offset, mixed = offset + weight * evaluated[end.x][0], mixed + weight * evaluated[end.x][1]
         b = lowest(*ends).x
-        return mixed, offset - self._slip(mixed, z, b), b
+        return mixed, offset - self._rounding_allowance(mixed, z, b), b
 
-    def _slip(self, dz: NDArray, z: NDArray, b: float) -> float:
-        """What rounding may have added to the offset of a cut."""
-        found = ROUNDING * float(abs(dz) @ (abs(z) + abs(b)))
-        return found if self.loss.separable else found + self.risk.slip_of_sums(z)
+    def _rounding_allowance(self, dz: NDArray, z: NDArray, b: float) -> float:
+        """An upper bound of what rounding may have added to the offset of a cut."""
+        allowance = ROUNDING * float(abs(dz) @ (abs(z) + abs(b)))
+        return allowance if self.loss.separable else allowance + self.risk.slip_of_sums(z)
 
-    def truth(self, z: NDArray, b: float) -> tuple[float, float]:
-        """The loss itself, and its intercept."""
+    def unsmoothed_value(self, z: NDArray, b: float) -> tuple[float, float]:
+        """The unsmoothed loss at its best intercept, which is searched from b on; and that intercept."""
         if not self.intercept:
             return float(self.loss.value_grad(z, self.y, self.c)[0]), 0.0
 
-        def at(b: float) -> Tangent:
+        def tangent_at(b: float) -> Tangent:
             value, dz = self.loss.value_grad(z + b, self.y, self.c)
             return Tangent(b, float(value), float(dz.sum()))
 
-        best = lowest(*least(at, b))
+        best = lowest(*bracket_intercept(tangent_at, b))
         return best.value, best.x
 
-    def bend(self, look: Look, z: NDArray, mu: float, centre: NDArray | None) -> Bend:
-        """The second derivatives; the intercept that follows takes a rank of them."""
-        b = look.b
-        found = bend(self.loss, z + b if b else z, self.y, self.c, mu, centre)
+    def bend(self, evaluation: Look, z: NDArray, mu: float, center: NDArray | None) -> Bend:
+        """The Hessian in the scores; with a profiled intercept, less (H 1)(H 1)' / (1' H 1)."""
+        # the Hessian of min_b f(z + b), by the implicit function theorem
+        b = evaluation.b
+        H = bend(self.loss, z + b if b else z, self.y, self.c, mu, center)
         if not self.intercept:
-            return found
-        s = times(found, np.ones_like(z))
+            return H
+        s = times(H, np.ones_like(z))
         total = float(s.sum())
-        return found._replace(minus=(*found.minus, s / total**0.5)) if total > 0 else found
+        return H._replace(minus=(*H.minus, s / total**0.5)) if total > 0 else H
 
-    def _soft(self, z: NDArray, mu: float, centre: NDArray | None) -> tuple[Any, NDArray, Any]:
+    def _smoothed(self, z: NDArray, mu: float, center: NDArray | None) -> tuple[Any, NDArray, Any]:
+        """The loss smoothed by mu, its gradient in z, and the minorant offset; the loss itself for mu = 0."""
         if mu:
-            return soft(self.loss, z, self.y, self.c, mu, centre)
+            return soft(self.loss, z, self.y, self.c, mu, center)
         return *self.loss.value_grad(z, self.y, self.c), 0.0
 
 
-def bends(loss: Any, y: Array) -> bool:
-    """Whether Newton's method can be used for a loss, with labels such as y.
+def has_score_hessian(loss: Any, y: Array) -> bool:
+    """Whether Newton's method applies to a loss with labels like y.
 
     Examples
     --------
     >>> import numpy as np
     >>> from riskmin import FBeta, Hinge, Logistic, RocArea
-    >>> [bends(loss, np.ones(1)) for loss in (Hinge(), Logistic(), RocArea(), FBeta())]
+    >>> [has_score_hessian(loss, np.ones(1)) for loss in (Hinge(), Logistic(), RocArea(), FBeta())]
     [True, True, True, False]
     """
     if getattr(loss, "smooth", False):
@@ -218,67 +237,73 @@ def bends(loss: Any, y: Array) -> bool:
     return can_be_smoothed(loss, y[:1]) and (isinstance(loss, Bends) or dual_of(loss, y[:1]) is not None)
 
 
-def least(f: Any, b: float) -> tuple[Tangent, Tangent]:
-    """Two tangents around the least of a function of the intercept, looked for from b on."""
+def bracket_intercept(f: Any, b: float) -> tuple[Tangent, Tangent]:
+    """Two tangents on either side of the minimizer of a function of the intercept, searched from b on."""
+    # CLOSE is the relative accuracy of the minimum, not of the intercept
     lo, hi = around_least(f, f(b), 0.1)
     return shrink(f, lo, hi, lambda best, bound: best - bound <= CLOSE * abs(best))
 
 
-def bracketed(at: Callable[[float], tuple[float, float]], start: float) -> tuple[float, int]:
-    """Where a convex function is least, by slope and second derivative, from 1 on; and the looks.
+def bracketed_newton(derivatives: Callable[[float], tuple[float, float]], start: float) -> tuple[float, int]:
+    """The minimizer of a convex function on t > 0, from its first two derivatives; and the evaluations.
 
-    By Newton's method, in a bracket that at least halves every third look: of exponentials, its steps from
-    above are short. `start` < 0 is the slope at 0.
+    Newton's method from t = 1, safeguarded by a bracket that is at least halved every third evaluation: on
+    exponentials, Newton's steps from above are short. `start` < 0 is the slope at t = 0.
 
     Examples
     --------
-    >>> t, looks = bracketed(lambda t: (t**3 - 0.5, 3 * t * t), -0.5)
-    >>> abs(t**3 - 0.5) <= 0.05 * 0.5, looks
+    >>> t, n_evaluations = bracketed_newton(lambda t: (t**3 - 0.5, 3 * t * t), -0.5)
+    >>> abs(t**3 - 0.5) <= 0.05 * 0.5, n_evaluations
     (True, 3)
     """
     lo, hi, t, width = 0.0, math.inf, 1.0, math.inf
-    for looks in range(1, 61):
-        slope, bend = at(t)
-        if abs(slope) <= FLAT * abs(start):
-            return t, looks
+    for n_evaluations in range(1, 61):
+        slope, curvature = derivatives(t)
+        if abs(slope) <= LINE_SEARCH_SLOPE_RATIO * abs(start):
+            return t, n_evaluations
         lo, hi = (t, hi) if slope < 0 else (lo, t)
-        new = t - slope / bend if bend > 0 else math.inf
-        slow = looks % 3 == 0 and hi - lo > 0.5 * width
-        width = hi - lo if looks % 3 == 0 else width
+        # where the second derivative vanishes, the step is infinite and leaves the bracket
+        new = t - slope / curvature if curvature > 0 else math.inf
+        # every third evaluation, a bracket that was not halved since the last check is bisected
+        slow = n_evaluations % 3 == 0 and hi - lo > 0.5 * width
+        width = hi - lo if n_evaluations % 3 == 0 else width
         if slow or not lo < new < hi:
             new = 2 * t if hi == math.inf else 0.5 * (lo + hi)
         if not lo < new < hi:
             break
         t = new
-    return lo or t, looks
+    return lo or t, n_evaluations
 
 
-def root(slope: Callable[[float], float], start: float) -> tuple[float, int]:
-    """Where a convex function is least, by its slope: `start` < 0 at 0, and zero near 1; and the looks.
+def secant_search(slope: Callable[[float], float], start: float) -> tuple[float, int]:
+    """The minimizer of a convex function on t > 0, near 1, from its slope; and the number of evaluations.
 
-    By secants, of which each side's slope is halved when the other side moves twice.
+    The Illinois variant of regula falsi: the slope of the end that stays is halved when the other end moves
+    twice in a row. `start` < 0 is the slope at t = 0.
 
     Examples
     --------
-    >>> t, looks = root(lambda t: t**3 - 0.5, -0.5)
+    >>> t, n_evaluations = secant_search(lambda t: t**3 - 0.5, -0.5)
     >>> abs(t**3 - 0.5) <= 0.05 * 0.5
     True
     """
+    # each end of the bracket is (t, slope there)
     lo, hi, t = (0.0, start), (math.inf, math.inf), 1.0
-    kept = 0
-    for looks in checking(range(1, 41)):
-        here = slope(t)
-        if abs(here) <= FLAT * abs(start):
-            return t, looks
-        if here > 0:
-            hi, lo, kept = (t, here), (lo[0], 0.5 * lo[1]) if kept > 0 else lo, 1
+    last_moved = 0  # 1 where the upper end moved last, -1 where the lower one did
+    for n_evaluations in checking(range(1, 41)):
+        current = slope(t)
+        if abs(current) <= LINE_SEARCH_SLOPE_RATIO * abs(start):
+            return t, n_evaluations
+        if current > 0:
+            hi, lo, last_moved = (t, current), (lo[0], 0.5 * lo[1]) if last_moved > 0 else lo, 1
         else:
-            lo, hi, kept = (t, here), (hi[0], 0.5 * hi[1]) if kept < 0 else hi, -1
+            lo, hi, last_moved = (t, current), (hi[0], 0.5 * hi[1]) if last_moved < 0 else hi, -1
         if hi[0] == math.inf:
-            ahead = t * start / (start - here) if here > start else math.inf
-            t = min(max(ahead, 2 * t), 10 * t)
+            # no upper end yet: extrapolate the slope to zero, by a factor between 2 and 10
+            extrapolated = t * start / (start - current) if current > start else math.inf
+            t = min(max(extrapolated, 2 * t), 10 * t)
         else:
             t = (lo[0] * hi[1] - hi[0] * lo[1]) / (hi[1] - lo[1])
             if not lo[0] < t < hi[0]:
                 break
-    return lo[0], looks
+    return lo[0], n_evaluations

@@ -1,4 +1,4 @@
-"""Newton's method for smooth losses: few steps, each a pass over X there and back, and at times a matrix."""
+"""Newton's method for smooth losses: a forward and an adjoint pass over X per step, few factorizations."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.newton import SemismoothNewton
 from riskmin.solvers.newton_chord import Chord
 from riskmin.solvers.newton_scores import Look, Scores
-from riskmin.solvers.newton_start import PARTS, sample
-from riskmin.solvers.states import NONE, checked, sizes
+from riskmin.solvers.newton_start import START_SAMPLE_ONE_ROW_IN, sampled_objective
+from riskmin.solvers.states import NO_INTEGER_ARRAYS, checked, state_sizes
 from riskmin.types import Array, Curved, Cut, Iterate, NDArray, Unsuited
 
-UNDER, OVER = 0.1, 0.9
-"""A step of length 1 is taken if what is left of the slope at its end, or has turned over, is at most so much
-of that at its start: what bends less and less is worth a longer step, but a shorter one loses elsewhere."""
-ROWS = 10
-"""A sample to start on has at least so many a column: smooth losses tell much by few, and it ends early."""
-MOST_STEPS = 30
-"""On a sample."""
+UNIT_STEP_MAX_SLOPE_LEFT, UNIT_STEP_MAX_SLOPE_REVERSED = 0.1, 0.9
+"""The step t = 1 is accepted if the slope at its end, relative to that at t = 0, lies between -0.9 and 0.1.
+
+Where the second derivative decreases along the line, a longer step pays; a shorter one would only lose."""
+SMOOTH_SAMPLE_ROWS_PER_COLUMN = 10
+"""Rows per column that a starting sample needs: fewer than for nonsmooth losses, as its run ends early."""
+SMOOTH_SAMPLE_MAX_ITER = 30
+"""Iterations on a starting sample."""
 
 
-NUMBERS = 9
-"""Of a saved state; those of `SemismoothNewton`, where that took over, are more."""
+N_STATE_NUMBERS = 9
+"""Length of the array `numbers` of a saved state; those of `SemismoothNewton` have more."""
 
 
 @dataclass(frozen=True)
@@ -45,23 +46,23 @@ class Newton:
 
     .. math:: (\lambda K + X^\top H X)\, d = -\nabla J(w),
 
-    and goes along d as far as J falls, on kept scores. The tangent of each point is a cut, which proves a gap
-    of at most :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2.
+    followed by a line search on cached scores. The tangent at each point is a cut, which certifies a gap of
+    at most :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2.
 
-    The matrix is factorized, and kept as long as the square of the gradient falls by 50 a step. Where rows
-    are many beside columns, it is made of a sample of the rows, unless that proves to be too different, and
-    the first point is the minimizer of a sample. With many features, or where that costs less, conjugate
-    gradients solve the equations up to a fifth of the gradient, at two passes over X a step of theirs.
+    The matrix is factorized, and reused as long as each step divides the squared gradient norm by 50. With
+    many rows per column it is that of a sample of the rows, unless the sample turns out to be too different,
+    and the first point is the minimizer of a sample. With many features, or where that costs less, conjugate
+    gradients solve the system up to a residual of a fifth of the gradient, with two passes over X per step.
 
-    For `L2` and `Quadratic`. Losses of many scores a row, such as `Softmax`, take
-    conjugate gradients under a matrix a class, or that of all classes, and need `L2` and all rows here.
+    For `L2` and `Quadratic`. Multi-output losses, such as `Softmax`, use preconditioned conjugate gradients,
+    and need `L2` and local rows.
 
     Parameters
     ----------
     direct : int
-        Up to so many features, the matrix may be factorized.
+        The largest number of features for which the matrix may be factorized.
     sampled : bool
-        Whether samples of the rows may be used on the way; all that is proved is of all rows.
+        Whether steps may use samples of the rows; all certificates are for all rows.
 
     References
     ----------
@@ -89,36 +90,38 @@ class Newton:
         check_count(self, "direct")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        """Yield a point a step."""
-        if _many(obj):
+        """Yield one point per step."""
+        if _is_multi_output(obj):
             return SemismoothNewton(self.direct).iterates(obj, w0)
-        scores = self._scores(obj)
-        if scores.first_mu(scores.passes.forward(w0), obj.lam * obj.reg.value(w0)):
-            return SemismoothNewton(self.direct).iterates(obj, w0)  # nothing tells how long steps may be
-        # one step is all that a square takes
-        sampled = self.sampled and not isinstance(scores.loss, Squared) and not w0.any()
-        near = self._start(obj, w0) if sampled else w0
-        at = _Point.of(scores, near)
-        if near is not w0:  # without its best intercept, J at w = 0 is known at once
-            zero = float(scores.loss.value_grad(np.zeros(len(scores.y)), scores.y, scores.c)[0])
-            at = at if at.look.risk + obj.lam * obj.reg.value(near) < zero else _Point.of(scores, w0)
-        return self._run(obj, scores, self._chord(obj, scores), at, at.cut)
+        problem = self._score_problem(obj)
+        if problem.initial_mu(problem.design.forward(w0), obj.lam * obj.reg.value(w0)):
+            return SemismoothNewton(self.direct).iterates(obj, w0)  # too few rows with second derivatives
+        # one step solves the squared loss exactly, so a sample saves nothing
+        sampled = self.sampled and not isinstance(problem.loss, Squared) and not w0.any()
+        start = self._sampled_start(obj, w0) if sampled else w0
+        point = _Point.at_weights(problem, start)
+        if start is not w0:  # J at w = 0 costs no pass, if the intercept is left at 0 as well
+            zero = float(problem.loss.value_grad(np.zeros(len(problem.y)), problem.y, problem.c)[0])
+            better = point.evaluation.risk + obj.lam * obj.reg.value(start) < zero
+            point = point if better else _Point.at_weights(problem, w0)
+        return self._run(obj, problem, self._linear_system(obj, problem), point, point.cut)
 
-    def _start(self, obj: Objective, w: Array) -> Array:
-        """Near the minimizers of samples, up to what these can tell of that of all rows."""
-        for part in PARTS:
-            few = sample(obj, part, ROWS)
-            if few is None:
+    def _sampled_start(self, obj: Objective, w: Array) -> Array:
+        """A point near the minimizers of samples, up to the accuracy that these have for all rows."""
+        for one_in in START_SAMPLE_ONE_ROW_IN:
+            sampled = sampled_objective(obj, one_in, SMOOTH_SAMPLE_ROWS_PER_COLUMN)
+            if sampled is None:
                 continue
-            known = len(w) * part / without_intercept(obj.risk).table.shape[0]
+            # the statistical error of a sample of m rows is about p / m of the objective
+            error = len(w) * one_in / without_intercept(obj.risk).table.shape[0]
             with contextlib.suppress(ValueError):  # a sample of one class has no best intercept
-                for it in islice(self._from(few, w), MOST_STEPS):
+                for it in islice(self._from(sampled, w), SMOOTH_SAMPLE_MAX_ITER):
                     w = it.w
-                    if it.info["fall"] <= known * it.value:
+                    if it.info["fall"] <= error * it.value:
                         break
         return w
 
-    def _scores(self, obj: Objective) -> Scores:
+    def _score_problem(self, obj: Objective) -> Scores:
         risk = without_intercept(obj.risk)
         loss = getattr(risk, "loss", None)
         if not (getattr(loss, "smooth", False) and isinstance(loss, Curved)):
@@ -126,124 +129,140 @@ class Newton:
                 f"Newton needs a smooth loss with second derivatives, not {type(loss or risk).__name__}: "
                 "use SemismoothNewton or Auto"
             )
-        return Scores.of(self, obj)
+        return Scores.from_objective(self, obj)
 
-    def _chord(self, obj: Objective, scores: Scores) -> Chord:
-        sampled = self.sampled and not isinstance(scores.loss, Squared)
-        return Chord(scores.passes, obj.reg, obj.lam, self.direct, scores.intercept, sampled)
+    def _linear_system(self, obj: Objective, problem: Scores) -> Chord:
+        sampled = self.sampled and not isinstance(problem.loss, Squared)
+        return Chord(problem.design, obj.reg, obj.lam, self.direct, problem.intercept, sampled)
 
     def _from(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        scores = self._scores(obj)
-        at = _Point.of(scores, w0)
-        return self._run(obj, scores, self._chord(obj, scores), at, at.cut)
+        problem = self._score_problem(obj)
+        point = _Point.at_weights(problem, w0)
+        return self._run(obj, problem, self._linear_system(obj, problem), point, point.cut)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Go on from a saved state."""
-        if _many(obj) or len(state.get("numbers", ())) != NUMBERS:
+        """Continue from a saved state."""
+        if _is_multi_output(obj) or len(state.get("numbers", ())) != N_STATE_NUMBERS:
             return SemismoothNewton(self.direct).resume(obj, state)
         rows = dict.fromkeys(("z", "dz", "kept?", "bends?"), "n")
-        checked(state, rows | {"w": "d", "a": "d", "cut": "e", "numbers": "k"}, NONE, **sizes(obj), k=NUMBERS)
-        scores = self._scores(obj)
-        chord = self._chord(obj, scores)
+        shapes = rows | {"w": "d", "a": "d", "cut": "e", "numbers": "k"}
+        checked(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(obj), k=N_STATE_NUMBERS)
+        problem = self._score_problem(obj)
+        system = self._linear_system(obj, problem)
         numbers = [float(v) for v in state["numbers"]]
-        offset, b, risk, age, sampled, fresh, poor, chord.last, chord.steps = numbers
-        chord.kept, chord.sampled, chord.fresh = state.get("kept"), bool(sampled), bool(fresh)
-        chord.poor = int(poor)
-        look = Look(state["dz"], offset, b, risk, state.get("bends"))
-        at = _Point(state["w"], state["z"], look, state["a"], int(age))
-        steps = self._run(obj, scores, chord, at, Cut(state["cut"][:-1], float(state["cut"][-1])))
-        next(steps)  # the iterate that was saved
-        return steps
+        # the order in which `saved` stores them
+        offset, b, risk, age, sampled, is_new, n_poor, system.last_square, system.steps = numbers
+        system.kept, system.sampled, system.is_new = state.get("kept"), bool(sampled), bool(is_new)
+        system.n_poor_steps = int(n_poor)
+        evaluation = Look(state["dz"], offset, b, risk, state.get("bends"))
+        point = _Point(state["w"], state["z"], evaluation, state["a"], int(age))
+        iterates = self._run(obj, problem, system, point, Cut(state["cut"][:-1], float(state["cut"][-1])))
+        next(iterates)  # the iterate that was saved
+        return iterates
 
-    def _run(self, obj: Objective, scores: Scores, chord: Chord, at: _Point, best: Cut) -> Iterator[Iterate]:
-        looks, fall = 1, math.inf
+    def _run(
+        self, obj: Objective, problem: Scores, system: Chord, point: _Point, best: Cut
+    ) -> Iterator[Iterate]:
+        n_evaluations, decrease = 1, math.inf
         while True:
             obj.count.calls += 1
-            value = at.look.risk + obj.lam * obj.reg.value(at.w)
-            yield Iterate(at.w, value, best, {"looks": looks, "fall": fall}, at.saved(best, chord))
-            moved, looks, fall = at.newton(obj, scores, chord)
-            if moved is None and chord.renewed():
-                moved, looks, fall = at.newton(obj, scores, chord)
+            value = point.evaluation.risk + obj.lam * obj.reg.value(point.w)
+            info = {"looks": n_evaluations, "fall": decrease}
+            yield Iterate(point.w, value, best, info, point.saved(best, system))
+            moved, n_evaluations, decrease = point.newton_step(obj, problem, system)
+            # a reused or sampled matrix may have given no descent direction: once more with a better one
+            if moved is None and system.discard():
+                moved, n_evaluations, decrease = point.newton_step(obj, problem, system)
             if moved is None:
                 return  # no descent is left in this precision
-            at = moved
-            mixed, _ = mix_two(best, at.cut, obj)
-            best = max(mixed, at.cut, key=obj.lower)
+            point = moved
+            mixed, _ = mix_two(best, point.cut, obj)
+            best = max(mixed, point.cut, key=obj.lower)
 
 
 @dataclass(frozen=True)
 class _Point:
-    """A point with its scores, and the slopes of the loss in these."""
+    """A point with its scores, and the gradient of the loss in these."""
 
     w: Array
     z: NDArray
-    look: Look
+    evaluation: Look
     a: NDArray
-    """X' dz of the look."""
+    """X' dz of the evaluation."""
     age: int = 0
-    """How many times z was brought up to date since it was computed from w alone."""
+    """The number of updates of z since it was computed from w alone."""
 
     @classmethod
-    def of(cls, scores: Scores, w: Array) -> _Point:
-        """The point of weights alone."""
-        z = scores.passes.forward(w)
-        look = scores.look(z, 0.0, None, 0.0)
-        return cls(w, z, look, scores.passes.back(look.dz))
+    def at_weights(cls, problem: Scores, w: Array) -> _Point:
+        """The point of the weights w, evaluated from scratch."""
+        z = problem.design.forward(w)
+        evaluation = problem.look(z, 0.0, None, 0.0)
+        return cls(w, z, evaluation, problem.design.back(evaluation.dz))
 
     @property
     def cut(self) -> Cut:
-        return Cut(self.a, self.look.offset)
+        return Cut(self.a, self.evaluation.offset)
 
-    def newton(self, obj: Objective, scores: Scores, chord: Chord) -> tuple[_Point | None, int, float]:
-        """A lower point along Newton's direction, none where nothing falls; the looks; the fall foreseen."""
+    def newton_step(self, obj: Objective, problem: Scores, system: Chord) -> tuple[_Point | None, int, float]:
+        """A lower point along Newton's direction, the evaluations, and the predicted decrease of J.
+
+        None in place of the point if there is no descent.
+        """
         g = obj.lam * obj.reg.grad(self.w) + self.a  # type: ignore[attr-defined]
-        h = scores.bend(self.look, self.z, 0.0, None).diagonal
-        d = chord.direction(h, g)
+        h = problem.bend(self.evaluation, self.z, 0.0, None).diagonal
+        d = system.direction(h, g)
         slope = float(g @ d)
         if not -math.inf < slope < 0:
             return None, 0, 0.0
-        dz, line = scores.passes.forward(d), obj.reg.line(self.w, d)
-        chord.judge(h, dz)
-        bent = obj.lam * (line(1.0)[1] - line(0.0)[1])
-        look = scores.look(self.z + dz, 0.0, None, self.look.b)
-        t, looks = 1.0, 1
-        end = float(look.dz @ dz) + obj.lam * line(1.0)[1]
-        rise = look.risk - self.look.risk + obj.lam * (line(1.0)[0] - line(0.0)[0])
-        if not (UNDER * slope <= end <= -OVER * slope and rise < 0):
+        dz, line = problem.design.forward(d), obj.reg.line(self.w, d)
+        system.judge(h, dz)
+        # lam Omega is quadratic, so its second derivative along d is the difference of two slopes
+        curvature = obj.lam * (line(1.0)[1] - line(0.0)[1])
+        evaluation = problem.look(self.z + dz, 0.0, None, self.evaluation.b)
+        t, n_evaluations = 1.0, 1
+        # slope and change of J for t = 1
+        end = float(evaluation.dz @ dz) + obj.lam * line(1.0)[1]
+        change = evaluation.risk - self.evaluation.risk + obj.lam * (line(1.0)[0] - line(0.0)[0])
+        lowest, highest = UNIT_STEP_MAX_SLOPE_LEFT * slope, -UNIT_STEP_MAX_SLOPE_REVERSED * slope
+        if not (lowest <= end <= highest and change < 0):
 
-            def rest_of(t: float) -> tuple[float, float]:
-                return obj.lam * line(t)[1], bent
+            def penalty_derivatives(t: float) -> tuple[float, float]:
+                return obj.lam * line(t)[1], curvature
 
-            t, more = scores.search(self.z, dz, 0.0, None, self.look.b, rest_of, slope)
-            look, looks = scores.look(self.z + t * dz, 0.0, None, self.look.b), looks + more
+            b = self.evaluation.b
+            t, searched = problem.search(self.z, dz, 0.0, None, b, penalty_derivatives, slope)
+            evaluation = problem.look(self.z + t * dz, 0.0, None, b)
+            n_evaluations += searched
         w, z = self.w + t * d, self.z + t * dz
         if np.array_equal(w, self.w):
-            return None, looks, 0.0
-        fresh = self.age + 1 >= REFRESH  # rounding errors of the updates must not add up
+            return None, n_evaluations, 0.0
+        fresh = self.age + 1 >= REFRESH  # rounding errors of the updates must not accumulate
         if fresh:
-            z = scores.passes.forward(w)
-            look = scores.look(z, 0.0, None, look.b)
-        a = scores.passes.back(look.dz)
-        return replace(self, w=w, z=z, look=look, a=a, age=0 if fresh else self.age + 1), looks, -0.5 * slope
+            z = problem.design.forward(w)
+            evaluation = problem.look(z, 0.0, None, evaluation.b)
+        # dz of a smooth loss changes in most rows, so an update of a would save little
+        a = problem.design.back(evaluation.dz)
+        moved = replace(self, w=w, z=z, evaluation=evaluation, a=a, age=0 if fresh else self.age + 1)
+        return moved, n_evaluations, -0.5 * slope
 
-    def saved(self, best: Cut, chord: Chord) -> Callable[[], dict[str, Array]]:
-        """The state to save: all of this, the best cut, and what the matrix is made of."""
-        look = self.look
-        numbers = [look.offset, look.b, look.risk, self.age]
-        last = min(chord.last, sys.float_info.max)  # a file holds finite numbers only
-        numbers += [chord.sampled, chord.fresh, chord.poor, last, chord.steps]
-        more = {"kept": chord.kept, "bends": look.bends}
+    def saved(self, best: Cut, system: Chord) -> Callable[[], dict[str, Array]]:
+        """A function that returns the state: this point, the best cut, and what the matrix is made of."""
+        evaluation = self.evaluation
+        numbers = [evaluation.offset, evaluation.b, evaluation.risk, self.age]
+        last_square = min(system.last_square, sys.float_info.max)  # a file holds finite numbers only
+        numbers += [system.sampled, system.is_new, system.n_poor_steps, last_square, system.steps]
+        optional = {"kept": system.kept, "bends": evaluation.hessian_diagonal}
 
         def state() -> dict[str, Array]:
-            found = {"w": self.w, "z": self.z, "dz": look.dz, "a": self.a, "numbers": np.array(numbers)}
-            found["cut"] = np.append(best.a, best.b)
-            return found | {name: a for name, a in more.items() if a is not None}
+            arrays = {"w": self.w, "z": self.z, "dz": evaluation.dz, "a": self.a}
+            arrays |= {"numbers": np.array(numbers), "cut": np.append(best.a, best.b)}
+            return arrays | {name: a for name, a in optional.items() if a is not None}
 
         return state
 
 
-def _many(obj: Objective) -> bool:
-    """Whether rows have many scores each, and their loss is smooth."""
+def _is_multi_output(obj: Objective) -> bool:
+    """Whether the risk is multi-output, with a smooth loss."""
     return bool(
         getattr(obj.risk, "many", False) and getattr(without_intercept(obj.risk).loss, "smooth", False)
     )

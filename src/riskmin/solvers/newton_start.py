@@ -1,4 +1,4 @@
-"""Starts on a sample of the rows: where these are many beside columns, few know most of the optimum."""
+"""Starting points from samples of the rows: with many rows per column, a sample gives most of the optimum."""
 
 from __future__ import annotations
 
@@ -16,63 +16,67 @@ from riskmin.objective import Count, Objective
 from riskmin.solvers.passes import Passes
 from riskmin.types import Array, Iterate, Memo, Shard
 
-PARTS = (64, 16)
-"""One row of so many is drawn, at first and then."""
-ENOUGH = 50
-"""Rows a column that a sample must have: of fewer, the optimum is another, and a start there costs more."""
-CLOSE = 1e-2
+START_SAMPLE_ONE_ROW_IN = (64, 16)
+"""The two samples in turn have one row in this many."""
+START_SAMPLE_ROWS_PER_COLUMN = 50
+"""Rows per column that a sample needs: with fewer its optimum is too different to save any work."""
+START_SAMPLE_TOL = 1e-2
 """The relative gap to which samples are solved."""
-MOST_STEPS = 60
-"""On a sample, should it get no nearer than that."""
+START_SAMPLE_MAX_ITER = 60
+"""Iterations on a sample that does not reach this gap."""
 
 
-def sample(obj: Objective, part: int, enough: int = ENOUGH) -> Objective | None:
-    """The objective of one row of each `part`, drawn at random; None with fewer than `enough` a column.
+def sampled_objective(
+    obj: Objective, one_in: int, rows_per_column: int = START_SAMPLE_ROWS_PER_COLUMN
+) -> Objective | None:
+    """The objective on one random row out of each `one_in`; None if these are too few per column.
 
     Examples
     --------
     >>> import numpy as np
     >>> from riskmin import L2, Hinge, Objective, linear_risk
     >>> X, y = np.ones((900, 1)), np.where(np.arange(900) % 3, 1.0, -1.0)
-    >>> few = sample(Objective(linear_risk(X, y, Hinge()), L2(), lam=0.1), 16)
-    >>> few.risk.rows.X.shape
+    >>> sampled = sampled_objective(Objective(linear_risk(X, y, Hinge()), L2(), lam=0.1), 16)
+    >>> sampled.risk.rows.X.shape
     (56, 1)
     """
     risk = without_intercept(obj.risk)
     n, p = risk.table.shape
-    size = n // part
-    if size < enough * p or not risk.loss.separable:
+    size = n // one_in
+    if size < rows_per_column * p or not risk.loss.separable:
         return None
-    rng = np.random.default_rng(0)  # within runs of rows, so that any order of these is all right
-    at = part * np.arange(size) + rng.integers(0, part, size)
-    passes, c = Passes(risk), risk.table.c[at]
+    rng = np.random.default_rng(0)  # one row from each range of one_in rows: sorted rows are sampled evenly
+    index = one_in * np.arange(size) + rng.integers(0, one_in, size)
+    design, c = Passes(risk), risk.table.c[index]
     total = float(c.sum())
-    if not total > 0 or not passes.takes(size):
+    if not total > 0 or not design.can_gather(size):
         return None
-    shard = Shard(as_matrix(passes.take(at)), risk.table.y[at], c / total, Memo())
-    inner = replace(risk, scorer=passes.scorer, executor=Serial([shard]), rows=shard, table=None)
+    # weights of sum 1, so that the risk is a mean again and lam keeps its meaning
+    shard = Shard(as_matrix(design.gather(index)), risk.table.y[index], c / total, Memo())
+    inner = replace(risk, scorer=design.scorer, executor=Serial([shard]), rows=shard, table=None)
     return replace(obj, risk=Profiled(inner) if isinstance(obj.risk, Profiled) else inner, count=Count())
 
 
-def start(
+def sampled_start(
     obj: Objective, w0: Array, steps: Callable[[Objective, Array, float], Iterator[Iterate]]
 ) -> tuple[Array, float]:
-    """Where a run should begin, and with which mu (0 if its own): after runs on samples, if these pay.
+    """A starting point from runs on samples, and its mu; w0 and 0 where w0 is not 0 or samples are too small.
 
-    `steps` gives the iterates of an objective from a point and a mu on.
+    `steps` gives the iterates for an objective, a starting point and a mu.
     """
     cold, mu = not w0.any(), 0.0
-    for part in PARTS:
-        few = sample(obj, part) if cold else None
-        if few is None:
+    for one_in in START_SAMPLE_ONE_ROW_IN:
+        sampled = sampled_objective(obj, one_in) if cold else None
+        if sampled is None:
             continue
+        # a larger sample starts from the result of the smaller one
         best, lower = np.inf, 0.0
         with contextlib.suppress(ValueError):  # a sample of one class has no best intercept
-            for it in islice(steps(few, w0, mu), MOST_STEPS):
+            for it in islice(steps(sampled, w0, mu), START_SAMPLE_MAX_ITER):
                 if it.value < best:
                     w, best = it.w, it.value
-                lower = max(lower, few.lower(it.cut))
-                if best - lower <= CLOSE * best:
+                lower = max(lower, sampled.lower(it.cut))
+                if best - lower <= START_SAMPLE_TOL * best:
                     break
             w0, mu = w, it.info["mu"]
     return w0, mu

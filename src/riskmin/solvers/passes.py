@@ -1,4 +1,8 @@
-r"""Passes over rows, wherever they are: X d, X' dz and X' H X, side by side as the executor has it."""
+r"""Products with the design matrix, X d, X' dz and X' H X, for rows in any executor.
+
+Each product is a map over the shards, or a sum over them, so rows may be local or remote; what the caller
+passes and gets are dense vectors of this process.
+"""
 
 from __future__ import annotations
 
@@ -18,117 +22,129 @@ from riskmin.risk import Risk
 from riskmin.scorers import Standardized
 from riskmin.types import Array, NDArray, Shard
 
-BLOCK = 2**18
-"""How many numbers of dense rows are gathered at a time: they stay in cache until they are multiplied."""
-MOST_SUMS = 2**25
-"""Sums of products, of all shards together, that may be in memory at a time."""
-MOST_TAKEN = 2**24
-"""Numbers of rows that may be brought here at a time, from where they are."""
-MANY_ROWS = 2**15
-"""Numbers of rows are looked at in parts, one a shard, if each part has as many as this."""
+GATHERED_BLOCK_ENTRIES = 2**18
+"""Entries of dense rows that are gathered at a time: they stay in cache until they are multiplied."""
+MAX_GRAM_ENTRIES = 2**25
+"""Entries of the Gram matrices of all shards together that may be in memory at a time."""
+MAX_GATHERED_ENTRIES = 2**24
+"""Stored entries of rows that may be copied into this process at a time."""
+MIN_ROWS_PER_RANGE = 2**15
+"""Vectors of one entry per row are processed in one range per shard if each range has this many rows."""
 
 
 class Passes:
-    """The products of Newton's method with the rows of a risk."""
+    """The design matrix of a risk as a linear operator: its products, each one pass over the rows."""
 
     def __init__(self, risk: Risk) -> None:
         assert risk.table is not None
         self.risk, self.rows, self.table = risk, risk.rows, risk.table
         self.shape = self.table.shape
         self.numbers = max(self.table.numbers, 1)
-        """How many numbers X holds; 1 where there is none, for costs to be shares of it."""
-        self.standard = risk.scorer if isinstance(risk.scorer, Standardized) else None
+        """The stored entries of X; 1 where there are none, since costs are divided by it."""
+        self.standardization = risk.scorer if isinstance(risk.scorer, Standardized) else None
         """The shift and the scale of the columns, where X is stored without them."""
+        # the rows of shard i are shard_slices[i] of each vector of this process
         ends = np.cumsum([0, *risk.executor.map(length)])
-        self.parts = [slice(i, j) for i, j in pairwise(ends.tolist())]
-        self.looks = self.parts if self.shape[0] >= MANY_ROWS * len(self.parts) else [slice(None)]
+        self.shard_slices = [slice(i, j) for i, j in pairwise(ends.tolist())]
+        long = self.shape[0] >= MIN_ROWS_PER_RANGE * len(self.shard_slices)
+        self.row_ranges = self.shard_slices if long else [slice(None)]
 
     def forward(self, d: Array) -> NDArray:
         """X d."""
+        # the first point of most runs is 0, which needs no pass
         if not d.any():
             return np.zeros(self.shape[0])
-        found = self.risk.executor.map(shards.scores, self.risk.scorer, d)
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        scores = self.risk.executor.map(shards.scores, self.risk.scorer, d)
+        return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
     def back(self, dz: Array) -> NDArray:
-        """X' dz; rows of zeros cost nothing."""
-        each, zero = [dz[part] for part in self.parts], np.zeros(self.shape[1])
-        (found,) = self.risk.executor.sum(shards.scatter, self.risk.scorer, zero, each=each)
-        return np.asarray(found)
+        """X' dz; rows whose dz is 0 cost nothing."""
+        each, zero = [dz[part] for part in self.shard_slices], np.zeros(self.shape[1])
+        (total,) = self.risk.executor.sum(shards.scatter, self.risk.scorer, zero, each=each)
+        return np.asarray(total)
 
     def gram(self, h: NDArray) -> NDArray:
-        """The upper triangle of X' diag(h) X, and anything below it."""
-        if self.rows is not None and not self._few_sums:
-            return gram(self.rows, h)[0]
-        (found,) = self.risk.executor.sum(gram, each=[h[part] for part in self.parts])
-        G = np.asarray(found)
-        if self.standard is not None:  # sum_i h_i (x_i - m)(x_i - m)' = G - m s' - s m' + (sum h) m m'
-            m, s, d = self.standard.shift, self._sums(h), self.standard.scale
+        """X' diag(h) X; only the upper triangle is meaningful."""
+        if self.rows is not None and not self._grams_fit:
+            return shard_gram(self.rows, h)[0]
+        (total,) = self.risk.executor.sum(shard_gram, each=[h[part] for part in self.shard_slices])
+        G = np.asarray(total)
+        if self.standardization is not None:
+            # sum_i h_i (x_i - m)(x_i - m)' = G - m s' - s m' + (sum h) m m', for s = X' h
+            m, s, d = self.standardization.shift, self._stored_adjoint(h), self.standardization.scale
             G = (G - np.outer(m, s) - np.outer(s - float(h.sum()) * m, m)) * d[:, None] * d
         return G
 
-    def squares(self, h: NDArray) -> NDArray:
+    def gram_diagonal(self, h: NDArray) -> NDArray:
         """The diagonal of X' diag(h) X."""
-        (found,) = self.risk.executor.sum(squares, each=[h[part] for part in self.parts])
-        q = np.asarray(found)
-        if self.standard is None:
+        (total,) = self.risk.executor.sum(shard_gram_diagonal, each=[h[part] for part in self.shard_slices])
+        q = np.asarray(total)
+        if self.standardization is None:
             return q
-        m = self.standard.shift
-        away = q - 2 * m * self._sums(h) + float(h.sum()) * m * m
-        found = np.maximum(away, 0.0) * self.standard.scale**2
-        return np.asarray(found)
+        # sum_i h_i (x_ij - m_j)^2, which rounding may make negative
+        m = self.standardization.shift
+        centered = q - 2 * m * self._stored_adjoint(h) + float(h.sum()) * m * m
+        total = np.maximum(centered, 0.0) * self.standardization.scale**2
+        return np.asarray(total)
 
-    def _sums(self, h: NDArray) -> NDArray:
-        """X' h, of the columns as they are stored."""
-        assert self.standard is not None
-        each, zero = [h[part] for part in self.parts], np.zeros(self.shape[1])
-        (found,) = self.risk.executor.sum(shards.scatter, self.standard.inner, zero, each=each)
-        return np.asarray(found)
+    def _stored_adjoint(self, h: NDArray) -> NDArray:
+        """X' h of the columns as they are stored, without shift and scale."""
+        assert self.standardization is not None
+        each, zero = [h[part] for part in self.shard_slices], np.zeros(self.shape[1])
+        (total,) = self.risk.executor.sum(shards.scatter, self.standardization.inner, zero, each=each)
+        return np.asarray(total)
 
     @property
     def scorer(self) -> Any:
-        """That of rows which were taken out: their columns are shifted and scaled already."""
-        return self.risk.scorer if self.standard is None else self.standard.inner
+        """The linear map of rows returned by `gather`, whose columns are shifted and scaled already."""
+        return self.risk.scorer if self.standardization is None else self.standardization.inner
 
     @property
-    def _few_sums(self) -> bool:
-        return len(self.parts) * self.shape[1] ** 2 <= MOST_SUMS
+    def _grams_fit(self) -> bool:
+        """Whether one Gram matrix per shard fits in memory."""
+        return len(self.shard_slices) * self.shape[1] ** 2 <= MAX_GRAM_ENTRIES
 
-    def grams(self, windows: bool) -> bool:
-        """Whether X' H X can be made: those of windows go across rows, which must be here."""
-        return self.rows is not None or (self._few_sums and not windows)
+    def can_form_gram(self, pair_blocks: bool) -> bool:
+        """Whether X' H X can be formed: pair blocks of H combine any two rows, which must be local."""
+        return self.rows is not None or (self._grams_fit and not pair_blocks)
 
-    def takes(self, many: int) -> bool:
-        """Whether so many rows can be taken out."""
-        if self.standard is not None and self.table.sparse:
-            return False  # with shifted columns, they would not be
-        here = self.rows is not None and not crowded(self.rows)
-        return here or many * self.numbers <= MOST_TAKEN * self.shape[0]
+    def can_gather(self, n_rows: int) -> bool:
+        """Whether this many rows can be copied into this process."""
+        if self.standardization is not None and self.table.sparse:
+            return False  # shifted columns are dense
+        local = self.rows is not None and not rows_exceed_memory(self.rows)
+        return local or n_rows * self.numbers <= MAX_GATHERED_ENTRIES * self.shape[0]
 
-    def take(self, at: NDArray) -> Any:
-        """Some rows by their numbers, which never fall: an array, or a sparse one of SciPy."""
+    def gather(self, index: NDArray) -> Any:
+        """The rows of a nondecreasing index, as an array or a sparse SciPy array."""
         if self.rows is not None:
-            return take(self.rows, at)
-        ends = np.searchsorted(at, [part.stop for part in self.parts]).tolist()
-        each = [at[i:j] - part.start for (i, j), part in zip(pairwise([0, *ends]), self.parts, strict=True)]
-        found = self.risk.executor.map(take, each=each)
+            return gather_rows(self.rows, index)
+        # a nondecreasing index is cut into one range per shard, relative to its first row
+        ends = np.searchsorted(index, [part.stop for part in self.shard_slices]).tolist()
+        each = [
+            index[i:j] - part.start
+            for (i, j), part in zip(pairwise([0, *ends]), self.shard_slices, strict=True)
+        ]
+        gathered = self.risk.executor.map(gather_rows, each=each)
         if self.table.sparse:
-            return sp.vstack(found, format="csr")
-        rows = np.concatenate(found)
-        return rows if self.standard is None else (rows - self.standard.shift) * self.standard.scale
+            return sp.vstack(gathered, format="csr")
+        rows = np.concatenate(gathered)
+        if self.standardization is None:
+            return rows
+        return (rows - self.standardization.shift) * self.standardization.scale
 
-    def each(self, f: Callable[[slice], Any]) -> list[Any]:
-        """F of ranges of rows: of all together, or of parts side by side where there are many."""
+    def map_row_ranges(self, f: Callable[[slice], Any]) -> list[Any]:
+        """F of each range of rows: in parallel where there are many local rows, else of all at once."""
         check()
-        if len(self.looks) == 1:
-            return [f(self.looks[0])]
+        if len(self.row_ranges) == 1:
+            return [f(self.row_ranges[0])]
         if self.rows is None:
-            return [f(part) for part in checking(self.looks)]
-        return self.risk.executor.map(lambda _, part: f(part), each=self.looks)
+            return [f(part) for part in checking(self.row_ranges)]
+        return self.risk.executor.map(lambda _, part: f(part), each=self.row_ranges)
 
 
 def mean_square(rows: Shard, weights: Any = 1.0) -> float:
-    """The mean square of the lengths of rows, features being divided by weights; 1 where all are empty.
+    """The weighted mean of sum_j x_ij^2 / weights_j over the rows; 1 where all entries are 0.
 
     Examples
     --------
@@ -139,96 +155,99 @@ def mean_square(rows: Shard, weights: Any = 1.0) -> float:
     (12.5, 6.5)
     """
     if "squares" not in rows.memo:
-        rows.memo["squares"] = _squares(rows)
-    kept: NDArray = rows.memo["squares"]
-    return float((kept / weights).sum()) or 1.0
+        rows.memo["squares"] = _column_mean_squares(rows)
+    cached: NDArray = rows.memo["squares"]
+    return float((cached / weights).sum()) or 1.0
 
 
-def _squares(rows: Shard) -> NDArray:
-    """The mean squares of the features."""
-    X, c = rows_of(rows), rows.c
+def _column_mean_squares(rows: Shard) -> NDArray:
+    """The weighted mean square of each column, sum_i c_i x_ij^2."""
+    X, c = row_matrix(rows), rows.c
     if isinstance(X, Csr):
         ends = X.indptr.astype(np.int64)
+        # one weight per stored entry
         weights = np.repeat(c, ends[1:] - ends[:-1])
         return np.bincount(X.indices, weights * X.data * X.data, X.shape[1])
-    found, n = np.zeros(X.shape[1]), len(c)
-    for at in blocks(np.arange(n), X.shape[1]):
-        part = taken(X, at)
-        found += c[at] @ (part * part)
-    return found
+    total, n = np.zeros(X.shape[1]), len(c)
+    for index in row_blocks(np.arange(n), X.shape[1]):
+        part = dense_rows(X, index)
+        total += c[index] @ (part * part)
+    return total
 
 
-def crowded(rows: Shard) -> bool:
-    """Whether the rows are mapped from files that crowd the memory."""
+def rows_exceed_memory(rows: Shard) -> bool:
+    """Whether the rows are mapped from files that are larger than the memory they may take."""
     X: Any = getattr(rows.X, "tokens", rows.X)
-    numbers = stored(X.csr if isinstance(X, Wide) else X)
-    return numbers is not None and crowds(numbers)
+    entries = stored(X.csr if isinstance(X, Wide) else X)
+    return entries is not None and crowds(entries)
 
 
 def length(shard: Shard) -> int:
-    """How many rows there are."""
+    """The number of rows of a shard."""
     return len(shard.c)
 
 
-def take(shard: Shard, at: NDArray) -> Any:
-    """Some rows of a shard: an array, or a sparse one of SciPy."""
-    X = rows_of(shard)
+def gather_rows(shard: Shard, index: NDArray) -> Any:
+    """Some rows of a shard, as an array or a sparse SciPy array."""
+    X = row_matrix(shard)
     rows: Any = as_scipy(X) if isinstance(X, Csr) else None
     parts: list[Any] = []
-    for few in checking(picking(at)):
-        parts.append(taken(X, few) if rows is None else rows[few])  # type: ignore[arg-type]
+    for block in checking(picking(index)):
+        parts.append(dense_rows(X, block) if rows is None else rows[block])  # type: ignore[arg-type]
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if rows is None else sp.vstack(parts, format="csr")
 
 
-def rows_of(shard: Shard) -> Csr | Dense | Columns:
-    """X as products of rows want it; dense ones may be stored by columns, sparse ones must not be."""
+def row_matrix(shard: Shard) -> Csr | Dense | Columns:
+    """X in a format whose rows can be gathered: dense in either order, or CSR."""
     X = shard.X.csr if isinstance(shard.X, Wide) else shard.X
     return X if isinstance(X, (Csr, Dense, Columns)) else rows_together(shard)
 
 
 def rows_together(shard: Shard) -> Csr | Dense:
-    """X with its rows together, each of its numbers in one place; kept with the shard."""
+    """X by rows, without duplicate entries; cached with the shard."""
     if "rows" not in shard.memo:
         X = shard.X.csr if isinstance(shard.X, Wide) else shard.X
-        shard.memo["rows"] = X if _once(X) else by_rows(X)
-    kept: Csr | Dense = shard.memo["rows"]
-    return kept
+        shard.memo["rows"] = X if _has_no_duplicates(X) else by_rows(X)
+    cached: Csr | Dense = shard.memo["rows"]
+    return cached
 
 
-def _once(X: Any) -> bool:
-    """Whether no row names a column twice: quicker to find out than to sort the columns of each row."""
+def _has_no_duplicates(X: Any) -> bool:
+    """Whether no row of a CSR matrix stores a column twice: faster to test than to sort each row."""
     if not isinstance(X, Csr):
         return False
     from riskmin.kernels.dual_check import repeats
 
-    seen, pairs = np.zeros(X.shape[1], int), pieces(0, X.shape[0], len(X.indices))
-    return not any(repeats(X.indptr, X.indices, i, j, seen) for i, j in pairs)
+    last_row, ranges = np.zeros(X.shape[1], int), pieces(0, X.shape[0], len(X.indices))
+    return not any(repeats(X.indptr, X.indices, i, j, last_row) for i, j in ranges)
 
 
-def gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
+def shard_gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
     """The upper triangle of X' diag(h) X, of one shard."""
-    X, p = rows_of(shard), shard.X.shape[1]
+    X, p = row_matrix(shard), shard.X.shape[1]
     out = np.zeros((p, p))
     if isinstance(X, Csr):
         from riskmin.kernels.gram import csr_gram
 
-        for i, j in gram_pieces(X, h):
+        for i, j in gram_row_ranges(X, h):
             csr_gram(X.indptr[i : j + 1], X.indices, X.data, h[i:j], out)
+        # rows with unsorted columns have some of their products below the diagonal
         below = np.tril(out, -1)
         out += below.T if below.any() else 0.0
         return (out,)
-    at = np.flatnonzero(h)
-    for rows in blocks(at, p):
-        half = taken(X, rows) * np.sqrt(h[rows])[:, None]
-        out += half.T @ half
+    index = np.flatnonzero(h)
+    for rows in row_blocks(index, p):
+        # X' diag(h) X = Y' Y for Y = diag(h)^1/2 X
+        scaled = dense_rows(X, rows) * np.sqrt(h[rows])[:, None]
+        out += scaled.T @ scaled
     return (out,)
 
 
-def squares(shard: Shard, h: NDArray) -> tuple[NDArray]:
+def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
     """The diagonal of X' diag(h) X, of one shard."""
-    X = rows_of(shard)
+    X = row_matrix(shard)
     out = np.zeros(X.shape[1])
     if isinstance(X, Csr):
         from riskmin.kernels.smooth import csr_squares
@@ -236,24 +255,24 @@ def squares(shard: Shard, h: NDArray) -> tuple[NDArray]:
         for i, j in pieces(0, len(h), 2 * len(X.data)):
             csr_squares(X.indptr[i : j + 1], X.indices, X.data, h[i:j], out)
         return (out,)
-    for at in blocks(np.arange(X.shape[0]), X.shape[1]):
-        out += h[at] @ taken(X, at) ** 2
+    for index in row_blocks(np.arange(X.shape[0]), X.shape[1]):
+        out += h[index] @ dense_rows(X, index) ** 2
     return (out,)
 
 
-def gram_pieces(X: Csr, h: NDArray) -> Iterable[tuple[int, int]]:
-    """Ranges of rows of which the products take a while, and a look at the clock before each."""
-    each = len(X.data) / max(1, X.shape[0])
-    return pieces(0, len(h), np.count_nonzero(h) * each * each)
+def gram_row_ranges(X: Csr, h: NDArray) -> Iterable[tuple[int, int]]:
+    """Ranges of rows for X' diag(h) X, between which the deadline is checked."""
+    entries_per_row = len(X.data) / max(1, X.shape[0])
+    return pieces(0, len(h), np.count_nonzero(h) * entries_per_row * entries_per_row)
 
 
-def taken(X: Dense | Columns, rows: NDArray) -> NDArray:
+def dense_rows(X: Dense | Columns, rows: NDArray) -> NDArray:
     """Some rows of a dense matrix, in double precision."""
-    found = X.X[rows] if isinstance(X, Dense) else X.T[:, rows].T
-    return found.astype(np.float64, copy=False)
+    selected = X.X[rows] if isinstance(X, Dense) else X.T[:, rows].T
+    return selected.astype(np.float64, copy=False)
 
 
-def blocks(rows: NDArray, p: int) -> Iterable[NDArray]:
-    """Rows in parts that fit into the cache."""
-    step = max(BLOCK // p, 16)
+def row_blocks(rows: NDArray, p: int) -> Iterable[NDArray]:
+    """An index of rows, split into blocks that fit in the cache with p columns."""
+    step = max(GATHERED_BLOCK_ENTRIES // p, 16)
     return passing(rows[i : i + step] for i in checking(range(0, len(rows), step)))

@@ -1,4 +1,4 @@
-"""The accelerated proximal gradient method: any smooth loss, any regularizer that has a proximal point."""
+"""The accelerated proximal gradient method: any smooth loss, any regularizer with a proximal operator."""
 
 from __future__ import annotations
 
@@ -18,43 +18,46 @@ from riskmin.solvers.cuts import has_program, mix_two
 from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Raises, Unsuited
 
-SHRINK = 0.9
-"""The constant falls by this with every step, since the risk may be flatter further on."""
+LIPSCHITZ_DECREASE = 0.9
+"""The factor of the Lipschitz estimate L after each step, since the risk may be flatter further on."""
 TRIES = 60
-"""So many larger constants are tried before rounding is held to hide all descent."""
+"""Increases of L within a step, after which rounding is assumed to hide all descent."""
 
 
 def loss_of(risk: Any) -> Any:
-    """The loss of a risk, with or without an intercept; None for an oracle that names none."""
+    """The loss of a risk, with or without an intercept; None for an oracle without the attribute `loss`."""
     return named(getattr(getattr(risk, "risk", risk), "loss", None))
 
 
 def check_smooth(solver: object, obj: Objective) -> None:
-    """Raise where the loss says that it is not smooth; one that says nothing is given the chance."""
+    """Raise UnsupportedProblem if the loss has `smooth = False`; one without the attribute is accepted."""
     loss = loss_of(obj.risk)
     if not getattr(loss, "smooth", True):
-        cuts = has_program(obj.reg) and not isinstance(obj.reg, Free)  # else Bundle refuses it
-        use = "use Bundle" if cuts else "add conjugate_bend to the regularizer, and use Bundle"
-        if not cuts and can_be_smoothed(loss, np.zeros(1)):
-            use = "use Smoothing(ProximalGradient())"
-        raise Unsuited(f"{type(solver).__name__} needs a smooth loss, and {loss!r} is not: {use}")
+        bundle = has_program(obj.reg) and not isinstance(obj.reg, Free)  # otherwise Bundle raises, too
+        remedy = (
+            "use Bundle" if bundle else "add conjugate_hessian_product to the regularizer, and use Bundle"
+        )
+        if not bundle and can_be_smoothed(loss, np.zeros(1)):
+            remedy = "use Smoothing(ProximalGradient())"
+        raise Unsuited(f"{type(solver).__name__} needs a smooth loss, and {loss!r} is not: {remedy}")
 
 
 @dataclass(frozen=True)
 class ProximalGradient:
     r"""The accelerated proximal gradient method, for smooth losses with any regularizer.
 
-    A step goes from an extrapolated point v to
+    A step leads from an extrapolated point v to
 
     .. math:: w_{k+1} = \mathrm{argmin}_w\; \lambda\,\Omega(w) + g^\top w + \tfrac L2 \|w - v\|^2,
               \qquad g = \nabla R(v),
 
-    the proximal point of :math:`v - g / L`. L is raised until the risk lies below that parabola, and
-    lowered a little after every step. Where J would rise, or the way turns round, the extrapolation starts
-    anew, so J never rises. All it asks of the risk is its value and gradient: the data may be anywhere.
+    the proximal point of :math:`v - g / L`. L is increased until the quadratic model bounds the risk from
+    above, and decreased a little after every step. Where J would increase, or the step from v and the
+    displacement from :math:`w_k` form an obtuse angle, the extrapolation restarts, so J never increases. The
+    risk need only give its value and gradient: the data may be local or remote.
 
-    It works in the array library of w0 with `L1`, `L2`, `Elastic` and `Box`; the proximal points of
-    `Quadratic`, `QNorm` and `Entropy` are for NumPy.
+    It works in the array library of w0 with `L1`, `L2`, `Elastic` and `Box`; the proximal operators of
+    `Quadratic`, `QNorm` and `Entropy` need NumPy.
 
     References
     ----------
@@ -73,48 +76,52 @@ class ProximalGradient:
     """
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        """Yield points of decreasing objective."""
+        """Yield points with decreasing J."""
         check_smooth(self, obj)
         return self._run(obj, w0, w0, (1.0, 0.0), None)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         checked(state, {"w": "d", "before": "d", "a": "d", "numbers": "3"}, d=obj.risk.dim)
-        age, L, b = (float(v) for v in state["numbers"])
-        steps = self._run(obj, state["w"], state["before"], (age, L), Cut(state["a"], b))
-        next(steps)  # the iterate that was saved
-        return steps
+        momentum, L, b = (float(v) for v in state["numbers"])
+        iterates = self._run(obj, state["w"], state["before"], (momentum, L), Cut(state["a"], b))
+        next(iterates)  # the iterate that was saved
+        return iterates
 
     def _run(
         self, obj: Objective, w: Array, before: Array, pace: tuple[float, float], model: Cut | None
     ) -> Iterator[Iterate]:
-        age, L = pace
-        here, base = see(obj, w)
-        model, _ = mix_two(model, here[2], obj)
+        """The iterates from w and the point before it; `pace` is the momentum parameter and L."""
+        momentum, L = pace
+        current, base = evaluate_point(obj, w)
+        model, _ = mix_two(model, current[2], obj)
+        # a cold start has no estimate yet
         if L == 0:
-            L = least_constant(obj, w, here)
+            L = least_constant(obj, w, current)
         while True:
-            yield Iterate(w, here[0], model, {"L": L}, _snapshot(w, before, age, L, model))
-            grown = 0.5 * (1 + math.sqrt(1 + 4 * age * age))
-            v = w if age == 1 else w + (age - 1) / grown * (w - before)
-            there, height = (here, base) if age == 1 else see(obj, v)
-            if age > 1:
-                model, _ = mix_two(model, there[2], obj)
-            new, found, used, under = _step(obj, v, (there[1], height), L, here[0] if age == 1 else math.inf)
-            if found is None:
-                if age == 1:
+            yield Iterate(w, current[0], model, {"L": L}, _snapshot(w, before, momentum, L, model))
+            # FISTA: t_{k+1} = (1 + sqrt(1 + 4 t_k^2)) / 2, v = w + (t_k - 1) / t_{k+1} (w - before)
+            grown = 0.5 * (1 + math.sqrt(1 + 4 * momentum * momentum))
+            v = w if momentum == 1 else w + (momentum - 1) / grown * (w - before)
+            extrapolated, height = (current, base) if momentum == 1 else evaluate_point(obj, v)
+            if momentum > 1:
+                model, _ = mix_two(model, extrapolated[2], obj)
+            max_value = current[0] if momentum == 1 else math.inf
+            new, result, used_L, new_base = _step(obj, v, (extrapolated[1], height), L, max_value)
+            if result is None:
+                if momentum == 1:
                     return  # no descent is left in this precision
-                age, before = 1.0, w
+                momentum, before = 1.0, w
                 continue
-            model, _ = mix_two(model, found[2], obj)
-            L = SHRINK * used
-            if found[0] > here[0] + noise(obj, new, found):  # too far: once more, without extrapolation
-                age, before = 1.0, w
+            model, _ = mix_two(model, result[2], obj)
+            L = LIPSCHITZ_DECREASE * used_L
+            if result[0] > current[0] + noise(obj, new, result):  # repeated without extrapolation
+                momentum, before = 1.0, w
                 continue
-            turned = float((v - new) @ (new - w)) > 0
-            w, before, here, base = new, w, found, under
-            age = 1.0 if turned else grown
-            if turned:
+            restart = float((v - new) @ (new - w)) > 0  # the criterion of O'Donoghue and Candès
+            w, before, current, base = new, w, result, new_base
+            momentum = 1.0 if restart else grown
+            if restart:
                 before = w
 
 
@@ -122,30 +129,32 @@ Point = tuple[float, Array, Cut]
 """J, the gradient of R and the cut, at a point."""
 
 
-def least_constant(obj: Objective, w: Array, at: Point) -> float:
-    """What L is at least: |grad R|^2 <= 2 L R, since R >= 0."""
-    risk = at[0] - obj.lam * obj.reg.value(w)
+def least_constant(obj: Objective, w: Array, point: Point) -> float:
+    """A lower bound of the Lipschitz constant: |grad R|^2 <= 2 L R, since R >= 0; 1 if it is not positive."""
+    risk = point[0] - obj.lam * obj.reg.value(w)
     if not 0 < risk < math.inf:
         return 1.0
-    part = at[1] / math.sqrt(2 * risk)  # the square of a gradient overflows long before this does
-    return float(part @ part) or 1.0
+    scaled = point[1] / math.sqrt(2 * risk)  # |grad R|^2 would overflow far earlier than this
+    return float(scaled @ scaled) or 1.0
 
 
-def see(obj: Objective, w: Array) -> tuple[Point, float]:
-    """The point w, and the height at zero of the tangent there: J itself may be infinite at w."""
-    r, g, slip = obj.look(w)
-    at = obj.at(w, r, g, slip)
-    if isinstance(obj.reg, Free):  # the cut is no tangent: it has no slopes in the intercepts
-        return at, r - float(g @ w)
-    return at, at[2].b - lift(obj, w)
+def evaluate_point(obj: Objective, w: Array) -> tuple[Point, float]:
+    """The point w, and R(w) - g'w, the value at zero of the tangent there; J(w) may be infinite."""
+    r, g, inexactness = obj.look(w)
+    point = obj.at(w, r, g, inexactness)
+    if isinstance(obj.reg, Free):  # the cut is no tangent: its slopes in the intercepts are 0
+        return point, r - float(g @ w)
+    return point, point[2].b - minorant_offset(obj, w)
 
 
 def _step(
-    obj: Objective, v: Array, tangent: tuple[Array, float], L: float, most: float
+    obj: Objective, v: Array, tangent: tuple[Array, float], L: float, max_value: float
 ) -> tuple[Array, Point | None, float, float]:
-    """The proximal step from v, its J of at most `most`, with the first L that is large enough.
+    """The proximal step from v whose J is at most `max_value`, with the first L that is large enough.
 
-    Near the minimum the gain in J is less than its rounding, but the gradients still tell the bend.
+    Returns the new point, its evaluation (None if no L was large enough), L, and its tangent's value at zero.
+    Near the minimum the decrease of J is less than its rounding, so the gradients must satisfy
+    (g_new - g)'d <= L |d|^2 as well.
     """
     g, base = tangent
     for _ in range(TRIES):
@@ -154,31 +163,35 @@ def _step(
         square = float(d @ d)
         if square == 0:
             break
-        found, under = see(obj, new)
-        bend = float((found[1] - g) @ d) if math.isfinite(found[0]) else math.inf
-        risk = found[0] - obj.lam * obj.reg.value(new)
-        above, slack = risk - float(g @ new) - base, noise(obj, new, found)
-        fits = bend <= L * square and above <= 0.5 * L * square + slack
-        if fits and found[0] <= most + slack:
-            return new, found, L, under
-        L = max(2 * L, min(bend / square, 100 * L))
+        result, new_base = evaluate_point(obj, new)
+        curvature = float((result[1] - g) @ d) if math.isfinite(result[0]) else math.inf
+        risk = result[0] - obj.lam * obj.reg.value(new)
+        # R(new) less the tangent at v, to be compared with (L / 2) |d|^2
+        above, slack = risk - float(g @ new) - base, noise(obj, new, result)
+        bounded = curvature <= L * square and above <= 0.5 * L * square + slack
+        if bounded and result[0] <= max_value + slack:
+            return new, result, L, new_base
+        # the observed curvature, but a factor between 2 and 100
+        L = max(2 * L, min(curvature / square, 100 * L))
     return v, None, L, base
 
 
-def noise(obj: Objective, w: Array, at: Point) -> float:
-    """How well R is known: what a cut allows for at its own point, for rounding and for an intercept."""
-    J, g, cut = at
+def noise(obj: Objective, w: Array, point: Point) -> float:
+    """The uncertainty of R(w): twice what its cut allows for at w, for rounding and for an intercept."""
+    J, g, cut = point
     risk = J - obj.lam * obj.reg.value(w)
-    if isinstance(obj.reg, Free):  # that cut lies further below, since it has no slopes in the intercepts
+    if isinstance(obj.reg, Free):  # that cut lies further below, since its slopes in the intercepts are 0
         return 4 * ROUNDING * (abs(risk) + abs(float(g @ w)))
-    return 2 * abs(risk - float(cut.a @ w) - cut.b + lift(obj, w))
+    return 2 * abs(risk - float(cut.a @ w) - cut.b + minorant_offset(obj, w))
 
 
-def lift(obj: Objective, w: Array) -> float:
-    """By how much the cut at w lies above the tangent there: zero, unless the risk stands for another."""
+def minorant_offset(obj: Objective, w: Array) -> float:
+    """By how much the cut at w lies above the tangent: 0, unless the risk is a smoothed one."""
     return obj.risk.lift(w) if isinstance(obj.risk, Raises) else 0.0
 
 
-def _snapshot(w: Array, before: Array, age: float, L: float, model: Cut) -> Callable[[], dict[str, Array]]:
-    saved = {"w": w, "before": before, "a": model.a, "numbers": np.array([age, L, model.b])}
+def _snapshot(
+    w: Array, before: Array, momentum: float, L: float, model: Cut
+) -> Callable[[], dict[str, Array]]:
+    saved = {"w": w, "before": before, "a": model.a, "numbers": np.array([momentum, L, model.b])}
     return saved.copy

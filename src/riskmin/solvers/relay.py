@@ -1,4 +1,4 @@
-"""Solvers in turn: where the certified gap of one falls too slowly, the next goes on from the best point."""
+"""Solvers in turn: where the certified gap decreases too slowly, the next continues from the best point."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from riskmin.objective import Objective
 from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Resumable, Solver, Unsuited, Warm
 
-IDLE = 40
-"""Iterates in a row that better neither the point nor the bound end a turn."""
-NEWS = 0.3
-"""At a larger gap nothing was found that another solver could use, so it starts where the first one did."""
-TOLD = 4
-"""So many turns are told one by one."""
-LOOK = 0.05
-"""The work of one look along a line, beside a pass over X."""
+MAX_IDLE_ITERATES = 40
+"""A turn ends after this many iterates in a row that improve neither the point nor the bound."""
+RESTART_GAP = 0.3
+"""Above this relative gap, the next solver starts from the initial point, since the best one is no better."""
+MAX_LISTED_TURNS = 4
+"""Turns that the summary of a run lists one by one."""
+LINE_EVALUATION_WORK = 0.05
+"""The work of one evaluation along a line, in passes over X."""
 
 
 @dataclass(frozen=True)
 class Relay:
     r"""Solvers in turn, the one expected to be the fastest first and one that always converges last.
 
-    Each is watched by counted work (oracle calls, epochs, looks along lines; no clock is asked, so that a run
-    gives the same bits each time). From the second half of a solver's work, the digits of the certified
-    relative gap that it gains are known; where those that are missing would take more work than all that was
-    done so far, or where the solver can get no further, the next one goes on from the best point (or from
-    the start, where the gap is still above 0.3). The best point and bound are kept throughout. After the last
-    one the first has its turn again, with twice the work.
+    Progress is measured by counted work (oracle calls, epochs, evaluations along lines; no time is measured,
+    so a run is reproducible to the bit). The second half of a solver's work gives the decimal digits of the
+    certified relative gap that it gains; where those that are missing would take more work than the whole run
+    so far, or where the solver ends, the next one continues from the best point (or from the initial one,
+    where the gap is still above 0.3). The best point and bound are kept throughout. After the last solver,
+    the first has its turn again, with twice the work.
 
     Parameters
     ----------
     solvers : tuple of Solver
     tol : float
-        The relative gap that is sought.
+        The relative gap to reach.
     trial : float
-        The work that a solver is given in its first turn before its progress is judged; twice that in the
+        The work of a solver's first turn before its progress is judged, in passes over X; twice that in the
         next.
 
     Examples
@@ -52,7 +52,7 @@ class Relay:
     >>> X = rng.standard_normal((80, 3))
     >>> y = np.where(X[:, 0] + rng.standard_normal(80) > 0, 1.0, -1.0)
     >>> J = Objective(linear_risk(X, y, Hinge()), L2(), lam=1e-3)
-    >>> result = minimize(J, Relay((Lbfgs(), Bundle()), tol=1e-6), tol=1e-6)  # kinks stop the first
+    >>> result = minimize(J, Relay((Lbfgs(), Bundle()), tol=1e-6), tol=1e-6)  # Lbfgs stalls: J is nonsmooth
     >>> result.status, sorted({row["turn"] for row in result.trace})
     ('converged', [1.0, 2.0])
     """
@@ -63,113 +63,122 @@ class Relay:
 
     def __post_init__(self) -> None:
         if not self.solvers:
-            raise ValueError("Relay needs at least one solver")
+            raise ValueError(f"{type(self).__name__} needs at least one solver")
         if not self.tol > 0:
-            raise ValueError(f"tol must be > 0, the gap that is sought, not {self.tol}")
+            raise ValueError(f"tol must be > 0, the relative gap to reach, not {self.tol}")
         if not self.trial > 0:
-            raise ValueError(f"trial must be > 0, the work before a judgement, not {self.trial}")
+            raise ValueError(f"trial must be > 0, the work before progress is judged, not {self.trial}")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        """The iterates of the solvers, one after the other."""
-        return self._run(obj, _Found(w0, w0), 0, None)
+        """The iterates of the solvers, one solver after the other."""
+        return self._run(obj, _BestSoFar(w0, w0), 0, None)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Go on from a saved state, with the solver that it is of."""
+        """Continue from a saved state, with the solver that saved it."""
         shapes = {"found": "3", "start": "d", "best": "d", "cut": "e", "turn": "1"}
         checked(state, shapes, d=obj.risk.dim, e=obj.risk.dim + 1)
-        found, k, own = _Found.of(state), int(state["turn"][0]), _own(state)
+        best, k, inner = _BestSoFar.from_state(state), int(state["turn"][0]), _inner_state(state)
         if not 0 <= k < len(self.solvers):
             raise ValueError(f"it is of solver {k + 1} of {len(self.solvers)}")
         solver: Any = self.solvers[k]
-        steps = solver.resume(obj, own) if own and isinstance(solver, Resumable) else None
-        return self._run(obj, found, k, steps)
+        steps = solver.resume(obj, inner) if inner and isinstance(solver, Resumable) else None
+        return self._run(obj, best, k, steps)
 
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from a run on the same risk, with the solver that ended it."""
-        found, k, own = _Found(state["best"], state["best"]), int(state["turn"][0]), _own(state)
+        best, k = _BestSoFar(state["best"], state["best"]), int(state["turn"][0])
+        inner = _inner_state(state)
         solver: Any = self.solvers[k]
-        steps = solver.warm(obj, own, before) if own and isinstance(solver, Warm) else None
-        return self._run(obj, found, k, steps)
+        steps = solver.warm(obj, inner, before) if inner and isinstance(solver, Warm) else None
+        return self._run(obj, best, k, steps)
 
-    def account(self, trace: list[dict[str, float]]) -> str:
-        """What was done, in words; nothing where the first solver did it all."""
+    def summary(self, trace: list[dict[str, float]]) -> str:
+        """The steps of each turn, as a sentence; empty if the first solver made all of them."""
         turns: list[tuple[int, int]] = []
         for k, rows in groupby(trace, lambda row: int(row.get("turn", 1)) - 1):
             turns.append((k, len(list(rows))))
         if len(turns) < 2:
             return ""
-        told = ", then ".join(f"{type(self.solvers[k]).__name__} for {n} steps" for k, n in turns[:TOLD])
-        return told if len(turns) <= TOLD else f"{told}, and so on, in {len(turns)} turns"
+        listed = ", then ".join(
+            f"{type(self.solvers[k]).__name__} for {n} steps" for k, n in turns[:MAX_LISTED_TURNS]
+        )
+        return listed if len(turns) <= MAX_LISTED_TURNS else f"{listed}, and so on, in {len(turns)} turns"
 
     def _run(
-        self, obj: Objective, found: _Found, k: int, steps: Iterator[Iterate] | None
+        self, obj: Objective, best: _BestSoFar, k: int, steps: Iterator[Iterate] | None
     ) -> Iterator[Iterate]:
+        """The iterates from solver k on, whose iterator may be given; a solver that ended has None."""
         running: dict[int, Iterator[Iterate] | None] = {} if steps is None else {k: steps}
-        budget, before = self.trial, math.inf
+        budget, last_round_gap = self.trial, math.inf
         while True:
+            # solvers keep their iterators between turns, so that no progress is lost
             if k not in running:
-                running[k] = self._started(
-                    obj, self.solvers[k], found.w if found.gap <= NEWS else found.start
-                )
+                start = best.w if best.gap <= RESTART_GAP else best.start
+                running[k] = self._started(obj, self.solvers[k], start)
             steps = running[k]
             if steps is not None:
-                ended = yield from self._turn(obj, found, k, steps, budget)
+                ended = yield from self._turn(obj, best, k, steps, budget)
                 running[k] = None if ended else steps
             if len(running) == len(self.solvers) and all(s is None for s in running.values()):
-                return  # none of them can get any further
+                return  # all solvers have ended
             k += 1
             if k == len(self.solvers):
-                if found.gap >= before:
-                    return  # a whole round has bettered nothing
-                k, budget, before = 0, 2 * budget, found.gap
+                if best.gap >= last_round_gap:
+                    return  # a whole round has improved nothing
+                k, budget, last_round_gap = 0, 2 * budget, best.gap
 
     def _started(self, obj: Objective, solver: Solver, w: Array) -> Iterator[Iterate] | None:
+        """The iterates of a solver from w; None if it does not support the problem."""
         try:
             return solver.iterates(obj, w)
         except Unsuited:
             return None
 
-    def _turn(self, obj: Objective, found: _Found, k: int, steps: Iterator[Iterate], budget: float) -> Any:
-        """The iterates of one solver until it falls behind; whether it can get no further."""
-        alone, resumes = len(self.solvers) == 1, isinstance(self.solvers[k], Resumable)
-        calls, before, looks, watch = obj.count.calls, found.work, 0.0, _Watch()
+    def _turn(self, obj: Objective, best: _BestSoFar, k: int, steps: Iterator[Iterate], budget: float) -> Any:
+        """The iterates of one solver until it is too slow; return whether it has ended."""
+        single, resumable = len(self.solvers) == 1, isinstance(self.solvers[k], Resumable)
+        # work is counted from the beginning of the turn
+        calls, previous_work, n_evaluations, monitor = obj.count.calls, best.work, 0.0, _TurnMonitor()
         while True:
             try:
                 it = next(steps, None)
+            # a solver that fails in its course counts as ended
             except (Unsuited, np.linalg.LinAlgError):
                 it = None
             if it is None:
                 return True
-            better = found.take(obj, it)
-            looks += it.info.get("looks", 0.0)
-            work = obj.count.calls - calls + it.info.get("epochs", 0.0) + LOOK * looks
-            watch.take(work, found.gap, better)
-            found.work = before + watch.work[-1]
-            yield _told(it, k, found, resumes)
-            if not alone and watch.behind(self.tol, budget, found.work):
+            improved = best.update(obj, it)
+            n_evaluations += it.info.get("looks", 0.0)
+            epochs = it.info.get("epochs", 0.0)
+            work = obj.count.calls - calls + epochs + LINE_EVALUATION_WORK * n_evaluations
+            monitor.update(work, best.gap, improved)
+            best.work = previous_work + monitor.work[-1]
+            yield _with_turn_info(it, k, best, resumable)
+            if not single and monitor.is_too_slow(self.tol, budget, best.work):
                 return False
 
 
-def _told(it: Iterate, k: int, found: _Found, resumes: bool) -> Iterate:
-    """The iterate with the best cut, whose turn it is, and a state that has all of this in it."""
-    assert found.cut is not None
-    inner, now = it.state if resumes else None, replace(found)
+def _with_turn_info(it: Iterate, k: int, best: _BestSoFar, resumable: bool) -> Iterate:
+    """The iterate with the best cut, the number of its solver, and a state that includes both."""
+    assert best.cut is not None
+    # a copy: the best point changes while the state may be saved later
+    inner, snapshot = it.state if resumable else None, replace(best)
 
     def state() -> dict[str, Array]:
-        own = {} if inner is None else {f"turn.{name}": a for name, a in inner().items()}
-        return now.state() | {"turn": np.array([float(k)])} | own
+        inner_arrays = {} if inner is None else {f"turn.{name}": a for name, a in inner().items()}
+        return snapshot.state() | {"turn": np.array([float(k)])} | inner_arrays
 
-    return it._replace(cut=found.cut, info={**it.info, "turn": k + 1.0}, state=state)
+    return it._replace(cut=best.cut, info={**it.info, "turn": k + 1.0}, state=state)
 
 
-def _own(state: dict[str, Array]) -> dict[str, Array]:
-    """The part of a state that is the solver's."""
+def _inner_state(state: dict[str, Array]) -> dict[str, Array]:
+    """The part of a state that belongs to the solver which was running."""
     return {name.removeprefix("turn."): a for name, a in state.items() if name.startswith("turn.")}
 
 
 @dataclass
-class _Found:
-    """The best point and the best bound of all solvers so far, and where they started."""
+class _BestSoFar:
+    """The best point and the best bound of all solvers so far, and the initial point."""
 
     start: Array
     w: Array
@@ -179,52 +188,55 @@ class _Found:
     work: float = 0.0
 
     @classmethod
-    def of(cls, state: dict[str, Array]) -> _Found:
+    def from_state(cls, state: dict[str, Array]) -> _BestSoFar:
         value, lower, work = (float(v) for v in state["found"])
-        return cls(
-            state["start"], state["best"], value, Cut(state["cut"][:-1], float(state["cut"][-1])), lower, work
-        )
+        cut = Cut(state["cut"][:-1], float(state["cut"][-1]))
+        return cls(state["start"], state["best"], value, cut, lower, work)
 
     @property
     def gap(self) -> float:
         return (self.value - max(self.lower, 0.0)) / self.value if self.value > 0 else 0.0
 
-    def take(self, obj: Objective, it: Iterate) -> bool:
-        """Keep what is better, and tell whether anything is."""
-        nearer = it.value < self.value
-        if nearer:
+    def update(self, obj: Objective, it: Iterate) -> bool:
+        """Keep the better point and the better cut; return whether either is new."""
+        better_point = it.value < self.value
+        if better_point:
             self.w, self.value = it.w, it.value
         lower = obj.lower(it.cut)
-        if better := self.cut is None or lower > self.lower:
+        if better_cut := self.cut is None or lower > self.lower:
             self.cut, self.lower = it.cut, lower
-        return nearer or better
+        return better_point or better_cut
 
     def state(self) -> dict[str, Array]:
         assert self.cut is not None
-        found = np.array([self.value, self.lower, self.work])
-        return {"start": self.start, "best": self.w, "cut": np.append(self.cut.a, self.cut.b), "found": found}
+        numbers = np.array([self.value, self.lower, self.work])
+        cut = np.append(self.cut.a, self.cut.b)
+        return {"start": self.start, "best": self.w, "cut": cut, "found": numbers}
 
 
 @dataclass
-class _Watch:
-    """How the gap falls with the work of one turn."""
+class _TurnMonitor:
+    """The gap as a function of the work of one turn."""
 
     work: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     idle: int = 0
+    """The number of last iterates that improved nothing."""
 
-    def take(self, work: float, gap: float, better: bool) -> None:
+    def update(self, work: float, gap: float, improved: bool) -> None:
         self.work.append(work)
         self.gaps.append(gap)
-        self.idle = 0 if better else self.idle + 1
+        self.idle = 0 if improved else self.idle + 1
 
-    def behind(self, tol: float, budget: float, total: float) -> bool:
-        """Whether the digits that are missing would take more work than all that was done so far."""
+    def is_too_slow(self, tol: float, budget: float, total: float) -> bool:
+        """Whether the missing digits would take more work than the run so far."""
         work, gap = self.work[-1], self.gaps[-1]
-        if self.idle >= IDLE:
+        if self.idle >= MAX_IDLE_ITERATES:
             return True
         if work < budget or gap <= tol:
             return False
+        # digits gained in the second half of the work
         half = max(k for k, done in enumerate(self.work) if done <= work / 2 or k == 0)
+        # missing / (digits gained per unit of work) is compared with all work so far
         gained = math.log10(self.gaps[half] / gap) if self.gaps[half] > gap else 0.0
         return math.log10(gap / tol) * (work - self.work[half]) > gained * max(total, budget)

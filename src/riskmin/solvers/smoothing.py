@@ -1,4 +1,4 @@
-"""Smoothing: a loss with kinks, made smooth for a smooth solver, and ever less so."""
+"""Smoothing of a nonsmooth loss for a smooth solver, with a decreasing smoothing parameter mu."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from riskmin.solvers.lbfgs import Lbfgs
 from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, Resumable, Unsuited, Warm
 
-FALL = 0.3
-"""By how much mu falls from one stage to the next."""
-GOAL = 0.05
-"""The share of J(w0) that the first stage is to come within."""
-LEAST = 1e-25
-"""Below this share of the first mu, what is smoothed is rounding."""
+STAGE_MU_DECREASE = 0.3
+"""The factor of mu from one stage to the next."""
+FIRST_STAGE_GAP = 0.05
+"""The accuracy of the first stage, as a share of J(w0)."""
+SMOOTHING_MU_FLOOR = 1e-25
+"""The run ends once mu is below this share of the initial mu: the rest of the gap is rounding."""
 
 
 @dataclass(frozen=True)
 class Smoothing:
     r"""Smoothing (SMS): a smooth solver on a smoothed J, and a certificate for J itself.
 
-    A loss that is a maximum over multipliers becomes smooth by :math:`\tfrac\mu2 |\beta|^2` taken off inside
-    of the maximum. The multipliers of any point are feasible for the true loss, so each step gives a cut of
-    the true risk, and its gap falls apart into two:
+    A loss that is a maximum over multipliers becomes smooth when :math:`\tfrac\mu2 |\beta|^2` is subtracted
+    inside the maximum. The multipliers of any point are feasible for the unsmoothed loss, so each step gives
+    a cut of the risk itself, and its gap is the sum of two terms:
 
     .. math:: J(w) - \text{lower} = \underbrace{R(w) - a^\top w - b}_{\text{complementarity}} +
         \underbrace{\lambda\,\Omega(w) + a^\top w + \lambda\,\Omega^*(-a / \lambda)}_{\text{stationarity}}.
 
-    Only a smaller :math:`\mu` lowers the first, and only more steps the second. So :math:`\mu` falls as soon
-    as the second is below half of the first, until whatever tol asks for is proved.
+    Only a smaller :math:`\mu` decreases the first, and only more steps the second. So :math:`\mu` decreases
+    as soon as the second is below half of the first, until the gap that tol asks for is certified.
 
     Parameters
     ----------
     inner : solver
-        One for smooth losses: `Lbfgs`, `AcceleratedGradient`; `ProximalGradient` or `OwlQn` where the
-        regularizer has kinks of its own.
+        A solver for smooth losses: `Lbfgs`, `AcceleratedGradient`; `ProximalGradient` or `OwlQn` where the
+        regularizer is nonsmooth.
     c_mu : float
-        The first mu is ``c_mu * eps / D``, as in the paper, for eps = 5 % of J(w0) and :math:`D = 1/2`, the
-        largest square that can be taken off.
+        The initial mu is ``c_mu * eps / D``, as in the paper, for eps = 5 % of J(w0) and :math:`D = 1/2`, the
+        largest value of :math:`|\beta|^2 / 2`.
 
     References
     ----------
@@ -77,79 +77,84 @@ class Smoothing:
             raise TypeError(f"Smoothing needs an inner solver such as Lbfgs(), not {self.inner!r}")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        """Yield the points of the inner solver, with the true objective and cuts of the true risk."""
-        soft = softened(self, obj, w0)
-        soft.mu = self.c_mu * GOAL * (obj.lam * obj.reg.value(w0) + soft.truth(w0)) / 0.5 or 1.0
-        smooth = Objective(soft, obj.reg, obj.lam, obj.count)
-        return self._run(soft, smooth, LEAST * soft.mu, self.inner.iterates(smooth, w0))
+        """Yield the points of the inner solver, with the unsmoothed J and cuts of the unsmoothed risk."""
+        smoothed = softened(self, obj, w0)
+        value = obj.lam * obj.reg.value(w0) + smoothed.truth(w0)
+        # c_mu * eps / D with D = 1/2; 1 where J(w0) = 0
+        smoothed.mu = self.c_mu * FIRST_STAGE_GAP * value / 0.5 or 1.0
+        smooth = Objective(smoothed, obj.reg, obj.lam, obj.count)
+        return self._run(smoothed, smooth, SMOOTHING_MU_FLOOR * smoothed.mu, self.inner.iterates(smooth, w0))
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         checked(state, {"w": "d", "mu": "2"}, d=obj.risk.dim)
         saved = dict(state)
         w = saved["w"]
-        soft = softened(self, obj, w)
-        soft.mu, least = (float(mu) for mu in saved.pop("mu"))
-        smooth = Objective(soft, obj.reg, obj.lam, obj.count)
+        smoothed = softened(self, obj, w)
+        smoothed.mu, min_mu = (float(mu) for mu in saved.pop("mu"))
+        smooth = Objective(smoothed, obj.reg, obj.lam, obj.count)
         if isinstance(self.inner, Resumable):
-            return self._run(soft, smooth, least, self.inner.resume(smooth, saved), w, lambda: saved)
-        return self._run(soft, smooth, least, self.inner.iterates(smooth, w))
+            return self._run(smoothed, smooth, min_mu, self.inner.resume(smooth, saved), w, lambda: saved)
+        return self._run(smoothed, smooth, min_mu, self.inner.iterates(smooth, w))
 
     def _run(
         self,
-        soft: Softened,
+        smoothed: Softened,
         smooth: Objective,
-        least: float,
+        min_mu: float,
         steps: Iterator[Iterate],
         w: Array = None,
         state: Callable[[], dict[str, Array]] | None = None,
     ) -> Iterator[Iterate]:
-        """From w and the state of the inner solver there, in case its steps have come to their end."""
+        """The iterates of all stages; w and `state` are used if the inner solver's `steps` are exhausted."""
         while True:
             for it in steps:
                 w, state = it.w, it.state
-                risk = soft.truth(w)
+                risk = smoothed.truth(w)
                 value = risk + smooth.lam * smooth.reg.value(w)
-                saved = _saved((soft.mu, least), w, state)
-                yield Iterate(w, value, it.cut, {"mu": soft.mu, **it.info}, saved)
-                if settled(smooth, w, risk, soft.cut(w)):
+                # the state holds mu by value, since the smoothed risk is one object whose mu decreases
+                saved = _saved((smoothed.mu, min_mu), w, state)
+                yield Iterate(w, value, it.cut, {"mu": smoothed.mu, **it.info}, saved)
+                if smoothing_converged(smooth, w, risk, smoothed.cut(w)):
                     break
-            if w is None or soft.mu <= least:
-                return  # what is left of the gap is rounding
-            soft.mu *= FALL
+            if w is None or smoothed.mu <= min_mu:
+                return  # the rest of the gap is rounding
+            smoothed.mu *= STAGE_MU_DECREASE
+            # the next stage starts from the end of this one
             if isinstance(self.inner, Warm) and state is not None:
                 steps = self.inner.warm(smooth, state(), smooth)
             else:
                 steps = self.inner.iterates(smooth, w)
 
 
-def settled(obj: Objective, w: Array, risk: float, cut: Cut) -> bool:
-    """Whether stationarity is below half of complementarity: only a smaller mu lowers the gap by much.
+def smoothing_converged(obj: Objective, w: Array, risk: float, cut: Cut) -> bool:
+    """Whether stationarity is below half of complementarity: only a smaller mu decreases the gap by much.
 
-    It is what the gap has beside complementarity, by the bound itself: where the conjugate of the regularizer
-    is infinite beyond some slopes, as with L1, a cut that is too steep proves as much as it does once shrunk.
+    Stationarity is the certified gap less complementarity: where the conjugate of the regularizer is infinite
+    beyond some slopes, as with L1, a cut that is too steep is scaled down before it gives a bound.
     """
     complementarity = risk - float(cut.a @ w) - cut.b
-    # what it costs that it does not slope in intercepts falls with more steps, too
+    # more steps also decrease what is lost when the slopes in the intercepts are projected out
     gap = risk + obj.lam * obj.reg.value(w) - obj.lower(obj.balanced(cut))
     return gap <= 1.5 * complementarity
 
 
 def softened(solver: object, obj: Objective, w: Array) -> Softened:
-    """The risk of the objective, ready to be smoothed."""
+    """The smoothed risk of an objective; raise UnsupportedProblem if it cannot be smoothed."""
     risk: Any = obj.risk
     name, inner = type(solver).__name__, without_intercept(risk)
     if not isinstance(inner, Risk):
         raise Unsuited(f"{name} needs a risk that linear_risk makes, not {risk!r}: use Bundle")
     if getattr(inner.loss, "smooth", False):
-        raise Unsuited(f"{name} is for losses with kinks, and {inner.loss!r} has none: use Lbfgs")
-    more = "" if has_program(penalized(obj.reg)) else ", with a regularizer that has conjugate_bend"
-    if not can_be_smoothed(inner.loss, w[:1]):  # any number does for a label, and those of y may be elsewhere
-        raise Unsuited(f"{type(named(inner.loss)).__name__} cannot be smoothed: use Bundle{more}")
+        raise Unsuited(f"{name} is for nonsmooth losses, and {inner.loss!r} is smooth: use Lbfgs")
+    reg = "" if has_program(penalized(obj.reg)) else ", with a regularizer that has conjugate_hessian_product"
+    if not can_be_smoothed(inner.loss, w[:1]):  # any number serves as a label, and y may be remote
+        raise Unsuited(f"{type(named(inner.loss)).__name__} cannot be smoothed: use Bundle{reg}")
     return Softened(risk, 1.0)
 
 
 def _saved(
     mus: tuple[float, float], w: Array, state: Callable[[], dict[str, Array]] | None
 ) -> Callable[[], dict[str, Array]]:
+    """A function that returns the state: the mus, w, and the state of the inner solver."""
     return lambda: {"w": w, "mu": np.array(mus), **(state() if state is not None else {})}

@@ -1,4 +1,4 @@
-"""Saved states are checked before a solver goes on from one: compiled loops believe the arrays they get."""
+"""Validation of saved states before a solver continues from one: compiled kernels trust their arrays."""
 
 from __future__ import annotations
 
@@ -12,24 +12,28 @@ from riskmin.intercept import without_intercept
 from riskmin.objective import Objective
 from riskmin.types import Array
 
-NONE: Mapping[str, int] = {}
+NO_INTEGER_ARRAYS: Mapping[str, int] = {}
 
 
 def checked(
-    state: Mapping[str, Array], shapes: Mapping[str, str], below: Mapping[str, int] = NONE, **sizes: int
+    state: Mapping[str, Array],
+    shapes: Mapping[str, str],
+    below: Mapping[str, int] = NO_INTEGER_ARRAYS,
+    **sizes: int,
 ) -> None:
-    """Raise a ValueError where an array of a state is missing, or of another shape, kind or range.
+    """Raise a ValueError where an array of a state is missing, or has the wrong shape, dtype or range.
 
     Parameters
     ----------
     state : dict of arrays
     shapes : dict of str
-        The dimensions of each array: numbers, names of sizes, or other names, which stand for the same
-        number throughout. A name with a question mark is that of an array that need not be there.
+        The dimensions of each array, separated by spaces: numbers, names of `sizes`, or other names, each of
+        which stands for one number throughout. An array whose name ends in a question mark is optional.
     below : dict of int
-        Arrays of whole numbers, each from 0 to less than this; all others are of floats.
+        Arrays of integers, and the number that all of their entries must be below; all other arrays are of
+        floats.
     **sizes : int
-        Arrays with such a dimension are of finite numbers; others may hold infinities, none holds NaN.
+        Arrays with one of these dimensions must be finite; others may hold infinities; none may hold NaN.
 
     Examples
     --------
@@ -41,31 +45,34 @@ def checked(
     ...
     ValueError: its array Y has shape (1, 3), not (2, 3)
     """
-    known = dict(sizes)
-    for given, dimensions in shapes.items():
-        name = given.rstrip("?")
+    lengths = dict(sizes)
+    for key, dimensions in shapes.items():
+        name = key.rstrip("?")
         if name not in state:
-            if given == name:
+            if key == name:
                 raise ValueError(f"its array {name} is missing")
             continue
+        # a name without a size gets the length of the first array that has it
         a, words = to_numpy(state[name]), dimensions.split()
-        _check_shape(name, a.shape, words, known)
-        _check_numbers(name, a, below.get(name), finite=any(word in sizes for word in words))
+        _check_shape(name, a.shape, words, lengths)
+        _check_entries(name, a, below.get(name), finite=any(word in sizes for word in words))
 
 
-def _check_shape(name: str, shape: tuple[int, ...], words: list[str], known: dict[str, int]) -> None:
+def _check_shape(name: str, shape: tuple[int, ...], words: list[str], lengths: dict[str, int]) -> None:
+    """Compare a shape with its dimensions; a name without a length yet takes that of the array."""
     if len(shape) == len(words):
         for word, length in zip(words, shape, strict=True):
             if not word.isdigit():
-                known.setdefault(word, length)
-        wanted = tuple(int(word) if word.isdigit() else known[word] for word in words)
-        if shape == wanted:
+                lengths.setdefault(word, length)
+        expected = tuple(int(word) if word.isdigit() else lengths[word] for word in words)
+        if shape == expected:
             return
-        raise ValueError(f"its array {name} has shape {shape}, not {wanted}")
+        raise ValueError(f"its array {name} has shape {shape}, not {expected}")
     raise ValueError(f"its array {name} has {len(shape)} dimensions, not {len(words)}")
 
 
-def _check_numbers(name: str, a: Any, below: int | None, finite: bool) -> None:
+def _check_entries(name: str, a: Any, below: int | None, finite: bool) -> None:
+    """Check the dtype of an array, the range of integers, and that floats are not NaN."""
     if a.dtype.kind != "f" if below is None else a.dtype.kind not in "iu":
         raise ValueError(
             f"its array {name} is of {a.dtype}, not of {'floats' if below is None else 'integers'}"
@@ -77,13 +84,13 @@ def _check_numbers(name: str, a: Any, below: int | None, finite: bool) -> None:
         raise ValueError(f"its array {name} holds {'NaN or infinity' if finite else 'NaN'}")
 
 
-def check_places(places: Any, n: int) -> None:
-    """Raise a ValueError where places are visited that a run has not, or one of them twice."""
-    if len(places) > n or len(np.unique(places)) < len(places):
+def check_places(order: Any, n: int) -> None:
+    """Raise a ValueError where an order of rows has more than n entries, or one of them twice."""
+    if len(order) > n or len(np.unique(order)) < len(order):
         raise ValueError(f"its array order is no order of {n} rows")
 
 
-def sizes(obj: Objective) -> dict[str, int]:
-    """Of the states of Newton's method: the length of w, the same and one, and how many rows there are."""
+def state_sizes(obj: Objective) -> dict[str, int]:
+    """The dimensions of the states of Newton's method: d = len(w), e = d + 1, and n rows."""
     risk: Any = without_intercept(obj.risk)
     return {"d": obj.risk.dim, "e": obj.risk.dim + 1, "n": risk.table.shape[0]}

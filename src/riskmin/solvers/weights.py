@@ -1,4 +1,4 @@
-"""Weights of the features in an L2 of many outputs, where each feature has an entry of w an output."""
+"""Feature weights of an L2 penalty with several outputs, where w has one entry per feature and output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from riskmin.types import NDArray
 
 
 def of_features(reg: Any, k: int) -> Any:
-    """The weights of an L2 of k outputs, one a feature, or one number for all: those of the first output.
+    """The weights of an L2 penalty with k outputs: one per feature, that of the first output, or one for all.
 
     Examples
     --------
@@ -26,7 +26,7 @@ def of_features(reg: Any, k: int) -> Any:
 
 
 def alike(reg: Any, k: int) -> bool:
-    """Whether all outputs of a feature have the same weight.
+    """Whether each feature has the same weight in all k outputs.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def alike(reg: Any, k: int) -> bool:
 
 
 def scaled(X: Any, roots: Any) -> Any:
-    """The rows with their features divided by the roots of weights: under them, L2 has none.
+    """The rows of X with features divided by the square roots of the weights, so that L2 needs no weights.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def scaled(X: Any, roots: Any) -> Any:
     [[1.0, 0.5]]
     """
     if isinstance(X, Csr):
-        by: NDArray = 1 / (roots + np.zeros(X.shape[1]))
-        found = as_scipy(X)
-        return sp.csr_array((found.data * by[found.indices], found.indices, found.indptr), shape=X.shape)
+        factors: NDArray = 1 / (roots + np.zeros(X.shape[1]))
+        csr = as_scipy(X)
+        return sp.csr_array((csr.data * factors[csr.indices], csr.indices, csr.indptr), shape=X.shape)
     return X.X / roots

@@ -1,4 +1,4 @@
-r"""Working sets: what an expensive risk has found already is used up before it is asked again."""
+"""Working sets: minimize over the outputs found so far before the next expensive call of the risk."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from riskmin.solvers.bundle import Bundle
 from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, Iterate, NDArray, Unsuited
 
-MOST = 200
-"""The most steps on what is known between two calls of the risk."""
+MAX_BUNDLE_STEPS_PER_CALL = 200
+"""Steps of the bundle method on the restricted problem between two calls of the risk."""
 
 
-class Known(Protocol):
-    """A lower bound of a risk, cheap where the risk is not: what it has found so far."""
+class RestrictedOracle(Protocol):
+    """A risk restricted to the outputs found so far: a lower bound of the risk that is cheap to evaluate."""
 
     @property
     def dim(self) -> int: ...
     def __call__(self, w: Array) -> tuple[float, Array]:
-        """Its value and a subgradient."""
+        """The value and a subgradient at w."""
         ...
 
     def dropped(self) -> int:
-        """How many of its parts were forgotten so far."""
+        """The number of outputs that were dropped so far."""
         ...
 
 
 @runtime_checkable
-class Remembers(Protocol):
-    """A risk that keeps what it finds."""
+class CachesOutputs(Protocol):
+    """A risk that caches the outputs it finds."""
 
-    def known(self) -> Known:
-        """A lower bound of the risk, equal to it at the last point that it was called at."""
+    def known(self) -> RestrictedOracle:
+        """The risk restricted to the cached outputs; equal to the risk at the last point it was called at."""
         ...
 
 
 @dataclass(frozen=True)
 class WorkingSet:
-    r"""For risks whose calls are expensive, as those of `Structured` models are: few calls.
+    r"""Few calls of risks that are expensive, such as those of `Structured` models.
 
-    The outputs that were found so far give a lower bound of the risk, :math:`\tilde R \le R`, whose calls
-    need no argmax. A bundle method minimizes :math:`\lambda\,\Omega + \tilde R` until its own gap is a small
-    part of the gap of J; there the risk itself is asked, which adds the outputs that are best there. A cut of
-    :math:`\tilde R` is one of R, so the certificate is that of all solvers.
+    The outputs found so far give a lower bound of the risk, :math:`\tilde R \le R`, whose evaluation needs no
+    argmax. A bundle method minimizes :math:`\lambda\,\Omega + \tilde R` until its own gap is a small share of
+    the gap of J; at its solution the risk itself is called, which adds the maximizing outputs. A cut of
+    :math:`\tilde R` is a cut of R, so the certificate is that of all solvers.
 
-    This is the cutting-plane method with a slack variable for each example, its program solved as closely
-    as it pays: it takes some ten calls of the risk where a bundle of cuts of R takes hundreds.
+    This is the cutting-plane method with one slack variable per example, its master problem solved only as
+    accurately as it pays: it takes about ten calls of the risk where a bundle of cuts of R takes hundreds.
 
     Parameters
     ----------
     share : float
-        The part of the gap that may be left of the program, 0 < share < 1.
+        The gap of the restricted problem, as a share of the gap of J, 0 < share < 1.
 
     References
     ----------
@@ -88,26 +88,30 @@ class WorkingSet:
             raise ValueError(f"WorkingSet needs 0 < share < 1, not {self.share!r}")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        """Yield the points at which the risk is asked."""
-        return self._run(obj, w0, _Above(_known(obj), w0[None, :][:0], np.zeros(0)), math.inf)
-
-    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
-        """Go on from a saved state: its cuts stand for the outputs that were known."""
-        checked(state, {"next": "d", "A": "m d", "b": "m", "best": "1"}, d=obj.risk.dim)
+        """Yield the points at which the risk is called."""
         return self._run(
-            obj, state["next"], _Above(_known(obj), state["A"], state["b"]), float(state["best"][0])
+            obj, w0, _RestrictedRiskAndCuts(_restricted(obj), w0[None, :][:0], np.zeros(0)), math.inf
         )
 
-    def _run(self, obj: Objective, w: Array, model: _Above, best: float) -> Iterator[Iterate]:
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Continue from a saved state, whose cuts stand for the outputs that were cached."""
+        checked(state, {"next": "d", "A": "m d", "b": "m", "best": "1"}, d=obj.risk.dim)
+        model = _RestrictedRiskAndCuts(_restricted(obj), state["A"], state["b"])
+        return self._run(obj, state["next"], model, float(state["best"][0]))
+
+    def _run(self, obj: Objective, w: Array, model: _RestrictedRiskAndCuts, best: float) -> Iterator[Iterate]:
+        """The iterates from w; `best` is the smallest J so far."""
         inner = Objective(model, obj.reg, obj.lam)
         state: dict[str, Array] = {}
         cut, dropped = None, 0
         while True:
-            value, _, here = obj(w)
+            value, _, new_cut = obj(w)
             best = min(best, value)
-            cut = here if cut is None else cut
+            cut = new_cut if cut is None else cut
             if state:
-                state["value"] = np.array([inner.value(state["w"])])  # more is known now than before
+                # the call of the risk has added outputs, which raise the restricted risk
+                state["value"] = np.array([inner.value(state["w"])])
+            # the bundle method continues with the cuts of the last call
             steps = Bundle().warm(inner, state, inner) if state else Bundle().iterates(inner, w)
             it, cut, n_steps, ended = self._solve(inner, steps, best, cut)
             assert it.state is not None
@@ -115,39 +119,42 @@ class WorkingSet:
             saved = {"next": it.w, "A": state["A"], "b": state["b"], "best": np.array([best])}
             yield Iterate(w, value, cut, {"steps": n_steps, "cuts": len(state["b"])}, saved.copy)
             if ended and bool((w == it.w).all()):
-                return  # nothing new was found here, and nothing more follows from what is known
+                return  # the risk adds no outputs at w, and the restricted problem is solved
             w = it.w
-            if dropped != (dropped := model.known.dropped()):  # the cuts know what was forgotten
+            # outputs that were dropped are represented by the cuts of the bundle method from now on
+            if dropped != (dropped := model.restricted.dropped()):
                 model.A, model.b = state["A"], state["b"]
 
     def _solve(
         self, inner: Objective, steps: Iterator[Iterate], best: float, cut: Cut
     ) -> tuple[Iterate, Cut, int, bool]:
-        """The last step on what is known, the best cut, the number of steps, and whether they ended there."""
+        """The last step on the restricted problem, the best cut, the step count, and whether steps ended."""
+        # the gap of the restricted problem is compared with that of J
         lower = inner.lower(cut)
         for k, it in enumerate(steps, 1):
             if inner.lower(it.cut) > lower:
                 cut, lower = it.cut, inner.lower(it.cut)
-            if k == MOST or it.value - lower <= self.share * (best - lower):
+            if k == MAX_BUNDLE_STEPS_PER_CALL or it.value - lower <= self.share * (best - lower):
                 return it, cut, k, False
         return it, cut, k, True
 
 
 @dataclass
-class _Above:
-    """The larger of what is known and of some cuts that were found when more was known."""
+class _RestrictedRiskAndCuts:
+    """The maximum of the restricted risk and of cuts found when it had more outputs."""
 
-    known: Known
+    restricted: RestrictedOracle
     A: Array
     b: NDArray
 
     @property
     def dim(self) -> int:
-        return self.known.dim
+        return self.restricted.dim
 
     def __call__(self, w: Array) -> tuple[float, Array]:
-        value, grad = self.known(w)
+        value, grad = self.restricted(w)
         if len(self.b):
+            # the values of the cuts a_k'w + b_k; the largest one is active
             heights = self.A @ w + self.b
             k = int(heights.argmax())
             if heights[k] > value:
@@ -155,11 +162,11 @@ class _Above:
         return value, grad
 
 
-def _known(obj: Objective) -> Known:
+def _restricted(obj: Objective) -> RestrictedOracle:
     risk: Any = obj.risk
-    if not isinstance(risk, Remembers):
+    if not isinstance(risk, CachesOutputs):
         raise Unsuited(
-            "WorkingSet needs a risk that keeps what it finds, such as Structured(model).risk(...), "
+            "WorkingSet needs a risk that caches the outputs it finds, such as Structured(model).risk(...), "
             f"not {risk!r}: use Bundle"
         )
     return risk.known()
