@@ -23,7 +23,7 @@ def named(text: str, table: dict[str, Any], category: str, example: str) -> Any:
         raise ValueError(f"there is no {category} named {name.strip()!r}; the names are {', '.join(table)}")
     default = table[name.strip()]
     settings = settings_of(text, category, example)
-    return dataclasses.replace(default, **known(type(default), settings))
+    return dataclasses.replace(default, **check_params(type(default), settings))
 
 
 def described(thing: Any, classes: dict[str, Any]) -> dict[str, Any]:
@@ -56,10 +56,10 @@ def revived(data: dict[str, Any], classes: dict[str, Any], category: str) -> Any
     params = {
         k: revived(v, classes, category) if isinstance(v, dict) else v for k, v in data["params"].items()
     }
-    return kind(**known(kind, params))
+    return kind(**check_params(kind, params))
 
 
-def known(kind: Any, params: dict[str, Any]) -> dict[str, Any]:
+def check_params(kind: Any, params: dict[str, Any]) -> dict[str, Any]:
     """Return the params; raise a ValueError if the class does not have all of them."""
     names = [f.name for f in dataclasses.fields(kind)]
     if unknown := sorted(set(params) - set(names)):
@@ -83,7 +83,7 @@ def settings_of(text: str, category: str, example: str) -> dict[str, float]:
         raise ValueError(f"{text!r} does not read as a {category}; write it like {example!r}") from None
 
 
-class Comparable:
+class ArrayDataclass:
     """Equality of dataclasses some of whose fields are arrays, and a repr that omits the defaults."""
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from riskmin.arrays import like, namespace
 from riskmin.losses.curves import Curve, faces, scaled_face_hessian, simplex_hessian, star_hessian
 from riskmin.losses.labels import check_classes, check_finite
 from riskmin.losses.simplex import project
-from riskmin.registry import Comparable
+from riskmin.registry import ArrayDataclass
 from riskmin.scorers import Multiclass
 from riskmin.types import Array, NDArray
 
@@ -118,7 +118,7 @@ def _softmax(z: NDArray, y: NDArray, c: NDArray) -> tuple[Any, NDArray]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MulticlassHinge(Comparable, _MulticlassLoss):
+class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
     r"""The multiclass hinge loss, :math:`\max_j\; \Delta_{yj} + z_j - z_y`, for any cost matrix.
 
     With slack rescaling (`rescaled`) it is :math:`\max_j\; \Delta_{yj} (1 + z_j - z_y)`, in which mistakes of
@@ -295,7 +295,7 @@ class MulticlassSquaredHinge(_MulticlassLoss):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MultivariateSquared(Comparable):
+class MultivariateSquared(ArrayDataclass):
     r"""The squared loss of several targets, :math:`\tfrac12 (z - y)^\top M (z - y)`.
 
     Parameters

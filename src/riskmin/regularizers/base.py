@@ -10,7 +10,7 @@ import numpy as np
 from riskmin.arrays import like
 from riskmin.blas import scipy
 from riskmin.deadline import checking
-from riskmin.registry import Comparable as Comparable
+from riskmin.registry import ArrayDataclass as ArrayDataclass
 from riskmin.scalar import Tangent, shrink
 from riskmin.types import Array, Cut, NDArray, Regularizer
 

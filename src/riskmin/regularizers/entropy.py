@@ -14,7 +14,7 @@ from riskmin.blas import scipy
 from riskmin.deadline import checking
 from riskmin.regularizers.base import (
     DOMAIN_TOLERANCE,
-    Comparable,
+    ArrayDataclass,
     best_scale,
     by_feature,
     check_setting,
@@ -25,7 +25,7 @@ from riskmin.types import Array, Cut, NDArray
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Entropy(Comparable):
+class Entropy(ArrayDataclass):
     r"""The entropy of w relative to a prior,
 
     .. math:: \Omega(w) = \sum_j w_j \ln\frac{w_j}{\mu_j} - w_j + \mu_j, \qquad w \ge 0,

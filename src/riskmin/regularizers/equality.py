@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from riskmin.regularizers.base import Comparable
+from riskmin.regularizers.base import ArrayDataclass
 from riskmin.regularizers.norms import Quadratic
 from riskmin.regularizers.separable import L2
 from riskmin.types import Array, Cut, NDArray
@@ -19,7 +19,7 @@ CONSTRAINT_TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Equality(Comparable):
+class Equality(ArrayDataclass):
     r"""A quadratic regularizer that does not penalize the part of w in the span of the rows of C,
 
     .. math:: \Omega(w) = \min_s\; \Omega_0(w - C^\top s), \qquad

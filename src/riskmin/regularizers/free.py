@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from riskmin.arrays import namespace
-from riskmin.regularizers.separable import Terms
+from riskmin.regularizers.separable import SeparableTerms
 from riskmin.types import Array, Cut, Euclidean, Regularizer, Smooth
 
 
@@ -83,18 +83,20 @@ class Free:
         """Return the largest step of the penalized entries."""
         return float(self.penalized.reach(w[: -self.m], d[: -self.m]))
 
-    def terms(self, w: Array) -> Terms:
+    def terms(self, w: Array) -> SeparableTerms:
         """Return the coefficients of the sum over coordinates, zero for the unpenalized entries."""
         # l = 0, m = 0 and no bounds for the unpenalized entries
         inner, xp = self.penalized.terms(w[: -self.m]), namespace(w)
         zero, tail = 0.0 * w[: -self.m], 0.0 * w[-self.m :]
         ends = (0.0, 0.0, -math.inf, math.inf)
-        return Terms(*(xp.concat([t + zero, end + tail]) for t, end in zip(inner, ends, strict=True)))
+        return SeparableTerms(
+            *(xp.concat([t + zero, end + tail]) for t, end in zip(inner, ends, strict=True))
+        )
 
 
 @dataclass(frozen=True)
 class FreeSmooth(Free):
-    """A `WithFreeEntries` of a differentiable regularizer.
+    """An `UnpenalizedTail` of a differentiable regularizer.
 
     Examples
     --------
@@ -111,7 +113,7 @@ class FreeSmooth(Free):
 
 @dataclass(frozen=True)
 class FreeSquare(FreeSmooth):
-    """A `WithFreeEntries` of a quadratic regularizer w' K w / 2.
+    """An `UnpenalizedTail` of a quadratic regularizer w' K w / 2.
 
     Examples
     --------

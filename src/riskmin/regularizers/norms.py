@@ -14,7 +14,7 @@ import scipy.sparse as sparse
 from riskmin.arrays import like, namespace, to_numpy
 from riskmin.blas import linalg, scipy
 from riskmin.deadline import check, checking
-from riskmin.regularizers.base import Comparable, find_root, line_from_value_slope
+from riskmin.regularizers.base import ArrayDataclass, find_root, line_from_value_slope
 from riskmin.sparse import sound
 from riskmin.types import Array, Cut, NDArray
 
@@ -26,7 +26,7 @@ def _linalg() -> Any:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Quadratic(Comparable):
+class Quadratic(ArrayDataclass):
     r"""A quadratic form, :math:`\Omega(w) = \tfrac12 w^\top K w`; its conjugate is that of :math:`K^{-1}`.
 
     Parameters

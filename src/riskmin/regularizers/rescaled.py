@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import like
-from riskmin.regularizers.base import Comparable, check_setting
+from riskmin.regularizers.base import ArrayDataclass, check_setting
 from riskmin.types import Array, CurvedConjugate, Cut, NDArray, Smooth, Unsuited
 
 UNIT_SIZE_TOLERANCE = 1e-14
@@ -17,7 +17,7 @@ UNIT_SIZE_TOLERANCE = 1e-14
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Rescaled(Comparable):
+class Rescaled(ArrayDataclass):
     r"""A regularizer of rescaled weights, :math:`\Omega(s \circ w)`.
 
     If X can be rescaled too (see `Preconditioner`), solvers work with :math:`\Omega` itself in the variables
@@ -106,7 +106,7 @@ class RescaledSmooth(Rescaled):
         return sizes * self.reg.grad(sizes * w)
 
 
-class RescaledCurved(Rescaled):
+class RescaledWithConjugateHessian(Rescaled):
     """A `Rescaled` of a regularizer whose conjugate has a Hessian."""
 
     def conjugate_bend(self, u: Array, A: Array) -> Array:
@@ -115,7 +115,7 @@ class RescaledCurved(Rescaled):
         return self.reg.conjugate_bend(u / sizes, A / sizes)
 
 
-class RescaledBoth(RescaledSmooth, RescaledCurved):
+class RescaledSmoothWithConjugateHessian(RescaledSmooth, RescaledWithConjugateHessian):
     """A `Rescaled` of a differentiable regularizer whose conjugate has a Hessian."""
 
 
@@ -127,14 +127,14 @@ def rescaled(reg: Any, sizes: NDArray) -> Any:
     >>> import numpy as np
     >>> from riskmin import QNorm
     >>> type(rescaled(QNorm(), np.array([2.0, 3.0]))).__name__, rescaled(QNorm(), np.ones(2))
-    ('RescaledBoth', QNorm(q=1.5, power=2.0))
+    ('RescaledSmoothWithConjugateHessian', QNorm(q=1.5, power=2.0))
     """
     if bool(np.all(sizes == 1)):
         return reg
-    smooth, curved = isinstance(reg, Smooth), isinstance(reg, CurvedConjugate)
+    smooth, has_hessian = isinstance(reg, Smooth), isinstance(reg, CurvedConjugate)
     if smooth:
-        return (RescaledBoth if curved else RescaledSmooth)(reg, sizes)
-    return (RescaledCurved if curved else Rescaled)(reg, sizes)
+        return (RescaledSmoothWithConjugateHessian if has_hessian else RescaledSmooth)(reg, sizes)
+    return (RescaledWithConjugateHessian if has_hessian else Rescaled)(reg, sizes)
 
 
 def opened(reg: Any) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 from riskmin.arrays import namespace
 from riskmin.regularizers.base import (
     DOMAIN_TOLERANCE,
-    Comparable,
+    ArrayDataclass,
     best_scale,
     by_feature,
     check_setting,
@@ -29,7 +29,7 @@ from riskmin.types import Array, Cut, NDArray
 Setting = float | NDArray
 
 
-class Terms(NamedTuple):
+class SeparableTerms(NamedTuple):
     """The coefficients of a separable regularizer, each a number or an array with one entry per feature."""
 
     absolute: Any
@@ -40,11 +40,11 @@ class Terms(NamedTuple):
     upper: Any
 
 
-class Separable(Comparable, ABC):
+class Separable(ArrayDataclass, ABC):
     """A separable regularizer with its conjugate, defined by its coefficients, `terms`."""
 
     @abstractmethod
-    def terms(self, w: Array) -> Terms:
+    def terms(self, w: Array) -> SeparableTerms:
         """Return the coefficients, in the array library of w."""
 
     @property
@@ -142,7 +142,7 @@ def _shrink(v: Array, threshold: Any) -> Array:
     return v - xp.minimum(xp.maximum(v, -bound), bound)
 
 
-def _clip_to_box(w: Array, t: Terms) -> Array:
+def _clip_to_box(w: Array, t: SeparableTerms) -> Array:
     xp = namespace(w)
     zero = xp.zeros_like(w)
     return xp.minimum(xp.maximum(w, t.lower + zero), t.upper + zero)
@@ -176,8 +176,8 @@ class L2(Separable):
         """Whether all penalty factors are 1."""
         return isinstance(self.weights, float) and self.weights == 1.0
 
-    def terms(self, w: Array) -> Terms:
-        return Terms(0.0, by_feature(self.weights, w, "weights"), -math.inf, math.inf)
+    def terms(self, w: Array) -> SeparableTerms:
+        return SeparableTerms(0.0, by_feature(self.weights, w, "weights"), -math.inf, math.inf)
 
     def value(self, w: Array) -> float:
         """Return sum_j m_j w_j^2 / 2."""
@@ -248,8 +248,8 @@ class L1(Separable):
     def __post_init__(self) -> None:
         check_setting(self, "weights", lambda v: (v > 0) & np.isfinite(v), "numbers > 0")
 
-    def terms(self, w: Array) -> Terms:
-        return Terms(by_feature(self.weights, w, "weights"), 0.0, -math.inf, math.inf)
+    def terms(self, w: Array) -> SeparableTerms:
+        return SeparableTerms(by_feature(self.weights, w, "weights"), 0.0, -math.inf, math.inf)
 
     def scaled(self, s: NDArray) -> L1:
         """Return the same function of v = w / s, for s > 0."""
@@ -298,9 +298,9 @@ class Elastic(Separable):
         check_setting(self, "eps", lambda v: (v >= 0) & np.isfinite(v), "a number >= 0")
         check_setting(self, "weights", lambda v: (v > 0) & np.isfinite(v), "numbers > 0")
 
-    def terms(self, w: Array) -> Terms:
+    def terms(self, w: Array) -> SeparableTerms:
         weights = by_feature(self.weights, w, "weights")
-        return Terms(by_feature(self.eps, w, "eps") * weights, weights, -math.inf, math.inf)
+        return SeparableTerms(by_feature(self.eps, w, "eps") * weights, weights, -math.inf, math.inf)
 
     def scaled(self, s: NDArray) -> Elastic:
         """Return the same function of v = w / s, for s > 0."""
@@ -362,9 +362,9 @@ class Box(Separable):
         inner: Any = self.reg
         return Box(inner.scaled(s), self.lower / s, self.upper / s)
 
-    def terms(self, w: Array) -> Terms:
+    def terms(self, w: Array) -> SeparableTerms:
         inner = self.reg.terms(w)
-        return Terms(
+        return SeparableTerms(
             inner.absolute,
             inner.square,
             by_feature(self.lower, w, "lower"),
