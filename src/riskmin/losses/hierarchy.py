@@ -163,7 +163,7 @@ class HierarchicalHinge(_PathLoss):
     @property
     def formula(self) -> str:
         """The loss in one line."""
-        return f"{self.flat.formula}, z summed along the paths"
+        return f"{self.multiclass_loss.formula}, z summed along the paths"
 
     def soft(
         self, z: Array, y: Array, c: Array, mu: float, centre: Array | None = None
