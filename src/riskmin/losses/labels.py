@@ -78,7 +78,7 @@ def check_nothing(loss: object, y: Array) -> None:
 def queries(qid: Any, n_rows: int) -> NDArray:
     """Return the query of each row as an integer from 0, in the sorted order of the ids."""
     if qid is None:
-        raise ValueError("rankings are judged query by query: give qid, the id of its query for each row")
+        raise ValueError("rankings are evaluated per query: give qid, the id of its query for each row")
     ids = np.asarray(qid)
     if ids.ndim == 2 and ids.shape[1] == 1:
         ids = ids[:, 0]

@@ -186,7 +186,7 @@ class SmoothedHinge:
 
     .. math:: l(z, y) = \max_{0 \le a \le 1} a (1 - y z) - \tfrac\mu2 a^2.
 
-    It lies between `Hinge` less :math:`\mu / 2` and `Hinge`.
+    It is between `Hinge` minus :math:`\mu / 2` and `Hinge`.
 
     Parameters
     ----------

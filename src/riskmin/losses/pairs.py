@@ -79,8 +79,8 @@ def split_into_cells(mu: float, *lists: Array) -> tuple[Any, ...]:
     (1.0, [0.0, 7.0], [0.125, 0.25])
     """
     h = 2.0 ** (math.frexp(mu)[1] + 1)  # between 2 mu and 4 mu; a power of two makes the split exact
-    numbers = [namespace(z).floor(z / h) for z in lists]
-    return h, *((k, z - h * k) for k, z in zip(numbers, lists, strict=True))
+    cell_numbers = [namespace(z).floor(z / h) for z in lists]
+    return h, *((k, z - h * k) for k, z in zip(cell_numbers, lists, strict=True))
 
 
 def _pair_hinges_sum(
@@ -105,8 +105,8 @@ def _pair_hinges_hessian(
 ) -> Bend:
     """Return the Hessian of `_pair_hinges_sum` / total.
 
-    A pair with 0 < beta < 1 contributes p q / (mu total) times [[1, -1], [-1, 1]]: pair blocks minus their
-    row sums on the diagonal.
+    A pair with 0 < beta < 1 contributes p q / (mu total) times [[1, -1], [-1, 1]]: the diagonal has the row
+    sums of W and W', and the pair blocks W and W' are subtracted.
     """
     xp, pair_blocks = namespace(z), []
     diagonal = xp.zeros_like(z)

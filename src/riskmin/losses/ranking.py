@@ -204,10 +204,11 @@ class Mrr:
         order = lexsort_rows(-s, -q.grade, q.query)
         n_front = np.empty(len(irrelevant_starts), np.int64)
         worst_first(s[order], q.starts, irrelevant_starts, 1 / q.pair_counts, n_front)
-        not_first = (q.grade == 1) | (np.arange(len(s)) >= (irrelevant_starts + n_front)[q.query])
-        places = _place_differences(q, s, order, not_first)
-        weights = q.weight[q.query] * places
-        return float(weights @ s + q.weight @ (1 - 1 / (n_front + 1))), _scatter(q.rows, weights, z)
+        # irrelevant rows in front of the first relevant one, then all others
+        behind = (q.grade == 1) | (np.arange(len(s)) >= (irrelevant_starts + n_front)[q.query])
+        differences = _place_differences(q, s, order, behind)
+        gradient = q.weight[q.query] * differences
+        return float(gradient @ s + q.weight @ (1 - 1 / (n_front + 1))), _scatter(q.rows, gradient, z)
 
 
 @dataclass(frozen=True)
@@ -252,19 +253,26 @@ class PairwiseHinge:
         # exact scores, not centered: a shift would round them and move the breakpoints of the hinges
         s = to_numpy(z).astype(np.float64)[q.rows]
         order = lexsort_rows(s, q.query)
-        weights = to_numpy(c).astype(np.float64)[q.rows[order]] / np.where(q.mean > 0, q.mean, 1.0)[q.query]
+        # weights of the rows relative to the mean weight of their query
+        row_weights = (
+            to_numpy(c).astype(np.float64)[q.rows[order]] / np.where(q.mean > 0, q.mean, 1.0)[q.query]
+        )
         h = split_into_cells(mu)[0] if mu else 1.0
         value, offset, pairs, dz = hinges_of_queries(
-            s[order], weights, q.grade_ranks[order], q.starts, float(mu), h
+            s[order], row_weights, q.grade_ranks[order], q.starts, float(mu), h
         )
         # queries whose pairs have no weight are left out of the mean
-        weight = np.where(pairs > 0, q.weight, 0.0)
-        if not weight.sum() > 0:
+        query_weight = np.where(pairs > 0, q.weight, 0.0)
+        if not query_weight.sum() > 0:
             raise ValueError(
                 "PairwiseHinge finds no pair of rows that both have weight: give more rows weight"
             )
-        weight = weight / weight.sum() / np.where(pairs > 0, pairs, 1.0)
-        return float(weight @ value), _scatter(q.rows[order], dz * weight[q.query], z), float(weight @ offset)
+        query_weight = query_weight / query_weight.sum() / np.where(pairs > 0, pairs, 1.0)
+        return (
+            float(query_weight @ value),
+            _scatter(q.rows[order], dz * query_weight[q.query], z),
+            float(query_weight @ offset),
+        )
 
 
 def _worst_rankings(q: QueryRows, z: Array, gain: NDArray, discount: NDArray) -> tuple[float, Array]:
@@ -320,8 +328,8 @@ def _worst_places(q: QueryRows, s: NDArray, gain: NDArray, discount: NDArray) ->
 def _place_differences(q: QueryRows, s: NDArray, order: NDArray, front: NDArray) -> NDArray:
     """Return (p*(d) - p(d)) / P per row: ideal minus actual position, over the number of pairs.
 
-    `order` sorts the rows by query, grade and score, which is the ideal ranking; `front` gives, in that
-    order, the positions of the rows in the maximizing ranking (equal ones are ranked by score).
+    `order` sorts the rows by query, grade and score, which is the ideal ranking. `front` gives, in that
+    order, the sort keys of the maximizing ranking; rows with equal keys are ranked by score.
     """
     actual, front_of_row = np.empty_like(q.position), np.empty_like(front)
     front_of_row[order] = front

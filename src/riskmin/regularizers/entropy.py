@@ -285,9 +285,8 @@ def _prox_with_total(reg: Entropy, v: NDArray, mu: NDArray, step: float) -> NDAr
         w = _pair_prox(v, mu, step, log_tau)
         return float(np.sqrt(w * w + 4 * (mu * math.exp(log_tau)) ** 2).sum()) - total
 
-    if (
-        excess(lo) > 0
-    ):  # one entry of each pair is numerically zero: the other is that of the unsigned entropy
+    # one entry of each pair is numerically zero: the other is the proximal point of the unsigned entropy
+    if excess(lo) > 0:
         return np.sign(v) * _unsigned_prox_with_sum(np.abs(v), mu, total, step)
     log_tau_root = find_root(excess, lo, hi) if excess(hi) > 0 else hi
     return _pair_prox(v, mu, step, log_tau_root)

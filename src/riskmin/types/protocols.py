@@ -117,7 +117,7 @@ class Bends(Protocol):
 
 @runtime_checkable
 class Lifted(Protocol):
-    """A surrogate of another loss, of which each tangent of the surrogate plus an offset is a minorant."""
+    """A surrogate loss whose tangents, each plus an offset, are minorants of another loss."""
 
     def tangent(self, z: Array, y: Array, c: Array) -> tuple[Any, Array, Any]:
         """Return value and gradient of the surrogate, and the minorant offset of this tangent."""
