@@ -205,7 +205,10 @@ def test_tables_count_rows(loss):
         (lambda: Ordinal([[], [math.nan]]), "costs needs one row per grade"),
         (lambda: linear_risk(np.eye(2), [1, 1], Ordinal()), "y holds a single grade, 1"),
         (lambda: linear_risk(np.eye(2), [1, 1], RocArea()), "y holds a single class"),
-        (lambda: linear_risk(np.eye(3), [1, 2, 3], Ordinal([[], [1]]))(np.zeros(3)), "3 grades: give one row"),
+        (
+            lambda: linear_risk(np.eye(3), [1, 2, 3], Ordinal([[], [1]]))(np.zeros(3)),
+            "3 grades: give one row",
+        ),
         (
             lambda: linear_risk(np.eye(2), [1, -1], RocArea(), sample_weight=[1, 0])(np.zeros(2)),
             "RocArea compares two classes, but all rows of one weigh 0",
