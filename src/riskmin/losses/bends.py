@@ -29,6 +29,7 @@ def bend(loss: Any, z: Array, y: Array, c: Array, mu: float, center: Array | Non
         method: Any = loss.bend
         result: Bend = method(z, y, c, mu) if center is None else method(z, y, c, mu, center)
         return result
+    # unsmoothed: the diagonal of second derivatives
     if not mu and isinstance(loss, Curved):
         return Bend(loss.curvature(z, y, c))
     dual = dual_of(loss, y)
@@ -89,14 +90,17 @@ def pair_block_products(block: Window, V: Array) -> tuple[Array, Array]:
     """
     above, p, below, q, first, last = block
     column = (slice(None), *(None,) * (V.ndim - 1))
+    # row i above: p_i times the sum of q_j v_j over first_i <= j < last_i
     sums = prefix_sums(q[column] * V[below])
     product_above = p[column] * (sums[last] - sums[first])
     first, last = turned(block)
+    # row j below: q_j times the sum of p_i v_i over the rows above whose range contains j
     sums = prefix_sums(p[column] * V[above])
     return product_above, q[column] * (sums[last] - sums[first])
 
 
 def turned(block: Window) -> tuple[Array, Array]:
     """Return the ranges of W': for each row below, the first and last (exclusive) row above."""
+    # j is in the range of i iff first_i <= j < last_i; both ends are nondecreasing, so binary search
     rows = namespace(block.first).arange(len(block.below))
     return ranks(block.last, rows, side="right"), ranks(block.first, rows, side="right")

@@ -58,6 +58,7 @@ class SequenceBatch(NamedTuple):
         name = type(loss).__name__
         if not isinstance(z, np.ndarray):
             raise ValueError(f"{name} is computed by NumPy, not by {type(z).__module__}: give NumPy arrays")
+        # z has n token rows, k transition rows and the rows of start and end
         n, k = len(z) - z.shape[1] - 2, z.shape[1]
         if y.shape != (n, 2) or n < 1:
             raise ValueError(
@@ -193,6 +194,7 @@ class ChainMaxMargin(_TaggingLoss):
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the weighted sum over sequences and a subgradient."""
         batch, kernels = SequenceBatch.from_arrays(self, z, y, c), _kernels()[1]
+        # the kernel maximizes over label sequences and adds the subgradients of all sequences into dz
         path, dz = np.empty_like(batch.y), np.zeros_like(batch.z)
         losses = kernels.worst_paths(*batch, 1.0, self.rescaled, path, dz)
         return float(batch.c @ losses), dz.astype(z.dtype, copy=False)
@@ -215,6 +217,7 @@ class ChainMaxMargin(_TaggingLoss):
         value_mu = mu * float(batch.c @ (value - sizes * math.log(z.shape[1])))
         # the gradient at the true label of a token is -c (1 - its probability)
         cost = -float(dz[tokens, batch.y].sum())
+        # expectation of Delta + s(y') - s(y) under q, minus the smoothed value
         offset = cost + float(dz.ravel() @ batch.z.ravel()) - value_mu
         return value_mu, dz.astype(z.dtype, copy=False), offset
 

@@ -77,6 +77,7 @@ class SortedScores:
 
     def subgradient(self, misses: int, alarms: int) -> Array:
         """Return the subgradient in z of the maximizing labeling, (y' - y) / n."""
+        # y' - y is -2 for a miss, +2 for an alarm, else 0
         dz = namespace(self.z).zeros_like(self.z)
         dz[self.positives[:misses]] = -2 / len(self.z)
         dz[self.negatives[:alarms]] = 2 / len(self.z)
@@ -147,6 +148,7 @@ class FBeta:
                 xp.where(improves, mid + 1, alarms),
                 xp.where(improves, upper, xp.maximum(mid, alarms)),
             )
+        # Delta plus the score term, maximized over the misses
         values = 1 - hits / (base + alarms) + s.score_gain(misses, alarms)
         best = int(xp.argmax(values))
         return values[best], s.subgradient(best, int(alarms[best]))
@@ -205,12 +207,14 @@ class PrecisionAtK:
     def __post_init__(self) -> None:
         if not (isinstance(self.k, numbers.Real) and self.k >= 1 and self.k == int(self.k)):
             raise ValueError(f"{type(self).__name__} needs k to be a whole number >= 1, not {self.k!r}")
-        object.__setattr__(self, "k", int(self.k))  # settings parsed from a name are floats
+        # settings parsed from a name are floats
+        object.__setattr__(self, "k", int(self.k))
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the largest objective over labelings and a subgradient in z."""
         xp, s = namespace(z), SortedScores.from_scores(self, z, y, c)
         hits = count_range(s.positives, *self._hits(len(s.positives), len(s.negatives)))
+        # labelings with k positives: h hits, n+ - h misses and k - h alarms
         delta = 1 - s.as_float(hits) / self._delta_denominator(len(s.positives))
         values = delta + s.score_gain(len(s.positives) - hits, self.k - hits)
         best = int(xp.argmax(values))
@@ -247,6 +251,7 @@ class PrecisionAtK:
         n = n_positive + n_negative
         if self.k > n:
             raise ValueError(f"{type(self).__name__} needs k={self.k} rows, but there are {n}: lower k")
+        # k positives are predicted, of which at most n- are alarms and at most n+ hits
         return max(0, self.k - n_negative), min(self.k, n_positive)
 
     def _delta_denominator(self, n_positive: int) -> int:

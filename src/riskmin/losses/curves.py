@@ -69,6 +69,7 @@ def star_hessian(a: NDArray, true_class: NDArray) -> Curve:
 
     def times(V: NDArray, rows: slice) -> NDArray:
         true_entries = np.arange(len(V)), y[rows]
+        # a_j (v_j - v_y) for j != y, and minus their sum for the true class
         out: NDArray = a[rows] * (V - V[true_entries][:, None])
         out[true_entries] -= out.sum(axis=1)
         return out
@@ -94,10 +95,12 @@ def faces(face: NDArray, size: NDArray) -> Curve:
     count = np.maximum(face.sum(axis=1), 1.0)
 
     def roots() -> tuple[NDArray, NDArray]:
-        position = np.cumsum(face, axis=1) * face  # 1, 2, ... on S, and 0 for the other classes
+        # 1, 2, ... on S, and 0 for the other classes
+        position = np.cumsum(face, axis=1) * face
         rows, vectors = [], []
         for m in range(1, int(count.max()) if len(count) else 0):
             selected = np.flatnonzero(count > m)
+            # entries 1 at the first m classes of S, -m at the next one, else 0
             U = (position[selected] > 0) * ((position[selected] <= m) - m * (position[selected] == m + 1.0))
             rows.append(selected)
             vectors.append(U * np.sqrt(size[selected] / (m * (m + 1)))[:, None])
@@ -105,6 +108,7 @@ def faces(face: NDArray, size: NDArray) -> Curve:
             return np.zeros(0, np.intp), np.zeros((0, face.shape[1]))
         return np.concatenate(rows), np.concatenate(vectors)
 
+    # with p uniform on S: size |S| (diag(p) - p p') = size (I_S - 1 1' / |S|)
     return simplex_hessian(face / count[:, None], size * count)._replace(roots=roots)
 
 

@@ -37,6 +37,7 @@ def middle(z: NDArray, count: int) -> float:
     >>> middle(np.array([1.0, 2.0, 5.0]), 2), middle(np.array([1.0, 2.0, 5.0]), 0)
     (3.5, 0.0)
     """
+    # outside of all scores: a distance of one, or more where one is below the tie tolerance
     if count == 0:
         return float(z[0] - max(1.0, SCORE_TIE_TOLERANCE * abs(z[0])))
     if count == len(z):
@@ -66,6 +67,7 @@ def best_f_beta_threshold(z: NDArray, y: NDArray, beta: float) -> float:
     0.5
     """
     rows = order(z)
+    # missed[m] is the number of positives among the m lowest scores
     z, positive = z[rows], (y[rows] > 0).astype(np.float64)
     counts, missed = partings(z), prefix_sums(positive)
     hits, predicted = missed[-1] - missed[counts], len(z) - counts

@@ -66,6 +66,7 @@ def entropic(loss: Any, z: Array, y: Array, temperature: float) -> tuple[float, 
     scores, positive = np.asarray(to_numpy(z), np.float64), np.asarray(to_numpy(y)) > 0
     n = len(scores)
     misses, alarms, delta = loss.tables(int(positive.sum()), int(n - positive.sum()))
+    # the dynamic program takes (rows of a class) x (largest subset size) steps for each class
     steps = int(positive.sum()) * int(misses.max()) + int(n - positive.sum()) * int(alarms.max())
     if steps > MAX_DP_STEPS_PER_EVALUATION:
         raise Unsuited(
@@ -76,6 +77,7 @@ def entropic(loss: Any, z: Array, y: Array, temperature: float) -> tuple[float, 
     log_odds = 2 / (n * temperature) * scores
     misses_of = SubsetSums(-log_odds[positive], int(misses.max()))
     alarms_of = SubsetSums(log_odds[~positive], int(alarms.max()))
+    # log of the sum of the exponentials over all labelings with a given table
     log_weights = delta / temperature + misses_of.sums[misses] + alarms_of.sums[alarms]
     # normalize by the largest exponent: exp cannot overflow
     largest = float(log_weights.max())
@@ -85,6 +87,7 @@ def entropic(loss: Any, z: Array, y: Array, temperature: float) -> tuple[float, 
     value = temperature * (
         largest + math.log(total) - log_labellings(misses, alarms, len(misses_of), len(alarms_of))
     )
+    # the mean of (y' - y) / n: -2 / n times the probability of a miss, 2 / n times that of an alarm
     dz = np.empty(n)
     dz[positive] = -2 / n * misses_of.inclusion_probabilities(np.bincount(misses, probability))
     dz[~positive] = 2 / n * alarms_of.inclusion_probabilities(np.bincount(alarms, probability))

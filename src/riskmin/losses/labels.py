@@ -85,7 +85,8 @@ def queries(qid: Any, n_rows: int) -> NDArray:
     if ids.shape != (n_rows,):
         raise ValueError(f"qid has shape {ids.shape}, but there are {n_rows} rows: give one query id per row")
     try:
-        has_nan = bool(np.any(ids != ids))  # only NaN differs from itself
+        # only NaN differs from itself
+        has_nan = bool(np.any(ids != ids))
         codes: NDArray = np.unique(ids, return_inverse=True)[1]
     except TypeError:  # None, pandas.NA, numbers beside strings
         raise ValueError(
@@ -103,7 +104,8 @@ def _present(loss: object, y: Array) -> NDArray:
     needs = f"{type(loss).__name__} needs a label for every row"
     if labels.size == 0:
         raise ValueError(f"{needs}, but y is empty; pass some rows")
-    missing = int(np.sum(labels != labels))  # only NaN differs from itself, also in object arrays
+    # only NaN differs from itself, also in object arrays
+    missing = int(np.sum(labels != labels))
     if missing:
         raise ValueError(f"{needs}, but {missing} of {labels.size} are NaN; drop those rows")
     return labels

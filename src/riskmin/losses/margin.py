@@ -99,6 +99,7 @@ class SquaredHinge:
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return sum_i c_i max(0, margin - y_i z_i)^2 / 2 and its gradient in z."""
+        # m is the margin violation; dl/dz = -y m
         m = namespace(z).maximum(self.margin - y * z, 0.0)
         g = c * m
         return 0.5 * (g @ m), -y * g
@@ -252,6 +253,7 @@ class Exponential:
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return sum_i c_i exp(-y_i z_i) and its gradient in z."""
+        # with t = -y z: l = exp(t), continued linearly close to overflow, and dl/dz = -y dl/dt
         value, slope = exp_with_derivative(-y * z)
         return c @ value, -y * c * slope
 

@@ -38,7 +38,8 @@ def _as_scores_array(setting: NDArray, z: Array) -> Array:
     """Return an array setting of a loss in the array library and dtype of the scores z."""
     if isinstance(z, np.ndarray):
         return setting.astype(z.dtype, copy=False)
-    return like(setting.copy(), z)  # torch needs writable memory
+    # torch needs writable memory
+    return like(setting.copy(), z)
 
 
 class _MulticlassLoss:
@@ -109,6 +110,7 @@ def _softmax(z: NDArray, y: NDArray, c: NDArray) -> tuple[Any, NDArray]:
     # relative to the largest score of each row: exp cannot overflow
     e = z - z.max(axis=1, keepdims=True)
     true_scores = e[true_entries]
+    # from here on in place: e becomes c (p - one-hot(y))
     np.exp(e, out=e)
     # a matrix-vector product is faster than sum(axis=1)
     total = e @ np.ones(z.shape[1], e.dtype)
@@ -195,6 +197,7 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
         lead = z - xp.sum(z * true_class, axis=1, keepdims=True)
         if self.cost is None:
             return lead + (1 - true_class), 1.0, true_class
+        # the rows of the cost matrix of the true classes
         cost = xp.take(_as_scores_array(self.cost, z), xp.astype(y, xp.int64), axis=0)
         return (cost * (1 + lead), cost, true_class) if self.rescaled else (cost + lead, 1.0, true_class)
 
@@ -245,6 +248,7 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
         The multipliers are a projection onto the simplex, whose derivative is that of the active face.
         """
         _, factor, true_class = self._slack(0.0 * dz, y)
+        # the active face: classes with positive multipliers
         face = (self._multipliers(dz, factor, true_class, c) > ZERO_MULTIPLIER_TOLERANCE).astype(float)
         return scaled_face_hessian(face, factor, true_class, c / mu) if self.rescaled else faces(face, c / mu)
 

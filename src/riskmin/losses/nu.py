@@ -28,6 +28,7 @@ def row_values(loss: Loss, z: Array, y: Array) -> Array:
             f"{type(loss).__name__} cannot return its loss per row: give it a method values(z, y), "
             "or a conjugate"
         )
+    # unit weights: the gradient of row i is l'(z_i)
     g = loss.value_grad(z, y, namespace(z).ones_like(z))[1]
     return g * z - conjugate_of(loss, g, y)
 
@@ -39,8 +40,10 @@ def tail(values: Array, c: Array, nu: float) -> tuple[Array, float]:
     """
     xp = namespace(values)
     order = xp.argsort(values, descending=True) if xp is not np else np.argsort(-values)
+    # k rows of largest loss have a total weight below nu
     k = int(xp.sum(xp.cumulative_sum(xp.take(c, order)) < nu))
-    if k >= len(values):  # the total weight is less than nu
+    # the total weight is less than nu
+    if k >= len(values):
         return c, 0.0
     # the loss at which the cumulated weight, largest losses first, reaches nu
     t = xp.take(values, order)[k]
@@ -89,7 +92,8 @@ class Nu:
             raise TypeError(f"Nu needs a loss that is a sum over rows, not {self.loss!r}")
         if hasattr(self.loss, "scorer"):
             raise TypeError(f"Nu needs a loss of one score per row, not {self.loss!r}: use the loss itself")
-        row_values(self.loss, np.ones(1), np.ones(1))  # raises if the loss has no values per row
+        # raises if the loss has no values per row
+        row_values(self.loss, np.ones(1), np.ones(1))
 
     @property
     def task(self) -> str:

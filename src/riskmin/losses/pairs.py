@@ -38,7 +38,8 @@ def hinge_of_pairs(low: Array, p: Array, s: Array, q: Array, mu: float) -> tuple
     # over_i: number of s_j <= low_i + mu; under_j: number of low_i + mu < s_j (pairs with beta = 1)
     over, under = ranks(s, high, side="right"), ranks(high, s, side="left")
     mass, weight = prefix_sums(q), prefix_sums(p)
-    beta, gamma = mass[-1] - mass[over], weight[under]  # sums of beta over the pairs of a row, in either list
+    # sums of beta over the pairs of a row, in either list
+    beta, gamma = mass[-1] - mass[over], weight[under]
     offset = 0.0
     if mu:
         first, last = ranks(s, low, side="right"), ranks(low, s, side="left")
@@ -58,9 +59,11 @@ def hinge_of_pairs(low: Array, p: Array, s: Array, q: Array, mu: float) -> tuple
         moments = prefix_sums(p * t)
         ramp = r * (weight[last] - weight[under]) - (moments[last] - moments[under])
         gamma = gamma + (ramp + h * (weight[same_cell] - weight[under])) / mu
-    center = s[len(s) // 2]  # relative to a central score: products of large numbers would cancel
+    # relative to a central score: products of large numbers would cancel
+    center = s[len(s) // 2]
     low, s = low - center, s - center
-    grad_low, grad_s = 0.0 - p * beta, q * gamma  # 0.0 - x: no negative zeros
+    # 0.0 - x: no negative zeros
+    grad_low, grad_s = 0.0 - p * beta, q * gamma
     return grad_low @ low + grad_s @ s - offset, grad_low, grad_s, offset
 
 
@@ -78,7 +81,8 @@ def split_into_cells(mu: float, *lists: Array) -> tuple[Any, ...]:
     >>> float(h), k.tolist(), r.tolist()
     (1.0, [0.0, 7.0], [0.125, 0.25])
     """
-    h = 2.0 ** (math.frexp(mu)[1] + 1)  # between 2 mu and 4 mu; a power of two makes the split exact
+    # between 2 mu and 4 mu; a power of two makes the split exact
+    h = 2.0 ** (math.frexp(mu)[1] + 1)
     cell_numbers = [namespace(z).floor(z / h) for z in lists]
     return h, *((k, z - h * k) for k, z in zip(cell_numbers, lists, strict=True))
 

@@ -46,6 +46,7 @@ def negative_entropy(a: Array) -> Array:
     It uses log1p(-a): 1 - a loses the last digits of a small a, and a bound computed from it may be invalid.
     """
     xp = namespace(a)
+    # a = 1 is replaced before the logarithm: its term is 0
     below = xp.where(a < 1, a, 0.0 * a)
     return xlogx(a) + xp.where(a < 1, (1 - below) * xp.log1p(-below), 0.0 * a)
 

@@ -57,6 +57,7 @@ class Prbep:
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the largest objective over labelings and a subgradient in z."""
         xp, s = namespace(z), SortedScores.from_scores(self, z, y, c)
+        # for m misses and m alarms: Delta = m / n+
         count = count_range(s.positives, 0, min(len(s.positives), len(s.negatives)))
         values = s.as_float(count) / len(s.positives) + s.score_gain(count, count)
         best = int(xp.argmax(values))
@@ -106,7 +107,8 @@ def _equal_sums(t: Array, sign: Array) -> Array:
     """Return clip(t - theta sign, 0, 1) for the theta for which both signs have the same sum."""
     beta = namespace(t).clip(t - _equal_sums_shift(t, sign) * sign, 0.0, 1.0)
     # scale the larger side down by its rounding excess: the multipliers are then feasible to the last bit
-    up, down = float(beta @ (1 + sign)), float(beta @ (1 - sign))  # twice the sums of both signs
+    # twice the sums of both signs
+    up, down = float(beta @ (1 + sign)), float(beta @ (1 - sign))
     smaller = min(up, down)
     return beta * (0.5 * (smaller / (up or 1.0)) * (1 + sign) + 0.5 * (smaller / (down or 1.0)) * (1 - sign))
 
@@ -120,6 +122,7 @@ def _equal_sums_shift(t: Array, sign: Array) -> float:
     """
     xp = namespace(t)
     s, target = sign * t - 0.5 * (1 + sign), 0.5 * float(xp.sum(1 + sign))
+    # at lo the sum is 0, at hi it is the number of rows
     lo, hi = float(xp.min(s)), float(xp.max(s)) + 1
     theta = 0.5 * (lo + hi)
     while True:

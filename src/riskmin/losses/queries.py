@@ -149,6 +149,8 @@ class QueryRows:
     @cached_property
     def grade_ranks(self) -> NDArray:
         """The ranks 0, 1, ... of the grades of the rows within their queries, lowest grade first."""
+        # consecutive numbers of the groups (query, grade), highest grade first; the last group of a query
+        # is that of the lowest grade
         number = np.repeat(np.arange(len(self.group_starts) - 1), np.diff(self.group_starts))
         ranks: NDArray = number[self.starts[1:] - 1][self.query] - number
         return ranks
@@ -231,6 +233,7 @@ class ByQuery:
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the contribution of these queries and a subgradient in z."""
+        # a block may hold only queries with a single grade: they contribute zero
         q = QueryRows.from_labels(self.loss, y, c, relevant=self.loss.relevant, total=self.total)
         if not len(q.mean):
             return 0.0, 0.0 * z
@@ -262,6 +265,7 @@ def ends_of_queries(y: NDArray) -> NDArray | None:
     True
     """
     ids = y[:, 1]
+    # contiguous iff there are as many runs of equal ids as different ids
     ends = np.append(np.flatnonzero(np.diff(ids)) + 1, len(ids))
     return ends if len(ends) == len(np.unique(ids)) else None
 

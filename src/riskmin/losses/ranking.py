@@ -93,7 +93,8 @@ class Ndcg:
     def __post_init__(self) -> None:
         if not (isinstance(self.k, numbers.Real) and self.k >= 1 and self.k == int(self.k)):
             raise ValueError(f"Ndcg needs k to be a whole number >= 1, not {self.k!r}")
-        object.__setattr__(self, "k", int(self.k))  # settings parsed from a name are floats
+        # settings parsed from a name are floats
+        object.__setattr__(self, "k", int(self.k))
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the mean over queries and a subgradient in z."""
@@ -282,7 +283,8 @@ def _worst_rankings(q: QueryRows, z: Array, gain: NDArray, discount: NDArray) ->
     """
     s, ideal = q.scores(z), discount[q.position]
     gain = gain / q.query_sums(ideal * gain)[q.query]
-    order = lexsort_rows(-s, -q.grade, q.query)  # within a grade by decreasing score; grades stay in place
+    # within a grade by decreasing score; grades stay in place
+    order = lexsort_rows(-s, -q.grade, q.query)
     places = _worst_places(q, s[order], gain, discount)
     differences, weight = _place_differences(q, s, order, places), q.weight[q.query]
     delta = (ideal - np.append(discount, 0.0)[places]) * gain

@@ -309,6 +309,7 @@ class Poisson:
 
     def conjugate(self, u: Array, y: Array) -> Array:
         """Return phi(y + u) - phi(y) with phi(m) = m ln m - m, for u >= -y."""
+        # u z - l(z, y) is maximal at exp(z) = y + u = m
         m = y + u
         return namespace(u).where(m >= 0, xlogx(m) - m - xlogx(y) + y, math.inf)
 

@@ -85,7 +85,8 @@ def by_feature(setting: float | NDArray, w: Array, name: str) -> Any:
         raise ValueError(
             f"{name} has shape {setting.shape}, but w has {len(w)} entries: give a number, or one per entry"
         )
-    return setting if isinstance(w, np.ndarray) else like(setting.copy(), w)  # torch needs writable memory
+    # torch needs writable memory
+    return setting if isinstance(w, np.ndarray) else like(setting.copy(), w)
 
 
 def check_setting(reg: object, name: str, valid: Callable[[Any], Any], needs: str) -> None:

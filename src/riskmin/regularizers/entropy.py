@@ -71,7 +71,8 @@ class Entropy(ArrayDataclass):
         check_setting(
             self, "prior", lambda v: (v >= 1e-100) & (v <= 1e100), "numbers > 0, from 1e-100 to 1e100"
         )
-        for name in ("normalized", "balanced"):  # settings parsed from a name are floats
+        # settings parsed from a name are floats
+        for name in ("normalized", "balanced"):
             object.__setattr__(self, name, bool(getattr(self, name)))
 
     @property
@@ -128,7 +129,8 @@ class Entropy(ArrayDataclass):
 
     def prox(self, v: Array, step: float) -> Array:
         """Return argmin_w step Omega(w) + |w - v|^2 / 2; with step 0, the projection onto the domain."""
-        x = to_numpy(v).astype(np.float64, copy=False)  # scalar root searches run on the CPU
+        # scalar root searches run on the CPU
+        x = to_numpy(v).astype(np.float64, copy=False)
         mu = self._mu(x)
         prox = _pair_prox if self.balanced else _unsigned_prox
         w = _prox_with_total(self, x, mu, step) if self.normalized else prox(x, mu, step, 0.0)
@@ -298,7 +300,8 @@ def _unsigned_prox_with_sum(v: NDArray, mu: NDArray, total: float, step: float) 
     It is invariant to a constant added to v.
     """
     v = v - v.max()
-    if step == 0:  # the exact projection onto the scaled simplex
+    # the exact projection onto the scaled simplex
+    if step == 0:
         top = -np.sort(-v)
         over = (np.cumsum(top) - total) / np.arange(1, len(v) + 1)
         shift = over[np.flatnonzero(top > over)[-1]]

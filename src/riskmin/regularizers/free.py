@@ -139,6 +139,7 @@ def free(reg: Regularizer, m: int) -> Any:
     """
     if m == 0 or isinstance(reg, Free):
         return reg
+    # the class that has the optional methods of the regularizer, and no others
     if not isinstance(reg, Smooth):
         return Free(reg, m)
     return FreeSquare(reg, m) if isinstance(reg, Euclidean) else FreeSmooth(reg, m)

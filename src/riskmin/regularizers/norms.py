@@ -18,7 +18,8 @@ from riskmin.regularizers.base import ArrayDataclass, find_root, line_from_value
 from riskmin.sparse import sound
 from riskmin.types import Array, Cut, NDArray
 
-sp: Any = sparse  # untyped: the stubs of scipy.sparse do not cover matrices that are sparse or dense
+# untyped: the stubs of scipy.sparse do not cover matrices that are sparse or dense
+sp: Any = sparse
 
 
 def _linalg() -> Any:
@@ -53,7 +54,8 @@ class Quadratic(ArrayDataclass):
     def __post_init__(self) -> None:
         K = self.K
         if sp.issparse(K):
-            object.__setattr__(self, "K", sp.csr_array(sound(K)))  # the diagonal format has no max()
+            # the diagonal format has no max()
+            object.__setattr__(self, "K", sp.csr_array(sound(K)))
         elif not isinstance(K, (np.ndarray, _linalg().LinearOperator)):
             object.__setattr__(self, "K", np.asarray(K, dtype=np.float64))
         if len(self.K.shape) != 2 or self.K.shape[0] != self.K.shape[1]:
@@ -124,6 +126,7 @@ class Quadratic(ArrayDataclass):
             return np.linalg.solve(np.eye(len(v)) + step * K, v)
         if sp.issparse(K):
             return _linalg().spsolve(sp.csc_array(sp.eye_array(len(v)) + step * K), v)
+        # an operator is not factorized: conjugate gradients on I + step K
         shifted = _linalg().LinearOperator(K.shape, matvec=lambda x: x + step * (K @ x), dtype=float)
         return _conjugate_gradients(shifted, v)
 
@@ -142,6 +145,7 @@ class Quadratic(ArrayDataclass):
 
     def scale(self, cut: Cut, lam: float) -> float:
         """Return the maximizer of s b - s^2 a' K^-1 a / (2 lam) over [0, 1]."""
+        # q = a' K^-1 a; the unconstrained maximizer is lam b / q
         q = 2 * self.conjugate(cut.a)
         return min(1.0, max(0.0, lam * cut.b / q)) if q > 0 else float(cut.b > 0)
 
@@ -162,6 +166,7 @@ _NOT_DEFINITE = "Quadratic needs a positive definite K: add a small multiple of 
 
 def _conjugate_gradients(K: Any, u: NDArray) -> NDArray:
     """Solve K w = u by conjugate gradients; raise a ValueError if they do not converge."""
+    # accept an unconverged solution if its relative residual is at most 1e-8
     w, failed = _linalg().cg(K, u, rtol=1e-13, atol=0.0, maxiter=20 * len(u), callback=lambda _: check())
     if failed and not np.linalg.norm(K @ w - u) <= 1e-8 * np.linalg.norm(u):
         raise ValueError("conjugate gradients do not solve with K: is it positive definite? give its solve")
@@ -246,7 +251,8 @@ class QNorm:
         N0 = _norm(v, self.q)
         if step == 0 or N0 == 0:
             return v
-        x = to_numpy(v)  # scalar root searches run on the CPU
+        # scalar root searches run on the CPU
+        x = to_numpy(v)
         size = np.abs(x)
 
         def excess(log_norm: float) -> float:
@@ -254,7 +260,8 @@ class QNorm:
             norm = _norm(_solve_prox_equations(size, step, (self.power - self.q) * log_norm, self.q), self.q)
             return math.log(norm) - log_norm if norm > 0 else -1.0
 
-        hi = math.log(N0)  # the norm of the proximal point is below |v|_q
+        # the norm of the proximal point is below |v|_q
+        hi = math.log(N0)
         lo = hi - 1.0
         # move the lower end down until the sign changes; exp(-700) is close to underflow
         while excess(lo) <= 0 and lo > -700:

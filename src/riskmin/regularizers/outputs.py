@@ -31,6 +31,7 @@ def each_output(reg: Any, n_features: int, dim: int) -> Any:
     changed: dict[str, Any] = {}
     for field in fields(reg):  # type: ignore[arg-type]
         value = getattr(reg, field.name)
+        # an array of any other length is left to the check against w
         if isinstance(value, np.ndarray) and value.shape == (n_features,):
             changed[field.name] = np.repeat(value, n_outputs)
         elif isinstance(value, Separable):

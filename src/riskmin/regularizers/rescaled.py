@@ -131,6 +131,7 @@ def rescaled(reg: Any, sizes: NDArray) -> Any:
     """
     if bool(np.all(sizes == 1)):
         return reg
+    # the class that has the optional methods of the regularizer, and no others
     smooth, has_hessian = isinstance(reg, Smooth), isinstance(reg, CurvedConjugate)
     if smooth:
         return (RescaledSmoothWithConjugateHessian if has_hessian else RescaledSmooth)(reg, sizes)

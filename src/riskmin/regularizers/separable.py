@@ -106,9 +106,11 @@ class Separable(ArrayDataclass, ABC):
         xp, t = namespace(a), self.terms(a)
         # coordinates in which -a points to an infinite bound
         open_side = (a < 0) & (t.upper == math.inf) | (a > 0) & (t.lower == -math.inf)
+        # Omega* is finite iff |s a_j| / lam <= l_j in these coordinates
         size = xp.where(open_side, xp.abs(a) / (lam * t.absolute), 0.0 * a)
         largest = float(xp.max(size)) if len(a) else 0.0
-        safe = 1 - 8 * float(xp.finfo(a.dtype).eps)  # rounding must not make the conjugate infinite
+        # rounding must not make the conjugate infinite
+        safe = 1 - 8 * float(xp.finfo(a.dtype).eps)
         return 1.0 if largest < safe else safe / largest
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
@@ -118,6 +120,7 @@ class Separable(ArrayDataclass, ABC):
     def reach(self, w: Array, d: Array) -> float:
         """Return the largest t for which w + t d is in the box."""
         xp, t = namespace(w), self.terms(w)
+        # the distance to the bound in the direction of d_j, over |d_j|
         distance = xp.where(d > 0, t.upper - w, xp.where(d < 0, w - t.lower, math.inf))
         size = xp.abs(d)
         ahead = xp.where(
@@ -205,6 +208,7 @@ class L2(Separable):
 
     def scale(self, cut: Cut, lam: float) -> float:
         """Return the maximizer of s b - s^2 sum_j a_j^2 / m_j / (2 lam) over [0, 1]."""
+        # q = sum_j a_j^2 / m_j; the unconstrained maximizer is lam b / q
         q = 2 * self.conjugate(cut.a)
         return min(1.0, max(0.0, lam * cut.b / q)) if q else float(cut.b > 0)
 
