@@ -88,7 +88,7 @@ def test_values_are_asked_first():
             m = np.abs(z - y)
             return c @ m**3 / 3, c * np.sign(z - y) * m**2
 
-    with pytest.raises(TypeError, match=r"Cubed tells no losses row by row.*values\(z, y\)"):
+    with pytest.raises(TypeError, match=r"Cubed cannot return its loss per row.*values\(z, y\)"):
         Nu(Cubed(), 0.5)
 
     class Telling(Cubed):

@@ -182,9 +182,10 @@ def test_certified_fits_of_300_rows(loss, solver):
 
 
 def test_too_many_rows_are_refused(monkeypatch):
-    monkeypatch.setattr(module, "MOST_WORK", 100)
+    monkeypatch.setattr(module, "MAX_DP_STEPS_PER_EVALUATION", 100)
     y = np.where(np.arange(40) < 15, 1.0, -1.0)
-    with pytest.raises(Unsuited, match=r"FBeta takes 8.5e\+02 steps a look .* on 40 rows.*: use Bundle$"):
+    message = r"FBeta takes 8.5e\+02 steps per evaluation .* on 40 rows.*: use Bundle$"
+    with pytest.raises(Unsuited, match=message):
         Smoothed(FBeta(), 0.1).value_grad(np.zeros(40), y, np.full(40, 1 / 40))
 
 
@@ -193,5 +194,5 @@ def test_rows_must_weigh_the_same():
     for loss in (FBeta(), PrecisionAtK(k=1)):
         with pytest.raises(ValueError, match="all must weigh the same"):
             loss.soft(np.zeros(3), y, np.array([0.5, 0.25, 0.25]), 0.1)
-    with pytest.raises(ValueError, match=r"PrecisionAtK looks at k=5 rows, but there are 3: lower k"):
+    with pytest.raises(ValueError, match=r"PrecisionAtK needs k=5 rows, but there are 3: lower k"):
         PrecisionAtK(k=5).soft(np.zeros(3), y, np.full(3, 1 / 3), 0.1)

@@ -129,7 +129,7 @@ def test_positive_bounds_what_can_be_bounded(cancer):
     [
         ("lasso", "there is no regularizer named 'lasso'; the names are l2, l1"),
         (L1, "L1 is a class, not a regularizer; give an instance: L1()"),
-        (3, "3 is no regularizer: pass an object such as L1()"),
+        (3, "3 is not a regularizer: pass an object such as L1()"),
         (L1(weights=[1.0, 2.0]), "weights has shape"),
     ],
 )

@@ -284,7 +284,7 @@ def test_a_loss_by_its_name():
     [
         (Hinge, r"Hinge is a class, not a loss; give an instance: Hinge\(\)"),
         ("hinges", "there is no loss named 'hinges'; the names are hinge, "),
-        (None, "None is no loss: pass an object with separable and value_grad"),
+        (None, "None is not a loss: pass an object with separable and value_grad"),
     ],
 )
 def test_losses_that_are_refused(loss, message):

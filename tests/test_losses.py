@@ -651,7 +651,7 @@ def test_get_loss(name, loss):
         ("huber:delta=1=2", "write it like"),
         ("huber:delta=-1", "delta > 0"),
         (Hinge, "Hinge is a class"),
-        (3, "3 is no loss"),
+        (3, "3 is not a loss"),
     ],
 )
 def test_get_loss_errors(name, message):

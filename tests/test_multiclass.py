@@ -535,7 +535,7 @@ def test_wrong_labels_have_their_message(y, settings, message):
     ("make", "message"),
     [
         (lambda: MulticlassHinge([[0, 1, 2]]), r"cost has shape \(1, 3\): give a row and a column for each"),
-        (lambda: MulticlassHinge("abc"), "cost='abc' is no matrix of numbers: give a row"),
+        (lambda: MulticlassHinge("abc"), "cost='abc' is not a matrix of numbers: give a row"),
         (lambda: MulticlassHinge([[1, 1], [1, 0]]), "0 on its diagonal"),
         (lambda: MulticlassHinge([[0, -1], [1, 0]]), "finite numbers >= 0"),
         (lambda: MulticlassHinge([[0, np.nan], [1, 0]]), "finite numbers >= 0"),
@@ -564,7 +564,7 @@ def test_wrong_settings_have_their_message(make, message):
 
 
 def test_what_goes_around_losses_of_many_scores():
-    with pytest.raises(TypeError, match="Nu needs a loss of one score a row"):
+    with pytest.raises(TypeError, match="Nu needs a loss of one score per row"):
         Nu(Softmax(), 0.5)
     X, y = data()
     soft = linear_risk(X, y, Smoothed(MulticlassHinge(), 0.1))

@@ -218,7 +218,7 @@ def test_scorers_take_queries(queries):
     assert scorer(model, X, y, qid=qid) == model.score(X, y, qid=qid)
     weight = qid % 3.0
     assert clone(scorer)(model, X, y, qid=qid, sample_weight=weight) == model.score(X, y, qid, weight)
-    with pytest.raises(ValueError, match="rankings are judged query by query: give qid"):
+    with pytest.raises(ValueError, match="rankings are evaluated per query: give qid"):
         scorer(model, X, y)
 
 
@@ -226,7 +226,7 @@ def test_scores_need_queries():
     model = LinearRanker().fit(np.eye(3), [0, 1, 2], qid=[1, 1, 1])
     assert model.score(np.eye(3), [0, 1, 2], qid=[[1], [1], [1]]) == 1  # a column, as a frame has it
     assert model.n_queries_ == 1
-    with pytest.raises(ValueError, match="rankings are judged query by query: give qid"):
+    with pytest.raises(ValueError, match="rankings are evaluated per query: give qid"):
         model.score(np.eye(3), [0, 1, 2])
     with pytest.raises(ValueError, match="a loss for ranking, not for regression: use LinearRanker"):
         riskmin.LinearRegressor("ndcg").fit(np.eye(3), [0, 1, 2])

@@ -106,7 +106,7 @@ def case(seed, most=6, many=3, grades=4, tied=False, scale=1.0):
 @pytest.mark.parametrize("path", ["table", "assignment"])
 def test_lists_equal_brute_force(loss, path, monkeypatch):
     if path == "assignment":
-        monkeypatch.setattr(ranking, "MOST", 1)
+        monkeypatch.setattr(ranking, "DP_MAX_TABLE_ENTRIES", 1)
     for seed in range(12):
         z, y, c = case(seed, most=5, tied=seed % 2 == 0, scale=[0.1, 1.0, 5.0][seed % 3])
         value, dz = loss.value_grad(z, y, c)
@@ -129,10 +129,10 @@ def test_lists_equal_brute_force_of_six_rows(seed, loss, tied):
 def test_table_and_assignment_agree(loss, grades, monkeypatch):
     for seed in range(4):
         z, y, c = case(seed, most=30, many=5, grades=grades, scale=[0.2, 2.0][seed % 2])
-        monkeypatch.setattr(ranking, "FEW", 2**40)
+        monkeypatch.setattr(ranking, "DP_ALWAYS_BELOW_STEPS", 2**40)
         value, dz = loss.value_grad(z, y, c)
         with monkeypatch.context() as patch:
-            patch.setattr(ranking, "MOST", 1)
+            patch.setattr(ranking, "DP_MAX_TABLE_ENTRIES", 1)
             other, du = loss.value_grad(z, y, c)
         assert value == pytest.approx(other, abs=1e-12)
         np.testing.assert_allclose(dz, du, atol=1e-12)

@@ -423,7 +423,7 @@ def test_get_regularizer(name, reg):
         ),
         (lambda: get_regularizer("elastic:eps"), "write it like 'elastic:eps=0.5'"),
         (lambda: get_regularizer(L1), r"L1 is a class.*L1\(\)"),
-        (lambda: get_regularizer(3), "3 is no regularizer"),
+        (lambda: get_regularizer(3), "3 is not a regularizer"),
         (lambda: L2(0.0), "L2 needs weights to be numbers > 0, not 0.0"),
         (lambda: L1([1.0, 0.0]), "L1 needs weights to be numbers > 0"),
         (lambda: L1([1.0, math.nan]), "L1 needs weights to be numbers > 0"),

@@ -1,4 +1,4 @@
-"""Things with settings: looked up by name, described as plain data, compared and shown."""
+"""Dataclasses with settings: lookup by name, conversion to and from plain data, equality and repr."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from scipy.sparse import issparse
 
 
-def named(text: str, table: dict[str, Any], what: str, example: str) -> Any:
-    """The thing of the table that the text names, with the settings after its colon.
+def named(text: str, table: dict[str, Any], category: str, example: str) -> Any:
+    """Return the object of the table that the text names, with the settings that follow its colon.
 
     Examples
     --------
@@ -20,22 +20,24 @@ def named(text: str, table: dict[str, Any], what: str, example: str) -> Any:
     """
     name = text.partition(":")[0]
     if name.strip() not in table:
-        raise ValueError(f"there is no {what} named {name.strip()!r}; the names are {', '.join(table)}")
+        raise ValueError(f"there is no {category} named {name.strip()!r}; the names are {', '.join(table)}")
     default = table[name.strip()]
-    found = settings_of(text, what, example)
-    return dataclasses.replace(default, **known(type(default), found))
+    settings = settings_of(text, category, example)
+    return dataclasses.replace(default, **check_params(type(default), settings))
 
 
 def described(thing: Any, classes: dict[str, Any]) -> dict[str, Any]:
-    """A dataclass as plain data, fit for JSON: its class and its parameters."""
+    """Return a dataclass as plain data that JSON can hold: the class name and the parameters."""
     kind: Any = type(thing)
+    # classes of riskmin by their short name, custom ones by their full path
     name = kind.__name__ if kind in classes.values() else f"{kind.__module__}.{kind.__qualname__}"
     fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
     params = {f.name: getattr(thing, f.name) for f in fields}
-    return {"name": name, "params": {k: _plain(v, classes) for k, v in params.items()}}
+    return {"name": name, "params": {k: _plain_value(v, classes) for k, v in params.items()}}
 
 
-def _plain(value: Any, classes: dict[str, Any]) -> Any:
+def _plain_value(value: Any, classes: dict[str, Any]) -> Any:
+    """Convert NumPy scalars, arrays and nested dataclasses to plain data."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
@@ -43,20 +45,22 @@ def _plain(value: Any, classes: dict[str, Any]) -> Any:
     return described(value, classes) if type(value) in classes.values() else value
 
 
-def revived(data: dict[str, Any], classes: dict[str, Any], what: str) -> Any:
-    """What `described` described."""
+def revived(data: dict[str, Any], classes: dict[str, Any], category: str) -> Any:
+    """Return the object from which `to_dict` made the data."""
     name, kind = data["name"], classes.get(data["name"])
     if kind is None:
         raise ValueError(
-            f"{name} is not a {what} of riskmin, and no code is loaded from a file; "
-            f"make the {what} yourself and pass the object"
+            f"{name} is not a {category} of riskmin, and no code is loaded from a file; "
+            f"make the {category} yourself and pass the object"
         )
-    params = {k: revived(v, classes, what) if isinstance(v, dict) else v for k, v in data["params"].items()}
-    return kind(**known(kind, params))
+    params = {
+        k: revived(v, classes, category) if isinstance(v, dict) else v for k, v in data["params"].items()
+    }
+    return kind(**check_params(kind, params))
 
 
-def known(kind: Any, params: dict[str, Any]) -> dict[str, Any]:
-    """The params, if the class has all of them."""
+def check_params(kind: Any, params: dict[str, Any]) -> dict[str, Any]:
+    """Return the params; raise a ValueError if the class does not have all of them."""
     names = [f.name for f in dataclasses.fields(kind)]
     if unknown := sorted(set(params) - set(names)):
         has = f"it has {', '.join(names)}" if names else "it has none"
@@ -64,8 +68,8 @@ def known(kind: Any, params: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
-def settings_of(text: str, what: str, example: str) -> dict[str, float]:
-    """The settings after the colon.
+def settings_of(text: str, category: str, example: str) -> dict[str, float]:
+    """Parse the settings after the colon.
 
     Examples
     --------
@@ -76,31 +80,34 @@ def settings_of(text: str, what: str, example: str) -> dict[str, float]:
         pairs = [item.split("=") for item in text.partition(":")[2].split(",") if item.strip()]
         return {key.strip(): float(value) for key, value in pairs}
     except ValueError:
-        raise ValueError(f"{text!r} does not read as a {what}; write it like {example!r}") from None
+        raise ValueError(f"{text!r} does not read as a {category}; write it like {example!r}") from None
 
 
-class Comparable:
-    """Equality of dataclasses some of whose settings are arrays; and what they are, without the defaults."""
+class ArrayDataclass:
+    """Equality of dataclasses some of whose fields are arrays, and a repr that omits the defaults."""
 
     def __repr__(self) -> str:
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        shown = [
-            (f.name, getattr(self, f.name)) for f in fields if not _same(getattr(self, f.name), f.default)
+        changed = [
+            (f.name, getattr(self, f.name)) for f in fields if not _equal(getattr(self, f.name), f.default)
         ]
-        return f"{type(self).__name__}({', '.join(f'{name}={_brief(value)}' for name, value in shown)})"
+        return (
+            f"{type(self).__name__}({', '.join(f'{name}={_short_repr(value)}' for name, value in changed)})"
+        )
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
         names = [f.name for f in dataclasses.fields(self)]  # type: ignore[arg-type]
-        return all(_same(getattr(self, n), getattr(other, n)) for n in names)
+        return all(_equal(getattr(self, n), getattr(other, n)) for n in names)
 
+    # arrays are not hashable: equal objects must have equal hashes, so only the type is hashed
     def __hash__(self) -> int:
         return hash(type(self))
 
 
-def _brief(value: Any) -> str:
-    """A setting on one line, since it ends up in messages; only the shape of what is long."""
+def _short_repr(value: Any) -> str:
+    """Return the repr of a setting if it fits one line of a message, else only its type and shape."""
     text = repr(value)
     if len(text) <= 60 and "\n" not in text:
         return text
@@ -108,7 +115,8 @@ def _brief(value: Any) -> str:
     return f"<{type(value).__name__}{f' of shape {shape}' if shape else ''}>"
 
 
-def _same(a: Any, b: Any) -> bool:
+def _equal(a: Any, b: Any) -> bool:
+    """Compare two settings by value, arrays and sparse matrices included."""
     if a is b:
         return True
     if issparse(a) or issparse(b):

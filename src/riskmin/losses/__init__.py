@@ -1,4 +1,4 @@
-"""Convex losses of the scores: each is written once, in the array namespace of its scores."""
+"""Convex losses of the scores, each written once for all array libraries (NumPy, torch, CuPy)."""
 
 from __future__ import annotations
 
@@ -72,17 +72,17 @@ LOSSES: dict[str, Any] = {
     "chain_crf": ChainCrf(),
     "chain_max_margin": ChainMaxMargin(),
 }
-"""The names for commands and estimators, each with the loss it stands for."""
+"""The losses by the names that commands and estimators accept."""
 
 
 def get_loss(loss: str | Loss) -> Any:
-    """The loss that a name stands for; a loss object stands for itself.
+    """Return the loss of a name; a loss object is returned unchanged.
 
     Parameters
     ----------
     loss : str or Loss
-        A name of `LOSSES`, with parameters after a colon where others than the defaults are wanted
-        (``"huber:delta=2"``, ``"epsilon_insensitive:epsilon=0.5,power=2"``), or a loss object.
+        A name of `LOSSES`, optionally with parameters after a colon (``"huber:delta=2"``,
+        ``"epsilon_insensitive:epsilon=0.5,power=2"``), or a loss object.
 
     Returns
     -------
@@ -102,14 +102,14 @@ def get_loss(loss: str | Loss) -> Any:
         raise ValueError(f"{loss.__name__} is a class, not a loss; give an instance: {loss.__name__}()")
     if not isinstance(loss, Loss):
         raise ValueError(
-            f"{loss!r} is no loss: pass an object with separable and value_grad, "
+            f"{loss!r} is not a loss: pass an object with separable and value_grad, "
             f"or one of the names {', '.join(LOSSES)}"
         )
     return loss
 
 
 def formula(loss: Loss) -> str:
-    """The formula of a loss in one line of plain text.
+    """Return the formula of a loss in one line of plain text.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def formula(loss: Loss) -> str:
 
 
 def spec(loss: Loss) -> dict[str, Any]:
-    """A loss as plain data, fit for JSON: its class and its parameters.
+    """Return a loss as plain data that JSON can hold: the class name and the parameters.
 
     Examples
     --------
@@ -131,7 +131,7 @@ def spec(loss: Loss) -> dict[str, Any]:
 
 
 def from_spec(data: dict[str, Any]) -> Any:
-    """The loss that `spec` described.
+    """Return the loss from which `loss_to_dict` made the data.
 
     Examples
     --------
@@ -142,5 +142,6 @@ def from_spec(data: dict[str, Any]) -> Any:
 
 
 def _classes() -> dict[str, Any]:
-    kinds: list[Any] = [Nu, Smoothed, *(type(loss) for loss in LOSSES.values())]  # two wrap others: no names
+    # Nu and Smoothed wrap another loss, so that they have no name in LOSSES
+    kinds: list[Any] = [Nu, Smoothed, *(type(loss) for loss in LOSSES.values())]
     return {kind.__name__: kind for kind in kinds}

@@ -1,4 +1,4 @@
-r"""Second derivatives of smoothed losses in the scores, as Newton's method takes them."""
+r"""Hessians of smoothed losses in the scores, as Newton's method uses them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from typing import Any
 
 from riskmin.arrays import namespace
 from riskmin.losses.pieces import dual_of
-from riskmin.losses.smoothing import pulls
+from riskmin.losses.smoothing import dual_argument
 from riskmin.sorting import prefix_sums, ranks
 from riskmin.types import Array, Bend, Bends, Curved, Unsuited, Window
 
 
-def bend(loss: Any, z: Array, y: Array, c: Array, mu: float, centre: Array | None = None) -> Bend:
-    r"""The second derivatives of `soft(loss, z, y, c, mu, centre)` in z; with mu = 0, those of a smooth loss.
+def bend(loss: Any, z: Array, y: Array, c: Array, mu: float, center: Array | None = None) -> Bend:
+    r"""Return the Hessian of `smoothed_value_grad(loss, z, y, c, mu, center)` in z.
+
+    With mu = 0, it is the Hessian of a smooth loss. For a loss with an `IntervalConjugate`, the smoothed loss
+    of row i is :math:`\max_u u z - l^*(u) - \tfrac\mu2 (u - u_0)^2` over an interval, with second derivative
+    :math:`1 / (q + \mu)` where the maximizer u is inside the interval and nonzero (if epsilon > 0), else 0.
 
     Examples
     --------
@@ -22,25 +26,29 @@ def bend(loss: Any, z: Array, y: Array, c: Array, mu: float, centre: Array | Non
     [0.5, 0.0]
     """
     if isinstance(loss, Bends):
-        own: Any = loss.bend
-        found: Bend = own(z, y, c, mu) if centre is None else own(z, y, c, mu, centre)
-        return found
+        method: Any = loss.bend
+        result: Bend = method(z, y, c, mu) if center is None else method(z, y, c, mu, center)
+        return result
+    # unsmoothed: the diagonal of second derivatives
     if not mu and isinstance(loss, Curved):
         return Bend(loss.curvature(z, y, c))
     dual = dual_of(loss, y)
     if dual is None:
-        raise Unsuited(f"{type(loss).__name__} gives no second derivatives: use Bundle")
+        raise Unsuited(f"{type(loss).__name__} has no second derivatives: use Bundle")
     xp = namespace(z)
-    t, _ = pulls(dual, z, c, mu, centre)
-    size = dual.square + mu
-    moves = xp.abs(t) > dual.epsilon if dual.epsilon else t == t
+    t, _ = dual_argument(dual, z, c, mu, center)
+    curvature = dual.square + mu
+    # the maximizer is t, shrunk toward zero by epsilon, over q + mu, clipped to [lower, upper]
+    slope_active = xp.abs(t) > dual.epsilon if dual.epsilon else t == t
     t = t - dual.epsilon * xp.sign(t) if dual.epsilon else t
-    inside = moves & (t > size * dual.lower) & (t < size * dual.upper)
-    return Bend(c / size * xp.astype(inside, z.dtype))
+    inside = slope_active & (t > curvature * dual.lower) & (t < curvature * dual.upper)
+    return Bend(c / curvature * xp.astype(inside, z.dtype))
 
 
 def bent(h: Array, intercept: bool) -> Bend:
-    r"""Second derivatives h of rows one by one; an intercept that follows takes a rank, h h' / sum h.
+    r"""Return the Hessian of a separable loss with second derivatives h.
+
+    If an intercept is minimized out, the Schur complement subtracts the rank-one term h h' / sum h.
 
     Examples
     --------
@@ -52,8 +60,8 @@ def bent(h: Array, intercept: bool) -> Bend:
     return Bend(h, (h / total**0.5,)) if total > 0 else Bend(h)
 
 
-def times(bend: Bend, V: Array) -> Array:
-    """H V, for V of shape (n,) or (n, k).
+def times(hessian: Bend, V: Array) -> Array:
+    """Return the product H V, for V of shape (n,) or (n, k).
 
     Examples
     --------
@@ -62,28 +70,37 @@ def times(bend: Bend, V: Array) -> Array:
     [0.5, -0.5]
     """
     column = (slice(None), *(None,) * (V.ndim - 1))
-    out = bend.diagonal[column] * V
-    for s in bend.minus:
+    out = hessian.diagonal[column] * V
+    # minus the rank-one terms s s'
+    for s in hessian.minus:
         out = out - s[column] * (s @ V)
-    for window in bend.windows:
-        here, there = through(window, V)
-        out[window.above] = out[window.above] - here
-        out[window.below] = out[window.below] - there
+    # minus W (rows above) and W' (rows below)
+    for block in hessian.windows:
+        product_above, product_below = pair_block_products(block, V)
+        out[block.above] = out[block.above] - product_above
+        out[block.below] = out[block.below] - product_below
     return out
 
 
-def through(window: Window, V: Array) -> tuple[Array, Array]:
-    """W V for the rows above, and W' V for those below: differences of prefix sums, in O(n) a column."""
-    above, p, below, q, first, last = window
+def pair_block_products(block: Window, V: Array) -> tuple[Array, Array]:
+    """Return W V for the rows above and W' V for the rows below.
+
+    Each row of W is constant (times p_i q_j) on a range, so that a product is a difference of prefix sums:
+    O(n) per column of V.
+    """
+    above, p, below, q, first, last = block
     column = (slice(None), *(None,) * (V.ndim - 1))
+    # row i above: p_i times the sum of q_j v_j over first_i <= j < last_i
     sums = prefix_sums(q[column] * V[below])
-    here = p[column] * (sums[last] - sums[first])
-    first, last = turned(window)
+    product_above = p[column] * (sums[last] - sums[first])
+    first, last = turned(block)
+    # row j below: q_j times the sum of p_i v_i over the rows above whose range contains j
     sums = prefix_sums(p[column] * V[above])
-    return here, q[column] * (sums[last] - sums[first])
+    return product_above, q[column] * (sums[last] - sums[first])
 
 
-def turned(window: Window) -> tuple[Array, Array]:
-    """The range of rows above of each row below."""
-    rows = namespace(window.first).arange(len(window.below))
-    return ranks(window.last, rows, side="right"), ranks(window.first, rows, side="right")
+def turned(block: Window) -> tuple[Array, Array]:
+    """Return the ranges of W': for each row below, the first and last (exclusive) row above."""
+    # j is in the range of i iff first_i <= j < last_i; both ends are nondecreasing, so binary search
+    rows = namespace(block.first).arange(len(block.below))
+    return ranks(block.last, rows, side="right"), ranks(block.first, rows, side="right")

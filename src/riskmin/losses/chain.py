@@ -1,10 +1,11 @@
-r"""Losses of label sequences with scores of neighbouring labels: the conditional random field, and margins.
+r"""Losses of label sequences (linear chains): the conditional random field and the structured hinge.
 
 .. math:: s(y) = start_{y_1} + \sum_t E_{t, y_t} + \sum_t T_{y_t, y_{t+1}} + end_{y_n}
 
-The scores z of some sequences are one array: a row of E a token, then the k rows of T, then start, then end.
-Labels y have two columns, the label of each token and the number of its sequence; a token weighs what its
-sequence does. Sums and maxima over all label sequences are dynamic programs, exact for any length.
+The scores z of a batch of sequences are one array of shape (tokens + k + 2, k): one row of emission scores E
+per token, then the k rows of the transition scores T, then start, then end. Labels y have two columns, the
+label of each token and the number of its sequence; the weight of a token is that of its sequence. Sums and
+maxima over all label sequences are computed exactly by dynamic programs.
 """
 
 from __future__ import annotations
@@ -28,15 +29,18 @@ def _kernels() -> tuple[Any, Any]:
     return chain, chain_max
 
 
-class Chains(NamedTuple):
+class SequenceBatch(NamedTuple):
     """The sequences of a block of tokens, as the kernels take them.
+
+    `z` are the scores, `y` the integer labels, `ends` the end of each sequence (exclusive) and `c` the weight
+    of each sequence.
 
     Examples
     --------
     >>> import numpy as np
     >>> y = np.array([[1.0, 5], [0, 5], [1, 7]])
-    >>> chains = Chains.of(None, np.zeros((3 + 2 + 2, 2)), y, np.array([0.25, 0.25, 0.75]))
-    >>> chains.y.tolist(), chains.ends.tolist(), chains.c.tolist()
+    >>> batch = SequenceBatch.from_arrays(None, np.zeros((7, 2)), y, np.array([0.25, 0.25, 0.75]))
+    >>> batch.y.tolist(), batch.ends.tolist(), batch.c.tolist()
     ([1, 0, 1], [2, 3], [0.25, 0.75])
     """
 
@@ -46,11 +50,15 @@ class Chains(NamedTuple):
     c: NDArray
 
     @classmethod
-    def of(cls, loss: object, z: Array, y: Array, c: Array) -> Chains:
-        """Of scores, labels and weights; nothing is trusted that memory would be written by."""
+    def from_arrays(cls, loss: object, z: Array, y: Array, c: Array) -> SequenceBatch:
+        """Build the batch from scores, labels and weights.
+
+        Shapes and labels are checked first, because the kernels use them as unchecked memory indices.
+        """
         name = type(loss).__name__
         if not isinstance(z, np.ndarray):
             raise ValueError(f"{name} is computed by NumPy, not by {type(z).__module__}: give NumPy arrays")
+        # z has n token rows, k transition rows and the rows of start and end
         n, k = len(z) - z.shape[1] - 2, z.shape[1]
         if y.shape != (n, 2) or n < 1:
             raise ValueError(
@@ -62,44 +70,48 @@ class Chains(NamedTuple):
             raise ValueError(
                 f"y holds label {labels.max()}, but scores are of labels 0 to {k - 1}: give n_outputs"
             )
+        # a sequence ends where the sequence number of the next token differs
         ends = np.append(np.flatnonzero(np.diff(y[:, 1])) + 1, n)
         return cls(np.ascontiguousarray(z, dtype=np.float64), labels, ends, c[ends - 1].astype(np.float64))
 
 
-class _Tagging:
-    """What losses of chains share."""
+class _TaggingLoss:
+    """Label check and linear map shared by the chain losses."""
 
     separable = True
     task = "tagging"
 
     def check_labels(self, y: Array) -> None:
-        """Labels numbered from 0 on, in the first column if there are two."""
+        """Require labels numbered from 0, in the first column if there are two."""
         check_finite(self, y)
         labels = np.asarray(y)[:, 0] if np.ndim(y) == 2 else np.asarray(y)
         if np.any(labels < 0) or np.any(labels != np.floor(labels)):
             raise ValueError(
                 f"{type(self).__name__} needs labels numbered 0, 1, 2, ..., but y holds others: number them, "
-                "or use ChainTagger, which takes any"
+                "or use ChainTagger, which takes any labels"
             )
 
     def scorer(self, y: NDArray, n_outputs: int | None = None) -> Chain:
-        """Chains of as many labels as y holds, if no more are asked for."""
-        most = int(np.asarray(y)[:, 0].max())
-        if n_outputs is not None and n_outputs <= most:
-            raise ValueError(f"y holds label {most}, but n_outputs is {n_outputs}: give {most + 1} or more")
-        k = n_outputs or most + 1
+        """Return the chain map of n_outputs labels; of as many labels as y holds by default."""
+        largest = int(np.asarray(y)[:, 0].max())
+        if n_outputs is not None and n_outputs <= largest:
+            raise ValueError(
+                f"y holds label {largest}, but n_outputs is {n_outputs}: give {largest + 1} or more"
+            )
+        k = n_outputs or largest + 1
         if k < 2:
             raise ValueError("y holds a single label, but two are needed: add sequences with others")
         return Chain(k)
 
 
 @dataclass(frozen=True)
-class ChainCrf(_Tagging):
-    r"""The conditional random field of chains: minus the log-probability of the right labels,
+class ChainCrf(_TaggingLoss):
+    r"""The linear-chain conditional random field: the negative log-likelihood of the true labels,
 
     .. math:: -\log p(y) = \log \sum_{y'} e^{s(y')} - s(y).
 
-    Its gradient is the marginals of labels, and of neighbouring ones, less what y counts.
+    Its gradient is the marginal probabilities of labels and of pairs of adjacent labels, minus their counts
+    in y.
 
     References
     ----------
@@ -122,28 +134,29 @@ class ChainCrf(_Tagging):
     formula = "log sum_y' exp s(y') - s(y)"
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """The weighted sum over sequences, and its gradient."""
-        chains = Chains.of(self, z, y, c)
-        value, dz = _expectations(chains)
-        return float(chains.c @ value), dz.astype(z.dtype, copy=False)
+        """Return the weighted sum over sequences and its gradient."""
+        batch = SequenceBatch.from_arrays(self, z, y, c)
+        value, dz = _expectations(batch)
+        return float(batch.c @ value), dz.astype(z.dtype, copy=False)
 
 
 @dataclass(frozen=True)
-class ChainMaxMargin(_Tagging):
-    r"""The structured hinge of chains, with the number of wrong labels for the cost,
+class ChainMaxMargin(_TaggingLoss):
+    r"""The structured hinge loss of chains, with the Hamming distance as the cost,
 
     .. math:: \max_{y'}\; \Delta(y, y') + s(y') - s(y), \qquad \Delta(y, y') = \#\{t : y'_t \ne y_t\}.
 
-    `rescaled` scales margins in place of shifting them: :math:`\max_{y'}\; \Delta(y, y') (1 + s(y') - s(y))`,
-    exactly, by a dynamic program over tokens and errors so far.
+    With slack rescaling (`rescaled`) it is :math:`\max_{y'}\; \Delta(y, y') (1 + s(y') - s(y))`, computed
+    exactly by a dynamic program over the tokens and the number of errors so far.
 
-    Smoothed, the maximum becomes one over distributions of :math:`y'`, with :math:`\mu` times their
-    Kullback-Leibler divergence from the uniform distribution taken off: the log partition function of a
-    conditional random field, at temperature :math:`\mu`.
+    Smoothed, the maximum is over distributions of :math:`y'`, minus :math:`\mu` times their Kullback-Leibler
+    divergence from the uniform distribution: the log partition function of a conditional random field at
+    temperature :math:`\mu`. Only margin rescaling (the default) can be smoothed.
 
     Parameters
     ----------
     rescaled : bool
+        Whether the cost scales the margin (slack rescaling) or is added to it (margin rescaling).
 
     References
     ----------
@@ -168,8 +181,9 @@ class ChainMaxMargin(_Tagging):
     smooth = False
 
     def __post_init__(self) -> None:
-        if not self.rescaled:  # else it cannot be smoothed, and shall not look as if
-            object.__setattr__(self, "soft", self._soft)
+        # slack rescaling has no smoothed form: without the method, it is not an instance of Smoothable
+        if not self.rescaled:
+            object.__setattr__(self, "soft", self._smoothed)
 
     @property
     def formula(self) -> str:
@@ -178,33 +192,38 @@ class ChainMaxMargin(_Tagging):
         return f"max_y' {cost} (1 + s(y') - s(y))" if self.rescaled else f"max_y' {cost} + s(y') - s(y)"
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """The weighted sum over sequences, and a subgradient."""
-        chains, kernels = Chains.of(self, z, y, c), _kernels()[1]
-        path, dz = np.empty_like(chains.y), np.zeros_like(chains.z)
-        losses = kernels.worst_paths(*chains, 1.0, self.rescaled, path, dz)
-        return float(chains.c @ losses), dz.astype(z.dtype, copy=False)
+        """Return the weighted sum over sequences and a subgradient."""
+        batch, kernels = SequenceBatch.from_arrays(self, z, y, c), _kernels()[1]
+        # the kernel maximizes over label sequences and adds the subgradients of all sequences into dz
+        path, dz = np.empty_like(batch.y), np.zeros_like(batch.z)
+        losses = kernels.worst_paths(*batch, 1.0, self.rescaled, path, dz)
+        return float(batch.c @ losses), dz.astype(z.dtype, copy=False)
 
-    def _soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
-        r"""The smoothed loss, its gradient, and its lift.
+    def _smoothed(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+        r"""Return the smoothed loss, its gradient, and the minorant offset.
 
-        With q the distribution that attains it, the tangent, lifted, is the expectation under q of
-        :math:`\Delta(y, y') + s(y') - s(y)`: a cut of the loss.
+        With q the maximizing distribution, the tangent plus the offset is the expectation under q of
+        :math:`\Delta(y, y') + s(y') - s(y)`, which is a cut of the loss.
         """
-        chains = Chains.of(self, z, y, c)
+        batch = SequenceBatch.from_arrays(self, z, y, c)
         tokens, n = np.arange(len(y)), len(y)
-        at = chains.z / mu
-        at[:n] += 1 / mu
-        at[tokens, chains.y] -= 1 / mu
-        value, dz = _expectations(chains._replace(z=at))
-        sizes = np.diff(chains.ends, prepend=0)
-        total = mu * float(chains.c @ (value - sizes * math.log(z.shape[1])))
-        cost = -float(dz[tokens, chains.y].sum())  # c (1 - probability of the right label), token by token
-        lift = cost + float(dz.ravel() @ chains.z.ravel()) - total
-        return total, dz.astype(z.dtype, copy=False), lift
+        # scores over temperature, with the Hamming cost of 1 added to every wrong label of a token
+        tempered = batch.z / mu
+        tempered[:n] += 1 / mu
+        tempered[tokens, batch.y] -= 1 / mu
+        value, dz = _expectations(batch._replace(z=tempered))
+        # minus mu log k^n, the number of label sequences: relative to the uniform distribution
+        sizes = np.diff(batch.ends, prepend=0)
+        value_mu = mu * float(batch.c @ (value - sizes * math.log(z.shape[1])))
+        # the gradient at the true label of a token is -c (1 - its probability)
+        cost = -float(dz[tokens, batch.y].sum())
+        # expectation of Delta + s(y') - s(y) under q, minus the smoothed value
+        offset = cost + float(dz.ravel() @ batch.z.ravel()) - value_mu
+        return value_mu, dz.astype(z.dtype, copy=False), offset
 
 
-def _expectations(chains: Chains) -> tuple[NDArray, NDArray]:
-    """Of each sequence log Z - s(y), and the weighted sum of marginals less counts."""
-    value, dz = np.zeros(len(chains.c)), np.zeros_like(chains.z)
-    _kernels()[0].expectations(chains.z, chains.y, chains.ends, chains.c, dz, value)
+def _expectations(batch: SequenceBatch) -> tuple[NDArray, NDArray]:
+    """Return log Z - s(y) per sequence, and the weighted sum of marginals minus label counts."""
+    value, dz = np.zeros(len(batch.c)), np.zeros_like(batch.z)
+    _kernels()[0].expectations(batch.z, batch.y, batch.ends, batch.c, dz, value)
     return value, dz

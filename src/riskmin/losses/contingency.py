@@ -1,10 +1,11 @@
-r"""Losses of the contingency table: break-even point, F-beta, precision and recall at k.
+r"""Losses of the contingency table: F-beta, precision and recall at k.
 
 .. math:: R(z) = \max_{y'} \Delta(y', y) + \tfrac1n \sum_i z_i (y'_i - y_i)
 
-bounds the measure :math:`\Delta` of the predicted signs from above (Joachims, ICML 2005). A table is known by
-its misses and its alarms, and the best labelling with so many of them misses the lowest positive scores and
-is alarmed by the highest negative ones, so a sort finds it.
+is an upper bound of the measure :math:`\Delta` of the predicted signs (Joachims, ICML 2005). A contingency
+table is given by its false negatives (misses) and false positives (alarms). Among the labelings y' with given
+numbers of both, the maximizer misses the positives of lowest score and predicts positive for the negatives of
+highest score, so that one sort finds the maximum.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import like, namespace
-from riskmin.losses.cutoffs import best_f_beta, nearest
-from riskmin.losses.entropic import soft_by_entropy
+from riskmin.losses.cutoffs import best_f_beta_threshold, threshold_for_count
+from riskmin.losses.entropic import smoothed_by_entropy
 from riskmin.losses.labels import check_signs
 from riskmin.sorting import order, prefix_sums, wider
 from riskmin.types import Array, NDArray
 
 
-def check_equal(loss: object, c: Array) -> None:
-    """Raise where rows weigh differently: a table counts them."""
+def check_equal_weights(loss: object, c: Array) -> None:
+    """Raise a ValueError if rows have different weights: a contingency table counts rows."""
     xp = namespace(c)
     if float(xp.max(c)) > float(xp.min(c)) * (1 + 1e-6):
         raise ValueError(
@@ -35,56 +36,68 @@ def check_equal(loss: object, c: Array) -> None:
 
 
 @dataclass(frozen=True)
-class Sorted:
-    """Positives, lowest score first, and negatives, highest first, with the sums of their first so many."""
+class SortedScores:
+    """Positives sorted by increasing score, negatives by decreasing score, with prefix sums of the scores."""
 
     z: Array
-    above: Array
-    below: Array
-    low: Array
-    high: Array
-    tops: Array
+    positives: Array
+    """The indices of the positive rows, lowest score first."""
+    negatives: Array
+    """The indices of the negative rows, highest score first."""
+    positive_sums: Array
+    negative_sums: Array
+    negative_scores: Array
     """The scores of the negatives, highest first."""
 
     @classmethod
-    def of(cls, loss: object, z: Array, y: Array, c: Array) -> Sorted:
-        check_equal(loss, c)
+    def from_scores(cls, loss: object, z: Array, y: Array, c: Array) -> SortedScores:
+        check_equal_weights(loss, c)
         xp = namespace(z)
+        # float64: prefix sums of float32 scores would lose digits
         wide = wider(z)
-        above, below = xp.nonzero(y > 0)[0], xp.nonzero(y <= 0)[0]
-        above, below = above[order(wide[above])], below[order(-wide[below])]
-        tops = wide[below]
-        return cls(z, above, below, prefix_sums(wide[above]), prefix_sums(tops), tops)
+        positives, negatives = xp.nonzero(y > 0)[0], xp.nonzero(y <= 0)[0]
+        positives, negatives = positives[order(wide[positives])], negatives[order(-wide[negatives])]
+        negative_scores = wide[negatives]
+        return cls(
+            z,
+            positives,
+            negatives,
+            prefix_sums(wide[positives]),
+            prefix_sums(negative_scores),
+            negative_scores,
+        )
 
-    def gain(self, misses: Any, alarms: Any) -> Array:
-        """sum_i z_i (y'_i - y_i) / n of the best labelling with so many misses and alarms."""
-        return 2 / len(self.z) * (self.high[alarms] - self.low[misses])
+    def score_gain(self, misses: Any, alarms: Any) -> Array:
+        """Return the largest sum_i z_i (y'_i - y_i) / n over labelings with these misses and alarms."""
+        return 2 / len(self.z) * (self.negative_sums[alarms] - self.positive_sums[misses])
 
-    def number(self, count: Array) -> Array:
-        """Counts in float64: torch divides whole numbers in float32."""
-        return namespace(count).astype(count, self.low.dtype)
+    def as_float(self, count: Array) -> Array:
+        """Return counts in the dtype of the sums, float64: torch divides integers in float32."""
+        return namespace(count).astype(count, self.positive_sums.dtype)
 
-    def slopes(self, misses: int, alarms: int) -> Array:
-        """The subgradient of that labelling."""
+    def subgradient(self, misses: int, alarms: int) -> Array:
+        """Return the subgradient in z of the maximizing labeling, (y' - y) / n."""
+        # y' - y is -2 for a miss, +2 for an alarm, else 0
         dz = namespace(self.z).zeros_like(self.z)
-        dz[self.above[:misses]] = -2 / len(self.z)
-        dz[self.below[:alarms]] = 2 / len(self.z)
+        dz[self.positives[:misses]] = -2 / len(self.z)
+        dz[self.negatives[:alarms]] = 2 / len(self.z)
         return dz
 
 
 @dataclass(frozen=True)
 class FBeta:
-    r"""The F measure of precision and recall,
+    r"""The F-beta measure of precision and recall,
 
     .. math:: \Delta = 1 - \frac{(1 + \beta^2)\, hits}{(1 + \beta^2)\, hits + \beta^2\, misses + alarms}.
 
-    For each number of misses the bound is concave in the alarms, so that the best number of them is bisected:
-    O(n log n), most of it for the sort. Its smoothed form is that of a distribution over labellings, O(n^2).
+    For each number of misses the objective is concave in the number of alarms, whose maximizer is found by
+    bisection: O(n log n), dominated by the sort. The smoothed form, a distribution over labelings, takes
+    O(n^2).
 
     Parameters
     ----------
     beta : float
-        How much more recall counts than precision, above 0; 1 is the F1 score.
+        The weight of recall relative to precision, above 0; 1 is the F1 score.
 
     References
     ----------
@@ -95,7 +108,7 @@ class FBeta:
     >>> import numpy as np
     >>> z, y = np.zeros(4), np.array([1.0, 1.0, -1.0, -1.0])
     >>> value, _ = FBeta().value_grad(z, y, np.ones(4) / 4)
-    >>> float(value)  # nothing is known: all may be missed
+    >>> float(value)  # with zero scores, the worst labeling misses all positives
     1.0
     """
 
@@ -112,51 +125,62 @@ class FBeta:
             raise ValueError(f"FBeta needs a beta > 0 whose square is a number, not {self.beta!r}")
 
     def cutoff(self, z: Array, y: Array, c: Array) -> float:
-        """The threshold on scores for the largest F-beta of the rows above it."""
-        return best_f_beta(z, y, self.beta)
+        """Return the threshold on scores with the largest F-beta."""
+        return best_f_beta_threshold(z, y, self.beta)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """The loss of the worst labelling, and a subgradient in z."""
-        xp, s = namespace(z), Sorted.of(self, z, y, c)
-        misses = counts(s.above, 0, len(s.above))
-        hits = (1 + self.beta**2) * s.number(len(s.above) - misses)
-        size = hits + self.beta**2 * s.number(misses)
-        more = 2 / len(z) * s.tops  # what one alarm more gains, beside the measure
-        alarms, most = xp.zeros_like(misses), xp.zeros_like(misses) + len(s.below)
-        while bool(xp.any(alarms < most)):  # the first number of alarms that one more does not better
-            mid = xp.minimum((alarms + most) // 2, most - 1)
-            now = size + mid
-            rises = (hits / (now * (now + 1)) + more[mid] > 0) & (alarms < most)
-            alarms, most = xp.where(rises, mid + 1, alarms), xp.where(rises, most, xp.maximum(mid, alarms))
-        values = 1 - hits / (size + alarms) + s.gain(misses, alarms)
+        """Return the largest objective over labelings and a subgradient in z."""
+        xp, s = namespace(z), SortedScores.from_scores(self, z, y, c)
+        # all numbers of misses at once; hits is (1 + beta^2) times the number of hits
+        misses = count_range(s.positives, 0, len(s.positives))
+        hits = (1 + self.beta**2) * s.as_float(len(s.positives) - misses)
+        base = hits + self.beta**2 * s.as_float(misses)
+        # the change of sum z (y' - y) / n by one more alarm
+        alarm_gain = 2 / len(z) * s.negative_scores
+        alarms, upper = xp.zeros_like(misses), xp.zeros_like(misses) + len(s.negatives)
+        # bisect, for all numbers of misses at once, for the first number of alarms at which one more
+        # does not increase the objective: Delta changes by hits / (D (D + 1)) for the denominator D
+        while bool(xp.any(alarms < upper)):
+            mid = xp.minimum((alarms + upper) // 2, upper - 1)
+            denominator = base + mid
+            improves = (hits / (denominator * (denominator + 1)) + alarm_gain[mid] > 0) & (alarms < upper)
+            alarms, upper = (
+                xp.where(improves, mid + 1, alarms),
+                xp.where(improves, upper, xp.maximum(mid, alarms)),
+            )
+        # Delta plus the score term, maximized over the misses
+        values = 1 - hits / (base + alarms) + s.score_gain(misses, alarms)
         best = int(xp.argmax(values))
-        return values[best], s.slopes(best, int(alarms[best]))
+        return values[best], s.subgradient(best, int(alarms[best]))
 
     def tables(self, n_above: int, n_below: int) -> tuple[NDArray, NDArray, NDArray]:
-        """The misses, the alarms and the measure of each table there is."""
+        """Return the misses, the alarms and Delta of every possible contingency table."""
         misses, alarms = (a.ravel() for a in np.indices((n_above + 1, n_below + 1)))
         hits = (1 + self.beta**2) * (n_above - misses)
         return misses, alarms, 1 - hits / (hits + self.beta**2 * misses + alarms)
 
     def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
-        """The loss smoothed by entropy, its gradient, and its lift: O(n^2), for a few thousand rows."""
-        check_equal(self, c)
-        return soft_by_entropy(self, z, y, mu)
+        """Return the entropy-smoothed loss, its gradient, and the minorant offset.
+
+        It takes O(n^2), so it is for up to a few thousand rows.
+        """
+        check_equal_weights(self, c)
+        return smoothed_by_entropy(self, z, y, mu)
 
 
 @dataclass(frozen=True)
 class PrecisionAtK:
-    r"""Precision among the k highest scores, :math:`\Delta = 1 - hits / k` for labellings with k positives.
+    r"""Precision among the k highest scores, :math:`\Delta = 1 - hits / k` for labelings with k positives.
 
-    The true labels count as a labelling too, of :math:`\Delta = 0`, so that the loss is never negative. It
-    bounds the measure where k is the number of positives. For other k it is Joachims's loss all the same, but
-    the true labels are not among those that it compares, and it only asks that positives score high:
-    `RocArea` is then often the better choice, and a validation set decides.
+    The true labels are included as a labeling with :math:`\Delta = 0`, so that the loss is nonnegative. The
+    loss bounds the measure if k is the number of positives. For other k it is still Joachims's loss, but the
+    true labels are not among the labelings with k positives, and the loss only requires high scores of the
+    positives: `RocArea` is then often the better choice; compare them on a validation set.
 
     Parameters
     ----------
     k : int
-        How many rows are looked at; no more than there are.
+        The number of highest scores that count; at most the number of rows.
 
     References
     ----------
@@ -167,7 +191,7 @@ class PrecisionAtK:
     >>> import numpy as np
     >>> z, y = np.array([2.0, 1.0, -1.0]), np.array([-1.0, 1.0, 1.0])
     >>> value, _ = PrecisionAtK(k=1).value_grad(z, y, np.ones(3) / 3)
-    >>> round(float(value), 6)  # the first is none, and the lead is 2 / 3 of 2 - 1 - (-1)
+    >>> round(float(value), 6)  # no hit costs 1; the scores add 2 / 3 of 2 - 1 - (-1)
     2.333333
     """
 
@@ -183,58 +207,68 @@ class PrecisionAtK:
     def __post_init__(self) -> None:
         if not (isinstance(self.k, numbers.Real) and self.k >= 1 and self.k == int(self.k)):
             raise ValueError(f"{type(self).__name__} needs k to be a whole number >= 1, not {self.k!r}")
-        object.__setattr__(self, "k", int(self.k))  # from a name's settings it comes as a float
+        # settings parsed from a name are floats
+        object.__setattr__(self, "k", int(self.k))
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """The loss of the worst labelling, and a subgradient in z."""
-        xp, s = namespace(z), Sorted.of(self, z, y, c)
-        hits = counts(s.above, *self._hits(len(s.above), len(s.below)))
-        values = 1 - s.number(hits) / self._most(len(s.above)) + s.gain(len(s.above) - hits, self.k - hits)
+        """Return the largest objective over labelings and a subgradient in z."""
+        xp, s = namespace(z), SortedScores.from_scores(self, z, y, c)
+        hits = count_range(s.positives, *self._hits(len(s.positives), len(s.negatives)))
+        # labelings with k positives: h hits, n+ - h misses and k - h alarms
+        delta = 1 - s.as_float(hits) / self._delta_denominator(len(s.positives))
+        values = delta + s.score_gain(len(s.positives) - hits, self.k - hits)
         best = int(xp.argmax(values))
+        # the true labels have the objective 0
         if not float(values[best]) > 0:
             return 0.0 * values[best], xp.zeros_like(z)
-        found = int(hits[best])
-        return values[best], s.slopes(len(s.above) - found, self.k - found)
+        best_hits = int(hits[best])
+        return values[best], s.subgradient(len(s.positives) - best_hits, self.k - best_hits)
 
     def cutoff(self, z: Array, y: Array, c: Array) -> float:
-        """The threshold on scores that k rows are above."""
-        return nearest(z, self.k)
+        """Return the threshold on scores that k rows exceed."""
+        return threshold_for_count(z, self.k)
 
     def tables(self, n_above: int, n_below: int) -> tuple[NDArray, NDArray, NDArray]:
-        """The misses, the alarms and the measure of each table with k positives, and of the true labels."""
+        """Return misses, alarms and Delta of the tables with k predicted positives and of the true labels."""
         first, last = self._hits(n_above, n_below)
         hits = np.arange(first, last + 1)
-        misses, alarms, delta = n_above - hits, self.k - hits, 1 - hits / self._most(n_above)
+        misses, alarms, delta = n_above - hits, self.k - hits, 1 - hits / self._delta_denominator(n_above)
+        # if k = n+, the true labels are among the tables already
         if self.k == n_above:
             return misses, alarms, delta
         return np.append(misses, 0), np.append(alarms, 0), np.append(delta, 0.0)
 
     def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
-        """The loss smoothed by entropy, its gradient, and its lift: O(n n+ + n k), for some thousand rows."""
-        check_equal(self, c)
-        return soft_by_entropy(self, z, y, mu)
+        """Return the entropy-smoothed loss, its gradient, and the minorant offset.
 
-    def _hits(self, n_above: int, n_below: int) -> tuple[int, int]:
-        """The least and the largest number of hits."""
-        n = n_above + n_below
+        It takes O(n n+ + n k), so it is for up to a few thousand rows.
+        """
+        check_equal_weights(self, c)
+        return smoothed_by_entropy(self, z, y, mu)
+
+    def _hits(self, n_positive: int, n_negative: int) -> tuple[int, int]:
+        """Return the smallest and the largest possible number of hits."""
+        n = n_positive + n_negative
         if self.k > n:
-            raise ValueError(f"{type(self).__name__} looks at k={self.k} rows, but there are {n}: lower k")
-        return max(0, self.k - n_below), min(self.k, n_above)
+            raise ValueError(f"{type(self).__name__} needs k={self.k} rows, but there are {n}: lower k")
+        # k positives are predicted, of which at most n- are alarms and at most n+ hits
+        return max(0, self.k - n_negative), min(self.k, n_positive)
 
-    def _most(self, n_above: int) -> int:
+    def _delta_denominator(self, n_positive: int) -> int:
+        """Return the divisor of the hits in Delta."""
         return self.k
 
 
 @dataclass(frozen=True)
 class RecallAtK(PrecisionAtK):
-    r"""Recall among the k highest scores, :math:`\Delta = 1 - hits / n_+` for labellings with k positives.
+    r"""Recall among the k highest scores, :math:`\Delta = 1 - hits / n_+` for labelings with k positives.
 
-    As `PrecisionAtK` otherwise.
+    Apart from the measure it is `PrecisionAtK`.
 
     Parameters
     ----------
     k : int
-        How many rows are looked at; no more than there are.
+        The number of highest scores that count; at most the number of rows.
 
     Examples
     --------
@@ -247,10 +281,10 @@ class RecallAtK(PrecisionAtK):
 
     formula = "max over y' of 1 - hits / n+ + sum z (y' - y) / n"
 
-    def _most(self, n_above: int) -> int:
-        return n_above
+    def _delta_denominator(self, n_positive: int) -> int:
+        return n_positive
 
 
-def counts(rows: Array, first: int, last: int) -> Array:
-    """First, ..., last, where the rows are."""
-    return like(np.arange(first, last + 1), rows)
+def count_range(like_rows: Array, first: int, last: int) -> Array:
+    """Return the integers first, ..., last in the array library and on the device of the given array."""
+    return like(np.arange(first, last + 1), like_rows)

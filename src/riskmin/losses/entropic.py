@@ -1,13 +1,14 @@
-r"""Losses of the contingency table, smoothed by entropy: the worst labelling becomes a distribution of them.
+r"""Losses of the contingency table smoothed by entropy: a maximum over distributions of labelings.
 
 .. math:: R_T(z) = T \log \frac1N \sum_{y'} \exp \frac{\Delta(y', y) + \sum_i z_i (y'_i - y_i) / n}T
           \;\le\; R(z)
 
-over N labellings. Its gradient is the mean of :math:`(y' - y) / n` under the distribution p that the
-exponentials make, and p's mean of what stands in them is :math:`R_T(z) + T (\log N - H(p))`: no more than
-their largest, so that the tangent, lifted by :math:`T (\log N - H(p))`, is a cut of R. A table is known by
-its misses and alarms, so that sums over all labellings are sums over tables of products of elementary
-symmetric polynomials (Zhang, Saha and Vishwanathan, NIPS 2010, section 5.1).
+over N labelings y'. Its gradient is the mean of :math:`(y' - y) / n` under the Gibbs distribution p, which is
+proportional to the exponentials. The mean under p of the numerator of the exponent is
+:math:`R_T(z) + T (\log N - H(p)) \le R(z)`, so that the tangent plus the offset :math:`T (\log N - H(p))` is
+a cut of R. A table is given by its misses (false negatives) and alarms (false positives), so that sums over
+all labelings are sums over tables of products of elementary symmetric polynomials (Zhang, Saha and
+Vishwanathan, NIPS 2010, section 5.1).
 """
 
 from __future__ import annotations
@@ -20,36 +21,36 @@ import numpy as np
 from riskmin.arrays import like, namespace, to_numpy
 from riskmin.types import Array, NDArray, Unsuited
 
-MOST_WORK = 5000**2
-"""So many steps are taken in an evaluation at most: about half a second."""
+MAX_DP_STEPS_PER_EVALUATION = 5000**2
+"""Limit on the dynamic programming steps of one evaluation: about half a second."""
 
 
 def _kernels() -> Any:
-    from riskmin.kernels import subsets  # Numba is imported by the first sum, not with the package
+    from riskmin.kernels import subsets  # Numba is imported at the first use, not with the package
 
     return subsets
 
 
 def entropic(loss: Any, z: Array, y: Array, temperature: float) -> tuple[float, Array, float]:
-    r"""The loss smoothed by the entropy of labellings, its gradient in z, and its lift.
+    r"""Return the loss smoothed by the entropy of labelings, its gradient in z, and the minorant offset.
 
-    It costs :math:`O(n_+^2 + n_-^2)`, less where few misses or alarms are possible.
+    It takes :math:`O(n_+^2 + n_-^2)` steps, fewer if only few misses or alarms are possible.
 
     Parameters
     ----------
-    loss : FBeta, Prbep, PrecisionAtK, RecallAtK or one of your own
-        With a method ``tables(n_above, n_below)``: the misses, the alarms and the :math:`\Delta` of each
-        table that a labelling may have.
+    loss : FBeta, Prbep, PrecisionAtK, RecallAtK or a custom loss
+        With a method ``tables(n_above, n_below)`` that returns the misses, the alarms and the
+        :math:`\Delta` of every contingency table that a labeling may have.
     z, y : (n,) arrays
-        Scores, and labels -1 and +1; all rows weigh the same.
+        Scores, and labels -1 and +1; all rows have the same weight.
     temperature : float
-        T > 0: at most :math:`T \log N` is taken off.
+        T > 0: the smoothed loss is at most :math:`T \log N` below the loss.
 
     Returns
     -------
     value : float
     dz : (n,) array
-    lift : float
+    minorant_offset : float
         :math:`T (\log N - H(p)) \ge 0`.
 
     Examples
@@ -57,53 +58,67 @@ def entropic(loss: Any, z: Array, y: Array, temperature: float) -> tuple[float, 
     >>> import numpy as np
     >>> from riskmin import FBeta
     >>> z, y = np.array([1.0, -1.0, 0.5]), np.array([1.0, 1.0, -1.0])
-    >>> value, dz, lift = entropic(FBeta(), z, y, temperature=0.1)
-    >>> round(float(FBeta().value_grad(z, y, np.ones(3) / 3)[0]), 4), round(value, 4), round(value + lift, 4)
+    >>> value, dz, offset = entropic(FBeta(), z, y, temperature=0.1)
+    >>> exact, _ = FBeta().value_grad(z, y, np.ones(3) / 3)
+    >>> round(float(exact), 4), round(value, 4), round(value + offset, 4)
     (1.5, 1.3105, 1.4682)
     """
-    scores, up = np.asarray(to_numpy(z), np.float64), np.asarray(to_numpy(y)) > 0
+    scores, positive = np.asarray(to_numpy(z), np.float64), np.asarray(to_numpy(y)) > 0
     n = len(scores)
-    misses, alarms, delta = loss.tables(int(up.sum()), int(n - up.sum()))
-    steps = int(up.sum()) * int(misses.max()) + int(n - up.sum()) * int(alarms.max())
-    if steps > MOST_WORK:
+    misses, alarms, delta = loss.tables(int(positive.sum()), int(n - positive.sum()))
+    # the dynamic program takes (rows of a class) x (largest subset size) steps for each class
+    steps = int(positive.sum()) * int(misses.max()) + int(n - positive.sum()) * int(alarms.max())
+    if steps > MAX_DP_STEPS_PER_EVALUATION:
         raise Unsuited(
-            f"{type(loss).__name__} takes {steps:.1e} steps a look to be smoothed on {n} rows, and at most "
-            f"{MOST_WORK:.1e} are taken: use Bundle"
+            f"{type(loss).__name__} takes {steps:.1e} steps per evaluation to be smoothed on {n} rows, and "
+            f"at most {MAX_DP_STEPS_PER_EVALUATION:.1e} are allowed: use Bundle"
         )
-    pull = 2 / (n * temperature) * scores
-    above, below = Side(-pull[up], int(misses.max())), Side(pull[~up], int(alarms.max()))
-    weights = delta / temperature + above.sums[misses] + below.sums[alarms]
-    high = float(weights.max())
-    chance = np.exp(weights - high)
-    total = float(chance.sum())
-    chance /= total
-    value = temperature * (high + math.log(total) - log_labellings(misses, alarms, len(above), len(below)))
+    # flipping the label of row i changes the exponent by -+ 2 z_i / (n T)
+    log_odds = 2 / (n * temperature) * scores
+    misses_of = SubsetSums(-log_odds[positive], int(misses.max()))
+    alarms_of = SubsetSums(log_odds[~positive], int(alarms.max()))
+    # log of the sum of the exponentials over all labelings with a given table
+    log_weights = delta / temperature + misses_of.sums[misses] + alarms_of.sums[alarms]
+    # normalize by the largest exponent: exp cannot overflow
+    largest = float(log_weights.max())
+    probability = np.exp(log_weights - largest)
+    total = float(probability.sum())
+    probability /= total
+    value = temperature * (
+        largest + math.log(total) - log_labellings(misses, alarms, len(misses_of), len(alarms_of))
+    )
+    # the mean of (y' - y) / n: -2 / n times the probability of a miss, 2 / n times that of an alarm
     dz = np.empty(n)
-    dz[up] = -2 / n * above.chances(np.bincount(misses, chance))
-    dz[~up] = 2 / n * below.chances(np.bincount(alarms, chance))
-    lift = float(chance @ delta) + float(dz @ scores) - value
-    return value, namespace(z).astype(like(dz, z), z.dtype), lift
+    dz[positive] = -2 / n * misses_of.inclusion_probabilities(np.bincount(misses, probability))
+    dz[~positive] = 2 / n * alarms_of.inclusion_probabilities(np.bincount(alarms, probability))
+    # the mean of the numerator under p, minus the value: T (log N - H(p))
+    offset = float(probability @ delta) + float(dz @ scores) - value
+    return value, namespace(z).astype(like(dz, z), z.dtype), offset
 
 
-class Side:
-    """The rows of one label, of which some are on the wrong side: their log odds, and sums over subsets."""
+class SubsetSums:
+    """Log-sums over the subsets of mislabeled rows of one class, by the size of the subset.
 
-    def __init__(self, odds: NDArray, most: int) -> None:
+    `sums[m]` is the logarithm of the elementary symmetric polynomial of degree m of exp(odds).
+    """
+
+    def __init__(self, odds: NDArray, max_size: int) -> None:
         self.odds, self.step = odds, max(1, math.isqrt(len(odds)))
-        self.kept = _kernels().sizes(odds, most, self.step)
-        self.sums = self.kept[0]
+        # partial results for every step-th row, step = sqrt(n): the backward pass recomputes the others
+        self.checkpoints = _kernels().sizes(odds, max_size, self.step)
+        self.sums = self.checkpoints[0]
 
     def __len__(self) -> int:
         return len(self.odds)
 
-    def chances(self, size: NDArray) -> NDArray:
-        """How likely each row is to be on the wrong side, where the distribution of their number is given."""
-        found: NDArray = _kernels().chances(self.odds, self.kept, self.step, size)
-        return found
+    def inclusion_probabilities(self, size: NDArray) -> NDArray:
+        """Return the probability of each row to be mislabeled, given the distribution of the subset size."""
+        result: NDArray = _kernels().chances(self.odds, self.checkpoints, self.step, size)
+        return result
 
 
-def log_labellings(misses: NDArray, alarms: NDArray, n_above: int, n_below: int) -> float:
-    """The logarithm of how many labellings have one of these tables.
+def log_labellings(misses: NDArray, alarms: NDArray, n_positive: int, n_negative: int) -> float:
+    """Return the logarithm of the number of labelings that have one of these tables.
 
     Examples
     --------
@@ -111,27 +126,30 @@ def log_labellings(misses: NDArray, alarms: NDArray, n_above: int, n_below: int)
     >>> round(float(np.exp(log_labellings(np.array([0, 1]), np.array([0, 1]), 2, 3))), 6)  # 1 + 2 * 3
     7.0
     """
-    factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1.0, max(n_above, n_below) + 1)))])
-    many = factorial[n_above] - factorial[misses] - factorial[n_above - misses]
-    many = many + factorial[n_below] - factorial[alarms] - factorial[n_below - alarms]
-    high = float(many.max())
-    return high + math.log(float(np.exp(many - high).sum()))
+    factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1.0, max(n_positive, n_negative) + 1)))])
+    # log of binomial(n+, misses) binomial(n-, alarms)
+    log_count = factorial[n_positive] - factorial[misses] - factorial[n_positive - misses]
+    log_count = log_count + factorial[n_negative] - factorial[alarms] - factorial[n_negative - alarms]
+    largest = float(log_count.max())
+    return largest + math.log(float(np.exp(log_count - largest).sum()))
 
 
-def soft_by_entropy(loss: Any, z: Array, y: Array, mu: float) -> tuple[float, Array, float]:
-    """The same with a temperature for which at most mu / 2 is taken off, as where it is a square.
+def smoothed_by_entropy(loss: Any, z: Array, y: Array, mu: float) -> tuple[float, Array, float]:
+    """Return `entropic_smoothing` at the temperature for which the smoothing error is at most mu / 2.
+
+    That is the bound of the error that quadratic smoothing with parameter mu has.
 
     Examples
     --------
     >>> import numpy as np
     >>> from riskmin import PrecisionAtK
     >>> z, y = np.array([1.0, -1.0, 0.5]), np.array([1.0, 1.0, -1.0])
-    >>> value, dz, lift = soft_by_entropy(PrecisionAtK(k=1), z, y, mu=0.5)
-    >>> true, _ = PrecisionAtK(k=1).value_grad(z, y, np.ones(3) / 3)
-    >>> bool(true - 0.25 <= value <= true), bool(0 <= lift <= 0.25)
+    >>> value, dz, offset = smoothed_by_entropy(PrecisionAtK(k=1), z, y, mu=0.5)
+    >>> exact, _ = PrecisionAtK(k=1).value_grad(z, y, np.ones(3) / 3)
+    >>> bool(exact - 0.25 <= value <= exact), bool(0 <= offset <= 0.25)
     (True, True)
     """
-    up = int((np.asarray(to_numpy(y)) > 0).sum())
-    misses, alarms, _ = loss.tables(up, len(y) - up)
-    many = log_labellings(misses, alarms, up, len(y) - up)
-    return entropic(loss, z, y, 0.5 * mu / many if many > 0 else mu)
+    n_positive = int((np.asarray(to_numpy(y)) > 0).sum())
+    misses, alarms, _ = loss.tables(n_positive, len(y) - n_positive)
+    log_count = log_labellings(misses, alarms, n_positive, len(y) - n_positive)
+    return entropic(loss, z, y, 0.5 * mu / log_count if log_count > 0 else mu)

@@ -1,4 +1,4 @@
-"""Losses of labels in a hierarchy: those of many classes, on scores summed along the paths of a tree."""
+"""Losses of labels in a hierarchy: multiclass losses of scores that are summed along the paths of a tree."""
 
 from __future__ import annotations
 
@@ -16,52 +16,53 @@ from riskmin.types import Array, NDArray
 COSTS = ("tree distance", "zero one")
 
 
-class _OnPaths:
-    """A loss of many classes on the scores of the paths: it is told the scores alone, and is as it was."""
+class _PathLoss:
+    """A multiclass loss applied to the scores of the paths, one per label of the tree."""
 
     tree: Tree
-    flat: Any
+    multiclass_loss: Any
 
     separable = True
     task = "multiclass"
 
     def check_labels(self, y: Array) -> None:
-        """Numbers of labels of the tree."""
-        self.flat.check_labels(y)
-        many = len(self.tree.labels)
-        if y.max() >= many:
+        """Require labels numbered as in `Tree.labels`."""
+        self.multiclass_loss.check_labels(y)
+        n_labels = len(self.tree.labels)
+        if y.max() >= n_labels:
             raise ValueError(
-                f"y holds {y.max():g}, but the tree has {many} labels: number them from 0 to {many - 1}, "
-                "in the order of tree.labels"
+                f"y holds {y.max():g}, but the tree has {n_labels} labels: number them from 0 to "
+                f"{n_labels - 1}, in the order of tree.labels"
             )
 
     def scorer(self, y: NDArray, n_outputs: int | None = None) -> Hierarchy:
-        """A weight vector a node, and a score a label."""
-        many = len(self.tree.labels)
-        if n_outputs not in (None, many):
-            raise ValueError(f"n_outputs={n_outputs}, but the tree has {many} labels: leave n_outputs out")
+        """Return the linear map with one weight vector per node and one score per label."""
+        n_labels = len(self.tree.labels)
+        if n_outputs not in (None, n_labels):
+            raise ValueError(
+                f"n_outputs={n_outputs}, but the tree has {n_labels} labels: leave n_outputs out"
+            )
         return Hierarchy(self.tree)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """Those of the loss, z being the scores of the paths."""
-        found: tuple[Any, Array] = self.flat.value_grad(z, y, c)
-        return found
+        """Return value and gradient of the multiclass loss, z being the scores of the paths."""
+        result: tuple[Any, Array] = self.multiclass_loss.value_grad(z, y, c)
+        return result
 
     def constants(self, k: int) -> tuple[Any, Any]:
-        """Those of the loss."""
-        found: tuple[Any, Any] = self.flat.constants(k)
-        return found
+        """Return slopes and offsets of the linear lower bounds of the multiclass loss."""
+        result: tuple[Any, Any] = self.multiclass_loss.constants(k)
+        return result
 
 
 @dataclass(frozen=True)
-class HierarchicalSoftmax(_OnPaths):
+class HierarchicalSoftmax(_PathLoss):
     r"""The multinomial logistic loss of labels in a hierarchy, :math:`\log \sum_l e^{z_l} - z_y`.
 
     .. math:: z_l = \sum_{v \text{ on the path to } l} x^\top w_v
 
-    Every node v of the tree has weights :math:`w_v`, and the score of a label is the sum along its path:
-    what neighbours have in common is learned from the rows of all of them. Labels y are the numbers of
-    `Tree.labels`, from 0 on.
+    Every node v of the tree has weights :math:`w_v`, and the score of a label is the sum along its path, so
+    that labels share the weights of their common ancestors. Labels y are indices into `Tree.labels`.
 
     Parameters
     ----------
@@ -86,17 +87,17 @@ class HierarchicalSoftmax(_OnPaths):
 
     smooth = True
     formula = "log sum_l exp z_l - z_y, z summed along the paths"
-    flat = Softmax()
+    multiclass_loss = Softmax()
 
 
 @dataclass(frozen=True, eq=False)
-class HierarchicalHinge(_OnPaths):
-    r"""The soft margin of labels in a hierarchy, :math:`\max_l\; \Delta_{yl} + z_l - z_y`.
+class HierarchicalHinge(_PathLoss):
+    r"""The multiclass hinge loss of labels in a hierarchy, :math:`\max_l\; \Delta_{yl} + z_l - z_y`.
 
     .. math:: z_l = \sum_{v \text{ on the path to } l} x^\top w_v
 
-    A mistake costs as much as the labels are apart in the tree, and so far the scores must be apart. It is
-    an upper bound of the cost of the label with the largest score.
+    By default, the cost of a mistake is the distance of the labels in the tree, which is also the required
+    margin of the scores. The loss is an upper bound of the cost of the label with the largest score.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ class HierarchicalHinge(_OnPaths):
         :math:`\Delta`: the number of edges between two labels, 1 for any mistake, or a matrix in the order of
         `Tree.labels`, zero on its diagonal.
     rescaled : bool
-        Whether margins are scaled in place of shifted: :math:`\max_l\; \Delta_{yl} (1 + z_l - z_y)`.
+        Whether to use slack rescaling, :math:`\max_l\; \Delta_{yl} (1 + z_l - z_y)`.
 
     References
     ----------
@@ -134,25 +135,26 @@ class HierarchicalHinge(_OnPaths):
             if self.cost not in COSTS:
                 raise ValueError(f"cost={self.cost!r}, but the costs are {' and '.join(COSTS)}, or a matrix")
             return
-        many = len(self.tree.labels)
-        if np.shape(self.cost) != (many, many):
+        n_labels = len(self.tree.labels)
+        if np.shape(self.cost) != (n_labels, n_labels):
             raise ValueError(
-                f"cost has shape {np.shape(self.cost)}, but the tree has {many} labels: give a row and a "
+                f"cost has shape {np.shape(self.cost)}, but the tree has {n_labels} labels: give a row and a "
                 "column for each, in the order of tree.labels"
             )
-        object.__setattr__(self, "cost", self.flat.cost)  # checked, and an array
+        # the multiclass loss has validated the cost and made it an array
+        object.__setattr__(self, "cost", self.multiclass_loss.cost)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HierarchicalHinge):
             return NotImplemented
-        return self.tree == other.tree and self.flat == other.flat
+        return self.tree == other.tree and self.multiclass_loss == other.multiclass_loss
 
     def __hash__(self) -> int:
         return hash((type(self), self.tree, self.rescaled))
 
     @cached_property
-    def flat(self) -> MulticlassHinge:
-        """The loss of the scores."""
+    def multiclass_loss(self) -> MulticlassHinge:
+        """The multiclass loss of the path scores."""
         if isinstance(self.cost, str):
             cost = self.tree.distance if self.cost == "tree distance" else None
             return MulticlassHinge(cost, self.rescaled)
@@ -161,10 +163,10 @@ class HierarchicalHinge(_OnPaths):
     @property
     def formula(self) -> str:
         """The loss in one line."""
-        return f"{self.flat.formula}, z summed along the paths"
+        return f"{self.multiclass_loss.formula}, z summed along the paths"
 
     def soft(
         self, z: Array, y: Array, c: Array, mu: float, centre: Array | None = None
     ) -> tuple[Any, Array, Any]:
-        """The smoothed loss of the scores, its gradient and its lift."""
-        return self.flat.soft(z, y, c, mu, centre)
+        """Return smoothed loss, gradient and minorant offset; the center is an earlier gradient."""
+        return self.multiclass_loss.soft(z, y, c, mu, centre)

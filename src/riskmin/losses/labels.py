@@ -1,6 +1,6 @@
-"""Which labels a loss takes: checks that name the cause and the remedy in one sentence.
+"""Label checks: errors that name the cause and the remedy in one sentence.
 
-Each check is a function of the loss and y, so that a loss takes it over in one line,
+Each check is a function of the loss and y, so that a loss adopts it as a method in one line,
 ``check_labels = check_signs``.
 """
 
@@ -15,7 +15,7 @@ from riskmin.types import Array, NDArray
 
 
 def check_signs(loss: object, y: Array) -> None:
-    """Labels of two classes, written -1 and +1, and both of them present."""
+    """Require labels -1 and +1, both of them present."""
     needs = f"{type(loss).__name__} needs labels -1 and +1"
     y = _present(loss, y)
     positive = y == 1
@@ -29,7 +29,7 @@ def check_signs(loss: object, y: Array) -> None:
 
 
 def check_finite(loss: object, y: Array) -> None:
-    """Real numbers."""
+    """Require finite numbers."""
     y = _present(loss, y)
     needs = f"{type(loss).__name__} needs finite numbers in y"
     if y.dtype.kind not in "biuf":
@@ -39,7 +39,7 @@ def check_finite(loss: object, y: Array) -> None:
 
 
 def check_counts(loss: object, y: Array) -> None:
-    """Counts, or any other numbers from zero upwards."""
+    """Require finite numbers >= 0, such as counts."""
     check_finite(loss, y)
     y = _present(loss, y)
     if np.any(y < 0):
@@ -50,18 +50,18 @@ def check_counts(loss: object, y: Array) -> None:
 
 
 def check_grades(loss: object, y: Array) -> None:
-    """Numbers of which a higher one is better, and at least two different ones."""
+    """Require finite numbers (higher is better) with at least two different values."""
     check_finite(loss, y)
     y = _present(loss, y)
     if np.all(y == y.flat[0]):
         raise ValueError(
             f"y holds a single grade, {y.flat[0]:g}, but {type(loss).__name__} compares rows of different "
-            "grades: add rows of another"
+            "grades: add rows of another grade"
         )
 
 
 def check_classes(loss: object, y: Array) -> None:
-    """Classes, numbered from 0 on."""
+    """Require classes numbered from 0."""
     y = _present(loss, y)
     needs = f"{type(loss).__name__} needs classes numbered 0, 1, 2, ..."
     if y.dtype.kind not in "biuf" or np.any(y < 0) or np.any(y != np.floor(y)) or np.any(np.isinf(y)):
@@ -72,45 +72,48 @@ def check_classes(loss: object, y: Array) -> None:
 
 
 def check_nothing(loss: object, y: Array) -> None:
-    """Any labels at all: the loss does not look at them."""
+    """Accept any labels: the loss does not use them."""
 
 
 def queries(qid: Any, n_rows: int) -> NDArray:
-    """The number of the query of each row, from 0 on, in the sorted order of the ids."""
+    """Return the query of each row as an integer from 0, in the sorted order of the ids."""
     if qid is None:
-        raise ValueError("rankings are judged query by query: give qid, the id of its query for each row")
+        raise ValueError("rankings are evaluated per query: give qid, the id of its query for each row")
     ids = np.asarray(qid)
     if ids.ndim == 2 and ids.shape[1] == 1:
         ids = ids[:, 0]
     if ids.shape != (n_rows,):
-        raise ValueError(f"qid has shape {ids.shape}, but there are {n_rows} rows: give one query id a row")
+        raise ValueError(f"qid has shape {ids.shape}, but there are {n_rows} rows: give one query id per row")
     try:
-        lost = bool(np.any(ids != ids))  # NaN alone differs from itself
-        numbers: NDArray = np.unique(ids, return_inverse=True)[1]
+        # only NaN differs from itself
+        has_nan = bool(np.any(ids != ids))
+        codes: NDArray = np.unique(ids, return_inverse=True)[1]
     except TypeError:  # None, pandas.NA, numbers beside strings
         raise ValueError(
             "qid holds ids that cannot be compared, such as None, or numbers beside strings: "
             "give every row a number, or every row a string"
         ) from None
-    if lost:
+    if has_nan:
         raise ValueError("qid holds NaN: drop those rows, or give them a query of their own")
-    return numbers
+    return codes
 
 
 def _present(loss: object, y: Array) -> NDArray:
-    """The labels y in NumPy, of which there is at least one and none is missing."""
+    """Return the labels y as a NumPy array, after checking that there are some and none is NaN."""
     labels = to_numpy(y) if hasattr(y, "__dlpack__") else np.asarray(y)
     needs = f"{type(loss).__name__} needs a label for every row"
     if labels.size == 0:
         raise ValueError(f"{needs}, but y is empty; pass some rows")
-    missing = int(np.sum(labels != labels))  # NaN alone differs from itself, in arrays of objects too
+    # only NaN differs from itself, also in object arrays
+    missing = int(np.sum(labels != labels))
     if missing:
         raise ValueError(f"{needs}, but {missing} of {labels.size} are NaN; drop those rows")
     return labels
 
 
-def _preview(y: NDArray, most: int = 5) -> str:
-    """A few of the different values, in order."""
+def _preview(y: NDArray, max_shown: int = 5) -> str:
+    """Return the first few distinct values as text, sorted."""
+    # labels that are not numbers are shown as strings
     values = np.unique(y if y.dtype.kind in "biuf" else y.astype(str))
-    shown = [f"{v:g}" if values.dtype.kind in "iuf" else repr(v.item()) for v in values[:most]]
-    return ", ".join(shown) + (", ..." if len(values) > most else "")
+    shown = [f"{v:g}" if values.dtype.kind in "iuf" else repr(v.item()) for v in values[:max_shown]]
+    return ", ".join(shown) + (", ..." if len(values) > max_shown else "")

@@ -1,8 +1,8 @@
 r"""Losses of the margin :math:`y z`, for labels y of -1 and +1 (Table 1 of Teo et al., KDD 2007).
 
-Each computes :math:`\sum_i c_i\, l(z_i, y_i)` and its subgradient in z in a handful of array operations
-that serve NumPy, torch and CuPy alike. They run on blocks of rows, inside the innermost loop of every
-solver. z, y and c have one shape, (n,), and one dtype, which is also that of the subgradient.
+Each loss computes :math:`\sum_i c_i\, l(z_i, y_i)` and its subgradient in z in a few array operations that
+are the same for NumPy, torch and CuPy. They run on blocks of rows, in the innermost loop of every solver. z,
+y and c have the same shape, (n,), and the same dtype, which is also that of the subgradient.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from typing import Any
 from riskmin.arrays import namespace
 from riskmin.losses.labels import check_nothing, check_signs
 from riskmin.losses.pieces import (
-    against,
-    curvature_of_power,
-    exp_and_slope,
-    log,
-    minus_entropy,
-    outside,
+    exp_with_derivative,
+    infinite_outside,
+    log_or_minus_inf,
+    margin_bounds,
+    negative_entropy,
     power_conjugate,
-    power_conjugate_slope,
-    slope_of_power,
-    times_log,
+    power_conjugate_derivative,
+    power_derivative,
+    power_second_derivative,
+    xlogx,
 )
 from riskmin.types import Array, Dual
 
 
 @dataclass(frozen=True)
 class Hinge:
-    r"""The soft margin of support vector machines, :math:`l(z, y) = \max(0, \rho - y z)`.
+    r"""The hinge loss of support vector machines, :math:`l(z, y) = \max(0, \rho - y z)`.
 
     Parameters
     ----------
     margin : float
-        :math:`\rho \ge 0`; 0 is the perceptron's loss.
+        :math:`\rho \ge 0`; 0 is the perceptron loss.
 
     Examples
     --------
@@ -58,19 +58,20 @@ class Hinge:
         _check_margin(self, self.margin)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """sum_i c_i max(0, margin - y_i z_i), and a subgradient in z."""
+        """Return sum_i c_i max(0, margin - y_i z_i) and a subgradient in z."""
+        # subgradient 0 at the nonsmooth point m = 0
         m = self.margin - y * z
         g = c * namespace(z).astype(m > 0, z.dtype)
         return g @ m, -y * g
 
     def dual(self, y: Array) -> Dual:
-        """l*(u, y) = margin y u for -1 <= y u <= 0."""
-        return Dual(*against(y), self.margin * y)
+        """Return the conjugate, l*(u, y) = margin y u for -1 <= y u <= 0."""
+        return Dual(*margin_bounds(y), self.margin * y)
 
 
 @dataclass(frozen=True)
 class SquaredHinge:
-    r"""The squared soft margin, :math:`l(z, y) = \tfrac12 \max(0, \rho - y z)^2`.
+    r"""The squared hinge loss, :math:`l(z, y) = \tfrac12 \max(0, \rho - y z)^2`.
 
     Parameters
     ----------
@@ -97,23 +98,24 @@ class SquaredHinge:
         _check_margin(self, self.margin)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """sum_i c_i max(0, margin - y_i z_i)^2 / 2, and its gradient in z."""
+        """Return sum_i c_i max(0, margin - y_i z_i)^2 / 2 and its gradient in z."""
+        # m is the margin violation; dl/dz = -y m
         m = namespace(z).maximum(self.margin - y * z, 0.0)
         g = c * m
         return 0.5 * (g @ m), -y * g
 
     def curvature(self, z: Array, y: Array, c: Array) -> Array:
-        """c_i where the margin is not met."""
+        """Return the second derivatives: c_i where y_i z_i < margin, else 0."""
         return c * namespace(z).astype(self.margin - y * z > 0, z.dtype)
 
     def dual(self, y: Array) -> Dual:
-        """l*(u, y) = margin y u + u^2 / 2 for y u <= 0."""
-        return Dual(*against(y, math.inf), self.margin * y, square=1.0)
+        """Return the conjugate, l*(u, y) = margin y u + u^2 / 2 for y u <= 0."""
+        return Dual(*margin_bounds(y, math.inf), self.margin * y, square=1.0)
 
 
 @dataclass(frozen=True)
 class PowerHinge:
-    r"""A power of the soft margin, :math:`l(z, y) = \tfrac1p \max(0, \rho - y z)^p`.
+    r"""A power of the hinge loss, :math:`l(z, y) = \tfrac1p \max(0, \rho - y z)^p`.
 
     Parameters
     ----------
@@ -145,45 +147,47 @@ class PowerHinge:
 
     @property
     def smooth(self) -> bool:
-        """Whether the power is above 1."""
+        """Whether the loss is differentiable: p > 1."""
         return self.p > 1
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """sum_i c_i max(0, margin - y_i z_i)^p / p, and a subgradient in z."""
+        """Return sum_i c_i max(0, margin - y_i z_i)^p / p and a subgradient in z."""
         m = namespace(z).maximum(self.margin - y * z, 0.0)
-        g = c * slope_of_power(m, self.p)
+        # m^p = m^(p-1) m: one power serves value and gradient
+        g = c * power_derivative(m, self.p)
         return (g @ m) / self.p, -y * g
 
     def curvature(self, z: Array, y: Array, c: Array) -> Array:
-        """c_i (p - 1) m^(p - 2) for the lack m of the margin; 0 where it is met."""
-        return c * curvature_of_power(self.margin - y * z, self.p)
+        """Return c_i (p - 1) m^(p - 2) for m = margin - y_i z_i > 0, and 0 for m <= 0."""
+        return c * power_second_derivative(self.margin - y * z, self.p)
 
     def dual(self, y: Array) -> Dual | None:
-        """As `Hinge` and `SquaredHinge` for p = 1 and 2."""
+        """Return the conjugate of `Hinge` for p = 1 and of `SquaredHinge` for p = 2; else None."""
         if self.p not in (1, 2):
             return None
         return Dual(*self.conjugate_domain(y), self.margin * y, square=self.p - 1.0)
 
     def conjugate(self, u: Array, y: Array) -> Array:
-        """|u|^q / q + margin y u for y u <= 0, where 1/p + 1/q = 1."""
-        return outside(u, self.conjugate_domain(y), power_conjugate(abs(u), self.p) + self.margin * y * u)
+        """Return |u|^q / q + margin y u for y u <= 0, where 1/p + 1/q = 1."""
+        inside = power_conjugate(abs(u), self.p) + self.margin * y * u
+        return infinite_outside(u, self.conjugate_domain(y), inside)
 
     def conjugate_grad(self, u: Array, y: Array) -> Array:
-        """The score whose slope is u."""
-        return y * (self.margin - power_conjugate_slope(abs(u), self.p))
+        """Return the score z with l'(z) = u."""
+        return y * (self.margin - power_conjugate_derivative(abs(u), self.p))
 
     def conjugate_domain(self, y: Array) -> tuple[Array, Array]:
-        """Slopes against the label, of size 1 at most for p = 1."""
-        return against(y, 1.0 if self.p == 1 else math.inf)
+        """Return the domain y u <= 0; for p = 1 also |u| <= 1."""
+        return margin_bounds(y, 1.0 if self.p == 1 else math.inf)
 
 
 @dataclass(frozen=True)
 class SmoothedHinge:
-    r"""The soft margin smoothed in its dual,
+    r"""The hinge loss smoothed in its dual (Nesterov smoothing),
 
     .. math:: l(z, y) = \max_{0 \le a \le 1} a (1 - y z) - \tfrac\mu2 a^2.
 
-    It lies between `Hinge` less :math:`\mu / 2` and `Hinge`.
+    It is between `Hinge` minus :math:`\mu / 2` and `Hinge`.
 
     Parameters
     ----------
@@ -211,21 +215,22 @@ class SmoothedHinge:
             raise ValueError(f"SmoothedHinge needs mu > 0, got {self.mu}; Hinge() is the loss for mu = 0")
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """sum_i c_i max_a [a (1 - y_i z_i) - mu a^2 / 2], and its gradient in z."""
+        """Return sum_i c_i max_a [a (1 - y_i z_i) - mu a^2 / 2] and its gradient in z."""
         xp = namespace(z)
         m = 1 - y * z
+        # the maximizer a = clip(m / mu, 0, 1)
         a = xp.minimum(xp.maximum(m / self.mu, 0.0), 1.0)
         g = c * a
         return g @ (m - 0.5 * self.mu * a), -y * g
 
     def curvature(self, z: Array, y: Array, c: Array) -> Array:
-        """c_i / mu on the quadratic part."""
+        """Return c_i / mu on the quadratic part, 0 < 1 - y_i z_i < mu, and 0 outside of it."""
         m = 1 - y * z
         return c / self.mu * namespace(z).astype((m > 0) & (m < self.mu), z.dtype)
 
     def dual(self, y: Array) -> Dual:
-        """l*(u, y) = y u + mu u^2 / 2 for -1 <= y u <= 0."""
-        return Dual(*against(y), y, square=self.mu)
+        """Return the conjugate, l*(u, y) = y u + mu u^2 / 2 for -1 <= y u <= 0."""
+        return Dual(*margin_bounds(y), y, square=self.mu)
 
 
 @dataclass(frozen=True)
@@ -247,26 +252,27 @@ class Exponential:
     check_labels = check_signs
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """sum_i c_i exp(-y_i z_i), and its gradient in z."""
-        value, slope = exp_and_slope(-y * z)
+        """Return sum_i c_i exp(-y_i z_i) and its gradient in z."""
+        # with t = -y z: l = exp(t), continued linearly close to overflow, and dl/dz = -y dl/dt
+        value, slope = exp_with_derivative(-y * z)
         return c @ value, -y * c * slope
 
     def curvature(self, z: Array, y: Array, c: Array) -> Array:
-        """c_i exp(-y_i z_i)."""
-        return c * exp_and_slope(-y * z)[1]
+        """Return the second derivatives c_i exp(-y_i z_i)."""
+        return c * exp_with_derivative(-y * z)[1]
 
     def conjugate(self, u: Array, y: Array) -> Array:
-        """A ln a - a for a = -y u >= 0."""
+        """Return a ln a - a for a = -y u >= 0."""
         a = -y * u
-        return outside(u, self.conjugate_domain(y), times_log(a) - a)
+        return infinite_outside(u, self.conjugate_domain(y), xlogx(a) - a)
 
     def conjugate_grad(self, u: Array, y: Array) -> Array:
-        """-y ln(-y u)."""
-        return -y * log(-y * u)
+        """Return the score -y ln(-y u)."""
+        return -y * log_or_minus_inf(-y * u)
 
     def conjugate_domain(self, y: Array) -> tuple[Array, Array]:
-        """Slopes against the label."""
-        return against(y, math.inf)
+        """Return the domain y u <= 0."""
+        return margin_bounds(y, math.inf)
 
 
 @dataclass(frozen=True)
@@ -288,31 +294,33 @@ class Logistic:
     check_labels = check_signs
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """sum_i c_i log(1 + exp(-y_i z_i)), and its gradient in z."""
+        """Return sum_i c_i log(1 + exp(-y_i z_i)) and its gradient in z."""
         xp = namespace(z)
         t = -y * z
-        below = xp.minimum(t, 40.0)  # beyond 40, log(1 + e^t) is t and its slope 1 to the last bit
+        # for t > 40, log(1 + e^t) is t and its derivative 1 in double precision: no overflow of e^t
+        below = xp.minimum(t, 40.0)
         e = xp.exp(below)
         return c @ (xp.log1p(e) + (t - below)), -y * (c * e / (1 + e))
 
     def curvature(self, z: Array, y: Array, c: Array) -> Array:
-        """c_i times the probabilities of both classes."""
+        """Return c_i p_i (1 - p_i), with p_i the probability of one class."""
         xp = namespace(z)
+        # p (1 - p) is even in z: with e = exp(-|z|) <= 1 nothing overflows
         e = xp.exp(-xp.abs(z))
         return c * e / ((1 + e) * (1 + e))
 
     def conjugate(self, u: Array, y: Array) -> Array:
-        """A ln a + (1 - a) ln(1 - a) for 0 <= a = -y u <= 1."""
-        return outside(u, self.conjugate_domain(y), minus_entropy(-y * u))
+        """Return a ln a + (1 - a) ln(1 - a) for 0 <= a = -y u <= 1."""
+        return infinite_outside(u, self.conjugate_domain(y), negative_entropy(-y * u))
 
     def conjugate_grad(self, u: Array, y: Array) -> Array:
-        """The log-odds -y ln(a / (1 - a)) for a = -y u."""
+        """Return the score -y ln(a / (1 - a)) for a = -y u."""
         a = -y * u
-        return -y * (log(a) - log(1 - a))
+        return -y * (log_or_minus_inf(a) - log_or_minus_inf(1 - a))
 
     def conjugate_domain(self, y: Array) -> tuple[Array, Array]:
-        """Slopes against the label, of size 1 at most."""
-        return against(y)
+        """Return the domain -1 <= y u <= 0."""
+        return margin_bounds(y)
 
 
 @dataclass(frozen=True)
@@ -334,13 +342,13 @@ class Novelty:
     check_labels = check_nothing
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """sum_i c_i max(0, 1 - z_i), and a subgradient in z."""
+        """Return sum_i c_i max(0, 1 - z_i) and a subgradient in z."""
         m = 1 - z
         g = c * namespace(z).astype(m > 0, z.dtype)
         return g @ m, -g
 
     def dual(self, y: Array) -> Dual:
-        """l*(u) = u for -1 <= u <= 0."""
+        """Return the conjugate, l*(u) = u for -1 <= u <= 0."""
         one = namespace(y).ones_like(y)
         return Dual(-one, 0 * one, one)
 

@@ -1,6 +1,6 @@
-r"""Losses of many scores a row, :math:`z_i \in R^k`: one of k classes, or k numbers to come close to.
+r"""Multi-output losses, :math:`z_i \in R^k`: classification into k classes, and regression of k targets.
 
-Labels of classes are the numbers 0 to k - 1. In all of them the largest score decides.
+Class labels are the numbers 0 to k - 1; the predicted class is that of the largest score.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import like, namespace
-from riskmin.losses.curves import Curve, face_curve, faces, simplex_curve, star_curve
+from riskmin.losses.curves import Curve, faces, scaled_face_hessian, simplex_hessian, star_hessian
 from riskmin.losses.labels import check_classes, check_finite
 from riskmin.losses.simplex import project
-from riskmin.registry import Comparable
+from riskmin.registry import ArrayDataclass
 from riskmin.scorers import Multiclass
 from riskmin.types import Array, NDArray
 
-NONE = 1e-12
-"""A multiplier that is made of others and up to this is zero, but for rounding."""
+ZERO_MULTIPLIER_TOLERANCE = 1e-12
+"""Multipliers up to this value count as zero: they are computed from gradients and have rounding errors."""
 
 
 def one_hot(y: Array, z: Array) -> Array:
-    """Which score of each row is that of its class, as numbers.
+    """Return the one-hot encoding of the classes y, in the shape, library and dtype of the scores z.
 
     Examples
     --------
@@ -34,15 +34,16 @@ def one_hot(y: Array, z: Array) -> Array:
     return namespace(z).astype(like(np.arange(float(z.shape[1])), z) == y[:, None], z.dtype)
 
 
-def _beside(setting: NDArray, z: Array) -> Array:
-    """A matrix of a loss's settings in the library and the dtype of the scores."""
+def _as_scores_array(setting: NDArray, z: Array) -> Array:
+    """Return an array setting of a loss in the array library and dtype of the scores z."""
     if isinstance(z, np.ndarray):
         return setting.astype(z.dtype, copy=False)
-    return like(setting.copy(), z)  # torch wants to own its numbers
+    # torch needs writable memory
+    return like(setting.copy(), z)
 
 
-class _Classes:
-    """What losses of one of k classes share."""
+class _MulticlassLoss:
+    """Label check and linear map shared by the losses of k classes."""
 
     separable = True
     task = "multiclass"
@@ -50,20 +51,22 @@ class _Classes:
     check_labels = check_classes
 
     def scorer(self, y: NDArray, n_outputs: int | None = None) -> Multiclass:
-        """A score a class; as many as there are labels, if no more are asked for."""
-        least = max(int(y.max()) + 1, 2)
+        """Return the linear map with one score per class; as many classes as y holds by default."""
+        n_classes = max(int(y.max()) + 1, 2)
         if n_outputs is None and np.all(y == y.flat[0]):
             raise ValueError(
                 f"y holds a single class, {y.flat[0]:g}, but two are needed: add rows of another, "
                 "or give n_outputs"
             )
-        if n_outputs is not None and n_outputs < least:
-            raise ValueError(f"y holds class {y.max():g}, but n_outputs is {n_outputs}: give {least} or more")
-        return Multiclass(n_outputs or least)
+        if n_outputs is not None and n_outputs < n_classes:
+            raise ValueError(
+                f"y holds class {y.max():g}, but n_outputs is {n_outputs}: give {n_classes} or more"
+            )
+        return Multiclass(n_outputs or n_classes)
 
 
 @dataclass(frozen=True)
-class Softmax(_Classes):
+class Softmax(_MulticlassLoss):
     r"""The multinomial logistic loss, :math:`\log \sum_j e^{z_j} - z_y`.
 
     Examples
@@ -78,51 +81,58 @@ class Softmax(_Classes):
     formula = "log sum_j exp z_j - z_y"
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """The loss, and its gradient: probabilities less ones."""
+        """Return the loss and its gradient: probabilities minus the one-hot labels."""
         if isinstance(z, np.ndarray):
             return _softmax(z, y, c)
-        xp, own = namespace(z), one_hot(y, z)
+        xp, true_class = namespace(z), one_hot(y, z)
+        # subtract the largest score of each row: exp cannot overflow
         z = z - xp.max(z, axis=1, keepdims=True)
         e = xp.exp(z)
         total = xp.sum(e, axis=1, keepdims=True)
-        value = c @ (xp.log(total[:, 0]) - xp.sum(z * own, axis=1))
-        return value, (e / total - own) * c[:, None]
+        value = c @ (xp.log(total[:, 0]) - xp.sum(z * true_class, axis=1))
+        return value, (e / total - true_class) * c[:, None]
 
     def constants(self, k: int) -> tuple[Any, Any]:
-        """The slopes, and the offsets, of the bounds z_j - z_y."""
+        """Return slopes and offsets of the linear lower bounds z_j - z_y of the loss."""
         return 1.0, 0.0
 
     def curve(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> Curve:
-        """The second derivatives where the slopes are dz: those of probabilities."""
+        """Return the Hessian at the point with gradient dz, from the probabilities dz / c + one_hot(y)."""
+        # rows of weight zero have dz = 0; any p on the simplex serves, because size is zero
         p = dz / np.where(c > 0, c, 1.0)[:, None]
         p[np.arange(len(p)), y.astype(np.intp)] += 1.0
-        return simplex_curve(p, c)
+        return simplex_hessian(p, c)
 
 
 def _softmax(z: NDArray, y: NDArray, c: NDArray) -> tuple[Any, NDArray]:
-    """The softmax loss in half of the passes, by numbers picked and changed in place."""
-    own = np.arange(len(z)), y.astype(np.intp)
+    """Return softmax loss and gradient of NumPy arrays: indexing and in-place updates halve the passes."""
+    true_entries = np.arange(len(z)), y.astype(np.intp)
+    # relative to the largest score of each row: exp cannot overflow
     e = z - z.max(axis=1, keepdims=True)
-    right = e[own]
+    true_scores = e[true_entries]
+    # from here on in place: e becomes c (p - one-hot(y))
     np.exp(e, out=e)
+    # a matrix-vector product is faster than sum(axis=1)
     total = e @ np.ones(z.shape[1], e.dtype)
     e *= (c / total)[:, None]
-    e[own] -= c
-    return c @ (np.log(total) - right), e
+    e[true_entries] -= c
+    return c @ (np.log(total) - true_scores), e
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MulticlassHinge(Comparable, _Classes):
-    r"""The soft margin of many classes, :math:`\max_j\; \Delta_{yj} + z_j - z_y`, for any cost matrix.
+class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
+    r"""The multiclass hinge loss, :math:`\max_j\; \Delta_{yj} + z_j - z_y`, for any cost matrix.
 
-    `rescaled` scales margins in place of shifting them:
-    :math:`\max_j\; \Delta_{yj} (1 + z_j - z_y)`, where cheap mistakes need no large margin.
+    With slack rescaling (`rescaled`) it is :math:`\max_j\; \Delta_{yj} (1 + z_j - z_y)`, in which mistakes of
+    low cost do not require a large margin.
 
     Parameters
     ----------
     cost : (k, k) array, optional
-        :math:`\Delta_{yj} \ge 0`, the cost of j where y is right, zero on the diagonal. By default 1 off it.
+        :math:`\Delta_{yj} \ge 0`, the cost of predicting j if y is the true class; zero on the diagonal. By
+        default 1 off the diagonal.
     rescaled : bool
+        Whether the cost scales the margin (slack rescaling) or is added to it (margin rescaling).
 
     References
     ----------
@@ -155,14 +165,14 @@ class MulticlassHinge(Comparable, _Classes):
             cost = np.array(self.cost, dtype=np.float64)
         except (TypeError, ValueError):
             raise ValueError(
-                f"cost={self.cost!r} is no matrix of numbers: give a row and a column for each class"
+                f"cost={self.cost!r} is not a matrix of numbers: give a row and a column for each class"
             ) from None
         cost.flags.writeable = False
         object.__setattr__(self, "cost", cost)
         if np.ndim(cost) != 2 or cost.shape[0] != cost.shape[1] or len(cost) < 2:
             raise ValueError(f"cost has shape {np.shape(cost)}: give a row and a column for each class")
         if not (np.isfinite(cost).all() and (cost >= 0).all() and (np.diag(cost) == 0).all()):
-            raise ValueError("cost holds something else than finite numbers >= 0, and 0 on its diagonal")
+            raise ValueError("cost must hold finite numbers >= 0, and 0 on its diagonal: correct the others")
 
     @property
     def formula(self) -> str:
@@ -170,76 +180,89 @@ class MulticlassHinge(Comparable, _Classes):
         return "max_j cost[y, j] (1 + z_j - z_y)" if self.rescaled else "max_j cost[y, j] + z_j - z_y"
 
     def scorer(self, y: NDArray, n_outputs: int | None = None) -> Multiclass:
-        """A score a class: as many as the cost has."""
-        found = super().scorer(y, n_outputs)
+        """Return the linear map with one score per class; as many as the cost matrix has."""
+        linear_map = super().scorer(y, n_outputs)
         if self.cost is None:
-            return found
-        k, many = len(self.cost), found.k
-        if many > k:
+            return linear_map
+        k, n_classes = len(self.cost), linear_map.k
+        if n_classes > k:
             raise ValueError(
-                f"cost is for {k} classes, but there are {many}: give a row and a column for each"
+                f"cost is for {k} classes, but there are {n_classes}: give a row and a column for each"
             )
         return Multiclass(k)
 
     def _slack(self, z: Array, y: Array) -> tuple[Array, Array, Array]:
-        """What each class would cost a row, the factor of its slope, and which class is right."""
-        xp, own = namespace(z), one_hot(y, z)
-        ahead = z - xp.sum(z * own, axis=1, keepdims=True)
+        """Return the terms of the maximum over classes, their slopes in z_j - z_y, and the one-hot labels."""
+        xp, true_class = namespace(z), one_hot(y, z)
+        lead = z - xp.sum(z * true_class, axis=1, keepdims=True)
         if self.cost is None:
-            return ahead + (1 - own), 1.0, own
-        cost = xp.take(_beside(self.cost, z), xp.astype(y, xp.int64), axis=0)
-        return (cost * (1 + ahead), cost, own) if self.rescaled else (cost + ahead, 1.0, own)
+            return lead + (1 - true_class), 1.0, true_class
+        # the rows of the cost matrix of the true classes
+        cost = xp.take(_as_scores_array(self.cost, z), xp.astype(y, xp.int64), axis=0)
+        return (cost * (1 + lead), cost, true_class) if self.rescaled else (cost + lead, 1.0, true_class)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """The loss, and a subgradient; that of the right class, where all margins are kept."""
+        """Return the loss and a subgradient, which is zero in rows whose margins are all met."""
         xp = namespace(z)
-        slack, factor, own = self._slack(z, y)
-        most = xp.max(slack, axis=1)
+        slack, factor, true_class = self._slack(z, y)
+        largest = xp.max(slack, axis=1)
         best = xp.astype(xp.argmax(slack, axis=1), z.dtype)
-        beta = one_hot(xp.where(most > 0, best, y), z)  # rows whose margins are kept cost no scatter
-        return c @ most, self._slope(beta, factor, own, c)
+        # rows with all margins met choose the true class: their gradient is exactly zero
+        beta = one_hot(xp.where(largest > 0, best, y), z)
+        return c @ largest, self._slope(beta, factor, true_class, c)
 
-    def _slope(self, beta: Array, factor: Array, own: Array, c: Array) -> Array:
-        """The slopes in z of multipliers beta of the classes."""
-        beta = beta * factor * (1 - own)
-        return (beta - namespace(beta).sum(beta, axis=1, keepdims=True) * own) * c[:, None]
+    def _slope(self, beta: Array, factor: Array, true_class: Array, c: Array) -> Array:
+        """Return the gradient in z that belongs to the multipliers beta of the classes."""
+        # sum_j beta_j f_j (e_j - e_y)
+        beta = beta * factor * (1 - true_class)
+        return (beta - namespace(beta).sum(beta, axis=1, keepdims=True) * true_class) * c[:, None]
 
     def soft(
         self, z: Array, y: Array, c: Array, mu: float, centre: Array | None = None
     ) -> tuple[Any, Array, Any]:
-        r"""The loss with :math:`\tfrac\mu2 |\beta|^2` taken off multipliers on a simplex a row."""
-        xp = namespace(z)
-        slack, factor, own = self._slack(z, y)
-        start = 0.0 if centre is None else self._multipliers(centre, factor, own, c)
-        beta = project(slack / mu + start)
-        off = beta - start
-        lift = 0.5 * mu * (c @ xp.sum(off * off, axis=1))
-        return c @ xp.sum(beta * slack, axis=1) - lift, self._slope(beta, factor, own, c), lift
+        r"""Return the smoothed loss, its gradient and the minorant offset.
 
-    def _multipliers(self, dz: Array, factor: Array, own: Array, c: Array) -> Array:
-        """The multipliers of which these are the slopes."""
+        Each row has multipliers :math:`\beta` on a simplex, and :math:`\tfrac\mu2 |\beta - \beta_0|^2` is
+        subtracted, with :math:`\beta_0` the multipliers of the center or zero.
+        """
+        xp = namespace(z)
+        slack, factor, true_class = self._slack(z, y)
+        start = 0.0 if centre is None else self._multipliers(centre, factor, true_class, c)
+        # argmax over the simplex of beta'slack - mu |beta - start|^2 / 2
+        beta = project(slack / mu + start)
+        step = beta - start
+        offset = 0.5 * mu * (c @ xp.sum(step * step, axis=1))
+        return c @ xp.sum(beta * slack, axis=1) - offset, self._slope(beta, factor, true_class, c), offset
+
+    def _multipliers(self, dz: Array, factor: Array, true_class: Array, c: Array) -> Array:
+        """Return the multipliers of a gradient dz: the inverse of `_slope`."""
         xp = namespace(dz)
-        scale = c[:, None] * factor * (1 - own)
+        # the multiplier of the true class, whose term has no slope, makes the sum one
+        scale = c[:, None] * factor * (1 - true_class)
         beta = xp.where(scale > 0, dz / xp.where(scale > 0, scale, 1.0 + 0.0 * scale), 0.0 * dz)
-        return beta + own * (1 - xp.sum(beta, axis=1, keepdims=True))
+        return beta + true_class * (1 - xp.sum(beta, axis=1, keepdims=True))
 
     def curve(self, dz: NDArray, y: NDArray, c: NDArray, mu: float) -> Curve:
-        """The second derivatives of `soft` where its slopes are dz: those of faces of the simplex."""
-        _, factor, own = self._slack(0.0 * dz, y)
-        face = (self._multipliers(dz, factor, own, c) > NONE).astype(float)
-        return face_curve(face, factor, own, c / mu) if self.rescaled else faces(face, c / mu)
+        """Return the Hessian of the smoothed loss at the point with gradient dz.
+
+        The multipliers are a projection onto the simplex, whose derivative is that of the active face.
+        """
+        _, factor, true_class = self._slack(0.0 * dz, y)
+        # the active face: classes with positive multipliers
+        face = (self._multipliers(dz, factor, true_class, c) > ZERO_MULTIPLIER_TOLERANCE).astype(float)
+        return scaled_face_hessian(face, factor, true_class, c / mu) if self.rescaled else faces(face, c / mu)
 
     def constants(self, k: int) -> tuple[Any, Any]:
-        """The slopes, and the offsets, of the bounds that are linear in z."""
+        """Return slopes F and offsets O of the linear lower bounds F_yj (z_j - z_y) + O_yj of the loss."""
         cost = 1.0 - np.eye(k) if self.cost is None else self.cost
         return (cost if self.rescaled else 1.0), cost
 
 
 @dataclass(frozen=True)
-class MulticlassSquaredHinge(_Classes):
-    r"""The squared hinge of many classes, :math:`\tfrac12 \sum_{j \ne y} \max(0, 1 + z_j - z_y)^2`: smooth.
+class MulticlassSquaredHinge(_MulticlassLoss):
+    r"""The multiclass squared hinge loss, :math:`\tfrac12 \sum_{j \ne y} \max(0, 1 + z_j - z_y)^2`; smooth.
 
-    For two classes, it is the squared hinge of the difference of their scores.
+    For two classes, it is the squared hinge loss of the difference of the scores.
 
     References
     ----------
@@ -258,25 +281,26 @@ class MulticlassSquaredHinge(_Classes):
     formula = "sum_(j != y) max(0, 1 + z_j - z_y)^2 / 2"
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """The loss, and its gradient."""
-        xp, own = namespace(z), one_hot(y, z)
-        slack = 1 + z - xp.sum(z * own, axis=1, keepdims=True)
-        slack = xp.maximum(slack, 0.0 * slack) * (1 - own)
+        """Return the loss and its gradient."""
+        xp, true_class = namespace(z), one_hot(y, z)
+        slack = 1 + z - xp.sum(z * true_class, axis=1, keepdims=True)
+        # margin violations of the other classes
+        slack = xp.maximum(slack, 0.0 * slack) * (1 - true_class)
         value = 0.5 * (c @ xp.sum(slack * slack, axis=1))
-        return value, (slack - xp.sum(slack, axis=1, keepdims=True) * own) * c[:, None]
+        return value, (slack - xp.sum(slack, axis=1, keepdims=True) * true_class) * c[:, None]
 
     def constants(self, k: int) -> tuple[Any, Any]:
-        """The slopes, and the offsets, of the bounds 1 + z_j - z_y - 1/2."""
+        """Return slopes and offsets of the linear lower bounds 1 + z_j - z_y - 1/2 of the loss."""
         return 1.0, 0.5 - 0.5 * np.eye(k)
 
     def curve(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> Curve:
-        """The second derivatives where the slopes are dz: those of the margins that are not kept."""
-        return star_curve((dz > 0) * c[:, None], one_hot(y, dz))
+        """Return the Hessian at the point with gradient dz, from the violated margins (dz > 0)."""
+        return star_hessian((dz > 0) * c[:, None], one_hot(y, dz))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MultivariateSquared(Comparable):
-    r"""The squared loss of many numbers, :math:`\tfrac12 (z - y)^\top M (z - y)`.
+class MultivariateSquared(ArrayDataclass):
+    r"""The squared loss of several targets, :math:`\tfrac12 (z - y)^\top M (z - y)`.
 
     Parameters
     ----------
@@ -318,7 +342,7 @@ class MultivariateSquared(Comparable):
             )
 
     def scorer(self, y: NDArray, n_outputs: int | None = None) -> Multiclass:
-        """A score an output."""
+        """Return the linear map with one score per target."""
         k = y.shape[1]
         if n_outputs is not None and n_outputs != k:
             raise ValueError(f"y has {k} columns, but n_outputs is {n_outputs}: give {k}, or leave it out")
@@ -327,12 +351,12 @@ class MultivariateSquared(Comparable):
         return Multiclass(k)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """The loss, and its gradient."""
-        off = z - y
-        slope = off if self.M is None else off @ _beside(self.M, z)
-        return 0.5 * (c @ namespace(z).sum(slope * off, axis=1)), slope * c[:, None]
+        """Return the loss and its gradient."""
+        residual = z - y
+        gradient = residual if self.M is None else residual @ _as_scores_array(self.M, z)
+        return 0.5 * (c @ namespace(z).sum(gradient * residual, axis=1)), gradient * c[:, None]
 
     def curve(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> Curve:
-        """The second derivatives: M in every row."""
+        """Return the Hessian: c_i M in row i."""
         M = np.eye(dz.shape[1]) if self.M is None else self.M
-        return Curve(c[:, None] * np.diag(M), lambda V, at: c[at, None] * (V @ M))
+        return Curve(c[:, None] * np.diag(M), lambda V, rows: c[rows, None] * (V @ M))

@@ -1,4 +1,4 @@
-r"""The nu-trick as a loss: of the worst rows only, up to a given share of the weights.
+r"""The nu-trick as a loss: the loss of the worst rows only, up to a fraction nu of the total weight.
 
 .. math:: \min_{t \ge 0}\; \nu t + \sum_i c_i \max(0,\, l(z_i, y_i) - t)
           = \max_a \sum_i a_i\, l(z_i, y_i), \quad 0 \le a_i \le c_i,\; \sum_i a_i \le \nu.
@@ -17,50 +17,55 @@ from riskmin.types import Array, ChecksLabels, HasConjugate, HasDual, HasValues,
 
 
 def row_values(loss: Loss, z: Array, y: Array) -> Array:
-    """The loss of each row: by `values` where the loss has it, else by its slopes and its conjugate.
+    """Return the loss of each row, by the method `values` if there is one, else by the conjugate.
 
-    Where g is the slope at z, l(z) + l*(g) = g z, so all that is needed is a dual.
+    By the Fenchel-Young equality, l(z) = g z - l*(g) for the derivative g of l at z.
     """
     if isinstance(loss, HasValues):
         return loss.values(z, y)
     if not isinstance(loss, HasDual | HasConjugate):
         raise TypeError(
-            f"{type(loss).__name__} tells no losses row by row: give it a method values(z, y), or a conjugate"
+            f"{type(loss).__name__} cannot return its loss per row: give it a method values(z, y), "
+            "or a conjugate"
         )
+    # unit weights: the gradient of row i is l'(z_i)
     g = loss.value_grad(z, y, namespace(z).ones_like(z))[1]
     return g * z - conjugate_of(loss, g, y)
 
 
 def tail(values: Array, c: Array, nu: float) -> tuple[Array, float]:
-    """The weights of the worst rows, up to a sum of nu, and the value t from which on rows count.
+    """Return the weights of the worst rows, with sum nu at most, and the threshold t of the losses.
 
-    Rows that tie at t share what is left of nu, so that the order of the rows does not matter.
+    Rows with loss t share the remaining weight, so that the result does not depend on the order of the rows.
     """
     xp = namespace(values)
     order = xp.argsort(values, descending=True) if xp is not np else np.argsort(-values)
+    # k rows of largest loss have a total weight below nu
     k = int(xp.sum(xp.cumulative_sum(xp.take(c, order)) < nu))
-    if k >= len(values):  # all weights together are no more than nu
+    # the total weight is less than nu
+    if k >= len(values):
         return c, 0.0
+    # the loss at which the cumulated weight, largest losses first, reaches nu
     t = xp.take(values, order)[k]
-    above, at = xp.astype(values > t, c.dtype), xp.astype(values == t, c.dtype)
-    share = (nu - float(xp.sum(c * above))) / float(xp.sum(c * at))
-    return c * (above + min(max(share, 0.0), 1.0) * at), max(float(t), 0.0)
+    above, tied = xp.astype(values > t, c.dtype), xp.astype(values == t, c.dtype)
+    fraction = (nu - float(xp.sum(c * above))) / float(xp.sum(c * tied))
+    return c * (above + min(max(fraction, 0.0), 1.0) * tied), max(float(t), 0.0)
 
 
 @dataclass(frozen=True)
 class Nu:
     r"""A loss with an adaptive threshold, :math:`\min_{t \ge 0} \nu t + \sum_i c_i \max(0, l(z_i, y_i) - t)`.
 
-    That is :math:`\nu` times the mean of the worst :math:`\nu`-share of the losses (their conditional value
-    at risk), where the weights :math:`c_i` add up to one. It is no sum over rows, so it sees all scores at
-    once. `Adaptive` wraps a risk, also one with an intercept.
+    That is :math:`\nu` times the conditional value at risk: the mean of the largest losses that make up a
+    fraction :math:`\nu` of the weights :math:`c_i`, which sum to one. It is not a sum over rows and is
+    evaluated on all scores at once. `Adaptive` applies it to a risk, also to one with an intercept.
 
     Parameters
     ----------
     loss : Loss
-        A sum over rows that tells the loss of each: by a conjugate, or by a method ``values(z, y)``.
+        A separable loss with a conjugate or a method ``values(z, y)``.
     nu : float
-        Above 0, at most 1: the largest share of rows beyond the threshold; 1 is the loss itself.
+        In (0, 1]: the largest fraction of the weight above the threshold; 1 is the loss itself.
 
     Examples
     --------
@@ -86,35 +91,38 @@ class Nu:
         if not getattr(self.loss, "separable", False):
             raise TypeError(f"Nu needs a loss that is a sum over rows, not {self.loss!r}")
         if hasattr(self.loss, "scorer"):
-            raise TypeError(f"Nu needs a loss of one score a row, not {self.loss!r}: use the loss itself")
-        row_values(self.loss, np.ones(1), np.ones(1))  # that it tells them
+            raise TypeError(f"Nu needs a loss of one score per row, not {self.loss!r}: use the loss itself")
+        # raises if the loss has no values per row
+        row_values(self.loss, np.ones(1), np.ones(1))
 
     @property
     def task(self) -> str:
-        """That of the loss, if it says."""
+        """The task of the wrapped loss; an AttributeError if it has none."""
         return str(self.loss.task)
 
     @property
     def formula(self) -> str:
-        """In one line of plain text."""
+        """The formula in one line of plain text."""
         return f"min over t >= 0 of nu t + sum c max(0, {getattr(self.loss, 'formula', 'loss')} - t)"
 
     def check_labels(self, y: Array) -> None:
-        """As the loss does."""
+        """Check the labels by the wrapped loss."""
         if isinstance(self.loss, ChecksLabels):
             self.loss.check_labels(y)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """The loss of the worst rows, and a subgradient in z."""
+        """Return the loss of the worst rows and a subgradient in z."""
         a, _ = tail(row_values(self.loss, z, y), c, self.nu)
         value, dz = self.loss.value_grad(z, y, a)
         return value, dz
 
     def threshold(self, z: Array, y: Array, c: Array) -> float:
-        """The best t; the middle, where the best are an interval."""
+        """Return the minimizing t; the midpoint if the minimizers are an interval."""
         values = row_values(self.loss, z, y)
+        # rows of weight zero must not determine the threshold
         used = c > 0
         values, c = values[used], c[used]
+        # the ends of the interval of minimizers: the thresholds at nu slightly decreased and increased
         _, high = tail(values, c, (1 - 1e-12) * self.nu)
         _, low = tail(values, c, (1 + 1e-12) * self.nu)
         return 0.5 * (low + high)

@@ -1,10 +1,10 @@
-r"""Losses of pairs of rows: the area under the ROC curve, and ordinal regression.
+r"""Losses of pairs of rows: the area under the ROC curve and ordinal regression.
 
 .. math:: R(z) = \sum_{y_i > y_j} p_{ij} \max(0,\, 1 - (z_i - z_j)), \qquad \sum_{y_i > y_j} p_{ij} = 1.
 
-They are no sums over rows, but a sort finds value and subgradient in O(n log n), and the smoothed ones
-(algorithm 4 of Zhang, Saha and Vishwanathan, JMLR 13, 2012) too: in sorted order, the rows that a row makes
-pairs with are a range, of which prefix sums tell the sum.
+They are not sums over rows, but value and subgradient take O(n log n) with a sort, also for the smoothed
+losses (algorithm 4 of Zhang, Saha and Vishwanathan, JMLR 13, 2012): in sorted order, the rows with which a
+row forms active pairs are a range, and sums over ranges are differences of prefix sums.
 """
 
 from __future__ import annotations
@@ -17,104 +17,120 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import like, namespace
-from riskmin.losses.bends import through
-from riskmin.losses.cutoffs import best_balanced
+from riskmin.losses.bends import pair_block_products
+from riskmin.losses.cutoffs import best_balanced_threshold
 from riskmin.losses.labels import check_grades, check_signs
 from riskmin.sorting import order, prefix_sums, ranks, wider
 from riskmin.types import Array, Bend, Window
 
 
 def hinge_of_pairs(low: Array, p: Array, s: Array, q: Array, mu: float) -> tuple[Any, Array, Array, Any]:
-    r"""The smoothed hinge of all pairs of two sorted lists, its slopes in both, and its lift.
+    r"""Return the smoothed hinge of all pairs of two sorted lists, its gradients in both, and the offset.
 
     .. math:: \sum_{ij} p_i q_j \max_{0 \le \beta \le 1} \beta (s_j - low_i) - \tfrac\mu2 \beta^2
 
-    A pair has :math:`\beta > 0` where :math:`s_j > low_i`, and :math:`\beta = 1` where
-    :math:`s_j > low_i + \mu`. The same comparisons of the same numbers serve both slopes, so that they
-    belong to the same multipliers. The lift is what the squares took off.
+    A pair has :math:`\beta > 0` if :math:`s_j > low_i`, and :math:`\beta = 1` if :math:`s_j > low_i + \mu`.
+    Both gradients use the same comparisons of the same floating-point numbers, so that they belong to the
+    same multipliers. The minorant offset is the sum of the terms :math:`\tfrac\mu2 \beta^2`.
     """
     xp = namespace(low)
     high = low + mu
+    # over_i: number of s_j <= low_i + mu; under_j: number of low_i + mu < s_j (pairs with beta = 1)
     over, under = ranks(s, high, side="right"), ranks(high, s, side="left")
     mass, weight = prefix_sums(q), prefix_sums(p)
-    beta, gamma = mass[-1] - mass[over], weight[under]  # sums of multipliers, by row of either list
-    lift = 0.0
+    # sums of beta over the pairs of a row, in either list
+    beta, gamma = mass[-1] - mass[over], weight[under]
+    offset = 0.0
     if mu:
         first, last = ranks(s, low, side="right"), ranks(low, s, side="left")
-        h, (k, r), (m, t) = cells(mu, s, low)
-        # from low on, a range reaches into the next cell, and down from s into the one before
-        beyond = xp.clip(ranks(s, h * (m + 1), side="left"), first, over)
-        here = xp.clip(ranks(low, h * k, side="left"), under, last)
-        moment, square = prefix_sums(q * r), prefix_sums(q * r * r)
-        w0, w1, w2 = (sums[over] - sums[first] for sums in (mass, moment, square))
-        n0, n1 = (sums[over] - sums[beyond] for sums in (mass, moment))
-        squares = w2 - 2 * t * w1 + t * t * w0 + h * (2 * n1 + (h - 2 * t) * n0)
-        lift = p @ (0.5 / mu * squares + 0.5 * mu * beta)
+        h, (k, r), (m, t) = split_into_cells(mu, s, low)
+        # pairs with 0 < beta < 1, beta = (s_j - low_i) / mu: the range of low_i may extend into the next
+        # cell, where s_j - low_i = r_j - t_i + h; the range of s_j may begin in the cell before. next_cell
+        # and same_cell are the indices at which the next cell, and the cell of s_j itself, begin.
+        next_cell = xp.clip(ranks(s, h * (m + 1), side="left"), first, over)
+        same_cell = xp.clip(ranks(low, h * k, side="left"), under, last)
+        moments, second_moments = prefix_sums(q * r), prefix_sums(q * r * r)
+        w0, w1, w2 = (sums[over] - sums[first] for sums in (mass, moments, second_moments))
+        n0, n1 = (sums[over] - sums[next_cell] for sums in (mass, moments))
+        # sums over the ranges of q (s_j - low_i)^2, then of q (s_j - low_i), from the moments of r
+        square_sums = w2 - 2 * t * w1 + t * t * w0 + h * (2 * n1 + (h - 2 * t) * n0)
+        offset = p @ (0.5 / mu * square_sums + 0.5 * mu * beta)
         beta = beta + (w1 - t * w0 + h * n0) / mu
-        moment = prefix_sums(p * t)
-        ramp = r * (weight[last] - weight[under]) - (moment[last] - moment[under])
-        gamma = gamma + (ramp + h * (weight[here] - weight[under])) / mu
-    middle = s[len(s) // 2]  # far from zero, products would cancel
-    low, s = low - middle, s - middle
-    down, up = 0.0 - p * beta, q * gamma  # zeros without a sign
-    return down @ low + up @ s - lift, down, up, lift
+        moments = prefix_sums(p * t)
+        ramp = r * (weight[last] - weight[under]) - (moments[last] - moments[under])
+        gamma = gamma + (ramp + h * (weight[same_cell] - weight[under])) / mu
+    # relative to a central score: products of large numbers would cancel
+    center = s[len(s) // 2]
+    low, s = low - center, s - center
+    # 0.0 - x: no negative zeros
+    grad_low, grad_s = 0.0 - p * beta, q * gamma
+    return grad_low @ low + grad_s @ s - offset, grad_low, grad_s, offset
 
 
-def cells(mu: float, *lists: Array) -> tuple[Any, ...]:
-    """The width of cells, and of each list the numbers of the cells and the places within these.
+def split_into_cells(mu: float, *lists: Array) -> tuple[Any, ...]:
+    """Return the cell width h and, for each list, the cell numbers k and remainders r, z = h k + r.
 
-    Differences of up to mu are differences of such places, and of one cell more at most. Sums of places keep
-    digits that sums of the numbers themselves lose where mu is small: over mu, rounding would be no small
-    change of the multipliers, and a cut made of them false.
+    Numbers that differ by up to mu are in the same or in adjacent cells. Sums of the remainders keep digits
+    that sums of the numbers themselves lose if mu is small: divided by mu, that rounding error would change
+    the multipliers notably and make their cut invalid.
 
     Examples
     --------
     >>> import numpy as np
-    >>> h, (k, r) = cells(0.25, np.array([0.125, 7.25]))
+    >>> h, (k, r) = split_into_cells(0.25, np.array([0.125, 7.25]))
     >>> float(h), k.tolist(), r.tolist()
     (1.0, [0.0, 7.0], [0.125, 0.25])
     """
-    h = 2.0 ** (math.frexp(mu)[1] + 1)  # 2 mu to 4 mu; by powers of two, all of this is exact
-    numbers = [namespace(z).floor(z / h) for z in lists]
-    return h, *((k, z - h * k) for k, z in zip(numbers, lists, strict=True))
+    # between 2 mu and 4 mu; a power of two makes the split exact
+    h = 2.0 ** (math.frexp(mu)[1] + 1)
+    cell_numbers = [namespace(z).floor(z / h) for z in lists]
+    return h, *((k, z - h * k) for k, z in zip(cell_numbers, lists, strict=True))
 
 
-def _sum_of_hinges(
+def _pair_hinges_sum(
     z: Array, parts: Iterator[tuple[Array, Array, Array, Array]], mu: float
 ) -> tuple[Any, Array, Any]:
-    """The hinges of all pairs of (rows, weights, lower rows, weights), each sorted by z, added up."""
-    value, lift, dz = 0.0, 0.0, namespace(z).zeros_like(z)
+    """Return the sum of the hinges over the parts, its gradient and its minorant offset.
+
+    A part is (rows above, weights, rows below, weights), both lists of rows sorted by z; it stands for all
+    pairs of a row above and a row below.
+    """
+    value, offset, dz = 0.0, 0.0, namespace(z).zeros_like(z)
     for above, p, below, q in parts:
-        v, down, up, more = hinge_of_pairs(z[above] - 1, p, z[below], q, mu)
-        value, lift = value + v, lift + more
-        dz[above] = dz[above] + down
-        dz[below] = dz[below] + up
-    return value, dz, lift
+        part_value, grad_above, grad_below, part_offset = hinge_of_pairs(z[above] - 1, p, z[below], q, mu)
+        value, offset = value + part_value, offset + part_offset
+        dz[above] = dz[above] + grad_above
+        dz[below] = dz[below] + grad_below
+    return value, dz, offset
 
 
-def _bend_of_hinges(
+def _pair_hinges_hessian(
     z: Array, parts: Iterator[tuple[Array, Array, Array, Array]], mu: float, total: Any
 ) -> Bend:
-    """The second derivatives of `_sum_of_hinges` / total: of the pairs with multipliers between 0 and 1."""
-    xp, windows = namespace(z), []
+    """Return the Hessian of `_pair_hinges_sum` / total.
+
+    A pair with 0 < beta < 1 contributes p q / (mu total) times [[1, -1], [-1, 1]]: the diagonal has the row
+    sums of W and W', and the pair blocks W and W' are subtracted.
+    """
+    xp, pair_blocks = namespace(z), []
     diagonal = xp.zeros_like(z)
     for above, p, below, q in parts:
         low, s = z[above] - 1, z[below]
         first, last = ranks(s, low, side="right"), ranks(s, low + mu, side="right")
-        windows.append(Window(above, p / (mu * total), below, q, first, last))
-        here, there = through(windows[-1], xp.ones_like(z))
-        diagonal[above] = diagonal[above] + here
-        diagonal[below] = diagonal[below] + there
-    return Bend(diagonal, (), tuple(windows))
+        pair_blocks.append(Window(above, p / (mu * total), below, q, first, last))
+        sums_above, sums_below = pair_block_products(pair_blocks[-1], xp.ones_like(z))
+        diagonal[above] = diagonal[above] + sums_above
+        diagonal[below] = diagonal[below] + sums_below
+    return Bend(diagonal, (), tuple(pair_blocks))
 
 
 @dataclass(frozen=True)
 class RocArea:
-    r"""The mean hinge of pairs of a positive and a negative row, above 1 less the area under the ROC curve,
+    r"""The mean hinge loss of pairs of a positive and a negative row, an upper bound of 1 - AUC,
 
     .. math:: R(z) = \frac{1}{n_+ n_-} \sum_{y_i > y_j} \max(0,\, 1 - (z_i - z_j)).
 
-    A pair weighs :math:`c_i c_j`. An intercept changes nothing.
+    With weights, a pair has the weight :math:`c_i c_j`. The loss does not depend on an intercept.
 
     References
     ----------
@@ -137,22 +153,22 @@ class RocArea:
     check_labels = check_signs
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """The weighted mean over pairs, and a subgradient in z."""
+        """Return the weighted mean over pairs and a subgradient in z."""
         return self.soft(z, y, c, 0.0)[:2]
 
     def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
-        """The mean over pairs of smoothed hinges, its gradient, and its lift."""
+        """Return the mean of the smoothed hinges of pairs, its gradient, and the minorant offset."""
         wide = wider(z)
-        value, dz, lift = _sum_of_hinges(wide, self._parts(wide, y, wider(c)), mu)
-        return value, namespace(z).astype(dz, z.dtype), lift
+        value, dz, offset = _pair_hinges_sum(wide, self._parts(wide, y, wider(c)), mu)
+        return value, namespace(z).astype(dz, z.dtype), offset
 
     def bend(self, z: Array, y: Array, c: Array, mu: float) -> Bend:
-        """The second derivatives of the smoothed loss: of the pairs that are neither met nor missed."""
+        """Return the Hessian of the smoothed loss: that of the pairs with multipliers between 0 and 1."""
         wide = wider(z)
-        return _bend_of_hinges(wide, self._parts(wide, y, wider(c)), mu, 1.0)
+        return _pair_hinges_hessian(wide, self._parts(wide, y, wider(c)), mu, 1.0)
 
     def _parts(self, z: Array, y: Array, c: Array) -> Iterator[tuple[Array, Array, Array, Array]]:
-        """The pairs, as `_sum_of_hinges` takes them."""
+        """Yield the pairs in the form that `_pair_hinges_sum` takes."""
         xp = namespace(z)
         above, below = xp.nonzero(y > 0)[0], xp.nonzero(y <= 0)[0]
         above, below = above[order(z[above])], below[order(z[below])]
@@ -162,25 +178,25 @@ class RocArea:
         yield above, p / xp.sum(p), below, q / xp.sum(q)
 
     def cutoff(self, z: Array, y: Array, c: Array) -> float:
-        """The threshold on scores with the best balanced accuracy, since the area itself knows of none."""
-        return best_balanced(z, y, c)
+        """Return the threshold on scores with the best balanced accuracy; the AUC itself defines none."""
+        return best_balanced_threshold(z, y, c)
 
 
 @dataclass(frozen=True)
 class Ordinal:
-    r"""Ordinal regression: the mean hinge of all pairs of rows of different grades,
+    r"""Ordinal regression: the mean hinge loss of all pairs of rows of different grades,
 
     .. math:: R(z) = \sum_{y_i > y_j} C(y_i, y_j)\, c_i c_j \max(0,\, 1 - (z_i - z_j))
               \Big/ \sum_{y_i > y_j} C(y_i, y_j)\, c_i c_j.
 
-    The labels are grades, any numbers of which a higher one is better. For g grades it takes O(n log n) and
-    O(n log g) more, or O(n g) with costs. An intercept changes nothing.
+    The labels are grades: any numbers, higher is better. For g grades it takes O(n log n) plus O(n log g), or
+    O(n g) with costs. The loss does not depend on an intercept.
 
     Parameters
     ----------
     costs : (g, g) nested sequence, optional
-        ``costs[k][h]`` is how much a pair of the k-th lowest and the h-th lowest grade counts, h < k; the
-        other entries do not matter. All pairs count alike by default.
+        ``costs[k][h]`` is the cost of a pair of the k-th lowest and the h-th lowest grade, h < k; the other
+        entries are ignored. By default all pairs have the same cost.
 
     References
     ----------
@@ -191,10 +207,10 @@ class Ordinal:
     >>> import numpy as np
     >>> z, y, c = np.array([0.0, 1.5, 3.0]), np.array([1.0, 2.0, 3.0]), np.ones(3) / 3
     >>> value, _ = Ordinal().value_grad(z, y, c)
-    >>> round(float(value), 6)  # all pairs are a margin apart
+    >>> round(float(value), 6)  # all pairs have a margin of at least 1
     0.0
     >>> value, _ = Ordinal(costs=[[0], [1, 0], [2, 1, 0]]).value_grad(0.5 * z, y, c)
-    >>> round(float(value), 6)  # the two pairs of neighbours lack a quarter each, and have half of the costs
+    >>> round(float(value), 6)  # adjacent grades have a margin of 0.75, and half of the costs
     0.125
     """
 
@@ -212,62 +228,66 @@ class Ordinal:
             return
         try:
             rows = tuple(tuple(float(cost) for cost in row) for row in self.costs)
-        except TypeError:  # a number instead of a table
+        except TypeError:  # a number instead of a nested sequence
             rows = ()
         below = [cost for k, row in enumerate(rows) for cost in row[:k]]
-        enough = all(len(row) >= k for k, row in enumerate(rows))
-        if not (enough and all(0 <= cost < math.inf for cost in below) and any(below)):
-            raise ValueError("costs needs a row a grade, costs[k][h] >= 0 for h < k, and one of them above 0")
+        long_enough = all(len(row) >= k for k, row in enumerate(rows))
+        if not (long_enough and all(0 <= cost < math.inf for cost in below) and any(below)):
+            raise ValueError(
+                "costs needs one row per grade, costs[k][h] >= 0 for h < k, and one of them above 0"
+            )
         object.__setattr__(self, "costs", rows)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """The weighted mean over pairs, and a subgradient in z."""
+        """Return the weighted mean over pairs and a subgradient in z."""
         return self.soft(z, y, c, 0.0)[:2]
 
     def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
-        """The mean over pairs of smoothed hinges, its gradient, and its lift."""
+        """Return the mean of the smoothed hinges of pairs, its gradient, and the minorant offset."""
         wide = wider(z)
         parts, total = self._parts(wide, y, wider(c))
-        value, dz, lift = _sum_of_hinges(wide, parts, mu)
-        return value / total, namespace(z).astype(dz / total, z.dtype), lift / total
+        value, dz, offset = _pair_hinges_sum(wide, parts, mu)
+        return value / total, namespace(z).astype(dz / total, z.dtype), offset / total
 
     def bend(self, z: Array, y: Array, c: Array, mu: float) -> Bend:
-        """The second derivatives of the smoothed loss: of the pairs that are neither met nor missed."""
+        """Return the Hessian of the smoothed loss: that of the pairs with multipliers between 0 and 1."""
         wide = wider(z)
         parts, total = self._parts(wide, y, wider(c))
-        return _bend_of_hinges(wide, parts, mu, total)
+        return _pair_hinges_hessian(wide, parts, mu, total)
 
     def _parts(self, z: Array, y: Array, c: Array) -> tuple[Iterator[tuple[Array, Array, Array, Array]], Any]:
-        """The pairs, as `_sum_of_hinges` takes them, and what they weigh together."""
+        """Return the pairs in the form that `_pair_hinges_sum` takes, and their total weight."""
         xp = namespace(z)
         grades, grade = xp.unique_inverse(y)
         rows = order(z)
         if self.costs is None:
-            by = order(y)
+            by_grade = order(y)
             parts = self._halves(rows, grade, c)
-            total = c[by] @ prefix_sums(c[by])[ranks(y[by], y[by], side="left")]  # each row with all below
+            # sum over rows of c_i times the weight of all rows of lower grades
+            lower = ranks(y[by_grade], y[by_grade], side="left")
+            total = c[by_grade] @ prefix_sums(c[by_grade])[lower]
         else:
             parts = self._grades(rows, grade, c)
             sums = xp.stack([xp.sum(c[grade == k]) for k in range(len(grades))])
             total = sums @ (self._table(sums) @ sums)
         if not float(total) > 0:
-            raise ValueError(f"no pair of grades in y has a weight above 0: look at {self!r} and the weights")
+            raise ValueError(f"no pair of grades in y has a weight above 0: check {self!r} and the weights")
         return parts, total
 
     def _halves(self, rows: Array, grade: Array, c: Array) -> Iterator[tuple[Array, Array, Array, Array]]:
-        """The upper half of the grades with the lower half, then each half within itself."""
-        todo = [(rows, 0, int(grade.max()) + 1)]
-        while todo:
-            rows, lo, hi = todo.pop()
+        """Yield the pairs of the upper with the lower half of the grades, then recursively of each half."""
+        stack = [(rows, 0, int(grade.max()) + 1)]
+        while stack:
+            rows, lo, hi = stack.pop()
             if hi - lo > 1:
-                middle = (lo + hi) // 2
-                high = grade[rows] >= middle
+                midpoint = (lo + hi) // 2
+                high = grade[rows] >= midpoint
                 above, below = rows[high], rows[~high]
-                todo += [(above, middle, hi), (below, lo, middle)]
+                stack += [(above, midpoint, hi), (below, lo, midpoint)]
                 yield above, c[above], below, c[below]
 
     def _grades(self, rows: Array, grade: Array, c: Array) -> Iterator[tuple[Array, Array, Array, Array]]:
-        """Each grade with all below it, which weigh as they cost."""
+        """Yield the pairs of each grade with all lower ones, whose weights are multiplied by the costs."""
         levels = grade[rows]
         for k, cost in enumerate(self._table(c[: int(grade.max()) + 1])):
             above, below = rows[levels == k], rows[(levels < k) & (cost[levels] > 0)]
@@ -275,9 +295,11 @@ class Ordinal:
                 yield above, c[above], below, c[below] * cost[grade[below]]
 
     def _table(self, sums: Array) -> Array:
-        """The costs as a matrix, zero above the diagonal, in the library of the sums of the grades."""
-        many = len(sums)
-        if len(self.costs) != many:
-            raise ValueError(f"costs has {len(self.costs)} rows, but y holds {many} grades: give one a grade")
-        table = np.array([[*row[:k], *[0.0] * (many - k)] for k, row in enumerate(self.costs)])
+        """Return the costs as a lower triangular matrix in the array library of `sums` (one per grade)."""
+        n_grades = len(sums)
+        if len(self.costs) != n_grades:
+            raise ValueError(
+                f"costs has {len(self.costs)} rows, but y holds {n_grades} grades: give one row per grade"
+            )
+        table = np.array([[*row[:k], *[0.0] * (n_grades - k)] for k, row in enumerate(self.costs)])
         return like(table, sums)

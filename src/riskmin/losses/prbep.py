@@ -1,12 +1,12 @@
-r"""The precision/recall break-even point, as it is and smoothed.
+r"""The precision/recall break-even point, exact and smoothed.
 
-With :math:`\beta_i` for the share in which row i is on the wrong side, the loss is a linear program,
+With the multiplier :math:`\beta_i`, 1 if row i is mislabeled and 0 if not, the loss is a linear program,
 
 .. math:: R(z) = \max_\beta \tfrac2n \sum_i \beta_i t_i, \quad 0 \le \beta_i \le 1, \quad
           \sum_{y_i > 0} \beta_i = \sum_{y_i < 0} \beta_i, \quad
           t_i = -y_i z_i + \tfrac{n}{2 n_+} [y_i > 0],
 
-whose corners are labellings with as many misses as alarms.
+whose vertices are the labelings with equally many misses (false negatives) and alarms (false positives).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import namespace
-from riskmin.losses.contingency import Sorted, check_equal, counts
-from riskmin.losses.cutoffs import nearest
+from riskmin.losses.contingency import SortedScores, check_equal_weights, count_range
+from riskmin.losses.cutoffs import threshold_for_count
 from riskmin.losses.labels import check_signs
 from riskmin.sorting import wider
 from riskmin.types import Array, Bend, NDArray
@@ -26,11 +26,12 @@ from riskmin.types import Array, Bend, NDArray
 
 @dataclass(frozen=True)
 class Prbep:
-    r"""The precision/recall break-even point: as many false alarms as misses, :math:`\Delta = misses / n_+`.
+    r"""The precision/recall break-even point, :math:`\Delta = misses / n_+` with equally many alarms.
 
-    An intercept changes nothing. Its smoothed form takes :math:`\tfrac2n \cdot \tfrac\mu2 |\beta|^2` off the
-    multipliers :math:`\beta` of the rows, and costs one scalar root, O(n) and no sort (theorem 7 of Zhang,
-    Saha and Vishwanathan, JMLR 13, 2012).
+    The loss does not depend on an intercept. Its smoothed form subtracts
+    :math:`\tfrac2n \cdot \tfrac\mu2 |\beta|^2` inside the maximum over the multipliers :math:`\beta` of the
+    rows; it takes one scalar root search, O(n) without a sort (theorem 7 of Zhang, Saha and Vishwanathan,
+    JMLR 13, 2012).
 
     References
     ----------
@@ -54,78 +55,84 @@ class Prbep:
     check_labels = check_signs
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """The loss of the worst labelling, and a subgradient in z."""
-        xp, s = namespace(z), Sorted.of(self, z, y, c)
-        count = counts(s.above, 0, min(len(s.above), len(s.below)))
-        values = s.number(count) / len(s.above) + s.gain(count, count)
+        """Return the largest objective over labelings and a subgradient in z."""
+        xp, s = namespace(z), SortedScores.from_scores(self, z, y, c)
+        # for m misses and m alarms: Delta = m / n+
+        count = count_range(s.positives, 0, min(len(s.positives), len(s.negatives)))
+        values = s.as_float(count) / len(s.positives) + s.score_gain(count, count)
         best = int(xp.argmax(values))
-        return values[best], s.slopes(best, best)
+        return values[best], s.subgradient(best, best)
 
     def cutoff(self, z: Array, y: Array, c: Array) -> float:
-        """The threshold on scores that as many rows are above as are positive."""
-        return nearest(z, int((y > 0).sum()))
+        """Return the threshold on scores that as many rows exceed as are positive."""
+        return threshold_for_count(z, int((y > 0).sum()))
 
     def tables(self, n_above: int, n_below: int) -> tuple[NDArray, NDArray, NDArray]:
-        """The misses, the alarms and the measure of each table with as many of the one as of the other."""
+        """Return the misses, alarms and Delta of the contingency tables with as many misses as alarms."""
         count = np.arange(min(n_above, n_below) + 1)
         return count, count, count / n_above
 
     def soft(
         self, z: Array, y: Array, c: Array, mu: float, centre: Array | None = None
     ) -> tuple[Any, Array, Any]:
-        """The smoothed loss, its gradient, and its lift; the centre is a gradient of before."""
+        """Return smoothed loss, gradient and minorant offset; the center is an earlier gradient."""
         t, sign, start = self._multipliers(z, y, c, centre)
-        n, beta = len(z), _balanced(start + t / mu, sign)
-        lift = mu / n * float((beta - start) @ (beta - start))
-        return 2 / n * float(beta @ t) - lift, namespace(z).astype(-2 / n * sign * beta, z.dtype), lift
+        n, beta = len(z), _equal_sums(start + t / mu, sign)
+        offset = mu / n * float((beta - start) @ (beta - start))
+        return 2 / n * float(beta @ t) - offset, namespace(z).astype(-2 / n * sign * beta, z.dtype), offset
 
     def bend(self, z: Array, y: Array, c: Array, mu: float, centre: Array | None = None) -> Bend:
-        """The second derivatives: of the rows with multipliers between 0 and 1, less their mean."""
+        """Return the Hessian: (2 / (n mu)) times the centering matrix of the rows with 0 < beta < 1."""
         xp = namespace(z)
         t, sign, start = self._multipliers(z, y, c, centre)
-        free = start + t / mu
-        free = free - _threshold(free, sign) * sign
-        between = xp.astype((free > 0) & (free < 1), t.dtype)
-        scale, many = 2 / (len(z) * mu), float(xp.sum(between))
-        return Bend(scale * between, ((scale / many) ** 0.5 * between,) if many else ())
+        # the multipliers before clipping; those strictly between 0 and 1 depend on the scores
+        shifted = start + t / mu
+        shifted = shifted - _equal_sums_shift(shifted, sign) * sign
+        between = xp.astype((shifted > 0) & (shifted < 1), t.dtype)
+        scale, n_between = 2 / (len(z) * mu), float(xp.sum(between))
+        return Bend(scale * between, ((scale / n_between) ** 0.5 * between,) if n_between else ())
 
-    def _multipliers(self, z: Array, y: Array, c: Array, centre: Array | None) -> tuple[Array, Array, Array]:
-        """The t of the linear program, the signs of the rows, and the multipliers of the centre."""
-        check_equal(self, c)
+    def _multipliers(self, z: Array, y: Array, c: Array, center: Array | None) -> tuple[Array, Array, Array]:
+        """Return the t of the linear program, the signs of the rows, and the multipliers of the center."""
+        check_equal_weights(self, c)
         xp, n, wide = namespace(z), len(z), wider(z)
+        # the gradient is dz = -(2 / n) sign beta: a gradient of the center gives its multipliers
         positive = xp.astype(y > 0, wide.dtype)
         sign = 2 * positive - 1
         t = -sign * wide + (0.5 * n / float(xp.sum(positive))) * positive
-        return t, sign, 0.0 * wide if centre is None else -0.5 * n * sign * centre
+        return t, sign, 0.0 * wide if center is None else -0.5 * n * sign * center
 
 
-def _balanced(t: Array, sign: Array) -> Array:
-    """Clip(t - theta sign, 0, 1) for the theta for which both signs have the same sum."""
-    beta = namespace(t).clip(t - _threshold(t, sign) * sign, 0.0, 1.0)
-    # what rounding left over is taken off, so that these are multipliers to the last bit
+def _equal_sums(t: Array, sign: Array) -> Array:
+    """Return clip(t - theta sign, 0, 1) for the theta for which both signs have the same sum."""
+    beta = namespace(t).clip(t - _equal_sums_shift(t, sign) * sign, 0.0, 1.0)
+    # scale the larger side down by its rounding excess: the multipliers are then feasible to the last bit
+    # twice the sums of both signs
     up, down = float(beta @ (1 + sign)), float(beta @ (1 - sign))
-    less = min(up, down)
-    return beta * (0.5 * (less / (up or 1.0)) * (1 + sign) + 0.5 * (less / (down or 1.0)) * (1 - sign))
+    smaller = min(up, down)
+    return beta * (0.5 * (smaller / (up or 1.0)) * (1 + sign) + 0.5 * (smaller / (down or 1.0)) * (1 - sign))
 
 
-def _threshold(t: Array, sign: Array) -> float:
-    """The theta for which clip(t - theta sign, 0, 1) has the same sum for both signs.
+def _equal_sums_shift(t: Array, sign: Array) -> float:
+    """Return the theta for which clip(t - theta sign, 0, 1) has the same sum for both signs.
 
-    With s = t - 1 for positive rows and -t for negative ones, it is that for which clip(theta - s, 0, 1) has
-    the sum n+. That sum rises in straight pieces: Newton's method ends at the root once it is in the right
-    piece, and the bracket leads it there.
+    With s = t - 1 for positive rows and s = -t for negative ones, it is the theta for which
+    sum clip(theta - s, 0, 1) = n+. That sum is piecewise linear and nondecreasing: Newton's method,
+    safeguarded by a bracket, is exact once it is in the linear piece of the root.
     """
     xp = namespace(t)
-    s, most = sign * t - 0.5 * (1 + sign), 0.5 * float(xp.sum(1 + sign))
+    s, target = sign * t - 0.5 * (1 + sign), 0.5 * float(xp.sum(1 + sign))
+    # at lo the sum is 0, at hi it is the number of rows
     lo, hi = float(xp.min(s)), float(xp.max(s)) + 1
     theta = 0.5 * (lo + hi)
     while True:
-        free = theta - s
-        lack = most - float(xp.sum(xp.clip(free, 0.0, 1.0)))
-        bend = float(xp.sum(xp.astype((free > 0) & (free < 1), t.dtype)))
-        lo, hi = (theta, hi) if lack > 0 else (lo, theta)
-        step = theta + lack / bend if bend else lo
-        step = step if lo < step < hi else 0.5 * (lo + hi)
-        if not lack or not lo < step < hi or step == theta:
+        shifted = theta - s
+        deficit = target - float(xp.sum(xp.clip(shifted, 0.0, 1.0)))
+        slope = float(xp.sum(xp.astype((shifted > 0) & (shifted < 1), t.dtype)))
+        lo, hi = (theta, hi) if deficit > 0 else (lo, theta)
+        # the sum has the slope "number of rows strictly between 0 and 1": Newton's step, else bisection
+        new = theta + deficit / slope if slope else lo
+        new = new if lo < new < hi else 0.5 * (lo + hi)
+        if not deficit or not lo < new < hi or new == theta:
             return theta
-        theta = step
+        theta = new

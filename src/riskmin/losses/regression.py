@@ -1,7 +1,7 @@
-r"""Losses of a real label, most of them of the residual (Table 1 of Teo et al., KDD 2007).
+r"""Losses for regression, most of them functions of the residual (Table 1 of Teo et al., KDD 2007).
 
-Each computes :math:`\sum_i c_i\, l(z_i, y_i)` and its subgradient in z. z, y and c have one shape, (n,),
-and one dtype, which is also that of the subgradient.
+Each loss computes :math:`\sum_i c_i\, l(z_i, y_i)` and its subgradient in z. z, y and c have the same shape,
+(n,), and the same dtype, which is also that of the subgradient.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 from riskmin.arrays import namespace
 from riskmin.losses.labels import check_counts, check_finite
 from riskmin.losses.pieces import (
-    curvature_of_power,
-    exp_and_slope,
-    log,
-    outside,
+    exp_with_derivative,
+    infinite_outside,
+    log_or_minus_inf,
     power_conjugate,
-    power_conjugate_slope,
-    slope_of_power,
-    times_log,
-    within,
+    power_conjugate_derivative,
+    power_derivative,
+    power_second_derivative,
+    symmetric_bounds,
+    xlogx,
 )
 from riskmin.types import Array, Dual
 
@@ -45,18 +45,18 @@ class Squared:
     check_labels = check_finite
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """sum_i c_i (z_i - y_i)^2 / 2, and its gradient in z."""
+        """Return sum_i c_i (z_i - y_i)^2 / 2 and its gradient in z."""
         r = z - y
         g = c * r
         return 0.5 * (g @ r), g
 
     def curvature(self, z: Array, y: Array, c: Array) -> Array:
-        """c_i."""
+        """Return the second derivatives c_i."""
         return c
 
     def dual(self, y: Array) -> Dual:
-        """l*(u, y) = y u + u^2 / 2."""
-        return Dual(*within(y, math.inf), y, square=1.0)
+        """Return the conjugate, l*(u, y) = y u + u^2 / 2."""
+        return Dual(*symmetric_bounds(y, math.inf), y, square=1.0)
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,14 @@ class Absolute:
     check_labels = check_finite
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """sum_i c_i |z_i - y_i|, and a subgradient in z."""
+        """Return sum_i c_i |z_i - y_i| and a subgradient in z."""
         r = z - y
         g = c * namespace(z).sign(r)
         return g @ r, g
 
     def dual(self, y: Array) -> Dual:
-        """l*(u, y) = y u for |u| <= 1."""
-        return Dual(*within(y, 1.0), y)
+        """Return the conjugate, l*(u, y) = y u for |u| <= 1."""
+        return Dual(*symmetric_bounds(y, 1.0), y)
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,11 @@ class Quantile:
     Parameters
     ----------
     level : float
-        q, between 0 and 1: the share of the labels that shall lie below the prediction.
+        q, between 0 and 1: the fraction of the labels below the prediction.
 
     Notes
     -----
-    Table 1 of Teo et al. has the two slopes the other way round, so that its :math:`\tau` is 1 - q here.
+    Table 1 of Teo et al. exchanges the two slopes: its :math:`\tau` is 1 - q.
 
     Examples
     --------
@@ -122,14 +122,15 @@ class Quantile:
             raise ValueError(f"Quantile needs 0 < level < 1, got {self.level}; 0.9 is the 90% quantile")
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """sum_i c_i max(level (y_i - z_i), (level - 1) (y_i - z_i)), and a subgradient in z."""
+        """Return sum_i c_i max(level (y_i - z_i), (level - 1) (y_i - z_i)) and a subgradient in z."""
         xp = namespace(z)
         r = z - y
+        # derivative 1 - level above the label, -level below it
         g = c * (xp.astype(r >= 0, z.dtype) - self.level)
         return g @ r, g
 
     def dual(self, y: Array) -> Dual:
-        """l*(u, y) = y u for -level <= u <= 1 - level."""
+        """Return the conjugate, l*(u, y) = y u for -level <= u <= 1 - level."""
         zero = namespace(y).zeros_like(y)
         return Dual(zero - self.level, zero + (1 - self.level), y)
 
@@ -141,7 +142,7 @@ class EpsilonInsensitive:
     Parameters
     ----------
     epsilon : float
-        Residuals up to this cost nothing.
+        Absolute residuals up to epsilon have zero loss.
     power : float
         p, at least 1.
 
@@ -175,53 +176,55 @@ class EpsilonInsensitive:
 
     @property
     def smooth(self) -> bool:
-        """Whether the power is above 1."""
+        """Whether the loss is differentiable: power > 1."""
         return self.power > 1
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """sum_i c_i max(0, |z_i - y_i| - epsilon)^power / power, and a subgradient in z."""
+        """Return sum_i c_i max(0, |z_i - y_i| - epsilon)^power / power and a subgradient in z."""
         xp = namespace(z)
         r = z - y
+        # the excess of the absolute residual over epsilon
         m = xp.maximum(xp.abs(r) - self.epsilon, 0.0)
-        g = c * slope_of_power(m, self.power)
+        g = c * power_derivative(m, self.power)
         return (g @ m) / self.power, xp.sign(r) * g
 
     def curvature(self, z: Array, y: Array, c: Array) -> Array:
-        """c_i (power - 1) m^(power - 2) for the excess m over epsilon; 0 within."""
+        """Return c_i (power - 1) m^(power - 2) for m = |z_i - y_i| - epsilon > 0, and 0 for m <= 0."""
         m = namespace(z).abs(z - y) - self.epsilon
-        return c * curvature_of_power(m, self.power)
+        return c * power_second_derivative(m, self.power)
 
     def dual(self, y: Array) -> Dual | None:
-        """l*(u, y) = y u + epsilon |u|, and u^2 / 2 for power 2 or |u| <= 1 for power 1."""
+        """Return y u + epsilon |u| for |u| <= 1 (power 1), or plus u^2 / 2 for any u (power 2); else None."""
         if self.power not in (1, 2):
             return None
         return Dual(*self.conjugate_domain(y), y, self.epsilon, self.power - 1.0)
 
     def conjugate(self, u: Array, y: Array) -> Array:
-        """Y u + epsilon |u| + |u|^q / q, where 1/power + 1/q = 1."""
+        """Return y u + epsilon |u| + |u|^q / q, where 1/power + 1/q = 1."""
         a = abs(u)
-        return outside(u, self.conjugate_domain(y), y * u + self.epsilon * a + power_conjugate(a, self.power))
+        inside = y * u + self.epsilon * a + power_conjugate(a, self.power)
+        return infinite_outside(u, self.conjugate_domain(y), inside)
 
     def conjugate_grad(self, u: Array, y: Array) -> Array:
-        """The score whose slope is u."""
+        """Return the score z with l'(z) = u."""
         xp = namespace(u)
-        return y + xp.sign(u) * (self.epsilon + power_conjugate_slope(xp.abs(u), self.power))
+        return y + xp.sign(u) * (self.epsilon + power_conjugate_derivative(xp.abs(u), self.power))
 
     def conjugate_domain(self, y: Array) -> tuple[Array, Array]:
-        """Any slope; of size 1 at most for power 1."""
-        return within(y, 1.0 if self.power == 1 else math.inf)
+        """Return the domain: |u| <= 1 for power 1, unbounded for larger powers."""
+        return symmetric_bounds(y, 1.0 if self.power == 1 else math.inf)
 
 
 @dataclass(frozen=True)
 class Huber:
-    r"""Huber's robust loss: a parabola of the residual r = z - y that goes on in straight lines,
+    r"""Huber's robust loss: quadratic for small residuals r = z - y, linear for large ones,
 
     .. math:: l(z, y) = \tfrac12 r^2 \text{ if } |r| \le \delta, \text{ else } \delta |r| - \tfrac12 \delta^2.
 
     Parameters
     ----------
     delta : float
-        Where the parabola ends and the straight lines begin, above 0.
+        The absolute residual at which the loss turns from quadratic to linear, above 0.
 
     Examples
     --------
@@ -246,21 +249,22 @@ class Huber:
             )
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """sum_i c_i huber(z_i - y_i), and its gradient in z."""
+        """Return sum_i c_i huber(z_i - y_i) and its gradient in z."""
         xp = namespace(z)
         r = z - y
-        a = xp.minimum(xp.maximum(r, -self.delta), self.delta)  # the slope: a (r - a / 2) is both branches
+        # with the derivative a = clip(r, -delta, delta), the loss is a (r - a / 2) on both branches
+        a = xp.minimum(xp.maximum(r, -self.delta), self.delta)
         g = c * a
         return g @ (r - 0.5 * a), g
 
     def curvature(self, z: Array, y: Array, c: Array) -> Array:
-        """c_i where the residual is at most delta."""
+        """Return the second derivatives: c_i where |z_i - y_i| <= delta, else 0."""
         xp = namespace(z)
         return c * xp.astype(xp.abs(z - y) <= self.delta, z.dtype)
 
     def dual(self, y: Array) -> Dual:
-        """l*(u, y) = y u + u^2 / 2 for |u| <= delta."""
-        return Dual(*within(y, self.delta), y, square=1.0)
+        """Return the conjugate, l*(u, y) = y u + u^2 / 2 for |u| <= delta."""
+        return Dual(*symmetric_bounds(y, self.delta), y, square=1.0)
 
 
 @dataclass(frozen=True)
@@ -285,31 +289,34 @@ class Poisson:
     check_labels = check_counts
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """sum_i c_i (exp(z_i) - y_i z_i + y_i log y_i - y_i), and its gradient in z."""
+        """Return sum_i c_i (exp(z_i) - y_i z_i + y_i log y_i - y_i) and its gradient in z."""
         xp = namespace(z)
-        value, slope = exp_and_slope(z)
-        log_y = xp.log(xp.maximum(y, float(xp.finfo(y.dtype).smallest_normal)))  # 0 log y is 0 for y = 0
-        excess = value - y - y * (z - log_y)  # differences first: near the minimum they cancel
+        value, slope = exp_with_derivative(z)
+        # for y = 0, a finite logarithm makes y log y = 0
+        log_y = xp.log(xp.maximum(y, float(xp.finfo(y.dtype).smallest_normal)))
+        # differences first: near the minimum z = log y the terms cancel
+        excess = value - y - y * (z - log_y)
         return c @ excess, c * (slope - y)
 
     def terms(self, z: Array, y: Array, c: Array) -> Any:
-        """The size of what cancels in the value, though its slopes vanish there."""
+        """Return the sum of the absolute terms of the value, a scale for its rounding error."""
         xp = namespace(z)
-        return c @ (exp_and_slope(z)[0] + y * (1 + xp.abs(z)) + xp.abs(times_log(y)))
+        return c @ (exp_with_derivative(z)[0] + y * (1 + xp.abs(z)) + xp.abs(xlogx(y)))
 
     def curvature(self, z: Array, y: Array, c: Array) -> Array:
-        """c_i exp(z_i)."""
-        return c * exp_and_slope(z)[1]
+        """Return the second derivatives c_i exp(z_i)."""
+        return c * exp_with_derivative(z)[1]
 
     def conjugate(self, u: Array, y: Array) -> Array:
-        """The difference of m ln m - m at m = y + u >= 0 and at y."""
+        """Return phi(y + u) - phi(y) with phi(m) = m ln m - m, for u >= -y."""
+        # u z - l(z, y) is maximal at exp(z) = y + u = m
         m = y + u
-        return namespace(u).where(m >= 0, times_log(m) - m - times_log(y) + y, math.inf)
+        return namespace(u).where(m >= 0, xlogx(m) - m - xlogx(y) + y, math.inf)
 
     def conjugate_grad(self, u: Array, y: Array) -> Array:
-        """ln(y + u)."""
-        return log(y + u)
+        """Return the score ln(y + u)."""
+        return log_or_minus_inf(y + u)
 
     def conjugate_domain(self, y: Array) -> tuple[Array, Array]:
-        """U >= -y."""
+        """Return the domain u >= -y."""
         return -y, namespace(y).zeros_like(y) + math.inf

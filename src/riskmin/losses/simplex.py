@@ -1,4 +1,4 @@
-"""The nearest points on simplices, a row each."""
+"""Euclidean projection of rows onto the probability simplex."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from riskmin.types import Array
 
 
 def project(v: Array) -> Array:
-    """The nearest point to each row of v whose entries are >= 0 and of sum one.
+    """Return the projection of each row of v onto the simplex (entries >= 0 with sum one).
 
-    It is the row, less one number, cut off at zero; the number follows from the largest entries.
+    It is max(v - theta, 0), with the shift theta of a row determined by its largest entries.
 
     Examples
     --------
@@ -20,7 +20,7 @@ def project(v: Array) -> Array:
     [[1.0, 0.0, 0.0], [0.4, 0.4, 0.2]]
     """
     if isinstance(v, np.ndarray) and v.dtype == np.float64:
-        from riskmin.kernels.simplex import project_rows  # with Numba, in a third of the time
+        from riskmin.kernels.simplex import project_rows  # compiled with Numba: a third of the time
 
         rows = v.copy()
         project_rows(rows)
@@ -29,11 +29,12 @@ def project(v: Array) -> Array:
 
 
 def plainly(v: Array) -> Array:
-    """The same, for arrays of any library."""
+    """Return the same projection, for arrays of any library."""
     xp = namespace(v)
-    v = v - xp.max(v, axis=1, keepdims=True)  # what is far below the largest is cut off, so digits are kept
-    down = xp.flip(xp.sort(v, axis=1), axis=1)
+    # relative to the largest entry: entries far below it are zero in the result, so no digits are lost
+    v = v - xp.max(v, axis=1, keepdims=True)
+    decreasing = xp.flip(xp.sort(v, axis=1), axis=1)
     count = xp.astype(like(np.arange(1.0, v.shape[1] + 1), v), v.dtype)
-    shift = (xp.cumulative_sum(down, axis=1) - 1) / count
-    # the entries above their shift come first; the last of these shifts is the one, and the largest of all
+    shift = (xp.cumulative_sum(decreasing, axis=1) - 1) / count
+    # theta is the largest of the shifts (cumsum_m - 1) / m of the m largest entries
     return xp.maximum(v - xp.max(shift, axis=1, keepdims=True), xp.zeros_like(v))

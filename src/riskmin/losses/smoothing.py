@@ -1,10 +1,10 @@
-r"""Smoothed losses: a square of the multipliers, taken off inside of the maximum that a loss is.
+r"""Nesterov smoothing: losses that are maxima, minus a squared norm of the multipliers in the maximum.
 
 .. math:: l(z) = \max_\beta\; \beta^\top A z - g(\beta), \qquad
           l_\mu(z) = \max_\beta\; \beta^\top A z - g(\beta) - \tfrac\mu2 |\beta|^2 \;\le\; l(z).
 
-The gradient of :math:`l_\mu` is :math:`A^\top \beta` of the best :math:`\beta`, which is feasible for l too:
-its tangent, lifted by :math:`\tfrac\mu2 |\beta|^2`, is a cut of the true loss.
+The gradient of :math:`l_\mu` is :math:`A^\top \beta` for the maximizer :math:`\beta`, which is feasible for l
+too: the tangent of :math:`l_\mu` plus the offset :math:`\tfrac\mu2 |\beta|^2` is a cut of the loss l.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from riskmin.types import Array, ChecksLabels, Dual, Smoothable, Unsuited
 
 @dataclass(frozen=True)
 class Smoothed:
-    r"""A loss with :math:`\tfrac\mu2 |\beta|^2` taken off its multipliers: smooth, and nowhere above it.
+    r"""A loss minus :math:`\tfrac\mu2 |\beta|^2` of its multipliers: smooth, and a lower bound of the loss.
 
     Parameters
     ----------
     loss : Loss
-        One with a method ``soft(z, y, c, mu)``, such as `RocArea`, or with a quadratic ``dual``, such as
-        `Hinge` and `Absolute`.
+        One with a method ``smoothed_value_grad(z, y, c, mu)``, such as `RocArea`, or with an
+        ``interval_conjugate``, such as `Hinge` and `Absolute`.
     mu : float
-        Above 0.
+        The smoothing parameter, above 0.
 
     Examples
     --------
@@ -51,116 +51,126 @@ class Smoothed:
 
     @property
     def separable(self) -> bool:
-        """As the loss is."""
+        """Whether the wrapped loss is a sum over rows."""
         return bool(self.loss.separable)
 
     @property
     def invariant(self) -> bool:
-        """As the loss is: else an intercept would be looked for where none is better than another."""
+        """Whether the wrapped loss is invariant to an intercept, so that none is fitted."""
         return bool(getattr(self.loss, "invariant", False))
 
     @property
     def counted(self) -> bool:
-        """As the loss is."""
+        """Whether the wrapped loss fixes the number of predicted positives: it has no best intercept."""
         return bool(getattr(self.loss, "counted", False))
 
     @property
     def task(self) -> str:
-        """That of the loss; it has none, if the loss has none."""
+        """The task of the wrapped loss; an AttributeError if it has none."""
         return str(self.loss.task)
 
     @property
     def cutoff(self) -> Callable[[Array, Array, Array], float]:
-        """That of the loss; it has none, if the loss has none."""
+        """The cutoff of the wrapped loss; an AttributeError if it has none."""
         return self.loss.cutoff  # type: ignore[no-any-return]
 
     @property
     def scorer(self) -> Callable[..., Any]:
-        """That of the loss, for losses of many scores a row; it has none, if the loss has none."""
+        """The linear map of a wrapped multi-output loss; an AttributeError if it has none."""
         return self.loss.scorer  # type: ignore[no-any-return]
 
     def check_labels(self, y: Array) -> None:
-        """As the loss does."""
+        """Check the labels by the wrapped loss."""
         if isinstance(self.loss, ChecksLabels):
             self.loss.check_labels(y)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """The smoothed loss, and its gradient in z."""
+        """Return the smoothed loss and its gradient in z."""
         return soft(self.loss, z, y, c, self.mu)[:2]
 
 
 @dataclass(frozen=True)
 class Lifting(Smoothed):
-    """A smoothed loss that stands for the loss itself: what is proved by its tangents is proved of that.
+    """A smoothed loss whose offset tangents are cuts of the unsmoothed loss.
 
     Examples
     --------
     >>> import numpy as np
     >>> from riskmin import Hinge
     >>> z, y, c = np.array([0.5, 2.0]), np.ones(2), np.full(2, 0.5)
-    >>> value, dz, lift = Lifting(Hinge(), mu=1.0).tangent(z, y, c)
-    >>> float(value), dz.tolist(), float(lift)  # the tangent, lifted, is a cut of the hinge
+    >>> value, dz, offset = Lifting(Hinge(), mu=1.0).tangent(z, y, c)
+    >>> float(value), dz.tolist(), float(offset)  # the tangent plus the offset is a cut of the hinge loss
     (0.0625, [-0.25, 0.0], 0.0625)
     """
 
     def tangent(self, z: Array, y: Array, c: Array) -> tuple[Any, Array, Any]:
-        """The smoothed loss, its gradient, and by how much the tangent may be lifted."""
+        """Return the smoothed loss, its gradient, and the offset that makes the tangent a cut of the loss."""
         return soft(self.loss, z, y, c, self.mu)
 
 
 def soft(
-    loss: Any, z: Array, y: Array, c: Array, mu: float, centre: Array | None = None
+    loss: Any, z: Array, y: Array, c: Array, mu: float, center: Array | None = None
 ) -> tuple[Any, Array, Any]:
-    r"""The smoothed loss, its gradient in z, and its lift.
+    r"""Return the smoothed loss, its gradient in z, and the minorant offset.
 
-    With a centre, a gradient of before, it is the distance of the multipliers to those of the centre that is
-    taken off: for losses with a multiplier a row.
+    With a center (an earlier gradient), the squared distance of the multipliers to those of the center is
+    subtracted; this is for losses with one multiplier per row. For a loss with an `IntervalConjugate`, the
+    multiplier of row i is its dual variable,
+
+    .. math:: u_i = \arg\max_u\; u z_i - l^*(u, y_i) - \tfrac\mu2 (u - u_{0i})^2.
 
     Examples
     --------
     >>> import numpy as np
     >>> from riskmin import Absolute
-    >>> value, dz, lift = soft(Absolute(), np.array([0.5]), np.zeros(1), np.ones(1), mu=2.0)
-    >>> float(value), dz.tolist(), float(lift)
+    >>> value, dz, offset = soft(Absolute(), np.array([0.5]), np.zeros(1), np.ones(1), mu=2.0)
+    >>> float(value), dz.tolist(), float(offset)
     (0.0625, [0.25], 0.0625)
     """
     if isinstance(loss, Smoothable):
-        own: Any = loss.soft
-        found: tuple[Any, Array, Any] = own(z, y, c, mu) if centre is None else own(z, y, c, mu, centre)
-        return found
+        method: Any = loss.soft
+        result: tuple[Any, Array, Any] = (
+            method(z, y, c, mu) if center is None else method(z, y, c, mu, center)
+        )
+        return result
     dual = dual_of(loss, y)
     if dual is None:
         raise Unsuited(
-            f"{type(loss).__name__} cannot be smoothed, as it has no method soft and no quadratic dual: "
-            "use Bundle"
+            f"{type(loss).__name__} cannot be smoothed, as it has neither a method smoothed_value_grad nor "
+            "an interval_conjugate: use Bundle"
         )
     xp = namespace(z)
-    t, start = pulls(dual, z, c, mu, centre)
+    t, start = dual_argument(dual, z, c, mu, center)
+    # shrink by epsilon, divide by the curvature q + mu, clip to the interval
     if dual.epsilon:
         t = xp.sign(t) * xp.maximum(xp.abs(t) - dual.epsilon, 0.0)
     u = xp.minimum(xp.maximum(t / (dual.square + mu), dual.lower), dual.upper)
-    lift = 0.5 * mu * (c @ ((u - start) * (u - start)))
+    offset = 0.5 * mu * (c @ ((u - start) * (u - start)))
+    # value u z - l*(u) - offset, gradient c u
     conjugate = dual.shift * u + dual.epsilon * xp.abs(u) + 0.5 * dual.square * u * u
-    return c @ (u * z - conjugate) - lift, c * u, lift
+    return c @ (u * z - conjugate) - offset, c * u, offset
 
 
-def pulls(dual: Dual, z: Array, c: Array, mu: float, centre: Array | None) -> tuple[Array, Array]:
-    """What pulls at the multiplier of each row, and its place in the centre.
+def dual_argument(dual: Dual, z: Array, c: Array, mu: float, center: Array | None) -> tuple[Array, Array]:
+    """Return t = z - shift + mu u_0 and the dual variables u_0 of the center (zero without a center).
+
+    t is the linear coefficient of u in the maximum that defines the smoothed loss.
 
     Examples
     --------
     >>> import numpy as np
-    >>> t, start = pulls(Dual(0.0, 1.0, 0.5), np.array([2.0]), np.array([0.5]), 1.0, np.array([0.25]))
+    >>> t, start = dual_argument(Dual(0.0, 1.0, 0.5), np.array([2.0]), np.array([0.5]), 1.0, np.array([0.25]))
     >>> t.tolist(), start.tolist()
     ([2.0], [0.5])
     """
     xp = namespace(z)
-    start = 0.0 * z if centre is None else centre / xp.where(c > 0, c, 1.0 + 0.0 * c)
+    # the gradient is c u: the dual variables of the center are its gradient over c
+    start = 0.0 * z if center is None else center / xp.where(c > 0, c, 1.0 + 0.0 * c)
     return z - dual.shift + mu * start, start
 
 
 def can_be_smoothed(loss: Any, y: Array) -> bool:
-    """Whether `soft` works for the loss, with labels such as y.
+    """Whether `smoothed_value_grad` supports the loss, with labels y.
 
     Examples
     --------
@@ -173,9 +183,9 @@ def can_be_smoothed(loss: Any, y: Array) -> bool:
 
 
 def takes_centre(loss: Any) -> bool:
-    """Whether a loss has a multiplier a row, so that a gradient of before can be the centre.
+    """Whether a loss has one multiplier per row, so that an earlier gradient can be the center.
 
-    Those with a quadratic dual have; any other says ``centred = True``.
+    Losses with an interval conjugate have; any other sets ``accepts_center = True``.
 
     Examples
     --------

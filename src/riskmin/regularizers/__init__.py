@@ -1,4 +1,4 @@
-"""Regularizers: convex functions of w alone, with their conjugates. The strength lam is not in them."""
+"""Regularizers: convex functions of w with their conjugates, without the regularization strength lam."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ REGULARIZERS: dict[str, Any] = {
     "unnormalized_entropy": Entropy(normalized=False, balanced=True),
     "qnorm": QNorm(),
 }
-"""The names for commands and estimators, each with the regularizer it stands for."""
+"""The regularizers by the names that commands and estimators accept."""
 
 
 def get_regularizer(reg: str | Regularizer) -> Any:
-    """The regularizer that a name stands for; a regularizer object stands for itself.
+    """Return the regularizer of a name; a regularizer object is returned unchanged.
 
     Parameters
     ----------
     reg : str or Regularizer
-        A name of `REGULARIZERS`, with parameters after a colon where others than the defaults are wanted
-        (``"elastic:eps=2"``, ``"qnorm:q=1.2"``), or a regularizer object.
+        A name of `REGULARIZERS`, optionally with parameters after a colon (``"elastic:eps=2"``,
+        ``"qnorm:q=1.2"``), or a regularizer object.
 
     Returns
     -------
@@ -63,14 +63,14 @@ def get_regularizer(reg: str | Regularizer) -> Any:
         raise ValueError(f"{reg.__name__} is a class, not a regularizer; give an instance: {reg.__name__}()")
     if not (hasattr(reg, "conjugate") and hasattr(reg, "value")):
         raise ValueError(
-            f"{reg!r} is no regularizer: pass an object such as L1(), "
+            f"{reg!r} is not a regularizer: pass an object such as L1(), "
             f"or one of the names {', '.join(REGULARIZERS)}"
         )
     return reg
 
 
 def scaled(reg: Any, s: NDArray) -> Any:
-    """The regularizer as a function of v = w / s, for s > 0; None where it is none that riskmin knows.
+    """Return the regularizer as a function of v = w / s, for s > 0; None if riskmin has no such class.
 
     Examples
     --------
@@ -80,12 +80,12 @@ def scaled(reg: Any, s: NDArray) -> Any:
     """
     if np.all(s == 1):
         return reg
-    found = getattr(reg, "scaled", None)
-    return None if found is None else found(s)
+    method = getattr(reg, "scaled", None)
+    return None if method is None else method(s)
 
 
 def regularizer_spec(reg: Regularizer) -> dict[str, Any]:
-    """A regularizer as plain data, fit for JSON.
+    """Return a regularizer as plain data that JSON can hold.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def regularizer_spec(reg: Regularizer) -> dict[str, Any]:
 
 
 def regularizer_from_spec(data: dict[str, Any]) -> Any:
-    """The regularizer that `regularizer_spec` described.
+    """Return the regularizer from which `regularizer_to_dict` made the data.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What regularizers share: the best shrinkage of a cut, looks along a line, and checks of parameters."""
+"""Functions shared by the regularizers: the best scale of a cut, line functions, parameter checks."""
 
 from __future__ import annotations
 
@@ -10,59 +10,66 @@ import numpy as np
 from riskmin.arrays import like
 from riskmin.blas import scipy
 from riskmin.deadline import checking
-from riskmin.registry import Comparable as Comparable
+from riskmin.registry import ArrayDataclass as ArrayDataclass
 from riskmin.scalar import Tangent, shrink
 from riskmin.types import Array, Cut, NDArray, Regularizer
 
-SLACK = 1e-12
-"""How far rounding may push a point out of a domain, relative to its bounds."""
+DOMAIN_TOLERANCE = 1e-12
+"""Points outside a domain by at most this, relative to its bounds, count as inside (rounding)."""
 
-FAR = 1e100
-"""Beyond this, the conjugate is not looked at: no bound comes from there."""
+MAX_USED_CONJUGATE = 1e100
+"""Scales at which the conjugate exceeds this value are not searched: their lower bounds are useless."""
 
 
-def best_scale(reg: Regularizer, cut: Cut, lam: float, most: float = 1.0) -> float:
-    """The s in [0, most] that maximizes s b - lam Omega*(-s a / lam): concave, of slope b + a @ w(s)."""
+def best_scale(reg: Regularizer, cut: Cut, lam: float, s_max: float = 1.0) -> float:
+    """Return the s in [0, s_max] that maximizes the lower bound s b - lam Omega*(-s a / lam).
 
-    def look(s: float) -> Tangent:
+    The bound is concave in s, with the derivative b + a @ w(s), where w(s) is the gradient of Omega* at
+    -s a / lam.
+    """
+
+    def negative_bound(s: float) -> Tangent:
         u = -s / lam * cut.a
         slope = cut.b + float(cut.a @ reg.conjugate_grad(u))
         return Tangent(s, lam * reg.conjugate(u) - s * cut.b, -slope)
 
-    lo, hi, far = look(0.0), look(most), most
-    if lo.slope >= 0 or most <= 0:
+    lo, hi, s_overflow = negative_bound(0.0), negative_bound(s_max), s_max
+    # the negative bound is convex: a nonnegative slope at 0 makes 0 its minimizer
+    if lo.slope >= 0 or s_max <= 0:
         return 0.0
-    for _ in checking(range(2000)):  # exponentials overflow far out: go back until they are numbers
-        if not hi.value < FAR:
-            far = hi.x
-        elif hi.slope > 0 or far == most:
+    # the conjugate may overflow for large s (exponentials): bisect until it is finite
+    for _ in checking(range(2000)):
+        if not hi.value < MAX_USED_CONJUGATE:
+            s_overflow = hi.x
+        elif hi.slope > 0 or s_overflow == s_max:
             break
         else:
             lo = hi
-        hi = look(0.5 * (lo.x + far))
+        hi = negative_bound(0.5 * (lo.x + s_overflow))
     if hi.slope <= 0:
         return hi.x
-    lo, hi = shrink(look, lo, hi, lambda best, bound: best - bound <= 1e-14 * abs(best))
+    # the derivative changes its sign in (lo, hi): refine by tangents to the relative precision 1e-14
+    lo, hi = shrink(negative_bound, lo, hi, lambda best, bound: best - bound <= 1e-14 * abs(best))
     return min(lo, hi, key=lambda t: t.value).x
 
 
-def root(f: Callable[[float], float], lo: float, hi: float) -> float:
-    """Where f is zero between two numbers at which its signs differ, to the last digits."""
+def find_root(f: Callable[[float], float], lo: float, hi: float) -> float:
+    """Return the root of f in [lo, hi], at whose ends f has different signs, to full precision."""
     return float(scipy("optimize").brentq(f, lo, hi, xtol=1e-300, rtol=1e-15))
 
 
-def by_values(reg: Any, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-    """T -> Omega(w + t d) and its slope, by the regularizer's own value and slope: O(p) a look."""
+def line_from_value_slope(reg: Any, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
+    """Return t -> (Omega(w + t d), its derivative), by the methods `value` and `slope`: O(p) per call."""
 
-    def look(t: float) -> tuple[float, float]:
-        there = w + t * d
-        return reg.value(there), reg.slope(there, d)
+    def value_and_slope(t: float) -> tuple[float, float]:
+        point = w + t * d
+        return reg.value(point), reg.slope(point, d)
 
-    return look
+    return value_and_slope
 
 
 def as_setting(value: Any) -> Any:
-    """A number as a float, anything longer as an array of floats that cannot be written to."""
+    """Return a number as a float, and a sequence as a read-only array of floats."""
     if isinstance(value, (int, float, np.generic)):
         return float(value)
     a = np.array(value, dtype=np.float64)
@@ -71,19 +78,20 @@ def as_setting(value: Any) -> Any:
 
 
 def by_feature(setting: float | NDArray, w: Array, name: str) -> Any:
-    """A setting beside w: a number as it is, an array in w's library, if it has an entry a feature."""
+    """Return a setting for use with w: a float unchanged, an array (one entry per feature) in w's library."""
     if isinstance(setting, float):
         return setting
     if setting.shape != (len(w),):
         raise ValueError(
-            f"{name} has shape {setting.shape}, but w has {len(w)} entries: give a number, or one an entry"
+            f"{name} has shape {setting.shape}, but w has {len(w)} entries: give a number, or one per entry"
         )
-    return setting if isinstance(w, np.ndarray) else like(setting.copy(), w)  # torch wants to own its numbers
+    # torch needs writable memory
+    return setting if isinstance(w, np.ndarray) else like(setting.copy(), w)
 
 
-def check_setting(reg: object, name: str, fits: Callable[[Any], Any], needs: str) -> None:
-    """Make the setting a float or an array of floats, and raise unless all of it fits."""
+def check_setting(reg: object, name: str, valid: Callable[[Any], Any], needs: str) -> None:
+    """Convert a setting to a float or an array of floats; raise a ValueError unless all entries are valid."""
     value = as_setting(getattr(reg, name))
     object.__setattr__(reg, name, value)
-    if not np.all(fits(np.asarray(value))):
+    if not np.all(valid(np.asarray(value))):
         raise ValueError(f"{type(reg).__name__} needs {name} to be {needs}, not {getattr(reg, name)!r}")

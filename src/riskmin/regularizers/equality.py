@@ -1,4 +1,4 @@
-"""Directions that cost nothing: the general case of which an unpenalized intercept is one."""
+"""Quadratic regularizers with unpenalized directions, of which an unpenalized intercept is a special case."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from functools import cached_property
 
 import numpy as np
 
-from riskmin.regularizers.base import Comparable
+from riskmin.regularizers.base import ArrayDataclass
 from riskmin.regularizers.norms import Quadratic
 from riskmin.regularizers.separable import L2
 from riskmin.types import Array, Cut, NDArray
 
-SLACK = 1e-12
-"""How far rounding may push a vector off the constraint, relative to its size."""
+CONSTRAINT_TOLERANCE = 1e-12
+"""A residual |C u| up to this, relative to the sizes of C and u, counts as zero (rounding)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Equality(Comparable):
-    r"""A quadratic regularizer that does not count the part of w in the span of the rows of C,
+class Equality(ArrayDataclass):
+    r"""A quadratic regularizer that does not penalize the part of w in the span of the rows of C,
 
     .. math:: \Omega(w) = \min_s\; \Omega_0(w - C^\top s), \qquad
               \Omega^*(v) = \Omega_0^*(v) \text{ for } C v = 0,
 
-    and infinite for other v: an equality constraint of the dual. Only cuts that meet it bound anything, so
-    the solver for it is `DualGaussSeidel`, by an augmented Lagrangian.
+    and infinite for other v: an equality constraint of the dual problem. Only cuts that satisfy it give a
+    finite lower bound; the solver for it is `DualGaussSeidel`, with an augmented Lagrangian.
 
     Parameters
     ----------
     reg : L2 or Quadratic
         :math:`\Omega_0`.
     C : (m, p) array
-        The free directions, a row each, linearly independent.
+        The unpenalized directions, one per row, linearly independent.
 
     References
     ----------
@@ -43,7 +43,7 @@ class Equality(Comparable):
     Examples
     --------
     >>> import numpy as np
-    >>> reg = Equality(L2(), [[1.0, 1.0]])  # only the difference of the two weights counts
+    >>> reg = Equality(L2(), [[1.0, 1.0]])  # only the difference of the two weights is penalized
     >>> reg.value(np.array([5.0, 5.0])), reg.value(np.array([6.0, 4.0]))
     (0.0, 1.0)
     >>> reg.conjugate(np.array([1.0, -1.0])), reg.conjugate(np.array([1.0, 0.0]))
@@ -65,58 +65,64 @@ class Equality(Comparable):
         object.__setattr__(self, "C", C)
 
     @cached_property
-    def _weighed(self) -> tuple[NDArray, NDArray]:
-        """The rows of C K, and C K C'."""
+    def _weighted_rows(self) -> tuple[NDArray, NDArray]:
+        """The matrices C K and C K C'."""
         CK = np.stack([np.asarray(self.reg.grad(row)) for row in self.C])
         return CK, CK @ self.C.T
 
     def free(self, w: Array) -> Array:
-        """The s for which w - C's costs least."""
-        CK, G = self._weighed
+        """Return the s that minimizes Omega_0(w - C's)."""
+        CK, G = self._weighted_rows
         return np.linalg.solve(G, CK @ w)
 
     def value(self, w: Array) -> float:
-        """What is left of the cost without the free part."""
+        """Return min_s Omega_0(w - C's)."""
         return float(self.reg.value(w - self.free(w) @ self.C))
 
     def grad(self, w: Array) -> Array:
-        """The gradient, which is orthogonal to the rows of C."""
+        """Return the gradient, which is orthogonal to the rows of C."""
         return self.reg.grad(w - self.free(w) @ self.C)
 
     def prox(self, v: Array, step: float) -> Array:
-        """argmin_w step Omega(w) + |w - v|^2 / 2."""
+        """Return argmin_w step Omega(w) + |w - v|^2 / 2."""
         if step == 0:
             return v
+        # split v into its free part, which is unchanged, and the orthogonal part
         CC = self.C @ self.C.T
-        inside = v - np.linalg.solve(CC, self.C @ v) @ self.C
-        B = np.stack([self.reg.prox(row, step) for row in self.C])  # (I + step K)^-1, by Woodbury's formula
-        x = self.reg.prox(inside, step)
+        orthogonal = v - np.linalg.solve(CC, self.C @ v) @ self.C
+        # prox of Omega_0 is (I + step K)^-1; Woodbury's formula corrects it for the constraint
+        B = np.stack([self.reg.prox(row, step) for row in self.C])
+        x = self.reg.prox(orthogonal, step)
+        # correct the orthogonal part; then replace the free part of x by that of v
         x = x + np.linalg.solve(CC - B @ self.C.T, self.C @ x) @ B
         return x + np.linalg.solve(CC, self.C @ (v - x)) @ self.C
 
-    def _meets(self, u: Array) -> bool:
-        return bool(np.all(np.abs(self.C @ u) <= SLACK * np.abs(self.C).sum(axis=1) * np.abs(u).max()))
+    def _satisfies_constraint(self, u: Array) -> bool:
+        """Whether C u = 0 up to rounding."""
+        return bool(
+            np.all(np.abs(self.C @ u) <= CONSTRAINT_TOLERANCE * np.abs(self.C).sum(axis=1) * np.abs(u).max())
+        )
 
     def conjugate(self, u: Array) -> float:
-        """That of what is freed where C u = 0, else infinite."""
-        return float(self.reg.conjugate(u)) if self._meets(u) else math.inf
+        """Return the conjugate of Omega_0 if C u = 0, else infinity."""
+        return float(self.reg.conjugate(u)) if self._satisfies_constraint(u) else math.inf
 
     def conjugate_grad(self, u: Array) -> Array:
-        """The least of the points that attain the conjugate; TypeError where none does."""
-        if not self._meets(u):
+        """Return the point without free part that attains the conjugate; raise a TypeError if none does."""
+        if not self._satisfies_constraint(u):
             raise TypeError("the conjugate of Equality is infinite where C u is not 0, so it has no gradient")
         return self.reg.conjugate_grad(u)
 
     def scale(self, cut: Cut, lam: float) -> float:
-        """As for what is freed; a cut that does not meet the constraint bounds nothing."""
-        return float(self.reg.scale(cut, lam)) if self._meets(cut.a) else 0.0
+        """Return the best scale for Omega_0; 0 for a cut that does not satisfy the constraint."""
+        return float(self.reg.scale(cut, lam)) if self._satisfies_constraint(cut.a) else 0.0
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """T -> Omega(w + t d) and its slope, from three products."""
+        """Return t -> (Omega(w + t d), its derivative), from three inner products."""
         g = self.grad(d)
         ww, wd, dd = 2 * self.value(w), float(w @ g), float(d @ g)
         return lambda t: (0.5 * ww + t * wd + 0.5 * t * t * dd, wd + t * dd)
 
     def reach(self, w: Array, d: Array) -> float:
-        """Any distance."""
+        """Return infinity: the domain is unbounded."""
         return math.inf

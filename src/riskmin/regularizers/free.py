@@ -1,4 +1,4 @@
-"""A regularizer that leaves the last entries of w alone: intercepts of many outputs are never penalized."""
+"""A regularizer that does not penalize the last entries of w: the intercepts of multi-output models."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from riskmin.arrays import namespace
-from riskmin.regularizers.separable import Terms
+from riskmin.regularizers.separable import SeparableTerms
 from riskmin.types import Array, Cut, Euclidean, Regularizer, Smooth
 
 
 @dataclass(frozen=True)
 class Free:
-    r"""A regularizer of all but the last entries of w, :math:`\Omega(w_{1 \ldots d - m})`.
+    r"""A regularizer of all but the last m entries of w, :math:`\Omega(w_{1 \ldots d - m})`.
 
-    Its conjugate is infinite but for slopes that are zero in these entries. `Objective` wraps its
-    regularizer so, where the risk has intercepts in w.
+    Its conjugate is infinite unless u is zero in the last m entries. `Objective` wraps its regularizer in
+    this class if the risk has intercepts in w.
 
     Parameters
     ----------
     penalized : Regularizer
-        What the others are under.
+        The regularizer of the first entries.
     m : int
-        How many entries are free.
+        The number of unpenalized entries.
 
     Examples
     --------
@@ -39,61 +39,64 @@ class Free:
 
     @property
     def formula(self) -> str:
-        """That of what is penalized."""
+        """The formula of the wrapped regularizer."""
         return str(getattr(self.penalized, "formula", repr(self.penalized)))
 
     @property
     def polyhedral(self) -> bool:
-        """As what is penalized is."""
+        """Whether the wrapped regularizer is polyhedral."""
         return bool(getattr(self.penalized, "polyhedral", False))
 
     def _with(self, head: Array, tail: Array) -> Array:
         return namespace(head).concat([head, tail])
 
     def value(self, w: Array) -> float:
-        """Omega of the others."""
+        """Return Omega of the penalized entries."""
         return float(self.penalized.value(w[: -self.m]))
 
     def prox(self, v: Array, step: float) -> Array:
-        """The proximal point of the others; these stay."""
+        """Return the proximal point of the penalized entries; the others are unchanged."""
         return self._with(self.penalized.prox(v[: -self.m], step), v[-self.m :])
 
     def conjugate(self, u: Array) -> float:
-        """The conjugate of the others, where the slopes in these are zero."""
+        """Return the conjugate of the penalized entries if the other entries of u are zero, else infinity."""
         if bool(namespace(u).any(u[-self.m :] != 0)):
             return math.inf
         return float(self.penalized.conjugate(u[: -self.m]))
 
     def conjugate_grad(self, u: Array) -> Array:
-        """That of the others; of these, any number attains it, such as zero."""
+        """Return the gradient for the penalized entries, and zero for the others (any value attains it)."""
         return self._with(self.penalized.conjugate_grad(u[: -self.m]), 0.0 * u[-self.m :])
 
     def scale(self, cut: Cut, lam: float) -> float:
-        """That of the others; a cut that has a slope in these proves no more than R >= 0 does."""
+        """Return the best scale; 0 for a cut that is not constant in the unpenalized entries."""
         if bool(namespace(cut.a).any(cut.a[-self.m :] != 0)):
             return 0.0
         return float(self.penalized.scale(Cut(cut.a[: -self.m], cut.b), lam))
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """That of the others."""
-        found: Callable[[float], tuple[float, float]] = self.penalized.line(w[: -self.m], d[: -self.m])
-        return found
+        """Return the line function of the penalized entries."""
+        result: Callable[[float], tuple[float, float]] = self.penalized.line(w[: -self.m], d[: -self.m])
+        return result
 
     def reach(self, w: Array, d: Array) -> float:
-        """That of the others."""
+        """Return the largest step of the penalized entries."""
         return float(self.penalized.reach(w[: -self.m], d[: -self.m]))
 
-    def terms(self, w: Array) -> Terms:
-        """The coefficients of a sum over coordinates: none for these."""
+    def terms(self, w: Array) -> SeparableTerms:
+        """Return the coefficients of the sum over coordinates, zero for the unpenalized entries."""
+        # l = 0, m = 0 and no bounds for the unpenalized entries
         inner, xp = self.penalized.terms(w[: -self.m]), namespace(w)
         zero, tail = 0.0 * w[: -self.m], 0.0 * w[-self.m :]
         ends = (0.0, 0.0, -math.inf, math.inf)
-        return Terms(*(xp.concat([t + zero, end + tail]) for t, end in zip(inner, ends, strict=True)))
+        return SeparableTerms(
+            *(xp.concat([t + zero, end + tail]) for t, end in zip(inner, ends, strict=True))
+        )
 
 
 @dataclass(frozen=True)
 class FreeSmooth(Free):
-    """The same of a regularizer with a gradient.
+    """An `UnpenalizedTail` of a differentiable regularizer.
 
     Examples
     --------
@@ -104,13 +107,13 @@ class FreeSmooth(Free):
     """
 
     def grad(self, w: Array) -> Array:
-        """Zero in these."""
+        """Return the gradient, zero in the unpenalized entries."""
         return self._with(self.penalized.grad(w[: -self.m]), 0.0 * w[-self.m :])
 
 
 @dataclass(frozen=True)
 class FreeSquare(FreeSmooth):
-    """The same of a regularizer w' K w / 2.
+    """An `UnpenalizedTail` of a quadratic regularizer w' K w / 2.
 
     Examples
     --------
@@ -121,12 +124,12 @@ class FreeSquare(FreeSmooth):
     """
 
     def gram(self, A: Array, a: Array) -> Array:
-        """Of cuts whose slopes in these are zero."""
+        """Return A K^-1 a for cuts whose slopes in the unpenalized entries are zero."""
         return self.penalized.gram(A[:, : -self.m], a[: -self.m])
 
 
 def free(reg: Regularizer, m: int) -> Any:
-    """The regularizer with its last m entries free; as it is, where m is 0 or they are free already.
+    """Return the regularizer with the last m entries unpenalized; unchanged if m is 0 or they are already.
 
     Examples
     --------
@@ -136,13 +139,14 @@ def free(reg: Regularizer, m: int) -> Any:
     """
     if m == 0 or isinstance(reg, Free):
         return reg
+    # the class that has the optional methods of the regularizer, and no others
     if not isinstance(reg, Smooth):
         return Free(reg, m)
     return FreeSquare(reg, m) if isinstance(reg, Euclidean) else FreeSmooth(reg, m)
 
 
 def penalized(reg: Any) -> Any:
-    """The regularizer of the entries that are not free: as it was given.
+    """Return the wrapped regularizer of the penalized entries; any other regularizer unchanged.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Regularizers that tie the coordinates together: quadratic forms and powers of norms."""
+"""Regularizers that are not sums over coordinates: quadratic forms and powers of norms."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import scipy.sparse as sparse
 from riskmin.arrays import like, namespace, to_numpy
 from riskmin.blas import linalg, scipy
 from riskmin.deadline import check, checking
-from riskmin.regularizers.base import Comparable, by_values, root
+from riskmin.regularizers.base import ArrayDataclass, find_root, line_from_value_slope
 from riskmin.sparse import sound
 from riskmin.types import Array, Cut, NDArray
 
-sp: Any = sparse  # its types leave no room for what is sparse or dense
+# untyped: the stubs of scipy.sparse do not cover matrices that are sparse or dense
+sp: Any = sparse
 
 
 def _linalg() -> Any:
@@ -26,16 +27,16 @@ def _linalg() -> Any:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Quadratic(Comparable):
-    r"""A quadratic form, :math:`\Omega(w) = \tfrac12 w^\top K w`, its conjugate with :math:`K^{-1}`.
+class Quadratic(ArrayDataclass):
+    r"""A quadratic form, :math:`\Omega(w) = \tfrac12 w^\top K w`; its conjugate is that of :math:`K^{-1}`.
 
     Parameters
     ----------
     K : (p, p) array, sparse matrix or linear operator
         Symmetric and positive definite.
     solve : callable, optional
-        ``solve(u)`` is :math:`K^{-1} u`. Dense and sparse matrices are factorized where it is not given;
-        for an operator it is then found by conjugate gradients.
+        ``solve(u)`` returns :math:`K^{-1} u`. By default, dense and sparse matrices are factorized, and
+        systems with a linear operator are solved by conjugate gradients.
 
     Examples
     --------
@@ -53,30 +54,33 @@ class Quadratic(Comparable):
     def __post_init__(self) -> None:
         K = self.K
         if sp.issparse(K):
-            object.__setattr__(self, "K", sp.csr_array(sound(K)))  # diagonal storage knows no largest entry
+            # the diagonal format has no max()
+            object.__setattr__(self, "K", sp.csr_array(sound(K)))
         elif not isinstance(K, (np.ndarray, _linalg().LinearOperator)):
             object.__setattr__(self, "K", np.asarray(K, dtype=np.float64))
         if len(self.K.shape) != 2 or self.K.shape[0] != self.K.shape[1]:
             raise ValueError(f"Quadratic needs a square K, not one of shape {self.K.shape}")
         if isinstance(self.K, _linalg().LinearOperator):
             return
+        # symmetric up to rounding: a relative deviation of 1e-10
         largest = float(abs(self.K).max()) if self.K.shape[0] else 0.0
         if not (math.isfinite(largest) and abs(self.K - self.K.T).max() <= 1e-10 * largest):
             raise ValueError("Quadratic needs K to be symmetric and finite: give (K + K.T) / 2")
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: K, and not its factors, which SciPy cannot send to another process."""
-        return {name: v for name, v in vars(self).items() if name != "_inverse"}
+        """Return the state to pickle: without the factors of K, which SciPy cannot pickle."""
+        return {name: v for name, v in vars(self).items() if name != "_solve"}
 
     @cached_property
-    def _inverse(self) -> Callable[[NDArray], NDArray]:
+    def _solve(self) -> Callable[[NDArray], NDArray]:
         if self.solve is not None:
             return self.solve
         K: Any = self.K
         if isinstance(K, _linalg().LinearOperator):
             return lambda u: _conjugate_gradients(K, u)
         if sp.issparse(K):
-            try:  # with no pivots but those of the diagonal, they are all positive if K is definite
+            # with diagonal pivoting only, all pivots are positive if and only if K is positive definite
+            try:
                 factors = _linalg().splu(
                     sp.csc_array(K), "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
                 )
@@ -84,8 +88,8 @@ class Quadratic(Comparable):
                 raise ValueError(_NOT_DEFINITE) from None
             if not ((factors.perm_r == factors.perm_c).all() and (factors.U.diagonal() > 0).all()):
                 raise ValueError(_NOT_DEFINITE)
-            found: Callable[[NDArray], NDArray] = factors.solve
-            return found
+            solve: Callable[[NDArray], NDArray] = factors.solve
+            return solve
         try:
             chol = linalg().cho_factor(K, lower=True)
         except np.linalg.LinAlgError:
@@ -93,17 +97,17 @@ class Quadratic(Comparable):
         return lambda u: np.asarray(linalg().cho_solve(chol, u))
 
     def scaled(self, s: NDArray) -> Quadratic | None:
-        """The same function of v = w / s; None of a K that is an operator."""
+        """Return the same function of v = w / s; None if K is a linear operator."""
         if isinstance(self.K, np.ndarray):
             return Quadratic(s[:, None] * self.K * s)
         return Quadratic(sp.diags_array(s) @ self.K @ sp.diags_array(s)) if sp.issparse(self.K) else None
 
     def value(self, w: Array) -> float:
-        """W' K w / 2."""
+        """Return w' K w / 2."""
         return 0.5 * float(w @ self.grad(w))
 
     def grad(self, w: Array) -> Array:
-        """K w."""
+        """Return K w."""
         self._check(w)
         return self.K @ w
 
@@ -114,7 +118,7 @@ class Quadratic(Comparable):
             )
 
     def prox(self, v: Array, step: float) -> Array:
-        """The solution of (I + step K) w = v."""
+        """Return the solution of (I + step K) w = v."""
         if step == 0:
             return v
         K: Any = self.K
@@ -122,35 +126,38 @@ class Quadratic(Comparable):
             return np.linalg.solve(np.eye(len(v)) + step * K, v)
         if sp.issparse(K):
             return _linalg().spsolve(sp.csc_array(sp.eye_array(len(v)) + step * K), v)
+        # an operator is not factorized: conjugate gradients on I + step K
         shifted = _linalg().LinearOperator(K.shape, matvec=lambda x: x + step * (K @ x), dtype=float)
         return _conjugate_gradients(shifted, v)
 
     def conjugate(self, u: Array) -> float:
-        """U' K^-1 u / 2."""
+        """Return u' K^-1 u / 2."""
         return 0.5 * float(u @ self.conjugate_grad(u))
 
     def conjugate_grad(self, u: Array) -> Array:
-        """K^-1 u."""
+        """Return K^-1 u."""
         self._check(u)
-        return self._inverse(u)
+        return self._solve(u)
 
     def gram(self, A: Array, a: Array) -> Array:
-        """The inner products of the conjugate's norm."""
-        return A @ self._inverse(a)
+        """Return A K^-1 a."""
+        return A @ self._solve(a)
 
     def scale(self, cut: Cut, lam: float) -> float:
-        """The maximizer of s b - s^2 a' K^-1 a / (2 lam) over [0, 1]."""
+        """Return the maximizer of s b - s^2 a' K^-1 a / (2 lam) over [0, 1]."""
+        # q = a' K^-1 a; the unconstrained maximizer is lam b / q
         q = 2 * self.conjugate(cut.a)
         return min(1.0, max(0.0, lam * cut.b / q)) if q > 0 else float(cut.b > 0)
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """T -> Omega(w + t d) and its slope, from three products."""
+        """Return t -> (Omega(w + t d), its derivative), from three inner products."""
+        # Omega(w + t d) = w'K w / 2 + t w'K d + t^2 d'K d / 2
         Kd = self.grad(d)
         ww, wd, dd = 2 * self.value(w), float(w @ Kd), float(d @ Kd)
         return lambda t: (0.5 * ww + t * wd + 0.5 * t * t * dd, wd + t * dd)
 
     def reach(self, w: Array, d: Array) -> float:
-        """Any distance."""
+        """Return infinity: the domain is unbounded."""
         return math.inf
 
 
@@ -158,6 +165,8 @@ _NOT_DEFINITE = "Quadratic needs a positive definite K: add a small multiple of 
 
 
 def _conjugate_gradients(K: Any, u: NDArray) -> NDArray:
+    """Solve K w = u by conjugate gradients; raise a ValueError if they do not converge."""
+    # accept an unconverged solution if its relative residual is at most 1e-8
     w, failed = _linalg().cg(K, u, rtol=1e-13, atol=0.0, maxiter=20 * len(u), callback=lambda _: check())
     if failed and not np.linalg.norm(K @ w - u) <= 1e-8 * np.linalg.norm(u):
         raise ValueError("conjugate gradients do not solve with K: is it positive definite? give its solve")
@@ -174,7 +183,8 @@ class QNorm:
     Parameters
     ----------
     q : float
-        Which norm, above 1: near 1 it is almost `L1`, for large q it evens the weights out.
+        The order of the norm, above 1: close to 1 it is similar to `L1`, a large q favors weights of equal
+        size.
     power : float
         The power q', above 1.
 
@@ -200,91 +210,98 @@ class QNorm:
             raise ValueError(f"QNorm needs q > 1 and power > 1, not q={self.q!r} and power={self.power!r}")
 
     @property
-    def _dual(self) -> tuple[float, float]:
+    def _conjugate_exponents(self) -> tuple[float, float]:
         return self.q / (self.q - 1), self.power / (self.power - 1)
 
     def value(self, w: Array) -> float:
-        """|w|_q^q' / q'."""
-        return _to_the(_norm(w, self.q), self.power) / self.power
+        """Return |w|_q^q' / q'."""
+        return _power_or_inf(_norm(w, self.q), self.power) / self.power
 
     def grad(self, w: Array) -> Array:
-        """sgn(w) |w|^(q-1) |w|_q^(q'-q)."""
+        """Return sgn(w) |w|^(q-1) |w|_q^(q'-q)."""
         return _power_grad(w, self.q, self.power)
 
     def conjugate(self, u: Array) -> float:
-        """|u|_p^p' / p'."""
-        p, power = self._dual
-        return _to_the(_norm(u, p), power) / power
+        """Return |u|_p^p' / p'."""
+        p, power = self._conjugate_exponents
+        return _power_or_inf(_norm(u, p), power) / power
 
     def conjugate_grad(self, u: Array) -> Array:
-        """sgn(u) |u|^(p-1) |u|_p^(p'-p)."""
-        return _power_grad(u, *self._dual)
+        """Return sgn(u) |u|^(p-1) |u|_p^(p'-p)."""
+        return _power_grad(u, *self._conjugate_exponents)
 
     def conjugate_bend(self, u: Array, A: Array) -> Array:
-        """A H A' for the derivative H of `conjugate_grad`: a diagonal and one outer product."""
-        xp, (p, power) = namespace(u), self._dual
+        """Return A H A' for the Hessian H of the conjugate: a diagonal plus an outer product."""
+        xp, (p, power) = namespace(u), self._conjugate_exponents
         norm = _norm(u, p)
         if norm == 0:
             return A @ A.T
-        t, size = xp.abs(u) / norm, _to_the(norm, power - 2)
-        # p < 2: infinite curvature at zero, which a model need not follow all the way
+        # H = |u|^(p'-2) [(p - 1) diag(t^(p-2)) + (p' - p) g g'] with t = |u_j| / |u|_p, g = sgn(u) t^(p-1)
+        t, size = xp.abs(u) / norm, _power_or_inf(norm, power - 2)
+        # for p < 2 the second derivative is infinite at zero: it is limited by |u_j| / |u|_p >= 1e-8
         half = A * xp.sqrt((p - 1) * size * xp.maximum(t, 1e-8 + 0.0 * t) ** (p - 2))
         Aq = A @ (xp.sign(u) * t ** (p - 1))
         return half @ half.T + (power - p) * size * Aq[:, None] * Aq[None, :]
 
     def prox(self, v: Array, step: float) -> Array:
-        """By its norm N: each |w_j| solves w + step N^(q'-q) w^(q-1) = |v_j|, and N is the norm of that."""
+        """Return the proximal point, by a root search for its norm N.
+
+        Given N, each |w_j| solves w + step N^(q'-q) w^(q-1) = |v_j|; N must be the norm of the solution.
+        """
         N0 = _norm(v, self.q)
         if step == 0 or N0 == 0:
             return v
-        x = to_numpy(v)  # scalar searches: on the host, wherever v is
+        # scalar root searches run on the CPU
+        x = to_numpy(v)
         size = np.abs(x)
 
         def excess(log_norm: float) -> float:
-            """How far the norm is above the one that it came from, in logarithms: falls through zero once."""
-            norm = _norm(_roots(size, step, (self.power - self.q) * log_norm, self.q), self.q)
+            """Return log(norm of the solution for N) - log(N), which changes its sign once."""
+            norm = _norm(_solve_prox_equations(size, step, (self.power - self.q) * log_norm, self.q), self.q)
             return math.log(norm) - log_norm if norm > 0 else -1.0
 
-        hi = math.log(N0)  # the root is below |v|_q
+        # the norm of the proximal point is below |v|_q
+        hi = math.log(N0)
         lo = hi - 1.0
+        # move the lower end down until the sign changes; exp(-700) is close to underflow
         while excess(lo) <= 0 and lo > -700:
             lo -= 2 * (hi - lo)
         if excess(hi) < 0 < excess(lo):
-            hi = root(excess, lo, hi)
-        return like(np.sign(x) * _roots(size, step, (self.power - self.q) * hi, self.q), v)
+            hi = find_root(excess, lo, hi)
+        return like(np.sign(x) * _solve_prox_equations(size, step, (self.power - self.q) * hi, self.q), v)
 
     def scale(self, cut: Cut, lam: float) -> float:
-        """The maximizer of s b - lam (s |a|_p / lam)^p' / p' over [0, 1]."""
-        p, _ = self._dual
+        """Return the maximizer of s b - lam (s |a|_p / lam)^p' / p' over [0, 1]."""
+        p, _ = self._conjugate_exponents
         size = _norm(cut.a, p)
         if size == 0 or cut.b <= 0:
             return float(cut.b > 0)
-        # (b / |a|)^(q'-1) lam / |a|, by logarithms: powers overflow
+        # (b / |a|)^(q'-1) lam / |a|, in logarithms, because powers overflow
         log = (self.power - 1) * (math.log(cut.b) - math.log(size)) + math.log(lam) - math.log(size)
         return math.exp(min(log, 0.0))
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """T -> Omega(w + t d) and its slope."""
-        return by_values(self, w, d)
+        """Return t -> (Omega(w + t d), its derivative)."""
+        return line_from_value_slope(self, w, d)
 
     def slope(self, w: Array, d: Array) -> float:
-        """The slope of Omega along d."""
+        """Return the derivative of Omega at w along d."""
         return float(self.grad(w) @ d)
 
     def reach(self, w: Array, d: Array) -> float:
-        """Any distance."""
+        """Return infinity: the domain is unbounded."""
         return math.inf
 
 
 def _norm(w: Array, q: float) -> float:
-    """|w|_q, scaled by the largest entry: powers overflow."""
+    """Return |w|_q, computed relative to the largest entry, because powers overflow."""
     xp = namespace(w)
     largest = float(xp.max(xp.abs(w)))
     return largest * float(xp.sum((xp.abs(w) / largest) ** q)) ** (1 / q) if largest else 0.0
 
 
-def _to_the(norm: float, power: float) -> float:
-    """The power of a norm, infinite where it is no number."""
+def _power_or_inf(norm: float, power: float) -> float:
+    """Return the power of a norm, and infinity on overflow."""
     try:
         return float(norm**power)
     except OverflowError:
@@ -292,20 +309,25 @@ def _to_the(norm: float, power: float) -> float:
 
 
 def _power_grad(w: Array, q: float, power: float) -> Array:
+    """Return the gradient of |w|_q^power / power, in powers of w / |w|_q, because powers overflow."""
     xp, norm = namespace(w), _norm(w, q)
     if norm == 0:
         return xp.zeros_like(w)
-    return xp.sign(w) * (xp.abs(w) / norm) ** (q - 1) * _to_the(norm, power - 1)
+    return xp.sign(w) * (xp.abs(w) / norm) ** (q - 1) * _power_or_inf(norm, power - 1)
 
 
-def _roots(a: NDArray, step: float, log_factor: float, q: float) -> Any:
-    """The w in [0, a] with w + step e^log_factor w^(q-1) = a, by Newton's method from its safe side."""
+def _solve_prox_equations(a: NDArray, step: float, log_factor: float, q: float) -> Any:
+    """Return the w in [0, a] with w + step e^log_factor w^(q-1) = a, by Newton's method, elementwise.
+
+    It starts from the side on which it converges monotonically: from the right if the left side is convex in
+    w (q >= 2), from the left if it is concave.
+    """
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         k = step * np.exp(min(log_factor, 700.0))
-        # from the right where the function is convex, from the left where it is concave
         other = (a / (2 * k)) ** (1 / (q - 1))
         w = np.fmin(a, (a / k) ** (1 / (q - 1))) if q >= 2 else np.fmin(0.5 * a, other)
         for _ in checking(range(100)):
+            # Newton step for f(w) = w + k w^(q-1) - a, kept in [0, a]; NaN (inf / inf) counts as no step
             excess = w + k * w ** (q - 1) - a
             new = np.clip(w - np.nan_to_num(excess / (1 + k * (q - 1) * w ** (q - 2))), 0.0, a)
             if np.all(np.abs(new - w) <= 4e-16 * a):

@@ -1,4 +1,4 @@
-"""Settings of features, for models with many outputs: a feature has an entry of w for each of them."""
+"""Per-feature settings of regularizers in multi-output models: w has one entry per feature and output."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from riskmin.regularizers.separable import Separable
 
 
 def each_output(reg: Any, n_features: int, dim: int) -> Any:
-    """The regularizer of w with dim entries, those of a feature together; its settings one a feature, or dim.
+    """Return the regularizer with its per-feature settings repeated for each output.
 
-    As it is, where no setting is an array with one entry a feature.
+    w has `dim` entries, those of a feature contiguous. The regularizer is returned unchanged if no setting is
+    an array with one entry per feature.
 
     Examples
     --------
@@ -24,14 +25,15 @@ def each_output(reg: Any, n_features: int, dim: int) -> Any:
     >>> each_output(Box(L1(), [0.0, -1.0]), 2, 6).lower.tolist()
     [0.0, 0.0, 0.0, -1.0, -1.0, -1.0]
     """
-    many, rest = divmod(dim, n_features)
-    if rest or many < 2 or not isinstance(reg, (Separable, Entropy)):
+    n_outputs, remainder = divmod(dim, n_features)
+    if remainder or n_outputs < 2 or not isinstance(reg, (Separable, Entropy)):
         return reg
     changed: dict[str, Any] = {}
     for field in fields(reg):  # type: ignore[arg-type]
         value = getattr(reg, field.name)
+        # an array of any other length is left to the check against w
         if isinstance(value, np.ndarray) and value.shape == (n_features,):
-            changed[field.name] = np.repeat(value, many)
+            changed[field.name] = np.repeat(value, n_outputs)
         elif isinstance(value, Separable):
             changed[field.name] = each_output(value, n_features, dim)
     return replace(reg, **changed) if changed else reg  # type: ignore[type-var]

@@ -1,4 +1,4 @@
-"""A regularizer of weights times sizes: those of standardized columns, for columns as they are."""
+"""A regularizer of rescaled weights: the penalty of standardized columns, for unscaled columns."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import like
-from riskmin.regularizers.base import Comparable, check_setting
+from riskmin.regularizers.base import ArrayDataclass, check_setting
 from riskmin.types import Array, CurvedConjugate, Cut, NDArray, Smooth, Unsuited
 
-ROUNDING = 1e-14
-"""Products of a size and its inverse are one, but for this."""
+UNIT_SIZE_TOLERANCE = 1e-14
+"""The largest deviation from 1 (rounding) of the product of a size and its inverse."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Rescaled(Comparable):
+class Rescaled(ArrayDataclass):
     r"""A regularizer of rescaled weights, :math:`\Omega(s \circ w)`.
 
-    Solvers see :math:`\Omega` itself, in the variables :math:`s \circ w`, where X can be changed with them
-    (see `Preconditioner`); else what `opened` makes of it. It has no proximal points of its own.
+    If X can be rescaled too (see `Preconditioner`), solvers work with :math:`\Omega` itself in the variables
+    :math:`s \circ w`; otherwise with the result of `absorb_sizes`. It has no proximal operator.
 
     Parameters
     ----------
@@ -50,93 +50,98 @@ class Rescaled(Comparable):
 
     @property
     def formula(self) -> str:
-        """In one line of plain text."""
+        """The formula in one line of plain text."""
         return f"{getattr(self.reg, 'formula', repr(self.reg))} of sizes * w"
 
     def scaled(self, s: NDArray) -> Any:
-        """The same function of v = w / s: what is rescaled itself, where that undoes the sizes."""
+        """Return the same function of v = w / s; Omega itself if s is the inverse of the sizes."""
         sizes = self.sizes * s
-        undone = bool(np.all(np.abs(sizes - 1) <= ROUNDING))
+        # (sizes * s) * v = sizes * w: product 1 means the variables of Omega itself
+        undone = bool(np.all(np.abs(sizes - 1) <= UNIT_SIZE_TOLERANCE))
         return self.reg if undone else opened(rescaled(self.reg, sizes))
 
     def value(self, w: Array) -> float:
-        """Omega of the rescaled weights."""
+        """Return Omega of the rescaled weights."""
         return float(self.reg.value(like(self.sizes, w) * w))
 
     def prox(self, v: Array, step: float) -> Array:
-        """A point of the domain near v, for step 0; there is no formula for others."""
+        """Return a point of the domain close to v, for step 0; raise for other steps (no formula)."""
         if step:
             raise Unsuited(f"the proximal points of {self!r} are not known: use Bundle")
         sizes = like(self.sizes, v)
         return self.reg.prox(sizes * v, 0.0) / sizes
 
     def conjugate(self, u: Array) -> float:
-        """That of Omega at u / s."""
+        """Return the conjugate of Omega at u / s."""
         return float(self.reg.conjugate(u / like(self.sizes, u)))
 
     def conjugate_grad(self, u: Array) -> Array:
-        """The w that attains it."""
+        """Return the w that attains the conjugate."""
         sizes = like(self.sizes, u)
+        # max_w u'w - Omega(s w) is attained at s w = argmax of Omega* at u / s
         return self.reg.conjugate_grad(u / sizes) / sizes
 
     def scale(self, cut: Cut, lam: float) -> float:
-        """The best shrinkage, as that of the cut in the rescaled weights."""
+        """Return the best scale of the cut, as a cut in the rescaled weights."""
         return float(self.reg.scale(Cut(cut.a / like(self.sizes, cut.a), cut.b), lam))
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """T -> Omega along the line, and its slope."""
+        """Return t -> (Omega(s * (w + t d)), its derivative)."""
         sizes = like(self.sizes, w)
-        found: Callable[[float], tuple[float, float]] = self.reg.line(sizes * w, sizes * d)
-        return found
+        result: Callable[[float], tuple[float, float]] = self.reg.line(sizes * w, sizes * d)
+        return result
 
     def reach(self, w: Array, d: Array) -> float:
-        """How far w + t d stays in the domain."""
+        """Return the largest t for which w + t d is in the domain."""
         sizes = like(self.sizes, w)
         return float(self.reg.reach(sizes * w, sizes * d))
 
 
 class RescaledSmooth(Rescaled):
-    """The same of a regularizer with a gradient."""
+    """A `Rescaled` of a differentiable regularizer."""
 
     def grad(self, w: Array) -> Array:
-        """By the chain rule."""
+        """Return the gradient, by the chain rule."""
         sizes = like(self.sizes, w)
         return sizes * self.reg.grad(sizes * w)
 
 
-class RescaledCurved(Rescaled):
-    """The same of a regularizer whose conjugate has second derivatives."""
+class RescaledWithConjugateHessian(Rescaled):
+    """A `Rescaled` of a regularizer whose conjugate has a Hessian."""
 
     def conjugate_bend(self, u: Array, A: Array) -> Array:
-        """By the chain rule."""
+        """Return A H A', by the chain rule."""
         sizes = like(self.sizes, u)
         return self.reg.conjugate_bend(u / sizes, A / sizes)
 
 
-class RescaledBoth(RescaledSmooth, RescaledCurved):
-    """The same of a regularizer with both."""
+class RescaledSmoothWithConjugateHessian(RescaledSmooth, RescaledWithConjugateHessian):
+    """A `Rescaled` of a differentiable regularizer whose conjugate has a Hessian."""
 
 
 def rescaled(reg: Any, sizes: NDArray) -> Any:
-    """Omega(sizes * w) as a function of w, for sizes > 0.
+    """Return Omega(sizes * w) as a function of w, for sizes > 0.
 
     Examples
     --------
     >>> import numpy as np
     >>> from riskmin import QNorm
     >>> type(rescaled(QNorm(), np.array([2.0, 3.0]))).__name__, rescaled(QNorm(), np.ones(2))
-    ('RescaledBoth', QNorm(q=1.5, power=2.0))
+    ('RescaledSmoothWithConjugateHessian', QNorm(q=1.5, power=2.0))
     """
     if bool(np.all(sizes == 1)):
         return reg
-    smooth, curved = isinstance(reg, Smooth), isinstance(reg, CurvedConjugate)
+    # the class that has the optional methods of the regularizer, and no others
+    smooth, has_hessian = isinstance(reg, Smooth), isinstance(reg, CurvedConjugate)
     if smooth:
-        return (RescaledBoth if curved else RescaledSmooth)(reg, sizes)
-    return (RescaledCurved if curved else Rescaled)(reg, sizes)
+        return (RescaledSmoothWithConjugateHessian if has_hessian else RescaledSmooth)(reg, sizes)
+    return (RescaledWithConjugateHessian if has_hessian else Rescaled)(reg, sizes)
 
 
 def opened(reg: Any) -> Any:
-    """A rescaled regularizer as one of the same kind, with other weights, where there is such a one.
+    """Return a rescaled regularizer as one of the original class with other weights, if possible.
+
+    Any other regularizer, and one for which it is not possible, is returned unchanged.
 
     Examples
     --------
@@ -147,6 +152,6 @@ def opened(reg: Any) -> Any:
     """
     if not isinstance(reg, Rescaled):
         return reg
-    own = getattr(reg.reg, "scaled", None)
-    found = None if own is None else own(reg.sizes)
-    return reg if found is None else found
+    method = getattr(reg.reg, "scaled", None)
+    result = None if method is None else method(reg.sizes)
+    return reg if result is None else result

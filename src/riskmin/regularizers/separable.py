@@ -1,8 +1,8 @@
-r"""Regularizers that are sums over coordinates,
+r"""Separable regularizers: sums over coordinates,
 
 .. math:: \Omega(w) = \sum_j l_j |w_j| + \tfrac{m_j}2 w_j^2 \quad\text{for } lower_j \le w_j \le upper_j,
 
-written once for all of them: `L1`, `L2`, `Elastic`, and each of these within a `Box`.
+implemented once for `L1`, `L2`, `Elastic`, and each of these within a `Box`.
 """
 
 from __future__ import annotations
@@ -16,118 +16,136 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.arrays import namespace
-from riskmin.regularizers.base import SLACK, Comparable, best_scale, by_feature, by_values, check_setting
+from riskmin.regularizers.base import (
+    DOMAIN_TOLERANCE,
+    ArrayDataclass,
+    best_scale,
+    by_feature,
+    check_setting,
+    line_from_value_slope,
+)
 from riskmin.types import Array, Cut, NDArray
 
 Setting = float | NDArray
 
 
-class Terms(NamedTuple):
-    """The coefficients of a sum over coordinates: each a number, or an array with one a feature."""
+class SeparableTerms(NamedTuple):
+    """The coefficients of a separable regularizer, each a number or an array with one entry per feature."""
 
     absolute: Any
+    """The l_j."""
     square: Any
+    """The m_j."""
     lower: Any
     upper: Any
 
 
-class Separable(Comparable, ABC):
-    """All that duality asks of a sum over coordinates, from its `terms`."""
+class Separable(ArrayDataclass, ABC):
+    """A separable regularizer with its conjugate, defined by its coefficients, `terms`."""
 
     @abstractmethod
-    def terms(self, w: Array) -> Terms:
-        """The coefficients, in w's library."""
+    def terms(self, w: Array) -> SeparableTerms:
+        """Return the coefficients, in the array library of w."""
 
     @property
     def polyhedral(self) -> bool:
-        """Whether there is no square in it, so that the model of a bundle is a linear program."""
+        """Whether it has no quadratic term, so that the bundle's master problem is a linear program."""
         return False
 
     def value(self, w: Array) -> float:
-        """Omega(w); infinite outside the box."""
+        """Return Omega(w); infinite outside the box."""
         xp, t = namespace(w), self.terms(w)
-        slack = SLACK * (1 + xp.abs(w))
+        slack = DOMAIN_TOLERANCE * (1 + xp.abs(w))
         if bool(xp.any(w < t.lower - slack)) or bool(xp.any(w > t.upper + slack)):
             return math.inf
         return float(xp.sum(t.absolute * xp.abs(w) + 0.5 * t.square * w * w))
 
     def slope(self, w: Array, d: Array) -> float:
-        """The slope of Omega along d, ahead of w."""
+        """Return the one-sided derivative of Omega at w along d."""
         xp, t = namespace(w), self.terms(w)
+        # |w_j| at w_j = 0 has the one-sided derivative |d_j|
         signs = xp.where(w == 0, xp.sign(d), xp.sign(w))
         return float(xp.sum((t.absolute * signs + t.square * w) * d))
 
     def prox(self, v: Array, step: float) -> Array:
-        """The soft threshold of v, shrunk, within the box."""
+        """Return v, shrunk toward zero by step l_j, over 1 + step m_j, clipped to the box."""
         t = self.terms(v)
-        return _clip(_soft(v, step * t.absolute) / (1 + step * t.square), t)
+        return _clip_to_box(_shrink(v, step * t.absolute) / (1 + step * t.square), t)
 
     def conjugate(self, u: Array) -> float:
-        """sum_j max over w_j of u_j w_j - l_j |w_j| - m_j w_j^2 / 2."""
-        w = self._best(u)
+        """Return sum_j max over w_j of u_j w_j - l_j |w_j| - m_j w_j^2 / 2."""
+        w = self._conjugate_argmax(u)
         xp, t = namespace(u), self.terms(u)
         if not bool(xp.all(xp.isfinite(w))):
             return math.inf
         return float(xp.sum(u * w - t.absolute * xp.abs(w) - 0.5 * t.square * w * w))
 
     def conjugate_grad(self, u: Array) -> Array:
-        """The w that attains the conjugate; where that is no point, TypeError."""
-        w = self._best(u)
+        """Return the w that attains the conjugate; raise a TypeError if none does."""
+        w = self._conjugate_argmax(u)
         if self.polyhedral and not bool(namespace(w).all(namespace(w).isfinite(w))):
-            raise TypeError(f"the conjugate of {self!r} is infinite there, so it has no gradient")
+            raise TypeError(f"the conjugate of {self!r} is infinite at this point, so it has no gradient")
         return w
 
-    def _best(self, u: Array) -> Array:
+    def _conjugate_argmax(self, u: Array) -> Array:
+        """Return the maximizer of u @ w - Omega(w), with infinite entries where there is none."""
         xp, t = namespace(u), self.terms(u)
-        soft = _soft(u, t.absolute)
+        shrunk = _shrink(u, t.absolute)
+        # stationary point of u w - l |w| - m w^2 / 2; without a square, the maximum is at 0 or at a bound
         if not self.polyhedral:
-            return _clip(soft / t.square, t)
-        far = math.inf + 0.0 * soft
-        return _clip(xp.where(soft > 0, far, xp.where(soft < 0, -far, soft)), t)
+            return _clip_to_box(shrunk / t.square, t)
+        infinity = math.inf + 0.0 * shrunk
+        return _clip_to_box(xp.where(shrunk > 0, infinity, xp.where(shrunk < 0, -infinity, shrunk)), t)
 
     def scale(self, cut: Cut, lam: float) -> float:
-        """The best shrinkage: where the conjugate is an indicator, as large as it lets the cut be."""
-        return best_scale(self, cut, lam, self._largest(cut.a, lam) if self.polyhedral else 1.0)
+        """Return the best scale; if the conjugate is an indicator function, the largest feasible one."""
+        return best_scale(self, cut, lam, self._largest_scale(cut.a, lam) if self.polyhedral else 1.0)
 
-    def _largest(self, a: Array, lam: float) -> float:
-        """The largest s <= 1 for which Omega*(-s a / lam) is finite."""
+    def _largest_scale(self, a: Array, lam: float) -> float:
+        """Return the largest s <= 1 for which Omega*(-s a / lam) is finite."""
         xp, t = namespace(a), self.terms(a)
-        # where -a pulls w to a side that has no bound
+        # coordinates in which -a points to an infinite bound
         open_side = (a < 0) & (t.upper == math.inf) | (a > 0) & (t.lower == -math.inf)
+        # Omega* is finite iff |s a_j| / lam <= l_j in these coordinates
         size = xp.where(open_side, xp.abs(a) / (lam * t.absolute), 0.0 * a)
         largest = float(xp.max(size)) if len(a) else 0.0
-        most = 1 - 8 * float(xp.finfo(a.dtype).eps)  # the bound must not become infinite by rounding
-        return 1.0 if largest < most else most / largest
+        # rounding must not make the conjugate infinite
+        safe = 1 - 8 * float(xp.finfo(a.dtype).eps)
+        return 1.0 if largest < safe else safe / largest
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """T -> Omega(w + t d) and its slope."""
-        return by_values(self, w, d)
+        """Return t -> (Omega(w + t d), its derivative)."""
+        return line_from_value_slope(self, w, d)
 
     def reach(self, w: Array, d: Array) -> float:
-        """How far w + t d stays in the box."""
+        """Return the largest t for which w + t d is in the box."""
         xp, t = namespace(w), self.terms(w)
-        room = xp.where(d > 0, t.upper - w, xp.where(d < 0, w - t.lower, math.inf))
+        # the distance to the bound in the direction of d_j, over |d_j|
+        distance = xp.where(d > 0, t.upper - w, xp.where(d < 0, w - t.lower, math.inf))
         size = xp.abs(d)
-        ahead = xp.where(size > 0, xp.maximum(room, 0.0 * w) / xp.where(size > 0, size, 1.0 + size), math.inf)
+        ahead = xp.where(
+            size > 0, xp.maximum(distance, 0.0 * w) / xp.where(size > 0, size, 1.0 + size), math.inf
+        )
         return float(xp.min(ahead))
 
     def conjugate_bend(self, u: Array, A: Array) -> Array:
-        """A H A' for the derivative H of `conjugate_grad`: a diagonal, zero where w does not move."""
+        """Return A H A' for the Hessian H of the conjugate: diagonal, 1 / m_j or 0 where w_j is constant."""
         xp, t = namespace(u), self.terms(u)
-        w = self._best(u)
-        moves = xp.nonzero((xp.abs(u) > t.absolute) & (w > t.lower) & (w < t.upper))[0]
-        half = A[:, moves] / xp.sqrt(t.square + 0.0 * u)[moves]
+        w = self._conjugate_argmax(u)
+        # w_j depends on u_j only where |u_j| exceeds l_j and w_j is strictly inside the box
+        active = xp.nonzero((xp.abs(u) > t.absolute) & (w > t.lower) & (w < t.upper))[0]
+        half = A[:, active] / xp.sqrt(t.square + 0.0 * u)[active]
         return half @ half.T
 
 
-def _soft(v: Array, threshold: Any) -> Array:
-    """V, nearer to zero by the threshold."""
+def _shrink(v: Array, threshold: Any) -> Array:
+    """Return v, shrunk toward zero by the threshold: v - clip(v, -threshold, threshold)."""
     xp = namespace(v)
-    most = threshold + xp.zeros_like(v)
-    return v - xp.minimum(xp.maximum(v, -most), most)
+    bound = threshold + xp.zeros_like(v)
+    return v - xp.minimum(xp.maximum(v, -bound), bound)
 
 
-def _clip(w: Array, t: Terms) -> Array:
+def _clip_to_box(w: Array, t: SeparableTerms) -> Array:
     xp = namespace(w)
     zero = xp.zeros_like(w)
     return xp.minimum(xp.maximum(w, t.lower + zero), t.upper + zero)
@@ -135,12 +153,12 @@ def _clip(w: Array, t: Terms) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class L2(Separable):
-    r"""The squared Euclidean norm, :math:`\Omega(w) = \tfrac12 \sum_j m_j w_j^2`, its own conjugate.
+    r"""The squared Euclidean norm, :math:`\Omega(w) = \tfrac12 \sum_j m_j w_j^2`; self-conjugate for m = 1.
 
     Parameters
     ----------
     weights : float or (p,) array
-        The :math:`m_j > 0`: how much each feature is penalized.
+        The penalty factors :math:`m_j > 0` of the features.
 
     Examples
     --------
@@ -158,48 +176,50 @@ class L2(Separable):
 
     @property
     def plain(self) -> bool:
-        """Whether all features are penalized alike, with factor 1."""
+        """Whether all penalty factors are 1."""
         return isinstance(self.weights, float) and self.weights == 1.0
 
-    def terms(self, w: Array) -> Terms:
-        return Terms(0.0, by_feature(self.weights, w, "weights"), -math.inf, math.inf)
+    def terms(self, w: Array) -> SeparableTerms:
+        return SeparableTerms(0.0, by_feature(self.weights, w, "weights"), -math.inf, math.inf)
 
     def value(self, w: Array) -> float:
-        """sum_j m_j w_j^2 / 2."""
+        """Return sum_j m_j w_j^2 / 2."""
         return 0.5 * float(w @ (w if self.plain else self.terms(w).square * w))
 
     def grad(self, w: Array) -> Array:
-        """M w."""
+        """Return m w."""
         return w if self.plain else self.terms(w).square * w
 
     def scaled(self, s: NDArray) -> L2:
-        """The same function of v = w / s."""
+        """Return the same function of v = w / s."""
         return L2(self.weights * s * s)
 
     def conjugate(self, u: Array) -> float:
-        """sum_j u_j^2 / (2 m_j)."""
+        """Return sum_j u_j^2 / (2 m_j)."""
         return 0.5 * float(u @ (u if self.plain else u / self.terms(u).square))
 
     def conjugate_grad(self, u: Array) -> Array:
-        """U / m."""
+        """Return u / m."""
         return u if self.plain else u / self.terms(u).square
 
     def gram(self, A: Array, a: Array) -> Array:
-        """The inner products of the conjugate's norm."""
+        """Return A (a / m)."""
         return A @ self.conjugate_grad(a)
 
     def scale(self, cut: Cut, lam: float) -> float:
-        """The maximizer of s b - s^2 |a|^2 / (2 lam) over [0, 1]."""
+        """Return the maximizer of s b - s^2 sum_j a_j^2 / m_j / (2 lam) over [0, 1]."""
+        # q = sum_j a_j^2 / m_j; the unconstrained maximizer is lam b / q
         q = 2 * self.conjugate(cut.a)
         return min(1.0, max(0.0, lam * cut.b / q)) if q else float(cut.b > 0)
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """T -> |w + t d|^2 / 2 and its slope, from three inner products."""
+        """Return t -> (Omega(w + t d), its derivative), from three inner products."""
+        # the inner products of w and d weighted by m
         ww, wd, dd = 2 * self.value(w), float(self.grad(w) @ d), 2 * self.value(d)
         return lambda t: (0.5 * ww + t * wd + 0.5 * t * t * dd, wd + t * dd)
 
     def reach(self, w: Array, d: Array) -> float:
-        """Any distance."""
+        """Return infinity: the domain is unbounded."""
         return math.inf
 
 
@@ -207,13 +227,13 @@ class L2(Separable):
 class L1(Separable):
     r"""The sum of absolute values, :math:`\Omega(w) = \sum_j l_j |w_j|`, which makes w sparse.
 
-    Its conjugate is 0 where :math:`|u_j| \le l_j` for all j and infinite elsewhere, so a cut bounds as far
-    as it can be shrunk into that box.
+    Its conjugate is 0 if :math:`|u_j| \le l_j` for all j, else infinite. The lower bound of a cut is
+    therefore finite only if the cut is scaled into that box.
 
     Parameters
     ----------
     weights : float or (p,) array
-        The :math:`l_j > 0`: how much each feature is penalized.
+        The penalty factors :math:`l_j > 0` of the features.
 
     Examples
     --------
@@ -232,37 +252,37 @@ class L1(Separable):
     def __post_init__(self) -> None:
         check_setting(self, "weights", lambda v: (v > 0) & np.isfinite(v), "numbers > 0")
 
-    def terms(self, w: Array) -> Terms:
-        return Terms(by_feature(self.weights, w, "weights"), 0.0, -math.inf, math.inf)
+    def terms(self, w: Array) -> SeparableTerms:
+        return SeparableTerms(by_feature(self.weights, w, "weights"), 0.0, -math.inf, math.inf)
 
     def scaled(self, s: NDArray) -> L1:
-        """The same function of v = w / s, for s > 0."""
+        """Return the same function of v = w / s, for s > 0."""
         return L1(self.weights * s)
 
     def conjugate(self, u: Array) -> float:
-        """0 where all |u_j| <= l_j, else infinite."""
+        """Return 0 if all |u_j| <= l_j, else infinity."""
         xp = namespace(u)
         return 0.0 if not len(u) or float(xp.max(xp.abs(u) - self.terms(u).absolute)) <= 0 else math.inf
 
     def scale(self, cut: Cut, lam: float) -> float:
-        """The bound is s b: as large an s as the conjugate allows."""
-        return self._largest(cut.a, lam) if cut.b > 0 else 0.0
+        """Return the largest feasible s if b > 0, because the lower bound is s b; else 0."""
+        return self._largest_scale(cut.a, lam) if cut.b > 0 else 0.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Elastic(Separable):
-    r"""Absolute values and squares, :math:`\Omega(w) = \sum_j m_j (\epsilon |w_j| + \tfrac12 w_j^2)`.
+    r"""The elastic net, :math:`\Omega(w) = \sum_j m_j (\epsilon |w_j| + \tfrac12 w_j^2)`.
 
-    With m = 1 this is the sparse regularization of Zhang (2002, equation 16): :math:`w_j` is zero where
-    :math:`|v_j| \le \epsilon` in the dual. scikit-learn's ``ElasticNet(alpha, l1_ratio)`` is
+    With m = 1 this is the sparse regularization of Zhang (2002, equation 16): :math:`w_j` is zero if
+    :math:`|v_j| \le \epsilon` in the dual. scikit-learn's ``ElasticNet(alpha, l1_ratio)`` corresponds to
     ``lam = alpha * (1 - l1_ratio)`` and ``eps = l1_ratio / (1 - l1_ratio)``.
 
     Parameters
     ----------
     eps : float or (p,) array
-        The share of the absolute values, >= 0.
+        The factor of the absolute values, >= 0.
     weights : float or (p,) array
-        The :math:`m_j > 0`: how much each feature is penalized.
+        The penalty factors :math:`m_j > 0` of the features.
 
     Examples
     --------
@@ -282,12 +302,12 @@ class Elastic(Separable):
         check_setting(self, "eps", lambda v: (v >= 0) & np.isfinite(v), "a number >= 0")
         check_setting(self, "weights", lambda v: (v > 0) & np.isfinite(v), "numbers > 0")
 
-    def terms(self, w: Array) -> Terms:
+    def terms(self, w: Array) -> SeparableTerms:
         weights = by_feature(self.weights, w, "weights")
-        return Terms(by_feature(self.eps, w, "eps") * weights, weights, -math.inf, math.inf)
+        return SeparableTerms(by_feature(self.eps, w, "eps") * weights, weights, -math.inf, math.inf)
 
     def scaled(self, s: NDArray) -> Elastic:
-        """The same function of v = w / s, for s > 0."""
+        """Return the same function of v = w / s, for s > 0."""
         return Elastic(self.eps / s, self.weights * s * s)
 
 
@@ -298,9 +318,9 @@ class Box(Separable):
     Parameters
     ----------
     reg : L1, L2 or Elastic
-        What is bounded.
+        The regularizer inside the bounds.
     lower, upper : float or (p,) array
-        The bounds; nonnegative weights by default.
+        The bounds of the weights; 0 and infinity (nonnegative weights) by default.
 
     Examples
     --------
@@ -332,22 +352,23 @@ class Box(Separable):
 
     @property
     def formula(self) -> str:
-        """In one line of plain text."""
+        """The formula in one line of plain text."""
         return f"{self.reg.formula}, lower <= w <= upper"  # type: ignore[attr-defined]
 
     @property
     def polyhedral(self) -> bool:
-        """As what is bounded."""
+        """Whether the wrapped regularizer is polyhedral."""
         return self.reg.polyhedral
 
     def scaled(self, s: NDArray) -> Box:
-        """The same function of v = w / s, for s > 0."""
+        """Return the same function of v = w / s, for s > 0."""
+        # the bounds of v = w / s
         inner: Any = self.reg
         return Box(inner.scaled(s), self.lower / s, self.upper / s)
 
-    def terms(self, w: Array) -> Terms:
+    def terms(self, w: Array) -> SeparableTerms:
         inner = self.reg.terms(w)
-        return Terms(
+        return SeparableTerms(
             inner.absolute,
             inner.square,
             by_feature(self.lower, w, "lower"),

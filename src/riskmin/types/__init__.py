@@ -1,6 +1,6 @@
 r"""The records and protocols of riskmin. Read this first.
 
-Everything here serves one problem,
+All types of this package serve one problem,
 
 .. math:: \min_w J(w) = \lambda\,\Omega(w) + R(w), \qquad R(w) = \text{loss}(\text{scores}(X, w);\, y) \ge 0,
 

@@ -1,4 +1,9 @@
-"""The protocols: what a loss, a regularizer, an executor, a risk and a solver are to the others."""
+"""The protocols: the interfaces of losses, regularizers, linear maps, executors, risks and solvers.
+
+Every implementation provides one of the base protocols (`Loss`, `Regularizer`, `LinearMap`, `Executor`,
+`Oracle`, `Solver`). The others are optional capabilities, detected by ``isinstance``: an object has one if it
+has its methods.
+"""
 
 from __future__ import annotations
 
@@ -11,62 +16,62 @@ if TYPE_CHECKING:
     from riskmin.objective import Objective
 
 
-# ---------------------------------------------------------------- the problem
+# ---------------------------------------------------------------- losses
 @runtime_checkable
 class Loss(Protocol):
-    """A convex, nonnegative function of the scores."""
+    """A convex, nonnegative function of the scores z."""
 
     @property
     def separable(self) -> bool:
-        """Whether it is a sum over rows, so that each block of rows may evaluate its own part."""
+        """Whether the loss is a sum over rows, so that blocks of rows can be evaluated independently."""
         ...
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
-        """sum_i c_i l(z_i, y_i), and a subgradient in z with the c_i already in it."""
+        """Return sum_i c_i l(z_i, y_i) and a subgradient in z, the weights c_i included."""
         ...
 
 
 @runtime_checkable
 class ChecksLabels(Protocol):
-    """A loss that knows which labels it takes."""
+    """A loss that validates its labels."""
 
     def check_labels(self, y: Array) -> None:
-        """Raise a ValueError that names the cause and the remedy."""
+        """Raise a ValueError that names the cause and the remedy, if y is not valid for the loss."""
         ...
 
 
 @runtime_checkable
 class HasValues(Protocol):
-    """A loss that tells what each row contributes, for losses made of it that need to know."""
+    """A loss that can return its value per row, as losses that wrap it (`Nu`) need."""
 
     def values(self, z: Array, y: Array) -> Array:
-        """l(z_i, y_i), a row at a time."""
+        """Return the array of l(z_i, y_i), one value per row."""
         ...
 
 
 @runtime_checkable
 class HasDual(Protocol):
-    """A loss whose conjugate is quadratic on an interval."""
+    """A loss whose conjugate is quadratic on an interval, for each row."""
 
     def dual(self, y: Array) -> Dual | None:
-        """The conjugate, a row at a time, lower <= 0 <= upper; None if the parameters make it another."""
+        """Return the conjugates of all rows, lower <= 0 <= upper; None if the parameters give other ones."""
         ...
 
 
 @runtime_checkable
 class HasConjugate(Protocol):
-    """A loss with another conjugate, of which it knows the derivative."""
+    """A loss with a conjugate of any other form, and its derivative."""
 
     def conjugate(self, u: Array, y: Array) -> Array:
-        """sup_z u_i z - l(z, y_i), a row at a time; infinite outside of its domain."""
+        """Return l*(u_i, y_i) = sup_z u_i z - l(z, y_i) per row; infinite outside the domain."""
         ...
 
     def conjugate_grad(self, u: Array, y: Array) -> Array:
-        """The z that attains it; infinite at the ends of the domain where none does."""
+        """Return the z that attains the supremum, per row; infinite at the ends where none does."""
         ...
 
     def conjugate_domain(self, y: Array) -> tuple[Array, Array]:
-        """The least and the largest u of each row, around 0."""
+        """Return the lower and upper end of the domain of u per row; the domain contains 0."""
         ...
 
 
@@ -75,55 +80,64 @@ class Curved(Protocol):
     """A smooth loss with second derivatives."""
 
     def curvature(self, z: Array, y: Array, c: Array) -> Array:
-        """c_i l''(z_i, y_i), a row at a time; from the right where it jumps."""
+        """Return c_i l''(z_i, y_i) per row; the one-sided derivative where l'' jumps."""
         ...
 
 
 @runtime_checkable
 class Smoothable(Protocol):
-    """A loss that is a maximum over multipliers, and knows it with a square of them taken off."""
+    """A loss that is a maximum over multipliers and offers its Nesterov smoothing.
+
+    The smoothed loss subtracts a proximity term, (mu / 2) times the squared norm of the multipliers (or an
+    entropy), inside the maximum; it is a lower bound of the loss.
+    """
 
     def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
-        """The smoothed loss, its gradient in z, and its lift: what mu times the square took off.
+        """Return the smoothed loss, its gradient in z, and the minorant offset.
 
-        The tangent, raised by the lift, is a cut of the loss itself. A loss with a multiplier a row may say
-        ``centred = True`` and take a further argument, a gradient of before: then it is the distance to its
-        multipliers that counts.
+        The minorant offset is the value of the proximity term at the maximizer. The tangent plus this offset
+        is a cut of the unsmoothed loss. A loss with one multiplier per row may set ``accepts_center = True``
+        and take one more argument, an earlier gradient: the proximity term is then the squared distance to
+        the multipliers of that gradient.
         """
         ...
 
 
 @runtime_checkable
 class Bends(Protocol):
-    """A loss with a method `soft` that knows its second derivatives too: for Newton's method."""
+    """A loss that offers the Hessian of its smoothed form, for Newton's method."""
 
     def bend(self, z: Array, y: Array, c: Array, mu: float) -> Bend:
-        """Those of the smoothed loss in z; of one side, where they jump. A centre as for `soft`."""
+        """Return the Hessian of the smoothed loss in z, one-sided where it jumps.
+
+        The optional center is that of `Smoothable.smoothed_value_grad`.
+        """
         ...
 
 
 @runtime_checkable
 class Lifted(Protocol):
-    """A loss that stands for another, which is nowhere below its tangents raised by their lifts."""
+    """A surrogate loss whose tangents, each plus an offset, are minorants of another loss."""
 
     def tangent(self, z: Array, y: Array, c: Array) -> tuple[Any, Array, Any]:
-        """Value, gradient in z, and lift."""
+        """Return value and gradient of the surrogate, and the minorant offset of this tangent."""
         ...
 
 
+# ---------------------------------------------------------------- data and linear maps
 class Matrix(Protocol):
-    """The examples of a shard, whatever holds them: rows in, scores out, and back."""
+    """The design matrix X of a shard in any storage format, as a linear operator on ranges of rows."""
 
     @property
     def shape(self) -> tuple[int, int]: ...
 
     @property
     def block_rows(self) -> int:
-        """How many rows to take at a time, so that they are still in cache on the way back."""
+        """Rows per block, chosen such that a block is still in cache for the adjoint product."""
         ...
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
-        """X[start:stop] @ w."""
+        """Return X[start:stop] @ w."""
         ...
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
@@ -132,11 +146,11 @@ class Matrix(Protocol):
 
 
 class Scorer(Protocol):
-    """The linear map from w to scores, and its adjoint."""
+    """The linear map from the weights w to the scores, and its adjoint."""
 
     @property
     def columns(self) -> int:
-        """How many scores a row has; scores are of shape (n,) where that is one."""
+        """The number of scores per row; scores have shape (n,) if it is one, else (n, columns)."""
         ...
 
     def dim(self, n_features: int) -> int: ...
@@ -144,166 +158,189 @@ class Scorer(Protocol):
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None: ...
 
 
+# ---------------------------------------------------------------- regularizers
 class Regularizer(Protocol):
-    """A convex function of w, with all that duality asks of it. The strength lam is not in it."""
+    """A convex function Omega(w) with its conjugate. The regularization strength lam is not part of it."""
 
     def value(self, w: Array) -> float: ...
     def prox(self, v: Array, step: float) -> Array:
-        """argmin_w step * Omega(w) + |w - v|^2 / 2; for step 0, the nearest point of the domain."""
+        """Return argmin_w step * Omega(w) + |w - v|^2 / 2; for step 0, the projection onto the domain."""
         ...
 
     def conjugate(self, u: Array) -> float: ...
     def conjugate_grad(self, u: Array) -> Array:
-        """argmax_w u @ w - Omega(w): paper E's transfer function."""
+        """Return argmax_w u @ w - Omega(w): the transfer function of paper E."""
         ...
 
     def scale(self, cut: Cut, lam: float) -> float:
-        """The s in [0, 1] for which the shrunk cut (s a, s b), valid since R >= 0, bounds best."""
+        """Return the s in [0, 1] for which the cut (s a, s b) gives the best lower bound of min J.
+
+        The scaled cut is valid because R >= 0.
+        """
         ...
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
-        """T -> Omega(w + t d) and its slope in t, at O(1) a call where that is possible."""
+        """Return t -> (Omega(w + t d), its derivative in t), at O(1) per call where possible."""
         ...
 
     def reach(self, w: Array, d: Array) -> float:
-        """The largest t for which w + t d is in the domain; mostly infinite."""
+        """Return the largest t for which w + t d is in the domain; usually infinite."""
         ...
 
 
 @runtime_checkable
 class Smooth(Protocol):
-    """A regularizer with a gradient."""
+    """A differentiable regularizer."""
 
     def grad(self, w: Array) -> Array: ...
 
 
 @runtime_checkable
 class Euclidean(Protocol):
-    """A regularizer w' K w / 2: the model of a bundle is a quadratic program in inner products of cuts."""
+    """A quadratic regularizer w' K w / 2.
+
+    The master problem of a bundle method is then a quadratic program in the inner products of the cuts.
+    """
 
     def gram(self, A: Array, a: Array) -> Array:
-        """A K^-1 a, for the rows of A."""
+        """Return A K^-1 a: the inner products of a and the rows of A in the inverse metric."""
         ...
 
 
 @runtime_checkable
 class CurvedConjugate(Protocol):
-    """A regularizer whose conjugate has second derivatives: Newton's method solves the model of a bundle."""
+    """A regularizer whose conjugate has a Hessian: Newton's method solves the bundle's master problem."""
 
     def conjugate_bend(self, u: Array, A: Array) -> Array:
-        """A H A', for the rows of A, where H is the derivative of `conjugate_grad` at u."""
+        """Return A H A', where H is the Hessian of the conjugate (derivative of `conjugate_grad`) at u."""
         ...
 
 
-# ---------------------------------------------------------------- where it runs
+# ---------------------------------------------------------------- execution
 class Executor(Protocol):
-    """Holds the shards and runs top-level functions on them: it alone knows where they are."""
+    """Holds the shards and runs top-level functions on them; only the executor knows their location."""
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
-        """[f(shard_k, *args, each_k) for k], in shard order."""
+        """Return [f(shard_k, *args, each_k) for k], in shard order."""
         ...
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
-        """The tuples of `map`, added up in shard order."""
+        """Return the sum of the tuples of `map`, added in shard order (reproducible rounding)."""
         ...
 
 
+# ---------------------------------------------------------------- risks
 @runtime_checkable
 class Oracle(Protocol):
-    """What a solver can ask of any risk."""
+    """A risk R(w), as every solver can evaluate it."""
 
     @property
     def dim(self) -> int: ...
 
     def __call__(self, w: Array) -> tuple[float, Array]:
-        """R(w) and a subgradient."""
+        """Return R(w) and a subgradient."""
         ...
 
 
 @runtime_checkable
 class Slips(Protocol):
-    """A risk that is itself a minimum, known from above, while its cut is known from below."""
+    """A risk evaluated only approximately (an inner minimization).
+
+    It returns an upper bound of R(w) and a cut that is valid despite the inner error.
+    """
 
     def evaluate(self, w: Array) -> tuple[float, Array, float]:
-        """R(w) or a little more, a gradient, and by how much the cut there lies below that value."""
+        """Return an upper bound of R(w), a subgradient, and by how much the cut at w is below that bound."""
         ...
 
 
 @runtime_checkable
 class Raises(Protocol):
-    """A risk that stands for another, which is nowhere below it: its cuts lie above its own tangents."""
+    """A surrogate risk (a smoothed one) that is a lower bound of another risk.
+
+    Its tangents plus an offset are cuts of that other risk.
+    """
 
     def lift(self, w: Array) -> float:
-        """By how much the cut at w does."""
+        """Return by how much the cut at w is above the tangent at w."""
         ...
 
 
 @runtime_checkable
 class Balances(Protocol):
-    """A risk with intercepts among the entries of w, the last ones: they are not penalized."""
+    """A risk whose last entries of w are intercepts, which are not penalized."""
 
     @property
     def n_intercepts(self) -> int: ...
 
     def balanced(self, cut: Cut) -> Cut:
-        """A cut without a slope in the intercepts, made of this one: else it would bound nothing."""
+        """Return a valid cut made from this one whose slope in the intercepts is zero.
+
+        A cut with a slope in unpenalized entries gives the lower bound minus infinity.
+        """
         ...
 
 
 @runtime_checkable
 class Cursor(Protocol):
-    """A point that keeps its scores, so that a line search costs O(n) a step and no pass over X."""
+    """A point w with cached scores, so that a line-search step costs O(n) and no pass over X."""
 
     slip: float
-    """By how much the cut of the last `value_grad` lies below its value."""
+    """By how much the cut of the last `value_grad` is below its value (zero if exact)."""
 
     @property
     def w(self) -> Array: ...
 
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
-        """R(w + t d) and a subgradient: one pass back over X."""
+        """Return R(w + t d) and a subgradient: one adjoint pass (X' dz)."""
         ...
 
     def aim(self, d: Array, slack: float = 0.0) -> None:
-        """Look along w + t d: one pass forward over X. The looks may be too high by as much as slack."""
+        """Set the search direction d: one forward pass (X d).
+
+        Later line evaluations may overestimate by up to `slack`.
+        """
         ...
 
     def along(self, t: float) -> tuple[float, float]:
-        """R(w + t d) and its slope in t."""
+        """Return R(w + t d) and its derivative in t."""
         ...
 
     def move(self, t: float) -> None:
-        """Go to w + t d."""
+        """Set w to w + t d."""
         ...
 
 
 @runtime_checkable
 class KeepsScores(Protocol):
-    """A risk that offers cursors."""
+    """A risk that offers cursors: points with cached scores."""
 
     def cursor(self, w: Array) -> Cursor: ...
 
 
-# ---------------------------------------------------------------- who solves it
+# ---------------------------------------------------------------- solvers
 class Solver(Protocol):
-    """Settings and one method. A solver never stops by itself, unless it can get no further."""
+    """An algorithm with its settings. It does not test for convergence; it ends only if it cannot proceed."""
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        """Yield for ever; the driver decides when to stop."""
+        """Yield iterates without end; the driver decides when to stop."""
         ...
 
 
 @runtime_checkable
 class Resumable(Protocol):
-    """A solver that can go on from the state of one of its iterates."""
+    """A solver that can continue from the saved state of one of its iterates."""
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]: ...
 
 
 @runtime_checkable
 class Warm(Protocol):
-    """A solver that makes use of a run on the same risk with another lam or regularizer."""
+    """A solver that can reuse a run on the same risk with another lam or regularizer."""
 
     def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
-        """As `iterates`, from the state of an iterate of the objective before: cuts bound R, so they hold."""
+        """Yield iterates as `iterates` does, from the state of an iterate of the objective `before`.
+
+        Cuts bound R, which is the same, so they stay valid.
+        """
         ...

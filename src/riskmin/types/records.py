@@ -1,4 +1,4 @@
-"""The records that flow through riskmin: shards in, cuts and iterates between, a result out."""
+"""The records of riskmin: shards (input), cuts and iterates (solver steps), results (output)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from riskmin.types.protocols import Matrix
 
 Array: TypeAlias = Any
-"""An array of NumPy, or of another library of the array API (torch, CuPy)."""
+"""An array of NumPy or of another array API library (torch, CuPy)."""
 
 NDArray: TypeAlias = np.ndarray[Any, Any]
-"""An array of NumPy, of any shape and dtype."""
+"""A NumPy array of any shape and dtype."""
 
 Criterion: TypeAlias = Literal["", "tol", "atol"]
 
@@ -24,7 +24,7 @@ Status: TypeAlias = Literal["converged", "max_iter", "max_seconds", "interrupted
 
 
 class Memo(dict[str, Any]):
-    """A dictionary of which copies are empty: what is remembered of a shard stays where that is.
+    """The cache of a shard: a dictionary that is pickled as an empty one, so that it is never sent.
 
     Examples
     --------
@@ -38,7 +38,7 @@ class Memo(dict[str, Any]):
 
 
 class Lost(RuntimeError):
-    """What a shard remembered is gone: its rows were read anew elsewhere. Ask for it to be made again.
+    """Raised if the cached state of a shard is lost because its rows were reloaded: rebuild the state.
 
     Examples
     --------
@@ -50,10 +50,10 @@ class Lost(RuntimeError):
 
 
 class Shard(NamedTuple):
-    """Rows that live together. The weights c sum to one over all shards.
+    """Rows that are stored together. The weights c sum to one over all shards.
 
-    `memo` is the scratch space of the functions that run on the shard (cached scores, say). It
-    stays where the shard is, so it is never sent anywhere; where rows had to be read anew, it is empty.
+    `cache` is the scratch space of the functions that run on the shard (for example, cached scores). It
+    stays in the process of the shard and is never sent; it is empty after rows had to be reloaded.
 
     Examples
     --------
@@ -90,7 +90,7 @@ class Cut(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """One step of a solver: a point, its exact objective, and the tightest cut the step knows of.
+    """One step of a solver: a point, its exact objective value, and the best cut known at this step.
 
     Examples
     --------
@@ -109,12 +109,12 @@ class Iterate(NamedTuple):
     cut: Cut
     info: Mapping[str, float] = MappingProxyType({})
     state: Callable[[], dict[str, Array]] | None = None
-    """All a solver needs to go on from here, as named arrays; called only when a checkpoint is due."""
+    """Returns the state needed to resume from this iterate; called only when a checkpoint is due."""
 
 
 @dataclass(frozen=True)
 class Result:
-    r"""What `minimize` returns: the best point found and the proof of how good it is.
+    r"""The result of `minimize`: the best point found and a certificate of its suboptimality.
 
     Attributes
     ----------
@@ -131,14 +131,14 @@ class Result:
         ``interrupted`` (Ctrl-C, or the callback asked for it) or ``stalled`` (no further progress
         is possible in this precision).
     trace : list of dict
-        A row an iteration: iteration, seconds, calls, value, lower, gap, and the solver's own.
+        One entry per iteration: iteration, seconds, calls, value, lower, gap, and solver-specific ones.
     solver : str
-        The solver that ran, and why it was chosen where that was `Auto`; and which went on after it.
+        The solver that ran, the reason if `Auto` chose it, and the solvers that continued after it.
     criterion : str
-        Which tolerance is met: ``tol``, the relative one, or ``atol``; empty if none is.
+        Which tolerance is met: ``tol`` (relative) or ``atol`` (absolute); empty if none is.
     note : str
-        What else there is to say, in a sentence: that a loss of your own is not convex, so that nothing is
-        proved; in an estimator, that the weights are zero. Empty, mostly.
+        A remark in one sentence: that a custom loss is not convex, so that nothing is proved; in an
+        estimator, that the weights are zero. Usually empty.
 
     Examples
     --------
@@ -174,7 +174,7 @@ class Result:
 
 
 class Unsuited(TypeError):
-    """A solver was given a loss, a regularizer or a risk that it is not for; the message names one that is.
+    """Raised if a solver does not support a loss, a regularizer or a risk; the message names one that does.
 
     Examples
     --------
@@ -190,11 +190,12 @@ class Unsuited(TypeError):
 
 
 class Dual(NamedTuple):
-    r"""A conjugate that is quadratic on an interval, a row at a time,
+    r"""Conjugates of the rows that are quadratic on an interval,
 
-    .. math:: l^*(u, y_i) = shift_i u + \epsilon |u| + \tfrac q2 u^2, \qquad lower_i \le u \le upper_i.
+    .. math:: l^*(u, y_i) = shift_i u + \epsilon |u| + \tfrac q2 u^2, \qquad lower_i \le u \le upper_i,
 
-    That of most losses: one exact step of dual ascent serves them all.
+    with q the field `square`. Most losses have conjugates of this form, so that the same exact step of dual
+    coordinate ascent applies to all of them.
 
     Examples
     --------
@@ -212,11 +213,11 @@ class Dual(NamedTuple):
 
 
 class Window(NamedTuple):
-    r"""Weights of pairs of two lists of rows, of which each row has those of a range of the other,
+    r"""A matrix W of weights of pairs of rows, in which each row i is paired with a range of rows j,
 
     .. math:: W_{above_i,\, below_j} = p_i q_j \quad\text{for } first_i \le j < last_i,
 
-    and zero elsewhere. `first` and `last` never fall.
+    and zero otherwise. `first` and `last` are nondecreasing.
 
     Examples
     --------
@@ -235,8 +236,8 @@ class Window(NamedTuple):
 
 
 class Bend(NamedTuple):
-    r"""Second derivatives in the scores, as :math:`H = \mathrm{diag}(h) - \sum_k s_k s_k^\top
-    - \sum_k (W_k + W_k^\top)`: all that Newton's method asks of a loss.
+    r"""The Hessian of a loss in the scores, :math:`H = \mathrm{diag}(h) - \sum_k s_k s_k^\top
+    - \sum_k (W_k + W_k^\top)`: a diagonal minus a low-rank part minus pair blocks.
 
     Examples
     --------
@@ -247,5 +248,6 @@ class Bend(NamedTuple):
 
     diagonal: Array
     minus: tuple[Array, ...] = ()
-    """The vectors s."""
+    """The vectors s_k."""
     windows: tuple[Window, ...] = ()
+    """The matrices W_k."""
