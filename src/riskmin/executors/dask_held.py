@@ -16,7 +16,7 @@ from riskmin.executors.local import add
 from riskmin.spread import Unread
 from riskmin.types import Shard
 
-POLL_SECONDS = 0.2
+ROUND_POLL_SECONDS = 0.2
 """Interval at which the workers are checked during a round."""
 LOOK = 2.0
 """Interval, in seconds, at which the workers are checked between rounds that are shorter than this."""
@@ -172,7 +172,7 @@ class DaskShards:
                 if placement not in replies and placement not in pending and placement.group is not None:
                     pending[placement] = send(placement)
             open_ = {placement: sent for placement, sent in pending.items() if placement not in replies}
-            futures.wait([sent.reply for sent in open_.values()], timeout=POLL_SECONDS)
+            futures.wait([sent.reply for sent in open_.values()], timeout=ROUND_POLL_SECONDS)
             for placement, sent in open_.items():
                 if sent.reply.done():
                     message = sent.take()
@@ -185,7 +185,7 @@ class DaskShards:
                     {placement for placement in self._placements if placement not in replies}, pending
                 )
             if not open_:
-                time.sleep(POLL_SECONDS)
+                time.sleep(ROUND_POLL_SECONDS)
         return replies
 
     # ------------------------------------------------------------ placement of shards

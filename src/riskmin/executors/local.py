@@ -158,13 +158,13 @@ class Threads:
         if len(todo) == 1:  # the calling thread is faster than a handover to another one
             check()
             return [f(self.shards[0], *todo[0])]
-        limit = Limit(current().at)  # of these calls alone, so that they can be stopped
+        limit = Limit(current().deadline)  # of these calls alone, so that they can be stopped
         futures = [self._pool.submit(limit.call, f, s, *a) for s, a in zip(self.shards, todo, strict=True)]
         try:
             return [_result(future) for future in futures]
         except BaseException:
             # the caller may use the shards next, so that no call may still be running on them
-            limit.at = -math.inf
+            limit.deadline = -math.inf
             for future in futures:
                 future.cancel()
             wait(futures)

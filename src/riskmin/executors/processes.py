@@ -253,7 +253,7 @@ class Processes:
         """Run f on all shards and return the replies in shard order."""
         todo = calls(len(self._owner), args, each)
         check()
-        seconds = current().at - perf_counter()  # relative, since the clocks of processes may differ
+        seconds = current().deadline - perf_counter()  # relative, since the clocks of processes may differ
         for k, worker in enumerate(self._workers):
             worker.send((f, [a for a, o in zip(todo, self._owner, strict=True) if o == k], seconds))
         replies = [worker.receive(copy=copy) for worker in self._workers]
