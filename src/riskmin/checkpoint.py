@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ TRACE_KEYS = {"iteration", "seconds", "calls", "value", "lower", "gap"}
 """Entries that every row of a trace has."""
 REAL_TRACE_KEYS = {"seconds", "value", "lower", "gap"}
 """Entries of a trace that are floats, not counts."""
+SAVED_CLASS_NAMES: dict[str, str] = {}
+"""Names that checkpoints use for classes and parameters that were renamed: saved runs stay resumable."""
 
 
 @dataclass(frozen=True)
@@ -183,9 +186,11 @@ def _problem(obj: Objective, solver: Solver) -> dict[str, str]:
 def _describe(thing: object) -> str:
     """Return the repr, or, instead of one with a memory address, the class and the attributes."""
     kind = type(thing)
-    if kind.__repr__ is not object.__repr__:
-        return repr(thing)
-    return f"{kind.__module__}.{kind.__qualname__}({', '.join(f'{k}={v!r}' for k, v in vars(thing).items())})"
+    text = repr(thing)
+    if kind.__repr__ is object.__repr__:
+        settings = ", ".join(f"{k}={v!r}" for k, v in vars(thing).items())
+        text = f"{kind.__module__}.{kind.__qualname__}({settings})"
+    return re.sub(r"\w+(?=[(=])", lambda word: SAVED_CLASS_NAMES.get(word[0], word[0]), text)
 
 
 def _evaluate(obj: Objective, w: Array) -> float:

@@ -33,6 +33,8 @@ LABEL_KEY, WEIGHT_KEY, SEQUENCE_END_KEY = (np.uint64(k) for k in (2**61 + 1, 2**
 """Keys that distinguish labels, weights and ends of sequences from the entries of X in the hash."""
 HASH_BLOCK_ENTRIES = 2**18
 """Number of entries of X that are hashed in one vectorized call."""
+SAVED_ATTRIBUTE_NAMES = {"row_metadata": "table", "linear_map": "scorer"}
+"""Names that the digest uses for attributes that were renamed: fingerprints in saved runs stay valid."""
 
 
 def fingerprint(obj: Objective) -> str:
@@ -58,7 +60,7 @@ def fingerprint(obj: Objective) -> str:
 
 # ---------------------------------------------------------------- components of a problem
 # The digest covers the attribute names on the path to each array: renaming an attribute that leads to an
-# array changes the fingerprint, and so invalidates checkpoints.
+# array would invalidate checkpoints, unless `SAVED_ATTRIBUTE_NAMES` maps the new name to the old one.
 def _components(thing: Any, path: str, visited: set[int]) -> Iterator[tuple[str, bytes]]:
     """Yield the path and the content of each array within an object; an executor's rows are one item."""
     if (
@@ -80,14 +82,19 @@ def _components(thing: Any, path: str, visited: set[int]) -> Iterator[tuple[str,
 def _members(thing: Any) -> Iterator[tuple[str, Any]]:
     """Yield the members of an object by name: fields of dataclasses, items of containers, or attributes."""
     if is_dataclass(thing) and not isinstance(thing, type):
+        named = [(_saved_name(f.name), getattr(thing, f.name, None)) for f in fields(thing)]
         # labels and weights are hashed with the rows, which may be on other processes
-        yield from ((f.name, getattr(thing, f.name, None)) for f in fields(thing) if f.name != "table")
+        yield from ((name, member) for name, member in named if name != "table")
     elif isinstance(thing, dict):
         yield from sorted(((str(key), member) for key, member in thing.items()), key=itemgetter(0))
     elif isinstance(thing, (list, tuple)):
         yield from ((str(k), member) for k, member in enumerate(thing))
     elif hasattr(thing, "__dict__") and not isinstance(thing, (type, ModuleType)):
-        yield from sorted(vars(thing).items(), key=itemgetter(0))
+        yield from sorted(((_saved_name(k), v) for k, v in vars(thing).items()), key=itemgetter(0))
+
+
+def _saved_name(name: str) -> str:
+    return SAVED_ATTRIBUTE_NAMES.get(name, name)
 
 
 def _bytes(a: Any) -> bytes:

@@ -123,7 +123,7 @@ class Meter:
     file: IO[bytes] | None = None
 
     @property
-    def share(self) -> float:
+    def fraction_read(self) -> float:
         """Fraction that was read, from 0 to 1; always 0 for a pipe."""
         if self.file is None or self.file.closed or not self.file.seekable():
             return 0.0

@@ -174,7 +174,7 @@ def _fill(writer: Writer, stream: Stream, force: bool, watch: ProgressCallback |
             with writer.errors():
                 writer.add(chunk, stream.columns)
             if watch is not None:
-                watch(writer.rows, writer.bytes, stream.share)
+                watch(writer.rows, writer.bytes, stream.fraction_read)
     except Again:
         return False
     with writer.errors():

@@ -14,8 +14,8 @@ from contextvars import ContextVar
 from riskmin.data.base import DataError
 from riskmin.maps import allowed
 
-_given: ContextVar[float | None] = ContextVar("max_memory", default=None)
-given = _given.get
+_max_memory: ContextVar[float | None] = ContextVar("max_memory", default=None)
+given = _max_memory.get
 """Return the current limit in megabytes; None for the default."""
 
 
@@ -34,16 +34,16 @@ def limited(max_memory: float | None) -> Iterator[None]:
         return
     if isinstance(max_memory, bool) or not 0 < max_memory < math.inf:
         raise ValueError(f"max_memory={max_memory!r}: give a finite number of megabytes > 0")
-    token = _given.set(float(max_memory))
+    token = _max_memory.set(float(max_memory))
     try:
         yield
     finally:
-        _given.reset(token)
+        _max_memory.reset(token)
 
 
 def most() -> int:
     """Return the limit in bytes: the given one, or else the memory that is available to this process."""
-    megabytes = _given.get()
+    megabytes = _max_memory.get()
     return allowed() if megabytes is None else int(megabytes * 2**20)
 
 

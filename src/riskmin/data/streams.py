@@ -45,7 +45,7 @@ class Stream(Protocol):
     def __iter__(self) -> Iterator[Piece]: ...
 
     @property
-    def share(self) -> float:
+    def fraction_read(self) -> float:
         """Fraction that was read, from 0 to 1."""
         ...
 
@@ -58,7 +58,7 @@ class _StreamDefaults:
     names: list[str] | None = None
     classes: list[str] | None = None
     queries: NDArray[Any] | None = None
-    share = 0.0
+    fraction_read = 0.0
 
 
 class SvmlightStream(_StreamDefaults):
@@ -80,9 +80,9 @@ class SvmlightStream(_StreamDefaults):
         self.reader = Reader(str(path), n_features, dtype, zero_based, False, require_labels)
 
     @property
-    def share(self) -> float:  # type: ignore[override]
+    def fraction_read(self) -> float:  # type: ignore[override]
         """Fraction of the bytes of the file that was read."""
-        return self.meter.share
+        return self.meter.fraction_read
 
     def __iter__(self) -> Iterator[Piece]:
         from riskmin.data import svmlight
@@ -113,9 +113,9 @@ class TableStream(_StreamDefaults):
             self.names = [self.table.names[i] for i in self.roles.features]
 
     @property
-    def share(self) -> float:  # type: ignore[override]
+    def fraction_read(self) -> float:  # type: ignore[override]
         """Fraction of the bytes of the file that was read."""
-        return self.meter.share
+        return self.meter.fraction_read
 
     def __iter__(self) -> Iterator[Piece]:
         from riskmin.data.tables import check_words, diagnose, ids_of, pieces
@@ -158,7 +158,7 @@ class ParquetStream(_StreamDefaults):
         rows_read = 0
         for batch in self.rows.pieces():
             rows_read += batch.X.shape[0]
-            self.share = rows_read / self.rows.n
+            self.fraction_read = rows_read / self.rows.n
             yield Piece(batch.X, batch.y, batch.qid)  # type: ignore[arg-type]
 
 
@@ -198,7 +198,7 @@ class DataStream(_StreamDefaults):
                 )
             step = min(_CHUNK_ROWS, max(2**22 // max(p, 1), 1)) if not self.sparse else _CHUNK_ROWS
             for i in range(0, n, step):
-                self.share = i / n
+                self.fraction_read = i / n
                 yield self._chunk(part, i, min(i + step, n))
             part = self._next()
 

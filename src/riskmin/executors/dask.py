@@ -51,7 +51,7 @@ class DaskExecutor:
             )
         if not isinstance(patience, numbers.Real) or not 0 <= patience < math.inf:
             raise ValueError(f"patience={patience!r}: give a number of seconds >= 0")
-        self._given: Any = client
+        self._client_or_address: Any = client
         self._client: Any = None
         self.ordered: bool = bool(ordered)
         self.patience: float = float(patience)
@@ -60,8 +60,8 @@ class DaskExecutor:
     def client(self) -> Any:
         """The client; where an address was given, it connects on first access."""
         if self._client is None:
-            self._client = connect(self._given)
-            if isinstance(self._given, str):
+            self._client = connect(self._client_or_address)
+            if isinstance(self._client_or_address, str):
                 weakref.finalize(self, _close, self._client)
         return self._client
 
@@ -70,23 +70,23 @@ class DaskExecutor:
         return DaskShards(self, shards)
 
     def __repr__(self) -> str:
-        arguments = [] if self._given is None else [repr(self._address())]
+        arguments = [] if self._client_or_address is None else [repr(self._address())]
         arguments += [] if self.ordered else ["ordered=False"]
         arguments += [] if self.patience == 60 else [f"patience={self.patience:g}"]
         return f"DaskExecutor({', '.join(arguments)})"
 
     def _address(self) -> str | None:
         """Address of the scheduler: the only part of a client that can be pickled."""
-        if self._given is None or isinstance(self._given, str):
-            return self._given
-        return str(self._given.scheduler.address)
+        if self._client_or_address is None or isinstance(self._client_or_address, str):
+            return self._client_or_address
+        return str(self._client_or_address.scheduler.address)
 
     def __deepcopy__(self, memo: Any) -> DaskExecutor:
         """Return a copy that shares the client."""
         return self.__copy__()
 
     def __copy__(self) -> DaskExecutor:
-        return DaskExecutor(self._given, ordered=self.ordered, patience=self.patience)
+        return DaskExecutor(self._client_or_address, ordered=self.ordered, patience=self.patience)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the settings; the unpickled executor opens its own connection."""

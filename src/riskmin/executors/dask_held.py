@@ -55,7 +55,7 @@ class PendingRound:
         gathering = client.gather([future], errors="skip", asynchronous=True)
         return cls(future, asyncio.run_coroutine_threadsafe(gathering, client.loop.asyncio_loop))
 
-    def take(self) -> list[Any] | None:
+    def result(self) -> list[Any] | None:
         """Return the reply, or None if it was lost; raise any error but the loss of a worker."""
         from distributed import KilledWorker
 
@@ -175,7 +175,7 @@ class DaskShards:
             futures.wait([sent.reply for sent in open_.values()], timeout=ROUND_POLL_SECONDS)
             for placement, sent in open_.items():
                 if sent.reply.done():
-                    message = sent.take()
+                    message = sent.result()
                     if message is None:
                         self._drop(placement, pending)
                     else:

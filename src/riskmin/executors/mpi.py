@@ -206,8 +206,8 @@ class Spmd:
 
         descriptions = communicator.exchange("spread", 0, describe)
         parts = [
-            RankPartition(X if k == communicator.rank else None, f"X of rank {k}", k, shape, numbers, sparse)
-            for k, (shape, numbers, sparse) in enumerate(descriptions)
+            RankPartition(X if k == communicator.rank else None, f"X of rank {k}", k, shape, nnz, sparse)
+            for k, (shape, nnz, sparse) in enumerate(descriptions)
         ]
         Spread(parts)  # raises if the columns of a rank differ, also of one without rows
         return Spread([part for part in parts if part.shape[0]] or parts[:1], self)
