@@ -183,12 +183,12 @@ def _problem(obj: Objective, solver: Solver) -> dict[str, str]:
     return {"kind": "checkpoint", "problem": ", ".join(parts), "solver": _describe(solver)}
 
 
-def _describe(thing: object) -> str:
+def _describe(obj: object) -> str:
     """Return the repr, or, instead of one with a memory address, the class and the attributes."""
-    kind = type(thing)
-    text = repr(thing)
+    kind = type(obj)
+    text = repr(obj)
     if kind.__repr__ is object.__repr__:
-        settings = ", ".join(f"{k}={v!r}" for k, v in vars(thing).items())
+        settings = ", ".join(f"{k}={v!r}" for k, v in vars(obj).items())
         text = f"{kind.__module__}.{kind.__qualname__}({settings})"
     return re.sub(r"\w+(?=[(=])", lambda word: SAVED_CLASS_NAMES.get(word[0], word[0]), text)
 

@@ -126,11 +126,11 @@ def scatter(
         kernel(*parts, v[i - start : j - start], i, j, out)
 
 
-def checking(things: Iterable[T]) -> Iterator[T]:
-    """Yield the same things, with a check of the clock before each."""
-    for thing in things:
+def checking(items: Iterable[T]) -> Iterator[T]:
+    """Yield the same items, with a check of the clock before each."""
+    for item in items:
         check()
-        yield thing
+        yield item
 
 
 def aside(work: float, f: Callable[..., T], *args: Any, cancel: Callable[[], object] = lambda: None) -> T:

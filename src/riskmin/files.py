@@ -222,15 +222,15 @@ def recover(path: PathLike, witness: str) -> bool:
     return (target / witness).is_file()
 
 
-def exchange(one: Path, other: Path) -> bool:
+def exchange(first: Path, second: Path) -> bool:
     """Exchange the names of two files or folders atomically; return False if the system cannot."""
     call = _exchange_call()
-    if call is None or call(os.fsencode(one), os.fsencode(other)) == 0:
+    if call is None or call(os.fsencode(first), os.fsencode(second)) == 0:
         return call is not None
     number = ctypes.get_errno()
     if number in _UNSUPPORTED:
         return False
-    raise OSError(number, os.strerror(number), str(other))
+    raise OSError(number, os.strerror(number), str(second))
 
 
 def _exchange_call() -> Callable[[bytes, bytes], int] | None:

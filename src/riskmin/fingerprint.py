@@ -61,36 +61,32 @@ def fingerprint(obj: Objective) -> str:
 # ---------------------------------------------------------------- components of a problem
 # The digest covers the attribute names on the path to each array: renaming an attribute that leads to an
 # array would invalidate checkpoints, unless `SAVED_ATTRIBUTE_NAMES` maps the new name to the old one.
-def _components(thing: Any, path: str, visited: set[int]) -> Iterator[tuple[str, bytes]]:
+def _components(obj: Any, path: str, visited: set[int]) -> Iterator[tuple[str, bytes]]:
     """Yield the path and the content of each array within an object; an executor's rows are one item."""
-    if (
-        isinstance(thing, (Memo, Shard, Gram, str, bytes, int, float))
-        or thing is None
-        or id(thing) in visited
-    ):
+    if isinstance(obj, (Memo, Shard, Gram, str, bytes, int, float)) or obj is None or id(obj) in visited:
         return
-    visited.add(id(thing))
-    if isinstance(thing, np.ndarray) or sp.issparse(thing) or is_foreign(thing):
-        yield path, _bytes(thing)
-    elif hasattr(thing, "map") and hasattr(thing, "sum"):
-        yield path, _rows_digest(thing)
+    visited.add(id(obj))
+    if isinstance(obj, np.ndarray) or sp.issparse(obj) or is_foreign(obj):
+        yield path, _bytes(obj)
+    elif hasattr(obj, "map") and hasattr(obj, "sum"):
+        yield path, _rows_digest(obj)
     else:
-        for key, member in _members(thing):
+        for key, member in _members(obj):
             yield from _components(member, f"{path}.{key}", visited)
 
 
-def _members(thing: Any) -> Iterator[tuple[str, Any]]:
+def _members(obj: Any) -> Iterator[tuple[str, Any]]:
     """Yield the members of an object by name: fields of dataclasses, items of containers, or attributes."""
-    if is_dataclass(thing) and not isinstance(thing, type):
-        named = [(_saved_name(f.name), getattr(thing, f.name, None)) for f in fields(thing)]
+    if is_dataclass(obj) and not isinstance(obj, type):
+        named = [(_saved_name(f.name), getattr(obj, f.name, None)) for f in fields(obj)]
         # labels and weights are hashed with the rows, which may be on other processes
         yield from ((name, member) for name, member in named if name != "table")
-    elif isinstance(thing, dict):
-        yield from sorted(((str(key), member) for key, member in thing.items()), key=itemgetter(0))
-    elif isinstance(thing, (list, tuple)):
-        yield from ((str(k), member) for k, member in enumerate(thing))
-    elif hasattr(thing, "__dict__") and not isinstance(thing, (type, ModuleType)):
-        yield from sorted(((_saved_name(k), v) for k, v in vars(thing).items()), key=itemgetter(0))
+    elif isinstance(obj, dict):
+        yield from sorted(((str(key), member) for key, member in obj.items()), key=itemgetter(0))
+    elif isinstance(obj, (list, tuple)):
+        yield from ((str(k), member) for k, member in enumerate(obj))
+    elif hasattr(obj, "__dict__") and not isinstance(obj, (type, ModuleType)):
+        yield from sorted(((_saved_name(k), v) for k, v in vars(obj).items()), key=itemgetter(0))
 
 
 def _saved_name(name: str) -> str:

@@ -85,13 +85,13 @@ def convert(
     from riskmin.data import format_of
 
     source = Path(source)
-    wanted = target_column, qid, n_features, require_labels
+    selection = target_column, qid, n_features, require_labels
     kind = format or format_of(source)
     if kind in ("svmlight", "npz") and (target_column is not None or qid is not None):
         raise ValueError(f"target and qid name columns of a table, but {source} is {kind}: leave them out")
     dtype = check_dtype(dtype)
     folder = _target_folder(source, Path(target), force)
-    stream = stream_of(source, kind, wanted, dtype, zero_based)
+    stream = stream_of(source, kind, selection, dtype, zero_based)
     if layout == "dense" and stream.sparse and n_features is None and not stream.columns:
         raise DataError(source, None, "how many columns it has is known at its end only; give n_features")
     _write(stream, folder, dtype, layout, shard_mb, force, watch)

@@ -22,7 +22,7 @@ class ParquetRows:
     """A Parquet file that is read in batches of rows."""
 
     path: PathLike
-    wanted: Wanted
+    selection: Wanted
     dtype: np.dtype[Any]
 
     @contextmanager
@@ -65,7 +65,7 @@ class ParquetRows:
     @cached_property
     def roles(self) -> Roles:
         """Roles of the columns: features, target and query ids."""
-        return assign(self.path, self._schema[0], *self.wanted)
+        return assign(self.path, self._schema[0], *self.selection)
 
     @property
     def n(self) -> int:
@@ -115,9 +115,9 @@ class ParquetRows:
         return Dataset(finite(self.path, X, self.dtype, start), y, qid)
 
 
-def load_parquet(path: PathLike, wanted: Wanted, dtype: np.dtype[Any]) -> Dataset:
+def load_parquet(path: PathLike, selection: Wanted, dtype: np.dtype[Any]) -> Dataset:
     """Read a Parquet file; see `load`."""
-    rows = ParquetRows(path, wanted, dtype)
+    rows = ParquetRows(path, selection, dtype)
     Room(path).need(rows.n * (len(rows.roles.features) + 1) * dtype.itemsize)
     X = np.empty((rows.n, len(rows.roles.features)), dtype)
     y, qid, start = [], [], 0

@@ -242,14 +242,18 @@ def _common_columns(files: list[str], summaries: list[_FileSummary], n_features:
             )
             raise DataError(file, None, problem)
         if info.shape[1] > expected or (info.shape[1] < expected and not info.sparse):
-            other = f"{n_features} are expected" if n_features is not None else f"{files[0]} has {expected}"
+            expectation = (
+                f"{n_features} are expected" if n_features is not None else f"{files[0]} has {expected}"
+            )
             raise DataError(
-                file, None, f"it has {info.shape[1]} columns, but {other}; give files of one table"
+                file, None, f"it has {info.shape[1]} columns, but {expectation}; give files of one table"
             )
         if info.names != first.names:
             pairs = zip(info.names or ["none"], first.names or ["none"], strict=False)
-            one, two = next(((x, y) for x, y in pairs if x != y), ("none", "none"))
-            problem = f"its column {one!r} is where {files[0]} has {two!r}; give files of one table"
+            name, expected_name = next(((x, y) for x, y in pairs if x != y), ("none", "none"))
+            problem = (
+                f"its column {name!r} is where {files[0]} has {expected_name!r}; give files of one table"
+            )
             raise DataError(file, None, problem)
     return expected
 

@@ -101,13 +101,13 @@ class SvmlightStream(_StreamDefaults):
 class TableStream(_StreamDefaults):
     """Stream of CSV or TSV; labels are read as numbers, or after `RestartStream` as strings."""
 
-    def __init__(self, path: PathLike, wanted: Wanted, dtype: np.dtype[Any], *, tsv: bool) -> None:
+    def __init__(self, path: PathLike, selection: Wanted, dtype: np.dtype[Any], *, tsv: bool) -> None:
         from riskmin.data.tables import assign, inspect_table
 
         self.meter = Meter()
         self.table = inspect_table(path, tsv)._replace(meter=self.meter)
-        self.roles = assign(path, self.table.names, *wanted)
-        self.dtype, self.labels_required, self.string_labels = dtype, wanted[-1], False
+        self.roles = assign(path, self.table.names, *selection)
+        self.dtype, self.labels_required, self.string_labels = dtype, selection[-1], False
         self.columns = len(self.roles.features)
         if self.table.header:
             self.names = [self.table.names[i] for i in self.roles.features]
@@ -148,10 +148,10 @@ class TableStream(_StreamDefaults):
 class ParquetStream(_StreamDefaults):
     """Stream of a Parquet file."""
 
-    def __init__(self, path: PathLike, wanted: Wanted, dtype: np.dtype[Any]) -> None:
+    def __init__(self, path: PathLike, selection: Wanted, dtype: np.dtype[Any]) -> None:
         from riskmin.data.parquet import ParquetRows
 
-        self.rows = ParquetRows(path, wanted, dtype)
+        self.rows = ParquetRows(path, selection, dtype)
         self.names, self.columns = self.rows.columns, len(self.rows.roles.features)
 
     def __iter__(self) -> Iterator[Piece]:
@@ -183,9 +183,9 @@ class DataStream(_StreamDefaults):
         if part is None:
             return None
         X: Any
-        X, y, *more = part
+        X, y, *qid_and_names = part
         X = sound(X).tocsr() if sp.issparse(X) else np.asarray(X)
-        return Dataset(X, None if y is None else np.asarray(y), *more)
+        return Dataset(X, None if y is None else np.asarray(y), *qid_and_names)
 
     def __iter__(self) -> Iterator[Piece]:
         part, self.first_part = self.first_part, None
@@ -217,22 +217,22 @@ class DataStream(_StreamDefaults):
 def stream_of(
     path: PathLike,
     kind: str,
-    wanted: Wanted,
+    selection: Wanted,
     dtype: np.dtype[Any],
     zero_based: bool | Literal["auto"],
 ) -> Stream:
     """Return the stream of a file of this format; see `load`."""
     if kind == "svmlight":
-        return SvmlightStream(path, wanted[2], dtype, zero_based, wanted[3])
+        return SvmlightStream(path, selection[2], dtype, zero_based, selection[3])
     if kind == "parquet":
-        return ParquetStream(path, wanted, dtype)
+        return ParquetStream(path, selection, dtype)
     if kind == "npz":
         from riskmin.data.npz import load_npz
 
-        data = load_npz(path, n_features=wanted[2], dtype=dtype, require_labels=wanted[3])
+        data = load_npz(path, n_features=selection[2], dtype=dtype, require_labels=selection[3])
         return DataStream([data], dtype)
     if kind in ("csv", "tsv"):
-        return TableStream(path, wanted, dtype, tsv=kind == "tsv")
+        return TableStream(path, selection, dtype, tsv=kind == "tsv")
     raise DataError(
         Path(path), None, f"a file of the format {kind!r} cannot be converted; it is stored already"
     )

@@ -342,8 +342,8 @@ class Reader:
     @property
     def from_one(self) -> bool:
         """Whether indices start from one, as far as known."""
-        least = int(self.state[self.kernel.LEAST])
-        return self.zero_based is False or (self.zero_based == "auto" and 0 < least < _INT64_MAX)
+        smallest = int(self.state[self.kernel.LEAST])
+        return self.zero_based is False or (self.zero_based == "auto" and 0 < smallest < _INT64_MAX)
 
     @property
     def width(self) -> int:

@@ -361,10 +361,10 @@ def _with_class_names(
     return data._replace(y=np.array(words)[np.asarray(data.y, np.intp)])
 
 
-def load_csv(path: PathLike, wanted: Wanted, dtype: np.dtype[Any], *, tsv: bool) -> Dataset:
+def load_csv(path: PathLike, selection: Wanted, dtype: np.dtype[Any], *, tsv: bool) -> Dataset:
     """Read a text table; see `load`."""
     table = inspect_table(path, tsv)
-    roles = assign(path, table.names, *wanted)
+    roles = assign(path, table.names, *selection)
     try:
         data = _read(table, roles, dtype, None)
     except DataError:
@@ -379,5 +379,5 @@ def load_csv(path: PathLike, wanted: Wanted, dtype: np.dtype[Any], *, tsv: bool)
             raise
         except ValueError as second_error:
             diagnose(table, roles, second_error)
-        data = _with_class_names(table, roles, data, list(codes), require_labels=wanted[-1])
+        data = _with_class_names(table, roles, data, list(codes), require_labels=selection[-1])
     return data

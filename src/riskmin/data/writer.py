@@ -359,10 +359,10 @@ def check_replaceable(target: Path) -> None:
         return
     if not target.is_dir():
         raise ValueError(f"{target} is there already and holds no stored data: name another")
-    other = unexpected_file(target)
-    if other is not None:
+    unexpected = unexpected_file(target)
+    if unexpected is not None:
         raise ValueError(
-            f"{target} is there already and holds {other}, which is no stored data: name another"
+            f"{target} is there already and holds {unexpected}, which is no stored data: name another"
         )
 
 

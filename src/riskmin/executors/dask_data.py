@@ -14,29 +14,31 @@ from riskmin.executors.dask_tasks import Kept
 from riskmin.types import NDArray
 
 
-def is_dask(thing: Any) -> bool:
-    """Whether `thing` is a Dask collection, a future, or a list of these; works without Dask installed.
+def is_dask(obj: Any) -> bool:
+    """Whether `obj` is a Dask collection, a future, or a list of these; works without Dask installed.
 
     Examples
     --------
     >>> is_dask([1.0, 2.0]), is_dask([])
     (False, False)
     """
-    if isinstance(thing, (list, tuple)):
-        return bool(thing) and all(not isinstance(t, (list, tuple)) and is_dask(t) for t in thing)
-    return hasattr(type(thing), "__dask_graph__") or _is_future(thing)
+    if isinstance(obj, (list, tuple)):
+        return bool(obj) and all(
+            not isinstance(element, (list, tuple)) and is_dask(element) for element in obj
+        )
+    return hasattr(type(obj), "__dask_graph__") or _is_future(obj)
 
 
-def _is_future(thing: Any) -> bool:
-    return type(thing).__module__.startswith("distributed.") and hasattr(thing, "key")
+def _is_future(obj: Any) -> bool:
+    return type(obj).__module__.startswith("distributed.") and hasattr(obj, "key")
 
 
-def computed(thing: Any, client: Any = None) -> NDArray:
+def computed(values: Any, client: Any = None) -> NDArray:
     """Return labels, weights or other row vectors as a local array; gathers Dask collections.
 
     Parameters
     ----------
-    thing : Dask array, series or frame of one column, list of delayed or futures, or array
+    values : Dask array, series or frame of one column, list of delayed or futures, or array
     client : distributed.Client, optional
         The current one by default.
 
@@ -45,19 +47,19 @@ def computed(thing: Any, client: Any = None) -> NDArray:
     >>> computed([1.0, -1.0])
     array([ 1., -1.])
     """
-    if not is_dask(thing):
-        return as_numpy(thing, "y")
+    if not is_dask(values):
+        return as_numpy(values, "y")
     connected = connect(client)
-    several = isinstance(thing, (list, tuple))
-    futures = connected.compute(list(thing)) if several else [_future(connected, thing)]
+    several = isinstance(values, (list, tuple))
+    futures = connected.compute(list(values)) if several else [_future(connected, values)]
     results = Cluster(connected, 0.0).gather(futures)
     parts = [as_numpy(part, "y") for part in results]
     joined: NDArray = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return joined[:, 0] if joined.ndim == 2 and joined.shape[1] == 1 else joined
 
 
-def _future(client: Any, thing: Any) -> Any:
-    return thing if _is_future(thing) else client.compute(thing)
+def _future(client: Any, obj: Any) -> Any:
+    return obj if _is_future(obj) else client.compute(obj)
 
 
 class PartitionInfo(NamedTuple):

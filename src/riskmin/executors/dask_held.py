@@ -145,8 +145,8 @@ class DaskShards:
                 sent.future.release()
         for placement in self._placements:
             placement.deaths = 0
-        for fine, reply in (replies[placement] for placement in self._placements):
-            if not fine:
+        for succeeded, reply in (replies[placement] for placement in self._placements):
+            if not succeeded:
                 raise reply
         return [(placement, replies[placement][1]) for placement in self._placements]
 

@@ -22,16 +22,16 @@ INLINE_ARRAY_BYTES = 2**16
 """Arrays of fewer bytes in total are pickled into the message; larger ones are sent as separate buffers."""
 
 
-def pack(thing: Any) -> list[Any]:
+def pack(obj: Any) -> list[Any]:
     """Serialize an object: its pickle, then the buffers of its arrays, which Dask sends without a copy."""
     from distributed.protocol import pickle as sender
 
     dumps: Any = sender.dumps
     buffers: list[pickle.PickleBuffer] = []
-    header = dumps(thing, buffer_callback=buffers.append)
+    header = dumps(obj, buffer_callback=buffers.append)
     raws = [buffer.raw() for buffer in buffers]
     if raws and sum(map(len, raws)) < INLINE_ARRAY_BYTES:
-        return [dumps(thing)]
+        return [dumps(obj)]
     return [header, *(np.frombuffer(raw, dtype=np.uint8) for raw in raws)]
 
 

@@ -29,7 +29,7 @@ class Letter(NamedTuple):
     """Buffers of the large arrays."""
 
     @classmethod
-    def of(cls, thing: Any) -> Letter:
+    def of(cls, obj: Any) -> Letter:
         """Pickle an object."""
         buffers: list[Any] = []
 
@@ -40,7 +40,7 @@ class Letter(NamedTuple):
             buffers.append(raw)
             return False
 
-        text = pickle.dumps(thing, protocol=5, buffer_callback=out_of_band)
+        text = pickle.dumps(obj, protocol=5, buffer_callback=out_of_band)
         if buffers or len(text) > INLINE:
             text = pickle.dumps((text, [raw.nbytes for raw in buffers]))
         return cls(text, buffers)

@@ -39,14 +39,14 @@ class _SendBuffer:
     def __init__(self) -> None:
         self.memory: Any = None  # a SharedMemory
 
-    def pack(self, thing: Any) -> bytes:
+    def pack(self, obj: Any) -> bytes:
         """Serialize an object, with its arrays in the segment if they are large."""
         buffers: list[pickle.PickleBuffer] = []
-        head = pickle.dumps(thing, protocol=5, buffer_callback=buffers.append)
+        head = pickle.dumps(obj, protocol=5, buffer_callback=buffers.append)
         raws = [b.raw() for b in buffers]
         n_bytes = sum(-(-len(r) // 64) * 64 for r in raws)
         if n_bytes < INLINE_ARRAY_BYTES:
-            return pickle.dumps(thing, protocol=5)
+            return pickle.dumps(obj, protocol=5)
         if self.memory is None or self.memory.size < n_bytes:
             self.close()
             self.memory = SharedMemory(create=True, size=2 * n_bytes)
@@ -75,14 +75,14 @@ class _ReceiveBuffer:
 
         Without `copy`, its arrays are views of the segment, valid until the sender writes the next message.
         """
-        thing = pickle.loads(message)
-        if not isinstance(thing, _SharedMessage):
-            return thing
-        if self.memory is None or self.memory.name != thing.segment:
+        received = pickle.loads(message)
+        if not isinstance(received, _SharedMessage):
+            return received
+        if self.memory is None or self.memory.name != received.segment:
             self.close()
-            self.memory = SharedMemory(thing.segment)
-        views = (self.memory.buf[i:j] for i, j in thing.spans)
-        return pickle.loads(thing.head, buffers=[bytearray(v) if copy else v for v in views])
+            self.memory = SharedMemory(received.segment)
+        views = (self.memory.buf[i:j] for i, j in received.spans)
+        return pickle.loads(received.head, buffers=[bytearray(v) if copy else v for v in views])
 
     def close(self) -> None:
         if self.memory is not None:
@@ -138,12 +138,12 @@ class _WorkerHandle:
         self.conn.send_bytes(self.data.pack([s if isinstance(s, Unread) else s[:3] for s in shards]))
         self.reply_pending = True  # an interrupted call leaves a reply that was never received
 
-    def send(self, thing: Any) -> None:
+    def send(self, obj: Any) -> None:
         """Send an object, after dropping a reply that was never received."""
         if self.reply_pending:
             self._next_message()
         try:
-            self.conn.send_bytes(self.sender.pack(thing))
+            self.conn.send_bytes(self.sender.pack(obj))
         except OSError:
             self._raise_died()
         self.reply_pending = True

@@ -41,7 +41,7 @@ class _MessageHeader(NamedTuple):
     """Checksum of the arguments."""
     length: int
     """Bytes of the pickle."""
-    more: int
+    second_bytes: int
     """Bytes of the second exchange; 0 if the message fits into the first."""
     name: bytes
     """Name of the operation."""
@@ -133,7 +133,7 @@ class Line:
         """Exchange the headers and messages of all ranks; long messages follow in a second exchange."""
         outgoing, incoming = bytearray(LETTER), bytearray(LETTER * self.size)
         HEAD.pack_into(outgoing, 0, *header)
-        if not header.more:
+        if not header.second_bytes:
             outgoing[HEAD.size : HEAD.size + header.length] = message.text
         self.comm.Allgather(outgoing, incoming)
         headers = [_MessageHeader(*HEAD.unpack_from(incoming, k * LETTER)) for k in range(self.size)]
@@ -142,15 +142,15 @@ class Line:
             raise self.shared_error
         starts = [k * LETTER + HEAD.size for k in range(self.size)]
         messages = [Letter(incoming[i : i + h.length], []) for i, h in zip(starts, headers, strict=True)]
-        sizes = [h.more for h in headers]
+        sizes = [h.second_bytes for h in headers]
         if any(sizes):
             with self.no_way_back():
-                long_message, long_messages = self.room.take(header.more), self.room.take(sum(sizes))
+                long_message, long_messages = self.room.take(header.second_bytes), self.room.take(sum(sizes))
                 message.write(long_message)
                 self.comm.Allgatherv(long_message, [long_messages, sizes])
             ends = np.cumsum([0, *sizes])
             for k, h in enumerate(headers):
-                if h.more:
+                if h.second_bytes:
                     messages[k] = Letter.read(long_messages[ends[k] : ends[k + 1]], h.length)
         return headers, messages
 
@@ -251,13 +251,13 @@ def _difference(headers: list[_MessageHeader]) -> RuntimeError | None:
     return None
 
 
-def mark(things: Sequence[Any]) -> int:
-    """Return the CRC-32 of the bits of the arrays and floats among `things`.
+def mark(values: Sequence[Any]) -> int:
+    """Return the CRC-32 of the bits of the arrays and floats among `values`.
 
     Integers are left out: they are keys, of which each rank may have used some for itself.
     """
     crc = 0
-    for x in things:
+    for x in values:
         if isinstance(x, float):
             crc = zlib.crc32(struct.pack("<d", x), crc)
         elif isinstance(x, np.ndarray) and x.dtype.kind in "fiub":
