@@ -241,7 +241,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
 
 def test_a_path_that_cannot_be_written_is_noticed_first(tmp_path):
     called = []
-    with pytest.raises(FileError, match=r"cannot be written: .* is no folder"):
+    with pytest.raises(FileError, match=r"cannot be written: .* is not a writable folder"):
         minimize(objective(), checkpoint=tmp_path / "nowhere" / "run", callback=lambda *a: called.append(a))
     assert not called
 

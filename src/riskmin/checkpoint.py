@@ -60,7 +60,7 @@ class Checkpoint:
         """Raise a FileError if the file could not be written, before the run starts."""
         folder = Path(self.path).resolve().parent
         if not (folder.is_dir() and os.access(folder, os.W_OK)):
-            raise FileError(f"{self.path} cannot be written: {folder} is no folder that can be written to")
+            raise FileError(f"{self.path} cannot be written: {folder} is not a writable folder")
 
     def write(
         self, obj: Objective, solver: Solver, arrays: dict[str, Array], fields: dict[str, Any], data: str

@@ -57,7 +57,7 @@ class Limits:
             raise ValueError(f"tol must be >= 0, not {self.tol}")
         if self.atol is not None and not self.atol >= 0:
             raise ValueError(
-                f"atol must be >= 0, or None for {SMALL} tol of the risk at w = 0, not {self.atol}"
+                f"atol must be >= 0, or None for {SMALL} * tol times the risk at w = 0, not {self.atol}"
             )
         if self.max_iter < 1:
             raise ValueError(f"max_iter must be at least 1, not {self.max_iter}")

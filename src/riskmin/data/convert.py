@@ -93,7 +93,7 @@ def convert(
     folder = _target_folder(source, Path(target), force)
     stream = stream_of(source, kind, selection, dtype, zero_based)
     if layout == "dense" and stream.sparse and n_features is None and not stream.columns:
-        raise DataError(source, None, "how many columns it has is known at its end only; give n_features")
+        raise DataError(source, None, "its number of columns is known only at its end; give n_features")
     _write(stream, folder, dtype, layout, shard_mb, force, watch)
 
 
@@ -140,7 +140,7 @@ def _target_folder(source: Path | None, target: Path, force: bool) -> Path:
     if not folder.parent.is_dir():
         raise ValueError(f"{target} cannot be written: there is no folder {folder.parent}; make it first")
     if not os.access(folder.parent, os.W_OK | os.X_OK):
-        raise ValueError(f"{target} cannot be written: the folder {folder.parent} is not open to you")
+        raise ValueError(f"{target} cannot be written: the folder {folder.parent} is not writable")
     recover(folder, META)
     if not os.path.lexists(folder):
         return folder

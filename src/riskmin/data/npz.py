@@ -66,7 +66,7 @@ class _Archive:
                 self.room.take(size)
                 flat = _read_bytes(member, size).view(dtype) if size else np.empty(0, dtype)
                 if dtype.kind == "U" and size and flat.view(f"{dtype.byteorder}u4").max() > sys.maxunicode:
-                    raise ValueError(f"{name} is no text: it holds invalid code points")
+                    raise ValueError(f"{name} is not text: it holds invalid code points")
         except DataError:
             raise
         except _Refused as error:
@@ -173,7 +173,7 @@ def load_npz(
     with opened(path) as stream:
         if stream.read(2) != b"PK":
             raise DataError(
-                path, None, "this is no .npz file; save it by numpy.savez or scipy.sparse.save_npz"
+                path, None, "this is not an .npz file; save it by numpy.savez or scipy.sparse.save_npz"
             )
         stream.seek(0)
         archive = _Archive(path, in_memory(stream, budget), budget)

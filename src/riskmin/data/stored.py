@@ -51,7 +51,9 @@ def _read_meta(path: Path) -> tuple[dict[str, Any], int]:
         problem = f"it is broken: it cannot be read ({error}); convert the data anew"
         raise DataError(path / "meta.json", None, problem) from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-        raise DataError(path / "meta.json", None, "it describes no stored data of riskmin; check the path")
+        raise DataError(
+            path / "meta.json", None, "it does not describe stored data of riskmin; check the path"
+        )
     if meta.get("version") != VERSION:
         raise DataError(
             path,
@@ -200,7 +202,7 @@ class Store:
         """Return the strings that integer codes stand for."""
         integral = np.rint(codes) == codes if codes.dtype.kind == "f" else True
         if len(codes) and not (np.all(integral) and codes.min() >= 0 and codes.max() < len(words)):
-            problem = f"it is broken: {name}.npy names words that are not in meta.json; convert the data anew"
+            problem = f"it is broken: {name}.npy has codes that are not in meta.json; convert the data anew"
             raise DataError(self.path, None, problem)
         decoded: NDArray[Any] = np.array(words)[codes.astype(np.int64)]
         return decoded
@@ -210,7 +212,7 @@ def _count(meta: dict[str, Any], key: str) -> int:
     """Return an integer of the metadata; raise a ValueError unless it is a plausible length of an array."""
     value = meta[key]
     if type(value) is not int or not 0 <= value < 2**62:
-        raise ValueError(f"{key} is {quote(value)}, no number of them")
+        raise ValueError(f"{key} is {quote(value)}, not a valid count")
     return value
 
 
@@ -228,7 +230,7 @@ def _words(values: Any, key: str, *kinds: type, length: int | None = None) -> li
 def _dtype(name: str, kind: Any) -> np.dtype[Any]:
     """Return the dtype of an array; raise a ValueError if this array cannot have it."""
     if not isinstance(kind, str) or kind not in _DTYPES or kind[0] not in _DTYPE_KINDS.get(name, ""):
-        raise ValueError(f"its array {quote(name)} is of {quote(kind)}, which it cannot be")
+        raise ValueError(f"its array {quote(name)} has the invalid dtype {quote(kind)}")
     dtype: np.dtype[Any] = np.dtype(kind)
     return dtype
 
@@ -291,7 +293,9 @@ def load_stored(
         raise DataError(path, None, "it has no labels; convert data that have them")
     kind = store.dtypes["data" if store.sparse else "X"]
     if dtype is not None and np.dtype(dtype) != kind:
-        raise DataError(path, None, f"it holds {kind}, not {np.dtype(dtype)}; convert the data anew as that")
+        raise DataError(
+            path, None, f"it holds {kind}, not {np.dtype(dtype)}; convert the data anew with that dtype"
+        )
     columns = n_features or store.columns
     if columns < store.columns or (columns > store.columns and not store.sparse):
         problem = (

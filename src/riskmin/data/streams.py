@@ -173,7 +173,9 @@ class DataStream(_StreamDefaults):
         self.columns, self.sparse = self.first_part.X.shape[1], bool(sp.issparse(self.first_part.X))
         self.names = self.first_part.feature_names or names
         if self.names is not None and not all(isinstance(name, str) for name in self.names):
-            raise ValueError("feature_names holds something that is no string: make strings of all names")
+            raise ValueError(
+                "feature_names holds an entry that is not a string: convert all names to strings"
+            )
         if self.names is not None and len(self.names) != self.columns:
             raise ValueError(f"there are {len(self.names)} feature_names for {self.columns} columns")
 

@@ -330,7 +330,7 @@ class Reader:
             self.name,
             line,
             {
-                k.NO_LABEL: f"{shown} stands where the label should be; a row is: label index:value ...",
+                k.NO_LABEL: f"{shown} is where the label should be; a row is: label index:value ...",
                 k.BAD_PAIR: f"{shown} is not index:value with a whole index >= 0; correct the row",
                 k.UNSORTED: f"the index in {shown} is not above the last; sort the row, merge duplicates",
                 k.BAD_QID: f"{shown} is not qid:id with a whole id (of 64 bits); number the queries",

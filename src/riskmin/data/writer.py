@@ -214,7 +214,7 @@ class Writer:
         else:
             if sparse and self.rows and chunk.index_base < self.index_base:
                 raise ValueError(
-                    "an index 0 comes after rows that were taken to count from 1: use zero_based=True"
+                    "an index 0 comes after rows with indices assumed to start from 1: use zero_based=True"
                 )
             self.index_base = chunk.index_base
             self.arrays["X"].append(_to_dense(X, chunk.index_base, columns, self.dtype) if sparse else X)

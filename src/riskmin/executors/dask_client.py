@@ -38,11 +38,11 @@ def dask_client(
     >>> with dask_client("host:8786") as client:
     ...     pass
     Traceback (most recent call last):
-    ValueError: 'host:8786' is no address of a Dask scheduler: write tcp://HOST:PORT or tls://HOST:PORT
+    ValueError: 'host:8786' is not the address of a Dask scheduler: write tcp://HOST:PORT or tls://HOST:PORT
     """
     if not address.startswith(("tcp://", TLS)):
         raise ValueError(
-            f"{address!r} is no address of a Dask scheduler: write tcp://HOST:PORT or tls://HOST:PORT"
+            f"{address!r} is not the address of a Dask scheduler: write tcp://HOST:PORT or tls://HOST:PORT"
         )
     if any((ca, cert, key)) and not address.startswith(TLS):
         raise ValueError(f"certificates are for addresses of tls://, but {address} is not: leave them out")

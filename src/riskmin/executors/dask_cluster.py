@@ -82,8 +82,8 @@ class Cluster:
     def connection_lost(self) -> ConnectionError:
         """Return the error for a scheduler that is gone."""
         return ConnectionError(
-            f"the Dask scheduler at {self.address} is gone, or its client closed, and what the workers held "
-            f"is lost: {RESUME_HINT}"
+            f"the Dask scheduler at {self.address} is gone, or its client closed, and the shards on the "
+            f"workers are lost: {RESUME_HINT}"
         )
 
     def gather(self, futures: Sequence[Any]) -> list[Any]:
@@ -116,7 +116,7 @@ class Cluster:
         if self._timed_out(address, worker.paused):
             raise MemoryError(
                 f"the Dask worker {address} is paused for {self.timeout:g} s, since its memory is full: "
-                "have more workers or larger ones, or spread smaller parts over them"
+                "use more workers, or workers with more memory, or smaller partitions"
             )
 
     def _timed_out(self, key: str, failing: bool) -> bool:

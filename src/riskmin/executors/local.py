@@ -35,7 +35,7 @@ def worker_count(n_workers: int | None) -> int:
 def check_shards(name: str, shards: Any) -> None:
     """Raise a TypeError if a number of workers was given in the place of the shards."""
     if isinstance(shards, numbers.Integral):
-        raise TypeError(f"{name}({shards}): for so many workers, write {name}(n_workers={shards})")
+        raise TypeError(f"{name}({shards}): to set the number of workers, write {name}(n_workers={shards})")
 
 
 def calls(n: int, args: tuple[Any, ...], each: Sequence[Any]) -> list[tuple[Any, ...]]:
