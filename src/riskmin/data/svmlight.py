@@ -15,7 +15,7 @@ from scipy.sparse import csr_matrix
 from riskmin.data.base import DataError, Dataset, PathLike, check_dtype, opened, quote
 from riskmin.data.limits import Room
 
-Source: TypeAlias = PathLike | IO[bytes]
+SvmlightSource: TypeAlias = PathLike | IO[bytes]
 CHUNK = 1 << 19  # bytes of text per chunk; the parsed numbers then fit in the cache
 _SCRATCH_PER_BYTE = 32  # bytes of scratch space per byte of text
 _LABEL_SET_BYTES = 96  # memory of a short tuple of floats
@@ -24,7 +24,7 @@ _INT64_MAX = np.iinfo(np.int64).max
 
 
 def load_svmlight(
-    source: Source,
+    source: SvmlightSource,
     *,
     n_features: int | None = None,
     dtype: Any = np.float64,
@@ -79,7 +79,7 @@ def load_svmlight(
     return read_svmlight(source, *settings, _chunk=_chunk).dataset()
 
 
-def read_svmlight(source: Source, *settings: Any, _chunk: int = CHUNK) -> Reader:
+def read_svmlight(source: SvmlightSource, *settings: Any, _chunk: int = CHUNK) -> Reader:
     """Read a whole file and return the reader; `settings` are the parameters of the reader after the name."""
     path = source if isinstance(source, (str, Path)) or not hasattr(source, "read") else None
     reader = Reader(str(path) if path is not None else str(getattr(source, "name", "<stream>")), *settings)

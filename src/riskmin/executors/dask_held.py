@@ -171,9 +171,9 @@ class DaskShards:
                     self._drop(placement, pending)
                 if placement not in replies and placement not in pending and placement.group is not None:
                     pending[placement] = send(placement)
-            open_ = {placement: sent for placement, sent in pending.items() if placement not in replies}
-            futures.wait([sent.reply for sent in open_.values()], timeout=ROUND_POLL_SECONDS)
-            for placement, sent in open_.items():
+            unanswered = {placement: sent for placement, sent in pending.items() if placement not in replies}
+            futures.wait([sent.reply for sent in unanswered.values()], timeout=ROUND_POLL_SECONDS)
+            for placement, sent in unanswered.items():
                 if sent.reply.done():
                     message = sent.result()
                     if message is None:
@@ -184,7 +184,7 @@ class DaskShards:
                 self._recover(
                     {placement for placement in self._placements if placement not in replies}, pending
                 )
-            if not open_:
+            if not unanswered:
                 time.sleep(ROUND_POLL_SECONDS)
         return replies
 
@@ -249,24 +249,24 @@ class DaskShards:
         """
         self._cluster.check()
         self._checked_at = time.monotonic()
-        living = self._cluster.living()
+        live = self._cluster.living()
         for placement in self._placements:
-            worker = living.get(placement.owner)
+            worker = live.get(placement.owner)
             if worker is None or not worker.greeted:
                 self._orphaned(placement, pending)
             elif placement in waiting:
                 self._cluster.wait_for(placement.owner, worker)
             if placement.group is None and (placement in waiting or balance):
-                self._place(placement, living)
+                self._place(placement, live)
         if (
             balance
-            and len(spare := self._spare(living))
+            and len(spare := self._spare(live))
             and len({s.owner for s in self._placements}) < len(self._placements)
         ):
             owners = [placement.owner for placement in self._placements]
             busiest = max(self._placements, key=lambda placement: owners.count(placement.owner))
-            if self._cluster.greet({spare[0]: living[spare[0]]}):
-                self._build(busiest, spare[0], living[spare[0]])
+            if self._cluster.greet({spare[0]: live[spare[0]]}):
+                self._build(busiest, spare[0], live[spare[0]])
 
     def _orphaned(self, placement: ShardPlacement, pending: dict[ShardPlacement, PendingRound]) -> None:
         """Record that the worker of a placement is gone."""
@@ -287,25 +287,25 @@ class DaskShards:
         if sent := pending.pop(placement, None):
             sent.future.release()
 
-    def _spare(self, living: dict[str, Worker]) -> list[str]:
+    def _spare(self, live: dict[str, Worker]) -> list[str]:
         """Addresses of live workers that hold no shards."""
         owners = {placement.owner for placement in self._placements}
-        return [a for a, worker in living.items() if not (a in owners and worker.greeted)]
+        return [a for a, worker in live.items() if not (a in owners and worker.greeted)]
 
-    def _place(self, placement: ShardPlacement, living: dict[str, Worker]) -> None:
+    def _place(self, placement: ShardPlacement, live: dict[str, Worker]) -> None:
         """Rebuild a group on its worker, else on a worker without groups, else on the one with the fewest."""
         owners = [s.owner for s in self._placements]
         if placement.orphaned_at is None:
             candidates = [placement.owner]
-        elif not (candidates := self._spare(living)):
-            if not living or (
+        elif not (candidates := self._spare(live)):
+            if not live or (
                 placement.nanny and time.monotonic() - placement.orphaned_at < RESTART_GRACE_SECONDS
             ):
                 return
-            candidates = sorted(living, key=owners.count)
-        if not self._cluster.greet({candidates[0]: living[candidates[0]]}):
+            candidates = sorted(live, key=owners.count)
+        if not self._cluster.greet({candidates[0]: live[candidates[0]]}):
             return
-        self._build(placement, candidates[0], living[candidates[0]])
+        self._build(placement, candidates[0], live[candidates[0]])
 
     def _build(self, placement: ShardPlacement, owner: str, worker: Worker) -> None:
         """Build the shards of a placement on a worker, from rows in this process or on the workers."""
