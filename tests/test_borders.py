@@ -312,12 +312,12 @@ def test_codes_without_words(store):
     blob[128] = 9
     files["y.npy"] = bytes(blob)
     mutate.refresh(files)
-    with pytest.raises(DataError, match=r"words that are not in meta\.json"):
+    with pytest.raises(DataError, match=r"codes that are not in meta\.json"):
         load(store(1, **files))
 
 
 def test_names_of_columns_are_strings(tmp_path):
-    with pytest.raises(ValueError, match="no string"):
+    with pytest.raises(ValueError, match="not a string"):
         save(tmp_path / "a.rsk", [(X, Y)], feature_names=["a", 1, 2, "d"])
     with pytest.raises(ValueError, match="3 feature_names for 4"):
         save(tmp_path / "a.rsk", [(X, Y)], feature_names=list("abc"))

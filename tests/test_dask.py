@@ -419,7 +419,7 @@ def test_a_worker_of_another_version_is_named(client):
     victim = list(client.nthreads())[-1]
     client.run(set_version, "0.0.9", workers=[victim])
     try:
-        with pytest.raises(RuntimeError, match=f"{victim} has riskmin 0.0.9, but here it is {VERSION}"):
+        with pytest.raises(RuntimeError, match=f"{victim} has riskmin 0.0.9, but the client has {VERSION}"):
             DaskExecutor(client)(shards())
     finally:
         client.run(set_version, VERSION, workers=[victim])

@@ -216,7 +216,7 @@ def test_labels_may_be_left_out_for_prediction():
     ("row", "options", "message"),
     [
         (b"abc 1:2", {}, "'abc' is not a number"),
-        (b"1:2 2:3", {}, "'1:2' stands where the label should be"),
+        (b"1:2 2:3", {}, "'1:2' is where the label should be"),
         (b"0,5 1:2", {}, "multilabel=True"),
         (b"0,x 1:2", {"multilabel": True}, "'0,x' is not a number"),
         (b"1 1:abc 2:3", {}, "'abc' is not a number"),
@@ -563,7 +563,7 @@ def test_broken_npz(tmp_path):
     with pytest.raises(DataError, match="broken"):
         load(path)
     path.write_bytes(b"no zip at all")
-    with pytest.raises(DataError, match=r"this is no \.npz file"):
+    with pytest.raises(DataError, match=r"this is not an \.npz file"):
         load(path)
     X = sp.csr_matrix(np.eye(3))
     X.indices[1] = 7

@@ -113,7 +113,7 @@ def test_pieces_look_at_the_clock():
     def run():
         for piece in pieces(0, 10, 5 * deadline.MOST):
             seen.append(piece)
-            limit.at = 0.0
+            limit.deadline = 0.0
 
     with pytest.raises(OutOfTime):
         limit.call(run)

@@ -372,7 +372,7 @@ def test_columns_that_differ(tmp_path):
     for name, head in (("a", "u,v,y"), ("b", "u,w,y"), ("c", "u,y")):
         cells = ",".join("1" for _ in head.split(","))
         (tmp_path / f"{name}.csv").write_text(f"{head}\n{cells}\n")
-    with pytest.raises(DataError, match=r"b.csv: its column 'w' stands where .*a.csv has 'v'"):
+    with pytest.raises(DataError, match=r"b.csv: its column 'w' is where .*a.csv has 'v'"):
         spread([tmp_path / "a.csv", tmp_path / "b.csv"])
     with pytest.raises(DataError, match=r"c.csv: it has 1 columns, but .*a.csv has 2"):
         spread([tmp_path / "a.csv", tmp_path / "c.csv"])

@@ -493,8 +493,8 @@ def test_sentences_are_read(tmp_path, ending):
 @pytest.mark.parametrize(
     ("text", "more", "message"),
     [
-        (TEXT + "and CC", {}, "line 12: 2 columns where other tokens have 3: 'and CC'; add what is missing"),
-        (TEXT + "and CC O x", {}, "line 12: 4 columns where other tokens have 3.*remove what is too much"),
+        (TEXT + "and CC", {}, "line 12: 2 columns where other tokens have 3: 'and CC'; add the missing"),
+        (TEXT + "and CC O x", {}, "line 12: 4 columns where other tokens have 3.*remove the extra columns"),
         ("\n\n", {}, "it has no tokens"),
         (TEXT, {"target": 3}, "there is no column 3: it has 3 columns"),
         (TEXT, {"n_columns": 1}, "it has 3 columns where 1 columns, or 2 with labels are expected"),

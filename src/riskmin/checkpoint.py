@@ -1,9 +1,10 @@
-"""Runs saved to a file and taken up again: what a killed process had found is not lost."""
+"""Checkpoints: the state of a run in a file, from which a later process resumes."""
 
 from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,22 +21,24 @@ from riskmin.solvers.auto import loss_of
 from riskmin.solvers.states import checked
 from riskmin.types import Array, Cut, NDArray, Solver
 
-NEEDED = {"iteration", "seconds", "calls", "value", "lower", "gap"}
-"""The entries that every row of a trace has."""
-REALS = {"seconds", "value", "lower", "gap"}
-"""The entries of a trace that are no counts."""
+TRACE_KEYS = {"iteration", "seconds", "calls", "value", "lower", "gap"}
+"""Entries that every row of a trace has."""
+REAL_TRACE_KEYS = {"seconds", "value", "lower", "gap"}
+"""Entries of a trace that are floats, not counts."""
+SAVED_CLASS_NAMES: dict[str, str] = {}
+"""Names that checkpoints use for classes and parameters that were renamed: saved runs stay resumable."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where and how often to save a run.
+    """File and interval of the checkpoints of a run.
 
     Parameters
     ----------
     path : path
-        An existing file is resumed from; the file is replaced atomically.
+        If the file exists, the run resumes from it; the file is replaced atomically.
     every : float
-        Most seconds between two writes; at first they are fewer.
+        The largest interval between two writes in seconds; at first it is shorter.
 
     Examples
     --------
@@ -54,38 +57,50 @@ class Checkpoint:
     every: float = 30.0
 
     def check(self) -> None:
-        """Raise a FileError if nothing could be written there: better now than after hours."""
+        """Raise a FileError if the file could not be written, before the run starts."""
         folder = Path(self.path).resolve().parent
         if not (folder.is_dir() and os.access(folder, os.W_OK)):
-            raise FileError(f"{self.path} cannot be written: {folder} is no folder that can be written to")
+            raise FileError(f"{self.path} cannot be written: {folder} is not a writable folder")
 
     def write(
-        self, obj: Objective, solver: Solver, arrays: dict[str, Array], found: dict[str, Any], data: str
+        self, obj: Objective, solver: Solver, arrays: dict[str, Array], fields: dict[str, Any], data: str
     ) -> None:
-        """Save a run: arrays by name ("w" is the best point), numbers, trace, and the data's fingerprint."""
-        trace = found.pop("trace")
+        """Save a run.
+
+        Parameters
+        ----------
+        obj : Objective
+        solver : Solver
+        arrays : dict of arrays
+            The best point "w", the vector "cut" of the cut, and the state of the solver.
+        fields : dict
+            Scalars of the run, and its "trace".
+        data : str
+            Fingerprint of the data.
+        """
+        trace = fields.pop("trace")
         keys = sorted({k for row in trace for k in row})
-        held = {k: np.ascontiguousarray(to_numpy(v)) for k, v in arrays.items()}
-        held["trace"] = np.array([[row.get(k, math.nan) for k in keys] for row in trace])
-        # a solver may know its value up to a slack only, so J is computed from scratch to know the data by
-        meta = _problem(obj, solver) | found | {"keys": keys, "exact": _from_scratch(obj, arrays["w"])}
+        saved_arrays = {k: np.ascontiguousarray(to_numpy(v)) for k, v in arrays.items()}
+        saved_arrays["trace"] = np.array([[row.get(k, math.nan) for k in keys] for row in trace])
+        # a solver's value may be inexact, so J is recomputed: `read` compares it to recognize the data
+        meta = _problem(obj, solver) | fields | {"keys": keys, "exact": _evaluate(obj, arrays["w"])}
         meta |= {"data": data}
-        meta |= {"sha256": checksum(held, meta)}
-        company_of(obj.risk).once(lambda: save_arrays(self.path, held, meta))
+        meta |= {"sha256": checksum(saved_arrays, meta)}
+        company_of(obj.risk).once(lambda: save_arrays(self.path, saved_arrays, meta))
 
     def read(self, obj: Objective, solver: Solver, data: Callable[[], str]) -> Saved:
-        """What `write` saved, after a check that it belongs to this problem, this solver and these data."""
-        wanted = _problem(obj, solver)
+        """Read what `write` saved, after checks that it belongs to this problem, solver and data."""
+        expected = _problem(obj, solver)
         arrays, meta = company_of(obj.risk).once(lambda: load_arrays(self.path, "checkpoint"))
         if meta.pop("sha256", None) != checksum(arrays, meta):
             raise FileError(
                 f"{self.path} is broken: its checksum is wrong, or it is of another version of riskmin; "
                 "delete it or give another checkpoint path"
             )
-        for what in ("problem", "solver"):
-            if meta.get(what) != wanted[what]:
+        for field in ("problem", "solver"):
+            if meta.get(field) != expected[field]:
                 raise FileError(
-                    f"{self.path} belongs to another {what} ({meta.get(what)}, not {wanted[what]}): "
+                    f"{self.path} belongs to another {field} ({meta.get(field)}, not {expected[field]}): "
                     "delete it or give another checkpoint path"
                 )
         if meta.get("data") != data():
@@ -95,17 +110,17 @@ class Checkpoint:
             )
         with self.trusted():
             saved = _saved(arrays, meta, obj.risk.dim)
-        value = _from_scratch(obj, saved.w)
+        value = _evaluate(obj, saved.w)
         if not math.isclose(value, saved.value, rel_tol=1e-6):
             raise FileError(
-                f"{self.path} was written for other data: its point has objective {saved.value!r} there "
-                f"and {value!r} here; delete it or give another checkpoint path"
+                f"{self.path} was written for other data: its point has objective {saved.value!r} in the "
+                f"file and {value!r} for these data; delete it or give another checkpoint path"
             )
         return saved._replace(value=value)
 
     @contextmanager
     def trusted(self) -> Iterator[None]:
-        """A block in which a ValueError says that the file is broken."""
+        """Block in which a ValueError is reported as a broken file."""
         try:
             yield
         except FileError:
@@ -117,7 +132,7 @@ class Checkpoint:
 
 
 class Saved(NamedTuple):
-    """A run that was saved. Its bound is not in it: that is computed anew, from the cut."""
+    """Content of a checkpoint; it holds the cut, from which the lower bound is recomputed."""
 
     w: NDArray
     value: float
@@ -129,13 +144,13 @@ class Saved(NamedTuple):
 
 
 def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> Saved:
-    """The parts of a run, if each is what it must be; else a ValueError."""
+    """Return the content of a checkpoint; raise a ValueError if a part is missing or malformed."""
     keys = meta.get("keys")
-    if not isinstance(keys, list) or not all(isinstance(k, str) for k in keys) or not {*keys} >= NEEDED:
+    if not isinstance(keys, list) or not all(isinstance(k, str) for k in keys) or not {*keys} >= TRACE_KEYS:
         raise ValueError("the names of its trace are missing")
-    numbers: list[Any] = [meta.get(name) for name in ("exact", "b", "noise", "idle")]
-    if not all(type(v) in (int, float) and math.isfinite(v) for v in numbers):
-        raise ValueError("its numbers are missing, or are none")
+    scalars: list[Any] = [meta.get(name) for name in ("exact", "b", "noise", "idle")]
+    if not all(type(v) in (int, float) and math.isfinite(v) for v in scalars):
+        raise ValueError("its numbers are missing or not finite")
     table = arrays.get("trace", np.zeros(0))
     if table.dtype != np.float64 or table.ndim != 2 or table.shape[1] != len(keys) or not len(table):
         raise ValueError(f"its trace has shape {table.shape}, not (rows, {len(keys)})")
@@ -143,39 +158,41 @@ def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> Saved:
     if names := [k for k in arrays if k not in ("w", "cut", "trace") and not k.startswith("state.")]:
         raise ValueError(f"it holds an array {names[0]!r} that no run saves")
     trace = [_row(keys, row) for row in table.tolist()]
-    if not {*trace[-1]} >= NEEDED or not all(math.isfinite(trace[-1][k]) for k in NEEDED):
-        raise ValueError("the last row of its trace is not whole")
-    value, b, noise, idle = numbers
+    if not {*trace[-1]} >= TRACE_KEYS or not all(math.isfinite(trace[-1][k]) for k in TRACE_KEYS):
+        raise ValueError("the last row of its trace is incomplete")
+    value, b, noise, idle = scalars
     state = {k.removeprefix("state."): v for k, v in arrays.items() if k.startswith("state.")}
     return Saved(arrays["w"], value, Cut(arrays["cut"], b), abs(noise), int(idle), trace, state)
 
 
-def _row(keys: list[str], numbers: list[float]) -> dict[str, float]:
-    """A row of the trace as it was: counts are integers, and what a row did not have is NaN in the table."""
-    row = {k: v for k, v in zip(keys, numbers, strict=True) if v == v}
-    return {k: v if k in REALS or not v.is_integer() else int(v) for k, v in row.items()}
+def _row(keys: list[str], values: list[float]) -> dict[str, float]:
+    """Rebuild a row of the trace: counts become integers, and entries that are NaN are left out."""
+    row = {k: v for k, v in zip(keys, values, strict=True) if v == v}
+    return {k: v if k in REAL_TRACE_KEYS or not v.is_integer() else int(v) for k, v in row.items()}
 
 
 def _problem(obj: Objective, solver: Solver) -> dict[str, str]:
-    """What a checkpoint must agree with."""
+    """Return the entries of the metadata that must match when a run resumes."""
     loss = loss_of(obj.risk)
     parts = [
-        _said(obj.risk if loss is None else loss),
-        _said(obj.reg),
+        _describe(obj.risk if loss is None else loss),
+        _describe(obj.reg),
         f"lam={obj.lam!r}",
         f"dim={obj.risk.dim}",
     ]
-    return {"kind": "checkpoint", "problem": ", ".join(parts), "solver": _said(solver)}
+    return {"kind": "checkpoint", "problem": ", ".join(parts), "solver": _describe(solver)}
 
 
-def _said(thing: object) -> str:
-    """The repr, or what stands for it where that is an address, which no other process has."""
-    kind = type(thing)
-    if kind.__repr__ is not object.__repr__:
-        return repr(thing)
-    return f"{kind.__module__}.{kind.__qualname__}({', '.join(f'{k}={v!r}' for k, v in vars(thing).items())})"
+def _describe(obj: object) -> str:
+    """Return the repr, or, instead of one with a memory address, the class and the attributes."""
+    kind = type(obj)
+    text = repr(obj)
+    if kind.__repr__ is object.__repr__:
+        settings = ", ".join(f"{k}={v!r}" for k, v in vars(obj).items())
+        text = f"{kind.__module__}.{kind.__qualname__}({settings})"
+    return re.sub(r"\w+(?=[(=])", lambda word: SAVED_CLASS_NAMES.get(word[0], word[0]), text)
 
 
-def _from_scratch(obj: Objective, w: Array) -> float:
-    """J(w), by a call that does not count: it serves no solver."""
+def _evaluate(obj: Objective, w: Array) -> float:
+    """Evaluate J(w) without counting the call, which serves no solver."""
     return float(obj.at(w, *obj.risk(w))[0])

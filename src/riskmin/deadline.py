@@ -1,9 +1,9 @@
-"""Limits of time that act inside of a step: loops look at the clock, and long calls are made in pieces.
+"""Time limits that act within an iteration: loops check the clock, and long calls are split into chunks.
 
-The driver sets a limit, `check` raises `OutOfTime` once that has passed, and the driver ends the run with
-what was found before. The clock decides when a run ends, and nothing else: a run that ends before its limit
-has the same bits with or without one. Ctrl-C gets through at the same places, since Python delivers it
-between two calls and not within one.
+The driver sets a limit, `check` raises `OutOfTime` once it has passed, and the driver ends the run with the
+best point so far. Limits do not change results: a run that ends before its limit has the same bits as one
+without a limit. Ctrl-C is handled at the same places, since Python runs signal handlers between two calls of
+compiled code and not within one.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 MOST = 2**26
-"""Elementary operations of one call to a compiled loop, at most: they take from 0.03 to 0.15 seconds."""
+"""Largest number of elementary operations in one call of a compiled loop: from 0.03 to 0.15 seconds."""
 GLANCE = 0.1
-"""Seconds between two looks at a limit that another thread may change."""
+"""Interval in seconds at which a waiting thread checks its limit, which another thread may change."""
 LONG = 2**30
-"""Those of one call to a library of linear algebra, which takes a tenth as long for each."""
+"""BLAS and LAPACK calls of at least this many operations, ten times faster ones, run in another thread."""
 
 
 class OutOfTime(Exception):
-    """The limit has passed; the driver catches it, so that users never see it."""
+    """Raised once the limit has passed; the driver catches it, so that users never see it."""
 
 
 class Limit:
-    """A time by `time.perf_counter` after which `check` raises, in all that runs under the limit.
+    """Deadline after which `check` raises, in all code that runs under the limit.
 
     Parameters
     ----------
-    at : float
-        It may be changed at any time, from other threads too.
+    deadline : float
+        Value of `time.perf_counter`. It may be changed at any time, also by other threads.
 
     Examples
     --------
     >>> Limit().call(check)
-    >>> Limit(at=0.0).call(check)
+    >>> Limit(deadline=0.0).call(check)
     Traceback (most recent call last):
     ...
     riskmin.deadline.OutOfTime
     """
 
-    __slots__ = ("at",)
+    __slots__ = ("deadline",)
 
-    def __init__(self, at: float = math.inf) -> None:
-        self.at = at
+    def __init__(self, deadline: float = math.inf) -> None:
+        self.deadline = deadline
 
     def call(self, f: Callable[..., T], *args: Any) -> T:
-        """Call a function under this limit, in the place of the one that holds here."""
+        """Call a function under this limit instead of the current one."""
         token = _limit.set(self)
         try:
             return f(*args)
@@ -63,27 +63,27 @@ class Limit:
 NEVER = math.inf
 _limit: contextvars.ContextVar[Limit] = contextvars.ContextVar("limit", default=Limit())  # noqa: B039
 current = _limit.get
-"""The limit that holds here."""
+"""Return the current limit."""
 
 
 def check() -> None:
-    """Raise `OutOfTime` if the limit that holds here has passed."""
-    at = current().at
-    if at != NEVER and perf_counter() >= at:  # the clock is what costs most
+    """Raise `OutOfTime` if the current limit has passed."""
+    deadline = current().deadline
+    if deadline != NEVER and perf_counter() >= deadline:  # reading the clock is the expensive part
         raise OutOfTime
 
 
 def pieces(start: int, stop: int, work: float, of: int = 1) -> Iterable[tuple[int, int]]:
-    """Ranges that make up the one from start to stop, with a look at the clock before each.
+    """Split the range from start to stop into consecutive ranges, with a check of the clock before each.
 
     Parameters
     ----------
     start, stop : int
     work : float
-        How many elementary operations the whole range takes; a piece takes at most `MOST` of them, if they
-        are spread evenly.
+        Number of elementary operations for the whole range; each part has at most
+        `MAX_KERNEL_OPERATIONS`, if they are evenly distributed.
     of : int
-        Pieces begin at multiples of this number, counted from the start.
+        Ranges begin at multiples of this number, counted from `start`.
 
     Examples
     --------
@@ -98,13 +98,14 @@ def pieces(start: int, stop: int, work: float, of: int = 1) -> Iterable[tuple[in
 
 
 def _checked(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of `step` indices, with a check of the clock before each."""
     for i in range(start, stop, step):
         check()
         yield i, min(i + step, stop)
 
 
 def fill(kernel: Any, parts: tuple[Any, ...], v: Any, start: int, stop: int, out: Any, work: float) -> None:
-    """``kernel(*parts, v, start, stop, out)``, which fills in an entry of `out` a row, in pieces."""
+    """Call ``kernel(*parts, v, start, stop, out)``, setting one entry of `out` per row, in chunks."""
     if work <= MOST:
         check()
         kernel(*parts, v, start, stop, out)
@@ -116,7 +117,7 @@ def fill(kernel: Any, parts: tuple[Any, ...], v: Any, start: int, stop: int, out
 def scatter(
     kernel: Any, parts: tuple[Any, ...], v: Any, start: int, stop: int, out: Any, work: float
 ) -> None:
-    """``kernel(*parts, v, start, stop, out)``, v having an entry a row, in pieces."""
+    """Call ``kernel(*parts, v, start, stop, out)``, reading one entry of v per row, in chunks."""
     if work <= MOST:
         check()
         kernel(*parts, v, start, stop, out)
@@ -125,27 +126,27 @@ def scatter(
         kernel(*parts, v[i - start : j - start], i, j, out)
 
 
-def checking(things: Iterable[T]) -> Iterator[T]:
-    """The same things, with a look at the clock before each."""
-    for thing in things:
+def checking(items: Iterable[T]) -> Iterator[T]:
+    """Yield the same items, with a check of the clock before each."""
+    for item in items:
         check()
-        yield thing
+        yield item
 
 
 def aside(work: float, f: Callable[..., T], *args: Any, cancel: Callable[[], object] = lambda: None) -> T:
-    """A call that cannot be made in pieces, of so many operations: a long one is made in another thread.
+    """Call f(*args), which cannot be split into chunks; a long call runs in another thread.
 
-    There it is left behind when time runs out or Ctrl-C strikes. So it must let go of the interpreter's lock,
-    and what it writes to must be of no use to anybody else.
+    That thread is abandoned when time runs out or on Ctrl-C. So f must release the GIL, and nothing else may
+    use the memory that it writes to.
 
     Parameters
     ----------
     work : float
-        How many operations the call takes: from `LONG` on, it is made in another thread.
+        Number of operations of the call: from `THREADED_CALL_OPERATIONS` on, it runs in another thread.
     f : callable
     *args : object
     cancel : callable
-        Called where it is left behind.
+        Called if the thread is abandoned.
 
     Examples
     --------
@@ -155,13 +156,13 @@ def aside(work: float, f: Callable[..., T], *args: Any, cancel: Callable[[], obj
     check()
     if work < LONG:
         return f(*args)
-    found: list[T] = []
+    results: list[T] = []
     errors: list[BaseException] = []
-    context = contextvars.copy_context()  # NumPy keeps there how it treats overflows
+    context = contextvars.copy_context()  # it holds NumPy's error state
 
     def run() -> None:
         try:
-            found.append(context.run(f, *args))
+            results.append(context.run(f, *args))
         except BaseException as error:
             errors.append(error)
 
@@ -169,7 +170,7 @@ def aside(work: float, f: Callable[..., T], *args: Any, cancel: Callable[[], obj
     thread.start()
     try:
         while thread.is_alive():
-            thread.join(min(max(current().at - perf_counter(), 0.0), GLANCE))
+            thread.join(min(max(current().deadline - perf_counter(), 0.0), GLANCE))
             if thread.is_alive():
                 check()
     except BaseException:
@@ -177,11 +178,11 @@ def aside(work: float, f: Callable[..., T], *args: Any, cancel: Callable[[], obj
         raise
     if errors:
         raise errors[0]
-    return found[0]
+    return results[0]
 
 
 def product(A: Any, B: Any) -> Any:
-    """A @ B of dense matrices.
+    """Return A @ B for dense matrices, as an `interruptible_call`.
 
     Examples
     --------

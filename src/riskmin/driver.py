@@ -1,4 +1,7 @@
-"""The driver: it alone knows of tolerances, time, the best point, traces, checkpoints and interruption."""
+"""The driver loop: tolerances, time limits, the best point, traces, checkpoints and interruption.
+
+Solvers only yield iterates; all decisions of when to stop are made by this module and `riskmin.run`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from riskmin.solvers.auto import said
 from riskmin.types import Array, Iterate, Result, Solver, Status
 
 SOON = 1.0
-"""Seconds after which a run is worth a checkpoint."""
+"""Time in seconds after which the first checkpoint is written."""
 
 
 def minimize(
@@ -43,46 +46,46 @@ def minimize(
 ) -> Result:
     r"""Minimize J until it is proved that :math:`J(w) - \min J \le \max(\text{tol} \cdot J(w), \text{atol})`.
 
-    Solvers see the problem in variables in which its columns are centred (where J does not change by that)
-    and of one size (see `Preconditioner`); all that is returned is of the problem as it was given.
+    Solvers work in variables for which the columns of X are centered (if that leaves J unchanged) and scaled
+    (see `Preconditioner`); the result refers to the problem as it was given.
 
     Parameters
     ----------
     objective : Objective
     solver : Solver or str, optional
-        A solver, or the name of one ("bundle", "lbfgs", ...); `Auto()` by default, which picks one and says
-        why in ``result.solver``.
+        A solver, or the name of one ("bundle", "lbfgs", ...); `Auto()` by default, which selects one and
+        gives the reason in ``result.solver``.
     w0 : array, optional
-        Where to start; zero by default.
+        Starting point; zero by default.
     tol : float
-        The relative certified gap to reach: the same rule for every solver.
+        The relative certified gap to reach: the same stopping rule for every solver.
     atol : float, optional
-        The absolute gap that is as good as none; by default 1e-6 tol of the risk at w = 0 with its best
-        intercept (1e-9 of it for the default tol). With 0, only tol counts. ``result.criterion`` says which
-        of the two was met.
+        The absolute certified gap to reach; by default 1e-6 * tol times the risk at w = 0 with its best
+        intercept (1e-9 of it for the default tol). With 0, only tol counts. ``result.criterion`` is the
+        tolerance that was met.
     max_iter, max_seconds : int, float
-        Limits. Whichever strikes first ends the run with that status and the best point so far. Time is
-        looked at inside of steps, too, several times a second; a run that has found nothing when it is over
-        returns w0, for which it takes a call of the risk.
+        Limits. The first one that is reached ends the run with that status and the best point so far. Time
+        is checked within iterations, too, several times per second; a run that has no iterate when time is
+        over returns w0, after one evaluation of the risk.
     callback : callable, optional
         ``callback(iterate, row)`` after every iteration, `row` being the new row of the trace; a true
         return value ends the run with status ``interrupted``.
     checkpoint : path or Checkpoint, optional
-        Save the run there after a second, then ever less often, up to every 30 seconds (or as the
-        `Checkpoint` says), and at its end. If the file exists, the run resumes from it.
+        Save the run to this file after a second, then at increasing intervals of at most 30 seconds (or
+        ``Checkpoint.every``), and at its end. If the file exists, the run resumes from it.
 
     Returns
     -------
     Result
-        Ctrl-C returns the best so far, with status ``interrupted``; with a checkpoint, SIGTERM ends the
-        program after a last one. Where points of the run show that a loss
-        or a risk of your own is not convex, nothing is proved: ``note`` says so.
+        Ctrl-C returns the best point so far, with status ``interrupted``; with a checkpoint, SIGTERM ends
+        the program after a last checkpoint. If points of the run show that a user-defined loss or risk is
+        not convex, nothing is proved, and ``note`` describes the violation.
 
     Raises
     ------
     ValueError
-        Also where a loss or a risk of your own is seen before the run not to be convex, or to be negative,
-        or to have a gradient that is none.
+        Also if tests before the run show that a user-defined loss or risk is not convex, or is negative, or
+        has a wrong gradient.
 
     Examples
     --------
@@ -93,20 +96,20 @@ def minimize(
     >>> result.status, result.lower <= result.value <= result.lower * (1 + 2e-6)
     ('converged', True)
     """
-    began, objective = time.perf_counter(), replace(objective, count=Count())
-    alone = isinstance(company_of(objective.risk), Alone)
+    started_at, objective = time.perf_counter(), replace(objective, count=Count())
+    single_process = isinstance(company_of(objective.risk), Alone)
     try:
-        problem = Limit(began + max_seconds if alone else math.inf).call(conditioned, objective)
+        problem = Limit(started_at + max_seconds if single_process else math.inf).call(conditioned, objective)
     except OutOfTime:
         problem = Conditioned.of(objective, None)
-    save = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
+    saved_in = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
     limits = {"tol": tol, "max_iter": max_iter, "max_seconds": max_seconds, "atol": atol}
-    with until_saved(save is not None and alone):
-        return run(problem, solver, w0, limits, callback, save, began)
+    with until_saved(saved_in is not None and single_process):
+        return run(problem, solver, w0, limits, callback, saved_in, started_at)
 
 
 def conditioned(objective: Objective) -> Conditioned:
-    """The problem in variables that are good for solvers."""
+    """Return the problem in preconditioned variables."""
     risk = objective.risk
     with company_of(risk).together(), threads(threads_of(risk)), np.errstate(over="ignore"):
         return Conditioned.of(objective, preconditioner(objective))
@@ -118,85 +121,101 @@ def run(
     w0: Array | None,
     limits: dict[str, Any],
     callback: Callback | None = None,
-    save: Checkpoint | None = None,
-    began: float | None = None,
+    checkpoint: Checkpoint | None = None,
+    started_at: float | None = None,
 ) -> Result:
-    """Minimize the objective of a problem whose variables are chosen."""
-    began = time.perf_counter() if began is None else began
-    company = company_of(problem.given.risk)
-    with company.together(), threads(threads_of(problem.given.risk)):
-        found = Run(problem.given, company.agree(lambda: Limits(**limits)), company, began=began)
-        w0 = start_of(found.obj, w0)
-        check(found.obj.risk, found.obj.reg, w0)
-        found.watch = watch(found.obj, w0)
-        chosen, reason = get_solver(solver), ""
-        if isinstance(chosen, Auto):
-            chosen, reason = chosen.relay(problem.obj, found.limits.tol)
-        if save is not None:
-            company.once(save.check)
-        with np.errstate(over="ignore", invalid="ignore"):  # far out, squares are inf: no bound, no harm
-            status = _drive(found, problem, chosen, w0, callback, save)
+    """Minimize the objective of a problem that is already preconditioned."""
+    started_at = time.perf_counter() if started_at is None else started_at
+    coordination = company_of(problem.given.risk)
+    with coordination.together(), threads(threads_of(problem.given.risk)):
+        state = Run(
+            problem.given, coordination.agree(lambda: Limits(**limits)), coordination, started_at=started_at
+        )
+        w0 = start_of(state.obj, w0)
+        check(state.obj.risk, state.obj.reg, w0)
+        state.watch = watch(state.obj, w0)
+        selected, reason = get_solver(solver), ""
+        if isinstance(selected, Auto):
+            selected, reason = selected.relay(problem.obj, state.limits.tol)
+        if checkpoint is not None:
+            coordination.once(checkpoint.check)
+        # far from the solution, squares overflow to inf: such a cut gives no bound, which does no harm
+        with np.errstate(over="ignore", invalid="ignore"):
+            status = _drive(state, problem, selected, w0, callback, checkpoint)
             with contextlib.suppress(*([KeyboardInterrupt] if status == "interrupted" else [])):
-                found.no_worse_than_start()
-    assert found.cut is not None
-    told, criterion = said(chosen, reason, found.trace), found.criterion()
-    best = found.w, found.value, found.lower, found.proof()
-    return Result(*best, status, found.trace, told, criterion, found.doubt)
+                state.use_origin_if_better()
+    assert state.cut is not None
+    description, criterion = said(selected, reason, state.trace), state.criterion()
+    best = state.w, state.value, state.lower, state.certificate()
+    return Result(*best, status, state.trace, description, criterion, state.refutation)
 
 
-def _pause(save: Checkpoint, run: Run, took: float) -> float:
-    """Seconds between two checkpoints: few at first, ten times what one takes, up to what was asked for."""
-    return min(save.every, max(SOON + 0.1 * run.seconds, 10 * took))
+def _checkpoint_interval(checkpoint: Checkpoint, state: Run, took: float) -> float:
+    """Seconds until the next checkpoint; `took` is the time that the last one took to write.
+
+    The interval grows with the run, and is at least ten times `took`, so that checkpoints cost at most about
+    a tenth of the time; it is at most the interval of the `Checkpoint`.
+    """
+    return min(checkpoint.every, max(SOON + 0.1 * state.seconds, 10 * took))
 
 
 def _drive(
-    run: Run,
+    state: Run,
     problem: Conditioned,
     solver: Solver,
     w0: Array,
     callback: Callback | None,
-    save: Checkpoint | None,
+    checkpoint: Checkpoint | None,
 ) -> Status:
-    """Take steps until something says stop."""
+    """Iterate until a stopping criterion holds, and return the status."""
     it: Iterate | None = None
     try:
-        again = save is not None and run.company.once(Path(save.path).exists)
-        begin = run.limit.call
-        steps = run.resume(save, solver, problem) if save and again else begin(problem.iterates, solver, w0)
-        status = run.status() if again else None
-        if status is not None and run.watch is not None:  # what was saved on the way was not probed yet
-            run.end()
-            status = run.status()
-        written, took = run.seconds, 0.0
+        resuming = checkpoint is not None and state.coordination.once(Path(checkpoint.path).exists)
+        call = state.limit.call
+        iterates = (
+            state.resume(checkpoint, solver, problem)
+            if checkpoint and resuming
+            else call(problem.iterates, solver, w0)
+        )
+        status = state.status() if resuming else None
+        # the point in a checkpoint written during the run was not yet probed for convexity
+        if status is not None and state.watch is not None:
+            state.finalize()
+            status = state.status()
+        saved_at, took = state.seconds, 0.0
         while status is None:
-            new = run.limit.call(next, steps, None)
+            new = state.limit.call(next, iterates, None)
             if new is None:
-                status = run.end()
+                status = state.finalize()
                 break
             it = new
-            status = run.take(it)
-            if callback is not None and run.asked(callback, it) and status is None:
+            status = state.accept(it)
+            if callback is not None and state.stop_requested(callback, it) and status is None:
                 status = "interrupted"
-                run.end()
-            if save is not None and status is None and run.seconds - written >= _pause(save, run, took):
-                took = -run.tick()
-                run.save(save, solver, it)
-                written = run.tick()
-                took += written
+                state.finalize()
+            if (
+                checkpoint is not None
+                and status is None
+                and state.seconds - saved_at >= _checkpoint_interval(checkpoint, state, took)
+            ):
+                took = -state.update_seconds()
+                state.save(checkpoint, solver, it)
+                saved_at = state.update_seconds()
+                took += saved_at
     except OutOfTime:
-        status = run.late(w0)
-    except SystemExit:  # of a handler of the user's own: what was found is saved, and the program ends
-        if save is not None and it is not None:
-            run.save(save, solver, it)
+        status = state.finalize_out_of_time(w0)
+    except SystemExit:  # raised by a signal handler of the user: save the run, then end the program
+        if checkpoint is not None and it is not None:
+            state.save(checkpoint, solver, it)
         raise
     except KeyboardInterrupt:
-        if run.w is None:  # nothing was found yet, so there is nothing to return
+        if state.w is None:  # there is no iterate yet, so there is nothing to return
             raise
         status = "interrupted"
-        run.interrupt()
-        with contextlib.suppress(KeyboardInterrupt):  # who asks twice gets the value as the solver knew it
-            run.hurry()
-    if save is not None and it is not None:
+        state.expire()
+        with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C keeps the solver's own value
+            state.finalize_within_grace()
+    if checkpoint is not None and it is not None:
         with finishing():
-            run.save(save, solver, it)
+            state.save(checkpoint, solver, it)
     return status

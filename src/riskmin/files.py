@@ -1,6 +1,7 @@
-"""Files and folders that change at once: written beside their place, synced, and then renamed.
+"""Atomic replacement of files and folders: written under a temporary name, synced, and then renamed.
 
-All that is written goes through here, so that tests can have each call fail, or end the process at it.
+All output of the package goes through this module, so that tests can make each call fail, or kill the process
+in it.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from typing import IO, Any
 PathLike = str | os.PathLike[str]
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-"""What systems say where a disk, or what a user may have of it, is full."""
-_CANNOT = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF}
-"""What they say where they lack a call, or a file system does."""
+"""Error numbers for a full disk, an exceeded quota, or a file that is too large."""
+_UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF}
+"""Error numbers for a call that the system or the file system does not support."""
 
 
 def reason(error: OSError) -> str:
-    """Why a file cannot be written, in the system's words."""
+    """Return the system's description of an error."""
     return error.strerror or str(error)
 
 
 def beside(target: Path) -> Path:
-    """A hidden name in the same folder that nobody else has; it is no longer than names may be."""
-    # not tempfile's, whose files are 0o600 whatever the umask, which cannot be read without a race
+    """Return a hidden, unique name in the same folder, short enough for any file system."""
+    # tempfile is no alternative: it sets 0o600 whatever the umask, which cannot be read without a race
     return target.with_name(f".{target.name[:48]}.{secrets.token_hex(8)}")
 
 
 def known(path: Path) -> os.stat_result | None:
-    """What the system knows of a path; None where there is nothing."""
+    """Return the status of a path, or None if it does not exist."""
     try:
         return os.stat(path)
     except OSError:
@@ -46,15 +47,15 @@ def known(path: Path) -> os.stat_result | None:
 
 # ---------------------------------------------------------------- files
 def create(path: Path, like: os.stat_result | None = None) -> BufferedRandom:
-    """A new file to write to; where it is to replace another, with that one's permissions.
+    """Create a file for writing, with the permissions of the file that it will replace.
 
-    It is at no moment open to more people than the one that it replaces.
+    At no moment may more users open it than the file that it replaces.
 
     Parameters
     ----------
     path : Path
     like : stat_result, optional
-        What the system knows of the file to be replaced.
+        Status of the file to be replaced.
     """
     mode = 0o666 if like is None else stat.S_IMODE(like.st_mode) & 0o777
     raw = FileIO(path, "x+", opener=lambda name, flags: os.open(name, flags, mode))
@@ -67,39 +68,41 @@ def create(path: Path, like: os.stat_result | None = None) -> BufferedRandom:
         raise
 
 
-def _permit(place: int | Path, like: os.stat_result) -> None:
-    """Give a new file or folder the permissions, and as far as one may the owner, of another."""
+def _permit(target: int | Path, like: os.stat_result) -> None:
+    """Give a new file or folder the permissions, and if possible the owner and group, of another one."""
     if os.name != "posix":
         return
-    mode, new = stat.S_IMODE(like.st_mode) & 0o777, os.stat(place)
+    mode, new = stat.S_IMODE(like.st_mode) & 0o777, os.stat(target)
     if (new.st_uid, new.st_gid) != (like.st_uid, like.st_gid):
         with contextlib.suppress(OSError):
-            os.chown(place, -1, like.st_gid)
-            os.chown(place, like.st_uid, -1)
-    if os.stat(place).st_gid != like.st_gid:  # another group: it may do what anybody may
+            os.chown(target, -1, like.st_gid)
+            os.chown(target, like.st_uid, -1)
+    if (
+        os.stat(target).st_gid != like.st_gid
+    ):  # it has another group, which gets the permissions of "others" only
         mode &= ~0o070 | (mode & 0o007) << 3
     with contextlib.suppress(OSError):  # a file system without permissions
-        os.chmod(place, mode)
+        os.chmod(target, mode)
 
 
 def sync(file: IO[bytes]) -> None:
-    """Have what was written on the disk."""
+    """Flush a file to the disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def sync_folder(path: Path) -> None:
-    """Have the names in a folder on the disk: a new file may be lost without, and so may a renaming."""
+    """Flush the entries of a folder to the disk, without which a new file or a renaming may be lost."""
     if os.name != "posix":
         return
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except PermissionError:  # one may write to a folder that one may not read
+    except PermissionError:  # a folder may be writable but not readable
         return
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in _CANNOT:
+        if error.errno not in _UNSUPPORTED:
             raise
     finally:
         os.close(handle)
@@ -107,13 +110,13 @@ def sync_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: PathLike) -> Iterator[IO[bytes]]:
-    """A file to write to that takes its place at the end of the block, or never was.
+    """Open a file for writing that replaces `path` at the end of the block; on an error, it is removed.
 
     Parameters
     ----------
     path : path
-        Where it is a symbolic link, the file that it names is replaced, and the link stays. A file that was
-        there keeps its permissions. A pipe or a device is written to, not replaced.
+        If it is a symbolic link, the file that it refers to is replaced, and the link stays. The permissions
+        of an existing file are kept. A pipe or a device is written to, not replaced.
 
     Examples
     --------
@@ -140,19 +143,19 @@ def replacing(path: PathLike) -> Iterator[IO[bytes]]:
         sync_folder(target.parent)
     except BaseException as error:
         surely(lambda: unlink(new))
-        if isinstance(error, OSError):  # which may name the hidden file, or none
+        if isinstance(error, OSError):  # report the given name, not the temporary one
             error.filename, error.filename2 = os.fspath(path), None
         raise
 
 
 def unlink(path: Path) -> None:
-    """Remove a file, if there is one, as far as one may."""
+    """Remove a file; ignore errors."""
     with contextlib.suppress(OSError):
         os.unlink(path)
 
 
 def surely(remove: Callable[[], object]) -> None:
-    """Call a function that removes what was begun; if it is interrupted, once more."""
+    """Call a cleanup function; if it is interrupted, call it once more and then raise the interrupt."""
     try:
         remove()
     except KeyboardInterrupt:
@@ -162,22 +165,22 @@ def surely(remove: Callable[[], object]) -> None:
 
 # ---------------------------------------------------------------- folders
 def create_folder(path: Path, like: os.stat_result | None = None) -> None:
-    """A new folder; where it is to replace another, with that one's permissions."""
+    """Create a folder, with the permissions of the folder that it will replace."""
     os.mkdir(path, 0o777 if like is None else stat.S_IMODE(like.st_mode) & 0o777)
     if like is not None:
         _permit(path, like)
 
 
-def rename(one: Path, other: Path) -> None:
-    """Have a file at another's name, in its place."""
-    os.replace(one, other)
+def rename(source: Path, target: Path) -> None:
+    """Rename a file atomically, replacing one of the new name."""
+    os.replace(source, target)
 
 
 def put(new: Path, target: Path, *, replace: bool) -> Path | None:
-    """Rename a folder, perhaps to another's name; the other's new name is returned, or None without one.
+    """Rename a folder to `target`; return the new name of the folder that it replaced, or None.
 
-    Where the system cannot exchange them at once, a kill may strike between two renamings; `recover` has the
-    other back then.
+    Where the system cannot exchange two names atomically, a process may be killed between two renamings;
+    `recover` then restores the replaced folder.
     """
     if not (replace and os.path.lexists(target)):
         os.rename(new, target)
@@ -196,56 +199,56 @@ def put(new: Path, target: Path, *, replace: bool) -> Path | None:
 
 
 def aside(target: Path) -> Path:
-    """The name of a folder while another takes its place."""
+    """Return the temporary name of a folder while another takes its place."""
     return target.with_name(f".{target.name}.old")
 
 
 def recover(path: PathLike, witness: str) -> bool:
-    """Have a folder back that a killed process had renamed to put another in its place; False without one.
+    """Restore a folder that a killed process had renamed to replace it; return whether there is one.
 
     Parameters
     ----------
     path : path
     witness : str
-        A file that a whole folder has.
+        Name of a file that every complete folder contains.
     """
     target = Path(os.path.realpath(path))
     old = aside(target)
     if os.path.lexists(target) or not (old / witness).is_file():
         return False
-    with contextlib.suppress(OSError):  # another process may have it back first
+    with contextlib.suppress(OSError):  # another process may restore it first
         os.rename(old, target)
         sync_folder(target.parent)
     return (target / witness).is_file()
 
 
-def exchange(one: Path, other: Path) -> bool:
-    """Exchange the names of two files or folders at once; False where the system cannot."""
+def exchange(first: Path, second: Path) -> bool:
+    """Exchange the names of two files or folders atomically; return False if the system cannot."""
     call = _exchange_call()
-    if call is None or call(os.fsencode(one), os.fsencode(other)) == 0:
+    if call is None or call(os.fsencode(first), os.fsencode(second)) == 0:
         return call is not None
     number = ctypes.get_errno()
-    if number in _CANNOT:
+    if number in _UNSUPPORTED:
         return False
-    raise OSError(number, os.strerror(number), str(other))
+    raise OSError(number, os.strerror(number), str(second))
 
 
 def _exchange_call() -> Callable[[bytes, bytes], int] | None:
-    """The call of the C library, if there is one."""
+    """Return the function of the C library that exchanges two names, or None."""
     if sys.platform not in ("linux", "darwin"):
         return None
     library: Any = ctypes.CDLL(None, use_errno=True)
-    name, here = ("renameat2", -100) if sys.platform == "linux" else ("renamex_np", None)
+    name, cwd = ("renameat2", -100) if sys.platform == "linux" else ("renamex_np", None)
     call = getattr(library, name, None)
     if call is None:
         return None
-    if here is None:
+    if cwd is None:
         return lambda one, other: int(call(one, other, 2))  # RENAME_SWAP
-    return lambda one, other: int(call(here, one, here, other, 2))  # AT_FDCWD, RENAME_EXCHANGE
+    return lambda one, other: int(call(cwd, one, cwd, other, 2))  # AT_FDCWD, RENAME_EXCHANGE
 
 
 def delete(folder: Path, names: Iterable[str]) -> None:
-    """Remove these files of a folder, and the folder if it is empty then, as far as one may."""
+    """Remove these files of a folder, and the folder if it is then empty; ignore errors."""
     for name in names:
         unlink(folder / name)
     with contextlib.suppress(OSError):

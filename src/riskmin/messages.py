@@ -1,15 +1,15 @@
-"""Text from files and their names, as messages show it: on one line, and without a word to the terminal."""
+"""Text from files and file names for use in messages: on one line, and without control sequences."""
 
 from __future__ import annotations
 
 
 def printable(text: object) -> str:
-    r"""The same text with all that is not printable escaped: what a file holds must not steer a terminal.
+    r"""Return the text with unprintable characters escaped, so that no file can control the terminal.
 
     Parameters
     ----------
     text : object
-        Anything with a `str`.
+        Converted by `str`.
 
     Returns
     -------
@@ -20,14 +20,14 @@ def printable(text: object) -> str:
     >>> printable("red\x1b[31m.csv\n")
     'red\\x1b[31m.csv\\n'
     """
-    found = str(text)
-    if found.isprintable():
-        return found
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in found)
+    string = str(text)
+    if string.isprintable():
+        return string
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in string)
 
 
 def one_line(text: object) -> str:
-    r"""The same text on one line, and printable.
+    r"""Return the text on one line, with whitespace collapsed and unprintable characters escaped.
 
     Examples
     --------

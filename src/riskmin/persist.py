@@ -1,4 +1,4 @@
-"""Named arrays and JSON in one safetensors file, written whole or not at all. No pickle, so safe to share."""
+"""Named arrays and JSON metadata in one safetensors file, written atomically; without pickle, for safety."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from riskmin.types import NDArray
 
 
 class FileError(ValueError):
-    """A file that cannot be used; the message says why and what to do."""
+    """Raised for a file that cannot be used; the message gives the cause and the remedy."""
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
@@ -29,7 +29,7 @@ def save_arrays(path: str | os.PathLike[str], arrays: dict[str, NDArray], meta: 
     path : path
     arrays : dict of ndarray
     meta : dict
-        Anything `json.dumps` takes; "kind" says what the file is.
+        Anything `json.dumps` accepts; "kind" is the kind of the file.
     """
     from safetensors.numpy import save
 
@@ -38,12 +38,12 @@ def save_arrays(path: str | os.PathLike[str], arrays: dict[str, NDArray], meta: 
 
 
 def write_whole(path: str | os.PathLike[str], blob: bytes) -> None:
-    """Write a file atomically, with the permissions of the one it replaces, or those any new file gets.
+    """Write a file atomically, with the permissions of the file it replaces, or those of a new file.
 
     Parameters
     ----------
     path : path
-        Where it is a symbolic link, the file that it names is replaced, and the link stays.
+        If it is a symbolic link, the file that it refers to is replaced, and the link stays.
     blob : bytes
     """
     try:
@@ -60,7 +60,7 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDAr
     ----------
     path : path
     kind : str
-        What the file must be: its metadata's "kind".
+        The expected entry "kind" of the metadata.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -79,7 +79,7 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDAr
         AttributeError,
         RecursionError,
     ) as error:
-        # dtypes that NumPy has not, such as BF16, are an error of another kind each
+        # dtypes that NumPy lacks, such as BF16, raise various errors
         raise FileError(f"{path} is not a whole riskmin file ({error}): it is truncated or damaged") from None
     if not isinstance(meta, dict) or meta.get("kind") != kind:
         raise FileError(f"{path} is not a riskmin {kind} file")
@@ -87,7 +87,7 @@ def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDAr
 
 
 def checksum(arrays: dict[str, NDArray], meta: dict[str, Any]) -> str:
-    """SHA-256 of the metadata and of every array."""
+    """Return the SHA-256 of the metadata and of every array, with names, dtypes and shapes."""
     digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])

@@ -1,4 +1,4 @@
-"""A run: the best point and bound so far, when to stop, and what is said of it at its end."""
+"""State of a run: the best point and lower bound so far, the stopping criteria, and the final evaluation."""
 
 from __future__ import annotations
 
@@ -24,25 +24,28 @@ from riskmin.rounding import ROUGHLY, allowance
 from riskmin.scalar import ROUNDING
 from riskmin.types import Array, Criterion, Cut, Iterate, Resumable, Solver, Status
 
-PATIENCE = 100
-"""So many iterations in a row that better neither bound by a single bit are a stall."""
-MOMENT = 0.2
-"""Seconds for a call of the risk, once a run is out of time or interrupted."""
-VANISHED = 1e-30
-"""Where J falls below this part of its first value, min J is 0 and no relative gap will ever be proved."""
+STALL_ITERATIONS = 100
+"""Stop as stalled after this many consecutive iterations without an improvement of either bound."""
+GRACE_SECONDS = 0.2
+"""Time for a last evaluation of the risk, once a run is out of time or interrupted."""
+ZERO_OBJECTIVE_RATIO = 1e-30
+"""If J falls below this multiple of its first value, min J is 0 and no relative gap can be proved."""
 SMALL = 1e-6
-"""By default tol is relative to J, or to this part of the risk at w = 0 where J is less than that."""
-SOME = 300
-"""After so many iterations, two more calls of the risk are cheap."""
-FAR_BELOW = 1e3
-"""The first J is no further below the risk at w = 0 than this: runs may start from samples of the rows."""
+"""The default atol is this multiple of tol times the risk at w = 0 with its best intercept."""
+ATOL_AFTER_ITERATIONS = 300
+"""After this many iterations, the evaluations of the risk that the default atol needs cost little."""
+RISK_AT_ZERO_MAX_RATIO = 1e3
+"""Bound on (risk at w = 0) / (first J) up to which the default atol is known not to matter before that.
+
+The first J may be well below the risk at w = 0: a run may start from a solution for a sample of the rows.
+"""
 
 Callback = Callable[[Iterate, dict[str, float]], Any]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop."""
+    """Limits of a run; checks that they are valid."""
 
     tol: float
     max_iter: int
@@ -54,7 +57,7 @@ class Limits:
             raise ValueError(f"tol must be >= 0, not {self.tol}")
         if self.atol is not None and not self.atol >= 0:
             raise ValueError(
-                f"atol must be >= 0, or None for {SMALL} tol of the risk at w = 0, not {self.atol}"
+                f"atol must be >= 0, or None for {SMALL} * tol times the risk at w = 0, not {self.atol}"
             )
         if self.max_iter < 1:
             raise ValueError(f"max_iter must be at least 1, not {self.max_iter}")
@@ -64,193 +67,212 @@ class Limits:
 
 @dataclass
 class Run:
-    """What a run has found so far."""
+    """State of a run."""
 
     obj: Objective
     limits: Limits
-    company: Company  # ranks that run this too decide as the first of them does
+    coordination: Company  # with several ranks, rank 0 decides for all
     w: Array = None
     value: float = math.inf
     cut: Cut | None = None
     lower: float = 0.0  # J >= 0
-    sound: bool = True  # no cut has been refuted by a point
-    noise: float = 0.0  # how far above J rounding has lifted a bound
-    slack: float = 0.0  # what rounding may have added to the cut, and taken from J, known once one is settled
-    taken: float = 0.0  # by how much the bound is less for that
+    cuts_valid: bool = True  # no point with J below a cut has been found
+    noise: float = 0.0  # largest amount by which rounding raised a lower bound above J
+    slack: float = 0.0  # bound on the rounding errors of the cut and of J; known after `reevaluate`
+    bound_reduction: float = 0.0  # by how much `slack` reduced the lower bound
     trace: list[dict[str, float]] = field(default_factory=list)
-    origin: tuple[Array, float, Cut, float] | None = None  # see `start`
-    idle: int = 0
-    before: float = 0.0  # seconds spent before a resumption
-    began: float = field(default_factory=time.perf_counter)
+    origin: tuple[Array, float, Cut, float] | None = None  # see `reference_point`
+    stalled_iterations: int = 0  # consecutive iterations without progress
+    seconds_before_resume: float = 0.0
+    started_at: float = field(default_factory=time.perf_counter)
     seconds: float = 0.0
-    watch: Watch | None = None  # of a risk of the user's own, whose cuts may be none
+    watch: Watch | None = None  # for a user-defined risk, whose cuts may be wrong
     limit: Limit = field(default_factory=Limit)
-    """That of what runs inside of a step."""
-    hurries: bool = False  # the limit is that of the run's last moment
+    """Time limit of the code that runs within an iteration."""
+    in_grace_period: bool = False  # whether `limit` was extended by `GRACE_SECONDS`
 
     def __post_init__(self) -> None:
-        if self.alone:
-            self.limit.at = self.began + self.limits.max_seconds
+        if self.single_process:
+            self.limit.deadline = self.started_at + self.limits.max_seconds
 
     @property
-    def alone(self) -> bool:
-        """Whether a clock may end a step: ranks must leave it at the same place, and each has its own."""
-        return isinstance(self.company, Alone)
+    def single_process(self) -> bool:
+        """Whether the clock may end an iteration; ranks, each with a clock, must stop at the same place."""
+        return isinstance(self.coordination, Alone)
 
-    def rest(self) -> float:
-        """Seconds for a call of the risk between steps: what is left, or a moment more, but that once."""
+    def remaining_seconds(self) -> float:
+        """Time left for an evaluation between iterations; extended once to at least `GRACE_SECONDS`."""
         now = time.perf_counter()
-        if self.alone and not self.hurries and self.limit.at < now + MOMENT:
-            self.limit.at, self.hurries = now + MOMENT, True
-        return self.limit.at - now
+        if self.single_process and not self.in_grace_period and self.limit.deadline < now + GRACE_SECONDS:
+            self.limit.deadline, self.in_grace_period = now + GRACE_SECONDS, True
+        return self.limit.deadline - now
 
-    def interrupt(self) -> None:
-        """There is but a moment left, whatever the limit was."""
-        if self.alone and not self.hurries:
-            self.limit.at = -math.inf
+    def expire(self) -> None:
+        """Let the limit pass now, so that only the grace period is left."""
+        if self.single_process and not self.in_grace_period:
+            self.limit.deadline = -math.inf
 
-    def tick(self) -> float:
-        """Look at the clock."""
-        self.seconds = self.company.agree(lambda: self.before + time.perf_counter() - self.began)
+    def update_seconds(self) -> float:
+        """Read the clock, and store and return the seconds of the run."""
+        self.seconds = self.coordination.agree(
+            lambda: self.seconds_before_resume + time.perf_counter() - self.started_at
+        )
         return self.seconds
 
     @property
     def atol(self) -> float:
-        """The absolute gap that is as good as none; 0 as long as it would not matter."""
+        """The absolute tolerance; 0 as long as the default one is too small to matter.
+
+        The default is atol = tol * `DEFAULT_ATOL_RATIO` * R(0), at least the rounding error of R(0).
+        """
         if self.limits.atol is not None:
             return self.limits.atol
         first = self.trace[0]["value"] if self.trace else 0.0
-        small = self.limits.tol * SMALL
-        if len(self.trace) < SOME and self.value - self.lower > FAR_BELOW * small * first:
+        relative = self.limits.tol * SMALL
+        if (
+            len(self.trace) < ATOL_AFTER_ITERATIONS
+            and self.value - self.lower > RISK_AT_ZERO_MAX_RATIO * relative * first
+        ):
             return 0.0
-        return max(small * self.start()[3], self.limits.tol and self.rounding)
+        return max(relative * self.reference_point()[3], self.limits.tol and self.rounding)
 
     @cached_property
     def rounding(self) -> float:
-        """What rounding leaves of the risk of w = 0 without an intercept: all of it, where y is constant."""
+        """Rounding error of the risk at w = 0 without an intercept.
+
+        If y is constant, the best intercept makes the risk zero up to this error.
+        """
         risk = self.obj.risk
         return ROUNDING * risk.risk(0.0 * self.w)[0] if isinstance(risk, Profiled) else 0.0
 
     @property
-    def doubt(self) -> str:
-        """Why nothing is proved, where a risk of the user's own was seen not to be convex."""
+    def refutation(self) -> str:
+        """Why nothing is proved, if a user-defined risk was found not to be convex; else empty."""
         return self.watch.said if self.watch is not None else ""
 
-    def start(self) -> tuple[Array, float, Cut, float]:
-        """Where Omega is least, J and the cut there; R at w = 0 with the best intercept. Computed once."""
+    def reference_point(self) -> tuple[Array, float, Cut, float]:
+        """Return argmin Omega, J and the cut there, and R at w = 0 with the best intercept; cached."""
         if self.origin is None:
             calls = self.obj.count.calls
             try:
-                self.origin = Limit(time.perf_counter() + self.rest()).call(self._origin)
+                self.origin = Limit(time.perf_counter() + self.remaining_seconds()).call(
+                    self._evaluate_origin
+                )
             except OutOfTime:
                 assert self.cut is not None
-                self.origin = self.w, math.inf, self.cut, 0.0  # which betters nothing
-            self.obj.count.calls = calls  # they serve no solver
+                self.origin = self.w, math.inf, self.cut, 0.0  # J = inf: no improvement
+            self.obj.count.calls = calls  # evaluations that serve no solver are not counted
         return self.origin
 
-    def _origin(self) -> tuple[Array, float, Cut, float]:
+    def _evaluate_origin(self) -> tuple[Array, float, Cut, float]:
+        """Evaluate what `reference_point` returns."""
         zero = 0.0 * self.w
-        r, g, slip = self.obj.look(zero)
+        r, g, inexactness = self.obj.look(zero)
         w = zero if math.isfinite(self.obj.reg.value(zero)) else self.obj.reg.conjugate_grad(zero)
-        value, _, cut = self.obj.at(w, r, g, slip) if w is zero else self.obj(w)
+        value, _, cut = self.obj.at(w, r, g, inexactness) if w is zero else self.obj(w)
         return w, value, cut, max(r, 0.0)
 
-    def no_worse_than_start(self) -> None:
-        """Where J is lower at w = 0, with the best intercept, that is what was found.
+    def use_origin_if_better(self) -> None:
+        """Replace the best point by the reference point, if J is lower there.
 
-        The cut says that J(0) is at least its b: where that is no less than J, there is nothing to look at.
+        By the cut, J(0) >= b: if b >= J(w), the reference point need not be evaluated.
         """
         if self.cut is not None and self.criterion() and self.origin is None and self.cut.b >= self.value:
             return
-        if self.start()[1] < self.value:
-            self.w, self.value, cut, _ = self.start()
+        if self.reference_point()[1] < self.value:
+            self.w, self.value, cut, _ = self.reference_point()
             self._bound(cut)
 
     def criterion(self) -> Criterion:
-        """Which of the two tolerances is met; none is "".
+        """Return the tolerance that is met, or "".
 
-        Rounding may take J below zero. What it may have added to bounds, J may lack; and a bound that it
-        lifted above J shows how well bounds are known.
+        The gap is compared to tol after adding the rounding errors of J and of the bound: the part of
+        `slack` by which the bound was not reduced, and `noise`. Rounding may also make J negative.
         """
-        if self.doubt or not math.isfinite(self.value):
+        if self.refutation or not math.isfinite(self.value):
             return ""
         gap = self.value - self.lower
-        known = gap + max(self.noise, self.slack - self.taken if gap else 0.0)
-        if known <= self.limits.tol * max(self.value, 0.0):
+        gap_with_rounding = gap + max(self.noise, self.slack - self.bound_reduction if gap else 0.0)
+        if gap_with_rounding <= self.limits.tol * max(self.value, 0.0):
             return "tol"
         return "atol" if gap + self.noise <= self.atol else ""
 
     def check_finite(self) -> None:
-        """Raise where J is not finite, neither at the first point nor at w = 0."""
-        if not math.isfinite(self.value) and not math.isfinite(self.start()[1]):
+        """Raise a ValueError if J is finite neither at the first point nor at w = 0."""
+        if not math.isfinite(self.value) and not math.isfinite(self.reference_point()[1]):
             raise ValueError(
                 "J is not finite at w = 0: numbers are too large for double precision, or a loss of your own "
                 "returns NaN; scale X and y (numbers from 1e-6 to 1e6 are safe)"
             )
 
     def status(self) -> Status | None:
-        if self.doubt:
-            return "stalled"  # whatever it would find, no gap could be proved
+        """Return the status with which the run stops now, or None if it goes on."""
+        if self.refutation:
+            return "stalled"  # no gap can be proved at any point
         if self.criterion():
             return "converged"
         if len(self.trace) >= self.limits.max_iter:
             return "max_iter"
         if self.seconds >= self.limits.max_seconds:
             return "max_seconds"
-        vanished = bool(self.trace) and self.value <= VANISHED * self.trace[0]["value"]
-        return "stalled" if self.idle >= PATIENCE or vanished else None
+        zero_objective = bool(self.trace) and self.value <= ZERO_OBJECTIVE_RATIO * self.trace[0]["value"]
+        return "stalled" if self.stalled_iterations >= STALL_ITERATIONS or zero_objective else None
 
     def _bound(self, cut: Cut) -> None:
-        """Keep the better cut. A bound that rounding lifts above J itself says no more than J does.
+        """Keep the cut with the greater lower bound; a bound that rounding raises above J is reduced to J.
 
-        One that lies further above J is none, so the oracle's cuts are wrong or its risk is not convex:
-        from then on nothing is believed but that J >= 0.
+        A bound above J by more than rounding shows that the oracle's cuts are wrong, or that its risk is not
+        convex: from then on only J >= 0 is assumed.
         """
         lower = self._lower(cut)
-        if self.cut is None or (lower > self.lower and self.sound):
-            self.cut, self.lower, self.idle = cut, lower, 0
+        if self.cut is None or (lower > self.lower and self.cuts_valid):
+            self.cut, self.lower, self.stalled_iterations = cut, lower, 0
         first = self.trace[0]["value"] if self.trace else self.value
         if self.lower - self.value > 1e-6 * abs(self.value) + 1e-12 * abs(first):
-            self.sound = False
+            self.cuts_valid = False
             if self.watch is not None:
                 self.watch.refute(f"J is {self.value:.4g}, below the bound {self.lower:.4g} of its cuts")
-        if self.doubt or not self.sound:
-            self.cut, self.lower, self.sound = Cut(0.0 * cut.a, 0.0), 0.0, False
+        if self.refutation or not self.cuts_valid:
+            self.cut, self.lower, self.cuts_valid = Cut(0.0 * cut.a, 0.0), 0.0, False
         self.noise = max(self.noise, self.lower - self.value)
         self.lower = min(max(self.lower, 0.0), self.value - ROUNDING * abs(self.value))
         if self.watch is not None and self.watch.negative:
             self.lower = -math.inf
 
     def _lower(self, cut: Cut) -> float:
-        """What a cut proves, less what rounding may have added."""
+        """Lower bound min_w lam Omega(w) + a.w + b of a cut, with b reduced by the rounding `slack`."""
         return self.obj.lower(cut._replace(b=cut.b - self.slack))
 
-    def settle(self, seconds: float = math.inf) -> None:
-        """Whatever ends a run is said of a value computed from scratch, and of a point of the domain.
+    def reevaluate(self, seconds: float = math.inf) -> None:
+        """Recompute J and the cut from scratch, at the best point projected onto the domain of Omega.
 
-        Where vectors are kept in two forms, one is made anew from the other: the same holds for the cut.
+        Where a regularizer keeps vectors in two forms (method ``anew``), one is recomputed from the other,
+        for the point and for the cut.
         """
-        until, anew = Limit(time.perf_counter() + seconds), getattr(self.obj.reg, "anew", None)
-        w = self.obj.reg.prox(self.w, 0.0) if anew is None else until.call(anew, self.w)
-        value, _, cut = until.call(self.obj, w)
+        limit, recompute = Limit(time.perf_counter() + seconds), getattr(self.obj.reg, "anew", None)
+        w = self.obj.reg.prox(self.w, 0.0) if recompute is None else limit.call(recompute, self.w)
+        value, _, cut = limit.call(self.obj, w)
         self.w, self.value = w, value
         if self.cut is None:
             self._bound(cut)
-        if self.cut is not None and self.sound:
-            if anew is not None:
-                self.cut = self.cut._replace(a=until.call(anew, self.cut.a, True))
-            self.slack = until.call(allowance, self.obj, w, self.cut)
+        if self.cut is not None and self.cuts_valid:
+            if recompute is not None:
+                self.cut = self.cut._replace(a=limit.call(recompute, self.cut.a, True))
+            self.slack = limit.call(allowance, self.obj, w, self.cut)
             self.lower = self._lower(self.cut)
-            self.taken = max(self.obj.lower(self.cut) - self.lower, 0.0)
+            self.bound_reduction = max(self.obj.lower(self.cut) - self.lower, 0.0)
         self._bound(cut)
 
-    def take(self, it: Iterate) -> Status | None:
-        """Keep what is better, add a row to the trace, and tell whether to stop."""
-        changed = bool(self.trace) and self.trace[-1].get("turn") != it.info.get("turn")
-        self.idle = 0 if changed else self.idle + 1  # another solver has its turn
-        least = -1e-12 * abs(self.trace[0]["value"]) if self.trace else -math.inf  # J >= 0, but for rounding
-        if self.w is None or least <= it.value < self.value:
-            self.w, self.value, self.idle = it.w, it.value, 0
+    def accept(self, it: Iterate) -> Status | None:
+        """Update the best point and bound with an iterate, add a row to the trace, and return the status."""
+        solver_changed = bool(self.trace) and self.trace[-1].get("turn") != it.info.get("turn")
+        self.stalled_iterations = (
+            0 if solver_changed else self.stalled_iterations + 1
+        )  # another solver took over
+        # J >= 0 up to rounding: an iterate with a lower value is not accepted
+        min_value = -1e-12 * abs(self.trace[0]["value"]) if self.trace else -math.inf
+        if self.w is None or min_value <= it.value < self.value:
+            self.w, self.value, self.stalled_iterations = it.w, it.value, 0
         if self.watch is not None:
             self.watch.take(it.w, it.value, it.cut)
         if not self.trace and not bool(namespace(it.w).any(it.w != 0)):
@@ -263,90 +285,99 @@ class Run:
         self.trace.append(row)
         status = self.status()
         if status == "max_seconds":
-            self.hurry()
+            self.finalize_within_grace()
         elif status is not None:
-            self.end()
+            self.finalize()
         return self.status()
 
-    def hurry(self) -> bool:
-        """Settle what was found if that takes no more than a moment, else it stays as the solver knew it."""
+    def finalize_within_grace(self) -> bool:
+        """Finalize if that fits into the grace period, and return whether it did.
+
+        If not, the solver's own value stays, and the bound is reduced by a coarse estimate of rounding.
+        """
         try:
-            self.end(self.rest())
+            self.finalize(self.remaining_seconds())
         except OutOfTime:
             assert self.cut is not None
-            size = abs(self.cut.b) + abs(self.value) + abs(self.trace[0]["value"])
-            self.slack = max(self.slack, ROUGHLY * size)
+            magnitude = abs(self.cut.b) + abs(self.value) + abs(self.trace[0]["value"])
+            self.slack = max(self.slack, ROUGHLY * magnitude)
             self.lower = min(self.lower, max(self._lower(self.cut), 0.0))
             self.trace[-1] |= self._row()
             return False
         return True
 
-    def end(self, seconds: float = math.inf) -> Status:
-        """Settle what was found; whether that is convergence, or else a stall."""
-        until = Limit(time.perf_counter() + seconds)
-        self.settle(seconds)
+    def finalize(self, seconds: float = math.inf) -> Status:
+        """Reevaluate the best point, probe a user-defined risk, and return "converged" or "stalled"."""
+        limit = Limit(time.perf_counter() + seconds)
+        self.reevaluate(seconds)
         if self.watch is not None and self.cut is not None and self.lower > 0:
-            self.w, self.value = until.call(self.watch.probe, self.w, self.value, self.lower, self.cut)
+            self.w, self.value = limit.call(self.watch.probe, self.w, self.value, self.lower, self.cut)
             self._bound(self.cut)
         self.trace[-1] |= self._row()
         return "converged" if self.status() == "converged" else "stalled"
 
-    def late(self, w0: Array) -> Status:
-        """Settle what was found when time ran out inside of a step; that is w0, if nothing was yet."""
+    def finalize_out_of_time(self, w0: Array) -> Status:
+        """Finalize when time ran out within an iteration; without any iterate, the result is w0."""
         if self.w is None:
             self.w = w0
-            self.settle()
+            self.reevaluate()
             self.trace.append({"iteration": 1} | self._row())
-            settled = True
+            finalized = True
         else:
             try:
-                settled = self.hurry()
+                finalized = self.finalize_within_grace()
             except KeyboardInterrupt:
                 return "interrupted"
-        return "converged" if settled and self.status() == "converged" else "max_seconds"
+        return "converged" if finalized and self.status() == "converged" else "max_seconds"
 
-    def proof(self) -> Cut:
-        """The cut that proves the bound, as it is reported; and no row of the trace says more than that."""
+    def certificate(self) -> Cut:
+        """Return the cut that proves the reported bound, and reduce the bounds of the trace to that bound."""
         assert self.cut is not None
         for row in self.trace:
             if row["lower"] > self.lower:
                 row |= {"lower": self.lower, "gap": row["value"] - self.lower}
         return self.cut._replace(b=self.cut.b - self.slack) if self.lower > 0 else self.cut
 
-    def asked(self, callback: Callback, it: Iterate) -> bool:
+    def stop_requested(self, callback: Callback, it: Iterate) -> bool:
         """Whether the callback ends the run."""
-        return self.company.agree(lambda: bool(callback(it, self.trace[-1])))
+        return self.coordination.agree(lambda: bool(callback(it, self.trace[-1])))
 
     def _row(self) -> dict[str, float]:
-        done = {"seconds": self.tick(), "calls": self.obj.count.calls}
-        return done | {"value": self.value, "lower": self.lower, "gap": self.value - self.lower}
+        """Return the entries that every row of the trace has, but for the number of the iteration."""
+        progress = {"seconds": self.update_seconds(), "calls": self.obj.count.calls}
+        return progress | {"value": self.value, "lower": self.lower, "gap": self.value - self.lower}
 
     @cached_property
     def data(self) -> str:
-        """The fingerprint of the data, for checkpoints."""
+        """Fingerprint of the data, for checkpoints."""
         return fingerprint(self.obj)
 
     def save(self, file: Checkpoint, solver: Solver, it: Iterate) -> None:
-        """Write a checkpoint. That it cannot be written ends no run: what was found is still there."""
+        """Write a checkpoint; if that fails, warn and go on."""
         assert self.cut is not None
-        found = {"b": self.cut.b - self.slack, "noise": self.noise, "idle": self.idle, "trace": self.trace}
+        fields = {
+            "b": self.cut.b - self.slack,
+            "noise": self.noise,
+            "idle": self.stalled_iterations,
+            "trace": self.trace,
+        }
         try:
             state = it.state() if it.state is not None else {}
             arrays = {"w": self.w, "cut": self.cut.a} | {f"state.{k}": v for k, v in state.items()}
-            file.write(self.obj, solver, arrays, found, self.data)
+            file.write(self.obj, solver, arrays, fields, self.data)
         except (FileError, MemoryError) as error:
-            why = error if isinstance(error, FileError) else f"there is no memory to write {file.path}"
-            warnings.warn(f"{why}; the run goes on without a checkpoint", RuntimeWarning, stacklevel=4)
+            reason = error if isinstance(error, FileError) else f"there is no memory to write {file.path}"
+            warnings.warn(f"{reason}; the run goes on without a checkpoint", RuntimeWarning, stacklevel=4)
 
     def resume(self, file: Checkpoint, solver: Solver, problem: Conditioned) -> Iterator[Iterate]:
-        """Take up the run that was saved there."""
+        """Restore the state from a checkpoint and return the iterates that follow."""
         saved = file.read(self.obj, solver, lambda: self.data)
         self.w, self.value, self.noise, self.trace = saved.w, saved.value, saved.noise, saved.trace
         self._bound(saved.cut)
-        self.idle = saved.idle
+        self.stalled_iterations = saved.idle
         self.obj.count.calls = int(self.trace[-1]["calls"])
-        self.before = self.seconds = self.trace[-1]["seconds"]
-        self.limit.at -= self.before
+        self.seconds_before_resume = self.seconds = self.trace[-1]["seconds"]
+        self.limit.deadline -= self.seconds_before_resume
         if saved.state and isinstance(solver, Resumable):
             with file.trusted():
                 return self.limit.call(problem.resumed, solver, saved.state)

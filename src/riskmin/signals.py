@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP, by which clusters, services and closed terminals end programs, treated as Ctrl-C."""
+"""Handlers that treat SIGTERM and SIGHUP, sent by clusters, services and closed terminals, like Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,62 +13,64 @@ from typing import Any
 ENDING: tuple[int, ...] = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
-"""The signals that ask a program to end, beside Ctrl-C."""
+"""Signals other than SIGINT that ask a program to end."""
 SAME_REQUEST = 1.0
-"""Seconds in which a signal that comes again is the same: `timeout` sends it to a process and its group."""
+"""Time within which a repeated signal is ignored: `timeout` sends each to the process and to its group."""
 _last = 0
 
 
 def last() -> int:
-    """The signal that interrupted last; SIGINT unless it was one of `ENDING`."""
+    """Return the signal of the last interrupt; SIGINT unless it was one of `TERMINATION_SIGNALS`."""
     return _last or signal.SIGINT
 
 
 def note(number: int) -> None:
-    """Remember which signal interrupts."""
+    """Record the signal of an interrupt."""
     global _last
     _last = 0 if number == signal.SIGINT else number
 
 
-class _Raiser:
-    """A handler that raises KeyboardInterrupt."""
+class _InterruptHandler:
+    """Signal handler that raises KeyboardInterrupt, once per `REPEAT_SECONDS`."""
 
     def __init__(self) -> None:
-        self.at, self.number = float("-inf"), 0
+        self.raised_at, self.number = float("-inf"), 0
 
     def __call__(self, number: int, frame: Any) -> None:
         now = time.monotonic()
-        if now - self.at < SAME_REQUEST:
+        if now - self.raised_at < SAME_REQUEST:
             return
-        self.at, self.number = now, number
+        self.raised_at, self.number = now, number
         note(number)
         raise KeyboardInterrupt
 
 
 def _in_main_thread() -> bool:
-    """Whether handlers can be set here."""
+    """Whether this thread may set signal handlers."""
     return threading.current_thread() is threading.main_thread()
 
 
 @contextlib.contextmanager
-def _raising() -> Iterator[_Raiser]:
-    """A block in which signals of `ENDING` that nobody handles raise KeyboardInterrupt."""
-    handler = _Raiser()
-    free = [number for number in ENDING if _in_main_thread() and signal.getsignal(number) is signal.SIG_DFL]
+def _raising() -> Iterator[_InterruptHandler]:
+    """Block in which those of `TERMINATION_SIGNALS` that have the default handler raise KeyboardInterrupt."""
+    handler = _InterruptHandler()
+    unhandled = [
+        number for number in ENDING if _in_main_thread() and signal.getsignal(number) is signal.SIG_DFL
+    ]
     try:
-        for number in free:
+        for number in unhandled:
             signal.signal(number, handler)
         yield handler
     finally:
-        for number in free:
+        for number in unhandled:
             signal.signal(number, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
 def as_interrupts() -> Iterator[None]:
-    """A block, of a command, in which SIGTERM and SIGHUP are Ctrl-C.
+    """Block, for commands, in which SIGTERM and SIGHUP act like Ctrl-C.
 
-    One that is ignored (as `nohup` has it) or has a handler stays so.
+    A signal that is ignored (as under `nohup`) or has a handler is left unchanged.
 
     Examples
     --------
@@ -85,18 +87,18 @@ def as_interrupts() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def until_saved(wanted: bool) -> Iterator[None]:
-    """A block, of a library, in which SIGTERM and SIGHUP are Ctrl-C; after it, they do what they would have.
+def until_saved(active: bool) -> Iterator[None]:
+    """Block, for library code, in which SIGTERM and SIGHUP act like Ctrl-C and are raised again at its end.
 
-    The program ends by the signal as it would have ended without us, but what is found is saved before.
+    The program ends by the signal, as it would have without this block, but after its results are saved.
 
     Parameters
     ----------
-    wanted : bool
-        Whether there is anything to save to; if not, signals are left alone. So they are where the program
-        handles them itself, and outside of the main thread.
+    active : bool
+        Whether there is a file to save to; if not, signal handlers stay unchanged. They also do where the
+        program handles the signals itself, and outside of the main thread.
     """
-    if not wanted:
+    if not active:
         yield
         return
     with _raising() as handler:
@@ -110,71 +112,72 @@ def until_saved(wanted: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def finishing() -> Iterator[None]:
-    """A block that writes what was found: signals that would interrupt it come too late to.
+    """Block that writes results: interrupts are ignored in it.
 
-    Who asks again after a second gets through: a disk may not answer.
+    An interrupt a second or more after the first one is not ignored: a disk may not answer.
     """
-    before: dict[int, Any] = {}
-    seen: list[float] = []
+    previous: dict[int, Any] = {}
+    received: list[float] = []
 
-    def late(number: int, frame: Any) -> None:
-        seen.append(time.monotonic())
-        if seen[-1] - seen[0] >= SAME_REQUEST:
-            before[number](number, frame)
+    def defer(number: int, frame: Any) -> None:
+        received.append(time.monotonic())
+        if received[-1] - received[0] >= SAME_REQUEST:
+            previous[number](number, frame)
 
     try:
         if _in_main_thread():
             for number in interrupting():
-                before[number] = signal.signal(number, late)
+                previous[number] = signal.signal(number, defer)
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 def interrupting() -> list[int]:
-    """The signals that raise KeyboardInterrupt now: Ctrl-C, and those that we made so."""
-    ours = [number for number in ENDING if isinstance(signal.getsignal(number), _Raiser)]
+    """Return the signals that currently raise KeyboardInterrupt: SIGINT, and those set by this module."""
+    ours = [number for number in ENDING if isinstance(signal.getsignal(number), _InterruptHandler)]
     return [signal.SIGINT, *ours] if callable(signal.getsignal(signal.SIGINT)) else ours
 
 
 # ---------------------------------------------------------------- worker processes
 @contextlib.contextmanager
 def withheld() -> Iterator[None]:
-    """A block that starts processes which do not hear SIGTERM until they call `mind_only`."""
+    """Block that starts processes in which SIGTERM is blocked until they call `terminate_by_parent_only`."""
     if not hasattr(signal, "sigwaitinfo"):
         yield
         return
     from multiprocessing import resource_tracker
 
-    resource_tracker.ensure_running()  # which would change the mask, if it were started within
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    resource_tracker.ensure_running()  # starting it within the block would change the mask
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
 def mind_only(parent: int) -> None:
-    """In a worker process: a signal to all processes of a run is the driver's to handle.
+    """In a worker process, ignore interrupts, and accept SIGTERM from the parent process only.
 
-    It still needs us for its last point, and we end when it does. Only its own SIGTERM, that of `terminate`,
-    ends us. Where the system does not tell who sent a signal, SIGTERM ends us whoever sent it.
+    The parent handles signals that are sent to all processes of a run: it still needs the workers for its
+    last evaluation, and ends them by the SIGTERM of `Process.terminate`. Where the system does not report
+    the sender of a signal, any SIGTERM ends the worker.
 
     Parameters
     ----------
     parent : int
-        The process id of the driver.
+        Process id of the parent.
     """
     for number in (signal.SIGINT, *ENDING):
         signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
     if hasattr(signal, "sigwaitinfo"):
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_obey, args=(parent,), daemon=True).start()
+        threading.Thread(target=_await_sigterm, args=(parent,), daemon=True).start()
 
 
-def _obey(parent: int) -> None:
-    """Wait for the SIGTERM of one process, and end by it."""
+def _await_sigterm(parent: int) -> None:
+    """Wait for a SIGTERM from the parent, and end by it."""
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
         pass
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

@@ -1,7 +1,7 @@
-"""Data from files: svmlight text, CSV, TSV, .npz and Parquet, each in one call and into one record.
+"""Readers and writers of data files: svmlight text, CSV, TSV, .npz and Parquet, all loaded as a `Dataset`.
 
-Stored data (.rsk), which `convert` and `save` write, need not fit into memory. Sentences for taggers come
-from CoNLL files, by `load_conll`.
+Stored data (.rsk), which `convert` and `save` write, are memory-mapped and need not fit into memory.
+`load_conll` reads sentences for taggers from CoNLL files.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _FORMATS: dict[str, Format] = {
 
 
 def format_of(path: PathLike) -> Format:
-    """The format that a file's name stands for, whatever it is compressed with."""
+    """Return the format that a file name stands for, without the suffix of its compression."""
     suffixes = [s.lower() for s in Path(path).suffixes]
     while suffixes and suffixes[-1] in (".gz", ".xz", ".bz2"):
         suffixes.pop()
@@ -78,35 +78,34 @@ def load(
     Parameters
     ----------
     path : path
-        The suffix, less .gz, .xz or .bz2, names the format: .csv and .tsv are tables of text, .parquet
-        and .npz what they say, .rsk is a folder that `convert` wrote, whose X is mapped into memory, and
-        anything else is svmlight text.
+        The suffix, without .gz, .xz or .bz2, determines the format: .csv and .tsv are text tables, .parquet
+        is Parquet, .npz is NumPy's format, .rsk is a folder written by `convert`, whose X is memory-mapped,
+        and any other suffix means svmlight text.
     target : str or int, optional
-        The column of the labels in a table, by name or index. By default the one called "target",
-        "label", "y" or "class" (the first of these there is), else the last.
+        The column of the labels in a table, by name or index. By default the first of the columns
+        "target", "label", "y" and "class" that exists, else the last column.
     qid : str or int, optional
-        The column of the query ids in a table, by name or index; by default the one called "qid", if there
-        is one. They may be words. It is no feature.
+        The column of the query ids in a table, by name or index; by default the one called "qid", if it
+        exists. Query ids may be strings. The column is not a feature.
     require_labels : bool
-        If false, as for a prediction, the labels may be there or not. A table of n_features columns has
-        none; else the target is found as above, but the last column is taken for it only if n_features
-        says that there is one too many. y is None without labels.
+        If false, as for a prediction, labels are optional. A table of n_features columns has none; otherwise
+        the target is determined as above, but the last column is the target only if the table has one
+        column more than n_features. Without labels, y is None.
     n_features : int, optional
-        The number of features to expect. Only sparse data, which do not name their columns, may have
-        fewer.
+        The expected number of features. Only sparse data, whose columns have no names, may have fewer.
     dtype : float64 or float32, optional
         Of X; by default float64, or that of the stored data.
     format : {"svmlight", "csv", "tsv", "npz", "parquet", "rsk"}, optional
-        If the suffix misleads.
+        The format, if it differs from that of the suffix.
     zero_based, multilabel
-        Of svmlight: see `load_svmlight`.
+        For svmlight text: see `load_svmlight`.
     verify : bool
-        Whether the checksums of stored data are compared first, which reads all of them once. If not, only
-        what points from one array into another is looked at.
+        Whether to verify the checksums of stored data first, which reads all of them once. If not, only the
+        indices and row pointers are checked.
     max_memory : float, optional
-        How many megabytes reading may take, so that small files which stand for large data, such as
-        compressed ones, are refused and not read until memory ends. By default, what this machine, its
-        control group and the limits of the process allow. Stored data, which are mapped, take none.
+        Limit in megabytes on the memory that reading may take, so that small files that expand to large
+        data, such as compressed ones, raise an error instead of exhausting memory. By default, what the
+        machine, its control group and the limits of the process allow. Memory-mapped data take none.
 
     Returns
     -------
@@ -121,8 +120,8 @@ def load(
     -----
     CSV may have commas, semicolons or tabs, quotes and a byte order mark. If all cells of its first row
     are numbers, it has no header. Labels that are not all numbers are class names. A .npz file has the
-    arrays X and y, and perhaps qid and feature_names, or y beside what `scipy.sparse.save_npz` writes;
-    pickled objects are refused.
+    arrays X and y, and optionally qid and feature_names; instead of X it may have the arrays written by
+    `scipy.sparse.save_npz`. Pickled objects are refused.
 
     Examples
     --------
@@ -149,7 +148,7 @@ def _load(
     multilabel: bool,
     verify: bool,
 ) -> Dataset:
-    """`load`, by the reader of the format."""
+    """Call the reader of the format, for `load`."""
     target, qid, n_features, require_labels = columns
     if kind == "rsk":
         from riskmin.data.stored import load_stored

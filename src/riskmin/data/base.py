@@ -1,4 +1,4 @@
-"""What every reader shares: the record it returns, the error it raises, and how a file is opened."""
+"""Common parts of all readers: the record they return, the error they raise, and opening of files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 
 class DataError(ValueError):
-    """A file that cannot be used: one sentence with the file, the line, the cause and the remedy."""
+    """Raised for a file that cannot be used: one sentence with file, line, cause and remedy."""
 
     def __init__(self, name: object, line: int | None, problem: str) -> None:
         where = printable(name) if line is None else f"{printable(name)}, line {line}"
         super().__init__(f"{where}: {one_line(problem)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """So that it survives the way from a worker."""
+        """Pickle the message, so that the error can be raised across processes."""
         return _data_error, (str(self),)
 
 
@@ -37,20 +37,20 @@ def _data_error(message: str) -> DataError:
 
 
 class Dataset(NamedTuple):
-    """What `load` returns.
+    """A data set, as returned by `load`.
 
     Attributes
     ----------
     X : scipy.sparse.csr_matrix or ndarray of shape (n, p)
-        The examples, without NaN or infinity.
+        The features, without NaN or infinity.
     y : ndarray of shape (n,), list of tuples, or None
         The labels: floats; strings for the class names of a table; tuples of floats for multilabel
-        svmlight; None where the file has none.
+        svmlight; None if the file has none.
     qid : ndarray of int64 or strings, or None
-        The id of each row's query, for losses that rank; None where the file has none. The rows of a query
-        need not stand together.
+        The query id of each row, for ranking losses; None if the file has none. The rows of a query need
+        not be contiguous.
     feature_names : list of str, or None
-        The names of the columns of X, where the file has them.
+        The names of the columns of X, if the file has them.
     """
 
     X: csr_matrix[Any] | NDArray[Any]
@@ -60,7 +60,7 @@ class Dataset(NamedTuple):
 
 
 def check_dtype(dtype: Any) -> np.dtype[Any]:
-    """The dtype, if it is float32 or float64."""
+    """Return the dtype; raise a ValueError unless it is float32 or float64."""
     checked: np.dtype[Any] = np.dtype(dtype)
     if checked not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise ValueError(f"dtype is {checked}; use float32 or float64")
@@ -68,26 +68,26 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def whole(path: PathLike, name: str, ids: NDArray[Any]) -> NDArray[Any]:
-    """Query ids as they shall be: integers, exact however large, or strings."""
+    """Return query ids as int64 or strings; raise a DataError if they are not integers of 64 bits."""
     if ids.dtype.kind in "US":
         return ids.astype(np.str_)
-    good = np.rint(ids) == ids if ids.dtype.kind == "f" else ids <= np.iinfo(np.int64).max
+    valid = np.rint(ids) == ids if ids.dtype.kind == "f" else ids <= np.iinfo(np.int64).max
     if ids.dtype.kind == "f":
-        good &= np.abs(ids) <= 2**53  # beyond, floats do not tell neighbours apart
-    if not np.all(good):
+        valid &= np.abs(ids) <= 2**53  # beyond 2^53, float64 does not represent all integers
+    if not np.all(valid):
         problem = f'the column "{name}" is not of whole numbers (of 64 bits); rename it if it is a feature'
         raise DataError(path, None, problem)
     return ids.astype(np.int64)
 
 
 def finite(path: PathLike, X: Any, dtype: np.dtype[Any], start: int = 0) -> Any:
-    """X in the dtype, if all of it is finite; its first row is that of number `start` in the file."""
+    """Return X in the dtype; raise a DataError if it is not finite. Row 0 of X is row `start` of the file."""
     with np.errstate(over="ignore"):
         X = X.astype(dtype, copy=False)
     sparse = isinstance(X, csr_matrix)
-    good = np.isfinite(X.data if sparse else X).ravel()
-    if not good.all():
-        k = int(np.argmin(good))
+    is_finite = np.isfinite(X.data if sparse else X).ravel()
+    if not is_finite.all():
+        k = int(np.argmin(is_finite))
         row = int(np.sum(X.indptr <= k)) if sparse else k // X.shape[1] + 1
         problem = f"row {start + row} of X is not finite as {dtype}; replace the value or leave out the row"
         raise DataError(path, None, problem)
@@ -95,13 +95,13 @@ def finite(path: PathLike, X: Any, dtype: np.dtype[Any], start: int = 0) -> Any:
 
 
 def quote(token: object) -> str:
-    """A token as an error message shows it: quoted, on one line, and not too long."""
+    """Return a token for an error message: quoted, on one line, and at most 60 characters long."""
     text = ascii(token.decode("latin-1") if isinstance(token, bytes) else token)
     return text if len(text) <= 60 else f"{text[:56]}...{text[-1]}"
 
 
 def _decompressed(file: IO[bytes], head: bytes) -> IO[bytes]:
-    """The file itself, or its decompressed text; the first bytes decide, not the name."""
+    """Return the file, or a stream of its decompressed content; the first bytes decide, not the name."""
     if head.startswith(b"\x1f\x8b"):
         import gzip
 
@@ -118,13 +118,13 @@ def _decompressed(file: IO[bytes], head: bytes) -> IO[bytes]:
 
 
 class Meter:
-    """How much of a file was read, in bytes as they are on disk."""
+    """Progress of reading a file, by its bytes on disk."""
 
     file: IO[bytes] | None = None
 
     @property
-    def share(self) -> float:
-        """From 0 to 1; of a pipe, nobody knows."""
+    def fraction_read(self) -> float:
+        """Fraction that was read, from 0 to 1; always 0 for a pipe."""
         if self.file is None or self.file.closed or not self.file.seekable():
             return 0.0
         return self.file.tell() / max(os.fstat(self.file.fileno()).st_size, 1)
@@ -132,7 +132,7 @@ class Meter:
 
 @contextmanager
 def opened(path: PathLike, meter: Meter | None = None) -> Iterator[IO[bytes]]:
-    """The bytes of a file that may be compressed by gzip, xz or bzip2; its failures become a `DataError`."""
+    """Open a file, decompressing gzip, xz and bzip2; errors within the block are raised as `DataError`."""
     from lzma import LZMAError
 
     path = Path(path)

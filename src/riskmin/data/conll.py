@@ -1,4 +1,4 @@
-"""Sentences from CoNLL files, a token a line, and the standard features of the words around each token."""
+"""Sentences from CoNLL files, one token per line, and standard features of the words around each token."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import NamedTuple
 from riskmin.data.base import DataError, PathLike, opened, quote
 from riskmin.data.limits import Room
 
-_OBJECTS = 32
-"""Bytes of memory that the tokens take, a byte of their text."""
+_MEMORY_PER_BYTE = 32
+"""Bytes of memory that the parsed tokens take per byte of text."""
 _SPACE = re.compile(r"[ \t]+")  # other white space, such as a no-break space, may be part of a word
 
 
 class Sentences(NamedTuple):
-    """What `load_conll` returns.
+    """Sentences, as returned by `load_conll`.
 
     Attributes
     ----------
     tokens : list of lists of tuples of str
         For each sentence its tokens, each with the columns that are not the label.
     labels : list of lists of str, or None
-        The labels of each sentence; None where the file has none.
+        The labels of each sentence; None if the file has none.
     """
 
     tokens: list[list[tuple[str, ...]]]
@@ -37,24 +37,25 @@ def load_conll(
     comments: bool | None = None,
     encoding: str = "utf-8",
 ) -> Sentences:
-    """Read sentences from a CoNLL file: a token a line, its columns apart by blanks or tabs.
+    """Read sentences from a CoNLL file: one token per line, with columns separated by blanks or tabs.
 
-    A blank line ends a sentence; two of them end no more than one does.
+    One or more blank lines end a sentence.
 
     Parameters
     ----------
     path : path
         Plain text, or compressed by gzip, xz or bzip2.
     target : int or None
-        The column of the labels, from 0 on, or from the end: -1 is the last one. None if there are none.
+        The index of the column of the labels, negative from the end: -1 is the last one. None if the file
+        has no labels.
     n_columns : int, optional
-        The number of columns to expect beside the label's. A file with exactly so many has no labels, as
-        files to be tagged may; then `target` is not looked at.
+        The expected number of columns besides the labels. A file with exactly this many columns has no
+        labels, as a file to be tagged; `target` is then ignored.
     comments : bool, optional
         Whether lines that begin with # are comments. By default they are, unless they have as many columns
-        as the tokens, for # is a word too.
+        as the tokens, since # may be a word.
     encoding : str
-        Of the text; older files are often in "latin-1".
+        Encoding of the text; older files are often in "latin-1".
 
     Returns
     -------
@@ -63,7 +64,7 @@ def load_conll(
     Raises
     ------
     DataError
-        With the file, the line, the cause and the remedy: for a line with a column missing or too many.
+        With the file, the line, the cause and the remedy, for instance for a line with a missing column.
 
     Examples
     --------
@@ -79,7 +80,7 @@ def load_conll(
     """
     lines = _lines(path, encoding)
     width = _width(path, lines, comments)
-    place = _label_place(path, width, target, n_columns)
+    label_index = _label_index(path, width, target, n_columns)
     sentences: list[list[list[str]]] = [[]]
     for number, cells in enumerate(lines, 1):
         if not cells:
@@ -88,22 +89,26 @@ def load_conll(
         elif cells[0].startswith("#") and (comments or (comments is None and len(cells) != width)):
             continue
         elif len(cells) != width:
-            raise DataError(path, number, _misfit(cells, width))
+            raise DataError(path, number, _wrong_width_problem(cells, width))
         else:
             sentences[-1].append(cells)
     if not sentences[-1]:
         sentences.pop()
-    labels = None if place is None else [[cells.pop(place) for cells in sentence] for sentence in sentences]
+    labels = (
+        None
+        if label_index is None
+        else [[cells.pop(label_index) for cells in sentence] for sentence in sentences]
+    )
     return Sentences([[tuple(cells) for cells in sentence] for sentence in sentences], labels)
 
 
 def _lines(path: PathLike, encoding: str) -> list[list[str]]:
-    """The cells of every line; none where it is blank."""
+    """Return the cells of every line; an empty list for a blank line."""
     name = "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
     with opened(path) as stream:
-        room = Room(path)
-        raw = stream.read(room.most // _OBJECTS + 1)
-        room.need(_OBJECTS * len(raw))
+        budget = Room(path)
+        raw = stream.read(budget.most // _MEMORY_PER_BYTE + 1)
+        budget.need(_MEMORY_PER_BYTE * len(raw))
         try:
             text = raw.decode(name)
         except UnicodeDecodeError as error:
@@ -113,27 +118,27 @@ def _lines(path: PathLike, encoding: str) -> list[list[str]]:
             raise ValueError(
                 f"encoding={encoding!r} is not known: use one such as utf-8 or latin-1"
             ) from error
-    # the mark of a new line is \n alone: no editor counts others
-    bare = (line.strip(" \t\r\f") for line in text.split("\n"))
-    return [_SPACE.split(line) if line else [] for line in bare]
+    # lines end at \n only, as editors count them, not at the other separators of str.splitlines
+    stripped = (line.strip(" \t\r\f") for line in text.split("\n"))
+    return [_SPACE.split(line) if line else [] for line in stripped]
 
 
 def _width(path: PathLike, lines: list[list[str]], comments: bool | None) -> int:
-    """How many columns the tokens have: those of the first one that is no comment for sure."""
-    doubtful = [cells for cells in lines if cells and not (comments and cells[0].startswith("#"))]
-    if not doubtful:
+    """Return the number of columns: that of the first line that is certainly not a comment."""
+    candidates = [cells for cells in lines if cells and not (comments and cells[0].startswith("#"))]
+    if not candidates:
         raise DataError(path, None, "it has no tokens; check that it is the right file")
-    return len(next((cells for cells in doubtful if not cells[0].startswith("#")), doubtful[0]))
+    return len(next((cells for cells in candidates if not cells[0].startswith("#")), candidates[0]))
 
 
-def _label_place(path: PathLike, width: int, target: int | None, n_columns: int | None) -> int | None:
-    """The index of the labels, if there are any."""
+def _label_index(path: PathLike, width: int, target: int | None, n_columns: int | None) -> int | None:
+    """Return the index of the column of the labels, or None if there are none."""
     if n_columns is not None and width == n_columns:
         return None
     if n_columns is not None and width != n_columns + (target is not None):
-        known = f"{n_columns} columns, or {n_columns + 1} with labels"
-        has = f"{width} column{'s' if width > 1 else ''}"
-        raise DataError(path, None, f"it has {has} where {known} are expected; check the file")
+        expected = f"{n_columns} columns, or {n_columns + 1} with labels"
+        actual = f"{width} column{'s' if width > 1 else ''}"
+        raise DataError(path, None, f"it has {actual} where {expected} are expected; check the file")
     if target is None:
         return None
     if not -width <= target < width:
@@ -145,32 +150,33 @@ def _label_place(path: PathLike, width: int, target: int | None, n_columns: int 
     return target % width
 
 
-def _misfit(cells: list[str], width: int) -> str:
-    remedy = "add what is missing, or get the file anew if it ends here"
+def _wrong_width_problem(cells: list[str], width: int) -> str:
+    """Describe a line with a wrong number of columns."""
+    remedy = "add the missing columns, or get the file anew if it ends here"
     if len(cells) > width:
-        remedy = "remove what is too much, or the blanks within a cell"
-    held = f"{len(cells)} column{'s' if len(cells) > 1 else ''}"
-    return f"{held} where other tokens have {width}: {quote(' '.join(cells))}; {remedy}"
+        remedy = "remove the extra columns, or the blanks within a cell"
+    actual = f"{len(cells)} column{'s' if len(cells) > 1 else ''}"
+    return f"{actual} where other tokens have {width}: {quote(' '.join(cells))}; {remedy}"
 
 
 # ---------------------------------------------------------------- features
 def window_features(sentence: Sequence[Sequence[str]]) -> list[dict[str, str]]:
-    """The words and tags around each token: CRFsuite's template for chunking.
+    """Return the words and tags around each token as features: CRFsuite's template for chunking.
 
-    For the first column, the word: those from two before to two after, and the pairs of the word with the one
-    before and the one after. For every other column, such as the part of speech: those from two before to two
-    after, and all the pairs and triples of neighbours among them. What would lie beyond the sentence is left
+    For the first column, the word: the words at positions -2 to 2, and the pairs of the word with the one
+    before and the one after. For every other column, such as the part of speech: the tags at positions -2 to
+    2, and all pairs and triples of neighbors among them. Features beyond the ends of the sentence are left
     out.
 
     Parameters
     ----------
     sentence : sequence of tuples of str
-        The columns of each token, as `load_conll` gives them.
+        The columns of each token, as returned by `load_conll`.
 
     Returns
     -------
     list of dicts
-        For each token its features, as `ChainTagger` takes them.
+        The features of each token, in the form that `ChainTagger` accepts.
 
     Examples
     --------
@@ -185,7 +191,13 @@ def window_features(sentence: Sequence[Sequence[str]]) -> list[dict[str, str]]:
     for number, column in enumerate(zip(*sentence, strict=True)):
         name = "w" if number == 0 else "pos" if number == 1 else f"pos{number}"
         spans = _WORD_SPANS if number == 0 else _TAG_SPANS
-        padded = ["", "", *column, "", ""]  # no cell is empty, so that nothing else is
+        padded = [
+            "",
+            "",
+            *column,
+            "",
+            "",
+        ]  # cells are never empty, so that "" marks positions beyond the sentence
         runs = {size: _runs(padded, size) for size in {size for _, size in spans}}
         for start, size in spans:
             keys.append("|".join(f"{name}[{k}]" for k in range(start, start + size)))
@@ -193,20 +205,20 @@ def window_features(sentence: Sequence[Sequence[str]]) -> list[dict[str, str]]:
     last = len(sentence) - 3
     return [
         dict(zip(keys, cells, strict=True))
-        if 2 <= at <= last
+        if 2 <= position <= last
         else {key: cell for key, cell in zip(keys, cells, strict=True) if cell}
-        for at, cells in enumerate(zip(*(column[: len(sentence)] for column in columns), strict=True))
+        for position, cells in enumerate(zip(*(column[: len(sentence)] for column in columns), strict=True))
     ]
 
 
 _SINGLE = [(start, 1) for start in range(-2, 3)]
 _WORD_SPANS = [*_SINGLE, (-1, 2), (0, 2)]
 _TAG_SPANS = [*_SINGLE, *((start, 2) for start in range(-2, 2)), *((start, 3) for start in range(-2, 1))]
-"""Where a run of neighbours starts, from the token on, and how many there are."""
+"""Runs of neighbors: position of the first one relative to the token, and their number."""
 
 
 def _runs(cells: list[str], size: int) -> list[str]:
-    """The neighbours from each cell on, in one string; empty where one of them is."""
+    """Join each cell and its successors, `size` in all, in one string; empty if one of them is empty."""
     if size == 1:
         return cells
     shifted = zip(*(cells[k:] for k in range(size)), strict=False)

@@ -1,4 +1,4 @@
-"""From a file to stored data, in one pass and with constant memory."""
+"""Conversion of files to stored data, in one pass and with constant memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from riskmin.data.writer import META, Writer, check_replaceable
 from riskmin.files import recover
 
 Layout = Literal["auto", "sparse", "dense"]
-Watch = Callable[[int, int, float], None]
-"""Told after each piece how many rows and bytes were written, and what share of the file was read."""
+ProgressCallback = Callable[[int, int, float], None]
+"""Called after each chunk with the number of rows and bytes written, and the fraction of the file read."""
 
 
 def convert(
@@ -33,12 +33,12 @@ def convert(
     layout: Layout = "auto",
     shard_mb: float = 64.0,
     force: bool = False,
-    watch: Watch | None = None,
+    watch: ProgressCallback | None = None,
 ) -> None:
-    """Write a file of any known format as stored data, which need not fit into memory to be fitted to.
+    """Write a file of any known format as stored data, which need not fit into memory for a fit.
 
-    It is read once, and memory does not grow with it, but for the words of labels and query ids that are
-    words. The folder is there whole or not at all.
+    The file is read once, in constant memory apart from the distinct labels and query ids that are strings.
+    The folder is created atomically.
 
     Parameters
     ----------
@@ -49,16 +49,17 @@ def convert(
     target_column, qid, require_labels, n_features, format, zero_based
         As for `load`, where target_column is called target.
     dtype : float64 or float32
-        Of X: float32 halves it.
+        The dtype of X; float32 takes half the space.
     layout : {"auto", "sparse", "dense"}
-        Whether zeros are left out: by default for svmlight and what is sparse already. For dense rows from
-        svmlight, n_features must say how many columns there are.
+        Whether zeros are left out: "auto" leaves them out for svmlight and for sparse matrices. Dense rows
+        from svmlight require n_features.
     shard_mb : float
-        A checksum is kept for about so many megabytes (of 2^20 bytes) each.
+        Size of a shard, which has its own checksum, in megabytes (2^20 bytes).
     force : bool
-        Whether a target that exists is replaced.
+        Whether to replace an existing target.
     watch : callable, optional
-        Called as ``watch(rows, bytes, share)`` now and then: what was written, and how much was read.
+        Called as ``watch(rows, bytes, share)`` after each chunk, with the number of rows and bytes written
+        and the fraction of the file that was read.
 
     Raises
     ------
@@ -67,7 +68,7 @@ def convert(
 
     Notes
     -----
-    A table whose labels turn out to be words after they began as numbers is read again from its start.
+    A table with string labels after numeric ones is read again from its start.
 
     Examples
     --------
@@ -84,16 +85,16 @@ def convert(
     from riskmin.data import format_of
 
     source = Path(source)
-    wanted = target_column, qid, n_features, require_labels
+    selection = target_column, qid, n_features, require_labels
     kind = format or format_of(source)
     if kind in ("svmlight", "npz") and (target_column is not None or qid is not None):
         raise ValueError(f"target and qid name columns of a table, but {source} is {kind}: leave them out")
     dtype = check_dtype(dtype)
-    place = _place(source, Path(target), force)
-    stream = stream_of(source, kind, wanted, dtype, zero_based)
+    folder = _target_folder(source, Path(target), force)
+    stream = stream_of(source, kind, selection, dtype, zero_based)
     if layout == "dense" and stream.sparse and n_features is None and not stream.columns:
-        raise DataError(source, None, "how many columns it has is known at its end only; give n_features")
-    _write(stream, place, dtype, layout, shard_mb, force, watch)
+        raise DataError(source, None, "its number of columns is known only at its end; give n_features")
+    _write(stream, folder, dtype, layout, shard_mb, force, watch)
 
 
 def save(
@@ -105,14 +106,14 @@ def save(
     shard_mb: float = 64.0,
     force: bool = False,
 ) -> None:
-    """Write rows that a program has, or makes part by part, as stored data.
+    """Write rows that are in memory, or are generated part by part, as stored data.
 
     Parameters
     ----------
     target : path
         The folder to write, such as ``data.rsk``.
     parts : iterable of Dataset, or of tuples (X, y) or (X, y, qid)
-        All with the same columns; y may be None. They are asked for one at a time.
+        All with the same columns; y may be None. They are consumed one at a time.
     feature_names : list of str, optional
     dtype, shard_mb, force
         As for `convert`.
@@ -129,31 +130,31 @@ def save(
     (6, 3)
     """
     dtype = check_dtype(dtype)
-    place = _place(None, Path(target), force)
-    _write(DataStream(parts, dtype, feature_names), place, dtype, "auto", shard_mb, force, None)
+    folder = _target_folder(None, Path(target), force)
+    _write(DataStream(parts, dtype, feature_names), folder, dtype, "auto", shard_mb, force, None)
 
 
-def _place(source: Path | None, target: Path, force: bool) -> Path:
-    """Where to write, if that can be done."""
-    place = Path(os.path.realpath(target))
-    if not place.parent.is_dir():
-        raise ValueError(f"{target} cannot be written: there is no folder {place.parent}; make it first")
-    if not os.access(place.parent, os.W_OK | os.X_OK):
-        raise ValueError(f"{target} cannot be written: the folder {place.parent} is not open to you")
-    recover(place, META)
-    if not os.path.lexists(place):
-        return place
-    if source is not None and place.samefile(source):
+def _target_folder(source: Path | None, target: Path, force: bool) -> Path:
+    """Return the real path to write to; raise a ValueError if nothing can be written there."""
+    folder = Path(os.path.realpath(target))
+    if not folder.parent.is_dir():
+        raise ValueError(f"{target} cannot be written: there is no folder {folder.parent}; make it first")
+    if not os.access(folder.parent, os.W_OK | os.X_OK):
+        raise ValueError(f"{target} cannot be written: the folder {folder.parent} is not writable")
+    recover(folder, META)
+    if not os.path.lexists(folder):
+        return folder
+    if source is not None and folder.samefile(source):
         raise ValueError(f"{target} is the file to read: name another")
     if not force:
         raise ValueError(f"{target} is there already: name another, or replace it by force")
-    check_replaceable(place)
-    return place
+    check_replaceable(folder)
+    return folder
 
 
 def _write(
-    stream: Stream, place: Path, dtype: np.dtype[Any], layout: Layout, shard_mb: float, force: bool,
-    watch: Watch | None,
+    stream: Stream, folder: Path, dtype: np.dtype[Any], layout: Layout, shard_mb: float, force: bool,
+    watch: ProgressCallback | None,
 ) -> None:  # fmt: skip
     if layout not in ("auto", "sparse", "dense"):
         raise ValueError(f"layout is {layout!r}; use auto, sparse or dense")
@@ -162,18 +163,18 @@ def _write(
     sparse = stream.sparse if layout == "auto" else layout == "sparse"
     done = False
     while not done:
-        with Writer(place, dtype, sparse=sparse, shard_bytes=int(shard_mb * 2**20)) as writer:
+        with Writer(folder, dtype, sparse=sparse, shard_bytes=int(shard_mb * 2**20)) as writer:
             done = _fill(writer, stream, force, watch)
 
 
-def _fill(writer: Writer, stream: Stream, force: bool, watch: Watch | None) -> bool:
-    """Write all rows; False where they must be read again."""
+def _fill(writer: Writer, stream: Stream, force: bool, watch: ProgressCallback | None) -> bool:
+    """Write all rows; return False if they must be read again from the start."""
     try:
-        for piece in stream:
+        for chunk in stream:
             with writer.errors():
-                writer.add(piece, stream.columns)
+                writer.add(chunk, stream.columns)
             if watch is not None:
-                watch(writer.rows, writer.bytes, stream.share)
+                watch(writer.rows, writer.bytes, stream.fraction_read)
     except Again:
         return False
     with writer.errors():

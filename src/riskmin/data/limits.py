@@ -1,7 +1,7 @@
-"""How much memory a reader may take: a small file can stand for more than a machine has.
+"""Limits on the memory that a reader may take: a small file can expand to more than a machine has.
 
-Compressed files, headers that declare huge shapes and lines that never end are stopped where what is held
-of them passes the limit, not where the machine does.
+Compressed files, headers with huge shapes and lines without an end raise an error once the memory held by the
+reader exceeds the limit, before that of the machine is exhausted.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from contextvars import ContextVar
 from riskmin.data.base import DataError
 from riskmin.maps import allowed
 
-_given: ContextVar[float | None] = ContextVar("max_memory", default=None)
-given = _given.get
-"""The limit that was given here, in megabytes; None for the default."""
+_max_memory: ContextVar[float | None] = ContextVar("max_memory", default=None)
+given = _max_memory.get
+"""Return the current limit in megabytes; None for the default."""
 
 
 @contextmanager
 def limited(max_memory: float | None) -> Iterator[None]:
-    """A block in which readers take so many megabytes at most; None leaves what holds here.
+    """Block in which readers may take at most `max_memory` megabytes; None keeps the current limit.
 
     Examples
     --------
@@ -34,21 +34,21 @@ def limited(max_memory: float | None) -> Iterator[None]:
         return
     if isinstance(max_memory, bool) or not 0 < max_memory < math.inf:
         raise ValueError(f"max_memory={max_memory!r}: give a finite number of megabytes > 0")
-    token = _given.set(float(max_memory))
+    token = _max_memory.set(float(max_memory))
     try:
         yield
     finally:
-        _given.reset(token)
+        _max_memory.reset(token)
 
 
 def most() -> int:
-    """How many bytes a reader may take: what was given, else what this process may have at all."""
-    found = _given.get()
-    return allowed() if found is None else int(found * 2**20)
+    """Return the limit in bytes: the given one, or else the memory that is available to this process."""
+    megabytes = _max_memory.get()
+    return allowed() if megabytes is None else int(megabytes * 2**20)
 
 
 class Room:
-    """What a reader holds of a file, counted.
+    """Count of the memory that a reader of one file holds, with the current limit.
 
     Parameters
     ----------
@@ -58,9 +58,9 @@ class Room:
     Examples
     --------
     >>> with limited(1):
-    ...     room = Room("big.csv")
-    >>> room.take(2**19)
-    >>> room.need(2**20)
+    ...     budget = Room("big.csv")
+    >>> budget.take(2**19)
+    >>> budget.need(2**20)
     Traceback (most recent call last):
     ...
     riskmin.data.base.DataError: big.csv: reading it takes more memory than the limit of 1 MB; ...
@@ -70,12 +70,12 @@ class Room:
         self.name, self.most, self.held = name, most(), 0
 
     def take(self, size: int) -> None:
-        """Hold so many bytes more."""
+        """Add `size` bytes to the memory held; raise a DataError if that exceeds the limit."""
         self.need(size)
         self.held += size
 
     def need(self, size: int) -> None:
-        """Raise where so many bytes more would be too many."""
+        """Raise a DataError if `size` more bytes would exceed the limit."""
         if self.held + size > self.most:
             problem = (
                 f"reading it takes more memory than the limit of {self.most / 2**20:,.0f} MB; check that it "

@@ -1,4 +1,4 @@
-"""Arrays of NumPy's format that stay on disk: mapped into memory, read-only."""
+"""Memory-mapped, read-only arrays from .npy files."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from riskmin.data.base import DataError
 
 
 def mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """The array in a .npy file, which is not read before its numbers are; a DataError if it is another."""
+    """Map the array of a .npy file; raise a DataError unless it has this dtype and shape."""
     try:
         with path.open("rb") as file:
             if np.lib.format.read_magic(file) != (1, 0):
                 raise ValueError("it is of another version of the format")
-            found = np.lib.format.read_array_header_1_0(file)
-            head, size, count = file.tell(), os.fstat(file.fileno()).st_size, int(np.prod(shape))
-            wanted = head + count * dtype.itemsize
-            if found != (shape, False, dtype):
-                raise ValueError(f"{found[2]} of shape {found[0]}, not {dtype} of shape {shape}")
-            if size != wanted:
-                short = "truncated" if size < wanted else "too long"
-                problem = f"the file is {short}, {size} bytes instead of {wanted}; convert the data anew"
+            actual = np.lib.format.read_array_header_1_0(file)
+            header_size, size, count = file.tell(), os.fstat(file.fileno()).st_size, int(np.prod(shape))
+            expected = header_size + count * dtype.itemsize
+            if actual != (shape, False, dtype):
+                raise ValueError(f"{actual[2]} of shape {actual[0]}, not {dtype} of shape {shape}")
+            if size != expected:
+                defect = "truncated" if size < expected else "too long"
+                problem = f"the file is {defect}, {size} bytes instead of {expected}; convert the data anew"
                 raise DataError(path, None, problem)
             if count == 0:
                 return np.empty(shape, dtype)
-            return np.frombuffer(maps.mapped(file), dtype, count, head).reshape(shape)
+            return np.frombuffer(maps.mapped(file), dtype, count, header_size).reshape(shape)
     except DataError:
         raise
     except OSError as error:

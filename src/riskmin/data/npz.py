@@ -1,7 +1,7 @@
-"""NumPy's .npz files, dense or in the layout of scipy.sparse.save_npz, each array checked before it is used.
+"""Reader of .npz files, dense or in the layout of scipy.sparse.save_npz; checks each array before its use.
 
-`numpy.load` and `scipy.sparse.load_npz` believe what headers say: shapes that no memory holds, and indices
-that conversions follow beyond arrays. So members are read here: the header, then as many bytes as it says.
+`numpy.load` and `scipy.sparse.load_npz` trust the file: a header may declare a shape that exceeds memory, and
+indices may point beyond arrays. So this module parses members itself: the header, then its number of bytes.
 """
 
 from __future__ import annotations
@@ -21,122 +21,125 @@ from riskmin.data.base import DataError, Dataset, PathLike, finite, opened, whol
 from riskmin.data.limits import Room
 from riskmin.sparse import Unsound, sound
 
-_DENSE = ("X", "y", "qid", "feature_names")
-_PARTS = {
+_DENSE_ARRAYS = ("X", "y", "qid", "feature_names")
+_SPARSE_ARRAYS = {
     "csr": ("data", "indices", "indptr"),
     "csc": ("data", "indices", "indptr"),
     "bsr": ("data", "indices", "indptr"),
     "dia": ("data", "offsets"),
     "coo": ("data", "row", "col"),
 }
-"""The arrays of a sparse matrix of each format."""
-_STEP = 2**20  # bytes to decompress at a time
+"""Names of the arrays of a sparse matrix, by format."""
+_DECOMPRESS_BYTES = 2**20  # read at a time
 
 
 class _Archive:
     """The arrays of an open .npz file, by name."""
 
-    def __init__(self, path: PathLike, stream: IO[bytes], room: Room) -> None:
-        self.path, self.room = path, room
+    def __init__(self, path: PathLike, stream: IO[bytes], budget: Room) -> None:
+        self.path, self.room = path, budget
         try:
             self.zip = zipfile.ZipFile(stream)
             self.members = {info.filename.removesuffix(".npy"): info for info in self.zip.infolist()}
-        except Exception as error:  # the formats have many parsers, and each fails in its own way
+        except Exception as error:  # the parsers of broken files raise errors of many types
             raise self.broken(error) from error
 
     def broken(self, why: object) -> DataError:
+        """Return the error for a broken file."""
         return DataError(self.path, None, f"it is broken: {why or 'it ends too soon'}; save it anew")
 
     def __contains__(self, name: str) -> bool:
         return name in self.members
 
     def read(self, name: str) -> NDArray[Any]:
-        """An array, whose header is looked at first."""
+        """Read an array, after checking its header."""
         if name not in self.members:
             raise self.broken(f"its array {name} is missing")
         try:
             with self.zip.open(self.members[name]) as member:
-                shape, by_columns, dtype = _header(member)
+                shape, fortran_order, dtype = _header(member)
                 size = math.prod(shape) * dtype.itemsize
                 if dtype.hasobject:
                     raise _Refused(f"{name} is an array of Python objects; save plain arrays")
                 if member.tell() + size != self.members[name].file_size:
                     raise ValueError(f"{name} is not as long as {dtype} of shape {shape}")
                 self.room.take(size)
-                flat = _filled(member, size).view(dtype) if size else np.empty(0, dtype)
+                flat = _read_bytes(member, size).view(dtype) if size else np.empty(0, dtype)
                 if dtype.kind == "U" and size and flat.view(f"{dtype.byteorder}u4").max() > sys.maxunicode:
-                    raise ValueError(f"{name} is no text: it holds what is no character")
+                    raise ValueError(f"{name} is not text: it holds invalid code points")
         except DataError:
             raise
         except _Refused as error:
             raise DataError(self.path, None, str(error)) from error
         except Exception as error:  # as above
             raise self.broken(error) from error
-        return flat.reshape(shape[::-1]).T if by_columns else flat.reshape(shape)
+        return flat.reshape(shape[::-1]).T if fortran_order else flat.reshape(shape)
 
 
 class _Refused(Exception):
-    """What is whole, but not to be read."""
+    """Raised for an intact array that must not be read."""
 
 
 def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """The shape of an array, whether it is stored by columns, and its dtype."""
+    """Read the shape of an array, whether it is in Fortran order, and its dtype."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Python 2's headers
+        warnings.simplefilter("ignore")  # about headers written by Python 2
         version = np.lib.format.read_magic(member)
         read = (
             np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         )
-        shape, by_columns, dtype = read(member)
+        shape, fortran_order, dtype = read(member)
     if not all(type(k) is int and k >= 0 for k in shape) or dtype.itemsize == 0:
         raise ValueError(f"{dtype} of shape {shape}")
-    return shape, by_columns, dtype
+    return shape, fortran_order, dtype
 
 
-def _filled(member: IO[bytes], size: int) -> NDArray[np.uint8]:
-    """So many bytes, which must be all there are: at their end, the checksum is compared."""
-    found: NDArray[np.uint8] = np.empty(size, np.uint8)
-    at = 0
-    while at < size and (some := member.read(min(_STEP, size - at))):
-        found[at : at + len(some)] = np.frombuffer(some, np.uint8)
-        at += len(some)
-    if at < size or member.read(1):
+def _read_bytes(member: IO[bytes], size: int) -> NDArray[np.uint8]:
+    """Read the `size` bytes of a member, which must end there; at its end, zipfile verifies the CRC-32."""
+    content: NDArray[np.uint8] = np.empty(size, np.uint8)
+    offset = 0
+    while offset < size and (block := member.read(min(_DECOMPRESS_BYTES, size - offset))):
+        content[offset : offset + len(block)] = np.frombuffer(block, np.uint8)
+        offset += len(block)
+    if offset < size or member.read(1):
         raise EOFError("an array ends too soon")
-    return found
+    return content
 
 
 def _sparse(path: PathLike, archive: _Archive) -> sp.csr_matrix[Any]:
-    """What scipy.sparse.save_npz wrote."""
+    """Read a sparse matrix written by scipy.sparse.save_npz."""
     kind: Any = archive.read("format")
     kind = kind.item() if kind.size == 1 else None
     kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else kind
-    if kind not in _PARTS:
+    if kind not in _SPARSE_ARRAYS:
         raise DataError(path, None, f"its sparse matrix is of format {kind!r}; save it as CSR")
     size = archive.read("shape")
     if size.shape != (2,) or size.dtype.kind not in "iu" or not (size > 0).all():
         raise archive.broken(f"its sparse matrix has the shape {size.tolist()}")
     shape = int(size[0]), int(size[1])
     if kind == "coo" and "coords" in archive:
-        data, *places = archive.read("data"), *np.atleast_2d(archive.read("coords"))
+        data, *index_arrays = archive.read("data"), *np.atleast_2d(archive.read("coords"))
     else:
-        data, *places = (archive.read(name) for name in _PARTS[kind])
-    if data.dtype.kind not in "biufc" or not all(a.dtype.kind in "iu" and a.ndim == 1 for a in places):
-        raise archive.broken(f"its sparse matrix is of {data.dtype} at {[str(a.dtype) for a in places]}")
-    parts: Any = (data, tuple(places)) if kind == "coo" else (data, *places)
-    archive.room.need(8 * (shape[0] + 1) + 12 * data.size)  # of CSR
+        data, *index_arrays = (archive.read(name) for name in _SPARSE_ARRAYS[kind])
+    if data.dtype.kind not in "biufc" or not all(a.dtype.kind in "iu" and a.ndim == 1 for a in index_arrays):
+        raise archive.broken(
+            f"its sparse matrix is of {data.dtype} at {[str(a.dtype) for a in index_arrays]}"
+        )
+    parts: Any = (data, tuple(index_arrays)) if kind == "coo" else (data, *index_arrays)
+    archive.room.need(8 * (shape[0] + 1) + 12 * data.size)  # row pointers, and indices and values of CSR
     try:
         X = sp.csr_matrix(sound(getattr(sp, f"{kind}_matrix")(parts, shape=shape)))
     except Unsound as error:
         problem = f"its sparse matrix is broken: {error.problem}; save it anew"
         raise DataError(path, None, problem) from error
-    except Exception as error:  # of SciPy's constructors, which look at lengths and dtypes
+    except Exception as error:  # raised by SciPy's constructors, which check lengths and dtypes
         raise archive.broken(error) from error
     X.sum_duplicates()
     return X
 
 
 def _vector(path: PathLike, key: str, a: NDArray[Any], n: int) -> NDArray[Any]:
-    """A label or query id for each row of X."""
+    """Return the labels or query ids; raise a DataError unless there is one number or string per row of X."""
     if a.shape != (n,):
         raise DataError(
             path, None, f"{key} has the shape {a.shape} where X has {n} rows; save an array of ({n},)"
@@ -154,7 +157,7 @@ def _vector(path: PathLike, key: str, a: NDArray[Any], n: int) -> NDArray[Any]:
 
 
 def _names(path: PathLike, a: NDArray[Any], p: int) -> list[str]:
-    """The names of the columns."""
+    """Return the names of the columns."""
     if a.shape != (p,):
         raise DataError(path, None, f"{a.size} feature_names for {p} features; correct them")
     if a.dtype.kind not in "US":
@@ -165,41 +168,41 @@ def _names(path: PathLike, a: NDArray[Any], p: int) -> list[str]:
 def load_npz(
     path: PathLike, *, n_features: int | None, dtype: np.dtype[Any], require_labels: bool
 ) -> Dataset:
-    """Read .npz; `load` has the rules."""
-    room = Room(path)
+    """Read a .npz file; see `load`."""
+    budget = Room(path)
     with opened(path) as stream:
         if stream.read(2) != b"PK":
             raise DataError(
-                path, None, "this is no .npz file; save it by numpy.savez or scipy.sparse.save_npz"
+                path, None, "this is not an .npz file; save it by numpy.savez or scipy.sparse.save_npz"
             )
         stream.seek(0)
-        archive = _Archive(path, in_memory(stream, room), room)
+        archive = _Archive(path, in_memory(stream, budget), budget)
         names = list(archive.members)
         if "X" not in archive and "format" not in archive:
             raise DataError(path, None, f"there is no array X among {names[:20]}; save X and y")
-        held = {key: archive.read(key) for key in _DENSE if key in archive}
-        X = held["X"] if "X" in held else _sparse(path, archive)
+        arrays = {key: archive.read(key) for key in _DENSE_ARRAYS if key in archive}
+        X = arrays["X"] if "X" in arrays else _sparse(path, archive)
     if X.ndim != 2 or X.dtype.kind not in "biuf" or 0 in X.shape:
         raise DataError(path, None, f"X is {X.dtype} of shape {X.shape}; save a matrix of numbers")
     n, p = X.shape
     if n_features not in (None, p):
         raise DataError(path, None, f"X has {p} features where {n_features} are expected; check the file")
-    if require_labels and "y" not in held:
+    if require_labels and "y" not in arrays:
         raise DataError(path, None, f"there is no array y among {names[:20]}; save y beside X")
-    y = _vector(path, "y", held["y"], n) if "y" in held else None
+    y = _vector(path, "y", arrays["y"], n) if "y" in arrays else None
     if y is not None and y.dtype.kind != "U":
         y = _vector(path, "y", y.astype(np.float64), n)
-    qid = whole(path, "qid", _vector(path, "qid", held["qid"], n)) if "qid" in held else None
-    columns = _names(path, held["feature_names"], p) if "feature_names" in held else None
+    qid = whole(path, "qid", _vector(path, "qid", arrays["qid"], n)) if "qid" in arrays else None
+    columns = _names(path, arrays["feature_names"], p) if "feature_names" in arrays else None
     return Dataset(finite(path, X, dtype), y, qid, columns)
 
 
-def in_memory(stream: IO[bytes], room: Room) -> IO[bytes]:
-    """The file itself, or all that it decompresses to: such formats are read from their end."""
+def in_memory(stream: IO[bytes], budget: Room) -> IO[bytes]:
+    """Return the file, or its whole decompressed content: .npz and Parquet are read from their end."""
     if isinstance(stream, io.BufferedReader):
         return stream
     parts = []
-    while some := stream.read(_STEP):
-        room.take(len(some))
-        parts.append(some)
+    while block := stream.read(_DECOMPRESS_BYTES):
+        budget.take(len(block))
+        parts.append(block)
     return io.BytesIO(b"".join(parts))

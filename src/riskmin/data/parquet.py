@@ -1,4 +1,4 @@
-"""Parquet files, some rows at a time."""
+"""Reader of Parquet files, in batches of rows."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from riskmin.data.tables import Roles, Wanted, assign
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """A Parquet file, of which some rows are read at a time."""
+    """A Parquet file that is read in batches of rows."""
 
     path: PathLike
-    wanted: Wanted
+    selection: Wanted
     dtype: np.dtype[Any]
 
     @contextmanager
     def _parsed(self) -> Iterator[None]:
-        """A block of calls to Arrow, which fails in many ways where a file is broken."""
+        """Block of calls to Arrow, whose errors for a broken file are of many types."""
         try:
             yield
         except (DataError, MemoryError):
@@ -37,17 +37,19 @@ class ParquetRows:
             raise DataError(self.path, None, problem) from error
 
     def _opened(self, stream: Any) -> Any:
+        """Open the file, after checking that its largest row group fits into memory."""
         import pyarrow.parquet as pq
 
-        room = Room(self.path)
+        budget = Room(self.path)
         with self._parsed():
-            file = pq.ParquetFile(in_memory(stream, room))
-            parts = file.metadata.num_row_groups
-            room.need(max((file.metadata.row_group(i).total_byte_size for i in range(parts)), default=0))
+            file = pq.ParquetFile(in_memory(stream, budget))
+            n_groups = file.metadata.num_row_groups
+            budget.need(max((file.metadata.row_group(i).total_byte_size for i in range(n_groups)), default=0))
             return file
 
     @cached_property
-    def _head(self) -> tuple[list[str], int]:
+    def _schema(self) -> tuple[list[str], int]:
+        """Names of the columns, and number of rows."""
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError as error:
@@ -62,44 +64,45 @@ class ParquetRows:
 
     @cached_property
     def roles(self) -> Roles:
-        """Which column is what."""
-        return assign(self.path, self._head[0], *self.wanted)
+        """Roles of the columns: features, target and query ids."""
+        return assign(self.path, self._schema[0], *self.selection)
 
     @property
     def n(self) -> int:
-        """How many rows there are."""
-        return self._head[1]
+        """Number of rows."""
+        return self._schema[1]
 
     @property
     def columns(self) -> list[str]:
-        """The names of the features."""
-        return [self._head[0][i] for i in self.roles.features]
+        """Names of the features."""
+        return [self._schema[0][i] for i in self.roles.features]
 
     def pieces(self) -> Iterator[Dataset]:
-        """All rows, some at a time."""
-        most, start = max(min(2**16, 2**22 // len(self._head[0])), 1), 0
+        """Yield all rows, in batches."""
+        batch_size, start = max(min(2**16, 2**22 // len(self._schema[0])), 1), 0
         with opened(self.path) as stream:
             file = self._opened(stream)
             with self._parsed():
-                batches = file.iter_batches(batch_size=most)
+                batches = file.iter_batches(batch_size=batch_size)
             while (batch := self._next(batches)) is not None:
-                if list(batch.schema.names) != self._head[0] or start + len(batch) > self.n:
+                if list(batch.schema.names) != self._schema[0] or start + len(batch) > self.n:
                     raise DataError(self.path, None, "it is broken: its parts disagree; write it anew")
-                yield self._piece(batch, start)
+                yield self._dataset(batch, start)
                 start += len(batch)
         if start != self.n:
             raise DataError(self.path, None, f"it is broken: {start} rows of {self.n}; write it anew")
 
     def _next(self, batches: Any) -> Any:
-        """The next rows, after a look at all that points into them; None at the end."""
+        """Return the next batch, after checking its offsets and indices; None at the end."""
         with self._parsed():
             batch = next(batches, None)
             if batch is not None:
                 batch.validate(full=True)
             return batch
 
-    def _piece(self, batch: Any, start: int) -> Dataset:
-        names, roles = self._head[0], self.roles
+    def _dataset(self, batch: Any, start: int) -> Dataset:
+        """Convert a batch whose first row is row `start` of the file."""
+        names, roles = self._schema[0], self.roles
         X = np.empty((len(batch), len(roles.features)), self.dtype)
         for k, i in enumerate(roles.features):
             with np.errstate(over="ignore"):
@@ -112,25 +115,25 @@ class ParquetRows:
         return Dataset(finite(self.path, X, self.dtype, start), y, qid)
 
 
-def load_parquet(path: PathLike, wanted: Wanted, dtype: np.dtype[Any]) -> Dataset:
-    """Read Parquet, a batch of rows at a time; `load` has the rules."""
-    rows = ParquetRows(path, wanted, dtype)
+def load_parquet(path: PathLike, selection: Wanted, dtype: np.dtype[Any]) -> Dataset:
+    """Read a Parquet file; see `load`."""
+    rows = ParquetRows(path, selection, dtype)
     Room(path).need(rows.n * (len(rows.roles.features) + 1) * dtype.itemsize)
     X = np.empty((rows.n, len(rows.roles.features)), dtype)
     y, qid, start = [], [], 0
-    for piece in rows.pieces():
-        X[start : start + len(piece.X)] = piece.X
-        start += len(piece.X)
-        if piece.y is not None:
-            y.append(np.asarray(piece.y))
-        if piece.qid is not None:
-            qid.append(piece.qid)
+    for batch in rows.pieces():
+        X[start : start + len(batch.X)] = batch.X
+        start += len(batch.X)
+        if batch.y is not None:
+            y.append(np.asarray(batch.y))
+        if batch.qid is not None:
+            qid.append(batch.qid)
     ids = np.concatenate(qid) if qid else None
     return Dataset(X, np.concatenate(y) if y else None, ids, rows.columns)
 
 
 def _ids(path: PathLike, name: str, column: Any, start: int) -> NDArray[Any]:
-    """Query ids, those that are integers as such: floats do not hold the largest."""
+    """Return query ids; integers are not converted to float64, which cannot represent the largest ones."""
     import pyarrow as pa
 
     if pa.types.is_integer(column.type) and not column.null_count:
@@ -140,7 +143,7 @@ def _ids(path: PathLike, name: str, column: Any, start: int) -> NDArray[Any]:
 
 
 def _column(path: PathLike, name: str, column: Any, start: int, words: bool = False) -> NDArray[Any]:
-    """A column as floats, or as strings where words are allowed and it has them."""
+    """Return a column as float64, or, with `words`, a column of text as strings."""
     import pyarrow as pa
 
     if column.null_count:

@@ -1,4 +1,4 @@
-"""Files as parts that are read where they are needed: for clusters, and for data that no machine holds."""
+"""Files as partitions of X that are read by the process that needs them: for clusters and large data."""
 
 from __future__ import annotations
 
@@ -26,30 +26,31 @@ def spread(
     n_features: int | None = None,
     **settings: Any,
 ) -> Dataset:
-    """Files whose rows are read where they are computed with; only labels and query ids are brought here.
+    """Return files as a partitioned X, whose rows the workers read; labels and query ids are read at once.
 
     Parameters
     ----------
     paths : path or sequence of paths
-        One folder of stored data, which can be cut into any number of parts; or files of any known format
-        with the same columns, each of which is a part. Workers must find them by the same paths.
+        One folder of stored data, which can be split into any number of partitions; or files of any known
+        format with the same columns, one partition each. The paths must be valid on the workers, too.
     executor : executor settings, optional
-        Who will compute. With a `DaskExecutor`, workers read the files at once, and each only once; else
-        files that are not stored data are read here too, one after the other, for their labels.
+        The executor of the fit. With a `DaskExecutor`, the workers read each file once, at this call;
+        otherwise this process also reads files that are not stored data, one after the other, for their
+        labels.
     n_features : int, optional
-        The number of columns. By default sparse files have as many as the one with the most.
+        The number of columns; for sparse files, the largest number in any of them by default.
     **settings
         As for `load`: target, qid, require_labels, dtype, format, zero_based, max_memory.
 
     Returns
     -------
     Dataset
-        X is a `Spread`, which `linear_risk` and the estimators take.
+        X is a `PartitionedMatrix`, which `linear_risk` and the estimators accept.
 
     Raises
     ------
     DataError
-        With the file that cannot be used, or whose columns are others.
+        With the file that cannot be used, or whose columns differ.
 
     Examples
     --------
@@ -77,66 +78,71 @@ def spread(
     settings = settings | {
         "dtype": check_dtype(np.float64 if settings.get("dtype") is None else settings["dtype"])
     }
-    if limits.given() is not None:  # which workers do not know
+    if limits.given() is not None:  # workers do not share the context variable
         settings.setdefault("max_memory", limits.given())
     files = [str(Path(path).absolute()) for path in paths]
     if all(kind == "rsk" for kind in kinds):
-        briefs = [_brief_stored(file, settings.get("require_labels", True)) for file in files]
-        columns = _columns(files, briefs, n_features)
+        summaries = [_stored_summary(file, settings.get("require_labels", True)) for file in files]
+        columns = _common_columns(files, summaries, n_features)
         parts: list[Part] = [
-            Stored(f, columns, b.stamp).part(0, b.shape[0]) for f, b in zip(files, briefs, strict=True)
+            Stored(f, columns, summary.stamp).part(0, summary.shape[0])
+            for f, summary in zip(files, summaries, strict=True)
         ]
     elif "rsk" in kinds:
         raise DataError(
-            paths[kinds.index("rsk")], None, "stored data stand beside other files; convert all or none"
+            paths[kinds.index("rsk")], None, "stored data are mixed with other files; convert all or none"
         )
     else:
-        briefs, parts = _files(files, executor, n_features, settings)
-    y, qid = (_joined(files, what, [getattr(b, what) for b in briefs]) for what in ("y", "qid"))
-    return Dataset(Spread(parts, executor), y, qid, briefs[0].names)  # type: ignore[arg-type]
+        summaries, parts = _file_parts(files, executor, n_features, settings)
+    y, qid = (
+        _concatenated(files, field, [getattr(summary, field) for summary in summaries])
+        for field in ("y", "qid")
+    )
+    return Dataset(Spread(parts, executor), y, qid, summaries[0].names)  # type: ignore[arg-type]
 
 
-class _Brief(NamedTuple):
-    """What is known here of a file."""
+class _FileSummary(NamedTuple):
+    """Shape, labels and names of a file, without its rows."""
 
     shape: tuple[int, int]
     numbers: int
     sparse: bool
     from_one: bool
-    """Whether its columns were counted from one, which svmlight does not say."""
+    """Whether its column indices were assumed to start from one, which svmlight leaves open."""
     y: NDArray[Any] | None
     qid: NDArray[Any] | None
     names: list[str] | None
     stamp: int = 0
-    """Of stored data."""
+    """Checksum of the metadata, for stored data."""
 
 
 # ---------------------------------------------------------------- stored data
 def _stored(path: PathLike, executor: Any, n_features: int | None, settings: dict[str, Any]) -> Dataset:
-    """One folder: labels and query ids are copied, X is not touched."""
+    """Return one folder of stored data: labels and query ids are copied, X is not read."""
     file = str(Path(path).absolute())
     if settings.get("target") is not None or settings.get("qid") is not None:
         problem = "labels and query ids were found when it was converted; leave target and qid out"
         raise DataError(path, None, problem)
-    brief = _brief_stored(file, settings.get("require_labels", True))
-    source = Stored(file, _columns([file], [brief], n_features), brief.stamp)
+    summary = _stored_summary(file, settings.get("require_labels", True))
+    source = Stored(file, _common_columns([file], [summary], n_features), summary.stamp)
     X: Any = Spread(list(source.shards()), executor, source)
-    return Dataset(X, brief.y, brief.qid, brief.names)
+    return Dataset(X, summary.y, summary.qid, summary.names)
 
 
-def _brief_stored(file: str, require_labels: bool) -> _Brief:
+def _stored_summary(file: str, require_labels: bool) -> _FileSummary:
+    """Summarize a folder of stored data."""
     store = open_store(file)
     if require_labels and "y" not in store.dtypes:
         raise DataError(file, None, "it has no labels; convert data that have them")
-    _ = store.arrays  # a file that is missing or truncated is found now
+    _ = store.arrays  # raises now if a file is missing or truncated
     shape = store.rows, store.columns
-    return _Brief(shape, store.numbers, store.sparse, False, *store.labels(), store.names, store.stamp)
+    return _FileSummary(shape, store.numbers, store.sparse, False, *store.labels(), store.names, store.stamp)
 
 
 # ---------------------------------------------------------------- other files
 @dataclass(frozen=True)
 class FilePart:
-    """A file that is read where it is needed."""
+    """Partition of X in a file, which the process that needs it reads."""
 
     path: str
     shape: tuple[int, int]
@@ -146,105 +152,117 @@ class FilePart:
 
     @property
     def name(self) -> str:
-        """The file."""
+        """Path of the file."""
         return self.path
 
     def read(self) -> Any:
-        """Its rows."""
+        """Read the rows."""
         from riskmin.data import load
 
         return load(self.path, n_features=self.shape[1], **self.settings).X
 
 
-class _Held(NamedTuple):
-    """A file that was read."""
+class _LoadedFile(NamedTuple):
+    """Content of a file."""
 
     data: Dataset
     from_one: bool
 
 
-def _read(file: str, n_features: int | None, settings: dict[str, Any]) -> _Held:
-    """A file; on a worker, perhaps."""
+def _read(file: str, n_features: int | None, settings: dict[str, Any]) -> _LoadedFile:
+    """Read a file; may run on a worker."""
     from riskmin.data import format_of, load
     from riskmin.data.svmlight import read_svmlight
 
     if (settings.get("format") or format_of(file)) != "svmlight":
-        return _Held(load(file, n_features=n_features, **settings), False)
+        return _LoadedFile(load(file, n_features=n_features, **settings), False)
     base, labels = settings.get("zero_based", "auto"), settings.get("require_labels", True)
     with limits.limited(settings.get("max_memory")):
         reader = read_svmlight(file, n_features, settings["dtype"], base, False, labels)
-    return _Held(reader.dataset(), reader.from_one)
+    return _LoadedFile(reader.dataset(), reader.from_one)
 
 
-def _brief(held: _Held) -> _Brief:
-    X, y, qid, names = held.data
+def _summary(loaded: _LoadedFile) -> _FileSummary:
+    """Summarize a file; may run on a worker."""
+    X, y, qid, names = loaded.data
     sparse = bool(sp.issparse(X))
-    numbers = X.nnz if sparse else X.size  # type: ignore[union-attr]
-    return _Brief(X.shape, int(numbers), sparse, held.from_one, y, qid, names)  # type: ignore[arg-type]
+    nnz = X.nnz if sparse else X.size  # type: ignore[union-attr]
+    return _FileSummary(X.shape, int(nnz), sparse, loaded.from_one, y, qid, names)  # type: ignore[arg-type]
 
 
-def _rows(held: _Held, columns: int, shift: int) -> Any:
-    """The rows of a file that was read, with as many columns as the others."""
-    X: Any = held.data.X
+def _rows(loaded: _LoadedFile, columns: int, shift: int) -> Any:
+    """Return the rows of a file with the common number of columns, and with indices increased by `shift`."""
+    X: Any = loaded.data.X
     if X.shape[1] == columns and not shift:
         return X
     return sp.csr_matrix((X.data, X.indices + shift if shift else X.indices, X.indptr), (X.shape[0], columns))
 
 
-def _files(
+def _file_parts(
     files: list[str], executor: Any, n_features: int | None, settings: dict[str, Any]
-) -> tuple[list[_Brief], list[Part]]:
-    """What is known of files, and the parts that they are."""
+) -> tuple[list[_FileSummary], list[Part]]:
+    """Return the summaries of files, and their partitions."""
     read = partial(_read, n_features=n_features, settings=settings)
     handles = executor.keep(read, files) if hasattr(executor, "keep") else None
-    briefs = [_brief(read(file)) for file in files] if handles is None else executor.ask(handles, _brief)
-    # a file without an index 0 counts from 0 all the same, if another one does
-    some = [b for b in briefs if b.sparse]
-    mixed = len({b.from_one for b in some}) > 1
-    shifts = [int(mixed and b.from_one) for b in briefs]
-    wide = [b._replace(shape=(b.shape[0], b.shape[1] + s)) for b, s in zip(briefs, shifts, strict=True)]
+    summaries = (
+        [_summary(read(file)) for file in files] if handles is None else executor.ask(handles, _summary)
+    )
+    # if one sparse file has an index 0, the indices of all of them start from 0
+    sparse_files = [info for info in summaries if info.sparse]
+    mixed = len({info.from_one for info in sparse_files}) > 1
+    shifts = [int(mixed and info.from_one) for info in summaries]
+    shifted = [
+        info._replace(shape=(info.shape[0], info.shape[1] + shift))
+        for info, shift in zip(summaries, shifts, strict=True)
+    ]
     if n_features is not None:
-        wide = [b._replace(shape=(b.shape[0], n_features)) for b in wide]
-    columns = _columns(files, wide, n_features)
-    if settings.get("zero_based", "auto") == "auto" and some:
-        settings = settings | {"zero_based": not all(b.from_one for b in some)}
+        shifted = [info._replace(shape=(info.shape[0], n_features)) for info in shifted]
+    columns = _common_columns(files, shifted, n_features)
+    if settings.get("zero_based", "auto") == "auto" and sparse_files:
+        settings = settings | {"zero_based": not all(info.from_one for info in sparse_files)}
     parts: list[Part] = []
-    for k, (file, brief) in enumerate(zip(files, briefs, strict=True)):
-        shape = brief.shape[0], columns
+    for k, (file, summary) in enumerate(zip(files, summaries, strict=True)):
+        shape = summary.shape[0], columns
         if handles is None:
-            parts.append(FilePart(file, shape, brief.numbers, brief.sparse, settings))
+            parts.append(FilePart(file, shape, summary.numbers, summary.sparse, settings))
         else:
             pick = partial(_rows, columns=columns, shift=shifts[k])
-            parts.append(executor.part(handles[k], file, shape, brief.numbers, brief.sparse, pick))
-    return briefs, parts
+            parts.append(executor.part(handles[k], file, shape, summary.numbers, summary.sparse, pick))
+    return summaries, parts
 
 
-def _columns(files: list[str], briefs: list[_Brief], n_features: int | None) -> int:
-    """How many columns all files have; a DataError names the first that has others."""
-    first, most = briefs[0], max(b.shape[1] for b in briefs)
-    wanted = n_features if n_features is not None else most if first.sparse else first.shape[1]
-    for file, b in zip(files, briefs, strict=True):
-        if b.sparse != first.sparse:
+def _common_columns(files: list[str], summaries: list[_FileSummary], n_features: int | None) -> int:
+    """Return the number of columns of all files; raise a DataError for the first file with other columns."""
+    first, largest = summaries[0], max(info.shape[1] for info in summaries)
+    expected = n_features if n_features is not None else largest if first.sparse else first.shape[1]
+    for file, info in zip(files, summaries, strict=True):
+        if info.sparse != first.sparse:
             problem = (
-                f"it is {'sparse' if b.sparse else 'dense'}, unlike {files[0]}; convert both to one layout"
+                f"it is {'sparse' if info.sparse else 'dense'}, unlike {files[0]}; convert both to one layout"
             )
             raise DataError(file, None, problem)
-        if b.shape[1] > wanted or (b.shape[1] < wanted and not b.sparse):
-            other = f"{n_features} are expected" if n_features is not None else f"{files[0]} has {wanted}"
-            raise DataError(file, None, f"it has {b.shape[1]} columns, but {other}; give files of one table")
-        if b.names != first.names:
-            pairs = zip(b.names or ["none"], first.names or ["none"], strict=False)
-            one, two = next(((x, y) for x, y in pairs if x != y), ("none", "none"))
-            problem = f"its column {one!r} stands where {files[0]} has {two!r}; give files of one table"
+        if info.shape[1] > expected or (info.shape[1] < expected and not info.sparse):
+            expectation = (
+                f"{n_features} are expected" if n_features is not None else f"{files[0]} has {expected}"
+            )
+            raise DataError(
+                file, None, f"it has {info.shape[1]} columns, but {expectation}; give files of one table"
+            )
+        if info.names != first.names:
+            pairs = zip(info.names or ["none"], first.names or ["none"], strict=False)
+            name, expected_name = next(((x, y) for x, y in pairs if x != y), ("none", "none"))
+            problem = (
+                f"its column {name!r} is where {files[0]} has {expected_name!r}; give files of one table"
+            )
             raise DataError(file, None, problem)
-    return wanted
+    return expected
 
 
-def _joined(files: list[str], what: str, found: list[NDArray[Any] | None]) -> NDArray[Any] | None:
-    """The labels, or the query ids, of all files."""
-    kinds = ["none" if a is None else "words" if a.dtype.kind == "U" else "numbers" for a in found]
+def _concatenated(files: list[str], field: str, arrays: list[NDArray[Any] | None]) -> NDArray[Any] | None:
+    """Return the labels, or the query ids, of all files; `field` is their name."""
+    kinds = ["none" if a is None else "words" if a.dtype.kind == "U" else "numbers" for a in arrays]
     for file, kind in zip(files, kinds, strict=True):
         if kind != kinds[0]:
-            problem = f"its {what} is of {kind}, but that of {files[0]} of {kinds[0]}; make them alike"
+            problem = f"its {field} is of {kind}, but that of {files[0]} of {kinds[0]}; make them alike"
             raise DataError(file, None, problem)
-    return None if kinds[0] == "none" else np.concatenate([a for a in found if a is not None])
+    return None if kinds[0] == "none" else np.concatenate([a for a in arrays if a is not None])

@@ -1,6 +1,6 @@
-"""Stored data: a folder of plain .npy arrays that are mapped into memory, with checksums, shard by shard.
+"""Stored data: a folder of memory-mapped .npy arrays, with one checksum per shard and array.
 
-All rows are in one array each, so that any range of rows, and all of them together, are views of the files.
+Each array holds all rows, so that any range of rows, also the whole, is a view of the files.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from riskmin.maps import passing
 
 _INT32_MAX = np.iinfo(np.int32).max
 _DTYPES = {"float32", "float64", "int32", "int64"}
-_KINDS = {"X": "f", "data": "f", "indices": "i", "indptr": "i", "y": "fi", "qid": "i"}
+_DTYPE_KINDS = {"X": "f", "data": "f", "indices": "i", "indptr": "i", "y": "fi", "qid": "i"}
 
 
 def _read_meta(path: Path) -> tuple[dict[str, Any], int]:
-    """What meta.json says, if it can be used, and its own checksum."""
+    """Return the content of meta.json, and its CRC-32; raise a DataError if it cannot be used."""
     try:
         with (path / "meta.json").open("rb") as file:
             Room(path / "meta.json").need(os.fstat(file.fileno()).st_size)
@@ -41,17 +41,19 @@ def _read_meta(path: Path) -> tuple[dict[str, Any], int]:
     except FileNotFoundError as error:
         if recover(path, META):
             return _read_meta(path)
-        what = (
+        cause = (
             "it has no meta.json, so it holds no stored data" if path.is_dir() else "there is no such folder"
         )
-        raise DataError(path, None, f"{what}; check the path, or make it by riskmin convert") from error
+        raise DataError(path, None, f"{cause}; check the path, or make it by riskmin convert") from error
     except DataError:
         raise
     except (OSError, ValueError, RecursionError) as error:
         problem = f"it is broken: it cannot be read ({error}); convert the data anew"
         raise DataError(path / "meta.json", None, problem) from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-        raise DataError(path / "meta.json", None, "it describes no stored data of riskmin; check the path")
+        raise DataError(
+            path / "meta.json", None, "it does not describe stored data of riskmin; check the path"
+        )
     if meta.get("version") != VERSION:
         raise DataError(
             path,
@@ -63,72 +65,74 @@ def _read_meta(path: Path) -> tuple[dict[str, Any], int]:
 
 
 class Store:
-    """An open folder: what it holds, and its arrays, mapped."""
+    """An open folder of stored data: its metadata, and its arrays, memory-mapped."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        meta, self.stamp = _read_meta(path)  # which has all checksums, so that no other data have this stamp
+        meta, self.stamp = _read_meta(path)  # meta.json holds all checksums, so its CRC identifies the data
         try:
             self.rows, self.columns, self.numbers = (_count(meta, k) for k in ("rows", "columns", "numbers"))
             self.sparse, self.shards = meta["sparse"] is True, list(meta["shards"])
             self.classes = _words(meta["classes"], "classes", str)
             self.queries = _words(meta["queries"], "queries", str, int)
-            self.names = _words(meta["feature_names"], "feature_names", str, many=self.columns)
+            self.names = _words(meta["feature_names"], "feature_names", str, length=self.columns)
             self.dtypes = {name: _dtype(name, kind) for name, kind in meta["arrays"].items()}
             if not {*(("data", "indices", "indptr") if self.sparse else ("X",))} <= self.dtypes.keys():
                 raise ValueError("arrays that it must have are missing")
             self._check_shards()
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            problem = f"it is broken: {why}; convert the data anew"
+            cause = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            problem = f"it is broken: {cause}; convert the data anew"
             raise DataError(path / "meta.json", None, problem) from error
-        self.checked: set[int] = set()
+        self.verified_shards: set[int] = set()
 
     def _check_shards(self) -> None:
-        """Raise unless each shard begins where the last one ended, and the last one at the end."""
-        row = number = 0
+        """Raise a ValueError unless the shards are contiguous and cover all rows and numbers."""
+        row = entry = 0
         for shard in self.shards:
             (start, stop), (first, last) = shard["rows"], shard["numbers"]
-            whole = all(type(k) is int for k in (start, stop, first, last))
-            if not whole or (start, first) != (row, number) or stop < start or last < first:
+            integers = all(type(k) is int for k in (start, stop, first, last))
+            if not integers or (start, first) != (row, entry) or stop < start or last < first:
                 raise ValueError("shards with gaps between them")
             if shard["crc32"].keys() != self.dtypes.keys():
                 raise ValueError("shards without checksums")
-            row, number = stop, last
-        if (row, number) != (self.rows, self.numbers):
+            row, entry = stop, last
+        if (row, entry) != (self.rows, self.numbers):
             raise ValueError(f"shards of {row} rows, not {self.rows}")
 
-    def _length(self, name: str) -> tuple[int, ...]:
+    def _shape(self, name: str) -> tuple[int, ...]:
+        """Shape of an array."""
         if name == "X":
             return self.rows, self.columns
         return (self.numbers if name in ("data", "indices") else self.rows + (name == "indptr"),)
 
     @cached_property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays by name, mapped."""
+        """The memory-mapped arrays, by name."""
         return {
-            name: mapped(self.path / f"{name}.npy", dtype, self._length(name))
+            name: mapped(self.path / f"{name}.npy", dtype, self._shape(name))
             for name, dtype in self.dtypes.items()
         }
 
     # ------------------------------------------------------------ checks
     def verify(self, start: int = 0, stop: int | None = None) -> None:
-        """Compare the checksums of the shards that hold these rows; each once while the folder is open."""
+        """Verify the checksums of the shards that hold these rows; each once while the store is open."""
         stop = self.rows if stop is None else stop
-        todo = [
+        unverified = [
             k
             for k, shard in enumerate(self.shards)
-            if k not in self.checked and shard["rows"][0] < stop and shard["rows"][1] > start
+            if k not in self.verified_shards and shard["rows"][0] < stop and shard["rows"][1] > start
         ]
-        if len(todo) > 1:
+        if len(unverified) > 1:
             with ThreadPoolExecutor(min(os.cpu_count() or 1, 4)) as pool:
-                list(pool.map(self._verify, todo))
+                list(pool.map(self._verify, unverified))
         else:
-            for k in todo:
+            for k in unverified:
                 self._verify(k)
-        self.checked |= set(todo)
+        self.verified_shards |= set(unverified)
 
     def _verify(self, k: int) -> None:
+        """Verify the checksums and the indices of shard k."""
         (start, stop), (first, last) = self.shards[k]["rows"], self.shards[k]["numbers"]
         spans = {"data": (first, last), "indices": (first, last), "indptr": (start, stop + 1)}
         where = f"shard {k + 1} of {len(self.shards)} (rows {start + 1} to {stop})"
@@ -137,114 +141,118 @@ class Store:
             if checksum(array[i:j]) != self.shards[k]["crc32"][name]:
                 problem = f"{where}: the checksum of {name}.npy fails, it was changed; convert the data anew"
                 raise DataError(self.path, None, problem)
-        if self.sparse and not self._sound(start, stop, first, last):
+        if self.sparse and not self._indices_valid(start, stop, first, last):
             raise DataError(self.path, None, f"{where} has columns beyond the last; convert the data anew")
 
-    def check_sound(self) -> None:
-        """Raise where rows point beyond an array: what a checksum would tell, had nobody made it fit."""
+    def check_indices(self) -> None:
+        """Raise a DataError if a row points beyond an array; a checksum does not detect a crafted file."""
         for k, shard in enumerate(self.shards):
-            if self.sparse and not self._sound(*shard["rows"], *shard["numbers"]):
+            if self.sparse and not self._indices_valid(*shard["rows"], *shard["numbers"]):
                 where = f"shard {k + 1} of {len(self.shards)}"
                 problem = f"it is broken: {where} has rows or columns beyond the last; convert the data anew"
                 raise DataError(self.path, None, problem)
 
-    def _sound(self, start: int, stop: int, first: int, last: int) -> bool:
-        """Whether a shard can be read without reading beyond an array, whoever wrote it."""
+    def _indices_valid(self, start: int, stop: int, first: int, last: int) -> bool:
+        """Whether all row pointers and column indices of a shard are within bounds."""
         ends = self.arrays["indptr"][start : stop + 1]
         indices = self.arrays["indices"][first:last]
+        # as unsigned integers, negative indices are too large as well
         unsigned = indices.view(np.uint32 if indices.itemsize == 4 else np.uint64)
-        steps = passing(range(0, len(unsigned), 2**18))
-        inside = all(int(unsigned[i : i + 2**18].max()) < self.columns for i in steps)
-        fits = (int(ends[0]), int(ends[-1])) == (first, last) and bool((ends[1:] >= ends[:-1]).all())
-        return inside and fits
+        blocks = passing(range(0, len(unsigned), 2**18))
+        columns_valid = all(int(unsigned[i : i + 2**18].max()) < self.columns for i in blocks)
+        pointers_valid = (int(ends[0]), int(ends[-1])) == (first, last) and bool(
+            (ends[1:] >= ends[:-1]).all()
+        )
+        return columns_valid and pointers_valid
 
     # ------------------------------------------------------------ rows
     def X(self, start: int = 0, stop: int | None = None, columns: int | None = None) -> Any:
-        """A range of rows: views of the files, but for where sparse rows end."""
+        """Return a range of rows as views of the files; only the row pointers of sparse rows are copied."""
         stop = self.rows if stop is None else stop
         if not self.sparse:
             return self.arrays["X"][start:stop]
         ends = self.arrays["indptr"][start : stop + 1]
         first, last = int(ends[0]), int(ends[-1])
-        # SciPy's constructor would make the indices as long as the pointers, by a copy of all of them
-        found = sp.csr_matrix((stop - start, columns or self.columns), dtype=self.dtypes["data"])
-        short = last - first <= _INT32_MAX and self.dtypes["indices"] == np.int32
-        found.indptr = (ends - first).astype(np.int32 if short else np.int64)
-        found.indices, found.data = self.arrays["indices"][first:last], self.arrays["data"][first:last]
-        found.has_sorted_indices = found.has_canonical_format = True
-        return found
+        # SciPy's constructor would copy the indices, to give them the dtype of the row pointers
+        csr = sp.csr_matrix((stop - start, columns or self.columns), dtype=self.dtypes["data"])
+        use_int32 = last - first <= _INT32_MAX and self.dtypes["indices"] == np.int32
+        csr.indptr = (ends - first).astype(np.int32 if use_int32 else np.int64)
+        csr.indices, csr.data = self.arrays["indices"][first:last], self.arrays["data"][first:last]
+        csr.has_sorted_indices = csr.has_canonical_format = True
+        return csr
 
     def count(self, start: int, stop: int) -> int:
-        """How many numbers a range of rows has."""
+        """Return the number of stored entries of a range of rows."""
         if not self.sparse:
             return (stop - start) * self.columns
         indptr = self.arrays["indptr"]
         return int(indptr[stop] - indptr[start])
 
     def labels(self) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
-        """The labels and the query ids of all rows, in memory."""
+        """Return copies of the labels and the query ids of all rows; None for those that do not exist."""
         words = {"y": self.classes, "qid": self.queries}
-        found: dict[str, NDArray[Any]] = {}
+        result: dict[str, NDArray[Any]] = {}
         for name in ("y", "qid"):
             if name in self.arrays:
-                a, known = self.arrays[name], words[name]
-                found[name] = a.copy() if known is None else self._named(name, known, a)
-        return found.get("y"), found.get("qid")
+                array, names = self.arrays[name], words[name]
+                result[name] = array.copy() if names is None else self._decoded(name, names, array)
+        return result.get("y"), result.get("qid")
 
-    def _named(self, name: str, words: list[Any], codes: NDArray[Any]) -> NDArray[Any]:
-        """The words that the codes stand for."""
-        sound = np.rint(codes) == codes if codes.dtype.kind == "f" else True
-        if len(codes) and not (np.all(sound) and codes.min() >= 0 and codes.max() < len(words)):
-            problem = f"it is broken: {name}.npy names words that are not in meta.json; convert the data anew"
+    def _decoded(self, name: str, words: list[Any], codes: NDArray[Any]) -> NDArray[Any]:
+        """Return the strings that integer codes stand for."""
+        integral = np.rint(codes) == codes if codes.dtype.kind == "f" else True
+        if len(codes) and not (np.all(integral) and codes.min() >= 0 and codes.max() < len(words)):
+            problem = f"it is broken: {name}.npy has codes that are not in meta.json; convert the data anew"
             raise DataError(self.path, None, problem)
-        found: NDArray[Any] = np.array(words)[codes.astype(np.int64)]
-        return found
+        decoded: NDArray[Any] = np.array(words)[codes.astype(np.int64)]
+        return decoded
 
 
 def _count(meta: dict[str, Any], key: str) -> int:
-    """A whole number >= 0 that no array is longer than."""
-    found = meta[key]
-    if type(found) is not int or not 0 <= found < 2**62:
-        raise ValueError(f"{key} is {quote(found)}, no number of them")
-    return found
+    """Return an integer of the metadata; raise a ValueError unless it is a plausible length of an array."""
+    value = meta[key]
+    if type(value) is not int or not 0 <= value < 2**62:
+        raise ValueError(f"{key} is {quote(value)}, not a valid count")
+    return value
 
 
-def _words(found: Any, key: str, *kinds: type, many: int | None = None) -> list[Any] | None:
-    """A list of words of one kind, or None."""
-    if found is None:
+def _words(values: Any, key: str, *kinds: type, length: int | None = None) -> list[Any] | None:
+    """Return a list whose entries are all of one of these types, or None; else raise a ValueError."""
+    if values is None:
         return None
-    if not isinstance(found, list) or not any(all(type(word) is kind for word in found) for kind in kinds):
+    if not isinstance(values, list) or not any(all(type(word) is kind for word in values) for kind in kinds):
         raise ValueError(f"{key} are not all {' or all '.join(kind.__name__ for kind in kinds)}")
-    if many is not None and len(found) != many:
-        raise ValueError(f"{len(found)} {key} for {many} columns")
-    return found
+    if length is not None and len(values) != length:
+        raise ValueError(f"{len(values)} {key} for {length} columns")
+    return values
 
 
 def _dtype(name: str, kind: Any) -> np.dtype[Any]:
-    """The dtype of an array, if it can be of it."""
-    if not isinstance(kind, str) or kind not in _DTYPES or kind[0] not in _KINDS.get(name, ""):
-        raise ValueError(f"its array {quote(name)} is of {quote(kind)}, which it cannot be")
-    found: np.dtype[Any] = np.dtype(kind)
-    return found
+    """Return the dtype of an array; raise a ValueError if this array cannot have it."""
+    if not isinstance(kind, str) or kind not in _DTYPES or kind[0] not in _DTYPE_KINDS.get(name, ""):
+        raise ValueError(f"its array {quote(name)} has the invalid dtype {quote(kind)}")
+    dtype: np.dtype[Any] = np.dtype(kind)
+    return dtype
 
 
 @lru_cache(maxsize=16)
 def _kept(path: Path, stamp: tuple[int, int]) -> Store:
+    """Open a store; `stamp` is the modification time and the inode of meta.json, as a cache key."""
     return Store(path)
 
 
 def open_store(path: PathLike) -> Store:
-    """The folder, opened once a process unless it was written anew."""
+    """Return the open store of a folder; within a process, it is opened again only if it was rewritten."""
     path = Path(path).absolute()
     try:
-        found = (path / "meta.json").stat()
+        status = (path / "meta.json").stat()
     except OSError:
-        return Store(path)  # which says what is wrong
-    return _kept(path, (found.st_mtime_ns, found.st_ino))
+        return Store(path)  # raises a DataError with the cause
+    return _kept(path, (status.st_mtime_ns, status.st_ino))
 
 
 def _same_store(path: str, stamp: int) -> Store:
-    """The folder, if it still holds what it did: labels that were brought here are of those rows only."""
+    """Return the open store; raise a DataError if its data, to which the labels belong, were replaced."""
     store = open_store(path)
     if store.stamp != stamp:
         raise DataError(path, None, "it was written anew meanwhile; run again")
@@ -252,7 +260,7 @@ def _same_store(path: str, stamp: int) -> Store:
 
 
 def check(path: PathLike) -> None:
-    """Read all of stored data and compare the checksums.
+    """Read all stored data and verify their checksums.
 
     Parameters
     ----------
@@ -262,7 +270,7 @@ def check(path: PathLike) -> None:
     Raises
     ------
     DataError
-        With the shard and the file that are not as they were written.
+        With the shard and the file whose checksum differs.
 
     Examples
     --------
@@ -279,13 +287,15 @@ def check(path: PathLike) -> None:
 def load_stored(
     path: PathLike, *, n_features: int | None, dtype: Any, require_labels: bool, verify: bool
 ) -> Dataset:
-    """Stored data, mapped; `load` has the rules."""
+    """Return stored data, memory-mapped; see `load`."""
     store = open_store(path)
     if require_labels and "y" not in store.dtypes:
         raise DataError(path, None, "it has no labels; convert data that have them")
     kind = store.dtypes["data" if store.sparse else "X"]
     if dtype is not None and np.dtype(dtype) != kind:
-        raise DataError(path, None, f"it holds {kind}, not {np.dtype(dtype)}; convert the data anew as that")
+        raise DataError(
+            path, None, f"it holds {kind}, not {np.dtype(dtype)}; convert the data anew with that dtype"
+        )
     columns = n_features or store.columns
     if columns < store.columns or (columns > store.columns and not store.sparse):
         problem = (
@@ -295,14 +305,14 @@ def load_stored(
     if verify:
         store.verify()
     else:
-        store.check_sound()
+        store.check_indices()
     return Dataset(store.X(columns=columns), *store.labels(), store.names)
 
 
-# ---------------------------------------------------------------- as parts
+# ---------------------------------------------------------------- partitions
 @dataclass(frozen=True)
 class StoredPart:
-    """A range of rows of stored data, read where it is needed: what is sent is where it is."""
+    """Partition of stored data: a range of rows, of which only the location is sent to workers."""
 
     path: str
     start: int
@@ -314,11 +324,11 @@ class StoredPart:
 
     @property
     def name(self) -> str:
-        """The folder and the rows."""
+        """Folder and range of rows."""
         return f"{self.path}, rows {self.start + 1} to {self.stop}"
 
     def read(self) -> Any:
-        """The rows, mapped; their checksums are compared first."""
+        """Return the rows, memory-mapped, after verifying their checksums."""
         store = _same_store(self.path, self.stamp)
         store.verify(self.start, self.stop)
         return store.X(self.start, self.stop, self.shape[1])
@@ -326,16 +336,16 @@ class StoredPart:
 
 @dataclass(frozen=True)
 class Stored:
-    """Stored data as a source of parts: any range of rows is one.
+    """Stored data as a source of partitions, which may be any ranges of rows.
 
     Parameters
     ----------
     path : str
-        The folder, by a path that is the same wherever parts are read.
+        The folder, by a path that is valid on all workers.
     columns : int
-        How many columns there are, perhaps more than the data have.
+        The number of columns; it may exceed that of the data.
     stamp : int
-        That of the data: others in the same place are refused.
+        CRC-32 of the metadata, by which replaced data are detected.
     """
 
     path: str
@@ -343,18 +353,18 @@ class Stored:
     stamp: int
 
     def part(self, start: int, stop: int) -> StoredPart:
-        """The rows from start to stop."""
+        """Return the partition of the rows from start to stop - 1."""
         store = _same_store(self.path, self.stamp)
         shape = stop - start, self.columns
-        numbers = store.count(start, stop)
-        return StoredPart(self.path, start, stop, shape, numbers, store.sparse, self.stamp)
+        nnz = store.count(start, stop)
+        return StoredPart(self.path, start, stop, shape, nnz, store.sparse, self.stamp)
 
     def shards(self) -> Iterable[StoredPart]:
-        """The parts as they were written."""
+        """Return the shards of the folder as partitions."""
         return [self.part(*shard["rows"]) for shard in _same_store(self.path, self.stamp).shards]
 
     def whole(self) -> Any:
-        """All rows, mapped; their checksums are compared first."""
+        """Return all rows, memory-mapped, after verifying their checksums."""
         store = _same_store(self.path, self.stamp)
         store.verify()
         return store.X(columns=self.columns)

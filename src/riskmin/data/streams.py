@@ -1,4 +1,4 @@
-"""Files of any format as streams of rows: a piece at a time, so that none need fit into memory."""
+"""Streams of rows from files of any format, chunk by chunk, so that the data need not fit into memory."""
 
 from __future__ import annotations
 
@@ -14,55 +14,55 @@ from riskmin.data.base import DataError, Dataset, Meter, PathLike, opened
 from riskmin.data.tables import Wanted
 from riskmin.sparse import sound
 
-_ROWS = 2**14  # of data in memory, in a piece at most
+_CHUNK_ROWS = 2**14  # rows per chunk of data in memory, at most
 
 
 class Piece(NamedTuple):
-    """Some rows: dense, or their values, their columns and where each row ends among these."""
+    """A chunk of rows: dense, or (values, column indices, end of each row among these)."""
 
     X: NDArray[Any] | tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
     y: NDArray[Any] | None
     qid: NDArray[Any] | None
-    first: int = 0
-    """The number of the first column, as far as is known by now: 1, and in a later piece perhaps 0."""
+    index_base: int = 0
+    """Index of the first column, as far as known: 1, until an index 0 occurs in a later chunk."""
 
 
 class Again(Exception):
-    """What was read as numbers is words: the stream starts again."""
+    """Raised when labels read as numbers turn out to be strings: the stream must be read again."""
 
 
 class Stream(Protocol):
-    """Rows, piece by piece. All but `share` is known at the end only."""
+    """Iterable of chunks of rows; its attributes, except the progress, are final after the last chunk."""
 
     sparse: bool
     columns: int
     names: list[str] | None
     classes: list[str] | None
-    """The words that labels are codes of; None where labels are numbers, or words themselves."""
+    """Class names that integer labels refer to; None if labels are numbers or the strings themselves."""
     queries: NDArray[Any] | None
-    """The ids that the query ids are codes of; None where they are not codes."""
+    """Ids that integer query codes refer to; None if the chunks hold the ids themselves."""
 
     def __iter__(self) -> Iterator[Piece]: ...
 
     @property
-    def share(self) -> float:
-        """How much was read, from 0 to 1."""
+    def fraction_read(self) -> float:
+        """Fraction that was read, from 0 to 1."""
         ...
 
 
-class _Plain:
-    """What a stream has where nothing is special."""
+class _StreamDefaults:
+    """Default attributes of a stream."""
 
     sparse = False
     columns = 0
     names: list[str] | None = None
     classes: list[str] | None = None
     queries: NDArray[Any] | None = None
-    share = 0.0
+    fraction_read = 0.0
 
 
-class SvmlightStream(_Plain):
-    """Rows of svmlight text."""
+class SvmlightStream(_StreamDefaults):
+    """Stream of svmlight text."""
 
     sparse = True
 
@@ -80,9 +80,9 @@ class SvmlightStream(_Plain):
         self.reader = Reader(str(path), n_features, dtype, zero_based, False, require_labels)
 
     @property
-    def share(self) -> float:  # type: ignore[override]
-        """By the bytes of the file."""
-        return self.meter.share
+    def fraction_read(self) -> float:  # type: ignore[override]
+        """Fraction of the bytes of the file that was read."""
+        return self.meter.fraction_read
 
     def __iter__(self) -> Iterator[Piece]:
         from riskmin.data import svmlight
@@ -98,94 +98,99 @@ class SvmlightStream(_Plain):
         self.columns = reader.width
 
 
-class TableStream(_Plain):
-    """Rows of CSV or TSV. Labels are read as numbers; if they are none, `Again`, and then as words."""
+class TableStream(_StreamDefaults):
+    """Stream of CSV or TSV; labels are read as numbers, or after `RestartStream` as strings."""
 
-    def __init__(self, path: PathLike, wanted: Wanted, dtype: np.dtype[Any], *, tsv: bool) -> None:
+    def __init__(self, path: PathLike, selection: Wanted, dtype: np.dtype[Any], *, tsv: bool) -> None:
         from riskmin.data.tables import assign, inspect_table
 
         self.meter = Meter()
         self.table = inspect_table(path, tsv)._replace(meter=self.meter)
-        self.roles = assign(path, self.table.names, *wanted)
-        self.dtype, self.required, self.words = dtype, wanted[-1], False
+        self.roles = assign(path, self.table.names, *selection)
+        self.dtype, self.labels_required, self.string_labels = dtype, selection[-1], False
         self.columns = len(self.roles.features)
         if self.table.header:
             self.names = [self.table.names[i] for i in self.roles.features]
 
     @property
-    def share(self) -> float:  # type: ignore[override]
-        """By the bytes of the file."""
-        return self.meter.share
+    def fraction_read(self) -> float:  # type: ignore[override]
+        """Fraction of the bytes of the file that was read."""
+        return self.meter.fraction_read
 
     def __iter__(self) -> Iterator[Piece]:
         from riskmin.data.tables import check_words, diagnose, ids_of, pieces
 
-        codes: dict[int, dict[str, int]] = {i: {} for i in self._coded()}
+        codes: dict[int, dict[str, int]] = {i: {} for i in self._string_columns()}
         try:
             for X, y, qid in pieces(self.table, self.roles, self.dtype, codes):
                 yield Piece(X, y, qid)
         except DataError:
             raise
         except ValueError as error:
-            if self.words or self.roles.target is None:
+            if self.string_labels or self.roles.target is None:
                 diagnose(self.table, self.roles, error)
-            self.words = True
+            self.string_labels = True
             raise Again from error
-        if self.words and self.roles.target is not None:
+        if self.string_labels and self.roles.target is not None:
             self.classes = list(codes[self.roles.target])
-            if self.classes != [""] or self.required:  # else there are no labels
+            if self.classes != [""] or self.labels_required:  # an empty column means that there are no labels
                 check_words(self.table, self.roles, self.classes)
         if self.roles.qid is not None:
             self.queries = ids_of(self.table, self.roles, list(codes[self.roles.qid]))
 
-    def _coded(self) -> Iterable[int]:
-        """The columns of words."""
-        return [i for i in (self.roles.qid, self.roles.target if self.words else None) if i is not None]
+    def _string_columns(self) -> Iterable[int]:
+        """Indices of the columns that are read as strings."""
+        return [
+            i for i in (self.roles.qid, self.roles.target if self.string_labels else None) if i is not None
+        ]
 
 
-class ParquetStream(_Plain):
-    """Rows of Parquet."""
+class ParquetStream(_StreamDefaults):
+    """Stream of a Parquet file."""
 
-    def __init__(self, path: PathLike, wanted: Wanted, dtype: np.dtype[Any]) -> None:
+    def __init__(self, path: PathLike, selection: Wanted, dtype: np.dtype[Any]) -> None:
         from riskmin.data.parquet import ParquetRows
 
-        self.rows = ParquetRows(path, wanted, dtype)
+        self.rows = ParquetRows(path, selection, dtype)
         self.names, self.columns = self.rows.columns, len(self.rows.roles.features)
 
     def __iter__(self) -> Iterator[Piece]:
-        done = 0
-        for piece in self.rows.pieces():
-            done += piece.X.shape[0]
-            self.share = done / self.rows.n
-            yield Piece(piece.X, piece.y, piece.qid)  # type: ignore[arg-type]
+        rows_read = 0
+        for batch in self.rows.pieces():
+            rows_read += batch.X.shape[0]
+            self.fraction_read = rows_read / self.rows.n
+            yield Piece(batch.X, batch.y, batch.qid)  # type: ignore[arg-type]
 
 
-class DataStream(_Plain):
-    """Rows that are in memory, or come from a program: data sets with the same columns."""
+class DataStream(_StreamDefaults):
+    """Stream of data sets with the same columns, from an iterable."""
 
     def __init__(self, parts: Iterable[Any], dtype: np.dtype[Any], names: list[str] | None = None) -> None:
         self.parts, self.dtype, self.names = iter(parts), dtype, names
-        self.first = self._next()
-        if self.first is None:
+        self.first_part = self._next()
+        if self.first_part is None:
             raise ValueError("there are no rows to save: give one data set at least")
-        self.columns, self.sparse = self.first.X.shape[1], bool(sp.issparse(self.first.X))
-        self.names = self.first.feature_names or names
+        self.columns, self.sparse = self.first_part.X.shape[1], bool(sp.issparse(self.first_part.X))
+        self.names = self.first_part.feature_names or names
         if self.names is not None and not all(isinstance(name, str) for name in self.names):
-            raise ValueError("feature_names holds something that is no string: make strings of all names")
+            raise ValueError(
+                "feature_names holds an entry that is not a string: convert all names to strings"
+            )
         if self.names is not None and len(self.names) != self.columns:
             raise ValueError(f"there are {len(self.names)} feature_names for {self.columns} columns")
 
     def _next(self) -> Dataset | None:
+        """Return the next data set with X as CSR or array; None at the end."""
         part = next(self.parts, None)
         if part is None:
             return None
         X: Any
-        X, y, *more = part
+        X, y, *qid_and_names = part
         X = sound(X).tocsr() if sp.issparse(X) else np.asarray(X)
-        return Dataset(X, None if y is None else np.asarray(y), *more)
+        return Dataset(X, None if y is None else np.asarray(y), *qid_and_names)
 
     def __iter__(self) -> Iterator[Piece]:
-        part, self.first = self.first, None
+        part, self.first_part = self.first_part, None
         while part is not None:
             n, p = part.X.shape
             if p != self.columns or bool(sp.issparse(part.X)) != self.sparse:
@@ -193,13 +198,14 @@ class DataStream(_Plain):
                     f"some rows have {p} columns{' and are sparse' if sp.issparse(part.X) else ''}, but the "
                     f"first have {self.columns}: give rows of the same kind"
                 )
-            step = min(_ROWS, max(2**22 // max(p, 1), 1)) if not self.sparse else _ROWS
+            step = min(_CHUNK_ROWS, max(2**22 // max(p, 1), 1)) if not self.sparse else _CHUNK_ROWS
             for i in range(0, n, step):
-                self.share = i / n
-                yield self._piece(part, i, min(i + step, n))
+                self.fraction_read = i / n
+                yield self._chunk(part, i, min(i + step, n))
             part = self._next()
 
-    def _piece(self, part: Dataset, i: int, j: int) -> Piece:
+    def _chunk(self, part: Dataset, i: int, j: int) -> Piece:
+        """Return the rows i to j - 1 of a data set; raise a ValueError if they are not finite."""
         y, qid = (None if a is None else a[i:j] for a in (part.y, part.qid))
         with np.errstate(over="ignore"):
             X: Any = part.X[i:j].astype(self.dtype)
@@ -213,22 +219,22 @@ class DataStream(_Plain):
 def stream_of(
     path: PathLike,
     kind: str,
-    wanted: Wanted,
+    selection: Wanted,
     dtype: np.dtype[Any],
     zero_based: bool | Literal["auto"],
 ) -> Stream:
-    """The rows of a file of that format; `load` has the rules."""
+    """Return the stream of a file of this format; see `load`."""
     if kind == "svmlight":
-        return SvmlightStream(path, wanted[2], dtype, zero_based, wanted[3])
+        return SvmlightStream(path, selection[2], dtype, zero_based, selection[3])
     if kind == "parquet":
-        return ParquetStream(path, wanted, dtype)
+        return ParquetStream(path, selection, dtype)
     if kind == "npz":
         from riskmin.data.npz import load_npz
 
-        data = load_npz(path, n_features=wanted[2], dtype=dtype, require_labels=wanted[3])
+        data = load_npz(path, n_features=selection[2], dtype=dtype, require_labels=selection[3])
         return DataStream([data], dtype)
     if kind in ("csv", "tsv"):
-        return TableStream(path, wanted, dtype, tsv=kind == "tsv")
+        return TableStream(path, selection, dtype, tsv=kind == "tsv")
     raise DataError(
         Path(path), None, f"a file of the format {kind!r} cannot be converted; it is stored already"
     )

@@ -1,4 +1,4 @@
-"""Sparse data in svmlight (LIBSVM) text, read in chunks by a compiled parser."""
+"""Reader of svmlight (LIBSVM) text, in chunks, with a compiled parser."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from scipy.sparse import csr_matrix
 from riskmin.data.base import DataError, Dataset, PathLike, check_dtype, opened, quote
 from riskmin.data.limits import Room
 
-Source: TypeAlias = PathLike | IO[bytes]
-CHUNK = 1 << 19  # of text; its numbers then fit in the cache
-_SCRATCH = 32  # bytes of scratch space a byte of text
-_SET = 96  # bytes of a short tuple of floats
+SvmlightSource: TypeAlias = PathLike | IO[bytes]
+CHUNK = 1 << 19  # bytes of text per chunk; the parsed numbers then fit in the cache
+_SCRATCH_PER_BYTE = 32  # bytes of scratch space per byte of text
+_LABEL_SET_BYTES = 96  # memory of a short tuple of floats
 _INT32_MAX = np.iinfo(np.int32).max
 _INT64_MAX = np.iinfo(np.int64).max
 
 
 def load_svmlight(
-    source: Source,
+    source: SvmlightSource,
     *,
     n_features: int | None = None,
     dtype: Any = np.float64,
@@ -35,30 +35,30 @@ def load_svmlight(
 ) -> Dataset:
     """Read rows of ``label [qid:id] index:value ... [# comment]``.
 
-    The text is never held in memory: beyond the result it takes a few megabytes. Every number is the
-    double nearest to its decimal, as `float` reads it. Explicit zeros are kept.
+    The text is read in chunks: apart from the result, reading takes a few megabytes. Every number is the
+    float64 nearest to its decimal, as for `float`. Explicit zeros are kept.
 
     Parameters
     ----------
     source : path or binary file
-        A path may be compressed by gzip, xz or bzip2; an open file gives plain text.
+        A file given by its path may be compressed by gzip, xz or bzip2; an open file must be plain text.
     n_features : int, optional
-        The number of columns; by default, the largest index decides.
+        The number of columns; by default, it follows from the largest index.
     dtype : float64 or float32
-        Of X. The labels are always float64.
+        The dtype of X. The labels are always float64.
     zero_based : bool or "auto"
-        Whether the first feature is 0 or 1. "auto" takes 0 if any index is 0, else 1; say which if a
-        file that counts from 0 may lack feature 0.
+        Whether indices start from 0 or from 1. "auto" means 0 if any index is 0, else 1; give True if
+        indices start from 0 but none may be 0.
     multilabel : bool
         Whether a label is a list such as ``0,5,7``; y is then a list of sorted tuples, and a row that
-        starts with ``index:value`` has none.
+        starts with ``index:value`` has no labels.
     require_labels : bool
         If false, all rows may start with ``index:value``; y is then None.
 
     Returns
     -------
     Dataset
-        X is a csr_matrix; qid is there whenever the file has query ids.
+        X is a csr_matrix; qid is None if the file has no query ids.
 
     Raises
     ------
@@ -79,8 +79,8 @@ def load_svmlight(
     return read_svmlight(source, *settings, _chunk=_chunk).dataset()
 
 
-def read_svmlight(source: Source, *settings: Any, _chunk: int = CHUNK) -> Reader:
-    """A reader that has read all of a file; its settings are those after the name."""
+def read_svmlight(source: SvmlightSource, *settings: Any, _chunk: int = CHUNK) -> Reader:
+    """Read a whole file and return the reader; `settings` are the parameters of the reader after the name."""
     path = source if isinstance(source, (str, Path)) or not hasattr(source, "read") else None
     reader = Reader(str(path) if path is not None else str(getattr(source, "name", "<stream>")), *settings)
     with opened(path) if path is not None else nullcontext(cast(IO[bytes], source)) as file:
@@ -90,24 +90,26 @@ def read_svmlight(source: Source, *settings: Any, _chunk: int = CHUNK) -> Reader
 
 
 class Rows(NamedTuple):
-    """The rows of a chunk, in the scratch space of the parser: good until the next chunk."""
+    """Rows of a chunk, as views of the scratch space of the parser: valid until the next chunk."""
 
     values: NDArray[Any]
     indices: NDArray[np.int64]
-    """As the file counts them."""
+    """Column indices as in the file, which may start from 0 or from 1."""
     ends: NDArray[np.int64]
     labels: NDArray[np.float64]
     qids: NDArray[np.int64] | None
 
 
-def chunks(file: IO[bytes], size: int, room: Room) -> Iterator[bytes]:
-    """The text in pieces that end with a newline; the reads double while a line has no end."""
+def chunks(file: IO[bytes], size: int, budget: Room) -> Iterator[bytes]:
+    """Yield the text in chunks that end with a newline; the size of reads doubles while a line has no end."""
     tail, step = b"", size
     while data := file.read(step):
         if not isinstance(data, bytes):
             raise TypeError("the file is open as text; open it as binary: open(path, 'rb')")
         if step > size:
-            room.need(_SCRATCH * (len(tail) + len(data)))  # what it takes to parse a line
+            budget.need(
+                _SCRATCH_PER_BYTE * (len(tail) + len(data))
+            )  # memory for parsing a line of this length
         cut = data.rfind(b"\n") + 1
         if cut == 0:
             tail, step = tail + data, 2 * step
@@ -118,31 +120,31 @@ def chunks(file: IO[bytes], size: int, room: Room) -> Iterator[bytes]:
         yield tail + b"\n"
 
 
-class _Column:
-    """An array that grows at its end. realloc moves pages, not bytes, so that no second copy is held."""
+class _GrowingArray:
+    """Array to which numbers are appended; realloc remaps pages, so that no second copy is held."""
 
-    def __init__(self, dtype: Any, room: Room) -> None:
+    def __init__(self, dtype: Any, budget: Room) -> None:
         self.array: NDArray[Any] = np.empty(0, dtype)
-        self.size, self.room = 0, room
+        self.size, self.room = 0, budget
 
-    def append(self, part: NDArray[Any]) -> None:
-        """Add numbers, in the dtype of the column."""
-        size = self.size + len(part)
+    def append(self, values: NDArray[Any]) -> None:
+        """Append numbers, converted to the dtype of the array."""
+        size = self.size + len(values)
         if size > len(self.array):
-            more = size + size // 8
-            self.room.take((more - len(self.array)) * self.array.itemsize)
-            self.array.resize(more, refcheck=False)
-        self.array[self.size : size] = part
+            capacity = size + size // 8
+            self.room.take((capacity - len(self.array)) * self.array.itemsize)
+            self.array.resize(capacity, refcheck=False)
+        self.array[self.size : size] = values
         self.size = size
 
-    def take(self) -> NDArray[Any]:
-        """The whole column, without the spare room."""
+    def trimmed(self) -> NDArray[Any]:
+        """Return the array, without its spare capacity."""
         self.array.resize(self.size, refcheck=False)
         return self.array
 
 
 class Reader:
-    """The rows read so far, and the scratch space of the parser."""
+    """Parser state: the rows read so far, and the scratch space of the compiled parser."""
 
     def __init__(
         self,
@@ -169,7 +171,7 @@ class Reader:
         self.size = -1
         self.room = Room(name)
         kinds = dtype, np.int32, np.int64, np.float64, np.int64
-        columns = (_Column(kind, self.room) for kind in kinds)
+        columns = (_GrowingArray(kind, self.room) for kind in kinds)
         self.values, self.indices, self.indptr, self.labels, self.qids = columns
         self.label_sets: list[tuple[float, ...]] = []
         self.indptr.append(np.zeros(1, np.int64))
@@ -177,22 +179,22 @@ class Reader:
         self.bare = False  # whether rows have no labels
 
     def _reserve(self, size: int) -> None:
-        """Scratch space for a chunk of this size: a value takes three bytes at least, a row two."""
+        """Allocate scratch space for a chunk of `size` bytes: a value takes at least 3 bytes, a row 2."""
         if size > self.size:
             n, rows, self.size = size // 3 + 1, size // 2 + 1, size
             self._values, self._indices = np.empty(n), np.empty(n, np.int64)
             self._ends, self._qids, self._lines = (np.empty(rows, np.int64) for _ in range(3))
             self._labels, self._slow = np.empty(rows), np.empty((rows, 3), np.int64)
 
-    def _limit(self) -> int:
-        """The largest index that n_features allows, as far as is known by now."""
+    def _max_index(self) -> int:
+        """Return the largest index that n_features allows, by what is known of the index base so far."""
         if self.n_features is None:
             return _INT64_MAX
         from_zero = self.state[self.kernel.LEAST] == 0 if self.zero_based == "auto" else self.zero_based
         return self.n_features - 1 if from_zero else self.n_features
 
     def read(self, text: bytes) -> Rows:
-        """The rows of the next chunk."""
+        """Parse the next chunk and return its rows."""
         k, state = self.kernel, self.state
         self._reserve(len(text))
         code = k.parse(
@@ -200,7 +202,7 @@ class Reader:
             len(text),
             self.mode,
             int(self.zero_based is False),
-            self._limit(),
+            self._max_index(),
             self.tens,
             self.table,
             self._values,
@@ -213,7 +215,7 @@ class Reader:
             state,
         )
         rows, n = int(state[k.ROWS]), int(state[k.VALUES])
-        # All this stands before whatever stopped the parser, so that the first mistake is reported first.
+        # These checks concern rows before the one at which the parser stopped: the first error is reported.
         self._patch(text, self._slow[: state[k.SLOW]].tolist(), rows)
         self._check(rows)
         values = self._cast(n, rows)
@@ -224,7 +226,7 @@ class Reader:
         return Rows(values, self._indices[:n], self._ends[:rows], self._labels[:rows], qids)
 
     def parse(self, text: bytes) -> None:
-        """Add the rows of the next chunk."""
+        """Parse the next chunk and append its rows."""
         rows = self.read(text)
         if self.state[self.kernel.LARGEST] > _INT32_MAX and self.indices.array.dtype == np.int32:
             self.room.take(4 * len(self.indices.array))
@@ -237,63 +239,70 @@ class Reader:
             self.qids.append(rows.qids)
 
     def _patch(self, text: bytes, slow: list[list[int]], rows: int) -> None:
-        """Read with `float` what the parser left."""
-        sets: list[tuple[float, ...]] = [()] * rows
-        for where, start, stop in slow:
+        """Convert the tokens that the compiled parser left out, by `float`.
+
+        Each entry of `slow` is (position, start, stop): the position of a value, or -1 - row for a label.
+        """
+        label_sets: list[tuple[float, ...]] = [()] * rows
+        for position, start, stop in slow:
             token = text[start:stop]
             try:
                 numbers = (
-                    [float(t) for t in token.split(b",")] if where < 0 and self.multilabel else [float(token)]
+                    [float(t) for t in token.split(b",")]
+                    if position < 0 and self.multilabel
+                    else [float(token)]
                 )
             except ValueError:
-                raise self._not_a_number(token, where, rows) from None
+                raise self._not_a_number(token, position, rows) from None
             if not all(map(math.isfinite, numbers)):
                 problem = f"{quote(token)} is not finite; replace the value or leave out the row"
-                raise DataError(self.name, self._line(where, rows), problem)
-            if where >= 0:
-                self._values[where] = numbers[0]
+                raise DataError(self.name, self._line(position, rows), problem)
+            if position >= 0:
+                self._values[position] = numbers[0]
             elif not self.multilabel:
-                self._labels[-1 - where] = numbers[0]
-            elif -1 - where < rows:  # else an error follows in this very row
-                sets[-1 - where] = tuple(sorted(numbers))
+                self._labels[-1 - position] = numbers[0]
+            elif -1 - position < rows:  # or else the parser stopped in this row, with an error
+                label_sets[-1 - position] = tuple(sorted(numbers))
         if self.multilabel:
-            self.room.take(_SET * len(sets))
-            self.label_sets += sets
+            self.room.take(_LABEL_SET_BYTES * len(label_sets))
+            self.label_sets += label_sets
 
-    def _line(self, where: int, rows: int) -> int:
-        """The line of a value, or of the label of row -1 - where."""
-        row = -1 - where if where < 0 else int(np.searchsorted(self._ends[:rows], where, side="right"))
+    def _line(self, position: int, rows: int) -> int:
+        """Return the line of the value at a position, or of the label of row -1 - position."""
+        row = (
+            -1 - position if position < 0 else int(np.searchsorted(self._ends[:rows], position, side="right"))
+        )
         return int(self._lines[row] if row < rows else self.state[self.kernel.LINE])
 
-    def _not_a_number(self, token: bytes, where: int, rows: int) -> DataError:
-        """What to say of a token that `float` does not take."""
-        remedy = "write index:value" if where >= 0 else "a row is: label index:value index:value ..."
-        if where < 0 and b"," in token and not self.multilabel:
-            remedy = "read a file with several labels a row by multilabel=True"
-        return DataError(self.name, self._line(where, rows), f"{quote(token)} is not a number; {remedy}")
+    def _not_a_number(self, token: bytes, position: int, rows: int) -> DataError:
+        """Return the error for a token that is not a number."""
+        remedy = "write index:value" if position >= 0 else "a row is: label index:value index:value ..."
+        if position < 0 and b"," in token and not self.multilabel:
+            remedy = "read a file with several labels per row by multilabel=True"
+        return DataError(self.name, self._line(position, rows), f"{quote(token)} is not a number; {remedy}")
 
     def _cast(self, n: int, rows: int) -> NDArray[Any]:
-        """The values in the dtype of the result."""
+        """Return the values in the dtype of the result; raise a DataError if one overflows."""
         if self.dtype == np.float64:
             return self._values[:n]
         with np.errstate(over="ignore"):
             values: NDArray[Any] = self._values[:n].astype(self.dtype)
-        bad = np.flatnonzero(~np.isfinite(values))
-        if len(bad):
-            problem = f"{self._values[bad[0]]} is too large for {self.dtype}; use dtype float64"
-            raise DataError(self.name, self._line(int(bad[0]), rows), problem)
+        overflown = np.flatnonzero(~np.isfinite(values))
+        if len(overflown):
+            problem = f"{self._values[overflown[0]]} is too large for {self.dtype}; use dtype float64"
+            raise DataError(self.name, self._line(int(overflown[0]), rows), problem)
         return values
 
     def _check(self, rows: int) -> None:
-        """Stop at the first chunk that shows what no later one can mend."""
+        """Raise a DataError for an index beyond n_features, or for rows with and without labels."""
         k, state = self.kernel, self.state
-        if state[k.LARGEST] > self._limit():
+        if state[k.LARGEST] > self._max_index():
             raise self._too_large(int(state[k.LARGEST]), int(state[k.LARGEST_LINE]))
         if self.mode == k.OPTIONAL and rows:
             self._check_labels(np.isnan(self._labels[:rows]))
 
     def _check_labels(self, missing: NDArray[np.bool_]) -> None:
-        """All rows have labels, or none has."""
+        """Raise a DataError unless all rows have labels, or none has."""
         self.bare = self.bare if self.count else bool(missing[0])
         mixed = missing != self.bare
         if mixed.any():
@@ -303,12 +312,13 @@ class Reader:
             raise DataError(self.name, int(self._lines[int(np.argmax(mixed))]), problem)
 
     def _too_large(self, index: int, line: int) -> DataError:
-        count = "0" if self._limit() == (self.n_features or 0) - 1 else "1"
+        """Return the error for an index beyond n_features."""
+        count = "0" if self._max_index() == (self.n_features or 0) - 1 else "1"
         beyond = f"beyond n_features={self.n_features}; raise n_features"
         return DataError(self.name, line, f"the index {index}, counted from {count}, is {beyond}")
 
     def _error(self, code: int, token: bytes) -> DataError:
-        """What to say of a row at which the parser stopped."""
+        """Return the error for the row at which the parser stopped."""
         k = self.kernel
         line = int(self.state[k.LINE])
         if code == k.TOO_LARGE:
@@ -320,7 +330,7 @@ class Reader:
             self.name,
             line,
             {
-                k.NO_LABEL: f"{shown} stands where the label should be; a row is: label index:value ...",
+                k.NO_LABEL: f"{shown} is where the label should be; a row is: label index:value ...",
                 k.BAD_PAIR: f"{shown} is not index:value with a whole index >= 0; correct the row",
                 k.UNSORTED: f"the index in {shown} is not above the last; sort the row, merge duplicates",
                 k.BAD_QID: f"{shown} is not qid:id with a whole id (of 64 bits); number the queries",
@@ -331,28 +341,28 @@ class Reader:
 
     @property
     def from_one(self) -> bool:
-        """Whether the file counts from one, as far as is known by now."""
-        least = int(self.state[self.kernel.LEAST])
-        return self.zero_based is False or (self.zero_based == "auto" and 0 < least < _INT64_MAX)
+        """Whether indices start from one, as far as known."""
+        smallest = int(self.state[self.kernel.LEAST])
+        return self.zero_based is False or (self.zero_based == "auto" and 0 < smallest < _INT64_MAX)
 
     @property
     def width(self) -> int:
-        """How many columns there are, if no more rows come."""
+        """Number of columns of the rows read so far."""
         if self.count == 0:
             raise DataError(self.name, None, "it has no rows; check that it is the right file")
         largest = int(self.state[self.kernel.LARGEST])
         return self.n_features if self.n_features is not None else max(largest - self.from_one, 0) + 1
 
     def dataset(self) -> Dataset:
-        """All rows, as one record."""
-        width, indices = self.width, self.indices.take()
+        """Return all rows as a data set."""
+        width, indices = self.width, self.indices.trimmed()
         if self.from_one:
             indices -= 1
-        X = csr_matrix((self.values.take(), indices, self.indptr.take()), shape=(self.count, width))
+        X = csr_matrix((self.values.trimmed(), indices, self.indptr.trimmed()), shape=(self.count, width))
         X.has_sorted_indices = X.has_canonical_format = True
-        y: NDArray[Any] | list[tuple[float, ...]] | None = self.labels.take()
+        y: NDArray[Any] | list[tuple[float, ...]] | None = self.labels.trimmed()
         if self.multilabel:
             y = self.label_sets
         elif self.bare:
             y = None
-        return Dataset(X, y, self.qids.take() if self.qids.size else None)
+        return Dataset(X, y, self.qids.trimmed() if self.qids.size else None)

@@ -1,4 +1,4 @@
-"""Tables: CSV and TSV text, and Parquet. One column is the target, another may hold query ids."""
+"""Reader of text tables (CSV, TSV), and the roles of columns (target, query ids, features) in any table."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 from riskmin.data.base import DataError, Dataset, Meter, PathLike, opened, quote, whole
 from riskmin.data.limits import Room
 
-_TARGETS = ("target", "label", "y", "class")
-_LINE = 2**20  # characters of a line to read at a time
-_BLOCK = 65536  # rows to hold twice at most
-_MOST_CELLS = 2**22  # to hold twice at most
+_TARGET_NAMES = ("target", "label", "y", "class")
+_LINE_CHARACTERS = 2**20  # characters read at a time
+_BLOCK = 65536  # rows per block, at most; a block is held twice
+_BLOCK_MAX_CELLS = 2**22  # cells per block, at most
 
 Wanted: TypeAlias = tuple[str | int | None, str | int | None, int | None, bool]
-"""What the caller of `load` says of the columns: target, qid, n_features, require_labels."""
+"""Parameters of `load` that select columns: target, qid, n_features, require_labels."""
 
 
 class Roles(NamedTuple):
-    """Which column is what."""
+    """Roles of the columns, by index."""
 
     features: list[int]
     target: int | None
@@ -39,24 +39,26 @@ def _abbreviated(names: Sequence[str]) -> str:
     return ", ".join(shown) + (f" ({len(names)} in all)" if len(names) > 8 else "")
 
 
-def _place(path: PathLike, names: list[str], column: str | int | None, what: str) -> int | None:
-    """The index of a column that is named by the caller, if it is there."""
+def _column_index(path: PathLike, names: list[str], column: str | int | None, role: str) -> int | None:
+    """Return the index of a column given by name or index, or None if it does not exist."""
     if isinstance(column, str) and names.count(column) > 1:
-        raise DataError(path, None, f"several columns are called {column!r}; give the index of the {what}")
+        raise DataError(path, None, f"several columns are called {column!r}; give the index of the {role}")
     if isinstance(column, int):
         return column % len(names) if -len(names) <= column < len(names) else None
     return names.index(column) if column in names else None
 
 
-def _queries(path: PathLike, names: list[str], target: str | int | None, qid: str | int | None) -> int | None:
-    """The index of the column of query ids, if there is one."""
-    found = _place(path, names, "qid" if qid is None else qid, "query ids")
-    if found is None and qid is not None:
+def _query_column(
+    path: PathLike, names: list[str], target: str | int | None, qid: str | int | None
+) -> int | None:
+    """Return the index of the column of query ids, or None if there is none."""
+    index = _column_index(path, names, "qid" if qid is None else qid, "query ids")
+    if index is None and qid is not None:
         raise DataError(path, None, f"there is no column {qid!r}; the columns are {_abbreviated(names)}")
-    if found is None or found != _place(path, names, target, "target"):
-        return found
+    if index is None or index != _column_index(path, names, target, "target"):
+        return index
     if qid is not None:
-        raise DataError(path, None, f"the column {names[found]!r} is both target and qid; name two columns")
+        raise DataError(path, None, f"the column {names[index]!r} is both target and qid; name two columns")
     return None
 
 
@@ -68,38 +70,47 @@ def assign(
     n_features: int | None,
     require_labels: bool,
 ) -> Roles:
-    """Tell target, query ids and features apart by the rules that `load` documents."""
-    ids = _queries(path, names, target, qid)
+    """Assign the roles of the columns by the rules that `load` documents."""
+    ids = _query_column(path, names, target, qid)
     others = [i for i in range(len(names)) if i != ids]
-    found = _place(path, names, target, "target")
+    label_index = _column_index(path, names, target, "target")
     if target is None:
-        found = next(
-            (names.index(name) for name in _TARGETS if name in [names[i] for i in others]),
+        label_index = next(
+            (names.index(name) for name in _TARGET_NAMES if name in [names[i] for i in others]),
             others[-1] if others else None,
         )
-        if not require_labels and n_features is None and found is not None and names[found] not in _TARGETS:
-            found = None  # nothing says that the last column is no feature
+        if (
+            not require_labels
+            and n_features is None
+            and label_index is not None
+            and names[label_index] not in _TARGET_NAMES
+        ):
+            label_index = None  # the last column may be a feature
     if not require_labels and n_features == len(others):
-        found = None
-    elif found is None and target is not None and require_labels:
+        label_index = None
+    elif label_index is None and target is not None and require_labels:
         raise DataError(path, None, f"there is no column {target!r}; the columns are {_abbreviated(names)}")
-    features = [i for i in others if i != found]
+    features = [i for i in others if i != label_index]
     if not features:
         raise DataError(
             path, None, "there is no feature beside the target; check the delimiter and the target"
         )
     if n_features is not None and len(features) != n_features:
-        many = len(features) > n_features
+        too_many = len(features) > n_features
         problem = (
             f"{len(features)} features where {n_features} are expected; the columns are {_abbreviated(names)}"
-            + (": say which is the target and which the qid" if many else ": check that it is the right file")
+            + (
+                ": say which is the target and which the qid"
+                if too_many
+                else ": check that it is the right file"
+            )
         )
         raise DataError(path, None, problem)
-    return Roles(features, found, ids)
+    return Roles(features, label_index, ids)
 
 
 def _as_number(cell: str) -> float | None:
-    """The number in a cell; None if it is none (Python's float takes 1_000, which no other reader does)."""
+    """Return the number in a cell, or None; 1_000, which Python accepts but other readers do not, is none."""
     try:
         return None if "_" in cell else float(cell)
     except ValueError:
@@ -109,12 +120,12 @@ def _as_number(cell: str) -> float | None:
 def _delimiter(line: str, tsv: bool) -> str:
     if tsv:
         return "\t"
-    bare = "".join(line.split('"')[::2])  # what stands outside of quotes
-    return max(",;\t", key=bare.count)
+    unquoted = "".join(line.split('"')[::2])  # the text outside of quotes
+    return max(",;\t", key=unquoted.count)
 
 
 class Table(NamedTuple):
-    """A text table whose first row was seen."""
+    """A text table, with its delimiter and the names of its columns."""
 
     path: PathLike
     delimiter: str
@@ -124,7 +135,7 @@ class Table(NamedTuple):
 
     @contextmanager
     def text(self) -> Iterator[Lines]:
-        """The lines of the file."""
+        """Open the file as lines of text."""
         with opened(self.path, self.meter) as stream, _text(stream) as text:
             lines = Lines(text, Room(self.path))
             try:
@@ -137,45 +148,45 @@ class Table(NamedTuple):
 
     @contextmanager
     def lines(self) -> Iterator[Iterator[str]]:
-        """The lines of the file that are not blank."""
+        """Open the file as lines of text, without the blank ones."""
         with self.text() as lines:
             yield filter(_not_blank, lines)
 
 
 class Lines:
-    """The lines of a text. What is held of it at once, a line or a cell in quotes, must fit into memory."""
+    """Lines of a text; a single line or quoted cell must fit into the memory limit."""
 
-    def __init__(self, text: TextIO, room: Room) -> None:
-        self.text, self.room = text, room
+    def __init__(self, text: TextIO, budget: Room) -> None:
+        self.text, self.room = text, budget
         self.number = 0
-        """The line, or the one that the quotes were opened in."""
+        """Number of the current line, or of the line in which a quoted cell began."""
 
     def __iter__(self) -> Iterator[str]:
-        quoted, read, room, number = False, self.text.readline, self.room, 0
-        while line := read(_LINE):
+        quoted, read, budget, number = False, self.text.readline, self.room, 0
+        while line := read(_LINE_CHARACTERS):
             number += 1
-            if len(line) == _LINE:
-                line = self._long(line)
+            if len(line) == _LINE_CHARACTERS:
+                line = self._whole_line(line)
             if '"' in line and line.count('"') % 2:
                 quoted = not quoted
                 self.number = number
             if quoted:
-                room.take(4 * len(line))  # readers keep four bytes a character
+                budget.take(4 * len(line))  # readers keep four bytes per character
             else:
-                room.held, self.number = 0, number
+                budget.held, self.number = 0, number
             yield line
 
-    def _long(self, line: str) -> str:
-        """The whole of a line."""
+    def _whole_line(self, line: str) -> str:
+        """Read the rest of a long line, and return all of it."""
         parts = [line]
-        while len(parts[-1]) == _LINE and not parts[-1].endswith(("\n", "\r")):
-            self.room.take(4 * _LINE)
-            parts.append(self.text.readline(_LINE))
+        while len(parts[-1]) == _LINE_CHARACTERS and not parts[-1].endswith(("\n", "\r")):
+            self.room.take(4 * _LINE_CHARACTERS)
+            parts.append(self.text.readline(_LINE_CHARACTERS))
         return "".join(parts)
 
 
 def _not_blank(line: str) -> bool:
-    """Whether the line has a cell; tabs alone are empty cells."""
+    """Whether a line is not blank; a line of tabs has empty cells."""
     return bool(line.strip(" \r\n"))
 
 
@@ -184,7 +195,7 @@ def _text(stream: Any) -> TextIO:
 
 
 def inspect_table(path: PathLike, tsv: bool) -> Table:
-    """Find the delimiter and the names of the columns."""
+    """Read the first row to find the delimiter and the names of the columns."""
     table = Table(path, "", [], False)
     with table.lines() as lines:
         first = next(lines, None)
@@ -199,22 +210,22 @@ def inspect_table(path: PathLike, tsv: bool) -> Table:
 
 
 def _blocks(table: Table, codes: dict[int, dict[str, int]]) -> Iterator[NDArray[np.float64]]:
-    """The numbers in blocks of rows; the words of some columns as codes, which are collected."""
-    coders: dict[int | str, Any] = {i: functools.partial(_code, words) for i, words in codes.items()}
-    most = max(min(_BLOCK, _MOST_CELLS // len(table.names)), 1)
+    """Yield blocks of rows as float64; the dicts in `codes` encode the strings of some columns."""
+    converters: dict[int | str, Any] = {i: functools.partial(_code, words) for i, words in codes.items()}
+    max_rows = max(min(_BLOCK, _BLOCK_MAX_CELLS // len(table.names)), 1)
     with table.text() as text:
         lines: Iterator[str] = filter(_not_blank, text)
         if table.header:
             next(csv.reader(lines, delimiter=table.delimiter))
-        for first in lines:  # loadtxt warns where there is nothing to read
+        for first in lines:  # loadtxt would warn about an empty file
             block: NDArray[np.float64] = np.loadtxt(
                 itertools.chain([first], lines),
                 delimiter=table.delimiter,
                 quotechar='"',
                 comments=None,
                 ndmin=2,
-                max_rows=most,
-                converters=coders or None,
+                max_rows=max_rows,
+                converters=converters or None,
             )
             if block.shape[1] != len(table.names):
                 raise ValueError("ragged")
@@ -222,14 +233,14 @@ def _blocks(table: Table, codes: dict[int, dict[str, int]]) -> Iterator[NDArray[
 
 
 def _code(words: dict[str, int], cell: str) -> float:
-    """The number of a word, the next one if it is new."""
+    """Return the code of a string; a new one gets the next code."""
     return words.setdefault(cell.strip(), len(words))
 
 
 def pieces(
     table: Table, roles: Roles, dtype: Any, codes: dict[int, dict[str, int]]
 ) -> Iterator[tuple[NDArray[Any], NDArray[np.float64] | None, NDArray[np.intp] | None]]:
-    """X, labels and query ids in blocks of rows, words as codes; ValueError if something is no number."""
+    """Yield X, labels and query ids in blocks of rows, strings as codes; a bad cell is a ValueError."""
     empty = True
     for block in _blocks(table, codes):
         empty = False
@@ -246,25 +257,30 @@ def pieces(
 
 
 def _read(table: Table, roles: Roles, dtype: Any, labels: dict[str, int] | None) -> Dataset:
-    """Read a table whose target is a number, or a word where `labels` is given; ValueError if it is not."""
-    X, y, qid, room = [], [], [], Room(table.path)
+    """Read a table whose labels are numbers, or with `labels`, which collects their codes, strings.
+
+    Raises a ValueError if a cell is not as expected.
+    """
+    X, y, qid, budget = [], [], [], Room(table.path)
     codes: dict[int, dict[str, int]] = {} if roles.qid is None else {roles.qid: {}}
     if labels is not None and roles.target is not None:
         codes[roles.target] = labels
-    for rows, found, ids in pieces(table, roles, dtype, codes):
-        room.take(rows.nbytes + 16 * len(rows))
-        X.append(rows)
-        if found is not None:
-            y.append(found)
+    for block, block_labels, ids in pieces(table, roles, dtype, codes):
+        budget.take(block.nbytes + 16 * len(block))
+        X.append(block)
+        if block_labels is not None:
+            y.append(block_labels)
         if ids is not None:
             qid.append(ids)
     names = [table.names[i] for i in roles.features] if table.header else None
-    numbers = None if roles.qid is None else ids_of(table, roles, list(codes[roles.qid]))[np.concatenate(qid)]
-    return Dataset(stack(X), np.concatenate(y) if y else None, numbers, names)
+    query_ids = (
+        None if roles.qid is None else ids_of(table, roles, list(codes[roles.qid]))[np.concatenate(qid)]
+    )
+    return Dataset(stack(X), np.concatenate(y) if y else None, query_ids, names)
 
 
 def stack(blocks: list[NDArray[Any]]) -> NDArray[Any]:
-    """Join blocks of rows, and let go of each once it is copied."""
+    """Join blocks of rows, and free each once it is copied."""
     X = np.empty((sum(map(len, blocks)), blocks[0].shape[1]), blocks[0].dtype)
     stop = len(X)
     while blocks:
@@ -275,8 +291,8 @@ def stack(blocks: list[NDArray[Any]]) -> NDArray[Any]:
 
 
 def ids_of(table: Table, roles: Roles, words: list[str]) -> NDArray[Any]:
-    """The query ids that words stand for: numbers if all of them are, integers exact however large."""
-    if any(_trouble(word, wordy=True) for word in words):
+    """Return query ids from their text: exact int64 if all are numbers, else strings."""
+    if any(_cell_problem(word, text_allowed=True) for word in words):
         diagnose(table, roles, "a query id is missing")
     assert roles.qid is not None
     ids: NDArray[Any] = np.array(words)
@@ -289,7 +305,7 @@ def ids_of(table: Table, roles: Roles, words: list[str]) -> NDArray[Any]:
 
 
 def diagnose(table: Table, roles: Roles, cause: object) -> NoReturn:
-    """Find the first cell that cannot be used, row by row: slow, but only once something is wrong."""
+    """Raise a DataError for the first bad cell, found row by row; slow, but only used after an error."""
     with table.text() as text:
         rows = csv.reader(text, delimiter=table.delimiter)
         header = table.header
@@ -303,48 +319,52 @@ def diagnose(table: Table, roles: Roles, cause: object) -> NoReturn:
                 problem = f"{len(row)} cells where {len(table.names)} are expected; correct the row"
                 raise DataError(table.path, rows.line_num, problem)
             for i, cell in enumerate(row):
-                trouble = _trouble(cell.strip(), i in (roles.target, roles.qid))
-                if trouble is not None:
-                    raise DataError(table.path, rows.line_num, f"column {quote(table.names[i])}: {trouble}")
+                cell_problem = _cell_problem(cell.strip(), i in (roles.target, roles.qid))
+                if cell_problem is not None:
+                    raise DataError(
+                        table.path, rows.line_num, f"column {quote(table.names[i])}: {cell_problem}"
+                    )
     raise DataError(table.path, None, f"it cannot be read as a table ({cause}); correct the file")
 
 
-def _trouble(cell: str, wordy: bool) -> str | None:
-    """Why a cell cannot be used, if so."""
+def _cell_problem(cell: str, text_allowed: bool) -> str | None:
+    """Describe why a cell cannot be used; None if it can."""
     if cell == "":
         return "the cell is empty; fill it in or leave out the row"
     number = _as_number(cell)
     if number is not None and not math.isfinite(number):
         return f"{quote(cell)} is not finite; replace the value or leave out the row"
-    if number is None and not wordy:
+    if number is None and not text_allowed:
         return f"{quote(cell)} is not a number; encode it, or leave out the column"
     return None
 
 
 def check_words(table: Table, roles: Roles, words: list[str]) -> None:
-    """Raise if labels are missing, or if one of them is the name of their column."""
-    if any(_trouble(word, wordy=True) for word in words):
+    """Raise a DataError if a label is missing, or if one of them is the name of their column."""
+    if any(_cell_problem(word, text_allowed=True) for word in words):
         diagnose(table, roles, "a label is missing")
     target = roles.target
     assert target is not None
-    head = [name for i, name in enumerate(table.names) if i != target]
-    if table.names[target] in words and all(_as_number(name) is not None for name in head):
+    other_names = [name for i, name in enumerate(table.names) if i != target]
+    if table.names[target] in words and all(_as_number(name) is not None for name in other_names):
         problem = "it reads as a row of data, but the first row must name the columns; add a header"
         raise DataError(table.path, 1, problem)
 
 
-def _named(table: Table, roles: Roles, data: Dataset, words: list[str], require_labels: bool) -> Dataset:
-    """Turn the codes of the labels into their words."""
+def _with_class_names(
+    table: Table, roles: Roles, data: Dataset, words: list[str], require_labels: bool
+) -> Dataset:
+    """Replace the codes of the labels by their strings."""
     if words == [""] and not require_labels:
         return data._replace(y=None)
     check_words(table, roles, words)
     return data._replace(y=np.array(words)[np.asarray(data.y, np.intp)])
 
 
-def load_csv(path: PathLike, wanted: Wanted, dtype: np.dtype[Any], *, tsv: bool) -> Dataset:
-    """Read a text table; `load` has the rules."""
+def load_csv(path: PathLike, selection: Wanted, dtype: np.dtype[Any], *, tsv: bool) -> Dataset:
+    """Read a text table; see `load`."""
     table = inspect_table(path, tsv)
-    roles = assign(path, table.names, *wanted)
+    roles = assign(path, table.names, *selection)
     try:
         data = _read(table, roles, dtype, None)
     except DataError:
@@ -352,12 +372,12 @@ def load_csv(path: PathLike, wanted: Wanted, dtype: np.dtype[Any], *, tsv: bool)
     except ValueError as error:
         if roles.target is None:
             diagnose(table, roles, error)
-        encode: dict[str, int] = {}
+        codes: dict[str, int] = {}
         try:
-            data = _read(table, roles, dtype, encode)
+            data = _read(table, roles, dtype, codes)
         except DataError:
             raise
-        except ValueError as again:
-            diagnose(table, roles, again)
-        data = _named(table, roles, data, list(encode), require_labels=wanted[-1])
+        except ValueError as second_error:
+            diagnose(table, roles, second_error)
+        data = _with_class_names(table, roles, data, list(codes), require_labels=selection[-1])
     return data

@@ -1,4 +1,4 @@
-"""Writing data sets."""
+"""Writer of svmlight text."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from riskmin.sparse import sound
 
 
 def save_svmlight(path: PathLike, X: Any, y: ArrayLike, qid: Iterable[int] | None = None) -> None:
-    """Write X and y as svmlight text that reads back to the same bits; indices count from 1.
+    """Write X and y as svmlight text that reads back bitwise equal; indices start from 1.
 
-    The file is there whole or not at all.
+    The file is written atomically.
 
     Parameters
     ----------

@@ -1,4 +1,8 @@
-"""Decisions of a run that clocks, files and users make: one process decides alone, several must agree."""
+"""Coordination of the processes of one run.
+
+Decisions that depend on clocks, files or the user must be the same in all processes (ranks) of a run: one
+process decides, and broadcasts its decision to the others.
+"""
 
 from __future__ import annotations
 
@@ -10,39 +14,46 @@ T = TypeVar("T")
 
 
 class Company(Protocol):
-    """Those who run the same program. Each of these methods is called by all of them, in the same order."""
+    """The processes that run the same program; all of them call each of these methods, in the same order."""
 
     def agree(self, f: Callable[[], T]) -> T:
-        """What f gives at the first of them, at all; what it raises at any is raised at all."""
+        """Call f in every process and return the root's result in all; an error of one is raised in all."""
         ...
 
     def once(self, f: Callable[[], T]) -> T:
-        """The same, f being called by the first only: for what is to be done once, such as writing files."""
+        """Call f in the root only, for instance to write a file, and return its result in all processes."""
         ...
 
     def together(self) -> AbstractContextManager[None]:
-        """A block that all leave alike: an error at one, or Ctrl-C, is raised at all at the same place."""
+        """Block that all processes leave in the same way: an error or Ctrl-C in one is raised in all."""
         ...
 
 
 class Alone:
-    """A single process, as most are: there is nobody to ask."""
+    """Coordination of a single process, which decides by itself."""
 
     def agree(self, f: Callable[[], T]) -> T:
+        """Return f()."""
         return f()
 
-    once = agree
+    def once(self, f: Callable[[], T]) -> T:
+        """Return f()."""
+        return f()
 
     def together(self) -> AbstractContextManager[None]:
+        """Return a context that does nothing."""
         return nullcontext()
 
 
 def company_of(risk: Any) -> Company:
-    """Those who compute a risk together: its executor, if that of several programs, or of what it wraps."""
+    """Return the coordination of a risk: its executor if that spans several processes, or `SingleProcess`.
+
+    A risk that wraps another one (attribute ``risk``) has the coordination of the wrapped risk.
+    """
     while risk is not None:
         executor: Any = getattr(risk, "executor", None)
         if hasattr(executor, "agree"):
-            found: Company = executor
-            return found
+            coordination: Company = executor
+            return coordination
         risk = getattr(risk, "risk", None)
     return Alone()

@@ -1,4 +1,4 @@
-"""Shards on the workers of a Dask cluster, from local data, Dask's collections, or files that they read."""
+"""Shards on the workers of a Dask cluster, from local arrays, Dask collections, or files the workers read."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from riskmin.types import Shard
 
 
 class DaskExecutor:
-    """Shards on the workers of a Dask cluster. What a dead worker held is made anew on another one.
+    """Executor with shards on the workers of a Dask cluster; those of a dead worker are rebuilt on another.
 
     Parameters
     ----------
     client : distributed.Client or str, optional
         The client, or the address of the scheduler; the current client by default.
     ordered : bool
-        Add up sums here, in shard order: the same bits as on one machine. Otherwise each worker adds up
-        those of its own shards first, so that less is sent, and the last bits depend on who has which.
+        Reduce sums in the client, in shard order: bitwise the same result as on one machine. If False, each
+        worker first adds up the terms of its own shards: less is transferred, but the last bits depend on
+        which worker holds which shard.
     patience : float
-        How many seconds to wait for a worker while there is none, or none with free memory.
+        Timeout in seconds while no worker is available, or none with free memory.
 
     Examples
     --------
-    Rows that are here are sent to the workers by ``linear_risk(X, y, loss, executor=DaskExecutor(client))``;
-    those that are there already are told of by ``linear_risk(DaskExecutor(client).spread(X), y, loss)``.
+    ``linear_risk(X, y, loss, executor=DaskExecutor(client))`` sends local rows to the workers;
+    ``linear_risk(DaskExecutor(client).spread(X), y, loss)`` uses rows that are on the workers already.
 
     >>> from riskmin import DaskExecutor
     >>> DaskExecutor("tcp://scheduler:8786", ordered=False)  # connects when it is first used
@@ -50,70 +51,70 @@ class DaskExecutor:
             )
         if not isinstance(patience, numbers.Real) or not 0 <= patience < math.inf:
             raise ValueError(f"patience={patience!r}: give a number of seconds >= 0")
-        self._given: Any = client
+        self._client_or_address: Any = client
         self._client: Any = None
         self.ordered: bool = bool(ordered)
         self.patience: float = float(patience)
 
     @property
     def client(self) -> Any:
-        """The client; connected when it is first asked for, where an address was given."""
+        """The client; where an address was given, it connects on first access."""
         if self._client is None:
-            self._client = connect(self._given)
-            if isinstance(self._given, str):
+            self._client = connect(self._client_or_address)
+            if isinstance(self._client_or_address, str):
                 weakref.finalize(self, _close, self._client)
         return self._client
 
     def __call__(self, shards: Sequence[Shard | Unread]) -> DaskShards:
-        """An executor with these settings that holds these shards."""
+        """Return an executor with these settings that holds these shards."""
         return DaskShards(self, shards)
 
     def __repr__(self) -> str:
-        said = [] if self._given is None else [repr(self._address())]
-        said += [] if self.ordered else ["ordered=False"]
-        said += [] if self.patience == 60 else [f"patience={self.patience:g}"]
-        return f"DaskExecutor({', '.join(said)})"
+        arguments = [] if self._client_or_address is None else [repr(self._address())]
+        arguments += [] if self.ordered else ["ordered=False"]
+        arguments += [] if self.patience == 60 else [f"patience={self.patience:g}"]
+        return f"DaskExecutor({', '.join(arguments)})"
 
     def _address(self) -> str | None:
-        """That of the scheduler, which is all of a client that can be sent elsewhere."""
-        if self._given is None or isinstance(self._given, str):
-            return self._given
-        return str(self._given.scheduler.address)
+        """Address of the scheduler: the only part of a client that can be pickled."""
+        if self._client_or_address is None or isinstance(self._client_or_address, str):
+            return self._client_or_address
+        return str(self._client_or_address.scheduler.address)
 
     def __deepcopy__(self, memo: Any) -> DaskExecutor:
-        """The same client serves copies too."""
+        """Return a copy that shares the client."""
         return self.__copy__()
 
     def __copy__(self) -> DaskExecutor:
-        return DaskExecutor(self._given, ordered=self.ordered, patience=self.patience)
+        return DaskExecutor(self._client_or_address, ordered=self.ordered, patience=self.patience)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Settings can be sent elsewhere, and connect from there."""
+        """Pickle the settings; the unpickled executor opens its own connection."""
         return partial(DaskExecutor, self._address(), ordered=self.ordered, patience=self.patience), ()
 
     # ------------------------------------------------------------ data
     def spread(self, X: Any) -> Spread:
-        """Rows that are on the workers, or are computed there, as parts of X.
+        """Return rows that are on the workers, or are computed there, as a partitioned X.
 
         Parameters
         ----------
         X : Dask array, Dask dataframe, or list of delayed or futures
-            An array in chunks of rows; a frame with columns of numbers; or arrays, sparse matrices and
-            frames, one a part. They are computed once, and stay on the workers.
+            An array in chunks of rows; a dataframe with numeric columns; or arrays, sparse matrices and
+            dataframes, one per partition. They are computed once and stay on the workers.
 
         Returns
         -------
         Spread
-            What `linear_risk` and the estimators take in the place of X; a chunk is a shard.
+            Accepted by `linear_risk` and the estimators in the place of X; each chunk is a shard.
         """
         cluster = Cluster(self.client, self.patience)
         cluster.some()
         return Spread(parts_of(X, cluster), executor=self)
 
     def keep(self, f: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Run f(item) on the workers, each having its share of the items; handles of the results, which stay.
+        """Run f(item) on the workers, in contiguous blocks of items, and return handles of the results.
 
-        If a worker dies, f(item) is run again on another one.
+        The results stay on the workers. If a worker dies, f(item) is run again on another one.
         """
         addresses = list(Cluster(self.client, self.patience).some())
         return [
@@ -125,9 +126,12 @@ class DaskExecutor:
         ]  # fmt: skip
 
     def ask(self, handles: Sequence[Any], g: Callable[[Any], Any]) -> list[Any]:
-        """[g(result)] for each handle, computed where the result is; an error of `keep` arrives here."""
-        replies = [self.client.submit(g, handle, pure=False) for handle in handles]
-        return Cluster(self.client, self.patience).gather(replies)
+        """Return [g(result)] for each handle, computed on the worker that holds the result.
+
+        An error that f raised in `persist` is raised by this call.
+        """
+        pending = [self.client.submit(g, handle, pure=False) for handle in handles]
+        return Cluster(self.client, self.patience).gather(pending)
 
     def part(
         self,
@@ -138,10 +142,10 @@ class DaskExecutor:
         sparse: bool,
         pick: Callable[[Any], Any] | None = None,
     ) -> Part:
-        """A part of X whose rows are in a result that is kept: ``pick(result)``, or the result itself."""
+        """Return a partition of X whose rows are ``pick(result)``, or the result itself, on a worker."""
         return Kept(name, shape, numbers, sparse, handle, pick)
 
 
 def _close(client: Any) -> None:
-    """Close a client of our own; one whose scheduler is gone has nothing to say any more."""
+    """Close a client that this module opened, without a wait where its scheduler is gone."""
     client.close(timeout=2 if client.status == "running" else 0)

@@ -1,4 +1,4 @@
-"""A Dask cluster as the driver sees it: which workers live, and whether they are of the same version."""
+"""State of a Dask cluster: which workers are alive, and whether they run the same version of riskmin."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from riskmin.executors.dask_tasks import greet, resource
 
 ANSWER = 10.0
-"""Seconds within which a scheduler has to answer."""
-RESUME = "run again on a cluster that is up (with checkpoint=..., nothing but the last seconds is lost)"
+"""Timeout of requests to the scheduler."""
+RESUME_HINT = "run again on a cluster that is up (with checkpoint=..., nothing but the last seconds is lost)"
 
 
 def connect(client: Any) -> Any:
-    """A client: that one, a new one for the scheduler at that address, or the current one."""
+    """Return the client: `client` itself, a new one for a scheduler address, or the current one if None."""
     import distributed
 
     if client is None:
@@ -28,8 +28,8 @@ def connect(client: Any) -> Any:
             ) from None
     elif isinstance(client, str):
         try:
-            made: Any = distributed.Client
-            client = made(client, timeout=ANSWER, set_as_default=False)
+            make_client: Any = distributed.Client
+            client = make_client(client, timeout=ANSWER, set_as_default=False)
         except (OSError, TypeError, ValueError, RuntimeError) as error:
             raise ConnectionError(
                 f"no Dask scheduler answers at {client} ({error}): check the address, and for tls:// that "
@@ -42,18 +42,18 @@ def connect(client: Any) -> Any:
 
 @dataclass(frozen=True)
 class Worker:
-    """What is known of a worker."""
+    """Status of a worker."""
 
     nanny: bool
-    """Whether it is started anew when it dies."""
+    """Whether a Dask nanny process restarts it when it dies."""
     paused: bool
     greeted: bool
-    """Whether it has the resource of its tasks: one that was started anew at its address has not."""
+    """Whether it has the resource that its tasks require; a worker restarted at the same address has not."""
 
     @classmethod
-    def of(cls, address: str, told: Any) -> Worker:
-        """Of what the scheduler tells."""
-        return cls(bool(told["nanny"]), told["status"] == "paused", resource(address) in told["resources"])
+    def from_info(cls, address: str, info: Any) -> Worker:
+        """Read the status from the scheduler's entry of a worker."""
+        return cls(bool(info["nanny"]), info["status"] == "paused", resource(address) in info["resources"])
 
 
 class Cluster:
@@ -62,100 +62,102 @@ class Cluster:
     Parameters
     ----------
     client : distributed.Client
-    patience : float
-        How many seconds to wait for a worker while there is none.
+    timeout : float
+        Seconds after which a cluster without workers, or a paused worker, is an error.
     """
 
-    def __init__(self, client: Any, patience: float) -> None:
-        self.client, self.patience = client, patience
+    def __init__(self, client: Any, timeout: float) -> None:
+        self.client, self.timeout = client, timeout
         self.address = client.scheduler.address if client.scheduler is not None else "an unknown address"
-        self.since: dict[str, float] = {}
-        """Since when a worker is paused; under "", since when there is none."""
-        self.known: set[str] = set()
-        """Workers that are of the same version."""
+        self.failing_since: dict[str, float] = {}
+        """Time at which each worker was first seen paused; under "", at which no worker was left."""
+        self.same_version: set[str] = set()
+        """Addresses of workers with the same version of riskmin."""
 
     def check(self) -> None:
-        """Raise an error if the scheduler is gone, at once: Dask itself would try for half a minute."""
+        """Raise an error at once if the scheduler is gone: Dask itself would retry for half a minute."""
         if self.client.status != "running":
-            raise self.gone()
+            raise self.connection_lost()
 
-    def gone(self) -> ConnectionError:
-        """The error for a scheduler that is gone."""
+    def connection_lost(self) -> ConnectionError:
+        """Return the error for a scheduler that is gone."""
         return ConnectionError(
-            f"the Dask scheduler at {self.address} is gone, or its client closed, and what the workers held "
-            f"is lost: {RESUME}"
+            f"the Dask scheduler at {self.address} is gone, or its client closed, and the shards on the "
+            f"workers are lost: {RESUME_HINT}"
         )
 
     def gather(self, futures: Sequence[Any]) -> list[Any]:
-        """The results of tasks, or the first error among them."""
+        """Return the results of tasks, or raise the first error among them."""
         try:
-            found: list[Any] = self.client.gather(futures)
+            results: list[Any] = self.client.gather(futures)
         except Exception:
             self.check()
             raise
-        return found
+        return results
 
     def living(self) -> dict[str, Worker]:
-        """The workers; an error once there was none for too long."""
+        """Return the workers by address; raise once there was none for `timeout` seconds."""
         self.check()
         try:
-            seen = self.client.sync(self.client.scheduler.identity, callback_timeout=ANSWER)["workers"]
+            infos = self.client.sync(self.client.scheduler.identity, callback_timeout=ANSWER)["workers"]
         except Exception:
-            raise self.gone() from None
-        found = {a: Worker.of(a, w) for a, w in seen.items() if w.get("status") in ("running", "paused")}
-        if self._lasts("", not found):
+            raise self.connection_lost() from None
+        workers = {
+            a: Worker.from_info(a, w) for a, w in infos.items() if w.get("status") in ("running", "paused")
+        }
+        if self._timed_out("", not workers):
             raise ConnectionError(
-                f"the Dask cluster at {self.address} had no worker for {self.patience:g} s: {RESUME}"
+                f"the Dask cluster at {self.address} had no worker for {self.timeout:g} s: {RESUME_HINT}"
             )
-        return found
+        return workers
 
     def wait_for(self, address: str, worker: Worker) -> None:
-        """Raise an error once a worker was paused for too long: it starts no task meanwhile."""
-        if self._lasts(address, worker.paused):
+        """Raise an error once a worker, which starts no task while paused, was so for `timeout` seconds."""
+        if self._timed_out(address, worker.paused):
             raise MemoryError(
-                f"the Dask worker {address} is paused for {self.patience:g} s, since its memory is full: "
-                "have more workers or larger ones, or spread smaller parts over them"
+                f"the Dask worker {address} is paused for {self.timeout:g} s, since its memory is full: "
+                "use more workers, or workers with more memory, or smaller partitions"
             )
 
-    def _lasts(self, what: str, bad: bool) -> bool:
-        """Whether something is bad for too long."""
-        if not bad:
-            self.since.pop(what, None)
+    def _timed_out(self, key: str, failing: bool) -> bool:
+        """Whether the condition `key` has been failing for more than `timeout` seconds."""
+        if not failing:
+            self.failing_since.pop(key, None)
             return False
-        if time.monotonic() - self.since.setdefault(what, time.monotonic()) <= self.patience:
+        if time.monotonic() - self.failing_since.setdefault(key, time.monotonic()) <= self.timeout:
             return False
-        del self.since[what]  # who asks again waits again
+        del self.failing_since[key]  # the next call starts a new timeout
         return True
 
     def some(self) -> dict[str, Worker]:
-        """The same, after a wait for one that can be used at least."""
-        while not (found := self.greet(self.living())):
+        """Return the usable workers by address, after a wait for at least one of them."""
+        while not (usable := self.greet(self.living())):
             time.sleep(0.1)
-        return found
+        return usable
 
     def greet(self, workers: dict[str, Worker]) -> dict[str, Worker]:
-        """Those of the workers that answer; an error where one has another version of the library."""
+        """Return those of the workers that answer; raise where one has another version of riskmin."""
         from riskmin import __version__
 
-        new = [a for a, worker in workers.items() if not (worker.greeted and a in self.known)]
+        new = [a for a, worker in workers.items() if not (worker.greeted and a in self.same_version)]
         answers = self.client.run(greet, workers=new, on_error="return") if new else {}
         for address, answer in answers.items():
             if isinstance(answer, OSError):
-                continue  # it died just now
+                continue  # it died in the meantime
             if isinstance(answer, Exception):
                 raise RuntimeError(
                     f"the Dask worker {address} cannot run riskmin {__version__} ({answer}): install it there"
                 )
             if answer != __version__:
                 raise RuntimeError(
-                    f"the Dask worker {address} has riskmin {answer}, but here it is {__version__}: "
+                    f"the Dask worker {address} has riskmin {answer}, but the client has {__version__}: "
                     "install the same version there"
                 )
-            self.known.add(address)
-        gone = {address for address, answer in answers.items() if isinstance(answer, OSError)}
-        return {a: replace(w, greeted=True) for a, w in workers.items() if a in self.known - gone}
+            self.same_version.add(address)
+        died = {address for address, answer in answers.items() if isinstance(answer, OSError)}
+        return {a: replace(w, greeted=True) for a, w in workers.items() if a in self.same_version - died}
 
 
 def pin(address: str) -> dict[str, float]:
-    """What tasks need that are to run there."""
+    """Return the resources that a task requires in order to run on the worker at `address`."""
     return {resource(address): 1}

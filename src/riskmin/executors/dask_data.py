@@ -1,4 +1,4 @@
-"""Dask's collections as parts of X, and labels that are brought here from them."""
+"""Dask collections as partitions of X, and labels gathered from Dask collections into local arrays."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ from riskmin.executors.dask_tasks import Kept
 from riskmin.types import NDArray
 
 
-def is_dask(thing: Any) -> bool:
-    """Whether it is a collection of Dask, a future, or a list of such; Dask need not be installed to ask.
+def is_dask(obj: Any) -> bool:
+    """Whether `obj` is a Dask collection, a future, or a list of these; works without Dask installed.
 
     Examples
     --------
     >>> is_dask([1.0, 2.0]), is_dask([])
     (False, False)
     """
-    if isinstance(thing, (list, tuple)):
-        return bool(thing) and all(not isinstance(t, (list, tuple)) and is_dask(t) for t in thing)
-    return hasattr(type(thing), "__dask_graph__") or _is_future(thing)
+    if isinstance(obj, (list, tuple)):
+        return bool(obj) and all(
+            not isinstance(element, (list, tuple)) and is_dask(element) for element in obj
+        )
+    return hasattr(type(obj), "__dask_graph__") or _is_future(obj)
 
 
-def _is_future(thing: Any) -> bool:
-    return type(thing).__module__.startswith("distributed.") and hasattr(thing, "key")
+def _is_future(obj: Any) -> bool:
+    return type(obj).__module__.startswith("distributed.") and hasattr(obj, "key")
 
 
-def computed(thing: Any, client: Any = None) -> NDArray:
-    """Labels, weights or the like, brought here: whatever is no collection of Dask is taken as it is.
+def computed(values: Any, client: Any = None) -> NDArray:
+    """Return labels, weights or other row vectors as a local array; gathers Dask collections.
 
     Parameters
     ----------
-    thing : Dask array, series or frame of one column, list of delayed or futures, or array
+    values : Dask array, series or frame of one column, list of delayed or futures, or array
     client : distributed.Client, optional
         The current one by default.
 
@@ -45,85 +47,87 @@ def computed(thing: Any, client: Any = None) -> NDArray:
     >>> computed([1.0, -1.0])
     array([ 1., -1.])
     """
-    if not is_dask(thing):
-        return as_numpy(thing, "y")
-    chosen = connect(client)
-    many = isinstance(thing, (list, tuple))
-    futures = chosen.compute(list(thing)) if many else [_future(chosen, thing)]
-    found = Cluster(chosen, 0.0).gather(futures)
-    parts = [as_numpy(part, "y") for part in found]
+    if not is_dask(values):
+        return as_numpy(values, "y")
+    connected = connect(client)
+    several = isinstance(values, (list, tuple))
+    futures = connected.compute(list(values)) if several else [_future(connected, values)]
+    results = Cluster(connected, 0.0).gather(futures)
+    parts = [as_numpy(part, "y") for part in results]
     joined: NDArray = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return joined[:, 0] if joined.ndim == 2 and joined.shape[1] == 1 else joined
 
 
-def _future(client: Any, thing: Any) -> Any:
-    return thing if _is_future(thing) else client.compute(thing)
+def _future(client: Any, obj: Any) -> Any:
+    return obj if _is_future(obj) else client.compute(obj)
 
 
-class Outline(NamedTuple):
-    """What is known of a part before it is read."""
+class PartitionInfo(NamedTuple):
+    """Shape and types of a partition, known before it is read."""
 
     shape: tuple[int, ...]
     numbers: int
     sparse: bool
     columns: tuple[str, ...] | None
-    wrong: str
-    """What is no number in it."""
+    error: str
+    """Description of the entries that are not numeric; empty if there are none."""
 
 
-def outline(data: Any) -> Outline:
-    """Runs where the rows are."""
+def partition_info(data: Any) -> PartitionInfo:
+    """Describe a partition; runs on the worker that holds the rows."""
     shape = tuple(int(n) for n in data.shape)
     if bool(sp.issparse(data)):
-        return Outline(shape, int(data.nnz), True, None, _wrong(data.dtype))
+        return PartitionInfo(shape, int(data.nnz), True, None, _type_error(data.dtype))
     columns = getattr(data, "columns", None)
     if columns is None:
-        return Outline(shape, int(np.prod(shape)), False, None, _wrong(np.asarray(data).dtype))
+        return PartitionInfo(shape, int(np.prod(shape)), False, None, _type_error(np.asarray(data).dtype))
     kinds = zip(columns, data.dtypes, strict=True)
-    wrong = [f"column {name!r} holds {kind}" for name, kind in kinds if not _is_number(kind)]
+    errors = [f"column {name!r} holds {kind}" for name, kind in kinds if not _is_number(kind)]
     names = tuple(str(name) for name in columns)
-    return Outline(shape, int(np.prod(shape)), False, names, wrong[0] if wrong else "")
+    return PartitionInfo(shape, int(np.prod(shape)), False, names, errors[0] if errors else "")
 
 
 def _is_number(dtype: Any) -> bool:
     return getattr(dtype, "kind", "O") in "biuf"
 
 
-def _wrong(dtype: Any) -> str:
+def _type_error(dtype: Any) -> str:
     return "" if _is_number(dtype) else f"it holds {dtype}"
 
 
 def to_array(frame: Any) -> NDArray:
-    """The numbers of a frame, in rows that lie together."""
+    """Return the values of a numeric dataframe as a C-contiguous float64 array."""
     return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
 def parts_of(X: Any, cluster: Cluster) -> list[Kept]:
-    """The parts of a collection, once it is computed on the workers; those without rows left out."""
+    """Compute a collection on the workers and return its partitions, without the empty ones."""
     if isinstance(X, Kept) or not is_dask(X):
         raise TypeError(
             f"X is a {type(X).__name__}, no collection of Dask: give a Dask array or dataframe, or a list of "
-            "delayed or futures; what is here is sent by linear_risk(X, ..., executor=DaskExecutor())"
+            "delayed or futures; local data are sent by linear_risk(X, ..., executor=DaskExecutor())"
         )
     client = cluster.client
-    futures = client.compute(_pieces(X))
-    outlines: list[Outline] = cluster.gather([client.submit(outline, f, pure=False) for f in futures])
-    _check(outlines)
-    found: list[Kept] = []
-    for k, (future, told) in enumerate(zip(futures, outlines, strict=True)):
-        if told.shape[0] == 0 and (found or k < len(futures) - 1):
+    futures = client.compute(_delayed_parts(X))
+    infos: list[PartitionInfo] = cluster.gather(
+        [client.submit(partition_info, f, pure=False) for f in futures]
+    )
+    _check(infos)
+    parts: list[Kept] = []
+    for k, (future, info) in enumerate(zip(futures, infos, strict=True)):
+        if info.shape[0] == 0 and (parts or k < len(futures) - 1):
             continue
-        future = future if told.columns is None else client.submit(to_array, future, pure=False)
-        n, p = told.shape
-        found.append(Kept(f"part {k} of X", (n, p), told.numbers, told.sparse, future, None, told.columns))
-    return found
+        future = future if info.columns is None else client.submit(to_array, future, pure=False)
+        n, p = info.shape
+        parts.append(Kept(f"part {k} of X", (n, p), info.numbers, info.sparse, future, None, info.columns))
+    return parts
 
 
-def _pieces(X: Any) -> list[Any]:
-    """What becomes a part each: futures and delayed, in the order of the rows."""
+def _delayed_parts(X: Any) -> list[Any]:
+    """Return the futures and delayed objects that become one partition each, in the order of the rows."""
     if isinstance(X, (list, tuple)):
-        return [piece for x in X for piece in ([x] if _is_future(x) else _pieces(x))]
-    kind = type(X)  # a delayed object itself has whatever attribute it is asked for
+        return [part for x in X for part in ([x] if _is_future(x) else _delayed_parts(x))]
+    kind = type(X)  # ask the type: hasattr of a delayed object is true for any attribute
     if hasattr(kind, "rechunk"):
         if X.ndim != 2:
             raise ValueError(f"X has {X.ndim} dimensions: give a Dask array of two, rows and columns")
@@ -133,25 +137,25 @@ def _pieces(X: Any) -> list[Any]:
     return np.ravel(np.asarray(X.to_delayed(), dtype=object)).tolist()
 
 
-def _check(outlines: Sequence[Outline]) -> None:
-    """Raise a ValueError that names the part that differs, or holds something else than numbers."""
-    first = outlines[0]
-    for k, told in enumerate(outlines):
-        if len(told.shape) != 2:
-            raise ValueError(f"part {k} of X has {len(told.shape)} dimensions: give rows and columns")
-        if told.wrong:
+def _check(infos: Sequence[PartitionInfo]) -> None:
+    """Raise a ValueError that names the partition with other columns, or with entries that are no numbers."""
+    first = infos[0]
+    for k, info in enumerate(infos):
+        if len(info.shape) != 2:
+            raise ValueError(f"part {k} of X has {len(info.shape)} dimensions: give rows and columns")
+        if info.error:
             raise ValueError(
-                f"part {k} of X: {told.wrong}, not numbers: drop it or turn it into numbers first"
+                f"part {k} of X: {info.error}, not numbers: drop it or turn it into numbers first"
             )
-        if told.shape[1] != first.shape[1] or told.columns != first.columns:
+        if info.shape[1] != first.shape[1] or info.columns != first.columns:
             raise ValueError(
-                f"part {k} of X has {_columns(told)}, but part 0 has {_columns(first)}: "
+                f"part {k} of X has {_columns(info)}, but part 0 has {_columns(first)}: "
                 "give parts of one table"
             )
 
 
-def _columns(told: Outline) -> str:
-    if told.columns is None:
-        return f"{told.shape[1]} columns"
-    names = ", ".join(told.columns[:6])
-    return f"the columns {names}{', ...' if len(told.columns) > 6 else ''}"
+def _columns(info: PartitionInfo) -> str:
+    if info.columns is None:
+        return f"{info.shape[1]} columns"
+    names = ", ".join(info.columns[:6])
+    return f"the columns {names}{', ...' if len(info.columns) > 6 else ''}"

@@ -1,4 +1,4 @@
-"""Shards on the workers of a Dask cluster: one task a worker and round, and what died is made anew."""
+"""Executor over shards on Dask workers: one task per group of shards and round; lost groups are rebuilt."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ from riskmin.executors.local import add
 from riskmin.spread import Unread
 from riskmin.types import Shard
 
-POLL = 0.2
-"""Seconds between two looks at the workers while a round lasts."""
+ROUND_POLL_SECONDS = 0.2
+"""Interval at which the workers are checked during a round."""
 LOOK = 2.0
-"""Seconds between two looks at them while rounds are shorter than that."""
-GRACE = 5.0
-"""Seconds in which a worker that is started anew should be back, before another one takes its shards."""
-MOST_DEATHS = 5
-"""So many workers may die of one round of a group; one more, and the round is to blame."""
+"""Interval, in seconds, at which the workers are checked between rounds that are shorter than this."""
+RESTART_GRACE_SECONDS = 5.0
+"""Time a restarted worker has to come back before another worker takes its shards."""
+MAX_DEATHS_PER_ROUND = 5
+"""A round fails once more workers than this have died while they computed it for one group of shards."""
 SCATTER = 2**25
-"""Arguments of more bytes than this, over all workers, go to one of them, and from there to the others."""
+"""Above this total size in bytes, over all workers, arguments go to one worker, which passes them on."""
 
 
 @dataclass(eq=False)
-class Slot:
-    """Shards that are held together on one worker."""
+class ShardPlacement:
+    """Assignment of a group of shards to one worker."""
 
     members: list[int]
     owner: str
     group: Any = None
-    """The future of them; none while they are lost."""
-    orphan: float | None = None
-    """Since when their worker is gone."""
+    """Future of their `ShardGroup`; None while they are lost."""
+    orphaned_at: float | None = None
+    """Time at which their worker was first seen gone; None while it is alive."""
     nanny: bool = False
     deaths: int = 0
 
 
 @dataclass(eq=False)
-class Flight:
-    """A round on its way to a slot and back."""
+class PendingRound:
+    """A round that was sent to one group of shards and not yet answered."""
 
     future: Any
     reply: futures.Future[list[Any]]
 
     @classmethod
-    def start(cls, client: Any, future: Any) -> Flight:
-        """Wait for it on the client's loop: there a wait can be given up at any time."""
-        ask = client.gather([future], errors="skip", asynchronous=True)
-        return cls(future, asyncio.run_coroutine_threadsafe(ask, client.loop.asyncio_loop))
+    def start(cls, client: Any, future: Any) -> PendingRound:
+        """Wait for the future in the client's event loop, where a wait can be cancelled at any time."""
+        gathering = client.gather([future], errors="skip", asynchronous=True)
+        return cls(future, asyncio.run_coroutine_threadsafe(gathering, client.loop.asyncio_loop))
 
-    def take(self) -> list[Any] | None:
-        """The reply; none if it was lost on the way. An error that is not of a shard is raised."""
+    def result(self) -> list[Any] | None:
+        """Return the reply, or None if it was lost; raise any error but the loss of a worker."""
         from distributed import KilledWorker
 
         if not self.reply.cancelled() and self.reply.exception() is None and self.reply.result():
-            found: list[Any] = self.reply.result()[0]
-            return found
+            reply: list[Any] = self.reply.result()[0]
+            return reply
         if self.future.status == "error":
             error = self.future.exception()
             if not isinstance(error, (KilledWorker, OSError, futures.CancelledError)):
@@ -70,23 +70,23 @@ class Flight:
 
 
 class DaskShards:
-    """What `DaskExecutor` makes of shards: they are on the workers, this sends rounds to them.
+    """Executor that `DaskExecutor` returns for shards: holds them on the workers and sends rounds to them.
 
     Parameters
     ----------
     settings : DaskExecutor
-    shards : sequence of Shard or Unread
-        They stay known here, so that those of a dead worker can be made anew elsewhere.
+    shards : sequence of Shard or LazyShard
+        The client keeps them as well, so that those of a dead worker can be rebuilt on another one.
     """
 
     def __init__(self, settings: Any, shards: Sequence[Shard | Unread]) -> None:
         self.settings, self.client = settings, settings.client
         self._shards = list(shards)
         self._cluster = Cluster(self.client, settings.patience)
-        self._numbers: Iterator[int] = count()
-        self._looked = time.monotonic()
-        self._slots = self._assign()
-        self.map(nothing)  # so that what cannot be read is told of now
+        self._round_numbers: Iterator[int] = count()
+        self._checked_at = time.monotonic()
+        self._placements = self._assign()
+        self.map(nothing)  # raises now if a partition cannot be read
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -95,212 +95,241 @@ class DaskShards:
         )
 
     def close(self) -> None:
-        """Let the workers forget the shards; they do so as well when nothing refers to this any more."""
-        self._slots = []
+        """Release the shards on the workers; this also happens when the executor is garbage collected."""
+        self._placements = []
 
     # ------------------------------------------------------------ rounds
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
-        """[f(shard_k, *args, each_k) for k], side by side."""
-        found: list[Any] = [None] * len(self._shards)
-        for slot, replies in self._round(f, args, each, summed=False):
-            for k, reply in zip(slot.members, replies, strict=True):
-                found[k] = reply
-        return found
+        """Return [f(shard_k, *args, each_k) for k], computed in parallel."""
+        results: list[Any] = [None] * len(self._shards)
+        for placement, replies in self._round(f, args, each, summed=False):
+            for k, reply in zip(placement.members, replies, strict=True):
+                results[k] = reply
+        return results
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
-        """The tuples of `map`, added up in shard order; by workers at first, if the order may change."""
+        """Return the sum of the tuples of `map`, in shard order, or with `ordered=False` first by worker."""
         if self.settings.ordered:
             return add(self.map(f, *args, each=each))
         return add([replies[0] for _, replies in self._round(f, args, each, summed=True)])
 
     def _round(
         self, f: Callable[..., Any], args: tuple[Any, ...], each: Sequence[Any], *, summed: bool
-    ) -> list[tuple[Slot, list[Any]]]:
-        """The replies of each slot, to one task a slot."""
-        if not self._slots:
+    ) -> list[tuple[ShardPlacement, list[Any]]]:
+        """Send one task per placement and return the replies of each."""
+        if not self._placements:
             raise RuntimeError("the shards on the Dask cluster were closed: make the risk anew")
-        number, shared = next(self._numbers), pack((f, args))
-        own = {slot: pack([each[k] for k in slot.members] if len(each) else None) for slot in self._slots}
-        lot = self._given_out(shared)
+        number, shared = next(self._round_numbers), pack((f, args))
+        per_shard = {
+            placement: pack([each[k] for k in placement.members] if len(each) else None)
+            for placement in self._placements
+        }
+        common = self._scattered(shared)
 
-        def send(slot: Slot) -> Flight:
+        def send(placement: ShardPlacement) -> PendingRound:
             future = self.client.submit(
-                run, slot.group, number, lot if slot.deaths == 0 else shared, own[slot], summed,
-                pure=False, resources=pin(slot.owner),
+                run, placement.group, number, common if placement.deaths == 0 else shared,
+                per_shard[placement], summed, pure=False, resources=pin(placement.owner),
             )  # fmt: skip
-            return Flight.start(self.client, future)
+            return PendingRound.start(self.client, future)
 
-        flights: dict[Slot, Flight] = {}
+        pending: dict[ShardPlacement, PendingRound] = {}
         try:
-            self._look(flights)
-            replies = self._wait(flights, send)
+            self._check_workers(pending)
+            replies = self._wait(pending, send)
         except Exception:
-            self._cluster.check()  # a scheduler that is gone explains whatever came of it
+            self._cluster.check()  # a lost scheduler explains any other error
             raise
         finally:
-            for flight in flights.values():
-                flight.future.release()
-        for slot in self._slots:
-            slot.deaths = 0
-        for fine, reply in (replies[slot] for slot in self._slots):
-            if not fine:
+            for sent in pending.values():
+                sent.future.release()
+        for placement in self._placements:
+            placement.deaths = 0
+        for succeeded, reply in (replies[placement] for placement in self._placements):
+            if not succeeded:
                 raise reply
-        return [(slot, replies[slot][1]) for slot in self._slots]
+        return [(placement, replies[placement][1]) for placement in self._placements]
 
-    def _given_out(self, letter: list[Any]) -> Any:
-        """The letter, or, of one that is too long to be sent to each worker from here, the future of it."""
+    def _scattered(self, message: list[Any]) -> Any:
+        """Return the message, or the future of one that is too long to be sent to each worker directly."""
         self._cluster.check()
-        if size(letter) * len(self._slots) <= SCATTER:
-            return letter
+        if size(message) * len(self._placements) <= SCATTER:
+            return message
         try:
-            return self.client.scatter([letter], hash=False, timeout=1)[0]
-        except Exception:  # the worker that was to have it died, or there is none: the round sees to that
-            return letter
+            return self.client.scatter([message], hash=False, timeout=1)[0]
+        except Exception:  # the worker it was sent to died, or there is none: the round handles both
+            return message
 
     def _wait(
-        self, flights: dict[Slot, Flight], send: Callable[[Slot], Flight]
-    ) -> dict[Slot, tuple[bool, Any]]:
-        """The replies to a round. What was lost is made anew and sent again."""
-        replies: dict[Slot, tuple[bool, Any]] = {}
-        while len(replies) < len(self._slots):
-            for slot in self._slots:
-                if slot.group is not None and slot.group.status in ("cancelled", "lost"):
-                    self._drop(slot, flights)
-                if slot not in replies and slot not in flights and slot.group is not None:
-                    flights[slot] = send(slot)
-            open_ = {slot: flight for slot, flight in flights.items() if slot not in replies}
-            futures.wait([flight.reply for flight in open_.values()], timeout=POLL)
-            for slot, flight in open_.items():
-                if flight.reply.done():
-                    letter = flight.take()
-                    if letter is None:
-                        self._drop(slot, flights)
+        self, pending: dict[ShardPlacement, PendingRound], send: Callable[[ShardPlacement], PendingRound]
+    ) -> dict[ShardPlacement, tuple[bool, Any]]:
+        """Wait for the replies to a round; rebuild lost groups and send the round to them again."""
+        replies: dict[ShardPlacement, tuple[bool, Any]] = {}
+        while len(replies) < len(self._placements):
+            for placement in self._placements:
+                if placement.group is not None and placement.group.status in ("cancelled", "lost"):
+                    self._drop(placement, pending)
+                if placement not in replies and placement not in pending and placement.group is not None:
+                    pending[placement] = send(placement)
+            unanswered = {placement: sent for placement, sent in pending.items() if placement not in replies}
+            futures.wait([sent.reply for sent in unanswered.values()], timeout=ROUND_POLL_SECONDS)
+            for placement, sent in unanswered.items():
+                if sent.reply.done():
+                    message = sent.result()
+                    if message is None:
+                        self._drop(placement, pending)
                     else:
-                        replies[slot] = unpack(letter)
-            if len(replies) < len(self._slots):
-                self._mend({slot for slot in self._slots if slot not in replies}, flights)
-            if not open_:
-                time.sleep(POLL)
+                        replies[placement] = unpack(message)
+            if len(replies) < len(self._placements):
+                self._recover(
+                    {placement for placement in self._placements if placement not in replies}, pending
+                )
+            if not unanswered:
+                time.sleep(ROUND_POLL_SECONDS)
         return replies
 
-    # ------------------------------------------------------------ who holds what
-    def _assign(self) -> list[Slot]:
-        """Shards in a row to each worker; those that are made of what is on a worker, to that one."""
+    # ------------------------------------------------------------ placement of shards
+    def _assign(self) -> list[ShardPlacement]:
+        """Assign contiguous shards to each worker, but shards whose rows are on a worker to that worker."""
         workers = self._cluster.some()
         addresses = list(workers)
-        n, used = len(self._shards), min(len(addresses), len(self._shards))
-        homes = self._homes()
+        n, n_used = len(self._shards), min(len(addresses), len(self._shards))
+        holders = self._row_holders()
         by_owner: dict[str, list[int]] = {}
         for k in range(n):
-            there = [address for address in homes.get(k, ()) if address in workers]
-            by_owner.setdefault(there[0] if there else addresses[k * used // n], []).append(k)
-        return [Slot(members, owner, nanny=workers[owner].nanny) for owner, members in by_owner.items()]
+            nearest = [address for address in holders.get(k, ()) if address in workers]
+            by_owner.setdefault(nearest[0] if nearest else addresses[k * n_used // n], []).append(k)
+        return [
+            ShardPlacement(members, owner, nanny=workers[owner].nanny) for owner, members in by_owner.items()
+        ]
 
-    def _homes(self) -> dict[int, Sequence[str]]:
-        """Where the rows of each shard are, of those on workers."""
-        kept = {k: data for k in range(len(self._shards)) if (data := self._kept(k)) is not None}
-        if not kept:
+    def _row_holders(self) -> dict[int, Sequence[str]]:
+        """Addresses of the workers that hold the rows of each shard, for rows that are on workers."""
+        rows_of = {k: data for k in range(len(self._shards)) if (data := self._rows_future(k)) is not None}
+        if not rows_of:
             return {}
-        where = self.client.who_has(list(kept.values()))
-        return {k: tuple(where.get(data.key, ())) for k, data in kept.items()}
+        holders = self.client.who_has(list(rows_of.values()))
+        return {k: tuple(holders.get(data.key, ())) for k, data in rows_of.items()}
 
-    def _kept(self, k: int) -> Any:
-        """The future of a shard's rows, if they are on a worker."""
+    def _rows_future(self, k: int) -> Any:
+        """Return the future of a shard's rows, or None if they are not on a worker."""
         part = getattr(self._shards[k], "part", None)
         if not isinstance(part, Kept):
             return None
-        if part.data.status == "cancelled":  # what is "lost" is about to be computed again
+        if part.data.status == "cancelled":  # "lost" futures are about to be computed again
             raise RuntimeError(
-                f"{part.name} is lost: the Dask workers that held it are gone, and nothing tells how to make "
-                "it again; make X anew, from a collection or from files"
+                f"{part.name} is lost: the Dask workers that held it are gone, and it cannot be computed "
+                "again; make X anew, from a collection or from files"
             )
         return part.data
 
-    def _look(self, flights: dict[Slot, Flight]) -> None:
-        """Give shards that have none to a worker; now and then, see whether a new one came."""
-        lost = {slot for slot in self._slots if slot.group is None}
-        if lost or time.monotonic() - self._looked > LOOK:
-            self._mend(lost, flights, balance=True)
+    def _check_workers(self, pending: dict[ShardPlacement, PendingRound]) -> None:
+        """Place lost shards on workers; at intervals, also use workers that joined the cluster."""
+        lost = {placement for placement in self._placements if placement.group is None}
+        if lost or time.monotonic() - self._checked_at > LOOK:
+            self._recover(lost, pending, balance=True)
 
-    def _mend(self, waiting: set[Slot], flights: dict[Slot, Flight], *, balance: bool = False) -> None:
-        """Give the shards of dead workers to living ones."""
+    def _recover(
+        self,
+        waiting: set[ShardPlacement],
+        pending: dict[ShardPlacement, PendingRound],
+        *,
+        balance: bool = False,
+    ) -> None:
+        """Place the shards of dead workers on live ones.
+
+        Parameters
+        ----------
+        waiting : set of ShardPlacement
+            Placements whose replies are missing.
+        pending : dict
+            The rounds under way.
+        balance : bool
+            Whether to move a group from the worker with the most groups to a worker without any.
+        """
         self._cluster.check()
-        self._looked = time.monotonic()
-        living = self._cluster.living()
-        for slot in self._slots:
-            there = living.get(slot.owner)
-            if there is None or not there.greeted:
-                self._orphaned(slot, flights)
-            elif slot in waiting:
-                self._cluster.wait_for(slot.owner, there)
-            if slot.group is None and (slot in waiting or balance):
-                self._place(slot, living)
+        self._checked_at = time.monotonic()
+        live = self._cluster.living()
+        for placement in self._placements:
+            worker = live.get(placement.owner)
+            if worker is None or not worker.greeted:
+                self._orphaned(placement, pending)
+            elif placement in waiting:
+                self._cluster.wait_for(placement.owner, worker)
+            if placement.group is None and (placement in waiting or balance):
+                self._place(placement, live)
         if (
             balance
-            and len(spare := self._spare(living))
-            and len({s.owner for s in self._slots}) < len(self._slots)
+            and len(spare := self._spare(live))
+            and len({s.owner for s in self._placements}) < len(self._placements)
         ):
-            owners = [slot.owner for slot in self._slots]
-            crowded = max(self._slots, key=lambda slot: owners.count(slot.owner))
-            if self._cluster.greet({spare[0]: living[spare[0]]}):
-                self._make(crowded, spare[0], living[spare[0]])
+            owners = [placement.owner for placement in self._placements]
+            busiest = max(self._placements, key=lambda placement: owners.count(placement.owner))
+            if self._cluster.greet({spare[0]: live[spare[0]]}):
+                self._build(busiest, spare[0], live[spare[0]])
 
-    def _orphaned(self, slot: Slot, flights: dict[Slot, Flight]) -> None:
-        """Note that a slot's worker is gone."""
-        if slot.orphan is None:
-            slot.orphan = time.monotonic()
-            self._drop(slot, flights)
+    def _orphaned(self, placement: ShardPlacement, pending: dict[ShardPlacement, PendingRound]) -> None:
+        """Record that the worker of a placement is gone."""
+        if placement.orphaned_at is None:
+            placement.orphaned_at = time.monotonic()
+            self._drop(placement, pending)
 
-    def _drop(self, slot: Slot, flights: dict[Slot, Flight]) -> None:
-        """Forget a group that is lost, and what was asked of it."""
-        slot.group = None
-        slot.deaths += 1
-        if slot.deaths > MOST_DEATHS:
+    def _drop(self, placement: ShardPlacement, pending: dict[ShardPlacement, PendingRound]) -> None:
+        """Forget a lost group and the round that was sent to it."""
+        placement.group = None
+        placement.deaths += 1
+        if placement.deaths > MAX_DEATHS_PER_ROUND:
             raise RuntimeError(
-                f"{slot.deaths} Dask workers died of the same shards, {slot.members[0]} to {slot.members[-1]}"
-                ": they may need more memory than a worker has; spread smaller parts over more workers"
+                f"{placement.deaths} Dask workers died of the same shards, {placement.members[0]} to "
+                f"{placement.members[-1]}: they may need more memory than a worker has; spread smaller parts "
+                "over more workers"
             )
-        if flight := flights.pop(slot, None):
-            flight.future.release()
+        if sent := pending.pop(placement, None):
+            sent.future.release()
 
-    def _spare(self, living: dict[str, Worker]) -> list[str]:
-        owners = {slot.owner for slot in self._slots}
-        return [a for a, worker in living.items() if not (a in owners and worker.greeted)]
+    def _spare(self, live: dict[str, Worker]) -> list[str]:
+        """Addresses of live workers that hold no shards."""
+        owners = {placement.owner for placement in self._placements}
+        return [a for a, worker in live.items() if not (a in owners and worker.greeted)]
 
-    def _place(self, slot: Slot, living: dict[str, Worker]) -> None:
-        """Make a group anew: where it was, at a worker that has none, or at the one with the fewest."""
-        owners = [s.owner for s in self._slots]
-        if slot.orphan is None:
-            choice = [slot.owner]
-        elif not (choice := self._spare(living)):
-            if not living or (slot.nanny and time.monotonic() - slot.orphan < GRACE):
+    def _place(self, placement: ShardPlacement, live: dict[str, Worker]) -> None:
+        """Rebuild a group on its worker, else on a worker without groups, else on the one with the fewest."""
+        owners = [s.owner for s in self._placements]
+        if placement.orphaned_at is None:
+            candidates = [placement.owner]
+        elif not (candidates := self._spare(live)):
+            if not live or (
+                placement.nanny and time.monotonic() - placement.orphaned_at < RESTART_GRACE_SECONDS
+            ):
                 return
-            choice = sorted(living, key=owners.count)
-        if not self._cluster.greet({choice[0]: living[choice[0]]}):
+            candidates = sorted(live, key=owners.count)
+        if not self._cluster.greet({candidates[0]: live[candidates[0]]}):
             return
-        self._make(slot, choice[0], living[choice[0]])
+        self._build(placement, candidates[0], live[candidates[0]])
 
-    def _make(self, slot: Slot, owner: str, worker: Worker) -> None:
-        """Have a worker hold the shards of a slot. Their rows are known here, or by the tasks of others."""
-        given = [self._kept(k) for k in slot.members]
+    def _build(self, placement: ShardPlacement, owner: str, worker: Worker) -> None:
+        """Build the shards of a placement on a worker, from rows in this process or on the workers."""
+        row_futures = [self._rows_future(k) for k in placement.members]
         try:
-            # one by one, since they pass through the scheduler
-            sent = [
-                self.client.scatter([Recipe(_bare(self._shards[k]))], workers=[owner], hash=False, timeout=1)
-                for k in slot.members
+            # one at a time, since they pass through the scheduler
+            specs = [
+                self.client.scatter(
+                    [Recipe(_without_local_state(self._shards[k]))], workers=[owner], hash=False, timeout=1
+                )
+                for k in placement.members
             ]
         except Exception:
             if owner in self._cluster.living():
                 raise
-            return  # it died just now
-        slot.owner, slot.orphan, slot.nanny = owner, None, worker.nanny
-        slot.group = self.client.submit(
-            hold, [future for (future,) in sent], given, pure=False, resources=pin(owner)
+            return  # it died in the meantime
+        placement.owner, placement.orphaned_at, placement.nanny = owner, None, worker.nanny
+        placement.group = self.client.submit(
+            hold, [future for (future,) in specs], row_futures, pure=False, resources=pin(owner)
         )
 
 
-def _bare(shard: Shard | Unread) -> Shard | Unread:
-    """A shard without what cannot be sent: its memo, and the future of its rows, which the task is given."""
+def _without_local_state(shard: Shard | Unread) -> Shard | Unread:
+    """Return a shard without its cache and without the future of its rows, which the task receives itself."""
     if isinstance(shard, Unread):
         part: Any = shard.part
         return replace(shard, part=replace(part, data=None)) if isinstance(part, Kept) else shard

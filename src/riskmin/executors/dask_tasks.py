@@ -1,4 +1,7 @@
-"""What runs on the workers of a Dask cluster: groups of shards are held there, and rounds run on a group."""
+"""Functions that run on the workers of a Dask cluster: they build groups of shards and run rounds on them.
+
+A round is one call of a function on every shard; it reaches each worker as a single task.
+"""
 
 from __future__ import annotations
 
@@ -15,37 +18,37 @@ from riskmin.executors.local import Threads, add
 from riskmin.spread import Unread
 from riskmin.types import Memo, Shard
 
-INLINE = 2**16
-"""Messages below this many bytes are pickled in one piece; the arrays of larger ones travel beside them."""
+INLINE_ARRAY_BYTES = 2**16
+"""Arrays of fewer bytes in total are pickled into the message; larger ones are sent as separate buffers."""
 
 
-def pack(thing: Any) -> list[Any]:
-    """A pickled object, and the arrays in it, which Dask sends without a copy."""
+def pack(obj: Any) -> list[Any]:
+    """Serialize an object: its pickle, then the buffers of its arrays, which Dask sends without a copy."""
     from distributed.protocol import pickle as sender
 
     dumps: Any = sender.dumps
     buffers: list[pickle.PickleBuffer] = []
-    head = dumps(thing, buffer_callback=buffers.append)
+    header = dumps(obj, buffer_callback=buffers.append)
     raws = [buffer.raw() for buffer in buffers]
-    if raws and sum(map(len, raws)) < INLINE:
-        return [dumps(thing)]
-    return [head, *(np.frombuffer(raw, dtype=np.uint8) for raw in raws)]
+    if raws and sum(map(len, raws)) < INLINE_ARRAY_BYTES:
+        return [dumps(obj)]
+    return [header, *(np.frombuffer(raw, dtype=np.uint8) for raw in raws)]
 
 
-def unpack(letter: Sequence[Any]) -> Any:
-    """What `pack` packed, with arrays that can be written to."""
-    head, *buffers = letter
-    return pickle.loads(head, buffers=[b if b.flags.writeable else b.copy() for b in buffers])
+def unpack(message: Sequence[Any]) -> Any:
+    """Deserialize a message of `pack`, with writable arrays."""
+    header, *buffers = message
+    return pickle.loads(header, buffers=[b if b.flags.writeable else b.copy() for b in buffers])
 
 
-def size(letter: Sequence[Any]) -> int:
-    """How many bytes it has."""
-    return sum(len(piece) for piece in letter)
+def size(message: Sequence[Any]) -> int:
+    """Length of a message in bytes."""
+    return sum(len(frame) for frame in message)
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A part whose rows are on a worker: a Dask future for them, or they themselves once a task has them."""
+    """Partition whose rows are on a worker: `data` is their Dask future, or the rows within a task."""
 
     name: str
     shape: tuple[int, int]
@@ -56,44 +59,44 @@ class Kept:
     columns: tuple[str, ...] | None = None
 
     def read(self) -> Any:
-        """The rows; brought here where they are on a worker."""
+        """Return the rows, transferred from the worker if `data` is a future."""
         data = self.data.result() if hasattr(self.data, "result") else self.data
         return data if self.pick is None else self.pick(data)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a worker makes a shard of: the shard itself, or one to be read. Its memo is never sent."""
+    """Specification from which a worker builds a shard: the shard or a `LazyShard`, without its cache."""
 
     shard: Any
 
-    def make(self, given: Any) -> Shard:
-        """The shard, from the rows that a task was given if they are kept on workers."""
+    def build(self, rows: Any) -> Shard:
+        """Build the shard with an empty cache; `rows` are the data of a partition that is on the workers."""
         shard = self.shard
         if not isinstance(shard, Unread):
             return Shard(shard[0], shard[1], shard[2], Memo())
         if isinstance(shard.part, Kept):
-            shard = replace(shard, part=replace(shard.part, data=given))
+            shard = replace(shard, part=replace(shard.part, data=rows))
         return shard.load()
 
 
-class Group:
-    """The shards that one worker holds together, or why they could not be read."""
+class ShardGroup:
+    """Shards that one worker holds, or the error with which reading them failed."""
 
     def __init__(self, shards: Sequence[Shard], error: Exception | None = None) -> None:
-        self.inner = Threads(shards, n_workers=_threads())
+        self.executor = Threads(shards, n_workers=_threads())
         self.error = error
-        self.last = -1
+        self.last_round = -1
 
     def run(self, number: int, f: Callable[..., Any], todo: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """[f(shard, *arguments)], in a round of that number."""
+        """Return [f(shard, *arguments)] for round `number`, which increases from round to round."""
         if self.error is not None:
             raise self.error
-        if number <= self.last:  # Dask may run a task again: what is remembered must not change twice
-            for shard in self.inner.shards:
+        if number <= self.last_round:  # Dask may rerun a task: a cache must not be updated twice
+            for shard in self.executor.shards:
                 shard.memo.clear()
-        self.last = number
-        return self.inner.map(_apply, f, each=todo)
+        self.last_round = number
+        return self.executor.map(_apply, f, each=todo)
 
 
 def _apply(shard: Shard, f: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -107,21 +110,36 @@ def _threads() -> int:
 
 
 # ---------------------------------------------------------------- tasks
-def hold(recipes: Sequence[Recipe], given: Sequence[Any]) -> Group:
-    """A group of shards, read side by side. An error is kept to be told: Dask would tell of its own."""
+def hold(specs: Sequence[Recipe], rows: Sequence[Any]) -> ShardGroup:
+    """Build a group of shards in parallel; an error is stored in it, so that Dask does not replace it."""
     try:
         with ThreadPoolExecutor(_threads()) as pool:
-            return Group(list(pool.map(Recipe.make, recipes, given)))
+            return ShardGroup(list(pool.map(Recipe.build, specs, rows)))
     except Exception as error:
-        return Group([], portable(error, "a worker process"))
+        return ShardGroup([], portable(error, "a worker process"))
 
 
-def run(group: Group, number: int, shared: Sequence[Any], own: Sequence[Any], summed: bool) -> list[Any]:
-    """One round on a group: whether all went well, with the replies of its shards or the error."""
+def run(
+    group: ShardGroup, number: int, shared: Sequence[Any], per_shard: Sequence[Any], summed: bool
+) -> list[Any]:
+    """Run one round on a group and serialize (True, the replies of its shards) or (False, the error).
+
+    Parameters
+    ----------
+    group : ShardGroup
+    number : int
+        Number of the round.
+    shared : message
+        The function and the arguments that all shards have in common.
+    per_shard : message
+        The last argument of each shard of the group, or None.
+    summed : bool
+        Whether to add up the replies on the worker.
+    """
     try:
         f, args = unpack(shared)
-        each = unpack(own)
-        todo = [args] * len(group.inner.shards) if each is None else [(*args, e) for e in each]
+        each = unpack(per_shard)
+        todo = [args] * len(group.executor.shards) if each is None else [(*args, e) for e in each]
         replies = group.run(number, f, todo)
         return pack((True, [add(replies)] if summed else replies))
     except Exception as error:  # also where a function or its result cannot be pickled
@@ -129,11 +147,11 @@ def run(group: Group, number: int, shared: Sequence[Any], own: Sequence[Any], su
 
 
 def nothing(shard: Shard) -> None:
-    """What is run to see that a shard is there."""
+    """Do nothing: a round of this function shows that every shard could be built."""
 
 
 async def greet(dask_worker: Any) -> str:
-    """Have a worker take tasks of its own; its version of the library."""
+    """Give a worker the resource that pins tasks to it, and return its version of riskmin."""
     from riskmin import __version__
 
     name = resource(dask_worker.address)
@@ -143,5 +161,5 @@ async def greet(dask_worker: Any) -> str:
 
 
 def resource(address: str) -> str:
-    """The resource that only that worker has: tasks that need it run there, one at a time."""
+    """Name of the resource that only this worker has: tasks that require it run there, one at a time."""
     return f"riskmin-{address}"

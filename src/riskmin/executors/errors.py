@@ -1,4 +1,4 @@
-"""Errors on their way from where they were raised."""
+"""Errors that cross the boundary between processes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TypeVar
 E = TypeVar("E", bound=BaseException)
 
 
-def portable(error: E, who: str) -> E | RuntimeError:
-    """The error, if it survives the way; else one that says who raised it, its name, message and traceback.
+def portable(error: E, origin: str) -> E | RuntimeError:
+    """Return the error if it can be pickled, else a RuntimeError with its origin, message and traceback.
 
     Examples
     --------
@@ -22,4 +22,4 @@ def portable(error: E, who: str) -> E | RuntimeError:
         return error
     except Exception:
         name = traceback.format_exception_only(error)[-1].strip()
-        return RuntimeError(f"{who} raised {name}\n\n{''.join(traceback.format_exception(error))}")
+        return RuntimeError(f"{origin} raised {name}\n\n{''.join(traceback.format_exception(error))}")

@@ -1,4 +1,4 @@
-"""Objects as bytes for the ranks of an MPI job, and the memory that they are written to."""
+"""Messages between the ranks of an MPI job: objects as bytes, and the pool of buffers that they use."""
 
 from __future__ import annotations
 
@@ -10,99 +10,108 @@ import numpy as np
 from riskmin.types import NDArray
 
 INLINE = 408
-"""Letters of so many bytes go with the first exchange."""
-LINE = 64
-"""Bytes of a cache line."""
-MOST_SPACES, MOST_KEPT = 8, 2**25
-"""So many pieces of memory are kept to be used again, each of so many bytes at most."""
+"""Messages of at most this many bytes travel with the header, in the first exchange."""
+CACHE_LINE_BYTES = 64
+"""Length of a cache line; arrays in a message start at multiples of it."""
+MAX_POOLED_BUFFERS, MAX_POOLED_BYTES = 8, 2**25
+"""Number of buffers that the pool keeps for reuse, and the length of the largest of them."""
 
 
 class Letter(NamedTuple):
-    """A pickled object; its larger arrays lie apart, each at the start of a cache line."""
+    """A pickled object.
+
+    Arrays of `INLINE_MESSAGE_BYTES` or more are sent after the pickle, each at the start of a cache line.
+    """
 
     text: Any
+    """The pickle; with large arrays, that of (pickle of the object, lengths of the arrays in bytes)."""
     arrays: list[Any]
+    """Buffers of the large arrays."""
 
     @classmethod
-    def of(cls, thing: Any) -> Letter:
-        """That which says it."""
+    def of(cls, obj: Any) -> Letter:
+        """Pickle an object."""
         buffers: list[Any] = []
 
-        def aside(buffer: pickle.PickleBuffer) -> bool:
+        def out_of_band(buffer: pickle.PickleBuffer) -> bool:
             raw = buffer.raw()
             if raw.nbytes < INLINE:
-                return True  # among the text
+                return True  # pickle it in band
             buffers.append(raw)
             return False
 
-        text = pickle.dumps(thing, protocol=5, buffer_callback=aside)
+        text = pickle.dumps(obj, protocol=5, buffer_callback=out_of_band)
         if buffers or len(text) > INLINE:
             text = pickle.dumps((text, [raw.nbytes for raw in buffers]))
         return cls(text, buffers)
 
     def size(self) -> int:
-        """How many bytes do not fit into the first exchange."""
+        """Number of bytes for the second exchange; 0 if the message fits into the first."""
         if not self.arrays and len(self.text) <= INLINE:
             return 0
         return sum(_padded(len(b)) for b in (self.text, *self.arrays))
 
-    def write(self, room: NDArray) -> None:
-        """Put it there, where it does not fit into the first exchange."""
-        at = 0
-        for b in (self.text, *self.arrays) if len(room) else ():
-            room[at : at + len(b)] = np.frombuffer(b, dtype=np.uint8)
-            at += _padded(len(b))
+    def write(self, buffer: NDArray) -> None:
+        """Write the message into the buffer of the second exchange, which is empty if there is none."""
+        offset = 0
+        for b in (self.text, *self.arrays) if len(buffer) else ():
+            buffer[offset : offset + len(b)] = np.frombuffer(b, dtype=np.uint8)
+            offset += _padded(len(b))
 
     @classmethod
-    def read(cls, room: NDArray, length: int) -> Letter:
-        """What `write` put there, the text being so long."""
-        return cls(room[:length], [room[_padded(length) :]])
+    def read(cls, buffer: NDArray, length: int) -> Letter:
+        """Read what `write` wrote; `length` is that of the text in bytes."""
+        return cls(buffer[:length], [buffer[_padded(length) :]])
 
     def open(self) -> Any:
-        """What was sent."""
+        """Unpickle the object."""
         if not self.arrays:
             return pickle.loads(self.text)
         text, sizes = pickle.loads(self.text)
-        at, views = 0, []
+        offset, views = 0, []
         for n in sizes:
-            views.append(self.arrays[0][at : at + n])
-            at += _padded(n)
+            views.append(self.arrays[0][offset : offset + n])
+            offset += _padded(n)
         return pickle.loads(text, buffers=views)
 
 
 def _padded(n: int) -> int:
-    return -(-n // LINE) * LINE
+    """Round n up to a multiple of the cache line."""
+    return -(-n // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
 
 
 class Room:
-    """Memory that is used again once nobody looks at it: new memory costs more than what is sent."""
+    """Pool of buffers, reused once no array views them.
+
+    The page faults of a new buffer cost more than the transfer itself.
+    """
 
     def __init__(self) -> None:
         self.held: list[bytearray] = []
 
     def take(self, n: int) -> NDArray:
-        """Space for n bytes; arrays that look into it keep it from being used again."""
-        for k, space in enumerate(self.held):
-            if n + LINE <= len(space) <= max(4 * n, 2**12) and _unused(space):
-                return _at_a_line(self.held[k], n)
-        space = bytearray(n + LINE)
-        if n <= MOST_KEPT:
-            del self.held[: len(self.held) - MOST_SPACES + 1]
-            self.held.append(space)
-        return _at_a_line(space, n)
+        """Return an array of n bytes; as long as a view of it exists, its buffer is not reused."""
+        for k, buffer in enumerate(self.held):
+            if n + CACHE_LINE_BYTES <= len(buffer) <= max(4 * n, 2**12) and _unused(buffer):
+                return _aligned(self.held[k], n)
+        buffer = bytearray(n + CACHE_LINE_BYTES)
+        if n <= MAX_POOLED_BYTES:
+            del self.held[: len(self.held) - MAX_POOLED_BUFFERS + 1]
+            self.held.append(buffer)
+        return _aligned(buffer, n)
 
 
-def _unused(space: bytearray) -> bool:
-    """Whether no array looks into it: Python lets no bytes be taken from one that something looks into."""
+def _unused(buffer: bytearray) -> bool:
+    """Whether no array views the buffer: Python refuses to resize a bytearray that has views."""
     try:
-        space.append(space.pop())
+        buffer.append(buffer.pop())
     except BufferError:
         return False
     return True
 
 
-def _at_a_line(space: bytearray, n: int) -> NDArray:
-    """The n bytes from where a cache line starts."""
-    whole = np.frombuffer(space, dtype=np.uint8)
-    start = -whole.ctypes.data % LINE
-    return whole[start : start + n]
+def _aligned(buffer: bytearray, n: int) -> NDArray:
+    """Return n bytes of the buffer that start at a cache line."""
+    everything = np.frombuffer(buffer, dtype=np.uint8)
+    start = -everything.ctypes.data % CACHE_LINE_BYTES
+    return everything[start : start + n]

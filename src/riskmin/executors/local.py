@@ -1,4 +1,4 @@
-"""Executors in this process: one after the other, or on threads."""
+"""Executors within this process: serial, or on a pool of threads."""
 
 from __future__ import annotations
 
@@ -19,55 +19,55 @@ from riskmin.deadline import GLANCE, Limit, check, checking, current
 from riskmin.spread import Unread, loaded
 from riskmin.types import Shard
 
-LONG = 2**16
-"""Sums of arrays from this length on are worth a thread's while."""
+PARALLEL_SUM_MIN_LENGTH = 2**16
+"""Arrays of at least this many entries are added up on several threads."""
 
 
 def worker_count(n_workers: int | None) -> int:
-    """How many workers: one a core where the user does not say."""
+    """Return the number of workers; None means one per core."""
     if n_workers is None:
         return os.cpu_count() or 1
     if isinstance(n_workers, bool) or not isinstance(n_workers, numbers.Integral) or n_workers < 1:
-        raise ValueError(f"n_workers={n_workers!r}: give a whole number >= 1, or None for one a core")
+        raise ValueError(f"n_workers={n_workers!r}: give a whole number >= 1, or None for one per core")
     return int(n_workers)
 
 
 def check_shards(name: str, shards: Any) -> None:
-    """Raise where a number of workers was given in the place of the shards."""
+    """Raise a TypeError if a number of workers was given in the place of the shards."""
     if isinstance(shards, numbers.Integral):
-        raise TypeError(f"{name}({shards}): for so many workers, write {name}(n_workers={shards})")
+        raise TypeError(f"{name}({shards}): to set the number of workers, write {name}(n_workers={shards})")
 
 
 def calls(n: int, args: tuple[Any, ...], each: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """The arguments of the call on each of n shards."""
+    """Return the arguments of the call on each of n shards."""
     return [(*args, e) for e in each] if len(each) else [args] * n
 
 
 def total(arrays: Sequence[Any]) -> Any:
-    """Arrays added up in order."""
-    found = arrays[0] + arrays[1]
+    """Return the sum of two or more arrays, added in order."""
+    result = arrays[0] + arrays[1]
     for a in arrays[2:]:
-        if getattr(found, "dtype", None) == getattr(a, "dtype", 0):
-            found += a  # a new array each time would cost as much as the sum
+        if getattr(result, "dtype", None) == getattr(a, "dtype", 0):
+            result += a  # in place: allocating a new array would cost as much as the sum
         else:
-            found = found + a
-    return found
+            result = result + a
+    return result
 
 
-def add(parts: Sequence[tuple[Any, ...]], total: Callable[[Sequence[Any]], Any] = total) -> tuple[Any, ...]:
-    """Tuples added up entry by entry, in order; floats exactly rounded, so that no order matters to them."""
+def add(parts: Sequence[tuple[Any, ...]], reduce: Callable[[Sequence[Any]], Any] = total) -> tuple[Any, ...]:
+    """Add tuples entry by entry, in order; floats by `math.fsum`, whose result is the same in any order."""
     if len(parts) == 1:
         return parts[0]
-    return tuple(math.fsum(p) if isinstance(p[0], float) else total(p) for p in zip(*parts, strict=True))
+    return tuple(math.fsum(p) if isinstance(p[0], float) else reduce(p) for p in zip(*parts, strict=True))
 
 
 class Serial:
-    """One shard after the other, in this thread.
+    """Executor that calls a function on one shard after the other, in the calling thread.
 
     Parameters
     ----------
     shards : sequence of Shard
-        `linear_risk` fills it in when the executor is passed to it without.
+        Set by `linear_risk` when an executor without shards is passed to it.
 
     Examples
     --------
@@ -79,17 +79,17 @@ class Serial:
     """
 
     blas_threads: int | None = 1
-    """How many threads the libraries of linear algebra take during a fit; None leaves them alone."""
+    """Number of BLAS threads during a fit; None leaves the setting of the libraries unchanged."""
 
     def __init__(self, shards: Sequence[Shard | Unread] = ()) -> None:
         self.shards = [loaded(shard) for shard in shards]
 
     def __call__(self, shards: Sequence[Shard | Unread]) -> Serial:
-        """An executor with the same settings that holds these shards."""
+        """Return an executor with the same settings that holds these shards."""
         return Serial(shards)
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
-        """[f(shard_k, *args, each_k) for k]."""
+        """Return [f(shard_k, *args, each_k) for k]."""
         todo = calls(len(self.shards), args, each)
         if len(todo) == len(self.shards) == 1:
             check()
@@ -97,14 +97,15 @@ class Serial:
         return [f(s, *a) for s, a in checking(zip(self.shards, todo, strict=True))]
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
-        """The tuples of `map`, added up in shard order."""
+        """Return the sum of the tuples of `map`, in shard order."""
         return add(self.map(f, *args, each=each))
 
 
 def _result(future: Future[Any]) -> Any:
-    """What a call in another thread gave, once it is there.
+    """Wait for the result of a call in another thread.
 
-    Waited for in short turns: a signal that the system hands to another thread is seen between two of them.
+    The wait is in short intervals: Python runs the handler of a signal that the system delivered to another
+    thread only between them.
     """
     while not future.done():
         with suppress(TimeoutError):
@@ -113,14 +114,14 @@ def _result(future: Future[Any]) -> Any:
 
 
 class Threads:
-    """Shards side by side on threads: the kernels and NumPy's loops release the interpreter's lock.
+    """Executor that runs shards in parallel on threads; the kernels and NumPy's loops release the GIL.
 
     Parameters
     ----------
     shards : sequence of Shard
-        `linear_risk` fills it in when the executor is passed to it without.
+        Set by `linear_risk` when an executor without shards is passed to it.
     n_workers : int, optional
-        How many threads; one a core by default. It changes no bit of any result.
+        Number of threads; one per core by default. Results are bitwise the same for any number.
 
     Examples
     --------
@@ -140,44 +141,48 @@ class Threads:
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
         pool = ThreadPoolExecutor(self.n_workers, thread_name_prefix="riskmin", initializer=one_each)
-        weakref.finalize(self, pool.shutdown, wait=False)  # else threads pile up over many fits
+        weakref.finalize(self, pool.shutdown, wait=False)  # or else threads accumulate over many fits
         return pool
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the pool: a copy starts its own."""
+        """Return the state without the pool: a copy starts its own."""
         return {"shards": self.shards, "n_workers": self.n_workers}
 
     def __call__(self, shards: Sequence[Shard | Unread]) -> Threads:
-        """An executor with the same settings that holds these shards."""
+        """Return an executor with the same settings that holds these shards."""
         return Threads(shards, n_workers=self.n_workers)
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
-        """[f(shard_k, *args, each_k) for k], side by side."""
+        """Return [f(shard_k, *args, each_k) for k], computed in parallel."""
         todo = calls(len(self.shards), args, each)
-        if len(todo) == 1:  # no thread is faster than none
+        if len(todo) == 1:  # the calling thread is faster than a handover to another one
             check()
             return [f(self.shards[0], *todo[0])]
-        limit = Limit(current().at)  # that of these calls alone, under which they can be stopped
-        found = [self._pool.submit(limit.call, f, s, *a) for s, a in zip(self.shards, todo, strict=True)]
+        limit = Limit(current().deadline)  # of these calls alone, so that they can be stopped
+        futures = [self._pool.submit(limit.call, f, s, *a) for s, a in zip(self.shards, todo, strict=True)]
         try:
-            return [_result(future) for future in found]
+            return [_result(future) for future in futures]
         except BaseException:
-            # whatever comes next may use the shards, so that no call must still be at work on them
-            limit.at = -math.inf
-            for future in found:
+            # the caller may use the shards next, so that no call may still be running on them
+            limit.deadline = -math.inf
+            for future in futures:
                 future.cancel()
-            wait(found)
+            wait(futures)
             raise
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
-        """The tuples of `map`, added up in shard order."""
+        """Return the sum of the tuples of `map`, in shard order."""
         return add(self.map(f, *args, each=each), self._total)
 
     def _total(self, arrays: Sequence[Any]) -> Any:
-        """Arrays added up in order; long ones by ranges side by side, which changes no bit of the sum."""
+        """Return the sum of arrays in order; long ones in parallel by ranges, with the same bits."""
         n = arrays[0].size if isinstance(arrays[0], np.ndarray) else 0
-        if n < LONG or self.n_workers == 1 or arrays[0].ndim > 1:
+        if n < PARALLEL_SUM_MIN_LENGTH or self.n_workers == 1 or arrays[0].ndim > 1:
             return total(arrays)
-        ends = np.linspace(0, n, min(self.n_workers, n // (LONG // 2)) + 1).astype(int).tolist()
+        ends = (
+            np.linspace(0, n, min(self.n_workers, n // (PARALLEL_SUM_MIN_LENGTH // 2)) + 1)
+            .astype(int)
+            .tolist()
+        )
         parts = self._pool.map(lambda i, j: total([a[i:j] for a in arrays]), ends[:-1], ends[1:])
         return np.concatenate(list(parts))

@@ -1,4 +1,4 @@
-"""Shards on the ranks of an MPI job: every rank runs the same program, and computes for its own shards."""
+"""Shards on the ranks of an MPI job: every rank runs the same program and computes on its own shards."""
 
 from __future__ import annotations
 
@@ -20,42 +20,43 @@ from riskmin.types import NDArray, Shard
 
 T = TypeVar("T")
 
-LONG = 2**10
-"""Arrays of so many numbers are added up in ranges, each at one rank."""
+RANGE_SUM_MIN_LENGTH = 2**10
+"""Arrays of at least this many entries are reduced by ranges, one range per rank."""
 
 
-class _Apart(NamedTuple):
-    """Stands for a long array in a letter: such arrays take another way."""
+class _LongArray(NamedTuple):
+    """Placeholder of a long array in a message: long arrays are reduced separately."""
 
     shape: tuple[int, ...]
 
 
-def _long(x: Any) -> bool:
-    return isinstance(x, np.ndarray) and x.size >= LONG and x.dtype == np.float64
+def _is_long(x: Any) -> bool:
+    """Whether x is an array that is reduced by ranges."""
+    return isinstance(x, np.ndarray) and x.size >= RANGE_SUM_MIN_LENGTH and x.dtype == np.float64
 
 
 def _name(f: Callable[..., Any]) -> str:
     return str(getattr(f, "__name__", type(f).__name__))
 
 
-def _joined(arrays: Sequence[NDArray]) -> NDArray:
-    """One after the other."""
+def _concatenated(arrays: Sequence[NDArray]) -> NDArray:
+    """Return the entries of all arrays in one vector."""
     if len(arrays) == 1:
         return np.ascontiguousarray(arrays[0]).ravel()
     return np.concatenate([a.ravel() for a in arrays])
 
 
-def _summed(rows: list[NDArray], n: int) -> NDArray:
-    """The sum of what this rank has; it may have nothing."""
+def _local_sum(rows: list[NDArray], n: int) -> NDArray:
+    """Return the sum of this rank's vectors, each of n entries; zero if it has none."""
     if len(rows) > 1:
-        found: NDArray = total(rows)
-        return found
+        result: NDArray = total(rows)
+        return result
     return rows[0] if rows else np.zeros(n)
 
 
 @dataclass(frozen=True)
-class Rows:
-    """A part of X that is in the memory of one rank."""
+class RankPartition:
+    """Partition of X that is in the memory of one rank; `X` is None on the other ranks."""
 
     X: Any = field(repr=False)
     name: str
@@ -65,29 +66,29 @@ class Rows:
     sparse: bool
 
     def read(self) -> Any:
-        """The rows, on their rank."""
+        """Return the rows; only possible on the rank that holds them."""
         if self.X is None:
             raise ValueError(f"{self.name} is in the memory of that rank only: fit with the same Spmd")
         return self.X
 
 
 class Spmd:
-    """Shards on the ranks of an MPI job (single program, multiple data): `mpiexec -n 8 python script.py`.
+    """Executor with shards on the ranks of an MPI job (single program, multiple data).
 
-    Every rank runs the same script with the same solver, reads and computes for its share of the shards, and
-    gets the same results. Sums are taken over all ranks.
+    Every rank of ``mpiexec -n 8 python script.py`` runs the same script with the same solver, reads its own
+    shards and computes on them. Sums are taken over all ranks, so that all get the same results.
 
     Parameters
     ----------
     comm : mpi4py communicator, optional
         ``MPI.COMM_WORLD`` by default.
     ordered : bool
-        Add up in the order of the shards: the same bits as `Serial`, with any number of ranks. Or else as MPI
-        does, the shards of each rank first: it sends less, and rounds otherwise.
+        Add up in the order of the shards: bitwise the same as `Serial`, for any number of ranks. If False,
+        each rank adds up its own shards, and MPI_Allreduce these sums: less is sent, with other rounding.
 
     Examples
     --------
-    A script as for one process, but for the executor, which `linear_risk` and the estimators take:
+    The script differs from one for a single process by the argument `executor` of `linear_risk` or estimator:
 
     >>> from riskmin import Spmd
     >>> Spmd(ordered=False)
@@ -104,7 +105,7 @@ class Spmd:
         return f"Spmd(ordered={self.ordered})"
 
     def __deepcopy__(self, memo: Any) -> Spmd:
-        """Settings can be copied; shards and ranks cannot."""
+        """Return a copy of the settings, without the shards."""
         return self._settings()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -113,25 +114,28 @@ class Spmd:
         return partial(Spmd, ordered=self.ordered), ()
 
     def _settings(self) -> Spmd:
+        """Return a copy without shards that shares the communicator."""
         copy = Spmd(self.comm, ordered=self.ordered)
         copy._line = self._line
         return copy
 
     def __call__(self, shards: Sequence[Shard | Unread]) -> Spmd:
-        """An executor with the same settings that holds these shards, each rank its own."""
-        line, held, n = self.line, self._settings(), len(shards)
+        """Return an executor with the same settings that holds these shards, on each rank its own."""
+        communicator, result, n = self.line, self._settings(), len(shards)
         parts = [getattr(shard, "part", None) for shard in shards]
-        held.owner = [getattr(part, "rank", k * line.size // n) for k, part in enumerate(parts)]
-        known = [x for shard in shards for x in (shard.y, shard.c)]
-        own = [s for s, rank in zip(shards, held.owner, strict=True) if rank == line.rank]
+        result.owner = [getattr(part, "rank", k * communicator.size // n) for k, part in enumerate(parts)]
+        vectors = [x for shard in shards for x in (shard.y, shard.c)]
+        local_shards = [s for s, rank in zip(shards, result.owner, strict=True) if rank == communicator.rank]
         name = "shards in order" if self.ordered else "shards"
-        line.exchange(name, mark([float(n), *known]), lambda: held.shards.extend(loaded(s) for s in own))
-        return held
+        communicator.exchange(
+            name, mark([float(n), *vectors]), lambda: result.shards.extend(loaded(s) for s in local_shards)
+        )
+        return result
 
     # ------------------------------------------------------------ ranks
     @property
     def ranks(self) -> Any:
-        """The communicator."""
+        """The mpi4py communicator."""
         if self.comm is None:
             try:
                 from mpi4py import MPI
@@ -144,141 +148,151 @@ class Spmd:
 
     @property
     def line(self) -> Line:
-        """The line to the other ranks."""
+        """Checked message exchange with the other ranks."""
         if self._line is None:
             self._line = Line(self.ranks)
         return self._line
 
     @property
     def rank(self) -> int:
-        """Which rank this is, from 0 on."""
+        """Rank of this process, from 0."""
         return self.line.rank
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         return self.line.size
 
     def agree(self, f: Callable[[], T]) -> T:
-        """What f gives at rank 0, at all; what it raises at any rank is raised at all."""
-        found: T = self.line.exchange("agreement", 0, f)[0]
-        return found
+        """Call f on every rank and return the result of rank 0 on all; an error on one is raised on all."""
+        result: T = self.line.exchange("agreement", 0, f)[0]
+        return result
 
     def once(self, f: Callable[[], T]) -> T:
-        """What f gives at rank 0, which alone calls it, at all ranks: for writing files."""
+        """Call f on rank 0 only, for instance to write a file, and return its result on all ranks."""
         return self.agree(f if self.rank == 0 else lambda: None)  # type: ignore[return-value]
 
     def together(self) -> contextlib.AbstractContextManager[None]:
-        """A block that all ranks leave alike: an error at one, or Ctrl-C, is raised at all."""
+        """Block that all ranks leave in the same way: an error or Ctrl-C on one is raised on all."""
         return self.line.together()
 
     @contextlib.contextmanager
     def silenced(self) -> Iterator[None]:
-        """A block in which rank 0 alone is heard."""
+        """Block in which only rank 0 prints."""
         if self.rank == 0:
             yield
             return
         with (
-            Path(os.devnull).open("w") as nowhere,
-            contextlib.redirect_stdout(nowhere),
-            contextlib.redirect_stderr(nowhere),
+            Path(os.devnull).open("w") as null,
+            contextlib.redirect_stdout(null),
+            contextlib.redirect_stderr(null),
         ):
             yield
 
-    # ------------------------------------------------------------ rows that ranks have
+    # ------------------------------------------------------------ rows of the ranks
     def spread(self, X: Any) -> Spread:
-        """The rows that each rank has, as the rows of one table, in the order of the ranks.
+        """Return the rows of all ranks as one partitioned matrix, in the order of the ranks.
 
         Parameters
         ----------
-        X : array, sparse matrix or frame
-            This rank's rows; there may be none, with as many columns as the others'.
+        X : array, sparse matrix or dataframe
+            The rows of this rank: zero or more, with the same columns on all ranks.
         """
-        line = self.line
+        communicator = self.line
 
-        def outline() -> tuple[Any, ...]:
+        def describe() -> tuple[Any, ...]:
             local = Local(X if hasattr(X, "shape") else np.asarray(X))
             return local.shape, local.numbers, local.sparse
 
-        found = line.exchange("spread", 0, outline)
+        descriptions = communicator.exchange("spread", 0, describe)
         parts = [
-            Rows(X if k == line.rank else None, f"X of rank {k}", k, shape, numbers, sparse)
-            for k, (shape, numbers, sparse) in enumerate(found)
+            RankPartition(X if k == communicator.rank else None, f"X of rank {k}", k, shape, nnz, sparse)
+            for k, (shape, nnz, sparse) in enumerate(descriptions)
         ]
-        Spread(parts)  # which refuses other columns, also of ranks without rows
+        Spread(parts)  # raises if the columns of a rank differ, also of one without rows
         return Spread([part for part in parts if part.shape[0]] or parts[:1], self)
 
     def gathered(self, y: Any) -> NDArray | None:
-        """The labels (or weights, or ids of queries) that each rank has, all of them at all ranks.
+        """Return the labels (or weights, or query ids) of all ranks, concatenated, on every rank.
 
         Parameters
         ----------
         y : array or None
-            Those of this rank's rows; None where no rank has any.
+            Those of this rank's rows; None if no rank has any.
         """
-        found = self.line.exchange("gathered", 0, lambda: None if y is None else np.asarray(y))
-        without = [k for k, part in enumerate(found) if part is None]
-        if len(without) == len(found):
+        arrays = self.line.exchange("gathered", 0, lambda: None if y is None else np.asarray(y))
+        missing = [k for k, array in enumerate(arrays) if array is None]
+        if len(missing) == len(arrays):
             return None
-        if without:
-            raise ValueError(f"rank {without[0]} gives None and others give arrays: give one at each rank")
-        return np.concatenate(found)
+        if missing:
+            raise ValueError(f"rank {missing[0]} gives None and others give arrays: give one at each rank")
+        return np.concatenate(arrays)
 
     # ------------------------------------------------------------ calls
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
-        """[f(shard_k, *args, each_k) for k], those of each rank there, and all of them here."""
-        replies = self.line.exchange(_name(f), mark(args), lambda: self._own(f, args, each))
-        return [x for reply in replies for x in reply]
+        """Return [f(shard_k, *args, each_k) for k] on all ranks; each rank computes those of its shards."""
+        rank_results = self.line.exchange(_name(f), mark(args), lambda: self._local_results(f, args, each))
+        return [x for results in rank_results for x in results]
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
-        """The tuples of `map`, added up: in shard order, or as MPI does."""
+        """Return the sum of the tuples of `map`: in shard order, or with ``ordered=False`` in MPI's order."""
         if self.size == 1 or len(self.owner) == 1:
             return add(self.map(f, *args, each=each))
-        own: list[tuple[Any, ...]] = []
+        local: list[tuple[Any, ...]] = []
 
         def work() -> list[tuple[Any, ...]]:
-            own.extend(self._own(f, args, each))
-            return [tuple(_Apart(x.shape) if _long(x) else x for x in found) for found in own]
+            local.extend(self._local_results(f, args, each))
+            return [tuple(_LongArray(x.shape) if _is_long(x) else x for x in term) for term in local]
 
         replies = self.line.exchange(_name(f), mark(args), work)
-        told = [x for reply in replies for x in reply]
-        shapes = [x.shape for x in told[0] if isinstance(x, _Apart)]
-        if any([x.shape for x in t if isinstance(x, _Apart)] != shapes for t in told):
+        terms = [x for reply in replies for x in reply]
+        shapes = [x.shape for x in terms[0] if isinstance(x, _LongArray)]
+        if any([x.shape for x in term if isinstance(x, _LongArray)] != shapes for term in terms):
             raise ValueError("shards gave arrays of different shapes, which cannot be added up")
         if not shapes:
-            return add(told)
+            return add(terms)
         sizes = [int(np.prod(shape)) for shape in shapes]
+        # long arrays of one shard are joined, so that one reduction serves all of them
         with self.line.no_way_back():
-            joint = self._joint([_joined([x for x in found if _long(x)]) for found in own], sum(sizes))
+            joint = self._reduced(
+                [_concatenated([x for x in term if _is_long(x)]) for term in local], sum(sizes)
+            )
         ends = np.cumsum([0, *sizes])
         arrays = (joint[i:j].reshape(shape) for (i, j), shape in zip(pairwise(ends), shapes, strict=True))
-        return add(told, lambda x: next(arrays) if isinstance(x[0], _Apart) else total(x))
+        return add(terms, lambda x: next(arrays) if isinstance(x[0], _LongArray) else total(x))
 
-    def _own(self, f: Callable[..., Any], args: tuple[Any, ...], each: Sequence[Any]) -> list[Any]:
-        """The replies of this rank's shards."""
+    def _local_results(self, f: Callable[..., Any], args: tuple[Any, ...], each: Sequence[Any]) -> list[Any]:
+        """Return the results of f on this rank's shards."""
         todo = calls(len(self.owner), args, each)
-        mine = [a for a, rank in zip(todo, self.owner, strict=True) if rank == self.rank]
-        return [f(shard, *a) for shard, a in zip(self.shards, mine, strict=True)]
+        local_args = [a for a, rank in zip(todo, self.owner, strict=True) if rank == self.rank]
+        return [f(shard, *a) for shard, a in zip(self.shards, local_args, strict=True)]
 
-    def _joint(self, rows: list[NDArray], n: int) -> NDArray:
-        """Arrays of n numbers, one a shard, added up.
+    def _reduced(self, vectors: list[NDArray], n: int) -> NDArray:
+        """Return the sum over all shards of vectors of n entries, bitwise the same on all ranks.
 
-        In order, each rank adds a range of them, and all get all. As MPI does, a range is either added up at
-        one rank, or by pairs of ranks that add the same two numbers: the same bits at all ranks too.
+        With `ordered`, each rank receives one range of the vectors of all shards, adds it up in shard order,
+        and sends it to all ranks. Otherwise `MPI_Allreduce` adds up the local sums; MPI adds a range either
+        on one rank, or by pairs of ranks that add the same two numbers, so that all ranks get the same bits.
         """
-        line, comm = self.line, self.line.comm
-        found: NDArray = line.room.take(8 * n).view(np.float64)
+        communicator, comm = self.line, self.line.comm
+        result: NDArray = communicator.room.take(8 * n).view(np.float64)
         if not self.ordered:
-            comm.Allreduce(_summed(rows, n), found)
-            return found
-        ends = np.linspace(0, n, line.size + 1).astype(int).tolist()
+            comm.Allreduce(_local_sum(vectors, n), result)
+            return result
+        ends = np.linspace(0, n, communicator.size + 1).astype(int).tolist()
         widths = np.diff(ends)
-        width, counts = int(widths[line.rank]), np.bincount(self.owner, minlength=line.size)
-        there = line.room.take(8 * n * len(rows)).view(np.float64)
-        here = line.room.take(8 * width * len(self.owner)).view(np.float64).reshape(len(self.owner), width)
-        np.concatenate([row[i:j] for i, j in pairwise(ends) for row in rows] or [there], out=there)
-        comm.Alltoallv([there, len(rows) * widths], [here, counts * width])
-        for row in here[1:]:
-            here[0] += row
-        comm.Allgatherv(here[0], [found, widths])
-        return found
+        width, counts = int(widths[communicator.rank]), np.bincount(self.owner, minlength=communicator.size)
+        outgoing = communicator.room.take(8 * n * len(vectors)).view(np.float64)
+        incoming = (
+            communicator.room.take(8 * width * len(self.owner))
+            .view(np.float64)
+            .reshape(len(self.owner), width)
+        )
+        np.concatenate(
+            [vector[i:j] for i, j in pairwise(ends) for vector in vectors] or [outgoing], out=outgoing
+        )
+        comm.Alltoallv([outgoing, len(vectors) * widths], [incoming, counts * width])
+        for vector in incoming[1:]:
+            incoming[0] += vector
+        comm.Allgatherv(incoming[0], [result, widths])
+        return result

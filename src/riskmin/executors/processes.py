@@ -1,4 +1,4 @@
-"""Shards in processes of their own: the data move once into shared memory, then only w and sums do."""
+"""Shards in worker processes: the data are copied once into shared memory; later only w and sums are sent."""
 
 from __future__ import annotations
 
@@ -21,40 +21,41 @@ from riskmin.executors.local import add, calls, check_shards, worker_count
 from riskmin.spread import Unread
 from riskmin.types import Memo, Shard
 
-INLINE = 2**16
-"""Messages below this many bytes go through the pipe; the arrays of larger ones through shared memory."""
+INLINE_ARRAY_BYTES = 2**16
+"""Arrays of fewer bytes in total go through the pipe; larger ones through shared memory."""
 
 
-class _Letter(NamedTuple):
-    """A pickled object; its arrays lie in a shared segment at these spans."""
+class _SharedMessage(NamedTuple):
+    """A pickled object whose arrays are in a segment of shared memory, at byte ranges `spans`."""
 
     head: bytes
     segment: str
     spans: list[tuple[int, int]]
 
 
-class _Outbox:
-    """The sending side: one shared segment, replaced by a larger one when a letter does not fit."""
+class _SendBuffer:
+    """Sending side: one segment of shared memory, replaced by a larger one when a message does not fit."""
 
     def __init__(self) -> None:
         self.memory: Any = None  # a SharedMemory
 
-    def pack(self, thing: Any) -> bytes:
+    def pack(self, obj: Any) -> bytes:
+        """Serialize an object, with its arrays in the segment if they are large."""
         buffers: list[pickle.PickleBuffer] = []
-        head = pickle.dumps(thing, protocol=5, buffer_callback=buffers.append)
+        head = pickle.dumps(obj, protocol=5, buffer_callback=buffers.append)
         raws = [b.raw() for b in buffers]
-        total = sum(-(-len(r) // 64) * 64 for r in raws)
-        if total < INLINE:
-            return pickle.dumps(thing, protocol=5)
-        if self.memory is None or self.memory.size < total:
+        n_bytes = sum(-(-len(r) // 64) * 64 for r in raws)
+        if n_bytes < INLINE_ARRAY_BYTES:
+            return pickle.dumps(obj, protocol=5)
+        if self.memory is None or self.memory.size < n_bytes:
             self.close()
-            self.memory = SharedMemory(create=True, size=2 * total)
-        spans, at = [], 0
+            self.memory = SharedMemory(create=True, size=2 * n_bytes)
+        spans, offset = [], 0
         for raw in raws:
-            self.memory.buf[at : at + len(raw)] = raw
-            spans.append((at, at + len(raw)))
-            at += -(-len(raw) // 64) * 64  # the next array starts on a cache line
-        return pickle.dumps(_Letter(head, self.memory.name, spans))
+            self.memory.buf[offset : offset + len(raw)] = raw
+            spans.append((offset, offset + len(raw)))
+            offset += -(-len(raw) // 64) * 64  # the next array starts on a cache line
+        return pickle.dumps(_SharedMessage(head, self.memory.name, spans))
 
     def close(self) -> None:
         if self.memory is not None:
@@ -63,25 +64,29 @@ class _Outbox:
             self.memory = None
 
 
-class _Inbox:
-    """The receiving side. Arrays are copied out, unless the sender leaves its segment alone from then on."""
+class _ReceiveBuffer:
+    """Receiving side: opens the segment that a message names."""
 
     def __init__(self) -> None:
         self.memory: Any = None  # a SharedMemory
 
     def unpack(self, message: bytes, *, copy: bool = True) -> Any:
-        thing = pickle.loads(message)
-        if not isinstance(thing, _Letter):
-            return thing
-        if self.memory is None or self.memory.name != thing.segment:
+        """Deserialize a message.
+
+        Without `copy`, its arrays are views of the segment, valid until the sender writes the next message.
+        """
+        received = pickle.loads(message)
+        if not isinstance(received, _SharedMessage):
+            return received
+        if self.memory is None or self.memory.name != received.segment:
             self.close()
-            self.memory = SharedMemory(thing.segment)
-        views = (self.memory.buf[i:j] for i, j in thing.spans)
-        return pickle.loads(thing.head, buffers=[bytearray(v) if copy else v for v in views])
+            self.memory = SharedMemory(received.segment)
+        views = (self.memory.buf[i:j] for i, j in received.spans)
+        return pickle.loads(received.head, buffers=[bytearray(v) if copy else v for v in views])
 
     def close(self) -> None:
         if self.memory is not None:
-            with contextlib.suppress(BufferError):  # arrays that an error still holds go with it
+            with contextlib.suppress(BufferError):  # an array in a traceback may still view the segment
                 self.memory.close()
             self.memory = None
 
@@ -91,71 +96,75 @@ def _on_each(f: Callable[..., Any], shards: list[Shard], todo: list[tuple[Any, .
 
 
 def _serve(conn: Connection) -> None:
-    """A worker: receives its shards, then functions to run on them, until the pipe closes."""
+    """Main loop of a worker: receive the shards, then functions to run on them, until the pipe closes."""
     signals.mind_only(os.getppid())
-    blas.ask(1)  # there is a worker a core already
+    blas.ask(1)  # there is one worker per core already
     blas.one_each()
-    data, inbox, outbox = _Inbox(), _Inbox(), _Outbox()
+    data_buffer, receiver, sender = _ReceiveBuffer(), _ReceiveBuffer(), _SendBuffer()
     with contextlib.suppress(EOFError, OSError):
         try:
-            held = data.unpack(conn.recv_bytes(), copy=False)
-            shards = [s.load() if isinstance(s, Unread) else Shard(s[0], s[1], s[2], Memo()) for s in held]
-            reply = outbox.pack((True, None))
-        except Exception as error:  # a part that cannot be read
-            reply = outbox.pack((False, portable(error, "a worker process")))
+            received = data_buffer.unpack(conn.recv_bytes(), copy=False)
+            shards = [
+                s.load() if isinstance(s, Unread) else Shard(s[0], s[1], s[2], Memo()) for s in received
+            ]
+            reply = sender.pack((True, None))
+        except Exception as error:  # a partition that cannot be read
+            reply = sender.pack((False, portable(error, "a worker process")))
         conn.send_bytes(reply)
         while True:
             message = conn.recv_bytes()
             try:
-                f, todo, seconds = inbox.unpack(message)
+                f, todo, seconds = receiver.unpack(message)
                 blas.renew()
-                found = Limit(perf_counter() + seconds).call(_on_each, f, shards, todo)
-                reply = outbox.pack((True, found))
+                results = Limit(perf_counter() + seconds).call(_on_each, f, shards, todo)
+                reply = sender.pack((True, results))
             except Exception as error:  # also where a function or its result cannot be pickled
-                reply = outbox.pack((False, portable(error, "a worker process")))
+                reply = sender.pack((False, portable(error, "a worker process")))
             conn.send_bytes(reply)
-    outbox.close()
-    os._exit(0)  # arrays still look into the shared data, so an orderly exit would complain about them
+    sender.close()
+    os._exit(0)  # a regular exit would warn about arrays that still view the shared memory
 
 
-class _Worker:
-    """The driver's end of one process."""
+class _WorkerHandle:
+    """Parent's end of the connection to one worker process."""
 
     def __init__(self, context: Any, shards: Sequence[Shard | Unread]) -> None:
-        self.conn, there = context.Pipe()
-        self.process = context.Process(target=_serve, args=(there,), daemon=True)
+        self.conn, child_conn = context.Pipe()
+        self.process = context.Process(target=_serve, args=(child_conn,), daemon=True)
         with signals.withheld():
             self.process.start()
-        there.close()
-        self.inbox, self.outbox, self.data = _Inbox(), _Outbox(), _Outbox()
+        child_conn.close()
+        self.receiver, self.sender, self.data = _ReceiveBuffer(), _SendBuffer(), _SendBuffer()
         self.conn.send_bytes(self.data.pack([s if isinstance(s, Unread) else s[:3] for s in shards]))
-        self.owes = True  # a reply that was never taken: an interrupted call leaves one behind
+        self.reply_pending = True  # an interrupted call leaves a reply that was never received
 
-    def send(self, thing: Any) -> None:
-        if self.owes:
-            self._take()
+    def send(self, obj: Any) -> None:
+        """Send an object, after dropping a reply that was never received."""
+        if self.reply_pending:
+            self._next_message()
         try:
-            self.conn.send_bytes(self.outbox.pack(thing))
+            self.conn.send_bytes(self.sender.pack(obj))
         except OSError:
-            self._died()
-        self.owes = True
+            self._raise_died()
+        self.reply_pending = True
 
     def receive(self, *, copy: bool = True) -> Any:
-        """The worker's reply; where its arrays are not copied, they are good until the next call."""
-        return self.inbox.unpack(self._take(), copy=copy)
+        """Return the worker's reply; without `copy`, its arrays are valid until the next call."""
+        return self.receiver.unpack(self._next_message(), copy=copy)
 
-    def _take(self) -> bytes:
-        """The worker's next message, taken before it is read: one that cannot be read is done with, too."""
+    def _next_message(self) -> bytes:
+        """Receive the next message, before it is unpickled: one that cannot be unpickled is consumed, too."""
         try:
-            while not self.conn.poll(GLANCE):  # interrupts strike while waiting here, not within a message
+            while not self.conn.poll(GLANCE):  # interrupts are raised in this wait, never within a message
                 check()
             message: bytes = self.conn.recv_bytes()
         except (EOFError, OSError):
-            self._died()
-        self.owes = False
+            self._raise_died()
+        self.reply_pending = False
         return message
 
-    def _died(self) -> NoReturn:
+    def _raise_died(self) -> NoReturn:
+        """Raise the error for a worker that ended."""
         self.process.join(1)
         raise RuntimeError(
             f"a worker process ended with exit code {self.process.exitcode} and its shard is lost with it; "
@@ -163,39 +172,40 @@ class _Worker:
         )
 
     def close(self) -> None:
+        """End the worker and free its shared memory."""
         self.conn.close()
         self.process.join(1)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
-        self.inbox.close()
-        for box in (self.outbox, self.data):
+        self.receiver.close()
+        for buffer in (self.sender, self.data):
             with contextlib.suppress(FileNotFoundError):
-                box.close()
+                buffer.close()
 
 
 def _raise_first(replies: Sequence[tuple[bool, Any]]) -> None:
     """Raise the first error among replies."""
-    for fine, reply in replies:
-        if not fine:
+    for succeeded, reply in replies:
+        if not succeeded:
             raise reply
 
 
-def _close(workers: list[_Worker]) -> None:
+def _close(workers: list[_WorkerHandle]) -> None:
     for worker in workers:
         worker.close()
 
 
 class Processes:
-    """Shards in worker processes, for losses that hold the interpreter's lock. The data move once.
+    """Executor with shards in worker processes, for losses that hold the GIL; the data are sent once.
 
     Parameters
     ----------
     shards : sequence of Shard
-        `linear_risk` fills it in when the executor is passed to it without.
+        Set by `linear_risk` when an executor without shards is passed to it.
     n_workers : int, optional
-        How many processes; one a core by default, and no more than there are shards. It changes no bit of
-        any result.
+        Number of processes; one per core by default, and at most one per shard. Results are bitwise the
+        same for any number.
 
     Notes
     -----
@@ -205,22 +215,22 @@ class Processes:
     def __init__(self, shards: Sequence[Shard | Unread] = (), *, n_workers: int | None = None) -> None:
         check_shards("Processes", shards)
         self.n_workers = worker_count(n_workers)
-        used = min(self.n_workers, len(shards))
-        self._owner = [k * used // len(shards) for k in range(len(shards))]
+        n_used = min(self.n_workers, len(shards))
+        self._owner = [k * n_used // len(shards) for k in range(len(shards))]
         context = get_context("spawn")
         self._workers = [
-            _Worker(context, [s for s, o in zip(shards, self._owner, strict=True) if o == k])
-            for k in range(used)
+            _WorkerHandle(context, [s for s, o in zip(shards, self._owner, strict=True) if o == k])
+            for k in range(n_used)
         ]
         self.close = weakref.finalize(self, _close, self._workers)
         _raise_first([worker.receive() for worker in self._workers])
 
     def __call__(self, shards: Sequence[Shard | Unread]) -> Processes:
-        """An executor with the same settings that holds these shards."""
+        """Return an executor with the same settings that holds these shards."""
         return Processes(shards, n_workers=self.n_workers)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Settings can be copied and pickled; workers and the shards that they hold cannot."""
+        """Pickle the settings; workers and the shards that they hold cannot be pickled."""
         if self._workers:
             raise TypeError(
                 "Processes that hold shards cannot be copied: copy the settings, "
@@ -229,21 +239,21 @@ class Processes:
         return partial(Processes, n_workers=self.n_workers), ()
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
-        """[f(shard_k, *args, each_k) for k], side by side."""
-        return self._ask(f, args, each, copy=True)
+        """Return [f(shard_k, *args, each_k) for k], computed in parallel."""
+        return self._run(f, args, each, copy=True)
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
-        """The tuples of `map`, added up in shard order."""
-        # sums are new arrays, and what they are of is better not copied: new memory costs more than the sum
-        return add(self._ask(f, args, each, copy=len(self._owner) == 1))
+        """Return the sum of the tuples of `map`, in shard order."""
+        # the sum is a new array, so its terms need no copy: allocating one would cost more than the addition
+        return add(self._run(f, args, each, copy=len(self._owner) == 1))
 
-    def _ask(
+    def _run(
         self, f: Callable[..., Any], args: tuple[Any, ...], each: Sequence[Any], *, copy: bool
     ) -> list[Any]:
-        """All replies, in shard order."""
+        """Run f on all shards and return the replies in shard order."""
         todo = calls(len(self._owner), args, each)
         check()
-        seconds = current().at - perf_counter()  # clocks of processes need not agree
+        seconds = current().deadline - perf_counter()  # relative, since the clocks of processes may differ
         for k, worker in enumerate(self._workers):
             worker.send((f, [a for a, o in zip(todo, self._owner, strict=True) if o == k], seconds))
         replies = [worker.receive(copy=copy) for worker in self._workers]

@@ -1,4 +1,4 @@
-"""What the ranks of an MPI job tell each other, so that all of them stay at the same place of one program."""
+"""Checked message exchange among the ranks of an MPI job, which keeps all ranks at the same program step."""
 
 from __future__ import annotations
 
@@ -20,64 +20,72 @@ from riskmin.executors.errors import portable
 from riskmin.executors.letters import INLINE, Letter, Room
 
 HEAD = struct.Struct("<16sqqQqq48s")
-"""How a letter begins: see `_Head`."""
+"""Binary layout of the fields of `_MessageHeader`."""
 LETTER = HEAD.size + INLINE
-"""Bytes that are exchanged at once: the head, and the letter if it fits. The same in every version."""
+"""Bytes per rank of the first exchange: the header, and the message if it fits. The same in every version."""
 FINE, FAILED, STOPPED = range(3)
-SAME_STROKE = 1.0
-"""Ctrl-C reaches ranks one after the other, within so many seconds."""
+INTERRUPT_SPREAD_SECONDS = 1.0
+"""One Ctrl-C reaches the ranks one after the other, within this time."""
 
 
-class _Head(NamedTuple):
-    """What every letter says first: ranks must agree on all of it but the state and the lengths."""
+class _MessageHeader(NamedTuple):
+    """Header of a message; ranks must agree on all fields but the state and the lengths."""
 
     version: bytes
+    """Version of riskmin."""
     number: int
+    """Number of the exchange, counted by each rank."""
     state: int
-    mark: int
+    """`FINE`, `FAILED` (the message is an error) or `STOPPED` (interrupted by the user)."""
+    checksum: int
+    """Checksum of the arguments."""
     length: int
-    more: int
+    """Bytes of the pickle."""
+    second_bytes: int
+    """Bytes of the second exchange; 0 if the message fits into the first."""
     name: bytes
+    """Name of the operation."""
 
 
-class _Patience:
-    """Ctrl-C waits within, and SIGTERM where it is treated so: the next letter tells the other ranks, and all
-    of them stop.
+class _DeferredInterrupt:
+    """Context that defers SIGINT, and SIGTERM where `signals` treats it as an interrupt.
+
+    The interrupt travels with the next message, so that all ranks stop at the same point.
     """
 
     def __init__(self) -> None:
         self.depth = 0
-        self.asked = False
-        self.deaf_until = 0.0
-        self.before: dict[int, Any] = {}
+        self.requested = False
+        self.ignored_until = 0.0
+        self.previous_handlers: dict[int, Any] = {}
 
     def __enter__(self) -> None:
         if self.depth == 0 and threading.current_thread() is threading.main_thread():
             numbers = {signal.SIGINT, *signals.interrupting()}
-            self.before = {number: signal.signal(number, self._hear) for number in numbers}
+            self.previous_handlers = {number: signal.signal(number, self._handle) for number in numbers}
         self.depth += 1
 
     def __exit__(self, *exc: object) -> None:
         self.depth -= 1
         if self.depth == 0:
-            for number, handler in self.before.items():
+            for number, handler in self.previous_handlers.items():
                 signal.signal(number, handler)
-            self.before = {}
+            self.previous_handlers = {}
 
-    def _hear(self, number: int, frame: Any) -> None:
+    def _handle(self, number: int, frame: Any) -> None:
         signals.note(number)
-        self.asked = self.asked or time.monotonic() >= self.deaf_until
+        self.requested = self.requested or time.monotonic() >= self.ignored_until
 
-    def answer(self) -> None:
-        """All ranks have been told; what comes within a moment is the same stroke of the keys."""
-        self.asked, self.deaf_until = False, time.monotonic() + SAME_STROKE
+    def acknowledge(self) -> None:
+        """Reset the request, now that all ranks have it, and ignore signals of the same key press."""
+        self.requested, self.ignored_until = False, time.monotonic() + INTERRUPT_SPREAD_SECONDS
 
 
 class Line:
-    """What ranks tell each other.
+    """Communication of one rank with all others.
 
-    Each exchange begins with letters of the same size, whatever it is about. So ranks that fail, or have come
-    to different places, find out from the letters, and none waits for what the others never send.
+    Each exchange begins with blocks of the same size, whatever its content. So ranks that failed, or are at
+    different steps of the program, detect that from the headers, and none waits for data never sent.
     """
 
     def __init__(self, comm: Any) -> None:
@@ -85,82 +93,92 @@ class Line:
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
         self.number = 0
-        self.patience, self.room = _Patience(), Room()
-        self.told: BaseException | None = None  # the last error that all ranks know of
+        self.interrupts, self.room = _DeferredInterrupt(), Room()
+        self.shared_error: BaseException | None = None  # the last error that was raised on all ranks
 
-    def exchange(self, name: str, mark: int, make: Callable[[], Any]) -> list[Any]:
-        """What `make` gives at each rank, at all; what it raises at one is raised at all.
+    def exchange(self, name: str, checksum: int, make: Callable[[], Any]) -> list[Any]:
+        """Call `make` on each rank and return the results of all ranks; an error on one is raised on all.
 
         Parameters
         ----------
         name : str
-            What is done.
-        mark : int
-            What it is done with: a number that is the same at all ranks, or else they are not at one.
+            Name of the operation.
+        checksum : int
+            Checksum of its arguments; an error is raised if ranks have different ones.
         make : callable
+            Returns the object that this rank sends.
         """
-        with self.patience:
+        with self.interrupts:
             error: BaseException | None = None
             state = FINE
             try:
-                letter = Letter.of(make())
-            except BaseException as found:
-                error, state = found, FAILED
-                letter = Letter.of(portable(found, f"rank {self.rank}"))
-            if self.patience.asked or isinstance(error, KeyboardInterrupt):
+                message = Letter.of(make())
+            except BaseException as caught:
+                error, state = caught, FAILED
+                message = Letter.of(portable(caught, f"rank {self.rank}"))
+            if self.interrupts.requested or isinstance(error, KeyboardInterrupt):
                 state = STOPPED
             self.number += 1
-            sizes = len(letter.text), letter.size()
-            heads, letters = self._post(
-                _Head(_version(), self.number, state, mark, *sizes, _short(name)), letter
+            sizes = len(message.text), message.size()
+            headers, messages = self._post(
+                _MessageHeader(_version(), self.number, state, checksum, *sizes, _padded(name)), message
             )
-        self._raise(heads, letters, error)
-        self.told = _difference(heads)
-        if self.told is not None:
-            raise self.told
-        return [found.open() for found in letters]
+        self._raise(headers, messages, error)
+        self.shared_error = _difference(headers)
+        if self.shared_error is not None:
+            raise self.shared_error
+        return [received.open() for received in messages]
 
-    def _post(self, head: _Head, letter: Letter) -> tuple[list[_Head], list[Letter]]:
-        """The letters of all ranks; what does not fit into one comes after it."""
-        ours, theirs = bytearray(LETTER), bytearray(LETTER * self.size)
-        HEAD.pack_into(ours, 0, *head)
-        if not head.more:
-            ours[HEAD.size : HEAD.size + head.length] = letter.text
-        self.comm.Allgather(ours, theirs)
-        heads = [_Head(*HEAD.unpack_from(theirs, k * LETTER)) for k in range(self.size)]
-        self.told = _other_version(heads)
-        if self.told is not None:
-            raise self.told
+    def _post(self, header: _MessageHeader, message: Letter) -> tuple[list[_MessageHeader], list[Letter]]:
+        """Exchange the headers and messages of all ranks; long messages follow in a second exchange."""
+        outgoing, incoming = bytearray(LETTER), bytearray(LETTER * self.size)
+        HEAD.pack_into(outgoing, 0, *header)
+        if not header.second_bytes:
+            outgoing[HEAD.size : HEAD.size + header.length] = message.text
+        self.comm.Allgather(outgoing, incoming)
+        headers = [_MessageHeader(*HEAD.unpack_from(incoming, k * LETTER)) for k in range(self.size)]
+        self.shared_error = _other_version(headers)
+        if self.shared_error is not None:
+            raise self.shared_error
         starts = [k * LETTER + HEAD.size for k in range(self.size)]
-        found = [Letter(theirs[i : i + h.length], []) for i, h in zip(starts, heads, strict=True)]
-        sizes = [h.more for h in heads]
+        messages = [Letter(incoming[i : i + h.length], []) for i, h in zip(starts, headers, strict=True)]
+        sizes = [h.second_bytes for h in headers]
         if any(sizes):
             with self.no_way_back():
-                mine, rest = self.room.take(head.more), self.room.take(sum(sizes))
-                letter.write(mine)
-                self.comm.Allgatherv(mine, [rest, sizes])
+                long_message, long_messages = self.room.take(header.second_bytes), self.room.take(sum(sizes))
+                message.write(long_message)
+                self.comm.Allgatherv(long_message, [long_messages, sizes])
             ends = np.cumsum([0, *sizes])
-            for k, h in enumerate(heads):
-                if h.more:
-                    found[k] = Letter.read(rest[ends[k] : ends[k + 1]], h.length)
-        return heads, found
+            for k, h in enumerate(headers):
+                if h.second_bytes:
+                    messages[k] = Letter.read(long_messages[ends[k] : ends[k + 1]], h.length)
+        return headers, messages
 
-    def _raise(self, heads: list[_Head], letters: list[Letter], own: BaseException | None) -> None:
-        """The first error, or Ctrl-C, if any rank has one."""
-        if any(h.state == STOPPED for h in heads):
-            self.patience.answer()
-            self.told = KeyboardInterrupt()
-            raise self.told from own
-        for k, head in enumerate(heads):
-            if head.state == FAILED:
-                self.told = letters[k].open()
-                if k == self.rank and own is not None and type(own) is type(self.told):
-                    self.told = own  # with its traceback
-                raise self.told from (None if self.told is own else own)
+    def _raise(
+        self, headers: list[_MessageHeader], messages: list[Letter], local_error: BaseException | None
+    ) -> None:
+        """Raise the interrupt of any rank, or the error of the first rank that has one.
+
+        `local_error` is that of this rank, which has its traceback.
+        """
+        if any(h.state == STOPPED for h in headers):
+            self.interrupts.acknowledge()
+            self.shared_error = KeyboardInterrupt()
+            raise self.shared_error from local_error
+        for k, header in enumerate(headers):
+            if header.state == FAILED:
+                self.shared_error = messages[k].open()
+                if (
+                    k == self.rank
+                    and local_error is not None
+                    and type(local_error) is type(self.shared_error)
+                ):
+                    self.shared_error = local_error  # with its traceback
+                raise self.shared_error from (None if self.shared_error is local_error else local_error)
 
     @contextlib.contextmanager
     def no_way_back(self) -> Iterator[None]:
-        """Numbers under way: a rank that cannot go on here would let the others wait for ever."""
+        """Block of collective calls: an error aborts the job, since the other ranks would wait forever."""
         try:
             yield
         except BaseException:
@@ -170,15 +188,15 @@ class Line:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """A block that all ranks leave alike."""
-        with self.patience:
+        """Block that all ranks leave in the same way."""
+        with self.interrupts:
             error: BaseException | None = None
             try:
                 yield
-            except BaseException as found:
-                if found is self.told:
+            except BaseException as caught:
+                if caught is self.shared_error:
                     raise
-                error = found
+                error = caught
             self.exchange("the end", 0, partial(_end, error))
 
 
@@ -190,38 +208,40 @@ def _end(error: BaseException | None) -> None:
 def _version() -> bytes:
     from riskmin import __version__
 
-    return _short(__version__, 16)
+    return _padded(__version__, 16)
 
 
-def _short(text: str, most: int = 48) -> bytes:
-    return text.encode()[:most].ljust(most, b"\0")
+def _padded(text: str, n_bytes: int = 48) -> bytes:
+    """Encode a text, cut or padded with zero bytes to a fixed length."""
+    return text.encode()[:n_bytes].ljust(n_bytes, b"\0")
 
 
-def _text(short: bytes) -> str:
-    return short.rstrip(b"\0").decode(errors="replace")
+def _text(padded: bytes) -> str:
+    """Decode what `_padded` encoded."""
+    return padded.rstrip(b"\0").decode(errors="replace")
 
 
-def _other_version(heads: list[_Head]) -> RuntimeError | None:
-    """What to say where ranks have different versions of this library."""
-    for k, head in enumerate(heads):
-        if head.version != heads[0].version:
-            ours, theirs = _text(head.version), _text(heads[0].version)
+def _other_version(headers: list[_MessageHeader]) -> RuntimeError | None:
+    """Return the error for ranks with different versions of riskmin, if they differ."""
+    for k, header in enumerate(headers):
+        if header.version != headers[0].version:
+            ours, theirs = _text(header.version), _text(headers[0].version)
             return RuntimeError(
                 f"rank {k} runs riskmin {ours}, but rank 0 runs {theirs}: install the same version everywhere"
             )
     return None
 
 
-def _difference(heads: list[_Head]) -> RuntimeError | None:
-    """What to say where ranks do not all do the same thing with the same numbers."""
-    first = heads[0]
-    for k, head in enumerate(heads):
-        if (head.number, head.name, head.mark) == (first.number, first.name, first.mark):
+def _difference(headers: list[_MessageHeader]) -> RuntimeError | None:
+    """Return the error for ranks at different steps, or with different arguments, if there are any."""
+    first = headers[0]
+    for k, header in enumerate(headers):
+        if (header.number, header.name, header.checksum) == (first.number, first.name, first.checksum):
             continue
-        ours, theirs = _text(head.name), _text(first.name)
-        if (head.number, head.name) != (first.number, first.name):
+        ours, theirs = _text(header.name), _text(first.name)
+        if (header.number, header.name) != (first.number, first.name):
             return RuntimeError(
-                f"rank {k} came to {ours!r} as step {head.number}, but rank 0 to {theirs!r} as step "
+                f"rank {k} came to {ours!r} as step {header.number}, but rank 0 to {theirs!r} as step "
                 f"{first.number}: have all ranks run the same program on the same data"
             )
         return RuntimeError(
@@ -231,15 +251,15 @@ def _difference(heads: list[_Head]) -> RuntimeError | None:
     return None
 
 
-def mark(things: Sequence[Any]) -> int:
-    """A number that tells apart what differs, by the bits of arrays and of floats.
+def mark(values: Sequence[Any]) -> int:
+    """Return the CRC-32 of the bits of the arrays and floats among `values`.
 
-    Integers are keys, of which a rank may have used some for itself.
+    Integers are left out: they are keys, of which each rank may have used some for itself.
     """
-    found = 0
-    for x in things:
+    crc = 0
+    for x in values:
         if isinstance(x, float):
-            found = zlib.crc32(struct.pack("<d", x), found)
+            crc = zlib.crc32(struct.pack("<d", x), crc)
         elif isinstance(x, np.ndarray) and x.dtype.kind in "fiub":
-            found = zlib.crc32(np.ascontiguousarray(x).data, found)
-    return found
+            crc = zlib.crc32(np.ascontiguousarray(x).data, crc)
+    return crc
