@@ -296,7 +296,7 @@ def test_the_column_of_queries(tmp_path, run):
 def test_queries_that_are_not_needed_are_left_out(ranked, tmp_path, run):
     code, _, err = run("fit", ranked, "--loss", "ordinal", "-o", tmp_path / "m")
     assert code == 0
-    assert err == "riskmin: ranked.svm has query ids, which ordinal does not look at\n"
+    assert err == "riskmin: ranked.svm has query ids, which ordinal does not use\n"
     assert run("certify", tmp_path / "m", ranked)[0] == 0
     code, _, err = run("cv", ranked, "--loss", "squared", "--n-lams", 2, "-o", tmp_path / "m")
     assert (code, err.count("\n")) == (0, 1)
