@@ -65,7 +65,7 @@ def generated():
 
 
 def shuttle(folder):
-    """Normal rows of the shuttle data, sorted by the first column so that owners differ; the rest for tests."""
+    """Normal rows of the shuttle, sorted by the first column so that owners differ; the rest is new."""
     with np.load(folder / "odd_shuttle.npz") as file:
         X, odd = file["X"].astype(float), file["y"].ravel() > 0
     rng = np.random.default_rng(0)
