@@ -462,8 +462,8 @@ BAD_USAGE = [
     (["--loss", "prbep", "--class-weight", "balanced"], "counts rows"),
     (["--loss", "f1", "--class-weight", "balanced"], "counts rows"),
     (["--loss", "ordinal", "--class-weight", "balanced"], "--class-weight is for classification"),
-    (["--loss", "ordinal", "--no-intercept"], "--no-intercept does nothing"),
-    (["--loss", "mrr", "--no-intercept"], "--no-intercept does nothing"),
+    (["--loss", "ordinal", "--no-intercept"], "--no-intercept has no effect"),
+    (["--loss", "mrr", "--no-intercept"], "--no-intercept has no effect"),
     (["--loss", "mrr", "--qid", "query"], "--qid names a column of a table"),
 ]
 
