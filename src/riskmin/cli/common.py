@@ -172,7 +172,7 @@ def tell_of_queries(data: Dataset, model: Any, name: str, *, quiet: bool) -> Non
 def read_for(model: Any, path: Path, target: Column, qid: Column, *, labels: bool) -> Dataset:
     """Load data for a fitted model; reorder the columns by name where both model and data name them."""
     if model.task == "tagging":
-        return tagging.sentences(path, target, qid, labels=labels, n_columns=tagging.n_columns(model))
+        return tagging.sentences(path, target, qid, labels=labels, n_columns=tagging.n_input_columns(model))
     data = _load_checked(path, target=target, qid=qid, require_labels=labels, n_features=model.n_features_in_)
     known = getattr(model, "feature_names_in_", None)
     if known is None or data.feature_names is None or data.feature_names == list(known):

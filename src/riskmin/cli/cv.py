@@ -25,7 +25,7 @@ from riskmin.cli.common import (
     tell_of_nothing,
     without_warnings,
 )
-from riskmin.cli.problem import check_lams, estimator, lam_options, problem_options, settings_of
+from riskmin.cli.problem import check_lams, estimator, estimator_settings, lam_options, problem_options
 from riskmin.cli.search import GradedSearch, GradeError
 from riskmin.cli.tasks import TASKS, queries
 from riskmin.data import Dataset
@@ -89,7 +89,7 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
     from riskmin.estimators.scorers import measure_named, measure_of
     from riskmin.losses import get_loss
 
-    task, settings = settings_of(given)
+    task, settings = estimator_settings(given)
     if task == "novelty":
         raise ValueError("novelty has no labels to score by, so there is nothing to cross-validate: use fit")
     if task == "tagging":

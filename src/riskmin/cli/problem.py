@@ -83,7 +83,7 @@ def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def settings_of(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def estimator_settings(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the task of the loss and the parameters of its estimator, checked before data are read."""
     from riskmin import get_loss
     from riskmin.solvers import get_solver
@@ -123,7 +123,7 @@ def estimator(given: dict[str, Any]) -> Any:
     )
     from riskmin.estimators.base import regularizer_of
 
-    task, settings = settings_of(given)
+    task, settings = estimator_settings(given)
     if task == "tagging":
         return tagging.estimator_of(given)
     kinds = {

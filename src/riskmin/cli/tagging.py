@@ -73,7 +73,7 @@ def all_sentences(paths: Sequence[Path], target: str | int | None, qid: str | in
     return Dataset(X, y)  # type: ignore[arg-type] # as above
 
 
-def n_columns(model: Any) -> int | None:
+def n_input_columns(model: Any) -> int | None:
     """Number of input columns, without the label, of the training sentences."""
     if model.template != "window":
         raise ValueError("the model was fitted to features that were made in Python: predict there")
@@ -92,7 +92,7 @@ def size(model: Any, X: Any) -> str:
     return f"{len(X):,} sentences of {tokens:,} tokens, {p:,} features, {len(model.classes_):,} labels"
 
 
-def check_labels(model: Any, y: Any, qid: Any) -> None:
+def check_tag_labels(model: Any, y: Any, qid: Any) -> None:
     """Raise if all tokens have the same label."""
     distinct = {label for labels in y for label in labels}
     if len(distinct) == 1:

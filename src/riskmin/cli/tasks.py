@@ -272,7 +272,7 @@ TASKS: dict[str, Task] = {
     ),
     "tagging": Task(
         True,
-        tagging.check_labels,
+        tagging.check_tag_labels,
         tagging.labels_in,
         tagging.truth,
         tagging.words,

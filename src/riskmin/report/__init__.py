@@ -9,8 +9,7 @@ from typing import Any
 
 from riskmin.progress import duration, relative_gap
 from riskmin.report.chart import pictures
-from riskmin.report.page import badge, table, write_page
-from riskmin.report.page import facts as page_facts
+from riskmin.report.page import badge, html_facts, table, write_page
 from riskmin.report.page import write_text as write_text
 from riskmin.report.paths import write_path as write_path
 from riskmin.report.paths import write_search as write_search
@@ -56,7 +55,7 @@ def _section(title: str, result: Result, facts: dict[str, Any]) -> str:
         f"<section><header><h2>{escape(title)}</h2>{badge(result)}</header>"
         f'<div class="numbers">{headline}</div>'
         f'<div class="charts">{pictures(result, float(facts.get("tol", 0.0)))}</div>'
-        f"{page_facts(_fact_rows(result, facts))}</section>"
+        f"{html_facts(_fact_rows(result, facts))}</section>"
     )
 
 

@@ -27,7 +27,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def facts(rows: Sequence[tuple[str, str]]) -> str:
+def html_facts(rows: Sequence[tuple[str, str]]) -> str:
     """HTML of a list of names and values, in columns."""
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(fact)}</dd></div>" for name, fact in rows)
     return f'<dl class="facts">{items}</dl>'

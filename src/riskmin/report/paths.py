@@ -10,7 +10,7 @@ import numpy as np
 
 from riskmin.progress import duration, relative_gap
 from riskmin.report.chart import Line, draw, linear_axis, log_axis
-from riskmin.report.page import badge, facts, table, write_page
+from riskmin.report.page import badge, html_facts, table, write_page
 from riskmin.types import NDArray, Result
 
 MAX_PLOTTED_WEIGHTS = 30
@@ -131,7 +131,7 @@ def write_path(
         for lam, r in zip(lams, results, strict=True)
     ]
     head = ["lam", "objective", "lower bound", "relative gap", "nonzeros", "oracle calls", "time", "status"]
-    problem = facts(_fact_rows(about))
+    problem = html_facts(_fact_rows(about))
     write_page(path, title, _PATH_INTRODUCTION, [_figure(charts, problem), table(head, rows)])
 
 
@@ -189,7 +189,7 @@ def write_search(
         for k, (lam, m, s) in enumerate(zip(lams, mean, sd, strict=True))
     ]
     head = ["lam", "mean score", "sd", *(f"fold {k + 1}" for k in range(len(scores)))]
-    problem = facts(_fact_rows(about))
+    problem = html_facts(_fact_rows(about))
     write_page(path, title, _SEARCH_INTRODUCTION, [_figure(chart, problem), table(head, rows)])
 
 
