@@ -1,4 +1,4 @@
-"""Asks every solver what it takes, and writes docs/support.md: `python -m docs.support`."""
+"""Try every solver on every loss and regularizer, and write docs/support.md: `python -m docs.support`."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ REGULARIZERS: dict[str, Any] = {
 
 HEAD = """# What goes with what
 
-Every solver was asked: `python -m docs.support` writes this page, and a test sees to it that it is up to
-date. Where a cell is empty, the solver says in one sentence what to use instead. Where it is ticked, it finds
-the optimum that cvxpy finds, with bounds that hold: `tests/test_support.py` tries every loss with every
-regularizer and every solver.
+`python -m docs.support` tries every solver and writes this page; a test checks that it is up to date. Where a
+cell is empty, the solver raises an error that names an alternative. Where it is ticked, the solver finds
+cvxpy's optimum, with valid bounds: `tests/test_support.py` tries every loss with every regularizer and every
+solver.
 
 """
-TICK, SOME, STALLS = "✓", "(✓)", "kinks"
+TICK, SOME, STALLS = "✓", "(✓)", "may stall"
 NOTES = f"""
-{TICK}: takes it. {SOME}: without an intercept only. *{STALLS}*: takes it, but may stall at the kinks of the
-loss, and then says so. Weights, priors and bounds may be a number, or one a feature.
+{TICK}: supported. {SOME}: without an intercept only. *{STALLS}*: supported, but may end as `stalled` at a
+nonsmooth point of the loss. Weights, priors and bounds may be a number, or one per feature.
 
-Losses of pairs, tables and rankings look at all rows at once, so no solver that visits rows or columns one by
-one takes them. An intercept changes nothing for most of them; `FBeta` has one, and `PrecisionAtK` and
-`RecallAtK` refuse it. `Smoothing` is asked with `Lbfgs` inside: with `OwlQn` or `ProximalGradient` it takes
-what they take for smooth losses.
+Losses on pairs, contingency tables and rankings are non-decomposable, so no solver that visits rows or
+columns one by one supports them. Most of them do not depend on an intercept; `FBeta` has one, and
+`PrecisionAtK` and `RecallAtK` reject it. `Smoothing` is tried with `Lbfgs` as the inner solver: with `OwlQn`
+or `ProximalGradient` it supports the regularizers that they support for smooth losses.
 
-Losses of many scores a row have their intercepts in w. `Bundle` holds these near where
-they are, in its model alone, and takes them with any regularizer; `Bmrm` and `LineSearchBmrm` cannot move
-them. Losses of chains have no intercept; a column of ones does the same.
+Multi-output losses have their intercepts in w. `Bundle` adds a proximal term for them, in its model only, and
+supports them with any regularizer; `Bmrm` and `LineSearchBmrm` cannot change them. Chain losses have no
+intercept; a column of ones has the same effect.
 
-X is *elsewhere* where its rows are in other processes or in another array library, or where the risk is a
-function of your own. With an intercept `Auto` treats sparse X as it does dense X.
+X is *remote* if its rows are in other processes or in another array library, or if the risk is a user-defined
+function. With an intercept `Auto` treats sparse X as it does dense X.
 
-A loss of your own counts as one with kinks until it says `smooth = True`. `CoordinateDescent` asks it for its
-`curvature`, `DualGaussSeidel` for its `dual` or `conjugate`; no other solver asks for more than
-[a loss has to have](add-a-loss.md).
+A user-defined loss counts as nonsmooth unless it has `smooth = True`. `CoordinateDescent` needs its
+`curvature`, `DualGaussSeidel` its `dual` or `conjugate`; all other solvers need only
+[the required attributes of a loss](add-a-loss.md).
 """
 
 
 def labels(loss: Any) -> Any:
-    """Labels that the loss takes."""
+    """Labels that the loss accepts."""
     y = np.array([1.0, -1.0, 1.0, -1.0]) if loss.task == "classification" else np.array([1.0, 0.0, 2.0, 1.0])
     return np.column_stack([y, -y]) if getattr(loss, "many_targets", False) else y
 
@@ -73,17 +73,17 @@ def groups(loss: Any) -> dict[str, Any]:
 
 
 def small(loss: Any) -> Any:
-    """The loss, with a k for four rows if it looks at the first k of all."""
+    """The loss, with k = 2 for the four rows if it has a k."""
     return dataclasses.replace(loss, k=2) if getattr(loss, "counted", False) else loss
 
 
 @cache
 def objective(loss: Any, reg: str, intercept: bool = False, sparse: bool = False) -> Objective:
-    """A tiny problem."""
+    """A problem of four rows and two columns."""
     import scipy.sparse as sp
 
     X = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [1.0, 0.0]])
-    # there a number for all changes nothing, or the first and last labels have weights of their own
+    # losses at k do not depend on an intercept, and chains have start and end weights instead
     intercept = intercept and not getattr(loss, "counted", False) and loss.task != "tagging"
     matrix = sp.csr_array(X) if sparse else X
     risk: Any = linear_risk(matrix, labels(loss), small(loss), fit_intercept=intercept, **groups(loss))
@@ -94,7 +94,7 @@ def objective(loss: Any, reg: str, intercept: bool = False, sparse: bool = False
 
 
 def takes(solver: Any, obj: Objective) -> bool:
-    """Whether the solver begins."""
+    """Whether the solver accepts the problem, that is, yields a first iterate."""
     try:
         next(iter(solver.iterates(obj, obj.reg.conjugate_grad(np.zeros(obj.risk.dim)))))  # type: ignore[attr-defined]
     except (TypeError, ValueError):
@@ -104,7 +104,7 @@ def takes(solver: Any, obj: Objective) -> bool:
 
 @cache
 def cell(name: str, loss: Any, reg: str) -> str:
-    """What a solver makes of a loss and a regularizer."""
+    """The cell of the table for a solver, a loss and a regularizer."""
     with_, without = (takes(SOLVERS[name], objective(loss, reg, intercept)) for intercept in (True, False))
     if not without:
         return ""
@@ -113,40 +113,40 @@ def cell(name: str, loss: Any, reg: str) -> str:
     return TICK if with_ else SOME
 
 
-def elsewhere(obj: Objective) -> Objective:
-    """The same problem, as if its rows were on another machine."""
+def as_remote(obj: Objective) -> Objective:
+    """The same problem with its rows treated as remote."""
     return dataclasses.replace(obj, risk=dataclasses.replace(obj.risk, rows=None))  # type: ignore[type-var]
 
 
 @cache
 def picks(loss: Any, reg: str) -> tuple[str, ...]:
-    """What Auto takes for dense X, for sparse X, and for X elsewhere."""
-    found = objective(loss, reg), objective(loss, reg, sparse=True), elsewhere(objective(loss, reg))
-    return tuple(f"`{type(Auto().choose(obj)[0]).__name__}`" for obj in found)
+    """The solvers that Auto selects for dense X, for sparse X, and for remote X."""
+    problems = objective(loss, reg), objective(loss, reg, sparse=True), as_remote(objective(loss, reg))
+    return tuple(f"`{type(Auto().choose(obj)[0]).__name__}`" for obj in problems)
 
 
 def families() -> dict[tuple[Any, ...], list[Any]]:
-    """The losses, those together that are treated alike everywhere."""
-    found: dict[tuple[Any, ...], list[Any]] = {}
+    """The losses, grouped by equal cells of the table."""
+    result: dict[tuple[Any, ...], list[Any]] = {}
     for loss in dict.fromkeys(LOSSES.values()):  # some have two names
-        alike = [(picks(loss, reg), *(cell(name, loss, reg) for name in SOLVERS)) for reg in REGULARIZERS]
-        found.setdefault(tuple(alike), []).append(loss)
-    return found
+        cells = [(picks(loss, reg), *(cell(name, loss, reg) for name in SOLVERS)) for reg in REGULARIZERS]
+        result.setdefault(tuple(cells), []).append(loss)
+    return result
 
 
 def called(loss: Any) -> str:
-    """The loss as one writes it, without the settings that are the default."""
+    """The loss as a call, without parameters that have their default."""
     fields = [f for f in dataclasses.fields(loss) if getattr(loss, f.name) != f.default]
     return f"`{type(loss).__name__}({', '.join(f'{f.name}={getattr(loss, f.name):g}' for f in fields)})`"
 
 
 def table(losses: list[Any]) -> Iterator[str]:
-    """The lines for losses that are treated alike."""
+    """The lines of the table for a group of losses."""
     loss = losses[0]
     names = [n for n in SOLVERS if n != "auto" and any(cell(n, loss, reg) for reg in REGULARIZERS)]
     solvers = [f"`{type(SOLVERS[n]).__name__}`" for n in names]
     yield f"## {', '.join(called(each) for each in losses)}\n"
-    yield f"| regularizer | {' | '.join(solvers)} | `Auto`, dense X | sparse X | X elsewhere |"
+    yield f"| regularizer | {' | '.join(solvers)} | `Auto`, dense X | sparse X | remote X |"
     yield "| --- |" + " --- |" * (len(names) + 3)
     for reg in REGULARIZERS:
         cells = [cell(name, loss, reg) for name in names]
@@ -155,7 +155,7 @@ def table(losses: list[Any]) -> Iterator[str]:
 
 
 def page() -> str:
-    """The page."""
+    """The whole page as text."""
     lines = [line for losses in families().values() for line in table(losses)]
     return HEAD + "\n".join(lines) + NOTES
 

@@ -1,4 +1,4 @@
-"""A support vector machine with a proof, beside scikit-learn's: how far from the optimum is each of them?"""
+"""A certified support vector machine beside scikit-learn's: how far from the optimum is each of them?"""
 
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
@@ -16,7 +16,7 @@ def main() -> None:
     ours = riskmin.minimize(J, tol=1e-6)
     print(f"riskmin   J = {ours.value:.6f}, and min J >= {ours.lower:.6f} ({ours.status}, {ours.solver})")
 
-    # LinearSVC weighs the sum of the losses by C, where riskmin weighs the regularizer by lam.
+    # LinearSVC multiplies the sum of the losses by C; riskmin multiplies the regularizer by lam
     theirs = LinearSVC(loss="hinge", C=1 / (lam * len(y)), fit_intercept=False, max_iter=100_000).fit(X, y)
     value = J.value(theirs.coef_[0])
     gap = (value - ours.lower) / value

@@ -1,12 +1,12 @@
-"""Training rows that are unlike those to be predicted: weights from a distributed risk make up for it.
+"""Covariate shift: importance weights of the training rows from a distributed logistic risk.
 
 python examples/covariate_shift.py [--data FOLDER]      (FOLDER holds reg_cal_housing.svm.xz)
 
-Rows x come from p(x) where the labels are known and from q(x) where predictions are wanted; labels given x
-are alike. The logistic risk that tells the two kinds of rows apart is minimal at the log of their ratio,
-z(x) = log q(x) / p(x), if both kinds weigh the same. Its certified fit gives exp(z) as weights of the
-training rows: then their risk is that of the others. All rows stay in their parts, for both fits: Lbfgs asks
-for values and gradients alone.
+Labeled rows x are drawn from p(x), rows to be predicted from q(x); the distribution of labels given x is the
+same. With equal total weights of both kinds, the logistic risk of separating them is minimal at the log of
+the density ratio, z(x) = log q(x) / p(x). The certified fit gives exp(z) as weights of the training rows, so
+that their weighted risk estimates the risk under q. All rows stay in their partitions during both fits: Lbfgs
+needs values and gradients only.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from riskmin.data import load
 
 
 def generated():
-    """A cubic that a straight line is fitted to; the rows to be predicted lie elsewhere on it."""
+    """A cubic that a line is fitted to; the rows to be predicted lie on another part of it."""
     rng = np.random.default_rng(0)
     X, T = rng.standard_normal((8000, 6)), rng.standard_normal((8000, 6))
     X[:, 0], T[:, 0] = 0.7 * X[:, 0] + 0.6, 0.5 * T[:, 0] - 0.6
@@ -31,7 +31,7 @@ def generated():
 
 
 def houses(folder):
-    """Prices of houses: where incomes are low, few are known, and those are to be predicted."""
+    """Prices of houses: few labels are known where incomes are low; the others are to be predicted."""
     X, y, *_ = load(folder / "reg_cal_housing.svm.xz")
     X, y = X.toarray(), y / 1e5
     X = (X - X.mean(axis=0)) / X.std(axis=0)
@@ -40,9 +40,9 @@ def houses(folder):
     return X[known], y[known], X[~known], y[~known]
 
 
-def spread(X, name, n_parts=3):
-    """Rows in parts, as they would be in files or on the workers of a cluster."""
-    parts = [riskmin.Local(x, f"{name} {k + 1}") for k, x in enumerate(np.array_split(X, n_parts))]
+def spread(X, name, n_partitions=3):
+    """Rows in partitions, as they would be in files or on the workers of a cluster."""
+    parts = [riskmin.Local(x, f"{name} {k + 1}") for k, x in enumerate(np.array_split(X, n_partitions))]
     return riskmin.Spread(parts, executor=riskmin.Processes(n_workers=2))
 
 
@@ -50,10 +50,10 @@ def with_squares(X):
     return np.hstack([X, X**2])
 
 
-def ratio(X, T):
-    """q(x) / p(x) at the training rows, from a fit to the rows of both kinds."""
-    known, asked = spread(with_squares(X), "training rows"), spread(with_squares(T), "rows to predict")
-    both = riskmin.Spread([*known.parts, *asked.parts], executor=known.executor)
+def density_ratio(X, T):
+    """The density ratio q(x) / p(x) at the training rows, from a fit to the rows of both kinds."""
+    train, target = spread(with_squares(X), "training rows"), spread(with_squares(T), "rows to predict")
+    both = riskmin.Spread([*train.parts, *target.parts], executor=train.executor)
     sign = np.repeat([-1.0, 1.0], [len(X), len(T)])
     weight = np.where(sign < 0, 1 / len(X), 1 / len(T))
     model = riskmin.LinearClassifier("logistic", alpha=1e-5, tol=1e-6, solver="lbfgs")
@@ -61,14 +61,14 @@ def ratio(X, T):
     print(
         f"ratio: {model.lower_bound_:.6f} <= min J <= {model.objective_:.6f}, certified gap {model.gap_:.1e}"
     )
-    found = np.exp(model.decision_function(known))
-    return found / found.mean()
+    ratio = np.exp(model.decision_function(train))
+    return ratio / ratio.mean()
 
 
 def main(folder=None) -> None:
     X, y, T, t = generated() if folder is None else houses(folder)
-    weight = ratio(X, T)
-    print(f"weights: as much as {weight.sum() ** 2 / (weight @ weight):.0f} of {len(X)} rows")
+    weight = density_ratio(X, T)
+    print(f"effective sample size {weight.sum() ** 2 / (weight @ weight):.0f} of {len(X)} rows")
     for name, weights in {"unweighted": None, "weighted": weight}.items():
         model = riskmin.LinearRegressor("squared", alpha=1e-6, tol=1e-6, solver="lbfgs")
         model.fit(spread(X, "training rows"), y, sample_weight=weights)

@@ -1,4 +1,4 @@
-"""Gaussian-process classification: the most probable function is a kernel machine, and comes with a proof."""
+"""Gaussian-process classification: the posterior mode is a kernel machine, fitted with a certificate."""
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits
@@ -27,24 +27,24 @@ def binary() -> None:
     print(f"scikit-learn's mode of the posterior differs by {abs(latent - f).max():.1e} at most")
 
 
-def many() -> None:
-    """Ten classes: one function a class, softmax, and the kernel by an incomplete Cholesky factor."""
+def multiclass() -> None:
+    """Ten classes: one function per class, softmax, and the kernel by an incomplete Cholesky factor."""
     X, y = load_digits(return_X_y=True)
     train, test = np.arange(len(y)) < 600, np.arange(len(y)) >= 600
     n = int(train.sum())
     factor = riskmin.IncompleteCholesky("rbf", gamma=0.0007, tol=1e-4)
-    L = 4.0 * factor.fit_transform(X[train])  # so that L L' is 16 times the kernel
+    L = 4.0 * factor.fit_transform(X[train])  # L L' is 16 times the kernel
     risk = riskmin.linear_risk(L, y[train], riskmin.Softmax())
     result = riskmin.minimize(riskmin.Objective(risk, riskmin.L2(), lam=1 / n))
     W = result.w.reshape(L.shape[1], -1)
-    found = np.argmax(4.0 * factor.transform(X[test]) @ W, axis=1)
+    predicted = np.argmax(4.0 * factor.transform(X[test]) @ W, axis=1)
     print(
         f"ten classes: {n * result.lower:.2f} <= least -log p(f | y) <= {n * result.value:.2f} "
         f"({result.status}, rank {L.shape[1]}, {factor.residual_:.1e} of the kernel left out), "
-        f"{np.mean(found == y[test]):.1%} of the new digits right"
+        f"{np.mean(predicted == y[test]):.1%} of the new digits right"
     )
 
 
 if __name__ == "__main__":
     binary()
-    many()
+    multiclass()

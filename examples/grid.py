@@ -8,11 +8,11 @@ import riskmin
 
 
 class Grid:
-    """Outputs are images of 0 and 1. The score is a sum over pixels and over pairs of neighbours.
+    """Outputs are images of 0 and 1. The score is a sum over pixels and over pairs of neighbors.
 
-    A pixel that is 1 adds w @ its features; neighbours that agree add a weight, one where the input looks
-    alike and another elsewhere. A minimum cut finds the best output, and exactly, only where these two are
-    not negative. So they are kept in a box, and `project` tells riskmin where it may check.
+    A pixel that is 1 adds w @ its features; neighbors that agree add one of two weights, depending on whether
+    the input is similar at both. A minimum cut finds the best output exactly if these two weights are not
+    negative. So they are constrained to a box, and `project` maps a w to one at which riskmin may check.
     """
 
     n_unary = 2
@@ -23,13 +23,13 @@ class Grid:
     def unary(self, x):
         return np.stack([x, np.ones_like(x)], axis=-1)
 
-    def alike(self, x):
-        """For each pair of neighbours, across and down: whether the input is nearly the same there."""
+    def similar(self, x):
+        """For each pair of horizontal and of vertical neighbors: whether the inputs are nearly the same."""
         return [abs(np.diff(x, axis=axis)) < 0.4 for axis in (1, 0)]
 
     def joint_feature(self, x, y):
         pairs = np.zeros(self.n_pairs)
-        for axis, same in zip((1, 0), self.alike(x), strict=True):
+        for axis, same in zip((1, 0), self.similar(x), strict=True):
             agree = np.diff(y.astype(int), axis=axis) == 0
             pairs += [np.sum(agree & same), np.sum(agree & ~same)]
         return np.append(np.tensordot(y, self.unary(x), 2), pairs)
@@ -38,15 +38,15 @@ class Grid:
         return float(np.mean(y != other))
 
     def cut(self, x, w, gain):
-        """The best output, where a pixel that is 1 gains this much more."""
+        """The best output if each pixel that is 1 adds `gain` to the score."""
         gain = gain + self.unary(x) @ w[: self.n_unary]
         graph = maxflow.Graph[float]()
         nodes = graph.add_grid_nodes(x.shape)
-        # who is on the side of the sink is 1, and pays for the edge from the source
+        # pixels on the side of the sink are 1; the cut then contains their edge from the source
         graph.add_grid_tedges(nodes, np.maximum(-gain, 0.0), np.maximum(gain, 0.0))
-        pairs = np.maximum(w[self.n_unary :], 0.0)  # rounding may leave the box by a last bit
+        pairs = np.maximum(w[self.n_unary :], 0.0)  # rounding may violate the box in the last bit
         ends = [(nodes[:, :-1], nodes[:, 1:]), (nodes[:-1], nodes[1:])]
-        for (a, b), same in zip(ends, self.alike(x), strict=True):
+        for (a, b), same in zip(ends, self.similar(x), strict=True):
             weights = np.where(same, *pairs).ravel()
             graph.add_edges(a.ravel(), b.ravel(), weights, weights)
         graph.maxflow()
@@ -71,7 +71,7 @@ def main() -> None:
     grid = Grid()
     loss = riskmin.Structured(grid)
     risk = loss.risk(xs[:120], ys[:120])
-    fits = {"each pixel by itself": np.where(grid.lower == 0, 0.0, np.inf), "cuts": np.inf}
+    fits = {"independent pixels": np.where(grid.lower == 0, 0.0, np.inf), "minimum cuts": np.inf}
     for name, upper in fits.items():
         J = riskmin.Objective(risk, riskmin.Box(riskmin.L2(), grid.lower, upper), lam=1e-4)
         result = riskmin.minimize(J)
@@ -80,7 +80,7 @@ def main() -> None:
             f"{name}: {result.lower:.5f} <= min J <= {result.value:.5f} ({result.status}), "
             f"{wrong:.1%} of the new pixels wrong"
         )
-    print(f"weights of agreement: {result.w[-2]:.4f} where the input is alike, {result.w[-1]:.4f} elsewhere")
+    print(f"weights of agreement: {result.w[-2]:.4f} for similar inputs, {result.w[-1]:.4f} for others")
     print(f"{risk.asked()['argmax']} minimum cuts")
 
 

@@ -1,4 +1,4 @@
-"""Matchings: which of the digits on the left is which of those on the right? Pixels are weighed to tell."""
+"""Structured prediction of matchings: match digits on the left with digits on the right by their pixels."""
 
 from itertools import permutations
 
@@ -11,10 +11,11 @@ import riskmin
 
 
 class Matching:
-    """Outputs are permutations: object i on the left belongs to object y[i] on the right.
+    """Outputs are permutations: object i on the left is matched with object y[i] on the right.
 
-    An input x holds what speaks for each pair, x[i, j] an array of `dim` numbers. The score of a matching is
-    a sum over its pairs, and so is the cost, the share of wrong pairs: an assignment problem, solved exactly.
+    An input x holds the features of each pair, x[i, j] an array of `dim` numbers. The score of a matching is
+    a sum over its pairs, and so is the cost, the fraction of wrong pairs: an assignment problem, solved
+    exactly.
     """
 
     def __init__(self, dim):
@@ -35,12 +36,12 @@ class Matching:
         return linear_sum_assignment(x @ w, maximize=True)[1]
 
     def outputs(self, x):
-        """All of them: where there are few, riskmin checks the argmax against each."""
+        """All outputs; if there are few, riskmin checks the argmax against each of them."""
         return (np.array(y) for y in permutations(range(len(x))))
 
 
 def draw(rng, images, digits, n):
-    """Pairs of piles of images, the same digits in both, each written by someone else; and which is which."""
+    """Draw pairs of lists of images with the same digits in both, in different handwriting, and matchings."""
     xs, ys = [], []
     for _ in range(n):
         size = rng.integers(4, 9)
@@ -67,10 +68,10 @@ def main() -> None:
     result = riskmin.minimize(riskmin.Objective(risk, riskmin.L2(), lam=5e-3))
     asked = risk.asked()
     print(f"J = {result.value:.5f}, and min J >= {result.lower:.5f} ({result.status}, {result.solver})")
-    print(f"{asked['argmax'] / len(xs):.0f} assignment problems an example, {asked['kept']} outputs kept")
-    for name, w in {"all pixels alike": np.ones(len(result.w)), "pixels weighed": result.w}.items():
-        right = np.mean(np.concatenate(loss.predict(new_xs, w)) == np.concatenate(new_ys))
-        print(f"{name}: {right:.1%} of the new digits find their partner")
+    print(f"{asked['argmax'] / len(xs):.0f} assignment problems per example, {asked['kept']} outputs cached")
+    for name, w in {"equal weights": np.ones(len(result.w)), "learned weights": result.w}.items():
+        correct = np.mean(np.concatenate(loss.predict(new_xs, w)) == np.concatenate(new_ys))
+        print(f"{name}: {correct:.1%} of the new digits are matched correctly")
 
 
 if __name__ == "__main__":

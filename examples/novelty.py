@@ -1,4 +1,4 @@
-"""Novelty detection over several owners: each keeps its rows, and tells a gradient and a score a row.
+"""Novelty detection over several data owners: each keeps its rows and sends gradients and one score per row.
 
 python examples/novelty.py [--data FOLDER]      (FOLDER holds odd_shuttle.npz, with arrays X and y)
 """
@@ -18,15 +18,15 @@ FEATURES, OWNERS = 200, 4
 
 @dataclass(frozen=True)
 class Owner:
-    """Rows in a file of their owner. This object is small: it goes to where they can be read, they do not.
+    """Rows in a file of their owner. Only this small object is sent to the process that reads them.
 
-    `read` turns them into random features there, whose inner products are those of a Gaussian kernel; all
-    owners draw the same ones, from the same seed.
+    `read` turns the rows into random features, whose inner products approximate a Gaussian kernel; all
+    owners draw the same features, from the same seed.
     """
 
     file: Path
     rows: int
-    centre: tuple[float, ...]
+    center: tuple[float, ...]
     scale: tuple[float, ...]
 
     sparse = False
@@ -44,18 +44,18 @@ class Owner:
         return self.rows * FEATURES
 
     def read(self):
-        return features((np.load(self.file) - self.centre) / self.scale)
+        return features((np.load(self.file) - self.center) / self.scale)
 
 
 def features(X):
     rng = np.random.default_rng(7)
     p = X.shape[1]
-    ways, phases = rng.standard_normal((p, FEATURES)) / p**0.5, rng.uniform(0, 2 * np.pi, FEATURES)
-    return np.cos(X @ ways + phases) * (2 / FEATURES) ** 0.5
+    frequencies, phases = rng.standard_normal((p, FEATURES)) / p**0.5, rng.uniform(0, 2 * np.pi, FEATURES)
+    return np.cos(X @ frequencies + phases) * (2 / FEATURES) ** 0.5
 
 
 def generated():
-    """Normal rows of four modes, one an owner; and new ones, of which a tenth are of none."""
+    """Normal rows of four modes, one per owner; and test rows, of which a tenth belong to no mode."""
     rng = np.random.default_rng(0)
     modes = 3 * rng.standard_normal((OWNERS, 8))
     owned = [mode + rng.standard_normal((1500, 8)) for mode in modes]
@@ -65,9 +65,9 @@ def generated():
 
 
 def shuttle(folder):
-    """Normal rows of the shuttle, sorted by its first column and so unlike each other; the rest is new."""
-    with np.load(folder / "odd_shuttle.npz") as found:
-        X, odd = found["X"].astype(float), found["y"].ravel() > 0
+    """Normal rows of the shuttle, sorted by the first column so that owners differ; the rest is new."""
+    with np.load(folder / "odd_shuttle.npz") as file:
+        X, odd = file["X"].astype(float), file["y"].ravel() > 0
     rng = np.random.default_rng(0)
     train = ~odd & (rng.random(len(X)) < 0.5)
     rows = X[train][np.argsort(X[train, 0], kind="stable")]
@@ -75,7 +75,7 @@ def shuttle(folder):
 
 
 def scale(owned):
-    """Means and deviations of the columns: each owner tells two sums a column."""
+    """Means and standard deviations of the columns: each owner sends two sums per column."""
     n = sum(map(len, owned))
     mean = sum(rows.sum(axis=0) for rows in owned) / n
     square = sum(((rows - mean) ** 2).sum(axis=0) for rows in owned) / n
@@ -84,16 +84,16 @@ def scale(owned):
 
 def main(folder=None) -> None:
     owned, X, odd = generated() if folder is None else shuttle(folder)
-    centre, width = scale(owned)
-    new = features((X - centre) / width)
-    with tempfile.TemporaryDirectory() as place:
+    center, width = scale(owned)
+    new = features((X - center) / width)
+    with tempfile.TemporaryDirectory() as directory:
         parts = []
         for k, rows in enumerate(owned):
-            file = Path(place, f"owner {k + 1}.npy")
+            file = Path(directory, f"owner {k + 1}.npy")
             np.save(file, rows)
-            parts.append(Owner(file, len(rows), centre, width))
+            parts.append(Owner(file, len(rows), center, width))
         together = riskmin.Spread(parts, executor=riskmin.Processes(n_workers=2))
-        # Bundle asks for values and gradients alone; Newton's method, the default, would ask for some rows
+        # Bundle needs values and gradients only; Newton's method, the default, would fetch some rows
         model = riskmin.NoveltyDetector(alpha=1e-3, contamination=0.02, solver="bundle").fit(together)
         print(
             f"{len(together)} rows of {OWNERS} owners: {model.lower_bound_:.6f} <= min J <= "
@@ -101,16 +101,16 @@ def main(folder=None) -> None:
         )
         report("all owners", model, new, odd)
         for part in parts:
-            alone = riskmin.NoveltyDetector(alpha=1e-3, contamination=0.02).fit(part.read())
-            report(part.name + " alone", alone, new, odd)
+            single = riskmin.NoveltyDetector(alpha=1e-3, contamination=0.02).fit(part.read())
+            report(part.name + " only", single, new, odd)
 
 
 def report(name, model, new, odd):
     area = roc_auc_score(odd, -model.score_samples(new))
     alarms = model.predict(new) == -1
     print(
-        f"{name:13}  gap {model.gap_:.1e}, ROC area {area:.3f}, finds {alarms[odd == 1].mean():.0%} "
-        f"of the novel rows, and takes {alarms[odd == 0].mean():.0%} of the others for novel"
+        f"{name:13}  gap {model.gap_:.1e}, ROC area {area:.3f}, true positive rate "
+        f"{alarms[odd == 1].mean():.0%}, false positive rate {alarms[odd == 0].mean():.0%}"
     )
 
 

@@ -1,4 +1,4 @@
-"""A loss of one's own in a few lines: checked, fitted, certified."""
+"""A user-defined loss in a few lines: checked, fitted, certified."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from riskmin.losses.labels import check_finite
 
 @dataclass(frozen=True)
 class Expectile:
-    """Least squares that weighs errors above and below differently, |level - [z > y]| (z - y)^2 / 2."""
+    """Asymmetric squared loss, |level - [z > y]| (z - y)^2 / 2."""
 
     level: float = 0.5
 

@@ -1,4 +1,4 @@
-"""A run that is cut short goes on from its checkpoint, and proves as much as an unbroken one."""
+"""An interrupted run resumes from its checkpoint and reaches the same certificate as an uninterrupted one."""
 
 import tempfile
 from pathlib import Path
@@ -20,10 +20,10 @@ def main() -> None:
         path = Path(folder, "even-or-odd.ckpt")
         short = riskmin.minimize(J, solver, tol=tol, max_iter=10, checkpoint=path)
         resumed = riskmin.minimize(J, solver, tol=tol, checkpoint=path)
-    unbroken = riskmin.minimize(J, solver, tol=tol)
-    for name, run in {"cut short": short, "resumed": resumed, "unbroken": unbroken}.items():
+    uninterrupted = riskmin.minimize(J, solver, tol=tol)
+    for name, run in {"stopped": short, "resumed": resumed, "uninterrupted": uninterrupted}.items():
         print(
-            f"{name:9}  {run.n_iter:3} iterations  {run.lower:.6f} <= min J <= {run.value:.6f}  {run.status}"
+            f"{name:13}  {run.n_iter:3} iterations  {run.lower:.6f} <= min J <= {run.value:.6f}  {run.status}"
         )
 
 

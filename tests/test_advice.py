@@ -205,7 +205,7 @@ def test_the_command_says_which_tolerance_was_met(tmp_path, run):
     assert "converged, by atol" in page.read_text()
     code, out, _ = run("certify", model, data)
     assert (code, "the absolute one (atol)" in out) == (0, True)
-    assert "of the least possible, in absolute terms" in out
+    assert "of the optimum, in absolute terms" in out
     code, out, _ = run("fit", data, "--loss", "squared", "--atol", 5.0, "--tol", 0, "--json", "-o", model)
     assert (code, json.loads(out)["criterion"], json.loads(out)["atol"]) == (0, "atol", 5.0)
     assert load_model(model).atol == 5.0

@@ -342,7 +342,7 @@ def test_made_up_cuts_are_refuted(model, svm, tmp_path, run):
     kept = with_cut(model, tmp_path, np.full(5, 5.0), 123.0, lower_bound_=bound)
     refuted(*run("certify", kept, svm), "the cut proves a lower bound of")
     flat = with_cut(model, tmp_path, np.zeros(5), bound)  # it proves the bound, were it a cut
-    refuted(*run("certify", flat, svm), "the cut is no cut: at the model's weights it is above the risk")
+    refuted(*run("certify", flat, svm), "the cut is not valid: at the model's weights it exceeds the risk")
 
 
 def test_inflated_bound_with_a_cut_to_match_is_refuted(loose, svm, tmp_path, run):
@@ -352,13 +352,15 @@ def test_inflated_bound_with_a_cut_to_match_is_refuted(loose, svm, tmp_path, run
     lie = with_cut(loose, tmp_path, -lam * w, J + lam / 2 * (w @ w) - 1e-8 * J)
     assert load_model(lie).lower_bound_ == pytest.approx(J, rel=1e-7)
     code, out, err = run("certify", lie, svm)
-    refuted(code, out, err, "is above")
+    refuted(code, out, err, "exceeds an objective")
     assert "lower bound, proved" in out
 
 
 def test_every_other_claim_is_checked(model, svm, tmp_path, run):
     honest = load_model(model)
-    refuted(*run("certify", tampered(model, tmp_path, n_samples_fit_=3), svm), "3 rows were fitted, here are")
+    refuted(
+        *run("certify", tampered(model, tmp_path, n_samples_fit_=3), svm), "fitted to 3 rows, but the data"
+    )
     result = dataclasses.replace(honest.result_, value=honest.objective_ * 1.01)
     refuted(*run("certify", tampered(model, tmp_path, result_=result), svm), "value that the solver reached")
     tight = tampered(model, tmp_path, tol=1e-9)
@@ -397,7 +399,7 @@ def test_other_data_are_refuted(model, tmp_path, run):
     save_svmlight(other, *two_classes(n=90, seed=1))
     code, _, err = run("certify", model, other)
     assert code == 1
-    assert "120 rows were fitted, here are 90" in err
+    assert "the model was fitted to 120 rows, but the data have 90" in err
 
 
 def test_changed_file_is_refuted(model, svm, tmp_path, run):

@@ -144,7 +144,7 @@ def test_other_data(data, tmp_path, run):
     save_model(KernelClassifier(alpha=1e-2).fit(X, Y), tmp_path / "m")
     save_svmlight(tmp_path / "fewer.svm", X[:100], Y[:100])
     code, _, err = run("certify", tmp_path / "m", tmp_path / "fewer.svm")
-    assert (code, err) == (1, "riskmin: refuted: 150 rows were fitted, here are 100\n")
+    assert (code, err) == (1, "riskmin: refuted: the model was fitted to 150 rows, but the data have 100\n")
     save_model(KernelClassifier(alpha=1e-2).fit(X, Y, np.arange(1.0, 151.0)), tmp_path / "m")
     code, _, err = run("certify", tmp_path / "m", data)
     assert code == 2

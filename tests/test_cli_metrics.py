@@ -296,7 +296,7 @@ def test_the_column_of_queries(tmp_path, run):
 def test_queries_that_are_not_needed_are_left_out(ranked, tmp_path, run):
     code, _, err = run("fit", ranked, "--loss", "ordinal", "-o", tmp_path / "m")
     assert code == 0
-    assert err == "riskmin: ranked.svm has query ids, which ordinal does not look at\n"
+    assert err == "riskmin: ranked.svm has query ids, which ordinal does not use\n"
     assert run("certify", tmp_path / "m", ranked)[0] == 0
     code, _, err = run("cv", ranked, "--loss", "squared", "--n-lams", 2, "-o", tmp_path / "m")
     assert (code, err.count("\n")) == (0, 1)
@@ -462,8 +462,8 @@ BAD_USAGE = [
     (["--loss", "prbep", "--class-weight", "balanced"], "counts rows"),
     (["--loss", "f1", "--class-weight", "balanced"], "counts rows"),
     (["--loss", "ordinal", "--class-weight", "balanced"], "--class-weight is for classification"),
-    (["--loss", "ordinal", "--no-intercept"], "--no-intercept does nothing"),
-    (["--loss", "mrr", "--no-intercept"], "--no-intercept does nothing"),
+    (["--loss", "ordinal", "--no-intercept"], "--no-intercept has no effect"),
+    (["--loss", "mrr", "--no-intercept"], "--no-intercept has no effect"),
     (["--loss", "mrr", "--qid", "query"], "--qid names a column of a table"),
 ]
 

@@ -97,8 +97,8 @@ class Broken:
     ("fault", "message"),
     [
         ("changes w0", "w0 was changed"),
-        ("value too low", "says J ="),
-        ("value of another point", "says J ="),
+        ("value too low", "claims J ="),
+        ("value of another point", "claims J ="),
         ("cut too high", "the cut of iterate"),
         ("slope of J", "the cut of iterate"),
         ("stays", "ended as stalled"),

@@ -383,7 +383,7 @@ def test_tree_distance_is_the_mean_number_of_edges():
         tree_distance(["C", "C"], ["C"], TOPICS)
     with pytest.raises(ValueError, match="hierarchy=3, but it must be a dict of the parent of every node"):
         tree_distance(["C"], ["C"], 3)
-    with pytest.raises(ValueError, match="give one weight >= 0 a row, not all 0"):
+    with pytest.raises(ValueError, match="give one weight >= 0 per row, not all 0"):
         tree_distance(["C"], ["C"], TOPICS, sample_weight=[0])
 
 

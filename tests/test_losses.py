@@ -231,7 +231,7 @@ def test_contract_refuses_wrong_losses_of_many_scores(how, message):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        (lambda value, dz, lift, mu: (value, dz, 2 * lift), "a tangent, lifted"),
+        (lambda value, dz, lift, mu: (value, dz, 2 * lift), "a tangent plus its minorant offset"),
         (lambda value, dz, lift, mu: (value, 0.9 * dz, lift), "tangent|slope"),
     ],
 )
@@ -260,10 +260,10 @@ def changed(loss, how):
     ("how", "message"),
     [
         (lambda value, dz, lift, mu: (value + 2 * lift, dz, lift), "above the loss"),
-        (lambda value, dz, lift, mu: (value, dz, 2 * lift), "a tangent, lifted"),
+        (lambda value, dz, lift, mu: (value, dz, 2 * lift), "a tangent plus its minorant offset"),
         (lambda value, dz, lift, mu: (value, dz, -lift), "negative"),
         (lambda value, dz, lift, mu: (value, 0.9 * dz, lift), "tangent|slope"),
-        (lambda value, dz, lift, mu: (value, dz, 0.5 * lift), "by its lifts"),
+        (lambda value, dz, lift, mu: (value, dz, 0.5 * lift), "by its minorant offsets"),
         (lambda value, dz, lift, mu: (value, dz.astype(np.float64), lift), "float64"),
     ],
 )
@@ -315,7 +315,11 @@ WRONG_DUALS = {
     "wider on the other side": (Hinge(), but("dual", lambda d, y: d._replace(upper=d.upper + 0.1)), "l.z."),
     "endless": (Absolute(), but("dual", lambda d, y: d._replace(upper=math.inf + d.upper)), "l.z."),
     "not around 0": (Absolute(), but("dual", lambda d, y: d._replace(lower=0.1 + 0 * y)), "lower <= 0"),
-    "not a row": (Quantile(), but("dual", lambda d, y: d._replace(upper=d.upper[:1])), "one a row"),
+    "not a row": (
+        Quantile(),
+        but("dual", lambda d, y: d._replace(upper=d.upper[:1])),
+        "one interval per row",
+    ),
     "turned over": (Quantile(0.2), {"dual": lambda self, y: Quantile(0.8).dual(y)}, "slope outside"),
     "differs": (PowerHinge(2.0), but("conjugate", lambda v, u, y: v * 1.001), "l.z."),
 }

@@ -638,4 +638,4 @@ def test_the_command_predicts_many_outputs(tmp_path, capsys):
     for command in ("evaluate", "certify"):
         code, _, err = run(capsys, command, tmp_path / "m", tmp_path / "d.npz")
         assert code == 2
-        assert "predicts 3 numbers a row" in err
+        assert "predicts 3 numbers per row" in err

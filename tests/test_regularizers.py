@@ -139,15 +139,19 @@ WRONG = {
         },
         "too much",
     ),
-    "bend": (Elastic(), but("conjugate_bend", lambda H, u, A: 1.01 * H), "conjugate_bend"),
-    "bend everywhere": (Elastic(), {"conjugate_bend": lambda self, u, A: A @ A.T}, "conjugate_bend"),
+    "bend": (Elastic(), but("conjugate_bend", lambda H, u, A: 1.01 * H), "conjugate_hessian_product"),
+    "bend everywhere": (
+        Elastic(),
+        {"conjugate_bend": lambda self, u, A: A @ A.T},
+        "conjugate_hessian_product",
+    ),
     "bend without the mean": (
         Entropy(),
         {"conjugate_bend": lambda self, u, A: (A * self.conjugate_grad(u)) @ A.T},
-        "conjugate_bend",
+        "conjugate_hessian_product",
     ),
     "bend of one row": (Elastic(), but("conjugate_bend", lambda H, u, A: H[:1]), "shape"),
-    "gram": (L2(), but("gram", lambda g, A, a: 1.001 * g), "gram"),
+    "gram": (L2(), but("gram", lambda g, A, a: 1.001 * g), "inverse_metric_product"),
     "gram of no quadratic form": (
         Elastic(),
         {"gram": lambda self, A, a: A @ self.conjugate_grad(a)},

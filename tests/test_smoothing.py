@@ -237,7 +237,7 @@ class Misbent(RocArea):
 
 
 def test_the_contract_looks_at_second_derivatives():
-    with pytest.raises(AssertionError, match="bend is not what differences of gradients give"):
+    with pytest.raises(AssertionError, match="hessian is not what differences of gradients give"):
         check_loss(Misbent())
 
 

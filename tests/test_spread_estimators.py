@@ -376,12 +376,12 @@ NONE = "tcp://127.0.0.1:9"
     [
         (["--dask", NONE, "--mpi"], "--dask and --mpi exclude each other"),
         (["--processes", 2, "--dask", NONE], "--processes and --dask exclude each other"),
-        (["--processes", 2, "--jobs", 2], "--jobs is for threads here"),
+        (["--processes", 2, "--jobs", 2], "--jobs is for threads of this process"),
         (["--dask", "scheduler"], "write tcp://HOST:PORT"),
         (["--tls-ca", "ca.pem"], "--tls-ca is for --dask tls://"),
         (["--dask", "tls://127.0.0.1:9", "--tls-key", "no.pem"], "there is no file no.pem"),
         (["--dask", "tls://127.0.0.1:9"], "needs certificates"),
-        (["--processes", 2, "--loss", "chain_crf"], "a tagger makes its features here"),
+        (["--processes", 2, "--loss", "chain_crf"], "a tagger extracts its features from all sentences"),
     ],
 )
 def test_bad_options_are_one_sentence(options, words, tables, tmp_path, run):

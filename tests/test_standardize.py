@@ -323,7 +323,7 @@ def test_false_scales_are_refuted():
     assert examine(model, X, HIGH, quiet=True)[0].code == 1
     model = LinearClassifier(alpha=1e-2, standardize=True).fit(X, HIGH)
     model.standardize = False
-    assert "against what it says of itself" in examine(model, X, HIGH, quiet=True)[0].why
+    assert "contradict its parameter standardize" in examine(model, X, HIGH, quiet=True)[0].why
     model = LinearClassifier(alpha=1e-2, standardize=True).fit(X, HIGH)
     other = X.copy()
     other[:, 2] *= 1 + 1e-3

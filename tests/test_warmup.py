@@ -31,7 +31,7 @@ def test_it_says_what_it_did_and_where(run):
     code, out, err = run("warmup", "--task", "novelty", "--task", "files")
     assert (code, err) == (0, "")
     names = [line.split()[0] for line in out.splitlines()]
-    assert names == ["novelty", "files", "All"]
+    assert names == ["novelty", "files", "Total"]
     assert compiled.folder() in out
 
 

@@ -1,7 +1,7 @@
-r"""Regularization paths: one risk, many strengths, each certified by itself.
+r"""Regularization paths: one risk, a sequence of regularization strengths lam, each fit certified by itself.
 
-A cut bounds R alone, so the cuts of one run hold for every lam and every regularizer. A path takes them
-along, with w and whatever else a solver can use, from one run to its neighbour.
+A cut bounds R alone, so the cuts of one run are valid for every lam and every regularizer. Each run of a
+path is warm-started with the cuts, w, and any further state of the run with the next larger lam.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from riskmin.solvers.auto import said
 from riskmin.types import Array, Balances, Iterate, NDArray, Oracle, Regularizer, Result, Solver, Warm
 
 
-# ---------------------------------------------------------------- which lam
+# ---------------------------------------------------------------- choice of lam
 def lam_max(risk: Oracle, reg: Regularizer) -> float:
-    r"""The lam from which on the least Omega is optimal: w = 0 with `L1`.
+    r"""The lam at and above which the minimizer of Omega is optimal; with `L1`, all weights are zero.
 
     .. math:: \lambda_{\max} = \max_j |g_j| / l_j, \qquad g \in \partial R(0),
 
-    for :math:`\Omega` with the kinks :math:`l_j |w_j|`. In general :math:`-g_j / \lambda` must lie between
-    the slopes of :math:`\Omega` to the left and to the right. It is the least such lam where the risk is
-    smooth at that point, and an upper bound of it elsewhere. Intercepts are at their best there.
+    for :math:`\Omega` with the terms :math:`l_j |w_j|`. In general :math:`-g_j / \lambda` must lie between
+    the left and the right derivative of :math:`\Omega` in :math:`w_j`. The value is the smallest such lam if
+    the risk is differentiable at that point, else an upper bound of it. Intercepts are optimal there.
 
     Parameters
     ----------
     risk : Oracle
     reg : L1, Elastic, or a Box around one of them
-        Others have no kink, so that their weights reach zero for no lam: a ValueError says so.
+        For other regularizers, which have no l1 term, weights are zero for no lam: a ValueError is raised.
 
     Returns
     -------
@@ -57,54 +57,59 @@ def lam_max(risk: Oracle, reg: Regularizer) -> float:
     [False, True]
     """
     if not isinstance(reg, Separable):
-        raise ValueError(f"{reg!r} has no kinks, so there is no lam_max: choose the largest lam yourself")
+        raise ValueError(f"{reg!r} has no l1 term, so there is no lam_max: choose the largest lam yourself")
     if isinstance(risk, Balances):
         w = reg.conjugate_grad(np.zeros(risk.dim - risk.n_intercepts))
-        g = _slopes_at_zero(risk, w)
+        g = _gradient_at_zero(risk, w)
     else:
         w = reg.conjugate_grad(np.zeros(risk.dim))
         g = to_numpy(risk(w)[1])
     t = reg.terms(w)
     l1, lower, upper = (np.broadcast_to(np.asarray(v), w.shape) for v in (t[0], t[2], t[3]))
     slope = t.square * w
-    # the slopes of Omega to the left and to the right: without end at a bound
+    # the right and the left derivative of Omega in each w_j; infinite at a bound
     right = np.where(w >= upper, math.inf, slope + np.where(w >= 0, l1, -l1))
     left = np.where(w <= lower, -math.inf, slope - np.where(w <= 0, l1, -l1))
-    room = np.where(g < 0, right, -left)
-    if bool(np.any((room <= 0) & (g != 0))):
-        raise ValueError(f"{reg!r} has no kinks, so there is no lam_max: choose the largest lam yourself")
+    # w stays optimal while |g_j| <= lam * margin_j
+    margin = np.where(g < 0, right, -left)
+    if bool(np.any((margin <= 0) & (g != 0))):
+        raise ValueError(f"{reg!r} has no l1 term, so there is no lam_max: choose the largest lam yourself")
     with np.errstate(invalid="ignore", divide="ignore"):
-        return float(np.max(np.where(g == 0, 0.0, np.abs(g) / room), initial=0.0))
+        return float(np.max(np.where(g == 0, 0.0, np.abs(g) / margin), initial=0.0))
 
 
-def _slopes_at_zero(risk: Any, w: NDArray) -> NDArray:
-    """The slopes in w = 0 of a cut that touches the risk at the best intercepts, and has none in these.
+def _gradient_at_zero(risk: Any, w: NDArray) -> NDArray:
+    """The gradient in w, at w = 0, of a cut that touches the risk at the optimal intercepts.
 
-    There, all rows of a class have the same scores, so that a problem of a row a class knows them all.
+    The cut has slope zero in the intercepts. At w = 0 all rows of a class have the same scores, so a problem
+    with one row per class, weighted by the classes' total weights, has the same multipliers.
     """
     k, inner = risk.n_intercepts, getattr(risk.scorer, "inner", None)
     if np.any(w) or not isinstance(inner, Multiclass):
         raise ValueError("its intercepts are not known there, so there is no lam_max: choose the largest lam")
-    known, tiny = risk.constants, 1e-6  # features so small that weights move the scores by less than rounding
+    # features so small that the weights change the scores by less than rounding
+    constants, tiny = risk.constants, 1e-6
     rows = linear_risk(
-        tiny * np.eye(k), np.arange(float(k)), risk.loss, sample_weight=known.weights, fit_intercept=True
+        tiny * np.eye(k), np.arange(float(k)), risk.loss, sample_weight=constants.weights, fit_intercept=True
     )
     a = minimize(Objective(rows, L2(), 1.0), tol=1e-12, max_iter=500).cut.a
-    each = a[: k * k].reshape(k, k) / (tiny * np.where(known.weights > 0, known.weights, 1.0)[:, None])
-    return np.ravel(to_numpy(known.sums) @ each)
+    # entry (i, j): the derivative of the loss of a row of class i in the score of class j
+    multipliers = a[: k * k].reshape(k, k)
+    multipliers = multipliers / (tiny * np.where(constants.weights > 0, constants.weights, 1.0)[:, None])
+    return np.ravel(to_numpy(constants.sums) @ multipliers)
 
 
 def lam_grid(risk: Oracle, reg: Regularizer, n: int = 13) -> NDArray:
-    """The strengths to try where none are given, the largest first, in equal ratios.
+    """The default grid of lam: geometric, the largest first.
 
-    From `lam_max` down to a thousandth of it where there is one, else from 1 to 1e-6.
+    From `lam_max` down to a thousandth of it if it exists, else from 1 to 1e-6.
 
     Parameters
     ----------
     risk : Oracle
     reg : Regularizer
     n : int
-        How many.
+        The number of values.
 
     Returns
     -------
@@ -128,8 +133,8 @@ def lam_grid(risk: Oracle, reg: Regularizer, n: int = 13) -> NDArray:
 
 # ---------------------------------------------------------------- the path
 @dataclass(frozen=True)
-class _Started:
-    """A solver that starts where another run ended."""
+class _WarmStartedSolver:
+    """A solver that starts from the final state of another run."""
 
     solver: Any
     state: dict[str, Array]
@@ -141,8 +146,8 @@ class _Started:
 
 
 @dataclass(frozen=True)
-class _End:
-    """How a run ended: what the next one may start from."""
+class _FinishedRun:
+    """A finished run: its problem, solver, result, and the state that the next run may start from."""
 
     problem: Conditioned
     solver: Any
@@ -168,11 +173,11 @@ def path(
     max_seconds: float = math.inf,
     callback: Callback | None = None,
 ) -> list[Result]:
-    r"""Minimize :math:`\lambda\,\Omega(w) + R(w)` for one lam after the other, each from what is known.
+    r"""Minimize :math:`\lambda\,\Omega(w) + R(w)` for a sequence of lam, each run warm-started.
 
-    The largest lam comes first, whatever their order here: it is the easiest, and every other run starts from
-    its larger neighbour with w, the cuts (`Bundle`) or the curvature (`Lbfgs`), as far as the solver can
-    use them. A start from elsewhere proves nothing: each result has a certificate of its own.
+    The largest lam comes first, whatever the order of `lams`: it is the easiest. Every other run starts from
+    the run with the next larger lam: from its w, its cuts (`Bundle`) or its curvature pairs (`Lbfgs`), as far
+    as the solver can use them. A warm start affects the speed only: each result has its own certificate.
 
     Parameters
     ----------
@@ -180,21 +185,21 @@ def path(
     reg : Regularizer, or a sequence of them
         One for all, or one for each lam.
     lams : sequence of floats
-        In any order.
+        The regularization strengths, in any order.
     solver : Solver or str, optional
-        As in `minimize`; `Auto` chooses for each.
+        As in `minimize`; `Auto` selects a solver for each lam.
     tol, atol, max_iter, max_seconds : float, float, int, float
-        As in `minimize`, for each.
+        As in `minimize`, for each lam.
     callback : callable, optional
-        ``callback(iterate, row)`` after every iteration; ``row["lam"]`` says of which run. A true return
+        ``callback(iterate, row)`` after every iteration; ``row["lam"]`` is the lam of the run. A true return
         value ends the path.
 
     Returns
     -------
     list of Result
-        One for each lam, in the order given; each row of their traces has the ``lam``. Ctrl-C ends
-        the path. What was not reached then has the status ``interrupted`` too, with the best point and the
-        best bound that the runs so far give for it, and a trace of one row.
+        One for each lam, in the given order; each row of their traces has the ``lam``. Ctrl-C ends
+        the path. The results that were not reached then have the status ``interrupted``, too, the best point
+        and the best bound that follow from the finished runs, and a trace of one row.
 
     Examples
     --------
@@ -217,71 +222,74 @@ def path(
     objectives = [Objective(risk, r, lam) for r, lam in zip(regs, strengths, strict=True)]
     limits = {"tol": tol, "max_iter": max_iter, "max_seconds": max_seconds, "atol": atol}
     order = sorted(range(len(strengths)), key=lambda k: -strengths[k])
-    # states are passed on from run to run, so that all have the same variables: those of the hardest one
+    # states are passed from run to run, so all runs use the preconditioner of the smallest lam
     change = conditioned(objectives[order[-1]]).change if order else None
     results: dict[int, Result] = {}
-    ends: list[_End] = []
+    runs: list[_FinishedRun] = []
     for k in order:
         try:
             problem = Conditioned.of(replace(objectives[k], count=Count()), change)
-            ends.append(_run(problem, solver, ends[-1] if ends else None, callback, limits))
+            runs.append(_run(problem, solver, runs[-1] if runs else None, callback, limits))
         except KeyboardInterrupt:
-            if not ends:
+            if not runs:
                 raise
             break
-        results[k] = ends[-1].result
-        if ends[-1].result.status == "interrupted":
+        results[k] = runs[-1].result
+        if runs[-1].result.status == "interrupted":
             break
-    return [results[k] if k in results else _unreached(objectives[k], ends) for k in range(len(strengths))]
+    return [
+        results[k] if k in results else _result_from_others(objectives[k], runs)
+        for k in range(len(strengths))
+    ]
 
 
 def _run(
     problem: Conditioned,
     given: Solver | str | None,
-    last: _End | None,
+    previous: _FinishedRun | None,
     callback: Callback | None,
     limits: dict[str, Any],
-) -> _End:
-    """One lam, from the end of the last one."""
+) -> _FinishedRun:
+    """Minimize for one lam, warm-started from the previous run if there is one."""
     solver: Any = get_solver(given)
     obj, reason = problem.given, ""
     if isinstance(solver, Auto):
         solver, reason = solver.relay(problem.obj, limits["tol"])
-    end: Iterate | None = None
+    final: Iterate | None = None
 
-    def note(iterate: Iterate, row: dict[str, float]) -> Any:
-        nonlocal end
-        end = iterate
+    def record(iterate: Iterate, row: dict[str, float]) -> Any:
+        nonlocal final
+        final = iterate
         row["lam"] = obj.lam
         return callback is not None and callback(iterate, row)
 
     start, w0 = solver, None
-    if last is not None:
-        w0 = _inside(obj.reg, last.result.w)
-        # the same solver with the same settings: another's state would mean nothing to it
-        if isinstance(solver, Warm) and last.state is not None and solver == last.solver:
-            start = _Started(solver, last.state, last.problem.obj)
-    result = run(problem, start, w0, limits, note)
-    state = end.state() if end is not None and end.state is not None else None
-    return _End(problem, solver, replace(result, solver=said(solver, reason, result.trace)), state)
+    if previous is not None:
+        w0 = _project_to_domain(obj.reg, previous.result.w)
+        # a state is valid only for the same solver with the same settings
+        if isinstance(solver, Warm) and previous.state is not None and solver == previous.solver:
+            start = _WarmStartedSolver(solver, previous.state, previous.problem.obj)
+    result = run(problem, start, w0, limits, record)
+    state = final.state() if final is not None and final.state is not None else None
+    return _FinishedRun(problem, solver, replace(result, solver=said(solver, reason, result.trace)), state)
 
 
-def _inside(reg: Regularizer, w: Array) -> Array:
-    """W, or the nearest point of the regularizer's domain."""
+def _project_to_domain(reg: Regularizer, w: Array) -> Array:
+    """Return w, or the nearest point of the regularizer's domain if w lies outside."""
     return w if math.isfinite(reg.value(w)) else reg.prox(w, 0.0)
 
 
-def _unreached(obj: Objective, ends: list[_End]) -> Result:
-    """What the runs so far say of another one: their risks and cuts hold for it too."""
-    known = [(e.risk, e.result) for e in ends]
+def _result_from_others(obj: Objective, runs: list[_FinishedRun]) -> Result:
+    """The result for a lam that was not reached: risks and cuts of finished runs are valid for it, too."""
+    known = [(finished.risk, finished.result) for finished in runs]
     values = [risk + obj.lam * obj.reg.value(result.w) for risk, result in known]
     if math.isfinite(min(values)):
         value = min(values)
         w = known[values.index(value)][1].w
-    else:  # another regularizer, whose domain holds none of them
-        w = _inside(obj.reg, known[-1][1].w)
+    else:  # the domain of another regularizer may hold none of the points
+        w = _project_to_domain(obj.reg, known[-1][1].w)
         value = obj.value(w)
-    cut = max((e.result.cut for e in ends), key=obj.lower)
+    cut = max((finished.result.cut for finished in runs), key=obj.lower)
     lower = min(max(obj.lower(cut), 0.0), value)
     row = {"iteration": 0, "seconds": 0.0, "calls": 0, "value": value, "lower": lower, "gap": value - lower}
     return Result(namespace(w).asarray(w), value, lower, cut, "interrupted", [row | {"lam": obj.lam}])

@@ -1,4 +1,4 @@
-"""Progress on stderr: one live line on a terminal, plain lines in a log, JSON lines for a program."""
+"""Progress output on stderr: a live line on a terminal, plain lines in a log, JSON lines for a program."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ PLAIN_EVERY = 5.0
 
 
 def relative_gap(row: dict[str, float]) -> float:
-    """The certified gap over the objective, which `tol` is about; 0 where both are 0."""
+    """The certified gap divided by the objective, which is compared with `tol`; 0 if the objective is 0."""
     return row["gap"] / row["value"] if row["value"] else 0.0
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people write them.
+    """Format a number of seconds for reading.
 
     Examples
     --------
@@ -37,24 +37,26 @@ def duration(seconds: float) -> str:
         return f"{seconds:.2f} s"
     if seconds < 59.95:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    minutes, remainder = divmod(round(seconds), 60)
+    return f"{minutes} min {remainder} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def time_left(seconds: Sequence[float], gaps: Sequence[float], tol: float) -> float | None:
-    """Seconds until the gap is down to tol, by the line through log(gap) over the later half of the time.
+    """Estimate the seconds until the gap reaches tol.
+
+    A line is fitted to log(gap) over time by least squares, over the later half of the elapsed time.
 
     Parameters
     ----------
     seconds, gaps : sequences of float
-        When which relative gap was known.
+        Times, and the relative gap known at each.
     tol : float
         The relative gap to reach.
 
     Returns
     -------
     float or None
-        None where nothing can be told: too few points, no progress, no gap that is positive.
+        None if no estimate is possible: too few points, no progress, or no gap between 0 and 1.
 
     Examples
     --------
@@ -73,25 +75,26 @@ def time_left(seconds: Sequence[float], gaps: Sequence[float], tol: float) -> fl
         return None
     mean_t = sum(t for t, _ in points) / len(points)
     mean_g = sum(g for _, g in points) / len(points)
-    spread = sum((t - mean_t) ** 2 for t, _ in points)
-    slope = sum((t - mean_t) * (g - mean_g) for t, g in points) / spread if spread else 0.0
+    variation = sum((t - mean_t) ** 2 for t, _ in points)
+    slope = sum((t - mean_t) * (g - mean_g) for t, g in points) / variation if variation else 0.0
     left = (math.log(tol) - math.log(gaps[-1])) / slope if slope < 0 else math.inf
+    # an extrapolation beyond 1000 times the observed interval means nothing
     return left if left < 1000 * (seconds[-1] - seconds[0]) else None
 
 
 class Progress:
-    """A callback of `minimize` that says how far it is, and a context manager that tidies up after it.
+    """Callback of `minimize` that prints progress, and context manager that removes the live line at the end.
 
     Parameters
     ----------
     tol : float
         The relative gap that the run is to reach, for the estimate of the time left.
     json : bool
-        One JSON object a line for every iteration instead: the row of the trace and ``gap_rel``.
+        Write one JSON object per line for every iteration instead: the row of the trace and ``gap_rel``.
     file : text file, optional
-        stderr by default. A terminal gets one live line, anything else a line every few seconds.
+        By default stderr. A terminal gets one live line, any other file one line every few seconds.
     quiet : bool
-        Say nothing at all.
+        Write nothing.
 
     Examples
     --------
@@ -114,7 +117,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         self.sample = time.perf_counter()
-        # the first word comes after a while only: a short fit is over before, and costs nothing
+        # the first report is delayed, so that a short fit ends before it and pays nothing for progress
         self.next = self.sample + max(self.every, 2 * LIVE_EVERY)
         return self
 
@@ -124,7 +127,7 @@ class Progress:
             self.live = None
 
     def __call__(self, iterate: Iterate, row: dict[str, float]) -> None:
-        """Take note of an iteration."""
+        """Record an iteration and report it if a report is due."""
         if self.quiet:
             return
         if self.json:
@@ -138,9 +141,10 @@ class Progress:
         if now >= self.next:
             self.next = now + self.every
             left = time_left([t for t, _ in self.seen], [g for _, g in self.seen], self.tol)
-            self._say(row, "?" if left is None else duration(left))
+            self._report(row, "?" if left is None else duration(left))
 
-    def _say(self, row: dict[str, float], left: str) -> None:
+    def _report(self, row: dict[str, float], left: str) -> None:
+        """Write a line to a log, or update the live line of a terminal."""
         if not self.file.isatty():
             self.file.write(
                 f"riskmin: iteration {row['iteration']:.0f}, objective {row['value']:.8g}, "
@@ -164,7 +168,7 @@ class Progress:
 
 
 def as_json(row: dict[str, float]) -> str:
-    """A row of a trace and its relative gap as one line of JSON; what is not finite becomes null."""
+    """Format a row of a trace and its relative gap as one line of JSON; nonfinite numbers become null."""
     full = {**row, "gap_rel": relative_gap(row)}
     plain = {k: v if isinstance(v, int) else float(v) for k, v in full.items()}
     return json.dumps({k: v if math.isfinite(v) else None for k, v in plain.items()})

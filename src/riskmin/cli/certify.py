@@ -1,4 +1,4 @@
-"""`riskmin certify`: check what a saved model claims against the data."""
+"""`riskmin certify`: verify the certificate of a saved model against its training data."""
 
 from __future__ import annotations
 
@@ -35,71 +35,76 @@ from riskmin.progress import duration
 @target_option
 @qid_option
 @memory_option
-@real_option("--tol", type=FROM_0, help="Relative gap to prove (default: the one the model claims).")
-@click.option("--solver", help="The solver for the proof (default: the model's).")
-@click.option("--max-iter", type=FROM_1, default=10_000, show_default=True, help="Most iterations.")
-@real_option("--max-seconds", type=ABOVE_0, help="Most seconds for the proof.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@real_option("--tol", type=FROM_0, help="Relative gap to prove (default: the gap claimed by the model).")
+@click.option("--solver", help="Solver that proves the new bound (default: the model's).")
+@click.option(
+    "--max-iter", type=FROM_1, default=10_000, show_default=True, help="Maximum number of iterations."
+)
+@real_option("--max-seconds", type=ABOVE_0, help="Time limit of the proof in seconds.")
+@click.option("--quiet", is_flag=True, help="Print no progress.")
 @json_option
 def certify(model: Path, data: Path, target: Column, qid: Column, as_json: bool, **limits: Any) -> int:
-    """Check what MODEL claims against DATA.
+    """Verify the certificate of MODEL against DATA, its training data.
 
-    Recomputes the objective and proves a fresh lower bound, starting from the model. DATA are those that it
-    was fitted to. The claim is refuted (exit code 1) if the objective or the number of rows is another one,
-    if the lower bound is not what the saved cut proves or is above an objective value that was found, if the
-    cut is above the risk somewhere, if a threshold of the scores is not the one that belongs to them, or
-    if the file was changed; it is open (exit code 3) if the proof did
-    not get as far within the limits. With a --tol above the claimed gap, the claim itself stays unchecked.
+    Recomputes the objective and proves a new lower bound, starting from the weights of the model. The claim
+    is refuted (exit code 1) if the objective or the number of rows differs, if the claimed lower bound does
+    not follow from the saved cut or exceeds an objective value that was reached, if the cut exceeds the risk
+    at any visited point, if a decision threshold does not follow from the scores, or if the file was
+    modified. The claim is left open (exit code 3) if the limits are reached before the proof is complete.
+    With a --tol above the claimed gap, only the looser gap is verified.
     """
     from riskmin.estimators import load_model
 
     if not _intact(model):
-        return _say(Verdict(1, "refuted", f"{model} was changed: its checksum does not match"), {}, as_json)
+        result = Verdict(1, "refuted", f"{model} was changed: its checksum does not match")
+        return _report(result, {}, as_json)
     fitted = load_model(model)
     if fitted.weighted_:
         raise ValueError(
             f"{model} was fitted with weights of rows, which {data} does not hold: no claim to check"
         )
     table = read_for(fitted, data, target, qid, labels=TASKS[fitted.task].labelled)
-    verdict, numbers = examine(fitted, table.X, table.y, table.qid, **limits)
-    return _say(verdict, numbers, as_json)
+    result, numbers = examine(fitted, table.X, table.y, table.qid, **limits)
+    return _report(result, numbers, as_json)
 
 
 def _intact(path: Path) -> bool:
-    """Whether the content of a model file is what its checksum says."""
+    """Whether the content of a model file matches its checksum."""
     from riskmin.persist import checksum, load_arrays
 
     arrays, meta = load_arrays(path, "model")
     return bool(meta.pop("sha256", None) == checksum(arrays, meta))
 
 
-def _say(verdict: Verdict, numbers: dict[str, Any], as_json: bool) -> int:
+def _report(result: Verdict, numbers: dict[str, Any], as_json: bool) -> int:
+    """Print the result and return the exit code."""
     if as_json:
-        click.echo(json.dumps({"verdict": verdict.word, "why": verdict.why, **numbers}))
+        click.echo(json.dumps({"verdict": result.word, "why": result.why, **numbers}))
     elif numbers:
-        show(_lines(numbers))
-    colour = {"certified": "green", "refuted": "red"}.get(verdict.word, "yellow")
-    if verdict.code:
-        click.secho(f"riskmin: {verdict.word}: {verdict.why}", fg=colour, bold=True, err=True)
+        show(_table_rows(numbers))
+    color = {"certified": "green", "refuted": "red"}.get(result.word, "yellow")
+    if result.code:
+        click.secho(f"riskmin: {result.word}: {result.why}", fg=color, bold=True, err=True)
     elif not as_json:
-        click.secho(f"{verdict.word}: {verdict.why}", fg=colour, bold=True)
-    return verdict.code
+        click.secho(f"{result.word}: {result.why}", fg=color, bold=True)
+    return result.code
 
 
-def _lines(numbers: dict[str, Any]) -> list[tuple[str, str]]:
-    fresh = numbers.get("lower_bound")
+def _table_rows(numbers: dict[str, Any]) -> list[tuple[str, str]]:
+    """Format claimed, recomputed and newly proved quantities as (name, value) pairs."""
+    proved = numbers.get("lower_bound")
     rows = [
         ("objective, claimed", f"{numbers['claimed_objective']:.9g}"),
         ("objective, recomputed", f"{numbers['objective']:.9g}"),
         ("lower bound, claimed", f"{numbers['claimed_lower_bound']:.9g}"),
         ("lower bound, by its cut", f"{numbers['cut_lower_bound']:.9g}"),
-        ("lower bound, proved", "not tried" if fresh is None else f"{fresh:.9g}"),
+        ("lower bound, proved", "not tried" if proved is None else f"{proved:.9g}"),
     ]
     if numbers["standardized"]:
         rows.append(("standardized", STANDARDIZED))
     if numbers["criterion"] == "atol":
         rows.append(("tolerance, claimed", "the absolute one (atol)"))
-    if fresh is not None:
+    if proved is not None:
         rows.append(("gap, proved", f"{numbers['gap_rel']:.2e} of the objective"))
         rows.append(
             ("proof", f"{count(numbers['iterations'], 'iteration')} in {duration(numbers['seconds'])}")

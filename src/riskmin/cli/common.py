@@ -1,4 +1,4 @@
-"""What the commands share: outputs that can be written, data that fit a model, aligned lines."""
+"""Functions shared by the commands: options, checks of paths, loading of data, summaries, aligned output."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from riskmin.progress import duration
 from riskmin.types import Result
 
 Column: TypeAlias = str | int | None
-"""A column of a table, by name or index."""
+"""A column of a table, given by name or by index from 0."""
 
 STANDARDIZED = "yes: lam, objective and lower bound are those of columns divided by their standard deviations"
-"""What a summary says of a fit to standardized columns."""
+"""The note in the summary of a fit to standardized columns."""
 
-BIG = 50_000_000
-"""A file of so many bytes takes a while to read, so it is announced."""
+ANNOUNCE_READ_ABOVE_BYTES = 50_000_000
+"""Files larger than this (in bytes) take seconds to read: announce them on stderr before reading."""
 
 
-def _column(ctx: click.Context, param: click.Parameter, value: str | None) -> Column:
-    """A column by name, or by index where the text is a whole number."""
+def _parse_column(ctx: click.Context, param: click.Parameter, value: str | None) -> Column:
+    """Return a column's index if the text is an integer, else its name."""
     try:
         return None if value is None else int(value)
     except ValueError:
         return value
 
 
-def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    """Click's ranges let NaN through, and infinity where they have no end."""
+def _require_finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """Reject NaN and infinity: Click's ranges accept NaN, and infinity where they are unbounded."""
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value} is not a finite number.", ctx, param)
     return value
 
 
 def real_option(name: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An option that takes a finite number."""
-    return click.option(name, callback=_finite, **settings)
+    """Make an option that takes a finite number."""
+    return click.option(name, callback=_require_finite, **settings)
 
 
 PATH = click.Path(path_type=Path)
@@ -54,21 +54,21 @@ FROM_0, ABOVE_0, FROM_1 = click.FloatRange(0), click.FloatRange(0, min_open=True
 target_option = click.option(
     "--target",
     metavar="COLUMN",
-    callback=_column,
-    help="The label column of a table, by name or index from 0 "
+    callback=_parse_column,
+    help="Label column of a table, by name or by index from 0 "
     '(default: "target", "label", "y" or "class", else the last).',
 )
 qid_option = click.option(
     "--qid",
     metavar="COLUMN",
-    callback=_column,
-    help='The column of query ids of a table, for losses that rank (default: "qid", if there is one).',
+    callback=_parse_column,
+    help='Column of query ids of a table, for ranking losses (default: "qid", if it exists).',
 )
 
 
-def _limited(ctx: click.Context, param: click.Parameter, value: float | None) -> None:
-    """The limit of memory of readers, for as long as the command runs."""
-    ctx.with_resource(limited(_finite(ctx, param, value)))
+def _limit_memory(ctx: click.Context, param: click.Parameter, value: float | None) -> None:
+    """Set the memory limit of the readers for the duration of the command."""
+    ctx.with_resource(limited(_require_finite(ctx, param, value)))
 
 
 memory_option = click.option(
@@ -76,18 +76,19 @@ memory_option = click.option(
     metavar="MB",
     type=click.FloatRange(0, min_open=True),
     expose_value=False,
-    callback=_limited,
-    help="Megabytes that reading may take (default: what the machine and its limits allow).",
+    callback=_limit_memory,
+    help="Memory limit of readers in megabytes (default: what the machine and its limits allow).",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
 def check_writable(*paths: Path | None) -> None:
-    """Raise now if a file could not be written later."""
+    """Raise a ValueError before any computation if one of the paths cannot be written."""
     for path in paths:
         if path is None:
             continue
-        folder = Path(os.path.realpath(path)).parent  # which takes loops of links as they are
+        # unlike Path.resolve, realpath does not raise on a loop of symbolic links
+        folder = Path(os.path.realpath(path)).parent
         if path.is_dir():
             raise ValueError(f"{path} is a folder: name a file in it")
         if path.exists() and not path.is_file():
@@ -99,29 +100,29 @@ def check_writable(*paths: Path | None) -> None:
 
 
 def check_apart(inputs: dict[str, Path], outputs: dict[str, Path | None]) -> None:
-    """Raise if a file to write is one to read, lies in a folder to read, or is to be written twice."""
-    seen = dict(inputs)
+    """Raise if an output path equals an input, lies inside an input folder, or is given twice."""
+    used = dict(inputs)
     for name, path in outputs.items():
         if path is None:
             continue
-        for other, taken in seen.items():
-            if _same(path, taken):
+        for other, taken in used.items():
+            if _same_file(path, taken):
                 raise ValueError(f"{name} and {other} are the same file, {path}: name another for {name}")
-            if _within(path, taken):
+            if _is_inside_store(path, taken):
                 raise ValueError(f"{name} would write {path}, a file of {other} {taken}: name another")
-        seen[name] = path
+        used[name] = path
 
 
-def _same(one: Path, other: Path) -> bool:
-    """Whether to write one is to write the other; a terminal or a pipe may well be both ends."""
+def _same_file(one: Path, other: Path) -> bool:
+    """Whether both paths name one regular file; a terminal or a pipe may be both input and output."""
     if one.exists() and other.exists():
         return one.samefile(other) and one.is_file()
     return os.path.realpath(one) == os.path.realpath(other)
 
 
-def _within(path: Path, folder: Path) -> bool:
-    """Whether a file is in a folder of data, by whatever name: a link to one in it, a path through a link."""
-    if not folder.is_dir() or format_of(folder) != "rsk":  # others cannot be read, which will be said
+def _is_inside_store(path: Path, folder: Path) -> bool:
+    """Whether a path leads into a .rsk folder: directly, through a linked folder, or by a hard link."""
+    if not folder.is_dir() or format_of(folder) != "rsk":  # the reader will report any other folder
         return False
     if any(parent.exists() and parent.samefile(folder) for parent in path.resolve().parents):
         return True
@@ -129,77 +130,79 @@ def _within(path: Path, folder: Path) -> bool:
 
 
 def check_data(path: Path, *, target: Column, qid: Column, quiet: bool = False) -> None:
-    """Raise where the options are not for such a file; a word to those who have to wait for it."""
+    """Raise if --target or --qid do not apply to the file's format; announce a large file on stderr."""
     kind = format_of(path)
     if tagging.is_conll(path):
         raise ValueError(
             f"{path} holds sentences, which are for taggers: fit one by --loss chain_crf or chain_max_margin"
         )
-    for option, column, what in (("--target", target, "labels"), ("--qid", qid, "query ids")):
+    for option, column, content in (("--target", target, "labels"), ("--qid", qid, "query ids")):
         if column is not None and kind in ("svmlight", "npz", "rsk"):
             raise ValueError(
-                f"{option} names a column of a table, but {path} is {kind}, whose {what} have a place of "
+                f"{option} names a column of a table, but {path} is {kind}, whose {content} have a place of "
                 "their own: leave it out"
             )
-    if not quiet and path.is_file() and path.stat().st_size > BIG:
+    if not quiet and path.is_file() and path.stat().st_size > ANNOUNCE_READ_ABOVE_BYTES:
         click.echo(f"riskmin: reading {path} ({path.stat().st_size / 1e6:,.0f} MB)", err=True)
 
 
-def read(path: Path, *, target: Column, qid: Column, quiet: bool = False, **settings: Any) -> Dataset:
-    """`load`, of a file that fits the options."""
+def _load_checked(
+    path: Path, *, target: Column, qid: Column, quiet: bool = False, **settings: Any
+) -> Dataset:
+    """Load a file after `check_data`."""
     check_data(path, target=target, qid=qid, quiet=quiet)
     return load(path, target=target, qid=qid, **settings)
 
 
 def take(path: Path, model: Any, given: dict[str, Any], *, quiet: bool, **settings: Any) -> Dataset:
-    """Data to fit, with a word where they hold query ids for nothing."""
+    """Load the data for a fit; note on stderr if their query ids are not used."""
     if model.task == "tagging":
         return tagging.sentences(path, given["target"], given["qid"], labels=True)
-    data = read(path, target=given["target"], qid=given["qid"], quiet=quiet, **settings)
+    data = _load_checked(path, target=given["target"], qid=given["qid"], quiet=quiet, **settings)
     tell_of_queries(data, model, path.name, quiet=quiet)
     return data
 
 
 def tell_of_queries(data: Dataset, model: Any, name: str, *, quiet: bool) -> None:
-    """A word where data hold query ids for nothing."""
+    """Note on stderr if the data hold query ids that the loss does not use."""
     if data.qid is not None and model.task != "ranking" and not quiet:
-        click.echo(f"riskmin: {name} has query ids, which {loss_name(model)} does not look at", err=True)
+        click.echo(f"riskmin: {name} has query ids, which {loss_name(model)} does not use", err=True)
 
 
 def read_for(model: Any, path: Path, target: Column, qid: Column, *, labels: bool) -> Dataset:
-    """Data for a model: as many columns as it was fitted on, in its order where both name them."""
+    """Load data for a fitted model; reorder the columns by name where both model and data name them."""
     if model.task == "tagging":
-        return tagging.sentences(path, target, qid, labels=labels, n_columns=tagging.n_columns(model))
-    data = read(path, target=target, qid=qid, require_labels=labels, n_features=model.n_features_in_)
+        return tagging.sentences(path, target, qid, labels=labels, n_columns=tagging.n_input_columns(model))
+    data = _load_checked(path, target=target, qid=qid, require_labels=labels, n_features=model.n_features_in_)
     known = getattr(model, "feature_names_in_", None)
     if known is None or data.feature_names is None or data.feature_names == list(known):
         return data
     if sorted(data.feature_names) == sorted(known):
-        where = {name: i for i, name in enumerate(data.feature_names)}
-        return data._replace(X=data.X[:, [where[name] for name in known]])
-    other = [name for name in data.feature_names if name not in set(known)]
-    lost = [name for name in known if name not in set(data.feature_names)]
+        position = {name: i for i, name in enumerate(data.feature_names)}
+        return data._replace(X=data.X[:, [position[name] for name in known]])
+    unknown = [name for name in data.feature_names if name not in set(known)]
+    missing = [name for name in known if name not in set(data.feature_names)]
     raise ValueError(
-        f"{path}: the column {other[0]!r} is none that the model was fitted on, and {lost[0]!r} is missing; "
+        f"{path}: the model was not fitted on the column {unknown[0]!r}, and {missing[0]!r} is missing; "
         "check the file, or name the column of the labels by --target"
     )
 
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Keep warnings to ourselves: the summary and the exit code say what they would, but of checkpoints."""
+    """Suppress warnings, whose content is in the summary and the exit code; print those on checkpoints."""
 
-    def say(message: Warning | str, *_: Any, **__: Any) -> None:
+    def print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
         click.echo(f"riskmin: {message}", err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.filterwarnings("always", ".*the run goes on without a checkpoint", RuntimeWarning)
-        warnings.showwarning = say
+        warnings.showwarning = print_warning
         yield
 
 
-_OPTIONS = {
+_OPTION_OF_PARAMETER = {
     "class_weight='balanced'": "--class-weight balanced",
     "loss='roc_area'": "--loss roc_area",
     "loss='hinge'": "--loss hinge",
@@ -210,20 +213,20 @@ _OPTIONS = {
     "alpha": "--lam",
     "tol=": "--tol ",
 }
-"""What the parameters of estimators are called here."""
+"""Parameters of estimators as they appear in notes, and the options of the command that set them."""
 
 
 def tell_of_nothing(model: Any) -> None:
-    """A sentence where a fit has converged, but to no weights."""
+    """Print the note of a fit that converged to zero weights, with options in place of parameters."""
     note = model.result_.note
     if note and model.result_.status == "converged":
-        for name, option in _OPTIONS.items():
+        for name, option in _OPTION_OF_PARAMETER.items():
             note = note.replace(name, option)
         click.echo(f"riskmin: the model learned nothing: {note}", err=True)
 
 
 def show(rows: Iterable[tuple[str, str]]) -> None:
-    """Names and values, aligned."""
+    """Print pairs of names and values, aligned."""
     rows = list(rows)
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
@@ -231,7 +234,7 @@ def show(rows: Iterable[tuple[str, str]]) -> None:
 
 
 def columns(cells: Sequence[Sequence[str]], *, left: bool = False) -> None:
-    """A table whose first row is its head: numbers end where those above do, words begin there."""
+    """Print a table whose first row is the header; cells are aligned to the right, or to the left."""
     widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
     side = "<" if left else ">"
     for row in cells:
@@ -239,56 +242,56 @@ def columns(cells: Sequence[Sequence[str]], *, left: bool = False) -> None:
         click.echo(f"  {line}  {row[-1]}".rstrip())
 
 
-def count(n: int, what: str) -> str:
-    """A number of things: one iteration, two iterations."""
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+def count(n: int, noun: str) -> str:
+    """Format a count with its noun: "1 iteration", "2 iterations"."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def as_label(label: Any) -> str:
-    """A class as the data file had it: 1.0 is 1."""
+    """Format a class label as in the data file: 1.0 becomes "1"."""
     if isinstance(label, (float, np.floating)) and float(label).is_integer():
         return str(int(label))
     return str(label)
 
 
 def loss_name(model: Any) -> str:
-    """The loss as the user would write it."""
+    """The loss as it is written on the command line."""
     return "novelty" if model.task == "novelty" else str(model.loss)
 
 
 def reg_name(model: Any) -> str:
-    """The regularizer as the user would write it, with the bound."""
+    """The regularizer as it is written on the command line, and whether weights are bounded by zero."""
     return f"{model.regularizer}{', positive' if model.positive else ''}"
 
 
-def makes_zeros(model: Any, columns: int) -> bool:
-    """Whether the regularizer makes weights exactly zero: by its kinks, or by a bound there."""
+def makes_zeros(model: Any, n_weights: int) -> bool:
+    """Whether the regularizer makes weights exactly zero: by an l1 term, or by a bound at zero."""
     from riskmin.estimators.base import regularizer_of
     from riskmin.regularizers import Separable, each_output
 
     reg = regularizer_of(model)
     if not isinstance(reg, Separable):
         return False
-    reg = each_output(reg, getattr(model, "n_features_in_", columns), columns)
-    terms = reg.terms(np.zeros(columns))
+    reg = each_output(reg, getattr(model, "n_features_in_", n_weights), n_weights)
+    terms = reg.terms(np.zeros(n_weights))
     return bool(np.any(terms.absolute > 0) or np.any(terms.lower == 0) or np.any(terms.upper == 0))
 
 
 def nonzeros(model: Any) -> int | None:
-    """How many weights are not zero; None where the regularizer makes none zero."""
+    """Number of nonzero weights; None if the regularizer makes no weights zero."""
     return int(np.count_nonzero(model.coef_)) if makes_zeros(model, np.size(model.coef_)) else None
 
 
-def summary(model: Any, shape: tuple[int, int], tol: float) -> dict[str, Any]:
-    """All that is worth knowing of a fit, as plain data."""
+def summary(model: Any, dimensions: tuple[int, int], tol: float) -> dict[str, Any]:
+    """Summarize a fit as JSON-compatible data: problem, certificate, status, cost."""
     result: Result = model.result_
     last = result.trace[-1]
     return {
         "loss": loss_name(model),
         "reg": reg_name(model),
         "lam": float(model.alpha),
-        "rows": shape[0],
-        "columns": shape[1],
+        "rows": dimensions[0],
+        "columns": dimensions[1],
         "weights": int(np.size(model.coef_)),
         "nonzeros": nonzeros(model),
         "objective": model.objective_,
@@ -309,24 +312,24 @@ def summary(model: Any, shape: tuple[int, int], tol: float) -> dict[str, Any]:
 
 
 def not_converged(model: Any, facts: dict[str, Any], which: str = "") -> str:
-    """What to do about a fit that did not get as far as it should, in a sentence or two."""
+    """The message about a fit that did not reach the tolerance: the gap, and the remedy."""
     from riskmin.estimators.advice import ON_THE_COMMAND_LINE, about_columns, remedy
 
-    said = (
+    message = (
         f"riskmin: {which}not converged ({facts['status']}): the certified gap is {facts['gap_rel']:.2g}, "
         f"above the {model.tol:g} asked for; {remedy(model, ON_THE_COMMAND_LINE)}"
     )
-    more = about_columns(model, ON_THE_COMMAND_LINE)
-    return f"{said}. {more}" if more else said
+    advice = about_columns(model, ON_THE_COMMAND_LINE)
+    return f"{message}. {advice}" if advice else message
 
 
 def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """A summary as names and values for a person."""
+    """Format a summary as (name, value) pairs for printing."""
     rows = [
         ("objective", f"{facts['objective']:.9g}"),
         ("lower bound", f"{facts['lower_bound']:.9g}"),
         ("certified gap", f"{facts['gap_rel']:.2e} of the objective (asked for {facts['tol']:g})"),
-        ("status", said_status(facts)),
+        ("status", describe_status(facts)),
         ("iterations", f"{facts['iterations']:,} in {duration(facts['seconds'])}"),
         ("solver", facts["solver"]),
     ]
@@ -337,8 +340,8 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def said_status(facts: dict[str, Any]) -> str:
-    """The status, and which tolerance was met where it is not the relative one."""
+def describe_status(facts: dict[str, Any]) -> str:
+    """The status, and the absolute tolerance if that one was met."""
     if facts["criterion"] != "atol":
         return str(facts["status"])
     asked = "1e-6 tol of the risk at w = 0" if facts["atol"] is None else f"{facts['atol']:g}"
@@ -346,43 +349,45 @@ def said_status(facts: dict[str, Any]) -> str:
 
 
 def shape(model: Any, data: Dataset) -> tuple[int, int]:
-    """How many rows and weights there are."""
-    found: tuple[int, int] = tagging.shape(model, data.X) if model.task == "tagging" else data.X.shape
-    return found
+    """Number of rows (or sentences) and of columns (or weights)."""
+    dimensions: tuple[int, int] = tagging.shape(model, data.X) if model.task == "tagging" else data.X.shape
+    return dimensions
 
 
 def size(model: Any, data: Dataset) -> str:
-    """How large the data are, in words."""
+    """Describe the size of the data: rows, columns, classes or queries."""
     if model.task == "tagging":
         return tagging.size(model, data.X)
     n, p = data.X.shape
-    sizes = f"{n:,} rows x {p:,} columns"
+    text = f"{n:,} rows x {p:,} columns"
     if model.task in ("classification", "hierarchy") and len(model.classes_) > 2:
-        return f"{sizes}, {len(model.classes_):,} classes"
+        return f"{text}, {len(model.classes_):,} classes"
     if data.qid is None or model.task != "ranking":
-        return sizes
-    return f"{sizes} in {len(np.unique(data.qid)):,} queries"
+        return text
+    return f"{text} in {len(np.unique(data.qid)):,} queries"
 
 
-def problem_facts(model: Any, shape: tuple[int, int]) -> dict[str, Any]:
-    """What a page shall say of the problem."""
+def problem_facts(model: Any, dimensions: tuple[int, int]) -> dict[str, Any]:
+    """The problem as it is described on an HTML page: loss, regularizer, size, tolerance."""
     from riskmin.estimators.base import fitted_loss, regularizer_of
     from riskmin.losses import formula
 
     reg = getattr(regularizer_of(model), "formula", "")
     return {
         "loss": f"{loss_name(model)}: {formula(fitted_loss(model))}",
-        "rows": shape[0],
-        "columns": shape[1],
+        "rows": dimensions[0],
+        "columns": dimensions[1],
         "tol": float(model.tol),
         "regularizer": f"{reg_name(model)}: {reg}" if reg else reg_name(model),
         **({"standardized": STANDARDIZED} if getattr(model, "standardize", False) else {}),
     }
 
 
-def facts_for_report(model: Any, shape: tuple[int, int]) -> dict[str, Any]:
-    """What a report shall say of a fit beside its result."""
-    facts, few = problem_facts(model, shape) | {"lam": float(model.alpha)}, nonzeros(model)
+def facts_for_report(model: Any, dimensions: tuple[int, int]) -> dict[str, Any]:
+    """The facts about a fit that a report shows in addition to its `Result`."""
+    facts, n_nonzero = problem_facts(model, dimensions) | {"lam": float(model.alpha)}, nonzeros(model)
     if getattr(model, "n_queries_", 0):
         facts["queries"] = f"{model.n_queries_:,}"
-    return facts if few is None else facts | {"nonzero weights": f"{few:,} of {np.size(model.coef_):,}"}
+    if n_nonzero is None:
+        return facts
+    return facts | {"nonzero weights": f"{n_nonzero:,} of {np.size(model.coef_):,}"}

@@ -1,4 +1,4 @@
-"""`riskmin convert`: from a file to stored data, which need not fit into memory."""
+"""`riskmin convert`: write a data file as a .rsk store, which is memory-mapped instead of read."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.argument("source", type=PATH)
 @click.argument("target_folder", metavar="[TARGET.rsk]", type=PATH, required=False)
-@click.option("--check", "only_check", is_flag=True, help="Verify the checksums of stored data instead.")
+@click.option("--check", "only_check", is_flag=True, help="Verify the checksums of a .rsk store instead.")
 @target_option
 @qid_option
 @memory_option
-@click.option("--no-labels", is_flag=True, help="Labels may be missing, as for prediction and novelty.")
-@click.option("--n-features", type=click.IntRange(1), help="How many columns there are (svmlight).")
+@click.option("--no-labels", is_flag=True, help="Accept data without labels, as for prediction and novelty.")
+@click.option("--n-features", type=click.IntRange(1), help="Number of columns (svmlight).")
 @click.option(
     "--zero-based/--one-based",
     default=None,
-    help="Whether indices count from 0 (svmlight; default: if there is an index 0).",
+    help="Whether column indices start at 0 (svmlight; default: if an index 0 occurs).",
 )
 @click.option(
     "--dtype",
     type=click.Choice(["float64", "float32"]),
     default="float64",
     show_default=True,
-    help="Of the numbers of X; float32 halves them.",
+    help="Precision of the entries of X; float32 halves the size.",
 )
 @click.option(
     "--sparse",
     "layout",
     flag_value="sparse",
-    help="Leave zeros out (default: for svmlight and sparse .npz).",
+    help="Store nonzero entries only (default for svmlight and sparse .npz).",
 )
-@click.option("--dense", "layout", flag_value="dense", help="Store zeros too.")
+@click.option("--dense", "layout", flag_value="dense", help="Store all entries, zeros included.")
 @real_option(
     "--shard-mb",
     type=click.FloatRange(0, min_open=True),
     default=64.0,
     show_default=True,
-    help="Megabytes that share a checksum.",
+    help="Size of a shard, the unit of checksums, in megabytes.",
 )
 @click.option("--force", is_flag=True, help="Replace the target if it exists.")
-@click.option("--quiet", is_flag=True, help="No progress, no summary.")
+@click.option("--quiet", is_flag=True, help="Print neither progress nor summary.")
 def convert(source: Path, target_folder: Path | None, only_check: bool, quiet: bool, **given: Any) -> int:
-    """Write SOURCE as a folder of stored data, which is fitted to without being read into memory."""
+    """Write SOURCE as a .rsk store, a folder that is fitted to without being read into memory."""
     if only_check:
         if target_folder is not None:
             raise click.UsageError("--check verifies one folder: leave TARGET out")
@@ -69,9 +69,9 @@ def convert(source: Path, target_folder: Path | None, only_check: bool, quiet: b
     if target_folder is None:
         raise click.UsageError("TARGET is missing: name the folder to write, such as data.rsk")
     if target_folder.suffix != ".rsk":
-        raise ValueError(f"{target_folder} would not be known as stored data: let its name end with .rsk")
+        raise ValueError(f"{target_folder} would not be recognized as a store: let its name end with .rsk")
     zero_based, layout = given.pop("zero_based"), given.pop("layout")
-    with _Progress(quiet) as progress:
+    with _ConversionProgress(quiet) as progress:
         convert_file(
             source,
             target_folder,
@@ -83,17 +83,17 @@ def convert(source: Path, target_folder: Path | None, only_check: bool, quiet: b
             **given,
         )
     if not quiet:
-        _tell(Store(target_folder), time.perf_counter() - progress.start)
+        _print_summary(Store(target_folder), time.perf_counter() - progress.start)
     return 0
 
 
 def _check(path: Path, quiet: bool) -> int:
-    """Verify all checksums."""
+    """Verify all checksums of a store; a mismatch raises."""
     start = time.perf_counter()
     store = Store(path)
     store.verify()
     if not quiet:
-        _tell(
+        _print_summary(
             store,
             time.perf_counter() - start,
             [("checksums", f"those of {count(len(store.shards), 'shard')} hold")],
@@ -101,8 +101,8 @@ def _check(path: Path, quiet: bool) -> int:
     return 0
 
 
-def _tell(store: Store, seconds: float, more: list[tuple[str, str]] | None = None) -> None:
-    """What was written, or checked."""
+def _print_summary(store: Store, seconds: float, more: list[tuple[str, str]] | None = None) -> None:
+    """Print the size, layout and labels of a store, and the time taken."""
     size = sum(a.nbytes for a in store.arrays.values())
     kind = "sparse" if store.sparse else "dense"
     labels = "numbers" if "y" in store.dtypes else "none"
@@ -119,16 +119,16 @@ def _tell(store: Store, seconds: float, more: list[tuple[str, str]] | None = Non
     )
 
 
-class _Progress:
-    """Says how far it is: a live line on a terminal, a line now and then elsewhere."""
+class _ConversionProgress:
+    """Reports the progress of a conversion: one live line on a terminal, else one line every few seconds."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet, self.live = quiet, sys.stderr.isatty()
-        self.every = LIVE_EVERY if self.live else PLAIN_EVERY
+        self.interval = LIVE_EVERY if self.live else PLAIN_EVERY
         self.start = time.perf_counter()
-        self.next = self.start + self.every
+        self.next_report_time = self.start + self.interval
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> _ConversionProgress:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -136,11 +136,11 @@ class _Progress:
             click.echo("\r\033[K", nl=False, err=True)
 
     def __call__(self, rows: int, size: int, share: float) -> None:
-        """Take note of a piece."""
+        """Report rows and bytes written and the fraction of the input that was read."""
         now = time.perf_counter()
-        if self.quiet or now < self.next:
+        if self.quiet or now < self.next_report_time:
             return
-        self.next = now + self.every
+        self.next_report_time = now + self.interval
         left = f", {duration((now - self.start) * (1 / share - 1))} left" if share > 0 else ""
         line = f"riskmin: {rows:,} rows, {size / 1e6:,.0f} MB written, {share:.0%} read{left}"
         click.echo(f"\r\033[K{line}" if self.live else line, nl=not self.live, err=True)

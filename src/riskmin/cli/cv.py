@@ -1,4 +1,4 @@
-"""`riskmin cv`: the strength of the regularizer chosen by cross-validation, and the model fitted with it."""
+"""`riskmin cv`: choose the regularization strength by cross-validation and fit the final model with it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from riskmin.cli.common import (
     tell_of_nothing,
     without_warnings,
 )
-from riskmin.cli.problem import check_lams, estimator, lam_options, problem_options, settings_of
+from riskmin.cli.problem import check_lams, estimator, estimator_settings, lam_options, problem_options
 from riskmin.cli.search import GradedSearch, GradeError
 from riskmin.cli.tasks import TASKS, queries
 from riskmin.data import Dataset
@@ -36,27 +36,27 @@ Examples:
   riskmin cv train.svm --loss hinge -o best.riskmin
   riskmin cv houses.csv --target price --loss huber --reg l1 --folds 10 -o best.riskmin --report cv.html
 
---scoring takes the name of a loss that is for a measure: roc_area, prbep, f_beta:beta=2, precision_at_k:k=20,
-ndcg:k=5, mrr, ...; or a name of scikit-learn's: balanced_accuracy, neg_mean_absolute_error, ...
+--scoring takes the name of a loss for a metric: roc_area, prbep, f_beta:beta=2, precision_at_k:k=20,
+ndcg:k=5, mrr, ...; or the name of a scikit-learn scorer: balanced_accuracy, neg_mean_absolute_error, ...
 """
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("data", type=PATH)
 @click.option("-o", "--output", type=PATH, required=True, help="Where to save the model fitted to all rows.")
-@click.option("--folds", type=click.IntRange(2), default=5, show_default=True, help="How many.")
-@click.option("--scoring", help="What to compare (default: what the loss is for, else accuracy or R^2).")
+@click.option("--folds", type=click.IntRange(2), default=5, show_default=True, help="Number of folds.")
+@click.option("--scoring", help="Metric to compare (default: the loss's metric, else accuracy or R^2).")
 @lam_options
 @problem_options
-@click.option("--report", type=PATH, help="Write an HTML page with the picture of the scores.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
-@click.option("--quiet", is_flag=True, help="Say nothing (but for --json).")
+@click.option("--report", type=PATH, help="Write an HTML page with a chart of the scores.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@click.option("--quiet", is_flag=True, help="Print nothing (except with --json).")
 def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool, **given: Any) -> int:
-    """Choose the strength of the regularizer for DATA by cross-validation.
+    """Choose the regularization strength for DATA by cross-validation.
 
-    Every fold is a path of certified fits. The strength with the best mean score is fitted to all rows and
-    saved; of equal ones, the largest. For rankings, the rows of a query stay in one fold. The exit code is 3
-    if a fit did not converge.
+    In each fold a path of certified fits is computed. The strength lam with the best mean score (the largest
+    one among ties) is used to fit all rows, and that model is saved. For rankings, the rows of a query stay
+    in one fold. The exit code is 3 if any fit did not converge.
     """
     check_lams(given)
     search, scored = _estimator(given)
@@ -70,7 +70,7 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
     _save(search, table, output, report, scored, title=f"{given['loss']} on {data.name}")
     facts = summary(model, table.X.shape, model.tol)
     if as_json:
-        click.echo(json.dumps(_plain(search) | facts | {"model": str(output)}))
+        click.echo(json.dumps(_search_facts(search) | facts | {"model": str(output)}))
     elif not quiet:
         click.echo(
             f"{given['loss']} on {data.name}, {size(model, table)}, {reg_name(model)}, "
@@ -79,17 +79,17 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
         columns(_cells(search, scored))
         more = [("report", str(report))] if report else []
         show([("best lam", f"{search.alpha_:.4g}"), *lines(facts), ("model", str(output)), *more])
-    return _end(search, facts, as_json)
+    return _report_convergence(search, facts, as_json)
 
 
 def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
-    """The search, and what it compares in words."""
+    """Make the search estimator; also return the name of the metric that it compares."""
     from riskmin.estimators import LinearClassifierCV, LinearRegressorCV
     from riskmin.estimators.base import regularizer_of
     from riskmin.estimators.scorers import measure_named, measure_of
     from riskmin.losses import get_loss
 
-    task, settings = settings_of(given)
+    task, settings = estimator_settings(given)
     if task == "novelty":
         raise ValueError("novelty has no labels to score by, so there is nothing to cross-validate: use fit")
     if task == "tagging":
@@ -99,17 +99,18 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
     name = given["scoring"]
     measure = measure_of(get_loss(given["loss"])) if name is None else measure_named(name, task)
     scoring = None if measure is None else measure.scorer
-    own = {"alphas": given["lams"], "n_alphas": given["n_lams"] or 13, "cv": given["folds"]}
+    grid = {"alphas": given["lams"], "n_alphas": given["n_lams"] or 13, "cv": given["folds"]}
     if task in ("ordinal", "ranking"):
         scored = GradeError.name if measure is None else measure.name
-        return GradedSearch(estimator(given), **own, scoring=scoring), scored
+        return GradedSearch(estimator(given), **grid, scoring=scoring), scored
     kind = LinearRegressorCV if task == "regression" else LinearClassifierCV
-    model = kind(**settings, **own, scoring=scoring)
+    model = kind(**settings, **grid, scoring=scoring)
     regularizer_of(model)
     return model, "score" if measure is None else measure.name
 
 
 def _fit(search: Any, table: Dataset, scored: str) -> None:
+    """Run the search; errors that are due to --scoring name that option."""
     try:
         search.fit(table.X, table.y, **queries(search, table.qid))
     except AttributeError as error:
@@ -128,6 +129,7 @@ def _fit(search: Any, table: Dataset, scored: str) -> None:
 
 
 def _statistics(search: Any) -> list[tuple[float, float, float]]:
+    """For each lam: lam, the mean score over the folds, and its standard deviation."""
     mean, sd = search.scores_.mean(axis=0), search.scores_.std(axis=0)
     return [(float(a), float(m), float(s)) for a, m, s in zip(search.alphas_, mean, sd, strict=True)]
 
@@ -140,7 +142,8 @@ def _cells(search: Any, scored: str) -> list[list[str]]:
     return [["lam", scored, "sd", ""], *rows]
 
 
-def _plain(search: Any) -> dict[str, Any]:
+def _search_facts(search: Any) -> dict[str, Any]:
+    """The scores of all strengths as JSON-compatible data."""
     scores = [
         {"lam": lam, "mean": m, "sd": s, "scores": search.scores_[:, k].tolist()}
         for k, (lam, m, s) in enumerate(_statistics(search))
@@ -162,11 +165,12 @@ def _save(search: Any, table: Dataset, output: Path, report: Path | None, scored
         write_search(report, search.alphas_.tolist(), search.scores_, search.alpha_, title=title, about=about)
 
 
-def _end(search: Any, facts: dict[str, Any], as_json: bool) -> int:
-    missed = search.n_not_converged_
-    if missed and not as_json:
+def _report_convergence(search: Any, facts: dict[str, Any], as_json: bool) -> int:
+    """Report fits that did not converge on stderr and return the exit code."""
+    n_failed = search.n_not_converged_
+    if n_failed and not as_json:
         click.echo(
-            f"riskmin: {missed} of {search.scores_.size} fits of the folds did not reach the certified "
+            f"riskmin: {n_failed} of {search.scores_.size} fits of the folds did not reach the certified "
             f"gap of {search.tol:g}: raise --max-iter, --max-seconds or --tol, or leave out the smallest lam",
             err=True,
         )
@@ -174,4 +178,4 @@ def _end(search: Any, facts: dict[str, Any], as_json: bool) -> int:
         tell_of_nothing(search.best_estimator_)
     if facts["status"] != "converged" and not as_json:
         click.echo(not_converged(search.best_estimator_, facts, "the last fit is "), err=True)
-    return 3 if missed or facts["status"] != "converged" else 0
+    return 3 if n_failed or facts["status"] != "converged" else 0

@@ -1,4 +1,4 @@
-"""`riskmin demo`: three certified fits of a real data set, and a page of pictures."""
+"""`riskmin demo`: three certified fits of a real data set, and an HTML page of charts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from riskmin.cli.common import PATH, check_writable, count, facts_for_report, show
 from riskmin.progress import duration, relative_gap
 
-LOSSES = ("hinge", "squared_hinge", "logistic")
-LAM = 1e-3
+DEMO_LOSSES = ("hinge", "squared_hinge", "logistic")
+DEMO_LAM = 1e-3
 
 
-def _other(solver: str) -> str:
-    """A solver to check that one with."""
+def _independent_solver(solver: str) -> str:
+    """Name a solver of another kind, to prove the second bound independently."""
     return "bundle" if solver.startswith("Lbfgs") else "bmrm"
 
 
@@ -43,27 +43,28 @@ def demo(output: Path) -> int:
         f"Wisconsin breast cancer: {X.shape[0]} tumours, {X.shape[1]} measurements, benign or malignant."
     )
     click.echo(
-        f"Each fit minimizes J(w) = lam |w|^2 / 2 + mean loss with lam = {LAM:g}, to a certified gap of 1e-3."
+        f"Each fit minimizes J(w) = lam |w|^2 / 2 + mean loss with lam = {DEMO_LAM:g}, "
+        "to a certified gap of 1e-3."
     )
-    fits = [_fit(loss, X, y) for loss in LOSSES]
+    fits = [_fit(loss, X, y) for loss in DEMO_LOSSES]
     write_report(output, [fit for fit, _ in fits], title="Breast cancer: three losses, three certificates")
     click.echo(
-        "\nJ is what the fit reached, and no weights whatever can go below the lower bound: so the gap\n"
-        "between them is how far from perfect the fit can be at most. The second bound was proved afresh\n"
-        "by another method, as 'riskmin certify' does for a saved model; it confirms the first."
+        "\nJ is the objective that the fit reached, and no weights have an objective below the lower bound:\n"
+        "the gap between the two bounds the distance of the fit from the optimum. The second bound was\n"
+        "proved anew by another method, as 'riskmin certify' does for a saved model; it confirms the first."
     )
-    click.echo(f"\nThe pictures are in {output.resolve()}")
+    click.echo(f"\nThe charts are in {output.resolve()}")
     return max(code for _, code in fits)
 
 
 def _fit(loss: str, X: Any, y: Any) -> tuple[tuple[str, Any, dict[str, Any]], int]:
-    """Fit, certify, tell; returns what the report needs, and the exit code."""
+    """Fit, certify and print; return the entry for the report and the exit code."""
     from riskmin import LinearClassifier
     from riskmin.cli.examine import examine
 
-    model = LinearClassifier(loss, alpha=LAM).fit(X, y)
+    model = LinearClassifier(loss, alpha=DEMO_LAM).fit(X, y)
     result = model.result_
-    verdict, numbers = examine(model, X, y, solver=_other(result.solver), quiet=True)
+    verdict, numbers = examine(model, X, y, solver=_independent_solver(result.solver), quiet=True)
     last = result.trace[-1]
     took = f"{count(result.n_iter, 'iteration')}, {duration(last['seconds'])}"
     click.echo()

@@ -1,8 +1,8 @@
-r"""Whether what a model claims is true of data.
+r"""Verification of a model's certificate against its training data.
 
-The claim is an objective :math:`J(w)`, a cut with :math:`R(v) \ge a^\top v + b` for every v, and the lower
-bound of min J that follows from it. J is computed anew, the bound is computed from the cut, the cut is held
-against the risk at every point that is visited, and a bound as good is proved from nothing but the data.
+The certificate claims an objective :math:`J(w)`, a cut :math:`R(v) \ge a^\top v + b` for every v, and the
+lower bound of min J that follows from the cut. The check recomputes J, recomputes the bound from the cut,
+compares the cut with the risk at every visited point, and proves a lower bound of its own from the data.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from riskmin.rkhs import ROOT, RkhsNorm, coefficients, pair
 from riskmin.run import SMALL
 from riskmin.types import Array, Cut, Iterate, Memo, Result, Shard
 
-SAME = 1e-6
-"""Objectives that differ by less, relatively, are the same; no gap below it is asked to be proved again."""
-ROUNDING = 1e-9
+OBJECTIVE_RTOL = 1e-6
+"""Relative difference up to which two objectives count as equal, and the smallest gap to be proved again."""
+ROUNDING_RTOL = 1e-9
+"""Relative error of bounds and gaps that is attributed to rounding."""
 
 
 class Verdict(NamedTuple):
-    """What came out: an exit code, a word, and one sentence."""
+    """Result of a certification: an exit code, the verdict, and the reason in one sentence."""
 
     code: int
     word: str
@@ -56,18 +57,18 @@ def examine(
     max_seconds: float | None = None,
     quiet: bool = False,
 ) -> tuple[Verdict, dict[str, Any]]:
-    """Check the claim of a fitted model: its objective, its cut, its lower bound.
+    """Verify the certificate of a fitted model: its objective, its cut, its lower bound.
 
     Parameters
     ----------
-    model : estimator of riskmin's that can be saved
-        Fitted, or loaded.
+    model : estimator
+        A fitted or loaded estimator of riskmin that can be saved.
     X, y, qid : arrays
-        What it was fitted to; query ids for rankings.
+        The training data; query ids for rankings.
     tol : float, optional
-        The relative gap to prove; the claimed one by default.
+        The relative gap to prove; by default the claimed gap.
     solver : str, optional
-        The model's by default.
+        The solver of the proof; by default the model's.
     max_iter, max_seconds : int, float
         Limits of the proof.
     quiet : bool
@@ -75,12 +76,12 @@ def examine(
 
     Returns
     -------
-    Verdict
+    CertificationResult
     dict
-        The numbers that it rests on.
+        The claimed, recomputed and proved quantities behind the verdict.
     """
     if hasattr(model, "dual_coef_"):
-        model = in_feature_space(model, X)
+        model = _with_recomputed_products(model, X)
     J = objective(model, X, y, qid)
     numbers: dict[str, Any] = {
         "claimed_objective": model.objective_,
@@ -92,14 +93,18 @@ def examine(
         "standardized": getattr(model, "scale_", None) is not None,
     }
     n_rows = len(X) if model.task == "tagging" else X.shape[0]
-    atol = _absolute(model, X, y, qid)
-    why = _falsehood(model, n_rows, J, atol) or _strangers(model, X) or _misplaced(model, X, y)
-    if why := why or _unscaled(model, X):
-        return Verdict(1, "refuted", why), numbers
-    goal = max(numbers["claimed_gap_rel"], SAME) if tol is None else tol
-    slack = atol if tol is None else 0.0
+    atol = _claimed_atol(model, X, y, qid)
+    reason = (
+        _claim_error(model, n_rows, J, atol)
+        or _support_vector_error(model, X)
+        or _threshold_error(model, X, y)
+    )
+    if reason := reason or _scale_error(model, X):
+        return Verdict(1, "refuted", reason), numbers
+    goal = max(numbers["claimed_gap_rel"], OBJECTIVE_RTOL) if tol is None else tol
+    goal_atol = atol if tol is None else 0.0
     settings = {"solver": solver or model.solver, "max_iter": max_iter, "max_seconds": max_seconds}
-    result, lifted = _prove(model, (X, y, qid), J, (goal, slack), quiet, settings)
+    result, excess = _prove(model, (X, y, qid), J, (goal, goal_atol), quiet, settings)
     numbers |= {
         "lower_bound": result.lower,
         "best_objective": min(J, result.value),
@@ -108,17 +113,17 @@ def examine(
         "seconds": result.trace[-1]["seconds"],
         "solver": result.solver,
     }
-    return _verdict(numbers, goal, slack, lifted), numbers
+    return _conclude(numbers, goal, goal_atol, excess), numbers
 
 
 def objective(model: Any, X: Any, y: Any, qid: Any = None) -> float:
-    """J at the model's own w and b, from scratch."""
+    """Recompute J at the weights and intercept of the model."""
     penalty = float(model.alpha) * float(_regularizer(model).value(model.result_.w))
-    return mean_risk(model, X, y, qid) + penalty
+    return _recompute_risk(model, X, y, qid) + penalty
 
 
-def mean_risk(model: Any, X: Any, y: Any, qid: Any = None) -> float:
-    """R at the model's own w and b, from scratch."""
+def _recompute_risk(model: Any, X: Any, y: Any, qid: Any = None) -> float:
+    """Recompute R at the weights and intercept of the model."""
     from riskmin.estimators.base import fitted_loss
 
     if model.task == "tagging":
@@ -135,90 +140,93 @@ def mean_risk(model: Any, X: Any, y: Any, qid: Any = None) -> float:
 
 
 def _regularizer(model: Any) -> Any:
+    """Omega as a function of all of w, intercepts included."""
     from riskmin.estimators.base import n_free, penalty_of
 
     return RkhsNorm() if hasattr(model, "dual_coef_") else free(penalty_of(model), n_free(model))
 
 
-def in_feature_space(model: Any, X: Any) -> Any:
-    """A kernel machine with all products with its kernel matrix computed anew, from the data alone.
+def _with_recomputed_products(model: Any, X: Any) -> Any:
+    """Copy a kernel machine with all products with the kernel matrix K recomputed from the data.
 
-    Its function and its cut are pairs that hold such products; of the file, only the coefficients are taken.
+    Its weights and its cut are pairs (K beta, beta); only the coefficients beta are taken from the file.
     """
     from riskmin.estimators.mercer import gram_of
 
     result, n = model.result_, X.shape[0]
     if 2 * n != len(result.w):
-        return model  # other data, as will be said
+        return model  # the number of rows differs, which `_claim_error` reports
     K, beta, gamma = gram_of(model, X), coefficients(result.w), ROOT * result.cut.a[:n]
-    again = copy.copy(model)
+    recomputed = copy.copy(model)
     cut = Cut(pair(gamma, K.product(gamma)), result.cut.b)
-    again.result_ = dataclasses.replace(result, w=pair(K.product(beta), beta), cut=cut)
-    return again
+    recomputed.result_ = dataclasses.replace(result, w=pair(K.product(beta), beta), cut=cut)
+    return recomputed
 
 
-def _strangers(model: Any, X: Any) -> str | None:
-    """Whether the support vectors of a kernel machine are no rows of the data, though they should be."""
+def _support_vector_error(model: Any, X: Any) -> str | None:
+    """Describe the error if the support vectors of a kernel machine are not rows of the data."""
     if not hasattr(model, "dual_coef_"):
         return None
     with without_warnings():
         z = raw_scores(model, X)
-    here = ROOT * model.result_.w[: len(z)] + np.ravel(model.intercept_)[0]
-    off = float(abs(z - here).max())
-    if off > SAME * (1 + float(abs(z).max())):
-        return f"its support vectors are not rows of these data: they make scores that differ by {off:.2g}"
+    # the scores by the saved w, against those by the support vectors that `predict` uses
+    expected = ROOT * model.result_.w[: len(z)] + np.ravel(model.intercept_)[0]
+    error = float(abs(z - expected).max())
+    if error > OBJECTIVE_RTOL * (1 + float(abs(z).max())):
+        return f"its support vectors are not rows of these data: they make scores that differ by {error:.2g}"
     return None
 
 
-def _misplaced(model: Any, X: Any, y: Any) -> str | None:
-    """Whether a threshold on the scores is not the one that follows from them, though J does not tell."""
+def _threshold_error(model: Any, X: Any, y: Any) -> str | None:
+    """Describe the error if an intercept or a decision threshold, on which J does not depend, is wrong."""
     from riskmin.estimators.base import fitted_loss, n_free
     from riskmin.estimators.many import is_many
     from riskmin.estimators.ordinal import thresholds
 
     if model.task in ("novelty", "tagging"):
         return None
-    if is_many(fitted_loss(model)):  # what it adds to its scores is in w, or follows from it
-        lost = bool(n_free(model)) != bool(model.fit_intercept) and model.task != "regression"
-        return "it has intercepts, or has none, against what it says of itself" if lost else None
+    if is_many(fitted_loss(model)):  # multi-output intercepts are part of w, or follow from it
+        mismatch = bool(n_free(model)) != bool(model.fit_intercept) and model.task != "regression"
+        return "its intercepts contradict its parameter fit_intercept" if mismatch else None
     loss, threshold = fitted_loss(model), float(getattr(model, "threshold_", 0.0))
     with without_warnings():
         z = loss_scores(model, X)
-    near, b = SAME * (1 + float(abs(z).max())), float(np.ravel(model.intercept_)[0]) + threshold
-    free = model.fit_intercept and not getattr(loss, "invariant", False)
-    if abs(b) > near and (not free or getattr(loss, "counted", False)):
+    tol, b = OBJECTIVE_RTOL * (1 + float(abs(z).max())), float(np.ravel(model.intercept_)[0]) + threshold
+    has_intercept = model.fit_intercept and not getattr(loss, "invariant", False)
+    if abs(b) > tol and (not has_intercept or getattr(loss, "counted", False)):
         return f"it has an intercept of {b:.9g}, which no fit of {model.loss} has"
     labels, c = TASKS[model.task].truth(model, y, len(z))
-    said, due = np.array([threshold]), np.zeros(1)
+    claimed, expected = np.array([threshold]), np.zeros(1)
     if model.task == "ordinal":
-        said, due = model.thresholds_, thresholds(z, labels.astype(np.intp), None, model.metric)
+        claimed, expected = model.thresholds_, thresholds(z, labels.astype(np.intp), None, model.metric)
     elif model.task == "classification" and model.fit_intercept and hasattr(loss, "cutoff"):
-        due = np.array([loss.cutoff(z, labels, c)])
-    if said.shape != due.shape or np.any(abs(said - due) > near):
-        given, right = (", ".join(f"{t:.6g}" for t in some) for some in (said, due))
-        return f"it cuts its scores at {given}, but the scores of these data are best cut at {right}"
+        expected = np.array([loss.cutoff(z, labels, c)])
+    if claimed.shape != expected.shape or np.any(abs(claimed - expected) > tol):
+        given, best = (", ".join(f"{t:.6g}" for t in values) for values in (claimed, expected))
+        return f"it cuts its scores at {given}, but the scores of these data are best cut at {best}"
     return None
 
 
-def _unscaled(model: Any, X: Any) -> str | None:
-    """Whether its columns have other standard deviations than it says; or it says none, though it should."""
+def _scale_error(model: Any, X: Any) -> str | None:
+    """Describe the error if the saved standard deviations of the columns are not those of the data."""
     scale = getattr(model, "scale_", None)
     if (scale is not None) != bool(getattr(model, "standardize", False)):
-        return "it standardizes columns, or does not, against what it says of itself"
+        return "its column scales contradict its parameter standardize"
     if scale is None:
         return None
     ones = np.ones(X.shape[0])
-    due = moments(Serial([Shard(as_matrix(X), ones, ones, Memo())])).scale
-    j = int(np.argmax(np.abs(scale / due - 1)))
-    if abs(scale[j] / due[j] - 1) > SAME:
-        return f"column {j} has a standard deviation of {due[j]:.9g}, not {scale[j]:.9g} as claimed"
+    expected = moments(Serial([Shard(as_matrix(X), ones, ones, Memo())])).scale
+    j = int(np.argmax(np.abs(scale / expected - 1)))
+    if abs(scale[j] / expected[j] - 1) > OBJECTIVE_RTOL:
+        return f"column {j} has a standard deviation of {expected[j]:.9g}, not {scale[j]:.9g} as claimed"
     return None
 
 
-def _absolute(model: Any, X: Any, y: Any, qid: Any) -> float:
-    """The absolute gap that the model claims to have met, no less: 0 where it claims the relative one.
+def _claimed_atol(model: Any, X: Any, y: Any, qid: Any) -> float:
+    """An upper bound of the absolute tolerance that the model claims to have met; 0 if it claims `tol`.
 
-    By default it follows from the risk at w = 0 with the best intercept, which is at most that without one.
+    The default `atol` is proportional to the risk at w = 0 with the best intercept, which is at most the risk
+    at w = 0 without one.
     """
     if model.result_.criterion != "atol":
         return 0.0
@@ -229,34 +237,36 @@ def _absolute(model: Any, X: Any, y: Any, qid: Any) -> float:
         if hasattr(model, name):
             setattr(zero, name, 0.0 * getattr(model, name))
     zero.result_ = dataclasses.replace(model.result_, w=0.0 * model.result_.w)
-    return SMALL * float(model.tol) * mean_risk(zero, X, y, qid)
+    return SMALL * float(model.tol) * _recompute_risk(zero, X, y, qid)
 
 
-# ---------------------------------------------------------------- before a proof
+# ---------------------------------------------------------------- checks of the claim itself
 def bound_of_cut(model: Any) -> float:
-    r"""The bound of the model's cut, :math:`\max_{0 \le s \le 1} s b - \lambda\,\Omega^*(-s a / \lambda)`.
+    r"""The bound by the model's cut, :math:`\max_{0 \le s \le 1} s b - \lambda\,\Omega^*(-s a / \lambda)`.
 
-    It is computed otherwise than in a fit, for a check should not trust the code that it checks: written out
-    for L2, by halving for others. As in a run, it is cut down to the value that was reached where
-    rounding has lifted it above that.
+    The code is independent of the solvers', since a check should not rely on the code that it checks: in
+    closed form for L2, by ternary search for other regularizers. As in a run, the bound is at most the value
+    that was reached, even if rounding makes it larger.
     """
     (a, b), lam, reg = model.result_.cut, float(model.alpha), _regularizer(model)
     if isinstance(reg, Free):
         if np.any(a[-reg.m :]):
-            return 0.0  # it falls without end along the intercepts
+            return 0.0  # a cut with a slope in the unpenalized intercepts is unbounded below
         a, reg = a[: -reg.m], reg.penalized
     if reg == L2():
         q = float(a @ a)
+        # s b - s^2 |a|^2 / (2 lam) is maximal at s = lam b / |a|^2, clipped to [0, 1]
         s = min(1.0, max(0.0, lam * b / q)) if q else float(b > 0)
         proved = s * b - s * s * q / (2 * lam)
     else:
-        proved = _most(lambda s: s * b - lam * reg.conjugate(-s / lam * a))
+        proved = _maximize_concave(lambda s: s * b - lam * reg.conjugate(-s / lam * a))
     return min(float(proved), float(model.result_.value))
 
 
-def _most(bound: Callable[[float], float]) -> float:
-    """The largest value of a concave function on [0, 1] that is 0 at 0 and may be -inf from somewhere on."""
+def _maximize_concave(bound: Callable[[float], float]) -> float:
+    """Maximum over [0, 1] of a concave function that is 0 at 0 and may be -inf beyond some point."""
     with np.errstate(over="ignore"):
+        # halve the upper end until the function no longer increases, then narrow by ternary search
         hi = 1.0
         while hi > 1e-300 and not bound(0.5 * hi) < bound(hi):
             hi *= 0.5
@@ -267,34 +277,35 @@ def _most(bound: Callable[[float], float]) -> float:
         return max(0.0, bound(lo), bound(hi))
 
 
-def _falsehood(model: Any, n_rows: int, J: float, atol: float) -> str | None:
-    """What is false in the claim by itself, or with the data's J; None if nothing is."""
+def _claim_error(model: Any, n_rows: int, J: float, atol: float) -> str | None:
+    """Describe the first claim that contradicts the others or the recomputed J; None if there is none."""
     claimed, bound, result = model.objective_, model.lower_bound_, model.result_
     if model.n_samples_fit_ != n_rows:
-        return f"{model.n_samples_fit_:,} rows were fitted, here are {n_rows:,}"
-    for what, value in (("objective", claimed), ("value that the solver reached", result.value)):
-        if abs(J - value) > max(SAME * abs(value), SAME * atol):
-            off = abs(J / value - 1) if value else math.inf
-            return f"the {what} is {J:.9g}, not {value:.9g} as claimed: off by {off:.2g} of it"
+        return f"the model was fitted to {model.n_samples_fit_:,} rows, but the data have {n_rows:,}"
+    for name, value in (("objective", claimed), ("value that the solver reached", result.value)):
+        if abs(J - value) > max(OBJECTIVE_RTOL * abs(value), OBJECTIVE_RTOL * atol):
+            error = abs(J / value - 1) if value else math.inf
+            return f"the {name} is {J:.9g}, not {value:.9g} as claimed: a relative error of {error:.2g}"
     proved = bound_of_cut(model)
-    if bound and abs(proved - bound) > ROUNDING * abs(J):  # 0 needs no proof
+    # a claimed bound of 0 needs no cut: every loss and every regularizer is nonnegative
+    if bound and abs(proved - bound) > ROUNDING_RTOL * abs(J):
         return f"the cut proves a lower bound of {proved:.9g}, not {bound:.9g} as claimed"
-    if (above := _lift(model, model.result_.w, J)) > 0:
-        return f"the cut is no cut: at the model's weights it is above the risk, by {above:.2g}"
+    if (excess := _cut_excess(model, model.result_.w, J)) > 0:
+        return f"the cut is not valid: at the model's weights it exceeds the risk by {excess:.2g}"
     gap = (result.value - bound) / result.value if result.value else 0.0
-    if result.criterion == "atol" and result.gap > atol * (1 + ROUNDING):
+    if result.criterion == "atol" and result.gap > atol * (1 + ROUNDING_RTOL):
         return f"it claims to have converged to an absolute gap of {atol:.2e}, but it is {result.gap:.2e}"
-    if result.status == "converged" and result.criterion == "tol" and gap > model.tol + ROUNDING:
+    if result.status == "converged" and result.criterion == "tol" and gap > model.tol + ROUNDING_RTOL:
         return f"it claims to have converged to {model.tol:g}, but its gap is {gap:.2e}"
     return None
 
 
-def _lift(model: Any, v: Array, J: float) -> float:
-    """By how much the model's cut is above the risk at v, where J is known; 0 where rounding explains it."""
+def _cut_excess(model: Any, v: Array, J: float) -> float:
+    """By how much the model's cut exceeds the risk, a @ v + b - R(v) with J(v) = J; 0 within rounding."""
     (a, b), penalty = model.result_.cut, float(model.alpha) * _regularizer(model).value(v)
     av = float(a @ v)
-    above = av + b - (J - penalty)
-    return above if above > ROUNDING * (abs(J) + penalty + abs(av) + abs(b)) else 0.0
+    excess = av + b - (J - penalty)
+    return excess if excess > ROUNDING_RTOL * (abs(J) + penalty + abs(av) + abs(b)) else 0.0
 
 
 # ---------------------------------------------------------------- the proof
@@ -306,52 +317,54 @@ def _prove(
     quiet: bool,
     settings: dict[str, Any],
 ) -> tuple[Result, float]:
-    """Minimize J once more from the model's w on, until the goal is proved or a claim refuted.
+    """Minimize J again from the model's w, until the goal is proved or the cut is refuted.
 
-    The goal is a relative gap, or an absolute one. Also returns by how much the model's cut was above the
-    risk at one of the points on the way.
+    The goals are a relative and an absolute gap; one of them suffices. Also returns the largest amount by
+    which the model's cut exceeded the risk at the visited points.
     """
-    goal, slack = goals
+    goal, goal_atol = goals
     progress = Progress(tol=goal, file=sys.stderr, quiet=quiet)
-    lifted = 0.0
+    excess = 0.0
 
-    def enough(iterate: Iterate, row: dict[str, float]) -> bool:
-        nonlocal lifted
+    def stop(iterate: Iterate, row: dict[str, float]) -> bool:
+        nonlocal excess
         progress(iterate, row)
-        lifted = max(lifted, _lift(model, iterate.w, iterate.value))
-        return lifted > 0 or J - row["lower"] <= max((goal + ROUNDING) * J, slack)
+        excess = max(excess, _cut_excess(model, iterate.w, iterate.value))
+        return excess > 0 or J - row["lower"] <= max((goal + ROUNDING_RTOL) * J, goal_atol)
 
     if "checkpoint" in model.get_params():
         settings = settings | {"checkpoint": None}
-    again = copy.copy(model).set_params(warm_start=True, tol=0.0, atol=0.0, callback=enough, **settings)
+    refitted = copy.copy(model).set_params(warm_start=True, tol=0.0, atol=0.0, callback=stop, **settings)
     with progress, without_warnings():
         X, y, qid = data
-        again.fit(X, y, **queries(model, qid))
-    result: Result = again.result_
-    return result, max(lifted, _lift(model, result.w, result.value))
+        refitted.fit(X, y, **queries(model, qid))
+    result: Result = refitted.result_
+    return result, max(excess, _cut_excess(model, result.w, result.value))
 
 
-def _verdict(numbers: dict[str, Any], goal: float, slack: float, lifted: float) -> Verdict:
+def _conclude(numbers: dict[str, Any], goal: float, goal_atol: float, excess: float) -> Verdict:
+    """Derive the verdict from the proved bound and the largest excess of the cut over the risk."""
     best, bound = numbers["best_objective"], numbers["claimed_lower_bound"]
-    if bound > best * (1 + ROUNDING):
-        why = (
-            f"the claimed lower bound {bound:.9g} is above an objective of {best:.9g}, by {bound - best:.2g}"
+    if bound > best * (1 + ROUNDING_RTOL):
+        reason = (
+            f"the claimed lower bound {bound:.9g} exceeds an objective of {best:.9g} by {bound - best:.2g}"
         )
-        return Verdict(1, "refuted", why)
-    if lifted > 0:
-        why = f"the cut is no cut: at weights on the way it is above the risk, by {lifted:.2g}"
-        return Verdict(1, "refuted", why)
-    gap, own = numbers["gap_rel"], numbers["claimed_gap_rel"]
+        return Verdict(1, "refuted", reason)
+    if excess > 0:
+        reason = f"the cut is not valid: at weights visited by the proof it exceeds the risk by {excess:.2g}"
+        return Verdict(1, "refuted", reason)
+    gap, claimed_gap = numbers["gap_rel"], numbers["claimed_gap_rel"]
     absolute = numbers["objective"] - numbers["lower_bound"]
-    if slack > 0 and absolute <= slack:
-        within = f"the objective is within {absolute:.2e} of the least possible, in absolute terms"
-        return Verdict(0, "certified", f"{within} (atol is {slack:.2e}), as proved afresh")
-    if gap > goal + ROUNDING:
-        why = f"within the limits a gap of {gap:.2e} was proved, not the {goal:.2e} asked for"
-        return Verdict(3, "open", why)
-    found = f"the objective is within {gap:.2e} of the least possible"
-    if gap <= own + ROUNDING:
-        return Verdict(0, "certified", f"{found}, as proved afresh")
-    if gap <= SAME + ROUNDING:
-        return Verdict(0, "certified", f"{found}, as proved afresh; it claims {own:.2e}, too close to check")
-    return Verdict(0, "bounded", f"{found}; the model's own claim of {own:.2e} was not checked")
+    if goal_atol > 0 and absolute <= goal_atol:
+        statement = f"the objective is within {absolute:.2e} of the optimum, in absolute terms"
+        return Verdict(0, "certified", f"{statement} (atol is {goal_atol:.2e}), as proved anew")
+    if gap > goal + ROUNDING_RTOL:
+        reason = f"within the limits a gap of {gap:.2e} was proved, not the {goal:.2e} asked for"
+        return Verdict(3, "open", reason)
+    statement = f"the objective is within {gap:.2e} of the optimum"
+    if gap <= claimed_gap + ROUNDING_RTOL:
+        return Verdict(0, "certified", f"{statement}, as proved anew")
+    if gap <= OBJECTIVE_RTOL + ROUNDING_RTOL:
+        suffix = f"it claims {claimed_gap:.2e}, too close to check"
+        return Verdict(0, "certified", f"{statement}, as proved anew; {suffix}")
+    return Verdict(0, "bounded", f"{statement}; the model's own claim of {claimed_gap:.2e} was not checked")

@@ -1,4 +1,4 @@
-"""`riskmin fit`: from a file to a certified model."""
+"""`riskmin fit`: fit a model to a data file and save it with its certificate."""
 
 from __future__ import annotations
 
@@ -52,53 +52,56 @@ Examples:
   riskmin fit --dask tcp://scheduler:8786 /data/part-*.parquet -o clicks.riskmin
   mpiexec -n 8 riskmin fit --mpi data.rsk -o large.riskmin
 
-'riskmin losses' and 'riskmin regularizers' list what there is, with formulas and parameters.
-With --checkpoint, the same command goes on where a killed run was.
+'riskmin losses' and 'riskmin regularizers' list the choices with formulas and parameters.
+With --checkpoint, repeating the command resumes an interrupted run.
 """
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("data", type=PATH, nargs=-1, required=True)
-@click.option("-o", "--output", type=PATH, required=True, help="Where to save the model.")
-@real_option("--lam", type=ABOVE_0, default=1e-4, show_default=True, help="Strength of the regularizer.")
+@click.option("-o", "--output", type=PATH, required=True, help="File to save the model to.")
+@real_option("--lam", type=ABOVE_0, default=1e-4, show_default=True, help="Regularization strength.")
 @problem_options
 @real_option(
     "--contamination",
     type=click.FloatRange(0, 0.5, min_open=True),
-    help="Share of novel rows (novelty; default: 0.1).",
+    help="Fraction of novel rows (novelty; default: 0.1).",
 )
 @click.option(
     "--constraints",
     type=click.Choice(["bio", "iob1", "bioes", "bilou"]),
-    help="What predicted labels keep to (tagging).",
+    help="Labeling scheme that predictions obey (tagging).",
 )
-@click.option("--min-count", type=FROM_1, help="Leave out features that fewer tokens have (tagging).")
+@click.option("--min-count", type=FROM_1, help="Drop features of fewer tokens (tagging).")
 @place_options
-@click.option("--checkpoint", type=PATH, help="Save the run here now and then; resume if it exists.")
-@real_option("--checkpoint-every", type=FROM_0, default=30.0, show_default=True, help="Seconds between.")
-@click.option("--report", type=PATH, help="Write an HTML page with the convergence pictures.")
+@click.option("--checkpoint", type=PATH, help="Save the run here periodically; resume if it exists.")
+@real_option(
+    "--checkpoint-every", type=FROM_0, default=30.0, show_default=True, help="Seconds between checkpoints."
+)
+@click.option("--report", type=PATH, help="Write an HTML page with convergence charts.")
 @click.option("--json", "as_json", is_flag=True, help="JSON log lines on stderr, JSON summary on stdout.")
-@click.option("--quiet", is_flag=True, help="No progress, no summary (but for --json's).")
+@click.option("--quiet", is_flag=True, help="Print neither progress nor summary (except with --json).")
 def fit(
     data: tuple[Path, ...], output: Path, as_json: bool, quiet: bool, report: Path | None, **given: Any
 ) -> int:
     """Fit a linear model to DATA and save it with its certificate.
 
-    Several files are parts of one table. With --processes, --dask and --mpi they are read where they are
-    computed with, and only labels are brought here; a file that is not .rsk is one part, so give several.
+    Several files are partitions of one table. With --processes, --dask and --mpi each partition is read by
+    the process that computes with it, and only the labels are collected. A file that is not .rsk is one
+    partition, so give several.
     """
     model = estimator(given)
     if given["checkpoint"]:
         from riskmin import Checkpoint
 
         model.set_params(checkpoint=Checkpoint(given["checkpoint"], given["checkpoint_every"]))
-    written = {"--output": output, "--report": report, "--checkpoint": given["checkpoint"]}
+    outputs = {"--output": output, "--report": report, "--checkpoint": given["checkpoint"]}
     title = f"{given['loss']} on {named(data)}"
     with place(given, model.task) as executor:
         ranks = company(executor)
-        ranks.once(lambda: _check_files(data, given, written))
+        ranks.once(lambda: _check_files(data, given, outputs))
         with ranks.together():
-            table = _take(data, model, given, executor, quiet=quiet or as_json)
+            table = _load(data, model, given, executor, quiet=quiet or as_json)
         _fit(model, table, json_lines=as_json, quiet=quiet)
         ranks.once(lambda: _save(model, table, output, report, title=title))
     facts = summary(model, shape(model, table), model.tol)
@@ -120,28 +123,31 @@ def fit(
     return 3
 
 
-def _check_files(data: Sequence[Path], given: dict[str, Any], written: dict[str, Path | None]) -> None:
-    check_writable(*written.values())
+def _check_files(data: Sequence[Path], given: dict[str, Any], outputs: dict[str, Path | None]) -> None:
+    """Raise if an output cannot be written, or would replace a data file or a TLS file."""
+    check_writable(*outputs.values())
     keys = {f"--{name}": given[name.replace("-", "_")] for name in ("tls-ca", "tls-cert", "tls-key")}
     for path in data:
-        check_apart({"DATA": path} | {name: key for name, key in keys.items() if key is not None}, written)
+        check_apart({"DATA": path} | {name: key for name, key in keys.items() if key is not None}, outputs)
 
 
-def _take(data: Sequence[Path], model: Any, given: dict[str, Any], executor: Any, *, quiet: bool) -> Dataset:
-    """The data, of one file or several, here or elsewhere."""
-    labelled, columns = TASKS[model.task].labelled, {name: given[name] for name in ("target", "qid")}
+def _load(data: Sequence[Path], model: Any, given: dict[str, Any], executor: Any, *, quiet: bool) -> Dataset:
+    """Load one file or several partitions, in this process or in those of the executor."""
+    require_labels = TASKS[model.task].labelled
+    roles = {name: given[name] for name in ("target", "qid")}
     if executor is None and len(data) == 1:
-        return take(data[0], model, given, quiet=quiet, require_labels=labelled)
+        return take(data[0], model, given, quiet=quiet, require_labels=require_labels)
     if model.task == "tagging":
-        return tagging.all_sentences(data, **columns)
+        return tagging.all_sentences(data, **roles)
     for path in data:
-        check_data(path, **columns, quiet=quiet)
-    table: Dataset = table_of(data, executor, **columns, require_labels=labelled)
+        check_data(path, **roles, quiet=quiet)
+    table: Dataset = table_of(data, executor, **roles, require_labels=require_labels)
     tell_of_queries(table, model, named(data), quiet=quiet)
     return table
 
 
 def _fit(model: Any, table: Dataset, *, json_lines: bool, quiet: bool) -> None:
+    """Check the labels and fit, with progress on stderr."""
     TASKS[model.task].check(model, table.y, table.qid)
     with (
         Progress(tol=model.tol, json=json_lines, file=sys.stderr, quiet=quiet) as progress,
@@ -154,6 +160,7 @@ def _fit(model: Any, table: Dataset, *, json_lines: bool, quiet: bool) -> None:
 
 @finishing()
 def _save(model: Any, table: Dataset, output: Path, report: Path | None, title: str) -> None:
+    """Save the model and write the report; signals are deferred until both are written."""
     from riskmin.estimators import save_model
     from riskmin.report import write_report
 

@@ -1,4 +1,4 @@
-"""`riskmin regularizers` and `riskmin solvers`: what there is beside the losses."""
+"""`riskmin regularizers` and `riskmin solvers`: lists of the regularizers and of the solvers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from riskmin.regularizers import REGULARIZERS, Separable, regularizer_spec
 from riskmin.solvers import SOLVERS
 
 
-def _regularizer(name: str, reg: Any) -> dict[str, Any]:
+def _regularizer_facts(name: str, reg: Any) -> dict[str, Any]:
     return {
         "name": name,
         "formula": reg.formula,
@@ -22,29 +22,29 @@ def _regularizer(name: str, reg: Any) -> dict[str, Any]:
     }
 
 
-def _setting(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
 
 @click.command()
 @json_option
 def regularizers(as_json: bool) -> None:
-    """List the regularizers: formulas, parameters.
+    """List the regularizers with formulas and parameters.
 
     Parameters follow the name: --reg elastic:eps=2. --positive bounds l1, l2 and elastic by zero.
     """
-    found = [_regularizer(name, reg) for name, reg in REGULARIZERS.items()]
+    entries = [_regularizer_facts(name, reg) for name, reg in REGULARIZERS.items()]
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        click.echo(json.dumps(entries, indent=1))
         return
     rows = [
         [
             row["name"],
             row["formula"],
-            ", ".join(f"{k}={_setting(v)}" for k, v in row["parameters"].items()),
+            ", ".join(f"{k}={_format_setting(v)}" for k, v in row["parameters"].items()),
             "yes" if row["zeros"] else "no",
         ]
-        for row in found
+        for row in entries
     ]
     columns([["regularizer", "Omega(w)", "parameters", "makes zeros"], *rows], left=True)
     click.echo("J(w) = lam Omega(w) + mean loss. Parameters follow the name: --reg elastic:eps=2")
@@ -53,12 +53,12 @@ def regularizers(as_json: bool) -> None:
 @click.command()
 @json_option
 def solvers(as_json: bool) -> None:
-    """List the solvers. The default, auto, picks one and says why."""
-    found = [
+    """List the solvers. The default, auto, selects one and gives the reason."""
+    entries = [
         {"name": name, "solver": type(s).__name__, "about": (inspect.getdoc(type(s)) or "").split("\n")[0]}
         for name, s in SOLVERS.items()
     ]
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        click.echo(json.dumps(entries, indent=1))
         return
-    columns([["solver", "class", ""], *([r["name"], r["solver"], r["about"]] for r in found)], left=True)
+    columns([["solver", "class", ""], *([e["name"], e["solver"], e["about"]] for e in entries)], left=True)

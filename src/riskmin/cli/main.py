@@ -1,4 +1,4 @@
-"""The group of commands, and the one place where errors become a sentence and an exit code."""
+"""The command group, and the single place where errors become a one-line message and an exit code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from riskmin.cli.warmup import warmup
 from riskmin.messages import one_line
 from riskmin.types import Unsuited
 
-_BAD_INPUT, _BUG, _BY_SIGNAL = 2, 70, 128
+_EXIT_BAD_INPUT, _EXIT_BUG, _EXIT_SIGNAL_BASE = 2, 70, 128
 
 _EPILOG = """\b
 Examples:
@@ -41,15 +41,15 @@ Examples:
 
 \b
 Exit codes:
-  0    done; a fit converged, a certificate holds
+  0    success: a fit converged, a certificate holds
   1    a certificate is refuted
-  2    bad usage or data, or a cluster that does not answer
-  3    not converged, or not proved within the limits; interrupted, with the best so far saved
+  2    bad usage or data, or a cluster that does not respond
+  3    not converged, or not proved within the limits; interrupted, with the best iterate saved
   70   a bug in riskmin
   130  interrupted by Ctrl-C before there was anything to save; 143 by SIGTERM, 129 by SIGHUP
 
-SIGTERM (of Slurm, Kubernetes, systemd, timeout) and SIGHUP are treated as Ctrl-C: a fit saves its checkpoint
-and the best model so far, and no other file is left behind.
+SIGTERM (sent by Slurm, Kubernetes, systemd, timeout) and SIGHUP act like Ctrl-C: a fit saves its checkpoint
+and the best model so far, and leaves no temporary file behind.
 """
 
 
@@ -59,10 +59,10 @@ and the best model so far, and no other file is left behind.
 @click.version_option(riskmin.__version__, message="riskmin %(version)s")
 @click.pass_context
 def commands(ctx: click.Context) -> None:
-    """Minimize a regularized convex risk, J(w) = lam * Omega(w) + mean loss, and prove how close you came.
+    """Minimize a regularized convex risk, J(w) = lam * Omega(w) + mean loss, and prove the optimality gap.
 
-    Every fit ends with a lower bound of the least possible J. DATA is svmlight text, CSV, TSV, .npz or
-    Parquet, plain or compressed by gzip, xz or bzip2, or a .rsk folder that 'convert' wrote.
+    Every fit ends with a lower bound of min J. DATA is svmlight text, CSV, TSV, .npz or Parquet, plain or
+    compressed by gzip, xz or bzip2, or a .rsk folder that 'convert' wrote.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -75,12 +75,12 @@ for command in (
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command; every expected error is one sentence on stderr.
+    """Run the command; every expected error becomes one sentence on stderr.
 
     Parameters
     ----------
     args : sequence of str, optional
-        Those of the process by default.
+        The arguments; by default those of the process.
 
     Returns
     -------
@@ -94,6 +94,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _main(args: Sequence[str] | None) -> int:
+    """Run the command group and translate exceptions into messages and exit codes."""
     try:
         return int(commands.main(args, prog_name="riskmin", standalone_mode=False) or 0)
     except click.UsageError as error:
@@ -105,15 +106,16 @@ def _main(args: Sequence[str] | None) -> int:
         return _fail("there is not enough memory for these data")
     except (click.Abort, KeyboardInterrupt):
         number = signals.last()
-        how = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
-        _fail(f"{how} before there was anything to save")
-        return _BY_SIGNAL + number
+        cause = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+        _fail(f"{cause} before there was anything to save")
+        return _EXIT_SIGNAL_BASE + number
     except Exception:
         traceback.print_exc()
         _fail("this is a bug in riskmin, please report it with the lines above")
-        return _BUG
+        return _EXIT_BUG
 
 
 def _fail(message: str) -> int:
+    """Print an error as one line on stderr; return the exit code for bad input."""
     print("riskmin:", one_line(message), file=sys.stderr)
-    return _BAD_INPUT
+    return _EXIT_BAD_INPUT

@@ -1,4 +1,4 @@
-"""Scores of models, and the losses of scores."""
+"""Scores of fitted models, and the mean loss of scores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from riskmin.types import NDArray
 
 
 def mean_loss(model: Any, z: NDArray, y: NDArray, qid: Any = None) -> float:
-    """The loss of the scores, every row with the same weight."""
+    """The loss of the scores with equal weights of the rows."""
     from riskmin.estimators.base import fitted_loss
     from riskmin.linear import check_labels
 
@@ -20,7 +20,7 @@ def mean_loss(model: Any, z: NDArray, y: NDArray, qid: Any = None) -> float:
 
 
 def raw_scores(model: Any, X: Any) -> NDArray:
-    """The scores that decide, of a linear model or a kernel machine."""
+    """The decision scores of a linear model or a kernel machine."""
     from riskmin.estimators.base import scores
     from riskmin.estimators.mercer import kernel_scores
 
@@ -28,15 +28,15 @@ def raw_scores(model: Any, X: Any) -> NDArray:
 
 
 def loss_scores(model: Any, X: Any) -> NDArray:
-    """The scores that the loss takes: all of them, and before they were cut where the metric is best."""
+    """The scores that the loss takes: all outputs, without the decision threshold."""
     from riskmin.estimators.base import fitted_loss, many_scores
     from riskmin.estimators.many import is_many
 
     if not is_many(fitted_loss(model)):
         return raw_scores(model, X) + float(getattr(model, "threshold_", 0.0))
     if model.task == "hierarchy":
-        found: NDArray = model.scores(X)
-        return found
+        z_nodes: NDArray = model.scores(X)
+        return z_nodes
     if model.task == "classification":
         return many_scores(model, X)
     z = raw_scores(model, X)

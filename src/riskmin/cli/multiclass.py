@@ -1,4 +1,4 @@
-"""How well models of many classes do: all in all, and class by class."""
+"""Metrics of multiclass models: overall and per class."""
 
 from __future__ import annotations
 
@@ -12,55 +12,59 @@ from riskmin.cli.common import as_label, columns
 from riskmin.cli.measures import loss_scores, mean_loss
 from riskmin.types import NDArray
 
-MOST_LINES, FEW = 30, 10
-"""Tables of up to so many classes are printed whole; of others, the few classes that come out worst."""
+MAX_CLASSES_PRINTED, N_WORST_CLASSES_PRINTED = 30, 10
+"""Up to the first number of classes, all are printed; else only the second number, those of lowest F1."""
 
-_SHARES = ("precision", "recall", "F1")
+_PER_CLASS_METRICS = ("precision", "recall", "F1")
 
 
 class Names:
-    """Names of weights, of a column and a class each, in the order in which they lie in w."""
+    """Names of the weights, "column, class", in the order of w (columns outer, classes inner)."""
 
     def __init__(self, columns: Sequence[str] | None, classes: NDArray) -> None:
         self.columns, self.classes = columns, [as_label(label) for label in classes.tolist()]
 
-    def __getitem__(self, at: int) -> str:
-        j, k = divmod(at, len(self.classes))
+    def __getitem__(self, index: int) -> str:
+        j, k = divmod(index, len(self.classes))
         column = f"column {j}" if self.columns is None else self.columns[j]
         return f"{column}, {self.classes[k]}"
 
 
 def measures(model: Any, X: Any, y: Any, codes: NDArray) -> dict[str, Any]:
-    """Measures of all classes together, and of each that the rows hold or the model predicts."""
+    """Metrics over all classes, and for each class that the rows hold or the model predicts."""
     from sklearn import metrics
 
-    said = model.predict(X)
-    found = {
-        "accuracy": metrics.accuracy_score(y, said),
-        "balanced accuracy": metrics.balanced_accuracy_score(y, said),
-        "macro F1": metrics.f1_score(y, said, average="macro", zero_division=0.0),
+    y_pred = model.predict(X)
+    overall = {
+        "accuracy": metrics.accuracy_score(y, y_pred),
+        "balanced accuracy": metrics.balanced_accuracy_score(y, y_pred),
+        "macro F1": metrics.f1_score(y, y_pred, average="macro", zero_division=0.0),
         "mean loss": mean_loss(model, loss_scores(model, X), codes),
     }
-    labels = np.union1d(y, said)
-    each = metrics.precision_recall_fscore_support(y, said, labels=labels, zero_division=0.0)
-    return {name: float(value) for name, value in found.items()} | {
+    labels = np.union1d(y, y_pred)
+    each = metrics.precision_recall_fscore_support(y, y_pred, labels=labels, zero_division=0.0)
+    return {name: float(value) for name, value in overall.items()} | {
         "classes": {
-            as_label(label): dict(zip(_SHARES, map(float, row[:-1]), strict=True)) | {"rows": int(row[-1])}
+            as_label(label): dict(zip(_PER_CLASS_METRICS, map(float, row[:-1]), strict=True))
+            | {"rows": int(row[-1])}
             for label, row in zip(labels.tolist(), np.transpose(each), strict=True)
         }
     }
 
 
 def tree_measures(model: Any, X: Any, y: Any, codes: NDArray) -> dict[str, Any]:
-    """The same of labels in a hierarchy, and how far apart in it they are."""
+    """The metrics of `class_metrics`, and the mean tree distance between true and predicted labels."""
     return {"tree distance": float(model.tree_cost(X, y))} | measures(model, X, y, codes)
 
 
 def say(classes: dict[str, dict[str, Any]]) -> None:
-    """Print a line a class."""
+    """Print one line per class."""
     shown = list(classes.items())
-    if len(shown) > MOST_LINES:
-        shown = sorted(shown, key=lambda item: item[1]["F1"])[:FEW]
-        click.echo(f"  of {len(classes):,} classes, the {FEW} with the least F1:")
-    body = [[name, *(f"{one[share]:.4f}" for share in _SHARES), f"{one['rows']:,}"] for name, one in shown]
-    columns([["class", *_SHARES, "rows"], *body])
+    if len(shown) > MAX_CLASSES_PRINTED:
+        shown = sorted(shown, key=lambda item: item[1]["F1"])[:N_WORST_CLASSES_PRINTED]
+        click.echo(f"  of {len(classes):,} classes, the {N_WORST_CLASSES_PRINTED} with the least F1:")
+    body = [
+        [name, *(f"{row[metric]:.4f}" for metric in _PER_CLASS_METRICS), f"{row['rows']:,}"]
+        for name, row in shown
+    ]
+    columns([["class", *_PER_CLASS_METRICS, "rows"], *body])

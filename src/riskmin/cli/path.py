@@ -1,4 +1,4 @@
-"""`riskmin path`: one data file, many strengths of the regularizer, each with its certificate."""
+"""`riskmin path`: fits of one data file along the regularization strength, each with its certificate."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ Examples:
   riskmin path genes.csv --loss logistic --reg l1 --n-lams 20 -o path.html
   riskmin path train.svm --reg elastic:eps=0.5 --lams 1,0.1,0.01 --json
 
-Each fit starts from what its neighbour knows. Ctrl-C ends the path: what was not reached is shown with the
-bounds that follow from the others.
+Each fit is warm-started from its neighbor. Ctrl-C ends the path: fits that were not reached are shown with
+the bounds that follow from the others.
 """
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("data", type=PATH)
-@click.option("-o", "--output", type=PATH, help="Write an HTML page with the pictures.")
+@click.option("-o", "--output", type=PATH, help="Write an HTML page with charts.")
 @lam_options
 @problem_options
 @click.option("--json", "as_json", is_flag=True, help="JSON log lines on stderr, a JSON object on stdout.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--quiet", is_flag=True, help="Print no progress.")
 def path(data: Path, output: Path | None, as_json: bool, quiet: bool, **given: Any) -> int:
-    """Fit DATA with many strengths of the regularizer.
+    """Fit DATA along a sequence of regularization strengths.
 
-    Prints a line for each: the objective, the certified gap, how many weights are not zero, and what
-    it cost. The exit code is 0 if all of them converged, else 3.
+    Prints one line for each: the objective, the certified gap, the number of nonzero weights, and the cost.
+    The exit code is 0 if all fits converged, else 3.
     """
     check_lams(given)
     model = estimator(given)
@@ -67,9 +67,9 @@ def path(data: Path, output: Path | None, as_json: bool, quiet: bool, **given: A
         raise ValueError(
             "path is for models of rows, not for taggers: use fit with one --lam after the other"
         )
-    labelled = TASKS[model.task].labelled
-    table = take(data, model, given, quiet=quiet or as_json, require_labels=labelled)
-    lams, results = _walk(model, table, given, json_lines=as_json, quiet=quiet)
+    require_labels = TASKS[model.task].labelled
+    table = take(data, model, given, quiet=quiet or as_json, require_labels=require_labels)
+    lams, results = _fit_path(model, table, given, json_lines=as_json, quiet=quiet)
     title = f"{given['loss']} on {data.name}"
     if output is not None:
         _write(model, table, output, lams, results, title)
@@ -88,13 +88,13 @@ def path(data: Path, output: Path | None, as_json: bool, quiet: bool, **given: A
             click.echo(f"  page  {output}")
     if table.feature_names is not None:
         model.feature_names_in_ = np.array(table.feature_names, dtype=object)
-    return _end(model, results, as_json)
+    return _report_convergence(model, results, as_json)
 
 
-def _walk(
+def _fit_path(
     model: Any, table: Dataset, given: dict[str, Any], *, json_lines: bool, quiet: bool
 ) -> tuple[list[float], list[Result]]:
-    """The strengths, and the fits."""
+    """Return the regularization strengths and the result of each fit."""
     from riskmin.estimators.advice import hints
     from riskmin.executors import Serial, Threads
     from riskmin.paths import lam_grid, path
@@ -108,13 +108,13 @@ def _walk(
         Progress(tol=model.tol, json=json_lines, file=sys.stderr, quiet=quiet) as progress,
         without_warnings(),
     ):
-        last = math.nan
+        last_lam = math.nan
 
-        def tell(iterate: Iterate, row: dict[str, float]) -> None:
-            nonlocal last
-            if row["lam"] != last:
-                progress.seen.clear()  # the time left is that of this fit
-                last = row["lam"]
+        def report(iterate: Iterate, row: dict[str, float]) -> None:
+            nonlocal last_lam
+            if row["lam"] != last_lam:
+                progress.seen.clear()  # estimate the time left from the current fit only
+                last_lam = row["lam"]
             progress(iterate, row)
 
         results = path(
@@ -126,16 +126,17 @@ def _walk(
             atol=model.atol,
             max_iter=model.max_iter,
             max_seconds=math.inf if model.max_seconds is None else model.max_seconds,
-            callback=tell,
+            callback=report,
         )
-    missed = [result for result in results if result.status != "converged"]
-    model._hints = hints(J, missed[-1] if missed else results[-1], model.solver)
-    free = getattr(risk, "n_intercepts", 0)  # these are in w where scores are many, but are no weights
-    return lams, [replace(r, w=r.w[: len(r.w) - free]) for r in results]
+    failed = [result for result in results if result.status != "converged"]
+    model._hints = hints(J, failed[-1] if failed else results[-1], model.solver)
+    # multi-output risks keep their intercepts at the end of w; they are not counted as weights
+    n_intercepts = getattr(risk, "n_intercepts", 0)
+    return lams, [replace(r, w=r.w[: len(r.w) - n_intercepts]) for r in results]
 
 
 def _objective(model: Any, table: Dataset, executor: Any) -> Any:
-    """J of the table, as the model's parameters say."""
+    """The objective J of the data with the model's parameters."""
     from riskmin.estimators.base import fitted_loss, objective_of, plain_risk, regularizer_of, risk_of
     from riskmin.estimators.standardize import standard_of
 
@@ -143,7 +144,7 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
     task.check(model, table.y, table.qid)
     model.classes_ = task.classes(model, table.y)
     labels, weight = task.truth(model, table.y, n)
-    many = {"n_outputs": len(model.classes_)} if model.task == "classification" else {}
+    outputs = {"n_outputs": len(model.classes_)} if model.task == "classification" else {}
     fit_intercept = model.task != "novelty" and model.fit_intercept
     risk = risk_of(
         model,
@@ -153,7 +154,7 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
         fit_intercept=fit_intercept,
         executor=executor,
         loss=fitted_loss(model),
-        **many,
+        **outputs,
         **queries(model, table.qid),
     )
     return objective_of(
@@ -212,13 +213,13 @@ def _write(
         lams,
         title=title,
         about=problem_facts(model, table.X.shape),
-        names=_names(model, table),
+        names=_weight_names(model, table),
         sparse=makes_zeros(model, table.X.shape[1]),
     )
 
 
-def _names(model: Any, table: Dataset) -> Any:
-    """Of the weights: those of the columns, or of a column and a class each."""
+def _weight_names(model: Any, table: Dataset) -> Any:
+    """Names of the weights: the columns, or for multiclass models "column, class"."""
     from riskmin.estimators.base import fitted_loss
     from riskmin.estimators.many import is_many
 
@@ -227,17 +228,18 @@ def _names(model: Any, table: Dataset) -> Any:
     return multiclass.Names(table.feature_names, model.classes_)
 
 
-def _end(model: Any, results: Sequence[Result], as_json: bool) -> int:
+def _report_convergence(model: Any, results: Sequence[Result], as_json: bool) -> int:
+    """Report fits that did not converge on stderr and return the exit code."""
     from riskmin.estimators.advice import ON_THE_COMMAND_LINE, about_columns
 
-    missed = [result for result in results if result.status != "converged"]
-    if any(result.status == "interrupted" for result in missed) and not as_json:
-        click.echo(f"riskmin: interrupted, with {len(missed)} of {len(results)} fits not done", err=True)
-    elif missed and not as_json:
-        said = (
-            f"riskmin: {len(missed)} of {len(results)} fits did not reach the certified gap of "
+    failed = [result for result in results if result.status != "converged"]
+    if any(result.status == "interrupted" for result in failed) and not as_json:
+        click.echo(f"riskmin: interrupted, with {len(failed)} of {len(results)} fits not done", err=True)
+    elif failed and not as_json:
+        message = (
+            f"riskmin: {len(failed)} of {len(results)} fits did not reach the certified gap of "
             f"{model.tol:g}: raise --max-iter, --max-seconds or --tol, or leave out the smallest lam"
         )
-        more = about_columns(model, ON_THE_COMMAND_LINE)
-        click.echo(f"{said}. {more}" if more else said, err=True)
-    return 3 if missed else 0
+        advice = about_columns(model, ON_THE_COMMAND_LINE)
+        click.echo(f"{message}. {advice}" if advice else message, err=True)
+    return 3 if failed else 0

@@ -1,4 +1,4 @@
-"""Where the rows of `fit` are read and computed: here, in processes, on a Dask cluster, on ranks of MPI."""
+"""The backend of `fit`, which reads the rows and computes: this process, processes, Dask, or MPI ranks."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from riskmin.spread import Local
 from riskmin.types import Lost
 
 _OPTIONS: list[Callable[..., Any]] = [
-    click.option("--processes", type=FROM_1, metavar="N", help="Compute in N processes that read the data."),
+    click.option(
+        "--processes", type=FROM_1, metavar="N", help="Compute in N worker processes, which read the data."
+    ),
     click.option(
         "--dask",
         metavar="ADDRESS",
-        help="Compute on the Dask cluster of the scheduler at tcp://HOST:PORT or tls://HOST:PORT, whose "
+        help="Compute on the Dask cluster with its scheduler at tcp://HOST:PORT or tls://HOST:PORT; the "
         "workers read the data.",
     ),
-    click.option("--tls-ca", type=PATH, help="The authority of the cluster's certificates (tls://)."),
-    click.option("--tls-cert", type=PATH, help="The certificate to show to the cluster (tls://)."),
-    click.option("--tls-key", type=PATH, help="Its key (tls://)."),
-    click.option("--mpi", is_flag=True, help="Compute on all ranks: mpiexec -n 8 riskmin fit --mpi ..."),
+    click.option("--tls-ca", type=PATH, help="CA certificate file of the cluster (tls://)."),
+    click.option("--tls-cert", type=PATH, help="Client certificate file (tls://)."),
+    click.option("--tls-key", type=PATH, help="Key file of the client certificate (tls://)."),
+    click.option("--mpi", is_flag=True, help="Compute on all MPI ranks: mpiexec -n 8 riskmin fit --mpi ..."),
 ]
 
 
 def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say where rows are computed with."""
+    """Add the options that select the backend."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -39,35 +41,36 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def place(given: dict[str, Any], task: str) -> Iterator[Any]:
-    """The executor that the options stand for, for as long as it is needed; None for rows that are here."""
+    """Yield the executor selected by the options; None if the rows are in this process."""
     _check(given, task)
     with ExitStack() as stack:
         try:
             yield _executor(given, stack)
         except (RuntimeError, MemoryError) as error:
-            if not _of_executors(error):
+            if not _raised_by_executor(error):
                 raise
-            raise click.ClickException(str(error)) from error  # a dead or full worker is no bug of ours
+            # a worker that died or ran out of memory is not a bug of riskmin
+            raise click.ClickException(str(error)) from error
 
 
 def _check(given: dict[str, Any], task: str) -> None:
-    """Raise where options exclude each other."""
-    found = [f"--{name}" for name in ("processes", "dask", "mpi") if given[name]]
-    if len(found) > 1:
-        raise click.UsageError(f"{found[0]} and {found[1]} exclude each other")
+    """Raise if options exclude each other."""
+    backends = [f"--{name}" for name in ("processes", "dask", "mpi") if given[name]]
+    if len(backends) > 1:
+        raise click.UsageError(f"{backends[0]} and {backends[1]} exclude each other")
     for name in ("tls_ca", "tls_cert", "tls_key"):
         if given[name] is not None and not given["dask"]:
             raise click.UsageError(f"--{name.replace('_', '-')} is for --dask tls://HOST:PORT")
         if given[name] is not None and not given[name].is_file():
             raise ValueError(f"--{name.replace('_', '-')}: there is no file {given[name]}; check the path")
-    if found and given["jobs"] != 1:
+    if backends and given["jobs"] != 1:
         raise click.UsageError(
-            f"--jobs is for threads here, but {found[0]} computes elsewhere: leave one out"
+            f"--jobs is for threads of this process, but {backends[0]} computes in others: leave one out"
         )
-    if found and task == "tagging":
+    if backends and task == "tagging":
         raise ValueError(
-            f"a tagger makes its features here, of all sentences together: leave {found[0]} out, and use "
-            "--jobs for threads"
+            "a tagger extracts its features from all sentences in one process: "
+            f"leave {backends[0]} out, and use --jobs for threads"
         )
 
 
@@ -89,73 +92,74 @@ def _executor(given: dict[str, Any], stack: ExitStack) -> Any:
 
 
 def _spmd() -> Any:
-    """All ranks; a ValueError where there is no MPI."""
+    """The executor over all MPI ranks; a ValueError if MPI is not available."""
     from riskmin.executors.mpi import Spmd
 
-    found = Spmd()
+    executor = Spmd()
     try:
-        _ = found.rank
+        _ = executor.rank
     except ImportError as error:
         raise ValueError(
             f"--mpi needs mpi4py and an MPI such as mpich ({error}): pip install 'riskmin[mpi]' mpich"
         ) from None
-    return found
+    return executor
 
 
-def _of_executors(error: Exception) -> bool:
-    """Whether it was raised by an executor itself, not by what it computes."""
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
-    name = "" if at is None else at.tb_frame.f_globals.get("__name__", "")
-    own = type(error) in (RuntimeError, MemoryError) and str(name).startswith("riskmin.executors.")
-    return own or isinstance(error, Lost)
+def _raised_by_executor(error: Exception) -> bool:
+    """Whether an error was raised by an executor itself, not by the function that it computes."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    module = "" if frame is None else frame.tb_frame.f_globals.get("__name__", "")
+    direct = type(error) in (RuntimeError, MemoryError) and str(module).startswith("riskmin.executors.")
+    return direct or isinstance(error, Lost)
 
 
 def company(executor: Any) -> Any:
-    """Those who run this command together: files are written by the first of them."""
+    """The coordination of the processes that run this command: only rank 0 writes files."""
     return executor if hasattr(executor, "once") else Alone()
 
 
 def one_voice(args: Sequence[str] | None) -> AbstractContextManager[None]:
-    """A block in which one rank alone is heard, if the command runs on many."""
+    """Context in which only rank 0 prints, if the command runs on MPI ranks."""
     if "--mpi" not in (sys.argv[1:] if args is None else args):
         return nullcontext()
     try:
-        found: AbstractContextManager[None] = _spmd().silenced()
-        return found
-    except (ValueError, RuntimeError):  # the command will say it
+        silenced: AbstractContextManager[None] = _spmd().silenced()
+        return silenced
+    except (ValueError, RuntimeError):  # the command itself will report it
         return nullcontext()
 
 
 # ---------------------------------------------------------------- several files
-class Here:
-    """Reads files in this process, and keeps what it reads."""
+class _InProcessReader:
+    """Reads partitions in this process, through the interface of a partition-reading executor."""
 
     def keep(self, f: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """[f(item)]."""
+        """Return f(item) for each item."""
         return [f(item) for item in items]
 
     def ask(self, handles: Sequence[Any], g: Callable[[Any], Any]) -> list[Any]:
-        """[g(result)]."""
+        """Return g(handle) for each handle."""
         return [g(handle) for handle in handles]
 
     def part(
         self, handle: Any, name: str, shape: Any, numbers: int, sparse: bool, pick: Callable[[Any], Any]
     ) -> Local:
-        """The rows of a file that was read."""
+        """The partition that holds the rows of a file, already in memory."""
         return Local(pick(handle), name)
 
 
 def table_of(paths: Sequence[Path], executor: Any, **settings: Any) -> Any:
-    """Files as the parts of one table, read here or where the executor computes."""
+    """Load files as the partitions of one table, in this process or in those of the executor."""
     from riskmin.data import spread
 
-    data = spread(paths[0] if len(paths) == 1 else list(paths), executor=executor or Here(), **settings)
+    source = paths[0] if len(paths) == 1 else list(paths)
+    data = spread(source, executor=executor or _InProcessReader(), **settings)
     rows: Any = data.X
     return data if executor is not None else data._replace(X=rows.whole())
 
 
 def named(paths: Sequence[Path]) -> str:
-    """What a summary calls them."""
+    """The name of the data in a summary: the first file, and how many more there are."""
     return paths[0].name if len(paths) == 1 else f"{paths[0].name} and {len(paths) - 1:,} more"

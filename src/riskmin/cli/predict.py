@@ -1,4 +1,4 @@
-"""`riskmin predict` and `riskmin evaluate`: what a model says of data, and how well it does."""
+"""`riskmin predict` and `riskmin evaluate`: predictions of a saved model, and its metrics on labeled data."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from riskmin.cli.tasks import TASKS
 @click.command()
 @click.argument("model", type=PATH)
 @click.argument("data", type=PATH)
-@click.option("-o", "--output", type=PATH, help="A file to write to (default: stdout).")
+@click.option("-o", "--output", type=PATH, help="File to write to (default: stdout).")
 @click.option(
     "--scores",
     is_flag=True,
-    help="Scores instead: above 0 for the second of two classes, else a column a class.",
+    help="Print scores: positive for the second of two classes, else one column per class.",
 )
-@click.option("--proba", is_flag=True, help="Probabilities instead, a column a class (logistic loss).")
+@click.option("--proba", is_flag=True, help="Print probabilities, one column per class (logistic loss).")
 @target_option
 @qid_option
 @memory_option
@@ -47,11 +47,11 @@ def predict(
     target: Column,
     qid: Column,
 ) -> None:
-    """Print a prediction a line for DATA.
+    """Print one prediction per line for DATA.
 
-    The labels may be in DATA or not. Classes and grades are named as they were in training; -1 is a novel
-    row, 1 another. For rankings it is a score: the higher, the further up in its query. For taggers it is
-    the file with a column more.
+    DATA may or may not contain labels. Classes and grades are named as in training; for novelty, -1 is a
+    novel row and 1 a normal one. For rankings the prediction is a score: within a query, higher scores rank
+    first. For taggers the output is the input file with one more column.
     """
     from riskmin.estimators import load_model
     from riskmin.report import write_text
@@ -77,18 +77,18 @@ def predict(
 
 
 def _text(model: Any, X: Any, scores: bool, proba: bool) -> str:
-    """The lines to print."""
+    """Format the predictions, scores or probabilities, one line per row."""
     task = TASKS[model.task]
     if proba:
-        return _lines(model.predict_proba(X))
+        return _tab_separated(model.predict_proba(X))
     if scores:
-        return _lines(task.scores(model, X))
+        return _tab_separated(task.scores(model, X))
     return "".join(word + "\n" for word in task.predictions(model, X))
 
 
-def _lines(numbers: Any) -> str:
-    """A line a row, its columns apart by tabs."""
-    rows = numbers.reshape(len(numbers), -1).tolist()
+def _tab_separated(values: Any) -> str:
+    """Format an array as one line per row with columns separated by tabs."""
+    rows = values.reshape(len(values), -1).tolist()
     return "".join("\t".join(map(repr, row)) + "\n" for row in rows)
 
 
@@ -100,21 +100,21 @@ def _lines(numbers: Any) -> str:
 @memory_option
 @json_option
 def evaluate(model: Path, data: Path, target: Column, qid: Column, as_json: bool) -> None:
-    """Measure how well a model does on DATA with labels."""
+    """Compute the metrics of a model on labeled DATA."""
     from riskmin.estimators import load_model
 
     fitted = load_model(model)
     task = TASKS[fitted.task]
     table = read_for(fitted, data, target, qid, labels=task.labelled)
     with without_warnings():
-        found = task.metrics(fitted, table.X, table.y, table.qid)
+        metrics = task.metrics(fitted, table.X, table.y, table.qid)
     if fitted.task == "tagging":
-        tagging.say(found, f"{model.name} on {data.name}", len(table.y or ()), as_json=as_json)
+        tagging.say(metrics, f"{model.name} on {data.name}", len(table.y or ()), as_json=as_json)
     elif as_json:
-        click.echo(json.dumps({"rows": table.X.shape[0], **found}))
+        click.echo(json.dumps({"rows": table.X.shape[0], **metrics}))
     else:
         click.echo(f"{model.name} on {data.name}, {table.X.shape[0]:,} rows")
-        each = found.pop("classes", None)
-        show((name, value if isinstance(value, str) else f"{value:.6g}") for name, value in found.items())
-        if each is not None:
-            multiclass.say(each)
+        per_class = metrics.pop("classes", None)
+        show((name, value if isinstance(value, str) else f"{value:.6g}") for name, value in metrics.items())
+        if per_class is not None:
+            multiclass.say(per_class)

@@ -1,4 +1,4 @@
-"""What `fit`, `path` and `cv` ask for: the options of a problem, and the estimator that they make."""
+"""The options of `fit`, `path` and `cv` that define the problem, and the estimator that they specify."""
 
 from __future__ import annotations
 
@@ -12,70 +12,84 @@ from riskmin.cli import tagging
 from riskmin.cli.common import ABOVE_0, FROM_0, FROM_1, memory_option, qid_option, real_option, target_option
 
 
-def _words(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | list[float] | None:
-    """Grades: as numbers if all of them are, as they would be read from a file."""
+def _parse_grades(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> list[str] | list[float] | None:
+    """Parse a comma-separated list of grades; they are numbers if all of them are, as in a data file."""
     if value is None:
         return None
-    found = [word.strip() for word in value.split(",")]
-    if len(found) < 2 or not all(found) or len(set(found)) < len(found):
+    words = [word.strip() for word in value.split(",")]
+    if len(words) < 2 or not all(words) or len(set(words)) < len(words):
         raise click.BadParameter(f"{value!r} must name each grade once: write poor,fair,good.", ctx, param)
     try:
-        return [float(word) for word in found]
+        return [float(word) for word in words]
     except ValueError:
-        return found
+        return words
 
 
-def _jobs(ctx: click.Context, param: click.Parameter, value: int) -> int:
+def _check_jobs(ctx: click.Context, param: click.Parameter, value: int) -> int:
     if value < 1 and value != -1:
-        raise click.BadParameter(f"{value} is neither a number of threads nor -1, one a core.", ctx, param)
+        message = f"{value} is neither a number of threads nor -1 for one per core."
+        raise click.BadParameter(message, ctx, param)
     return value
 
 
 _OPTIONS: list[Callable[..., Any]] = [
-    click.option("--loss", default="hinge", show_default=True, help="Its name, and NAME:PARAMETER=VALUE."),
-    click.option("--reg", default="l2", show_default=True, help="The regularizer, such as elastic:eps=2."),
-    click.option("--positive", is_flag=True, help="Only weights >= 0 (l1, l2, elastic)."),
+    click.option(
+        "--loss", default="hinge", show_default=True, help="Name of the loss, or NAME:PARAMETER=VALUE."
+    ),
+    click.option("--reg", default="l2", show_default=True, help="Regularizer, such as elastic:eps=2."),
+    click.option("--positive", is_flag=True, help="Constrain the weights to be >= 0 (l1, l2, elastic)."),
     click.option(
         "--standardize",
         is_flag=True,
-        help="Penalize the weights of columns divided by their standard deviations; all that is saved and "
-        "printed of weights is in the units of the data.",
+        help="Penalize the weights of columns divided by their standard deviations; weights are saved and "
+        "printed in the units of the data.",
     ),
     real_option("--tol", type=FROM_0, default=1e-3, show_default=True, help="Relative certified gap."),
     real_option(
         "--atol",
         type=FROM_0,
-        help="Absolute certified gap that is as good as none (default: 1e-6 tol of the risk at w = 0).",
+        help="Absolute certified gap that also suffices (default: 1e-6 tol times the risk at w = 0).",
     ),
     target_option,
     qid_option,
     memory_option,
-    click.option("--order", callback=_words, help="The grades, the lowest first: poor,fair,good (ordinal)."),
-    click.option("--no-intercept", is_flag=True, help="Fit no intercept; else it is fitted, unpenalized."),
-    click.option("--class-weight", type=click.Choice(["balanced"]), help="All classes weigh the same."),
-    click.option("--solver", help="A name of 'riskmin solvers' (default: auto)."),
-    click.option("--max-iter", type=FROM_1, default=10_000, show_default=True, help="Most iterations."),
-    real_option("--max-seconds", type=ABOVE_0, help="Most seconds for a fit."),
     click.option(
-        "--jobs", type=int, default=1, show_default=True, callback=_jobs, help="Threads; -1 for one a core."
+        "--order", callback=_parse_grades, help="The grades, lowest first: poor,fair,good (ordinal)."
+    ),
+    click.option("--no-intercept", is_flag=True, help="Fit no intercept (default: one without penalty)."),
+    click.option("--class-weight", type=click.Choice(["balanced"]), help="Give all classes equal weight."),
+    click.option("--solver", help="A solver of 'riskmin solvers' (default: auto)."),
+    click.option(
+        "--max-iter", type=FROM_1, default=10_000, show_default=True, help="Maximum number of iterations."
+    ),
+    real_option("--max-seconds", type=ABOVE_0, help="Time limit of a fit in seconds."),
+    click.option(
+        "--jobs",
+        type=int,
+        default=1,
+        show_default=True,
+        callback=_check_jobs,
+        help="Number of threads; -1 for one per core.",
     ),
 ]
 
 
 def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say what is minimized, and how far."""
+    """Add the options that define the objective, its tolerances and limits."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-def settings_of(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The task of the loss and the parameters of its estimators, checked as far as they can be yet."""
+def estimator_settings(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the task of the loss and the parameters of its estimator, checked before data are read."""
     from riskmin import get_loss
     from riskmin.solvers import get_solver
 
     task = get_loss(given["loss"]).task
-    task = "classification" if task == "multiclass" else task  # of two classes or more
+    task = "classification" if task == "multiclass" else task  # one estimator takes two or more classes
     _check_options(task, given)
     get_solver(given["solver"])
     settings = {
@@ -99,7 +113,7 @@ def settings_of(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def estimator(given: dict[str, Any]) -> Any:
-    """The estimator for the loss's task, with everything that can be checked before the data are read."""
+    """Make the estimator for the loss's task; all checks that do not need the data are done."""
     from riskmin.estimators import (
         LinearClassifier,
         LinearRanker,
@@ -109,7 +123,7 @@ def estimator(given: dict[str, Any]) -> Any:
     )
     from riskmin.estimators.base import regularizer_of
 
-    task, settings = settings_of(given)
+    task, settings = estimator_settings(given)
     if task == "tagging":
         return tagging.estimator_of(given)
     kinds = {
@@ -127,7 +141,7 @@ def estimator(given: dict[str, Any]) -> Any:
 
 
 def _check_options(task: str, given: dict[str, Any]) -> None:
-    """Raise where an option would do nothing for the task."""
+    """Raise if an option would have no effect for the task."""
     kind = f"{given['loss']} is a loss for {task}"
     if given["class_weight"] and task != "classification":
         raise ValueError(f"--class-weight is for classification, but {kind}: leave it out")
@@ -143,36 +157,36 @@ def _check_options(task: str, given: dict[str, Any]) -> None:
     if given["standardize"] and task == "tagging":
         raise ValueError(f"--standardize is for models of rows, but {kind}: leave it out")
     if given["no_intercept"] and task in ("novelty", "ordinal", "ranking", "tagging"):
-        raise ValueError(f"--no-intercept does nothing here: {kind}, which has no intercept; leave it out")
+        raise ValueError(f"--no-intercept has no effect: {kind}, which has no intercept; leave it out")
 
 
-# ---------------------------------------------------------------- many strengths
-def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> list[float] | None:
+# ---------------------------------------------------------------- regularization strengths
+def _parse_lams(ctx: click.Context, param: click.Parameter, value: str | None) -> list[float] | None:
     if value is None:
         return None
     try:
-        found = [float(word) for word in value.split(",") if word.strip()]
+        lams = [float(word) for word in value.split(",") if word.strip()]
     except ValueError:
         raise click.BadParameter(f"{value!r} is no list of numbers: write 1,0.1,0.01.", ctx, param) from None
-    if not found or not all(0 < lam < math.inf for lam in found):
+    if not lams or not all(0 < lam < math.inf for lam in lams):
         raise click.BadParameter(f"{value!r} must hold finite numbers > 0: write 1,0.1,0.01.", ctx, param)
-    return found
+    return lams
 
 
-_LAMS: list[Callable[..., Any]] = [
-    click.option("--lams", callback=_numbers, help="The strengths of the regularizer: 1,0.1,0.01."),
+_LAM_OPTIONS: list[Callable[..., Any]] = [
+    click.option("--lams", callback=_parse_lams, help="Regularization strengths: 1,0.1,0.01."),
     click.option(
         "--n-lams",
         type=FROM_1,
-        help="So many instead (default: 13): for l1 and elastic from the least that makes all weights zero "
-        "to a thousandth of it, else from 1 to 1e-6.",
+        help="Number of strengths in a geometric grid (default: 13): for l1 and elastic from the smallest "
+        "that makes all weights zero down to a thousandth of it, else from 1 to 1e-6.",
     ),
 ]
 
 
 def lam_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say which strengths to try."""
-    for option in reversed(_LAMS):
+    """Add the options that choose the regularization strengths."""
+    for option in reversed(_LAM_OPTIONS):
         command = option(command)
     return command
 

@@ -1,4 +1,4 @@
-"""The search of `cv` for models of grades, whose folds keep queries together."""
+"""The search of `riskmin cv` for ordinal models and rankings; folds keep the rows of a query together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from riskmin.types import NDArray
 
 
 class GradeError:
-    """By how many of the grades predictions are off, negative so that higher is better."""
+    """Scorer: minus the mean absolute error in grades, so that higher is better."""
 
     name = "error in grades, negative"
 
@@ -20,12 +20,12 @@ class GradeError:
         self.grades = grades
 
     def __call__(self, model: Any, X: Any, y: Any) -> float:
-        """Of a fitted model, on rows and labels; some of the grades may be new to it."""
+        """Score a fitted model on rows and labels; grades unseen in training are allowed."""
         return -float(np.mean(np.abs(places(model.predict(X), self.grades) - places(y, self.grades))))
 
 
 class GradedSearch:
-    """The best strength for an ordinal model or a ranking; it has the attributes of `LinearClassifierCV`."""
+    """Search of lam for an ordinal model or a ranking; has the fitted attributes of `LinearClassifierCV`."""
 
     def __init__(self, model: Any, *, alphas: Any, n_alphas: int, cv: int, scoring: Any) -> None:
         self.model, self.task, self.loss, self.tol = model, model.task, model.loss, model.tol
@@ -33,26 +33,28 @@ class GradedSearch:
         self.alphas, self.n_alphas, self.cv, self.scoring = alphas, n_alphas, cv, scoring
 
     def fit(self, X: Any, y: NDArray, qid: Any = None) -> None:
-        """Choose the strength, and fit all rows."""
+        """Choose lam by cross-validation and fit all rows with it."""
         from sklearn.base import clone
 
         from riskmin.estimators.search import Rows, search
 
         scorer = GradeError(grades(self.model, y).tolist()) if self.scoring is None else self.scoring
         alphas = self.n_alphas if self.alphas is None else np.array(self.alphas, dtype=np.float64)
-        found = search(self.model, Rows(X, y, None, qid), alphas, self._folds(X, y, qid), scorer)
-        self.alphas_, self.scores_, self.n_not_converged_ = found[:3]
-        self.alpha_, self.best_score_ = float(found.alphas[found.best]), found.mean
+        result = search(self.model, Rows(X, y, None, qid), alphas, self._folds(X, y, qid), scorer)
+        self.alphas_, self.scores_, self.n_not_converged_ = result[:3]
+        self.alpha_, self.best_score_ = float(result.alphas[result.best]), result.mean
         self.best_estimator_ = clone(self.model).set_params(alpha=self.alpha_)
         self.best_estimator_.fit(X, y, **({} if qid is None else {"qid": qid}))
 
     def _folds(self, X: Any, y: NDArray, qid: Any) -> Iterator[tuple[Any, Any]]:
         from sklearn.model_selection import GroupKFold, StratifiedKFold
 
-        many = len(y) if qid is None else len(np.unique(qid))
-        if many < self.cv:
-            what = "rows" if qid is None else "queries"
-            raise ValueError(f"--folds {self.cv} needs as many {what}, but the data hold {many}: lower it")
+        n_groups = len(y) if qid is None else len(np.unique(qid))
+        if n_groups < self.cv:
+            noun = "rows" if qid is None else "queries"
+            raise ValueError(
+                f"--folds {self.cv} needs as many {noun}, but the data hold {n_groups}: lower it"
+            )
         if qid is None:
             yield from StratifiedKFold(self.cv).split(X, np.unique(y, return_inverse=True)[1])
         else:

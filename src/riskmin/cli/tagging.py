@@ -1,4 +1,4 @@
-"""What the commands do for taggers: sentences from CoNLL files, columns of labels, counts of chunks."""
+"""The commands' treatment of taggers: sentences from CoNLL files, predicted labels, chunk metrics."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from riskmin.metrics import chunk_counts
 from riskmin.metrics.chunks import ChunkCount, overall
 from riskmin.types import NDArray
 
-SUFFIXES = (".conll", ".conllu", ".iob", ".bio")
-"""Files of these names are sentences, whatever they are compressed with."""
+CONLL_SUFFIXES = (".conll", ".conllu", ".iob", ".bio")
+"""Suffixes of files of sentences; a suffix of compression may follow."""
 
 
 def is_conll(path: Path) -> bool:
-    """Whether a file's name says that it holds sentences."""
-    return any(suffix.lower() in SUFFIXES for suffix in path.suffixes)
+    """Whether a file holds sentences, by its suffix."""
+    return any(suffix.lower() in CONLL_SUFFIXES for suffix in path.suffixes)
 
 
 def estimator_of(given: dict[str, Any]) -> Any:
-    """The tagger that the options make."""
+    """Make the tagger that the options specify."""
     from riskmin.estimators import ChainTagger
 
     return ChainTagger(
@@ -48,65 +48,67 @@ def estimator_of(given: dict[str, Any]) -> Any:
 def sentences(
     path: Path, target: str | int | None, qid: str | int | None, *, labels: bool, n_columns: int | None = None
 ) -> Dataset:
-    """Sentences and their labels, with as many columns as the model was fitted on where that is known."""
+    """Load sentences and their labels; check the number of columns if `n_columns` is given."""
     if isinstance(target, str) or qid is not None:
         raise ValueError(
             f"{path} is taken for sentences, whose columns have no names: give --target as a number, "
             "from 0 on, and no --qid"
         )
     if (kind := format_of(path)) != "svmlight":
-        raise ValueError(f"{path} is {kind}, but a tagger takes sentences in CoNLL's form: a token a line")
-    tokens, found = load_conll(path, target=-1 if target is None else target, n_columns=n_columns)
-    if labels and found is None:
+        raise ValueError(
+            f"{path} is {kind}, but a tagger takes sentences in CoNLL format: one token per line"
+        )
+    tokens, tags = load_conll(path, target=-1 if target is None else target, n_columns=n_columns)
+    if labels and tags is None:
         raise DataError(path, None, "it has no labels; add them as the last column")
-    return Dataset(tokens, found)  # type: ignore[arg-type] # lists, where other tasks have rows
+    return Dataset(tokens, tags)  # type: ignore[arg-type] # lists, where other tasks have arrays
 
 
 def all_sentences(paths: Sequence[Path], target: str | int | None, qid: str | int | None) -> Dataset:
-    """The sentences of several files with the same columns, one after the other."""
-    found: list[Any] = [sentences(paths[0], target, qid, labels=True)]
-    width = len(found[0].X[0][0])
-    found += [sentences(path, target, qid, labels=True, n_columns=width) for path in paths[1:]]
-    X, y = ([one for data in found for one in data[k]] for k in range(2))
+    """Load and concatenate the sentences of several files with the same columns."""
+    corpora: list[Any] = [sentences(paths[0], target, qid, labels=True)]
+    width = len(corpora[0].X[0][0])
+    corpora += [sentences(path, target, qid, labels=True, n_columns=width) for path in paths[1:]]
+    X, y = ([sentence for data in corpora for sentence in data[k]] for k in range(2))
     return Dataset(X, y)  # type: ignore[arg-type] # as above
 
 
-def n_columns(model: Any) -> int | None:
-    """How many columns beside the label the sentences had that the model was fitted on."""
+def n_input_columns(model: Any) -> int | None:
+    """Number of input columns, without the label, of the training sentences."""
     if model.template != "window":
         raise ValueError("the model was fitted to features that were made in Python: predict there")
-    found = {name.partition("[")[0] for name in model.features_}
-    return 1 + len(found - {"w"})
+    prefixes = {name.partition("[")[0] for name in model.features_}
+    return 1 + len(prefixes - {"w"})
 
 
 def shape(model: Any, X: Any) -> tuple[int, int]:
-    """Sentences, and weights of features."""
+    """Number of sentences, and of weights of features."""
     return len(X), int(np.size(model.coef_))
 
 
 def size(model: Any, X: Any) -> str:
-    """How large the data are, in words."""
+    """Describe the size of the data: sentences, tokens, features, labels."""
     tokens, p = sum(len(sentence) for sentence in X), model.n_features_in_
     return f"{len(X):,} sentences of {tokens:,} tokens, {p:,} features, {len(model.classes_):,} labels"
 
 
-def check_labels(model: Any, y: Any, qid: Any) -> None:
-    """Two labels at least."""
-    found = {label for labels in y for label in labels}
-    if len(found) == 1:
+def check_tag_labels(model: Any, y: Any, qid: Any) -> None:
+    """Raise if all tokens have the same label."""
+    distinct = {label for labels in y for label in labels}
+    if len(distinct) == 1:
         raise ValueError(
-            f"all tokens have the label {found.pop()}: choose another --target or other sentences"
+            f"all tokens have the label {distinct.pop()}: choose another --target or other sentences"
         )
 
 
 def labels_in(model: Any, y: Any) -> NDArray:
-    """The labels, in order."""
-    found: NDArray = np.unique([label for labels in y for label in labels])
-    return found
+    """The distinct labels, sorted."""
+    distinct: NDArray = np.unique([label for labels in y for label in labels])
+    return distinct
 
 
 def truth(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
-    """The numbers of the labels, token by token, and the weights of sentences."""
+    """The label indices of all tokens, and the weights of the sentences."""
     from riskmin.estimators.tagger_input import label_codes
 
     flat = (label for labels in y for label in labels)
@@ -114,94 +116,100 @@ def truth(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
 
 
 def words(model: Any, X: Any) -> list[str]:
-    """A label a token."""
+    """The predicted labels, one per token."""
     return [str(label) for labels in model.predict(X) for label in labels]
 
 
 def scores(model: Any, X: Any) -> NDArray:
-    """The scores of the labels, token by token."""
-    found: NDArray = model.decision_function(X)
-    return found
+    """The scores of the labels, one row per token."""
+    z: NDArray = model.decision_function(X)
+    return z
 
 
-# ---------------------------------------------------------------- what it says
+# ---------------------------------------------------------------- output
 def predicted(model: Any, data: Dataset, *, scores: bool, proba: bool) -> str:
-    """The tokens with a column more, or the probabilities of their labels; blank lines between sentences."""
+    """Format the input with the predicted labels as an added column, or the labels' probabilities.
+
+    There is one token per line, and a blank line between sentences.
+    """
     if scores:
         raise ValueError("a tagger scores whole sentences, not tokens: leave --scores out, or use --proba")
     X: Any = data.X
     if proba:
-        rows = [[list(one.values()) for one in tokens] for tokens in model.predict_marginals(X)]
+        rows = [[list(marginal.values()) for marginal in tokens] for tokens in model.predict_marginals(X)]
         return "\n".join("".join("\t".join(map(repr, row)) + "\n" for row in tokens) for tokens in rows)
-    said = model.predict(X)
-    given: Any = [[()] * len(tokens) for tokens in X] if data.y is None else data.y
-    parts = []
-    for tokens, true, labels in zip(X, given, said, strict=True):
-        for cells, right, label in zip(tokens, true, labels, strict=True):
-            parts.append(" ".join([*cells, *([right] if data.y is not None else []), label]) + "\n")
-        parts.append("\n")
-    return "".join(parts[:-1])
+    y_pred = model.predict(X)
+    y_true: Any = [[()] * len(tokens) for tokens in X] if data.y is None else data.y
+    lines = []
+    for tokens, true_labels, labels in zip(X, y_true, y_pred, strict=True):
+        for cells, true_label, label in zip(tokens, true_labels, labels, strict=True):
+            lines.append(" ".join([*cells, *([true_label] if data.y is not None else []), label]) + "\n")
+        lines.append("\n")
+    return "".join(lines[:-1])
 
 
 def measures(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
-    """Tokens and sentences that are right, and chunks where the labels mark any; a new label is an error."""
-    said = model.predict(X)
-    right = [np.array([a == b for a, b in zip(*both, strict=True)]) for both in zip(y, said, strict=True)]
-    tokens = np.concatenate(right)
-    found: dict[str, Any] = {
+    """Accuracy of tokens and of sentences, and chunk metrics if the labels mark chunks.
+
+    A label that is unknown to the model counts as an error; the mean loss is then left out.
+    """
+    y_pred = model.predict(X)
+    correct = [np.array([a == b for a, b in zip(*both, strict=True)]) for both in zip(y, y_pred, strict=True)]
+    tokens = np.concatenate(correct)
+    metrics: dict[str, Any] = {
         "tokens": len(tokens),
         "accuracy": float(tokens.mean()),
-        "sentences all right": float(np.mean([one.all() for one in right])),
+        "sentences all right": float(np.mean([sentence.all() for sentence in correct])),
     }
     if {label for labels in y for label in labels} <= set(model.classes_.tolist()):
-        found["mean loss"] = risk(model, X, y)
+        metrics["mean loss"] = risk(model, X, y)
     try:
-        counts = chunk_counts(y, said)
+        counts = chunk_counts(y, y_pred)
     except ValueError:
-        return found  # these labels mark no chunks
-    return found | {
-        "chunks": {"all": _measures(overall(counts))} | {k: _measures(c) for k, c in counts.items()}
+        return metrics  # these labels mark no chunks
+    return metrics | {
+        "chunks": {"all": _chunk_metrics(overall(counts))} | {k: _chunk_metrics(c) for k, c in counts.items()}
     }
 
 
-def _measures(count: ChunkCount) -> dict[str, Any]:
+def _chunk_metrics(count: ChunkCount) -> dict[str, Any]:
     return {"precision": count.precision, "recall": count.recall, "F1": count.f1} | count._asdict()
 
 
-def say(found: dict[str, Any], title: str, rows: int, *, as_json: bool) -> None:
-    """Print the measures."""
+def say(metrics: dict[str, Any], title: str, rows: int, *, as_json: bool) -> None:
+    """Print the metrics, as text or as one JSON object."""
     from riskmin.cli.common import columns, show
 
     if as_json:
-        click.echo(json.dumps({"rows": rows, **found}))
+        click.echo(json.dumps({"rows": rows, **metrics}))
         return
     click.echo(f"{title}, {rows:,} sentences")
-    show((name, f"{value:.6g}") for name, value in found.items() if name != "chunks")
-    if "chunks" not in found:
+    show((name, f"{value:.6g}") for name, value in metrics.items() if name != "chunks")
+    if "chunks" not in metrics:
         return
-    shares, numbers = ("precision", "recall", "F1"), ("true", "predicted", "correct")
+    fractions, counts = ("precision", "recall", "F1"), ("true", "predicted", "correct")
     body = [
         [
             kind or "-",
-            *(f"{100 * one[name]:.2f}%" for name in shares),
-            *(f"{one[name]:,}" for name in numbers),
+            *(f"{100 * row[name]:.2f}%" for name in fractions),
+            *(f"{row[name]:,}" for name in counts),
         ]
-        for kind, one in found["chunks"].items()
+        for kind, row in metrics["chunks"].items()
     ]
-    columns([["chunks", *shares, *numbers], *body])
+    columns([["chunks", *fractions, *counts], *body])
 
 
-# ---------------------------------------------------------------- the claim
+# ---------------------------------------------------------------- recomputation for `certify`
 def risk(model: Any, X: Any, y: Any) -> float:
-    """The mean loss at the model's weights, computed from its arrays alone."""
+    """Recompute the mean loss over sentences from the arrays of the model."""
     from riskmin.estimators.base import loss_of
     from riskmin.estimators.tagger_decode import emissions
     from riskmin.estimators.tagger_input import read_tokens
 
     tokens, _ = read_tokens(model, X, None, reset=False)
     codes, _ = truth(model, y, len(y))
-    number = np.repeat(np.arange(len(tokens.lengths)), tokens.lengths)
+    sentence = np.repeat(np.arange(len(tokens.lengths)), tokens.lengths)
     z = np.vstack([emissions(model, tokens.X), model.transitions_, model.start_, model.end_])
     c = np.full(len(codes), 1 / len(tokens.lengths))
-    value, _ = loss_of(model).value_grad(z, np.column_stack([codes, number]), c)
+    value, _ = loss_of(model).value_grad(z, np.column_stack([codes, sentence]), c)
     return float(value)

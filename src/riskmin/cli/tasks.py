@@ -1,4 +1,4 @@
-"""What the commands do differently for each kind of model: one record a task."""
+"""The commands' behavior for each task (kind of model): one record per task."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from riskmin.types import NDArray
 
 
 class Task(NamedTuple):
-    """How one kind of model meets data."""
+    """The behavior of the commands for one task."""
 
     labelled: bool
-    """Whether it cannot be fitted or checked without labels."""
+    """Whether fitting and certifying need labels."""
     check: Callable[[Any, Any, Any], None]
-    """Raise where the labels and query ids of a file cannot be fitted, in the words of the command."""
+    """``check(model, y, qid)`` raises if labels or query ids cannot be fitted, naming the options."""
     classes: Callable[[Any, Any], NDArray | None]
-    """The classes or grades that labels hold, in order."""
+    """``classes(model, y)``: the distinct classes or grades of the labels, sorted."""
     truth: Callable[[Any, Any, int], tuple[NDArray, NDArray]]
-    """The labels as the risk takes them, and the weights of the rows, of sum one."""
+    """``targets(model, y, n_rows)``: labels as the risk takes them, and weights of the rows that sum to 1."""
     predictions: Callable[[Any, Any], list[str]]
-    """A word a row."""
+    """``predictions(model, X)``: one text per row."""
     scores: Callable[[Any, Any], NDArray]
-    """A number a row."""
+    """``scores(model, X)``: one number per row, or one per row and class."""
     metrics: Callable[[Any, Any, Any, Any], dict[str, Any]]
-    """How well it does on rows, labels and query ids."""
+    """``metrics(model, X, y, qid)``: metrics by name."""
 
 
 def queries(model: Any, qid: Any) -> dict[str, Any]:
-    """What `fit` takes beside rows and labels."""
+    """Keyword arguments of `fit` in addition to rows and labels: query ids, for rankings only."""
     return {"qid": qid} if model.task == "ranking" else {}
 
 
-def _none(model: Any, y: Any) -> None:
-    """No classes."""
+def _no_classes(model: Any, y: Any) -> None:
+    """The task has no classes."""
 
 
 # ---------------------------------------------------------------- classification
@@ -49,86 +49,86 @@ def _check_classes(model: Any, y: Any, qid: Any) -> None:
     classes = [as_label(label) for label in np.unique(y).tolist()]
     if len(classes) == 2 or (len(classes) > 2 and takes_many(loss_of(model))):
         return
-    some = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
-    held = f"{len(classes):,} classes ({some})" if len(classes) > 1 else f"one class ({some})"
-    more = "hinge, squared_hinge, logistic or softmax, which take more, " if len(classes) > 1 else ""
+    examples = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
+    content = f"{len(classes):,} classes ({examples})" if len(classes) > 1 else f"one class ({examples})"
+    losses = "hinge, squared_hinge, logistic or softmax, which take more, " if len(classes) > 1 else ""
     raise ValueError(
-        f"the labels hold {held}, but {model.loss} takes two: choose {more}another --target or other rows, "
-        "or a loss for regression, ordinal or ranking"
+        f"the labels hold {content}, but {model.loss} takes two: choose {losses}another --target or other "
+        "rows, or a loss for regression, ordinal or ranking"
     )
 
 
-def _classes(model: Any, y: Any) -> NDArray:
-    found: NDArray = np.unique(y)
-    return found
+def _distinct_labels(model: Any, y: Any) -> NDArray:
+    distinct: NDArray = np.unique(y)
+    return distinct
 
 
-def _codes(model: Any, y: NDArray) -> NDArray:
-    """Labels as the loss takes them, if they are the model's: -1 and +1, or 0 to k - 1."""
+def _class_codes(model: Any, y: NDArray) -> NDArray:
+    """Labels as the loss takes them: -1 and +1, or 0 to k - 1; raises for labels unknown to the model."""
     from riskmin.estimators.base import fitted_loss
     from riskmin.estimators.many import is_many
 
-    if strange := sorted(set(np.unique(y).tolist()) - set(model.classes_.tolist()), key=str):
+    if unknown := sorted(set(np.unique(y).tolist()) - set(model.classes_.tolist()), key=str):
         names = [as_label(label) for label in model.classes_.tolist()]
         known = " and ".join(names) if len(names) == 2 else ", ".join(names[:9]) + ", ..." * (len(names) > 9)
         raise ValueError(
-            f"the label {as_label(strange[0])} is none of the model's, {known}: check the data and --target"
+            f"the label {as_label(unknown[0])} is none of the model's, {known}: check the data and --target"
         )
-    number = np.searchsorted(model.classes_, y).astype(np.float64)
-    return number if is_many(fitted_loss(model)) else 2 * number - 1
+    index = np.searchsorted(model.classes_, y).astype(np.float64)
+    return index if is_many(fitted_loss(model)) else 2 * index - 1
 
 
-def _class_truth(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
+def _class_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
     from sklearn.utils.class_weight import compute_sample_weight
 
-    codes = _codes(model, y)
+    codes = _class_codes(model, y)
     weight = compute_sample_weight(model.class_weight, y)
     return codes, weight / weight.sum()
 
 
-def _class_names(model: Any, X: Any) -> list[str]:
+def _predicted_classes(model: Any, X: Any) -> list[str]:
     return [as_label(label) for label in model.predict(X).tolist()]
 
 
-def _classification(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
+def _classification_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     from sklearn import metrics
 
     from riskmin.estimators.base import fitted_loss
     from riskmin.estimators.scorers import measure_of
 
-    codes = _codes(model, y)
+    codes = _class_codes(model, y)
     if len(model.classes_) > 2:
         return multiclass.measures(model, X, y, codes)
-    z, truth = model.decision_function(X), np.where(y == model.classes_[1], 1.0, -1.0)
-    said = np.where(z > 0, 1.0, -1.0)
-    found = {
-        "accuracy": metrics.accuracy_score(truth, said),
-        "balanced accuracy": metrics.balanced_accuracy_score(truth, said),
-        f"F1 of class {as_label(model.classes_[1])}": metrics.f1_score(truth, said, zero_division=0.0),
+    z, y_true = model.decision_function(X), np.where(y == model.classes_[1], 1.0, -1.0)
+    y_pred = np.where(z > 0, 1.0, -1.0)
+    result = {
+        "accuracy": metrics.accuracy_score(y_true, y_pred),
+        "balanced accuracy": metrics.balanced_accuracy_score(y_true, y_pred),
+        f"F1 of class {as_label(model.classes_[1])}": metrics.f1_score(y_true, y_pred, zero_division=0.0),
     }
-    both, loss = len(np.unique(truth)) == 2, fitted_loss(model)
-    judged = both and getattr(loss, "k", 0) <= len(z)  # there may be fewer rows than the loss looks at
-    if both:
-        found["ROC area"] = metrics.roc_auc_score(truth, z)
-    if judged and (measure := measure_of(loss)) is not None:
-        named = f"{measure.name} of class {as_label(model.classes_[1])}"
-        found[measure.name if measure.name in found else named] = measure.scorer(model, X, y)
-    if loss.separable or judged:
-        found["mean loss"] = mean_loss(model, loss_scores(model, X), codes)
-    return {name: float(value) for name, value in found.items()}
+    both_classes, loss = len(np.unique(y_true)) == 2, fitted_loss(model)
+    defined = both_classes and getattr(loss, "k", 0) <= len(z)  # a loss at k needs k rows
+    if both_classes:
+        result["ROC area"] = metrics.roc_auc_score(y_true, z)
+    if defined and (measure := measure_of(loss)) is not None:
+        full_name = f"{measure.name} of class {as_label(model.classes_[1])}"
+        result[measure.name if measure.name in result else full_name] = measure.scorer(model, X, y)
+    if loss.separable or defined:
+        result["mean loss"] = mean_loss(model, loss_scores(model, X), codes)
+    return {name: float(value) for name, value in result.items()}
 
 
-def _decisions(model: Any, X: Any) -> NDArray:
-    found: NDArray = model.decision_function(X)
-    return found
+def _decision_function(model: Any, X: Any) -> NDArray:
+    z: NDArray = model.decision_function(X)
+    return z
 
 
-def _hierarchy(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
-    return multiclass.tree_measures(model, X, y, _codes(model, y))
+def _hierarchy_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
+    return multiclass.tree_measures(model, X, y, _class_codes(model, y))
 
 
 # ---------------------------------------------------------------- regression
-def _check_numbers(model: Any, y: Any, qid: Any) -> None:
+def _reject_text_labels(model: Any, y: Any, qid: Any) -> None:
     if y.dtype.kind in "US":
         raise ValueError(
             f"the labels are words (such as {str(y[0])!r}), but {model.loss} takes numbers: "
@@ -136,92 +136,122 @@ def _check_numbers(model: Any, y: Any, qid: Any) -> None:
         )
 
 
-def _numbers(model: Any, y: Any) -> NDArray:
-    """Labels as floats, if the loss takes them."""
+def _check_numeric_labels(model: Any, y: Any) -> NDArray:
+    """Return labels as floats; raise if they are not numbers or the loss does not take them."""
     from riskmin.estimators.base import loss_of
 
     if isinstance(y, list) or y.dtype.kind not in "biuf":
         raise ValueError("the labels are not numbers, but the model is a regression: check --target")
     if np.ndim(getattr(model, "coef_", 0.0)) == 2:
         raise ValueError(
-            f"the model predicts {len(model.coef_)} numbers a row, but a file has one label a row: "
+            f"the model predicts {len(model.coef_)} numbers per row, but a file has one label per row: "
             "use the model in Python"
         )
-    truth: NDArray = y.astype(np.float64)
-    loss_of(model).check_labels(truth)
-    return truth
+    targets: NDArray = y.astype(np.float64)
+    loss_of(model).check_labels(targets)
+    return targets
 
 
-def _number_truth(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
+def _number_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
     from riskmin.estimators.base import loss_of
     from riskmin.estimators.many import is_many
 
-    truth = _numbers(model, y)
-    return truth[:, None] if is_many(loss_of(model)) else truth, np.full(n_rows, 1 / n_rows)
+    targets = _check_numeric_labels(model, y)
+    return targets[:, None] if is_many(loss_of(model)) else targets, np.full(n_rows, 1 / n_rows)
 
 
-def _reprs(model: Any, X: Any) -> list[str]:
-    said = model.predict(X)
-    return ["\t".join(map(repr, row)) for row in said.reshape(len(said), -1).tolist()]
+def _formatted_numbers(model: Any, X: Any) -> list[str]:
+    y_pred = model.predict(X)
+    return ["\t".join(map(repr, row)) for row in y_pred.reshape(len(y_pred), -1).tolist()]
 
 
-def _regression(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
+def _regression_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     from sklearn import metrics
 
     from riskmin.estimators.base import loss_of
     from riskmin.losses import Poisson, Quantile
 
-    loss, y = loss_of(model), _numbers(model, y)
-    said = model.predict(X)
-    found = {
-        "mean loss": mean_loss(model, loss_scores(model, X), _number_truth(model, y, len(y))[0]),
-        "MAE": metrics.mean_absolute_error(y, said),
-        "RMSE": metrics.root_mean_squared_error(y, said),
+    loss, y = loss_of(model), _check_numeric_labels(model, y)
+    y_pred = model.predict(X)
+    result = {
+        "mean loss": mean_loss(model, loss_scores(model, X), _number_targets(model, y, len(y))[0]),
+        "MAE": metrics.mean_absolute_error(y, y_pred),
+        "RMSE": metrics.root_mean_squared_error(y, y_pred),
     }
     if len(y) > 1:
-        found["R^2"] = metrics.r2_score(y, said)
+        result["R^2"] = metrics.r2_score(y, y_pred)
     if isinstance(loss, Poisson):
-        found["mean Poisson deviance"] = metrics.mean_poisson_deviance(y, np.maximum(said, 1e-300))
+        result["mean Poisson deviance"] = metrics.mean_poisson_deviance(y, np.maximum(y_pred, 1e-300))
     if isinstance(loss, Quantile):
-        found[f"labels below prediction (aim: {loss.level:g})"] = np.mean(y <= said)
-    return {k: float(v) for k, v in found.items()}
+        result[f"labels below prediction (aim: {loss.level:g})"] = np.mean(y <= y_pred)
+    return {k: float(v) for k, v in result.items()}
 
 
 # ---------------------------------------------------------------- novelty
-def _no_labels(model: Any, y: Any, qid: Any) -> None:
-    """Labels, if there are any, are not looked at."""
+def _accept_any_labels(model: Any, y: Any, qid: Any) -> None:
+    """Accept any labels: they are not used in training, or the estimator checks them."""
 
 
-def _no_truth(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
+def _no_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
     return np.zeros(n_rows), np.full(n_rows, 1 / n_rows)
 
 
-def _novelty(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
+def _novelty_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     from sklearn import metrics
 
     novel = model.predict(X) == -1
     z = model.score_samples(X)
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "novel": float(np.mean(novel)),
         "mean loss": mean_loss(model, z, np.zeros(len(z))),
     }
     classes, counts = np.unique([] if y is None else y, return_counts=True)
     if len(classes) == 2:
         rare = classes[np.argmin(counts)]
-        found["class taken for novel"] = f"{as_label(rare)} (the rarer one)"
-        found["ROC area"] = float(metrics.roc_auc_score(y == rare, -z))
-        found["precision"] = float(metrics.precision_score(y == rare, novel, zero_division=0.0))
-        found["recall"] = float(metrics.recall_score(y == rare, novel, zero_division=0.0))
-    return found
+        result["class taken for novel"] = f"{as_label(rare)} (the rarer one)"
+        result["ROC area"] = float(metrics.roc_auc_score(y == rare, -z))
+        result["precision"] = float(metrics.precision_score(y == rare, novel, zero_division=0.0))
+        result["recall"] = float(metrics.recall_score(y == rare, novel, zero_division=0.0))
+    return result
 
 
 TASKS: dict[str, Task] = {
     "classification": Task(
-        True, _check_classes, _classes, _class_truth, _class_names, raw_scores, _classification
+        True,
+        _check_classes,
+        _distinct_labels,
+        _class_targets,
+        _predicted_classes,
+        raw_scores,
+        _classification_metrics,
     ),
-    "regression": Task(True, _check_numbers, _none, _number_truth, _reprs, raw_scores, _regression),
-    "novelty": Task(False, _no_labels, _none, _no_truth, _reprs, _decisions, _novelty),
-    "hierarchy": Task(True, _no_labels, _classes, _class_truth, _class_names, _decisions, _hierarchy),
+    "regression": Task(
+        True,
+        _reject_text_labels,
+        _no_classes,
+        _number_targets,
+        _formatted_numbers,
+        raw_scores,
+        _regression_metrics,
+    ),
+    "novelty": Task(
+        False,
+        _accept_any_labels,
+        _no_classes,
+        _no_targets,
+        _formatted_numbers,
+        _decision_function,
+        _novelty_metrics,
+    ),
+    "hierarchy": Task(
+        True,
+        _accept_any_labels,
+        _distinct_labels,
+        _class_targets,
+        _predicted_classes,
+        _decision_function,
+        _hierarchy_metrics,
+    ),
     "ordinal": Task(
         True,
         graded.check_ordinal,
@@ -232,11 +262,17 @@ TASKS: dict[str, Task] = {
         graded.ordinal_metrics,
     ),
     "ranking": Task(
-        True, graded.check_ranking, _none, graded.ranking_truth, _reprs, raw_scores, graded.ranking_metrics
+        True,
+        graded.check_ranking,
+        _no_classes,
+        graded.ranking_truth,
+        _formatted_numbers,
+        raw_scores,
+        graded.ranking_metrics,
     ),
     "tagging": Task(
         True,
-        tagging.check_labels,
+        tagging.check_tag_labels,
         tagging.labels_in,
         tagging.truth,
         tagging.words,
@@ -244,4 +280,4 @@ TASKS: dict[str, Task] = {
         tagging.measures,
     ),
 }
-"""By an estimator's `task`."""
+"""The records by an estimator's `task`."""

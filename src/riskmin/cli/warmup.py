@@ -1,4 +1,4 @@
-"""`riskmin warmup`: small fits of every kind, so that all that they need is compiled, and kept."""
+"""`riskmin warmup`: run small fits of every kind, so that all compiled functions are in the cache."""
 
 from __future__ import annotations
 
@@ -16,43 +16,45 @@ from riskmin.cli.common import count, show
 from riskmin.losses import LOSSES
 from riskmin.progress import duration
 
-SMALL, MOST = 1e-4, 50
-"""By a larger strength some losses would be solved by cuts alone; and a fit need not end."""
-PLAIN = {"hinge", "logistic", "squared", "quantile"}
-"""The losses that are also fitted to single precision, to many columns, without an intercept, and with L1."""
+WARMUP_LAM, WARMUP_MAX_ITER = 1e-4, 50
+"""Strength so small that no loss is solved by cutting planes alone; limit of iterations per fit."""
+FULLY_COVERED_LOSSES = {"hinge", "logistic", "squared", "quantile"}
+"""Losses also fitted in single precision, to many columns, without an intercept, and with L1."""
 
 
 def _tables() -> Iterator[tuple[Any, bool]]:
-    """Dense and sparse rows, few columns and many, in both precisions; whether for plain losses alone."""
+    """Yield matrices (dense or sparse, narrow or wide, both precisions), and whether they are for
+    `FULLY_COVERED_LOSSES` only.
+    """
     import scipy.sparse as sp
 
     X = np.random.default_rng(0).standard_normal((120, 3000))
-    few: Any = sp.csr_array(np.where(X[:, :30] > 1, X[:, :30], 0.0))
+    narrow: Any = sp.csr_array(np.where(X[:, :30] > 1, X[:, :30], 0.0))
     wide = sp.csr_array(np.where(X > 2.3, X, 0.0))
-    yield from ((X[:, :6].copy(), False), (few, False), (wide, True))
-    yield from ((X[:, :6].astype(np.float32), True), (few.astype(np.float32), True))
+    yield from ((X[:, :6].copy(), False), (narrow, False), (wide, True))
+    yield from ((X[:, :6].astype(np.float32), True), (narrow.astype(np.float32), True))
 
 
 def _grades(X: Any) -> Any:
-    """Numbers 0, 1 and 2, so that there is something to learn."""
+    """Labels 0, 1 and 2 that depend on the rows, so that weights are not zero."""
     z = np.asarray(X.sum(axis=1)).ravel()
     return np.searchsorted(np.quantile(z, [0.4, 0.7]), z)
 
 
 def _linear(task: str, estimator: str, label: Callable[[Any], Any]) -> None:
-    """All losses of a task, with all that their defaults may pick."""
+    """Fit all losses of a task, so that every solver that the defaults may select is compiled."""
     import riskmin
 
     model = getattr(riskmin, estimator)
-    for X, only_plain in _tables():
+    for X, restricted in _tables():
         y = label(_grades(X))
         for name, loss in LOSSES.items():
-            if loss.task != task or (only_plain and name not in PLAIN):
+            if loss.task != task or (restricted and name not in FULLY_COVERED_LOSSES):
                 continue
             target = np.column_stack([y, y]) if name.startswith("multivariate") else y
-            model(name, alpha=SMALL, max_iter=MOST).fit(X, target).predict(X)
-            if name in PLAIN:
-                model(name, alpha=SMALL, fit_intercept=False, max_iter=MOST).fit(X, target)
+            model(name, alpha=WARMUP_LAM, max_iter=WARMUP_MAX_ITER).fit(X, target).predict(X)
+            if name in FULLY_COVERED_LOSSES:
+                model(name, alpha=WARMUP_LAM, fit_intercept=False, max_iter=WARMUP_MAX_ITER).fit(X, target)
                 model(name, alpha=1e-2, regularizer="l1").fit(X, target)
 
 
@@ -63,8 +65,8 @@ def _classification() -> None:
 def _multiclass() -> None:
     from riskmin import LinearClassifier
 
-    for X, only_plain in _tables():
-        for loss in ("hinge", "logistic") if only_plain else ("hinge", "logistic", "squared_hinge"):
+    for X, restricted in _tables():
+        for loss in ("hinge", "logistic") if restricted else ("hinge", "logistic", "squared_hinge"):
             LinearClassifier(loss, alpha=1e-2).fit(X, _grades(X)).predict(X)
             LinearClassifier(loss, alpha=1e-2, fit_intercept=False).fit(X, _grades(X))
 
@@ -84,16 +86,16 @@ def _ordinal() -> None:
     from riskmin import OrdinalClassifier
 
     for X, _ in _tables():
-        OrdinalClassifier(alpha=SMALL, max_iter=MOST).fit(X, _grades(X)).predict(X)
+        OrdinalClassifier(alpha=WARMUP_LAM, max_iter=WARMUP_MAX_ITER).fit(X, _grades(X)).predict(X)
 
 
 def _ranking() -> None:
     from riskmin import LinearRanker
 
-    for X, only_plain in _tables():
+    for X, restricted in _tables():
         for name, loss in LOSSES.items():
-            if loss.task == "ranking" and not (only_plain and name != "pairwise_hinge"):
-                ranker = LinearRanker(name, alpha=1e-2, max_iter=MOST)
+            if loss.task == "ranking" and not (restricted and name != "pairwise_hinge"):
+                ranker = LinearRanker(name, alpha=1e-2, max_iter=WARMUP_MAX_ITER)
                 ranker.fit(X, _grades(X), qid=np.arange(X.shape[0]) // 8).predict(X)
 
 
@@ -109,8 +111,8 @@ def _tagging() -> None:
 def _kernels() -> None:
     from riskmin import KernelClassifier, KernelRegressor
 
-    for X, only_plain in _tables():
-        if not only_plain:
+    for X, restricted in _tables():
+        if not restricted:
             KernelClassifier(alpha=1e-2).fit(X, _grades(X) > 0).predict(X)
             KernelRegressor(alpha=1e-2).fit(X, _grades(X)).predict(X)
 
@@ -124,7 +126,7 @@ def _files() -> None:
         load(path)
 
 
-TASKS: dict[str, Callable[[], None]] = {
+WARMUPS: dict[str, Callable[[], None]] = {
     "classification": _classification,
     "multiclass": _multiclass,
     "regression": _regression,
@@ -142,27 +144,27 @@ TASKS: dict[str, Callable[[], None]] = {
     "--task",
     "names",
     multiple=True,
-    type=click.Choice(list(TASKS)),
-    help="What to compile for; may be given several times (default: everything).",
+    type=click.Choice(list(WARMUPS)),
+    help="Task to compile for; may be repeated (default: all tasks).",
 )
 def warmup(names: tuple[str, ...]) -> None:
-    """Compile what fits need, and keep it.
+    """Compile all functions that fits need and store them in the cache.
 
-    Otherwise each kind of fit compiles what it needs when it is run for the first time, which takes a second
-    or some. Code is kept in NUMBA_CACHE_DIR if that is set, else beside the package or in your home; once it
-    is there, the folder need not be writable any more.
+    Without this, the first fit of each kind compiles its functions, which takes a second or more. The cache
+    is in NUMBA_CACHE_DIR if set, else next to the package or in the home directory; once it is filled, the
+    folder need not be writable.
     """
     from riskmin.kernels.compiled import Kept, folder
 
-    where, start, lines = folder(), time.perf_counter(), []
-    if where is None:
+    cache, start, lines = folder(), time.perf_counter(), []
+    if cache is None:
         raise ValueError("there is no folder to keep compiled code in: set NUMBA_CACHE_DIR to a writable one")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*stopped with status")  # it need not converge
-        for name in names or TASKS:
+        warnings.filterwarnings("ignore", message=".*stopped with status")  # these fits need not converge
+        for name in names or WARMUPS:
             before, made = time.perf_counter(), Kept.made
-            TASKS[name]()
-            many = count(Kept.made - made, "function")
-            lines.append((name, f"{many} compiled in {duration(time.perf_counter() - before)}"))
+            WARMUPS[name]()
+            compiled = count(Kept.made - made, "function")
+            lines.append((name, f"{compiled} compiled in {duration(time.perf_counter() - before)}"))
     show(lines)
-    click.echo(f"All of it took {duration(time.perf_counter() - start)}; the code is in {where}")
+    click.echo(f"Total time {duration(time.perf_counter() - start)}; the compiled code is in {cache}")

@@ -1,8 +1,7 @@
-"""Measures of scores that scikit-learn lacks: break-even point, the first k rows, rankings of queries,
-and the chunks that labels of tokens mark.
+"""Metrics that scikit-learn lacks: break-even point, precision and recall at k, rankings of queries, chunks.
 
-Rows with equal scores have no order: all measures here are the mean over all orders of them. Higher is
-better, and 1 is the best.
+Rows with equal scores are not ordered: the metrics of this package are the mean over all orders of tied rows.
+Higher is better and 1 is the best, except for `tree_distance`.
 """
 
 from riskmin.metrics.chunks import ChunkCount as ChunkCount

@@ -1,4 +1,4 @@
-"""Measures of phrases that labels mark token by token, counted as the CoNLL shared tasks count them."""
+"""Chunk metrics: phrases marked by token labels, counted as in the CoNLL shared tasks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-PARTS = frozenset("BIOESLU")
-"""What a label may begin with: L and U are other letters for E and S."""
+CHUNK_PREFIXES = frozenset("BIOESLU")
+"""Prefixes of labels; L and U are synonyms of E and S."""
 
 
 class ChunkCount(NamedTuple):
-    """How many chunks there are, were found, and are right: those with the same ends and the same type."""
+    """Numbers of true, predicted and correct chunks; correct ones agree in both ends and in the type."""
 
     true: int
     predicted: int
@@ -19,26 +19,26 @@ class ChunkCount(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """The share of the found chunks that is right; 0 if none was found."""
+        """The fraction of predicted chunks that are correct; 0 if none was predicted."""
         return self.correct / self.predicted if self.predicted else 0.0
 
     @property
     def recall(self) -> float:
-        """The share of the true chunks that was found; 0 if there are none."""
+        """The fraction of true chunks that were predicted; 0 if there are none."""
         return self.correct / self.true if self.true else 0.0
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of the two: twice the right ones, over all true and all found ones."""
+        """The harmonic mean of precision and recall, 2 correct / (true + predicted)."""
         return 2 * self.correct / (self.true + self.predicted) if self.true + self.predicted else 0.0
 
 
 def chunks(labels: Iterable[str]) -> list[tuple[int, int, str]]:
-    """The chunks that the labels of one sequence mark.
+    """The chunks marked by the labels of one sequence.
 
-    A chunk of type X begins at B-X, and also at I-X after O, after another type, or at the start; it goes on
-    over I-X. E-X ends it, and S-X is one by itself. O is outside. That is conlleval's reading of any such
-    labels, IOB1 and BIO alike, even where they are not well-formed.
+    A chunk of type X begins at B-X, and also at I-X after O, after another type, or at the start; I-X
+    continues it, E-X ends it, and S-X is a chunk of one token. O is outside of chunks. This is conlleval's
+    interpretation, for IOB1 and BIO alike, even of labels that are not well-formed.
 
     Parameters
     ----------
@@ -55,26 +55,26 @@ def chunks(labels: Iterable[str]) -> list[tuple[int, int, str]]:
     >>> chunks(["I-NP", "I-NP", "B-NP", "O", "I-VP"])
     [(0, 2, 'NP'), (2, 3, 'NP'), (4, 5, 'VP')]
     """
-    found: list[tuple[int, int, str]] = []
-    start, kind, at = -1, "", -1  # start < 0: outside
-    for at, label in enumerate(labels):
-        part, type_ = _parsed(label)
-        goes_on = start >= 0 and part in "IEL" and type_ == kind
-        if start >= 0 and not goes_on:
-            found.append((start, at, kind))
+    result: list[tuple[int, int, str]] = []
+    start, kind, token = -1, "", -1  # start < 0: outside of a chunk
+    for token, label in enumerate(labels):
+        prefix, type_ = _parse_label(label)
+        continues = start >= 0 and prefix in "IEL" and type_ == kind
+        if start >= 0 and not continues:
+            result.append((start, token, kind))
             start = -1
-        if part != "O" and not goes_on:
-            start, kind = at, type_
-        if part in "ELSU":
-            found.append((start, at + 1, kind))
+        if prefix != "O" and not continues:
+            start, kind = token, type_
+        if prefix in "ELSU":
+            result.append((start, token + 1, kind))
             start = -1
     if start >= 0:
-        found.append((start, at + 1, kind))
-    return found
+        result.append((start, token + 1, kind))
+    return result
 
 
 def chunk_counts(y_true: Sequence[Any], y_pred: Sequence[Any]) -> dict[str, ChunkCount]:
-    """The counts of true, found and right chunks, by type.
+    """Numbers of true, predicted and correct chunks by type.
 
     Parameters
     ----------
@@ -100,24 +100,24 @@ def chunk_counts(y_true: Sequence[Any], y_pred: Sequence[Any]) -> dict[str, Chun
             f"y_true has {len(y_true)} sequences and y_pred {len(y_pred)}: "
             "give the labels of the same sequences"
         )
-    for number, (there, said) in enumerate(zip(y_true, y_pred, strict=True)):
-        if isinstance(there, str) or isinstance(said, str):
+    for number, (true_labels, pred_labels) in enumerate(zip(y_true, y_pred, strict=True)):
+        if isinstance(true_labels, str) or isinstance(pred_labels, str):
             raise ValueError("the labels must come in sequences: give a list of labels for each")
-        if len(there) != len(said):
+        if len(true_labels) != len(pred_labels):
             raise ValueError(
-                f"sequence {number} has {len(there)} true labels and {len(said)} predicted: "
-                "give one of both a token"
+                f"sequence {number} has {len(true_labels)} true labels and {len(pred_labels)} predicted: "
+                "give one of both per token"
             )
-        here, found = chunks(there), chunks(said)
-        true.update(kind for *_, kind in here)
-        predicted.update(kind for *_, kind in found)
-        correct.update(kind for *_, kind in set(here) & set(found))
+        true_chunks, pred_chunks = chunks(true_labels), chunks(pred_labels)
+        true.update(kind for *_, kind in true_chunks)
+        predicted.update(kind for *_, kind in pred_chunks)
+        correct.update(kind for *_, kind in set(true_chunks) & set(pred_chunks))
     kinds = sorted(true.keys() | predicted.keys())
     return {kind: ChunkCount(true[kind], predicted[kind], correct[kind]) for kind in kinds}
 
 
 def overall(counts: dict[str, ChunkCount]) -> ChunkCount:
-    """All types together.
+    """Sum the counts over all types.
 
     Examples
     --------
@@ -128,12 +128,12 @@ def overall(counts: dict[str, ChunkCount]) -> ChunkCount:
 
 
 def chunk_f1(y_true: Sequence[Any], y_pred: Sequence[Any]) -> float:
-    r"""The F1 of chunks, as conlleval counts them: of all types together.
+    r"""The F1 score of chunks over all types, as computed by conlleval.
 
     .. math:: F_1 = \frac{2\, |T \cap P|}{|T| + |P|},
 
-    where T and P are the sets of the chunks that the true and the predicted labels mark. A chunk is right
-    only if both its ends and its type are.
+    where T and P are the sets of chunks marked by the true and by the predicted labels. A predicted chunk is
+    correct only if both its ends and its type are.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def chunk_f1(y_true: Sequence[Any], y_pred: Sequence[Any]) -> float:
     Returns
     -------
     float
-        From 0 to 1; 0 if there is no chunk at all.
+        Between 0 and 1; 0 if there are no chunks.
 
     References
     ----------
@@ -154,14 +154,14 @@ def chunk_f1(y_true: Sequence[Any], y_pred: Sequence[Any]) -> float:
     >>> chunk_f1([["B-NP", "I-NP", "O", "B-VP"]], [["B-NP", "I-NP", "O", "B-NP"]])
     0.5
 
-    Of a tagger, in a search: ``GridSearchCV(tagger, grid, scoring=make_scorer(chunk_f1))``.
+    As the scorer of a search over taggers: ``GridSearchCV(tagger, grid, scoring=make_scorer(chunk_f1))``.
     """
     return overall(chunk_counts(y_true, y_pred)).f1
 
 
-def _parsed(label: Any) -> tuple[str, str]:
-    """The part of a chunk that a label stands for, and the type of the chunk."""
-    part, _, kind = str(label).partition("-")
-    if part not in PARTS or (part == "O" and kind):
+def _parse_label(label: Any) -> tuple[str, str]:
+    """Split a label such as "B-NP" into its prefix and the type of the chunk."""
+    prefix, _, kind = str(label).partition("-")
+    if prefix not in CHUNK_PREFIXES or (prefix == "O" and kind):
         raise ValueError(f"{str(label)!r} marks no part of a chunk: use labels such as B-NP, I-NP and O")
-    return part, kind
+    return prefix, kind

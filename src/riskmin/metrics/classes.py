@@ -1,4 +1,4 @@
-"""Measures of scores of two classes: the break-even point, and the first k rows."""
+"""Metrics of scores of two classes: the precision/recall break-even point, precision and recall at k."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from riskmin.types import NDArray
 
 
 def prbep_score(y_true: Any, y_score: Any, *, pos_label: Any = None) -> float:
-    r"""The precision/recall break-even point: the share of positives among the :math:`n_+` highest scores.
+    r"""The precision/recall break-even point: the fraction of positives among the :math:`n_+` highest scores.
 
-    With as many rows predicted positive as there are positive rows, precision and recall are the same.
+    If the number of predicted positives equals the number :math:`n_+` of positives, precision equals recall.
 
     Parameters
     ----------
@@ -23,12 +23,12 @@ def prbep_score(y_true: Any, y_score: Any, *, pos_label: Any = None) -> float:
     y_score : (n,) array
         Scores, the higher the more positive.
     pos_label : label, optional
-        Which class is the positive one; the greater of the two by default.
+        The positive class; by default the greater of the two.
 
     Returns
     -------
     float
-        From 0 to 1.
+        Between 0 and 1.
 
     References
     ----------
@@ -44,19 +44,19 @@ def prbep_score(y_true: Any, y_score: Any, *, pos_label: Any = None) -> float:
 
 
 def precision_at_k_score(y_true: Any, y_score: Any, *, k: int = 10, pos_label: Any = None) -> float:
-    """The share of positives among the k highest scores.
+    """The fraction of positives among the k highest scores.
 
     Parameters
     ----------
     y_true, y_score, pos_label
         As in `prbep_score`.
     k : int
-        How many rows are looked at; no more than there are.
+        The number of highest-scoring rows; at most n.
 
     Returns
     -------
     float
-        From 0 to 1.
+        Between 0 and 1.
 
     Examples
     --------
@@ -64,23 +64,23 @@ def precision_at_k_score(y_true: Any, y_score: Any, *, k: int = 10, pos_label: A
     1.0
     """
     positive, z = _two_classes(y_true, y_score, pos_label)
-    return _hits(positive, z, _rows(k, len(z))) / int(k)
+    return _hits(positive, z, _check_k(k, len(z))) / int(k)
 
 
 def recall_at_k_score(y_true: Any, y_score: Any, *, k: int = 10, pos_label: Any = None) -> float:
-    """The share of all positives that is among the k highest scores.
+    """The fraction of all positives that are among the k highest scores.
 
     Parameters
     ----------
     y_true, y_score, pos_label
         As in `prbep_score`.
     k : int
-        How many rows are looked at; no more than there are.
+        The number of highest-scoring rows; at most n.
 
     Returns
     -------
     float
-        From 0 to 1.
+        Between 0 and 1.
 
     Examples
     --------
@@ -88,32 +88,32 @@ def recall_at_k_score(y_true: Any, y_score: Any, *, k: int = 10, pos_label: Any 
     1.0
     """
     positive, z = _two_classes(y_true, y_score, pos_label)
-    return _hits(positive, z, _rows(k, len(z))) / int(positive.sum())
+    return _hits(positive, z, _check_k(k, len(z))) / int(positive.sum())
 
 
 def _hits(positive: NDArray, z: NDArray, k: int) -> float:
-    """How many of the k highest are positive; of those that tie for the last places, their share."""
-    last = np.partition(z, len(z) - k)[len(z) - k]
-    above, level = z > last, z == last
-    return float(positive[above].sum() + (k - above.sum()) * positive[level].mean())
+    """Number of positives among the k highest scores; tied rows at the k-th place count in expectation."""
+    threshold = np.partition(z, len(z) - k)[len(z) - k]
+    above, tied = z > threshold, z == threshold
+    return float(positive[above].sum() + (k - above.sum()) * positive[tied].mean())
 
 
-def _rows(k: int, n: int) -> int:
+def _check_k(k: int, n: int) -> int:
     if not isinstance(k, numbers.Real) or not 1 <= k <= n or k != int(k):
         raise ValueError(f"k={k!r}, but there are {n} rows: give a whole number from 1 to {n}")
     return int(k)
 
 
 def _two_classes(y_true: Any, y_score: Any, pos_label: Any) -> tuple[NDArray, NDArray]:
-    """Which rows are positive, and the scores."""
+    """Return the mask of positive rows and the scores; raise if y_true does not define two classes."""
     y, z = checked(y_true, y_score)
     classes = np.unique(y).tolist()
     if pos_label is None:
         if len(classes) > 2 or (len(classes) == 1 and classes[0] != 1):
-            held = "one class" if len(classes) == 1 else f"{len(classes)} classes"
-            raise ValueError(f"y_true holds {held}: give two, or say which by pos_label")
+            content = "one class" if len(classes) == 1 else f"{len(classes)} classes"
+            raise ValueError(f"y_true holds {content}: give two, or name the positive one by pos_label")
         pos_label = classes[-1]
     positive: NDArray = y == pos_label
     if not positive.any():
-        raise ValueError(f"y_true holds no {pos_label!r}: without positives the measure is not defined")
+        raise ValueError(f"y_true holds no {pos_label!r}: without positives the metric is not defined")
     return positive, z

@@ -1,4 +1,4 @@
-"""How far predictions are off in a hierarchy of labels."""
+"""The distance between true and predicted labels in a hierarchy."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from riskmin.types import NDArray
 def tree_distance(
     y_true: Any, y_pred: Any, hierarchy: Any = None, *, separator: str = "/", sample_weight: Any = None
 ) -> float:
-    r"""The mean number of edges between the right label and the predicted one; 0 is the best.
+    r"""The mean number of edges between the true label and the predicted one; 0 is the best.
 
     Parameters
     ----------
     y_true, y_pred : (n,) arrays
-        Labels, right and predicted.
+        True and predicted labels.
     hierarchy : dict, Tree or None
-        The parent of every node, None for those that have none. None for labels that are paths themselves,
-        such as ``"C/C15/C151"``.
+        The parent of every node, None for roots. Use None instead of a dict if the labels are paths, such as
+        ``"C/C15/C151"``.
     separator : str
-        What is between the parts of a path.
+        The separator between the parts of a path.
     sample_weight : (n,) array, optional
 
     Returns
     -------
     float
-        Two labels that have no node in common are as far apart as both are deep.
+        The distance between two labels without a common ancestor is the sum of their depths.
 
     Examples
     --------
@@ -39,30 +39,30 @@ def tree_distance(
     >>> tree_distance(["C15", "M"], ["C", "C"], {"C": None, "C15": "C", "M": None})
     1.5
 
-    As a scorer of scikit-learn's searches, where more is better:
+    As a scorer for scikit-learn's searches, where higher is better:
 
     >>> from sklearn.metrics import make_scorer
     >>> scorer = make_scorer(tree_distance, greater_is_better=False)
     """
-    true, said = np.asarray(y_true), np.asarray(y_pred)
-    if true.ndim != 1 or true.shape != said.shape or not len(true):
+    true, pred = np.asarray(y_true), np.asarray(y_pred)
+    if true.ndim != 1 or true.shape != pred.shape or not len(true):
         raise ValueError(
-            f"y_true has shape {true.shape} and y_pred {said.shape}: give one label and one prediction a row"
+            f"y_true has shape {true.shape} and y_pred {pred.shape}: give one of each per row"
         )
-    right, predicted = true.tolist(), said.tolist()
-    at = {label: i for i, label in enumerate(dict.fromkeys([*right, *predicted]))}
-    apart = tree_of(list(at), hierarchy, separator).distance
-    off = apart[[at[label] for label in right], [at[label] for label in predicted]]
+    true_labels, pred_labels = true.tolist(), pred.tolist()
+    index = {label: i for i, label in enumerate(dict.fromkeys([*true_labels, *pred_labels]))}
+    pairwise = tree_of(list(index), hierarchy, separator).distance
+    distance = pairwise[[index[label] for label in true_labels], [index[label] for label in pred_labels]]
     if sample_weight is None:
-        return float(off.mean())
+        return float(distance.mean())
     weight: NDArray = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != off.shape or not (weight >= 0).all() or not weight.sum() > 0:
-        raise ValueError(f"sample_weight has shape {weight.shape}: give one weight >= 0 a row, not all 0")
-    return float(weight @ off / weight.sum())
+    if weight.shape != distance.shape or not (weight >= 0).all() or not weight.sum() > 0:
+        raise ValueError(f"sample_weight has shape {weight.shape}: give one weight >= 0 per row, not all 0")
+    return float(weight @ distance / weight.sum())
 
 
 def tree_of(labels: list[Any], hierarchy: Any, separator: str = "/") -> Tree:
-    """The part of a hierarchy that these labels are in, or that they are the paths of.
+    """The subtree of a hierarchy that contains these labels, or the tree that they define as paths.
 
     Examples
     --------
@@ -80,8 +80,8 @@ def tree_of(labels: list[Any], hierarchy: Any, separator: str = "/") -> Tree:
         )
     tree = hierarchy if isinstance(hierarchy, Tree) else Tree.from_parents(hierarchy)
     known = set(tree.nodes)
-    if strange := [label for label in labels if label not in known]:
+    if unknown := [label for label in labels if label not in known]:
         raise ValueError(
-            f"the label {strange[0]!r} is not in the hierarchy: add it with its parent, or drop its rows"
+            f"the label {unknown[0]!r} is not in the hierarchy: add it with its parent, or drop its rows"
         )
     return tree.below(labels)

@@ -1,4 +1,4 @@
-"""A report of fits: one self-contained HTML page, its pictures drawn as inline SVG."""
+"""Reports of fits: one self-contained HTML page with charts as inline SVG."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 from riskmin.progress import duration, relative_gap
 from riskmin.report.chart import pictures
-from riskmin.report.page import badge, table, write_page
-from riskmin.report.page import facts as page_facts
+from riskmin.report.page import badge, html_facts, table, write_page
 from riskmin.report.page import write_text as write_text
 from riskmin.report.paths import write_path as write_path
 from riskmin.report.paths import write_search as write_search
@@ -18,19 +17,19 @@ from riskmin.types import Result
 
 Fit = tuple[str, Result, dict[str, Any]]
 
-_MEANING = (
-    "Every fit comes with a proof: the lower bound is a number that the objective cannot go below, whatever "
-    "the weights, so the optimum lies in the shaded band between the two curves. The certified gap is the "
-    "width of that band relative to the objective, and the model is at most that far from the best there is."
+_INTRODUCTION = (
+    "Every fit comes with a proof: no weights have an objective below the lower bound, so the optimum lies "
+    "in the shaded band between the two curves. The certified gap is the width of that band relative to the "
+    "objective; the objective of the model is within that gap of the optimum."
 )
 
 
-def _facts(result: Result, facts: dict[str, Any]) -> list[tuple[str, str]]:
-    last, more = result.trace[-1], dict(facts)
+def _fact_rows(result: Result, facts: dict[str, Any]) -> list[tuple[str, str]]:
+    last, facts_left = result.trace[-1], dict(facts)
     rows: list[tuple[str, Any]] = []
-    if "rows" in more and "columns" in more:
-        rows.append(("data", f"{more.pop('rows'):,} rows × {more.pop('columns'):,} columns"))
-    rows += [(name, more.pop(name)) for name in ("loss", "lam", "tol") if name in more]
+    if "rows" in facts_left and "columns" in facts_left:
+        rows.append(("data", f"{facts_left.pop('rows'):,} rows × {facts_left.pop('columns'):,} columns"))
+    rows += [(name, facts_left.pop(name)) for name in ("loss", "lam", "tol") if name in facts_left]
     rows += [
         ("objective", f"{result.value:.10g}"),
         ("lower bound", f"{result.lower:.10g}"),
@@ -40,23 +39,23 @@ def _facts(result: Result, facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("oracle calls", f"{int(last['calls']):,}"),
         ("time", duration(last["seconds"])),
         ("solver", result.solver),
-        *more.items(),
+        *facts_left.items(),
     ]
     return [(name, f"{fact:g}" if isinstance(fact, float) else str(fact)) for name, fact in rows]
 
 
-def _section(name: str, result: Result, facts: dict[str, Any]) -> str:
+def _section(title: str, result: Result, facts: dict[str, Any]) -> str:
     numbers = [
         (f"{result.value:.6g}", "objective J(w)"),
         (f"{result.lower:.6g}", "proved lower bound of min J"),
         (f"{relative_gap(result.trace[-1]):.1e}", "certified relative gap"),
     ]
-    shown = "".join(f"<div><b>{number}</b><span>{what}</span></div>" for number, what in numbers)
+    headline = "".join(f"<div><b>{number}</b><span>{name}</span></div>" for number, name in numbers)
     return (
-        f"<section><header><h2>{escape(name)}</h2>{badge(result)}</header>"
-        f'<div class="numbers">{shown}</div>'
+        f"<section><header><h2>{escape(title)}</h2>{badge(result)}</header>"
+        f'<div class="numbers">{headline}</div>'
         f'<div class="charts">{pictures(result, float(facts.get("tol", 0.0)))}</div>'
-        f"{page_facts(_facts(result, facts))}</section>"
+        f"{html_facts(_fact_rows(result, facts))}</section>"
     )
 
 
@@ -83,10 +82,10 @@ def write_report(path: str | os.PathLike[str], fits: Sequence[Fit], title: str =
     Parameters
     ----------
     path : path
-        Written whole or not at all.
+        Written atomically: completely or not at all.
     fits : sequence of (name, result, facts)
-        The facts are a dict of what shall be said about a fit beside its `Result`: "loss" (with its
-        formula), "rows", "columns", "lam", "tol" (which the picture shows), and any others.
+        The facts are a dict of entries to show in addition to the `Result`: "loss" (with its formula),
+        "rows", "columns", "lam", "tol" (drawn in the chart of the gap), and any others.
     title : str
 
     Examples
@@ -101,4 +100,4 @@ def write_report(path: str | os.PathLike[str], fits: Sequence[Fit], title: str =
     2
     """
     parts = [_overview(fits)] if len(fits) > 1 else []
-    write_page(path, title, _MEANING, parts + [_section(*fit) for fit in fits])
+    write_page(path, title, _INTRODUCTION, parts + [_section(*fit) for fit in fits])

@@ -1,4 +1,4 @@
-"""Pictures of convergence as SVG, drawn by hand: two axes, lines, a band, a rule."""
+"""Charts of convergence as hand-written SVG: two axes, lines, a shaded band, a horizontal rule."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import NamedTuple
 from riskmin.progress import relative_gap
 from riskmin.types import Result
 
-WIDTH, HEIGHT = 390, 210
-"""Of the field of a picture; the labels lie around it."""
-LEFT, RIGHT, TOP, BOTTOM = 54, 20, 46, 44
+PLOT_WIDTH, PLOT_HEIGHT = 390, 210
+"""Size of the plotting area in SVG units, without the labels around it."""
+MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 54, 20, 46, 44
+"""Margins around the plotting area, in SVG units, for the title, the legend and tick labels."""
 MOST_POINTS = 400
-"""A picture shows no more than these many rows of a trace."""
+"""Maximum number of rows of a trace that a chart shows."""
 
 
 class Axis(NamedTuple):
-    """Ticks with their labels, and the map from the range to [0, 1]."""
+    """Ticks as (value, label), and the map from values of the range to [0, 1]."""
 
     ticks: list[tuple[float, str]]
     place: Callable[[float], float]
@@ -44,7 +45,7 @@ def linear_axis(lo: float, hi: float, whole: bool = False) -> Axis:
 
 
 def log_axis(lo: float, hi: float) -> Axis:
-    """An axis of whole decades, eight of them labelled at most.
+    """A logarithmic axis of whole decades, with at most eight tick labels.
 
     Examples
     --------
@@ -60,7 +61,7 @@ def log_axis(lo: float, hi: float) -> Axis:
 
 
 class Line(NamedTuple):
-    """A curve of a picture: its class in the style sheet, its name in the legend, its points."""
+    """A curve of a chart: its class in the style sheet, its name in the legend, its points."""
 
     kind: str
     name: str
@@ -77,7 +78,7 @@ def draw(
     rule: float = 0.0,
     label: str = "iteration",
 ) -> str:
-    """A picture as SVG.
+    """Draw a chart as SVG.
 
     Parameters
     ----------
@@ -85,90 +86,96 @@ def draw(
     x, y : Axis
     lines : sequence of Line
     band : bool
-        Shade what lies between the first two lines.
+        Shade the area between the first two lines.
     rule : float
-        A level to draw a dashed line at, if positive.
+        The y value of a dashed horizontal line, if positive.
     label : str
-        Of the axis x.
+        The label of the x axis.
 
     Returns
     -------
     str
     """
-    at = [[(x.place(u) * WIDTH, (1 - y.place(v)) * HEIGHT) for u, v in line.points] for line in lines]
-    field = []
+    curves = [
+        [(x.place(u) * PLOT_WIDTH, (1 - y.place(v)) * PLOT_HEIGHT) for u, v in line.points] for line in lines
+    ]
+    shapes = []
     if band:
-        field.append(f'<path class="band" d="{_path([*at[0], *reversed(at[1])])}Z"/>')
-    for line, points in zip(lines, at, strict=True):
-        field.append(f'<path class="{line.kind}" d="{_path(points)}"/>')
+        shapes.append(f'<path class="band" d="{_svg_path([*curves[0], *reversed(curves[1])])}Z"/>')
+    for line, points in zip(lines, curves, strict=True):
+        shapes.append(f'<path class="{line.kind}" d="{_svg_path(points)}"/>')
         if len(points) <= 30 and line.kind not in ("other", "tol"):
-            field += [
+            shapes += [
                 f'<circle class="{line.kind} dot" cx="{u:.1f}" cy="{v:.1f}" r="2.8"/>' for u, v in points
             ]
     names = [(line.kind, line.name) for line in lines if line.name]
     if rule > 0:
-        level = (1 - y.place(rule)) * HEIGHT
-        field.append(f'<path class="tol" d="M0 {level:.1f}H{WIDTH}"/>')
+        level = (1 - y.place(rule)) * PLOT_HEIGHT
+        shapes.append(f'<path class="tol" d="M0 {level:.1f}H{PLOT_WIDTH}"/>')
         names.append(("tol", f"tol = {rule:g}"))
+    width = MARGIN_LEFT + PLOT_WIDTH + MARGIN_RIGHT
+    height = MARGIN_TOP + PLOT_HEIGHT + MARGIN_BOTTOM
+    plot = (
+        f'<svg x="{MARGIN_LEFT}" y="{MARGIN_TOP}" width="{PLOT_WIDTH}" height="{PLOT_HEIGHT}">'
+        f"{''.join(shapes)}</svg>"
+    )
     return (
-        f'<svg class="chart" role="img" aria-label="{escape(title)}" '
-        f'viewBox="0 0 {LEFT + WIDTH + RIGHT} {TOP + HEIGHT + BOTTOM}">'
-        f'<text class="title" x="{LEFT}" y="14">{escape(title)}</text>{_legend(names)}{_frame(x, y, label)}'
-        f'<svg x="{LEFT}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}">{"".join(field)}</svg></svg>'
+        f'<svg class="chart" role="img" aria-label="{escape(title)}" viewBox="0 0 {width} {height}">'
+        f'<text class="title" x="{MARGIN_LEFT}" y="14">{escape(title)}</text>'
+        f"{_legend(names)}{_frame(x, y, label)}{plot}</svg>"
     )
 
 
-def _path(points: Sequence[tuple[float, float]]) -> str:
+def _svg_path(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{u:.1f} {v:.1f}" for u, v in points)
 
 
 def _legend(names: Sequence[tuple[str, str]]) -> str:
-    marks, at = [], LEFT
+    # x advances by about 7 SVG units per character of a name
+    marks, x = [], MARGIN_LEFT
     for kind, name in names:
-        marks.append(
-            f'<path class="{kind}" d="M{at} 30h18"/><text x="{at + 24}" y="34">{escape(name)}</text>'
-        )
-        at += 44 + 7 * len(name)
+        marks.append(f'<path class="{kind}" d="M{x} 30h18"/><text x="{x + 24}" y="34">{escape(name)}</text>')
+        x += 44 + 7 * len(name)
     return "".join(marks)
 
 
 def _frame(x: Axis, y: Axis, label: str) -> str:
     """The grid, the ticks and their labels."""
-    bottom = TOP + HEIGHT
-    marks = [f'<path class="axis" d="M{LEFT} {bottom}h{WIDTH}"/>']
+    bottom = MARGIN_TOP + PLOT_HEIGHT
+    marks = [f'<path class="axis" d="M{MARGIN_LEFT} {bottom}h{PLOT_WIDTH}"/>']
     for value, tick in y.ticks:
-        at = bottom - y.place(value) * HEIGHT
-        marks.append(f'<path class="grid" d="M{LEFT} {at:.1f}h{WIDTH}"/>')
-        marks.append(f'<text x="{LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{tick}</text>')
+        height = bottom - y.place(value) * PLOT_HEIGHT
+        marks.append(f'<path class="grid" d="M{MARGIN_LEFT} {height:.1f}h{PLOT_WIDTH}"/>')
+        marks.append(f'<text x="{MARGIN_LEFT - 8}" y="{height + 4:.1f}" text-anchor="end">{tick}</text>')
     for value, tick in x.ticks:
-        at = LEFT + x.place(value) * WIDTH
-        marks.append(f'<path class="axis" d="M{at:.1f} {bottom}v4"/>')
-        marks.append(f'<text x="{at:.1f}" y="{bottom + 18}" text-anchor="middle">{tick}</text>')
-    middle = LEFT + WIDTH / 2
-    marks.append(f'<text x="{middle}" y="{bottom + 37}" text-anchor="middle">{escape(label)}</text>')
+        left = MARGIN_LEFT + x.place(value) * PLOT_WIDTH
+        marks.append(f'<path class="axis" d="M{left:.1f} {bottom}v4"/>')
+        marks.append(f'<text x="{left:.1f}" y="{bottom + 18}" text-anchor="middle">{tick}</text>')
+    center = MARGIN_LEFT + PLOT_WIDTH / 2
+    marks.append(f'<text x="{center}" y="{bottom + 37}" text-anchor="middle">{escape(label)}</text>')
     return "".join(marks[1:] + marks[:1])
 
 
 def pictures(result: Result, tol: float = 0.0) -> str:
-    """The convergence of a run: its two bounds, and the certified gap between them.
+    """Draw the convergence of a run: its two bounds, and the certified gap between them.
 
     Parameters
     ----------
     result : Result
     tol : float
-        Where to draw the line of the gap asked for; nowhere if 0.
+        The requested relative gap, drawn as a dashed line if positive.
 
     Returns
     -------
     str
         Two SVG elements.
     """
-    rows = _thin(result.trace)
+    rows = _subsample(result.trace)
     steps = [row["iteration"] for row in rows]
     x = linear_axis(steps[0], max(steps[-1], steps[0] + 1), whole=True)
     value = [row["value"] for row in rows]
     lower = [row["lower"] for row in rows]
-    # the first points of a run may lie far off: the interesting part of the picture comes first
+    # the first values of a run may be very large: clip the axis at 2.5 times the final objective
     top = min(max(value), 2.5 * result.value) if result.value > 0 else max(value)
     bounds = draw(
         "Objective and lower bound",
@@ -181,13 +188,13 @@ def pictures(result: Result, tol: float = 0.0) -> str:
         band=True,
     )
     gaps = [relative_gap(row) for row in rows]
-    least = min([g for g in [*gaps, tol] if g > 1e-16], default=1e-16)
+    smallest = min([g for g in [*gaps, tol] if g > 1e-16], default=1e-16)
     line = Line("gap", "certified gap / J(w)", list(zip(steps, gaps, strict=True)))
-    return bounds + draw("Certified relative gap", x, log_axis(0.7 * least, 1.0), [line], rule=tol)
+    return bounds + draw("Certified relative gap", x, log_axis(0.7 * smallest, 1.0), [line], rule=tol)
 
 
-def _thin(rows: Sequence[dict[str, float]]) -> list[dict[str, float]]:
-    """At most so many rows, the first and the last among them."""
+def _subsample(rows: Sequence[dict[str, float]]) -> list[dict[str, float]]:
+    """At most MAX_CHART_POINTS rows, evenly spaced, including the first and the last."""
     if len(rows) <= MOST_POINTS:
         return list(rows)
     return [rows[round(k * (len(rows) - 1) / (MOST_POINTS - 1))] for k in range(MOST_POINTS)]

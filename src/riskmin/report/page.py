@@ -1,4 +1,4 @@
-"""A page of HTML that needs no other file, and text files that are written whole."""
+"""Self-contained HTML pages, and atomic writing of text files."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from riskmin.types import Result
 
 
 def badge(result: Result) -> str:
-    """Whether a fit is certified, in one mark."""
-    done = result.status == "converged"
-    said = "certified" if done else f"not converged: {result.status}"
-    return f'<span class="badge {"good" if done else "bad"}">{escape(said)}</span>'
+    """HTML of the status of a fit: certified, or not converged."""
+    converged = result.status == "converged"
+    text = "certified" if converged else f"not converged: {result.status}"
+    return f'<span class="badge {"good" if converged else "bad"}">{escape(text)}</span>'
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A section with a table; the cells are HTML already."""
+    """HTML of a section with a table; the cells are HTML already."""
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return (
@@ -27,14 +27,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def facts(rows: Sequence[tuple[str, str]]) -> str:
-    """Names and values, in columns."""
-    inside = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(fact)}</dd></div>" for name, fact in rows)
-    return f'<dl class="facts">{inside}</dl>'
+def html_facts(rows: Sequence[tuple[str, str]]) -> str:
+    """HTML of a list of names and values, in columns."""
+    items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(fact)}</dd></div>" for name, fact in rows)
+    return f'<dl class="facts">{items}</dl>'
 
 
 def write_page(path: str | os.PathLike[str], title: str, lead: str, parts: Sequence[str]) -> None:
-    """Write a page of sections."""
+    """Write a page with a title, an introduction and HTML sections."""
     from riskmin import __version__
 
     style = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
@@ -43,13 +43,13 @@ def write_page(path: str | os.PathLike[str], title: str, lead: str, parts: Seque
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head>'
         f'<body><h1>{escape(title)}</h1><p class="lead">{lead}</p>{"".join(parts)}'
-        f"<footer>riskmin {__version__} · J(w) = lam · Ω(w) + R(w), R(w) the loss of all rows together"
+        f"<footer>riskmin {__version__} · J(w) = lam · Ω(w) + R(w), R(w) the empirical risk"
         "</footer></body></html>\n",
     )
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file whole or not at all; a `FileError` says why it cannot be written.
+    """Write a text file atomically; a `FileError` is raised if it cannot be written.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""The contracts of the protocols as public checks, for the user's own classes as well as for riskmin's.
+"""Public checks of the protocols' contracts, for user-defined classes as well as for riskmin's.
 
-A check runs its cases and raises an AssertionError that says which property fails, and where.
+A check runs a set of cases and raises an AssertionError that names the property that fails, and where.
 """
 
 from riskmin.testing.executors import check_executor as check_executor

@@ -1,4 +1,4 @@
-"""What the checks share."""
+"""Helpers shared by the checks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 Rng: TypeAlias = np.random.Generator
 
 
-def require(holds: Any, who: object, what: str) -> None:
-    """Raise an AssertionError that names who fails, and what."""
+def require(holds: Any, subject: object, failure: str) -> None:
+    """Raise an AssertionError that names the checked object and the failure, unless `holds`."""
     if not holds:
-        raise AssertionError(f"{who!r}: {what}")
+        raise AssertionError(f"{subject!r}: {failure}")
 
 
 def close(a: Any, b: Any, rtol: float, atol: float) -> bool:
-    """Equal up to rounding."""
+    """Whether two arrays are equal up to the given tolerances."""
     return bool(np.allclose(a, b, rtol=rtol, atol=atol))

@@ -1,6 +1,7 @@
-"""The random cases that losses are checked on, and how to take some of their rows.
+"""Random cases for the checks of losses, and selection of their examples.
 
-Where rows come in sequences, what is taken, repeated or put in another order is whole sequences.
+An example is one row, or one sequence of rows (tokens): selecting, repeating and permuting keeps sequences
+whole.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from riskmin.testing.base import Rng
 from riskmin.types import Array, ChecksLabels, Loss
 
 Labels: TypeAlias = Callable[[Rng, int], Array]
-COLUMNS = 3
-"""How many scores a row has, where a loss takes any number of them."""
+DEFAULT_SCORES_PER_ROW = 3
+"""Number of scores per row, for losses that take any number of them."""
 
 
 class Case(NamedTuple):
-    """Scores, labels and weights."""
+    """Scores z, labels y and weights c."""
 
     z: Array
     y: Array
@@ -29,39 +30,39 @@ class Case(NamedTuple):
 
     @property
     def shared(self) -> int:
-        """How many rows of the scores belong to all examples."""
+        """Number of trailing rows of the scores that all examples share (transitions of sequences)."""
         return len(self.z) - len(self.y)
 
     def units(self) -> list[Array]:
-        """The rows of each example: one, or those of a sequence."""
+        """The row indices of each example: one row, or those of a sequence."""
         n = len(self.y)
         ends = np.flatnonzero(np.diff(self.y[:, 1])) + 1 if self.shared else np.arange(1, n)
         return [np.arange(i, j) for i, j in pairwise([0, *ends.tolist(), n])]
 
     def take(self, which: Any) -> tuple[Case, Array]:
-        """Some examples, in any order and number, and which rows of the scores theirs are."""
+        """Select examples by index, with repetition; also return the indices of their rows of scores."""
         units = self.units()
         rows = np.concatenate([units[u] for u in which])
         y = self.y[rows]
-        if self.shared:  # neighbours that are the same sequence are two
+        if self.shared:  # number the sequences anew: a repeated sequence counts as two
             y[:, 1] = np.repeat(np.arange(len(which)), [len(units[u]) for u in which])
-        at = np.append(rows, np.arange(len(self.y), len(self.z)))
-        return Case(self.z[at], y, self.c[rows]), at
+        score_rows = np.append(rows, np.arange(len(self.y), len(self.z)))
+        return Case(self.z[score_rows], y, self.c[rows]), score_rows
 
-    def put(self, dz: Array, at: Array) -> Array:
-        """The slopes in the scores of some examples, added up where they belong."""
+    def put(self, dz: Array, score_rows: Array) -> Array:
+        """Add a gradient in the scores of selected examples to the rows that they were selected from."""
         total = np.zeros_like(self.z)
-        np.add.at(total, at, dz)
+        np.add.at(total, score_rows, dz)
         return total
 
     def times(self, counts: Array) -> Array:
-        """A number a row, from a number an example."""
+        """Expand one number per example to one number per row."""
         return np.repeat(counts, [len(unit) for unit in self.units()])
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Random cases for a loss.
+    """Sampler of random cases for a loss.
 
     Examples
     --------
@@ -76,28 +77,28 @@ class Draws:
     columns: int | None
     shared: int = 0
     equal: bool = False
-    """Whether all rows have to weigh the same."""
+    """Whether the loss requires equal weights of all rows."""
 
     def case(self, rng: Rng, scale: float, n: int = 40) -> Case:
-        """Scores of that size, with labels and weights."""
+        """Draw n labels and weights, and normal scores of standard deviation `scale`."""
         shape = (n + self.shared,) if self.columns is None else (n + self.shared, self.columns)
         z, y = scale * rng.standard_normal(shape), self.labels(rng, n)
         c = np.ones(n) if self.equal else rng.uniform(0.5, 1.5, n)
-        if self.shared:  # a token weighs what its sequence does
+        if self.shared:  # all tokens of a sequence have the same weight
             c = c[np.unique(y[:, 1], return_index=True)[1]][y[:, 1].astype(int)]
         return Case(z, y, c / np.sum(c))
 
 
 def draws(loss: Loss, labels: Labels | None = None, columns: int | None = None) -> Draws:
-    """Cases with labels and as many scores a row as the loss takes.
+    """Make the sampler of cases with the labels and the number of scores per row that the loss takes.
 
     Raises
     ------
     AssertionError
-        Where the loss takes none of the labels that are known.
+        If the loss accepts none of the known kinds of labels.
     """
     make: Any = getattr(loss, "scorer", None)
-    columns = columns or (COLUMNS if make is not None else None)
+    columns = columns or (DEFAULT_SCORES_PER_ROW if make is not None else None)
     draw, shared = labels or _labels(loss, columns), 0
     if make is not None:
         try:
@@ -107,15 +108,15 @@ def draws(loss: Loss, labels: Labels | None = None, columns: int | None = None) 
                 f"{loss!r}: {error}; pass check_loss columns=..., and labels=... that fit"
             ) from error
         columns, shared = int(scorer.columns), int(getattr(scorer, "shared", 0))
-    found = Draws(draw, columns, shared)
-    if loss.separable or not _counts_rows(loss, found):
-        return found
+    sampler = Draws(draw, columns, shared)
+    if loss.separable or not _requires_equal_weights(loss, sampler):
+        return sampler
     return Draws(draw, columns, shared, equal=True)
 
 
-def _counts_rows(loss: Loss, found: Draws) -> bool:
-    """Whether the loss refuses rows of different weights."""
-    case = found.case(np.random.default_rng(0), 0.0)
+def _requires_equal_weights(loss: Loss, sampler: Draws) -> bool:
+    """Whether the loss raises a ValueError for rows of different weights."""
+    case = sampler.case(np.random.default_rng(0), 0.0)
     try:
         loss.value_grad(*case)
     except ValueError:
@@ -141,24 +142,24 @@ def _grades(rng: Rng, n: int) -> Array:
 
 
 def _queries(rng: Rng, n: int) -> Array:
-    """Grades, and beside them the numbers of the queries, whose rows are not together."""
+    """Grades and query numbers as two columns; the rows of a query are not contiguous."""
     p = rng.permutation(n)
     return np.column_stack([np.arange(n) // 5 % 4.0, np.arange(n) % 5.0])[p]
 
 
 def _classes(columns: int | None) -> Labels:
-    k = columns or COLUMNS
+    k = columns or DEFAULT_SCORES_PER_ROW
     return lambda rng, n: rng.permutation(np.arange(n) % float(k))
 
 
 def _targets(columns: int | None) -> Labels:
-    k = columns or COLUMNS
+    k = columns or DEFAULT_SCORES_PER_ROW
     return lambda rng, n: 2 * rng.standard_normal((n, k))
 
 
 def _sequences(columns: int | None) -> Labels:
-    """Labels, and beside them the numbers of the sequences, some of a single token."""
-    k = columns or COLUMNS
+    """Labels and sequence numbers as two columns; some sequences have a single token."""
+    k = columns or DEFAULT_SCORES_PER_ROW
 
     def draw(rng: Rng, n: int) -> Array:
         starts = rng.random(n) < 0.3
@@ -169,7 +170,7 @@ def _sequences(columns: int | None) -> Labels:
 
 
 def _labels(loss: Loss, columns: int | None) -> Labels:
-    """The first kind of labels of the loss's task that the loss takes."""
+    """The first kind of labels for the loss's task that the loss accepts."""
     choices = {
         "classification": [_signs],
         "regression": [_targets(columns)] if getattr(loss, "many_targets", False) else [_reals, _counts],

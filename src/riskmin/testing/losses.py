@@ -1,4 +1,4 @@
-"""The contract of losses."""
+"""Checks of the contract of losses."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from riskmin.types import Array, HasValues, Loss
 def check_loss(
     loss: Loss, *, seed: int = 0, labels: Labels | None = None, columns: int | None = None
 ) -> None:
-    """Check that a loss is what solvers take it for.
+    """Check that a loss has the properties that solvers rely on.
 
-    It must be nonnegative and convex with a right subgradient, keep dtypes and inputs, stay finite at
-    scores of +-1e8, and not care for the order of the rows. Where it says that it is separable, the weights
-    must count as repeated rows do, and the parts of any split must add up. Where it says that it is
-    invariant, a number added to all scores must change nothing. Where it has them, `values` must be the loss
-    of each row, `dual` and `conjugate` its conjugate, `curvature` the derivative of dz, and `soft` a smooth
-    loss below, of which each tangent, raised by its lift, is below the loss itself, and `bend` its second
-    derivatives. Losses that are no sum over rows may refuse rows of different weights with a ValueError: then
-    all weigh the same.
+    A loss must be nonnegative and convex with a correct subgradient, keep dtypes and inputs, stay finite at
+    scores of +-1e8, and not depend on the order of the rows. If it declares itself separable, integer weights
+    must count as repeated rows, and the parts of any split must add up. If it declares itself invariant, a
+    constant added to all scores must not change it. If it has them, `values` must be the loss of each row,
+    `interval_conjugate` and `conjugate` its convex conjugate, `curvature` the derivative of dz,
+    `smoothed_value_grad` a smooth minorant whose tangents, raised by their minorant offset, stay below the
+    loss, and `hessian` the second derivatives of that minorant. Non-decomposable losses may reject rows of
+    different weights with a ValueError; they are then checked with equal weights.
 
     Parameters
     ----------
@@ -34,12 +34,12 @@ def check_loss(
     seed : int
         The seed of the random cases.
     labels : callable, optional
-        ``labels(rng, n)`` draws n labels; by default signs, real numbers, counts, grades or classes 0 to
-        k - 1, whichever `loss.task` and `loss.check_labels` ask for; two columns for rankings, grades and
-        query numbers, and for tagging, labels and sequence numbers; k of them where `loss.many_targets`.
+        ``labels(rng, n)`` draws n labels. By default these are signs, real numbers, counts, grades or classes
+        0 to k - 1, as required by `loss.task` and `loss.check_labels`; two columns for rankings (grades and
+        query numbers) and for tagging (labels and sequence numbers); k columns if `loss.many_targets`.
     columns : int, optional
-        The number k of scores a row has, where that is not a single one. Losses with a method `scorer` take
-        that of its scores, and are asked for 3 of them by default.
+        The number k of scores per row of a multi-output loss. For losses with a method `linear_map` it is
+        determined by that map, which is asked for 3 outputs by default.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def check_loss(
             for _ in range(10):
                 _check_minorant(loss, rng, *draw(scale))
         _check_derivative(loss, rng, *draw(1.0))
-        for digits in (0, 12):  # many equal scores, and none
+        for digits in (0, 12):  # with many tied scores, and with none
             case = draw(1.0)
             _check_order(loss, rng, case._replace(z=np.round(case.z, digits)), ties=not digits)
         _check_dtypes(loss, rng, *draw(1.0))
@@ -85,14 +85,14 @@ def check_loss(
 
 
 def _evaluate(loss: Loss, z: Array, y: Array, c: Array) -> tuple[float, Array]:
-    """value_grad, which must return finite numbers of z's dtype and shape, and leave its inputs alone."""
-    kept = [np.array(a, copy=True) for a in (z, y, c)]
+    """Call value_grad; require finite results, a gradient of z's dtype and shape, and unchanged inputs."""
+    copies = [np.array(a, copy=True) for a in (z, y, c)]
     try:
         value, dz = loss.value_grad(z, y, c)
     except FloatingPointError as error:
         raise AssertionError(f"{loss!r}: {error} for {z.dtype} scores up to {np.max(np.abs(z)):g}") from error
     where = f"for {z.dtype} scores up to {np.max(np.abs(z)):g}"
-    same = all(np.array_equal(a, b) for a, b in zip(kept, (z, y, c), strict=True))
+    same = all(np.array_equal(a, b) for a, b in zip(copies, (z, y, c), strict=True))
     require(same, loss, "value_grad changes its inputs")
     require(np.isfinite(float(value)), loss, f"the value is {float(value)} {where}")
     require(np.all(np.isfinite(dz)), loss, f"the subgradient is not finite {where}")
@@ -102,20 +102,23 @@ def _evaluate(loss: Loss, z: Array, y: Array, c: Array) -> tuple[float, Array]:
 
 
 def _check_minorant(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
-    """R(u) >= R(z) + g @ (u - z) for all u: convexity and a right subgradient in one, smooth or not."""
+    """Check R(u) >= R(z) + g @ (u - z) for random u: convexity and a correct subgradient."""
     value, g = _evaluate(loss, z, y, c)
     require(value >= -1e-12, loss, f"the value {value:g} is negative")
     for step in (1e-2, 1.0, 50.0):
         u = z + step * rng.standard_normal(z.shape)
-        there, line = _evaluate(loss, u, y, c)[0], g * (u - z)
-        rounding = 1e-12 * (1 + there + value + np.sum(np.abs(line)))
+        value_u, line = _evaluate(loss, u, y, c)[0], g * (u - z)
+        rounding = 1e-12 * (1 + value_u + value + np.sum(np.abs(line)))
         bound = value + np.sum(line)
-        wrong = f"it is {there:.9g} where its tangent is {bound:.9g}, {step:g} from scores of {np.std(z):.2g}"
-        require(there >= bound - rounding, loss, f"{wrong}; it is not convex, or dz is wrong")
+        wrong = (
+            f"it is {value_u:.9g} where its tangent is {bound:.9g}, "
+            f"at a distance of {step:g} from scores of {np.std(z):.2g}"
+        )
+        require(value_u >= bound - rounding, loss, f"{wrong}; it is not convex, or dz is wrong")
 
 
 def _check_derivative(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
-    """Along random directions, g @ d is the slope: a random point is no kink, so that it is the only one."""
+    """Check g @ d against differences along random directions d: losses are smooth at random points."""
     h = 1e-6
     value, g = _evaluate(loss, z, y, c)
     for _ in range(5):
@@ -131,23 +134,26 @@ def _check_derivative(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> Non
 
 
 def _check_order(loss: Loss, rng: Rng, case: Case, ties: bool) -> None:
-    other, at = case.take(rng.permutation(len(case.units())))
-    (value, g), (same, h) = _evaluate(loss, *case), _evaluate(loss, *other)
+    """Check that a permutation of the examples changes neither the value nor, up to the order, dz."""
+    permuted, rows = case.take(rng.permutation(len(case.units())))
+    (value, g), (same, h) = _evaluate(loss, *case), _evaluate(loss, *permuted)
     require(close(same, value, 1e-12, 1e-12), loss, f"the order of the rows matters: {value} and {same}")
-    if ties and not loss.separable:  # which of equal scores has the slope is for the loss to say
+    if ties and not loss.separable:  # with tied scores several subgradients are valid
         return
-    require(close(case.put(h, at), g, 1e-12, 1e-14), loss, "dz does not follow the order of the rows")
+    require(close(case.put(h, rows), g, 1e-12, 1e-14), loss, "dz does not follow the order of the rows")
 
 
 def _check_shift(loss: Loss, z: Array, y: Array, c: Array) -> None:
-    """A number added to all scores changes nothing, and so the slopes have no sum."""
-    (value, g), (other, _) = _evaluate(loss, z, y, c), _evaluate(loss, z + 3.0, y, c)
-    same = close(other, value, 1e-12, 1e-12) and close(np.sum(g), 0.0, 0, 1e-12)
-    require(same, loss, f"it says that it is invariant, but it is {value} and, 3 added to all, {other}")
+    """Check that a constant added to all scores changes nothing, so that the gradient sums to zero."""
+    (value, g), (shifted, _) = _evaluate(loss, z, y, c), _evaluate(loss, z + 3.0, y, c)
+    same = close(shifted, value, 1e-12, 1e-12) and close(np.sum(g), 0.0, 0, 1e-12)
+    require(
+        same, loss, f"it is declared invariant, but it is {value}, and {shifted} with 3 added to all scores"
+    )
 
 
 def _check_dtypes(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
-    """float32 agrees with float64 within rounding, and both are finite at extreme scores."""
+    """Check that float32 agrees with float64 within rounding, and that both are finite at extreme scores."""
     narrow = [a.astype(np.float32) if a.dtype.kind == "f" else a for a in (z, y, c)]
     wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in narrow]
     (value, g), (other, h) = _evaluate(loss, *wide), _evaluate(loss, *narrow)
@@ -159,35 +165,36 @@ def _check_dtypes(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
 
 
 def _check_weights(loss: Loss, rng: Rng, case: Case) -> None:
-    """A weight of k is k rows of weight one, and none for 0; a common factor comes out."""
+    """Check that an integer weight k counts as k repeated rows, and that a common factor can be taken out."""
     z, y, c = case
     value, g = _evaluate(loss, z, y, c)
     scaled, h = _evaluate(loss, z, y, 3 * c)
     same = close(scaled, 3 * value, 1e-12, 1e-12) and close(h, 3 * g, 1e-12, 1e-14)
     require(same, loss, "three times the weights do not give three times the value and dz")
-    times = rng.integers(0, 4, len(case.units()))
-    several, at = case.take(np.repeat(np.arange(len(times)), times))
-    value, g = _evaluate(loss, z, y, case.times(times) * c)
-    repeated, h = _evaluate(loss, *several)
-    same = close(repeated, value, 1e-12, 1e-12) and close(case.put(h, at), g, 1e-12, 1e-14)
+    counts = rng.integers(0, 4, len(case.units()))
+    repeated, rows = case.take(np.repeat(np.arange(len(counts)), counts))
+    value, g = _evaluate(loss, z, y, case.times(counts) * c)
+    repeated_value, h = _evaluate(loss, *repeated)
+    same = close(repeated_value, value, 1e-12, 1e-12) and close(case.put(h, rows), g, 1e-12, 1e-14)
     require(same, loss, "integer weights do not count as repeated rows")
 
 
 def _check_splits(loss: Loss, rng: Rng, case: Case) -> None:
+    """Check that the values and gradients of the parts of a random split add up."""
     value, g = _evaluate(loss, *case)
     n = len(case.units())
     ends = [0, *sorted(rng.choice(np.arange(1, n), min(3, n - 1), replace=False)), n]
-    total, slopes = 0.0, np.zeros_like(g)
+    total, gradient = 0.0, np.zeros_like(g)
     for i, j in pairwise(ends):
-        part, at = case.take(range(i, j))
+        part, rows = case.take(range(i, j))
         v, h = _evaluate(loss, *part)
-        total, slopes = total + v, slopes + case.put(h, at)
-    same = close(total, value, 1e-12, 1e-12) and close(slopes, g, 1e-12, 1e-14)
-    require(same, loss, "it says that it is separable, but its parts do not add up to the whole")
+        total, gradient = total + v, gradient + case.put(h, rows)
+    same = close(total, value, 1e-12, 1e-12) and close(gradient, g, 1e-12, 1e-14)
+    require(same, loss, "it is declared separable, but its parts do not add up to the whole")
 
 
 def _check_values(loss: Loss, z: Array, y: Array, c: Array) -> None:
-    """`values`, where the loss has it, is what the weights weigh."""
+    """Check that `values`, if the loss has it, is the loss of each row."""
     if not isinstance(loss, HasValues):
         return
     values, one = loss.values(z, y), np.ones(1)

@@ -1,4 +1,4 @@
-"""The contract of solvers."""
+"""Checks of the contract of solvers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from riskmin.solvers.bundle import Bundle
 from riskmin.testing.base import Rng, require
 from riskmin.types import Array, Iterate, Loss, Resumable, Solver
 
-SLACK = 1e-9
-"""How far rounding may push a bound or a value, relative to the optimum."""
+BOUND_ROUNDING_RTOL = 1e-9
+"""Relative error of bounds and values that is attributed to rounding."""
 
 
-class _Case(NamedTuple):
-    """A small problem whose minimum is known to lie between two numbers."""
+class _SolvedProblem(NamedTuple):
+    """A small problem whose minimum is known to lie in [lower, upper]."""
 
     name: str
     obj: Objective
@@ -38,25 +38,25 @@ def check_solver(
     max_iter: int = 10_000,
     seed: int = 0,
 ) -> None:
-    """Check that a solver converges, and that all it says on the way is true.
+    """Check that a solver converges, and that its iterates have correct values and valid cuts.
 
-    On a handful of tiny problems whose minimum is known: each iterate's value must be J at its point (or
-    above it, by a tenth of the gap at most), and its cut must lie below the risk everywhere; the certified
-    gap must reach tol, with the known minimum inside it; w0 must be left alone; two runs must agree to the
-    last bit; and a solver that can resume must go on from where its state was saved.
+    The checks run on a few small problems with known minima: each iterate's value must be J at its point (or
+    exceed it by at most a tenth of the gap), and its cut must lie below the risk everywhere; the certified
+    gap must reach tol and contain the known minimum; w0 must not be modified; two runs must agree to the
+    last bit; and a resumable solver must continue from its saved state.
 
     Parameters
     ----------
     solver : Solver
-        The solver to check; one that works with `L2`.
+        The solver to check; it must support `L2`.
     smooth : bool
-        Leave out the losses with kinks, for solvers that do not promise to handle them.
+        Check smooth losses only, for solvers that do not support nonsmooth ones.
     kinks : bool
-        Leave out the smooth losses, for solvers that are for losses with kinks alone.
+        Check nonsmooth losses only, for solvers that do not support smooth ones.
     tol : float
-        The relative certified gap it must reach.
+        The relative certified gap that must be reached.
     max_iter : int
-        Within how many iterations.
+        The limit of iterations.
     seed : int
         The seed of the random problems.
 
@@ -71,7 +71,7 @@ def check_solver(
     >>> check_solver(Lbfgs(), smooth=True)
     """
     rng = np.random.default_rng(seed)
-    for case in _cases(rng, smooth, kinks):
+    for case in _solved_problems(rng, smooth, kinks):
         w0 = rng.standard_normal(case.obj.risk.dim)
         _check_iterates(solver, case, w0, rng)
         _check_run(solver, case, w0, tol, max_iter)
@@ -80,52 +80,54 @@ def check_solver(
 
 
 # ---------------------------------------------------------------- the problems
-def _cases(rng: Rng, smooth: bool, kinks: bool) -> list[_Case]:
+def _solved_problems(rng: Rng, smooth: bool, nonsmooth: bool) -> list[_SolvedProblem]:
     n, p = 30, 4
     X = rng.standard_normal((n, p))
     z = X @ rng.standard_normal(p) + 0.5 * rng.standard_normal(n)
     y, counts = np.where(z > 0, 1.0, -1.0), np.minimum(np.floor(np.exp(z)), 9.0)
     cases = []
-    if not kinks:
+    if not nonsmooth:
         cases = [
-            _ridge(X, z, 0.1),
-            _case(Logistic(), X, y, 0.01, False),
-            _case(SquaredHinge(), X, y, 0.1, True),
-            _case(Poisson(), X, counts, 0.1, True),
+            _ridge_regression(X, z, 0.1),
+            _solve(Logistic(), X, y, 0.01, False),
+            _solve(SquaredHinge(), X, y, 0.1, True),
+            _solve(Poisson(), X, counts, 0.1, True),
         ]
     if smooth:
         return cases
-    # max(0, 1 - w) + w^2 is least at 1/2
+    # max(0, 1 - w) + w^2 has its minimum 3/4 at w = 1/2
     one = Objective(linear_risk(np.ones((1, 1)), None, Novelty()), L2(), 2.0)
     return [
         *cases,
-        _Case("max(0, 1 - w) + w^2", one, 0.75, 0.75),
-        _case(Hinge(), X, y, 0.01, False),
-        _case(Hinge(), np.repeat(X, 2, axis=1), y, 0.1, True),
-        _case(Absolute(), X, z, 0.1, True),
+        _SolvedProblem("max(0, 1 - w) + w^2", one, 0.75, 0.75),
+        _solve(Hinge(), X, y, 0.01, False),
+        _solve(Hinge(), np.repeat(X, 2, axis=1), y, 0.1, True),
+        _solve(Absolute(), X, z, 0.1, True),
     ]
 
 
-def _ridge(X: Array, y: Array, lam: float) -> _Case:
-    """Least squares, by its normal equations."""
+def _ridge_regression(X: Array, y: Array, lam: float) -> _SolvedProblem:
+    """Ridge regression, solved by the normal equations."""
     n, p = X.shape
     w = np.linalg.solve(X.T @ X / n + lam * np.eye(p), X.T @ y / n)
-    least = 0.5 * float(np.mean((X @ w - y) ** 2)) + 0.5 * lam * float(w @ w)
-    return _Case("ridge regression", Objective(linear_risk(X, y, Squared()), L2(), lam), least, least)
+    minimum = 0.5 * float(np.mean((X @ w - y) ** 2)) + 0.5 * lam * float(w @ w)
+    return _SolvedProblem(
+        "ridge regression", Objective(linear_risk(X, y, Squared()), L2(), lam), minimum, minimum
+    )
 
 
-def _case(loss: Loss, X: Array, y: Array, lam: float, intercept: bool) -> _Case:
-    """A problem whose minimum a long run has bracketed."""
+def _solve(loss: Loss, X: Array, y: Array, lam: float, intercept: bool) -> _SolvedProblem:
+    """A problem whose minimum is bracketed by a long run of the bundle method."""
     obj = Objective(linear_risk(X, y, loss, fit_intercept=intercept), L2(), lam)
     best = minimize(obj, Bundle(), tol=1e-9, max_iter=3000)
     name = f"{loss!r}, lam={lam:g}{', intercept' if intercept else ''}"
-    return _Case(name, obj, best.lower, best.value)
+    return _SolvedProblem(name, obj, best.lower, best.value)
 
 
 # ---------------------------------------------------------------- the properties
-def _check_iterates(solver: Solver, case: _Case, w0: Array, rng: Rng) -> None:
-    """The first iterates, before any driver has seen them."""
-    obj, kept = case.obj, w0.copy()
+def _check_iterates(solver: Solver, case: _SolvedProblem, w0: Array, rng: Rng) -> None:
+    """Check values and cuts of the first iterates, as the solver yields them."""
+    obj, w0_copy = case.obj, w0.copy()
     points = [rng.standard_normal(len(w0)) * scale for scale in (0.0, 0.1, 1.0, 10.0) for _ in range(5)]
     points.append(minimize(obj, Bundle(), tol=1e-6, max_iter=3000).w)
     risks = [obj.risk(v)[0] for v in points]
@@ -135,47 +137,48 @@ def _check_iterates(solver: Solver, case: _Case, w0: Array, rng: Rng) -> None:
         for v, r in zip(points, risks, strict=True):
             bound = float(it.cut.a @ v) + it.cut.b
             wrong = f"the cut of {where} is {bound:.12g} at a point where the risk is {r:.12g}"
-            require(bound <= r + SLACK * (1 + abs(r)), solver, wrong)
-        wrong = f"{where} says J = {it.value:.15g}, but it is {value:.15g}"
-        most = value + 0.1 * max(0.0, value - obj.lower(it.cut))
-        require(it.value >= value or _near(it.value, value), solver, wrong)
-        require(it.value <= most or _near(it.value, most), solver, wrong)
-    require(np.array_equal(w0, kept), solver, f"w0 was changed on {case.name}")
+            require(bound <= r + BOUND_ROUNDING_RTOL * (1 + abs(r)), solver, wrong)
+        wrong = f"{where} claims J = {it.value:.15g}, but it is {value:.15g}"
+        highest = value + 0.1 * max(0.0, value - obj.lower(it.cut))
+        require(it.value >= value or _equal_within_rounding(it.value, value), solver, wrong)
+        require(it.value <= highest or _equal_within_rounding(it.value, highest), solver, wrong)
+    require(np.array_equal(w0, w0_copy), solver, f"w0 was changed on {case.name}")
 
 
-def _check_run(solver: Solver, case: _Case, w0: Array, tol: float, max_iter: int) -> None:
+def _check_run(solver: Solver, case: _SolvedProblem, w0: Array, tol: float, max_iter: int) -> None:
+    """Check that a run converges, that its gap contains the minimum, and that a second run is identical."""
     one, two = (minimize(case.obj, solver, w0, tol=tol, max_iter=max_iter) for _ in range(2))
-    slack = SLACK * (1 + case.upper)
+    rounding = BOUND_ROUNDING_RTOL * (1 + case.upper)
     ended = f"{case.name} ended as {one.status} after {one.n_iter} iterations with a gap of {one.gap:.3g}"
     require(one.status == "converged", solver, ended)
     require(0 <= one.gap <= tol * one.value, solver, f"the gap of {case.name} is {one.gap:.3g}")
     wrong = f"the bound {one.lower:.12g} of {case.name} is above its minimum, {case.upper:.12g}"
-    require(one.lower <= case.upper + slack, solver, wrong)
+    require(one.lower <= case.upper + rounding, solver, wrong)
     wrong = f"the value {one.value:.12g} of {case.name} is below its minimum, {case.lower:.12g}"
-    require(one.value >= case.lower - slack, solver, wrong)
+    require(one.value >= case.lower - rounding, solver, wrong)
     same = np.array_equal(one.w, two.w) and one.value == two.value and one.lower == two.lower
     require(same, solver, f"two runs on {case.name} differ")
 
 
-def _check_resumption(solver: Solver, case: _Case, w0: Array) -> None:
-    """From its saved state, a run goes on with what came next, or with a point no worse than the last."""
+def _check_resumption(solver: Solver, case: _SolvedProblem, w0: Array) -> None:
+    """Check that a resumed run continues with the next iterate, or with one no worse than the saved one."""
     assert isinstance(solver, Resumable)
     steps = list(islice(solver.iterates(case.obj, w0), 6))
     for k, (it, after) in enumerate(pairwise(steps)):
         require(it.state is not None, solver, "it has a resume method, but its iterates have no state")
         assert it.state is not None
-        # a file gives every array back with at least one axis
+        # arrays read from a file have at least one axis
         saved = {name: np.atleast_1d(np.array(a, copy=True)) for name, a in it.state().items()}
         first = next(solver.resume(case.obj, saved))
-        wrong = f"resumed at iterate {k} of {case.name}, it goes on otherwise than it did"
-        no_worse = first.value <= it.value or _near(first.value, it.value)
-        require(no_worse or _same(first, after), solver, wrong)
+        wrong = f"resumed at iterate {k} of {case.name}, it continues differently from the first run"
+        no_worse = first.value <= it.value or _equal_within_rounding(first.value, it.value)
+        require(no_worse or _same_point(first, after), solver, wrong)
 
 
-def _same(one: Iterate, other: Iterate) -> bool:
-    """Scores that were kept and scores computed anew differ in their last bits, so up to rounding."""
+def _same_point(one: Iterate, other: Iterate) -> bool:
+    """Whether two iterates agree up to rounding: cached and recomputed scores differ in the last bits."""
     return bool(np.allclose(one.w, other.w, rtol=1e-6, atol=1e-6))
 
 
-def _near(a: float, b: float) -> bool:
-    return abs(a - b) <= SLACK * (1 + abs(b))
+def _equal_within_rounding(a: float, b: float) -> bool:
+    return abs(a - b) <= BOUND_ROUNDING_RTOL * (1 + abs(b))
