@@ -83,15 +83,15 @@ def standard_of(
     # True: the weights of the shards, False: equal weights; else explicit weights
     weighting = row_weight is not None if row_weight is None or row_weight is weight else row_weight
     with company_of(risk).together():
-        column_moments = moments(risk.executor, weighting)
-    scale = column_moments.scale
+        statistics = moments(risk.executor, weighting)
+    scale = statistics.scale
     if not np.all((scale >= MIN_STD) & (scale <= MAX_STD)):
         j = int(np.flatnonzero(~((scale >= MIN_STD) & (scale <= MAX_STD)))[0])
         raise ValueError(
             f"{column_name(model, j)} has a standard deviation of {scale[j]:.2g}, too extreme to divide by: "
             "change its unit, or leave it out"
         )
-    return Standard(scale, column_moments.constant, column_moments.least)
+    return Standard(scale, statistics.constant, statistics.least)
 
 
 def column_name(model: Any, j: int) -> str:

@@ -40,15 +40,15 @@ class BestIterate:
             return Tangent(t, r + obj.lam * o, dr + obj.lam * do)
 
         start, end = evaluate(0.0), Tangent(1.0, risk + obj.lam * obj.reg.value(w), evaluate(1.0).slope)
-        best_tangent = lowest(start, end)
+        minimum = lowest(start, end)
         # The minimum is inside the segment only if J decreases at its start and increases at its end.
         if start.slope < 0 < end.slope:
-            slack = LINE_SEARCH_GAP_SHARE * (best_tangent.value - obj.lower(cut))
-            best_tangent = lowest(
-                best_tangent, *shrink(evaluate, start, end, lambda best, bound: best - bound <= slack)
+            slack = LINE_SEARCH_GAP_SHARE * (minimum.value - obj.lower(cut))
+            minimum = lowest(
+                minimum, *shrink(evaluate, start, end, lambda best, bound: best - bound <= slack)
             )
-        if best_tangent.x == 1:
+        if minimum.x == 1:
             self.w, self.z = w, z
-        elif best_tangent.x > 0:
-            self.w, self.z = self.w + best_tangent.x * d, self.z + best_tangent.x * dz
-        return best_tangent.value
+        elif minimum.x > 0:
+            self.w, self.z = self.w + minimum.x * d, self.z + minimum.x * dz
+        return minimum.value

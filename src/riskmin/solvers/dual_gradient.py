@@ -202,10 +202,10 @@ class BestOnSegments:
                 return best - low <= 1e-3 * (start_value - best) + 1e-15 * abs(best)
 
             lo, hi = shrink(lambda t: Tangent(t, *cursor.along(t)), lo, hi, converged)
-        best_tangent = lowest(lo, hi)
-        if best_tangent.x > 0:
-            cursor.move(best_tangent.x)
-        return cursor.w, best_tangent.value
+        minimum = lowest(lo, hi)
+        if minimum.x > 0:
+            cursor.move(minimum.x)
+        return cursor.w, minimum.value
 
 
 def _scores(shard: Shard, w: Array) -> NDArray:
