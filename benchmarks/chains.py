@@ -34,7 +34,7 @@ import numpy as np
 
 import riskmin as rm
 from riskmin.data import load_conll, window_features
-from riskmin.estimators.tagger_features import Encoder
+from riskmin.estimators.tagger_features import FeatureEncoder
 from riskmin.metrics import chunk_f1
 
 GOALS = (1e-2, 1e-3, 1e-4)
@@ -55,7 +55,7 @@ class Problem:
     """The matrix of the attributes, and what J is."""
 
     def __init__(self, X, y, c2):
-        self.encoder, self.n = Encoder(), len(X)
+        self.encoder, self.n = FeatureEncoder(), len(X)
         self.matrix = self.encoder.rows(X)
         self.labels = sorted({label for sentence in y for label in sentence})
         at = {label: j for j, label in enumerate(self.labels)}

@@ -41,11 +41,11 @@ def panel(title, runs, measure):
     lines = []
     for name, found in runs.items():
         points = [(max(row.seconds, 1e-4), max(measure(row), 1e-16)) for row in found.rows]
-        lines.append(chart.Line(SOLVERS[name][0], name, thin(points)))
+        lines.append(chart.ChartLine(SOLVERS[name][0], name, thin(points)))
     first = min(points[0][0] for _, _, points in lines)
     last = max(points[-1][0] for _, _, points in lines)
     x, y = chart.log_axis(first, last), chart.log_axis(LEAST, 1.0)
-    return chart.draw(title, x, y, lines, label="CPU seconds")
+    return chart.draw_chart(title, x, y, lines, label="CPU seconds")
 
 
 def picture(name, loss, lam, runs):

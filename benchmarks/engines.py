@@ -30,11 +30,11 @@ ENGINES = ("serial", "threads", "processes", "mpi", "dask")
 
 # ---------------------------------------------------------------- at the shards
 def prepare(shard, floats):
-    shard.memo["given"] = 1.0, np.random.default_rng(0).standard_normal(floats)
+    shard.cache["given"] = 1.0, np.random.default_rng(0).standard_normal(floats)
 
 
 def given(shard, w):
-    return shard.memo["given"]
+    return shard.cache["given"]
 
 
 # ---------------------------------------------------------------- here

@@ -87,7 +87,7 @@ def fits(X, y, tree, made, lams, args):
         taken = result.trace[-1]["seconds"]
 
         def scores(T, w=result.w):
-            return risk.scorer.scores(as_matrix(T), w, 0, T.shape[0])
+            return risk.linear_map.scores(as_matrix(T), w, 0, T.shape[0])
 
         yield lam, result, taken, scores
 
@@ -155,7 +155,7 @@ def main():
     train, test = (documents(args.data, part) for part in ("train", "test"))
     used = np.unique(train[0].indices)  # words that are in no training row have no weight
     train, test = ((X[:, used], y, parents) for X, y, parents in (train, test))
-    tree = rm.Tree.from_parents(train[2]).below(np.unique(train[1]).tolist())
+    tree = rm.Tree.from_parents(train[2]).restricted_to(np.unique(train[1]).tolist())
     print(f"{train[0].shape[0]} + {test[0].shape[0]} documents, {len(used)} words, {tree}", flush=True)
     rows = []
     for name in args.only:

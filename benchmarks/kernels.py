@@ -85,7 +85,7 @@ def passes(name, X, threads, rounds):
     y, w = np.where(rng.random(X.shape[0]) < 0.5, 1.0, -1.0), 0.01 * rng.standard_normal(X.shape[1])
     executor = rm.Serial() if threads == 1 else rm.Threads(n_workers=threads)
     risks = [rm.linear_risk(X, y, loss, executor=executor) for loss in (rm.Hinge(), rm.Logistic())]
-    held, scorer = risks[0].executor, risks[0].scorer
+    held, scorer = risks[0].executor, risks[0].linear_map
     dz = [rng.standard_normal(len(shard.c)) for shard in held.shards]
     calls = [
         copies(size(X), threads),
@@ -106,11 +106,11 @@ def passes(name, X, threads, rounds):
 def transpose(rounds):
     print("| sparse data | numbers a column | scatter, ms | stored transpose, ms |\n|---|---|---|---|")
     for n, p, row in ((40_000, 2**17, 120), (100_000, 2**20, 60), (400_000, 2**21, 50)):
-        X, kept, risks = sparse(n, p, row), linear.WIDE, []
+        X, kept, risks = sparse(n, p, row), linear.TRANSPOSE_FROM_COLUMNS, []
         y, w = np.where(np.arange(n) % 2, 1.0, -1.0), np.full(p, 1e-3)
-        for linear.WIDE in (2**60, 1):
+        for linear.TRANSPOSE_FROM_COLUMNS in (2**60, 1):
             risks.append(rm.linear_risk(X, y, rm.Logistic()))
-        linear.WIDE = kept
+        linear.TRANSPOSE_FROM_COLUMNS = kept
         times = best([lambda risk=risk, w=w: risk(w) for risk in risks], rounds)
         print(f"| {n} x {p} | {X.nnz / p:.1f} | {1e3 * times[0]:.0f} | {1e3 * times[1]:.0f} |", flush=True)
 

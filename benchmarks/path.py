@@ -43,10 +43,10 @@ class OnlyW:
 class OnlyActive(OnlyW):
     """A bundle that takes along the cuts with weight alone."""
 
-    def warm(self, obj, state, before):
+    def warm_start(self, obj, state, before):
         used = np.flatnonzero(state["alpha"] > 0)
         few = {name: state[name][used] for name in ("A", "b", "alpha", "idle")}
-        return self.solver.warm(obj, state | few | {"G": state["G"][np.ix_(used, used)]}, before)
+        return self.solver.warm_start(obj, state | few | {"G": state["G"][np.ix_(used, used)]}, before)
 
 
 def upwards(risk, lams, solver, **limits):
@@ -63,7 +63,7 @@ def upwards(risk, lams, solver, **limits):
 
             class Started:
                 def iterates(self, obj, w0, before=before):
-                    return solver.warm(obj, before["iterate"].state(), before["obj"])
+                    return solver.warm_start(obj, before["iterate"].state(), before["obj"])
 
             start = Started()
         results.append(rm.minimize(obj, start, callback=note, **limits))

@@ -22,7 +22,7 @@ import numpy as np
 import riskmin as rm
 from benchmarks.harness.data import binary, rcv1_ccat
 from riskmin.objective import ObjectiveCursor
-from riskmin.solvers.cuts import Cuts
+from riskmin.solvers.cuts import CuttingPlaneModel
 
 REGULARIZERS = [
     rm.L2(),
@@ -56,10 +56,10 @@ SETS = {
 def clocks(spent):
     """Add up the seconds within the program and within the passes over X."""
     watched = [
-        (Cuts, "mix", "program"),
-        (Cuts, "add", "program"),
+        (CuttingPlaneModel, "mix", "program"),
+        (CuttingPlaneModel, "add", "program"),
         (ObjectiveCursor, "__call__", "passes"),
-        (ObjectiveCursor, "aim", "passes"),
+        (ObjectiveCursor, "set_direction", "passes"),
     ]
     plain = [(kind, name, getattr(kind, name)) for kind, name, _ in watched]
 

@@ -226,9 +226,9 @@ def calls(n):
     grades = rng.integers(0, 5, n).astype(float)
     losses = {
         "RocArea()": (rm.RocArea().value_grad, y),
-        "RocArea(), smoothed": (lambda *at: rm.RocArea().soft(*at, 0.02), y),
+        "RocArea(), smoothed": (lambda *at: rm.RocArea().smoothed_value_grad(*at, 0.02), y),
         "Prbep()": (rm.Prbep().value_grad, y),
-        "Prbep(), smoothed": (lambda *at: rm.Prbep().soft(*at, 0.01), y),
+        "Prbep(), smoothed": (lambda *at: rm.Prbep().smoothed_value_grad(*at, 0.01), y),
         "FBeta()": (rm.FBeta().value_grad, y),
         "PrecisionAtK(k=1000)": (rm.PrecisionAtK(k=1000).value_grad, y),
         "RecallAtK(k=1000)": (rm.RecallAtK(k=1000).value_grad, y),

@@ -39,12 +39,12 @@ def timed(shard, f, *args):
     """What f gives; the CPU time that it took is remembered at the shard."""
     start = time.thread_time()
     found = f(shard, *args)
-    shard.memo["seconds"] = shard.memo.get("seconds", 0.0) + time.thread_time() - start
+    shard.cache["seconds"] = shard.cache.get("seconds", 0.0) + time.thread_time() - start
     return found
 
 
 def spent(shard):
-    return shard.memo.pop("seconds", 0.0)
+    return shard.cache.pop("seconds", 0.0)
 
 
 class Metered:

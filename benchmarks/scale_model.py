@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import riskmin as rm
-from riskmin.executors.local import total
+from riskmin.executors.local import sum_arrays
 
 FILE = Path(__file__).with_name("scale_constants.json")
 BANDWIDTH = 1.25e9
@@ -81,7 +81,7 @@ def measured():
     return {
         "dense": pass_over(dense(20_000, 1000, np.float32)),
         "sparse": pass_over(sparse(100_000, 1_000_000, 100, np.float32)),
-        "add": least(lambda: total(arrays)) / 7 / 1_000_000,
+        "add": least(lambda: sum_arrays(arrays)) / 7 / 1_000_000,
         "bundle": solver_step(rm.Bundle()),
         "lbfgs": solver_step(rm.Lbfgs()),
         "roc_area": loss_of_rows(rm.RocArea(), np.where(np.arange(n) % 10, -1.0, 1.0), n),

@@ -76,7 +76,7 @@ def main() -> None:
                 risk = Structured(model).risk(xs, ys, check=False)
                 result = minimize(Objective(risk, L2(), lam), solver, tol=1e-3)
                 assert result.status == "converged", (name, lam, solver)
-                calls.append(f"{risk.asked()['argmax'] / len(xs):.0f}")
+                calls.append(f"{risk.call_counts()['argmax'] / len(xs):.0f}")
             print(f"| {name} | {lam:g} | {' | '.join(calls)} |", flush=True)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import riskmin as rm
-from riskmin.solvers.smoothing import softened
+from riskmin.solvers.smoothing import smoothed_risk
 
 
 class Watch:
@@ -40,11 +40,11 @@ class Sms:
     watch: Watch = field(default_factory=Watch)
 
     def iterates(self, obj, w0):
-        soft = softened(self, obj, w0)
+        soft = smoothed_risk(self, obj, w0)
         soft.mu = self.mu
         for it in self.inner.iterates(rm.Objective(soft, obj.reg, obj.lam, obj.count), w0):
             with self.watch.paused():
-                value = soft.truth(it.w) + obj.lam * obj.reg.value(it.w)
+                value = soft.unsmoothed_value(it.w) + obj.lam * obj.reg.value(it.w)
             yield rm.Iterate(it.w, value, it.cut, it.info)
 
 

@@ -193,7 +193,7 @@ def convergence_picture() -> str:
     )
     tol = 1e-3
     result = riskmin.minimize(riskmin.Objective(risk, riskmin.L2(), lam=1e-3), riskmin.Bundle(), tol=tol)
-    first, second = re.findall(r'<svg class="chart".*?</svg></svg>', chart.pictures(result, tol))
+    first, second = re.findall(r'<svg class="chart".*?</svg></svg>', chart.convergence_charts(result, tol))
     size = 'y="18" width="464" height="300"'
     return card(
         968,

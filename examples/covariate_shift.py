@@ -42,8 +42,10 @@ def houses(folder):
 
 def spread(X, name, n_partitions=3):
     """Rows in partitions, as they would be in files or on the workers of a cluster."""
-    parts = [riskmin.Local(x, f"{name} {k + 1}") for k, x in enumerate(np.array_split(X, n_partitions))]
-    return riskmin.Spread(parts, executor=riskmin.Processes(n_workers=2))
+    parts = [
+        riskmin.InMemoryPartition(x, f"{name} {k + 1}") for k, x in enumerate(np.array_split(X, n_partitions))
+    ]
+    return riskmin.PartitionedMatrix(parts, executor=riskmin.Processes(n_workers=2))
 
 
 def with_squares(X):
@@ -53,7 +55,7 @@ def with_squares(X):
 def density_ratio(X, T):
     """The density ratio q(x) / p(x) at the training rows, from a fit to the rows of both kinds."""
     train, target = spread(with_squares(X), "training rows"), spread(with_squares(T), "rows to predict")
-    both = riskmin.Spread([*train.parts, *target.parts], executor=train.executor)
+    both = riskmin.PartitionedMatrix([*train.parts, *target.parts], executor=train.executor)
     sign = np.repeat([-1.0, 1.0], [len(X), len(T)])
     weight = np.where(sign < 0, 1 / len(X), 1 / len(T))
     model = riskmin.LinearClassifier("logistic", alpha=1e-5, tol=1e-6, solver="lbfgs")

@@ -81,7 +81,7 @@ def main() -> None:
             f"{wrong:.1%} of the new pixels wrong"
         )
     print(f"weights of agreement: {result.w[-2]:.4f} for similar inputs, {result.w[-1]:.4f} for others")
-    print(f"{risk.asked()['argmax']} minimum cuts")
+    print(f"{risk.call_counts()['argmax']} minimum cuts")
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def main() -> None:
     loss = riskmin.Structured(Matching(pixels.shape[1]))
     risk = loss.risk(xs, ys)
     result = riskmin.minimize(riskmin.Objective(risk, riskmin.L2(), lam=5e-3))
-    asked = risk.asked()
+    asked = risk.call_counts()
     print(f"J = {result.value:.5f}, and min J >= {result.lower:.5f} ({result.status}, {result.solver})")
     print(f"{asked['argmax'] / len(xs):.0f} assignment problems per example, {asked['kept']} outputs cached")
     for name, w in {"equal weights": np.ones(len(result.w)), "learned weights": result.w}.items():

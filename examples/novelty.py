@@ -92,7 +92,7 @@ def main(folder=None) -> None:
             file = Path(directory, f"owner {k + 1}.npy")
             np.save(file, rows)
             parts.append(Owner(file, len(rows), center, width))
-        together = riskmin.Spread(parts, executor=riskmin.Processes(n_workers=2))
+        together = riskmin.PartitionedMatrix(parts, executor=riskmin.Processes(n_workers=2))
         # Bundle needs values and gradients only; Newton's method, the default, would fetch some rows
         model = riskmin.NoveltyDetector(alpha=1e-3, contamination=0.02, solver="bundle").fit(together)
         print(

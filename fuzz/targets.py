@@ -72,10 +72,10 @@ def _loads(name: str, **settings: Any) -> Callable[[bytes], str | None]:
 def conll(blob: bytes) -> str | None:
     """Sentences."""
     from riskmin.data import load_conll
-    from riskmin.data.limits import limited
+    from riskmin.data.limits import memory_limited
 
     def read() -> None:
-        with limited(16):
+        with memory_limited(16):
             load_conll(_file("d.conll", blob))
 
     return settled(read)
@@ -131,7 +131,7 @@ def _store(which: int, files: dict[str, bytes]) -> Path:
         (path / name).write_bytes(blob)
     from riskmin.data import stored
 
-    stored._kept.cache_clear()  # which knows a folder by its time of change
+    stored._cached_store.cache_clear()  # which knows a folder by its time of change
     return path
 
 

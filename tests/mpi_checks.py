@@ -23,17 +23,17 @@ from riskmin import (
     ChainCrf,
     Checkpoint,
     Hinge,
+    InMemoryPartition,
     Lbfgs,
-    Local,
     Logistic,
     Ndcg,
     Objective,
+    PartitionedMatrix,
     RocArea,
     Serial,
     Shard,
     Softmax,
     Spmd,
-    Spread,
     as_matrix,
     linear_risk,
     minimize,
@@ -112,7 +112,7 @@ def fits_have_the_bits_of_one_process():
         solver = riskmin.Auto().choose(problem(loss, reg, ranks, **settings), 1e-6)[0]
         here = minimize(problem(loss, reg, Elsewhere, **settings), solver, tol=1e-6)
         same_bits(there, here, name)
-        for at, w in enumerate(ranks.line.exchange("compare", 0, lambda r=there: r.w)):
+        for at, w in enumerate(ranks.communicator.exchange("compare", 0, lambda r=there: r.w)):
             assert np.array_equal(w, there.w), f"{name}: rank {at} has another w"
 
 
@@ -167,7 +167,7 @@ def long_sums_have_them():
             assert np.array_equal(x, y), (n, p)
             assert np.array_equal(x, u), (n, p)
             np.testing.assert_allclose(z, x, rtol=1e-6 if np.asarray(x).dtype == np.float32 else 1e-12)
-        for theirs in ranks.line.exchange("compare", 0, lambda f=fast: f[1]):
+        for theirs in ranks.communicator.exchange("compare", 0, lambda f=fast: f[1]):
             assert np.array_equal(theirs, fast[1])  # all ranks have the same bits, in order or not
 
 
@@ -209,14 +209,16 @@ def rows_of_each_rank():
     for kind in (np.asarray, sp.csr_array, np.ndarray.tolist):
         spread = ranks.spread(kind(X[at]))
         assert spread.shape == X.shape
-        labels = ranks.gathered(y[at])
+        labels = ranks.gather_labels(y[at])
         assert np.array_equal(labels, y)
-        assert ranks.gathered(None) is None
+        assert ranks.gather_labels(None) is None
         there = minimize(Objective(linear_risk(spread, labels, Hinge()), L2(), 0.01), Bundle(), tol=1e-6)
-        parts = [Local(kind(X[i:j]) if kind is sp.csr_array else X[i:j]) for i, j in pairwise(ends)]
-        alone = linear_risk(Spread(parts), labels, Hinge(), executor=Elsewhere)
+        parts = [
+            InMemoryPartition(kind(X[i:j]) if kind is sp.csr_array else X[i:j]) for i, j in pairwise(ends)
+        ]
+        alone = linear_risk(PartitionedMatrix(parts), labels, Hinge(), executor=Elsewhere)
         same_bits(there, minimize(Objective(alone, L2(), 0.01), Bundle(), tol=1e-6), str(kind))
-    names = ranks.gathered(np.array(["a", "bb"])[: 1 + ranks.rank % 2])
+    names = ranks.gather_labels(np.array(["a", "bb"])[: 1 + ranks.rank % 2])
     assert names.tolist()[:2] == ["a", "a"]
 
 
@@ -225,7 +227,7 @@ def a_rank_may_have_no_rows():
     X, y = table(50)
     mine = X if ranks.rank == 1 else X[:0]
     spread = ranks.spread(mine)
-    labels = ranks.gathered(y if ranks.rank == 1 else y[:0])
+    labels = ranks.gather_labels(y if ranks.rank == 1 else y[:0])
     there = linear_risk(spread, labels, Logistic())(np.ones(7))
     here = linear_risk(X, y, Logistic())(np.ones(7))
     assert there[0] == here[0]
@@ -237,9 +239,9 @@ def rows_that_do_not_fit():
     X, y = table(20)
     words = f"X of rank 1 has 6 columns, but X of rank 0 has {7}"
     raises(ValueError, words, ranks.spread, X if ranks.rank != 1 else X[:, :6])
-    raises(ValueError, "rank 1 gives None", ranks.gathered, None if ranks.rank == 1 else y)
+    raises(ValueError, "rank 1 gives None", ranks.gather_labels, None if ranks.rank == 1 else y)
     X = np.where(ranks.rank == 1, np.nan, X)
-    raises(ValueError, "X of rank 1: ", linear_risk, ranks.spread(X), ranks.gathered(y), Hinge())
+    raises(ValueError, "X of rank 1: ", linear_risk, ranks.spread(X), ranks.gather_labels(y), Hinge())
     raises(ValueError, "is in the memory of that rank only", ranks.spread(y[:, None]).whole)
 
 
@@ -247,16 +249,16 @@ def rows_that_do_not_fit():
 def parts_are_read_by_their_ranks_only():
     read = []
 
-    class Part(Local):
+    class Part(InMemoryPartition):
         def read(self):
             read.append(self.name)
             return self.X
 
     X, y = table(60)
     parts = [Part(X[k : k + 10], str(k)) for k in range(0, 60, 10)]
-    risk = linear_risk(Spread(parts), y, Hinge(), executor=ranks)
+    risk = linear_risk(PartitionedMatrix(parts), y, Hinge(), executor=ranks)
     risk(np.zeros(7))
-    theirs = ranks.line.exchange("compare", 0, lambda: read)
+    theirs = ranks.communicator.exchange("compare", 0, lambda: read)
     assert [name for names in theirs for name in names] == [str(k) for k in range(0, 60, 10)]
     assert risk.rows is None
 
@@ -269,7 +271,7 @@ def stored_rows_are_read_by_all():
     rng = np.random.default_rng(3)
     X, y = rng.standard_normal((70_000, 40)), np.where(rng.random(70_000) < 0.3, 1.0, -1.0)
     file = Path(FOLDER) / "rows.rsk"
-    ranks.once(lambda: save(file, [(X, y)]))
+    ranks.on_root(lambda: save(file, [(X, y)]))
     data = spread(file, executor=ranks)
     there = linear_risk(data.X, data.y, Logistic())
     assert len(there.executor.owner) == 2
@@ -326,7 +328,7 @@ def errors_between_calls_reach_all():
     raises(MemoryError, "at one rank", minimize, problem(Hinge(), L2(), ranks), Odd(), tol=1e-9)
 
     def block():
-        with ranks.together():
+        with ranks.synchronized():
             if ranks.rank == 0:
                 raise FileNotFoundError("rank 0 has no such file")
             problem(Hinge(), L2(), ranks)
@@ -361,7 +363,7 @@ def ranks_that_differ_are_told():
         if ranks.rank == at:
             raises(RuntimeError, "came to", minimize, fit)
         else:
-            raises(RuntimeError, "came to", aside.gathered, np.ones(2))
+            raises(RuntimeError, "came to", aside.gather_labels, np.ones(2))
 
 
 @check
@@ -393,7 +395,7 @@ def time_limits_agree():
     for limit in (0.0, 0.02, 0.05 + 0.03 * ranks.rank):
         result = minimize(obj, Bundle(), tol=0.0, max_seconds=limit, callback=slow)
         assert result.status in ("max_seconds", "stalled")
-        traces = ranks.line.exchange("compare", 0, lambda r=result: r.trace)
+        traces = ranks.communicator.exchange("compare", 0, lambda r=result: r.trace)
         assert all(trace == traces[0] for trace in traces)
 
 
@@ -421,12 +423,12 @@ def ctrl_c_at_one_rank_stops_all():
 @check
 def checkpoints_are_written_once_and_read_by_all():
     folder = Path(FOLDER) / "runs"
-    ranks.once(folder.mkdir)
+    ranks.on_root(folder.mkdir)
     obj, file = problem(Hinge(), L2(), ranks), folder / "run"
     whole = minimize(obj, Bundle(), tol=1e-6)
     first = minimize(obj, Bundle(), tol=1e-6, max_iter=4, checkpoint=Checkpoint(file, every=0.0))
     assert first.status == "max_iter"
-    assert ranks.agree(lambda: len(list(folder.iterdir()))) == 1
+    assert ranks.broadcast_from_root(lambda: len(list(folder.iterdir()))) == 1
     # from another number of ranks: one
     alone = problem(Hinge(), L2(), Serial)
     copies = folder / f"copy-{ranks.rank}"
@@ -469,16 +471,16 @@ def estimators_take_it():
     X, y = table()
     at = slice(0, 100) if ranks.rank == 0 else slice(100, 240) if ranks.rank == 1 else slice(0)
     model = clone(riskmin.LinearClassifier(loss="logistic", solver=Lbfgs(), tol=1e-6))
-    model.fit(ranks.spread(X[at]), ranks.gathered(y[at]))
+    model.fit(ranks.spread(X[at]), ranks.gather_labels(y[at]))
     alone = riskmin.LinearClassifier(loss="logistic", solver=Lbfgs(), tol=1e-6).fit(X, y)
     np.testing.assert_allclose(model.coef_, alone.coef_, rtol=1e-3)
-    for theirs in ranks.line.exchange("compare", 0, lambda: model.coef_):
+    for theirs in ranks.communicator.exchange("compare", 0, lambda: model.coef_):
         assert np.array_equal(theirs, model.coef_)
 
 
 @check
 def others_can_be_silenced():
-    with ranks.silenced():
+    with ranks.root_output_only():
         print("once is enough")
         print("once is enough", file=sys.stderr)
 

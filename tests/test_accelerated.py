@@ -36,7 +36,7 @@ from riskmin import (
     path,
 )
 from riskmin.testing import check_solver
-from riskmin.types import Unsuited
+from riskmin.types import UnsupportedProblem
 
 W = np.array([0.5, 1.0, 2.0, 0.7])
 REGULARIZERS = [
@@ -214,7 +214,7 @@ def test_paths_start_from_their_neighbours():
 
 # ---------------------------------------------------------------- refusals
 def test_kinks_are_refused():
-    with pytest.raises(Unsuited, match=r"AcceleratedGradient needs a smooth loss.*use Bundle"):
+    with pytest.raises(UnsupportedProblem, match=r"AcceleratedGradient needs a smooth loss.*use Bundle"):
         minimize(objective(Hinge(), L2()), AcceleratedGradient())
 
 

@@ -29,9 +29,9 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.losses import from_spec, spec
-from riskmin.losses.nu import row_values, tail
-from riskmin.risk import rows_of
+from riskmin.losses import loss_from_dict, loss_to_dict
+from riskmin.losses.nu import row_values, tail_weights
+from riskmin.risk import local_rows_of
 from riskmin.testing import check_loss
 
 
@@ -74,7 +74,7 @@ def test_the_threshold_is_the_best(values, weights, nu):
     loss, y = Nu(Absolute(), nu), np.zeros(8)
     assert float(loss.value_grad(values, y, c)[0]) == pytest.approx(best, abs=1e-12)
     assert at(loss.threshold(values, y, c)) == pytest.approx(best, abs=1e-11)
-    a, _ = tail(values, c, nu)
+    a, _ = tail_weights(values, c, nu)
     assert np.all((a >= 0) & (a <= c))
     assert a.sum() <= nu * (1 + 1e-12)
 
@@ -173,9 +173,9 @@ def test_cuts_lie_below_the_risk(intercept):
         own = obj.cut(v)
         assert float(own.a @ v) + own.b == pytest.approx(value, rel=1e-9)
     at = obj.cursor(points[7])
-    at.aim(points[8])
+    at.set_direction(points[8])
     for t in (0.0, 0.5, 2.0):
-        assert at.along(t)[0] == pytest.approx(obj.value(points[7] + t * points[8]), rel=1e-11)
+        assert at.value_slope(t)[0] == pytest.approx(obj.value(points[7] + t * points[8]), rel=1e-11)
 
 
 @pytest.mark.parametrize("nu", [0.1, 0.4, 0.8])
@@ -270,7 +270,7 @@ def test_solvers_that_visit_rows_refuse():
     X, y, _ = problem(Hinge())
     for risk in (Adaptive(linear_risk(X, y, Hinge()), 0.3), linear_risk(X, y, Nu(Hinge(), 0.3))):
         with pytest.raises(TypeError, match="a loss that is a sum over rows"):
-            rows_of(risk, get_solver("bundle"))
+            local_rows_of(risk, get_solver("bundle"))
 
 
 # ---------------------------------------------------------------- as a loss like any other
@@ -288,11 +288,11 @@ def test_with_an_intercept_it_is_the_adaptive_risk():
 
 def test_it_is_plain_data():
     loss = Nu(Hinge(margin=2.0), 0.3)
-    assert spec(loss) == {
+    assert loss_to_dict(loss) == {
         "name": "Nu",
         "params": {"loss": {"name": "Hinge", "params": {"margin": 2.0}}, "nu": 0.3},
     }
-    assert from_spec(spec(loss)) == loss
+    assert loss_from_dict(loss_to_dict(loss)) == loss
 
 
 def tube(model, scores, y):

@@ -25,7 +25,7 @@ from riskmin import (
     load_model,
     save_model,
 )
-from riskmin.cli.examine import examine
+from riskmin.cli.examine import certify_model
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 5))
@@ -135,8 +135,8 @@ def test_what_met_the_absolute_tolerance_has_converged(model, y, tmp_path):
     again = load_model(tmp_path / "m")
     assert (again.atol, again.result_.criterion) == (None, "atol")
     if np.ndim(y) == 1:
-        verdict, numbers = examine(again, X, y, quiet=True)
-        assert (verdict.code, numbers["criterion"]) == (0, "atol"), verdict.why
+        verdict, numbers = certify_model(again, X, y, quiet=True)
+        assert (verdict.exit_code, numbers["criterion"]) == (0, "atol"), verdict.reason
 
 
 def test_atol_is_a_parameter_of_all():
@@ -167,9 +167,9 @@ def test_atol_is_a_parameter_of_all():
 def test_false_claims_of_the_absolute_tolerance_are_refuted():
     model = LinearClassifier(atol=0.5, tol=1e-9).fit(X, Y)
     model.atol = 0.01 * model.gap_
-    assert "converged to an absolute gap of" in examine(model, X, Y, quiet=True)[0].why
+    assert "converged to an absolute gap of" in certify_model(model, X, Y, quiet=True)[0].reason
     model.atol = None
-    assert examine(model, X, Y, quiet=True)[0].code == 1
+    assert certify_model(model, X, Y, quiet=True)[0].exit_code == 1
 
 
 # ---------------------------------------------------------------- the command

@@ -90,7 +90,7 @@ def test_an_error_restores_them_too(two):
 
 
 def test_a_smaller_number_stays_as_it_is():
-    with threadpool_limits(1, user_api="blas"), blas.threads(4):
+    with threadpool_limits(1, user_api="blas"), blas.blas_thread_limit(4):
         assert set(blas_threads()) == {1}
 
 
@@ -99,12 +99,12 @@ def test_fits_side_by_side_restore_them_once(two):
     inside, leave = threading.Event(), threading.Event()
 
     def other():
-        with blas.threads(1):
+        with blas.blas_thread_limit(1):
             inside.set()
             leave.wait(30)
 
     thread = threading.Thread(target=other)
-    with blas.threads(1):
+    with blas.blas_thread_limit(1):
         thread.start()
         assert inside.wait(30)
     assert set(blas_threads()) == {1}
@@ -116,8 +116,8 @@ def test_fits_side_by_side_restore_them_once(two):
 
 
 def test_more_is_what_the_most_asked_for(two):
-    with blas.threads(1):
-        with blas.threads(2):
+    with blas.blas_thread_limit(1):
+        with blas.blas_thread_limit(2):
             assert set(blas_threads()) == {2}
         assert set(blas_threads()) == {1}
 
@@ -212,7 +212,7 @@ def test_factors_are_those_of_scipy(lower, monkeypatch):
     A = A @ A.T + np.eye(70)
     here = scipy.linalg.cho_factor(A, lower=lower)[0]
     assert np.array_equal(blas.cho_factor(A, lower=lower)[0], here)
-    monkeypatch.setattr(blas, "LONG", 1)
+    monkeypatch.setattr(blas, "THREADED_CALL_OPERATIONS", 1)
     assert np.array_equal(blas.cho_factor(A, lower=lower)[0], here)
     assert np.array_equal(blas.cho_factor(np.asfortranarray(A), lower=lower)[0], here)
     with pytest.raises(np.linalg.LinAlgError, match="order 1"):
@@ -223,6 +223,6 @@ def test_inverses_are_those_of_numpy(monkeypatch):
     A = rng.standard_normal((4, 9, 9))
     here = np.linalg.inv(A)
     assert np.array_equal(blas.inverse(A), here)
-    monkeypatch.setattr(blas, "LONG", 1)
+    monkeypatch.setattr(blas, "THREADED_CALL_OPERATIONS", 1)
     assert np.array_equal(blas.inverse(A), here)
     assert np.array_equal(blas.inverse(A[0]), here[0])

@@ -17,7 +17,7 @@ from fuzz import mutate, seeds
 import riskmin
 from riskmin.cli.main import main
 from riskmin.data import DataError, load, load_conll, save, spread
-from riskmin.data.limits import limited
+from riskmin.data.limits import memory_limited
 from riskmin.persist import FileError
 
 X = seeds.X
@@ -162,7 +162,10 @@ KINDS = ["npz", "npz.gz", "parquet", "svm.gz", "line.xz", "csv.bz2", "cell.gz", 
 def test_small_files_of_large_data_stop_at_the_limit(kind, tmp_path):
     path = big(kind, tmp_path)
     read = load_conll if kind == "conll.gz" else load
-    with limited(1), pytest.raises(DataError, match=r"more memory than the limit of 1 MB; .*--max-memory"):
+    with (
+        memory_limited(1),
+        pytest.raises(DataError, match=r"more memory than the limit of 1 MB; .*--max-memory"),
+    ):
         read(path)
 
 
@@ -175,7 +178,7 @@ def test_the_limit_is_that_of_what_is_held(kind, tmp_path, capsys):
     code, line = said(capsys, "fit", path, "--max-memory", "1", "-o", tmp_path / "m")
     assert code == 2
     assert "the limit of 1 MB" in line
-    with limited(None):
+    with memory_limited(None):
         load(path)
 
 

@@ -27,7 +27,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.solvers.cuts import Cuts
+from riskmin.solvers.cuts import CuttingPlaneModel
 
 K = np.array([[2.0, 0.5, 0.0, 0.0], [0.5, 1.0, 0.3, 0.0], [0.0, 0.3, 1.5, 0.0], [0.0, 0.0, 0.0, 0.7]])
 WEIGHTS = np.array([0.5, 1.0, 2.0, 1.5])
@@ -134,11 +134,11 @@ def test_the_mixture_is_the_best(reg, m, seed, lam):
     """By duality: the model at its minimizer is no more than the bound of the mixture."""
     rng = np.random.default_rng(seed)
     obj = Objective(linear_risk(np.eye(4), np.ones(4), Absolute()), reg, lam)
-    cuts = Cuts.empty(Bundle(), obj, np.zeros(4))
+    cuts = CuttingPlaneModel.empty(Bundle(), obj, np.zeros(4))
     for _ in range(m):
         cuts.add(Cut(rng.standard_normal(4), float(rng.normal())))
     cuts.add(Cut(np.zeros(4), 0.0))
-    best = cuts.mix()
+    best = cuts.best_mixture()
     assert np.all(cuts.alpha >= 0)
     assert cuts.alpha.sum() <= 1 + 1e-12
     w, rows = cuts.minimizer(obj, best), len(cuts.b)
@@ -162,11 +162,11 @@ def test_columns_come_as_they_are_wanted():
     X = rng.standard_normal((200, 1000))
     y = np.where(X[:, :3].sum(axis=1) > 0, 1.0, -1.0)
     obj = Objective(linear_risk(X, y, Hinge()), L1(), 0.05)
-    cuts = Cuts.empty(Bundle(), obj, np.zeros(1000))
+    cuts = CuttingPlaneModel.empty(Bundle(), obj, np.zeros(1000))
     for w in (np.zeros(1000), 0.1 * (np.arange(1000) < 3), 0.3 * (np.arange(1000) < 3)):
         cuts.add(obj.cut(w))
-        best = cuts.mix()
-    assert 0 < len(cuts.program.features) < 500
+        best = cuts.best_mixture()
+    assert 0 < len(cuts.master.features) < 500
     assert np.max(np.abs(best.a)) <= 0.05 * (1 + 1e-6)
 
 

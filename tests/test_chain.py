@@ -29,7 +29,7 @@ from riskmin import (
 )
 from riskmin.losses.smoothing import can_be_smoothed
 from riskmin.matrices import as_matrix
-from riskmin.sequences import Chain, Sequences, decode, marginals
+from riskmin.sequences import ChainMap, Sequences, decode, marginals
 
 LOSSES = [ChainCrf(), ChainMaxMargin(), ChainMaxMargin(rescaled=True)]
 LENGTHS = [1, 3, 2, 6]
@@ -109,7 +109,7 @@ def test_losses_are_what_all_label_sequences_say(loss, scale):
 def test_the_smoothed_margin_is_a_sum_over_all_label_sequences(mu):
     z, y, c = draw(np.random.default_rng(1))
     loss = ChainMaxMargin()
-    value, dz, lift = loss.soft(z, y, c, mu)
+    value, dz, lift = loss.smoothed_value_grad(z, y, c, mu)
     expected, slope, cost = brute(loss, z, y, c, mu)
     np.testing.assert_allclose([value, *dz.ravel()], [expected, *slope.ravel()], rtol=1e-10, atol=1e-12)
     # the tangent, lifted, is the expectation of errors + s(y') - s(y), a cut of the loss
@@ -219,16 +219,16 @@ def test_the_rescaled_maximum_of_long_sequences_keeps_only_some_tokens():
     labels, paths = y[:, 0].astype(np.int64), []
     for spell in (37, 7, 6, 1, 0):
         paths.append(np.empty(37, np.int64))
-        chain_max.rescaled(z[:37], z[37:], labels, spell, paths[-1])
+        chain_max.slack_rescaled_path(z[:37], z[37:], labels, spell, paths[-1])
     assert all(np.array_equal(path, paths[0]) for path in paths)
 
 
 def test_exponentials():
-    from riskmin.kernels.chain_logs import exponentials
+    from riskmin.kernels.chain_logs import exp_in_place
 
     x = np.concatenate([np.linspace(-707, 700, 10_001), [0.0, -709.0, -1e300, -np.inf]])
     e = x.copy()
-    exponentials(e)
+    exp_in_place(e)
     np.testing.assert_allclose(e[:-3], np.exp(x[:-3]), rtol=5e-16)
     np.testing.assert_array_equal(e[-3:], 0)
 
@@ -269,7 +269,7 @@ def test_sequences_are_cut_at_their_ends():
 def test_the_scorer_and_its_adjoint():
     X, _, lengths, _ = problem()
     rng = np.random.default_rng(1)
-    matrix, scorer = Sequences(as_matrix(X), np.cumsum(lengths)), Chain(3)
+    matrix, scorer = Sequences(as_matrix(X), np.cumsum(lengths)), ChainMap(3)
     w, v, out = rng.standard_normal((3, scorer.dim(5)))
     out[:] = 0
     z = scorer.scores(matrix, w, 2, 9)
@@ -283,7 +283,7 @@ def test_the_scorer_and_its_adjoint():
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_shards_threads_and_formats_say_the_same(loss):
     X, y, lengths, weight = problem()
-    w = np.random.default_rng(2).standard_normal(Chain(3).dim(5))
+    w = np.random.default_rng(2).standard_normal(ChainMap(3).dim(5))
     known = {"lengths": lengths, "sample_weight": weight}
     value, grad = linear_risk(X, y, loss, **known)(w)
     for data in (sp.csr_array(X), sp.csc_array(X), np.asfortranarray(X)):
@@ -305,7 +305,7 @@ def test_shards_threads_and_formats_say_the_same(loss):
 @pytest.mark.slow
 def test_processes_say_the_same():
     X, y, lengths, _ = problem()
-    w = np.random.default_rng(2).standard_normal(Chain(3).dim(5))
+    w = np.random.default_rng(2).standard_normal(ChainMap(3).dim(5))
     here, there = (
         linear_risk(X, y, ChainMaxMargin(), lengths=lengths, n_shards=3, executor=e)(w)
         for e in (None, Processes(n_workers=2))
@@ -328,7 +328,7 @@ def test_names_and_what_cannot_be_smoothed():
     for loss in LOSSES:
         again = pickle.loads(pickle.dumps(loss))
         assert again == loss
-        assert hasattr(again, "soft") == hasattr(loss, "soft")
+        assert hasattr(again, "smoothed_value_grad") == hasattr(loss, "smoothed_value_grad")
 
 
 def test_what_is_wrong_is_said():
@@ -339,7 +339,7 @@ def test_what_is_wrong_is_said():
         linear_risk(X, 0 * y, ChainCrf(), lengths=lengths)
     with pytest.raises(ValueError, match="n_outputs is 2: give 3 or more"):
         linear_risk(X, y, ChainCrf(), lengths=lengths, n_outputs=2)
-    assert linear_risk(X, y, ChainCrf(), lengths=lengths, n_outputs=4).dim == Chain(4).dim(5)
+    assert linear_risk(X, y, ChainCrf(), lengths=lengths, n_outputs=4).dim == ChainMap(4).dim(5)
     z, labels, c = draw(np.random.default_rng(0))
     for loss in LOSSES:
         with pytest.raises(ValueError, match="call linear_risk with lengths"):
@@ -382,7 +382,7 @@ def test_minima_are_those_of_cvxpy(loss, reg):
 
     X, y, lengths, weight = problem(3, k=2, m=6)
     c = weight / weight.sum()
-    scorer, ends = Chain(2), np.cumsum(lengths)
+    scorer, ends = ChainMap(2), np.cumsum(lengths)
     w, terms = cp.Variable(scorer.dim(5)), []
     columns = np.array([scorer.scores(as_matrix(X), e, 0, len(X)).ravel() for e in np.eye(scorer.dim(5))])
     shape = (len(X) + 4, 2)
@@ -468,6 +468,6 @@ def test_ascent_starts_warm_from_another_lam():
     risk = linear_risk(X, y, ChainMaxMargin(), lengths=lengths)
     one, two = (Objective(risk, L2(), lam) for lam in (0.1, 0.09))
     *_, last = itertools.islice(ChainAscent().iterates(one, np.zeros(risk.dim)), 20)
-    first = next(ChainAscent().warm(two, last.state(), one))
+    first = next(ChainAscent().warm_start(two, last.state(), one))
     cold = next(itertools.islice(ChainAscent().iterates(two, np.zeros(risk.dim)), 1, None))
     assert first.value - two.lower(first.cut) < 0.5 * (cold.value - two.lower(cold.cut))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from riskmin import Cut, FileError, LinearClassifier, LinearRegressor
-from riskmin.cli.examine import bound_of_cut
+from riskmin.cli.examine import cut_lower_bound
 from riskmin.data import save_svmlight
 from riskmin.estimators import load_model, save_model
 from riskmin.losses import LOSSES
@@ -333,7 +333,7 @@ def with_cut(path, tmp_path, a, b, **changes):
     result = dataclasses.replace(model.result_, cut=Cut(np.asarray(a, dtype=float), float(b)))
     if "lower_bound_" not in changes:
         model.result_ = result
-        changes["lower_bound_"] = bound_of_cut(model)
+        changes["lower_bound_"] = cut_lower_bound(model)
     return tampered(path, tmp_path, result_=result, **changes)
 
 
@@ -606,7 +606,7 @@ def test_ctrl_c_before_there_is_anything(svm, tmp_path, run, monkeypatch):
     def interrupted(*args, **settings):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("riskmin.cli.fit.take", interrupted)
+    monkeypatch.setattr("riskmin.cli.fit.load_for_fit", interrupted)
     code, out, err = run("fit", svm, "-o", tmp_path / "m")
     assert (code, out) == (130, "")
     assert "interrupted" in err

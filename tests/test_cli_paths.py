@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from riskmin import L2, Entropy, Hinge, Objective, linear_risk, load_model, minimize, save_model
-from riskmin.cli.examine import bound_of_cut, examine
+from riskmin.cli.examine import certify_model, cut_lower_bound
 from riskmin.data import load, save_svmlight
 from riskmin.estimators import LinearClassifier, LinearRegressor
 from riskmin.regularizers import REGULARIZERS
@@ -110,17 +110,17 @@ def test_the_summary_tells_how_sparse_the_weights_are(svm, tmp_path, run):
 def test_the_bound_of_a_cut_is_computed_twice(reg):
     X, y = rows()
     model = LinearClassifier(regularizer=reg, alpha=1e-2).fit(X, y)
-    assert bound_of_cut(model) == pytest.approx(model.lower_bound_, rel=1e-10)
+    assert cut_lower_bound(model) == pytest.approx(model.lower_bound_, rel=1e-10)
 
 
 def test_another_regularizer_is_refuted():
     """The claim of one regularizer is false of another, and of another strength."""
     X, y = rows()
     model = LinearClassifier(regularizer="l1", alpha=1e-2).fit(X, y)
-    assert examine(model, X, y, quiet=True)[0].word == "certified"
+    assert certify_model(model, X, y, quiet=True)[0].outcome == "certified"
     for change in ({"regularizer": "elastic"}, {"alpha": 2e-2}):
         other = LinearClassifier(regularizer="l1", alpha=1e-2).fit(X, y).set_params(**change)
-        assert examine(other, X, y, quiet=True)[0].word == "refuted"
+        assert certify_model(other, X, y, quiet=True)[0].outcome == "refuted"
 
 
 def test_lists(run):
@@ -304,7 +304,7 @@ def test_model_files_keep_the_regularizer(tmp_path):
         save_model(model, tmp_path / "model")
         back = load_model(tmp_path / "model")
         assert back.regularizer == reg
-        assert examine(back, X, y, quiet=True)[0].word == "certified"
+        assert certify_model(back, X, y, quiet=True)[0].outcome == "certified"
     model = LinearRegressor(regularizer="l1", positive=True).fit(X, y)
     save_model(model, tmp_path / "model")
     assert load_model(tmp_path / "model").positive

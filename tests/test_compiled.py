@@ -11,7 +11,7 @@ import pytest
 
 import riskmin
 from riskmin.kernels import compiled
-from riskmin.kernels.compiled import ADVICE, _stamp, folder
+from riskmin.kernels.compiled import NO_CACHE_FOLDER_WARNING, _source_digest, cache_folder
 
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
 PACKAGE = Path(riskmin.__file__).parent
@@ -73,7 +73,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="modes that bind
 def test_without_a_folder_kernels_are_compiled_in_each_process_and_it_is_said_once(image):
     status, hits, misses, said = fit(image)
     assert (status, hits, misses) == ("converged", 0, 1)
-    assert said.count(ADVICE) == said.count("Warning") == 1
+    assert said.count(NO_CACHE_FOLDER_WARNING) == said.count("Warning") == 1
 
 
 def test_a_warning_that_is_an_error_is_one(image):
@@ -93,7 +93,7 @@ def test_a_folder_that_was_filled_is_read_though_it_cannot_be_written(image, tmp
             path.unlink()
             path.parent.chmod(0o555)
         status, hits, misses, said = fit(image, cache, NUMBA_CACHE_DIR=str(cache))
-        assert (status, hits, misses, said.count(ADVICE)) == ("converged", 1, 0, 1)
+        assert (status, hits, misses, said.count(NO_CACHE_FOLDER_WARNING)) == ("converged", 1, 0, 1)
     finally:
         lock(cache, unlock=True)
 
@@ -101,20 +101,20 @@ def test_a_folder_that_was_filled_is_read_though_it_cannot_be_written(image, tmp
 def test_code_is_made_anew_when_what_it_calls_has_changed(tmp_path, monkeypatch):
     """Numba's own stamp is of the one file."""
     kernels = shutil.copytree(PACKAGE / "kernels", tmp_path / "kernels")
-    monkeypatch.setattr(compiled, "HERE", kernels)
-    _stamp.cache_clear()
+    monkeypatch.setattr(compiled, "KERNEL_FOLDER", kernels)
+    _source_digest.cache_clear()
     caller, other = kernels / "chain.py", kernels / "linear.py"
-    before = _stamp(caller), _stamp(other)
+    before = _source_digest(caller), _source_digest(other)
     called = kernels / "exponential.py"
     called.write_text(called.read_text() + "\n")
-    _stamp.cache_clear()
-    assert _stamp(caller) != before[0]
-    assert _stamp(other) == before[1]
-    _stamp.cache_clear()
+    _source_digest.cache_clear()
+    assert _source_digest(caller) != before[0]
+    assert _source_digest(other) == before[1]
+    _source_digest.cache_clear()
 
 
 def test_the_folder_is_known(tmp_path, monkeypatch):
     import numba
 
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-    assert Path(folder()).parent == tmp_path
+    assert Path(cache_folder()).parent == tmp_path

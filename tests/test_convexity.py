@@ -30,8 +30,8 @@ from riskmin import (
     LinearRegressorCV,
     Logistic,
     Mrr,
-    Multiclass,
     MulticlassHinge,
+    MultiOutput,
     Nu,
     Objective,
     Processes,
@@ -42,8 +42,8 @@ from riskmin import (
     namespace,
     path,
 )
-from riskmin.convexity import check, is_foreign, watch
-from riskmin.convexity.scores import SECONDS
+from riskmin.convexity import check, is_foreign, monitor_for
+from riskmin.convexity.scores import CHECK_SECONDS
 
 
 @dataclass(frozen=True)
@@ -332,8 +332,8 @@ def test_what_a_loss_is_wrapped_in_is_looked_through():
             return 1 - (1 - np.clip(z - y, -1, 1) ** 2) ** 3
 
     class Ranks(Mrr):
-        def at(self, q, z):
-            value, dz = super().at(q, z)
+        def value_grad_of_queries(self, q, z):
+            value, dz = super().value_grad_of_queries(q, z)
             return value, -dz
 
     X, y = regression(60)
@@ -466,7 +466,7 @@ def test_a_slow_loss_is_not_looked_at_for_long():
 
     start = time.perf_counter()
     check(linear_risk(*regression(), Own(f)), L2(), np.zeros(5))
-    assert time.perf_counter() - start < SECONDS + 1
+    assert time.perf_counter() - start < CHECK_SECONDS + 1
 
 
 def test_a_log_partition_that_is_not_convex_is_not_certified(monkeypatch):
@@ -501,13 +501,13 @@ def test_own_losses_cost_nothing(monkeypatch):
             X, y, weights = problem(loss)
             risk = risk_of(loss, X, y, weights)
         check(risk, L2(), np.zeros(risk.dim))
-        assert watch(Objective(risk, L2(), 0.1), np.zeros(risk.dim)) is None
+        assert monitor_for(Objective(risk, L2(), 0.1), np.zeros(risk.dim)) is None
 
 
 def test_riskmins_losses_would_pass(monkeypatch):
     """As if they were a user's, whatever the labels and weights."""
-    monkeypatch.setattr("riskmin.convexity.owner.is_own", lambda thing: False)
-    monkeypatch.setattr("riskmin.convexity.before.is_own", lambda thing: False)
+    monkeypatch.setattr("riskmin.convexity.owner.is_builtin", lambda thing: False)
+    monkeypatch.setattr("riskmin.convexity.before.is_builtin", lambda thing: False)
     for seed in range(3):
         for loss in (*ALL_LOSSES, *MANY_LOSSES):
             X, y, weights = problem(loss, seed=seed)
@@ -520,8 +520,8 @@ def test_riskmins_losses_would_pass(monkeypatch):
     "name", ["roc_area", "prbep", "f1", "ordinal", "precision_at_k:k=3", "recall_at_k:k=3"]
 )
 def test_losses_of_lists_would_pass(monkeypatch, name):
-    monkeypatch.setattr("riskmin.convexity.owner.is_own", lambda thing: False)
-    monkeypatch.setattr("riskmin.convexity.before.is_own", lambda thing: False)
+    monkeypatch.setattr("riskmin.convexity.owner.is_builtin", lambda thing: False)
+    monkeypatch.setattr("riskmin.convexity.before.is_builtin", lambda thing: False)
     X, y = classification(2000)
     check(linear_risk(X, y, name), L2(), np.zeros(4))
 
@@ -563,8 +563,8 @@ class OneAgainstAll:
     smooth = True
     task = "multiclass"
 
-    def scorer(self, y, n_outputs=None):
-        return Multiclass(n_outputs or int(y.max()) + 1)
+    def linear_map(self, y, n_outputs=None):
+        return MultiOutput(n_outputs or int(y.max()) + 1)
 
     def value_grad(self, z, y, c):
         xp = namespace(z)
@@ -757,7 +757,7 @@ def test_what_was_saved_on_the_way_is_probed_before_it_is_claimed(tmp_path, monk
         if row["iteration"] == 2:
             raise Killed
 
-    monkeypatch.setattr("riskmin.driver.SOON", 0.0)
+    monkeypatch.setattr("riskmin.driver.FIRST_CHECKPOINT_SECONDS", 0.0)
     J, file = Objective(Shallow(), L2(), 1.0), riskmin.Checkpoint(tmp_path / "run", every=0.0)
     with pytest.raises(Killed):
         minimize(J, Bmrm(), np.array([0.9]), tol=0.0, checkpoint=file, callback=kill)

@@ -33,10 +33,10 @@ from riskmin import (
     minimize,
 )
 from riskmin.matrices import as_matrix
-from riskmin.risk import rows_of
+from riskmin.risk import local_rows_of
 from riskmin.solvers import columns, coordinate_problem
-from riskmin.solvers.points import Points
-from riskmin.solvers.quadratic import Gram, _settle
+from riskmin.solvers.points import PointEvaluator
+from riskmin.solvers.quadratic import ColumnGram, _solve_free_coordinates
 from riskmin.types import Shard
 
 LOSSES = [
@@ -228,8 +228,8 @@ def test_the_storage_of_x_does_not_matter(loss, intercept):
 def test_without_gram_matrices(form, intercept, monkeypatch):
     X, y = wide(p=50)
     results = []
-    for most in (columns.MOST_GRAM, 0):
-        monkeypatch.setattr(columns, "MOST_GRAM", most)
+    for most in (columns.GRAM_MAX_COLUMNS, 0):
+        monkeypatch.setattr(columns, "GRAM_MAX_COLUMNS", most)
         obj = Objective(linear_risk(FORMS[form](X), y, Logistic(), fit_intercept=intercept), Elastic(), 0.02)
         results.append(minimize(obj, CoordinateDescent(), tol=1e-9))
     assert [r.status for r in results] == ["converged"] * 2
@@ -252,9 +252,9 @@ def test_gram_matrices_are_what_they_say(form):
     if sp.issparse(held):
         source.store.fetch(at, np.array([5]))
     whole = X[:, at].T @ (d[:, None] * X[:, at])
-    np.testing.assert_allclose(source.products(at, 0, Gram(d)), whole, atol=1e-9)
-    np.testing.assert_allclose(source.products(at, 2, Gram(d)), whole[2:], atol=1e-9)
-    np.testing.assert_allclose(source.pull(at, r), X[:, at].T @ r, atol=1e-9)
+    np.testing.assert_allclose(source.gram_rows(at, 0, ColumnGram(d)), whole, atol=1e-9)
+    np.testing.assert_allclose(source.gram_rows(at, 2, ColumnGram(d)), whole[2:], atol=1e-9)
+    np.testing.assert_allclose(source.pull_back(at, r), X[:, at].T @ r, atol=1e-9)
 
 
 def _unsummed(coo, form):
@@ -287,8 +287,8 @@ def test_many_rows_start_from_a_sample(monkeypatch):
     y = np.where(X[:, 0] - X[:, 1] + rng.standard_normal(24_000) > 0, 1.0, -1.0)
     weights = rng.integers(0, 3, 24_000).astype(float)
     steps = {}
-    for most in (coordinate_problem.MANY, 10**9):
-        monkeypatch.setattr(coordinate_problem, "MANY", most)
+    for most in (coordinate_problem.SAMPLE_MIN_ROW_RATIO, 10**9):
+        monkeypatch.setattr(coordinate_problem, "SAMPLE_MIN_ROW_RATIO", most)
         for form in (np.asarray, sp.csr_array):
             for free in (False, True):
                 risk = linear_risk(form(X), y, Logistic(), sample_weight=weights, fit_intercept=free)
@@ -307,11 +307,11 @@ def test_what_a_model_foresees_is_a_cut(loss):
     X, y, weights = problem(loss, n=30, p=6)
     weights[:3] = 0.0
     obj = Objective(linear_risk(X, y, loss, sample_weight=weights), L1(), 0.1)
-    rows, _, free = rows_of(obj.risk, None)
-    points, rng = Points(obj, rows, loss, free), np.random.default_rng(0)
+    rows, _, free = local_rows_of(obj.risk, None)
+    points, rng = PointEvaluator(obj, rows, loss, free), np.random.default_rng(0)
     for size in (0.1, 1.0, 10.0):
-        u = points.foresee(size * rows.c * rng.standard_normal(30))
-        cut = points._foreseen(u, X.T @ (rows.c * u), np.zeros(30))
+        u = points.feasible_slopes(size * rows.c * rng.standard_normal(30))
+        cut = points._cut_from_slopes(u, X.T @ (rows.c * u), np.zeros(30))
         for far in (0.01, 0.3, 3.0):
             v = far * rng.standard_normal(6)
             assert obj.risk(v)[0] >= cut.a @ v + cut.b
@@ -396,6 +396,6 @@ def test_equations_that_leave_a_coordinate_where_it_is():
     """Its step is zero, which must not be divided by."""
     w, g = np.array([1.0, 1.0]), np.array([1.0, -0.1])
     terms = np.array([[0.1, 0.1], [0.0, 0.0], [-np.inf, -np.inf], [np.inf, np.inf]])
-    _settle(np.eye(2), g, w, terms)
+    _solve_free_coordinates(np.eye(2), g, w, terms)
     assert w.tolist() == pytest.approx([0.0, 1.0])
     assert g.tolist() == pytest.approx([0.0, -0.1])

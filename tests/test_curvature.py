@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from riskmin.solvers.curvature import Pairs
+from riskmin.solvers.curvature import LbfgsMemory
 from riskmin.solvers.owlqn import two_loop
 
 
@@ -16,7 +16,7 @@ def square(rng, dim):
 @pytest.mark.parametrize("every", [1, 2])
 def test_directions_are_those_of_the_two_loop_recursion(memory, every):
     rng = np.random.default_rng(memory)
-    H, pairs, kept = square(rng, 7), Pairs(memory, np.zeros(7)), []
+    H, pairs, kept = square(rng, 7), LbfgsMemory(memory, np.zeros(7)), []
     for step in range(12):
         s = rng.standard_normal(7)
         pairs.add(s, H @ s)
@@ -30,7 +30,7 @@ def test_directions_are_those_of_the_two_loop_recursion(memory, every):
 
 def test_what_is_saved_gives_the_same_directions_and_stays_as_it_is():
     rng = np.random.default_rng(0)
-    H, pairs, g = square(rng, 5), Pairs(4, np.zeros(5)), rng.standard_normal(5)
+    H, pairs, g = square(rng, 5), LbfgsMemory(4, np.zeros(5)), rng.standard_normal(5)
     steps = rng.standard_normal((7, 5))
     for s in steps[:6]:
         pairs.add(s, H @ s)
@@ -38,5 +38,5 @@ def test_what_is_saved_gives_the_same_directions_and_stays_as_it_is():
     pairs.add(steps[6], H @ steps[6])  # the next step is under way when the last iterate is saved
     state = pairs.state(slots)
     for inner in (state["inner"], None):
-        again = Pairs.of(4, np.zeros(5), state["S"], state["Y"], inner)
+        again = LbfgsMemory.from_arrays(4, np.zeros(5), state["S"], state["Y"], inner)
         np.testing.assert_allclose(again.direction(g), expected, rtol=1e-10)

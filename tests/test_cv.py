@@ -192,8 +192,8 @@ def test_a_search_that_is_interrupted_is_none(diabetes, monkeypatch):
 
     from riskmin.risk import ScoreCursor
 
-    scores = ScoreCursor.pull
-    monkeypatch.setattr(ScoreCursor, "pull", impatient)
+    scores = ScoreCursor.pull_back
+    monkeypatch.setattr(ScoreCursor, "pull_back", impatient)
     model = LinearRegressorCV(alphas=ALPHAS, cv=2)
     with pytest.raises(KeyboardInterrupt):
         model.fit(*diabetes)

@@ -26,14 +26,14 @@ from riskmin import (
     Lbfgs,
     Logistic,
     Objective,
+    PartitionedMatrix,
     RocArea,
     Serial,
     Shard,
-    Spread,
     linear_risk,
     minimize,
 )
-from riskmin.executors.dask import computed, is_dask
+from riskmin.executors.dask import is_dask, to_local_array
 from riskmin.matrices import as_matrix
 from riskmin.testing import check_executor
 
@@ -95,7 +95,7 @@ def test_wrong_settings_are_refused(settings, message):
 
 def test_what_is_no_collection_of_dask():
     assert not any(map(is_dask, ([], [1.0], np.ones(3), [[1.0]], "text", None, ())))
-    np.testing.assert_array_equal(computed([1.0, 2.0]), [1.0, 2.0])
+    np.testing.assert_array_equal(to_local_array([1.0, 2.0]), [1.0, 2.0])
 
 
 @slow
@@ -179,7 +179,7 @@ def test_messages_of_every_size(held, n):
 
 @slow
 def test_long_arguments_go_from_worker_to_worker(held, monkeypatch):
-    monkeypatch.setattr("riskmin.executors.dask_held.SCATTER", 0)
+    monkeypatch.setattr("riskmin.executors.dask_held.SCATTER_ABOVE_BYTES", 0)
     for reply in held.map(echo, np.arange(10_000.0)):
         np.testing.assert_array_equal(reply, np.arange(10_000.0))
 
@@ -240,7 +240,7 @@ def test_collections_are_fitted_where_they_are(client):
     for name, thing in collections(X, client).items():
         assert is_dask(thing)
         there = executor.spread(thing)
-        assert isinstance(there, Spread)
+        assert isinstance(there, PartitionedMatrix)
         assert there.shape == X.shape
         assert there.sparse == (name == "delayed")
         columns = [part.columns for part in there.parts]
@@ -284,8 +284,8 @@ def test_labels_are_brought_here(client):
             sent(client, [y])[0],
             list(sent(client, np.split(y, 2))),
         ):
-            np.testing.assert_array_equal(computed(thing), y)
-    np.testing.assert_array_equal(computed(sent(client, [y]), client), y)
+            np.testing.assert_array_equal(to_local_array(thing), y)
+    np.testing.assert_array_equal(to_local_array(sent(client, [y]), client), y)
 
 
 @slow
@@ -330,20 +330,22 @@ def test_files_are_read_by_the_workers(client, tmp_path):
         np.savez(tmp_path / f"{k}.npz", X=X[at], y=y[at])
     paths = sorted(str(path) for path in tmp_path.glob("*.npz"))
     executor = DaskExecutor(client)
-    handles = executor.keep(read, paths)
-    told = executor.ask(handles, about)
+    handles = executor.persist(read, paths)
+    told = executor.apply(handles, about)
     parts = [
         executor.part(handle, path, shape, shape[0] * shape[1], False, rows)
         for handle, path, (shape, _) in zip(handles, paths, told, strict=True)
     ]
-    there = linear_risk(Spread(parts, executor), np.concatenate([labels for _, labels in told]), Hinge())
+    there = linear_risk(
+        PartitionedMatrix(parts, executor), np.concatenate([labels for _, labels in told]), Hinge()
+    )
     assert len(set(there.executor.map(pids))) == 2  # each reads its share
     here = linear_risk(X, y, Hinge(), n_shards=4)
     w = np.ones(X.shape[1])
     assert there(w)[0] == here(w)[0]
     np.testing.assert_array_equal(there(w)[1], here(w)[1])
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        executor.ask(executor.keep(read, ["nowhere.npz"]), about)
+        executor.apply(executor.persist(read, ["nowhere.npz"]), about)
 
 
 # ---------------------------------------------------------------- what goes wrong

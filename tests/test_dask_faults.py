@@ -13,7 +13,7 @@ import pytest
 from dask_forks import Forks, SlowHinge
 from helpers import die, doze, pids, size
 from riskmin import L2, Bundle, Checkpoint, DaskExecutor, Hinge, Objective, linear_risk, minimize
-from riskmin.spread import Unread
+from riskmin.spread import LazyShard
 
 pytestmark = pytest.mark.slow
 
@@ -125,7 +125,7 @@ def test_a_worker_is_killed_many_times_in_the_middle_of_fits(want):
 
 
 def test_shards_go_to_a_worker_that_is_left_and_to_one_that_comes(forks, want, monkeypatch):
-    monkeypatch.setattr("riskmin.executors.dask_held.LOOK", 0.2)
+    monkeypatch.setattr("riskmin.executors.dask_held.WORKER_CHECK_SECONDS", 0.2)
     with cluster(forks) as (client, _, workers):
         J = problem(DaskExecutor(client))
         there = J.risk.executor
@@ -187,11 +187,11 @@ def test_rows_that_nobody_can_make_again_are_said_to_be_lost(forks):
 def test_what_is_kept_is_made_again_elsewhere(forks):
     with cluster(forks) as (client, _, workers):
         executor = DaskExecutor(client)
-        handles = executor.keep(np.ones, [(2, 3), (4, 3), (5, 3)])
-        assert executor.ask(handles, np.sum) == [6, 12, 15]
+        handles = executor.persist(np.ones, [(2, 3), (4, 3), (5, 3)])
+        assert executor.apply(handles, np.sum) == [6, 12, 15]
         there = executor(
             [
-                Unread(executor.part(handle, "a part", (n, 3), 3 * n, False), np.ones(n), np.ones(n))
+                LazyShard(executor.part(handle, "a part", (n, 3), 3 * n, False), np.ones(n), np.ones(n))
                 for handle, n in zip(handles, (2, 4, 5), strict=True)
             ]
         )
@@ -205,16 +205,16 @@ def test_what_is_kept_is_made_again_elsewhere(forks):
 def test_whatever_is_asked_of_a_scheduler_that_is_gone(forks):
     with cluster(forks) as (client, scheduler, _):
         executor = DaskExecutor(client)
-        handles = executor.keep(np.ones, [3, 4])
+        handles = executor.persist(np.ones, [3, 4])
         there = problem(executor).risk.executor
-        assert executor.ask(handles, len) == [3, 4]
+        assert executor.apply(handles, len) == [3, 4]
         kill(scheduler)
         for ask in (
-            lambda: executor.ask(handles, len),
+            lambda: executor.apply(handles, len),
             lambda: there.map(size),
             lambda: problem(executor),
             lambda: executor.spread(handles),
-            lambda: executor.keep(np.ones, [1]),
+            lambda: executor.persist(np.ones, [1]),
         ):
             started = time.monotonic()
             with pytest.raises(ConnectionError, match=r"the Dask scheduler at .* is gone, .*: run again"):

@@ -487,7 +487,7 @@ def test_tables_of_many_blocks(table, monkeypatch):
     rows = np.random.default_rng(0).standard_normal((101, 4))
     text = "a,b,c,y\n" + "\n".join(",".join(map(repr, r)) for r in rows.tolist())
     for block in (1, 10, 100, 101, 1000):
-        monkeypatch.setattr(tables, "_BLOCK", block)
+        monkeypatch.setattr(tables, "_BLOCK_MAX_ROWS", block)
         data = load(table(text))
         np.testing.assert_array_equal(np.c_[data.X, data.y], rows)
 

@@ -57,7 +57,14 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.deadline import Limit, OutOfTime, aside, check, pieces, product
+from riskmin.deadline import (
+    OutOfTime,
+    TimeLimit,
+    check,
+    chunk_ranges,
+    interruptible_call,
+    interruptible_matmul,
+)
 from riskmin.matrices import as_matrix
 from riskmin.solvers.lp import LinearProgram
 
@@ -72,7 +79,7 @@ def shards(n=3):
 
 
 def passed(seconds=0.0):
-    return Limit(time.perf_counter() + seconds)
+    return TimeLimit(time.perf_counter() + seconds)
 
 
 # ---------------------------------------------------------------- the pieces
@@ -80,7 +87,7 @@ def test_a_limit_holds_for_what_runs_under_it():
     check()
     with pytest.raises(OutOfTime):
         passed().call(check)
-    passed().call(Limit().call, check)  # the innermost one
+    passed().call(TimeLimit().call, check)  # the innermost one
     passed(60).call(check)
     check()
 
@@ -100,18 +107,20 @@ def test_a_limit_holds_for_the_steps_of_a_generator_that_is_asked_under_it():
 @pytest.mark.parametrize("of", [1, 4])
 @pytest.mark.parametrize("work", [0.0, 1e3, 3.7e7, 1e9, 1e15, math.inf])
 def test_pieces_are_the_whole(work, of):
-    found = list(pieces(5, 105, work, of))
+    found = list(chunk_ranges(5, 105, work, of))
     assert [i for k in found for i in range(*k)] == list(range(5, 105))
     assert all((i - 5) % of == 0 for i, _ in found)
-    assert work > deadline.MOST or len(found) == 1
-    assert work <= deadline.MOST or max(j - i for i, j in found) <= max(of, 100 * deadline.MOST / work)
+    assert work > deadline.MAX_KERNEL_OPERATIONS or len(found) == 1
+    assert work <= deadline.MAX_KERNEL_OPERATIONS or max(j - i for i, j in found) <= max(
+        of, 100 * deadline.MAX_KERNEL_OPERATIONS / work
+    )
 
 
 def test_pieces_look_at_the_clock():
     limit, seen = passed(60), []
 
     def run():
-        for piece in pieces(0, 10, 5 * deadline.MOST):
+        for piece in chunk_ranges(0, 10, 5 * deadline.MAX_KERNEL_OPERATIONS):
             seen.append(piece)
             limit.deadline = 0.0
 
@@ -119,7 +128,7 @@ def test_pieces_look_at_the_clock():
         limit.call(run)
     assert seen == [(0, 2)]
     with pytest.raises(OutOfTime):
-        passed().call(pieces, 0, 10, 0.0)
+        passed().call(chunk_ranges, 0, 10, 0.0)
 
 
 def test_what_is_done_aside_is_left_behind():
@@ -131,28 +140,28 @@ def test_what_is_done_aside_is_left_behind():
 
     started = time.perf_counter()
     with pytest.raises(OutOfTime):
-        passed(0.1).call(lambda: aside(math.inf, wait, cancel=left.set))
+        passed(0.1).call(lambda: interruptible_call(math.inf, wait, cancel=left.set))
     assert there.is_set()
     assert left.is_set()
     assert time.perf_counter() - started < 10
-    assert aside(math.inf, divmod, 7, 2) == aside(0.0, divmod, 7, 2) == (3, 1)
+    assert interruptible_call(math.inf, divmod, 7, 2) == interruptible_call(0.0, divmod, 7, 2) == (3, 1)
     for work in (0.0, math.inf):
         with pytest.raises(ZeroDivisionError):
-            aside(work, divmod, 1, 0)
+            interruptible_call(work, divmod, 1, 0)
 
 
 def test_what_is_done_aside_treats_overflows_as_they_are_here():
     with np.errstate(over="ignore"):
-        assert aside(math.inf, np.exp, np.float64(1e6)) == math.inf
+        assert interruptible_call(math.inf, np.exp, np.float64(1e6)) == math.inf
     with np.errstate(over="raise"), pytest.raises(FloatingPointError):
-        aside(math.inf, np.exp, np.float64(1e6))
+        interruptible_call(math.inf, np.exp, np.float64(1e6))
 
 
 def test_large_products_are_the_same_aside(monkeypatch):
     A = np.random.default_rng(0).standard_normal((70, 50))
     here = A.T @ A
-    monkeypatch.setattr(deadline, "LONG", 1)
-    assert np.array_equal(product(A.T, A), here)
+    monkeypatch.setattr(deadline, "THREADED_CALL_OPERATIONS", 1)
+    assert np.array_equal(interruptible_matmul(A.T, A), here)
 
 
 # ---------------------------------------------------------------- the same bits
@@ -200,7 +209,7 @@ def run(X, name):
 @pytest.mark.parametrize("kind", KINDS)
 def test_pieces_change_no_bit(kind, name, monkeypatch):
     whole = run(KINDS[kind], name)
-    monkeypatch.setattr(deadline, "MOST", 200)
+    monkeypatch.setattr(deadline, "MAX_KERNEL_OPERATIONS", 200)
     assert run(KINDS[kind], name) == whole
 
 
@@ -208,8 +217,8 @@ def test_pieces_change_no_bit(kind, name, monkeypatch):
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
 def test_pieces_change_no_bit_of_a_kernel_machine(loss, intercept, monkeypatch):
     found = []
-    for most in (deadline.MOST, 500):
-        monkeypatch.setattr(deadline, "MOST", most)
+    for most in (deadline.MAX_KERNEL_OPERATIONS, 500):
+        monkeypatch.setattr(deadline, "MAX_KERNEL_OPERATIONS", most)
         risk, reg = kernel_risk(D, SIGN, loss, Rbf(0.1), fit_intercept=intercept)
         found.append(minimize(Objective(risk, reg, 1e-3), KernelDual(block=40), tol=1e-5).w.tobytes())
     assert found[0] == found[1]
@@ -218,7 +227,7 @@ def test_pieces_change_no_bit_of_a_kernel_machine(loss, intercept, monkeypatch):
 def test_a_linear_program_that_can_be_given_up_has_the_same_solution(monkeypatch):
     obj = Objective(linear_risk(D, SIGN, Hinge()), L1(), 1e-3)
     whole = minimize(obj, Bundle(), tol=1e-6)
-    monkeypatch.setattr("riskmin.solvers.lp.LARGE", 0)
+    monkeypatch.setattr("riskmin.solvers.lp.INTERRUPTIBLE_ABOVE_SIZE", 0)
     again = minimize(obj, Bundle(), tol=1e-6)
     assert np.array_equal(whole.w, again.w)
     assert whole.n_iter == again.n_iter
@@ -231,8 +240,8 @@ def test_a_linear_program_is_given_up(monkeypatch):
     program = LinearProgram(L1(), 0.01, n)
     for k in range(n):
         program.add(A[: k + 1], b[: k + 1])
-    program._let_in(np.arange(n), +1, A)
-    program._let_in(np.arange(n), -1, A)
+    program._add_columns(np.arange(n), +1, A)
+    program._add_columns(np.arange(n), -1, A)
     used = time.process_time()
     with pytest.raises(OutOfTime):
         passed(0.2).call(program.solve, A, b, np.zeros(n))
@@ -545,10 +554,10 @@ def test_columns_that_were_not_copied_in_time_are_none(monkeypatch):
     """They are kept with the risk, for the runs that come after one that was ended in the middle."""
     obj = Objective(linear_risk(S, SIGN, Logistic()), L1(), 1e-3)
     whole = minimize(Objective(linear_risk(S, SIGN, Logistic()), L1(), 1e-3), CoordinateDescent(), tol=1e-8)
-    monkeypatch.setattr(deadline, "MOST", 100)
+    monkeypatch.setattr(deadline, "MAX_KERNEL_OPERATIONS", 100)
     from riskmin.kernels import coordinate
 
-    pick, calls = coordinate.pick_columns, []
+    pick, calls = coordinate.copy_csr_columns, []
 
     def tired(*args):
         calls.append(0)
@@ -556,7 +565,7 @@ def test_columns_that_were_not_copied_in_time_are_none(monkeypatch):
             raise OutOfTime
         pick(*args)
 
-    monkeypatch.setattr(coordinate, "pick_columns", tired)
+    monkeypatch.setattr(coordinate, "copy_csr_columns", tired)
     assert minimize(obj, CoordinateDescent(), tol=1e-8).status == "max_seconds"
-    monkeypatch.setattr(coordinate, "pick_columns", pick)
+    monkeypatch.setattr(coordinate, "copy_csr_columns", pick)
     assert np.array_equal(minimize(obj, CoordinateDescent(), tol=1e-8).w, whole.w)

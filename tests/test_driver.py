@@ -363,7 +363,7 @@ def test_ctrl_c_while_resuming_returns_what_was_saved(tmp_path):
         def cursor(self, w):
             raise KeyboardInterrupt
 
-    risk = Interrupted(obj.risk.loss, obj.risk.scorer, obj.risk.executor, obj.risk.dim)
+    risk = Interrupted(obj.risk.loss, obj.risk.linear_map, obj.risk.executor, obj.risk.dim)
     result = minimize(Objective(risk, L2(), obj.lam), Bundle(), tol=1e-9, checkpoint=tmp_path / "run")
     assert result.status == "interrupted"
     assert result.value == pytest.approx(first.value, rel=1e-12)

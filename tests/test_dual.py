@@ -29,10 +29,14 @@ from riskmin import (
 )
 from riskmin.kernels import conjugates
 from riskmin.kernels import dual as kernels
-from riskmin.losses.pieces import conjugate_of, dual_of
-from riskmin.solvers.dual_rows import _parts
+from riskmin.losses.pieces import conjugate_of, interval_conjugate_of
+from riskmin.solvers.dual_rows import _indices_and_values
 
-EXACT = [loss for loss in ALL_LOSSES if isinstance(loss, Logistic) or dual_of(loss, np.ones(1)) is not None]
+EXACT = [
+    loss
+    for loss in ALL_LOSSES
+    if isinstance(loss, Logistic) or interval_conjugate_of(loss, np.ones(1)) is not None
+]
 exact_losses = pytest.mark.parametrize("loss", EXACT, ids=repr)
 SMALL = [Hinge(), SquaredHinge(), Logistic(), EpsilonInsensitive(0.2), Absolute(), Novelty(), Squared()]
 
@@ -64,7 +68,7 @@ def exact_step(loss, y, u, z, bend):
         a = -y * u
         s = kernels.logistic_step(y * z, float(np.log(a / (1 - a))), bend)
         return -y / (1 + np.exp(-s))
-    dual = loss.dual(np.array([y]))
+    dual = loss.interval_conjugate(np.array([y]))
     slope = float(dual.shift[0]) - z + dual.square * u
     ends = float(dual.lower[0]), float(dual.upper[0])
     return kernels.quadratic_step(slope, u, dual.epsilon, 1 / (dual.square + bend), *ends)
@@ -81,7 +85,9 @@ def exact_step(loss, y, u, z, bend):
 def test_the_step_is_the_best_one(loss, part, label, z, bend):
     y = float(np.sign(label) or 1.0) if loss.task == "classification" else label
     ends = (
-        loss.conjugate_domain(np.array([y])) if isinstance(loss, Logistic) else loss.dual(np.array([y]))[:2]
+        loss.conjugate_domain(np.array([y]))
+        if isinstance(loss, Logistic)
+        else loss.interval_conjugate(np.array([y]))[:2]
     )
     lower, upper = (float(np.clip(end[0], -30, 30)) for end in ends)
     u = lower + part * (upper - lower)
@@ -117,7 +123,7 @@ def test_the_logistic_step_solves_its_equation_far_out(z, s, bend):
 def test_the_implicit_logistic_step_solves_its_equation(z, a, kappa):
     """That of gradient steps: the least of l*(t) - z t + kappa (t - u)^2 / 2, by its slope at log-odds b."""
     row, shape = np.array([-1.0, 0.0, 0.0, -1.0]), np.array([0.0, 0.0, 2.0])
-    new = -conjugates.implicit(-a, z, kappa, 2, row, shape)
+    new = -conjugates.proximal_step(-a, z, kappa, 2, row, shape)
     slack = 1e-9 * new * (1 - new) + 1e-15
 
     def slope(t):
@@ -368,4 +374,6 @@ def test_sparse_rows_without_a_single_entry_are_not_taken_for_dense_ones(loss):
     assert result.status == "converged"
     assert result.trace[0]["value"] == pytest.approx(obj(np.ones(40))[0])
     assert result.value == pytest.approx(obj(np.zeros(40))[0])
-    assert _parts(obj.risk.rows.X)[0] is not None  # no indices is what tells dense rows from others
+    assert (
+        _indices_and_values(obj.risk.rows.X)[0] is not None
+    )  # no indices is what tells dense rows from others

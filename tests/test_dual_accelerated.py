@@ -34,7 +34,7 @@ from riskmin import (
     path,
 )
 from riskmin.solvers.projection import project
-from riskmin.types import Unsuited
+from riskmin.types import UnsupportedProblem
 
 PLAIN = DualAccelerated(restart=np.inf)
 LOSSES = [
@@ -61,7 +61,7 @@ def constant(X, c, lam):
 
 def reach(loss, y, c, centre):
     """D: the largest of half the squared distances to the centre, within the bounds."""
-    dual = loss.dual(y)
+    dual = loss.interval_conjugate(y)
     return 0.5 * float(c @ np.maximum((dual.upper - centre) ** 2, (centre - dual.lower) ** 2))
 
 
@@ -85,7 +85,7 @@ def test_the_gap_falls_as_the_theorem_says(loss, seed, lam, intercept):
 def test_restarts_keep_the_order_of_the_steps(loss, seed, restart):
     """A gap of eps after sqrt(6 L D / eps) / (1 - restart^(-1/2)) steps, and one more a restart."""
     J, X, y, c = objective(loss, 0.01, True, seed)
-    dual = loss.dual(y)
+    dual = loss.interval_conjugate(y)
     D = 0.5 * float(c @ (dual.upper - dual.lower) ** 2)
     steps, best, restarts, A = DualAccelerated(restart).iterates(J, np.zeros(4)), np.inf, 0, 0.0
     for k, it in enumerate(islice(steps, 150)):
@@ -204,16 +204,16 @@ def test_paths_start_from_their_neighbours():
 @pytest.mark.parametrize("loss", [Logistic(), SquaredHinge()], ids=repr)
 def test_other_losses_are_refused(loss):
     with pytest.raises(
-        Unsuited, match=r"needs a dual that is quadratic between bounds, unlike .*: use Bundle"
+        UnsupportedProblem, match=r"needs a dual that is quadratic between bounds, unlike .*: use Bundle"
     ):
         minimize(objective(loss)[0], DualAccelerated())
 
 
 def test_other_problems_are_refused():
-    with pytest.raises(Unsuited, match=r"DualAccelerated needs L2\(\), not L1.*: use Bundle"):
+    with pytest.raises(UnsupportedProblem, match=r"DualAccelerated needs L2\(\), not L1.*: use Bundle"):
         minimize(objective(Hinge(), reg=L1())[0], DualAccelerated())
     X, y, _ = problem(Hinge())
-    with pytest.raises(Unsuited, match=r"DualAccelerated visits rows"):
+    with pytest.raises(UnsupportedProblem, match=r"DualAccelerated visits rows"):
         minimize(Objective(linear_risk(X, y, Prbep()), L2(), 0.1), DualAccelerated())
     for wrong in (1.0, 0.0, np.nan):
         with pytest.raises(ValueError, match=r"DualAccelerated needs restart > 1"):

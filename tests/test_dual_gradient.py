@@ -285,7 +285,10 @@ def check_bias(loss, reg, algorithm, passes):
     assert lower <= best.value * (1 + 1e-9)
     assert min(it.value for it in its) - lower <= 1e-6 * best.value
     cursor = obj.risk.cursor(best.w)
-    low, high = cursor.last_best(-1), cursor.last_best(+1)  # of a kink, any intercept between is best
+    low, high = (
+        cursor.minimizer_interval_end(-1),
+        cursor.minimizer_interval_end(+1),
+    )  # of a kink, any intercept between is best
     assert low - 1e-4 <= its[-1].info["bias"] <= high + 1e-4
     assert its[-1].info["feasibility"] < 1e-4
     assert -1e-12 <= its[-1].info["modified_gap"] < 1e-4

@@ -14,7 +14,6 @@ from riskmin import (
     Bundle,
     DualGaussSeidel,
     EpsilonInsensitive,
-    HandOver,
     Hinge,
     Huber,
     Logistic,
@@ -26,18 +25,19 @@ from riskmin import (
     Serial,
     Squared,
     SquaredHinge,
+    Switching,
     Threads,
     linear_risk,
     minimize,
     path,
 )
-from riskmin.executors.local import add
+from riskmin.executors.local import sum_tuples
 from riskmin.losses.pieces import conjugate_of
 from riskmin.matrices import as_matrix
 from riskmin.solvers import dual_local
-from riskmin.solvers.dual_local import LocalAscent, Task, local_epochs
-from riskmin.spread import loaded
-from riskmin.types import Cut, Memo, Shard, Unsuited
+from riskmin.solvers.dual_local import Cocoa, RoundTask, sweep_shard
+from riskmin.spread import materialize
+from riskmin.types import Cut, Shard, ShardCache, UnsupportedProblem
 
 LOSSES = [
     Hinge(),
@@ -63,18 +63,18 @@ class Elsewhere:
     forgets = False
 
     def __init__(self, shards=()):
-        self.shards = [loaded(shard) for shard in shards]
+        self.shards = [materialize(shard) for shard in shards]
 
     def __call__(self, shards):
         return type(self)(shards)
 
     def map(self, f, *args, each=()):
         if self.forgets:
-            self.shards = [Shard(*shard[:3], Memo()) for shard in self.shards]
+            self.shards = [Shard(*shard[:3], ShardCache()) for shard in self.shards]
         return Serial(self.shards).map(f, *args, each=each)
 
     def sum(self, f, *args, each=()):
-        return add(self.map(f, *args, each=each))
+        return sum_tuples(self.map(f, *args, each=each))
 
 
 class Forgetful(Elsewhere):
@@ -117,11 +117,11 @@ def test_a_round_gains_what_theory_says(loss, weights):
     u = starts(loss, y, rng)
     X = np.vstack([shard.X.X for shard in shards])
     w = obj.argmin(Cut(X.T @ (c * u), 0.0))
-    scale, ends = NONE if obj.reg.plain else 1 / weights, np.cumsum([0, *(len(s.c) for s in shards)])
+    scale, ends = NONE if obj.reg.unweighted else 1 / weights, np.cumsum([0, *(len(s.c) for s in shards)])
     for sigma in (1.0, 2.0, 3.0):
-        task, gains, new, slope = Task(loss, scale, obj.lam / sigma, 2, 1.0, True, True), [], [], 0.0
+        task, gains, new, slope = RoundTask(loss, scale, obj.lam / sigma, 2, 1.0, True, True), [], [], 0.0
         for k, (i, j) in enumerate(pairwise(ends)):
-            found, _, sums = local_epochs(shards[k], task, w, w, (u[i:j], (0, 1, k)))
+            found, _, sums = sweep_shard(shards[k], task, w, w, (u[i:j], (0, 1, k)))
             before, after = (-c[i:j] @ conjugate_of(loss, v, y[i:j]) for v in (u[i:j], found))
             change = X[i:j].T @ (c[i:j] * (found - u[i:j]))
             bend = 2 * obj.reg.conjugate(change)
@@ -141,8 +141,8 @@ def test_epochs_of_one_shard_are_those_of_all_rows():
     """With one shard and sigma = 1 the steps are those of a run on all rows, each the best one."""
     obj = elsewhere(Hinge(), n_shards=1)
     (y, c), (shard,) = obj.risk.labels, obj.risk.executor.shards
-    task, u, X = Task(Hinge(), NONE, obj.lam, 1, 1.0, False, False), np.zeros(len(y)), shard.X.X
-    found, slopes, sums = local_epochs(shard, task, np.zeros(4), np.ones(4), (u, (0,)))
+    task, u, X = RoundTask(Hinge(), NONE, obj.lam, 1, 1.0, False, False), np.zeros(len(y)), shard.X.X
+    found, slopes, sums = sweep_shard(shard, task, np.zeros(4), np.ones(4), (u, (0,)))
     w = np.zeros(4)
     for i in np.flatnonzero(c):
         best = u[i] - (y[i] - X[i] @ w) / (c[i] / obj.lam * X[i] @ X[i])
@@ -274,7 +274,7 @@ def test_rows_of_zeros_empty_shards_and_weights_of_zero(losses):
         for data in (X, sp.csr_array(X), sp.csc_array(X), np.asfortranarray(X)):
             obj = elsewhere(loss, 0.03, n_shards=8, data=(data, y, weights))
             held = obj.risk.executor
-            none = Shard(as_matrix(data[:0]), y[:0], obj.risk.labels[1][:0], Memo())
+            none = Shard(as_matrix(data[:0]), y[:0], obj.risk.labels[1][:0], ShardCache())
             held.shards = [held.shards[0], none, *held.shards[1:]]
             result = minimize(obj, DualGaussSeidel(), tol=1e-6)
             assert result.status == "converged"
@@ -286,10 +286,10 @@ def test_rows_of_zeros_empty_shards_and_weights_of_zero(losses):
 
 def test_few_cuts_with_many_rows(monkeypatch):
     """Where dual variables are many, cuts become one sooner, and it takes longer."""
-    monkeypatch.setattr(dual_local, "MOST_NUMBERS", 1)
+    monkeypatch.setattr(dual_local, "MAX_STORED_DUALS", 1)
     obj = elsewhere(Hinge(), lam=0.01)
-    run = LocalAscent.on(DualGaussSeidel(), obj)
-    steps = list(islice(run.started(np.zeros(4)), 60))
+    run = Cocoa.for_shard(DualGaussSeidel(), obj)
+    steps = list(islice(run.start(np.zeros(4)), 60))
     assert len(run.pool.U) == 3
     best = minimize(obj, Bundle(), tol=1e-9).value
     assert best * (1 - 1e-3) <= bound(obj, steps[-1].cut) <= best * (1 + 1e-9)
@@ -303,7 +303,7 @@ def test_it_goes_along_a_path_and_hands_over():
         assert result.status == "converged"
         exact = minimize(Objective(obj.risk, L2(), lam), Bundle(), tol=1e-8)
         assert result.value == pytest.approx(exact.value, rel=1e-5)
-    both = HandOver(DualGaussSeidel(local_epochs=1), Bundle(), tol=1e-7, digit=0.1)
+    both = Switching(DualGaussSeidel(local_epochs=1), Bundle(), tol=1e-7, passes_per_digit=0.1)
     result = minimize(replace(obj, lam=1e-4), both, tol=1e-7)
     assert result.status == "converged"
     assert {row["solver"] for row in result.trace} == {1.0, 2.0}
@@ -320,7 +320,7 @@ def test_it_goes_along_a_path_and_hands_over():
 )
 def test_what_it_cannot_do_is_said(loss, reg, settings):
     obj = elsewhere(loss, reg=reg, **settings)
-    with pytest.raises(Unsuited, match=r"for remote rows.*: use Auto or Bundle$"):
+    with pytest.raises(UnsupportedProblem, match=r"for remote rows.*: use Auto or Bundle$"):
         DualGaussSeidel().iterates(obj, np.zeros(4))
     assert minimize(obj, tol=1e-2).status == "converged"
 
@@ -328,5 +328,5 @@ def test_what_it_cannot_do_is_said(loss, reg, settings):
 def test_settings_are_checked():
     with pytest.raises(ValueError, match="local_epochs must be a whole number >= 1, not 0"):
         DualGaussSeidel(local_epochs=0)
-    with pytest.raises(Unsuited, match="exact steps"):
+    with pytest.raises(UnsupportedProblem, match="exact steps"):
         DualGaussSeidel(step="gradient").iterates(elsewhere(Hinge()), np.zeros(4))

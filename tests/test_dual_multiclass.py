@@ -21,10 +21,10 @@ from riskmin import (
     path,
 )
 from riskmin.kernels import dual_multiclass as kernels
-from riskmin.losses.simplex import plainly, project
+from riskmin.losses.simplex import project_onto_simplex, project_onto_simplex_generic
 from riskmin.solvers import auto
-from riskmin.solvers.dual_multiclass import BlockAscent
-from riskmin.types import Unsuited
+from riskmin.solvers.dual_multiclass import MulticlassAscent
+from riskmin.types import UnsupportedProblem
 
 
 def problem(n=40, p=6, k=5, seed=0, costly=True):
@@ -67,8 +67,8 @@ def test_projections_are_those_of_the_definition(k):
     rng = np.random.default_rng(k)
     v = rng.standard_normal((300, k)) * np.exp(3 * rng.standard_normal((300, 1)))
     v[0], v[1] = 0.0, 1e200 * v[1]
-    found = project(v)
-    np.testing.assert_allclose(found, plainly(v), atol=1e-14)
+    found = project_onto_simplex(v)
+    np.testing.assert_allclose(found, project_onto_simplex_generic(v), atol=1e-14)
     assert (found >= 0).all()
     np.testing.assert_allclose(found.sum(axis=1), 1.0, atol=1e-14)
     # nearest: no feasible direction e_j - found leads closer
@@ -81,7 +81,7 @@ def test_projections_are_those_of_the_definition(k):
 def test_a_step_moves_a_row_to_its_best_multipliers(damping):
     rng = np.random.default_rng(1)
     for bend in (1e-3, 1.0, 50.0):
-        beta = project(rng.standard_normal((1, 6)))
+        beta = project_onto_simplex(rng.standard_normal((1, 6)))
         old, slack = beta[0].copy(), rng.standard_normal(6)
         change, room, six = np.zeros(6), np.zeros(6), np.uintp(6)
         moved = kernels.row_step(beta[0], slack - slack.max(), six, bend, damping, change, room)
@@ -90,13 +90,13 @@ def test_a_step_moves_a_row_to_its_best_multipliers(damping):
         def gain(b, bend=bend, old=old, slack=slack):
             return slack @ b - 0.5 * bend * ((b - old) ** 2).sum()
 
-        full = project((old + slack / bend)[None])[0]
+        full = project_onto_simplex((old + slack / bend)[None])[0]
         assert beta[0].sum() == pytest.approx(1.0, abs=1e-14)
         assert (beta >= 0).all()
         np.testing.assert_allclose(change, beta[0] - old, atol=1e-15)
         if damping == 1:
             np.testing.assert_allclose(beta[0], full, atol=1e-14)
-            others = project(full + 0.1 * rng.standard_normal((200, 6)))
+            others = project_onto_simplex(full + 0.1 * rng.standard_normal((200, 6)))
             assert all(gain(full) >= gain(b) - 1e-12 for b in others)
         else:
             assert gain(beta[0]) >= gain(old) - 1e-14
@@ -171,16 +171,16 @@ def test_a_path_starts_from_the_multipliers_of_its_neighbour():
 
 def test_faces_are_climbed_without_a_fall():
     obj = objective(1e-4, n=120, costly=False)
-    run = BlockAscent.of(DualGaussSeidel(), obj)
-    steps = run.started(np.zeros(obj.risk.dim))
+    run = MulticlassAscent.create(DualGaussSeidel(), obj)
+    steps = run.start(np.zeros(obj.risk.dim))
     cut = [next(steps) for _ in range(8)][-1].cut
     before = obj.lower(cut)
-    run.visits, run.wait, run.patience = 1e9, 0.0, 0.0
-    run._climb(run._scores(run._flat()))
-    _, _, cut = run._check(run._flat())
+    run.visits, run.checks_to_climb, run.climb_delay = 1e9, 0.0, 0.0
+    run._climb(run._scores(run._weight_vector()))
+    _, _, cut = run._check(run._weight_vector())
     after = obj.lower(cut)
     assert after > before
-    np.testing.assert_allclose(run._flat(), obj.argmin(cut), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(run._weight_vector(), obj.argmin(cut), rtol=1e-9, atol=1e-9)
 
 
 def test_it_says_what_it_is_not_for():
@@ -192,7 +192,7 @@ def test_it_says_what_it_is_not_for():
         (MulticlassHinge(), L1(), {}, "Smoothing"),
         (MulticlassHinge(), L2(np.arange(1.0, 31.0)), {}, "one weight per feature: use Smoothing"),
     ):
-        with pytest.raises(Unsuited, match=word):
+        with pytest.raises(UnsupportedProblem, match=word):
             minimize(Objective(linear_risk(X, y, loss, **how), reg, 0.1), DualGaussSeidel())
 
 
@@ -215,7 +215,7 @@ def test_auto_smooths_where_rows_are_very_long_or_multipliers_too_many(monkeypat
     )
     assert isinstance(Auto().choose(with_intercepts)[0], Smoothing)
     assert isinstance(Auto().choose(without)[0], DualGaussSeidel)
-    monkeypatch.setattr(auto, "MOST_MULTIPLIERS", len(y) * 5 - 1)
+    monkeypatch.setattr(auto, "DUAL_MAX_MULTIPLIERS", len(y) * 5 - 1)
     assert isinstance(Auto().choose(without)[0], Smoothing)
 
 

@@ -23,8 +23,8 @@ from riskmin import (
 )
 from riskmin.kernels import subsets
 from riskmin.losses import entropic as module
-from riskmin.losses.entropic import entropic, log_labellings
-from riskmin.types import Unsuited
+from riskmin.losses.entropic import entropic_smoothing, log_n_labelings
+from riskmin.types import UnsupportedProblem
 
 KINDS = [FBeta(), FBeta(beta=0.3), Prbep(), PrecisionAtK(k=1), PrecisionAtK(k=3), RecallAtK(k=2)]
 
@@ -80,7 +80,7 @@ def test_all_labellings(loss, n, T, seed):
     y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
     y[:2] = 1.0, -1.0
     c = np.full(n, 1 / n)
-    value, dz, lift = entropic(loss, z, y, T)
+    value, dz, lift = entropic_smoothing(loss, z, y, T)
     exact, grad, truth, logs = by_hand(loss, z, y, T)
     assert value == pytest.approx(exact, abs=1e-12 * (1 + abs(z).max()))
     np.testing.assert_allclose(dz, grad, atol=1e-9)
@@ -97,7 +97,7 @@ def test_twelve_rows(loss):
     rng = np.random.default_rng(0)
     for T in (1e-3, 0.1, 2.0):
         z, y = rng.standard_normal(12), np.where(np.arange(12) < 5, 1.0, -1.0)
-        value, dz, _ = entropic(loss, z, y, T)
+        value, dz, _ = entropic_smoothing(loss, z, y, T)
         exact, grad, _, _ = by_hand(loss, z, y, T)
         assert value == pytest.approx(exact, abs=1e-12)
         np.testing.assert_allclose(dz, grad, atol=1e-10)
@@ -108,7 +108,7 @@ def test_the_number_of_labellings(loss):
     y = np.where(np.arange(9) < 4, 1.0, -1.0)
     misses, alarms, _ = loss.tables(4, 5)
     many = len(list(labellings(loss, y)))
-    assert np.exp(log_labellings(misses, alarms, 4, 5)) == pytest.approx(many, rel=1e-12)
+    assert np.exp(log_n_labelings(misses, alarms, 4, 5)) == pytest.approx(many, rel=1e-12)
 
 
 @pytest.mark.parametrize("loss", [FBeta(), Prbep(), PrecisionAtK(k=40), RecallAtK(k=150)], ids=repr)
@@ -119,15 +119,15 @@ def test_hundreds_of_rows(loss):
     z, y, c = rng.standard_normal(n), np.where(np.arange(n) < 150, 1.0, -1.0), np.full(n, 1 / n)
     d = rng.standard_normal(n)
     h = 1e-4
-    ends = [entropic(loss, z + s * d, y, 1e-3)[0] for s in (h, -h)]
-    assert entropic(loss, z, y, 1e-3)[1] @ d == pytest.approx(
+    ends = [entropic_smoothing(loss, z + s * d, y, 1e-3)[0] for s in (h, -h)]
+    assert entropic_smoothing(loss, z, y, 1e-3)[1] @ d == pytest.approx(
         (ends[0] - ends[1]) / (2 * h), rel=1e-5, abs=1e-7
     )
     points = [z, 0 * z, 10 * y, *rng.standard_normal((5, n)), *(1e3 * rng.standard_normal((2, n)))]
     truths = [float(loss.value_grad(v, y, c)[0]) for v in points]
     for T in (1e-9, 1e-6, 1e-4, 1e-2, 1.0, 1e4):
         for scale in (1.0, 1e4):
-            value, dz, lift = entropic(loss, scale * z, y, T)
+            value, dz, lift = entropic_smoothing(loss, scale * z, y, T)
             height = value + lift - scale * float(dz @ z)  # the mean of Delta, in [0, 1]
             assert -1e-12 * scale <= height <= 1 + 1e-12 * scale
             assert lift >= -1e-12 * scale
@@ -143,8 +143,8 @@ def test_chances_are_those_of_a_distribution():
         size = rng.random(51)
         size /= size.sum()
         for step in (1, 7, 50):
-            kept = subsets.sizes(odds, 50, step)
-            found = subsets.chances(odds, kept, step, size)
+            kept = subsets.log_symmetric_polynomials(odds, 50, step)
+            found = subsets.inclusion_probabilities(odds, kept, step, size)
             assert found.sum() == pytest.approx(size @ np.arange(51), rel=1e-14)
             assert found.min() >= 0
             assert found.max() <= 1 + 1e-14
@@ -185,7 +185,7 @@ def test_too_many_rows_are_refused(monkeypatch):
     monkeypatch.setattr(module, "MAX_DP_STEPS_PER_EVALUATION", 100)
     y = np.where(np.arange(40) < 15, 1.0, -1.0)
     message = r"FBeta takes 8.5e\+02 steps per evaluation .* on 40 rows.*: use Bundle$"
-    with pytest.raises(Unsuited, match=message):
+    with pytest.raises(UnsupportedProblem, match=message):
         Smoothed(FBeta(), 0.1).value_grad(np.zeros(40), y, np.full(40, 1 / 40))
 
 
@@ -193,6 +193,6 @@ def test_rows_must_weigh_the_same():
     y = np.array([1.0, -1.0, 1.0])
     for loss in (FBeta(), PrecisionAtK(k=1)):
         with pytest.raises(ValueError, match="all must weigh the same"):
-            loss.soft(np.zeros(3), y, np.array([0.5, 0.25, 0.25]), 0.1)
+            loss.smoothed_value_grad(np.zeros(3), y, np.array([0.5, 0.25, 0.25]), 0.1)
     with pytest.raises(ValueError, match=r"PrecisionAtK needs k=5 rows, but there are 3: lower k"):
-        PrecisionAtK(k=5).soft(np.zeros(3), y, np.full(3, 1 / 3), 0.1)
+        PrecisionAtK(k=5).smoothed_value_grad(np.zeros(3), y, np.full(3, 1 / 3), 0.1)

@@ -502,8 +502,8 @@ def test_a_checkpoint_is_resumed(cancer, tmp_path):
 
 
 def test_verbose_shows_progress_and_calls_back(cancer, capfd, monkeypatch):
-    monkeypatch.setattr("riskmin.progress.PLAIN_EVERY", 0.0)
-    monkeypatch.setattr("riskmin.progress.LIVE_EVERY", 0.0)  # else a short fit says nothing
+    monkeypatch.setattr("riskmin.progress.LOG_LINE_SECONDS", 0.0)
+    monkeypatch.setattr("riskmin.progress.LIVE_UPDATE_SECONDS", 0.0)  # else a short fit says nothing
     rows = []
     LinearClassifier(verbose=True, callback=lambda iterate, row: rows.append(row)).fit(*cancer)
     shown = capfd.readouterr()

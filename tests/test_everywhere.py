@@ -12,7 +12,7 @@ from benchmarks import scale, scale_model
 import everywhere
 from everywhere import PROBLEMS, SHARDS, TOL, TWO_ROUNDS, Elsewhere, default, keeps, solve
 from riskmin import Auto, Processes, Serial, Threads
-from riskmin.risk import REFRESH, cursor
+from riskmin.risk import RECOMPUTE_SCORES_EVERY, cursor_of
 
 each_problem = pytest.mark.parametrize("name", PROBLEMS)
 
@@ -20,7 +20,7 @@ each_problem = pytest.mark.parametrize("name", PROBLEMS)
 # ---------------------------------------------------------------- 8 bytes a row
 def check_a_call(name, executor):
     risk = TWO_ROUNDS[name](Elsewhere(executor)).risk
-    n, p = risk.table.shape
+    n, p = risk.row_metadata.shape
     risk(np.zeros(p))
     held = risk.executor
     assert held.mapped == [8 * n]  # the scores
@@ -38,22 +38,22 @@ def test_a_call_gathers_8_bytes_a_row(name, executor):
 @pytest.mark.parametrize("name", TWO_ROUNDS)
 def test_a_cursor_gathers_8_bytes_a_row_and_looks_for_nothing(name):
     risk = TWO_ROUNDS[name](Elsewhere()).risk
-    n, p = risk.table.shape
+    n, p = risk.row_metadata.shape
     held = risk.executor
-    at = cursor(risk, np.zeros(p))
+    at = cursor_of(risk, np.zeros(p))
     assert held.mapped == [8 * n]
-    at.aim(np.ones(p))
+    at.set_direction(np.ones(p))
     assert held.mapped == [8 * n, 8 * n]
     held.clear()
     for t in (0.1, 0.2, 0.3):
-        at.along(t)
-    at.move(0.3)
+        at.value_slope(t)
+    at.advance(0.3)
     assert held.calls == 0
     at.value_grad()
     assert (held.mapped, held.summed, held.sent) == ([], [8 * p], [8 * n])
     held.clear()
-    for _ in range(REFRESH - 1):
-        at.move(0.01)
+    for _ in range(RECOMPUTE_SCORES_EVERY - 1):
+        at.advance(0.01)
     assert held.mapped == [8 * n]  # scores are computed anew now and then
 
 
@@ -166,7 +166,7 @@ def test_the_page_says_what_its_constants_give():
 
 def test_accounts_of_a_run():
     risk = PROBLEMS["ROC area"](scale.Metered(Serial)).risk
-    n, p = risk.table.shape
+    n, p = risk.row_metadata.shape
     risk.executor.clear()
     risk(np.zeros(p))
     assert (risk.executor.rounds, risk.executor.floats) == (2, n + p)

@@ -79,7 +79,7 @@ class Broken(Serial):
     def map(self, f, *args, each=()):
         if self.fault == "forgets":
             for s in self.shards:
-                s.memo.clear()
+                s.cache.clear()
         try:
             replies = super().map(f, *args, each=each)
         except ZeroDivisionError:

@@ -13,13 +13,13 @@ from riskmin import (
     Bundle,
     Cut,
     DualGaussSeidel,
-    HandOver,
     Hinge,
     Iterate,
     Lbfgs,
     Logistic,
     Objective,
     SemismoothNewton,
+    Switching,
     check_solver,
     linear_risk,
     minimize,
@@ -58,26 +58,26 @@ def switched(solver, obj, most=200):
 
 def test_it_changes_where_the_first_stalls_and_not_where_it_falls_fast():
     obj = hard()
-    stalls = HandOver(Falls(0.999), Bundle(), digit=8.0)
+    stalls = Switching(Falls(0.999), Bundle(), passes_per_digit=8.0)
     assert 2 <= switched(stalls, obj) <= 8
-    fast = HandOver(Falls(0.1), Bundle(), digit=8.0)
+    fast = Switching(Falls(0.1), Bundle(), passes_per_digit=8.0)
     assert switched(fast, obj, 14) is None
     # 10 passes a digit: worth it for a second solver that takes one, and not for one that takes 100
     slow = Falls(10**-0.1)
-    assert switched(HandOver(slow, Bundle(), tol=1e-6, digit=1.0), obj) is not None
-    assert switched(HandOver(slow, Bundle(), tol=1e-6, digit=100.0), obj, 60) is None
+    assert switched(Switching(slow, Bundle(), tol=1e-6, passes_per_digit=1.0), obj) is not None
+    assert switched(Switching(slow, Bundle(), tol=1e-6, passes_per_digit=100.0), obj, 60) is None
 
 
 def test_a_first_solver_that_ends_is_followed_by_the_second():
     obj = hard()
-    assert switched(HandOver(Falls(0.1, rows=3), Bundle()), obj) == 3
-    assert switched(HandOver(Falls(0.1, rows=0), Bundle()), obj) == 0
+    assert switched(Switching(Falls(0.1, rows=3), Bundle()), obj) == 3
+    assert switched(Switching(Falls(0.1, rows=0), Bundle()), obj) == 0
 
 
 def test_it_gets_to_the_optimum_and_says_nothing_false_on_the_way():
     obj = hard()
     best = minimize(obj, Bundle(), tol=1e-8).value
-    result = minimize(obj, HandOver(DualGaussSeidel(), SemismoothNewton(), tol=1e-7), tol=1e-7)
+    result = minimize(obj, Switching(DualGaussSeidel(), SemismoothNewton(), tol=1e-7), tol=1e-7)
     assert result.status == "converged"
     assert result.value == pytest.approx(best, rel=1e-6)
     assert [row["solver"] for row in result.trace] == sorted(row["solver"] for row in result.trace)
@@ -89,7 +89,9 @@ def test_it_gets_to_the_optimum_and_says_nothing_false_on_the_way():
 @pytest.mark.parametrize("sparse", [False, True])
 def test_bounds_never_fall_after_the_change(sparse):
     obj = hard(sparse)
-    steps = list(islice(HandOver(DualGaussSeidel(), SemismoothNewton(), 1e-6).iterates(obj, np.zeros(5)), 20))
+    steps = list(
+        islice(Switching(DualGaussSeidel(), SemismoothNewton(), 1e-6).iterates(obj, np.zeros(5)), 20)
+    )
     late = [obj.lower(it.cut) for it in steps if it.info["solver"] == 2]
     assert len(late) > 3
     assert np.all(np.diff(late) >= 0)
@@ -98,7 +100,7 @@ def test_bounds_never_fall_after_the_change(sparse):
 
 def test_a_resumed_run_goes_on_across_the_change():
     obj = hard()
-    solver = HandOver(DualGaussSeidel(), SemismoothNewton(), tol=1e-6)
+    solver = Switching(DualGaussSeidel(), SemismoothNewton(), tol=1e-6)
     steps = list(islice(solver.iterates(obj, np.zeros(5)), 12))
     change = next(k for k, it in enumerate(steps) if it.info["solver"] == 2)
     assert 1 < change < 10
@@ -113,7 +115,7 @@ def test_a_resumed_run_goes_on_across_the_change():
 
 def test_a_run_gives_the_same_bits_each_time():
     obj = hard(sparse=True)
-    runs = [minimize(obj, HandOver(DualGaussSeidel(), SemismoothNewton()), tol=1e-6) for _ in range(2)]
+    runs = [minimize(obj, Switching(DualGaussSeidel(), SemismoothNewton()), tol=1e-6) for _ in range(2)]
     assert np.array_equal(runs[0].w, runs[1].w)
     assert runs[0].lower == runs[1].lower
 
@@ -121,19 +123,23 @@ def test_a_run_gives_the_same_bits_each_time():
 def test_solvers_without_a_warm_start_or_a_state_will_do():
     X, y, weights = problem(Logistic())
     obj = Objective(linear_risk(X, y, Logistic(), sample_weight=weights), L2(), 0.05)
-    result = minimize(obj, HandOver(Falls(1.0, rows=8), Lbfgs(), digit=8.0), tol=1e-9, max_iter=200)
+    result = minimize(
+        obj, Switching(Falls(1.0, rows=8), Lbfgs(), passes_per_digit=8.0), tol=1e-9, max_iter=200
+    )
     assert result.trace[-1]["solver"] == 2
-    assert next(HandOver(Falls(1.0), Lbfgs()).iterates(obj, np.zeros(4))).state is None
+    assert next(Switching(Falls(1.0), Lbfgs()).iterates(obj, np.zeros(4))).state is None
 
 
 def test_settings_are_checked():
     with pytest.raises(ValueError, match="tol"):
-        HandOver(DualGaussSeidel(), SemismoothNewton(), tol=0.0)
+        Switching(DualGaussSeidel(), SemismoothNewton(), tol=0.0)
     with pytest.raises(ValueError, match="passes_per_digit"):
-        HandOver(DualGaussSeidel(), SemismoothNewton(), digit=-1.0)
+        Switching(DualGaussSeidel(), SemismoothNewton(), passes_per_digit=-1.0)
 
 
 @pytest.mark.slow
 def test_it_meets_the_contract():
-    check_solver(HandOver(DualGaussSeidel(), Bundle()))
-    check_solver(HandOver(DualGaussSeidel(), SemismoothNewton(), digit=0.1), kinks=True, seed=1)
+    check_solver(Switching(DualGaussSeidel(), Bundle()))
+    check_solver(
+        Switching(DualGaussSeidel(), SemismoothNewton(), passes_per_digit=0.1), nonsmooth=True, seed=1
+    )

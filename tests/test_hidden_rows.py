@@ -13,12 +13,12 @@ from riskmin import (
     Elastic,
     Entropy,
     Hinge,
+    InMemoryPartition,
     LinearClassifier,
-    Local,
     Logistic,
     Objective,
+    PartitionedMatrix,
     QNorm,
-    Spread,
     Squared,
     linear_risk,
     minimize,
@@ -42,13 +42,15 @@ def test_any_regularizer_by_default(loss, reg):
 def test_parts_of_no_rows_are_left_out():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((20, 3)), np.where(np.arange(20) % 3, 1.0, -1.0)
-    parts = [Local(X[i:j], f"rows from {i}") for i, j in ((0, 0), (0, 7), (7, 7), (7, 20), (20, 20))]
-    spread = Spread(parts, executor=Elsewhere())
+    parts = [
+        InMemoryPartition(X[i:j], f"rows from {i}") for i, j in ((0, 0), (0, 7), (7, 7), (7, 20), (20, 20))
+    ]
+    spread = PartitionedMatrix(parts, executor=Elsewhere())
     assert [part.name for part in spread.parts] == ["rows from 0", "rows from 7"]
     model = LinearClassifier().fit(spread, y)
     np.testing.assert_array_equal(model.predict(spread), model.predict(X))
     with pytest.raises(ValueError, match="0 rows"):
-        linear_risk(Spread([parts[0], parts[2]]), y[:0], Hinge())
+        linear_risk(PartitionedMatrix([parts[0], parts[2]]), y[:0], Hinge())
 
 
 @pytest.mark.slow

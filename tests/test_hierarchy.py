@@ -31,7 +31,7 @@ from riskmin import (
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
 from riskmin.matrices import as_matrix
 from riskmin.metrics import tree_distance
-from riskmin.scorers import Hierarchy
+from riskmin.scorers import TreePaths
 from riskmin.tree import path_parents
 
 # Two trees beside each other, of unequal depth; inner nodes are labels too.
@@ -105,7 +105,7 @@ def test_going_back_is_the_adjoint(seed):
     tree, _ = random_tree(rng, 9, labels=seed > 0)
     Z, D = rng.standard_normal((2, 5, len(tree.nodes)))
     assert np.sum(tree.paths_sum(Z) * D) == pytest.approx(np.sum(Z * tree.subtrees_sum(D)), rel=1e-12)
-    X, scorer = rng.standard_normal((5, 3)), Hierarchy(tree)
+    X, scorer = rng.standard_normal((5, 3)), TreePaths(tree)
     w, dz = rng.standard_normal(scorer.dim(3)), rng.standard_normal((5, scorer.columns))
     kept, out = dz.copy(), np.ones(scorer.dim(3))
     scorer.pullback(as_matrix(X), dz[1:4], 1, 4, out)
@@ -115,7 +115,7 @@ def test_going_back_is_the_adjoint(seed):
     assert (dz == kept).all()
     V = rng.standard_normal((3, scorer.columns))  # a slope in the weights of the labels
     summed = tree.to_labels(w.reshape(3, -1).copy())
-    assert np.sum(summed * V) == pytest.approx(scorer.spread(V) @ w, rel=1e-12)
+    assert np.sum(summed * V) == pytest.approx(scorer.grad_from_outputs(V) @ w, rel=1e-12)
 
 
 def test_the_nodes_come_from_the_top_and_subtrees_are_together():
@@ -124,8 +124,8 @@ def test_the_nodes_come_from_the_top_and_subtrees_are_together():
     assert tree.labels == tree.nodes
     assert tree.depth.tolist() == [1, 2, 3, 4, 3, 2, 1, 2]
     assert tree == Tree(tree.nodes, tree.parents)
-    assert Tree.from_parents(TOPICS, ["M13", "C15"]).places.tolist() == [7, 1]
-    assert Tree.from_parents(TOPICS).below(["M13", "C151"]) == Tree(
+    assert Tree.from_parents(TOPICS, ["M13", "C15"]).label_index.tolist() == [7, 1]
+    assert Tree.from_parents(TOPICS).restricted_to(["M13", "C151"]) == Tree(
         ("C", "C15", "C151", "M", "M13"), (-1, 0, 1, -1, 3), ("M13", "C151")
     )
 

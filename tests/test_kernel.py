@@ -54,8 +54,8 @@ from riskmin import (
 )
 from riskmin.cholesky import incomplete_cholesky
 from riskmin.kernels import mercer as steps
-from riskmin.mercer import Gram, kernel_diagonal
-from riskmin.rkhs import RkhsNorm, coefficients, pair, swap
+from riskmin.mercer import KernelMatrix, kernel_diagonal
+from riskmin.rkhs import RkhsNorm, as_pair, coefficients, swap_halves
 
 KERNELS = {
     "rbf": Rbf(0.3),
@@ -113,7 +113,7 @@ def test_a_small_cache_changes_nothing(asked, sparse):
     """Whatever was asked for before: the rows are right, and there are never more of them than fit."""
     X = np.random.default_rng(0).standard_normal((100, 2))
     K = Rbf(1.0)(X, X)
-    gram = Gram(Rbf(1.0), sp.csr_array(X) if sparse else X, cache_bytes=1)
+    gram = KernelMatrix(Rbf(1.0), sp.csr_array(X) if sparse else X, cache_bytes=1)
     for rows in map(np.array, asked):
         np.testing.assert_allclose(gram.store[gram.slots(rows)], K[rows], atol=1e-13)
         np.testing.assert_allclose(gram.block(rows), K[np.ix_(rows, rows)], atol=1e-13)
@@ -180,14 +180,14 @@ def test_pairs_have_the_inner_products_of_feature_space():
     K = KERNELS["rbf"](X, X)
     risk, reg = kernel_risk(X, y, "squared", KERNELS["rbf"])
     beta, other = rng.standard_normal((2, 12))
-    w, v = pair(K @ beta, beta), pair(K @ other, other)
+    w, v = as_pair(K @ beta, beta), as_pair(K @ other, other)
     value, a = risk(w)
     gamma = (K @ beta - y) / 12
-    np.testing.assert_allclose(a, pair(gamma, K @ gamma), atol=1e-12)
+    np.testing.assert_allclose(a, as_pair(gamma, K @ gamma), atol=1e-12)
     assert value == pytest.approx(0.5 * np.mean((K @ beta - y) ** 2), rel=1e-12)
     assert a @ v == pytest.approx(gamma @ K @ other, rel=1e-10)
     assert reg.value(w) == pytest.approx(0.5 * beta @ K @ beta, rel=1e-12)
-    assert reg.gram(np.stack([a, swap(w)]), a) == pytest.approx(
+    assert reg.inverse_metric_product(np.stack([a, swap_halves(w)]), a) == pytest.approx(
         [gamma @ K @ gamma, beta @ K @ gamma], rel=1e-10
     )
     # Fenchel and Young: equal where u is the slope that belongs to w
@@ -319,7 +319,7 @@ def test_all_that_the_dual_says_is_true(loss, intercept):
     risk, reg = kernel_risk(X, y, loss, KERNELS["rbf"], sample_weight=weights, fit_intercept=intercept)
     J = Objective(risk, reg, 0.01)
     rng = np.random.default_rng(0)
-    points = [pair(K @ b, b) for b in rng.standard_normal((10, 40)) * [[0.0], *[[0.1], [1.0], [3.0]] * 3]]
+    points = [as_pair(K @ b, b) for b in rng.standard_normal((10, 40)) * [[0.0], *[[0.1], [1.0], [3.0]] * 3]]
     points.append(minimize(J, Bundle(), tol=1e-4).w)
     lowers = []
     for it in islice(KernelDual(block=8).iterates(J, np.zeros(80)), 25):
@@ -356,7 +356,7 @@ def test_it_starts_where_it_is_told():
     end = minimize(J, KernelDual(), tol=1e-8)
     again = minimize(J, KernelDual(), end.w, tol=1e-7)
     assert again.n_iter <= 2
-    outside = pair(np.zeros(100), np.full(100, 1e6))  # no dual point is there
+    outside = as_pair(np.zeros(100), np.full(100, 1e6))  # no dual point is there
     assert minimize(J, KernelDual(), outside, tol=1e-7).status == "converged"
 
 
@@ -574,7 +574,7 @@ def test_blocks_of_pivots_are_as_good_as_greedy_ones():
             i = np.argmax(rest)
             L[:, j] = (K[i] - L[:, :j] @ L[i, :j]) / np.sqrt(rest[i])
             rest = np.maximum(rest - L[:, j] ** 2, 0.0)
-        ours = incomplete_cholesky(lambda i: K[i], np.ones(600), rank=rank, tol=0.0).rest
+        ours = incomplete_cholesky(lambda i: K[i], np.ones(600), rank=rank, tol=0.0).residual
         assert ours <= 1.25 * rest.sum() / 600
 
 

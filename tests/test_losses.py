@@ -37,13 +37,13 @@ from riskmin.losses import (
     Squared,
     SquaredHinge,
     formula,
-    from_spec,
     get_loss,
-    spec,
+    loss_from_dict,
+    loss_to_dict,
 )
 from riskmin.regularizers import L2
 from riskmin.testing import check_loss, check_regularizer
-from riskmin.testing.draws import draws
+from riskmin.testing.draws import make_case_sampler
 
 # One entry a loss, and one for each awkward parameter: this list is what the contract runs on.
 LOSS_INSTANCES = [
@@ -102,7 +102,7 @@ def draw(loss, n=50, seed=0):
     """Scores, labels that suit the loss, and weights."""
     rng = np.random.default_rng(seed)
     if loss in MANY_LOSSES:
-        z, y, c = draws(loss).case(rng, 3.0, n)
+        z, y, c = make_case_sampler(loss).case(rng, 3.0, n)
         return z, y, c
     y = rng.choice([-1.0, 1.0], n) if loss.task == "classification" else 2 * rng.standard_normal(n)
     if isinstance(loss, Poisson):
@@ -237,8 +237,8 @@ def test_contract_refuses_wrong_losses_of_many_scores(how, message):
 )
 def test_contract_refuses_wrong_smoothed_forms_of_many_scores(how, message):
     class Changed(MulticlassHinge):
-        def soft(self, z, y, c, mu, centre=None):
-            return how(*super().soft(z, y, c, mu, centre), mu)
+        def smoothed_value_grad(self, z, y, c, mu, centre=None):
+            return how(*super().smoothed_value_grad(z, y, c, mu, centre), mu)
 
     with pytest.raises(AssertionError, match=message):
         check_loss(Changed())
@@ -249,8 +249,8 @@ def changed(loss, how):
     """A loss whose smoothed form is changed on purpose."""
 
     class Changed(type(loss)):
-        def soft(self, z, y, c, mu):
-            value, dz, lift = super().soft(z, y, c, mu)
+        def smoothed_value_grad(self, z, y, c, mu):
+            value, dz, lift = super().smoothed_value_grad(z, y, c, mu)
             return how(value, dz, lift, mu) if mu else (value, dz, lift)
 
     return Changed()
@@ -274,8 +274,8 @@ def test_contract_refuses_wrong_smoothed_forms(how, message):
 
 def test_contract_refuses_multipliers_that_a_centre_does_not_find():
     class Changed(Prbep):
-        def soft(self, z, y, c, mu, centre=None):
-            return super().soft(z, y, c, mu)
+        def smoothed_value_grad(self, z, y, c, mu, centre=None):
+            return super().smoothed_value_grad(z, y, c, mu)
 
     with pytest.raises(AssertionError, match="around its own multipliers"):
         check_loss(Changed())
@@ -284,7 +284,7 @@ def test_contract_refuses_multipliers_that_a_centre_does_not_find():
 def test_contract_refuses_what_is_not_invariant():
     @dataclass(frozen=True)
     class Changed(FBeta):
-        invariant = True
+        shift_invariant = True
 
     with pytest.raises(AssertionError, match="invariant"):
         check_loss(Changed())
@@ -306,21 +306,49 @@ def but(method, change):
 
 
 WRONG_DUALS = {
-    "shift": (Hinge(), but("dual", lambda d, y: d._replace(shift=0.99 * d.shift)), "l.z. . l..u."),
-    "epsilon": (EpsilonInsensitive(), but("dual", lambda d, y: d._replace(epsilon=0.0)), "l.z."),
-    "square": (Squared(), but("dual", lambda d, y: d._replace(square=1.01)), "l.z."),
-    "no square": (Huber(), but("dual", lambda d, y: d._replace(square=0.0)), "l.z."),
-    "too narrow": (Hinge(), but("dual", lambda d, y: d._replace(lower=0.9 * d.lower)), "slope outside"),
-    "too wide": (Hinge(), but("dual", lambda d, y: d._replace(lower=1.1 * d.lower)), "l.z."),
-    "wider on the other side": (Hinge(), but("dual", lambda d, y: d._replace(upper=d.upper + 0.1)), "l.z."),
-    "endless": (Absolute(), but("dual", lambda d, y: d._replace(upper=math.inf + d.upper)), "l.z."),
-    "not around 0": (Absolute(), but("dual", lambda d, y: d._replace(lower=0.1 + 0 * y)), "lower <= 0"),
+    "shift": (
+        Hinge(),
+        but("interval_conjugate", lambda d, y: d._replace(shift=0.99 * d.shift)),
+        "l.z. . l..u.",
+    ),
+    "epsilon": (
+        EpsilonInsensitive(),
+        but("interval_conjugate", lambda d, y: d._replace(epsilon=0.0)),
+        "l.z.",
+    ),
+    "square": (Squared(), but("interval_conjugate", lambda d, y: d._replace(square=1.01)), "l.z."),
+    "no square": (Huber(), but("interval_conjugate", lambda d, y: d._replace(square=0.0)), "l.z."),
+    "too narrow": (
+        Hinge(),
+        but("interval_conjugate", lambda d, y: d._replace(lower=0.9 * d.lower)),
+        "slope outside",
+    ),
+    "too wide": (Hinge(), but("interval_conjugate", lambda d, y: d._replace(lower=1.1 * d.lower)), "l.z."),
+    "wider on the other side": (
+        Hinge(),
+        but("interval_conjugate", lambda d, y: d._replace(upper=d.upper + 0.1)),
+        "l.z.",
+    ),
+    "endless": (
+        Absolute(),
+        but("interval_conjugate", lambda d, y: d._replace(upper=math.inf + d.upper)),
+        "l.z.",
+    ),
+    "not around 0": (
+        Absolute(),
+        but("interval_conjugate", lambda d, y: d._replace(lower=0.1 + 0 * y)),
+        "lower <= 0",
+    ),
     "not a row": (
         Quantile(),
-        but("dual", lambda d, y: d._replace(upper=d.upper[:1])),
+        but("interval_conjugate", lambda d, y: d._replace(upper=d.upper[:1])),
         "one interval per row",
     ),
-    "turned over": (Quantile(0.2), {"dual": lambda self, y: Quantile(0.8).dual(y)}, "slope outside"),
+    "turned over": (
+        Quantile(0.2),
+        {"interval_conjugate": lambda self, y: Quantile(0.8).interval_conjugate(y)},
+        "slope outside",
+    ),
     "differs": (PowerHinge(2.0), but("conjugate", lambda v, u, y: v * 1.001), "l.z."),
 }
 WRONG_CONJUGATES = {
@@ -375,7 +403,11 @@ def test_contract_refuses_wrong_duals_and_curvatures(base, methods, message):
 
 @pytest.mark.parametrize("base", [Hinge(), Logistic(), Huber(), Poisson(), PowerHinge(2.0)], ids=repr)
 def test_contract_refuses_only_wrong_duals_and_curvatures(base):
-    check_loss(broken(base, **but("dual", lambda d, y: d)) if hasattr(base, "dual") else broken(base))
+    check_loss(
+        broken(base, **but("interval_conjugate", lambda d, y: d))
+        if hasattr(base, "interval_conjugate")
+        else broken(base)
+    )
 
 
 # ---------------------------------------------------------------- values, by other formulas
@@ -603,13 +635,16 @@ def test_smoothness_is_told():
 # ---------------------------------------------------------------- names and specs
 @every_loss
 def test_spec_round_trip(loss):
-    assert from_spec(json.loads(json.dumps(spec(loss)))) == loss
+    assert loss_from_dict(json.loads(json.dumps(loss_to_dict(loss)))) == loss
     assert formula(loss)
     assert "\n" not in formula(loss)
 
 
 def test_spec_makes_numpy_scalars_plain():
-    assert json.dumps(spec(Huber(delta=np.float32(2.0)))) == '{"name": "Huber", "params": {"delta": 2.0}}'
+    assert (
+        json.dumps(loss_to_dict(Huber(delta=np.float32(2.0))))
+        == '{"name": "Huber", "params": {"delta": 2.0}}'
+    )
 
 
 def test_own_losses_are_described_but_not_loaded():
@@ -619,10 +654,10 @@ def test_own_losses_are_described_but_not_loaded():
         def value_grad(self, z, y, c):
             return c @ z**2, 2 * c * z
 
-    data = spec(Mine())
+    data = loss_to_dict(Mine())
     assert data["name"].endswith("Mine")
     with pytest.raises(ValueError, match="Mine is not a loss of riskmin"):
-        from_spec(data)
+        loss_from_dict(data)
     assert isinstance(get_loss(Mine()), Mine)
 
 

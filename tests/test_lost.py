@@ -11,24 +11,24 @@ from riskmin import (
     Bundle,
     ChainCrf,
     Hinge,
+    InMemoryPartition,
     Lbfgs,
-    Local,
     Logistic,
     MulticlassHinge,
     Objective,
     OwlQn,
+    PartitionedMatrix,
     Quantile,
     RocArea,
     Serial,
     Smoothing,
     Softmax,
-    Spread,
     Structured,
     WorkingSet,
     linear_risk,
     minimize,
 )
-from riskmin.types import Lost, Memo
+from riskmin.types import ShardCache, ShardStateLost
 
 N, P = 60, 4
 
@@ -47,7 +47,7 @@ class Forgetful(Serial):
         if self.rng.random() < self.share:
             k = self.rng.integers(len(self.shards))
             self.losses += 1
-            self.shards[k] = self.shards[k]._replace(memo=Memo())
+            self.shards[k] = self.shards[k]._replace(cache=ShardCache())
         return super().map(f, *args, each=each)
 
 
@@ -129,32 +129,32 @@ class Amnesiac(Serial):
         return Amnesiac(shards)
 
     def map(self, f, *args, each=()):
-        self.shards = [shard._replace(memo=Memo()) for shard in self.shards]
+        self.shards = [shard._replace(cache=ShardCache()) for shard in self.shards]
         return super().map(f, *args, each=each)
 
 
 def test_what_is_lost_every_time_is_an_error():
     X, y = np.ones((4, 1)), np.array([1.0, -1.0, 1.0, 1.0])
     risk = linear_risk(X, y, Hinge(), executor=Amnesiac(), n_shards=2)
-    with pytest.raises(Lost, match="scores of a point were lost 20 times in a row"):
-        risk.cursor(np.zeros(1)).along(0.0)
+    with pytest.raises(ShardStateLost, match="scores of a point were lost 20 times in a row"):
+        risk.cursor(np.zeros(1)).value_slope(0.0)
     risk = Structured(Kinds(), "log").risk([np.ones(P)], [0], executor=Amnesiac(), check=False)
-    with pytest.raises(Lost, match="model of a shard was lost 20 times in a row"):
+    with pytest.raises(ShardStateLost, match="model of a shard was lost 20 times in a row"):
         risk(np.zeros(Kinds.dim))
 
 
 def test_copies_of_shards_remember_nothing():
     shard = linear_risk(np.eye(2), [1.0, -1.0], Hinge()).executor.shards[0]
-    shard.memo["k"] = 1
+    shard.cache["k"] = 1
     assert pickle.loads(pickle.dumps(shard)).memo == {}
-    assert isinstance(pickle.loads(pickle.dumps(shard)).memo, Memo)
+    assert isinstance(pickle.loads(pickle.dumps(shard)).memo, ShardCache)
 
 
 # ---------------------------------------------------------------- parts
 def test_parts_are_rows():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((9, 3)), np.where(np.arange(9) % 2, 1.0, -1.0)
-    parts = Spread([Local(X[:4], "one"), Local(X[4:], "two")])
+    parts = PartitionedMatrix([InMemoryPartition(X[:4], "one"), InMemoryPartition(X[4:], "two")])
     assert (parts.shape, len(parts), parts.ends) == ((9, 3), 9, [0, 4, 9])
     w = rng.standard_normal(3)
     here = linear_risk(X, y, Logistic())(w)
@@ -164,6 +164,6 @@ def test_parts_are_rows():
     with pytest.raises(ValueError, match="cannot be cut again"):
         parts.cut([0, 3, 9])
     with pytest.raises(ValueError, match="two has 2 columns, but one has 3"):
-        Spread([Local(X, "one"), Local(X[:, :2], "two")])
+        PartitionedMatrix([InMemoryPartition(X, "one"), InMemoryPartition(X[:, :2], "two")])
     with pytest.raises(ValueError, match="no parts"):
-        Spread([])
+        PartitionedMatrix([])

@@ -10,8 +10,8 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 
 import riskmin as rm
 from helpers import COST
-from riskmin.solvers.held_cuts import Frame, square_length
-from riskmin.solvers.newton_many import ManyScores
+from riskmin.solvers.held_cuts import CenteredFrame, mean_squared_row_norm
+from riskmin.solvers.newton_many import MultiOutputScoreProblem
 
 KINKS = [rm.MulticlassHinge(), rm.MulticlassHinge(COST), rm.MulticlassHinge(COST, rescaled=True)]
 TREE = rm.Tree.from_paths(["A/a", "A/b", "B"])
@@ -150,20 +150,22 @@ def test_sparse_rows_and_threads_make_no_difference():
 def test_the_first_step_of_a_stage_is_that_of_the_faces_before():
     X, y, c = data(40)
     risk = rm.linear_risk(X, y, rm.MulticlassHinge(COST), sample_weight=c, fit_intercept=True)
-    scores = ManyScores.from_objective(NEWTON, rm.Objective(risk, rm.L2(), 1e-3))
+    scores = MultiOutputScoreProblem.from_objective(NEWTON, rm.Objective(risk, rm.L2(), 1e-3))
     rng = np.random.default_rng(0)
     z, mu = rng.standard_normal((40, 3)), 0.5
-    centre = scores.look(z, 2.0, None, 0.0).dz
-    slopes, bend = scores.ahead(z, mu, centre)
-    curve = risk.loss.curve(bend.dz, scores.y, scores.c, mu)
+    centre = scores.evaluate(z, 2.0, None, 0.0).dz
+    slopes, bend = scores.face_model(z, mu, centre)
+    curve = risk.loss.block_hessian(bend.dz, scores.y, scores.c, mu)
     # where no multiplier leaves its face, the model of the faces is exact
     near, at = 1e-9, slice(None)
-    rows = np.flatnonzero(scores.look(z, 2.0, None, 0.0).hessian_diagonal > 1)
-    exact = scores.look(near * z - (1 - near) * scores.loss.cost[scores.y.astype(int)], mu, centre, 0.0).dz
-    model = centre + near * curve.times(z + scores.loss.cost[scores.y.astype(int)], at)
+    rows = np.flatnonzero(scores.evaluate(z, 2.0, None, 0.0).hessian_diagonal > 1)
+    exact = scores.evaluate(
+        near * z - (1 - near) * scores.loss.cost[scores.y.astype(int)], mu, centre, 0.0
+    ).dz
+    model = centre + near * curve.product(z + scores.loss.cost[scores.y.astype(int)], at)
     assert np.allclose(exact[rows], model[rows], atol=1e-12)
-    assert np.allclose(slopes, centre + curve.times(z + scores.loss.cost[scores.y.astype(int)], at))
-    assert scores.ahead(z, mu, np.zeros_like(z)) is None
+    assert np.allclose(slopes, centre + curve.product(z + scores.loss.cost[scores.y.astype(int)], at))
+    assert scores.face_model(z, mu, np.zeros_like(z)) is None
 
 
 def test_newton_goes_on_from_the_multipliers_of_dual_ascent():
@@ -171,11 +173,11 @@ def test_newton_goes_on_from_the_multipliers_of_dual_ascent():
     obj = rm.Objective(rm.linear_risk(X, y, rm.MulticlassHinge(), fit_intercept=True), rm.L2(), 1e-3)
     before = list(islice(rm.DualGaussSeidel().iterates(obj, np.zeros(obj.risk.dim)), 8))[-1]
     state = before.state()
-    assert np.array_equal(next(NEWTON.warm(obj, state, obj)).w, before.w)
-    scores = ManyScores.from_objective(NEWTON, obj)
+    assert np.array_equal(next(NEWTON.warm_start(obj, state, obj)).w, before.w)
+    scores = MultiOutputScoreProblem.from_objective(NEWTON, obj)
     centre = scores.c[:, None] * (state["beta"] - np.eye(3)[y.astype(int)])
-    assert np.allclose(scores.known(state), centre, atol=1e-12)
-    result = rm.minimize(obj, rm.HandOver(rm.DualGaussSeidel(), NEWTON, tol=1e-7, digit=0.1), tol=1e-7)
+    assert np.allclose(scores.saved_score_gradient(state), centre, atol=1e-12)
+    result = rm.minimize(obj, rm.Switching(rm.DualGaussSeidel(), NEWTON, tol=1e-7, digit=0.1), tol=1e-7)
     assert result.status == "converged"
     assert {row["solver"] for row in result.trace} == {1.0, 2.0}
 
@@ -210,15 +212,15 @@ def test_frames_turn_cuts_and_points_and_back():
     risk = rm.linear_risk(X, y, rm.HierarchicalHinge(TREE), sample_weight=c, fit_intercept=True)
     rng = np.random.default_rng(0)
     w, a = rng.standard_normal(risk.dim), rng.standard_normal(risk.dim)
-    frame = Frame.from_risk(risk, w)
+    frame = CenteredFrame.from_risk(risk, w)
     cut = rm.Cut(a, 0.3)
-    inside, middle = frame.inside(cut), frame.middle(w)
+    inside, middle = frame.to_centered(cut), frame.mean_row_scores(w)
     assert inside.a[:-3] @ w[:-3] + inside.a[-3:] @ middle == pytest.approx(a @ w)
-    assert np.allclose(frame.outside(inside).a, a)
-    assert np.allclose(frame.point(w[:-3], middle), w)
+    assert np.allclose(frame.from_centered(inside).a, a)
+    assert np.allclose(frame.from_mean_row_scores(w[:-3], middle), w)
     mean = (c / c.sum()) @ X
     assert np.allclose(
-        middle - w[-3:], risk.scorer.inner.scores(rm.as_matrix(mean[None, :]), w[:-3], 0, 1)[0]
+        middle - w[-3:], risk.linear_map.inner.scores(rm.as_matrix(mean[None, :]), w[:-3], 0, 1)[0]
     )
 
 
@@ -228,9 +230,9 @@ def test_lengths_are_those_of_rows_less_their_mean():
     weights = np.repeat(np.full(200, 4.0), 3)
     for reg, want in ((rm.L2(), 200), (rm.L2(weights), 50)):
         obj = rm.Objective(rm.linear_risk(X, y, rm.Softmax(), fit_intercept=True), reg, 1e-2)
-        assert square_length(obj, np.zeros(obj.risk.dim)) == pytest.approx(want, rel=0.3)
+        assert mean_squared_row_norm(obj, np.zeros(obj.risk.dim)) == pytest.approx(want, rel=0.3)
     nothing = rm.linear_risk(np.ones((6, 2)), np.arange(6.0) % 3, rm.Softmax(), fit_intercept=True)
-    assert square_length(rm.Objective(nothing, rm.L2(), 1.0), np.zeros(9)) == pytest.approx(1.0)
+    assert mean_squared_row_norm(rm.Objective(nothing, rm.L2(), 1.0), np.zeros(9)) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("reg", [rm.L2(), rm.L1(), rm.Elastic()], ids=repr)

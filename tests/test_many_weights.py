@@ -6,7 +6,7 @@ import scipy.sparse as sp
 
 import riskmin as rm
 from riskmin.cli import main
-from riskmin.regularizers import each_output
+from riskmin.regularizers import repeat_per_output
 
 P, K = 5, 3
 WEIGHTS = np.array([0.04, 0.5, 1.0, 3.0, 25.0])
@@ -105,10 +105,12 @@ def test_certificates_of_such_models_hold(tmp_path, capsys):
 
 
 def test_settings_of_features_are_repeated():
-    box = each_output(rm.Box(rm.Elastic(0.5, [1.0, 2.0]), [0.0, -1.0], 5.0), 2, 4)
+    box = repeat_per_output(rm.Box(rm.Elastic(0.5, [1.0, 2.0]), [0.0, -1.0], 5.0), 2, 4)
     assert box.reg.weights.tolist() == [1.0, 1.0, 2.0, 2.0]
     assert box.lower.tolist() == [0.0, 0.0, -1.0, -1.0]
     assert box.upper == 5.0
-    assert each_output(rm.Entropy([1.0, 2.0], balanced=True), 2, 6).prior.tolist() == [1.0] * 3 + [2.0] * 3
+    assert (
+        repeat_per_output(rm.Entropy([1.0, 2.0], balanced=True), 2, 6).prior.tolist() == [1.0] * 3 + [2.0] * 3
+    )
     for reg, dim in ((rm.L2(), 4), (rm.L2([1.0, 2.0]), 2), (rm.L2([1.0, 2.0]), 5), (rm.QNorm(), 4)):
-        assert each_output(reg, 2, dim) is reg
+        assert repeat_per_output(reg, 2, dim) is reg

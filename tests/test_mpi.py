@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 
 from mpi_jobs import job, mpiexec
-from riskmin import L2, Hinge, Objective, Profiled, Serial, Spmd, linear_risk, minimize
+from riskmin import L2, Hinge, Objective, ProfiledIntercept, Serial, Spmd, linear_risk, minimize
 from riskmin.adaptive import Adaptive
-from riskmin.executors.company import Alone, company_of
-from riskmin.executors.letters import INLINE, Letter, Room
-from riskmin.executors.ranks import HEAD, LETTER, mark
+from riskmin.executors.company import SingleProcess, coordination_of
+from riskmin.executors.letters import INLINE_MESSAGE_BYTES, BufferPool, Message
+from riskmin.executors.ranks import FIRST_EXCHANGE_BYTES, HEADER_LAYOUT, arguments_checksum
 
 jobs = [pytest.mark.slow, pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")]
 
 
 # ---------------------------------------------------------------- what ranks send
-@pytest.mark.parametrize("n", [0, 1, 20, 300, INLINE, 5000])
+@pytest.mark.parametrize("n", [0, 1, 20, 300, INLINE_MESSAGE_BYTES, 5000])
 def test_letters_arrive(n):
     thing = ("x" * n, [np.arange(n), np.ones((n, 2), order="F")[::2], None], {"k": np.float32(n)})
-    letter = Letter.of(thing)
+    letter = Message.encode(thing)
     room = np.zeros(letter.size(), dtype=np.uint8)
     letter.write(room)
-    back = (Letter.read(room, len(letter.text)) if len(room) else letter).open()
+    back = (Message.read(room, len(letter.text)) if len(room) else letter).decode()
     assert back[0] == thing[0]
     assert back[2] == thing[2]
     for a, b in zip(back[1][:2], thing[1][:2], strict=True):
@@ -34,48 +34,56 @@ def test_letters_arrive(n):
 
 
 def test_the_first_exchange_has_the_same_size_in_every_version():
-    assert LETTER == 512
-    assert HEAD.unpack(HEAD.pack(b"v", 1, 2, 3, 4, 5, b"n"))[0].startswith(b"v\0")
+    assert FIRST_EXCHANGE_BYTES == 512
+    assert HEADER_LAYOUT.unpack(HEADER_LAYOUT.pack(b"v", 1, 2, 3, 4, 5, b"n"))[0].startswith(b"v\0")
 
 
 def test_memory_is_used_again_but_not_what_is_in_use():
-    room = Room()
-    first = room.take(10_000)
+    room = BufferPool()
+    first = room.acquire(10_000)
     first[:] = 7
     view = first[100:200].reshape(10, 10)
     del first
     for k in range(20):
-        room.take(10_000)[:] = k
+        room.acquire(10_000)[:] = k
         assert (view == 7).all()
-    address = room.take(10_000).ctypes.data
-    assert room.take(9_000).ctypes.data == address
+    address = room.acquire(10_000).ctypes.data
+    assert room.acquire(9_000).ctypes.data == address
     assert address % 64 == 0
-    assert len(room.held) <= 3
+    assert len(room.buffers) <= 3
 
 
 def test_marks_tell_numbers_apart():
     x = np.random.default_rng(0).standard_normal(1000)
     other = x.copy()
     other[500] = np.nextafter(other[500], 9)
-    marks = [mark([x]), mark([other]), mark([-x]), mark([x[::-1]]), mark([x, 0.5]), mark([x, 0.25]), mark([])]
+    marks = [
+        arguments_checksum([x]),
+        arguments_checksum([other]),
+        arguments_checksum([-x]),
+        arguments_checksum([x[::-1]]),
+        arguments_checksum([x, 0.5]),
+        arguments_checksum([x, 0.25]),
+        arguments_checksum([]),
+    ]
     assert len(set(marks)) == len(marks)
-    assert mark([x.copy(), 3, "word", None]) == mark([x, 4])
+    assert arguments_checksum([x.copy(), 3, "word", None]) == arguments_checksum([x, 4])
 
 
 # ---------------------------------------------------------------- who decides
 def test_whose_company_a_risk_is_in():
     class Ranks(Serial):
-        agree = once = together = None
+        broadcast_from_root = on_root = synchronized = None
 
     X, y = np.eye(2), np.array([1.0, -1.0])
     ours = linear_risk(X, y, Hinge())
-    assert isinstance(company_of(ours), Alone)
-    assert isinstance(company_of(lambda w: w), Alone)
+    assert isinstance(coordination_of(ours), SingleProcess)
+    assert isinstance(coordination_of(lambda w: w), SingleProcess)
     held = Ranks()
-    risk = type(ours)(ours.loss, ours.scorer, held, 2)
-    assert company_of(risk) is held
-    assert company_of(Profiled(risk)) is held
-    assert company_of(Adaptive(risk, 0.5)) is held
+    risk = type(ours)(ours.loss, ours.linear_map, held, 2)
+    assert coordination_of(risk) is held
+    assert coordination_of(ProfiledIntercept(risk)) is held
+    assert coordination_of(Adaptive(risk, 0.5)) is held
 
 
 def test_the_clock_of_another_decides(monkeypatch):
@@ -83,14 +91,14 @@ def test_the_clock_of_another_decides(monkeypatch):
 
     said = []
 
-    class Ranks(Alone):
-        def agree(self, f):
+    class Ranks(SingleProcess):
+        def broadcast_from_root(self, f):
             found = f()
             said.append(type(found).__name__)
             return found
 
     ranks = Ranks()
-    monkeypatch.setattr("riskmin.driver.company_of", lambda risk: ranks)
+    monkeypatch.setattr("riskmin.driver.coordination_of", lambda risk: ranks)
     obj = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), 0.1)
     result = minimize(obj, "bundle", max_iter=2, tol=0, callback=lambda it, row: None)
     assert said == ["Limits", "float", "bool", "float", "float", "bool"]

@@ -32,7 +32,7 @@ from riskmin import (
     Objective,
     OwlQn,
     Processes,
-    Profiled,
+    ProfiledIntercept,
     ProximalGradient,
     QNorm,
     Smoothed,
@@ -46,9 +46,9 @@ from riskmin import (
     minimize,
     shards,
 )
-from riskmin.losses.simplex import project
+from riskmin.losses.simplex import project_onto_simplex
 from riskmin.objective import Cut
-from riskmin.regularizers import free
+from riskmin.regularizers import unpenalized_tail
 
 CLASSES = [loss for loss in MANY_LOSSES if loss.task == "multiclass"]
 LOSSES = [loss for loss in MANY_LOSSES if loss.task != "tagging"]
@@ -107,7 +107,7 @@ def test_softmax_is_stable():
 @given(st.integers(0, 10**6), st.sampled_from([2, 3, 8]), st.sampled_from([1e-3, 1.0, 1e6]))
 def test_projections_are_the_nearest_points(seed, k, scale):
     v = scale * np.random.default_rng(seed).standard_normal((4, k)).round(1)
-    x = project(v)
+    x = project_onto_simplex(v)
     assert np.all(x >= 0)
     np.testing.assert_allclose(x.sum(1), 1, rtol=1e-9)
     for corner in np.eye(k):  # no way from x to a corner of the simplex comes nearer
@@ -129,10 +129,12 @@ def test_smoothed_margins_are_a_program_a_row(loss):
         most = cp.Maximize(c @ cp.sum(cp.multiply(slack, beta), axis=1) - square)
         best = cp.Problem(most, [cp.sum(beta, axis=1) == 1])
         best.solve(solver=cp.CLARABEL)
-        value, _, lift = loss.soft(z, y, c, mu)
+        value, _, lift = loss.smoothed_value_grad(z, y, c, mu)
         assert float(value) == pytest.approx(best.value, abs=1e-7)
         assert float(lift) == pytest.approx(square.value, abs=1e-5)
-    assert float(loss.soft(z, y, c, 1e-9)[0]) == pytest.approx(float(loss.value_grad(z, y, c)[0]), abs=1e-8)
+    assert float(loss.smoothed_value_grad(z, y, c, 1e-9)[0]) == pytest.approx(
+        float(loss.value_grad(z, y, c)[0]), abs=1e-8
+    )
 
 
 # ---------------------------------------------------------------- intercepts
@@ -163,14 +165,14 @@ def test_balanced_cuts_are_cuts_without_slopes_in_the_intercepts(risk_rng, scale
     w = scale * rng.standard_normal(risk.dim)
     value, grad = risk(w)
     tangent = Cut(grad, value - grad @ w)
-    cut = risk.balanced(tangent)
+    cut = risk.project_out_intercepts(tangent)
     assert np.all(cut.a[-k:] == 0)
     for far in (0.0, 1.0, 1e3):
         for v in far * rng.standard_normal((8, risk.dim)):
             there = risk(v)[0]
             slack = 1e-11 * (1 + there + abs(tangent.b) + np.abs(cut.a) @ np.abs(v))
             assert cut.a @ v + cut.b <= there + slack
-    again = risk.balanced(cut)  # there is nothing left to do
+    again = risk.project_out_intercepts(cut)  # there is nothing left to do
     np.testing.assert_allclose(again.a, cut.a, rtol=1e-12, atol=1e-300)
 
 
@@ -180,7 +182,7 @@ def test_what_is_balanced_at_the_best_intercepts_is_the_tangent():
     best = minimize(Objective(risk, L2(), 0.1), tol=1e-12)
     value, grad = risk(best.w)
     assert np.abs(grad[-K:]).max() < 1e-5
-    cut = risk.balanced(Cut(grad, value - grad @ best.w))
+    cut = risk.project_out_intercepts(Cut(grad, value - grad @ best.w))
     np.testing.assert_allclose(cut.a[:-K], grad[:-K], atol=1e-4)
     assert cut.b == pytest.approx(value - grad @ best.w, abs=1e-4)
 
@@ -220,8 +222,8 @@ REGULARIZERS = [L2(), L1(), Elastic(0.3), Box(L2()), QNorm(1.5, 2.0), L2(np.arra
 def test_free_entries_are_not_penalized(reg):
     """Fenchel-Young, the proximal point and the scale, with entries of w that are left alone."""
     rng = np.random.default_rng(4)
-    Omega = free(reg, 2)
-    assert free(Omega, 2) is Omega
+    Omega = unpenalized_tail(reg, 2)
+    assert unpenalized_tail(Omega, 2) is Omega
     for _ in range(20):
         u = np.append(rng.uniform(-1, 1, 3), [0.0, 0.0])  # within the domain of that of L1
         w = np.append(reg.conjugate_grad(u[:3]), rng.standard_normal(2))
@@ -341,8 +343,8 @@ def test_scores_that_are_not_kept_are_the_same(intercept, monkeypatch):
     X, y = data(n=120)
     fits = {}
     for kept, together in ((2**22, 2**17), (10, 2**17), (10, 64)):  # kept; not; and in small blocks
-        monkeypatch.setattr(shards, "MOST_KEPT", kept)
-        monkeypatch.setattr(shards, "MOST_SCORES", together)
+        monkeypatch.setattr(shards, "CACHE_MAX_SCORES", kept)
+        monkeypatch.setattr(shards, "BLOCK_MAX_SCORES", together)
         for loss in (Softmax(), MulticlassHinge()):
             J = Objective(linear_risk(sp.csr_array(X), y, loss, fit_intercept=intercept), L2(), 0.01)
             result = minimize(J, tol=1e-4)
@@ -357,18 +359,18 @@ def test_no_array_of_all_scores_is_made(monkeypatch):
     n, p, k = 1000, 20, 1000
     rng = np.random.default_rng(6)
     X, y = sp.random_array((n, p), density=0.05, format="csr", rng=rng), np.arange(float(n)) % k
-    monkeypatch.setattr(shards, "MOST_KEPT", 10**5)
-    monkeypatch.setattr(shards, "MOST_SCORES", 2**15)
+    monkeypatch.setattr(shards, "CACHE_MAX_SCORES", 10**5)
+    monkeypatch.setattr(shards, "BLOCK_MAX_SCORES", 2**15)
     for loss in (Softmax(), MulticlassHinge()):
         risk = linear_risk(X, y, loss, fit_intercept=True, n_shards=1)
         w, d = rng.standard_normal((2, risk.dim))
         risk(w)
         at = risk.cursor(w)
-        at.aim(d)
+        at.set_direction(d)
         gc.collect()
         tracemalloc.start()
         risk(w)
-        at.along(0.5)
+        at.value_slope(0.5)
         at.value_grad()
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -485,7 +487,7 @@ def certify(J, w0, max_iter):
 
 def test_slopes_of_next_to_nothing_in_an_intercept_are_balanced():
     risk = linear_risk(np.array([[0.5], [0.6], [-0.6]]), np.arange(3.0), Softmax(), fit_intercept=True)
-    cut = risk.balanced(Cut(np.array([-0.2, 0.2, 6e-320, -1 / 3, 1 / 3, 1e-319]), 0.0))
+    cut = risk.project_out_intercepts(Cut(np.array([-0.2, 0.2, 6e-320, -1 / 3, 1 / 3, 1e-319]), 0.0))
     assert np.all(np.isfinite(cut.a))
     assert np.all(cut.a[-3:] == 0)
 
@@ -586,7 +588,7 @@ def test_what_goes_around_losses_of_many_scores():
     with pytest.raises(
         ValueError, match="Softmax has several scores per row, and one intercept is for one score"
     ):
-        Profiled(linear_risk(X, y, Softmax()))
+        ProfiledIntercept(linear_risk(X, y, Softmax()))
 
 
 @pytest.mark.parametrize("loss", [Softmax(), MulticlassHinge(), MulticlassSquaredHinge()], ids=repr)
@@ -649,7 +651,7 @@ def test_intercepts_are_put_near_their_best_without_a_pass_over_X():
     value, grad = at.value_grad()
     w = at.w
     for _ in range(3):
-        at.balance()
+        at.optimize_intercepts()
     new, slope = at.value_grad()
     assert np.array_equal(at.w[:-4], w[:-4])  # the weights stay
     assert new < value

@@ -42,7 +42,7 @@ from riskmin import (
     save_model,
 )
 from riskmin.cli import main
-from riskmin.estimators.outputs import together
+from riskmin.estimators.outputs import combine_results
 from riskmin.persist import FileError
 
 X, Y = load_iris(return_X_y=True)
@@ -354,7 +354,7 @@ def test_the_cut_of_many_problems_proves_their_sum():
     rng = np.random.default_rng(0)
     for reg in (L2(), L1(), get_regularizer("elastic:eps=0.5")):
         risks = [linear_risk(D, y, "absolute") for y in TARGETS.T]
-        result = together([minimize(Objective(r, reg, 0.01), tol=1e-2) for r in risks], reg, 0.01)
+        result = combine_results([minimize(Objective(r, reg, 0.01), tol=1e-2) for r in risks], reg, 0.01)
 
         class Sum:
             dim = 30

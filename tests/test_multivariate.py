@@ -26,9 +26,9 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.intercept import Profiled
+from riskmin.intercept import ProfiledIntercept
 from riskmin.risk import Risk
-from riskmin.sorting import MANY, order, prefix_sums, ranks
+from riskmin.sorting import RADIX_SORT_FROM, prefix_sums, ranks_in_sorted, stable_argsort
 
 COSTS = ((), (1.0,), (3.0, 0.0), (4.0, 0.5, 2.0))
 
@@ -158,7 +158,7 @@ def test_f_beta_is_the_worst_of_all_tables(beta):
 @pytest.mark.slow
 def test_f_beta_of_long_lists_is_the_worst_of_all_tables():
     rng = np.random.default_rng(1)
-    for n in (MANY - 1, MANY + 1, 6000):
+    for n in (RADIX_SORT_FROM - 1, RADIX_SORT_FROM + 1, 6000):
         y = np.where(rng.random(n) < 0.2, 1.0, -1.0)
         z = np.round(rng.standard_normal(n) + 0.5 * y, 2)
         value, _ = FBeta().value_grad(z, y, np.full(n, 1 / n))
@@ -237,7 +237,7 @@ def test_pairs_are_the_sum_over_all_pairs(loss, mu):
                 y = rng.permutation(np.arange(n) % 4) * 2.5 - 1
             c = rng.integers(0, 4, n) * rng.random(n)
             c[[np.argmax(y), np.argmin(y)]] = 0.5
-            value, dz, lift = loss.soft(z, y, c, mu)
+            value, dz, lift = loss.smoothed_value_grad(z, y, c, mu)
             want, slopes, off = by_pairs(loss, z, y, c, mu)
             size = 1 + np.abs(z).max()
             assert value == pytest.approx(want, rel=1e-11, abs=1e-13 * size)
@@ -258,8 +258,8 @@ def test_weights_of_pairs_count_as_repeated_rows(loss):
     rows = np.repeat(np.arange(30), times)
     for mu in (0.0, 0.2):
         weighed, repeated = (
-            loss.soft(z, y, times / 7, mu),
-            loss.soft(z[rows], y[rows], np.ones(len(rows)), mu),
+            loss.smoothed_value_grad(z, y, times / 7, mu),
+            loss.smoothed_value_grad(z[rows], y[rows], np.ones(len(rows)), mu),
         )
         total = np.zeros(30)
         np.add.at(total, rows, repeated[1])
@@ -273,7 +273,11 @@ def test_two_grades_are_two_classes():
     z, y = draw(rng, 50)
     c = rng.random(50)
     for mu in (0.0, 0.3):
-        for a, b in zip(RocArea().soft(z, y, c, mu), Ordinal().soft(z, y, c, mu), strict=True):
+        for a, b in zip(
+            RocArea().smoothed_value_grad(z, y, c, mu),
+            Ordinal().smoothed_value_grad(z, y, c, mu),
+            strict=True,
+        ):
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15)
 
 
@@ -281,7 +285,9 @@ def test_every_row_may_have_its_own_grade():
     rng = np.random.default_rng(11)
     z, y, c = rng.standard_normal(150), rng.standard_normal(150), rng.random(150)
     for mu in (0.0, 0.3):
-        for got, want in zip(Ordinal().soft(z, y, c, mu), by_pairs(Ordinal(), z, y, c, mu), strict=True):
+        for got, want in zip(
+            Ordinal().smoothed_value_grad(z, y, c, mu), by_pairs(Ordinal(), z, y, c, mu), strict=True
+        ):
             np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-14)
 
 
@@ -301,7 +307,7 @@ def test_far_scores_cost_no_digits():
     z[[3, 4]] = -1e6, 1e6
     c = np.ones(200)
     for mu in (1e-3, 1e-1):
-        value, dz, lift = RocArea().soft(z, y, c, mu)
+        value, dz, lift = RocArea().smoothed_value_grad(z, y, c, mu)
         want, slopes, off = by_pairs(RocArea(), z, y, c, mu)
         assert value == pytest.approx(want, rel=1e-14)
         assert lift == pytest.approx(off, rel=1e-9, abs=1e-14)
@@ -329,7 +335,7 @@ def test_subgradients_are_subgradients(loss, rows):
 @pytest.mark.parametrize("loss", LISTS, ids=repr)
 def test_float32_scores_are_those_of_float64(loss):
     rng = np.random.default_rng(8)
-    for n in (20, MANY + 500):
+    for n in (20, RADIX_SORT_FROM + 500):
         z, y = rng.standard_normal(n).astype(np.float32), np.where(rng.random(n) < 0.4, 1.0, -1.0)
         c = np.full(n, 1 / n)
         value, dz = loss.value_grad(z, y, c)
@@ -377,11 +383,11 @@ def test_all_ways_to_hold_the_rows_give_the_same_risk(loss):
         assert value == pytest.approx(want(w)[0], rel=1e-13), name
         np.testing.assert_allclose(grad, want(w)[1], atol=1e-14, err_msg=name)
         at = risk.cursor(w)
-        at.aim(d)
-        value, slope = at.along(0.3)
+        at.set_direction(d)
+        value, slope = at.value_slope(0.3)
         there, g = want(w + 0.3 * d)
         assert (value, slope) == pytest.approx((there, float(g @ d)), rel=1e-11), name
-        at.move(0.3)
+        at.advance(0.3)
         np.testing.assert_allclose(at.value_grad()[1], g, atol=1e-13, err_msg=name)
     there = linear_risk(torch.as_tensor(X), y, loss)
     value, grad = there(torch.as_tensor(w))
@@ -407,7 +413,7 @@ def test_processes_give_the_same_fit(loss):
 def test_torch_fits_are_those_of_numpy(loss):
     torch = pytest.importorskip("torch")
     X, y = data(40)
-    for solver in [Bundle(), Smoothing()] if hasattr(loss, "soft") else [Bundle()]:
+    for solver in [Bundle(), Smoothing()] if hasattr(loss, "smoothed_value_grad") else [Bundle()]:
         here, there = (
             minimize(Objective(linear_risk(A, y, loss), L2(), 0.1), solver, tol=1e-5)
             for A in (X, torch.as_tensor(X))
@@ -421,7 +427,7 @@ def test_what_an_intercept_does():
     X, y = data()
     assert isinstance(linear_risk(X, y, RocArea(), fit_intercept=True), Risk)
     assert isinstance(linear_risk(X, y, Prbep(), fit_intercept=True), Risk)
-    assert isinstance(linear_risk(X, y, FBeta(), fit_intercept=True), Profiled)
+    assert isinstance(linear_risk(X, y, FBeta(), fit_intercept=True), ProfiledIntercept)
     for loss in (PrecisionAtK(3), RecallAtK(3)):
         with pytest.raises(ValueError, match="intercept"):
             linear_risk(X, y, loss, fit_intercept=True)
@@ -451,7 +457,9 @@ def test_losses_of_rows_do_not_take_queries():
 
 
 # ---------------------------------------------------------------- sorting
-@pytest.mark.parametrize("n", [0, 1, 5, MANY - 1, MANY, MANY + 1, 3 * MANY])
+@pytest.mark.parametrize(
+    "n", [0, 1, 5, RADIX_SORT_FROM - 1, RADIX_SORT_FROM, RADIX_SORT_FROM + 1, 3 * RADIX_SORT_FROM]
+)
 def test_order_is_that_of_a_stable_sort(n):
     rng = np.random.default_rng(n)
     odd = np.array([0.0, -0.0, 5e-324, -5e-324, 1e-310, np.inf, -np.inf, 1.7e308, -1.7e308, 1.0])
@@ -466,17 +474,27 @@ def test_order_is_that_of_a_stable_sort(n):
         rng.standard_normal(2 * n)[::2],
     ):
         kept = z.copy()
-        np.testing.assert_array_equal(order(z), np.argsort(z, kind="stable"))
+        np.testing.assert_array_equal(stable_argsort(z), np.argsort(z, kind="stable"))
         np.testing.assert_array_equal(z, kept)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize(("n", "m"), [(0, 3), (5, 0), (7, MANY + 3), (MANY + 3, 5), (MANY, MANY), (0, MANY)])
+@pytest.mark.parametrize(
+    ("n", "m"),
+    [
+        (0, 3),
+        (5, 0),
+        (7, RADIX_SORT_FROM + 3),
+        (RADIX_SORT_FROM + 3, 5),
+        (RADIX_SORT_FROM, RADIX_SORT_FROM),
+        (0, RADIX_SORT_FROM),
+    ],
+)
 def test_ranks_are_those_of_searchsorted(n, m, side):
     rng = np.random.default_rng(n + m)
     for digits in (1, 9):
         s, t = (np.sort(np.round(rng.standard_normal(k), digits)) for k in (n, m))
-        np.testing.assert_array_equal(ranks(s, t, side=side), np.searchsorted(s, t, side=side))
+        np.testing.assert_array_equal(ranks_in_sorted(s, t, side=side), np.searchsorted(s, t, side=side))
 
 
 @given(st.lists(st.integers(-100, 100), max_size=20))
@@ -487,7 +505,7 @@ def test_prefix_sums(numbers):
 
 def test_long_lists_give_the_same_bits_twice():
     rng = np.random.default_rng(10)
-    n = 2 * MANY
+    n = 2 * RADIX_SORT_FROM
     z, y = np.round(rng.standard_normal(n), 2), np.where(rng.random(n) < 0.3, 1.0, -1.0)
     for loss in LISTS:
         one, two = (loss.value_grad(z.copy(), y, np.full(n, 1 / n)) for _ in range(2))

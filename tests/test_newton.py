@@ -27,7 +27,7 @@ from riskmin import (
     Objective,
     Ordinal,
     Prbep,
-    Profiled,
+    ProfiledIntercept,
     Quadratic,
     Quantile,
     RocArea,
@@ -41,15 +41,15 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.losses.bends import bend, times
-from riskmin.losses.smoothing import soft
-from riskmin.solvers.newton_boxes import Boxes
-from riskmin.solvers.newton_matrix import Equations, conjugate_gradients, subtract_low_rank_and_pairs
-from riskmin.solvers.newton_scores import Scores
+from riskmin.losses.bends import hessian_product, loss_hessian
+from riskmin.losses.smoothing import smoothed_value_grad
+from riskmin.solvers.newton_boxes import PiecewiseQuadratic
+from riskmin.solvers.newton_matrix import NewtonSystem, conjugate_gradients, subtract_low_rank_and_pairs
+from riskmin.solvers.newton_scores import ScoreProblem
 from riskmin.solvers.newton_start import sampled_objective
-from riskmin.solvers.newton_steps import Part
-from riskmin.solvers.passes import Passes
-from riskmin.types import Bend, Unsuited, Window
+from riskmin.solvers.newton_steps import ActiveRows
+from riskmin.solvers.passes import DesignOperator
+from riskmin.types import Hessian, PairBlock, UnsupportedProblem
 
 PAIRS = [RocArea(), Ordinal(), Ordinal(costs=[[0], [1, 0], [2, 0.5, 0], [3, 0, 1, 0]])]
 ROWS = [Prbep(), Hinge(), Absolute(), Quantile(0.3), EpsilonInsensitive(0.4)]
@@ -88,11 +88,15 @@ def test_bends_are_derivatives_of_the_gradient(loss, moved, seed, mu):
     n = 25
     z = 2 * rng.standard_normal(n)
     y, c = labels(loss, z, rng), weights(loss, n, rng)
-    centre = soft(loss, rng.standard_normal(n), y, c, 0.5)[1] if moved and loss not in PAIRS else None
-    H = times(bend(loss, z, y, c, mu, centre), np.eye(n))
+    centre = (
+        smoothed_value_grad(loss, rng.standard_normal(n), y, c, 0.5)[1]
+        if moved and loss not in PAIRS
+        else None
+    )
+    H = hessian_product(loss_hessian(loss, z, y, c, mu, centre), np.eye(n))
     d = rng.standard_normal(n)
     step = 1e-7
-    ahead, behind = (soft(loss, z + t * d, y, c, mu, centre)[1] for t in (step, -step))
+    ahead, behind = (smoothed_value_grad(loss, z + t * d, y, c, mu, centre)[1] for t in (step, -step))
     # a piecewise quadratic function: exact, unless the step crosses one of the kinks of the gradient
     wrong = np.abs((ahead - behind) / (2 * step) - H @ d)
     assert np.sum(wrong > 1e-6 * (1 + abs(H).max())) <= 2
@@ -117,11 +121,13 @@ def test_the_bend_of_pairs_is_that_of_all_pairs_by_brute_force(seed, mu):
                     e = np.zeros(n)
                     e[i], e[j] = 1, -1
                     H += weight / mu * np.outer(e, e)
-    np.testing.assert_allclose(times(bend(PAIRS[2], z, y, c, mu), np.eye(n)), H / total, atol=1e-12)
+    np.testing.assert_allclose(
+        hessian_product(loss_hessian(PAIRS[2], z, y, c, mu), np.eye(n)), H / total, atol=1e-12
+    )
 
 
 def passes(X):
-    return Passes(linear_risk(X, np.zeros(X.shape[0]), Absolute()))
+    return DesignOperator(linear_risk(X, np.zeros(X.shape[0]), Absolute()))
 
 
 def layouts(X):
@@ -139,16 +145,16 @@ def test_products_are_those_of_dense_matrices(k):
     above, below = rows[:20], rows[20:]
     first = np.sort(rng.integers(0, 40, 20))
     last = np.maximum(first, np.sort(rng.integers(0, 41, 20)))
-    windows = Window(above, rng.random(20), below, rng.random(40), first, last)
-    turned = Window(below[:30], rng.random(30), above, rng.random(20), np.zeros(30, int), np.full(30, 5))
+    windows = PairBlock(above, rng.random(20), below, rng.random(40), first, last)
+    turned = PairBlock(below[:30], rng.random(30), above, rng.random(20), np.zeros(30, int), np.full(30, 5))
     h = rng.random(n) * (rng.random(n) < 0.7)
-    bent = Bend(h, (rng.random(n), rng.random(n)), (windows, turned))
-    expected = X.T @ times(bent, X)
+    bent = Hessian(h, (rng.random(n), rng.random(n)), (windows, turned))
+    expected = X.T @ hessian_product(bent, X)
     W = np.zeros((n, n))
     for i in range(20):
         for j in range(first[i], last[i]):
             W[above[i], below[j]] = windows.p[i] * windows.q[j]
-    np.testing.assert_allclose(times(Bend(0 * h, (), (windows,)), X), -(W + W.T) @ X, atol=1e-12)
+    np.testing.assert_allclose(hessian_product(Hessian(0 * h, (), (windows,)), X), -(W + W.T) @ X, atol=1e-12)
     rows = passes(layouts(X)[k])
     found = subtract_low_rank_and_pairs(rows.gram(bent.diagonal), rows, bent)
     tol = 1e-5 if k == 2 else 1e-12
@@ -173,17 +179,17 @@ def test_all_ways_to_solve_the_equations_agree(loss, sparse):
     n, p, lam = 50, 30, 1e-3
     X = np.round(rng.standard_normal((n, p)) * (rng.random((n, p)) < 0.5), 2)
     z = X @ rng.standard_normal(p)
-    bent = bend(loss, z, labels(loss, z, rng), np.full(n, 1 / n), 0.3)
+    bent = loss_hessian(loss, z, labels(loss, z, rng), np.full(n, 1 / n), 0.3)
     assert 0 < np.count_nonzero(bent.diagonal) < n
     m, g = rng.random(p) + 0.5, rng.standard_normal(p)
     rows = passes(sp.csr_array(X) if sparse else X)
-    expected = -np.linalg.solve(lam * np.diag(m) + X.T @ times(bent, X), g)
-    equations = Equations(rows, L2(m), 100)
+    expected = -np.linalg.solve(lam * np.diag(m) + X.T @ hessian_product(bent, X), g)
+    equations = NewtonSystem(rows, L2(m), 100)
     for d in (
-        equations._by_rows(bent, lam, g),
-        equations._by_features(bent, lam, g),
-        Equations(rows, L2(m), 1).solve(bent, lam, g, 1e-12),
-        Equations(rows, Quadratic(np.diag(m)), 100, steps=1e9).solve(bent, lam, g, 1.0),
+        equations._solve_by_rows(bent, lam, g),
+        equations._solve_by_features(bent, lam, g),
+        NewtonSystem(rows, L2(m), 1).solve(bent, lam, g, 1e-12),
+        NewtonSystem(rows, Quadratic(np.diag(m)), 100, steps=1e9).solve(bent, lam, g, 1.0),
     ):
         np.testing.assert_allclose(d, expected, rtol=1e-6, atol=1e-6 * abs(expected).max())
 
@@ -197,10 +203,10 @@ def test_steps_with_the_rows_alone_that_bend(wide, sparse):
     h = rng.random(n) * (rng.random(n) < 0.3)
     m, g = rng.random(p) + 0.5, rng.standard_normal(p)
     rows = passes(sp.csr_array(X) if sparse else X).gather(np.flatnonzero(h))
-    for bent in (Bend(h), Bend(h, (h / h.sum() ** 0.5,))):  # the second is that of an intercept
-        A = lam * np.diag(m) + X.T @ times(bent, X)
+    for bent in (Hessian(h), Hessian(h, (h / h.sum() ** 0.5,))):  # the second is that of an intercept
+        A = lam * np.diag(m) + X.T @ hessian_product(bent, X)
         for enough in (1e-2, 1e-10):
-            d, took = Part(rows, bent, m).solve(lam, g, enough, 500)
+            d, took = ActiveRows(rows, bent, m).solve(lam, g, enough, 500)
             assert took < 500
             assert np.linalg.norm(A @ d + g) <= enough * (1 + 1e-6) + 1e-12
 
@@ -215,25 +221,26 @@ def test_rows_by_kernels_are_those_of_arrays(loss, intercept):
     risk = linear_risk(
         rng.standard_normal((n, 2)), labels(loss, z, rng), loss, sample_weight=np.arange(n) % 4
     )
-    kernels, arrays = Boxes(risk, intercept), Scores(risk, intercept)
+    kernels, arrays = PiecewiseQuadratic(risk, intercept), ScoreProblem(risk, intercept)
     mu = 0.0 if loss.smooth else 0.7
-    first = arrays.look(rng.standard_normal(n), 0.4, None, 0.0).dz
+    first = arrays.evaluate(rng.standard_normal(n), 0.4, None, 0.0).dz
     for centre in (None,) if loss.smooth else (None, first):
-        found, known = (s.look(z, mu, centre, 0.0) for s in (kernels, arrays))
+        found, known = (s.evaluate(z, mu, centre, 0.0) for s in (kernels, arrays))
         np.testing.assert_allclose(found.dz, known.dz, atol=1e-9)
         np.testing.assert_allclose(
             [found.risk, found.offset, found.b], [known.risk, known.offset, known.b], atol=1e-7
         )
         H, K = (
-            times(s.bend(look, z, mu, centre), np.eye(n)) for s, look in ((kernels, found), (arrays, known))
+            hessian_product(s.hessian(look, z, mu, centre), np.eye(n))
+            for s, look in ((kernels, found), (arrays, known))
         )
         np.testing.assert_allclose(H, K, atol=1e-6)
         if intercept:
             assert abs(found.dz.sum()) <= 1e-13
         start = float(known.dz @ dz)
         d = -np.sign(start) * dz
-        t, _ = kernels.search(z, d, mu, centre, found.b, lambda t: (0.01 * t, 0.01), -abs(start))
-        ahead = arrays.look(z + t * d, mu, centre, 0.0).dz @ d + 0.01 * t
+        t, _ = kernels.line_search(z, d, mu, centre, found.b, lambda t: (0.01 * t, 0.01), -abs(start))
+        ahead = arrays.evaluate(z + t * d, mu, centre, 0.0).dz @ d + 0.01 * t
         assert abs(ahead) <= 0.06 * abs(start)
 
 
@@ -271,7 +278,7 @@ def test_it_starts_from_multipliers_of_dual_ascent():
     last = list(islice(DualGaussSeidel().iterates(obj, np.zeros(5)), 4))[-1]
     cold, warm = (
         SemismoothNewton().iterates(obj, np.zeros(5)),
-        SemismoothNewton().warm(obj, last.state(), obj),
+        SemismoothNewton().warm_start(obj, last.state(), obj),
     )
     took = [
         next(k for k, it in enumerate(run) if it.value - obj.lower(it.cut) < 1e-6) for run in (cold, warm)
@@ -431,11 +438,11 @@ def test_what_it_is_not_for_is_said():
     def run(risk, reg=None):
         next(SemismoothNewton().iterates(Objective(risk, reg or L2(), 0.1), np.zeros(3)))
 
-    with pytest.raises(Unsuited, match="use Bundle"):
+    with pytest.raises(UnsupportedProblem, match="use Bundle"):
         run(linear_risk(X, y, FBeta()))
-    with pytest.raises(Unsuited, match=r"needs L2\(\) or Quadratic"):
+    with pytest.raises(UnsupportedProblem, match=r"needs L2\(\) or Quadratic"):
         run(linear_risk(X, y, Hinge()), L1())
-    with pytest.raises(Unsuited, match="use Auto, Smoothing or Bundle"):
+    with pytest.raises(UnsupportedProblem, match="use Auto, Smoothing or Bundle"):
         run(lambda w: (0.0, w))
     with pytest.raises(ValueError, match="direct"):
         SemismoothNewton(direct=0)
@@ -453,7 +460,7 @@ def test_rows_that_are_elsewhere_change_no_bit(solver, sparse, direct):
         whole = linear_risk(sp.csr_array(X) if sparse else X, y, loss, n_shards=3)
         results = []
         for inner in (whole, replace(whole, rows=None)):
-            risk = Profiled(inner) if intercept else inner
+            risk = ProfiledIntercept(inner) if intercept else inner
             results.append(minimize(Objective(risk, L2(), 1e-4), solver(direct), tol=1e-8))
         here, there = results
         assert here.status == "converged"
@@ -503,8 +510,8 @@ def test_matrices_of_rows_that_rounding_makes_singular_are_left_for_others(seed)
 
 
 def test_equations_of_rows_none_of_which_bends_are_those_of_the_penalty(capfd):
-    passes = Passes(linear_risk(np.ones((2, 3)), np.array([1.0, -1.0]), Hinge()))
-    d = Equations(passes, L2(), 2500)._by_rows(Bend(np.zeros(2)), 0.5, np.array([1.0, -2.0, 0.0]))
+    passes = DesignOperator(linear_risk(np.ones((2, 3)), np.array([1.0, -1.0]), Hinge()))
+    d = NewtonSystem(passes, L2(), 2500)._solve_by_rows(Hessian(np.zeros(2)), 0.5, np.array([1.0, -2.0, 0.0]))
     assert d.tolist() == [-2.0, 4.0, 0.0]
     assert capfd.readouterr().err == ""
 
@@ -523,7 +530,7 @@ def test_auto_picks_by_what_is_known_of_rows_elsewhere():
 
     def pick(X, loss, **more):
         risk = linear_risk(X, y, loss, **more)
-        away = Profiled(replace(risk.risk, rows=None)) if more else replace(risk, rows=None)
+        away = ProfiledIntercept(replace(risk.risk, rows=None)) if more else replace(risk, rows=None)
         return type(Auto().choose(Objective(away, L2(), 0.1))[0])
 
     assert pick(X, Hinge()) is pick(X, Hinge(), fit_intercept=True) is SemismoothNewton

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import riskmin as rm
-from riskmin.losses.curves import faces
+from riskmin.losses.curves import simplex_face_hessian
 from riskmin.solvers import newton_many_inverse as inverse
 from riskmin.solvers import newton_many_matrix
-from riskmin.solvers.newton_many import ManyScores
-from riskmin.solvers.newton_many_matrix import ManyEquations, Slopes
-from riskmin.solvers.passes import Passes
-from riskmin.types import Unsuited
+from riskmin.solvers.newton_many import MultiOutputScoreProblem
+from riskmin.solvers.newton_many_matrix import HessianInputs, MultiOutputNewtonSystem
+from riskmin.solvers.passes import DesignOperator
+from riskmin.types import UnsupportedProblem
 
 COST = np.array([[0, 2, 1.0], [1, 0, 0.5], [3, 1, 0]])
 SMOOTH = [rm.Softmax(), rm.MulticlassSquaredHinge()]
@@ -42,12 +42,12 @@ def objective(loss, lam=1e-3, intercept=False, seed=0, sparse=False, n=60):
 def dense_hessian(obj, slopes):
     """The matrix of the equations, a column at a time, by the scorer and the loss alone."""
     risk, rows = obj.risk, obj.risk.rows
-    curve = risk.loss.curve(slopes.dz, rows.y, rows.c, slopes.mu)
+    curve = risk.loss.block_hessian(slopes.dz, rows.y, rows.c, slopes.mu)
     columns = []
     for e in np.eye(risk.dim):
         out = np.zeros(risk.dim)
-        z = risk.scorer.scores(rows.X, e, 0, len(rows.c))
-        risk.scorer.pullback(rows.X, curve.times(z, slice(None)), 0, len(rows.c), out)
+        z = risk.linear_map.scores(rows.X, e, 0, len(rows.c))
+        risk.linear_map.pullback(rows.X, curve.product(z, slice(None)), 0, len(rows.c), out)
         columns.append(out)
     return np.array(columns)
 
@@ -64,13 +64,13 @@ def test_products_are_differences_of_slopes(seed, which):
     mu, h = (0.7 if loss in KINKS else 0.0), 1e-7
 
     def slopes(z):
-        return loss.soft(z, y, c, mu)[1] if mu else loss.value_grad(z, y, c)[1]
+        return loss.smoothed_value_grad(z, y, c, mu)[1] if mu else loss.value_grad(z, y, c)[1]
 
-    curve = loss.curve(slopes(z), y, c, mu)
-    found, left, right = curve.times(V, slice(None)), slopes(z - h * V), slopes(z + h * V)
+    curve = loss.block_hessian(slopes(z), y, c, mu)
+    found, left, right = curve.product(V, slice(None)), slopes(z - h * V), slopes(z + h * V)
     near = np.array_equal(left > 0, right > 0)  # no multiplier leaves a face on the way
     assert not near or np.allclose(found, (right - left) / (2 * h), atol=1e-5)
-    units = [curve.times(np.tile(e, (5, 1)), slice(None))[:, j] for j, e in enumerate(np.eye(3))]
+    units = [curve.product(np.tile(e, (5, 1)), slice(None))[:, j] for j, e in enumerate(np.eye(3))]
     assert np.allclose(curve.diagonal, np.array(units).T)
 
 
@@ -78,7 +78,7 @@ def test_faces_are_sums_of_squares():
     rng = np.random.default_rng(0)
     face, size = (rng.random((8, 5)) < 0.6).astype(float), rng.random(8)
     face[:, 0] = 1.0
-    rows, U = faces(face, size).roots()
+    rows, U = simplex_face_hessian(face, size).factors()
     for i in range(8):
         S = face[i]
         assert np.allclose(
@@ -104,24 +104,28 @@ def test_directions_solve_the_equations(loss, intercept, sparse, weights):
     reg = rm.L2() if weights is None else rm.L2(np.repeat(weights, 3))
     obj = rm.Objective(objective(loss, 1e-2, intercept, sparse=sparse).risk, reg, 1e-2)
     mu = 0.0 if loss.smooth else 0.5
-    scores = ManyScores.from_objective(rm.SemismoothNewton(), obj)
+    scores = MultiOutputScoreProblem.from_objective(rm.SemismoothNewton(), obj)
     w = np.random.default_rng(1).standard_normal(obj.risk.dim)
-    look = scores.look(scores.design.forward(w), mu, None, 0.0)
-    slopes = scores.bend(look, None, mu, None)
-    equations = ManyEquations(scores.design, obj.reg, 2500)
-    penalty = obj.lam * equations._weights(w, mu)  # with kinks, intercepts are held a little
+    look = scores.evaluate(scores.design.forward(w), mu, None, 0.0)
+    slopes = scores.hessian(look, None, mu, None)
+    equations = MultiOutputNewtonSystem(scores.design, obj.reg, 2500)
+    penalty = obj.lam * equations._penalty_weights(w, mu)  # with kinks, intercepts are held a little
     H = dense_hessian(obj, slopes) + np.diag(penalty)
-    g = scores.design.back(look.dz) + obj.lam * obj.reg.grad(w)
-    d = ManyEquations(scores.design, obj.reg, 2500).solve(slopes, obj.lam, g, 0.0)
+    g = scores.design.adjoint(look.dz) + obj.lam * obj.reg.grad(w)
+    d = MultiOutputNewtonSystem(scores.design, obj.reg, 2500).solve(slopes, obj.lam, g, 0.0)
     assert np.linalg.norm(H @ d + g) <= 0.2 * np.linalg.norm(g) + 1e-12
     # under the matrix itself, a single step is exact
-    part, P = equations._part(slopes, slopes.at), penalty.reshape(-1, 3)
+    part, P = equations._active_rows(slopes, slopes.active_rows), penalty.reshape(-1, 3)
     if not intercept or not isinstance(loss, rm.Softmax):
-        assert np.allclose(H @ inverse.by_features(part, P)(g), g, atol=1e-8)
+        assert np.allclose(H @ inverse.exact_feature_solver(part, P)(g), g, atol=1e-8)
     if isinstance(loss, rm.MulticlassHinge) and not sparse:
-        assert inverse.rows_cost(part, P, 2500) < np.inf
-        assert np.allclose(H @ inverse.by_rows(part, P)(g), g, atol=1e-8)
-    for way in (inverse.by_diagonal, inverse.by_one, inverse.by_class):
+        assert inverse.row_solver_cost(part, P, 2500) < np.inf
+        assert np.allclose(H @ inverse.exact_row_solver(part, P)(g), g, atol=1e-8)
+    for way in (
+        inverse.diagonal_preconditioner,
+        inverse.shared_preconditioner,
+        inverse.per_class_preconditioner,
+    ):
         assert g @ way(part, P)(g) > 0
 
 
@@ -218,31 +222,33 @@ def test_what_it_is_not_for_is_refused():
     X, y, _ = data()
     for reg, loss in ((rm.L1(), rm.Softmax()), (rm.Quadratic(np.eye(12)), rm.MulticlassHinge())):
         obj = rm.Objective(rm.linear_risk(X, y, loss), reg, 0.1)
-        with pytest.raises(Unsuited, match="use"):
+        with pytest.raises(UnsupportedProblem, match="use"):
             next(rm.SemismoothNewton().iterates(obj, np.zeros(obj.risk.dim)))
 
 
 def test_rows_with_next_to_no_curvature_are_left_out_and_taken_back(monkeypatch):
     X, _, rng = data(5, 400)
     obj = rm.Objective(rm.linear_risk(X, np.argmax(X[:, :3], axis=1) * 1.0, rm.Softmax()), rm.L2(), 1e-6)
-    scores = ManyScores.from_objective(rm.SemismoothNewton(), obj)
+    scores = MultiOutputScoreProblem.from_objective(rm.SemismoothNewton(), obj)
     W = np.zeros((4, 3))
     W[:3] = 20 * np.eye(3)
-    look = scores.look(scores.design.forward(W.ravel()), 0.0, None, 0.0)
-    equations = ManyEquations(scores.design, obj.reg, 2500)
-    slopes = Slopes(look.dz, 0.0)
-    whole = equations._part(slopes, None)
-    few = equations._few(whole, slopes)
+    look = scores.evaluate(scores.design.forward(W.ravel()), 0.0, None, 0.0)
+    equations = MultiOutputNewtonSystem(scores.design, obj.reg, 2500)
+    slopes = HessianInputs(look.dz, 0.0)
+    whole = equations._active_rows(slopes, None)
+    few = equations._without_negligible_rows(whole, slopes)
     assert few.X.shape[0] < 0.8 * 400
     total = whole.hessian.diagonal.sum()
     assert few.hessian.diagonal.sum() >= 0.99 * total
-    monkeypatch.setattr(newton_many_matrix, "DROP", 0.9)  # far too much, which is seen, and more are taken
+    monkeypatch.setattr(
+        newton_many_matrix, "DROPPED_HESSIAN_SHARE", 0.9
+    )  # far too much, which is seen, and more are taken
     g = rng.standard_normal(12)
     g -= np.repeat(g.reshape(4, 3).mean(axis=1), 3)
     d = equations.solve(slopes, obj.lam, g, 0.0)
     H = dense_hessian(obj, slopes) + obj.lam * np.eye(12)
     assert np.linalg.norm(H @ d + g) <= 0.2 * np.linalg.norm(g)
-    assert equations.shrunk
+    assert equations.n_drop_reductions
 
 
 @pytest.mark.parametrize("seed", [2, 10, 18])
@@ -256,7 +262,7 @@ def test_intercepts_that_nothing_bends_do_not_drive_conjugate_gradients_to_infin
 def test_equations_of_rows_without_second_derivatives_end():
     risk = rm.linear_risk(np.eye(4, 2), np.array([1, 0, 2, 1]), rm.Softmax(), fit_intercept=True)
     g = np.append(np.ones(6), [1.0, -1.0, 0.0])
-    equations = ManyEquations(Passes(risk), rm.Objective(risk, rm.L2(), lam=1e-5).reg, 2500)
-    d = equations.solve(Slopes(np.zeros((4, 3)), 0.0), 1e-5, g, 0.0)
+    equations = MultiOutputNewtonSystem(DesignOperator(risk), rm.Objective(risk, rm.L2(), lam=1e-5).reg, 2500)
+    d = equations.solve(HessianInputs(np.zeros((4, 3)), 0.0), 1e-5, g, 0.0)
     assert np.isfinite(d).all()
     assert g @ d <= 0

@@ -29,9 +29,9 @@ from riskmin import (
     minimize,
 )
 from riskmin.solvers import newton_chord
-from riskmin.solvers.newton_chord import Chord, shard_hessian_product
+from riskmin.solvers.newton_chord import ReusedHessian, shard_hessian_product
 from riskmin.solvers.passes import shard_gram_diagonal
-from riskmin.types import Unsuited
+from riskmin.types import UnsupportedProblem
 
 LOSSES = [
     Logistic(),
@@ -168,7 +168,7 @@ def test_products_with_second_derivatives(sparse):
     X, h, d = rng.standard_normal((50, 7)), rng.random(50), rng.standard_normal(7)
     risk = linear_risk(sp.csr_array(X) if sparse else X, np.zeros(50), Squared())
     (times,), (diagonal,) = (
-        shard_hessian_product(risk.rows, risk.scorer, d, h),
+        shard_hessian_product(risk.rows, risk.linear_map, d, h),
         shard_gram_diagonal(risk.rows, h),
     )
     np.testing.assert_allclose(times, X.T @ (h * (X @ d)), rtol=1e-12)
@@ -226,21 +226,21 @@ def test_samples_that_mislead_are_left(loss, monkeypatch):
 
 def test_a_sample_with_other_second_derivatives_is_not_trusted():
     X, _ = many_rows()
-    chord = Chord(*_passes(X), L2(), 1e-3, 100, False, True)
+    chord = ReusedHessian(*_passes(X), L2(), 1e-3, 100, False, True)
     assert chord.sampled
     h = np.ones(len(X))
     chord.direction(h, np.ones(5))
-    at = np.flatnonzero(chord.kept)
+    at = np.flatnonzero(chord.hessian_diagonal)
     dz = np.ones(len(X))
     dz[at] = 0.01  # the sample has hardly anything along this direction
-    chord.judge(h, dz)
+    chord.check_sample(h, dz)
     assert not chord.sampled
 
 
 def _passes(X):
-    from riskmin.solvers.passes import Passes
+    from riskmin.solvers.passes import DesignOperator
 
-    return (Passes(linear_risk(X, np.zeros(len(X)), Squared())),)
+    return (DesignOperator(linear_risk(X, np.zeros(len(X)), Squared())),)
 
 
 def test_least_squares_take_one_step():
@@ -281,11 +281,11 @@ def test_what_it_is_not_for_is_said():
     def run(risk, reg=None):
         Newton().iterates(Objective(risk, reg or L2(), 0.1), np.zeros(4))
 
-    with pytest.raises(Unsuited, match="not Hinge: use SemismoothNewton or Auto"):
+    with pytest.raises(UnsupportedProblem, match="not Hinge: use SemismoothNewton or Auto"):
         run(linear_risk(X, y, Hinge()))
-    with pytest.raises(Unsuited, match=r"needs L2\(\) or Quadratic"):
+    with pytest.raises(UnsupportedProblem, match=r"needs L2\(\) or Quadratic"):
         run(linear_risk(X, y, Logistic()), L1())
-    with pytest.raises(Unsuited, match="smooth loss"):
+    with pytest.raises(UnsupportedProblem, match="smooth loss"):
         run(lambda w: (0.0, w))
     with pytest.raises(ValueError, match="direct"):
         Newton(direct=0)

@@ -16,7 +16,7 @@ from riskmin import (
     minimize,
 )
 from riskmin.rkhs import kernel_risk
-from riskmin.types import Unsuited
+from riskmin.types import UnsupportedProblem
 
 rng = np.random.default_rng(3)
 X = rng.standard_normal((60, 3))
@@ -62,7 +62,7 @@ def test_a_matrix_of_ones_own_gives_the_risk_of_its_rows(loss, fit_intercept):
 
 def test_solvers_of_rows_refuse_a_matrix_of_ones_own():
     J = Objective(linear_risk(Squares(X), Y, "hinge"), L2(), 0.01)
-    with pytest.raises(Unsuited, match="rows are all in this process"):
+    with pytest.raises(UnsupportedProblem, match="rows are all in this process"):
         minimize(J, riskmin.DualGaussSeidel())
 
 
@@ -137,7 +137,7 @@ class Half:
 def test_the_solver_that_a_message_names_takes_the_problem(loss):
     J = Objective(linear_risk(X, Y, loss), Half(), 0.1)
     best = minimize(Objective(linear_risk(X, Y, loss), L2(), 0.1), tol=1e-6)
-    with pytest.raises(Unsuited) as refused:
+    with pytest.raises(UnsupportedProblem) as refused:
         minimize(J, Bundle())
     named = Smoothing(ProximalGradient()) if "Smoothing(ProximalGradient())" in str(refused.value) else None
     if named is None:
@@ -149,5 +149,5 @@ def test_the_solver_that_a_message_names_takes_the_problem(loss):
         assert found.lower <= best.value * (1 + 1e-9)
         assert found.value >= best.lower
     if loss != "logistic":
-        with pytest.raises(Unsuited, match="use Smoothing"):
+        with pytest.raises(UnsupportedProblem, match="use Smoothing"):
             minimize(J, ProximalGradient())

@@ -29,8 +29,8 @@ from riskmin import (
     path,
 )
 from riskmin.convexity import check
-from riskmin.solvers.cuts import Cuts
-from riskmin.types import Warm
+from riskmin.solvers.cuts import CuttingPlaneModel
+from riskmin.types import WarmStartable
 
 LAMS = [0.03, 1.0, 0.001, 0.3]
 
@@ -89,7 +89,7 @@ def test_each_result_is_that_of_a_cold_start(reg, intercept):
     ids=repr,
 )
 def test_what_is_known_saves_calls(loss, reg, solver):
-    assert isinstance(solver, Warm)
+    assert isinstance(solver, WarmStartable)
     risk = risk_of(loss, n=400)
     lams = np.geomspace(1, 1e-6, 13)
     walked = path(risk, reg, lams, solver=solver)
@@ -150,12 +150,12 @@ def test_inherited_cuts_have_the_program_of_fresh_ones(reg):
     minimize(before, Bundle(), callback=lambda it, row: steps.append(it), tol=1e-9)
     state = steps[-1].state()
     for obj in (Objective(risk, reg, 0.02), Objective(risk, L2(), 0.02)):
-        warm = Cuts.inherited(Bundle(), obj, state, before)
-        fresh = Cuts.empty(Bundle(), obj, state["w"])
+        warm = CuttingPlaneModel.from_previous_run(Bundle(), obj, state, before)
+        fresh = CuttingPlaneModel.empty(Bundle(), obj, state["w"])
         for a, b in zip(state["A"], state["b"], strict=True):
             fresh.add(type(steps[-1].cut)(a, b))
-        np.testing.assert_allclose(warm.program.G, fresh.program.G, rtol=1e-12)
-        assert obj.lower(warm.mix()) == pytest.approx(obj.lower(fresh.mix()), rel=1e-9)
+        np.testing.assert_allclose(warm.master.G, fresh.master.G, rtol=1e-12)
+        assert obj.lower(warm.best_mixture()) == pytest.approx(obj.lower(fresh.best_mixture()), rel=1e-9)
 
 
 # ---------------------------------------------------------------- an end before the end

@@ -38,7 +38,7 @@ from riskmin import (
     minimize,
     path,
 )
-from riskmin.driver import conditioned
+from riskmin.driver import precondition
 from riskmin.preconditioning import preconditioner
 from riskmin.scorers import Standardized
 
@@ -77,7 +77,7 @@ REGULARIZERS = [L2(), L2([1.0, 2.0, 3.0, 4.0]), L1(), Elastic(0.2), Box(L2(), -9
 @pytest.mark.parametrize("reg", REGULARIZERS, ids=repr)
 def test_values_cuts_and_bounds_are_the_same(loss, intercept, reg, stored, monkeypatch):
     if not stored:
-        monkeypatch.setattr(preconditioning, "MOST_COPIED", 0)
+        monkeypatch.setattr(preconditioning, "COPY_MAX_ENTRIES", 0)
     X, y = raw()
     risk = linear_risk(X, targets(loss, X, y), loss, fit_intercept=intercept)
     if isinstance(getattr(reg, "weights", 1.0), np.ndarray) and risk.dim > 4:
@@ -98,8 +98,8 @@ def test_values_cuts_and_bounds_are_the_same(loss, intercept, reg, stored, monke
     size = np.concatenate([np.repeat(0.1 / UNITS, (risk.dim - k) // 4), np.ones(k)])
     for _ in range(3):
         w = np.clip(size * rng.standard_normal(risk.dim), -9.0, 9.0)
-        v = change.inward(w, k)
-        np.testing.assert_allclose(change.outward(v, k), w, rtol=1e-12, atol=1e-12)
+        v = change.to_preconditioned(w, k)
+        np.testing.assert_allclose(change.to_original(v, k), w, rtol=1e-12, atol=1e-12)
         value, _, cut = J(w)
         there, _, other = same(v)
         mapped = change.cut(other, k)
@@ -152,11 +152,11 @@ def test_the_order_of_storage_changes_nothing(loss):
     ids=repr,
 )
 def test_large_tables_are_centred_without_a_copy(solver, monkeypatch):
-    monkeypatch.setattr(preconditioning, "MOST_COPIED", 0)
+    monkeypatch.setattr(preconditioning, "COPY_MAX_ENTRIES", 0)
     X, y = raw(3000)
     J = Objective(linear_risk(X, y, Logistic(), fit_intercept=True), L2(), 1e-4)
-    problem = conditioned(J)
-    assert isinstance(problem.obj.risk.risk.scorer, Standardized)
+    problem = precondition(J)
+    assert isinstance(problem.obj.risk.risk.linear_map, Standardized)
     visits = isinstance(solver, (DualGaussSeidel, CoordinateDescent))  # rows or columns, as they are
     result = minimize(J, solver, tol=1e-5, max_iter=100 if visits else 3000)
     best = minimize(J, "newton", tol=1e-9)
@@ -183,7 +183,7 @@ def test_sparse_columns_are_scaled_and_stay_sparse():
     Z = rng.standard_normal((200, 20)) * (rng.random((200, 20)) < 0.2)
     Z[:, 0] *= 1e6
     J = Objective(linear_risk(sp.csr_array(Z), np.sign(Z[:, 1] + 0.1), Hinge()), L2(), 1e-3)
-    problem = conditioned(J)
+    problem = precondition(J)
     assert problem.change is not None
     assert type(problem.obj.risk.rows.X).__name__ == "Csr"
     assert minimize(J, tol=1e-6).status == "converged"
@@ -221,7 +221,7 @@ def test_quadratic_forms_change_with_the_variables():
     J = Objective(linear_risk(X, y, Squared(), fit_intercept=True), Quadratic(K), 1e-3)
     change = preconditioner(J)
     w = np.array([0.1, 0.001, 3.0, 0.2])
-    assert change.objective(J).value(change.inward(w)) == pytest.approx(J.value(w), rel=1e-12)
+    assert change.objective(J).value(change.to_preconditioned(w)) == pytest.approx(J.value(w), rel=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore::riskmin.estimators.trivial.TrivialModelWarning")

@@ -37,8 +37,8 @@ def run(progress, rows):
 
 @pytest.fixture
 def fast(monkeypatch):
-    monkeypatch.setattr(module, "LIVE_EVERY", 0.0)
-    monkeypatch.setattr(module, "PLAIN_EVERY", 0.0)
+    monkeypatch.setattr(module, "LIVE_UPDATE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "LOG_LINE_SECONDS", 0.0)
 
 
 def test_json_has_a_line_for_every_iteration():

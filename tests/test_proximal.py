@@ -111,15 +111,15 @@ def test_the_steepest_descent_is_the_least_slope(seed):
     """By brute force: no direction of the same length has a lower one-sided slope of g @ w + l |w|_1."""
     rng = np.random.default_rng(seed)
     w, g, l1 = rng.integers(-1, 2, 5).astype(float), rng.standard_normal(5), rng.uniform(0, 1, 5)
-    orthant = Orthant.at(w, g, l1)
+    orthant = Orthant.from_point(w, g, l1)
 
     def slope(d):
         return float(g @ d + l1 @ np.where(w == 0, np.abs(d), np.sign(w) * d))
 
-    length = np.linalg.norm(orthant.steep)
-    assert slope(orthant.steep) == pytest.approx(-(length**2), abs=1e-12)
+    length = np.linalg.norm(orthant.steepest)
+    assert slope(orthant.steepest) == pytest.approx(-(length**2), abs=1e-12)
     for d in rng.standard_normal((50, 5)):
-        assert slope(length * d / np.linalg.norm(d)) >= slope(orthant.steep) - 1e-12
+        assert slope(length * d / np.linalg.norm(d)) >= slope(orthant.steepest) - 1e-12
     assert np.all(orthant.projected_step(10.0, rng.standard_normal(5)) * orthant.signs >= 0)
 
 

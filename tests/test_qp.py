@@ -96,8 +96,8 @@ def test_a_warm_start_at_the_solution_stays_there(monkeypatch):
 
 
 def counted(monkeypatch):
-    steps, real = [], riskmin.solvers.qp._equality
-    monkeypatch.setattr(riskmin.solvers.qp, "_equality", lambda *a: steps.append(1) or real(*a))
+    steps, real = [], riskmin.solvers.qp._maximize_on_support
+    monkeypatch.setattr(riskmin.solvers.qp, "_maximize_on_support", lambda *a: steps.append(1) or real(*a))
     return steps
 
 

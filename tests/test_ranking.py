@@ -21,7 +21,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.types import Unsuited
+from riskmin.types import UnsupportedProblem
 
 LISTS = [Ndcg(), Ndcg(k=1), Ndcg(k=2), Ndcg(k=3), Mrr(), ExpectedRankUtility(), ExpectedRankUtility(1.5)]
 LOSSES = [*LISTS, PairwiseHinge()]
@@ -142,7 +142,7 @@ def test_table_and_assignment_agree(loss, grades, monkeypatch):
 def test_pairwise_hinge_equals_its_definition(mu):
     for seed in range(12):
         z, y, c = case(seed, most=9, grades=6, tied=seed % 2 == 0)
-        value, dz, lift = PairwiseHinge().soft(z, y, c, mu)
+        value, dz, lift = PairwiseHinge().smoothed_value_grad(z, y, c, mu)
         expected, du, up = by_pairs(z, y, c, mu)
         assert (value, lift) == (pytest.approx(expected, abs=1e-13), pytest.approx(up, abs=1e-13))
         np.testing.assert_allclose(dz, du, atol=1e-13)
@@ -153,8 +153,8 @@ def test_pairwise_hinge_of_one_query_is_the_ordinal_loss():
 
     rng = np.random.default_rng(0)
     z, grades, c = rng.standard_normal(3000), rng.standard_normal(3000), rng.dirichlet(np.ones(3000))
-    value, dz, lift = PairwiseHinge().soft(z, np.column_stack([grades, 0 * z]), c, 0.3)
-    expected, du, up = Ordinal().soft(z, grades, c, 0.3)
+    value, dz, lift = PairwiseHinge().smoothed_value_grad(z, np.column_stack([grades, 0 * z]), c, 0.3)
+    expected, du, up = Ordinal().smoothed_value_grad(z, grades, c, 0.3)
     assert (value, lift) == (pytest.approx(float(expected), rel=1e-10), pytest.approx(float(up), rel=1e-10))
     np.testing.assert_allclose(dz, du, atol=1e-13)
 
@@ -294,7 +294,7 @@ def test_smoothing_certifies_the_pairwise_hinge():
 
 def test_smoothing_says_that_it_is_not_for_lists():
     X, y, ids = data()
-    with pytest.raises(Unsuited, match="cannot be smoothed"):
+    with pytest.raises(UnsupportedProblem, match="cannot be smoothed"):
         minimize(Objective(linear_risk(X, y, Ndcg(), qid=ids), L2(), 1.0), Smoothing())
 
 
@@ -355,6 +355,8 @@ def test_queries_are_evaluated_where_they_are(loss, together):
             np.testing.assert_allclose(found[0], value, rtol=1e-12)
             np.testing.assert_allclose(found[1], X.T @ dz, rtol=1e-9, atol=1e-12)
             at = risk.cursor(w)
-            at.aim(np.ones(3))
+            at.set_direction(np.ones(3))
             there = loss.value_grad(X @ (w + 0.3), grades, c)
-            np.testing.assert_allclose(at.along(0.3), (there[0], there[1] @ X.sum(1)), rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(
+                at.value_slope(0.3), (there[0], there[1] @ X.sum(1)), rtol=1e-9, atol=1e-12
+            )

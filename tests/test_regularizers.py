@@ -33,7 +33,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.regularizers import regularizer_from_spec, regularizer_spec
+from riskmin.regularizers import regularizer_from_dict, regularizer_to_dict
 from riskmin.testing import check_regularizer
 
 vectors = arrays(float, 5, elements=st.floats(-100, 100))
@@ -139,22 +139,26 @@ WRONG = {
         },
         "too much",
     ),
-    "bend": (Elastic(), but("conjugate_bend", lambda H, u, A: 1.01 * H), "conjugate_hessian_product"),
+    "bend": (
+        Elastic(),
+        but("conjugate_hessian_product", lambda H, u, A: 1.01 * H),
+        "conjugate_hessian_product",
+    ),
     "bend everywhere": (
         Elastic(),
-        {"conjugate_bend": lambda self, u, A: A @ A.T},
+        {"conjugate_hessian_product": lambda self, u, A: A @ A.T},
         "conjugate_hessian_product",
     ),
     "bend without the mean": (
         Entropy(),
-        {"conjugate_bend": lambda self, u, A: (A * self.conjugate_grad(u)) @ A.T},
+        {"conjugate_hessian_product": lambda self, u, A: (A * self.conjugate_grad(u)) @ A.T},
         "conjugate_hessian_product",
     ),
-    "bend of one row": (Elastic(), but("conjugate_bend", lambda H, u, A: H[:1]), "shape"),
-    "gram": (L2(), but("gram", lambda g, A, a: 1.001 * g), "inverse_metric_product"),
+    "bend of one row": (Elastic(), but("conjugate_hessian_product", lambda H, u, A: H[:1]), "shape"),
+    "gram": (L2(), but("inverse_metric_product", lambda g, A, a: 1.001 * g), "inverse_metric_product"),
     "gram of no quadratic form": (
         Elastic(),
-        {"gram": lambda self, A, a: A @ self.conjugate_grad(a)},
+        {"inverse_metric_product": lambda self, A, a: A @ self.conjugate_grad(a)},
         "not linear",
     ),
     "reach too far": (Box(L2(), -1.0, 1.0), but("reach", lambda t, w, d: 1.01 * t + 0.01), "ends before"),
@@ -356,8 +360,8 @@ def test_other_arrays_give_the_same(reg, library):
         pairs.append((reg.prox(there(v), 0.5), reg.prox(v, 0.5)))
     if not getattr(reg, "polyhedral", False):
         pairs.append((reg.conjugate_grad(there(u)), reg.conjugate_grad(u)))
-    if hasattr(reg, "conjugate_bend") and not getattr(reg, "polyhedral", False):
-        pairs.append((reg.conjugate_bend(there(u), there(A)), reg.conjugate_bend(u, A)))
+    if hasattr(reg, "conjugate_hessian_product") and not getattr(reg, "polyhedral", False):
+        pairs.append((reg.conjugate_hessian_product(there(u), there(A)), reg.conjugate_hessian_product(u, A)))
     if hasattr(reg, "grad"):
         pairs.append((reg.grad(there(w)), reg.grad(w)))
     for got, want in pairs:
@@ -389,7 +393,7 @@ def test_equality_looks_at_arrays():
     "reg", [*plain(), *by_feature(5)[:-3], *REGULARIZERS.values()], ids=lambda r: repr(r)[:60]
 )
 def test_spec_round_trip(reg):
-    assert regularizer_from_spec(json.loads(json.dumps(regularizer_spec(reg)))) == reg
+    assert regularizer_from_dict(json.loads(json.dumps(regularizer_to_dict(reg)))) == reg
     assert "\n" not in reg.formula
 
 

@@ -11,16 +11,16 @@ from riskmin import (
     Auto,
     Bundle,
     ChainMaxMargin,
+    Fallback,
     Hinge,
     Lbfgs,
     Logistic,
     Newton,
     Objective,
-    Relay,
     linear_risk,
     minimize,
 )
-from riskmin.types import Cut, Iterate, Unsuited
+from riskmin.types import Cut, Iterate, UnsupportedProblem
 
 
 def objective(loss=None, n=80, lam=1e-3):
@@ -45,7 +45,7 @@ class Stuck:
 @dataclass(frozen=True)
 class Refuses:
     def iterates(self, obj, w0):
-        raise Unsuited("not for me")
+        raise UnsupportedProblem("not for me")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Breaks:
 
 @pytest.mark.parametrize("first", [Stuck(), Stuck(3), Refuses(), Breaks()], ids=repr)
 def test_the_next_goes_on_where_one_gets_no_further(first):
-    result = minimize(objective(), Relay((first, Bundle()), 1e-6), tol=1e-6)
+    result = minimize(objective(), Fallback((first, Bundle()), 1e-6), tol=1e-6)
     assert result.status == "converged"
     best = minimize(objective(), Bundle(), tol=1e-8)
     assert result.value <= best.value * (1 + 2e-6)
@@ -73,14 +73,14 @@ def test_the_best_point_and_the_best_bound_are_passed_on():
             seen.append(obj.value(w0))
             yield from Stuck(1).iterates(obj, w0)
 
-    solver = Relay((Lbfgs(), Notes(), Stuck(2)), 1e-14)
+    solver = Fallback((Lbfgs(), Notes(), Stuck(2)), 1e-14)
     result = minimize(objective(Logistic()), solver, tol=0.0, atol=0.0, max_iter=200)
     assert seen[0] == pytest.approx(result.value, rel=1e-9)
     assert result.value - result.lower <= 1e-9 * result.value
 
 
 def test_a_relay_ends_when_none_can_get_further():
-    result = minimize(objective(), Relay((Stuck(2), Stuck(3)), 1e-6), tol=1e-6)
+    result = minimize(objective(), Fallback((Stuck(2), Stuck(3)), 1e-6), tol=1e-6)
     assert result.status == "stalled"
     assert result.n_iter == 5
 
@@ -88,12 +88,12 @@ def test_a_relay_ends_when_none_can_get_further():
 def test_the_story_is_told_only_where_there_is_one():
     plain = minimize(objective(Logistic()), Auto())
     assert "then" not in plain.solver
-    story = minimize(objective(), Relay((Stuck(3), Bundle()), 1e-3))
+    story = minimize(objective(), Fallback((Stuck(3), Bundle()), 1e-3))
     assert "Stuck for 3 steps, then Bundle for" in story.solver
 
 
 def test_a_relay_in_two_parts_goes_on_with_the_solver_whose_turn_it_was(tmp_path):
-    obj, solver = objective(Absolute(), lam=1e-4), Relay((Lbfgs(), Bundle()), 1e-7)
+    obj, solver = objective(Absolute(), lam=1e-4), Fallback((Lbfgs(), Bundle()), 1e-7)
     whole = minimize(obj, solver, tol=1e-7)
     turns = [row["turn"] for row in whole.trace]
     assert set(turns) == {1.0, 2.0}
@@ -108,7 +108,7 @@ def test_a_relay_in_two_parts_goes_on_with_the_solver_whose_turn_it_was(tmp_path
 
 def test_auto_has_a_method_that_always_converges():
     for loss in (Hinge(), Logistic(), Absolute()):
-        solvers = Auto().relay(objective(loss))[0].solvers
+        solvers = Auto().with_fallbacks(objective(loss))[0].solvers
         assert any(isinstance(solver, Bundle) for solver in solvers)
 
 
@@ -123,9 +123,9 @@ def test_short_chains_at_a_small_lam_take_few_steps():
 
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="at least one"):
-        Relay(())
+        Fallback(())
     with pytest.raises(ValueError, match="tol"):
-        Relay((Bundle(),), tol=0.0)
+        Fallback((Bundle(),), tol=0.0)
 
 
 # ---------------------------------------------------------------- what the driver promises beside it

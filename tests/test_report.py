@@ -10,7 +10,7 @@ import pytest
 from riskmin import L2, Hinge, LineSearchBmrm, Logistic, Objective, linear_risk, minimize
 from riskmin.persist import FileError
 from riskmin.report import write_report, write_text
-from riskmin.report.chart import MOST_POINTS, linear_axis, log_axis, pictures
+from riskmin.report.chart import MAX_CHART_POINTS, convergence_charts, linear_axis, log_axis
 from riskmin.types import Cut, Result
 
 
@@ -47,13 +47,13 @@ RUNS = {
 @pytest.mark.parametrize("tol", [0.0, 1e-3])
 def test_pictures_are_sound(name, tol):
     result = RUNS[name]()
-    drawn = pictures(result, tol)
+    drawn = convergence_charts(result, tol)
     root = ET.fromstring(f"<div>{drawn}</div>")
     assert len(root) == 2
     assert "nan" not in drawn
     assert "inf" not in drawn
     assert ("tol = " in drawn) == (tol > 0)
-    assert drawn.count("L") < 6 * MOST_POINTS
+    assert drawn.count("L") < 6 * MAX_CHART_POINTS
 
 
 def test_page_needs_nothing_else(tmp_path):
@@ -124,7 +124,7 @@ def test_text_replaces_what_a_link_points_to(tmp_path):
 def test_linear_ticks_lie_on_the_axis(lo, hi):
     axis = linear_axis(lo * hi, hi)
     assert 3 <= len(axis.ticks) <= 8
-    assert all(-1e-6 <= axis.place(value) <= 1 + 1e-6 for value, _ in axis.ticks)
+    assert all(-1e-6 <= axis.to_unit_interval(value) <= 1 + 1e-6 for value, _ in axis.ticks)
     labels = [label for _, label in axis.ticks]
     assert len(set(labels)) == len(labels)
 
@@ -133,5 +133,5 @@ def test_linear_ticks_lie_on_the_axis(lo, hi):
 def test_log_ticks_lie_on_the_axis(lo):
     axis = log_axis(lo, 1.0)
     assert 2 <= len(axis.ticks) <= 8
-    assert all(-1e-6 <= axis.place(value) <= 1 + 1e-6 for value, _ in axis.ticks)
-    assert axis.place(lo) >= -1e-6
+    assert all(-1e-6 <= axis.to_unit_interval(value) <= 1 + 1e-6 for value, _ in axis.ticks)
+    assert axis.to_unit_interval(lo) >= -1e-6

@@ -26,7 +26,7 @@ from riskmin import (
     Novelty,
     Objective,
     Poisson,
-    Profiled,
+    ProfiledIntercept,
     Quantile,
     Risk,
     RocArea,
@@ -38,7 +38,7 @@ from riskmin import (
     minimize,
 )
 from riskmin.intercept import ProfiledCursor
-from riskmin.risk import CallCursor, GatheredCursor, ScoreCursor, cursor
+from riskmin.risk import GatheredCursor, OracleCursor, ScoreCursor, cursor_of
 
 each_loss = pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
 many_losses = pytest.mark.parametrize("loss", MANY_LOSSES, ids=repr)
@@ -86,7 +86,7 @@ def test_the_risk_of_many_scores_is_the_weighted_mean(loss):
     risk = risk_of(loss, X, y, 1e3 * weights)
     rows = risk.rows
     w = np.random.default_rng(2).standard_normal(risk.dim)
-    k = risk.scorer.columns
+    k = risk.linear_map.columns
     W, shared = w[: 4 * k].reshape(4, k), w[4 * k :].reshape(-1, k)
     value, dz = loss.value_grad(np.concatenate([X @ W, shared]), rows.y, rows.c)
     want = np.concatenate([(X.T @ dz[:30]).ravel(), dz[30:].ravel()])
@@ -137,7 +137,7 @@ KINDS = {
     "gathered scores": (lambda: linear_risk(*problem(Hinge())[:2], Worst(), n_shards=2), GatheredCursor),
     "intercept": (lambda: make(Logistic(), intercept=True, n_shards=3), ProfiledCursor),
     "intercept of a loss with kinks": (lambda: make(Hinge(), intercept=True), ProfiledCursor),
-    "any oracle": (lambda: make(Squared()).__call__, CallCursor),
+    "any oracle": (lambda: make(Squared()).__call__, OracleCursor),
     "many scores": (lambda: make(Softmax(), n_shards=3, p=1), ScoreCursor),
     "many scores with kinks": (lambda: make(MulticlassHinge(), p=2), ScoreCursor),
     "intercepts in w": (lambda: make(Softmax(), intercept=True, n_shards=2, p=1), ScoreCursor),
@@ -157,7 +157,7 @@ def test_a_cursor_is_the_oracle_along_lines(kind):
     rng = np.random.default_rng(4)
     dim = getattr(risk, "dim", 4)
     w = rng.standard_normal(dim)
-    at = cursor(risk, w)
+    at = cursor_of(risk, w)
     assert isinstance(at, want)
     for _ in range(40):  # more moves than scores are updated without being computed anew
         value, grad = risk(w)
@@ -165,17 +165,17 @@ def test_a_cursor_is_the_oracle_along_lines(kind):
         assert got == pytest.approx(value, rel=1e-10)
         np.testing.assert_allclose(slope, grad, rtol=1e-6, atol=1e-8)
         d = rng.standard_normal(dim)
-        at.aim(d)
+        at.set_direction(d)
         for t in rng.standard_normal(3):
             there, g = risk(w + t * d)
-            height, slope = at.along(t)
+            height, slope = at.value_slope(t)
             assert height == pytest.approx(there, rel=1e-10)
             assert slope == pytest.approx(g @ d, rel=1e-6, abs=1e-8)
             height, full = at.value_grad(t)
             assert height == pytest.approx(there, rel=1e-10)
             np.testing.assert_allclose(full, g, rtol=1e-6, atol=1e-8)
         t = float(rng.uniform(-0.5, 0.5))
-        at.move(t)
+        at.advance(t)
         w = w + t * d
         np.testing.assert_allclose(at.w, w, rtol=1e-12, atol=1e-12)
 
@@ -187,14 +187,14 @@ def test_many_cursors_at_once(intercept):
     points, lines = rng.standard_normal((6, 4)), rng.standard_normal((6, 4))
     cursors = [risk.cursor(w) for w in points]
     for at, d in zip(cursors, lines, strict=True):
-        at.aim(d)
+        at.set_direction(d)
     for at, w, d in zip(cursors, points, lines, strict=True):
-        assert at.along(0.7)[0] == pytest.approx(risk(w + 0.7 * d)[0], rel=1e-11)
+        assert at.value_slope(0.7)[0] == pytest.approx(risk(w + 0.7 * d)[0], rel=1e-11)
 
 
 def test_the_scores_of_cursors_that_are_gone_are_forgotten():
     risk = make(Logistic(), intercept=True)
-    memo = risk.risk.executor.shards[0].memo
+    memo = risk.risk.executor.shards[0].cache
     for _ in range(20):
         risk(np.ones(4))
     gc.collect()
@@ -213,12 +213,12 @@ def test_a_slack_lifts_looks_by_no_more_and_keeps_cuts_below(loss, slack):
     for scale in (1, 1, 1, 30, 1000, 1000):
         w, d = scale * rng.standard_normal((2, 4))
         at = risk.cursor(w)
-        at.aim(d, slack)
+        at.set_direction(d, slack)
         for t in (0.0, 0.5, 3.0, -2.0):
             true = risk(w + t * d)[0]
-            assert true * (1 - 1e-10) <= at.along(t)[0] <= true * (1 + 1e-10) + slack
+            assert true * (1 - 1e-10) <= at.value_slope(t)[0] <= true * (1 + 1e-10) + slack
             value, grad = at.value_grad(t)
-            height = value - at.slip
+            height = value - at.inexactness
             assert height <= true * (1 + 1e-10)
             for v in w + 3 * rng.standard_normal((5, 4)):
                 assert height + grad @ (v - w - t * d) <= risk(v)[0] * (1 + 1e-9) + 1e-12
@@ -316,7 +316,7 @@ def test_counts_of_zero_have_no_intercept():
 
 def test_kinds_of_risks():
     assert isinstance(make(Hinge()), Risk)
-    assert isinstance(make(Hinge(), intercept=True), Profiled)
+    assert isinstance(make(Hinge(), intercept=True), ProfiledIntercept)
     assert make(Hinge()).dim == make(Hinge(), intercept=True).dim == 4
 
 
@@ -467,7 +467,7 @@ def test_errors_of_large_scores_do_not_stay_in_small_ones():
     assert far.lower <= minimize(obj, Bmrm(), tol=1e-9).value * (1 + 1e-13)
     for risk in (obj.risk.risk, linear_risk(X, y, RocArea())):
         at = risk.cursor(np.array([351.5, 903.5]))
-        at.aim(np.array([-351.5, -901.5]))
-        at.move(1.0)
-        assert at.fresh
+        at.set_direction(np.array([-351.5, -901.5]))
+        at.advance(1.0)
+        assert at.scores_recomputed
         assert at.value_grad()[0] == risk(at.w)[0]

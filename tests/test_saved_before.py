@@ -18,11 +18,11 @@ from riskmin import (
     Bundle,
     Checkpoint,
     DualGaussSeidel,
-    HandOver,
+    Fallback,
     Lbfgs,
     Objective,
-    Relay,
     SemismoothNewton,
+    Switching,
     kernel_risk,
     linear_risk,
     load_model,
@@ -33,8 +33,8 @@ FOLDER = Path(__file__).parent / "golden" / "saved"
 RUNS = json.loads((FOLDER / "runs.json").read_text(encoding="utf-8"))
 PREDICTIONS = json.loads((FOLDER / "predictions.json").read_text(encoding="utf-8"))
 SOLVERS_OF_FILES = {
-    "hand_over.checkpoint": HandOver(DualGaussSeidel(), SemismoothNewton(), tol=1e-4),
-    "relay.checkpoint": Relay((Lbfgs(), Bundle())),
+    "hand_over.checkpoint": Switching(DualGaussSeidel(), SemismoothNewton(), tol=1e-4),
+    "relay.checkpoint": Fallback((Lbfgs(), Bundle())),
     "adaptive.checkpoint": Auto(),
 }
 

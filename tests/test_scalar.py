@@ -7,7 +7,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from riskmin.scalar import Tangent, balance, bracket, crossing, lowest, shrink
+from riskmin.scalar import (
+    Tangent,
+    best_tangent,
+    bracket_minimum,
+    intersection,
+    refine_bracket,
+    zero_slope_weights,
+)
 
 reals = st.floats(-1e3, 1e3)
 positive = st.floats(1e-3, 1e3)
@@ -55,19 +62,19 @@ def smooth(draw):
 def test_polygons_are_solved_exactly(parts, x, step):
     f, bottom = polygon(parts), least(parts)
     start = f(x)
-    lo, hi = bracket(f, start, step)
+    lo, hi = bracket_minimum(f, start, step)
     assert lo.slope <= 0 <= hi.slope or lo == hi
     assert lo.x <= hi.x
     size = 1 + max(abs(c) for _, c in parts) + 5 * (abs(lo.x) + abs(hi.x))
-    assert crossing(lo, hi)[1] <= bottom + 1e-12 * size
+    assert intersection(lo, hi)[1] <= bottom + 1e-12 * size
     looks = []
 
     def look(x):
         looks.append(x)
         return f(x)
 
-    lo, hi = shrink(look, lo, hi, lambda best, bound: best - bound <= 0)
-    assert lowest(lo, hi).value == pytest.approx(bottom, abs=1e-9 * size)
+    lo, hi = refine_bracket(look, lo, hi, lambda best, bound: best - bound <= 0)
+    assert best_tangent(lo, hi).value == pytest.approx(bottom, abs=1e-9 * size)
     assert len(looks) <= 200
 
 
@@ -75,21 +82,21 @@ def test_polygons_are_solved_exactly(parts, x, step):
 @given(smooth(), reals, positive)
 def test_smooth_functions_are_bracketed_and_shrunk(function, x, step):
     f, centre, bottom = function
-    lo, hi = bracket(f, f(x), step)
+    lo, hi = bracket_minimum(f, f(x), step)
     assert lo.slope <= 0 <= hi.slope
     assert lo.x - 1e-9 <= centre <= hi.x + 1e-9
     far = abs(lo.value) + abs(hi.value)
-    assert crossing(lo, hi)[1] <= bottom + 1e-12 * far
+    assert intersection(lo, hi)[1] <= bottom + 1e-12 * far
     looks = []
 
     def look(x):
         looks.append(x)
         return f(x)
 
-    lo, hi = shrink(look, lo, hi, lambda best, bound: best - bound <= 1e-9 * best)
-    x, bound = crossing(lo, hi)
-    assert bound <= bottom * (1 + 1e-12) <= lowest(lo, hi).value * (1 + 2e-12)
-    assert lowest(lo, hi).value - bound <= 1e-9 * bottom * 1.001
+    lo, hi = refine_bracket(look, lo, hi, lambda best, bound: best - bound <= 1e-9 * best)
+    x, bound = intersection(lo, hi)
+    assert bound <= bottom * (1 + 1e-12) <= best_tangent(lo, hi).value * (1 + 2e-12)
+    assert best_tangent(lo, hi).value - bound <= 1e-9 * bottom * 1.001
     assert len(looks) < 120
 
 
@@ -98,10 +105,10 @@ def test_a_crossing_is_a_lower_bound_and_the_flat_mixture(parts, xs):
     f, bottom = polygon(parts), least(parts)
     lo, hi = sorted((f(x) for x in xs), key=lambda t: t.x)
     assume(lo.slope <= 0 <= hi.slope)
-    _, height = crossing(lo, hi)
+    _, height = intersection(lo, hi)
     size = 1 + max(abs(c) for _, c in parts) + 5 * max(abs(v) for v in xs)
     assert height <= bottom + 1e-12 * size
-    below, above = balance(lo, hi)
+    below, above = zero_slope_weights(lo, hi)
     assert below >= 0
     assert above >= 0
     assert below + above == pytest.approx(1, abs=1e-15)
@@ -114,23 +121,23 @@ def test_flat_functions_end_at_once():
     def f(x):
         return Tangent(x, max(abs(x) - 1, 0.0), float(np.sign(x)) * (abs(x) > 1))
 
-    lo, hi = bracket(f, f(0.5), 1.0)
+    lo, hi = bracket_minimum(f, f(0.5), 1.0)
     assert lo == hi == f(0.5)
-    lo, hi = bracket(f, f(5.0), 1.0)
-    assert crossing(lo, hi)[1] <= 0
-    lo, hi = shrink(f, lo, hi, lambda best, bound: best <= bound)
-    assert lowest(lo, hi).value == 0
-    assert balance(lo, hi) in ((0.0, 1.0), (1.0, 0.0))
+    lo, hi = bracket_minimum(f, f(5.0), 1.0)
+    assert intersection(lo, hi)[1] <= 0
+    lo, hi = refine_bracket(f, lo, hi, lambda best, bound: best <= bound)
+    assert best_tangent(lo, hi).value == 0
+    assert zero_slope_weights(lo, hi) in ((0.0, 1.0), (1.0, 0.0))
 
 
 def test_a_crossing_far_below_a_steep_tangent_keeps_its_digits():
     lo, hi = Tangent(0.0, 3.0, -5.0), Tangent(1.0, 1e100, 1e101)  # they meet at 0.9, where lo is at -1.5
-    x, height = crossing(lo, hi)
+    x, height = intersection(lo, hi)
     assert x == pytest.approx(0.9)
     assert -1.5 - 1e-9 <= height <= -1.5
-    assert balance(lo, hi)[1] == pytest.approx(5e-101)
+    assert zero_slope_weights(lo, hi)[1] == pytest.approx(5e-101)
     steep = Tangent(-1e9, 4e13, -8e4), Tangent(0.0, 5e-7, 1e-3)  # from far up, the height is all rounding
-    assert crossing(*steep)[1] <= 5e-7
+    assert intersection(*steep)[1] <= 5e-7
 
 
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
@@ -139,18 +146,18 @@ def test_a_function_that_falls_for_ever_is_named(sign):
         return Tangent(x, math.exp(min(sign * x, 700)), sign * math.exp(min(sign * x, 700)) + sign * 1e-300)
 
     with pytest.raises(ValueError, match="falls for ever"):
-        bracket(f, f(0.0), 1.0)
+        bracket_minimum(f, f(0.0), 1.0)
 
 
 def test_a_crossing_of_far_tangents_is_still_below():
     """Rounding of the order of 1e104 must not lift the bound above a minimum of about one."""
     lo, hi = Tangent(-1.5e119, 1.5e120, -10.0), Tangent(300.0, 1e119, 1e119)
-    assert crossing(lo, hi)[1] <= 0
+    assert intersection(lo, hi)[1] <= 0
 
 
 def test_shrinking_stops_where_no_number_lies_between():
     def f(x):
         return Tangent(x, abs(x - 1 / 3), 1.0 if x > 1 / 3 else -1.0)
 
-    lo, hi = shrink(f, f(0.0), f(1.0), lambda best, bound: False)
+    lo, hi = refine_bracket(f, f(0.0), f(1.0), lambda best, bound: False)
     assert hi.x - lo.x <= 1e-15

@@ -20,7 +20,9 @@ from riskmin.persist import load_arrays
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of this system are others")
 
 HERE = Path(__file__).parent
-each_ending = pytest.mark.parametrize("number", signals.ENDING, ids=lambda n: signal.Signals(n).name)
+each_ending = pytest.mark.parametrize(
+    "number", signals.TERMINATION_SIGNALS, ids=lambda n: signal.Signals(n).name
+)
 
 
 # ---------------------------------------------------------------- handlers
@@ -32,9 +34,9 @@ def test_a_signal_is_an_interrupt_once(number):
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
         signal.raise_signal(number)
-        assert signals.last() == number
+        assert signals.last_signal() == number
         with signals.as_interrupts():  # a command within a command
-            assert signals.last() == signal.SIGINT
+            assert signals.last_signal() == signal.SIGINT
     assert signal.getsignal(number) == before
 
 
@@ -46,7 +48,11 @@ def test_a_signal_that_is_handled_or_ignored_stays_so(monkeypatch):
     )
     try:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        for block in (signals.as_interrupts(), signals.until_saved(True), signals.finishing()):
+        for block in (
+            signals.as_interrupts(),
+            signals.deferred_termination(True),
+            signals.ignore_interrupts(),
+        ):
             with block:
                 signal.raise_signal(signal.SIGTERM)
                 signal.raise_signal(signal.SIGHUP)
@@ -58,7 +64,7 @@ def test_a_signal_that_is_handled_or_ignored_stays_so(monkeypatch):
 
 def test_other_threads_change_no_handler():
     def run():
-        with signals.as_interrupts(), signals.until_saved(True), signals.finishing():
+        with signals.as_interrupts(), signals.deferred_termination(True), signals.ignore_interrupts():
             found.append(signal.getsignal(signal.SIGTERM))
 
     found = []
@@ -71,11 +77,11 @@ def test_other_threads_change_no_handler():
 def test_what_is_written_at_the_end_is_written(monkeypatch):
     """A signal comes too late; one who asks again after a second gets through."""
     with signals.as_interrupts():
-        with signals.finishing():
-            for number in (signal.SIGINT, *signals.ENDING):
+        with signals.ignore_interrupts():
+            for number in (signal.SIGINT, *signals.TERMINATION_SIGNALS):
                 signal.raise_signal(number)
-        monkeypatch.setattr(signals, "SAME_REQUEST", 0.0)
-        with pytest.raises(KeyboardInterrupt), signals.finishing():
+        monkeypatch.setattr(signals, "REPEAT_SECONDS", 0.0)
+        with pytest.raises(KeyboardInterrupt), signals.ignore_interrupts():
             signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
@@ -204,7 +210,7 @@ def test_workers_end_by_their_driver_only():
         np.eye(4), np.array([1.0, -1, 1, -1]), Hinge(), executor=Processes(n_workers=1), n_shards=2
     )
     executor, process = risk.executor, risk.executor._workers[0].process
-    for number in (*signals.ENDING, signal.SIGINT):
+    for number in (*signals.TERMINATION_SIGNALS, signal.SIGINT):
         subprocess.run(["kill", f"-{int(number)}", str(process.pid)], check=True)
     assert executor.map(helpers.size) == [2, 2]
     began = time.monotonic()

@@ -40,11 +40,11 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.losses.smoothing import Smoothed, can_be_smoothed, soft
-from riskmin.softened import Softened
-from riskmin.solvers.proximal import noise
+from riskmin.losses.smoothing import Smoothed, can_be_smoothed, smoothed_value_grad
+from riskmin.softened import SmoothedRisk
+from riskmin.solvers.proximal import risk_uncertainty
 from riskmin.testing import check_loss, check_solver
-from riskmin.types import Unsuited
+from riskmin.types import UnsupportedProblem
 
 ROWS = [
     Hinge(),
@@ -119,12 +119,12 @@ def solved(goal, limits):
 def test_smoothed_losses_are_the_maximum_over_their_multipliers(loss, mu):
     for n, seed in ((4, 0), (11, 1)):
         z, y, c = draw(loss, n, seed)
-        value = soft(loss, z, y, c, mu)[0]
+        value = smoothed_value_grad(loss, z, y, c, mu)[0]
         assert value == pytest.approx(program(loss, z, y, c, mu), abs=1e-8)
         if isinstance(loss, RocArea | Ordinal):
             continue
-        centre = soft(loss, z + np.cos(np.arange(n)), y, c, mu)[1]
-        value, _, _ = soft(loss, z, y, c, mu, centre)
+        centre = smoothed_value_grad(loss, z + np.cos(np.arange(n)), y, c, mu)[1]
+        value, _, _ = smoothed_value_grad(loss, z, y, c, mu, centre)
         assert value == pytest.approx(program(loss, z, y, c, mu, centre), abs=1e-8)
 
 
@@ -136,7 +136,7 @@ def test_smoothed_losses_are_that_close(loss):
         D = 2 * min(np.sum(y > 0), np.sum(y < 0)) / 30 if isinstance(loss, Prbep) else 0.5
         true, _ = loss.value_grad(z, y, c)
         for mu in (1e-8, 1e-3, 0.3, 10.0):
-            value, _, lift = soft(loss, z, y, c, mu)
+            value, _, lift = smoothed_value_grad(loss, z, y, c, mu)
             assert true - mu * D - 1e-12 <= value <= true + 1e-12
             assert -1e-15 <= lift <= mu * D + 1e-12
 
@@ -149,15 +149,15 @@ def test_the_smoothed_gradient_changes_slowly(loss):
         z, y, c = draw(loss, 25, seed)
         for mu in (0.01, 1.0):
             u = z + 10.0 ** rng.uniform(-4, 0) * rng.standard_normal(25)
-            one, two = (soft(loss, at, y, c, mu)[1] for at in (z, u))
+            one, two = (smoothed_value_grad(loss, at, y, c, mu)[1] for at in (z, u))
             assert np.abs(two - one).sum() <= 4 * np.abs(u - z).max() / mu + 1e-12
 
 
 def test_a_zero_square_is_refused():
     with pytest.raises(ValueError, match="Smoothed needs mu > 0, not 0"):
         Smoothed(Hinge(), 0.0)
-    with pytest.raises(Unsuited, match=r"cannot be smoothed.*use Bundle"):
-        soft(Logistic(), np.zeros(1), np.ones(1), np.ones(1), 0.1)
+    with pytest.raises(UnsupportedProblem, match=r"cannot be smoothed.*use Bundle"):
+        smoothed_value_grad(Logistic(), np.zeros(1), np.ones(1), np.ones(1), 0.1)
     assert not can_be_smoothed(Logistic(), np.ones(1))
 
 
@@ -165,9 +165,9 @@ def test_a_zero_square_is_refused():
 def test_torch_smooths_the_same(loss):
     torch = pytest.importorskip("torch")
     z, y, c = draw(loss, 40, 3)
-    value, dz, lift = soft(loss, z, y, c, 0.2)
+    value, dz, lift = smoothed_value_grad(loss, z, y, c, 0.2)
     for dtype, tol in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
-        there = soft(loss, *(torch.as_tensor(a, dtype=dtype) for a in (z, y, c)), 0.2)
+        there = smoothed_value_grad(loss, *(torch.as_tensor(a, dtype=dtype) for a in (z, y, c)), 0.2)
         assert there[1].dtype == dtype
         assert float(there[0]) == pytest.approx(float(value), rel=tol)
         assert float(there[2]) == pytest.approx(float(lift), rel=tol)
@@ -181,7 +181,7 @@ def test_the_root_of_the_break_even_point_is_found_wherever_it_is(spread):
         y = rng.permutation(np.where(np.arange(n) < positives, 1.0, -1.0))
         z = spread * rng.standard_cauchy(n)
         for mu in (1e-9, 1e-3, 1e3):
-            value, dz, _ = Prbep().soft(z, y, np.full(n, 1 / n), mu)
+            value, dz, _ = Prbep().smoothed_value_grad(z, y, np.full(n, 1 / n), mu)
             beta = -0.5 * n * y * dz
             assert np.all(beta >= 0)
             assert np.all(beta <= 1)
@@ -210,13 +210,13 @@ def test_cuts_of_the_softened_risk_are_cuts_of_the_true_one(loss, intercept):
     risk = linear_risk(X, y, loss, fit_intercept=intercept)
     rng = np.random.default_rng(1)
     for mu in (1e-3, 0.5):
-        view = Softened(risk, mu)
+        view = SmoothedRisk(risk, mu)
         for scale in (0.1, 3.0):
             w = scale * rng.standard_normal(4)
             value, grad, slip = view.evaluate(w)
             cut = view.cut(w)
             true = risk(w)[0]
-            assert view.truth(w) == pytest.approx(true, rel=1e-11, abs=1e-12)
+            assert view.unsmoothed_value(w) == pytest.approx(true, rel=1e-11, abs=1e-12)
             assert value <= true + 1e-11
             assert slip <= 1e-12 + 1e-11 * abs(true)
             assert cut.a @ w + cut.b <= true + 1e-11
@@ -231,8 +231,8 @@ def test_cuts_of_the_softened_risk_are_cuts_of_the_true_one(loss, intercept):
 
 @dataclass(frozen=True)
 class Misbent(RocArea):
-    def bend(self, z, y, c, mu):
-        found = super().bend(z, y, c, mu)
+    def hessian(self, z, y, c, mu):
+        found = super().hessian(z, y, c, mu)
         return found._replace(diagonal=1.01 * found.diagonal)
 
 
@@ -243,13 +243,13 @@ def test_the_contract_looks_at_second_derivatives():
 
 # ---------------------------------------------------------------- the solver
 def test_contract():
-    check_solver(Smoothing(), kinks=True)
+    check_solver(Smoothing(), nonsmooth=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", [Smoothing(ProximalGradient()), Smoothing(c_mu=0.1), Smoothing(c_mu=1e3)])
 def test_contract_of_other_settings(solver):
-    check_solver(solver, kinks=True)
+    check_solver(solver, nonsmooth=True)
 
 
 @functools.cache
@@ -296,12 +296,12 @@ def test_with_regularizers_that_have_kinks(loss, reg, inner):
 @pytest.mark.parametrize("intercept", [False, True])
 def test_what_a_cut_is_lifted_by_is_no_rounding(intercept):
     X, y = data(24, loss=Hinge())
-    soft = Softened(linear_risk(X, y, Hinge(), fit_intercept=intercept), 0.5)
+    soft = SmoothedRisk(linear_risk(X, y, Hinge(), fit_intercept=intercept), 0.5)
     J, w = Objective(soft, L1(), 0.05), np.full(4, 0.1)
     here = J(w)
-    assert noise(J, w, here) <= 1e-11
-    assert soft.lift(w) == pytest.approx(here[2].a @ w + here[2].b - soft(w)[0], abs=1e-11)
-    assert soft.lift(w) > 0.01
+    assert risk_uncertainty(J, w, here) <= 1e-11
+    assert soft.minorant_offset(w) == pytest.approx(here[2].a @ w + here[2].b - soft(w)[0], abs=1e-11)
+    assert soft.minorant_offset(w) > 0.01
 
 
 def test_proximal_steps_reach_the_smoothed_minimum():
@@ -309,7 +309,7 @@ def test_proximal_steps_reach_the_smoothed_minimum():
     X, y = data(24, loss=Hinge())
     values = []
     for inner in (ProximalGradient(), OwlQn()):
-        J = Objective(Softened(linear_risk(X, y, Hinge()), 1e-3), L1(), 0.05)
+        J = Objective(SmoothedRisk(linear_risk(X, y, Hinge()), 1e-3), L1(), 0.05)
         values.append(min(it.value for it in islice(inner.iterates(J, np.zeros(4)), 600)))
     assert values[0] == pytest.approx(values[1], rel=1e-12)
 
@@ -353,7 +353,7 @@ def test_multipliers_are_exact_for_any_mu(loss, mu):
         z = 1 + rng.integers(0, 3, 30) + 0.5 * y + 2 * mu * rng.standard_normal(30)
         c = np.full(30, 1 / 30)
         labels = np.column_stack([y, np.zeros(30)]) if isinstance(loss, PairwiseHinge) else y
-        _, dz, lift = loss.soft(z, labels, c, mu)
+        _, dz, lift = loss.smoothed_value_grad(z, labels, c, mu)
         lead = z[y < 0] - (z[y > 0, None] - 1)
         beta = np.clip(lead / mu, 0.0, 1.0) / lead.size
         np.testing.assert_allclose(dz[y > 0], -beta.sum(axis=1), atol=1e-14)
@@ -480,5 +480,5 @@ def test_errors_name_cause_and_remedy(make, message):
 
 def test_the_inner_solver_says_what_it_does_not_take():
     J = Objective(linear_risk(*data(), RocArea()), L1(), 0.1)
-    with pytest.raises(Unsuited, match=r"Lbfgs needs a smooth regularizer.*use ProximalGradient"):
+    with pytest.raises(UnsupportedProblem, match=r"Lbfgs needs a smooth regularizer.*use ProximalGradient"):
         minimize(J, Smoothing(Lbfgs()))

@@ -11,7 +11,7 @@ from riskmin import L2, KernelRegressor, LinearClassifier, LinearRegressor, Obje
 from riskmin.data import save, save_svmlight
 from riskmin.matrices import as_matrix
 from riskmin.rkhs import kernel_risk
-from riskmin.sparse import MOST, sound
+from riskmin.sparse import MAX_ROWS_OR_COLUMNS, validated_sparse
 
 rng = np.random.default_rng(0)
 DENSE = np.where(rng.random((6, 4)) < 0.6, rng.standard_normal((6, 4)), 0.0)
@@ -79,8 +79,8 @@ def test_arrays_that_do_not_fit_are_refused_everywhere(kind, tmp_path):
 @pytest.mark.parametrize("format", ["csr", "csc", "bsr", "coo", "dia", "lil", "dok"])
 def test_sound_matrices_of_every_format_are_taken(format):
     X = sp.csr_array(DENSE).asformat(format)
-    np.testing.assert_array_equal(sound(X).toarray(), DENSE)
-    assert (sound(X) is X) == (format in ("csr", "csc"))
+    np.testing.assert_array_equal(validated_sparse(X).toarray(), DENSE)
+    assert (validated_sparse(X) is X) == (format in ("csr", "csc"))
     w = rng.standard_normal(4)
     np.testing.assert_allclose(as_matrix(X).scores(w, 0, 6), DENSE @ w)
 
@@ -101,7 +101,7 @@ def test_spare_room_behind_the_last_row_is_not_read():
     assert risk(np.ones(4))[0] == linear_risk(sp.csr_array(DENSE), Y, "hinge")(np.ones(4))[0]
 
 
-@pytest.mark.parametrize("shape", [(2, MOST + 1), (MOST + 1, 2)])
+@pytest.mark.parametrize("shape", [(2, MAX_ROWS_OR_COLUMNS + 1), (MAX_ROWS_OR_COLUMNS + 1, 2)])
 def test_more_columns_than_kernels_can_number_are_refused(shape):
     X = sp.coo_array((np.ones(1), ([1], [1])), shape=shape)
     for use in (lambda: as_matrix(X), lambda: LinearClassifier().fit(X, [0, 1])):

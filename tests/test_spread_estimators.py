@@ -18,23 +18,23 @@ from sklearn.preprocessing import FunctionTransformer
 from riskmin import (
     ChainTagger,
     HierarchicalClassifier,
+    InMemoryPartition,
     KernelClassifier,
     LinearClassifier,
     LinearClassifierCV,
     LinearRanker,
     LinearRegressor,
     LinearRegressorCV,
-    Local,
     NoveltyDetector,
     OrdinalClassifier,
+    PartitionedMatrix,
     Processes,
     Serial,
-    Spread,
     Threads,
     load_model,
 )
-from riskmin.executors.local import add, calls
-from riskmin.spread import loaded
+from riskmin.executors.local import call_arguments, sum_tuples
+from riskmin.spread import materialize
 
 N, P = 120, 4
 ENDS = [0, 30, 90, 120]
@@ -44,17 +44,17 @@ class Away:
     """Holds shards as another process would: what it is sent is pickled, and its rows are not known here."""
 
     def __init__(self, shards=()):
-        self.shards = [loaded(pickle.loads(pickle.dumps(shard))) for shard in shards]
+        self.shards = [materialize(pickle.loads(pickle.dumps(shard))) for shard in shards]
 
     def __call__(self, shards):
         return Away(shards)
 
     def map(self, f, *args, each=()):
-        todo = pickle.loads(pickle.dumps(calls(len(self.shards), args, each)))
+        todo = pickle.loads(pickle.dumps(call_arguments(len(self.shards), args, each)))
         return [f(shard, *one) for shard, one in zip(self.shards, todo, strict=True)]
 
     def sum(self, f, *args, each=()):
-        return add(self.map(f, *args, each=each))
+        return sum_tuples(self.map(f, *args, each=each))
 
 
 def rows():
@@ -64,8 +64,8 @@ def rows():
 
 
 def spread(X, executor=None, ends=ENDS):
-    parts = [Local(X[i:j], f"part {k}") for k, (i, j) in enumerate(pairwise(ends))]
-    return Spread(parts, executor)
+    parts = [InMemoryPartition(X[i:j], f"part {k}") for k, (i, j) in enumerate(pairwise(ends))]
+    return PartitionedMatrix(parts, executor)
 
 
 X, Z = rows()
@@ -161,7 +161,7 @@ def test_rows_without_weight_might_as_well_not_be_there(case):
         """All rows in one place, of which any range is a part."""
 
         def part(self, start, stop):
-            return Local(X[start:stop])
+            return InMemoryPartition(X[start:stop])
 
         def whole(self):
             return X
@@ -174,8 +174,10 @@ def test_rows_without_weight_might_as_well_not_be_there(case):
     less = clone(model).fit(spread(X[keep], Away(), ends), y[keep], weight[keep])
     assert same(less, clone(model).fit(spread(X, Away()), y, weight))
     whole = clone(model).fit(X, y, weight)
-    assert same(whole, clone(model).fit(Spread([Local(X)], Serial(), Table()), y, weight))
-    again = clone(model).fit(Spread([Local(X)], Away(), Table()), y, weight)
+    assert same(
+        whole, clone(model).fit(PartitionedMatrix([InMemoryPartition(X)], Serial(), Table()), y, weight)
+    )
+    again = clone(model).fit(PartitionedMatrix([InMemoryPartition(X)], Away(), Table()), y, weight)
     assert abs(again.objective_ - whole.objective_) <= max(again.gap_, whole.gap_)
 
 
@@ -183,7 +185,7 @@ def test_rows_without_weight_might_as_well_not_be_there(case):
 def test_parts_may_be_of_any_form(form):
     pandas = pytest.importorskip("pandas")
     make = (lambda X: pandas.DataFrame(X, columns=list("abcd"))) if form == "frame" else form
-    parts = Spread([Local(make(X[:50])), Local(make(X[50:]))], Away())
+    parts = PartitionedMatrix([InMemoryPartition(make(X[:50])), InMemoryPartition(make(X[50:]))], Away())
     model = LinearClassifier(alpha=1e-2).fit(parts, HIGH)
     whole = LinearClassifier(alpha=1e-2).fit(make(X), HIGH)
     assert abs(model.objective_ - whole.objective_) <= max(model.gap_, whole.gap_)
@@ -191,7 +193,7 @@ def test_parts_may_be_of_any_form(form):
     assert np.allclose(model.decision_function(parts), model.decision_function(make(X)), rtol=1e-6)
     if form == "frame":
         with pytest.raises(ValueError, match="feature names should match"):
-            model.predict(Spread([Local(make(X)[list("dcba")])], Away()))
+            model.predict(PartitionedMatrix([InMemoryPartition(make(X)[list("dcba")])], Away()))
 
 
 def test_the_model_keeps_nothing_of_the_rows():
@@ -403,13 +405,13 @@ def test_what_is_not_installed_is_named(kind, tables, tmp_path, run, monkeypatch
 
 def test_a_worker_that_is_full_is_named(tables, tmp_path, run, monkeypatch):
     from riskmin.cli import places
-    from riskmin.executors.dask_cluster import Cluster, Worker
+    from riskmin.executors.dask_cluster import DaskCluster, WorkerStatus
 
     class Client:
         scheduler = None
 
     def full(given, stack):
-        return Cluster(Client(), -1.0).wait_for("tcp://north:1", Worker(False, True, True))
+        return DaskCluster(Client(), -1.0).check_not_paused("tcp://north:1", WorkerStatus(False, True, True))
 
     monkeypatch.setattr(places, "_executor", full)
     code, _, err = run("fit", "--processes", 2, tables / "all.csv", "-o", tmp_path / "model")

@@ -36,11 +36,11 @@ from riskmin import (
     load_model,
     save_model,
 )
-from riskmin.cli.examine import examine
-from riskmin.moments import moments
+from riskmin.cli.examine import certify_model
+from riskmin.moments import column_moments
 from riskmin.persist import checksum, load_arrays, save_arrays
-from riskmin.regularizers import Rescaled, opened, rescaled
-from riskmin.types import Unsuited
+from riskmin.regularizers import Rescaled, absorb_sizes, rescaled
+from riskmin.types import UnsupportedProblem
 from test_spread_estimators import GRADE, HIGH, KINDS, QID, SOME, Away, Z, spread
 
 N, P = 120, 4
@@ -150,7 +150,7 @@ def test_sparse_columns_are_divided_only(case, form):
 @pytest.mark.parametrize("case", ["hinge", "classes", "squares", "hierarchy", "ranking"])
 @pytest.mark.parametrize("reg", ["l2", "l1", "qnorm"])
 def test_large_rows_are_not_copied(case, reg, monkeypatch):
-    monkeypatch.setattr(riskmin.preconditioning, "MOST_COPIED", 0)
+    monkeypatch.setattr(riskmin.preconditioning, "COPY_MAX_ENTRIES", 0)
     model, y, more = CASES[case]
     ours = standardizing(model, regularizer=reg, max_seconds=60).fit(X, y, **more)
     monkeypatch.undo()
@@ -311,8 +311,10 @@ def test_files_keep_the_scales_and_the_claim_can_be_checked(case, reg, tmp_path)
     assert (again.standardize, again.atol, again.result_.criterion) == (True, None, "tol")
     if np.ndim(y) == 2:  # files have one label a row
         return
-    verdict, numbers = examine(again, X, None if y is None else np.asarray(y), more.get("qid"), quiet=True)
-    assert (verdict.code, verdict.word) == (0, "certified"), verdict.why
+    verdict, numbers = certify_model(
+        again, X, None if y is None else np.asarray(y), more.get("qid"), quiet=True
+    )
+    assert (verdict.exit_code, verdict.outcome) == (0, "certified"), verdict.reason
     assert numbers["standardized"]
     assert numbers["objective"] == pytest.approx(ours.objective_, rel=1e-9)
 
@@ -320,14 +322,14 @@ def test_files_keep_the_scales_and_the_claim_can_be_checked(case, reg, tmp_path)
 def test_false_scales_are_refuted():
     model = LinearClassifier(alpha=1e-2, standardize=True, tol=1e-6).fit(X, HIGH)
     model.scale_ = model.scale_ * np.array([1, 1, 1 + 1e-5, 1])
-    assert examine(model, X, HIGH, quiet=True)[0].code == 1
+    assert certify_model(model, X, HIGH, quiet=True)[0].exit_code == 1
     model = LinearClassifier(alpha=1e-2, standardize=True).fit(X, HIGH)
     model.standardize = False
-    assert "contradict its parameter standardize" in examine(model, X, HIGH, quiet=True)[0].why
+    assert "contradict its parameter standardize" in certify_model(model, X, HIGH, quiet=True)[0].reason
     model = LinearClassifier(alpha=1e-2, standardize=True).fit(X, HIGH)
     other = X.copy()
     other[:, 2] *= 1 + 1e-3
-    assert examine(model, other, HIGH, quiet=True)[0].code == 1
+    assert certify_model(model, other, HIGH, quiet=True)[0].exit_code == 1
 
 
 def test_older_files_are_read(tmp_path):
@@ -341,7 +343,7 @@ def test_older_files_are_read(tmp_path):
     old = load_model(tmp_path / "old")
     assert (old.standardize, old.atol, old.scale_, old.result_.criterion) == (False, None, None, "tol")
     assert np.array_equal(old.decision_function(X), model.decision_function(X))
-    assert examine(old, X, HIGH, quiet=True)[0].word == "certified"
+    assert certify_model(old, X, HIGH, quiet=True)[0].outcome == "certified"
 
 
 @pytest.mark.parametrize(
@@ -417,7 +419,7 @@ def test_taggers_have_no_columns_to_standardize(tmp_path, run):
 # ---------------------------------------------------------------- moments
 def of_columns(X, weights=True, c=None, n_shards=1):
     risk = linear_risk(X, np.zeros(X.shape[0]), Squared(), sample_weight=c, n_shards=n_shards)
-    return moments(risk.executor, weights)
+    return column_moments(risk.executor, weights)
 
 
 @pytest.mark.parametrize("weights", ["own", "equal", "others"])
@@ -438,8 +440,8 @@ def test_moments(form, weights):
     live = numbers[used > 0]
     assert np.allclose(found.mean, mean, rtol=1e-12)
     assert np.allclose(found.variance, variance, rtol=1e-11, atol=1e-26)
-    assert np.array_equal(found.least, live.min(0))
-    assert np.array_equal(found.largest, live.max(0))
+    assert np.array_equal(found.minimum, live.min(0))
+    assert np.array_equal(found.maximum, live.max(0))
     assert found.constant.tolist() == [True, True, False, False, False, False]
     assert found.scale[:2].tolist() == [1.0, 1.0]
 
@@ -478,8 +480,8 @@ def test_rescaled_weights(reg):
     assert outer.value(at) + outer.conjugate(u) == pytest.approx(u @ at)
     assert outer.prox(v, 0.0) == pytest.approx(v)
     assert outer.scaled(1 / sizes) is reg
-    with pytest.raises(Unsuited, match="the proximal points of Rescaled"):
+    with pytest.raises(UnsupportedProblem, match="the proximal points of Rescaled"):
         outer.prox(v, 1.0)
-    known = opened(outer)
+    known = absorb_sizes(outer)
     assert isinstance(known, Rescaled) == (not hasattr(reg, "scaled"))
     assert known.value(v) == pytest.approx(outer.value(v))

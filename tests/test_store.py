@@ -26,7 +26,7 @@ from riskmin import (
     files,
 )
 from riskmin.estimators import load_model, save_model
-from riskmin.estimators.store import FORMAT
+from riskmin.estimators.store import MODEL_FORMAT
 from riskmin.persist import FileError, checksum, load_arrays, save_arrays
 
 X, Y = load_breast_cancer(return_X_y=True)
@@ -266,7 +266,10 @@ EDITS = [
     (lambda arrays, meta: arrays.update(cut=np.full(6, np.inf)), "cut holds NaN or infinity"),
     (put("estimator", "RandomForest"), "unknown kind of model, 'RandomForest'"),
     (put("estimator", "LinearRegressor"), "Hinge is a loss for classification"),
-    (put("format", FORMAT + 1), "written by riskmin 0.* in format 5, which is newer than 4: upgrade riskmin"),
+    (
+        put("format", MODEL_FORMAT + 1),
+        "written by riskmin 0.* in format 5, which is newer than 4: upgrade riskmin",
+    ),
     (put("format", "one"), "not a sound riskmin model: its format is 'one'"),
     (put("fitted", "intercept", None), "intercept is None, not a finite number"),
     (put("fitted", "intercept", float("nan")), "intercept is nan"),

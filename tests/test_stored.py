@@ -32,8 +32,8 @@ from riskmin.data import (
     svmlight,
     tables,
 )
-from riskmin.data.spreading import FilePart
-from riskmin.data.stored import Store, open_store
+from riskmin.data.spreading import FilePartition
+from riskmin.data.stored import StoreReader, open_store
 
 RISKMIN = [sys.executable, "-c", "import sys; from riskmin.cli import main; sys.exit(main())"]
 
@@ -72,7 +72,7 @@ def stored(tmp_path):
     X, y = problem()
     path = tmp_path / "data.rsk"
     save(path, [(X[i : i + 15], y[i : i + 15]) for i in range(0, 60, 15)], shard_mb=1e-6)
-    assert len(Store(path).shards) == 4
+    assert len(StoreReader(path).shards) == 4
     return path
 
 
@@ -96,11 +96,11 @@ def rounds(path, **options):
 
 
 def test_tables_and_svmlight(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_BLOCK", 2)
-    monkeypatch.setattr(svmlight, "CHUNK", 16)
+    monkeypatch.setattr(tables, "_BLOCK_MAX_ROWS", 2)
+    monkeypatch.setattr(svmlight, "CHUNK_BYTES", 16)
     path = tmp_path / "a.csv"
     path.write_text("u,qid,class\n" + "1,a,ham\n0,a,spam\n0.5,b,ham\n" * 3)
-    assert len(Store(tmp_path / "out.rsk").shards if rounds(path) else []) == 5
+    assert len(StoreReader(tmp_path / "out.rsk").shards if rounds(path) else []) == 5
     path.write_text("u,v,w\n1,2,3\n4,5,6\n7,8,9\n")
     rounds(path, target=0)
     path = tmp_path / "a.svm"
@@ -160,7 +160,7 @@ def test_sparse_npz_and_rows_without_entries(tmp_path):
 
 
 def test_indices_count_from_zero_if_any_does_however_late(tmp_path, monkeypatch):
-    monkeypatch.setattr(svmlight, "CHUNK", 8)
+    monkeypatch.setattr(svmlight, "CHUNK_BYTES", 8)
     path = tmp_path / "a.svm"
     path.write_text("1 1:1 3:2\n" * 5 + "1 2:3\n-1 0:1 2:2\n" + "1 1:9\n" * 3)
     assert rounds(path).X[0, 1] == 1
@@ -172,7 +172,7 @@ def test_indices_count_from_zero_if_any_does_however_late(tmp_path, monkeypatch)
 
 
 def test_indices_beyond_32_bits(tmp_path, monkeypatch):
-    monkeypatch.setattr(svmlight, "CHUNK", 8)
+    monkeypatch.setattr(svmlight, "CHUNK_BYTES", 8)
     path = tmp_path / "a.svm"
     path.write_text(f"1 1:1 3:2\n-1 2:1\n1 5:1 {2**31 + 7}:3\n-1 1:1\n")
     data = rounds(path)
@@ -180,7 +180,7 @@ def test_indices_beyond_32_bits(tmp_path, monkeypatch):
 
 
 def test_labels_that_turn_out_to_be_words_are_read_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_BLOCK", 2)
+    monkeypatch.setattr(tables, "_BLOCK_MAX_ROWS", 2)
     path = tmp_path / "a.csv"
     path.write_text("a,qid,y\n1,7,1\n2,7,2\n3,1,3\n4,10000000000000001,ham\n")
     data = rounds(path)
@@ -217,7 +217,7 @@ def test_rows_are_views_of_the_files(stored):
     part = spread(stored).X.source.part(20, 50)
     assert np.shares_memory(part.read().data, store.arrays["data"])
     assert (part.read() != X[20:50]).nnz == 0
-    assert part.numbers == X[20:50].nnz
+    assert part.nnz == X[20:50].nnz
 
 
 @pytest.mark.slow
@@ -264,20 +264,20 @@ def test_columns_may_be_more(stored):
 def test_pages_are_let_go_of(tmp_path, monkeypatch):
     path = tmp_path / "data.rsk"
     save(path, [(np.ones((2000, 1000)), np.ones(2000))])
-    monkeypatch.setenv(maps.ENV, "4")
-    tide = maps._Tide()
-    monkeypatch.setattr(maps, "_tide", tide)
-    store = Store(path)
+    monkeypatch.setenv(maps.MAPPED_MB_VARIABLE, "4")
+    tide = maps.ResidentSetLimiter()
+    monkeypatch.setattr(maps, "_limiter", tide)
+    store = StoreReader(path)
     X = store.arrays["X"]
     if not tide.limited:
         pytest.skip("only where the system tells what is resident")
-    for i in maps.passing(range(0, 2000, 10)):
+    for i in maps.release_between(range(0, 2000, 10)):
         assert X[i : i + 10].sum() == 10_000
-        assert maps._resident() - tide.base < 9e6
-    assert 0 < maps.allowed() < 2**62
+        assert maps._resident_bytes() - tide.baseline_bytes < 9e6
+    assert 0 < maps.memory_limit_bytes() < 2**62
     with tide.lock:  # as the thread may have it, when a process is forked
         tide.forked()
-    tide.look()
+    tide.release_if_over_budget()
     assert tide.thread is None
     tide.add(next(iter(tide.maps)))
     thread = tide.thread
@@ -287,8 +287,8 @@ def test_pages_are_let_go_of(tmp_path, monkeypatch):
 
 
 def test_maps_that_crowd_the_memory_are_nothing_to_rows_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(maps, "_tide", maps._Tide())
-    monkeypatch.setenv(maps.ENV, "0.001")
+    monkeypatch.setattr(maps, "_limiter", maps.ResidentSetLimiter())
+    monkeypatch.setenv(maps.MAPPED_MB_VARIABLE, "0.001")
     X, y = problem()
     save(tmp_path / "data.rsk", [(X, y)])
 
@@ -297,7 +297,7 @@ def test_maps_that_crowd_the_memory_are_nothing_to_rows_in_memory(tmp_path, monk
         return type(rm.Auto().choose(J, 1e-3)[0])
 
     stored = load(tmp_path / "data.rsk").X
-    if not maps.limited():
+    if not maps.maps_exceed_budget():
         pytest.skip("only where the system tells what is resident")
     assert (picked(stored), picked(X)) == (rm.OwlQn, rm.CoordinateDescent)
 
@@ -327,7 +327,7 @@ def test_files_are_parts(tmp_path):
         save_svmlight(file, X[i:j], y[i:j])
     data = spread(files)
     assert (data.X.whole() != X).nnz == 0
-    assert all(isinstance(part, FilePart) for part in data.X.parts)
+    assert all(isinstance(part, FilePartition) for part in data.X.parts)
     np.testing.assert_array_equal(data.y, y)
     kept = spread(files, executor=Keeps())
     assert (sp.vstack([part.read() for part in kept.X.parts]) != X).nnz == 0
@@ -350,8 +350,8 @@ class Keeps(rm.Serial):
         return [g(pickle.loads(handle)) for handle in handles]
 
     def part(self, handle, name, shape, numbers, sparse, pick):
-        found = rm.Local(pick(pickle.loads(handle)), name)
-        assert (found.shape, found.numbers, found.sparse) == (shape, numbers, sparse)
+        found = rm.InMemoryPartition(pick(pickle.loads(handle)), name)
+        assert (found.shape, found.nnz, found.sparse) == (shape, numbers, sparse)
         return found
 
 
@@ -551,7 +551,7 @@ def test_a_file_that_is_cut_while_it_is_written_ends_the_conversion(tmp_path, mo
     """Once an index 0 comes, the indices so far are read again."""
     svm = tmp_path / "a.svm"
     svm.write_text("1 1:1\n" * 9 + "1 0:1\n")
-    monkeypatch.setattr(svmlight, "CHUNK", 8)
+    monkeypatch.setattr(svmlight, "CHUNK_BYTES", 8)
     monkeypatch.setattr(np, "fromfile", lambda file, dtype, count: np.zeros(0, dtype))
     with pytest.raises(ValueError, match=r"out.rsk cannot be written \(Input/output error\)"):
         convert(svm, tmp_path / "out.rsk")
@@ -574,8 +574,8 @@ def test_data_that_are_replaced_keep_their_permissions(stored):
 
 
 def test_a_bad_row_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_BLOCK", 2)
-    monkeypatch.setattr(svmlight, "CHUNK", 8)
+    monkeypatch.setattr(tables, "_BLOCK_MAX_ROWS", 2)
+    monkeypatch.setattr(svmlight, "CHUNK_BYTES", 8)
     svm, table = tmp_path / "a.svm", tmp_path / "a.csv"
     svm.write_text("1 1:1\n" * 9 + "1 2:nan\n")
     table.write_text("a,b,y\n" + "1,2,1\n" * 5 + "1,inf,2\n")

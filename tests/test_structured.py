@@ -29,7 +29,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.types import Unsuited
+from riskmin.types import UnsupportedProblem
 
 
 class Matching:
@@ -118,7 +118,7 @@ def test_matchings_are_as_by_brute_force(size):
         value, grad = risk(w)
         assert value == pytest.approx(brute_force(Matching(), xs, ys, w, weights / 15), rel=1e-12)
         assert risk(v)[0] >= value + grad @ (v - w) - 1e-12
-        known, slope = risk.known()(v)
+        known, slope = risk.restricted_risk()(v)
         assert value + grad @ (v - w) - 1e-12 <= known <= risk(v)[0] + 1e-12
         assert risk(w)[0] >= known + slope @ (w - v) - 1e-12
 
@@ -230,7 +230,7 @@ def test_few_calls_of_the_argmax_do():
     for solver in (WorkingSet(), Bundle()):
         risk = Structured(Matching()).risk(xs, ys, check=False)
         assert minimize(Objective(risk, L2(), 0.001), solver, tol=1e-3).status == "converged"
-        calls.append(risk.asked()["argmax"])
+        calls.append(risk.call_counts()["argmax"])
     assert calls[0] <= 0.2 * calls[1]
 
 
@@ -238,8 +238,8 @@ def test_features_of_known_outputs_are_not_computed_again():
     xs, ys = matchings(10)
     risk = Structured(Matching()).risk(xs, ys, check=False)
     w = np.ones(3)
-    first = [risk(w)[0], risk.asked()]
-    again = [risk(w)[0], risk.asked()]
+    first = [risk(w)[0], risk.call_counts()]
+    again = [risk(w)[0], risk.call_counts()]
     assert again[0] == first[0]
     assert again[1]["joint_feature"] == first[1]["joint_feature"]
     assert again[1]["argmax"] == first[1]["argmax"] + 10
@@ -250,15 +250,15 @@ def test_memory_is_bounded():
     risk = Structured(Matching()).risk(xs, ys, memory=1)
     result = minimize(Objective(risk, L2(), 0.01), tol=1e-3)
     assert result.status == "converged"
-    assert risk.asked()["kept"] == 12
-    assert risk.asked()["dropped"] > 0
+    assert risk.call_counts()["kept"] == 12
+    assert risk.call_counts()["dropped"] > 0
     free = minimize(Objective(Structured(Matching()).risk(xs, ys), L2(), 0.01), tol=1e-3)
     assert result.value == pytest.approx(free.value, rel=2e-3)
 
 
 def test_another_risk_has_no_working_set():
     J = Objective(linear_risk(np.eye(2), [1.0, -1.0], "hinge"), L2(), 0.1)
-    with pytest.raises(Unsuited, match=r"caches the outputs it finds.*use Bundle"):
+    with pytest.raises(UnsupportedProblem, match=r"caches the outputs it finds.*use Bundle"):
         minimize(J, WorkingSet())
     with pytest.raises(ValueError, match="0 < share < 1"):
         WorkingSet(0)

@@ -18,8 +18,8 @@ from sklearn.model_selection import GridSearchCV
 from riskmin import ChainCrf, ChainTagger
 from riskmin.data import DataError, load_conll, window_features
 from riskmin.estimators import load_model, save_model
-from riskmin.estimators.tagger_features import Encoder
-from riskmin.estimators.tagger_rules import rules_of
+from riskmin.estimators.tagger_features import FeatureEncoder
+from riskmin.estimators.tagger_rules import transition_rules
 from riskmin.metrics import ChunkCount, chunk_counts, chunk_f1
 from riskmin.metrics.chunks import chunks
 
@@ -69,7 +69,7 @@ def test_features_are_named_as_crfsuite_names_them():
         "shape": {"first": "X", "n": 3},
         "parts": ["th", "he"],
     }
-    encoder = Encoder()
+    encoder = FeatureEncoder()
     row = encoder.rows([[token]])
     weights = dict(zip(encoder.index, row.toarray()[0].tolist(), strict=True))
     assert weights == {
@@ -91,7 +91,7 @@ def test_names_agree_with_python_crfsuite():
         ["k", "l"],
         {"k": 3.0},
     ]
-    encoder = Encoder()
+    encoder = FeatureEncoder()
     rows = encoder.rows([tokens]).toarray()
     theirs = pycrfsuite.ItemSequence(tokens).items()
     for row, items in zip(rows, theirs, strict=True):
@@ -99,12 +99,12 @@ def test_names_agree_with_python_crfsuite():
 
 
 def test_unknown_features_are_left_out_and_repeated_ones_add_up():
-    encoder = Encoder()
+    encoder = FeatureEncoder()
     assert encoder.rows([[["a", "b", "a"]], [{"a": 2, "c": "d"}]]).toarray().tolist() == [
         [2, 1, 0],
         [2, 0, 1],
     ]
-    again = Encoder(encoder.index)
+    again = FeatureEncoder(encoder.index)
     assert again.rows([[{"z": "y", "b": 3}, ["q"]]]).toarray().tolist() == [[0, 3, 0], [0, 0, 0]]
 
 
@@ -223,7 +223,7 @@ def random_tagger(classes, constraints, seed):
     """A model with any weights: rules must hold whatever they are."""
     rng = np.random.default_rng(seed)
     model, k = ChainTagger(constraints=constraints), len(classes)
-    model._keep(3 * rng.normal(size=4 * k + k * k + 2 * k), np.array(classes), None, 4)
+    model._set_fitted(3 * rng.normal(size=4 * k + k * k + 2 * k), np.array(classes), None, 4)
     model.result_ = None
     return model, rng
 
@@ -253,7 +253,7 @@ def test_rules_are_never_broken(seed, lengths):
     ],
 )
 def test_schemes(scheme, classes, allowed, forbidden):
-    rules = rules_of(scheme, classes)
+    rules = transition_rules(scheme, classes)
     for text in allowed + forbidden:
         path = [classes.index(label) for label in text.split()]
         broken = rules.start[path[0]] or rules.end[path[-1]]
@@ -274,7 +274,7 @@ def test_rules_that_nothing_can_keep_are_refused():
 def test_matrices_give_the_same_model(fitted):
     X, y = sentences()
     lengths = [len(x) for x in X]
-    M = Encoder(fitted.features_).rows(X)
+    M = FeatureEncoder(fitted.features_).rows(X)
     flat = np.array([label for labels in y for label in labels])
     for matrix in (M, M.toarray(), csr_matrix(M)):
         model = ChainTagger("crf", alpha=1e-2).fit(matrix, flat, lengths=lengths)

@@ -177,7 +177,7 @@ def test_theorem_7_of_d(rows, mu, seed):
     y[:2] = 1.0, -1.0
     n, positive = len(z), y > 0
     total = -1 / np.sum(positive)
-    value, dz, _ = rm.Prbep().soft(z, y, np.full(n, 1 / n), mu)
+    value, dz, _ = rm.Prbep().smoothed_value_grad(z, y, np.full(n, 1 / n), mu)
     beta = -0.5 * n * y * dz
     assert np.sum(beta[positive]) == pytest.approx(np.sum(beta[~positive]), abs=1e-12)
     a, scaled = by_paper(z, y, mu)

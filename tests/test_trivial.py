@@ -14,6 +14,7 @@ from everywhere import Elsewhere
 from riskmin import (
     ChainTagger,
     HierarchicalClassifier,
+    InMemoryPartition,
     KernelClassifier,
     KernelRegressor,
     LinearClassifier,
@@ -21,13 +22,12 @@ from riskmin import (
     LinearRanker,
     LinearRegressor,
     LinearRegressorCV,
-    Local,
     NoveltyDetector,
     OrdinalClassifier,
-    Spread,
+    PartitionedMatrix,
     TrivialModelWarning,
 )
-from riskmin.estimators.trivial import _spread
+from riskmin.estimators.trivial import _label_spread
 
 
 def rare(n=2000, apart=0.6, share=0.05, seed=1):
@@ -212,7 +212,7 @@ def test_labels_that_lie_far_out_are_not_the_scale(diabetes):
     X, y = diabetes
     far = np.append(y[1:], 1e6)
     assert LinearRegressor("absolute", alpha=1e-3).fit(X, far).result_.note == ""
-    np.testing.assert_allclose(_spread(np.array([[0.0], [0.0], [0.0], [9.0]])), np.std([0, 0, 0, 9.0]))
+    np.testing.assert_allclose(_label_spread(np.array([[0.0], [0.0], [0.0], [9.0]])), np.std([0, 0, 0, 9.0]))
 
 
 def test_counts_have_scores_that_are_logarithms(diabetes):
@@ -292,7 +292,7 @@ def test_warm_starts_do_not_hide_it(cancer):
 
 def test_rows_elsewhere():
     X, y = rare(400)
-    away = Spread([Local(X[:150]), Local(X[150:])], executor=Elsewhere())
+    away = PartitionedMatrix([InMemoryPartition(X[:150]), InMemoryPartition(X[150:])], executor=Elsewhere())
     said(LinearClassifier("hinge", alpha=1e-2), away, y)
 
 

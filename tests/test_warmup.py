@@ -32,14 +32,14 @@ def test_it_says_what_it_did_and_where(run):
     assert (code, err) == (0, "")
     names = [line.split()[0] for line in out.splitlines()]
     assert names == ["novelty", "files", "Total"]
-    assert compiled.folder() in out
+    assert compiled.cache_folder() in out
 
 
 def test_what_cannot_be_done_is_one_sentence(run, monkeypatch):
     code, _, err = run("warmup", "--task", "everything")
     assert code == 2
     assert "everything" in err
-    monkeypatch.setattr(compiled, "folder", lambda: None)
+    monkeypatch.setattr(compiled, "cache_folder", lambda: None)
     code, out, err = run("warmup")
     assert (code, out) == (2, "")
     assert "set NUMBA_CACHE_DIR to a writable one" in err

@@ -16,9 +16,9 @@ from benchmarks.campaign.minimum import least
 from benchmarks.campaign.problems import Problem, draw
 from riskmin.objective import Objective
 from riskmin.rkhs import coefficients
-from riskmin.scalar import ROUNDING
+from riskmin.scalar import CUT_ROUNDING
 from riskmin.solvers import SOLVERS
-from riskmin.types import Unsuited
+from riskmin.types import UnsupportedProblem
 
 LIMITS = {"max_iter": 40, "max_seconds": 0.25}
 TOLS = (1e-3, 1e-6, 1e-9)
@@ -82,7 +82,7 @@ def check(seed: int) -> Report:
 
 def _refusal(report: Report, name: str, error: Exception) -> None:
     """Errors are sentences: Unsuited, or a ValueError, of one line."""
-    if isinstance(error, (Unsuited, ValueError)) and "\n" not in str(error) and str(error):
+    if isinstance(error, (UnsupportedProblem, ValueError)) and "\n" not in str(error) and str(error):
         report.refused += 1
     else:
         report.fail("exception", name, f"{type(error).__name__}: {error}")
@@ -181,7 +181,7 @@ def _gap(report: Report, one: Found, minimum: Any, start: Any, tol: float, by: s
     """Converged is what is within the tolerance of the least J, as far as numbers tell J itself."""
     q = report.problem.q
     slack = exact.number(1 + 1e-6, q) * exact.number(tol, q)
-    rounding = exact.number(ROUNDING, q) * report.problem.value(0.0 * one.w, 0.0 * np.asarray(one.b))
+    rounding = exact.number(CUT_ROUNDING, q) * report.problem.value(0.0 * one.w, 0.0 * np.asarray(one.b))
     least_gap = max(slack * one.exact, slack * start / 10**6, rounding)
     if one.exact - minimum > least_gap and one.exact - minimum > least_gap + _rounding(
         report.problem, one, 2.0**-51

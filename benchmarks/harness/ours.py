@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import riskmin as rm
-from riskmin.types import Unsuited
+from riskmin.types import UnsupportedProblem
 
 FIRST = ("auto", "semismooth_newton", "newton", "lbfgs", "dual", "coordinate_descent")
 """Those that come near the optimum in time, where they can be used."""
@@ -79,7 +79,7 @@ def run(X, y, task, lam, solver, tol, seconds, threads=1, max_iter=10**7):
     obj = rm.Objective(risk, task.reg, lam)
     try:
         found = rm.minimize(obj, solver, callback=note, **limits)
-    except Unsuited:
+    except UnsupportedProblem:
         return None
     last = Clock()
     obj(found.w)

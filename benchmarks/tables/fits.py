@@ -18,7 +18,7 @@ from scipy.optimize import linprog
 import riskmin as rm
 from benchmarks.tables.table import Table
 from riskmin.losses import get_loss
-from riskmin.types import Unsuited
+from riskmin.types import UnsupportedProblem
 
 TWO = ("hinge", "logistic", "squared_hinge", "roc_area")
 LISTS = ("f1", "prbep")
@@ -151,7 +151,7 @@ def fit(table: Table, loss: str, max_seconds: float, solver: str | None = None) 
         with warnings.catch_warnings(), no_longer_than(10 * max_seconds + 10):
             warnings.simplefilter("ignore")
             model.fit(table.X, table.y)
-    except Unsuited:
+    except UnsupportedProblem:
         return None
     except Exception as error:
         said = f"{type(error).__name__}: {error}"

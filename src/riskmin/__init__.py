@@ -19,7 +19,7 @@ from riskmin.driver import minimize as minimize
 from riskmin.executors import Processes as Processes
 from riskmin.executors import Serial as Serial
 from riskmin.executors import Threads as Threads
-from riskmin.intercept import Profiled as Profiled
+from riskmin.intercept import ProfiledIntercept as ProfiledIntercept
 from riskmin.linear import linear_risk as linear_risk
 from riskmin.losses import LOSSES as LOSSES
 from riskmin.losses import Absolute as Absolute
@@ -77,8 +77,8 @@ from riskmin.regularizers import Quadratic as Quadratic
 from riskmin.regularizers import get_regularizer as get_regularizer
 from riskmin.risk import Risk as Risk
 from riskmin.rkhs import kernel_risk as kernel_risk
-from riskmin.scorers import Linear as Linear
-from riskmin.scorers import Multiclass as Multiclass
+from riskmin.scorers import MultiOutput as MultiOutput
+from riskmin.scorers import SingleOutput as SingleOutput
 from riskmin.solvers import SOLVERS as SOLVERS
 from riskmin.solvers import AcceleratedGradient as AcceleratedGradient
 from riskmin.solvers import Auto as Auto
@@ -88,21 +88,21 @@ from riskmin.solvers import ChainAscent as ChainAscent
 from riskmin.solvers import CoordinateDescent as CoordinateDescent
 from riskmin.solvers import DualAccelerated as DualAccelerated
 from riskmin.solvers import DualGaussSeidel as DualGaussSeidel
-from riskmin.solvers import HandOver as HandOver
+from riskmin.solvers import Fallback as Fallback
 from riskmin.solvers import KernelDual as KernelDual
 from riskmin.solvers import Lbfgs as Lbfgs
 from riskmin.solvers import LineSearchBmrm as LineSearchBmrm
 from riskmin.solvers import Newton as Newton
 from riskmin.solvers import OwlQn as OwlQn
 from riskmin.solvers import ProximalGradient as ProximalGradient
-from riskmin.solvers import Relay as Relay
 from riskmin.solvers import SemismoothNewton as SemismoothNewton
 from riskmin.solvers import Smoothing as Smoothing
+from riskmin.solvers import Switching as Switching
 from riskmin.solvers import WorkingSet as WorkingSet
 from riskmin.solvers import get_solver as get_solver
 from riskmin.solvers.online import online as online
-from riskmin.spread import Local as Local
-from riskmin.spread import Spread as Spread
+from riskmin.spread import InMemoryPartition as InMemoryPartition
+from riskmin.spread import PartitionedMatrix as PartitionedMatrix
 from riskmin.structured import Structured as Structured
 from riskmin.tree import Tree as Tree
 from riskmin.types import Cut as Cut
@@ -202,13 +202,14 @@ __all__ = [
     "ExpectedRankUtility",
     "Exponential",
     "FBeta",
+    "Fallback",
     "FileError",
-    "HandOver",
     "HierarchicalClassifier",
     "HierarchicalHinge",
     "HierarchicalSoftmax",
     "Hinge",
     "Huber",
+    "InMemoryPartition",
     "IncompleteCholesky",
     "Iterate",
     "KernelClassifier",
@@ -216,16 +217,14 @@ __all__ = [
     "KernelRegressor",
     "Lbfgs",
     "LineSearchBmrm",
-    "Linear",
     "LinearClassifier",
     "LinearClassifierCV",
     "LinearRanker",
     "LinearRegressor",
     "LinearRegressorCV",
-    "Local",
     "Logistic",
     "Mrr",
-    "Multiclass",
+    "MultiOutput",
     "MulticlassHinge",
     "MulticlassSquaredHinge",
     "MultivariateSquared",
@@ -240,13 +239,14 @@ __all__ = [
     "OrdinalClassifier",
     "OwlQn",
     "PairwiseHinge",
+    "PartitionedMatrix",
     "Poisson",
     "Polynomial",
     "PowerHinge",
     "Prbep",
     "PrecisionAtK",
     "Processes",
-    "Profiled",
+    "ProfiledIntercept",
     "Progress",
     "ProximalGradient",
     "QNorm",
@@ -254,22 +254,22 @@ __all__ = [
     "Quantile",
     "Rbf",
     "RecallAtK",
-    "Relay",
     "Result",
     "Risk",
     "RocArea",
     "SemismoothNewton",
     "Serial",
     "Shard",
+    "SingleOutput",
     "Smoothed",
     "SmoothedHinge",
     "Smoothing",
     "Softmax",
     "Spmd",
-    "Spread",
     "Squared",
     "SquaredHinge",
     "Structured",
+    "Switching",
     "Threads",
     "Tree",
     "TrivialModelWarning",

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from riskmin.intercept import Profiled, ProfiledCursor, without_intercept
+from riskmin.intercept import ProfiledCursor, ProfiledIntercept, without_intercept
 from riskmin.intercepts import with_explicit_intercepts
 from riskmin.losses.nu import Nu
 from riskmin.risk import GatheredCursor, Risk
@@ -62,7 +62,7 @@ class Adaptive:
     True
     """
 
-    base: Risk | Profiled
+    base: Risk | ProfiledIntercept
     nu: float
     loss: Nu = field(init=False, repr=False, compare=False)
 
@@ -77,7 +77,7 @@ class Adaptive:
         """The risk with the loss ``Nu(loss, nu)`` and without its intercept."""
         inner: Risk = without_intercept(self.base)
         # without rows and metadata, no solver visits its rows one by one
-        return replace(inner, loss=self.loss, rows=None, table=None)
+        return replace(inner, loss=self.loss, rows=None, row_metadata=None)
 
     @property
     def dim(self) -> int:
@@ -93,18 +93,20 @@ class Adaptive:
         """R_nu(w), a subgradient, and the inexactness of its cut."""
         cursor = self.cursor(w)
         value, grad = cursor.value_grad()
-        return value, grad, cursor.slip
+        return value, grad, cursor.inexactness
 
     def cursor(self, w: Array) -> GatheredCursor | ProfiledCursor:
         """A cursor that keeps the scores of all rows locally, and its intercept."""
         cursor = GatheredCursor(self.risk, w)
-        return ProfiledCursor(cursor) if isinstance(self.base, Profiled) else cursor
+        return ProfiledCursor(cursor) if isinstance(self.base, ProfiledIntercept) else cursor
 
     def intercept(self, w: Array) -> float:
         """The minimizing b, 0 if the risk has none; the midpoint if a whole interval minimizes."""
         cursor = self.cursor(w)
         return (
-            0.5 * (cursor.last_best(-1) + cursor.last_best(+1)) if isinstance(cursor, ProfiledCursor) else 0.0
+            0.5 * (cursor.minimizer_interval_end(-1) + cursor.minimizer_interval_end(+1))
+            if isinstance(cursor, ProfiledCursor)
+            else 0.0
         )
 
     def threshold(self, w: Array) -> float:
@@ -113,10 +115,10 @@ class Adaptive:
         return self.loss.threshold(cursor.z + b, cursor.y, cursor.c)
 
 
-def with_intercept(risk: Risk) -> Risk | Profiled | Adaptive:
+def with_intercept(risk: Risk) -> Risk | ProfiledIntercept | Adaptive:
     """The risk with an intercept that is minimized out; with a loss ``Nu(loss, nu)``, together with its t.
 
-    A loss with ``invariant = True`` does not depend on the intercept: the risk is returned as it is.
+    A loss with ``shift_invariant = True`` does not depend on the intercept: the risk is returned as it is.
 
     Examples
     --------
@@ -126,19 +128,19 @@ def with_intercept(risk: Risk) -> Risk | Profiled | Adaptive:
     'Adaptive'
     """
     loss = risk.loss
-    if risk.many:
-        if not hasattr(loss, "constants"):
+    if risk.multi_output:
+        if not hasattr(loss, "constant_prediction_cuts"):
             raise ValueError(
                 f"{type(loss).__name__} has no method for intercepts: fit without, or add a column of ones"
             )
         return with_explicit_intercepts(risk)
     if isinstance(loss, Nu):
-        return Adaptive(Profiled(replace(risk, loss=loss.loss)), loss.nu)
-    if getattr(loss, "invariant", False):
+        return Adaptive(ProfiledIntercept(replace(risk, loss=loss.loss)), loss.nu)
+    if getattr(loss, "shift_invariant", False):
         return risk
-    if getattr(loss, "counted", False):
+    if getattr(loss, "fixed_positive_count", False):
         raise ValueError(
             f"{type(loss).__name__} fixes how many rows are positive, so it has no best intercept: "
             "fit without one"
         )
-    return Profiled(risk)
+    return ProfiledIntercept(risk)

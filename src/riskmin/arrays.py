@@ -27,7 +27,7 @@ def namespace(*arrays: Array) -> Any:
     return array_namespace(*arrays)
 
 
-def like(a: Array, b: Array) -> Array:
+def as_array_like(a: Array, b: Array) -> Array:
     """Return a in the library and dtype and on the device of b."""
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return a
@@ -38,9 +38,11 @@ def like(a: Array, b: Array) -> Array:
     return namespace(b).asarray(a, dtype=b.dtype, device=device(b))
 
 
-def zeros_beside(shape: tuple[int, ...], b: Array) -> Array:
+def zeros_for(shape: tuple[int, ...], b: Array) -> Array:
     """Return zeros of that shape in the library and dtype and on the device of b."""
-    return like(np.zeros(shape), b) if not isinstance(b, np.ndarray) else np.zeros(shape, dtype=b.dtype)
+    return (
+        as_array_like(np.zeros(shape), b) if not isinstance(b, np.ndarray) else np.zeros(shape, dtype=b.dtype)
+    )
 
 
 class _WritableInterface:
@@ -51,7 +53,7 @@ class _WritableInterface:
         self.__array_interface__ = {**a.__array_interface__, "data": (a.ctypes.data, False)}
 
 
-def unlocked(a: NDArray) -> NDArray:
+def as_writable_view(a: NDArray) -> NDArray:
     """Return the same memory as a writable view: Numba compiles a kernel again for read-only arrays.
 
     Kernels never write to X. Nothing else may either, since the memory may belong to a mapped file.
@@ -60,7 +62,7 @@ def unlocked(a: NDArray) -> NDArray:
     --------
     >>> import numpy as np
     >>> a = np.frombuffer(bytes(16))
-    >>> a.flags.writeable, unlocked(a).flags.writeable
+    >>> a.flags.writeable, as_writable_view(a).flags.writeable
     (False, True)
     """
     return a if a.flags.writeable or a.size == 0 else np.asarray(_WritableInterface(a))
@@ -91,13 +93,13 @@ _DATE_DTYPE_PREFIXES = ("date", "time", "duration")
 _TIME_TYPES = np.datetime64, np.timedelta64
 
 
-def refuse_masks_and_dates(a: Any, name: str) -> None:
+def check_no_masks_or_dates(a: Any, name: str) -> None:
     """Raise if a holds masked values, dates or times, which would silently be read as numbers.
 
     Examples
     --------
     >>> import numpy as np
-    >>> refuse_masks_and_dates(np.array(["2020-02-20"], dtype="datetime64[D]"), "y")
+    >>> check_no_masks_or_dates(np.array(["2020-02-20"], dtype="datetime64[D]"), "y")
     Traceback (most recent call last):
     ...
     ValueError: y holds datetime64[D], which is no number: encode it as days since a first one, or drop it
@@ -167,15 +169,15 @@ def to_floats(a: NDArray) -> NDArray | None:
         return None
 
 
-COMPLEX = "X holds complex numbers: give their real and imaginary parts as columns of their own"
+COMPLEX_X_MESSAGE = "X holds complex numbers: give their real and imaginary parts as columns of their own"
 
 
-def floats_of(a: NDArray, X: Any) -> NDArray:
+def as_floats(a: NDArray, X: Any) -> NDArray:
     """Return the entries a of X as they are if float32 or float64, and otherwise converted to float64."""
     if a.dtype in (np.float32, np.float64):
-        return unlocked(a)
+        return as_writable_view(a)
     if a.dtype.kind == "c":
-        raise ValueError(COMPLEX)
+        raise ValueError(COMPLEX_X_MESSAGE)
     floats = to_floats(a)
     if floats is None:
         raise ValueError(_not_numeric_message(a, X) if a.ndim == 2 else "X holds something that is no number")

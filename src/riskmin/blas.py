@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.deadline import LONG, aside, check
+from riskmin.deadline import THREADED_CALL_OPERATIONS, check, interruptible_call
 from riskmin.types import NDArray
 
 
@@ -118,26 +118,26 @@ def _clear_controlling_thread(library: Any) -> None:
 
 
 _libraries = _BlasLibraries()
-ask, renew = _libraries.request, _libraries.apply_to_new_libraries
+request_threads, limit_new_libraries = _libraries.request, _libraries.apply_to_new_libraries
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_libraries.forked)
 
 
 @contextmanager
-def threads(n: int | None) -> Iterator[None]:
+def blas_thread_limit(n: int | None) -> Iterator[None]:
     """Limit the BLAS libraries to n threads within a block; None leaves them unchanged.
 
     Examples
     --------
     >>> from threadpoolctl import threadpool_info
-    >>> with threads(1):
+    >>> with blas_thread_limit(1):
     ...     {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
     {1}
     """
     if n is None:
         yield
         return
-    ask(n)
+    request_threads(n)
     # process-wide settings first, then those of this thread
     before = _limit_this_thread(n)
     try:
@@ -156,12 +156,12 @@ def _limit_this_thread(n: int) -> list[tuple[Any, int]]:
     return before
 
 
-def one_each() -> None:
+def limit_worker_to_one_thread() -> None:
     """Limit libraries with per-thread settings to one in this thread: called by each worker of a fit."""
     _limit_this_thread(1)
 
 
-def threads_of(risk: Any) -> int | None:
+def blas_threads_of(risk: Any) -> int | None:
     """Return the number of BLAS threads during a fit of a risk; None if it has no executor.
 
     One per worker of the executor: the workers are the threads of a fit. A number that depended on the number
@@ -171,7 +171,7 @@ def threads_of(risk: Any) -> int | None:
     --------
     >>> import numpy as np
     >>> from riskmin import Hinge, linear_risk
-    >>> threads_of(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge(), fit_intercept=True))
+    >>> blas_threads_of(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge(), fit_intercept=True))
     1
     """
     while risk is not None:
@@ -185,12 +185,12 @@ def threads_of(risk: Any) -> int | None:
 
 
 @cache
-def scipy(part: str) -> Any:
+def scipy_module(part: str) -> Any:
     """Import a SciPy subpackage at its first use: the import takes time, and may load a BLAS library.
 
     Examples
     --------
-    >>> scipy("special").gammaln(1.0)
+    >>> scipy_module("special").gammaln(1.0)
     np.float64(0.0)
     """
     module = import_module(f"scipy.{part}")
@@ -198,14 +198,14 @@ def scipy(part: str) -> Any:
     return module
 
 
-def linalg() -> Any:
-    """Return ``scipy.linalg``, imported at its first use."""
-    return scipy("linalg")
+def scipy_linalg() -> Any:
+    """Return ``scipy_module.scipy_linalg``, imported at its first use."""
+    return scipy_module("linalg")
 
 
 # ---------------------------------------------------------------- factorizations
 def cho_factor(A: NDArray, *, lower: bool = False) -> tuple[NDArray, bool]:
-    """As ``scipy.linalg.cho_factor``, but interruptible by Ctrl-C and time limits.
+    """As ``scipy_module.linalg.cho_factor``, but interruptible by Ctrl-C and time limits.
 
     Examples
     --------
@@ -214,9 +214,9 @@ def cho_factor(A: NDArray, *, lower: bool = False) -> tuple[NDArray, bool]:
     [[2.0]]
     """
     n, work = len(A), len(A) ** 3 / 3
-    if work < LONG:
+    if work < THREADED_CALL_OPERATIONS:
         check()
-        result: tuple[NDArray, bool] = linalg().cho_factor(A, lower=lower, check_finite=False)
+        result: tuple[NDArray, bool] = scipy_linalg().cho_factor(A, lower=lower, check_finite=False)
         return result
     # LAPACK overwrites a copy in Fortran order
     factor, side = np.array(A, dtype=np.float64, order="F"), b"L" if lower else b"U"
@@ -226,7 +226,7 @@ def cho_factor(A: NDArray, *, lower: bool = False) -> tuple[NDArray, bool]:
         arguments = ctypes.byref(size), factor.ctypes.data, ctypes.byref(size), ctypes.byref(state)
         _potrf()(side, *arguments)
 
-    aside(work, run)
+    interruptible_call(work, run)
     if state.value:
         raise np.linalg.LinAlgError(f"the leading minor of order {state.value} is not positive definite")
     return factor, lower
@@ -235,7 +235,7 @@ def cho_factor(A: NDArray, *, lower: bool = False) -> tuple[NDArray, bool]:
 @cache
 def _potrf() -> Any:
     """Return LAPACK's dpotrf from SciPy's library, called without the interpreter's lock."""
-    api, capsule = ctypes.pythonapi, scipy("linalg.cython_lapack").__pyx_capi__["dpotrf"]
+    api, capsule = ctypes.pythonapi, scipy_module("linalg.cython_lapack").__pyx_capi__["dpotrf"]
     api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
     api.PyCapsule_GetPointer.restype = ctypes.c_void_p
     api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
@@ -258,6 +258,6 @@ def inverse(A: NDArray) -> NDArray:
     """
     work = 2.0 * A.shape[-1] ** 3
     # a long stack is inverted matrix by matrix, so that it can be interrupted
-    if A.ndim == 2 or work * len(A) < LONG:
-        return np.asarray(aside(work, np.linalg.inv, A))
+    if A.ndim == 2 or work * len(A) < THREADED_CALL_OPERATIONS:
+        return np.asarray(interruptible_call(work, np.linalg.inv, A))
     return np.stack([inverse(one) for one in A])

@@ -14,18 +14,26 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.arrays import to_numpy
-from riskmin.executors.company import company_of
+from riskmin.executors.company import coordination_of
 from riskmin.objective import Objective
 from riskmin.persist import FileError, checksum, load_arrays, save_arrays
 from riskmin.solvers.auto import loss_of
-from riskmin.solvers.states import checked
+from riskmin.solvers.states import check_state
 from riskmin.types import Array, Cut, NDArray, Solver
 
 TRACE_KEYS = {"iteration", "seconds", "calls", "value", "lower", "gap"}
 """Entries that every row of a trace has."""
 REAL_TRACE_KEYS = {"seconds", "value", "lower", "gap"}
 """Entries of a trace that are floats, not counts."""
-SAVED_CLASS_NAMES: dict[str, str] = {}
+SAVED_CLASS_NAMES: dict[str, str] = {
+    "Switching": "HandOver",
+    "Fallback": "Relay",
+    "passes_per_digit": "digit",
+    "UnpenalizedTail": "Free",
+    "SmoothUnpenalizedTail": "FreeSmooth",
+    "QuadraticUnpenalizedTail": "FreeSquare",
+    "QuerySeparable": "ByQuery",
+}
 """Names that checkpoints use for classes and parameters that were renamed: saved runs stay resumable."""
 
 
@@ -86,12 +94,12 @@ class Checkpoint:
         meta = _problem(obj, solver) | fields | {"keys": keys, "exact": _evaluate(obj, arrays["w"])}
         meta |= {"data": data}
         meta |= {"sha256": checksum(saved_arrays, meta)}
-        company_of(obj.risk).once(lambda: save_arrays(self.path, saved_arrays, meta))
+        coordination_of(obj.risk).on_root(lambda: save_arrays(self.path, saved_arrays, meta))
 
-    def read(self, obj: Objective, solver: Solver, data: Callable[[], str]) -> Saved:
+    def read(self, obj: Objective, solver: Solver, data: Callable[[], str]) -> SavedRun:
         """Read what `write` saved, after checks that it belongs to this problem, solver and data."""
         expected = _problem(obj, solver)
-        arrays, meta = company_of(obj.risk).once(lambda: load_arrays(self.path, "checkpoint"))
+        arrays, meta = coordination_of(obj.risk).on_root(lambda: load_arrays(self.path, "checkpoint"))
         if meta.pop("sha256", None) != checksum(arrays, meta):
             raise FileError(
                 f"{self.path} is broken: its checksum is wrong, or it is of another version of riskmin; "
@@ -131,7 +139,7 @@ class Checkpoint:
             ) from None
 
 
-class Saved(NamedTuple):
+class SavedRun(NamedTuple):
     """Content of a checkpoint; it holds the cut, from which the lower bound is recomputed."""
 
     w: NDArray
@@ -143,7 +151,7 @@ class Saved(NamedTuple):
     state: dict[str, NDArray]
 
 
-def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> Saved:
+def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedRun:
     """Return the content of a checkpoint; raise a ValueError if a part is missing or malformed."""
     keys = meta.get("keys")
     if not isinstance(keys, list) or not all(isinstance(k, str) for k in keys) or not {*keys} >= TRACE_KEYS:
@@ -154,7 +162,7 @@ def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> Saved:
     table = arrays.get("trace", np.zeros(0))
     if table.dtype != np.float64 or table.ndim != 2 or table.shape[1] != len(keys) or not len(table):
         raise ValueError(f"its trace has shape {table.shape}, not (rows, {len(keys)})")
-    checked(arrays, {"w": "d", "cut": "d"}, d=dim)
+    check_state(arrays, {"w": "d", "cut": "d"}, d=dim)
     if names := [k for k in arrays if k not in ("w", "cut", "trace") and not k.startswith("state.")]:
         raise ValueError(f"it holds an array {names[0]!r} that no run saves")
     trace = [_row(keys, row) for row in table.tolist()]
@@ -162,7 +170,7 @@ def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> Saved:
         raise ValueError("the last row of its trace is incomplete")
     value, b, noise, idle = scalars
     state = {k.removeprefix("state."): v for k, v in arrays.items() if k.startswith("state.")}
-    return Saved(arrays["w"], value, Cut(arrays["cut"], b), abs(noise), int(idle), trace, state)
+    return SavedRun(arrays["w"], value, Cut(arrays["cut"], b), abs(noise), int(idle), trace, state)
 
 
 def _row(keys: list[str], values: list[float]) -> dict[str, float]:
@@ -195,4 +203,4 @@ def _describe(obj: object) -> str:
 
 def _evaluate(obj: Objective, w: Array) -> float:
     """Evaluate J(w) without counting the call, which serves no solver."""
-    return float(obj.at(w, *obj.risk(w))[0])
+    return float(obj.value_grad_cut(w, *obj.risk(w))[0])

@@ -27,7 +27,7 @@ class Factor(NamedTuple):
 
     T: NDArray
     pivots: NDArray
-    rest: float
+    residual: float
 
 
 def incomplete_cholesky(

@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-MOST = 2**26
+MAX_KERNEL_OPERATIONS = 2**26
 """Largest number of elementary operations in one call of a compiled loop: from 0.03 to 0.15 seconds."""
-GLANCE = 0.1
+LIMIT_POLL_SECONDS = 0.1
 """Interval in seconds at which a waiting thread checks its limit, which another thread may change."""
-LONG = 2**30
+THREADED_CALL_OPERATIONS = 2**30
 """BLAS and LAPACK calls of at least this many operations, ten times faster ones, run in another thread."""
 
 
@@ -29,7 +29,7 @@ class OutOfTime(Exception):
     """Raised once the limit has passed; the driver catches it, so that users never see it."""
 
 
-class Limit:
+class TimeLimit:
     """Deadline after which `check` raises, in all code that runs under the limit.
 
     Parameters
@@ -39,8 +39,8 @@ class Limit:
 
     Examples
     --------
-    >>> Limit().call(check)
-    >>> Limit(deadline=0.0).call(check)
+    >>> TimeLimit().call(check)
+    >>> TimeLimit(deadline=0.0).call(check)
     Traceback (most recent call last):
     ...
     riskmin.deadline.OutOfTime
@@ -61,19 +61,19 @@ class Limit:
 
 
 NEVER = math.inf
-_limit: contextvars.ContextVar[Limit] = contextvars.ContextVar("limit", default=Limit())  # noqa: B039
-current = _limit.get
+_limit: contextvars.ContextVar[TimeLimit] = contextvars.ContextVar("limit", default=TimeLimit())  # noqa: B039
+current_limit = _limit.get
 """Return the current limit."""
 
 
 def check() -> None:
     """Raise `OutOfTime` if the current limit has passed."""
-    deadline = current().deadline
+    deadline = current_limit().deadline
     if deadline != NEVER and perf_counter() >= deadline:  # reading the clock is the expensive part
         raise OutOfTime
 
 
-def pieces(start: int, stop: int, work: float, of: int = 1) -> Iterable[tuple[int, int]]:
+def chunk_ranges(start: int, stop: int, work: float, multiple: int = 1) -> Iterable[tuple[int, int]]:
     """Split the range from start to stop into consecutive ranges, with a check of the clock before each.
 
     Parameters
@@ -87,13 +87,13 @@ def pieces(start: int, stop: int, work: float, of: int = 1) -> Iterable[tuple[in
 
     Examples
     --------
-    >>> list(pieces(0, 10, 10.0)), list(pieces(0, 10, 2.5 * MOST, of=2))
+    >>> list(chunk_ranges(0, 10, 10.0)), list(chunk_ranges(0, 10, 2.5 * MAX_KERNEL_OPERATIONS, multiple=2))
     ([(0, 10)], [(0, 4), (4, 8), (8, 10)])
     """
-    if work <= MOST:
+    if work <= MAX_KERNEL_OPERATIONS:
         check()
         return ((start, stop),)
-    step = max(int((stop - start) * (MOST / work)) // of, 1) * of
+    step = max(int((stop - start) * (MAX_KERNEL_OPERATIONS / work)) // multiple, 1) * multiple
     return _checked(start, stop, step)
 
 
@@ -104,36 +104,40 @@ def _checked(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
         yield i, min(i + step, stop)
 
 
-def fill(kernel: Any, parts: tuple[Any, ...], v: Any, start: int, stop: int, out: Any, work: float) -> None:
+def fill_in_chunks(
+    kernel: Any, parts: tuple[Any, ...], v: Any, start: int, stop: int, out: Any, work: float
+) -> None:
     """Call ``kernel(*parts, v, start, stop, out)``, setting one entry of `out` per row, in chunks."""
-    if work <= MOST:
+    if work <= MAX_KERNEL_OPERATIONS:
         check()
         kernel(*parts, v, start, stop, out)
         return
-    for i, j in pieces(start, stop, work):
+    for i, j in chunk_ranges(start, stop, work):
         kernel(*parts, v, i, j, out[i - start : j - start])
 
 
-def scatter(
+def scatter_in_chunks(
     kernel: Any, parts: tuple[Any, ...], v: Any, start: int, stop: int, out: Any, work: float
 ) -> None:
     """Call ``kernel(*parts, v, start, stop, out)``, reading one entry of v per row, in chunks."""
-    if work <= MOST:
+    if work <= MAX_KERNEL_OPERATIONS:
         check()
         kernel(*parts, v, start, stop, out)
         return
-    for i, j in pieces(start, stop, work):
+    for i, j in chunk_ranges(start, stop, work):
         kernel(*parts, v[i - start : j - start], i, j, out)
 
 
-def checking(items: Iterable[T]) -> Iterator[T]:
+def check_each(items: Iterable[T]) -> Iterator[T]:
     """Yield the same items, with a check of the clock before each."""
     for item in items:
         check()
         yield item
 
 
-def aside(work: float, f: Callable[..., T], *args: Any, cancel: Callable[[], object] = lambda: None) -> T:
+def interruptible_call(
+    work: float, f: Callable[..., T], *args: Any, cancel: Callable[[], object] = lambda: None
+) -> T:
     """Call f(*args), which cannot be split into chunks; a long call runs in another thread.
 
     That thread is abandoned when time runs out or on Ctrl-C. So f must release the GIL, and nothing else may
@@ -150,11 +154,11 @@ def aside(work: float, f: Callable[..., T], *args: Any, cancel: Callable[[], obj
 
     Examples
     --------
-    >>> aside(1e12, sum, [1, 2])
+    >>> interruptible_call(1e12, sum, [1, 2])
     3
     """
     check()
-    if work < LONG:
+    if work < THREADED_CALL_OPERATIONS:
         return f(*args)
     results: list[T] = []
     errors: list[BaseException] = []
@@ -170,7 +174,7 @@ def aside(work: float, f: Callable[..., T], *args: Any, cancel: Callable[[], obj
     thread.start()
     try:
         while thread.is_alive():
-            thread.join(min(max(current().deadline - perf_counter(), 0.0), GLANCE))
+            thread.join(min(max(current_limit().deadline - perf_counter(), 0.0), LIMIT_POLL_SECONDS))
             if thread.is_alive():
                 check()
     except BaseException:
@@ -181,13 +185,13 @@ def aside(work: float, f: Callable[..., T], *args: Any, cancel: Callable[[], obj
     return results[0]
 
 
-def product(A: Any, B: Any) -> Any:
+def interruptible_matmul(A: Any, B: Any) -> Any:
     """Return A @ B for dense matrices, as an `interruptible_call`.
 
     Examples
     --------
     >>> import numpy as np
-    >>> product(np.eye(2), np.ones((2, 1))).tolist()
+    >>> interruptible_matmul(np.eye(2), np.ones((2, 1))).tolist()
     [[1.0], [1.0]]
     """
-    return aside(2.0 * A.shape[0] * A.shape[1] * B.shape[-1], A.__matmul__, B)
+    return interruptible_call(2.0 * A.shape[0] * A.shape[1] * B.shape[-1], A.__matmul__, B)

@@ -1,6 +1,7 @@
 """The driver loop: tolerances, time limits, the best point, traces, checkpoints and interruption.
 
-Solvers only yield iterates; all decisions of when to stop are made by this module and `riskmin.run`.
+Solvers only yield iterates; all decisions of when to stop are made by this module and
+`riskmin.minimize_preconditioned`.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.blas import threads, threads_of
+from riskmin.blas import blas_thread_limit, blas_threads_of
 from riskmin.checkpoint import Checkpoint
-from riskmin.convexity import check, watch
-from riskmin.deadline import Limit, OutOfTime
-from riskmin.executors.company import Alone, company_of
-from riskmin.objective import Count, Objective, start_of
-from riskmin.preconditioning import Conditioned, preconditioner
-from riskmin.run import Callback, Limits, Run
-from riskmin.signals import finishing, until_saved
+from riskmin.convexity import check, monitor_for
+from riskmin.deadline import OutOfTime, TimeLimit
+from riskmin.executors.company import SingleProcess, coordination_of
+from riskmin.objective import CallCounter, Objective, starting_point
+from riskmin.preconditioning import PreconditionedProblem, preconditioner
+from riskmin.run import Callback, Limits, RunState
+from riskmin.signals import deferred_termination, ignore_interrupts
 from riskmin.solvers import Auto, get_solver
-from riskmin.solvers.auto import said
+from riskmin.solvers.auto import describe_solver
 from riskmin.types import Array, Iterate, Result, Solver, Status
 
-SOON = 1.0
+FIRST_CHECKPOINT_SECONDS = 1.0
 """Time in seconds after which the first checkpoint is written."""
 
 
@@ -96,27 +97,33 @@ def minimize(
     >>> result.status, result.lower <= result.value <= result.lower * (1 + 2e-6)
     ('converged', True)
     """
-    started_at, objective = time.perf_counter(), replace(objective, count=Count())
-    single_process = isinstance(company_of(objective.risk), Alone)
+    started_at, objective = time.perf_counter(), replace(objective, count=CallCounter())
+    single_process = isinstance(coordination_of(objective.risk), SingleProcess)
     try:
-        problem = Limit(started_at + max_seconds if single_process else math.inf).call(conditioned, objective)
+        problem = TimeLimit(started_at + max_seconds if single_process else math.inf).call(
+            precondition, objective
+        )
     except OutOfTime:
-        problem = Conditioned.of(objective, None)
+        problem = PreconditionedProblem.from_objective(objective, None)
     saved_in = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
     limits = {"tol": tol, "max_iter": max_iter, "max_seconds": max_seconds, "atol": atol}
-    with until_saved(saved_in is not None and single_process):
-        return run(problem, solver, w0, limits, callback, saved_in, started_at)
+    with deferred_termination(saved_in is not None and single_process):
+        return minimize_preconditioned(problem, solver, w0, limits, callback, saved_in, started_at)
 
 
-def conditioned(objective: Objective) -> Conditioned:
+def precondition(objective: Objective) -> PreconditionedProblem:
     """Return the problem in preconditioned variables."""
     risk = objective.risk
-    with company_of(risk).together(), threads(threads_of(risk)), np.errstate(over="ignore"):
-        return Conditioned.of(objective, preconditioner(objective))
+    with (
+        coordination_of(risk).synchronized(),
+        blas_thread_limit(blas_threads_of(risk)),
+        np.errstate(over="ignore"),
+    ):
+        return PreconditionedProblem.from_objective(objective, preconditioner(objective))
 
 
-def run(
-    problem: Conditioned,
+def minimize_preconditioned(
+    problem: PreconditionedProblem,
     solver: Solver | str | None,
     w0: Array | None,
     limits: dict[str, Any],
@@ -126,42 +133,45 @@ def run(
 ) -> Result:
     """Minimize the objective of a problem that is already preconditioned."""
     started_at = time.perf_counter() if started_at is None else started_at
-    coordination = company_of(problem.given.risk)
-    with coordination.together(), threads(threads_of(problem.given.risk)):
-        state = Run(
-            problem.given, coordination.agree(lambda: Limits(**limits)), coordination, started_at=started_at
+    coordination = coordination_of(problem.original.risk)
+    with coordination.synchronized(), blas_thread_limit(blas_threads_of(problem.original.risk)):
+        state = RunState(
+            problem.original,
+            coordination.broadcast_from_root(lambda: Limits(**limits)),
+            coordination,
+            started_at=started_at,
         )
-        w0 = start_of(state.obj, w0)
+        w0 = starting_point(state.obj, w0)
         check(state.obj.risk, state.obj.reg, w0)
-        state.watch = watch(state.obj, w0)
+        state.watch = monitor_for(state.obj, w0)
         selected, reason = get_solver(solver), ""
         if isinstance(selected, Auto):
-            selected, reason = selected.relay(problem.obj, state.limits.tol)
+            selected, reason = selected.with_fallbacks(problem.obj, state.limits.tol)
         if checkpoint is not None:
-            coordination.once(checkpoint.check)
+            coordination.on_root(checkpoint.check)
         # far from the solution, squares overflow to inf: such a cut gives no bound, which does no harm
         with np.errstate(over="ignore", invalid="ignore"):
             status = _drive(state, problem, selected, w0, callback, checkpoint)
             with contextlib.suppress(*([KeyboardInterrupt] if status == "interrupted" else [])):
                 state.use_origin_if_better()
     assert state.cut is not None
-    description, criterion = said(selected, reason, state.trace), state.criterion()
+    description, criterion = describe_solver(selected, reason, state.trace), state.criterion()
     best = state.w, state.value, state.lower, state.certificate()
     return Result(*best, status, state.trace, description, criterion, state.refutation)
 
 
-def _checkpoint_interval(checkpoint: Checkpoint, state: Run, took: float) -> float:
+def _checkpoint_interval(checkpoint: Checkpoint, state: RunState, took: float) -> float:
     """Seconds until the next checkpoint; `took` is the time that the last one took to write.
 
     The interval grows with the run, and is at least ten times `took`, so that checkpoints cost at most about
     a tenth of the time; it is at most the interval of the `Checkpoint`.
     """
-    return min(checkpoint.every, max(SOON + 0.1 * state.seconds, 10 * took))
+    return min(checkpoint.every, max(FIRST_CHECKPOINT_SECONDS + 0.1 * state.seconds, 10 * took))
 
 
 def _drive(
-    state: Run,
-    problem: Conditioned,
+    state: RunState,
+    problem: PreconditionedProblem,
     solver: Solver,
     w0: Array,
     callback: Callback | None,
@@ -170,7 +180,7 @@ def _drive(
     """Iterate until a stopping criterion holds, and return the status."""
     it: Iterate | None = None
     try:
-        resuming = checkpoint is not None and state.coordination.once(Path(checkpoint.path).exists)
+        resuming = checkpoint is not None and state.coordination.on_root(Path(checkpoint.path).exists)
         call = state.limit.call
         iterates = (
             state.resume(checkpoint, solver, problem)
@@ -216,6 +226,6 @@ def _drive(
         with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C keeps the solver's own value
             state.finalize_within_grace()
     if checkpoint is not None and it is not None:
-        with finishing():
+        with ignore_interrupts():
             state.save(checkpoint, solver, it)
     return status

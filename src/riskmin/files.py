@@ -20,24 +20,24 @@ from typing import IO, Any
 
 PathLike = str | os.PathLike[str]
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+DISK_FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Error numbers for a full disk, an exceeded quota, or a file that is too large."""
 _UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF}
 """Error numbers for a call that the system or the file system does not support."""
 
 
-def reason(error: OSError) -> str:
+def error_text(error: OSError) -> str:
     """Return the system's description of an error."""
     return error.strerror or str(error)
 
 
-def beside(target: Path) -> Path:
+def temporary_name(target: Path) -> Path:
     """Return a hidden, unique name in the same folder, short enough for any file system."""
     # tempfile is no alternative: it sets 0o600 whatever the umask, which cannot be read without a race
     return target.with_name(f".{target.name[:48]}.{secrets.token_hex(8)}")
 
 
-def known(path: Path) -> os.stat_result | None:
+def stat_or_none(path: Path) -> os.stat_result | None:
     """Return the status of a path, or None if it does not exist."""
     try:
         return os.stat(path)
@@ -109,7 +109,7 @@ def sync_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: PathLike) -> Iterator[IO[bytes]]:
+def atomic_write(path: PathLike) -> Iterator[IO[bytes]]:
     """Open a file for writing that replaces `path` at the end of the block; on an error, it is removed.
 
     Parameters
@@ -123,18 +123,18 @@ def replacing(path: PathLike) -> Iterator[IO[bytes]]:
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "file")
-    ...     with replacing(path) as file:
+    ...     with atomic_write(path) as file:
     ...         _ = file.write(b"new")
     ...     path.read_bytes()
     b'new'
     """
     target = Path(os.path.realpath(path))
-    old = known(target)
+    old = stat_or_none(target)
     if old is not None and not stat.S_ISREG(old.st_mode) and not stat.S_ISDIR(old.st_mode):
         with target.open("wb") as file:
             yield file
         return
-    new = beside(target)
+    new = temporary_name(target)
     try:
         with create(new, old) as file:
             yield file
@@ -142,7 +142,7 @@ def replacing(path: PathLike) -> Iterator[IO[bytes]]:
         rename(new, target)
         sync_folder(target.parent)
     except BaseException as error:
-        surely(lambda: unlink(new))
+        clean_up(lambda: unlink(new))
         if isinstance(error, OSError):  # report the given name, not the temporary one
             error.filename, error.filename2 = os.fspath(path), None
         raise
@@ -154,7 +154,7 @@ def unlink(path: Path) -> None:
         os.unlink(path)
 
 
-def surely(remove: Callable[[], object]) -> None:
+def clean_up(remove: Callable[[], object]) -> None:
     """Call a cleanup function; if it is interrupted, call it once more and then raise the interrupt."""
     try:
         remove()
@@ -176,7 +176,7 @@ def rename(source: Path, target: Path) -> None:
     os.replace(source, target)
 
 
-def put(new: Path, target: Path, *, replace: bool) -> Path | None:
+def move_into_place(new: Path, target: Path, *, replace: bool) -> Path | None:
     """Rename a folder to `target`; return the new name of the folder that it replaced, or None.
 
     Where the system cannot exchange two names atomically, a process may be killed between two renamings;
@@ -187,7 +187,7 @@ def put(new: Path, target: Path, *, replace: bool) -> Path | None:
         return None
     if exchange(new, target):
         return new
-    old = aside(target)
+    old = backup_name(target)
     try:
         os.rename(target, old)
         os.rename(new, target)
@@ -198,7 +198,7 @@ def put(new: Path, target: Path, *, replace: bool) -> Path | None:
     return old
 
 
-def aside(target: Path) -> Path:
+def backup_name(target: Path) -> Path:
     """Return the temporary name of a folder while another takes its place."""
     return target.with_name(f".{target.name}.old")
 
@@ -213,7 +213,7 @@ def recover(path: PathLike, witness: str) -> bool:
         Name of a file that every complete folder contains.
     """
     target = Path(os.path.realpath(path))
-    old = aside(target)
+    old = backup_name(target)
     if os.path.lexists(target) or not (old / witness).is_file():
         return False
     with contextlib.suppress(OSError):  # another process may restore it first

@@ -19,13 +19,13 @@ import scipy.sparse as sp
 
 from riskmin.arrays import is_foreign, to_numpy
 from riskmin.deadline import check
-from riskmin.maps import passing
+from riskmin.maps import release_between
 from riskmin.matrices import Columns, Csc, Csr, Dense, Plain, Wide, as_scipy
-from riskmin.mercer import Gram
+from riskmin.mercer import KernelMatrix
 from riskmin.objective import Objective
 from riskmin.sequences import Sequences
-from riskmin.shards import MOST_SCORES
-from riskmin.types import Memo, NDArray, Shard
+from riskmin.shards import BLOCK_MAX_SCORES
+from riskmin.types import NDArray, Shard, ShardCache
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """2^64 divided by the golden ratio: its multiples modulo 2^64 are evenly distributed."""
@@ -63,7 +63,11 @@ def fingerprint(obj: Objective) -> str:
 # array would invalidate checkpoints, unless `SAVED_ATTRIBUTE_NAMES` maps the new name to the old one.
 def _components(obj: Any, path: str, visited: set[int]) -> Iterator[tuple[str, bytes]]:
     """Yield the path and the content of each array within an object; an executor's rows are one item."""
-    if isinstance(obj, (Memo, Shard, Gram, str, bytes, int, float)) or obj is None or id(obj) in visited:
+    if (
+        isinstance(obj, (ShardCache, Shard, KernelMatrix, str, bytes, int, float))
+        or obj is None
+        or id(obj) in visited
+    ):
         return
     visited.add(id(obj))
     if isinstance(obj, np.ndarray) or sp.issparse(obj) or is_foreign(obj):
@@ -131,7 +135,7 @@ def shard_hash(shard: Shard, start: int) -> int:
     if isinstance(X, Sequences):
         hashes[X.ends - 1] = SEQUENCE_END_KEY
         X = X.tokens
-    X = X.X if isinstance(X, Gram) else X.csr if isinstance(X, Wide) else X
+    X = X.X if isinstance(X, KernelMatrix) else X.csr if isinstance(X, Wide) else X
     _add_rows(X, hashes)
     for key, values in ((LABEL_KEY, shard.y), (WEIGHT_KEY, shard.c)):
         hashes += _hash_rows(values, n, key)
@@ -149,13 +153,13 @@ def _add_rows(X: Any, hashes: NDArray) -> None:
     elif isinstance(X, (Dense, Columns, Plain)) or (isinstance(X, np.ndarray) and X.ndim == 2):
         n, p = X.shape
         keys, step = _keys(p), max(HASH_BLOCK_ENTRIES // max(p, 1), 1)
-        for i in passing(range(0, n, step)):
+        for i in release_between(range(0, n, step)):
             check()
             hashes[i : i + step] += _hashed(_dense(X, i, i + step), keys).sum(axis=1, dtype=np.uint64)
     elif hasattr(X, "scores"):  # a user-defined matrix gives products only: hash X w for a fixed random w
         w = np.random.default_rng(0).standard_normal(X.shape[1])
-        for i in range(0, len(hashes), MOST_SCORES):
-            j = min(i + MOST_SCORES, len(hashes))
+        for i in range(0, len(hashes), BLOCK_MAX_SCORES):
+            j = min(i + BLOCK_MAX_SCORES, len(hashes))
             hashes[i:j] += _hashed(to_numpy(X.scores(w, i, j)), GOLDEN)
 
 
@@ -177,7 +181,7 @@ def _add_compressed(X: Csr, hashes: NDArray) -> None:
     keys = _keys(p)
     ends = np.asarray(X.indptr).astype(np.int64)
     step = max(int(HASH_BLOCK_ENTRIES * n / max(ends[-1], 1)), 1)
-    for i in passing(range(0, n, step)):
+    for i in release_between(range(0, n, step)):
         check()
         j = min(i + step, n)
         entries = slice(ends[i], ends[j])

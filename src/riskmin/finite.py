@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from riskmin.arrays import namespace
-from riskmin.maps import passing
+from riskmin.maps import release_between
 from riskmin.matrices import Columns, Csc, Csr, Dense, Plain, Wide
 from riskmin.types import Matrix, NDArray
 
@@ -22,7 +22,7 @@ def check_finite(X: Matrix) -> None:
         )
 
 
-def stored(X: Matrix) -> NDArray | None:
+def stored_values(X: Matrix) -> NDArray | None:
     """Return the stored values of a matrix of NumPy arrays, rows first; None for other matrices."""
     if isinstance(X, Columns):
         return np.transpose(X.T)
@@ -34,7 +34,7 @@ def stored(X: Matrix) -> NDArray | None:
 def _not_finite(X: Matrix) -> tuple[int, int] | None:
     """Return row and column of a NaN or infinity in a matrix of NumPy arrays, or None."""
     X = X.csr if isinstance(X, Wide) else X
-    data = stored(X)
+    data = stored_values(X)
     if data is None or _all_finite(data if data.flags.c_contiguous else data.T):
         return None
     first, *column = (int(k) for k in np.argwhere(~np.isfinite(data))[0])
@@ -49,7 +49,7 @@ def _all_finite(data: NDArray) -> bool:
     """Whether all entries are finite, checked block by block."""
     step = max(FINITE_CHECK_ENTRIES // max(data[:1].size, 1), 1)
     with np.errstate(over="ignore", invalid="ignore"):
-        for i in passing(range(0, len(data), step)):
+        for i in release_between(range(0, len(data), step)):
             block = data[i : i + step]
             # a finite sum is the common case, and needs no temporary array
             if not np.isfinite(block.sum(dtype=np.float64)) and not np.isfinite(block).all():

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin import shards
-from riskmin.arrays import like, namespace, to_numpy, zeros_beside
+from riskmin.arrays import as_array_like, namespace, to_numpy, zeros_for
 from riskmin.losses.multiclass import one_hot
 from riskmin.risk import Risk, ScoreCursor
-from riskmin.scorers import Centred, Linear, Multiclass, Standardized, WithOnes
+from riskmin.scorers import Centered, MultiOutput, SingleOutput, Standardized, WithIntercept
 from riskmin.shards import blocks
 from riskmin.types import Array, Cut, Executor, NDArray, Shard
 
@@ -39,7 +39,7 @@ def _class_sums(shard: Shard, linear_map: Any) -> tuple[NDArray, NDArray]:
     for i, j in blocks(shard, linear_map):
         c = shard.c[i:j, None]
         # entry (i, j) is c_i where y_i = j: the pullback adds c_i x_i to the column of class y_i
-        indicators = c * one_hot(shard.y[i:j], c + zeros_beside((1, k), c))
+        indicators = c * one_hot(shard.y[i:j], c + zeros_for((1, k), c))
         linear_map.pullback(shard.X, indicators, i, j, sums)
         weights += to_numpy(indicators.sum(0))
     return sums.reshape(-1, k), weights
@@ -64,8 +64,8 @@ class ConstantPredictionCuts(NamedTuple):
         if isinstance(F, float):
             gained, lost = namespace(S).sum(S, axis=1)[:, None] * F, F * float(s.sum())
         else:
-            gained, lost = S @ like(F.copy(), S), like(F @ s, S)
-        return like(s, S) * gained - lost * S, float(self.offsets @ s)
+            gained, lost = S @ as_array_like(F.copy(), S), as_array_like(F @ s, S)
+        return as_array_like(s, S) * gained - lost * S, float(self.offsets @ s)
 
     def intercept_slopes(self, s: NDArray) -> NDArray:
         """Their slopes in the intercepts, :math:`s_j \\sum_y \\pi_y F_{yj} - \\pi_j \\sum_i F_{ji} s_i`."""
@@ -89,7 +89,7 @@ class ConstantPredictionCuts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class WithIntercepts(Risk):
+class ExplicitIntercepts(Risk):
     r"""A multi-output risk with one intercept per output, :math:`R(w, b)`, where b is the end of w.
 
     `Objective` does not penalize them, and takes the cuts of `project_out_intercepts`.
@@ -108,48 +108,51 @@ class WithIntercepts(Risk):
 
     @property
     def n_intercepts(self) -> int:
-        return self.scorer.columns
+        return self.linear_map.columns
 
     def cursor(self, w: Array) -> ExplicitInterceptsCursor:
         """A cursor that keeps its scores at the shards, and can optimize its intercepts on them."""
         return ExplicitInterceptsCursor(self, w)
 
     @cached_property
-    def constants(self) -> ConstantPredictionCuts:
+    def constant_prediction_cuts(self) -> ConstantPredictionCuts:
         """The cuts that are known beforehand: one pass over X."""
         k, loss = self.n_intercepts, self.loss
-        inner: Any = self.scorer.inner  # type: ignore[attr-defined]
+        inner: Any = self.linear_map.inner  # type: ignore[attr-defined]
         # sums of the rows as the scores see them: standardized columns, no sharing of weights
-        linear_map = inner.by_output if isinstance(inner, Standardized) else Multiclass(k)
+        linear_map = inner.with_separate_weights if isinstance(inner, Standardized) else MultiOutput(k)
         sums, pi = self.executor.sum(_class_sums, linear_map)
-        F, offsets = loss.constants(k)  # type: ignore[attr-defined]
+        F, offsets = loss.constant_prediction_cuts(k)  # type: ignore[attr-defined]
         return ConstantPredictionCuts(sums, pi, F, pi @ (offsets + np.zeros((k, k))))
 
-    def lowered(self, w: Array) -> Array:
+    def lower_absent_classes(self, w: Array) -> Array:
         """Copy of w with the intercepts of classes without rows lowered by `ABSENT_CLASS_SHIFT`.
 
         No constant cut can compensate a slope in such an intercept: any slope, however small, would make the
         cut useless. At scores this low, the slope is zero.
         """
-        k, absent = self.n_intercepts, self.constants.weights == 0
+        k, absent = self.n_intercepts, self.constant_prediction_cuts.weights == 0
         if not absent.any():
             return w
-        return namespace(w).concat([w[:-k], w[-k:] - like(ABSENT_CLASS_SHIFT * absent, w)])
+        return namespace(w).concat([w[:-k], w[-k:] - as_array_like(ABSENT_CLASS_SHIFT * absent, w)])
 
-    def always(self, j: int) -> Cut:
+    def constant_prediction_cut(self, j: int) -> Cut:
         """The cut of "always predict j", with its slopes in the intercepts."""
         s = np.zeros(self.n_intercepts)
         s[j] = 1.0
-        D, offset = self.constants.mixture(s)
-        inner: Any = self.scorer.inner  # type: ignore[attr-defined]
-        a = inner.spread(D)
-        return Cut(namespace(a).concat([a, like(self.constants.intercept_slopes(s), a)]), offset)
+        D, offset = self.constant_prediction_cuts.mixture(s)
+        inner: Any = self.linear_map.inner  # type: ignore[attr-defined]
+        a = inner.grad_from_outputs(D)
+        return Cut(
+            namespace(a).concat([a, as_array_like(self.constant_prediction_cuts.intercept_slopes(s), a)]),
+            offset,
+        )
 
     @cached_property
     def _stationary(self) -> tuple[NDArray, Any]:
-        return self.constants.stationary_mixture()
+        return self.constant_prediction_cuts.stationary_mixture()
 
-    def balanced(self, cut: Cut) -> Cut:
+    def project_out_intercepts(self, cut: Cut) -> Cut:
         """The cut, mixed with the least share of constant cuts that cancels its slopes in the intercepts."""
         k, xp = self.n_intercepts, namespace(cut.a)
         slopes = np.asarray(to_numpy(cut.a[-k:]), dtype=float)
@@ -169,11 +172,13 @@ class WithIntercepts(Risk):
             return Cut(xp.concat([cut.a[:-k], zeros]), cut.b)
         s = stationary if t == 1 else np.maximum(stationary + rate * direction, 0.0)
         # convert once: all cuts are arrays of the same library as w
-        if not isinstance(self.constants.sums, type(cut.a)):
-            self.__dict__["constants"] = self.constants._replace(sums=like(self.constants.sums, cut.a))
-        D, offset = self.constants.mixture(s)
-        inner: Any = self.scorer.inner  # type: ignore[attr-defined]
-        a, b = t * inner.spread(D), t * offset
+        if not isinstance(self.constant_prediction_cuts.sums, type(cut.a)):
+            self.__dict__["constant_prediction_cuts"] = self.constant_prediction_cuts._replace(
+                sums=as_array_like(self.constant_prediction_cuts.sums, cut.a)
+            )
+        D, offset = self.constant_prediction_cuts.mixture(s)
+        inner: Any = self.linear_map.inner  # type: ignore[attr-defined]
+        a, b = t * inner.grad_from_outputs(D), t * offset
         if t < 1:
             a, b = a + (1 - t) * cut.a[:-k], b + (1 - t) * cut.b
         return Cut(xp.concat([a, zeros]), b)
@@ -185,17 +190,19 @@ class ExplicitInterceptsCursor(ScoreCursor):
     inverse_hessian: NDArray | None = None
     """BFGS estimate of the inverse of the Hessian in the intercepts."""
 
-    def balance(self) -> None:
+    def optimize_intercepts(self) -> None:
         """Approximately minimize over the intercepts, on cached scores: cuts then hardly slope in them."""
         risk: Any = self.risk
         k, xp = risk.n_intercepts, namespace(self.w)
 
         def evaluate(b: NDArray) -> tuple[float, NDArray]:
-            value, slopes = self._reduce_shards(shards.value_grad_of_shift, self.loss, risk.scorer, b)
+            value, slopes = self._reduce_shards(shards.value_grad_of_shift, self.loss, risk.linear_map, b)
             return value, slopes
 
-        b, self.inverse_hessian = bfgs_intercepts(evaluate, risk.constants.weights, self.inverse_hessian)
-        self.w = xp.concat([self.w[:-k], self.w[-k:] + like(b, self.w)])
+        b, self.inverse_hessian = bfgs_intercepts(
+            evaluate, risk.constant_prediction_cuts.weights, self.inverse_hessian
+        )
+        self.w = xp.concat([self.w[:-k], self.w[-k:] + as_array_like(b, self.w)])
         self._update_shards(shards.shift_scores, b)
 
 
@@ -239,7 +246,7 @@ def bfgs_intercepts(
     return b, H
 
 
-def with_explicit_intercepts(risk: Risk) -> WithIntercepts:
+def with_explicit_intercepts(risk: Risk) -> ExplicitIntercepts:
     """The multi-output risk with one intercept per output.
 
     Examples
@@ -249,13 +256,13 @@ def with_explicit_intercepts(risk: Risk) -> WithIntercepts:
     >>> with_explicit_intercepts(linear_risk(np.eye(3), np.arange(3.0), Softmax())).dim
     12
     """
-    linear_map: Any = WithOnes(risk.scorer)
+    linear_map: Any = WithIntercept(risk.linear_map)
     dim = risk.dim + linear_map.columns
-    return WithIntercepts(risk.loss, linear_map, risk.executor, dim, risk.rows, risk.table)
+    return ExplicitIntercepts(risk.loss, linear_map, risk.executor, dim, risk.rows, risk.row_metadata)
 
 
 @dataclass(frozen=True)
-class CentredRisk(Risk):
+class CenteredIntercepts(Risk):
     r"""The multi-output squared risk with its intercepts minimized out: rows and targets are centered.
 
     Examples
@@ -273,20 +280,20 @@ class CentredRisk(Risk):
 
     def intercept(self, w: Array) -> Array:
         """The minimizing b."""
-        linear_map: Any = self.scorer
+        linear_map: Any = self.linear_map
         # b = mean(y) - W' mean(x): the minimizer for squared losses
-        return self.target - like(linear_map.mean, w) @ w.reshape(-1, linear_map.columns)
+        return self.target - as_array_like(linear_map.mean, w) @ w.reshape(-1, linear_map.columns)
 
 
-def center_rows(linear_map: Any, executor: Executor, p: int) -> Centred:
+def center_rows(linear_map: Any, executor: Executor, p: int) -> Centered:
     """The linear map of rows less their weighted mean."""
     (mean,) = executor.sum(_weighted_sum, p)
-    return Centred(linear_map, mean)
+    return Centered(linear_map, mean)
 
 
 def _weighted_sum(shard: Shard, p: int) -> tuple[NDArray]:
     """A shard's part of the weighted mean of all rows, sum_i c_i x_i."""
-    total = zeros_beside((p,), shard.c)
-    for i, j in blocks(shard, Linear()):
+    total = zeros_for((p,), shard.c)
+    for i, j in blocks(shard, SingleOutput()):
         shard.X.pullback(shard.c[i:j], i, j, total)
     return (total,)

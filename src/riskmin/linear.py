@@ -10,20 +10,30 @@ from typing import Any
 import numpy as np
 
 from riskmin.adaptive import Adaptive, with_intercept
-from riskmin.arrays import as_numpy, like, to_floats
+from riskmin.arrays import as_array_like, as_numpy, to_floats
 from riskmin.executors import Serial, Threads
-from riskmin.finite import check_finite, stored
-from riskmin.intercept import Profiled
-from riskmin.intercepts import CentredRisk, center_rows
+from riskmin.finite import check_finite, stored_values
+from riskmin.intercept import ProfiledIntercept
+from riskmin.intercepts import CenteredIntercepts, center_rows
 from riskmin.losses import get_loss
-from riskmin.losses.labels import queries
-from riskmin.losses.queries import ByQuery, OfQueries, ends_of_queries
-from riskmin.matrices import STORED, WIDE, Csc, Csr, Plain, as_matrix, by_rows, is_own, with_transpose
+from riskmin.losses.labels import encode_queries
+from riskmin.losses.queries import QueryLoss, QuerySeparable, query_ends
+from riskmin.matrices import (
+    STORED_MATRICES,
+    TRANSPOSE_FROM_COLUMNS,
+    Csc,
+    Csr,
+    Plain,
+    as_matrix,
+    as_row_matrix,
+    is_custom_matrix,
+    with_transpose,
+)
 from riskmin.risk import Risk
-from riskmin.scorers import Linear
+from riskmin.scorers import SingleOutput
 from riskmin.sequences import Sequences, even_sequence_ends
-from riskmin.spread import Spread, Table, Unread
-from riskmin.types import ChecksLabels, Executor, Loss, Matrix, Memo, NDArray, Shard
+from riskmin.spread import LazyShard, PartitionedMatrix, RowMetadata
+from riskmin.types import ChecksLabels, Executor, Loss, Matrix, NDArray, Shard, ShardCache
 
 SHARD_ENTRIES = 2**20
 """Multiplications per shard and pass, about: the stored entries of its rows times the number of outputs."""
@@ -64,7 +74,7 @@ def check_labels(y: Any, n: int, loss: Loss, qid: Any = None) -> NDArray:
     labels: NDArray = np.zeros(n) if y is None else as_numpy(y, "y")
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    multi_target = getattr(loss, "many_targets", False)
+    multi_target = getattr(loss, "multi_output_targets", False)
     if multi_target and labels.ndim == 1:
         labels = labels[:, None]
     if labels.ndim != (2 if multi_target else 1):
@@ -95,21 +105,21 @@ def _with_queries(labels: NDArray, qid: Any, name: str, is_ranking: bool) -> NDA
         raise ValueError(f"{name} ranks the rows of each query: give qid, the id of its query for each row")
     if labels.dtype.kind != "f":
         raise ValueError(f"{name} needs grades that are numbers, a higher one better: turn y into numbers")
-    return np.column_stack([labels, queries(as_numpy(qid, "qid"), len(labels))])
+    return np.column_stack([labels, encode_queries(as_numpy(qid, "qid"), len(labels))])
 
 
-def shard_count(X: Matrix | Spread, columns: int = 1) -> int:
+def shard_count(X: Matrix | PartitionedMatrix, columns: int = 1) -> int:
     """The default number of shards, by the data alone, so that results do not depend on the executor.
 
     A shard takes about 2^20 multiplications per pass, and enough stored entries per column to outweigh adding
     up its gradient. The gradient of multi-output risks does not fit into the cache, so that they need more.
     """
-    if isinstance(X, Spread):
+    if isinstance(X, PartitionedMatrix):
         if X.source is None:
             return len(X.parts)
-        size = X.numbers
+        size = X.nnz
     else:
-        data = stored(getattr(X, "tokens", X))
+        data = stored_values(getattr(X, "tokens", X))
         if data is None or isinstance(X, Csc):
             return 1
         size = data.size
@@ -127,14 +137,16 @@ def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int, *, wide: bool = Tr
         parts = [(X.rows(i, j), slice(i, j)) for i, j in pairwise(ends)]
     wide = wide and isinstance(X, Csr) and _is_wide(X.shape[1], X.data.size)
     return [
-        Shard(with_transpose(part) if wide and isinstance(part, Csr) else part, y[rows], c[rows], Memo())
+        Shard(
+            with_transpose(part) if wide and isinstance(part, Csr) else part, y[rows], c[rows], ShardCache()
+        )
         for part, rows in parts
     ]
 
 
 def lazy_shards(
-    X: Spread, y: Any, c: NDArray, n_shards: int, ends: NDArray | None, *, wide: bool
-) -> list[Unread]:
+    X: PartitionedMatrix, y: Any, c: NDArray, n_shards: int, ends: NDArray | None, *, wide: bool
+) -> list[LazyShard]:
     """Lazy shards of partitioned rows, cut as local ones would be if there is a source, else as given."""
     if X.source is not None:
         X = X.cut(
@@ -144,11 +156,11 @@ def lazy_shards(
         X.cut(_even_ends(len(X), n_shards).tolist())  # raises: without a source it cannot be cut again
     elif ends is not None and not np.isin(X.ends[1:], ends).all():
         raise ValueError("a part of X ends within a sequence: have all of its rows in one part")
-    wide = wide and X.sparse and _is_wide(X.shape[1], X.numbers)
+    wide = wide and X.sparse and _is_wide(X.shape[1], X.nnz)
     shards = []
     for part, (i, j) in zip(X.parts, pairwise(X.ends), strict=True):
         inner = None if ends is None else ends[(ends > i) & (ends <= j)] - i
-        shards.append(Unread(part, y[i:j], c[i:j], inner, wide))
+        shards.append(LazyShard(part, y[i:j], c[i:j], inner, wide))
     return shards
 
 
@@ -160,11 +172,11 @@ def _even_ends(n: int, n_shards: int) -> NDArray:
 
 def _is_wide(p: int, size: int) -> bool:
     """Whether to store the transpose as well: for very many columns, with at least 4 entries per column."""
-    return p >= WIDE and size >= 4 * p
+    return p >= TRANSPOSE_FROM_COLUMNS and size >= 4 * p
 
 
 def sequence_layout(
-    tokens: Matrix | Spread, labels: NDArray, sample_weight: Any, lengths: Any, loss: Loss
+    tokens: Matrix | PartitionedMatrix, labels: NDArray, sample_weight: Any, lengths: Any, loss: Loss
 ) -> tuple[NDArray, NDArray, NDArray]:
     """The ends of the sequences, the labels beside sequence indices, and each row's sequence weight."""
     name, n = type(loss).__name__, tokens.shape[0]
@@ -191,14 +203,18 @@ def sequence_layout(
     return np.cumsum(counts), np.column_stack([labels, sequence.astype(float)]), weights
 
 
-def query_layout(X: Matrix | Spread, labels: NDArray, c: NDArray, loss: Loss) -> tuple[NDArray | None, Loss]:
+def query_layout(
+    X: Matrix | PartitionedMatrix, labels: NDArray, c: NDArray, loss: Loss
+) -> tuple[NDArray | None, Loss]:
     """The ends of queries, and the loss as a sum over queries, if it is one and their rows are contiguous."""
-    if not isinstance(loss, OfQueries) or isinstance(X, (Plain, Csc)):
+    if not isinstance(loss, QueryLoss) or isinstance(X, (Plain, Csc)):
         return None, loss
-    ends = ends_of_queries(labels)
-    if ends is None or (isinstance(X, Spread) and X.source is None and not np.isin(X.ends[1:], ends).all()):
+    ends = query_ends(labels)
+    if ends is None or (
+        isinstance(X, PartitionedMatrix) and X.source is None and not np.isin(X.ends[1:], ends).all()
+    ):
         return None, loss
-    return ends, ByQuery.of(loss, labels, c)
+    return ends, QuerySeparable.from_labels(loss, labels, c)
 
 
 def linear_risk(
@@ -213,7 +229,7 @@ def linear_risk(
     executor: Callable[[Sequence[Shard]], Executor] | None = None,
     n_shards: int | None = None,
     n_outputs: int | None = None,
-) -> Risk | Profiled | Adaptive:
+) -> Risk | ProfiledIntercept | Adaptive:
     r"""The risk of a linear model, :math:`R(w) = \sum_i c_i\, l(x_i^\top w, y_i)`, with weights c of sum one.
 
     Parameters
@@ -262,17 +278,17 @@ def linear_risk(
     (0.625, array([-1.5]))
     """
     resolved: Loss = get_loss(loss)
-    make_executor: Any = executor or (X.executor if isinstance(X, Spread) else None) or Serial
+    make_executor: Any = executor or (X.executor if isinstance(X, PartitionedMatrix) else None) or Serial
     if not callable(make_executor):
         raise TypeError(f"executor={make_executor!r} is no executor: give one such as Threads(n_workers=2)")
     matrix = _as_rows(X, make_executor)
-    if is_own(matrix) and not isinstance(matrix, STORED):
+    if is_custom_matrix(matrix) and not isinstance(matrix, STORED_MATRICES):
         check_custom_matrix(matrix)
     n, p = matrix.shape
     if n == 0 or p == 0:
         raise ValueError(f"X has 0 {'columns' if n else 'rows'}: there is nothing to fit")
     labels: Any = check_labels(y, n, resolved, qid)
-    if not isinstance(matrix, Spread):
+    if not isinstance(matrix, PartitionedMatrix):
         check_finite(matrix)
     ends = None
     if getattr(resolved, "task", None) == "tagging" or lengths is not None:
@@ -280,18 +296,18 @@ def linear_risk(
     else:
         c = check_weights(sample_weight, n)
         ends, resolved = query_layout(matrix, labels, c, resolved)
-    make_map = getattr(resolved, "scorer", None)
+    make_map = getattr(resolved, "linear_map", None)
     if n_outputs is not None and (isinstance(n_outputs, bool) or not isinstance(n_outputs, numbers.Integral)):
         raise ValueError(f"n_outputs={n_outputs!r} is no whole number: give the number of scores per row")
-    linear_map: Any = Linear() if make_map is None else make_map(labels, n_outputs)
+    linear_map: Any = SingleOutput() if make_map is None else make_map(labels, n_outputs)
     target = None  # of squares, intercepts are minimized out by centering rows and targets
-    if fit_intercept and make_map is not None and getattr(resolved, "many_targets", False):
+    if fit_intercept and make_map is not None and getattr(resolved, "multi_output_targets", False):
         target = c @ labels
         labels = labels - target
     if isinstance(matrix, Plain):
         if labels.dtype.kind != "f":
             raise ValueError("y holds something that is no number: turn its labels into numbers first")
-        labels, c = like(labels, matrix.X), like(c, matrix.X)
+        labels, c = as_array_like(labels, matrix.X), as_array_like(c, matrix.X)
     count = _shard_count(n_shards, n)
     holder, rows, table = _place_rows(
         make_executor, matrix, labels, c, ends, count, linear_map, wide=make_map is None
@@ -299,14 +315,14 @@ def linear_risk(
     linear_map = linear_map if target is None else center_rows(linear_map, holder, p)
     dim = linear_map.dim(p)
     if target is not None:
-        return CentredRisk(resolved, linear_map, holder, dim, rows, table, target)
+        return CenteredIntercepts(resolved, linear_map, holder, dim, rows, table, target)
     risk = Risk(resolved, linear_map, holder, dim, rows, table)
     return with_intercept(risk) if fit_intercept else risk
 
 
-def _as_rows(X: Any, executor: Any) -> Matrix | Spread:
+def _as_rows(X: Any, executor: Any) -> Matrix | PartitionedMatrix:
     """X as a matrix; it stays partitioned only if it is, and a remote executor computes."""
-    if not isinstance(X, Spread):
+    if not isinstance(X, PartitionedMatrix):
         return as_matrix(X)
     local = executor in (Serial, Threads) or isinstance(executor, (Serial, Threads))
     return as_matrix(X.whole()) if local else X
@@ -337,7 +353,7 @@ def check_custom_matrix(X: Any) -> None:
 
 def _place_rows(
     executor: Any,
-    X: Matrix | Spread,
+    X: Matrix | PartitionedMatrix,
     y: Any,
     c: Any,
     ends: NDArray | None,
@@ -345,19 +361,19 @@ def _place_rows(
     linear_map: Any,
     *,
     wide: bool,
-) -> tuple[Executor, Shard | None, Table | None]:
+) -> tuple[Executor, Shard | None, RowMetadata | None]:
     """An executor that holds the shards; the rows, if they are local; and their metadata."""
     count = n_shards or shard_count(X, linear_map.columns)
-    if isinstance(X, Spread):
-        return executor(lazy_shards(X, y, c, count, ends, wide=wide)), None, Table.from_rows(X, y, c)
+    if isinstance(X, PartitionedMatrix):
+        return executor(lazy_shards(X, y, c, count, ends, wide=wide)), None, RowMetadata.from_rows(X, y, c)
     # blocks of multi-output scores need row access
-    X = by_rows(X) if isinstance(X, Csc) and (not wide or ends is not None) else X
+    X = as_row_matrix(X) if isinstance(X, Csc) and (not wide or ends is not None) else X
     X = X if ends is None else Sequences(X, ends)
     holder: Executor = executor(make_shards(X, y, c, count, wide=wide))
-    if not isinstance(getattr(X, "tokens", X), STORED):
+    if not isinstance(getattr(X, "tokens", X), STORED_MATRICES):
         return holder, None, None  # rows computed on the fly are not stored: solvers only get their scores
     local = isinstance(holder, (Serial, Threads)) and not isinstance(X, Plain)
-    return holder, Shard(X, y, c, Memo()) if local else None, Table.from_rows(X, y, c)
+    return holder, Shard(X, y, c, ShardCache()) if local else None, RowMetadata.from_rows(X, y, c)
 
 
 def _shard_count(n_shards: int | None, n: int) -> int:

@@ -30,14 +30,14 @@ BLOCKS_PER_RESIDENT_CHECK = 8
 """Blocks of rows between two checks by a loop over blocks."""
 ROWS_PER_RESIDENT_CHECK = 512
 """Scattered rows gathered between two checks: each may make 16 pages resident."""
-ENV = "RISKMIN_MAPPED_MB"
+MAPPED_MB_VARIABLE = "RISKMIN_MAPPED_MB"
 """Environment variable that sets the budget of resident mapped pages, in megabytes (2^20 bytes)."""
 
 _STATUS = Path("/proc/self/status")
 _T = TypeVar("_T")
 
 
-def allowed() -> int:
+def memory_limit_bytes() -> int:
     """Return the memory limit in bytes: the least of machine, control groups and resource limits."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
     with suppress(ImportError):
@@ -71,28 +71,30 @@ def _group_limits() -> list[int]:
 
 def resident_budget() -> int:
     """Return how many bytes of maps may be resident."""
-    given = os.environ.get(ENV, "")
+    given = os.environ.get(MAPPED_MB_VARIABLE, "")
     try:
-        return int(float(given) * 2**20) if given else allowed() // MEMORY_LIMIT_DIVISOR
+        return int(float(given) * 2**20) if given else memory_limit_bytes() // MEMORY_LIMIT_DIVISOR
     except (ValueError, OverflowError):
-        raise RuntimeError(f"{ENV}={given!r} is no number of megabytes: set it to one, or unset it") from None
+        raise RuntimeError(
+            f"{MAPPED_MB_VARIABLE}={given!r} is no number of megabytes: set it to one, or unset it"
+        ) from None
 
 
-def _resident() -> int:
+def _resident_bytes() -> int:
     """Return the resident size of mapped files in this process, in bytes."""
     # RssFile excludes shared memory, which releasing maps would not free
     status = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines() if line.startswith("Rss"))
     return int(status["RssFile"].split()[0]) * 1024
 
 
-class _Tide:
+class ResidentSetLimiter:
     """The maps of this process, and the budget of their resident pages."""
 
     def __init__(self) -> None:
         self.maps: weakref.WeakSet[Any] = weakref.WeakSet()
         self.lock = threading.Lock()
         self.thread: threading.Thread | None = None
-        self.budget = self.base = self.n_blocks = 0
+        self.budget = self.baseline_bytes = self.n_blocks = 0
         self.limited = False
 
     def add(self, memory: mmap.mmap) -> None:
@@ -106,25 +108,25 @@ class _Tide:
             self.budget = resident_budget()
             if sum(map(len, self.maps)) > self.budget:
                 # pages resident by now (libraries, for example) do not count
-                self.base, self.limited = _resident(), True
+                self.baseline_bytes, self.limited = _resident_bytes(), True
                 self.thread = threading.Thread(target=self._run, name="riskmin-maps", daemon=True)
                 self.thread.start()
 
     def _run(self) -> None:
         """Check the resident size periodically, until no maps are left."""
         while True:
-            self.look()
+            self.release_if_over_budget()
             with self.lock:  # a map added meanwhile finds either this thread running, or none
                 if not self.maps:
                     self.thread, self.limited = None, False
                     return
             threading.Event().wait(RESIDENT_CHECK_SECONDS)
 
-    def look(self) -> None:
+    def release_if_over_budget(self) -> None:
         """Release all maps if their resident size exceeds the budget."""
         with self.lock:
             maps = list(self.maps)
-        if maps and _resident() - self.base > self.budget:
+        if maps and _resident_bytes() - self.baseline_bytes > self.budget:
             for memory in maps:
                 with suppress(ValueError, OSError):  # the map was closed meanwhile
                     memory.madvise(mmap.MADV_DONTNEED)
@@ -134,48 +136,48 @@ class _Tide:
         self.lock, self.thread = threading.Lock(), None
 
 
-_tide = _Tide()
+_limiter = ResidentSetLimiter()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_tide.forked)
+    os.register_at_fork(after_in_child=_limiter.forked)
 
 
-def mapped(file: Any) -> mmap.mmap:
+def map_file(file: Any) -> mmap.mmap:
     """Return a read-only memory map of an open file."""
     memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    _tide.add(memory)
+    _limiter.add(memory)
     return memory
 
 
-def limited() -> bool:
+def maps_exceed_budget() -> bool:
     """Whether maps exceed their budget, so that pages are released."""
-    return _tide.limited
+    return _limiter.limited
 
 
-def crowds(a: NDArray) -> bool:
+def exceeds_memory(a: NDArray) -> bool:
     """Whether an array lies in a map while maps exceed their budget."""
-    if not _tide.limited:
+    if not _limiter.limited:
         return False
-    with _tide.lock:
-        views = [np.frombuffer(memory, np.uint8) for memory in _tide.maps]
+    with _limiter.lock:
+        views = [np.frombuffer(memory, np.uint8) for memory in _limiter.maps]
     # the array's first byte lies within a map
     return any(0 <= a.ctypes.data - view.ctypes.data < len(view) for view in views)
 
 
-def passing(blocks: Iterable[_T], every: int = BLOCKS_PER_RESIDENT_CHECK) -> Iterable[_T]:
+def release_between(blocks: Iterable[_T], every: int = BLOCKS_PER_RESIDENT_CHECK) -> Iterable[_T]:
     """Return the blocks, with a check of the resident size every few blocks if maps exceed their budget."""
-    return _check_between(blocks, every) if _tide.limited else blocks
+    return _check_between(blocks, every) if _limiter.limited else blocks
 
 
-def picking(rows: NDArray) -> Iterable[NDArray]:
+def row_batches(rows: NDArray) -> Iterable[NDArray]:
     """Yield the row indices in batches, small ones if maps exceed their budget."""
-    step = ROWS_PER_RESIDENT_CHECK if _tide.limited else max(len(rows), 1)
-    return passing((rows[i : i + step] for i in range(0, max(len(rows), 1), step)), every=1)
+    step = ROWS_PER_RESIDENT_CHECK if _limiter.limited else max(len(rows), 1)
+    return release_between((rows[i : i + step] for i in range(0, max(len(rows), 1), step)), every=1)
 
 
 def _check_between(blocks: Iterable[_T], every: int) -> Iterator[_T]:
     """Yield the blocks, with a check of the resident size after every `every` blocks."""
     for block in blocks:
         yield block
-        _tide.n_blocks += 1
-        if _tide.n_blocks % every == 0:
-            _tide.look()
+        _limiter.n_blocks += 1
+        if _limiter.n_blocks % every == 0:
+            _limiter.release_if_over_budget()

@@ -15,24 +15,24 @@ import scipy.sparse as sp
 
 from riskmin import deadline
 from riskmin.arrays import (
-    COMPLEX,
+    COMPLEX_X_MESSAGE,
+    as_array_like,
+    as_floats,
     as_numpy,
+    as_writable_view,
     check_two_dimensions,
-    floats_of,
     is_foreign,
-    like,
     namespace,
-    unlocked,
 )
-from riskmin.deadline import check, fill, pieces, product, scatter
-from riskmin.sparse import check_size, native, sound
+from riskmin.deadline import check, chunk_ranges, fill_in_chunks, interruptible_matmul, scatter_in_chunks
+from riskmin.sparse import check_size, native_indices, validated_sparse
 from riskmin.types import Array, Matrix, NDArray
 
-CACHE_BYTES = 2**20
+BLOCK_BYTES = 2**20
 """Bytes per block of rows: a block stays in a core's own cache between the two products."""
 MAX_BLOCK_ROWS = 8192
 """Largest number of rows per block."""
-WIDE = 2**20
+TRANSPOSE_FROM_COLUMNS = 2**20
 """Number of columns from which a stored transpose is used, if they hold four entries each or more.
 
 A second pass over the data is then faster than scattering into the gradient.
@@ -47,8 +47,8 @@ def _kernels() -> Any:
 
 
 def _block_rows(n_rows: int, n_bytes: int) -> int:
-    """Return the number of rows per block, for about `CACHE_BYTES` per block."""
-    return int(np.clip(CACHE_BYTES * n_rows // max(n_bytes, 1), 16, MAX_BLOCK_ROWS))
+    """Return the number of rows per block, for about `BLOCK_BYTES` per block."""
+    return int(np.clip(BLOCK_BYTES * n_rows // max(n_bytes, 1), 16, MAX_BLOCK_ROWS))
 
 
 def _check_weight_count(w: Array, p: int) -> None:
@@ -77,16 +77,18 @@ class Dense:
     def scores(self, w: Array, start: int, stop: int) -> Array:
         _check_weight_count(w, self.X.shape[1])
         if w.ndim == 2:
-            return product(self.X[start:stop], w)
+            return interruptible_matmul(self.X[start:stop], w)
         z = np.empty(stop - start)
-        fill(_kernels().dense_scores, (self.X,), w, start, stop, z, len(z) * self.X.shape[1])
+        fill_in_chunks(_kernels().dense_scores, (self.X,), w, start, stop, z, len(z) * self.X.shape[1])
         return z
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
         if dz.ndim == 2:
-            out += product(self.X[start:stop].T, dz)
+            out += interruptible_matmul(self.X[start:stop].T, dz)
         else:
-            scatter(_kernels().dense_pullback, (self.X,), dz, start, stop, out, len(dz) * self.X.shape[1])
+            scatter_in_chunks(
+                _kernels().dense_pullback, (self.X,), dz, start, stop, out, len(dz) * self.X.shape[1]
+            )
 
 
 @dataclass(frozen=True)
@@ -118,18 +120,18 @@ class Columns:
     def scores(self, w: Array, start: int, stop: int) -> Array:
         _check_weight_count(w, len(self.T))
         if w.ndim == 2:
-            return product(self.T[:, start:stop].T, w)
+            return interruptible_matmul(self.T[:, start:stop].T, w)
         z = np.empty(stop - start)
-        fill(_kernels().columns_scores, self._flat(), w, start, stop, z, len(z) * len(w))
+        fill_in_chunks(_kernels().columns_scores, self._flat(), w, start, stop, z, len(z) * len(w))
         return z
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
         if dz.ndim == 2:
-            out += product(self.T[:, start:stop], dz)
+            out += interruptible_matmul(self.T[:, start:stop], dz)
             return
         T, step = self._flat()
         # pieces of columns, not of rows: partial sums over rows would be rounded differently
-        for i, j in pieces(0, len(out), len(dz) * len(out), of=4):
+        for i, j in chunk_ranges(0, len(out), len(dz) * len(out), multiple=4):
             _kernels().columns_pullback(T[i * step :], step, dz, start, stop, out[i:j])
 
 
@@ -162,24 +164,24 @@ class Csr:
         upper_bound = self.data.size * n_outputs
         return (
             upper_bound
-            if upper_bound <= deadline.MOST
+            if upper_bound <= deadline.MAX_KERNEL_OPERATIONS
             else int(self.indptr[stop] - self.indptr[start]) * n_outputs
         )
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
         _check_weight_count(w, self.n_features)
         z = np.empty((stop - start, *w.shape[1:]))
-        kernel = _kernels().csr_scores if w.ndim == 1 else _kernels().csr_scores_many
+        kernel = _kernels().csr_scores if w.ndim == 1 else _kernels().csr_scores_multi_output
         parts = self.indptr, self.indices, self.data
-        fill(kernel, parts, w, start, stop, z, self._work(start, stop, w))
+        fill_in_chunks(kernel, parts, w, start, stop, z, self._work(start, stop, w))
         return z
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
         # multi-output pullbacks need a workspace for the nonzero slopes of a row
-        kernel = _kernels().csr_pullback if dz.ndim == 1 else _kernels().csr_pullback_many
+        kernel = _kernels().csr_pullback if dz.ndim == 1 else _kernels().csr_pullback_multi_output
         workspace = () if dz.ndim == 1 else (np.empty(dz.shape[1], np.uintp),)
         parts = self.indptr, self.indices, self.data, *workspace
-        scatter(kernel, parts, dz, start, stop, out, self._work(start, stop, dz))
+        scatter_in_chunks(kernel, parts, dz, start, stop, out, self._work(start, stop, dz))
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ class Csc:
             return Z[start:stop]
         # columns in place of rows: scores are a pullback with the transpose
         z, parts = np.zeros(self.n_rows), (self.indptr, self.indices, self.data)
-        scatter(_kernels().csr_pullback, parts, w, 0, len(w), z, self.data.size)
+        scatter_in_chunks(_kernels().csr_pullback, parts, w, 0, len(w), z, self.data.size)
         return z[start:stop]
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
@@ -218,7 +220,7 @@ class Csc:
             full = np.zeros(self.n_rows)
             full[start:stop] = dz
         gradient, parts = np.empty(len(out)), (self.indptr, self.indices, self.data)
-        fill(_kernels().csr_scores, parts, full, 0, len(out), gradient, self.data.size)
+        fill_in_chunks(_kernels().csr_scores, parts, full, 0, len(out), gradient, self.data.size)
         out += gradient
 
 
@@ -267,38 +269,42 @@ class Plain:
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
         check()
-        return self.X[start:stop] @ like(w, self.X)
+        return self.X[start:stop] @ as_array_like(w, self.X)
 
     def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
         check()
-        out += like(namespace(dz).matrix_transpose(self.X[start:stop]) @ dz, out)
+        out += as_array_like(namespace(dz).matrix_transpose(self.X[start:stop]) @ dz, out)
 
 
 def _unsigned(a: NDArray) -> NDArray:
     """View indices as unsigned integers of the same width: valid, since they are not negative."""
-    return unlocked(a).view(np.uint32 if a.dtype.itemsize == 4 else np.uint64)
+    return as_writable_view(a).view(np.uint32 if a.dtype.itemsize == 4 else np.uint64)
 
 
 def _as_compressed(X: Any) -> Matrix:
-    X = sound(X)
+    X = validated_sparse(X)
     size = int(X.indptr[-1])  # SciPy's arrays may be longer
-    parts = _unsigned(native(X.indptr)), _unsigned(native(X.indices)[:size]), floats_of(X.data[:size], X)
+    parts = (
+        _unsigned(native_indices(X.indptr)),
+        _unsigned(native_indices(X.indices)[:size]),
+        as_floats(X.data[:size], X),
+    )
     return Csr(*parts, X.shape[1]) if X.format == "csr" else Csc(*parts, X.shape[0])
 
 
 def _as_foreign(X: Array) -> Plain:
     xp = namespace(X)
     if xp.isdtype(X.dtype, "complex floating"):
-        raise ValueError(COMPLEX)
+        raise ValueError(COMPLEX_X_MESSAGE)
     # w is cast to the dtype of X, and an integer dtype would truncate it
     return Plain(X if xp.isdtype(X.dtype, "real floating") else xp.astype(X, xp.float64))
 
 
-STORED = (Dense, Columns, Csr, Csc, Wide, Plain)
+STORED_MATRICES = (Dense, Columns, Csr, Csc, Wide, Plain)
 """The matrix classes of this module, which store their entries."""
 
 
-def is_own(X: Any) -> bool:
+def is_custom_matrix(X: Any) -> bool:
     """Whether X is a user-defined `Matrix`, whose rows may be generated on request."""
     return all(callable(getattr(X, name, None)) for name in ("scores", "pullback")) and hasattr(
         X, "block_rows"
@@ -325,7 +331,7 @@ def as_matrix(X: Any) -> Matrix:
     >>> as_matrix(np.eye(3)).scores(np.array([1.0, 2.0, 3.0]), 0, 2)
     array([1., 2.])
     """
-    if isinstance(X, STORED) or is_own(X):
+    if isinstance(X, STORED_MATRICES) or is_custom_matrix(X):
         matrix: Matrix = X
         return matrix
     if sp.issparse(X) or is_foreign(X):
@@ -334,7 +340,7 @@ def as_matrix(X: Any) -> Matrix:
         return _as_compressed(X) if sp.issparse(X) else _as_foreign(X)
     a = as_numpy(X, "X")
     check_two_dimensions(a.shape)
-    a = floats_of(a, X)
+    a = as_floats(a, X)
     # Fortran order is kept; anything else is made C-contiguous
     if a.flags.f_contiguous and not a.flags.c_contiguous:
         return Columns(a.T)
@@ -348,7 +354,7 @@ def as_scipy(X: Csr | Csc) -> Any:
     return (sp.csr_array if isinstance(X, Csr) else sp.csc_array)(parts, shape=X.shape)
 
 
-def merged(X: Any) -> Any:
+def with_duplicates_summed(X: Any) -> Any:
     """Return a SciPy sparse matrix with duplicate entries summed; a copy only if there are any."""
     if not X.has_canonical_format:
         X = X.copy()  # the caller's arrays stay as they are
@@ -356,7 +362,7 @@ def merged(X: Any) -> Any:
     return X
 
 
-def by_rows(X: Matrix) -> Csr | Dense:
+def as_row_matrix(X: Matrix) -> Csr | Dense:
     """Return X stored by rows, with duplicate entries summed: for solvers that visit rows one by one.
 
     Copies only data that are stored by columns or have duplicate entries.
@@ -369,7 +375,7 @@ def by_rows(X: Matrix) -> Csr | Dense:
     assert isinstance(X, (Csr, Csc))
     # SciPy converts to CSR, and sums duplicates
     rows = as_scipy(X)
-    rows = merged(rows if isinstance(X, Csr) else rows.tocsr())
+    rows = with_duplicates_summed(rows if isinstance(X, Csr) else rows.tocsr())
     return Csr(_unsigned(rows.indptr), _unsigned(rows.indices), rows.data, X.shape[1])
 
 

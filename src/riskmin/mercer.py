@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse
 
-from riskmin.deadline import checking, pieces, product
-from riskmin.sparse import sound
+from riskmin.deadline import check_each, chunk_ranges, interruptible_matmul
+from riskmin.sparse import validated_sparse
 from riskmin.types import Array, NDArray
 
 sp: Any = scipy.sparse  # its type stubs do not allow a variable to be sparse or dense
@@ -24,7 +24,7 @@ sp: Any = scipy.sparse  # its type stubs do not allow a variable to be sparse or
 Kernel: TypeAlias = Callable[[Any, Any], NDArray]
 """k(A, B): a matrix with a row for each row of A, a column for each row of B."""
 
-CHUNK_BYTES = 2**25
+KERNEL_CHUNK_BYTES = 2**25
 """Rows that are not cached are computed in chunks of about this size."""
 SAMPLED_ROWS = 256
 """Sums of absolute values over all rows are estimated from at most this many rows."""
@@ -39,11 +39,13 @@ def _kernels() -> Any:
 
 def dense_product(A: Any, B: Any) -> NDArray:
     """A B', as a dense array in C order."""
-    result = product(A, B.T) if isinstance(A, np.ndarray) and isinstance(B, np.ndarray) else A @ B.T
+    result = (
+        interruptible_matmul(A, B.T) if isinstance(A, np.ndarray) and isinstance(B, np.ndarray) else A @ B.T
+    )
     return np.ascontiguousarray(result.toarray() if sp.issparse(result) else result, dtype=np.float64)
 
 
-def squares(A: Any) -> NDArray:
+def squared_norms(A: Any) -> NDArray:
     """The squared Euclidean norms of the rows."""
     if sp.issparse(A):
         return np.asarray(A.multiply(A).sum(axis=1), dtype=np.float64).ravel()
@@ -83,8 +85,8 @@ class Rbf:
         K = dense_product(A, B)
         # in place, as K is large: 2 gamma a'b - gamma |a|^2 - gamma |b|^2 = -gamma |a - b|^2
         K *= 2 * self.gamma
-        K -= self.gamma * squares(A)[:, None]
-        K -= self.gamma * squares(B)
+        K -= self.gamma * squared_norms(A)[:, None]
+        K -= self.gamma * squared_norms(B)
         np.minimum(K, 0.0, out=K)  # rounding may make a squared distance negative
         return np.exp(K, out=K)
 
@@ -110,7 +112,7 @@ class DotProduct:
 
     def diagonal(self, A: Any) -> NDArray:
         """The squared norms of the rows."""
-        return squares(A)
+        return squared_norms(A)
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ class Polynomial:
 
     def diagonal(self, A: Any) -> NDArray:
         """The k(a_i, a_i), from the squared norms of the rows."""
-        powers: NDArray = (self.gamma * squares(A) + self.coef0) ** self.degree
+        powers: NDArray = (self.gamma * squared_norms(A) + self.coef0) ** self.degree
         return powers
 
 
@@ -164,7 +166,7 @@ def kernel_diagonal(kernel: Kernel, X: Any) -> NDArray:
     return np.concatenate([np.diagonal(kernel(X[i : i + 32], X[i : i + 32])) for i in starts]).astype(float)
 
 
-class Gram:
+class KernelMatrix:
     r"""The kernel matrix of the rows of X, :math:`K_{ij} = k(x_i, x_j)`, by rows.
 
     Rows are computed on demand, many at a time, and cached; the least recently used ones are evicted first.
@@ -182,21 +184,21 @@ class Gram:
     Examples
     --------
     >>> import numpy as np
-    >>> K = Gram(Rbf(gamma=1.0), np.array([[0.0], [1.0], [9.0]]))
+    >>> K = KernelMatrix(Rbf(gamma=1.0), np.array([[0.0], [1.0], [9.0]]))
     >>> K.product(np.array([1.0, 1.0, 0.0])).round(4).tolist()
     [1.3679, 1.3679, 0.0]
     """
 
     def __init__(self, kernel: Kernel | str, X: Any, cache_bytes: int = 2**28) -> None:
         n = int(X.shape[0])
-        self.shape, self.X, self.computed = (n, n), X, 0
+        self.shape, self.X, self.n_rows_computed = (n, n), X, 0
         if isinstance(kernel, str):
             self.kernel: Kernel | None = None
             self.store = _precomputed(kernel, X)
             self.slot_of: NDArray = np.arange(n)
             return
         if sp.issparse(X):  # a dense product is much faster unless most entries are zero
-            X = sound(X)
+            X = validated_sparse(X)
             self.X = X.toarray() if X.nnz > 0.2 * n * X.shape[1] else sp.csr_array(X)
         self.kernel = kernel
         # 8 bytes per entry, n entries per row
@@ -236,7 +238,7 @@ class Gram:
             oldest = np.argpartition(self.used, len(missing) - 1)[: len(missing)]
             evicted = self.row_in[oldest]
             self.slot_of[evicted[evicted >= 0]] = -1
-            for i in checking(range(0, len(missing), self._chunk_rows)):
+            for i in check_each(range(0, len(missing), self._chunk_rows)):
                 part = slice(i, i + self._chunk_rows)
                 self.store[oldest[part]] = self._compute(missing[part])
             # in this order an interrupt leaves no row assigned to a slot that holds another one
@@ -246,11 +248,11 @@ class Gram:
 
     @property
     def _chunk_rows(self) -> int:
-        return max(1, CHUNK_BYTES // (8 * self.shape[0]))
+        return max(1, KERNEL_CHUNK_BYTES // (8 * self.shape[0]))
 
     def _compute(self, rows: NDArray) -> NDArray:
         assert self.kernel is not None
-        self.computed += len(rows)
+        self.n_rows_computed += len(rows)
         block = np.asarray(self.kernel(self.X[rows], self.X), dtype=np.float64)
         if block.shape != (len(rows), self.shape[0]):
             raise ValueError(
@@ -282,7 +284,7 @@ class Gram:
     def _add(self, slots: NDArray, coef: NDArray, out: NDArray) -> None:
         """Add coef @ store[slots] to out."""
         kernels = _kernels()
-        for i, j in pieces(0, len(out), len(out) * len(slots), of=kernels.CHUNK):
+        for i, j in chunk_ranges(0, len(out), len(out) * len(slots), multiple=kernels.SCORE_CHUNK):
             kernels.add_rows(self.store, slots, coef, i, j, out)
 
     def product(self, v: NDArray) -> NDArray:
@@ -293,7 +295,7 @@ class Gram:
         cached = rows[self.slot_of[rows] >= 0]
         self._add(self.slot_of[cached], v[cached], out)
         missing = rows[self.slot_of[rows] < 0]
-        for i in checking(range(0, len(missing), self._chunk_rows)):
+        for i in check_each(range(0, len(missing), self._chunk_rows)):
             part = missing[i : i + self._chunk_rows]
             out += v[part] @ self._compute(part)
         return out
@@ -322,7 +324,7 @@ def _precomputed(kernel: str, K: Any) -> NDArray:
     """The precomputed matrix, after checking it."""
     if kernel != "precomputed":
         raise ValueError(f"there is no kernel named {kernel!r}: give a callable or 'precomputed'")
-    K = sound(K).toarray() if sp.issparse(K) else K
+    K = validated_sparse(K).toarray() if sp.issparse(K) else K
     checked: NDArray = np.ascontiguousarray(K, dtype=np.float64)
     if checked.ndim != 2 or checked.shape[0] != checked.shape[1]:
         raise ValueError(f"a precomputed kernel is a square matrix, not one of shape {checked.shape}")

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.maps import passing
-from riskmin.matrices import Columns, Csc, Csr, Dense, Wide, as_scipy, merged
+from riskmin.maps import release_between
+from riskmin.matrices import Columns, Csc, Csr, Dense, Wide, as_scipy, with_duplicates_summed
 from riskmin.types import Executor, NDArray, Shard
 
 CHUNK_ENTRIES = 2**20
@@ -24,15 +24,15 @@ CONSTANT_COLUMN_TOL = 8 * float(np.finfo(np.float64).eps)
 """A column whose standard deviation is at most this share of its largest entry counts as constant."""
 
 
-class Moments(NamedTuple):
+class ColumnMoments(NamedTuple):
     """Weighted mean and variance, minimum and maximum of each column, over the rows of positive weight."""
 
     weight: float
     """The sum of the weights."""
     mean: NDArray
     variance: NDArray
-    least: NDArray
-    largest: NDArray
+    minimum: NDArray
+    maximum: NDArray
 
     @property
     def deviation(self) -> NDArray:
@@ -43,7 +43,7 @@ class Moments(NamedTuple):
     @property
     def constant(self) -> NDArray:
         """Which columns are constant up to rounding."""
-        size = np.maximum(np.abs(self.least), np.abs(self.largest))
+        size = np.maximum(np.abs(self.minimum), np.abs(self.maximum))
         constant: NDArray = self.deviation <= CONSTANT_COLUMN_TOL * size
         return constant
 
@@ -53,21 +53,21 @@ class Moments(NamedTuple):
         scale: NDArray = np.where(self.constant, 1.0, self.deviation)
         return scale
 
-    def joined(self, other: Moments) -> Moments:
+    def combined_with(self, other: ColumnMoments) -> ColumnMoments:
         """The moments of the rows of both, by the pairwise update of Chan, Golub and LeVeque."""
         weight = self.weight + other.weight
         # m = m1 + t (m2 - m1),  s^2 = (1 - t) s1^2 + t s2^2 + t (1 - t) (m2 - m1)^2
         t, difference = other.weight / weight, other.mean - self.mean
-        return Moments(
+        return ColumnMoments(
             weight,
             self.mean + t * difference,
             (1 - t) * self.variance + t * other.variance + t * (1 - t) * difference * difference,
-            np.minimum(self.least, other.least),
-            np.maximum(self.largest, other.largest),
+            np.minimum(self.minimum, other.minimum),
+            np.maximum(self.maximum, other.maximum),
         )
 
 
-def moments(executor: Executor, weights: NDArray | bool = True) -> Moments:
+def column_moments(executor: Executor, weights: NDArray | bool = True) -> ColumnMoments:
     """The moments of all columns, by one reduction over the shards.
 
     Parameters
@@ -86,7 +86,7 @@ def moments(executor: Executor, weights: NDArray | bool = True) -> Moments:
     >>> import numpy as np
     >>> from riskmin import Squared, linear_risk
     >>> risk = linear_risk(np.array([[1.0, 5.0], [3.0, 5.0]]), np.zeros(2), Squared(), n_shards=2)
-    >>> result = moments(risk.executor)
+    >>> result = column_moments(risk.executor)
     >>> result.mean.tolist(), result.deviation.tolist(), result.constant.tolist()
     ([2.0, 5.0], [1.0, 0.0], [False, True])
     """
@@ -96,7 +96,9 @@ def moments(executor: Executor, weights: NDArray | bool = True) -> Moments:
         # the weights are cut like the rows
         ends = np.cumsum([0, *executor.map(_length)])
         parts = executor.map(_of_shard, True, each=[weights[i:j] for i, j in pairwise(ends)])
-    combined: Moments = reduce(Moments.joined, (part for part in parts if part is not None))
+    combined: ColumnMoments = reduce(
+        ColumnMoments.combined_with, (part for part in parts if part is not None)
+    )
     return combined
 
 
@@ -104,7 +106,7 @@ def _length(shard: Shard) -> int:
     return int(shard.X.shape[0])
 
 
-def _of_shard(shard: Shard, weighted: bool, given: NDArray | None = None) -> Moments | None:
+def _of_shard(shard: Shard, weighted: bool, given: NDArray | None = None) -> ColumnMoments | None:
     """The moments of a shard's columns; None if no row has a positive weight."""
     X: Any = getattr(shard.X, "tokens", shard.X)
     c = np.asarray(shard.c if given is None else given, dtype=np.float64)
@@ -114,16 +116,16 @@ def _of_shard(shard: Shard, weighted: bool, given: NDArray | None = None) -> Mom
         return None
     with np.errstate(over="ignore", invalid="ignore"):  # where squares overflow, the deviation is infinite
         if isinstance(X, (Dense, Columns)):
-            return reduce(Moments.joined, _of_blocks(X, c))
+            return reduce(ColumnMoments.combined_with, _of_blocks(X, c))
         if isinstance(X, (Csr, Csc, Wide)):
-            return _of_sparse(merged(as_scipy(X.csr if isinstance(X, Wide) else X)), c)
+            return _of_sparse(with_duplicates_summed(as_scipy(X.csr if isinstance(X, Wide) else X)), c)
     raise TypeError(f"{type(X).__name__} has no columns in NumPy arrays: give X as an array of NumPy")
 
 
-def _of_blocks(X: Dense | Columns, c: NDArray) -> Iterator[Moments]:
+def _of_blocks(X: Dense | Columns, c: NDArray) -> Iterator[ColumnMoments]:
     """The moments of blocks of dense rows; rows of weight zero are left out."""
     n, step = X.shape[0], X.block_rows
-    for i in passing(range(0, n, step)):
+    for i in release_between(range(0, n, step)):
         weighted_rows = np.flatnonzero(c[i : i + step]) + i
         if not len(weighted_rows):
             continue
@@ -134,10 +136,10 @@ def _of_blocks(X: Dense | Columns, c: NDArray) -> Iterator[Moments]:
         share = c[rows] / weight
         mean = share @ block
         deviation = block - mean
-        yield Moments(weight, mean, share @ (deviation * deviation), block.min(0), block.max(0))
+        yield ColumnMoments(weight, mean, share @ (deviation * deviation), block.min(0), block.max(0))
 
 
-def _of_sparse(X: Any, c: NDArray) -> Moments:
+def _of_sparse(X: Any, c: NDArray) -> ColumnMoments:
     """The moments by two passes over the stored entries; all others are zeros."""
     p, weight = X.shape[1], float(c.sum())
     sums, stored_weight, count, squares = (np.zeros(p) for _ in range(4))
@@ -160,7 +162,7 @@ def _of_sparse(X: Any, c: NDArray) -> Moments:
         np.minimum(least[has_zeros], 0.0),
         np.maximum(largest[has_zeros], 0.0),
     )
-    return Moments(weight, mean, squares / weight, least, largest)
+    return ColumnMoments(weight, mean, squares / weight, least, largest)
 
 
 def _chunks(X: Any, c: NDArray) -> Iterator[tuple[NDArray, NDArray, NDArray]]:

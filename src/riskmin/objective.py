@@ -12,17 +12,26 @@ import numpy as np
 from riskmin.arrays import namespace
 from riskmin.convexity import refuse_nan
 from riskmin.deadline import check
-from riskmin.regularizers import free, penalized
-from riskmin.risk import Risk, cursor
-from riskmin.scalar import ROUNDING
-from riskmin.types import Array, Balances, Cursor, Cut, Euclidean, Oracle, Regularizer, Slips
+from riskmin.regularizers import penalized_part, unpenalized_tail
+from riskmin.risk import Risk, cursor_of
+from riskmin.scalar import CUT_ROUNDING
+from riskmin.types import (
+    Array,
+    Cursor,
+    Cut,
+    HasIntercepts,
+    HasInverseMetric,
+    InexactOracle,
+    Oracle,
+    Regularizer,
+)
 
 DOT_ROUNDING = 2.0**-50
 """Relative rounding error of inner products, times the sum of the absolute values of their terms."""
 
 
 @dataclass
-class Count:
+class CallCounter:
     """Counts the evaluations of the risk and its gradient."""
 
     calls: int = 0
@@ -55,33 +64,33 @@ class Objective:
     risk: Oracle
     reg: Regularizer
     lam: float
-    count: Count = field(default_factory=Count, repr=False, compare=False)
+    count: CallCounter = field(default_factory=CallCounter, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not (self.lam > 0 and math.isfinite(self.lam)):
             raise ValueError(f"lam must be a finite number > 0, not {self.lam}")
-        if self.balances:  # the intercepts in w are not penalized
-            object.__setattr__(self, "reg", free(self.reg, self.n_intercepts))
+        if self.has_intercepts:  # the intercepts in w are not penalized
+            object.__setattr__(self, "reg", unpenalized_tail(self.reg, self.n_intercepts))
 
     # isinstance with a protocol takes longer than an evaluation of a small risk: ask once
     @cached_property
-    def balances(self) -> bool:
+    def has_intercepts(self) -> bool:
         """Whether the last entries of w are intercepts, in which cuts must have slope zero."""
-        return isinstance(self.risk, Balances)
+        return isinstance(self.risk, HasIntercepts)
 
     @cached_property
     def n_intercepts(self) -> int:
         """The number of intercepts at the end of w."""
-        return int(self.risk.n_intercepts) if self.balances else 0  # type: ignore[attr-defined]
+        return int(self.risk.n_intercepts) if self.has_intercepts else 0  # type: ignore[attr-defined]
 
     @cached_property
-    def euclidean(self) -> bool:
+    def has_inverse_metric(self) -> bool:
         """Whether the regularizer is a squared norm with an inner product."""
-        return isinstance(self.reg, Euclidean)
+        return isinstance(self.reg, HasInverseMetric)
 
     @cached_property
     def _is_inexact(self) -> bool:
-        return isinstance(self.risk, Slips)
+        return isinstance(self.risk, InexactOracle)
 
     @cached_property
     def _is_nonseparable(self) -> bool:
@@ -89,47 +98,49 @@ class Objective:
 
     @cached_property
     def _is_shift_invariant(self) -> bool:
-        return isinstance(self.risk, Risk) and bool(getattr(self.risk.loss, "invariant", False))
+        return isinstance(self.risk, Risk) and bool(getattr(self.risk.loss, "shift_invariant", False))
 
     @cached_property
     def _split_dot(self) -> Callable[[Array, Array], float] | None:
         """The regularizer's own inner product of slopes and points that are stored in two halves."""
         return getattr(self.reg, "score_dot", None)
 
-    def balanced(self, cut: Cut) -> Cut:
+    def project_out_intercepts(self, cut: Cut) -> Cut:
         """A cut without a slope in the intercepts of w, made of this one."""
-        return self.risk.balanced(cut) if self.balances else cut  # type: ignore[attr-defined]
+        return self.risk.project_out_intercepts(cut) if self.has_intercepts else cut  # type: ignore[attr-defined]
 
     def __call__(self, w: Array) -> tuple[float, Array, Cut]:
         """J(w), a subgradient of R, and the cut at w."""
-        return self.at(w, *self.look(w))
+        return self.value_grad_cut(w, *self.evaluate_risk(w))
 
-    def look(self, w: Array) -> tuple[float, Array, float]:
+    def evaluate_risk(self, w: Array) -> tuple[float, Array, float]:
         """R(w), a subgradient, and the inexactness of its cut."""
         check()  # user-defined risks do not check the deadline
         self.count.calls += 1
         if self._is_nonseparable:
-            return self.risk.of_lists(w)  # type: ignore[attr-defined, no-any-return]
+            return self.risk.evaluate_nonseparable(w)  # type: ignore[attr-defined, no-any-return]
         if self._is_shift_invariant:  # a shift of all scores of a query cancels, but not its rounding error
-            point = cursor(self.risk, w)
-            return *point.value_grad(), point.slip
+            point = cursor_of(self.risk, w)
+            return *point.value_grad(), point.inexactness
         return self.risk.evaluate(w) if self._is_inexact else (*self.risk(w), 0.0)  # type: ignore[attr-defined]
 
-    def at(self, w: Array, r: float, g: Array, slip: float = 0.0) -> tuple[float, Array, Cut]:
+    def value_grad_cut(
+        self, w: Array, r: float, g: Array, inexactness: float = 0.0
+    ) -> tuple[float, Array, Cut]:
         """J(w), the subgradient and the cut at w, given R(w) = r, g and the inexactness of the cut of g."""
         # a slope in an unpenalized intercept would make the bound minus infinity
-        cut = self.balanced(self.tangent(w, r, g, slip))
+        cut = self.project_out_intercepts(self.tangent(w, r, g, inexactness))
         return r + self.lam * self.reg.value(w), g, cut
 
-    def tangent(self, w: Array, r: float, g: Array, slip: float = 0.0) -> Cut:
+    def tangent(self, w: Array, r: float, g: Array, inexactness: float = 0.0) -> Cut:
         """The cut before intercepts are projected out: it may have slopes in those of w."""
         # the tangent at w: R(v) >= r + g'(v - w) = g'v + (r - g'w)
         gw = float(g @ w) if self._split_dot is None else self._split_dot(g, w)
         if r != r or (gw != gw and r < math.inf):
             refuse_nan(self.risk, r)
         # far out, R and g @ w are huge and cancel: what rounding may have added must not become a bound
-        slip += ROUNDING * (abs(r) + abs(gw)) + DOT_ROUNDING * float(abs(g) @ abs(w))
-        return Cut(g, r - gw - slip)
+        inexactness += CUT_ROUNDING * (abs(r) + abs(gw)) + DOT_ROUNDING * float(abs(g) @ abs(w))
+        return Cut(g, r - gw - inexactness)
 
     def value(self, w: Array) -> float:
         """J(w)."""
@@ -158,7 +169,7 @@ class Objective:
 
     def cursor(self, w: Array) -> ObjectiveCursor:
         """A cursor at w that caches its scores, for line searches."""
-        return ObjectiveCursor(self, cursor(self.risk, w))
+        return ObjectiveCursor(self, cursor_of(self.risk, w))
 
 
 class ObjectiveCursor:
@@ -180,40 +191,40 @@ class ObjectiveCursor:
         self.obj.count.calls += 1
         w = self.risk.w + t * self.d if t else self.risk.w
         r, g = self.risk.value_grad(t)
-        return self.obj.at(w, r, g, self.risk.slip)
+        return self.obj.value_grad_cut(w, r, g, self.risk.inexactness)
 
     def tangent(self, t: float = 0.0) -> tuple[float, Cut]:
         """J(w + t d) and the cut before intercepts are projected out: see `Objective.tangent`."""
         self.obj.count.calls += 1
         w = self.risk.w + t * self.d if t else self.risk.w
         r, g = self.risk.value_grad(t)
-        return r + self.obj.lam * self.obj.reg.value(w), self.obj.tangent(w, r, g, self.risk.slip)
+        return r + self.obj.lam * self.obj.reg.value(w), self.obj.tangent(w, r, g, self.risk.inexactness)
 
-    def aim(self, d: Array, slack: float = 0.0) -> None:
+    def set_direction(self, d: Array, slack: float = 0.0) -> None:
         """Set the direction d; line evaluations may overestimate J by up to slack."""
         self.d = d
         # the regularizer along the line, at O(1) per evaluation where possible
         self.reg = self.obj.reg.line(self.risk.w, d)
         self.reach = self.obj.reg.reach(self.risk.w, d)
-        self.risk.aim(d, slack)
+        self.risk.set_direction(d, slack)
 
-    def along(self, t: float) -> tuple[float, float]:
+    def value_slope(self, t: float) -> tuple[float, float]:
         """J(w + t d) and its derivative in t."""
         assert self.reg is not None, "set a direction first"
-        (r, dr), (o, do) = self.risk.along(t), self.reg(t)
+        (r, dr), (o, do) = self.risk.value_slope(t), self.reg(t)
         return r + self.obj.lam * o, dr + self.obj.lam * do
 
-    def move(self, t: float) -> None:
+    def advance(self, t: float) -> None:
         """Step to w + t d."""
-        self.risk.move(t)
+        self.risk.advance(t)
 
-    def balance(self) -> None:
+    def optimize_intercepts(self) -> None:
         """Approximately minimize over the explicit intercepts in w, if the cursor can."""
-        if hasattr(self.risk, "balance"):
-            self.risk.balance()
+        if hasattr(self.risk, "optimize_intercepts"):
+            self.risk.optimize_intercepts()
 
 
-def start_of(obj: Objective, w0: Array | None) -> Array:
+def starting_point(obj: Objective, w0: Array | None) -> Array:
     """The starting point of a run: a copy of w0, which must be in the domain; or the minimizer of Omega."""
     if w0 is None:
         return obj.reg.conjugate_grad(np.zeros(obj.risk.dim))  # the minimizer of Omega: mostly zero
@@ -226,7 +237,7 @@ def start_of(obj: Objective, w0: Array | None) -> Array:
     if not bool(namespace(w0).all(namespace(w0).isfinite(w0))):
         raise ValueError("w0 holds NaN or infinity: start from finite numbers")
     if not math.isfinite(obj.reg.value(w0)):
-        reg = penalized(obj.reg)
+        reg = penalized_part(obj.reg)
         raise ValueError(
             f"w0 is outside the domain of {reg!r}: start from {type(reg).__name__}.prox(w0, 0.0)"
         )

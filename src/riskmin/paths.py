@@ -14,16 +14,26 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import namespace, to_numpy
-from riskmin.driver import conditioned, minimize, run
+from riskmin.driver import minimize, minimize_preconditioned, precondition
 from riskmin.linear import linear_risk
-from riskmin.objective import Count, Objective
-from riskmin.preconditioning import Conditioned
+from riskmin.objective import CallCounter, Objective
+from riskmin.preconditioning import PreconditionedProblem
 from riskmin.regularizers import L2, Separable
 from riskmin.run import Callback
-from riskmin.scorers import Multiclass
+from riskmin.scorers import MultiOutput
 from riskmin.solvers import Auto, get_solver
-from riskmin.solvers.auto import said
-from riskmin.types import Array, Balances, Iterate, NDArray, Oracle, Regularizer, Result, Solver, Warm
+from riskmin.solvers.auto import describe_solver
+from riskmin.types import (
+    Array,
+    HasIntercepts,
+    Iterate,
+    NDArray,
+    Oracle,
+    Regularizer,
+    Result,
+    Solver,
+    WarmStartable,
+)
 
 
 # ---------------------------------------------------------------- choice of lam
@@ -58,7 +68,7 @@ def lam_max(risk: Oracle, reg: Regularizer) -> float:
     """
     if not isinstance(reg, Separable):
         raise ValueError(f"{reg!r} has no l1 term, so there is no lam_max: choose the largest lam yourself")
-    if isinstance(risk, Balances):
+    if isinstance(risk, HasIntercepts):
         w = reg.conjugate_grad(np.zeros(risk.dim - risk.n_intercepts))
         g = _gradient_at_zero(risk, w)
     else:
@@ -84,11 +94,11 @@ def _gradient_at_zero(risk: Any, w: NDArray) -> NDArray:
     The cut has slope zero in the intercepts. At w = 0 all rows of a class have the same scores, so a problem
     with one row per class, weighted by the classes' total weights, has the same multipliers.
     """
-    k, inner = risk.n_intercepts, getattr(risk.scorer, "inner", None)
-    if np.any(w) or not isinstance(inner, Multiclass):
+    k, inner = risk.n_intercepts, getattr(risk.linear_map, "inner", None)
+    if np.any(w) or not isinstance(inner, MultiOutput):
         raise ValueError("its intercepts are not known there, so there is no lam_max: choose the largest lam")
     # features so small that the weights change the scores by less than rounding
-    constants, tiny = risk.constants, 1e-6
+    constants, tiny = risk.constant_prediction_cuts, 1e-6
     rows = linear_risk(
         tiny * np.eye(k), np.arange(float(k)), risk.loss, sample_weight=constants.weights, fit_intercept=True
     )
@@ -141,7 +151,7 @@ class _WarmStartedSolver:
     before: Objective
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
-        steps: Iterator[Iterate] = self.solver.warm(obj, self.state, self.before)
+        steps: Iterator[Iterate] = self.solver.warm_start(obj, self.state, self.before)
         return steps
 
 
@@ -149,7 +159,7 @@ class _WarmStartedSolver:
 class _FinishedRun:
     """A finished run: its problem, solver, result, and the state that the next run may start from."""
 
-    problem: Conditioned
+    problem: PreconditionedProblem
     solver: Any
     result: Result
     state: dict[str, Array] | None
@@ -157,7 +167,7 @@ class _FinishedRun:
     @property
     def risk(self) -> float:
         """R at the best point."""
-        obj = self.problem.given
+        obj = self.problem.original
         return self.result.value - obj.lam * obj.reg.value(self.result.w)
 
 
@@ -223,12 +233,14 @@ def path(
     limits = {"tol": tol, "max_iter": max_iter, "max_seconds": max_seconds, "atol": atol}
     order = sorted(range(len(strengths)), key=lambda k: -strengths[k])
     # states are passed from run to run, so all runs use the preconditioner of the smallest lam
-    change = conditioned(objectives[order[-1]]).change if order else None
+    change = precondition(objectives[order[-1]]).change if order else None
     results: dict[int, Result] = {}
     runs: list[_FinishedRun] = []
     for k in order:
         try:
-            problem = Conditioned.of(replace(objectives[k], count=Count()), change)
+            problem = PreconditionedProblem.from_objective(
+                replace(objectives[k], count=CallCounter()), change
+            )
             runs.append(_run(problem, solver, runs[-1] if runs else None, callback, limits))
         except KeyboardInterrupt:
             if not runs:
@@ -244,7 +256,7 @@ def path(
 
 
 def _run(
-    problem: Conditioned,
+    problem: PreconditionedProblem,
     given: Solver | str | None,
     previous: _FinishedRun | None,
     callback: Callback | None,
@@ -252,9 +264,9 @@ def _run(
 ) -> _FinishedRun:
     """Minimize for one lam, warm-started from the previous run if there is one."""
     solver: Any = get_solver(given)
-    obj, reason = problem.given, ""
+    obj, reason = problem.original, ""
     if isinstance(solver, Auto):
-        solver, reason = solver.relay(problem.obj, limits["tol"])
+        solver, reason = solver.with_fallbacks(problem.obj, limits["tol"])
     final: Iterate | None = None
 
     def record(iterate: Iterate, row: dict[str, float]) -> Any:
@@ -267,11 +279,13 @@ def _run(
     if previous is not None:
         w0 = _project_to_domain(obj.reg, previous.result.w)
         # a state is valid only for the same solver with the same settings
-        if isinstance(solver, Warm) and previous.state is not None and solver == previous.solver:
+        if isinstance(solver, WarmStartable) and previous.state is not None and solver == previous.solver:
             start = _WarmStartedSolver(solver, previous.state, previous.problem.obj)
-    result = run(problem, start, w0, limits, record)
+    result = minimize_preconditioned(problem, start, w0, limits, record)
     state = final.state() if final is not None and final.state is not None else None
-    return _FinishedRun(problem, solver, replace(result, solver=said(solver, reason, result.trace)), state)
+    return _FinishedRun(
+        problem, solver, replace(result, solver=describe_solver(solver, reason, result.trace)), state
+    )
 
 
 def _project_to_domain(reg: Regularizer, w: Array) -> Array:

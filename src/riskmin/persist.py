@@ -34,10 +34,10 @@ def save_arrays(path: str | os.PathLike[str], arrays: dict[str, NDArray], meta: 
     from safetensors.numpy import save
 
     blob = save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, {"riskmin": json.dumps(meta)})
-    write_whole(path, blob)
+    write_atomically(path, blob)
 
 
-def write_whole(path: str | os.PathLike[str], blob: bytes) -> None:
+def write_atomically(path: str | os.PathLike[str], blob: bytes) -> None:
     """Write a file atomically, with the permissions of the file it replaces, or those of a new file.
 
     Parameters
@@ -47,10 +47,10 @@ def write_whole(path: str | os.PathLike[str], blob: bytes) -> None:
     blob : bytes
     """
     try:
-        with files.replacing(path) as file:
+        with files.atomic_write(path) as file:
             file.write(blob)
     except OSError as error:
-        raise FileError(f"{path} cannot be written: {files.reason(error)}") from None
+        raise FileError(f"{path} cannot be written: {files.error_text(error)}") from None
 
 
 def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray], dict[str, Any]]:

@@ -12,9 +12,9 @@ from typing import Any, TextIO
 
 from riskmin.types import Iterate
 
-LIVE_EVERY = 0.1
+LIVE_UPDATE_SECONDS = 0.1
 """Seconds between two updates of the live line."""
-PLAIN_EVERY = 5.0
+LOG_LINE_SECONDS = 5.0
 """Seconds between two lines of a log."""
 
 
@@ -111,14 +111,14 @@ class Progress:
         self.tol, self.json, self.quiet = tol, json, quiet
         self.file = sys.stderr if file is None else file
         self.live: Any = None
-        self.seen: deque[tuple[float, float]] = deque(maxlen=512)
-        self.every = LIVE_EVERY if self.file.isatty() else PLAIN_EVERY
+        self.samples: deque[tuple[float, float]] = deque(maxlen=512)
+        self.report_interval = LIVE_UPDATE_SECONDS if self.file.isatty() else LOG_LINE_SECONDS
         self.__enter__()
 
     def __enter__(self) -> Progress:
-        self.sample = time.perf_counter()
+        self.next_sample_time = time.perf_counter()
         # the first report is delayed, so that a short fit ends before it and pays nothing for progress
-        self.next = self.sample + max(self.every, 2 * LIVE_EVERY)
+        self.next_report_time = self.next_sample_time + max(self.report_interval, 2 * LIVE_UPDATE_SECONDS)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -131,16 +131,16 @@ class Progress:
         if self.quiet:
             return
         if self.json:
-            self.file.write(as_json(row) + "\n")
+            self.file.write(trace_row_json(row) + "\n")
             self.file.flush()
             return
         now = time.perf_counter()
-        if now >= self.sample:
-            self.seen.append((row["seconds"], relative_gap(row)))
-            self.sample = now + LIVE_EVERY
-        if now >= self.next:
-            self.next = now + self.every
-            left = time_left([t for t, _ in self.seen], [g for _, g in self.seen], self.tol)
+        if now >= self.next_sample_time:
+            self.samples.append((row["seconds"], relative_gap(row)))
+            self.next_sample_time = now + LIVE_UPDATE_SECONDS
+        if now >= self.next_report_time:
+            self.next_report_time = now + self.report_interval
+            left = time_left([t for t, _ in self.samples], [g for _, g in self.samples], self.tol)
             self._report(row, "?" if left is None else duration(left))
 
     def _report(self, row: dict[str, float], left: str) -> None:
@@ -167,7 +167,7 @@ class Progress:
         self.live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
-def as_json(row: dict[str, float]) -> str:
+def trace_row_json(row: dict[str, float]) -> str:
     """Format a row of a trace and its relative gap as one line of JSON; nonfinite numbers become null."""
     full = {**row, "gap_rel": relative_gap(row)}
     plain = {k: v if isinstance(v, int) else float(v) for k, v in full.items()}

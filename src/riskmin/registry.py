@@ -9,24 +9,24 @@ import numpy as np
 from scipy.sparse import issparse
 
 
-def named(text: str, table: dict[str, Any], category: str, example: str) -> Any:
+def lookup(text: str, table: dict[str, Any], category: str, example: str) -> Any:
     """Return the object of the table that the text names, with the settings that follow its colon.
 
     Examples
     --------
     >>> from riskmin.losses import LOSSES
-    >>> named("huber:delta=2", LOSSES, "loss", "huber:delta=2")
+    >>> lookup("huber:delta=2", LOSSES, "loss", "huber:delta=2")
     Huber(delta=2.0)
     """
     name = text.partition(":")[0]
     if name.strip() not in table:
         raise ValueError(f"there is no {category} named {name.strip()!r}; the names are {', '.join(table)}")
     default = table[name.strip()]
-    settings = settings_of(text, category, example)
+    settings = parse_settings(text, category, example)
     return dataclasses.replace(default, **check_params(type(default), settings))
 
 
-def described(thing: Any, classes: dict[str, Any]) -> dict[str, Any]:
+def to_dict(thing: Any, classes: dict[str, Any]) -> dict[str, Any]:
     """Return a dataclass as plain data that JSON can hold: the class name and the parameters."""
     kind: Any = type(thing)
     # classes of riskmin by their short name, custom ones by their full path
@@ -42,10 +42,10 @@ def _plain_value(value: Any, classes: dict[str, Any]) -> Any:
         return value.item()
     if isinstance(value, np.ndarray):
         return value.tolist()
-    return described(value, classes) if type(value) in classes.values() else value
+    return to_dict(value, classes) if type(value) in classes.values() else value
 
 
-def revived(data: dict[str, Any], classes: dict[str, Any], category: str) -> Any:
+def from_dict(data: dict[str, Any], classes: dict[str, Any], category: str) -> Any:
     """Return the object from which `to_dict` made the data."""
     name, kind = data["name"], classes.get(data["name"])
     if kind is None:
@@ -54,7 +54,7 @@ def revived(data: dict[str, Any], classes: dict[str, Any], category: str) -> Any
             f"make the {category} yourself and pass the object"
         )
     params = {
-        k: revived(v, classes, category) if isinstance(v, dict) else v for k, v in data["params"].items()
+        k: from_dict(v, classes, category) if isinstance(v, dict) else v for k, v in data["params"].items()
     }
     return kind(**check_params(kind, params))
 
@@ -68,12 +68,12 @@ def check_params(kind: Any, params: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
-def settings_of(text: str, category: str, example: str) -> dict[str, float]:
+def parse_settings(text: str, category: str, example: str) -> dict[str, float]:
     """Parse the settings after the colon.
 
     Examples
     --------
-    >>> settings_of("huber:delta=2", "loss", "huber:delta=2")
+    >>> parse_settings("huber:delta=2", "loss", "huber:delta=2")
     {'delta': 2.0}
     """
     try:

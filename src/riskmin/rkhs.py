@@ -20,34 +20,34 @@ from riskmin.adaptive import Adaptive, with_intercept
 from riskmin.arrays import as_numpy
 from riskmin.executors import Serial
 from riskmin.finite import check_finite
-from riskmin.intercept import Profiled
+from riskmin.intercept import ProfiledIntercept
 from riskmin.linear import check_labels, check_weights
 from riskmin.losses import get_loss
 from riskmin.matrices import as_matrix
-from riskmin.mercer import DotProduct, Gram, Kernel, Polynomial, Rbf, sp
+from riskmin.mercer import DotProduct, Kernel, KernelMatrix, Polynomial, Rbf, sp
 from riskmin.risk import Risk
-from riskmin.sparse import sound
+from riskmin.sparse import validated_sparse
 from riskmin.types import Array, Cut, Loss, Matrix, NDArray, Shard
 
-ROOT = math.sqrt(2.0)
+SQRT2 = math.sqrt(2.0)
 
 
-def swap(w: Array) -> Array:
+def swap_halves(w: Array) -> Array:
     """The pair with its halves exchanged: this maps functions to slopes and back."""
     n = len(w) // 2
     return np.concatenate([w[n:], w[:n]])
 
 
-def pair(z: NDArray, beta: NDArray) -> NDArray:
+def as_pair(z: NDArray, beta: NDArray) -> NDArray:
     """The function with scores z = K beta and coefficients beta, as a pair.
 
     Examples
     --------
     >>> import numpy as np
-    >>> pair(np.array([2.0]), np.array([4.0])).round(4).tolist()
+    >>> as_pair(np.array([2.0]), np.array([4.0])).round(4).tolist()
     [1.4142, 2.8284]
     """
-    return np.concatenate([z, beta]) / ROOT
+    return np.concatenate([z, beta]) / SQRT2
 
 
 def coefficients(w: NDArray) -> NDArray:
@@ -56,22 +56,22 @@ def coefficients(w: NDArray) -> NDArray:
     Examples
     --------
     >>> import numpy as np
-    >>> coefficients(pair(np.array([2.0]), np.array([4.0]))).round(12).tolist()
+    >>> coefficients(as_pair(np.array([2.0]), np.array([4.0]))).round(12).tolist()
     [4.0]
     """
-    return ROOT * w[len(w) // 2 :]
+    return SQRT2 * w[len(w) // 2 :]
 
 
 @dataclass(frozen=True)
-class Rkhs:
+class RkhsMap:
     """The linear map of functions that are stored as pairs to scores; the rows are those of a `KernelMatrix`.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from riskmin.mercer import DotProduct, Gram
-    >>> K = Gram(DotProduct(), np.array([[1.0], [2.0]]))
-    >>> Rkhs().scores(K, pair(np.array([3.0, 6.0]), np.array([1.0, 1.0])), 0, 2).round(12).tolist()
+    >>> from riskmin.mercer import DotProduct, KernelMatrix
+    >>> K = KernelMatrix(DotProduct(), np.array([[1.0], [2.0]]))
+    >>> RkhsMap().scores(K, as_pair(np.array([3.0, 6.0]), np.array([1.0, 1.0])), 0, 2).round(12).tolist()
     [3.0, 6.0]
     """
 
@@ -82,12 +82,12 @@ class Rkhs:
 
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
         # the first half of the pair is K beta / sqrt(2), the scores but for the factor
-        return ROOT * w[start:stop]
+        return SQRT2 * w[start:stop]
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
         n = X.shape[0]
         # the gradient is the pair (gamma, K gamma) / sqrt(2) of the slope gamma = dz
-        slope = dz / ROOT
+        slope = dz / SQRT2
         out[start:stop] += slope
         X.pullback(slope, start, stop, out[n:])
 
@@ -104,17 +104,17 @@ class RkhsNorm:
     kernel : str
         Identifies the feature space, so that no run is resumed in another one.
     K : KernelMatrix, optional
-        The kernel matrix, with which `anew` recomputes products.
+        The kernel matrix, with which `recompute` recomputes products.
 
     Examples
     --------
     >>> import numpy as np
-    >>> round(RkhsNorm().value(pair(np.array([3.0, 6.0]), np.array([1.0, 1.0]))), 12)  # f(x) = 3 x
+    >>> round(RkhsNorm().value(as_pair(np.array([3.0, 6.0]), np.array([1.0, 1.0]))), 12)  # f(x) = 3 x
     4.5
     """
 
     kernel: str = ""
-    K: Gram | None = field(default=None, repr=False, compare=False)
+    K: KernelMatrix | None = field(default=None, repr=False, compare=False)
 
     formula = "|f|_H^2 / 2"
 
@@ -124,7 +124,7 @@ class RkhsNorm:
         # (K beta / sqrt 2)' (beta / sqrt 2)
         return float(w[:n] @ w[n:])
 
-    def anew(self, w: Array, slope: bool = False) -> Array:
+    def recompute(self, w: Array, slope: bool = False) -> Array:
         """A function, or a slope, with K times its coefficients recomputed.
 
         Solvers update both halves of a pair, and rounding errors make them drift apart.
@@ -159,11 +159,11 @@ class RkhsNorm:
 
     def conjugate_grad(self, u: Array) -> Array:
         """The pair u with its halves exchanged."""
-        return swap(u)
+        return swap_halves(u)
 
-    def gram(self, A: Array, a: Array) -> Array:
+    def inverse_metric_product(self, A: Array, a: Array) -> Array:
         """The inner products of slopes in feature space."""
-        return A @ swap(a)
+        return A @ swap_halves(a)
 
     def scale(self, cut: Cut, lam: float) -> float:
         """The maximizer of s b - s^2 |a|^2 / (2 lam) over [0, 1]."""
@@ -174,7 +174,7 @@ class RkhsNorm:
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
         """T -> |f + t d|^2 / 2 and its derivative, from three inner products."""
         # |f + t d|^2 / 2 = ww + t wd + t^2 dd
-        ww, wd, dd = self.value(w), float(w @ swap(d)), self.value(d)
+        ww, wd, dd = self.value(w), float(w @ swap_halves(d)), self.value(d)
         return lambda t: (ww + t * wd + t * t * dd, wd + 2 * t * dd)
 
     def reach(self, w: Array, d: Array) -> float:
@@ -185,11 +185,11 @@ class RkhsNorm:
 _NAMED: dict[str, Callable[..., Kernel]] = {"rbf": Rbf, "linear": DotProduct, "poly": Polynomial}
 
 
-def as_gram(kernel: Any, X: Any, cache_bytes: int) -> Gram:
+def as_gram(kernel: Any, X: Any, cache_bytes: int) -> KernelMatrix:
     """The kernel matrix of X, after checking X."""
-    if isinstance(X, Gram):
+    if isinstance(X, KernelMatrix):
         return X
-    X = sound(X) if sp.issparse(X) and len(X.shape) == 2 else as_numpy(X, "X")
+    X = validated_sparse(X) if sp.issparse(X) and len(X.shape) == 2 else as_numpy(X, "X")
     if len(X.shape) == 1 and X.dtype.kind in "biufc":
         as_matrix(X)  # raises: its message explains how to make X two-dimensional
     if X.shape[0] == 0:
@@ -203,7 +203,7 @@ def as_gram(kernel: Any, X: Any, cache_bytes: int) -> Gram:
         kernel = _NAMED[kernel]()
     if not (callable(kernel) or kernel == "precomputed"):
         raise ValueError(f"kernel={kernel!r}: give a callable k(A, B), {', '.join(_NAMED)} or precomputed")
-    return Gram(kernel, X, cache_bytes)
+    return KernelMatrix(kernel, X, cache_bytes)
 
 
 def kernel_risk(
@@ -215,7 +215,7 @@ def kernel_risk(
     sample_weight: Any = None,
     fit_intercept: bool = False,
     cache_bytes: int = 2**28,
-) -> tuple[Risk | Profiled | Adaptive, RkhsNorm]:
+) -> tuple[Risk | ProfiledIntercept | Adaptive, RkhsNorm]:
     r"""The risk of functions in a kernel's feature space, and the regularizer :math:`\tfrac12 \|f\|_H^2`.
 
     A function is stored as the pair :math:`w = (K \beta, \beta) / \sqrt2`: `Bundle`, `Bmrm` and
@@ -259,7 +259,7 @@ def kernel_risk(
     shard = Shard(gram, check_labels(y, n, resolved), check_weights(sample_weight, n), {})
     executor = Serial([shard])
     executor.blas_threads = None  # products with K are large: use all BLAS threads
-    risk = Risk(resolved, Rkhs(), executor, 2 * n)
+    risk = Risk(resolved, RkhsMap(), executor, 2 * n)
     # the sum of the first 16 rows of K tells feature spaces apart, in 9 digits
     first_rows = np.zeros(n)
     first_rows[:16] = 1.0

@@ -18,15 +18,15 @@ import numpy as np
 
 from riskmin.adaptive import Adaptive
 from riskmin.arrays import namespace
-from riskmin.intercept import Profiled
+from riskmin.intercept import ProfiledIntercept
 from riskmin.matrices import Columns, Csc, Csr, Dense, Plain, Wide
 from riskmin.objective import Objective
-from riskmin.regularizers import penalized
+from riskmin.regularizers import penalized_part
 from riskmin.risk import Risk
-from riskmin.rkhs import Rkhs, RkhsNorm
+from riskmin.rkhs import RkhsMap, RkhsNorm
 from riskmin.sequences import Sequences
 from riskmin.shards import blocks, scores, value_grad_offset
-from riskmin.types import Array, Cut, Loss, Scorer, Shard
+from riskmin.types import Array, Cut, LinearMap, Loss, Shard
 
 EPSILON = 2.0**-52
 ULPS_PER_TERM = 4.0
@@ -37,11 +37,11 @@ SLOPE_SUM_RATIO = 4.0
 """Bound on the sum of a cut's slopes relative to its offset, for losses with margins of about one."""
 SAMPLED_ENTRIES = 2**16
 """Sizes are means over rows: about this many stored entries per shard suffice to estimate them."""
-ROUGHLY = 1e-12
+ROUGH_RELATIVE_ERROR = 1e-12
 """Relative error assumed of a cut and of J if there is no time for an estimate."""
 
 
-def allowance(obj: Objective, w: Array, cut: Cut) -> float:
+def rounding_allowance(obj: Objective, w: Array, cut: Cut) -> float:
     """Estimate how much rounding may have raised a cut, or J at w.
 
     Examples
@@ -50,7 +50,7 @@ def allowance(obj: Objective, w: Array, cut: Cut) -> float:
     >>> from riskmin import L2, Objective, linear_risk
     >>> X, y = np.array([[1.0, 1.0], [-1.0, 1.0]]), np.array([1.0, -1.0])
     >>> J, near, far = Objective(linear_risk(X, y, "hinge"), L2(), 0.1), np.ones(2), np.array([1.0, 1e9])
-    >>> allowance(J, near, J.cut(near)) < 1e-13 < allowance(J, far, J.cut(far))
+    >>> rounding_allowance(J, near, J.cut(near)) < 1e-13 < rounding_allowance(J, far, J.cut(far))
     True
     """
     # terms of J and of the cut: value, penalty, labels and intercepts, ...
@@ -60,8 +60,8 @@ def allowance(obj: Objective, w: Array, cut: Cut) -> float:
         # a function in feature space is a pair (K beta, beta): its norm is a sum over all of K
         n = len(w) // 2
         size += obj.lam * obj.reg.term_size(w[n:]) + obj.reg.term_size(cut.a[:n]) / obj.lam
-    if obj.balances:  # the constant cuts that cancel its slopes in the intercepts
-        size += float(np.max(obj.risk.constants.offsets, initial=0.0))  # type: ignore[attr-defined]
+    if obj.has_intercepts:  # the constant cuts that cancel its slopes in the intercepts
+        size += float(np.max(obj.risk.constant_prediction_cuts.offsets, initial=0.0))  # type: ignore[attr-defined]
     # ... the products c_i u_i x_ij w_j, at w and at the minimizer of the cut
     size += float(sizes.columns @ abs(w)) + _bound_sensitivity(obj, cut, sizes.columns)
     allowed = EPSILON * (ULPS_PER_TERM + ULPS_PER_ROOT_LENGTH * math.sqrt(sizes.length)) * size
@@ -89,7 +89,7 @@ def _bound_sensitivity(obj: Objective, cut: Cut, columns: Array) -> float:
     # the bound is proportional to the factor by which the largest slopes have to be shrunk
     # only the slopes of about the largest size can limit the shrinking
     distance = max(s * cut.b, 0.0) / obj.lam
-    relative = columns / _l1_weights(penalized(reg), columns, obj.n_intercepts)
+    relative = columns / _l1_weights(penalized_part(reg), columns, obj.n_intercepts)
     largest = abs(cut.a) >= 0.5 * float(xp.max(abs(cut.a)))
     return distance * float(xp.max(xp.where(largest, relative, 0.0 * relative)))
 
@@ -109,8 +109,8 @@ def _term_sizes(obj: Objective, w: Array, slope_sum: float) -> TermSizes:
     """
     risk: Any = obj.risk
     b = 0.0
-    if isinstance(risk, Profiled):
-        cached = risk.remembered(w)
+    if isinstance(risk, ProfiledIntercept):
+        cached = risk.cached_minimum(w)
         # the intercept is a term of all scores, too
         b, risk = risk.cursor(w).b if cached is None else cached[0], risk.risk
     elif isinstance(risk, Adaptive):
@@ -120,16 +120,16 @@ def _term_sizes(obj: Objective, w: Array, slope_sum: float) -> TermSizes:
     slope_sum = min(slope_sum, 1.0) if _has_margins(risk.loss) else 1.0
     if not risk.loss.separable:
         return _gathered_sizes(risk, w, b, slope_sum)
-    columns, others = risk.executor.sum(_shard_sizes, risk.loss, risk.scorer, w, b, slope_sum)
+    columns, others = risk.executor.sum(_shard_sizes, risk.loss, risk.linear_map, w, b, slope_sum)
     return TermSizes(columns, float(others), _sum_length(risk))
 
 
 def _sum_length(risk: Risk) -> int:
     """The length of the longest sum: over rows, or over the stored entries of a row."""
-    if risk.table is None:
+    if risk.row_metadata is None:
         return risk.dim
-    n = risk.table.shape[0]
-    return max(n, risk.table.numbers // max(n, 1))
+    n = risk.row_metadata.shape[0]
+    return max(n, risk.row_metadata.nnz // max(n, 1))
 
 
 def _has_margins(loss: Any) -> bool:
@@ -139,18 +139,18 @@ def _has_margins(loss: Any) -> bool:
 
 def _gathered_sizes(risk: Risk, w: Array, b: float, slope_sum: float) -> TermSizes:
     """The sizes for a non-decomposable loss."""
-    zs = risk.executor.map(scores, risk.scorer, w)
+    zs = risk.executor.map(scores, risk.linear_map, w)
     z = namespace(zs[0]).concat(zs)
     y, c = risk.labels
     slopes, others = _slope_sizes(risk.loss, z + b if b else z, b, y, c, slope_sum * risk.max_slopes)
     ends = np.cumsum([0, *map(len, zs)])
     each = [slopes[i:j] for i, j in pairwise(ends)]
-    (columns,) = risk.executor.sum(_column_sizes, risk.scorer, w, each=each)
+    (columns,) = risk.executor.sum(_column_sizes, risk.linear_map, w, each=each)
     return TermSizes(columns, others, _sum_length(risk))
 
 
 def _shard_sizes(
-    shard: Shard, loss: Loss, linear_map: Scorer, w: Array, b: float, slope_sum: float
+    shard: Shard, loss: Loss, linear_map: LinearMap, w: Array, b: float, slope_sum: float
 ) -> tuple[Array, float]:
     """The sums over a sample of the rows of a shard, extrapolated by weight to all rows."""
     columns, others, sampled_weight = abs(0.0 * w), 0.0, 0.0
@@ -165,7 +165,7 @@ def _shard_sizes(
     return factor * columns, factor * others
 
 
-def _column_sizes(shard: Shard, linear_map: Scorer, w: Array, slopes: Array) -> tuple[Array]:
+def _column_sizes(shard: Shard, linear_map: LinearMap, w: Array, slopes: Array) -> tuple[Array]:
     """sum_i |u_i| |x_ij| over all rows of a shard, per entry of w."""
     parts = [
         _absolute_pullback(shard.X, linear_map, slopes[i:j], w, i, j) for i, j in blocks(shard, linear_map)
@@ -173,7 +173,7 @@ def _column_sizes(shard: Shard, linear_map: Scorer, w: Array, slopes: Array) -> 
     return (sum(parts[1:], start=parts[0]),)
 
 
-def _sampled_blocks(shard: Shard, linear_map: Scorer) -> Iterator[tuple[int, int]]:
+def _sampled_blocks(shard: Shard, linear_map: LinearMap) -> Iterator[tuple[int, int]]:
     """Every m-th block of rows, with about `SAMPLED_ENTRIES` entries in all."""
     ranges = list(blocks(shard, linear_map))
     n, p = shard.X.shape
@@ -217,7 +217,7 @@ def _slope_sizes(loss: Any, z: Array, b: float, y: Array, c: Array, max_slopes: 
 def _absolute_pullback(X: Any, linear_map: Any, slopes: Array, w: Array, i: int, j: int) -> Array:
     """sum_i |u_i| |x_ij|, per entry of w."""
     out = abs(0.0 * w)
-    if isinstance(linear_map, Rkhs):  # computed for all rows at once
+    if isinstance(linear_map, RkhsMap):  # computed for all rows at once
         n = X.shape[0]
         out[n:] = X.absolute_product(slopes)
         return out

@@ -12,16 +12,16 @@ from typing import Any
 
 from riskmin.arrays import namespace
 from riskmin.checkpoint import Checkpoint
-from riskmin.convexity import Watch
-from riskmin.deadline import Limit, OutOfTime
-from riskmin.executors.company import Alone, Company
+from riskmin.convexity import CutMonitor
+from riskmin.deadline import OutOfTime, TimeLimit
+from riskmin.executors.company import Coordination, SingleProcess
 from riskmin.fingerprint import fingerprint
-from riskmin.intercept import Profiled
+from riskmin.intercept import ProfiledIntercept
 from riskmin.objective import Objective
 from riskmin.persist import FileError
-from riskmin.preconditioning import Conditioned
-from riskmin.rounding import ROUGHLY, allowance
-from riskmin.scalar import ROUNDING
+from riskmin.preconditioning import PreconditionedProblem
+from riskmin.rounding import ROUGH_RELATIVE_ERROR, rounding_allowance
+from riskmin.scalar import CUT_ROUNDING
 from riskmin.types import Array, Criterion, Cut, Iterate, Resumable, Solver, Status
 
 STALL_ITERATIONS = 100
@@ -30,7 +30,7 @@ GRACE_SECONDS = 0.2
 """Time for a last evaluation of the risk, once a run is out of time or interrupted."""
 ZERO_OBJECTIVE_RATIO = 1e-30
 """If J falls below this multiple of its first value, min J is 0 and no relative gap can be proved."""
-SMALL = 1e-6
+DEFAULT_ATOL_RATIO = 1e-6
 """The default atol is this multiple of tol times the risk at w = 0 with its best intercept."""
 ATOL_AFTER_ITERATIONS = 300
 """After this many iterations, the evaluations of the risk that the default atol needs cost little."""
@@ -57,7 +57,7 @@ class Limits:
             raise ValueError(f"tol must be >= 0, not {self.tol}")
         if self.atol is not None and not self.atol >= 0:
             raise ValueError(
-                f"atol must be >= 0, or None for {SMALL} * tol times the risk at w = 0, not {self.atol}"
+                f"atol must be >= 0, or None for {DEFAULT_ATOL_RATIO} * tol times the risk at w = 0, not {self.atol}"
             )
         if self.max_iter < 1:
             raise ValueError(f"max_iter must be at least 1, not {self.max_iter}")
@@ -66,12 +66,12 @@ class Limits:
 
 
 @dataclass
-class Run:
+class RunState:
     """State of a run."""
 
     obj: Objective
     limits: Limits
-    coordination: Company  # with several ranks, rank 0 decides for all
+    coordination: Coordination  # with several ranks, rank 0 decides for all
     w: Array = None
     value: float = math.inf
     cut: Cut | None = None
@@ -86,8 +86,8 @@ class Run:
     seconds_before_resume: float = 0.0
     started_at: float = field(default_factory=time.perf_counter)
     seconds: float = 0.0
-    watch: Watch | None = None  # for a user-defined risk, whose cuts may be wrong
-    limit: Limit = field(default_factory=Limit)
+    watch: CutMonitor | None = None  # for a user-defined risk, whose cuts may be wrong
+    limit: TimeLimit = field(default_factory=TimeLimit)
     """Time limit of the code that runs within an iteration."""
     in_grace_period: bool = False  # whether `limit` was extended by `GRACE_SECONDS`
 
@@ -98,7 +98,7 @@ class Run:
     @property
     def single_process(self) -> bool:
         """Whether the clock may end an iteration; ranks, each with a clock, must stop at the same place."""
-        return isinstance(self.coordination, Alone)
+        return isinstance(self.coordination, SingleProcess)
 
     def remaining_seconds(self) -> float:
         """Time left for an evaluation between iterations; extended once to at least `GRACE_SECONDS`."""
@@ -114,7 +114,7 @@ class Run:
 
     def update_seconds(self) -> float:
         """Read the clock, and store and return the seconds of the run."""
-        self.seconds = self.coordination.agree(
+        self.seconds = self.coordination.broadcast_from_root(
             lambda: self.seconds_before_resume + time.perf_counter() - self.started_at
         )
         return self.seconds
@@ -128,7 +128,7 @@ class Run:
         if self.limits.atol is not None:
             return self.limits.atol
         first = self.trace[0]["value"] if self.trace else 0.0
-        relative = self.limits.tol * SMALL
+        relative = self.limits.tol * DEFAULT_ATOL_RATIO
         if (
             len(self.trace) < ATOL_AFTER_ITERATIONS
             and self.value - self.lower > RISK_AT_ZERO_MAX_RATIO * relative * first
@@ -143,19 +143,19 @@ class Run:
         If y is constant, the best intercept makes the risk zero up to this error.
         """
         risk = self.obj.risk
-        return ROUNDING * risk.risk(0.0 * self.w)[0] if isinstance(risk, Profiled) else 0.0
+        return CUT_ROUNDING * risk.risk(0.0 * self.w)[0] if isinstance(risk, ProfiledIntercept) else 0.0
 
     @property
     def refutation(self) -> str:
         """Why nothing is proved, if a user-defined risk was found not to be convex; else empty."""
-        return self.watch.said if self.watch is not None else ""
+        return self.watch.refutation if self.watch is not None else ""
 
     def reference_point(self) -> tuple[Array, float, Cut, float]:
         """Return argmin Omega, J and the cut there, and R at w = 0 with the best intercept; cached."""
         if self.origin is None:
             calls = self.obj.count.calls
             try:
-                self.origin = Limit(time.perf_counter() + self.remaining_seconds()).call(
+                self.origin = TimeLimit(time.perf_counter() + self.remaining_seconds()).call(
                     self._evaluate_origin
                 )
             except OutOfTime:
@@ -167,9 +167,9 @@ class Run:
     def _evaluate_origin(self) -> tuple[Array, float, Cut, float]:
         """Evaluate what `reference_point` returns."""
         zero = 0.0 * self.w
-        r, g, inexactness = self.obj.look(zero)
+        r, g, inexactness = self.obj.evaluate_risk(zero)
         w = zero if math.isfinite(self.obj.reg.value(zero)) else self.obj.reg.conjugate_grad(zero)
-        value, _, cut = self.obj.at(w, r, g, inexactness) if w is zero else self.obj(w)
+        value, _, cut = self.obj.value_grad_cut(w, r, g, inexactness) if w is zero else self.obj(w)
         return w, value, cut, max(r, 0.0)
 
     def use_origin_if_better(self) -> None:
@@ -235,7 +235,7 @@ class Run:
         if self.refutation or not self.cuts_valid:
             self.cut, self.lower, self.cuts_valid = Cut(0.0 * cut.a, 0.0), 0.0, False
         self.noise = max(self.noise, self.lower - self.value)
-        self.lower = min(max(self.lower, 0.0), self.value - ROUNDING * abs(self.value))
+        self.lower = min(max(self.lower, 0.0), self.value - CUT_ROUNDING * abs(self.value))
         if self.watch is not None and self.watch.negative:
             self.lower = -math.inf
 
@@ -249,7 +249,7 @@ class Run:
         Where a regularizer keeps vectors in two forms (method ``anew``), one is recomputed from the other,
         for the point and for the cut.
         """
-        limit, recompute = Limit(time.perf_counter() + seconds), getattr(self.obj.reg, "anew", None)
+        limit, recompute = TimeLimit(time.perf_counter() + seconds), getattr(self.obj.reg, "anew", None)
         w = self.obj.reg.prox(self.w, 0.0) if recompute is None else limit.call(recompute, self.w)
         value, _, cut = limit.call(self.obj, w)
         self.w, self.value = w, value
@@ -258,7 +258,7 @@ class Run:
         if self.cut is not None and self.cuts_valid:
             if recompute is not None:
                 self.cut = self.cut._replace(a=limit.call(recompute, self.cut.a, True))
-            self.slack = limit.call(allowance, self.obj, w, self.cut)
+            self.slack = limit.call(rounding_allowance, self.obj, w, self.cut)
             self.lower = self._lower(self.cut)
             self.bound_reduction = max(self.obj.lower(self.cut) - self.lower, 0.0)
         self._bound(cut)
@@ -300,7 +300,7 @@ class Run:
         except OutOfTime:
             assert self.cut is not None
             magnitude = abs(self.cut.b) + abs(self.value) + abs(self.trace[0]["value"])
-            self.slack = max(self.slack, ROUGHLY * magnitude)
+            self.slack = max(self.slack, ROUGH_RELATIVE_ERROR * magnitude)
             self.lower = min(self.lower, max(self._lower(self.cut), 0.0))
             self.trace[-1] |= self._row()
             return False
@@ -308,7 +308,7 @@ class Run:
 
     def finalize(self, seconds: float = math.inf) -> Status:
         """Reevaluate the best point, probe a user-defined risk, and return "converged" or "stalled"."""
-        limit = Limit(time.perf_counter() + seconds)
+        limit = TimeLimit(time.perf_counter() + seconds)
         self.reevaluate(seconds)
         if self.watch is not None and self.cut is not None and self.lower > 0:
             self.w, self.value = limit.call(self.watch.probe, self.w, self.value, self.lower, self.cut)
@@ -340,7 +340,7 @@ class Run:
 
     def stop_requested(self, callback: Callback, it: Iterate) -> bool:
         """Whether the callback ends the run."""
-        return self.coordination.agree(lambda: bool(callback(it, self.trace[-1])))
+        return self.coordination.broadcast_from_root(lambda: bool(callback(it, self.trace[-1])))
 
     def _row(self) -> dict[str, float]:
         """Return the entries that every row of the trace has, but for the number of the iteration."""
@@ -369,7 +369,7 @@ class Run:
             reason = error if isinstance(error, FileError) else f"there is no memory to write {file.path}"
             warnings.warn(f"{reason}; the run goes on without a checkpoint", RuntimeWarning, stacklevel=4)
 
-    def resume(self, file: Checkpoint, solver: Solver, problem: Conditioned) -> Iterator[Iterate]:
+    def resume(self, file: Checkpoint, solver: Solver, problem: PreconditionedProblem) -> Iterator[Iterate]:
         """Restore the state from a checkpoint and return the iterates that follow."""
         saved = file.read(self.obj, solver, lambda: self.data)
         self.w, self.value, self.noise, self.trace = saved.w, saved.value, saved.noise, saved.trace

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from riskmin.deadline import check
 
-ROUNDING = 2.0**-48
+CUT_ROUNDING = 2.0**-48
 """Relative rounding error of sums over the data, as a fraction of the sum of their absolute terms."""
 
 
@@ -18,31 +18,31 @@ class Tangent(NamedTuple):
     x: float
     value: float
     slope: float
-    across: float = 0.0
+    other_slope: float = 0.0
 
 
-def crossing(lo: Tangent, hi: Tangent) -> tuple[float, float]:
+def intersection(lo: Tangent, hi: Tangent) -> tuple[float, float]:
     """Return where two tangents with slopes <= 0 <= intersect, and the height, a lower bound of the minimum.
 
     The height is that of the tangents' mixture with slope zero, minus what rounding may add, which is large
     if one of the tangents comes from far above the minimum.
     """
-    best = lowest(lo, hi)
+    best = best_tangent(lo, hi)
     # a zero slope is the minimum itself
     if lo.slope == 0 or hi.slope == 0:
         stationary = lo if lo.slope == 0 else hi
         return stationary.x, stationary.value
     height = abs_sum = 0.0
-    for weight, t in zip(balance(lo, hi), (lo, hi), strict=True):
+    for weight, t in zip(zero_slope_weights(lo, hi), (lo, hi), strict=True):
         change = t.slope * (best.x - t.x)
         height += weight * (t.value + change)
         abs_sum += weight * (abs(t.value) + abs(change))
     # intersection as a step from the lower of the two points: the shorter way, with less rounding
     x = best.x + (height - best.value) / best.slope
-    return x, min(height - ROUNDING * abs_sum, best.value)
+    return x, min(height - CUT_ROUNDING * abs_sum, best.value)
 
 
-def balance(lo: Tangent, hi: Tangent) -> tuple[float, float]:
+def zero_slope_weights(lo: Tangent, hi: Tangent) -> tuple[float, float]:
     """Return the weights of two tangents in their mixture with slope zero.
 
     Each is computed by itself, not as one minus the other, since one may be tiny.
@@ -52,12 +52,12 @@ def balance(lo: Tangent, hi: Tangent) -> tuple[float, float]:
     return hi.slope / (hi.slope - lo.slope), lo.slope / (lo.slope - hi.slope)
 
 
-def lowest(*tangents: Tangent) -> Tangent:
+def best_tangent(*tangents: Tangent) -> Tangent:
     """Return the tangent with the least value."""
     return min(tangents, key=lambda t: t.value)
 
 
-def bracket(
+def bracket_minimum(
     f: Callable[[float], Tangent], start: Tangent, step: float, reach: float = math.inf
 ) -> tuple[Tangent, Tangent]:
     """Return two tangents with slopes <= 0 <= around the minimum, found by growing steps from the start.
@@ -83,7 +83,7 @@ def bracket(
     raise ValueError("the function has no minimum: it falls for ever")
 
 
-def shrink(
+def refine_bracket(
     f: Callable[[float], Tangent], lo: Tangent, hi: Tangent, converged: Callable[[float, float], bool]
 ) -> tuple[Tangent, Tangent]:
     """Narrow a bracket until converged(best value, lower bound of the minimum).
@@ -91,11 +91,11 @@ def shrink(
     Alternates between the secant of the slopes, which suits smooth functions, and the intersection of the
     tangents, which is exact for piecewise linear ones; bisects if neither halves the bracket.
     """
-    width, best = hi.x - lo.x, lowest(lo, hi)
+    width, best = hi.x - lo.x, best_tangent(lo, hi)
     for k in range(200):
         if lo.slope == 0 or hi.slope == 0 or hi.x <= lo.x:
             break
-        x, bound = crossing(lo, hi)
+        x, bound = intersection(lo, hi)
         if converged(best.value, bound):
             break
         # every third step: bisect unless the bracket has halved since the last such step
@@ -112,6 +112,6 @@ def shrink(
                 break
         check()
         new = f(x)
-        best = lowest(best, new)
+        best = best_tangent(best, new)
         lo, hi = (new, hi) if new.slope <= 0 else (lo, new)
     return lo, hi

@@ -10,20 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from riskmin.arrays import like
+from riskmin.arrays import as_array_like
 from riskmin.tree import Tree
 from riskmin.types import Array, Matrix, NDArray
 
 
 @dataclass(frozen=True)
-class Linear:
+class SingleOutput:
     r"""One score per row, :math:`z_i = x_i^\top w`.
 
     Examples
     --------
     >>> import numpy as np
     >>> from riskmin.matrices import as_matrix
-    >>> Linear().scores(as_matrix(np.eye(3)), np.array([1.0, 2.0, 3.0]), 1, 3)
+    >>> SingleOutput().scores(as_matrix(np.eye(3)), np.array([1.0, 2.0, 3.0]), 1, 3)
     array([2., 3.])
     """
 
@@ -40,7 +40,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Multiclass:
+class MultiOutput:
     r"""k scores per row, :math:`z_i = W^\top x_i`, where w is W of shape (p, k) in row-major order.
 
     Parameters
@@ -53,7 +53,7 @@ class Multiclass:
     >>> import numpy as np
     >>> from riskmin.matrices import as_matrix
     >>> W = np.array([[1.0, 2.0], [3.0, 4.0]])
-    >>> Multiclass(2).scores(as_matrix(np.eye(2)), W.ravel(), 0, 2)
+    >>> MultiOutput(2).scores(as_matrix(np.eye(2)), W.ravel(), 0, 2)
     array([[1., 2.],
            [3., 4.]])
     """
@@ -73,13 +73,13 @@ class Multiclass:
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
         X.pullback(dz, start, stop, out.reshape(-1, self.k))  # a view, since w is contiguous
 
-    def spread(self, D: Array) -> Array:
+    def grad_from_outputs(self, D: Array) -> Array:
         """The gradient in w, given the gradient in the weights of the outputs, of shape (p, k)."""
         return D.reshape(-1)
 
 
 @dataclass(frozen=True)
-class WithOnes:
+class WithIntercept:
     r"""A linear map with one intercept per output, :math:`z_i + b`, the entries of b at the end of w.
 
     Parameters
@@ -92,7 +92,7 @@ class WithOnes:
     >>> import numpy as np
     >>> from riskmin.matrices import as_matrix
     >>> w = np.array([1.0, 2.0, 3.0, 4.0, 10.0, 20.0])
-    >>> WithOnes(Multiclass(2)).scores(as_matrix(np.eye(2)), w, 0, 2)
+    >>> WithIntercept(MultiOutput(2)).scores(as_matrix(np.eye(2)), w, 0, 2)
     array([[11., 22.],
            [13., 24.]])
     """
@@ -109,15 +109,15 @@ class WithOnes:
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
         # z = X W + 1 b'
         z = self.inner.scores(X, w[: -self.columns], start, stop)
-        return z + like(w[-self.columns :], z)
+        return z + as_array_like(w[-self.columns :], z)
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
         self.inner.pullback(X, dz, start, stop, out[: -self.columns])
-        out[-self.columns :] += like(dz.sum(0), out)
+        out[-self.columns :] += as_array_like(dz.sum(0), out)
 
 
 @dataclass(frozen=True)
-class Centred:
+class Centered:
     r"""A multi-output map of centered rows, :math:`z_i = W^\top (x_i - \bar x)`; X itself is not changed.
 
     Parameters
@@ -130,11 +130,11 @@ class Centred:
     >>> import numpy as np
     >>> from riskmin.matrices import as_matrix
     >>> X, W = np.array([[1.0], [3.0]]), np.array([1.0, 2.0])
-    >>> Centred(Multiclass(2), np.array([2.0])).scores(as_matrix(X), W, 0, 2).tolist()
+    >>> Centered(MultiOutput(2), np.array([2.0])).scores(as_matrix(X), W, 0, 2).tolist()
     [[-1.0, -2.0], [1.0, 2.0]]
     """
 
-    inner: Multiclass
+    inner: MultiOutput
     mean: NDArray = field(compare=False, repr=False)
 
     @property
@@ -147,12 +147,12 @@ class Centred:
     def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
         z = self.inner.scores(X, w, start, stop)
         # z = X W - 1 (m' W): the mean enters by one vector of length k
-        return z - like(like(self.mean, w) @ w.reshape(-1, self.columns), z)
+        return z - as_array_like(as_array_like(self.mean, w) @ w.reshape(-1, self.columns), z)
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
         self.inner.pullback(X, dz, start, stop, out)
         # the adjoint: X' dz - m (1' dz)
-        shift = like(self.mean, out)[:, None] * like(dz.sum(0), out)
+        shift = as_array_like(self.mean, out)[:, None] * as_array_like(dz.sum(0), out)
         out -= shift.reshape(-1)
 
 
@@ -170,7 +170,7 @@ class Standardized:
     --------
     >>> import numpy as np
     >>> from riskmin.matrices import as_matrix
-    >>> linear_map = Standardized(Linear(), np.array([2.0]), np.array([10.0]))
+    >>> linear_map = Standardized(SingleOutput(), np.array([2.0]), np.array([10.0]))
     >>> linear_map.scores(as_matrix(np.array([[1.0], [3.0]])), np.array([1.0]), 0, 2).tolist()
     [-10.0, 10.0]
     """
@@ -188,13 +188,13 @@ class Standardized:
 
     def _scaled(self, w: Array) -> Array:
         """The weights s * w of the columns of X itself."""
-        return (like(self.scale, w)[:, None] * w.reshape(len(self.scale), -1)).reshape(-1)
+        return (as_array_like(self.scale, w)[:, None] * w.reshape(len(self.scale), -1)).reshape(-1)
 
     def _offset(self, w: Array) -> Array:
         """What the shift subtracts from the scores, m' W: a number, or one per output."""
         # w is s * w already: (x - m)' (s * w) = x' (s * w) - m' (s * w)
-        offset = like(self.shift, w) @ w.reshape(len(self.shift), -1)
-        if isinstance(self.inner, Hierarchy):
+        offset = as_array_like(self.shift, w) @ w.reshape(len(self.shift), -1)
+        if isinstance(self.inner, TreePaths):
             return self.inner.tree.to_labels(offset[None, :])[0]
         return offset if self.columns > 1 else offset[0]
 
@@ -202,31 +202,31 @@ class Standardized:
         w = self._scaled(w)
         z = self.inner.scores(X, w, start, stop)
         offset = self._offset(w)
-        return z - (like(offset, z) if self.columns > 1 else float(offset))
+        return z - (as_array_like(offset, z) if self.columns > 1 else float(offset))
 
     def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
         # the adjoint: s * (X' dz - m (1' dz))
         unscaled = 0.0 * out
         self.inner.pullback(X, dz, start, stop, unscaled)
-        total: Any = like(dz.sum(0), out) if self.columns > 1 else float(dz.sum())
-        if isinstance(self.inner, Hierarchy):
+        total: Any = as_array_like(dz.sum(0), out) if self.columns > 1 else float(dz.sum())
+        if isinstance(self.inner, TreePaths):
             total = self.inner.tree.from_labels(total[None, :])[0]
-        shift = (like(self.shift, out)[:, None] * total).reshape(-1)
+        shift = (as_array_like(self.shift, out)[:, None] * total).reshape(-1)
         out += self._scaled(unscaled - shift)
 
-    def spread(self, D: Array) -> Array:
+    def grad_from_outputs(self, D: Array) -> Array:
         """The gradient in w, given the gradient in the weights of the outputs, of shape (p, k)."""
-        slopes: Array = self.inner.spread(D)
+        slopes: Array = self.inner.grad_from_outputs(D)
         return slopes
 
     @property
-    def by_output(self) -> Standardized:
+    def with_separate_weights(self) -> Standardized:
         """The same standardization, with separate weights for each output."""
-        return Standardized(Multiclass(self.columns), self.shift, self.scale)
+        return Standardized(MultiOutput(self.columns), self.shift, self.scale)
 
 
 @dataclass(frozen=True)
-class Hierarchy:
+class TreePaths:
     r"""Scores of the labels of a tree,
 
     .. math:: z_{il} = \sum_{v \text{ on the path to } l} x_i^\top W_{\cdot v}.
@@ -238,7 +238,7 @@ class Hierarchy:
     >>> import numpy as np
     >>> from riskmin import Tree
     >>> from riskmin.matrices import as_matrix
-    >>> linear_map = Hierarchy(Tree.from_paths(["C/C15", "M"]))
+    >>> linear_map = TreePaths(Tree.from_paths(["C/C15", "M"]))
     >>> linear_map.scores(as_matrix(np.array([[2.0]])), np.array([1.0, 2.0, 4.0]), 0, 1)
     array([[6., 8.]])
     """
@@ -260,6 +260,6 @@ class Hierarchy:
         W = out.reshape(-1, len(self.tree.nodes))  # a view, since w is contiguous
         X.pullback(self.tree.from_labels(dz), start, stop, W)
 
-    def spread(self, D: Array) -> Array:
+    def grad_from_outputs(self, D: Array) -> Array:
         """The gradient in w, given the gradient in the summed weights of the labels, of shape (p, k)."""
         return self.tree.from_labels(D).reshape(-1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.matrices import CACHE_BYTES, Plain
+from riskmin.matrices import BLOCK_BYTES, Plain
 from riskmin.types import Array, Matrix, NDArray
 
 
@@ -90,8 +90,8 @@ class Sequences:
         if getattr(self.tokens, "whole", False) or columns == 1:
             return [(0, self.shape[0])]
         # the features of a token, by the block size of the matrix, and its scores
-        bytes_per_token = CACHE_BYTES / self.tokens.block_rows + 8 * columns
-        n_max = max(int(CACHE_BYTES / bytes_per_token), 1)
+        bytes_per_token = BLOCK_BYTES / self.tokens.block_rows + 8 * columns
+        n_max = max(int(BLOCK_BYTES / bytes_per_token), 1)
         ranges, first = [], 0
         while first < self.shape[0]:
             first_sequence = int(np.searchsorted(self.ends, first, side="right"))  # taken however long it is
@@ -120,7 +120,7 @@ class Sequences:
 
 
 @dataclass(frozen=True)
-class Chain:
+class ChainMap:
     r"""The scores of chains: of each token's labels, of adjacent labels, and of first and last labels.
 
     .. math:: s(y) = start_{y_1} + \sum_t (W^\top x_t)_{y_t} + \sum_t T_{y_t, y_{t+1}} + end_{y_n}
@@ -138,7 +138,7 @@ class Chain:
     >>> import numpy as np
     >>> from riskmin.matrices import as_matrix
     >>> w = np.arange(1.0, 13.0)  # two features, two labels
-    >>> Chain(2).scores(as_matrix(np.eye(2)), w, 1, 2).tolist()
+    >>> ChainMap(2).scores(as_matrix(np.eye(2)), w, 1, 2).tolist()
     [[3.0, 4.0], [5.0, 6.0], [7.0, 8.0], [9.0, 10.0], [11.0, 12.0]]
     """
 
@@ -201,7 +201,7 @@ def decode(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray) 
     if len(ends) == 0:
         return labels
     # with weights of zero, the kernel adds nothing to z, its gradient argument
-    _kernels()[1].worst_paths(z, y, ends, np.zeros(len(ends)), 0.0, False, labels, z)
+    _kernels()[1].most_violating_paths(z, y, ends, np.zeros(len(ends)), 0.0, False, labels, z)
     starts = np.append(0, ends[:-1])
     transitions = T[labels[:-1], labels[1:]]
     transitions[starts[1:] - 1] = 0.0

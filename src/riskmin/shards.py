@@ -15,20 +15,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays import like, namespace, to_numpy
-from riskmin.maps import passing
-from riskmin.scalar import ROUNDING
-from riskmin.types import Array, Loss, Lost, Scorer, Shard
+from riskmin.arrays import as_array_like, namespace, to_numpy
+from riskmin.maps import release_between
+from riskmin.scalar import CUT_ROUNDING
+from riskmin.types import Array, LinearMap, Loss, Shard, ShardStateLost
 
-MOST_SCORES = 2**17
+BLOCK_MAX_SCORES = 2**17
 """At most this many scores per block of rows, so that they stay in cache, too."""
-MOST_KEPT = 2**22
+CACHE_MAX_SCORES = 2**22
 """Multi-output scores are cached if a shard has at most this many, and else recomputed at each evaluation."""
 LINE_BLOCK_ROWS = 4096
 """Rows per block in line evaluations with one cached score per row."""
 
 
-def blocks(shard: Shard, linear_map: Scorer) -> Iterable[tuple[int, int]]:
+def blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, int]]:
     """Ranges of rows to score together."""
     X: Any = shard.X
     if hasattr(X, "blocks"):  # sequences, which can only be cut at their ends
@@ -37,11 +37,11 @@ def blocks(shard: Shard, linear_map: Scorer) -> Iterable[tuple[int, int]]:
     # rows of a block stay in cache between the scores and the pullback, and so do its scores
     n, step = X.shape[0], X.block_rows
     if not getattr(X, "whole", False):
-        step = max(min(step, MOST_SCORES // linear_map.columns), 16)
-    return passing((i, min(i + step, n)) for i in range(0, n, step))
+        step = max(min(step, BLOCK_MAX_SCORES // linear_map.columns), 16)
+    return release_between((i, min(i + step, n)) for i in range(0, n, step))
 
 
-def value_grad(shard: Shard, loss: Loss, linear_map: Scorer, w: Array) -> tuple[float, Array]:
+def value_grad(shard: Shard, loss: Loss, linear_map: LinearMap, w: Array) -> tuple[float, Array]:
     """The loss of the shard's rows and its gradient in w."""
     value, grad = 0.0, namespace(w).zeros_like(w)
     for i, j in blocks(shard, linear_map):
@@ -51,7 +51,7 @@ def value_grad(shard: Shard, loss: Loss, linear_map: Scorer, w: Array) -> tuple[
     return value, grad
 
 
-def scores(shard: Shard, linear_map: Scorer, w: Array) -> Array:
+def scores(shard: Shard, linear_map: LinearMap, w: Array) -> Array:
     """The scores of all rows, followed by the rows of scores that all examples share, if any."""
     parts = [linear_map.scores(shard.X, w, i, j) for i, j in blocks(shard, linear_map)]
     if shared := _shared(linear_map):
@@ -65,7 +65,7 @@ def labels(shard: Shard) -> tuple[Array, Array]:
     return shard.y, shard.c
 
 
-def scatter(shard: Shard, linear_map: Scorer, w: Array, dz: Array) -> tuple[Array]:
+def scatter(shard: Shard, linear_map: LinearMap, w: Array, dz: Array) -> tuple[Array]:
     """The gradient in w, given the gradient dz in the scores."""
     grad = namespace(w).zeros_like(w)
     for i, j in blocks(shard, linear_map):
@@ -74,13 +74,13 @@ def scatter(shard: Shard, linear_map: Scorer, w: Array, dz: Array) -> tuple[Arra
 
 
 # ---------------------------------------------------------------- cached scores
-def cache_scores(shard: Shard, key: int, live: set[int], linear_map: Scorer, w: Array) -> float:
+def cache_scores(shard: Shard, key: int, live: set[int], linear_map: LinearMap, w: Array) -> float:
     """Cache the scores of w, drop those of dead cursors, and return the largest absolute score."""
-    cursors = shard.memo.setdefault("cursors", {})
+    cursors = shard.cache.setdefault("cursors", {})
     for dead in cursors.keys() - live:
         del cursors[dead]
     # too many scores to cache: keep w, and compute the scores again at each evaluation
-    large = linear_map.columns > 1 and shard.X.shape[0] * linear_map.columns > MOST_KEPT
+    large = linear_map.columns > 1 and shard.X.shape[0] * linear_map.columns > CACHE_MAX_SCORES
     cursors[key] = {"w": w} if large else {"z": scores(shard, linear_map, w)}
     return max_abs(cursors[key].get("z"))
 
@@ -93,13 +93,13 @@ def max_abs(z: Array) -> float:
 def _cursor_state(shard: Shard, key: int) -> dict[str, Any]:
     """The cached state of a cursor; raises if the shard has lost it."""
     try:
-        state: dict[str, Any] = shard.memo["cursors"][key]
+        state: dict[str, Any] = shard.cache["cursors"][key]
     except KeyError:
-        raise Lost("the scores of a point") from None
+        raise ShardStateLost("the scores of a point") from None
     return state
 
 
-def set_direction(shard: Shard, key: int, linear_map: Scorer, d: Array) -> None:
+def set_direction(shard: Shard, key: int, linear_map: LinearMap, d: Array) -> None:
     """Cache the scores of the direction d."""
     state = _cursor_state(shard, key)
     if "z" in state:
@@ -121,7 +121,7 @@ def advance(shard: Shard, key: int, t: float) -> float:
 
 
 def value_slopes(
-    shard: Shard, key: int, loss: Loss, linear_map: Scorer, t: float, b: float
+    shard: Shard, key: int, loss: Loss, linear_map: LinearMap, t: float, b: float
 ) -> tuple[float, float, float]:
     """The loss at scores z + t dz + b, with its derivatives in t and in b."""
     state = _cursor_state(shard, key)
@@ -147,14 +147,14 @@ def value_slopes(
 
 
 def value_grad_of_shift(
-    shard: Shard, key: int, loss: Loss, linear_map: Scorer, b: Array
+    shard: Shard, key: int, loss: Loss, linear_map: LinearMap, b: Array
 ) -> tuple[float, Array]:
     """The loss at scores z + b, with one entry of b per output, and its gradient in b."""
     state = _cursor_state(shard, key)
     value, slopes, tangents = 0.0, 0.0 * b, []
     for i, j in blocks(shard, linear_map):
         z, _ = _line_scores(shard, linear_map, state, i, j)
-        v, g, *offset = value_grad_offset(loss, z + like(b, z), shard.y[i:j], shard.c[i:j])
+        v, g, *offset = value_grad_offset(loss, z + as_array_like(b, z), shard.y[i:j], shard.c[i:j])
         value, slopes = value + float(v), slopes + to_numpy(g.sum(0))
         tangents.append((v, g, sum(offset)))
     if "z" in state:
@@ -168,10 +168,10 @@ def shift_scores(shard: Shard, key: int, b: Array) -> None:
     if "z" not in state:
         # without cached scores, the intercepts are the last entries of w
         state["w"] = namespace(state["w"]).concat(
-            [state["w"][: -len(b)], state["w"][-len(b) :] + like(b, state["w"])]
+            [state["w"][: -len(b)], state["w"][-len(b) :] + as_array_like(b, state["w"])]
         )
         return
-    state["z"] = state["z"] + like(b, state["z"])
+    state["z"] = state["z"] + as_array_like(b, state["z"])
     if not np.array_equal(state.pop("shift", None), b):
         state.pop("evaluation", None)  # the last evaluation was at other scores
 
@@ -186,7 +186,13 @@ class LineEvaluation(NamedTuple):
 
 
 def pull_back(
-    shard: Shard, key: int, loss: Loss, linear_map: Scorer, w: Array, t: float, mix: list[tuple[float, float]]
+    shard: Shard,
+    key: int,
+    loss: Loss,
+    linear_map: LinearMap,
+    w: Array,
+    t: float,
+    mix: list[tuple[float, float]],
 ) -> tuple[float, Array, float, float]:
     """sum_k m_k of (loss, gradient in w) at scores z + t dz + b_k, for the (b_k, m_k) of mix.
 
@@ -206,7 +212,7 @@ def pull_back(
             v, slope, error, raised = mix_tangents(loss, z, shard.y[i:j], shard.c[i:j], mix)
         else:
             v, slope, raised = evaluation.tangents[block]
-            error = ROUNDING * inner(abs(slope), abs(z))
+            error = CUT_ROUNDING * inner(abs(slope), abs(z))
         # z + t dz may be small while z and t dz are large: their rounding errors remain
         if t:
             error += cancellation_error(slope, before, t * dz)
@@ -218,7 +224,7 @@ def pull_back(
 def value_grad_offset(loss: Loss, z: Array, y: Array, c: Array) -> tuple[Any, ...]:
     """Value and gradient, and the minorant offset, if the loss has one."""
     # the method of `HasOffsetTangent`: an isinstance check of the protocol costs more than a small loss
-    offset_tangent = getattr(loss, "tangent", None)
+    offset_tangent = getattr(loss, "offset_tangent", None)
     tangent: tuple[Any, ...] = loss.value_grad(z, y, c) if offset_tangent is None else offset_tangent(z, y, c)
     return tangent
 
@@ -239,12 +245,12 @@ def mix_tangents(
         dz = g if m == 1 else dz + m * g
     # the offset of the cut is value - dz'(z + b): its products may cancel, but their errors remain
     size = inner(abs(dz), abs(z) + max(abs(b) for b, _ in mix))
-    return value, dz, ROUNDING * size, offset
+    return value, dz, CUT_ROUNDING * size, offset
 
 
 def cancellation_error(slope: Array, z: Array, step: Array) -> float:
     """Bound on the rounding error of a cut at scores z + step, where z and step may cancel."""
-    return ROUNDING * inner(abs(slope), abs(z) + abs(step))
+    return CUT_ROUNDING * inner(abs(slope), abs(z) + abs(step))
 
 
 def inner(a: Array, b: Array) -> float:
@@ -252,7 +258,7 @@ def inner(a: Array, b: Array) -> float:
     return float(a @ b if a.ndim == 1 else a.reshape(-1) @ b.reshape(-1))
 
 
-def _line_blocks(shard: Shard, linear_map: Scorer, state: dict[str, Any]) -> Iterator[tuple[int, int]]:
+def _line_blocks(shard: Shard, linear_map: LinearMap, state: dict[str, Any]) -> Iterator[tuple[int, int]]:
     """Ranges of rows to evaluate together on a line."""
     if _has_score_matrix(linear_map) or hasattr(shard.X, "blocks"):
         yield from blocks(shard, linear_map)
@@ -264,7 +270,7 @@ def _line_blocks(shard: Shard, linear_map: Scorer, state: dict[str, Any]) -> Ite
 
 
 def _line_scores(
-    shard: Shard, linear_map: Scorer, state: dict[str, Any], i: int, j: int
+    shard: Shard, linear_map: LinearMap, state: dict[str, Any], i: int, j: int
 ) -> tuple[Array, Array]:
     """The scores of the rows i to j, and those of the direction (None if there is no direction)."""
     if "z" in state:
@@ -283,11 +289,11 @@ def _score_range(z: Array, i: int, j: int, shared: int) -> Array:
     return namespace(z).concat([z[i:j], z[-shared:]])
 
 
-def _has_score_matrix(linear_map: Scorer) -> bool:
+def _has_score_matrix(linear_map: LinearMap) -> bool:
     """Whether scores are two-dimensional: several outputs, or scores that examples share."""
     return linear_map.columns > 1 or _shared(linear_map) > 0
 
 
-def _shared(linear_map: Scorer) -> int:
+def _shared(linear_map: LinearMap) -> int:
     """The number of rows of scores that belong to all examples: those of label transitions."""
     return getattr(linear_map, "shared", 0)

@@ -10,21 +10,21 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-ENDING: tuple[int, ...] = tuple(
+TERMINATION_SIGNALS: tuple[int, ...] = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 """Signals other than SIGINT that ask a program to end."""
-SAME_REQUEST = 1.0
+REPEAT_SECONDS = 1.0
 """Time within which a repeated signal is ignored: `timeout` sends each to the process and to its group."""
 _last = 0
 
 
-def last() -> int:
+def last_signal() -> int:
     """Return the signal of the last interrupt; SIGINT unless it was one of `TERMINATION_SIGNALS`."""
     return _last or signal.SIGINT
 
 
-def note(number: int) -> None:
+def record_signal(number: int) -> None:
     """Record the signal of an interrupt."""
     global _last
     _last = 0 if number == signal.SIGINT else number
@@ -38,10 +38,10 @@ class _InterruptHandler:
 
     def __call__(self, number: int, frame: Any) -> None:
         now = time.monotonic()
-        if now - self.raised_at < SAME_REQUEST:
+        if now - self.raised_at < REPEAT_SECONDS:
             return
         self.raised_at, self.number = now, number
-        note(number)
+        record_signal(number)
         raise KeyboardInterrupt
 
 
@@ -55,7 +55,9 @@ def _raising() -> Iterator[_InterruptHandler]:
     """Block in which those of `TERMINATION_SIGNALS` that have the default handler raise KeyboardInterrupt."""
     handler = _InterruptHandler()
     unhandled = [
-        number for number in ENDING if _in_main_thread() and signal.getsignal(number) is signal.SIG_DFL
+        number
+        for number in TERMINATION_SIGNALS
+        if _in_main_thread() and signal.getsignal(number) is signal.SIG_DFL
     ]
     try:
         for number in unhandled:
@@ -78,16 +80,16 @@ def as_interrupts() -> Iterator[None]:
     ...     try:
     ...         signal.raise_signal(signal.SIGTERM)
     ...     except KeyboardInterrupt:
-    ...         print("ended by signal", int(last()))
+    ...         print("ended by signal", int(last_signal()))
     ended by signal 15
     """
-    note(signal.SIGINT)
+    record_signal(signal.SIGINT)
     with _raising():
         yield
 
 
 @contextlib.contextmanager
-def until_saved(active: bool) -> Iterator[None]:
+def deferred_termination(active: bool) -> Iterator[None]:
     """Block, for library code, in which SIGTERM and SIGHUP act like Ctrl-C and are raised again at its end.
 
     The program ends by the signal, as it would have without this block, but after its results are saved.
@@ -111,7 +113,7 @@ def until_saved(active: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def finishing() -> Iterator[None]:
+def ignore_interrupts() -> Iterator[None]:
     """Block that writes results: interrupts are ignored in it.
 
     An interrupt a second or more after the first one is not ignored: a disk may not answer.
@@ -121,12 +123,12 @@ def finishing() -> Iterator[None]:
 
     def defer(number: int, frame: Any) -> None:
         received.append(time.monotonic())
-        if received[-1] - received[0] >= SAME_REQUEST:
+        if received[-1] - received[0] >= REPEAT_SECONDS:
             previous[number](number, frame)
 
     try:
         if _in_main_thread():
-            for number in interrupting():
+            for number in interrupting_signals():
                 previous[number] = signal.signal(number, defer)
         yield
     finally:
@@ -134,15 +136,17 @@ def finishing() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def interrupting() -> list[int]:
+def interrupting_signals() -> list[int]:
     """Return the signals that currently raise KeyboardInterrupt: SIGINT, and those set by this module."""
-    ours = [number for number in ENDING if isinstance(signal.getsignal(number), _InterruptHandler)]
+    ours = [
+        number for number in TERMINATION_SIGNALS if isinstance(signal.getsignal(number), _InterruptHandler)
+    ]
     return [signal.SIGINT, *ours] if callable(signal.getsignal(signal.SIGINT)) else ours
 
 
 # ---------------------------------------------------------------- worker processes
 @contextlib.contextmanager
-def withheld() -> Iterator[None]:
+def sigterm_blocked() -> Iterator[None]:
     """Block that starts processes in which SIGTERM is blocked until they call `terminate_by_parent_only`."""
     if not hasattr(signal, "sigwaitinfo"):
         yield
@@ -157,7 +161,7 @@ def withheld() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
-def mind_only(parent: int) -> None:
+def terminate_by_parent_only(parent: int) -> None:
     """In a worker process, ignore interrupts, and accept SIGTERM from the parent process only.
 
     The parent handles signals that are sent to all processes of a run: it still needs the workers for its
@@ -169,7 +173,7 @@ def mind_only(parent: int) -> None:
     parent : int
         Process id of the parent.
     """
-    for number in (signal.SIGINT, *ENDING):
+    for number in (signal.SIGINT, *TERMINATION_SIGNALS):
         signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
     if hasattr(signal, "sigwaitinfo"):
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from riskmin.intercept import Profiled, ProfiledCursor, without_intercept
+from riskmin.intercept import ProfiledCursor, ProfiledIntercept, without_intercept
 from riskmin.intercepts import ExplicitInterceptsCursor
-from riskmin.losses.smoothing import Lifting
+from riskmin.losses.smoothing import OffsetSmoothed
 from riskmin.risk import Risk, ScoreCursor
-from riskmin.types import Array, Balances, Cut
+from riskmin.types import Array, Cut, HasIntercepts
 
 
-class Softened:
+class SmoothedRisk:
     r"""A risk with a smoothed loss, :math:`R_\mu \le R`, whose cuts are cuts of R itself.
 
     It keeps the scores of the last evaluated point, so that the unsmoothed risk there, or the smoothed one
@@ -26,18 +26,18 @@ class Softened:
     --------
     >>> import numpy as np
     >>> from riskmin import Hinge, linear_risk
-    >>> smoothed = Softened(linear_risk(np.eye(2), [1.0, -1.0], Hinge()), mu=0.5)
+    >>> smoothed = SmoothedRisk(linear_risk(np.eye(2), [1.0, -1.0], Hinge()), mu=0.5)
     >>> w = np.array([0.75, 0.0])
     >>> value, grad, inexactness = smoothed.evaluate(w)
     >>> round(value, 6), grad.tolist(), round(inexactness, 6)  # negative: the cut of R lies above the tangent
     (0.40625, [-0.25, 0.5], -0.15625)
-    >>> smoothed.truth(w)
+    >>> smoothed.unsmoothed_value(w)
     0.625
     """
 
-    def __init__(self, true: Risk | Profiled, mu: float) -> None:
-        self.unsmoothed, self.mu = true, mu
-        self.inner = without_intercept(true)
+    def __init__(self, unsmoothed: Risk | ProfiledIntercept, mu: float) -> None:
+        self.unsmoothed, self.mu = unsmoothed, mu
+        self.inner = without_intercept(unsmoothed)
         self.last_cursor: ScoreCursor | None = None
         self.evaluated: list[tuple[Array, Cut, float]] = []  # the last two: point, cut, minorant offset
 
@@ -47,9 +47,9 @@ class Softened:
         return self.unsmoothed.dim
 
     @property
-    def loss(self) -> Lifting:
+    def loss(self) -> OffsetSmoothed:
         """The smoothed loss."""
-        return Lifting(self.inner.loss, self.mu)
+        return OffsetSmoothed(self.inner.loss, self.mu)
 
     def __call__(self, w: Array) -> tuple[float, Array]:
         """R_mu(w) and its gradient."""
@@ -60,38 +60,40 @@ class Softened:
         """R_mu(w), its gradient, and the inexactness of its cut, which is negative but for rounding."""
         cursor = self.cursor(w)
         value, grad = cursor.value_grad()
-        return value, grad, cursor.slip
+        return value, grad, cursor.inexactness
 
     def cursor(self, w: Array) -> SmoothedCursor:
         """A cursor at w; it shares the cached scores of the last one, if that is at the same point."""
         self.last_cursor = scores = self._scores(w).with_loss(self.loss)
         return SmoothedCursor(
-            self, ProfiledCursor(scores) if isinstance(self.unsmoothed, Profiled) else scores
+            self, ProfiledCursor(scores) if isinstance(self.unsmoothed, ProfiledIntercept) else scores
         )
 
     @property
     def n_intercepts(self) -> int:
         """The number of intercepts that the unsmoothed risk has in w."""
-        return self.unsmoothed.n_intercepts if isinstance(self.unsmoothed, Balances) else 0
+        return self.unsmoothed.n_intercepts if isinstance(self.unsmoothed, HasIntercepts) else 0
 
-    def balanced(self, cut: Cut) -> Cut:
+    def project_out_intercepts(self, cut: Cut) -> Cut:
         """A cut without a slope in the intercepts."""
-        return self.unsmoothed.balanced(cut) if isinstance(self.unsmoothed, Balances) else cut
+        return (
+            self.unsmoothed.project_out_intercepts(cut) if isinstance(self.unsmoothed, HasIntercepts) else cut
+        )
 
     def cut(self, w: Array) -> Cut:
         """The cut of R from the tangent at w; evaluated again unless w is one of the last two points."""
         return self._evaluated(w)[1]
 
-    def lift(self, w: Array) -> float:
+    def minorant_offset(self, w: Array) -> float:
         """The minorant offset at w: how far that cut lies above the tangent of R_mu."""
         return self._evaluated(w)[2]
 
-    def truth(self, w: Array) -> float:
+    def unsmoothed_value(self, w: Array) -> float:
         """The unsmoothed risk, R(w)."""
         scores = self._scores(w).with_loss(self.inner.loss)
-        if isinstance(self.unsmoothed, Profiled):
-            return ProfiledCursor(scores).along(0.0)[0]
-        return scores.along(0.0)[0]
+        if isinstance(self.unsmoothed, ProfiledIntercept):
+            return ProfiledCursor(scores).value_slope(0.0)[0]
+        return scores.value_slope(0.0)[0]
 
     def _evaluated(self, w: Array) -> tuple[Array, Cut, float]:
         for evaluated in self.evaluated:
@@ -109,7 +111,7 @@ class Softened:
 class SmoothedCursor:
     """A cursor of a smoothed risk, which records its cuts."""
 
-    def __init__(self, smoothed: Softened, inner: ScoreCursor | ProfiledCursor) -> None:
+    def __init__(self, smoothed: SmoothedRisk, inner: ScoreCursor | ProfiledCursor) -> None:
         self.smoothed, self.inner = smoothed, inner
 
     @property
@@ -117,29 +119,29 @@ class SmoothedCursor:
         return self.inner.w
 
     @property
-    def slip(self) -> float:
-        return self.inner.slip
+    def inexactness(self) -> float:
+        return self.inner.inexactness
 
     @property
-    def lift(self) -> float:
-        return self.inner.lift
+    def minorant_offset(self) -> float:
+        return self.inner.minorant_offset
 
     def value_grad(self, t: float = 0.0) -> tuple[float, Array]:
         value, grad = self.inner.value_grad(t)
         if not t:
-            cut = Cut(grad, value - float(grad @ self.w) - self.slip)
-            self.smoothed.evaluated = [*self.smoothed.evaluated[-1:], (self.w, cut, self.lift)]
+            cut = Cut(grad, value - float(grad @ self.w) - self.inexactness)
+            self.smoothed.evaluated = [*self.smoothed.evaluated[-1:], (self.w, cut, self.minorant_offset)]
         return value, grad
 
-    def aim(self, d: Array, slack: float = 0.0) -> None:
-        self.inner.aim(d, slack)
+    def set_direction(self, d: Array, slack: float = 0.0) -> None:
+        self.inner.set_direction(d, slack)
 
-    def along(self, t: float) -> tuple[float, float]:
-        return self.inner.along(t)
+    def value_slope(self, t: float) -> tuple[float, float]:
+        return self.inner.value_slope(t)
 
-    def move(self, t: float) -> None:
-        self.inner.move(t)
+    def advance(self, t: float) -> None:
+        self.inner.advance(t)
 
-    def balance(self) -> None:
+    def optimize_intercepts(self) -> None:
         if isinstance(self.inner, ExplicitInterceptsCursor):
-            self.inner.balance()
+            self.inner.optimize_intercepts()

@@ -14,14 +14,14 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.finite import check_finite, stored
+from riskmin.finite import check_finite, stored_values
 from riskmin.matrices import Csr, as_matrix, with_transpose
 from riskmin.sequences import Sequences
-from riskmin.types import Array, Matrix, Memo, NDArray, Shard
+from riskmin.types import Array, Matrix, NDArray, Shard, ShardCache
 
 
 @runtime_checkable
-class Part(Protocol):
+class Partition(Protocol):
     """A contiguous block of rows that can be read anywhere: a small description that can be pickled."""
 
     @property
@@ -33,7 +33,7 @@ class Part(Protocol):
     def shape(self) -> tuple[int, int]: ...
 
     @property
-    def numbers(self) -> int:
+    def nnz(self) -> int:
         """The number of stored entries: rows times columns, or the nonzeros of a sparse matrix."""
         ...
 
@@ -46,10 +46,10 @@ class Part(Protocol):
 
 
 @runtime_checkable
-class Source(Protocol):
+class RowSource(Protocol):
     """All rows in one place, from which any range can be read as a partition."""
 
-    def part(self, start: int, stop: int) -> Part:
+    def part(self, start: int, stop: int) -> Partition:
         """The rows start to stop."""
         ...
 
@@ -59,7 +59,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Spread:
+class PartitionedMatrix:
     """A row-partitioned matrix: `linear_risk` and the estimators take it in the place of X.
 
     Parameters
@@ -74,17 +74,17 @@ class Spread:
     Examples
     --------
     >>> import numpy as np
-    >>> from riskmin import Hinge, Local, Serial, Spread, linear_risk
-    >>> X = Spread([Local(np.eye(2)), Local(np.ones((1, 2)))])
+    >>> from riskmin import Hinge, InMemoryPartition, Serial, PartitionedMatrix, linear_risk
+    >>> X = PartitionedMatrix([InMemoryPartition(np.eye(2)), InMemoryPartition(np.ones((1, 2)))])
     >>> X.shape
     (3, 2)
     >>> linear_risk(X, np.array([1.0, -1.0, 1.0]), Hinge(), executor=Serial())(np.zeros(2))[0]
     1.0
     """
 
-    parts: Sequence[Part]
+    parts: Sequence[Partition]
     executor: Callable[[Sequence[Any]], Any] | None = None
-    source: Source | None = None
+    source: RowSource | None = None
 
     def __post_init__(self) -> None:
         if not self.parts:
@@ -119,9 +119,9 @@ class Spread:
         )
 
     @property
-    def numbers(self) -> int:
+    def nnz(self) -> int:
         """The number of stored entries."""
-        return sum(part.numbers for part in self.parts)
+        return sum(part.nnz for part in self.parts)
 
     @property
     def sparse(self) -> bool:
@@ -133,11 +133,11 @@ class Spread:
         """The first row of each partition, and the number of rows."""
         return list(accumulate((part.shape[0] for part in self.parts), initial=0))
 
-    def on(self, executor: Any) -> Spread:
+    def with_executor(self, executor: Any) -> PartitionedMatrix:
         """The same rows with another executor."""
         return replace(self, executor=executor)
 
-    def cut(self, ends: Sequence[int]) -> Spread:
+    def cut(self, ends: Sequence[int]) -> PartitionedMatrix:
         """The same rows, partitioned at other row numbers: the i-th partition is ends[i] to ends[i + 1]."""
         if list(ends) == self.ends:
             return self
@@ -159,7 +159,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Local:
+class InMemoryPartition:
     """A partition that is in memory.
 
     Parameters
@@ -171,7 +171,7 @@ class Local:
     Examples
     --------
     >>> import numpy as np
-    >>> Local(np.ones((3, 2)), "north").numbers
+    >>> InMemoryPartition(np.ones((3, 2)), "north").nnz
     6
     """
 
@@ -184,7 +184,7 @@ class Local:
         return self.X.shape[0], self.X.shape[1]
 
     @property
-    def numbers(self) -> int:
+    def nnz(self) -> int:
         """The number of stored entries."""
         return int(self.X.nnz) if self.sparse else self.shape[0] * self.shape[1]
 
@@ -199,7 +199,7 @@ class Local:
 
 
 @dataclass(frozen=True)
-class Unread:
+class LazyShard:
     """A shard whose rows are not read yet, with their labels and weights.
 
     Parameters
@@ -213,7 +213,7 @@ class Unread:
         Whether to store the transpose of a sparse matrix as well.
     """
 
-    part: Part
+    part: Partition
     y: Array
     c: Array
     ends: NDArray | None = None
@@ -232,16 +232,16 @@ class Unread:
         except ValueError as error:
             raise ValueError(f"{self.part.name}: {error}") from None
         X = with_transpose(X) if self.wide and isinstance(X, Csr) else X
-        return Shard(X if self.ends is None else Sequences(X, self.ends), self.y, self.c, Memo())
+        return Shard(X if self.ends is None else Sequences(X, self.ends), self.y, self.c, ShardCache())
 
 
-def loaded(shard: Shard | Unread) -> Shard:
+def materialize(shard: Shard | LazyShard) -> Shard:
     """The shard itself, or the result of reading it."""
-    return shard.load() if isinstance(shard, Unread) else shard
+    return shard.load() if isinstance(shard, LazyShard) else shard
 
 
 @dataclass(frozen=True)
-class Table:
+class RowMetadata:
     """Shape, labels and weights of rows, which may be remote.
 
     Parameters
@@ -255,20 +255,20 @@ class Table:
     """
 
     shape: tuple[int, int]
-    numbers: int
+    nnz: int
     sparse: bool
     y: Array
     c: Array
 
     @classmethod
-    def from_rows(cls, X: Matrix | Spread, y: Array, c: Array) -> Table:
+    def from_rows(cls, X: Matrix | PartitionedMatrix, y: Array, c: Array) -> RowMetadata:
         """The metadata of local or partitioned rows."""
-        if isinstance(X, Spread):
-            return cls(X.shape, X.numbers, X.sparse, y, c)
+        if isinstance(X, PartitionedMatrix):
+            return cls(X.shape, X.nnz, X.sparse, y, c)
         inner: Any = getattr(X, "tokens", X)
         # a matrix stored twice, by rows and by columns, counts once
         inner = getattr(inner, "csr", inner)
-        entries = stored(inner)
+        entries = stored_values(inner)
         dense = getattr(inner, "indptr", None) is None
         size = X.shape[0] * X.shape[1] if entries is None else entries.size
         return cls(X.shape, int(size), not dense, y, c)

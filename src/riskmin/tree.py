@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import namespace, zeros_beside
+from riskmin.arrays import namespace, zeros_for
 from riskmin.types import Array, NDArray
 
 
@@ -142,7 +142,7 @@ class Tree:
         return np.array(self.parents, dtype=np.intp)
 
     @cached_property
-    def places(self) -> NDArray:
+    def label_index(self) -> NDArray:
         """The index of each label in `nodes`."""
         index = {node: i for i, node in enumerate(self.nodes)}
         return np.array([index[label] for label in self.labels], dtype=np.intp)
@@ -160,8 +160,8 @@ class Tree:
     def distance(self) -> NDArray:
         """The number of edges on the path between any two labels, of shape (k, k)."""
         # on_path[u, l] = 1 if node u is label l or an ancestor of it: the products count common ancestors
-        on_path = self.paths_sum(np.eye(len(self.nodes)))[:, self.places]
-        depth = self.depth[self.places].astype(np.float64)
+        on_path = self.paths_sum(np.eye(len(self.nodes)))[:, self.label_index]
+        depth = self.depth[self.label_index].astype(np.float64)
         # depth(a) + depth(b) - 2 depth(deepest common ancestor)
         edges: NDArray = depth[:, None] + depth - 2 * (on_path.T @ on_path)
         return edges
@@ -169,17 +169,17 @@ class Tree:
     @cached_property
     def _columns(self) -> list[int] | None:
         """The indices of the labels as a list, which any array library takes; None if they are all nodes."""
-        places: list[int] = self.places.tolist()
+        places: list[int] = self.label_index.tolist()
         return None if places == list(range(len(self.nodes))) else places
 
-    def below(self, labels: Sequence[Any]) -> Tree:
+    def restricted_to(self, labels: Sequence[Any]) -> Tree:
         """The tree with these labels, without nodes that are on no path to them.
 
         Examples
         --------
         >>> from riskmin import Tree
         >>> tree = Tree.from_parents({"C": None, "C15": "C", "C17": "C", "M": None})
-        >>> tree.below(["C15", "M"]).nodes
+        >>> tree.restricted_to(["C15", "M"]).nodes
         ('C', 'C15', 'M')
         """
         index = {node: v for v, node in enumerate(self.nodes)}
@@ -214,7 +214,7 @@ class Tree:
         return self._add_down(namespace(Z).asarray(Z, copy=True))
 
     def subtrees_sum(self, D: Array) -> Array:
-        r"""Subtree sums, the adjoint of `paths_sum`: :math:`\sum_{u \text{ at or below } v} D_{iu}`.
+        r"""Subtree sums, the adjoint of `paths_sum`: :math:`\sum_{u \text{ at or restricted_to } v} D_{iu}`.
 
         Examples
         --------
@@ -248,7 +248,7 @@ class Tree:
         """The adjoint of `to_labels`: from (n, k) to (n, nodes)."""
         if self._columns is None:
             return self.subtrees_sum(D)
-        full = zeros_beside((D.shape[0], len(self.nodes)), D)
+        full = zeros_for((D.shape[0], len(self.nodes)), D)
         full[:, self._columns] = D
         return self._add_up(full)
 

@@ -76,7 +76,7 @@ FAMILIES = {
     "DualGaussSeidel by gradients": Family(rm.DualGaussSeidel(step="gradient"), rm.Hinge(), lam=1e-1),
     "DualGaussSeidel of classes": Family(rm.DualGaussSeidel(), rm.MulticlassHinge(), lam=1e-2),
     "DualAccelerated with an intercept": Family(rm.DualAccelerated(), rm.Hinge(), intercept=True),
-    "HandOver": Family(rm.HandOver(rm.DualGaussSeidel(), rm.Bundle()), rm.Hinge()),
+    "HandOver": Family(rm.Switching(rm.DualGaussSeidel(), rm.Bundle()), rm.Hinge()),
     "Auto of classes": Family(rm.Auto(), rm.Softmax(), intercept=True),
 }
 

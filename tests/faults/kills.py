@@ -62,7 +62,7 @@ def _child(run, pipe):
             warnings.simplefilter("ignore")
             code = run(pipe) or 0
     except KeyboardInterrupt:
-        code = 128 + signals.last()
+        code = 128 + signals.last_signal()
     except BaseException:
         traceback.print_exc()
     finally:

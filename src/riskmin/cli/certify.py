@@ -9,41 +9,43 @@ from typing import Any
 import click
 
 from riskmin.cli.common import (
-    ABOVE_0,
-    FROM_0,
-    FROM_1,
-    PATH,
-    STANDARDIZED,
-    Column,
-    count,
+    NONNEGATIVE_FLOAT,
+    PATH_TYPE,
+    POSITIVE_FLOAT,
+    POSITIVE_INT,
+    STANDARDIZED_NOTE,
+    ColumnRef,
     json_option,
+    load_for_model,
     memory_option,
+    pluralize,
+    print_pairs,
     qid_option,
-    read_for,
     real_option,
-    show,
     target_option,
 )
-from riskmin.cli.examine import Verdict, examine
-from riskmin.cli.tasks import TASKS
+from riskmin.cli.examine import CertificationResult, certify_model
+from riskmin.cli.tasks import TASK_BEHAVIORS
 from riskmin.progress import duration
 
 
 @click.command()
-@click.argument("model", type=PATH)
-@click.argument("data", type=PATH)
+@click.argument("model", type=PATH_TYPE)
+@click.argument("data", type=PATH_TYPE)
 @target_option
 @qid_option
 @memory_option
-@real_option("--tol", type=FROM_0, help="Relative gap to prove (default: the gap claimed by the model).")
+@real_option(
+    "--tol", type=NONNEGATIVE_FLOAT, help="Relative gap to prove (default: the gap claimed by the model)."
+)
 @click.option("--solver", help="Solver that proves the new bound (default: the model's).")
 @click.option(
-    "--max-iter", type=FROM_1, default=10_000, show_default=True, help="Maximum number of iterations."
+    "--max-iter", type=POSITIVE_INT, default=10_000, show_default=True, help="Maximum number of iterations."
 )
-@real_option("--max-seconds", type=ABOVE_0, help="Time limit of the proof in seconds.")
+@real_option("--max-seconds", type=POSITIVE_FLOAT, help="Time limit of the proof in seconds.")
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 @json_option
-def certify(model: Path, data: Path, target: Column, qid: Column, as_json: bool, **limits: Any) -> int:
+def certify(model: Path, data: Path, target: ColumnRef, qid: ColumnRef, as_json: bool, **limits: Any) -> int:
     """Verify the certificate of MODEL against DATA, its training data.
 
     Recomputes the objective and proves a new lower bound, starting from the weights of the model. The claim
@@ -56,15 +58,15 @@ def certify(model: Path, data: Path, target: Column, qid: Column, as_json: bool,
     from riskmin.estimators import load_model
 
     if not _intact(model):
-        result = Verdict(1, "refuted", f"{model} was changed: its checksum does not match")
+        result = CertificationResult(1, "refuted", f"{model} was changed: its checksum does not match")
         return _report(result, {}, as_json)
     fitted = load_model(model)
     if fitted.weighted_:
         raise ValueError(
             f"{model} was fitted with weights of rows, which {data} does not hold: no claim to check"
         )
-    table = read_for(fitted, data, target, qid, labels=TASKS[fitted.task].labelled)
-    result, numbers = examine(fitted, table.X, table.y, table.qid, **limits)
+    table = load_for_model(fitted, data, target, qid, labels=TASK_BEHAVIORS[fitted.task].needs_labels)
+    result, numbers = certify_model(fitted, table.X, table.y, table.qid, **limits)
     return _report(result, numbers, as_json)
 
 
@@ -76,18 +78,18 @@ def _intact(path: Path) -> bool:
     return bool(meta.pop("sha256", None) == checksum(arrays, meta))
 
 
-def _report(result: Verdict, numbers: dict[str, Any], as_json: bool) -> int:
+def _report(result: CertificationResult, numbers: dict[str, Any], as_json: bool) -> int:
     """Print the result and return the exit code."""
     if as_json:
-        click.echo(json.dumps({"verdict": result.word, "why": result.why, **numbers}))
+        click.echo(json.dumps({"verdict": result.outcome, "why": result.reason, **numbers}))
     elif numbers:
-        show(_table_rows(numbers))
-    color = {"certified": "green", "refuted": "red"}.get(result.word, "yellow")
-    if result.code:
-        click.secho(f"riskmin: {result.word}: {result.why}", fg=color, bold=True, err=True)
+        print_pairs(_table_rows(numbers))
+    color = {"certified": "green", "refuted": "red"}.get(result.outcome, "yellow")
+    if result.exit_code:
+        click.secho(f"riskmin: {result.outcome}: {result.reason}", fg=color, bold=True, err=True)
     elif not as_json:
-        click.secho(f"{result.word}: {result.why}", fg=color, bold=True)
-    return result.code
+        click.secho(f"{result.outcome}: {result.reason}", fg=color, bold=True)
+    return result.exit_code
 
 
 def _table_rows(numbers: dict[str, Any]) -> list[tuple[str, str]]:
@@ -101,13 +103,13 @@ def _table_rows(numbers: dict[str, Any]) -> list[tuple[str, str]]:
         ("lower bound, proved", "not tried" if proved is None else f"{proved:.9g}"),
     ]
     if numbers["standardized"]:
-        rows.append(("standardized", STANDARDIZED))
+        rows.append(("standardized", STANDARDIZED_NOTE))
     if numbers["criterion"] == "atol":
         rows.append(("tolerance, claimed", "the absolute one (atol)"))
     if proved is not None:
         rows.append(("gap, proved", f"{numbers['gap_rel']:.2e} of the objective"))
         rows.append(
-            ("proof", f"{count(numbers['iterations'], 'iteration')} in {duration(numbers['seconds'])}")
+            ("proof", f"{pluralize(numbers['iterations'], 'iteration')} in {duration(numbers['seconds'])}")
         )
         rows.append(("solver", numbers["solver"]))
     return rows

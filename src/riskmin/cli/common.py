@@ -15,21 +15,23 @@ import numpy as np
 
 from riskmin.cli import tagging
 from riskmin.data import Dataset, format_of, load
-from riskmin.data.limits import limited
+from riskmin.data.limits import memory_limited
 from riskmin.progress import duration
 from riskmin.types import Result
 
-Column: TypeAlias = str | int | None
+ColumnRef: TypeAlias = str | int | None
 """A column of a table, given by name or by index from 0."""
 
-STANDARDIZED = "yes: lam, objective and lower bound are those of columns divided by their standard deviations"
+STANDARDIZED_NOTE = (
+    "yes: lam, objective and lower bound are those of columns divided by their standard deviations"
+)
 """The note in the summary of a fit to standardized columns."""
 
 ANNOUNCE_READ_ABOVE_BYTES = 50_000_000
 """Files larger than this (in bytes) take seconds to read: announce them on stderr before reading."""
 
 
-def _parse_column(ctx: click.Context, param: click.Parameter, value: str | None) -> Column:
+def _parse_column(ctx: click.Context, param: click.Parameter, value: str | None) -> ColumnRef:
     """Return a column's index if the text is an integer, else its name."""
     try:
         return None if value is None else int(value)
@@ -49,8 +51,12 @@ def real_option(name: str, **settings: Any) -> Callable[[Callable[..., Any]], Ca
     return click.option(name, callback=_require_finite, **settings)
 
 
-PATH = click.Path(path_type=Path)
-FROM_0, ABOVE_0, FROM_1 = click.FloatRange(0), click.FloatRange(0, min_open=True), click.IntRange(1)
+PATH_TYPE = click.Path(path_type=Path)
+NONNEGATIVE_FLOAT, POSITIVE_FLOAT, POSITIVE_INT = (
+    click.FloatRange(0),
+    click.FloatRange(0, min_open=True),
+    click.IntRange(1),
+)
 target_option = click.option(
     "--target",
     metavar="COLUMN",
@@ -68,7 +74,7 @@ qid_option = click.option(
 
 def _limit_memory(ctx: click.Context, param: click.Parameter, value: float | None) -> None:
     """Set the memory limit of the readers for the duration of the command."""
-    ctx.with_resource(limited(_require_finite(ctx, param, value)))
+    ctx.with_resource(memory_limited(_require_finite(ctx, param, value)))
 
 
 memory_option = click.option(
@@ -99,7 +105,7 @@ def check_writable(*paths: Path | None) -> None:
             raise ValueError(f"{path} cannot be written: the folder {folder} is not open to you")
 
 
-def check_apart(inputs: dict[str, Path], outputs: dict[str, Path | None]) -> None:
+def check_distinct_paths(inputs: dict[str, Path], outputs: dict[str, Path | None]) -> None:
     """Raise if an output path equals an input, lies inside an input folder, or is given twice."""
     used = dict(inputs)
     for name, path in outputs.items():
@@ -129,7 +135,7 @@ def _is_inside_store(path: Path, folder: Path) -> bool:
     return path.is_file() and any(path.samefile(file) for file in folder.iterdir() if file.is_file())
 
 
-def check_data(path: Path, *, target: Column, qid: Column, quiet: bool = False) -> None:
+def check_data_options(path: Path, *, target: ColumnRef, qid: ColumnRef, quiet: bool = False) -> None:
     """Raise if --target or --qid do not apply to the file's format; announce a large file on stderr."""
     kind = format_of(path)
     if tagging.is_conll(path):
@@ -147,32 +153,34 @@ def check_data(path: Path, *, target: Column, qid: Column, quiet: bool = False) 
 
 
 def _load_checked(
-    path: Path, *, target: Column, qid: Column, quiet: bool = False, **settings: Any
+    path: Path, *, target: ColumnRef, qid: ColumnRef, quiet: bool = False, **settings: Any
 ) -> Dataset:
-    """Load a file after `check_data`."""
-    check_data(path, target=target, qid=qid, quiet=quiet)
+    """Load a file after `check_data_options`."""
+    check_data_options(path, target=target, qid=qid, quiet=quiet)
     return load(path, target=target, qid=qid, **settings)
 
 
-def take(path: Path, model: Any, given: dict[str, Any], *, quiet: bool, **settings: Any) -> Dataset:
+def load_for_fit(path: Path, model: Any, given: dict[str, Any], *, quiet: bool, **settings: Any) -> Dataset:
     """Load the data for a fit; note on stderr if their query ids are not used."""
     if model.task == "tagging":
-        return tagging.sentences(path, given["target"], given["qid"], labels=True)
+        return tagging.load_sentences(path, given["target"], given["qid"], labels=True)
     data = _load_checked(path, target=given["target"], qid=given["qid"], quiet=quiet, **settings)
-    tell_of_queries(data, model, path.name, quiet=quiet)
+    note_unused_queries(data, model, path.name, quiet=quiet)
     return data
 
 
-def tell_of_queries(data: Dataset, model: Any, name: str, *, quiet: bool) -> None:
+def note_unused_queries(data: Dataset, model: Any, name: str, *, quiet: bool) -> None:
     """Note on stderr if the data hold query ids that the loss does not use."""
     if data.qid is not None and model.task != "ranking" and not quiet:
         click.echo(f"riskmin: {name} has query ids, which {loss_name(model)} does not use", err=True)
 
 
-def read_for(model: Any, path: Path, target: Column, qid: Column, *, labels: bool) -> Dataset:
+def load_for_model(model: Any, path: Path, target: ColumnRef, qid: ColumnRef, *, labels: bool) -> Dataset:
     """Load data for a fitted model; reorder the columns by name where both model and data name them."""
     if model.task == "tagging":
-        return tagging.sentences(path, target, qid, labels=labels, n_columns=tagging.n_input_columns(model))
+        return tagging.load_sentences(
+            path, target, qid, labels=labels, n_columns=tagging.n_input_columns(model)
+        )
     data = _load_checked(path, target=target, qid=qid, require_labels=labels, n_features=model.n_features_in_)
     known = getattr(model, "feature_names_in_", None)
     if known is None or data.feature_names is None or data.feature_names == list(known):
@@ -189,7 +197,7 @@ def read_for(model: Any, path: Path, target: Column, qid: Column, *, labels: boo
 
 
 @contextmanager
-def without_warnings() -> Iterator[None]:
+def suppress_warnings() -> Iterator[None]:
     """Suppress warnings, whose content is in the summary and the exit code; print those on checkpoints."""
 
     def print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -216,7 +224,7 @@ _OPTION_OF_PARAMETER = {
 """Parameters of estimators as they appear in notes, and the options of the command that set them."""
 
 
-def tell_of_nothing(model: Any) -> None:
+def note_zero_weights(model: Any) -> None:
     """Print the note of a fit that converged to zero weights, with options in place of parameters."""
     note = model.result_.note
     if note and model.result_.status == "converged":
@@ -225,7 +233,7 @@ def tell_of_nothing(model: Any) -> None:
         click.echo(f"riskmin: the model learned nothing: {note}", err=True)
 
 
-def show(rows: Iterable[tuple[str, str]]) -> None:
+def print_pairs(rows: Iterable[tuple[str, str]]) -> None:
     """Print pairs of names and values, aligned."""
     rows = list(rows)
     width = max(len(name) for name, _ in rows)
@@ -233,7 +241,7 @@ def show(rows: Iterable[tuple[str, str]]) -> None:
         click.echo(f"  {name:<{width}}  {value}")
 
 
-def columns(cells: Sequence[Sequence[str]], *, left: bool = False) -> None:
+def print_table(cells: Sequence[Sequence[str]], *, left: bool = False) -> None:
     """Print a table whose first row is the header; cells are aligned to the right, or to the left."""
     widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
     side = "<" if left else ">"
@@ -242,12 +250,12 @@ def columns(cells: Sequence[Sequence[str]], *, left: bool = False) -> None:
         click.echo(f"  {line}  {row[-1]}".rstrip())
 
 
-def count(n: int, noun: str) -> str:
+def pluralize(n: int, noun: str) -> str:
     """Format a count with its noun: "1 iteration", "2 iterations"."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
-def as_label(label: Any) -> str:
+def format_label(label: Any) -> str:
     """Format a class label as in the data file: 1.0 becomes "1"."""
     if isinstance(label, (float, np.floating)) and float(label).is_integer():
         return str(int(label))
@@ -266,23 +274,23 @@ def reg_name(model: Any) -> str:
 
 def makes_zeros(model: Any, n_weights: int) -> bool:
     """Whether the regularizer makes weights exactly zero: by an l1 term, or by a bound at zero."""
-    from riskmin.estimators.base import regularizer_of
-    from riskmin.regularizers import Separable, each_output
+    from riskmin.estimators.base import resolve_regularizer
+    from riskmin.regularizers import Separable, repeat_per_output
 
-    reg = regularizer_of(model)
+    reg = resolve_regularizer(model)
     if not isinstance(reg, Separable):
         return False
-    reg = each_output(reg, getattr(model, "n_features_in_", n_weights), n_weights)
+    reg = repeat_per_output(reg, getattr(model, "n_features_in_", n_weights), n_weights)
     terms = reg.terms(np.zeros(n_weights))
     return bool(np.any(terms.absolute > 0) or np.any(terms.lower == 0) or np.any(terms.upper == 0))
 
 
-def nonzeros(model: Any) -> int | None:
+def n_nonzero_weights(model: Any) -> int | None:
     """Number of nonzero weights; None if the regularizer makes no weights zero."""
     return int(np.count_nonzero(model.coef_)) if makes_zeros(model, np.size(model.coef_)) else None
 
 
-def summary(model: Any, dimensions: tuple[int, int], tol: float) -> dict[str, Any]:
+def fit_summary(model: Any, dimensions: tuple[int, int], tol: float) -> dict[str, Any]:
     """Summarize a fit as JSON-compatible data: problem, certificate, status, cost."""
     result: Result = model.result_
     last = result.trace[-1]
@@ -293,7 +301,7 @@ def summary(model: Any, dimensions: tuple[int, int], tol: float) -> dict[str, An
         "rows": dimensions[0],
         "columns": dimensions[1],
         "weights": int(np.size(model.coef_)),
-        "nonzeros": nonzeros(model),
+        "nonzeros": n_nonzero_weights(model),
         "objective": model.objective_,
         "lower_bound": model.lower_bound_,
         "gap": model.gap_,
@@ -311,19 +319,23 @@ def summary(model: Any, dimensions: tuple[int, int], tol: float) -> dict[str, An
     }
 
 
-def not_converged(model: Any, facts: dict[str, Any], which: str = "") -> str:
+def not_converged_message(model: Any, facts: dict[str, Any], which: str = "") -> str:
     """The message about a fit that did not reach the tolerance: the gap, and the remedy."""
-    from riskmin.estimators.advice import ON_THE_COMMAND_LINE, about_columns, remedy
+    from riskmin.estimators.advice import (
+        COMMAND_LINE_PHRASES,
+        describe_ill_scaled_columns,
+        suggest_parameters,
+    )
 
     message = (
         f"riskmin: {which}not converged ({facts['status']}): the certified gap is {facts['gap_rel']:.2g}, "
-        f"above the {model.tol:g} asked for; {remedy(model, ON_THE_COMMAND_LINE)}"
+        f"above the {model.tol:g} asked for; {suggest_parameters(model, COMMAND_LINE_PHRASES)}"
     )
-    advice = about_columns(model, ON_THE_COMMAND_LINE)
+    advice = describe_ill_scaled_columns(model, COMMAND_LINE_PHRASES)
     return f"{message}. {advice}" if advice else message
 
 
-def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
+def summary_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Format a summary as (name, value) pairs for printing."""
     rows = [
         ("objective", f"{facts['objective']:.9g}"),
@@ -336,7 +348,7 @@ def lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     if facts["nonzeros"] is not None:
         rows.append(("nonzero weights", f"{facts['nonzeros']:,} of {facts['weights']:,}"))
     if facts["standardized"]:
-        rows.append(("standardized", STANDARDIZED))
+        rows.append(("standardized", STANDARDIZED_NOTE))
     return rows
 
 
@@ -348,16 +360,18 @@ def describe_status(facts: dict[str, Any]) -> str:
     return f"{facts['status']}, by --atol: the gap is {facts['gap']:.2e}, at most {asked}"
 
 
-def shape(model: Any, data: Dataset) -> tuple[int, int]:
+def data_shape(model: Any, data: Dataset) -> tuple[int, int]:
     """Number of rows (or sentences) and of columns (or weights)."""
-    dimensions: tuple[int, int] = tagging.shape(model, data.X) if model.task == "tagging" else data.X.shape
+    dimensions: tuple[int, int] = (
+        tagging.corpus_shape(model, data.X) if model.task == "tagging" else data.X.shape
+    )
     return dimensions
 
 
-def size(model: Any, data: Dataset) -> str:
+def describe_data_size(model: Any, data: Dataset) -> str:
     """Describe the size of the data: rows, columns, classes or queries."""
     if model.task == "tagging":
-        return tagging.size(model, data.X)
+        return tagging.describe_corpus_size(model, data.X)
     n, p = data.X.shape
     text = f"{n:,} rows x {p:,} columns"
     if model.task in ("classification", "hierarchy") and len(model.classes_) > 2:
@@ -369,23 +383,26 @@ def size(model: Any, data: Dataset) -> str:
 
 def problem_facts(model: Any, dimensions: tuple[int, int]) -> dict[str, Any]:
     """The problem as it is described on an HTML page: loss, regularizer, size, tolerance."""
-    from riskmin.estimators.base import fitted_loss, regularizer_of
+    from riskmin.estimators.base import fitted_loss, resolve_regularizer
     from riskmin.losses import formula
 
-    reg = getattr(regularizer_of(model), "formula", "")
+    reg = getattr(resolve_regularizer(model), "formula", "")
     return {
         "loss": f"{loss_name(model)}: {formula(fitted_loss(model))}",
         "rows": dimensions[0],
         "columns": dimensions[1],
         "tol": float(model.tol),
         "regularizer": f"{reg_name(model)}: {reg}" if reg else reg_name(model),
-        **({"standardized": STANDARDIZED} if getattr(model, "standardize", False) else {}),
+        **({"standardized": STANDARDIZED_NOTE} if getattr(model, "standardize", False) else {}),
     }
 
 
-def facts_for_report(model: Any, dimensions: tuple[int, int]) -> dict[str, Any]:
+def report_facts(model: Any, dimensions: tuple[int, int]) -> dict[str, Any]:
     """The facts about a fit that a report shows in addition to its `Result`."""
-    facts, n_nonzero = problem_facts(model, dimensions) | {"lam": float(model.alpha)}, nonzeros(model)
+    facts, n_nonzero = (
+        problem_facts(model, dimensions) | {"lam": float(model.alpha)},
+        n_nonzero_weights(model),
+    )
     if getattr(model, "n_queries_", 0):
         facts["queries"] = f"{model.n_queries_:,}"
     if n_nonzero is None:

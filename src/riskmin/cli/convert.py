@@ -9,10 +9,18 @@ from typing import Any
 
 import click
 
-from riskmin.cli.common import PATH, count, memory_option, qid_option, real_option, show, target_option
+from riskmin.cli.common import (
+    PATH_TYPE,
+    memory_option,
+    pluralize,
+    print_pairs,
+    qid_option,
+    real_option,
+    target_option,
+)
 from riskmin.data import convert as convert_file
-from riskmin.data.stored import Store
-from riskmin.progress import LIVE_EVERY, PLAIN_EVERY, duration
+from riskmin.data.stored import StoreReader
+from riskmin.progress import LIVE_UPDATE_SECONDS, LOG_LINE_SECONDS, duration
 
 _EPILOG = """\b
 Examples:
@@ -24,8 +32,8 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("source", type=PATH)
-@click.argument("target_folder", metavar="[TARGET.rsk]", type=PATH, required=False)
+@click.argument("source", type=PATH_TYPE)
+@click.argument("target_folder", metavar="[TARGET.rsk]", type=PATH_TYPE, required=False)
 @click.option("--check", "only_check", is_flag=True, help="Verify the checksums of a .rsk store instead.")
 @target_option
 @qid_option
@@ -83,36 +91,36 @@ def convert(source: Path, target_folder: Path | None, only_check: bool, quiet: b
             **given,
         )
     if not quiet:
-        _print_summary(Store(target_folder), time.perf_counter() - progress.start)
+        _print_summary(StoreReader(target_folder), time.perf_counter() - progress.start)
     return 0
 
 
 def _check(path: Path, quiet: bool) -> int:
     """Verify all checksums of a store; a mismatch raises."""
     start = time.perf_counter()
-    store = Store(path)
+    store = StoreReader(path)
     store.verify()
     if not quiet:
         _print_summary(
             store,
             time.perf_counter() - start,
-            [("checksums", f"those of {count(len(store.shards), 'shard')} hold")],
+            [("checksums", f"those of {pluralize(len(store.shards), 'shard')} hold")],
         )
     return 0
 
 
-def _print_summary(store: Store, seconds: float, more: list[tuple[str, str]] | None = None) -> None:
+def _print_summary(store: StoreReader, seconds: float, more: list[tuple[str, str]] | None = None) -> None:
     """Print the size, layout and labels of a store, and the time taken."""
     size = sum(a.nbytes for a in store.arrays.values())
     kind = "sparse" if store.sparse else "dense"
     labels = "numbers" if "y" in store.dtypes else "none"
     labels = f"{len(store.classes)} classes" if store.classes else labels
     click.echo(f"{store.path}, {store.rows:,} rows x {store.columns:,} columns")
-    show(
+    print_pairs(
         [
-            ("numbers", f"{store.numbers:,}, {kind}, {store.dtypes['data' if store.sparse else 'X']}"),
+            ("numbers", f"{store.nnz:,}, {kind}, {store.dtypes['data' if store.sparse else 'X']}"),
             ("labels", labels + (", with query ids" if "qid" in store.dtypes else "")),
-            ("size", f"{size / 1e6:,.1f} MB in {count(len(store.shards), 'shard')}"),
+            ("size", f"{size / 1e6:,.1f} MB in {pluralize(len(store.shards), 'shard')}"),
             *(more or []),
             ("took", duration(seconds)),
         ]
@@ -124,7 +132,7 @@ class _ConversionProgress:
 
     def __init__(self, quiet: bool) -> None:
         self.quiet, self.live = quiet, sys.stderr.isatty()
-        self.interval = LIVE_EVERY if self.live else PLAIN_EVERY
+        self.interval = LIVE_UPDATE_SECONDS if self.live else LOG_LINE_SECONDS
         self.start = time.perf_counter()
         self.next_report_time = self.start + self.interval
 

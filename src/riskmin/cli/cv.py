@@ -10,26 +10,26 @@ import click
 import numpy as np
 
 from riskmin.cli.common import (
-    PATH,
-    check_apart,
+    PATH_TYPE,
+    check_distinct_paths,
     check_writable,
-    columns,
-    facts_for_report,
-    lines,
-    not_converged,
+    describe_data_size,
+    fit_summary,
+    load_for_fit,
+    not_converged_message,
+    note_zero_weights,
+    print_pairs,
+    print_table,
     reg_name,
-    show,
-    size,
-    summary,
-    take,
-    tell_of_nothing,
-    without_warnings,
+    report_facts,
+    summary_lines,
+    suppress_warnings,
 )
-from riskmin.cli.problem import check_lams, estimator, estimator_settings, lam_options, problem_options
-from riskmin.cli.search import GradedSearch, GradeError
-from riskmin.cli.tasks import TASKS, queries
+from riskmin.cli.problem import check_lams, estimator_settings, lam_options, make_estimator, problem_options
+from riskmin.cli.search import GradedLamSearch, GradeErrorScorer
+from riskmin.cli.tasks import TASK_BEHAVIORS, query_kwargs
 from riskmin.data import Dataset
-from riskmin.signals import finishing
+from riskmin.signals import ignore_interrupts
 
 _EPILOG = """\b
 Examples:
@@ -42,13 +42,15 @@ ndcg:k=5, mrr, ...; or the name of a scikit-learn scorer: balanced_accuracy, neg
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("data", type=PATH)
-@click.option("-o", "--output", type=PATH, required=True, help="Where to save the model fitted to all rows.")
+@click.argument("data", type=PATH_TYPE)
+@click.option(
+    "-o", "--output", type=PATH_TYPE, required=True, help="Where to save the model fitted to all rows."
+)
 @click.option("--folds", type=click.IntRange(2), default=5, show_default=True, help="Number of folds.")
 @click.option("--scoring", help="Metric to compare (default: the loss's metric, else accuracy or R^2).")
 @lam_options
 @problem_options
-@click.option("--report", type=PATH, help="Write an HTML page with a chart of the scores.")
+@click.option("--report", type=PATH_TYPE, help="Write an HTML page with a chart of the scores.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.option("--quiet", is_flag=True, help="Print nothing (except with --json).")
 def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool, **given: Any) -> int:
@@ -61,32 +63,34 @@ def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool
     check_lams(given)
     search, scored = _estimator(given)
     check_writable(output, report)
-    check_apart({"DATA": data}, {"--output": output, "--report": report})
-    table = take(data, search, given, quiet=quiet or as_json)
-    TASKS[search.task].check(search, table.y, table.qid)
-    with without_warnings():
+    check_distinct_paths({"DATA": data}, {"--output": output, "--report": report})
+    table = load_for_fit(data, search, given, quiet=quiet or as_json)
+    TASK_BEHAVIORS[search.task].check(search, table.y, table.qid)
+    with suppress_warnings():
         _fit(search, table, scored)
     model = search.best_estimator_
     _save(search, table, output, report, scored, title=f"{given['loss']} on {data.name}")
-    facts = summary(model, table.X.shape, model.tol)
+    facts = fit_summary(model, table.X.shape, model.tol)
     if as_json:
         click.echo(json.dumps(_search_facts(search) | facts | {"model": str(output)}))
     elif not quiet:
         click.echo(
-            f"{given['loss']} on {data.name}, {size(model, table)}, {reg_name(model)}, "
+            f"{given['loss']} on {data.name}, {describe_data_size(model, table)}, {reg_name(model)}, "
             f"{len(search.scores_)} folds"
         )
-        columns(_cells(search, scored))
+        print_table(_cells(search, scored))
         more = [("report", str(report))] if report else []
-        show([("best lam", f"{search.alpha_:.4g}"), *lines(facts), ("model", str(output)), *more])
+        print_pairs(
+            [("best lam", f"{search.alpha_:.4g}"), *summary_lines(facts), ("model", str(output)), *more]
+        )
     return _report_convergence(search, facts, as_json)
 
 
 def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
     """Make the search estimator; also return the name of the metric that it compares."""
     from riskmin.estimators import LinearClassifierCV, LinearRegressorCV
-    from riskmin.estimators.base import regularizer_of
-    from riskmin.estimators.scorers import measure_named, measure_of
+    from riskmin.estimators.base import resolve_regularizer
+    from riskmin.estimators.scorers import measure_by_name, measure_for_loss
     from riskmin.losses import get_loss
 
     task, settings = estimator_settings(given)
@@ -97,22 +101,22 @@ def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
             "cv is for models of rows, not for taggers: use scikit-learn's GridSearchCV in Python"
         )
     name = given["scoring"]
-    measure = measure_of(get_loss(given["loss"])) if name is None else measure_named(name, task)
+    measure = measure_for_loss(get_loss(given["loss"])) if name is None else measure_by_name(name, task)
     scoring = None if measure is None else measure.scorer
     grid = {"alphas": given["lams"], "n_alphas": given["n_lams"] or 13, "cv": given["folds"]}
     if task in ("ordinal", "ranking"):
-        scored = GradeError.name if measure is None else measure.name
-        return GradedSearch(estimator(given), **grid, scoring=scoring), scored
+        scored = GradeErrorScorer.name if measure is None else measure.name
+        return GradedLamSearch(make_estimator(given), **grid, scoring=scoring), scored
     kind = LinearRegressorCV if task == "regression" else LinearClassifierCV
     model = kind(**settings, **grid, scoring=scoring)
-    regularizer_of(model)
+    resolve_regularizer(model)
     return model, "score" if measure is None else measure.name
 
 
 def _fit(search: Any, table: Dataset, scored: str) -> None:
     """Run the search; errors that are due to --scoring name that option."""
     try:
-        search.fit(table.X, table.y, **queries(search, table.qid))
+        search.fit(table.X, table.y, **query_kwargs(search, table.qid))
     except AttributeError as error:
         if "predict_proba" not in str(error):
             raise
@@ -151,7 +155,7 @@ def _search_facts(search: Any) -> dict[str, Any]:
     return {"best_lam": search.alpha_, "best_score": search.best_score_, "cv": scores}
 
 
-@finishing()
+@ignore_interrupts()
 def _save(search: Any, table: Dataset, output: Path, report: Path | None, scored: str, title: str) -> None:
     from riskmin.estimators import save_model
     from riskmin.report import write_search
@@ -161,7 +165,7 @@ def _save(search: Any, table: Dataset, output: Path, report: Path | None, scored
         model.feature_names_in_ = np.array(table.feature_names, dtype=object)
     save_model(model, output)
     if report is not None:
-        about = facts_for_report(model, table.X.shape) | {"scoring": scored}
+        about = report_facts(model, table.X.shape) | {"scoring": scored}
         write_search(report, search.alphas_.tolist(), search.scores_, search.alpha_, title=title, about=about)
 
 
@@ -175,7 +179,7 @@ def _report_convergence(search: Any, facts: dict[str, Any], as_json: bool) -> in
             err=True,
         )
     if not as_json:
-        tell_of_nothing(search.best_estimator_)
+        note_zero_weights(search.best_estimator_)
     if facts["status"] != "converged" and not as_json:
-        click.echo(not_converged(search.best_estimator_, facts, "the last fit is "), err=True)
+        click.echo(not_converged_message(search.best_estimator_, facts, "the last fit is "), err=True)
     return 3 if n_failed or facts["status"] != "converged" else 0

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from riskmin.cli.common import PATH, check_writable, count, facts_for_report, show
+from riskmin.cli.common import PATH_TYPE, check_writable, pluralize, print_pairs, report_facts
 from riskmin.progress import duration, relative_gap
 
 DEMO_LOSSES = ("hinge", "squared_hinge", "logistic")
@@ -24,7 +24,7 @@ def _independent_solver(solver: str) -> str:
 @click.option(
     "-o",
     "--output",
-    type=PATH,
+    type=PATH_TYPE,
     default=Path("riskmin-demo.html"),
     show_default=True,
     help="The page to write.",
@@ -60,25 +60,25 @@ def demo(output: Path) -> int:
 def _fit(loss: str, X: Any, y: Any) -> tuple[tuple[str, Any, dict[str, Any]], int]:
     """Fit, certify and print; return the entry for the report and the exit code."""
     from riskmin import LinearClassifier
-    from riskmin.cli.examine import examine
+    from riskmin.cli.examine import certify_model
 
     model = LinearClassifier(loss, alpha=DEMO_LAM).fit(X, y)
     result = model.result_
-    verdict, numbers = examine(model, X, y, solver=_independent_solver(result.solver), quiet=True)
+    verdict, numbers = certify_model(model, X, y, solver=_independent_solver(result.solver), quiet=True)
     last = result.trace[-1]
-    took = f"{count(result.n_iter, 'iteration')}, {duration(last['seconds'])}"
+    took = f"{pluralize(result.n_iter, 'iteration')}, {duration(last['seconds'])}"
     click.echo()
     click.secho(loss.replace("_", " "), bold=True)
-    show(
+    print_pairs(
         [
             ("objective", f"{model.objective_:.7f}"),
             ("lower bound", f"{model.lower_bound_:.7f}  by {result.solver}"),
             ("certified gap", f"{relative_gap(last):.1e} after {took}"),
             ("second bound", f"{numbers['lower_bound']:.7f}  by {numbers['solver']}, started at the model"),
-            ("verdict", click.style(verdict.word, fg="red" if verdict.code else "green", bold=True)),
+            ("verdict", click.style(verdict.outcome, fg="red" if verdict.exit_code else "green", bold=True)),
             ("correct", f"{model.score(X, y):.1%} of the tumours it was fitted to"),
         ]
     )
-    facts = facts_for_report(model, X.shape)
-    facts["second bound"] = f"{numbers['lower_bound']:.10g} by {numbers['solver']}: {verdict.word}"
-    return (loss.replace("_", " "), result, facts), verdict.code
+    facts = report_facts(model, X.shape)
+    facts["second bound"] = f"{numbers['lower_bound']:.10g} by {numbers['solver']}: {verdict.outcome}"
+    return (loss.replace("_", " "), result, facts), verdict.exit_code

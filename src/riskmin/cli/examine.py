@@ -17,19 +17,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.cli import tagging
-from riskmin.cli.common import without_warnings
-from riskmin.cli.graded import need_queries
+from riskmin.cli.common import suppress_warnings
+from riskmin.cli.graded import require_queries
 from riskmin.cli.measures import loss_scores, raw_scores
-from riskmin.cli.tasks import TASKS, queries
+from riskmin.cli.tasks import TASK_BEHAVIORS, query_kwargs
 from riskmin.executors import Serial
 from riskmin.linear import check_labels
 from riskmin.matrices import as_matrix
-from riskmin.moments import moments
+from riskmin.moments import column_moments
 from riskmin.progress import Progress
-from riskmin.regularizers import L2, Free, free
-from riskmin.rkhs import ROOT, RkhsNorm, coefficients, pair
-from riskmin.run import SMALL
-from riskmin.types import Array, Cut, Iterate, Memo, Result, Shard
+from riskmin.regularizers import L2, UnpenalizedTail, unpenalized_tail
+from riskmin.rkhs import SQRT2, RkhsNorm, as_pair, coefficients
+from riskmin.run import DEFAULT_ATOL_RATIO
+from riskmin.types import Array, Cut, Iterate, Result, Shard, ShardCache
 
 OBJECTIVE_RTOL = 1e-6
 """Relative difference up to which two objectives count as equal, and the smallest gap to be proved again."""
@@ -37,15 +37,15 @@ ROUNDING_RTOL = 1e-9
 """Relative error of bounds and gaps that is attributed to rounding."""
 
 
-class Verdict(NamedTuple):
+class CertificationResult(NamedTuple):
     """Result of a certification: an exit code, the verdict, and the reason in one sentence."""
 
-    code: int
-    word: str
-    why: str
+    exit_code: int
+    outcome: str
+    reason: str
 
 
-def examine(
+def certify_model(
     model: Any,
     X: Any,
     y: Any,
@@ -56,7 +56,7 @@ def examine(
     max_iter: int = 10_000,
     max_seconds: float | None = None,
     quiet: bool = False,
-) -> tuple[Verdict, dict[str, Any]]:
+) -> tuple[CertificationResult, dict[str, Any]]:
     """Verify the certificate of a fitted model: its objective, its cut, its lower bound.
 
     Parameters
@@ -82,12 +82,12 @@ def examine(
     """
     if hasattr(model, "dual_coef_"):
         model = _with_recomputed_products(model, X)
-    J = objective(model, X, y, qid)
+    J = recompute_objective(model, X, y, qid)
     numbers: dict[str, Any] = {
         "claimed_objective": model.objective_,
         "objective": J,
         "claimed_lower_bound": model.lower_bound_,
-        "cut_lower_bound": bound_of_cut(model),
+        "cut_lower_bound": cut_lower_bound(model),
         "claimed_gap_rel": (J - model.lower_bound_) / J if J else 0.0,
         "criterion": model.result_.criterion,
         "standardized": getattr(model, "scale_", None) is not None,
@@ -100,7 +100,7 @@ def examine(
         or _threshold_error(model, X, y)
     )
     if reason := reason or _scale_error(model, X):
-        return Verdict(1, "refuted", reason), numbers
+        return CertificationResult(1, "refuted", reason), numbers
     goal = max(numbers["claimed_gap_rel"], OBJECTIVE_RTOL) if tol is None else tol
     goal_atol = atol if tol is None else 0.0
     settings = {"solver": solver or model.solver, "max_iter": max_iter, "max_seconds": max_seconds}
@@ -116,7 +116,7 @@ def examine(
     return _conclude(numbers, goal, goal_atol, excess), numbers
 
 
-def objective(model: Any, X: Any, y: Any, qid: Any = None) -> float:
+def recompute_objective(model: Any, X: Any, y: Any, qid: Any = None) -> float:
     """Recompute J at the weights and intercept of the model."""
     penalty = float(model.alpha) * float(_regularizer(model).value(model.result_.w))
     return _recompute_risk(model, X, y, qid) + penalty
@@ -127,13 +127,13 @@ def _recompute_risk(model: Any, X: Any, y: Any, qid: Any = None) -> float:
     from riskmin.estimators.base import fitted_loss
 
     if model.task == "tagging":
-        return tagging.risk(model, X, y)
-    with without_warnings():
+        return tagging.recompute_tagging_risk(model, X, y)
+    with suppress_warnings():
         z = loss_scores(model, X)
     loss = fitted_loss(model)
-    labels, c = TASKS[model.task].truth(model, y, len(z))
+    labels, c = TASK_BEHAVIORS[model.task].targets(model, y, len(z))
     if getattr(loss, "task", None) == "ranking":
-        need_queries(model, qid)
+        require_queries(model, qid)
         labels = check_labels(labels, len(z), loss, qid)
     value, _ = loss.value_grad(z, labels, c)
     return float(value)
@@ -141,9 +141,13 @@ def _recompute_risk(model: Any, X: Any, y: Any, qid: Any = None) -> float:
 
 def _regularizer(model: Any) -> Any:
     """Omega as a function of all of w, intercepts included."""
-    from riskmin.estimators.base import n_free, penalty_of
+    from riskmin.estimators.base import fitted_regularizer, n_unpenalized
 
-    return RkhsNorm() if hasattr(model, "dual_coef_") else free(penalty_of(model), n_free(model))
+    return (
+        RkhsNorm()
+        if hasattr(model, "dual_coef_")
+        else unpenalized_tail(fitted_regularizer(model), n_unpenalized(model))
+    )
 
 
 def _with_recomputed_products(model: Any, X: Any) -> Any:
@@ -151,15 +155,15 @@ def _with_recomputed_products(model: Any, X: Any) -> Any:
 
     Its weights and its cut are pairs (K beta, beta); only the coefficients beta are taken from the file.
     """
-    from riskmin.estimators.mercer import gram_of
+    from riskmin.estimators.mercer import kernel_matrix_of_model
 
     result, n = model.result_, X.shape[0]
     if 2 * n != len(result.w):
         return model  # the number of rows differs, which `_claim_error` reports
-    K, beta, gamma = gram_of(model, X), coefficients(result.w), ROOT * result.cut.a[:n]
+    K, beta, gamma = kernel_matrix_of_model(model, X), coefficients(result.w), SQRT2 * result.cut.a[:n]
     recomputed = copy.copy(model)
-    cut = Cut(pair(gamma, K.product(gamma)), result.cut.b)
-    recomputed.result_ = dataclasses.replace(result, w=pair(K.product(beta), beta), cut=cut)
+    cut = Cut(as_pair(gamma, K.product(gamma)), result.cut.b)
+    recomputed.result_ = dataclasses.replace(result, w=as_pair(K.product(beta), beta), cut=cut)
     return recomputed
 
 
@@ -167,10 +171,10 @@ def _support_vector_error(model: Any, X: Any) -> str | None:
     """Describe the error if the support vectors of a kernel machine are not rows of the data."""
     if not hasattr(model, "dual_coef_"):
         return None
-    with without_warnings():
+    with suppress_warnings():
         z = raw_scores(model, X)
     # the scores by the saved w, against those by the support vectors that `predict` uses
-    expected = ROOT * model.result_.w[: len(z)] + np.ravel(model.intercept_)[0]
+    expected = SQRT2 * model.result_.w[: len(z)] + np.ravel(model.intercept_)[0]
     error = float(abs(z - expected).max())
     if error > OBJECTIVE_RTOL * (1 + float(abs(z).max())):
         return f"its support vectors are not rows of these data: they make scores that differ by {error:.2g}"
@@ -179,23 +183,23 @@ def _support_vector_error(model: Any, X: Any) -> str | None:
 
 def _threshold_error(model: Any, X: Any, y: Any) -> str | None:
     """Describe the error if an intercept or a decision threshold, on which J does not depend, is wrong."""
-    from riskmin.estimators.base import fitted_loss, n_free
-    from riskmin.estimators.many import is_many
+    from riskmin.estimators.base import fitted_loss, n_unpenalized
+    from riskmin.estimators.many import is_multi_output
     from riskmin.estimators.ordinal import thresholds
 
     if model.task in ("novelty", "tagging"):
         return None
-    if is_many(fitted_loss(model)):  # multi-output intercepts are part of w, or follow from it
-        mismatch = bool(n_free(model)) != bool(model.fit_intercept) and model.task != "regression"
+    if is_multi_output(fitted_loss(model)):  # multi-output intercepts are part of w, or follow from it
+        mismatch = bool(n_unpenalized(model)) != bool(model.fit_intercept) and model.task != "regression"
         return "its intercepts contradict its parameter fit_intercept" if mismatch else None
     loss, threshold = fitted_loss(model), float(getattr(model, "threshold_", 0.0))
-    with without_warnings():
+    with suppress_warnings():
         z = loss_scores(model, X)
     tol, b = OBJECTIVE_RTOL * (1 + float(abs(z).max())), float(np.ravel(model.intercept_)[0]) + threshold
-    has_intercept = model.fit_intercept and not getattr(loss, "invariant", False)
-    if abs(b) > tol and (not has_intercept or getattr(loss, "counted", False)):
+    has_intercept = model.fit_intercept and not getattr(loss, "shift_invariant", False)
+    if abs(b) > tol and (not has_intercept or getattr(loss, "fixed_positive_count", False)):
         return f"it has an intercept of {b:.9g}, which no fit of {model.loss} has"
-    labels, c = TASKS[model.task].truth(model, y, len(z))
+    labels, c = TASK_BEHAVIORS[model.task].targets(model, y, len(z))
     claimed, expected = np.array([threshold]), np.zeros(1)
     if model.task == "ordinal":
         claimed, expected = model.thresholds_, thresholds(z, labels.astype(np.intp), None, model.metric)
@@ -215,7 +219,7 @@ def _scale_error(model: Any, X: Any) -> str | None:
     if scale is None:
         return None
     ones = np.ones(X.shape[0])
-    expected = moments(Serial([Shard(as_matrix(X), ones, ones, Memo())])).scale
+    expected = column_moments(Serial([Shard(as_matrix(X), ones, ones, ShardCache())])).scale
     j = int(np.argmax(np.abs(scale / expected - 1)))
     if abs(scale[j] / expected[j] - 1) > OBJECTIVE_RTOL:
         return f"column {j} has a standard deviation of {expected[j]:.9g}, not {scale[j]:.9g} as claimed"
@@ -237,11 +241,11 @@ def _claimed_atol(model: Any, X: Any, y: Any, qid: Any) -> float:
         if hasattr(model, name):
             setattr(zero, name, 0.0 * getattr(model, name))
     zero.result_ = dataclasses.replace(model.result_, w=0.0 * model.result_.w)
-    return SMALL * float(model.tol) * _recompute_risk(zero, X, y, qid)
+    return DEFAULT_ATOL_RATIO * float(model.tol) * _recompute_risk(zero, X, y, qid)
 
 
 # ---------------------------------------------------------------- checks of the claim itself
-def bound_of_cut(model: Any) -> float:
+def cut_lower_bound(model: Any) -> float:
     r"""The bound by the model's cut, :math:`\max_{0 \le s \le 1} s b - \lambda\,\Omega^*(-s a / \lambda)`.
 
     The code is independent of the solvers', since a check should not rely on the code that it checks: in
@@ -249,7 +253,7 @@ def bound_of_cut(model: Any) -> float:
     that was reached, even if rounding makes it larger.
     """
     (a, b), lam, reg = model.result_.cut, float(model.alpha), _regularizer(model)
-    if isinstance(reg, Free):
+    if isinstance(reg, UnpenalizedTail):
         if np.any(a[-reg.m :]):
             return 0.0  # a cut with a slope in the unpenalized intercepts is unbounded below
         a, reg = a[: -reg.m], reg.penalized
@@ -286,7 +290,7 @@ def _claim_error(model: Any, n_rows: int, J: float, atol: float) -> str | None:
         if abs(J - value) > max(OBJECTIVE_RTOL * abs(value), OBJECTIVE_RTOL * atol):
             error = abs(J / value - 1) if value else math.inf
             return f"the {name} is {J:.9g}, not {value:.9g} as claimed: a relative error of {error:.2g}"
-    proved = bound_of_cut(model)
+    proved = cut_lower_bound(model)
     # a claimed bound of 0 needs no cut: every loss and every regularizer is nonnegative
     if bound and abs(proved - bound) > ROUNDING_RTOL * abs(J):
         return f"the cut proves a lower bound of {proved:.9g}, not {bound:.9g} as claimed"
@@ -335,36 +339,38 @@ def _prove(
     if "checkpoint" in model.get_params():
         settings = settings | {"checkpoint": None}
     refitted = copy.copy(model).set_params(warm_start=True, tol=0.0, atol=0.0, callback=stop, **settings)
-    with progress, without_warnings():
+    with progress, suppress_warnings():
         X, y, qid = data
-        refitted.fit(X, y, **queries(model, qid))
+        refitted.fit(X, y, **query_kwargs(model, qid))
     result: Result = refitted.result_
     return result, max(excess, _cut_excess(model, result.w, result.value))
 
 
-def _conclude(numbers: dict[str, Any], goal: float, goal_atol: float, excess: float) -> Verdict:
+def _conclude(numbers: dict[str, Any], goal: float, goal_atol: float, excess: float) -> CertificationResult:
     """Derive the verdict from the proved bound and the largest excess of the cut over the risk."""
     best, bound = numbers["best_objective"], numbers["claimed_lower_bound"]
     if bound > best * (1 + ROUNDING_RTOL):
         reason = (
             f"the claimed lower bound {bound:.9g} exceeds an objective of {best:.9g} by {bound - best:.2g}"
         )
-        return Verdict(1, "refuted", reason)
+        return CertificationResult(1, "refuted", reason)
     if excess > 0:
         reason = f"the cut is not valid: at weights visited by the proof it exceeds the risk by {excess:.2g}"
-        return Verdict(1, "refuted", reason)
+        return CertificationResult(1, "refuted", reason)
     gap, claimed_gap = numbers["gap_rel"], numbers["claimed_gap_rel"]
     absolute = numbers["objective"] - numbers["lower_bound"]
     if goal_atol > 0 and absolute <= goal_atol:
         statement = f"the objective is within {absolute:.2e} of the optimum, in absolute terms"
-        return Verdict(0, "certified", f"{statement} (atol is {goal_atol:.2e}), as proved anew")
+        return CertificationResult(0, "certified", f"{statement} (atol is {goal_atol:.2e}), as proved anew")
     if gap > goal + ROUNDING_RTOL:
         reason = f"within the limits a gap of {gap:.2e} was proved, not the {goal:.2e} asked for"
-        return Verdict(3, "open", reason)
+        return CertificationResult(3, "open", reason)
     statement = f"the objective is within {gap:.2e} of the optimum"
     if gap <= claimed_gap + ROUNDING_RTOL:
-        return Verdict(0, "certified", f"{statement}, as proved anew")
+        return CertificationResult(0, "certified", f"{statement}, as proved anew")
     if gap <= OBJECTIVE_RTOL + ROUNDING_RTOL:
         suffix = f"it claims {claimed_gap:.2e}, too close to check"
-        return Verdict(0, "certified", f"{statement}, as proved anew; {suffix}")
-    return Verdict(0, "bounded", f"{statement}; the model's own claim of {claimed_gap:.2e} was not checked")
+        return CertificationResult(0, "certified", f"{statement}, as proved anew; {suffix}")
+    return CertificationResult(
+        0, "bounded", f"{statement}; the model's own claim of {claimed_gap:.2e} was not checked"
+    )

@@ -13,32 +13,32 @@ import numpy as np
 
 from riskmin.cli import tagging
 from riskmin.cli.common import (
-    ABOVE_0,
-    FROM_0,
-    FROM_1,
-    PATH,
-    check_apart,
-    check_data,
+    NONNEGATIVE_FLOAT,
+    PATH_TYPE,
+    POSITIVE_FLOAT,
+    POSITIVE_INT,
+    check_data_options,
+    check_distinct_paths,
     check_writable,
-    facts_for_report,
-    lines,
-    not_converged,
+    data_shape,
+    describe_data_size,
+    fit_summary,
+    load_for_fit,
+    not_converged_message,
+    note_unused_queries,
+    note_zero_weights,
+    print_pairs,
     real_option,
-    shape,
-    show,
-    size,
-    summary,
-    take,
-    tell_of_nothing,
-    tell_of_queries,
-    without_warnings,
+    report_facts,
+    summary_lines,
+    suppress_warnings,
 )
-from riskmin.cli.places import company, named, place, place_options, table_of
-from riskmin.cli.problem import estimator, problem_options
-from riskmin.cli.tasks import TASKS, queries
+from riskmin.cli.places import backend, backend_options, coordination, describe_paths, load_partitions
+from riskmin.cli.problem import make_estimator, problem_options
+from riskmin.cli.tasks import TASK_BEHAVIORS, query_kwargs
 from riskmin.data import Dataset
 from riskmin.progress import Progress
-from riskmin.signals import finishing
+from riskmin.signals import ignore_interrupts
 
 _EPILOG = """\b
 Examples:
@@ -58,9 +58,9 @@ With --checkpoint, repeating the command resumes an interrupted run.
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("data", type=PATH, nargs=-1, required=True)
-@click.option("-o", "--output", type=PATH, required=True, help="File to save the model to.")
-@real_option("--lam", type=ABOVE_0, default=1e-4, show_default=True, help="Regularization strength.")
+@click.argument("data", type=PATH_TYPE, nargs=-1, required=True)
+@click.option("-o", "--output", type=PATH_TYPE, required=True, help="File to save the model to.")
+@real_option("--lam", type=POSITIVE_FLOAT, default=1e-4, show_default=True, help="Regularization strength.")
 @problem_options
 @real_option(
     "--contamination",
@@ -72,13 +72,17 @@ With --checkpoint, repeating the command resumes an interrupted run.
     type=click.Choice(["bio", "iob1", "bioes", "bilou"]),
     help="Labeling scheme that predictions obey (tagging).",
 )
-@click.option("--min-count", type=FROM_1, help="Drop features of fewer tokens (tagging).")
-@place_options
-@click.option("--checkpoint", type=PATH, help="Save the run here periodically; resume if it exists.")
+@click.option("--min-count", type=POSITIVE_INT, help="Drop features of fewer tokens (tagging).")
+@backend_options
+@click.option("--checkpoint", type=PATH_TYPE, help="Save the run here periodically; resume if it exists.")
 @real_option(
-    "--checkpoint-every", type=FROM_0, default=30.0, show_default=True, help="Seconds between checkpoints."
+    "--checkpoint-every",
+    type=NONNEGATIVE_FLOAT,
+    default=30.0,
+    show_default=True,
+    help="Seconds between checkpoints.",
 )
-@click.option("--report", type=PATH, help="Write an HTML page with convergence charts.")
+@click.option("--report", type=PATH_TYPE, help="Write an HTML page with convergence charts.")
 @click.option("--json", "as_json", is_flag=True, help="JSON log lines on stderr, JSON summary on stdout.")
 @click.option("--quiet", is_flag=True, help="Print neither progress nor summary (except with --json).")
 def fit(
@@ -90,36 +94,36 @@ def fit(
     the process that computes with it, and only the labels are collected. A file that is not .rsk is one
     partition, so give several.
     """
-    model = estimator(given)
+    model = make_estimator(given)
     if given["checkpoint"]:
         from riskmin import Checkpoint
 
         model.set_params(checkpoint=Checkpoint(given["checkpoint"], given["checkpoint_every"]))
     outputs = {"--output": output, "--report": report, "--checkpoint": given["checkpoint"]}
-    title = f"{given['loss']} on {named(data)}"
-    with place(given, model.task) as executor:
-        ranks = company(executor)
-        ranks.once(lambda: _check_files(data, given, outputs))
-        with ranks.together():
+    title = f"{given['loss']} on {describe_paths(data)}"
+    with backend(given, model.task) as executor:
+        ranks = coordination(executor)
+        ranks.on_root(lambda: _check_files(data, given, outputs))
+        with ranks.synchronized():
             table = _load(data, model, given, executor, quiet=quiet or as_json)
         _fit(model, table, json_lines=as_json, quiet=quiet)
-        ranks.once(lambda: _save(model, table, output, report, title=title))
-    facts = summary(model, shape(model, table), model.tol)
+        ranks.on_root(lambda: _save(model, table, output, report, title=title))
+    facts = fit_summary(model, data_shape(model, table), model.tol)
     if as_json:
         click.echo(json.dumps({**facts, "model": str(output)}))
     elif not quiet:
         click.echo(
-            f"{title}, {size(model, table)}, "
+            f"{title}, {describe_data_size(model, table)}, "
             f"lam {model.alpha:g}{'' if facts['reg'] == 'l2' else ' ' + facts['reg']}"
         )
         more = [("report", str(report))] if report else []
-        show([*lines(facts), ("model", str(output)), *more])
+        print_pairs([*summary_lines(facts), ("model", str(output)), *more])
     if not as_json:
-        tell_of_nothing(model)
+        note_zero_weights(model)
     if facts["status"] == "converged":
         return 0
     if not as_json:
-        click.echo(not_converged(model, facts), err=True)
+        click.echo(not_converged_message(model, facts), err=True)
     return 3
 
 
@@ -128,37 +132,39 @@ def _check_files(data: Sequence[Path], given: dict[str, Any], outputs: dict[str,
     check_writable(*outputs.values())
     keys = {f"--{name}": given[name.replace("-", "_")] for name in ("tls-ca", "tls-cert", "tls-key")}
     for path in data:
-        check_apart({"DATA": path} | {name: key for name, key in keys.items() if key is not None}, outputs)
+        check_distinct_paths(
+            {"DATA": path} | {name: key for name, key in keys.items() if key is not None}, outputs
+        )
 
 
 def _load(data: Sequence[Path], model: Any, given: dict[str, Any], executor: Any, *, quiet: bool) -> Dataset:
     """Load one file or several partitions, in this process or in those of the executor."""
-    require_labels = TASKS[model.task].labelled
+    require_labels = TASK_BEHAVIORS[model.task].needs_labels
     roles = {name: given[name] for name in ("target", "qid")}
     if executor is None and len(data) == 1:
-        return take(data[0], model, given, quiet=quiet, require_labels=require_labels)
+        return load_for_fit(data[0], model, given, quiet=quiet, require_labels=require_labels)
     if model.task == "tagging":
-        return tagging.all_sentences(data, **roles)
+        return tagging.load_all_sentences(data, **roles)
     for path in data:
-        check_data(path, **roles, quiet=quiet)
-    table: Dataset = table_of(data, executor, **roles, require_labels=require_labels)
-    tell_of_queries(table, model, named(data), quiet=quiet)
+        check_data_options(path, **roles, quiet=quiet)
+    table: Dataset = load_partitions(data, executor, **roles, require_labels=require_labels)
+    note_unused_queries(table, model, describe_paths(data), quiet=quiet)
     return table
 
 
 def _fit(model: Any, table: Dataset, *, json_lines: bool, quiet: bool) -> None:
     """Check the labels and fit, with progress on stderr."""
-    TASKS[model.task].check(model, table.y, table.qid)
+    TASK_BEHAVIORS[model.task].check(model, table.y, table.qid)
     with (
         Progress(tol=model.tol, json=json_lines, file=sys.stderr, quiet=quiet) as progress,
-        without_warnings(),
+        suppress_warnings(),
     ):
         model.set_params(callback=progress)
-        model.fit(table.X, table.y, **queries(model, table.qid))
+        model.fit(table.X, table.y, **query_kwargs(model, table.qid))
     model.set_params(callback=None)
 
 
-@finishing()
+@ignore_interrupts()
 def _save(model: Any, table: Dataset, output: Path, report: Path | None, title: str) -> None:
     """Save the model and write the report; signals are deferred until both are written."""
     from riskmin.estimators import save_model
@@ -169,5 +175,5 @@ def _save(model: Any, table: Dataset, output: Path, report: Path | None, title: 
     save_model(model, output)
     if report is not None:
         write_report(
-            report, [(title, model.result_, facts_for_report(model, shape(model, table)))], title=title
+            report, [(title, model.result_, report_facts(model, data_shape(model, table)))], title=title
         )

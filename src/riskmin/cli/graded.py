@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.cli.common import as_label
+from riskmin.cli.common import format_label
 from riskmin.cli.measures import mean_loss, raw_scores
 from riskmin.types import NDArray
 
 
 # ---------------------------------------------------------------- ordinal
-def check_ordinal(model: Any, y: Any, qid: Any) -> None:
+def check_ordinal_labels(model: Any, y: Any, qid: Any) -> None:
     """Raise if there are fewer than two grades, or if grades are strings and --order is missing."""
-    names = [as_label(grade) for grade in np.unique(y).tolist()]
+    names = [format_label(grade) for grade in np.unique(y).tolist()]
     if len(names) < 2:
         raise ValueError(
             f"the labels hold one grade ({names[0]}), but {model.loss} compares rows of different grades: "
@@ -29,34 +29,34 @@ def check_ordinal(model: Any, y: Any, qid: Any) -> None:
         )
 
 
-def grades(model: Any, y: Any) -> NDArray:
+def ordered_grades(model: Any, y: Any) -> NDArray:
     """The distinct grades, from the lowest to the highest."""
-    from riskmin.estimators.ordinal import grades_of
+    from riskmin.estimators.ordinal import encode_grades
 
-    return grades_of(y, model.order)[0]
+    return encode_grades(y, model.order)[0]
 
 
-def ordinal_truth(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
+def ordinal_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
     """Grades as indices, 0 for the lowest, and equal weights of the rows."""
-    return places(y, model.classes_.tolist()), np.full(n_rows, 1 / n_rows)
+    return grade_indices(y, model.classes_.tolist()), np.full(n_rows, 1 / n_rows)
 
 
-def places(y: NDArray, known: list[Any]) -> NDArray:
+def grade_indices(y: NDArray, known: list[Any]) -> NDArray:
     """The index of each row's grade in `known`, which is sorted from the lowest to the highest."""
     index = {grade: k for k, grade in enumerate(known)}
     distinct, inverse = np.unique(y, return_inverse=True)
     if unknown := [grade for grade in distinct.tolist() if grade not in index]:
-        names = ", ".join(as_label(grade) for grade in index)
+        names = ", ".join(format_label(grade) for grade in index)
         raise ValueError(
-            f"the grade {as_label(unknown[0])} is none of the model's, {names}: check the data and --target"
+            f"the grade {format_label(unknown[0])} is none of the model's, {names}: check the data and --target"
         )
     indices: NDArray = np.array([index[grade] for grade in distinct.tolist()], np.float64)[inverse]
     return indices
 
 
-def grade_names(model: Any, X: Any) -> list[str]:
+def predicted_grades(model: Any, X: Any) -> list[str]:
     """The predicted grade of each row, as text."""
-    return [as_label(grade) for grade in model.predict(X).tolist()]
+    return [format_label(grade) for grade in model.predict(X).tolist()]
 
 
 def ordinal_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def ordinal_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     known = model.classes_.tolist() if model.order is None else model.order
     if model.order is None and known == sorted(known):
         known = np.unique([*known, *y.tolist()]).tolist()
-    y_true, y_pred = places(y, known), places(model.predict(X), known)
+    y_true, y_pred = grade_indices(y, known), grade_indices(model.predict(X), known)
     metrics = {
         "mean absolute error, in grades": np.mean(np.abs(y_pred - y_true)),
         "accuracy": np.mean(y_pred == y_true),
@@ -83,22 +83,22 @@ def ordinal_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
         tau = kendalltau(z, y_true).statistic
         metrics["Kendall's tau"] = tau if np.isfinite(tau) else 0.0  # NaN if all scores are equal
         if set(np.unique(y).tolist()) <= set(model.classes_.tolist()):
-            metrics["mean loss"] = mean_loss(model, z, ordinal_truth(model, y, len(y))[0])
+            metrics["mean loss"] = mean_loss(model, z, ordinal_targets(model, y, len(y))[0])
     return {name: float(value) for name, value in metrics.items()}
 
 
 # ---------------------------------------------------------------- rankings
-def check_ranking(model: Any, y: Any, qid: Any) -> None:
+def check_ranking_labels(model: Any, y: Any, qid: Any) -> None:
     """Raise if grades are not numbers or query ids are missing."""
     if y.dtype.kind in "US":
         raise ValueError(
             f"the labels are words (such as {str(y[0])!r}), but {model.loss} takes grades that are numbers, "
             "a higher one better: choose another --target, or number the grades"
         )
-    need_queries(model, qid)
+    require_queries(model, qid)
 
 
-def need_queries(model: Any, qid: Any) -> None:
+def require_queries(model: Any, qid: Any) -> None:
     """Raise if the query ids that a ranking needs are missing."""
     if qid is None:
         raise ValueError(
@@ -107,7 +107,7 @@ def need_queries(model: Any, qid: Any) -> None:
         )
 
 
-def ranking_truth(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
+def ranking_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
     """Grades as floats, and equal weights of the rows."""
     if y.dtype.kind not in "biuf":
         raise ValueError("the labels are not numbers, but the model ranks by grades: check --target")
@@ -116,16 +116,20 @@ def ranking_truth(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
 
 def ranking_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     """Ranking metrics, each a mean over the queries for which it is defined."""
-    from riskmin.estimators.base import loss_of
-    from riskmin.estimators.scorers import measure_of
+    from riskmin.estimators.base import resolve_loss
+    from riskmin.estimators.scorers import measure_for_loss
     from riskmin.losses import Mrr, Ndcg
 
-    need_queries(model, qid)
-    grades, _ = ranking_truth(model, y, len(y))
+    require_queries(model, qid)
+    grades, _ = ranking_targets(model, y, len(y))
     z = raw_scores(model, X)
     _, sizes = np.unique(qid, return_counts=True)
     metrics: dict[str, Any] = {"queries": len(sizes)}
-    for measure in (measure_of(loss_of(model)), measure_of(Ndcg(k=10)), measure_of(Mrr())):
+    for measure in (
+        measure_for_loss(resolve_loss(model)),
+        measure_for_loss(Ndcg(k=10)),
+        measure_for_loss(Mrr()),
+    ):
         if measure is not None and grades.min() >= 0 and grades.max() > 0:
             metrics[measure.name] = float(measure.scorer(model, X, grades, qid=qid))
     with contextlib.suppress(ValueError):  # raised if the loss is defined for none of these queries

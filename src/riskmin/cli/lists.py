@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from riskmin.cli.common import columns, json_option
-from riskmin.regularizers import REGULARIZERS, Separable, regularizer_spec
+from riskmin.cli.common import json_option, print_table
+from riskmin.regularizers import REGULARIZERS, Separable, regularizer_to_dict
 from riskmin.solvers import SOLVERS
 
 
@@ -17,7 +17,7 @@ def _regularizer_facts(name: str, reg: Any) -> dict[str, Any]:
     return {
         "name": name,
         "formula": reg.formula,
-        "parameters": regularizer_spec(reg)["params"],
+        "parameters": regularizer_to_dict(reg)["params"],
         "zeros": isinstance(reg, Separable) and bool(reg.polyhedral or getattr(reg, "eps", 0.0) > 0),
     }
 
@@ -46,7 +46,7 @@ def regularizers(as_json: bool) -> None:
         ]
         for row in entries
     ]
-    columns([["regularizer", "Omega(w)", "parameters", "makes zeros"], *rows], left=True)
+    print_table([["regularizer", "Omega(w)", "parameters", "makes zeros"], *rows], left=True)
     click.echo("J(w) = lam Omega(w) + mean loss. Parameters follow the name: --reg elastic:eps=2")
 
 
@@ -61,4 +61,6 @@ def solvers(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(entries, indent=1))
         return
-    columns([["solver", "class", ""], *([e["name"], e["solver"], e["about"]] for e in entries)], left=True)
+    print_table(
+        [["solver", "class", ""], *([e["name"], e["solver"], e["about"]] for e in entries)], left=True
+    )

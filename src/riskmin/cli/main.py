@@ -19,11 +19,11 @@ from riskmin.cli.fit import fit
 from riskmin.cli.lists import regularizers, solvers
 from riskmin.cli.losses import losses
 from riskmin.cli.path import path
-from riskmin.cli.places import one_voice
+from riskmin.cli.places import root_output_only
 from riskmin.cli.predict import evaluate, predict
 from riskmin.cli.warmup import warmup
 from riskmin.messages import one_line
-from riskmin.types import Unsuited
+from riskmin.types import UnsupportedProblem
 
 _EXIT_BAD_INPUT, _EXIT_BUG, _EXIT_SIGNAL_BASE = 2, 70, 128
 
@@ -89,7 +89,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     if args is None and hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `riskmin predict ... | head` ends as `cat` would
-    with signals.as_interrupts(), one_voice(args):
+    with signals.as_interrupts(), root_output_only(args):
         return _main(args)
 
 
@@ -100,12 +100,12 @@ def _main(args: Sequence[str] | None) -> int:
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "riskmin"
         return _fail(f"{error.format_message().rstrip('.')} (see '{path} --help')")
-    except (ValueError, Unsuited, OSError, click.ClickException) as error:
+    except (ValueError, UnsupportedProblem, OSError, click.ClickException) as error:
         return _fail(str(error))
     except MemoryError:
         return _fail("there is not enough memory for these data")
     except (click.Abort, KeyboardInterrupt):
-        number = signals.last()
+        number = signals.last_signal()
         cause = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
         _fail(f"{cause} before there was anything to save")
         return _EXIT_SIGNAL_BASE + number

@@ -21,23 +21,23 @@ def mean_loss(model: Any, z: NDArray, y: NDArray, qid: Any = None) -> float:
 
 def raw_scores(model: Any, X: Any) -> NDArray:
     """The decision scores of a linear model or a kernel machine."""
-    from riskmin.estimators.base import scores
+    from riskmin.estimators.base import decision_scores
     from riskmin.estimators.mercer import kernel_scores
 
-    return kernel_scores(model, X) if hasattr(model, "dual_coef_") else scores(model, X)
+    return kernel_scores(model, X) if hasattr(model, "dual_coef_") else decision_scores(model, X)
 
 
 def loss_scores(model: Any, X: Any) -> NDArray:
     """The scores that the loss takes: all outputs, without the decision threshold."""
-    from riskmin.estimators.base import fitted_loss, many_scores
-    from riskmin.estimators.many import is_many
+    from riskmin.estimators.base import fitted_loss, multi_output_scores
+    from riskmin.estimators.many import is_multi_output
 
-    if not is_many(fitted_loss(model)):
+    if not is_multi_output(fitted_loss(model)):
         return raw_scores(model, X) + float(getattr(model, "threshold_", 0.0))
     if model.task == "hierarchy":
         z_nodes: NDArray = model.scores(X)
         return z_nodes
     if model.task == "classification":
-        return many_scores(model, X)
+        return multi_output_scores(model, X)
     z = raw_scores(model, X)
     return z.reshape(len(z), -1)

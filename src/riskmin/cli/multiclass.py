@@ -8,7 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from riskmin.cli.common import as_label, columns
+from riskmin.cli.common import format_label, print_table
 from riskmin.cli.measures import loss_scores, mean_loss
 from riskmin.types import NDArray
 
@@ -18,11 +18,11 @@ MAX_CLASSES_PRINTED, N_WORST_CLASSES_PRINTED = 30, 10
 _PER_CLASS_METRICS = ("precision", "recall", "F1")
 
 
-class Names:
+class WeightNames:
     """Names of the weights, "column, class", in the order of w (columns outer, classes inner)."""
 
     def __init__(self, columns: Sequence[str] | None, classes: NDArray) -> None:
-        self.columns, self.classes = columns, [as_label(label) for label in classes.tolist()]
+        self.columns, self.classes = columns, [format_label(label) for label in classes.tolist()]
 
     def __getitem__(self, index: int) -> str:
         j, k = divmod(index, len(self.classes))
@@ -30,7 +30,7 @@ class Names:
         return f"{column}, {self.classes[k]}"
 
 
-def measures(model: Any, X: Any, y: Any, codes: NDArray) -> dict[str, Any]:
+def class_metrics(model: Any, X: Any, y: Any, codes: NDArray) -> dict[str, Any]:
     """Metrics over all classes, and for each class that the rows hold or the model predicts."""
     from sklearn import metrics
 
@@ -45,19 +45,19 @@ def measures(model: Any, X: Any, y: Any, codes: NDArray) -> dict[str, Any]:
     each = metrics.precision_recall_fscore_support(y, y_pred, labels=labels, zero_division=0.0)
     return {name: float(value) for name, value in overall.items()} | {
         "classes": {
-            as_label(label): dict(zip(_PER_CLASS_METRICS, map(float, row[:-1]), strict=True))
+            format_label(label): dict(zip(_PER_CLASS_METRICS, map(float, row[:-1]), strict=True))
             | {"rows": int(row[-1])}
             for label, row in zip(labels.tolist(), np.transpose(each), strict=True)
         }
     }
 
 
-def tree_measures(model: Any, X: Any, y: Any, codes: NDArray) -> dict[str, Any]:
+def hierarchy_metrics(model: Any, X: Any, y: Any, codes: NDArray) -> dict[str, Any]:
     """The metrics of `class_metrics`, and the mean tree distance between true and predicted labels."""
-    return {"tree distance": float(model.tree_cost(X, y))} | measures(model, X, y, codes)
+    return {"tree distance": float(model.tree_cost(X, y))} | class_metrics(model, X, y, codes)
 
 
-def say(classes: dict[str, dict[str, Any]]) -> None:
+def print_class_table(classes: dict[str, dict[str, Any]]) -> None:
     """Print one line per class."""
     shown = list(classes.items())
     if len(shown) > MAX_CLASSES_PRINTED:
@@ -67,4 +67,4 @@ def say(classes: dict[str, dict[str, Any]]) -> None:
         [name, *(f"{row[metric]:.4f}" for metric in _PER_CLASS_METRICS), f"{row['rows']:,}"]
         for name, row in shown
     ]
-    columns([["class", *_PER_CLASS_METRICS, "rows"], *body])
+    print_table([["class", *_PER_CLASS_METRICS, "rows"], *body])

@@ -15,24 +15,24 @@ import numpy as np
 
 from riskmin.cli import multiclass
 from riskmin.cli.common import (
-    PATH,
-    STANDARDIZED,
-    check_apart,
+    PATH_TYPE,
+    STANDARDIZED_NOTE,
+    check_distinct_paths,
     check_writable,
-    columns,
+    describe_data_size,
+    load_for_fit,
     makes_zeros,
+    print_pairs,
+    print_table,
     problem_facts,
     reg_name,
-    show,
-    size,
-    take,
-    without_warnings,
+    suppress_warnings,
 )
-from riskmin.cli.problem import check_lams, estimator, lam_options, problem_options
-from riskmin.cli.tasks import TASKS, queries
+from riskmin.cli.problem import check_lams, lam_options, make_estimator, problem_options
+from riskmin.cli.tasks import TASK_BEHAVIORS, query_kwargs
 from riskmin.data import Dataset
 from riskmin.progress import Progress, duration, relative_gap
-from riskmin.signals import finishing
+from riskmin.signals import ignore_interrupts
 from riskmin.types import Iterate, Result
 
 _EPILOG = """\b
@@ -47,8 +47,8 @@ the bounds that follow from the others.
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("data", type=PATH)
-@click.option("-o", "--output", type=PATH, help="Write an HTML page with charts.")
+@click.argument("data", type=PATH_TYPE)
+@click.option("-o", "--output", type=PATH_TYPE, help="Write an HTML page with charts.")
 @lam_options
 @problem_options
 @click.option("--json", "as_json", is_flag=True, help="JSON log lines on stderr, a JSON object on stdout.")
@@ -60,15 +60,15 @@ def path(data: Path, output: Path | None, as_json: bool, quiet: bool, **given: A
     The exit code is 0 if all fits converged, else 3.
     """
     check_lams(given)
-    model = estimator(given)
+    model = make_estimator(given)
     check_writable(output)
-    check_apart({"DATA": data}, {"--output": output})
+    check_distinct_paths({"DATA": data}, {"--output": output})
     if model.task == "tagging":
         raise ValueError(
             "path is for models of rows, not for taggers: use fit with one --lam after the other"
         )
-    require_labels = TASKS[model.task].labelled
-    table = take(data, model, given, quiet=quiet or as_json, require_labels=require_labels)
+    require_labels = TASK_BEHAVIORS[model.task].needs_labels
+    table = load_for_fit(data, model, given, quiet=quiet or as_json, require_labels=require_labels)
     lams, results = _fit_path(model, table, given, json_lines=as_json, quiet=quiet)
     title = f"{given['loss']} on {data.name}"
     if output is not None:
@@ -80,10 +80,10 @@ def path(data: Path, output: Path | None, as_json: bool, quiet: bool, **given: A
         about["standardized"] = bool(model.standardize)
         click.echo(json.dumps({**about, "path": rows, **({"page": str(output)} if output else {})}))
     else:
-        click.echo(f"{title}, {size(model, table)}, {reg_name(model)}")
+        click.echo(f"{title}, {describe_data_size(model, table)}, {reg_name(model)}")
         if model.standardize:
-            show([("standardized", STANDARDIZED)])
-        columns(_cells(rows))
+            print_pairs([("standardized", STANDARDIZED_NOTE)])
+        print_table(_cells(rows))
         if output is not None:
             click.echo(f"  page  {output}")
     if table.feature_names is not None:
@@ -95,25 +95,25 @@ def _fit_path(
     model: Any, table: Dataset, given: dict[str, Any], *, json_lines: bool, quiet: bool
 ) -> tuple[list[float], list[Result]]:
     """Return the regularization strengths and the result of each fit."""
-    from riskmin.estimators.advice import hints
+    from riskmin.estimators.advice import diagnose_run
     from riskmin.executors import Serial, Threads
     from riskmin.paths import lam_grid, path
-    from riskmin.regularizers import opened, penalized
+    from riskmin.regularizers import absorb_sizes, penalized_part
 
     executor: Any = Serial() if given["jobs"] == 1 else Threads(n_workers=_threads(given["jobs"]))
     J = _objective(model, table, executor)
-    risk, reg = J.risk, penalized(J.reg)
-    lams = given["lams"] or lam_grid(risk, opened(reg), given["n_lams"] or 13).tolist()
+    risk, reg = J.risk, penalized_part(J.reg)
+    lams = given["lams"] or lam_grid(risk, absorb_sizes(reg), given["n_lams"] or 13).tolist()
     with (
         Progress(tol=model.tol, json=json_lines, file=sys.stderr, quiet=quiet) as progress,
-        without_warnings(),
+        suppress_warnings(),
     ):
         last_lam = math.nan
 
         def report(iterate: Iterate, row: dict[str, float]) -> None:
             nonlocal last_lam
             if row["lam"] != last_lam:
-                progress.seen.clear()  # estimate the time left from the current fit only
+                progress.samples.clear()  # estimate the time left from the current fit only
                 last_lam = row["lam"]
             progress(iterate, row)
 
@@ -129,7 +129,7 @@ def _fit_path(
             callback=report,
         )
     failed = [result for result in results if result.status != "converged"]
-    model._hints = hints(J, failed[-1] if failed else results[-1], model.solver)
+    model._hints = diagnose_run(J, failed[-1] if failed else results[-1], model.solver)
     # multi-output risks keep their intercepts at the end of w; they are not counted as weights
     n_intercepts = getattr(risk, "n_intercepts", 0)
     return lams, [replace(r, w=r.w[: len(r.w) - n_intercepts]) for r in results]
@@ -137,16 +137,22 @@ def _fit_path(
 
 def _objective(model: Any, table: Dataset, executor: Any) -> Any:
     """The objective J of the data with the model's parameters."""
-    from riskmin.estimators.base import fitted_loss, objective_of, plain_risk, regularizer_of, risk_of
-    from riskmin.estimators.standardize import standard_of
+    from riskmin.estimators.base import (
+        build_objective,
+        build_risk,
+        fitted_loss,
+        resolve_regularizer,
+        unwrap_risk,
+    )
+    from riskmin.estimators.standardize import column_scaling
 
-    n, task = table.X.shape[0], TASKS[model.task]
+    n, task = table.X.shape[0], TASK_BEHAVIORS[model.task]
     task.check(model, table.y, table.qid)
     model.classes_ = task.classes(model, table.y)
-    labels, weight = task.truth(model, table.y, n)
+    labels, weight = task.targets(model, table.y, n)
     outputs = {"n_outputs": len(model.classes_)} if model.task == "classification" else {}
     fit_intercept = model.task != "novelty" and model.fit_intercept
-    risk = risk_of(
+    risk = build_risk(
         model,
         table.X,
         labels,
@@ -155,10 +161,10 @@ def _objective(model: Any, table: Dataset, executor: Any) -> Any:
         executor=executor,
         loss=fitted_loss(model),
         **outputs,
-        **queries(model, table.qid),
+        **query_kwargs(model, table.qid),
     )
-    return objective_of(
-        model, risk, regularizer_of(model, risk), standard_of(model, plain_risk(risk), weight, None)
+    return build_objective(
+        model, risk, resolve_regularizer(model, risk), column_scaling(model, unwrap_risk(risk), weight, None)
     )
 
 
@@ -201,7 +207,7 @@ def _cells(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     return [head, *body, ["all", "", "", "", f"{calls:,}", duration(seconds), ""]]
 
 
-@finishing()
+@ignore_interrupts()
 def _write(
     model: Any, table: Dataset, output: Path, lams: Sequence[float], results: Sequence[Result], title: str
 ) -> None:
@@ -221,16 +227,16 @@ def _write(
 def _weight_names(model: Any, table: Dataset) -> Any:
     """Names of the weights: the columns, or for multiclass models "column, class"."""
     from riskmin.estimators.base import fitted_loss
-    from riskmin.estimators.many import is_many
+    from riskmin.estimators.many import is_multi_output
 
-    if model.task != "classification" or not is_many(fitted_loss(model)):
+    if model.task != "classification" or not is_multi_output(fitted_loss(model)):
         return table.feature_names
-    return multiclass.Names(table.feature_names, model.classes_)
+    return multiclass.WeightNames(table.feature_names, model.classes_)
 
 
 def _report_convergence(model: Any, results: Sequence[Result], as_json: bool) -> int:
     """Report fits that did not converge on stderr and return the exit code."""
-    from riskmin.estimators.advice import ON_THE_COMMAND_LINE, about_columns
+    from riskmin.estimators.advice import COMMAND_LINE_PHRASES, describe_ill_scaled_columns
 
     failed = [result for result in results if result.status != "converged"]
     if any(result.status == "interrupted" for result in failed) and not as_json:
@@ -240,6 +246,6 @@ def _report_convergence(model: Any, results: Sequence[Result], as_json: bool) ->
             f"riskmin: {len(failed)} of {len(results)} fits did not reach the certified gap of "
             f"{model.tol:g}: raise --max-iter, --max-seconds or --tol, or leave out the smallest lam"
         )
-        advice = about_columns(model, ON_THE_COMMAND_LINE)
+        advice = describe_ill_scaled_columns(model, COMMAND_LINE_PHRASES)
         click.echo(f"{message}. {advice}" if advice else message, err=True)
     return 3 if failed else 0

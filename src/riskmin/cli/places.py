@@ -10,14 +10,17 @@ from typing import Any
 
 import click
 
-from riskmin.cli.common import FROM_1, PATH
-from riskmin.executors.company import Alone
-from riskmin.spread import Local
-from riskmin.types import Lost
+from riskmin.cli.common import PATH_TYPE, POSITIVE_INT
+from riskmin.executors.company import SingleProcess
+from riskmin.spread import InMemoryPartition
+from riskmin.types import ShardStateLost
 
 _OPTIONS: list[Callable[..., Any]] = [
     click.option(
-        "--processes", type=FROM_1, metavar="N", help="Compute in N worker processes, which read the data."
+        "--processes",
+        type=POSITIVE_INT,
+        metavar="N",
+        help="Compute in N worker processes, which read the data.",
     ),
     click.option(
         "--dask",
@@ -25,14 +28,14 @@ _OPTIONS: list[Callable[..., Any]] = [
         help="Compute on the Dask cluster with its scheduler at tcp://HOST:PORT or tls://HOST:PORT; the "
         "workers read the data.",
     ),
-    click.option("--tls-ca", type=PATH, help="CA certificate file of the cluster (tls://)."),
-    click.option("--tls-cert", type=PATH, help="Client certificate file (tls://)."),
-    click.option("--tls-key", type=PATH, help="Key file of the client certificate (tls://)."),
+    click.option("--tls-ca", type=PATH_TYPE, help="CA certificate file of the cluster (tls://)."),
+    click.option("--tls-cert", type=PATH_TYPE, help="Client certificate file (tls://)."),
+    click.option("--tls-key", type=PATH_TYPE, help="Key file of the client certificate (tls://)."),
     click.option("--mpi", is_flag=True, help="Compute on all MPI ranks: mpiexec -n 8 riskmin fit --mpi ..."),
 ]
 
 
-def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def backend_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that select the backend."""
     for option in reversed(_OPTIONS):
         command = option(command)
@@ -40,7 +43,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def place(given: dict[str, Any], task: str) -> Iterator[Any]:
+def backend(given: dict[str, Any], task: str) -> Iterator[Any]:
     """Yield the executor selected by the options; None if the rows are in this process."""
     _check(given, task)
     with ExitStack() as stack:
@@ -112,20 +115,20 @@ def _raised_by_executor(error: Exception) -> bool:
         frame = frame.tb_next
     module = "" if frame is None else frame.tb_frame.f_globals.get("__name__", "")
     direct = type(error) in (RuntimeError, MemoryError) and str(module).startswith("riskmin.executors.")
-    return direct or isinstance(error, Lost)
+    return direct or isinstance(error, ShardStateLost)
 
 
-def company(executor: Any) -> Any:
+def coordination(executor: Any) -> Any:
     """The coordination of the processes that run this command: only rank 0 writes files."""
-    return executor if hasattr(executor, "once") else Alone()
+    return executor if hasattr(executor, "on_root") else SingleProcess()
 
 
-def one_voice(args: Sequence[str] | None) -> AbstractContextManager[None]:
+def root_output_only(args: Sequence[str] | None) -> AbstractContextManager[None]:
     """Context in which only rank 0 prints, if the command runs on MPI ranks."""
     if "--mpi" not in (sys.argv[1:] if args is None else args):
         return nullcontext()
     try:
-        silenced: AbstractContextManager[None] = _spmd().silenced()
+        silenced: AbstractContextManager[None] = _spmd().root_output_only()
         return silenced
     except (ValueError, RuntimeError):  # the command itself will report it
         return nullcontext()
@@ -145,12 +148,12 @@ class _InProcessReader:
 
     def part(
         self, handle: Any, name: str, shape: Any, numbers: int, sparse: bool, pick: Callable[[Any], Any]
-    ) -> Local:
+    ) -> InMemoryPartition:
         """The partition that holds the rows of a file, already in memory."""
-        return Local(pick(handle), name)
+        return InMemoryPartition(pick(handle), name)
 
 
-def table_of(paths: Sequence[Path], executor: Any, **settings: Any) -> Any:
+def load_partitions(paths: Sequence[Path], executor: Any, **settings: Any) -> Any:
     """Load files as the partitions of one table, in this process or in those of the executor."""
     from riskmin.data import spread
 
@@ -160,6 +163,6 @@ def table_of(paths: Sequence[Path], executor: Any, **settings: Any) -> Any:
     return data if executor is not None else data._replace(X=rows.whole())
 
 
-def named(paths: Sequence[Path]) -> str:
+def describe_paths(paths: Sequence[Path]) -> str:
     """The name of the data in a summary: the first file, and how many more there are."""
     return paths[0].name if len(paths) == 1 else f"{paths[0].name} and {len(paths) - 1:,} more"

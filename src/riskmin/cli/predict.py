@@ -10,25 +10,25 @@ import click
 
 from riskmin.cli import multiclass, tagging
 from riskmin.cli.common import (
-    PATH,
-    Column,
-    check_apart,
+    PATH_TYPE,
+    ColumnRef,
+    check_distinct_paths,
     check_writable,
     json_option,
+    load_for_model,
     memory_option,
+    print_pairs,
     qid_option,
-    read_for,
-    show,
+    suppress_warnings,
     target_option,
-    without_warnings,
 )
-from riskmin.cli.tasks import TASKS
+from riskmin.cli.tasks import TASK_BEHAVIORS
 
 
 @click.command()
-@click.argument("model", type=PATH)
-@click.argument("data", type=PATH)
-@click.option("-o", "--output", type=PATH, help="File to write to (default: stdout).")
+@click.argument("model", type=PATH_TYPE)
+@click.argument("data", type=PATH_TYPE)
+@click.option("-o", "--output", type=PATH_TYPE, help="File to write to (default: stdout).")
 @click.option(
     "--scores",
     is_flag=True,
@@ -44,8 +44,8 @@ def predict(
     output: Path | None,
     scores: bool,
     proba: bool,
-    target: Column,
-    qid: Column,
+    target: ColumnRef,
+    qid: ColumnRef,
 ) -> None:
     """Print one prediction per line for DATA.
 
@@ -60,14 +60,14 @@ def predict(
         raise click.UsageError("--scores and --proba exclude each other")
     if output is not None and (not output.exists() or output.is_dir()):
         check_writable(output)
-    check_apart({"MODEL": model, "DATA": data}, {"--output": output})
+    check_distinct_paths({"MODEL": model, "DATA": data}, {"--output": output})
     fitted = load_model(model)
     if proba and not hasattr(fitted, "predict_proba") and fitted.task != "tagging":
         raise ValueError(f"{model} has no probabilities: only classifiers with the logistic loss have")
-    table = read_for(fitted, data, target, qid, labels=False)
-    with without_warnings():
+    table = load_for_model(fitted, data, target, qid, labels=False)
+    with suppress_warnings():
         if fitted.task == "tagging":
-            text = tagging.predicted(fitted, table, scores=scores, proba=proba)
+            text = tagging.format_predictions(fitted, table, scores=scores, proba=proba)
         else:
             text = _text(fitted, table.X, scores, proba)
     if output is None:
@@ -78,7 +78,7 @@ def predict(
 
 def _text(model: Any, X: Any, scores: bool, proba: bool) -> str:
     """Format the predictions, scores or probabilities, one line per row."""
-    task = TASKS[model.task]
+    task = TASK_BEHAVIORS[model.task]
     if proba:
         return _tab_separated(model.predict_proba(X))
     if scores:
@@ -93,28 +93,32 @@ def _tab_separated(values: Any) -> str:
 
 
 @click.command()
-@click.argument("model", type=PATH)
-@click.argument("data", type=PATH)
+@click.argument("model", type=PATH_TYPE)
+@click.argument("data", type=PATH_TYPE)
 @target_option
 @qid_option
 @memory_option
 @json_option
-def evaluate(model: Path, data: Path, target: Column, qid: Column, as_json: bool) -> None:
+def evaluate(model: Path, data: Path, target: ColumnRef, qid: ColumnRef, as_json: bool) -> None:
     """Compute the metrics of a model on labeled DATA."""
     from riskmin.estimators import load_model
 
     fitted = load_model(model)
-    task = TASKS[fitted.task]
-    table = read_for(fitted, data, target, qid, labels=task.labelled)
-    with without_warnings():
+    task = TASK_BEHAVIORS[fitted.task]
+    table = load_for_model(fitted, data, target, qid, labels=task.needs_labels)
+    with suppress_warnings():
         metrics = task.metrics(fitted, table.X, table.y, table.qid)
     if fitted.task == "tagging":
-        tagging.say(metrics, f"{model.name} on {data.name}", len(table.y or ()), as_json=as_json)
+        tagging.print_tagging_metrics(
+            metrics, f"{model.name} on {data.name}", len(table.y or ()), as_json=as_json
+        )
     elif as_json:
         click.echo(json.dumps({"rows": table.X.shape[0], **metrics}))
     else:
         click.echo(f"{model.name} on {data.name}, {table.X.shape[0]:,} rows")
         per_class = metrics.pop("classes", None)
-        show((name, value if isinstance(value, str) else f"{value:.6g}") for name, value in metrics.items())
+        print_pairs(
+            (name, value if isinstance(value, str) else f"{value:.6g}") for name, value in metrics.items()
+        )
         if per_class is not None:
-            multiclass.say(per_class)
+            multiclass.print_class_table(per_class)

@@ -9,7 +9,15 @@ from typing import Any
 import click
 
 from riskmin.cli import tagging
-from riskmin.cli.common import ABOVE_0, FROM_0, FROM_1, memory_option, qid_option, real_option, target_option
+from riskmin.cli.common import (
+    NONNEGATIVE_FLOAT,
+    POSITIVE_FLOAT,
+    POSITIVE_INT,
+    memory_option,
+    qid_option,
+    real_option,
+    target_option,
+)
 
 
 def _parse_grades(
@@ -46,10 +54,12 @@ _OPTIONS: list[Callable[..., Any]] = [
         help="Penalize the weights of columns divided by their standard deviations; weights are saved and "
         "printed in the units of the data.",
     ),
-    real_option("--tol", type=FROM_0, default=1e-3, show_default=True, help="Relative certified gap."),
+    real_option(
+        "--tol", type=NONNEGATIVE_FLOAT, default=1e-3, show_default=True, help="Relative certified gap."
+    ),
     real_option(
         "--atol",
-        type=FROM_0,
+        type=NONNEGATIVE_FLOAT,
         help="Absolute certified gap that also suffices (default: 1e-6 tol times the risk at w = 0).",
     ),
     target_option,
@@ -62,9 +72,13 @@ _OPTIONS: list[Callable[..., Any]] = [
     click.option("--class-weight", type=click.Choice(["balanced"]), help="Give all classes equal weight."),
     click.option("--solver", help="A solver of 'riskmin solvers' (default: auto)."),
     click.option(
-        "--max-iter", type=FROM_1, default=10_000, show_default=True, help="Maximum number of iterations."
+        "--max-iter",
+        type=POSITIVE_INT,
+        default=10_000,
+        show_default=True,
+        help="Maximum number of iterations.",
     ),
-    real_option("--max-seconds", type=ABOVE_0, help="Time limit of a fit in seconds."),
+    real_option("--max-seconds", type=POSITIVE_FLOAT, help="Time limit of a fit in seconds."),
     click.option(
         "--jobs",
         type=int,
@@ -112,7 +126,7 @@ def estimator_settings(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return task, settings
 
 
-def estimator(given: dict[str, Any]) -> Any:
+def make_estimator(given: dict[str, Any]) -> Any:
     """Make the estimator for the loss's task; all checks that do not need the data are done."""
     from riskmin.estimators import (
         LinearClassifier,
@@ -121,11 +135,11 @@ def estimator(given: dict[str, Any]) -> Any:
         NoveltyDetector,
         OrdinalClassifier,
     )
-    from riskmin.estimators.base import regularizer_of
+    from riskmin.estimators.base import resolve_regularizer
 
     task, settings = estimator_settings(given)
     if task == "tagging":
-        return tagging.estimator_of(given)
+        return tagging.make_tagger(given)
     kinds = {
         "classification": LinearClassifier,
         "regression": LinearRegressor,
@@ -136,7 +150,7 @@ def estimator(given: dict[str, Any]) -> Any:
     if given.get("contamination") is not None:
         settings["contamination"] = given["contamination"]
     model = kinds[task](alpha=given.get("lam", 1.0), **settings)
-    regularizer_of(model)
+    resolve_regularizer(model)
     return model
 
 
@@ -177,7 +191,7 @@ _LAM_OPTIONS: list[Callable[..., Any]] = [
     click.option("--lams", callback=_parse_lams, help="Regularization strengths: 1,0.1,0.01."),
     click.option(
         "--n-lams",
-        type=FROM_1,
+        type=POSITIVE_INT,
         help="Number of strengths in a geometric grid (default: 13): for l1 and elastic from the smallest "
         "that makes all weights zero down to a thousandth of it, else from 1 to 1e-6.",
     ),

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.cli.graded import grades, places
+from riskmin.cli.graded import grade_indices, ordered_grades
 from riskmin.types import NDArray
 
 
-class GradeError:
+class GradeErrorScorer:
     """Scorer: minus the mean absolute error in grades, so that higher is better."""
 
     name = "error in grades, negative"
@@ -21,10 +21,12 @@ class GradeError:
 
     def __call__(self, model: Any, X: Any, y: Any) -> float:
         """Score a fitted model on rows and labels; grades unseen in training are allowed."""
-        return -float(np.mean(np.abs(places(model.predict(X), self.grades) - places(y, self.grades))))
+        return -float(
+            np.mean(np.abs(grade_indices(model.predict(X), self.grades) - grade_indices(y, self.grades)))
+        )
 
 
-class GradedSearch:
+class GradedLamSearch:
     """Search of lam for an ordinal model or a ranking; has the fitted attributes of `LinearClassifierCV`."""
 
     def __init__(self, model: Any, *, alphas: Any, n_alphas: int, cv: int, scoring: Any) -> None:
@@ -36,13 +38,17 @@ class GradedSearch:
         """Choose lam by cross-validation and fit all rows with it."""
         from sklearn.base import clone
 
-        from riskmin.estimators.search import Rows, search
+        from riskmin.estimators.search import LabeledRows, search_alphas
 
-        scorer = GradeError(grades(self.model, y).tolist()) if self.scoring is None else self.scoring
+        scorer = (
+            GradeErrorScorer(ordered_grades(self.model, y).tolist()) if self.scoring is None else self.scoring
+        )
         alphas = self.n_alphas if self.alphas is None else np.array(self.alphas, dtype=np.float64)
-        result = search(self.model, Rows(X, y, None, qid), alphas, self._folds(X, y, qid), scorer)
+        result = search_alphas(
+            self.model, LabeledRows(X, y, None, qid), alphas, self._folds(X, y, qid), scorer
+        )
         self.alphas_, self.scores_, self.n_not_converged_ = result[:3]
-        self.alpha_, self.best_score_ = float(result.alphas[result.best]), result.mean
+        self.alpha_, self.best_score_ = float(result.alphas[result.best_index]), result.mean
         self.best_estimator_ = clone(self.model).set_params(alpha=self.alpha_)
         self.best_estimator_.fit(X, y, **({} if qid is None else {"qid": qid}))
 

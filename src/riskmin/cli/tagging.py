@@ -12,7 +12,7 @@ import numpy as np
 
 from riskmin.data import DataError, Dataset, format_of, load_conll
 from riskmin.metrics import chunk_counts
-from riskmin.metrics.chunks import ChunkCount, overall
+from riskmin.metrics.chunks import ChunkCount, sum_counts
 from riskmin.types import NDArray
 
 CONLL_SUFFIXES = (".conll", ".conllu", ".iob", ".bio")
@@ -24,7 +24,7 @@ def is_conll(path: Path) -> bool:
     return any(suffix.lower() in CONLL_SUFFIXES for suffix in path.suffixes)
 
 
-def estimator_of(given: dict[str, Any]) -> Any:
+def make_tagger(given: dict[str, Any]) -> Any:
     """Make the tagger that the options specify."""
     from riskmin.estimators import ChainTagger
 
@@ -45,7 +45,7 @@ def estimator_of(given: dict[str, Any]) -> Any:
 
 
 # ---------------------------------------------------------------- data
-def sentences(
+def load_sentences(
     path: Path, target: str | int | None, qid: str | int | None, *, labels: bool, n_columns: int | None = None
 ) -> Dataset:
     """Load sentences and their labels; check the number of columns if `n_columns` is given."""
@@ -64,11 +64,11 @@ def sentences(
     return Dataset(tokens, tags)  # type: ignore[arg-type] # lists, where other tasks have arrays
 
 
-def all_sentences(paths: Sequence[Path], target: str | int | None, qid: str | int | None) -> Dataset:
+def load_all_sentences(paths: Sequence[Path], target: str | int | None, qid: str | int | None) -> Dataset:
     """Load and concatenate the sentences of several files with the same columns."""
-    corpora: list[Any] = [sentences(paths[0], target, qid, labels=True)]
+    corpora: list[Any] = [load_sentences(paths[0], target, qid, labels=True)]
     width = len(corpora[0].X[0][0])
-    corpora += [sentences(path, target, qid, labels=True, n_columns=width) for path in paths[1:]]
+    corpora += [load_sentences(path, target, qid, labels=True, n_columns=width) for path in paths[1:]]
     X, y = ([sentence for data in corpora for sentence in data[k]] for k in range(2))
     return Dataset(X, y)  # type: ignore[arg-type] # as above
 
@@ -81,12 +81,12 @@ def n_input_columns(model: Any) -> int | None:
     return 1 + len(prefixes - {"w"})
 
 
-def shape(model: Any, X: Any) -> tuple[int, int]:
+def corpus_shape(model: Any, X: Any) -> tuple[int, int]:
     """Number of sentences, and of weights of features."""
     return len(X), int(np.size(model.coef_))
 
 
-def size(model: Any, X: Any) -> str:
+def describe_corpus_size(model: Any, X: Any) -> str:
     """Describe the size of the data: sentences, tokens, features, labels."""
     tokens, p = sum(len(sentence) for sentence in X), model.n_features_in_
     return f"{len(X):,} sentences of {tokens:,} tokens, {p:,} features, {len(model.classes_):,} labels"
@@ -101,33 +101,33 @@ def check_tag_labels(model: Any, y: Any, qid: Any) -> None:
         )
 
 
-def labels_in(model: Any, y: Any) -> NDArray:
+def distinct_tags(model: Any, y: Any) -> NDArray:
     """The distinct labels, sorted."""
     distinct: NDArray = np.unique([label for labels in y for label in labels])
     return distinct
 
 
-def truth(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
+def targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
     """The label indices of all tokens, and the weights of the sentences."""
-    from riskmin.estimators.tagger_input import label_codes
+    from riskmin.estimators.tagger_input import encode_labels
 
     flat = (label for labels in y for label in labels)
-    return label_codes(flat, model.classes_.tolist(), where="the file"), np.full(len(y), 1 / len(y))
+    return encode_labels(flat, model.classes_.tolist(), where="the file"), np.full(len(y), 1 / len(y))
 
 
-def words(model: Any, X: Any) -> list[str]:
+def predicted_tags(model: Any, X: Any) -> list[str]:
     """The predicted labels, one per token."""
     return [str(label) for labels in model.predict(X) for label in labels]
 
 
-def scores(model: Any, X: Any) -> NDArray:
+def tag_scores(model: Any, X: Any) -> NDArray:
     """The scores of the labels, one row per token."""
     z: NDArray = model.decision_function(X)
     return z
 
 
 # ---------------------------------------------------------------- output
-def predicted(model: Any, data: Dataset, *, scores: bool, proba: bool) -> str:
+def format_predictions(model: Any, data: Dataset, *, scores: bool, proba: bool) -> str:
     """Format the input with the predicted labels as an added column, or the labels' probabilities.
 
     There is one token per line, and a blank line between sentences.
@@ -148,7 +148,7 @@ def predicted(model: Any, data: Dataset, *, scores: bool, proba: bool) -> str:
     return "".join(lines[:-1])
 
 
-def measures(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
+def tagging_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     """Accuracy of tokens and of sentences, and chunk metrics if the labels mark chunks.
 
     A label that is unknown to the model counts as an error; the mean loss is then left out.
@@ -162,13 +162,14 @@ def measures(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
         "sentences all right": float(np.mean([sentence.all() for sentence in correct])),
     }
     if {label for labels in y for label in labels} <= set(model.classes_.tolist()):
-        metrics["mean loss"] = risk(model, X, y)
+        metrics["mean loss"] = recompute_tagging_risk(model, X, y)
     try:
         counts = chunk_counts(y, y_pred)
     except ValueError:
         return metrics  # these labels mark no chunks
     return metrics | {
-        "chunks": {"all": _chunk_metrics(overall(counts))} | {k: _chunk_metrics(c) for k, c in counts.items()}
+        "chunks": {"all": _chunk_metrics(sum_counts(counts))}
+        | {k: _chunk_metrics(c) for k, c in counts.items()}
     }
 
 
@@ -176,15 +177,15 @@ def _chunk_metrics(count: ChunkCount) -> dict[str, Any]:
     return {"precision": count.precision, "recall": count.recall, "F1": count.f1} | count._asdict()
 
 
-def say(metrics: dict[str, Any], title: str, rows: int, *, as_json: bool) -> None:
+def print_tagging_metrics(metrics: dict[str, Any], title: str, rows: int, *, as_json: bool) -> None:
     """Print the metrics, as text or as one JSON object."""
-    from riskmin.cli.common import columns, show
+    from riskmin.cli.common import print_pairs, print_table
 
     if as_json:
         click.echo(json.dumps({"rows": rows, **metrics}))
         return
     click.echo(f"{title}, {rows:,} sentences")
-    show((name, f"{value:.6g}") for name, value in metrics.items() if name != "chunks")
+    print_pairs((name, f"{value:.6g}") for name, value in metrics.items() if name != "chunks")
     if "chunks" not in metrics:
         return
     fractions, counts = ("precision", "recall", "F1"), ("true", "predicted", "correct")
@@ -196,20 +197,20 @@ def say(metrics: dict[str, Any], title: str, rows: int, *, as_json: bool) -> Non
         ]
         for kind, row in metrics["chunks"].items()
     ]
-    columns([["chunks", *fractions, *counts], *body])
+    print_table([["chunks", *fractions, *counts], *body])
 
 
 # ---------------------------------------------------------------- recomputation for `certify`
-def risk(model: Any, X: Any, y: Any) -> float:
+def recompute_tagging_risk(model: Any, X: Any, y: Any) -> float:
     """Recompute the mean loss over sentences from the arrays of the model."""
-    from riskmin.estimators.base import loss_of
+    from riskmin.estimators.base import resolve_loss
     from riskmin.estimators.tagger_decode import emissions
     from riskmin.estimators.tagger_input import read_tokens
 
     tokens, _ = read_tokens(model, X, None, reset=False)
-    codes, _ = truth(model, y, len(y))
+    codes, _ = targets(model, y, len(y))
     sentence = np.repeat(np.arange(len(tokens.lengths)), tokens.lengths)
     z = np.vstack([emissions(model, tokens.X), model.transitions_, model.start_, model.end_])
     c = np.full(len(codes), 1 / len(tokens.lengths))
-    value, _ = loss_of(model).value_grad(z, np.column_stack([codes, sentence]), c)
+    value, _ = resolve_loss(model).value_grad(z, np.column_stack([codes, sentence]), c)
     return float(value)

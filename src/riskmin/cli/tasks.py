@@ -8,21 +8,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.cli import graded, multiclass, tagging
-from riskmin.cli.common import as_label
+from riskmin.cli.common import format_label
 from riskmin.cli.measures import loss_scores, mean_loss, raw_scores
 from riskmin.types import NDArray
 
 
-class Task(NamedTuple):
+class TaskBehavior(NamedTuple):
     """The behavior of the commands for one task."""
 
-    labelled: bool
+    needs_labels: bool
     """Whether fitting and certifying need labels."""
     check: Callable[[Any, Any, Any], None]
     """``check(model, y, qid)`` raises if labels or query ids cannot be fitted, naming the options."""
     classes: Callable[[Any, Any], NDArray | None]
     """``classes(model, y)``: the distinct classes or grades of the labels, sorted."""
-    truth: Callable[[Any, Any, int], tuple[NDArray, NDArray]]
+    targets: Callable[[Any, Any, int], tuple[NDArray, NDArray]]
     """``targets(model, y, n_rows)``: labels as the risk takes them, and weights of the rows that sum to 1."""
     predictions: Callable[[Any, Any], list[str]]
     """``predictions(model, X)``: one text per row."""
@@ -32,7 +32,7 @@ class Task(NamedTuple):
     """``metrics(model, X, y, qid)``: metrics by name."""
 
 
-def queries(model: Any, qid: Any) -> dict[str, Any]:
+def query_kwargs(model: Any, qid: Any) -> dict[str, Any]:
     """Keyword arguments of `fit` in addition to rows and labels: query ids, for rankings only."""
     return {"qid": qid} if model.task == "ranking" else {}
 
@@ -43,11 +43,11 @@ def _no_classes(model: Any, y: Any) -> None:
 
 # ---------------------------------------------------------------- classification
 def _check_classes(model: Any, y: Any, qid: Any) -> None:
-    from riskmin.estimators.base import loss_of
-    from riskmin.estimators.many import takes_many
+    from riskmin.estimators.base import resolve_loss
+    from riskmin.estimators.many import supports_multiclass
 
-    classes = [as_label(label) for label in np.unique(y).tolist()]
-    if len(classes) == 2 or (len(classes) > 2 and takes_many(loss_of(model))):
+    classes = [format_label(label) for label in np.unique(y).tolist()]
+    if len(classes) == 2 or (len(classes) > 2 and supports_multiclass(resolve_loss(model))):
         return
     examples = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
     content = f"{len(classes):,} classes ({examples})" if len(classes) > 1 else f"one class ({examples})"
@@ -66,16 +66,16 @@ def _distinct_labels(model: Any, y: Any) -> NDArray:
 def _class_codes(model: Any, y: NDArray) -> NDArray:
     """Labels as the loss takes them: -1 and +1, or 0 to k - 1; raises for labels unknown to the model."""
     from riskmin.estimators.base import fitted_loss
-    from riskmin.estimators.many import is_many
+    from riskmin.estimators.many import is_multi_output
 
     if unknown := sorted(set(np.unique(y).tolist()) - set(model.classes_.tolist()), key=str):
-        names = [as_label(label) for label in model.classes_.tolist()]
+        names = [format_label(label) for label in model.classes_.tolist()]
         known = " and ".join(names) if len(names) == 2 else ", ".join(names[:9]) + ", ..." * (len(names) > 9)
         raise ValueError(
-            f"the label {as_label(unknown[0])} is none of the model's, {known}: check the data and --target"
+            f"the label {format_label(unknown[0])} is none of the model's, {known}: check the data and --target"
         )
     index = np.searchsorted(model.classes_, y).astype(np.float64)
-    return index if is_many(fitted_loss(model)) else 2 * index - 1
+    return index if is_multi_output(fitted_loss(model)) else 2 * index - 1
 
 
 def _class_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
@@ -87,31 +87,31 @@ def _class_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
 
 
 def _predicted_classes(model: Any, X: Any) -> list[str]:
-    return [as_label(label) for label in model.predict(X).tolist()]
+    return [format_label(label) for label in model.predict(X).tolist()]
 
 
 def _classification_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     from sklearn import metrics
 
     from riskmin.estimators.base import fitted_loss
-    from riskmin.estimators.scorers import measure_of
+    from riskmin.estimators.scorers import measure_for_loss
 
     codes = _class_codes(model, y)
     if len(model.classes_) > 2:
-        return multiclass.measures(model, X, y, codes)
+        return multiclass.class_metrics(model, X, y, codes)
     z, y_true = model.decision_function(X), np.where(y == model.classes_[1], 1.0, -1.0)
     y_pred = np.where(z > 0, 1.0, -1.0)
     result = {
         "accuracy": metrics.accuracy_score(y_true, y_pred),
         "balanced accuracy": metrics.balanced_accuracy_score(y_true, y_pred),
-        f"F1 of class {as_label(model.classes_[1])}": metrics.f1_score(y_true, y_pred, zero_division=0.0),
+        f"F1 of class {format_label(model.classes_[1])}": metrics.f1_score(y_true, y_pred, zero_division=0.0),
     }
     both_classes, loss = len(np.unique(y_true)) == 2, fitted_loss(model)
     defined = both_classes and getattr(loss, "k", 0) <= len(z)  # a loss at k needs k rows
     if both_classes:
         result["ROC area"] = metrics.roc_auc_score(y_true, z)
-    if defined and (measure := measure_of(loss)) is not None:
-        full_name = f"{measure.name} of class {as_label(model.classes_[1])}"
+    if defined and (measure := measure_for_loss(loss)) is not None:
+        full_name = f"{measure.name} of class {format_label(model.classes_[1])}"
         result[measure.name if measure.name in result else full_name] = measure.scorer(model, X, y)
     if loss.separable or defined:
         result["mean loss"] = mean_loss(model, loss_scores(model, X), codes)
@@ -124,7 +124,7 @@ def _decision_function(model: Any, X: Any) -> NDArray:
 
 
 def _hierarchy_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
-    return multiclass.tree_measures(model, X, y, _class_codes(model, y))
+    return multiclass.hierarchy_metrics(model, X, y, _class_codes(model, y))
 
 
 # ---------------------------------------------------------------- regression
@@ -138,7 +138,7 @@ def _reject_text_labels(model: Any, y: Any, qid: Any) -> None:
 
 def _check_numeric_labels(model: Any, y: Any) -> NDArray:
     """Return labels as floats; raise if they are not numbers or the loss does not take them."""
-    from riskmin.estimators.base import loss_of
+    from riskmin.estimators.base import resolve_loss
 
     if isinstance(y, list) or y.dtype.kind not in "biuf":
         raise ValueError("the labels are not numbers, but the model is a regression: check --target")
@@ -148,16 +148,16 @@ def _check_numeric_labels(model: Any, y: Any) -> NDArray:
             "use the model in Python"
         )
     targets: NDArray = y.astype(np.float64)
-    loss_of(model).check_labels(targets)
+    resolve_loss(model).check_labels(targets)
     return targets
 
 
 def _number_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
-    from riskmin.estimators.base import loss_of
-    from riskmin.estimators.many import is_many
+    from riskmin.estimators.base import resolve_loss
+    from riskmin.estimators.many import is_multi_output
 
     targets = _check_numeric_labels(model, y)
-    return targets[:, None] if is_many(loss_of(model)) else targets, np.full(n_rows, 1 / n_rows)
+    return targets[:, None] if is_multi_output(resolve_loss(model)) else targets, np.full(n_rows, 1 / n_rows)
 
 
 def _formatted_numbers(model: Any, X: Any) -> list[str]:
@@ -168,10 +168,10 @@ def _formatted_numbers(model: Any, X: Any) -> list[str]:
 def _regression_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     from sklearn import metrics
 
-    from riskmin.estimators.base import loss_of
+    from riskmin.estimators.base import resolve_loss
     from riskmin.losses import Poisson, Quantile
 
-    loss, y = loss_of(model), _check_numeric_labels(model, y)
+    loss, y = resolve_loss(model), _check_numeric_labels(model, y)
     y_pred = model.predict(X)
     result = {
         "mean loss": mean_loss(model, loss_scores(model, X), _number_targets(model, y, len(y))[0]),
@@ -208,15 +208,15 @@ def _novelty_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
     classes, counts = np.unique([] if y is None else y, return_counts=True)
     if len(classes) == 2:
         rare = classes[np.argmin(counts)]
-        result["class taken for novel"] = f"{as_label(rare)} (the rarer one)"
+        result["class taken for novel"] = f"{format_label(rare)} (the rarer one)"
         result["ROC area"] = float(metrics.roc_auc_score(y == rare, -z))
         result["precision"] = float(metrics.precision_score(y == rare, novel, zero_division=0.0))
         result["recall"] = float(metrics.recall_score(y == rare, novel, zero_division=0.0))
     return result
 
 
-TASKS: dict[str, Task] = {
-    "classification": Task(
+TASK_BEHAVIORS: dict[str, TaskBehavior] = {
+    "classification": TaskBehavior(
         True,
         _check_classes,
         _distinct_labels,
@@ -225,7 +225,7 @@ TASKS: dict[str, Task] = {
         raw_scores,
         _classification_metrics,
     ),
-    "regression": Task(
+    "regression": TaskBehavior(
         True,
         _reject_text_labels,
         _no_classes,
@@ -234,7 +234,7 @@ TASKS: dict[str, Task] = {
         raw_scores,
         _regression_metrics,
     ),
-    "novelty": Task(
+    "novelty": TaskBehavior(
         False,
         _accept_any_labels,
         _no_classes,
@@ -243,7 +243,7 @@ TASKS: dict[str, Task] = {
         _decision_function,
         _novelty_metrics,
     ),
-    "hierarchy": Task(
+    "hierarchy": TaskBehavior(
         True,
         _accept_any_labels,
         _distinct_labels,
@@ -252,32 +252,32 @@ TASKS: dict[str, Task] = {
         _decision_function,
         _hierarchy_metrics,
     ),
-    "ordinal": Task(
+    "ordinal": TaskBehavior(
         True,
-        graded.check_ordinal,
-        graded.grades,
-        graded.ordinal_truth,
-        graded.grade_names,
+        graded.check_ordinal_labels,
+        graded.ordered_grades,
+        graded.ordinal_targets,
+        graded.predicted_grades,
         raw_scores,
         graded.ordinal_metrics,
     ),
-    "ranking": Task(
+    "ranking": TaskBehavior(
         True,
-        graded.check_ranking,
+        graded.check_ranking_labels,
         _no_classes,
-        graded.ranking_truth,
+        graded.ranking_targets,
         _formatted_numbers,
         raw_scores,
         graded.ranking_metrics,
     ),
-    "tagging": Task(
+    "tagging": TaskBehavior(
         True,
         tagging.check_tag_labels,
-        tagging.labels_in,
-        tagging.truth,
-        tagging.words,
-        tagging.scores,
-        tagging.measures,
+        tagging.distinct_tags,
+        tagging.targets,
+        tagging.predicted_tags,
+        tagging.tag_scores,
+        tagging.tagging_metrics,
     ),
 }
 """The records by an estimator's `task`."""

@@ -12,7 +12,7 @@ from typing import Any
 import click
 import numpy as np
 
-from riskmin.cli.common import count, show
+from riskmin.cli.common import pluralize, print_pairs
 from riskmin.losses import LOSSES
 from riskmin.progress import duration
 
@@ -154,17 +154,17 @@ def warmup(names: tuple[str, ...]) -> None:
     is in NUMBA_CACHE_DIR if set, else next to the package or in the home directory; once it is filled, the
     folder need not be writable.
     """
-    from riskmin.kernels.compiled import Kept, folder
+    from riskmin.kernels.compiled import KernelCache, cache_folder
 
-    cache, start, lines = folder(), time.perf_counter(), []
+    cache, start, lines = cache_folder(), time.perf_counter(), []
     if cache is None:
         raise ValueError("there is no folder to keep compiled code in: set NUMBA_CACHE_DIR to a writable one")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*stopped with status")  # these fits need not converge
         for name in names or WARMUPS:
-            before, made = time.perf_counter(), Kept.made
+            before, made = time.perf_counter(), KernelCache.n_compiled
             WARMUPS[name]()
-            compiled = count(Kept.made - made, "function")
+            compiled = pluralize(KernelCache.n_compiled - made, "function")
             lines.append((name, f"{compiled} compiled in {duration(time.perf_counter() - before)}"))
-    show(lines)
+    print_pairs(lines)
     click.echo(f"Total time {duration(time.perf_counter() - start)}; the compiled code is in {cache}")

@@ -8,5 +8,5 @@ not prove them. riskmin's own losses are checked by its tests, and are not check
 from riskmin.convexity.before import check as check
 from riskmin.convexity.owner import is_foreign as is_foreign
 from riskmin.convexity.owner import refuse_nan as refuse_nan
-from riskmin.convexity.watch import Watch as Watch
-from riskmin.convexity.watch import watch as watch
+from riskmin.convexity.watch import CutMonitor as CutMonitor
+from riskmin.convexity.watch import monitor_for as monitor_for

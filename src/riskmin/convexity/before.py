@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import like, namespace
-from riskmin.convexity.owner import describe, is_foreign, is_own, parts, plain
-from riskmin.convexity.scores import SECONDS, absolute_tolerance, check_scores, relative_tolerance
-from riskmin.executors.company import company_of
+from riskmin.arrays import as_array_like, namespace
+from riskmin.convexity.owner import describe, is_builtin, is_foreign, loss_components, risk_of_scores
+from riskmin.convexity.scores import CHECK_SECONDS, absolute_tolerance, check_scores, relative_tolerance
+from riskmin.executors.company import coordination_of
 from riskmin.risk import Risk
 from riskmin.structured.risk import MarginRisk
 from riskmin.types import Array
@@ -44,12 +44,14 @@ def check(risk: Any, reg: Any, w0: Array) -> None:
     """
     if not is_foreign(risk) or _last() is risk:
         return
-    inner = plain(risk)
-    has_score_loss = isinstance(inner, Risk) and not getattr(inner.scorer, "shared", 0)
+    inner = risk_of_scores(risk)
+    has_score_loss = isinstance(inner, Risk) and not getattr(inner.linear_map, "shared", 0)
     with np.errstate(all="ignore"):
-        if has_score_loss and not all(is_own(part) for part in parts(risk)):
-            check_scores(next(type(part).__name__ for part in parts(risk) if not is_own(part)), inner)
-        if not (is_own(risk) and (has_score_loss or isinstance(risk, MarginRisk))):
+        if has_score_loss and not all(is_builtin(part) for part in loss_components(risk)):
+            check_scores(
+                next(type(part).__name__ for part in loss_components(risk) if not is_builtin(part)), inner
+            )
+        if not (is_builtin(risk) and (has_score_loss or isinstance(risk, MarginRisk))):
             _check_points(risk, reg, w0)
     _remember(risk)
 
@@ -66,15 +68,15 @@ _last: Callable[[], Any] = lambda: None  # noqa: E731
 
 def _check_points(risk: Any, reg: Any, w0: Array) -> None:
     """Check a risk on lines from the start, within a time limit."""
-    name, coordination = describe(risk), company_of(risk)
+    name, coordination = describe(risk), coordination_of(risk)
     evaluated: list[tuple[Array, float, Array]] = []
     value, grad = _evaluate(risk, w0)
-    end = time.perf_counter() + SECONDS  # after the first call, which may compile
+    end = time.perf_counter() + CHECK_SECONDS  # after the first call, which may compile
     if not (math.isfinite(value) and bool(namespace(grad).all(namespace(grad).isfinite(grad)))):
         what = f"{name} is {value:g}" if not math.isfinite(value) else f"the gradient of {name} is not finite"
         raise ValueError(f"{what} where the run starts: return finite numbers there, or give another w0")
     for w in _points(reg, w0, value, grad):
-        if len(evaluated) > 2 and coordination.agree(lambda: time.perf_counter() > end):
+        if len(evaluated) > 2 and coordination.broadcast_from_root(lambda: time.perf_counter() > end):
             break
         value, grad = (value, grad) if w is w0 else _evaluate(risk, w)
         largest = max([abs(value), *(other for _, other, _ in evaluated)])
@@ -112,7 +114,7 @@ def _points(reg: Any, w0: Array, value: float, grad: Array) -> Iterator[Array]:
     distance = max(1.0, float(w0 @ w0) ** 0.5)
     for _ in range(2):
         d = rng.standard_normal(len(w0))
-        lines.append((like(distance / float(np.linalg.norm(d)) * d, w0), RANDOM_STEPS))
+        lines.append((as_array_like(distance / float(np.linalg.norm(d)) * d, w0), RANDOM_STEPS))
     for d, steps in lines:
         for t in steps:
             yield reg.prox(w0 + t * d, 0.0)

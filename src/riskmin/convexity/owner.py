@@ -6,29 +6,29 @@ from collections.abc import Iterator
 from typing import Any
 
 from riskmin.adaptive import Adaptive
-from riskmin.intercept import Profiled
+from riskmin.intercept import ProfiledIntercept
 
 
-def is_own(thing: object) -> bool:
+def is_builtin(thing: object) -> bool:
     """Whether the class of an object is defined in riskmin.
 
     Examples
     --------
     >>> from riskmin import Hinge
-    >>> is_own(Hinge()), is_own(object())
+    >>> is_builtin(Hinge()), is_builtin(object())
     (True, False)
     """
     return type(thing).__module__.partition(".")[0] == "riskmin"
 
 
-def plain(risk: Any) -> Any:
+def risk_of_scores(risk: Any) -> Any:
     """The risk of the scores, without intercepts or thresholds that are minimized out."""
-    return risk.risk if isinstance(risk, (Profiled, Adaptive)) else risk
+    return risk.risk if isinstance(risk, (ProfiledIntercept, Adaptive)) else risk
 
 
-def parts(risk: Any) -> Iterator[Any]:
+def loss_components(risk: Any) -> Iterator[Any]:
     """The loss of a risk, and what it wraps: another loss, or a model."""
-    thing = getattr(plain(risk), "loss", None)
+    thing = getattr(risk_of_scores(risk), "loss", None)
     while thing is not None and not isinstance(thing, str):
         yield thing
         thing = getattr(thing, "model", getattr(thing, "loss", None))
@@ -46,7 +46,7 @@ def is_foreign(risk: Any) -> bool:
     >>> [is_foreign(linear_risk(np.eye(2), [1.0, -1.0], loss)) for loss in (Hinge(), Mine())]
     [False, True]
     """
-    return not (is_own(risk) and all(is_own(part) for part in parts(risk)))
+    return not (is_builtin(risk) and all(is_builtin(part) for part in loss_components(risk)))
 
 
 def describe(risk: Any) -> str:
@@ -61,10 +61,12 @@ def describe(risk: Any) -> str:
     >>> describe(linear_risk(np.eye(2), [1.0, -1.0], Mine())), describe(lambda w: (0.0, w))
     ('Mine', 'the risk')
     """
-    if not is_own(risk):
+    if not is_builtin(risk):
         kind = type(risk)
         return "the risk" if kind.__module__ == "builtins" else f"the risk {kind.__name__}"
-    return next((type(part).__name__ for part in parts(risk) if not is_own(part)), type(risk).__name__)
+    return next(
+        (type(part).__name__ for part in loss_components(risk) if not is_builtin(part)), type(risk).__name__
+    )
 
 
 def refuse_nan(risk: Any, value: float) -> None:

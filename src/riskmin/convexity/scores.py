@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays import like, namespace, to_numpy
-from riskmin.losses.queries import ByQuery
+from riskmin.arrays import as_array_like, namespace, to_numpy
+from riskmin.losses.queries import QuerySeparable
 from riskmin.types import Array, NDArray
 
 LINE_DISTANCES = (0.01, 1.0, 100.0, 0.1, 10.0, 3.0, 30.0, 0.3, 0.03, 1e-4, 1e-6)
@@ -25,7 +25,7 @@ PAIRED_DISTANCES, PAIR_RATIO = (0.01, 1.0, 0.1), 1.001
 """At these distances t, PAIR_RATIO * t is evaluated, too: close pairs reveal slightly wrong slopes."""
 VALUE_ULPS = 5000.0
 """Tolerated error of values, in units in the last place of the terms that they are sums of."""
-SECONDS = 0.25
+CHECK_SECONDS = 0.25
 """Time limit for a slow loss; at least three points are evaluated."""
 LINE_MAX_SCORES = 2**23
 """At most this many scores of a line are stored."""
@@ -103,12 +103,12 @@ def check_scores(name: str, risk: Any) -> None:
     """Check the loss on lines through the scores of some rows, with their own labels and weights."""
     y, c = risk.labels
     rng, end = np.random.default_rng(0), math.inf
-    width = (risk.scorer.columns,) if risk.many else ()
+    width = (risk.linear_map.columns,) if risk.multi_output else ()
     for sample in _samples(risk.loss, y, c):
         for z0, d in _lines(rng, sample, width):
             if end == math.inf:  # the first call may compile: start the clock after it
-                _evaluate(name, risk.loss, like(z0, sample.c), sample)
-                end = time.perf_counter() + SECONDS
+                _evaluate(name, risk.loss, as_array_like(z0, sample.c), sample)
+                end = time.perf_counter() + CHECK_SECONDS
             elif time.perf_counter() > end:
                 return
             line = _evaluate_line(name, risk.loss, sample, z0, d, rng, end)
@@ -118,7 +118,7 @@ def check_scores(name: str, risk: Any) -> None:
 
 def _samples(loss: Any, y: Array, c: Array) -> Iterator[_Sample]:
     """Samples of one and of several rows, if the loss is a sum over rows; otherwise all rows."""
-    if not loss.separable or isinstance(loss, ByQuery):
+    if not loss.separable or isinstance(loss, QuerySeparable):
         yield _Sample(y, c, False)
         return
     labels, weights = _to_numpy(y), _to_numpy(c)
@@ -135,7 +135,7 @@ def _samples(loss: Any, y: Array, c: Array) -> Iterator[_Sample]:
     for part in (*single[:, None], joint):
         # a sum of 1/2: with a weight of 1, a gradient that ignores the weights would pass
         normalized = weights[part] / (2 * weights[part].sum())
-        yield _Sample(like(labels[part], y), like(normalized, c), True)
+        yield _Sample(as_array_like(labels[part], y), as_array_like(normalized, c), True)
 
 
 def _lines(rng: Any, sample: _Sample, width: tuple[int, ...]) -> Iterator[tuple[NDArray, NDArray]]:
@@ -162,7 +162,7 @@ def _evaluate_line(
 ) -> _LineEvaluations:
     """Values and gradients along a line; points far out where values overflow are left out."""
     points: list[tuple[float, NDArray, float, NDArray]] = []
-    origin, _ = _evaluate(name, loss, like(0.0 * d, sample.c), sample)
+    origin, _ = _evaluate(name, loss, as_array_like(0.0 * d, sample.c), sample)
     # the value at zero scores is about the size of the terms that cancel near a label
     terms, limits = abs(origin) if math.isfinite(origin) else 0.0, _limits(sample)
     for size in LINE_DISTANCES:
@@ -170,7 +170,7 @@ def _evaluate_line(
         for t in (*ts, *(PAIR_RATIO * ts)) if size in PAIRED_DISTANCES else ts:
             if len(points) > 2 and (time.perf_counter() > end or len(points) * d.size > LINE_MAX_SCORES):
                 break
-            z = like(z0 + t * d, sample.c)
+            z = as_array_like(z0 + t * d, sample.c)
             scores = _to_numpy(z).astype(np.float64)
             value, grad = _evaluate(name, loss, z, sample)
             # beyond the square root of the largest number, differences and products overflow

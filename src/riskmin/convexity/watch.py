@@ -20,7 +20,7 @@ COMPARED_LAST = 4
 
 
 @dataclass
-class Watch:
+class CutMonitor:
     """Compares the cuts of a run with its points: a cut above the risk anywhere is invalid.
 
     Parameters
@@ -39,17 +39,17 @@ class Watch:
     ...     def __call__(self, w):
     ...         return float(1 + np.sin(w[0])), np.cos(w)
     >>> J = Objective(Dents(), L2(), lam=0.1)
-    >>> monitor = Watch(J, np.zeros(1))
+    >>> monitor = CutMonitor(J, np.zeros(1))
     >>> for w in (np.zeros(1), np.ones(1)):
     ...     value, _, cut = J(w)
     ...     monitor.take(w, value, cut)
-    >>> monitor.said
+    >>> monitor.refutation
     'the risk Dents is not convex, or its gradient is wrong: it is 1.841 where a cut... has 2...'
     """
 
     obj: Any
     w0: Array
-    said: str = ""
+    refutation: str = ""
     """Why nothing is proved; empty as long as no violation is known."""
     negative: bool = False
     """Whether the risk was negative somewhere, so that not even J >= 0 is proved."""
@@ -59,7 +59,7 @@ class Watch:
 
     def take(self, w: Array, value: float, cut: Cut) -> None:
         """Compare a point and its J with the cuts so far, and a new cut with the points so far."""
-        if self.said or not math.isfinite(value):
+        if self.refutation or not math.isfinite(value):
             return
         r = value - self.obj.lam * self.obj.reg.value(w)
         self._largest = max(self._largest, abs(value))
@@ -76,7 +76,7 @@ class Watch:
 
     def _compare(self, cut: Cut, w: Array, r: float) -> None:
         """Compare one cut with one point; evaluate the risk again before the cut counts as refuted."""
-        if self.said or not self._above(cut, w, r):
+        if self.refutation or not self._above(cut, w, r):
             return
         # cached scores may carry rounding errors: evaluate from scratch before blaming the risk
         r = float(self.obj.risk(w)[0])
@@ -94,8 +94,8 @@ class Watch:
 
     def refute(self, why: str) -> None:
         """Record that nothing is proved from now on, for this reason."""
-        if not self.said:
-            self.said = (
+        if not self.refutation:
+            self.refutation = (
                 f"{describe(self.obj.risk)} is not convex, or its gradient is wrong: {why}; so nothing is "
                 "proved but that J >= 0, and other weights may be better"
             )
@@ -104,16 +104,16 @@ class Watch:
         """Evaluate a few more points before a bound is claimed; returns the best point if one refutes it."""
         with np.errstate(all="ignore"):
             for v in self._probes(w, cut):
-                evaluation = self.obj.look(v)
+                evaluation = self.obj.evaluate_risk(v)
                 if not (math.isfinite(evaluation[0]) and math.isfinite(float(evaluation[1] @ v))):
                     continue  # overflow far out
-                other, _, new_cut = self.obj.at(v, *evaluation)
+                other, _, new_cut = self.obj.value_grad_cut(v, *evaluation)
                 self.take(v, other, new_cut)
                 if other < lower - 10 * relative_tolerance(w) * abs(lower) - absolute_tolerance(
                     w, self._largest
                 ):
                     self.refute(f"J is {other:.4g} at a point, below the bound {lower:.4g} of its cuts")
-                if self.said:
+                if self.refutation:
                     return (v, other) if 0 <= other < value else (w, value)
         return w, value
 
@@ -143,15 +143,15 @@ def _height(cut: Cut, w: Array) -> float:
     return float(cut.a @ w) + cut.b
 
 
-def watch(obj: Any, w0: Array) -> Watch | None:
+def monitor_for(obj: Any, w0: Array) -> CutMonitor | None:
     """The monitor of a run; None if all code is riskmin's, or if a model's argmax is checked instead.
 
     Examples
     --------
     >>> import numpy as np
     >>> from riskmin import L2, Hinge, Objective, linear_risk
-    >>> watch(Objective(linear_risk(np.eye(2), [1.0, -1.0], Hinge()), L2(), 0.1), np.zeros(2)) is None
+    >>> monitor_for(Objective(linear_risk(np.eye(2), [1.0, -1.0], Hinge()), L2(), 0.1), np.zeros(2)) is None
     True
     """
     argmax = isinstance(obj.risk, MarginRisk)  # its cuts are valid whatever the argmax finds
-    return Watch(obj, w0) if is_foreign(obj.risk) and not argmax else None
+    return CutMonitor(obj, w0) if is_foreign(obj.risk) and not argmax else None

@@ -19,11 +19,11 @@ from riskmin.data.conll import load_conll as load_conll
 from riskmin.data.conll import window_features as window_features
 from riskmin.data.convert import convert as convert
 from riskmin.data.convert import save as save
-from riskmin.data.limits import limited
+from riskmin.data.limits import memory_limited
 from riskmin.data.spreading import spread as spread
 from riskmin.data.stored import check as check
 from riskmin.data.svmlight import load_svmlight as load_svmlight
-from riskmin.data.tables import Wanted
+from riskmin.data.tables import ColumnSelection
 from riskmin.data.write import save_svmlight as save_svmlight
 
 __all__ = [
@@ -135,14 +135,14 @@ def load(
            [3., 4.]]), ['iris', 'rose'], ['width', 'height'])
     """
     columns = target, qid, n_features, require_labels
-    with limited(max_memory):
+    with memory_limited(max_memory):
         return _load(path, format or format_of(path), columns, dtype, zero_based, multilabel, verify)
 
 
 def _load(
     path: PathLike,
     kind: Format,
-    columns: Wanted,
+    columns: ColumnSelection,
     dtype: Any,
     zero_based: bool | Literal["auto"],
     multilabel: bool,

@@ -67,7 +67,7 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
     return checked
 
 
-def whole(path: PathLike, name: str, ids: NDArray[Any]) -> NDArray[Any]:
+def check_query_ids(path: PathLike, name: str, ids: NDArray[Any]) -> NDArray[Any]:
     """Return query ids as int64 or strings; raise a DataError if they are not integers of 64 bits."""
     if ids.dtype.kind in "US":
         return ids.astype(np.str_)
@@ -80,7 +80,7 @@ def whole(path: PathLike, name: str, ids: NDArray[Any]) -> NDArray[Any]:
     return ids.astype(np.int64)
 
 
-def finite(path: PathLike, X: Any, dtype: np.dtype[Any], start: int = 0) -> Any:
+def cast_finite(path: PathLike, X: Any, dtype: np.dtype[Any], start: int = 0) -> Any:
     """Return X in the dtype; raise a DataError if it is not finite. Row 0 of X is row `start` of the file."""
     with np.errstate(over="ignore"):
         X = X.astype(dtype, copy=False)
@@ -117,7 +117,7 @@ def _decompressed(file: IO[bytes], head: bytes) -> IO[bytes]:
     return file
 
 
-class Meter:
+class ReadProgress:
     """Progress of reading a file, by its bytes on disk."""
 
     file: IO[bytes] | None = None
@@ -131,7 +131,7 @@ class Meter:
 
 
 @contextmanager
-def opened(path: PathLike, meter: Meter | None = None) -> Iterator[IO[bytes]]:
+def open_decompressed(path: PathLike, meter: ReadProgress | None = None) -> Iterator[IO[bytes]]:
     """Open a file, decompressing gzip, xz and bzip2; errors within the block are raised as `DataError`."""
     from lzma import LZMAError
 

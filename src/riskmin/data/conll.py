@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from riskmin.data.base import DataError, PathLike, opened, quote
-from riskmin.data.limits import Room
+from riskmin.data.base import DataError, PathLike, open_decompressed, quote
+from riskmin.data.limits import MemoryBudget
 
 _MEMORY_PER_BYTE = 32
 """Bytes of memory that the parsed tokens take per byte of text."""
@@ -105,10 +105,10 @@ def load_conll(
 def _lines(path: PathLike, encoding: str) -> list[list[str]]:
     """Return the cells of every line; an empty list for a blank line."""
     name = "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
-    with opened(path) as stream:
-        budget = Room(path)
-        raw = stream.read(budget.most // _MEMORY_PER_BYTE + 1)
-        budget.need(_MEMORY_PER_BYTE * len(raw))
+    with open_decompressed(path) as stream:
+        budget = MemoryBudget(path)
+        raw = stream.read(budget.limit // _MEMORY_PER_BYTE + 1)
+        budget.require(_MEMORY_PER_BYTE * len(raw))
         try:
             text = raw.decode(name)
         except UnicodeDecodeError as error:

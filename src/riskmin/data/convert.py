@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from riskmin.data.base import DataError, PathLike, check_dtype
-from riskmin.data.streams import Again, DataStream, Stream, stream_of
-from riskmin.data.writer import META, Writer, check_replaceable
+from riskmin.data.streams import DatasetStream, RestartStream, RowStream, open_stream
+from riskmin.data.writer import META, StoreWriter, check_replaceable
 from riskmin.files import recover
 
 Layout = Literal["auto", "sparse", "dense"]
@@ -91,7 +91,7 @@ def convert(
         raise ValueError(f"target and qid name columns of a table, but {source} is {kind}: leave them out")
     dtype = check_dtype(dtype)
     folder = _target_folder(source, Path(target), force)
-    stream = stream_of(source, kind, selection, dtype, zero_based)
+    stream = open_stream(source, kind, selection, dtype, zero_based)
     if layout == "dense" and stream.sparse and n_features is None and not stream.columns:
         raise DataError(source, None, "its number of columns is known only at its end; give n_features")
     _write(stream, folder, dtype, layout, shard_mb, force, watch)
@@ -131,7 +131,7 @@ def save(
     """
     dtype = check_dtype(dtype)
     folder = _target_folder(None, Path(target), force)
-    _write(DataStream(parts, dtype, feature_names), folder, dtype, "auto", shard_mb, force, None)
+    _write(DatasetStream(parts, dtype, feature_names), folder, dtype, "auto", shard_mb, force, None)
 
 
 def _target_folder(source: Path | None, target: Path, force: bool) -> Path:
@@ -153,7 +153,7 @@ def _target_folder(source: Path | None, target: Path, force: bool) -> Path:
 
 
 def _write(
-    stream: Stream, folder: Path, dtype: np.dtype[Any], layout: Layout, shard_mb: float, force: bool,
+    stream: RowStream, folder: Path, dtype: np.dtype[Any], layout: Layout, shard_mb: float, force: bool,
     watch: ProgressCallback | None,
 ) -> None:  # fmt: skip
     if layout not in ("auto", "sparse", "dense"):
@@ -163,11 +163,11 @@ def _write(
     sparse = stream.sparse if layout == "auto" else layout == "sparse"
     done = False
     while not done:
-        with Writer(folder, dtype, sparse=sparse, shard_bytes=int(shard_mb * 2**20)) as writer:
+        with StoreWriter(folder, dtype, sparse=sparse, shard_bytes=int(shard_mb * 2**20)) as writer:
             done = _fill(writer, stream, force, watch)
 
 
-def _fill(writer: Writer, stream: Stream, force: bool, watch: ProgressCallback | None) -> bool:
+def _fill(writer: StoreWriter, stream: RowStream, force: bool, watch: ProgressCallback | None) -> bool:
     """Write all rows; return False if they must be read again from the start."""
     try:
         for chunk in stream:
@@ -175,7 +175,7 @@ def _fill(writer: Writer, stream: Stream, force: bool, watch: ProgressCallback |
                 writer.add(chunk, stream.columns)
             if watch is not None:
                 watch(writer.rows, writer.bytes, stream.fraction_read)
-    except Again:
+    except RestartStream:
         return False
     with writer.errors():
         writer.close(stream, force=force)

@@ -12,21 +12,21 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from riskmin.data.base import DataError
-from riskmin.maps import allowed
+from riskmin.maps import memory_limit_bytes
 
 _max_memory: ContextVar[float | None] = ContextVar("max_memory", default=None)
-given = _max_memory.get
+current_max_memory = _max_memory.get
 """Return the current limit in megabytes; None for the default."""
 
 
 @contextmanager
-def limited(max_memory: float | None) -> Iterator[None]:
+def memory_limited(max_memory: float | None) -> Iterator[None]:
     """Block in which readers may take at most `max_memory` megabytes; None keeps the current limit.
 
     Examples
     --------
-    >>> with limited(2):
-    ...     most()
+    >>> with memory_limited(2):
+    ...     max_bytes()
     2097152
     """
     if max_memory is None:
@@ -41,13 +41,13 @@ def limited(max_memory: float | None) -> Iterator[None]:
         _max_memory.reset(token)
 
 
-def most() -> int:
+def max_bytes() -> int:
     """Return the limit in bytes: the given one, or else the memory that is available to this process."""
     megabytes = _max_memory.get()
-    return allowed() if megabytes is None else int(megabytes * 2**20)
+    return memory_limit_bytes() if megabytes is None else int(megabytes * 2**20)
 
 
-class Room:
+class MemoryBudget:
     """Count of the memory that a reader of one file holds, with the current limit.
 
     Parameters
@@ -57,28 +57,28 @@ class Room:
 
     Examples
     --------
-    >>> with limited(1):
-    ...     budget = Room("big.csv")
-    >>> budget.take(2**19)
-    >>> budget.need(2**20)
+    >>> with memory_limited(1):
+    ...     budget = MemoryBudget("big.csv")
+    >>> budget.reserve(2**19)
+    >>> budget.require(2**20)
     Traceback (most recent call last):
     ...
     riskmin.data.base.DataError: big.csv: reading it takes more memory than the limit of 1 MB; ...
     """
 
     def __init__(self, name: object) -> None:
-        self.name, self.most, self.held = name, most(), 0
+        self.name, self.limit, self.used = name, max_bytes(), 0
 
-    def take(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         """Add `size` bytes to the memory held; raise a DataError if that exceeds the limit."""
-        self.need(size)
-        self.held += size
+        self.require(size)
+        self.used += size
 
-    def need(self, size: int) -> None:
+    def require(self, size: int) -> None:
         """Raise a DataError if `size` more bytes would exceed the limit."""
-        if self.held + size > self.most:
+        if self.used + size > self.limit:
             problem = (
-                f"reading it takes more memory than the limit of {self.most / 2**20:,.0f} MB; check that it "
+                f"reading it takes more memory than the limit of {self.limit / 2**20:,.0f} MB; check that it "
                 "is the right file, and raise the limit (--max-memory, max_memory=) if it is"
             )
             raise DataError(self.name, None, problem)

@@ -13,7 +13,7 @@ from riskmin import maps
 from riskmin.data.base import DataError
 
 
-def mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+def map_npy(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """Map the array of a .npy file; raise a DataError unless it has this dtype and shape."""
     try:
         with path.open("rb") as file:
@@ -30,7 +30,7 @@ def mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[
                 raise DataError(path, None, problem)
             if count == 0:
                 return np.empty(shape, dtype)
-            return np.frombuffer(maps.mapped(file), dtype, count, header_size).reshape(shape)
+            return np.frombuffer(maps.map_file(file), dtype, count, header_size).reshape(shape)
     except DataError:
         raise
     except OSError as error:

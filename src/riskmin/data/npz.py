@@ -17,9 +17,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from riskmin.data.base import DataError, Dataset, PathLike, finite, opened, whole
-from riskmin.data.limits import Room
-from riskmin.sparse import Unsound, sound
+from riskmin.data.base import DataError, Dataset, PathLike, cast_finite, check_query_ids, open_decompressed
+from riskmin.data.limits import MemoryBudget
+from riskmin.sparse import InvalidSparseMatrix, validated_sparse
 
 _DENSE_ARRAYS = ("X", "y", "qid", "feature_names")
 _SPARSE_ARRAYS = {
@@ -36,8 +36,8 @@ _DECOMPRESS_BYTES = 2**20  # read at a time
 class _Archive:
     """The arrays of an open .npz file, by name."""
 
-    def __init__(self, path: PathLike, stream: IO[bytes], budget: Room) -> None:
-        self.path, self.room = path, budget
+    def __init__(self, path: PathLike, stream: IO[bytes], budget: MemoryBudget) -> None:
+        self.path, self.budget = path, budget
         try:
             self.zip = zipfile.ZipFile(stream)
             self.members = {info.filename.removesuffix(".npy"): info for info in self.zip.infolist()}
@@ -63,7 +63,7 @@ class _Archive:
                     raise _Refused(f"{name} is an array of Python objects; save plain arrays")
                 if member.tell() + size != self.members[name].file_size:
                     raise ValueError(f"{name} is not as long as {dtype} of shape {shape}")
-                self.room.take(size)
+                self.budget.reserve(size)
                 flat = _read_bytes(member, size).view(dtype) if size else np.empty(0, dtype)
                 if dtype.kind == "U" and size and flat.view(f"{dtype.byteorder}u4").max() > sys.maxunicode:
                     raise ValueError(f"{name} is not text: it holds invalid code points")
@@ -126,10 +126,10 @@ def _sparse(path: PathLike, archive: _Archive) -> sp.csr_matrix[Any]:
             f"its sparse matrix is of {data.dtype} at {[str(a.dtype) for a in index_arrays]}"
         )
     parts: Any = (data, tuple(index_arrays)) if kind == "coo" else (data, *index_arrays)
-    archive.room.need(8 * (shape[0] + 1) + 12 * data.size)  # row pointers, and indices and values of CSR
+    archive.budget.require(8 * (shape[0] + 1) + 12 * data.size)  # row pointers, and indices and values of CSR
     try:
-        X = sp.csr_matrix(sound(getattr(sp, f"{kind}_matrix")(parts, shape=shape)))
-    except Unsound as error:
+        X = sp.csr_matrix(validated_sparse(getattr(sp, f"{kind}_matrix")(parts, shape=shape)))
+    except InvalidSparseMatrix as error:
         problem = f"its sparse matrix is broken: {error.problem}; save it anew"
         raise DataError(path, None, problem) from error
     except Exception as error:  # raised by SciPy's constructors, which check lengths and dtypes
@@ -169,8 +169,8 @@ def load_npz(
     path: PathLike, *, n_features: int | None, dtype: np.dtype[Any], require_labels: bool
 ) -> Dataset:
     """Read a .npz file; see `load`."""
-    budget = Room(path)
-    with opened(path) as stream:
+    budget = MemoryBudget(path)
+    with open_decompressed(path) as stream:
         if stream.read(2) != b"PK":
             raise DataError(
                 path, None, "this is not an .npz file; save it by numpy.savez or scipy.sparse.save_npz"
@@ -192,17 +192,17 @@ def load_npz(
     y = _vector(path, "y", arrays["y"], n) if "y" in arrays else None
     if y is not None and y.dtype.kind != "U":
         y = _vector(path, "y", y.astype(np.float64), n)
-    qid = whole(path, "qid", _vector(path, "qid", arrays["qid"], n)) if "qid" in arrays else None
+    qid = check_query_ids(path, "qid", _vector(path, "qid", arrays["qid"], n)) if "qid" in arrays else None
     columns = _names(path, arrays["feature_names"], p) if "feature_names" in arrays else None
-    return Dataset(finite(path, X, dtype), y, qid, columns)
+    return Dataset(cast_finite(path, X, dtype), y, qid, columns)
 
 
-def in_memory(stream: IO[bytes], budget: Room) -> IO[bytes]:
+def in_memory(stream: IO[bytes], budget: MemoryBudget) -> IO[bytes]:
     """Return the file, or its whole decompressed content: .npz and Parquet are read from their end."""
     if isinstance(stream, io.BufferedReader):
         return stream
     parts = []
     while block := stream.read(_DECOMPRESS_BYTES):
-        budget.take(len(block))
+        budget.reserve(len(block))
         parts.append(block)
     return io.BytesIO(b"".join(parts))

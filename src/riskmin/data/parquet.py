@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from riskmin.data.base import DataError, Dataset, PathLike, finite, opened, whole
-from riskmin.data.limits import Room
+from riskmin.data.base import DataError, Dataset, PathLike, cast_finite, check_query_ids, open_decompressed
+from riskmin.data.limits import MemoryBudget
 from riskmin.data.npz import in_memory
-from riskmin.data.tables import Roles, Wanted, assign
+from riskmin.data.tables import ColumnRoles, ColumnSelection, assign_roles
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class ParquetRows:
     """A Parquet file that is read in batches of rows."""
 
     path: PathLike
-    selection: Wanted
+    selection: ColumnSelection
     dtype: np.dtype[Any]
 
     @contextmanager
@@ -40,11 +40,13 @@ class ParquetRows:
         """Open the file, after checking that its largest row group fits into memory."""
         import pyarrow.parquet as pq
 
-        budget = Room(self.path)
+        budget = MemoryBudget(self.path)
         with self._parsed():
             file = pq.ParquetFile(in_memory(stream, budget))
             n_groups = file.metadata.num_row_groups
-            budget.need(max((file.metadata.row_group(i).total_byte_size for i in range(n_groups)), default=0))
+            budget.require(
+                max((file.metadata.row_group(i).total_byte_size for i in range(n_groups)), default=0)
+            )
             return file
 
     @cached_property
@@ -54,7 +56,7 @@ class ParquetRows:
             import pyarrow.parquet  # noqa: F401
         except ImportError as error:
             raise DataError(self.path, None, "Parquet needs pyarrow; pip install riskmin[parquet]") from error
-        with opened(self.path) as stream:
+        with open_decompressed(self.path) as stream:
             file = self._opened(stream)
             with self._parsed():
                 names, n = list(file.schema_arrow.names), int(file.metadata.num_rows)
@@ -63,9 +65,9 @@ class ParquetRows:
         return names, n
 
     @cached_property
-    def roles(self) -> Roles:
+    def roles(self) -> ColumnRoles:
         """Roles of the columns: features, target and query ids."""
-        return assign(self.path, self._schema[0], *self.selection)
+        return assign_roles(self.path, self._schema[0], *self.selection)
 
     @property
     def n(self) -> int:
@@ -77,10 +79,10 @@ class ParquetRows:
         """Names of the features."""
         return [self._schema[0][i] for i in self.roles.features]
 
-    def pieces(self) -> Iterator[Dataset]:
+    def batches(self) -> Iterator[Dataset]:
         """Yield all rows, in batches."""
         batch_size, start = max(min(2**16, 2**22 // len(self._schema[0])), 1), 0
-        with opened(self.path) as stream:
+        with open_decompressed(self.path) as stream:
             file = self._opened(stream)
             with self._parsed():
                 batches = file.iter_batches(batch_size=batch_size)
@@ -111,17 +113,17 @@ class ParquetRows:
         if (t := roles.target) is not None:
             y = _column(self.path, names[t], batch.column(t), start, words=True)
         if (q := roles.qid) is not None:
-            qid = whole(self.path, names[q], _ids(self.path, names[q], batch.column(q), start))
-        return Dataset(finite(self.path, X, self.dtype, start), y, qid)
+            qid = check_query_ids(self.path, names[q], _ids(self.path, names[q], batch.column(q), start))
+        return Dataset(cast_finite(self.path, X, self.dtype, start), y, qid)
 
 
-def load_parquet(path: PathLike, selection: Wanted, dtype: np.dtype[Any]) -> Dataset:
+def load_parquet(path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any]) -> Dataset:
     """Read a Parquet file; see `load`."""
     rows = ParquetRows(path, selection, dtype)
-    Room(path).need(rows.n * (len(rows.roles.features) + 1) * dtype.itemsize)
+    MemoryBudget(path).require(rows.n * (len(rows.roles.features) + 1) * dtype.itemsize)
     X = np.empty((rows.n, len(rows.roles.features)), dtype)
     y, qid, start = [], [], 0
-    for batch in rows.pieces():
+    for batch in rows.batches():
         X[start : start + len(batch.X)] = batch.X
         start += len(batch.X)
         if batch.y is not None:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from riskmin.data import limits
 from riskmin.data.base import DataError, Dataset, PathLike, check_dtype
-from riskmin.data.stored import Stored, open_store
-from riskmin.spread import Part, Spread
+from riskmin.data.stored import StoredMatrix, open_store
+from riskmin.spread import Partition, PartitionedMatrix
 
 
 def spread(
@@ -78,14 +78,14 @@ def spread(
     settings = settings | {
         "dtype": check_dtype(np.float64 if settings.get("dtype") is None else settings["dtype"])
     }
-    if limits.given() is not None:  # workers do not share the context variable
-        settings.setdefault("max_memory", limits.given())
+    if limits.current_max_memory() is not None:  # workers do not share the context variable
+        settings.setdefault("max_memory", limits.current_max_memory())
     files = [str(Path(path).absolute()) for path in paths]
     if all(kind == "rsk" for kind in kinds):
         summaries = [_stored_summary(file, settings.get("require_labels", True)) for file in files]
         columns = _common_columns(files, summaries, n_features)
-        parts: list[Part] = [
-            Stored(f, columns, summary.stamp).part(0, summary.shape[0])
+        parts: list[Partition] = [
+            StoredMatrix(f, columns, summary.meta_crc32).part(0, summary.shape[0])
             for f, summary in zip(files, summaries, strict=True)
         ]
     elif "rsk" in kinds:
@@ -98,21 +98,21 @@ def spread(
         _concatenated(files, field, [getattr(summary, field) for summary in summaries])
         for field in ("y", "qid")
     )
-    return Dataset(Spread(parts, executor), y, qid, summaries[0].names)  # type: ignore[arg-type]
+    return Dataset(PartitionedMatrix(parts, executor), y, qid, summaries[0].names)  # type: ignore[arg-type]
 
 
 class _FileSummary(NamedTuple):
     """Shape, labels and names of a file, without its rows."""
 
     shape: tuple[int, int]
-    numbers: int
+    nnz: int
     sparse: bool
-    from_one: bool
+    one_based: bool
     """Whether its column indices were assumed to start from one, which svmlight leaves open."""
     y: NDArray[Any] | None
     qid: NDArray[Any] | None
     names: list[str] | None
-    stamp: int = 0
+    meta_crc32: int = 0
     """Checksum of the metadata, for stored data."""
 
 
@@ -124,8 +124,8 @@ def _stored(path: PathLike, executor: Any, n_features: int | None, settings: dic
         problem = "labels and query ids were found when it was converted; leave target and qid out"
         raise DataError(path, None, problem)
     summary = _stored_summary(file, settings.get("require_labels", True))
-    source = Stored(file, _common_columns([file], [summary], n_features), summary.stamp)
-    X: Any = Spread(list(source.shards()), executor, source)
+    source = StoredMatrix(file, _common_columns([file], [summary], n_features), summary.meta_crc32)
+    X: Any = PartitionedMatrix(list(source.shards()), executor, source)
     return Dataset(X, summary.y, summary.qid, summary.names)
 
 
@@ -136,17 +136,17 @@ def _stored_summary(file: str, require_labels: bool) -> _FileSummary:
         raise DataError(file, None, "it has no labels; convert data that have them")
     _ = store.arrays  # raises now if a file is missing or truncated
     shape = store.rows, store.columns
-    return _FileSummary(shape, store.numbers, store.sparse, False, *store.labels(), store.names, store.stamp)
+    return _FileSummary(shape, store.nnz, store.sparse, False, *store.labels(), store.names, store.meta_crc32)
 
 
 # ---------------------------------------------------------------- other files
 @dataclass(frozen=True)
-class FilePart:
+class FilePartition:
     """Partition of X in a file, which the process that needs it reads."""
 
     path: str
     shape: tuple[int, int]
-    numbers: int
+    nnz: int
     sparse: bool
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -166,7 +166,7 @@ class _LoadedFile(NamedTuple):
     """Content of a file."""
 
     data: Dataset
-    from_one: bool
+    one_based: bool
 
 
 def _read(file: str, n_features: int | None, settings: dict[str, Any]) -> _LoadedFile:
@@ -177,9 +177,9 @@ def _read(file: str, n_features: int | None, settings: dict[str, Any]) -> _Loade
     if (settings.get("format") or format_of(file)) != "svmlight":
         return _LoadedFile(load(file, n_features=n_features, **settings), False)
     base, labels = settings.get("zero_based", "auto"), settings.get("require_labels", True)
-    with limits.limited(settings.get("max_memory")):
+    with limits.memory_limited(settings.get("max_memory")):
         reader = read_svmlight(file, n_features, settings["dtype"], base, False, labels)
-    return _LoadedFile(reader.dataset(), reader.from_one)
+    return _LoadedFile(reader.dataset(), reader.one_based)
 
 
 def _summary(loaded: _LoadedFile) -> _FileSummary:
@@ -187,7 +187,7 @@ def _summary(loaded: _LoadedFile) -> _FileSummary:
     X, y, qid, names = loaded.data
     sparse = bool(sp.issparse(X))
     nnz = X.nnz if sparse else X.size  # type: ignore[union-attr]
-    return _FileSummary(X.shape, int(nnz), sparse, loaded.from_one, y, qid, names)  # type: ignore[arg-type]
+    return _FileSummary(X.shape, int(nnz), sparse, loaded.one_based, y, qid, names)  # type: ignore[arg-type]
 
 
 def _rows(loaded: _LoadedFile, columns: int, shift: int) -> Any:
@@ -200,17 +200,17 @@ def _rows(loaded: _LoadedFile, columns: int, shift: int) -> Any:
 
 def _file_parts(
     files: list[str], executor: Any, n_features: int | None, settings: dict[str, Any]
-) -> tuple[list[_FileSummary], list[Part]]:
+) -> tuple[list[_FileSummary], list[Partition]]:
     """Return the summaries of files, and their partitions."""
     read = partial(_read, n_features=n_features, settings=settings)
-    handles = executor.keep(read, files) if hasattr(executor, "keep") else None
+    handles = executor.persist(read, files) if hasattr(executor, "persist") else None
     summaries = (
-        [_summary(read(file)) for file in files] if handles is None else executor.ask(handles, _summary)
+        [_summary(read(file)) for file in files] if handles is None else executor.apply(handles, _summary)
     )
     # if one sparse file has an index 0, the indices of all of them start from 0
     sparse_files = [info for info in summaries if info.sparse]
-    mixed = len({info.from_one for info in sparse_files}) > 1
-    shifts = [int(mixed and info.from_one) for info in summaries]
+    mixed = len({info.one_based for info in sparse_files}) > 1
+    shifts = [int(mixed and info.one_based) for info in summaries]
     shifted = [
         info._replace(shape=(info.shape[0], info.shape[1] + shift))
         for info, shift in zip(summaries, shifts, strict=True)
@@ -219,15 +219,15 @@ def _file_parts(
         shifted = [info._replace(shape=(info.shape[0], n_features)) for info in shifted]
     columns = _common_columns(files, shifted, n_features)
     if settings.get("zero_based", "auto") == "auto" and sparse_files:
-        settings = settings | {"zero_based": not all(info.from_one for info in sparse_files)}
-    parts: list[Part] = []
+        settings = settings | {"zero_based": not all(info.one_based for info in sparse_files)}
+    parts: list[Partition] = []
     for k, (file, summary) in enumerate(zip(files, summaries, strict=True)):
         shape = summary.shape[0], columns
         if handles is None:
-            parts.append(FilePart(file, shape, summary.numbers, summary.sparse, settings))
+            parts.append(FilePartition(file, shape, summary.nnz, summary.sparse, settings))
         else:
             pick = partial(_rows, columns=columns, shift=shifts[k])
-            parts.append(executor.part(handles[k], file, shape, summary.numbers, summary.sparse, pick))
+            parts.append(executor.part(handles[k], file, shape, summary.nnz, summary.sparse, pick))
     return summaries, parts
 
 

@@ -20,11 +20,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from riskmin.data.base import DataError, Dataset, PathLike, quote
-from riskmin.data.limits import Room
-from riskmin.data.mapped import mapped
+from riskmin.data.limits import MemoryBudget
+from riskmin.data.mapped import map_npy
 from riskmin.data.writer import FORMAT, META, VERSION, checksum
 from riskmin.files import recover
-from riskmin.maps import passing
+from riskmin.maps import release_between
 
 _INT32_MAX = np.iinfo(np.int32).max
 _DTYPES = {"float32", "float64", "int32", "int64"}
@@ -35,7 +35,7 @@ def _read_meta(path: Path) -> tuple[dict[str, Any], int]:
     """Return the content of meta.json, and its CRC-32; raise a DataError if it cannot be used."""
     try:
         with (path / "meta.json").open("rb") as file:
-            Room(path / "meta.json").need(os.fstat(file.fileno()).st_size)
+            MemoryBudget(path / "meta.json").require(os.fstat(file.fileno()).st_size)
             blob = file.read()
         meta = json.loads(blob)
     except FileNotFoundError as error:
@@ -64,14 +64,16 @@ def _read_meta(path: Path) -> tuple[dict[str, Any], int]:
     return meta, zlib.crc32(blob)
 
 
-class Store:
+class StoreReader:
     """An open folder of stored data: its metadata, and its arrays, memory-mapped."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        meta, self.stamp = _read_meta(path)  # meta.json holds all checksums, so its CRC identifies the data
+        meta, self.meta_crc32 = _read_meta(
+            path
+        )  # meta.json holds all checksums, so its CRC identifies the data
         try:
-            self.rows, self.columns, self.numbers = (_count(meta, k) for k in ("rows", "columns", "numbers"))
+            self.rows, self.columns, self.nnz = (_count(meta, k) for k in ("rows", "columns", "numbers"))
             self.sparse, self.shards = meta["sparse"] is True, list(meta["shards"])
             self.classes = _words(meta["classes"], "classes", str)
             self.queries = _words(meta["queries"], "queries", str, int)
@@ -97,20 +99,20 @@ class Store:
             if shard["crc32"].keys() != self.dtypes.keys():
                 raise ValueError("shards without checksums")
             row, entry = stop, last
-        if (row, entry) != (self.rows, self.numbers):
+        if (row, entry) != (self.rows, self.nnz):
             raise ValueError(f"shards of {row} rows, not {self.rows}")
 
     def _shape(self, name: str) -> tuple[int, ...]:
         """Shape of an array."""
         if name == "X":
             return self.rows, self.columns
-        return (self.numbers if name in ("data", "indices") else self.rows + (name == "indptr"),)
+        return (self.nnz if name in ("data", "indices") else self.rows + (name == "indptr"),)
 
     @cached_property
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The memory-mapped arrays, by name."""
         return {
-            name: mapped(self.path / f"{name}.npy", dtype, self._shape(name))
+            name: map_npy(self.path / f"{name}.npy", dtype, self._shape(name))
             for name, dtype in self.dtypes.items()
         }
 
@@ -158,7 +160,7 @@ class Store:
         indices = self.arrays["indices"][first:last]
         # as unsigned integers, negative indices are too large as well
         unsigned = indices.view(np.uint32 if indices.itemsize == 4 else np.uint64)
-        blocks = passing(range(0, len(unsigned), 2**18))
+        blocks = release_between(range(0, len(unsigned), 2**18))
         columns_valid = all(int(unsigned[i : i + 2**18].max()) < self.columns for i in blocks)
         pointers_valid = (int(ends[0]), int(ends[-1])) == (first, last) and bool(
             (ends[1:] >= ends[:-1]).all()
@@ -236,25 +238,25 @@ def _dtype(name: str, kind: Any) -> np.dtype[Any]:
 
 
 @lru_cache(maxsize=16)
-def _kept(path: Path, stamp: tuple[int, int]) -> Store:
-    """Open a store; `stamp` is the modification time and the inode of meta.json, as a cache key."""
-    return Store(path)
+def _cached_store(path: Path, stamp: tuple[int, int]) -> StoreReader:
+    """Open a store; `meta_crc32` is the modification time and the inode of meta.json, as a cache key."""
+    return StoreReader(path)
 
 
-def open_store(path: PathLike) -> Store:
+def open_store(path: PathLike) -> StoreReader:
     """Return the open store of a folder; within a process, it is opened again only if it was rewritten."""
     path = Path(path).absolute()
     try:
         status = (path / "meta.json").stat()
     except OSError:
-        return Store(path)  # raises a DataError with the cause
-    return _kept(path, (status.st_mtime_ns, status.st_ino))
+        return StoreReader(path)  # raises a DataError with the cause
+    return _cached_store(path, (status.st_mtime_ns, status.st_ino))
 
 
-def _same_store(path: str, stamp: int) -> Store:
+def _same_store(path: str, stamp: int) -> StoreReader:
     """Return the open store; raise a DataError if its data, to which the labels belong, were replaced."""
     store = open_store(path)
-    if store.stamp != stamp:
+    if store.meta_crc32 != stamp:
         raise DataError(path, None, "it was written anew meanwhile; run again")
     return store
 
@@ -281,7 +283,7 @@ def check(path: PathLike) -> None:
     ...     save(path, [([[1.0, 2.0]], [1.0])])
     ...     check(path)
     """
-    Store(Path(path)).verify()
+    StoreReader(Path(path)).verify()
 
 
 def load_stored(
@@ -311,16 +313,16 @@ def load_stored(
 
 # ---------------------------------------------------------------- partitions
 @dataclass(frozen=True)
-class StoredPart:
+class StoredPartition:
     """Partition of stored data: a range of rows, of which only the location is sent to workers."""
 
     path: str
     start: int
     stop: int
     shape: tuple[int, int]
-    numbers: int
+    nnz: int
     sparse: bool
-    stamp: int
+    meta_crc32: int
 
     @property
     def name(self) -> str:
@@ -329,13 +331,13 @@ class StoredPart:
 
     def read(self) -> Any:
         """Return the rows, memory-mapped, after verifying their checksums."""
-        store = _same_store(self.path, self.stamp)
+        store = _same_store(self.path, self.meta_crc32)
         store.verify(self.start, self.stop)
         return store.X(self.start, self.stop, self.shape[1])
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredMatrix:
     """Stored data as a source of partitions, which may be any ranges of rows.
 
     Parameters
@@ -350,21 +352,21 @@ class Stored:
 
     path: str
     columns: int
-    stamp: int
+    meta_crc32: int
 
-    def part(self, start: int, stop: int) -> StoredPart:
+    def part(self, start: int, stop: int) -> StoredPartition:
         """Return the partition of the rows from start to stop - 1."""
-        store = _same_store(self.path, self.stamp)
+        store = _same_store(self.path, self.meta_crc32)
         shape = stop - start, self.columns
         nnz = store.count(start, stop)
-        return StoredPart(self.path, start, stop, shape, nnz, store.sparse, self.stamp)
+        return StoredPartition(self.path, start, stop, shape, nnz, store.sparse, self.meta_crc32)
 
-    def shards(self) -> Iterable[StoredPart]:
+    def shards(self) -> Iterable[StoredPartition]:
         """Return the shards of the folder as partitions."""
-        return [self.part(*shard["rows"]) for shard in _same_store(self.path, self.stamp).shards]
+        return [self.part(*shard["rows"]) for shard in _same_store(self.path, self.meta_crc32).shards]
 
     def whole(self) -> Any:
         """Return all rows, memory-mapped, after verifying their checksums."""
-        store = _same_store(self.path, self.stamp)
+        store = _same_store(self.path, self.meta_crc32)
         store.verify()
         return store.X(columns=self.columns)

@@ -10,14 +10,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from riskmin.data.base import DataError, Dataset, Meter, PathLike, opened
-from riskmin.data.tables import Wanted
-from riskmin.sparse import sound
+from riskmin.data.base import DataError, Dataset, PathLike, ReadProgress, open_decompressed
+from riskmin.data.tables import ColumnSelection
+from riskmin.sparse import validated_sparse
 
 _CHUNK_ROWS = 2**14  # rows per chunk of data in memory, at most
 
 
-class Piece(NamedTuple):
+class RowChunk(NamedTuple):
     """A chunk of rows: dense, or (values, column indices, end of each row among these)."""
 
     X: NDArray[Any] | tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
@@ -27,11 +27,11 @@ class Piece(NamedTuple):
     """Index of the first column, as far as known: 1, until an index 0 occurs in a later chunk."""
 
 
-class Again(Exception):
+class RestartStream(Exception):
     """Raised when labels read as numbers turn out to be strings: the stream must be read again."""
 
 
-class Stream(Protocol):
+class RowStream(Protocol):
     """Iterable of chunks of rows; its attributes, except the progress, are final after the last chunk."""
 
     sparse: bool
@@ -42,7 +42,7 @@ class Stream(Protocol):
     queries: NDArray[Any] | None
     """Ids that integer query codes refer to; None if the chunks hold the ids themselves."""
 
-    def __iter__(self) -> Iterator[Piece]: ...
+    def __iter__(self) -> Iterator[RowChunk]: ...
 
     @property
     def fraction_read(self) -> float:
@@ -74,39 +74,41 @@ class SvmlightStream(_StreamDefaults):
         zero_based: bool | Literal["auto"],
         require_labels: bool,
     ) -> None:
-        from riskmin.data.svmlight import Reader
+        from riskmin.data.svmlight import SvmlightReader
 
-        self.path, self.meter, self.columns = path, Meter(), n_features or 0
-        self.reader = Reader(str(path), n_features, dtype, zero_based, False, require_labels)
+        self.path, self.meter, self.columns = path, ReadProgress(), n_features or 0
+        self.reader = SvmlightReader(str(path), n_features, dtype, zero_based, False, require_labels)
 
     @property
     def fraction_read(self) -> float:  # type: ignore[override]
         """Fraction of the bytes of the file that was read."""
         return self.meter.fraction_read
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[RowChunk]:
         from riskmin.data import svmlight
 
         reader = self.reader
-        with opened(self.path, self.meter) as file:
-            for text in svmlight.chunks(file, svmlight.CHUNK, reader.room):
+        with open_decompressed(self.path, self.meter) as file:
+            for text in svmlight.text_chunks(file, svmlight.CHUNK_BYTES, reader.budget):
                 rows = reader.read(text)
                 if len(rows.ends):
-                    y = None if reader.bare else rows.labels
+                    y = None if reader.unlabeled else rows.labels
                     X = rows.values, rows.indices, rows.ends
-                    yield Piece(X, y, rows.qids, int(reader.from_one))
+                    yield RowChunk(X, y, rows.qids, int(reader.one_based))
         self.columns = reader.width
 
 
 class TableStream(_StreamDefaults):
     """Stream of CSV or TSV; labels are read as numbers, or after `RestartStream` as strings."""
 
-    def __init__(self, path: PathLike, selection: Wanted, dtype: np.dtype[Any], *, tsv: bool) -> None:
-        from riskmin.data.tables import assign, inspect_table
+    def __init__(
+        self, path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any], *, tsv: bool
+    ) -> None:
+        from riskmin.data.tables import assign_roles, inspect_table
 
-        self.meter = Meter()
+        self.meter = ReadProgress()
         self.table = inspect_table(path, tsv)._replace(meter=self.meter)
-        self.roles = assign(path, self.table.names, *selection)
+        self.roles = assign_roles(path, self.table.names, *selection)
         self.dtype, self.labels_required, self.string_labels = dtype, selection[-1], False
         self.columns = len(self.roles.features)
         if self.table.header:
@@ -117,26 +119,26 @@ class TableStream(_StreamDefaults):
         """Fraction of the bytes of the file that was read."""
         return self.meter.fraction_read
 
-    def __iter__(self) -> Iterator[Piece]:
-        from riskmin.data.tables import check_words, diagnose, ids_of, pieces
+    def __iter__(self) -> Iterator[RowChunk]:
+        from riskmin.data.tables import check_class_names, query_ids_of, raise_first_bad_cell, row_blocks
 
         codes: dict[int, dict[str, int]] = {i: {} for i in self._string_columns()}
         try:
-            for X, y, qid in pieces(self.table, self.roles, self.dtype, codes):
-                yield Piece(X, y, qid)
+            for X, y, qid in row_blocks(self.table, self.roles, self.dtype, codes):
+                yield RowChunk(X, y, qid)
         except DataError:
             raise
         except ValueError as error:
             if self.string_labels or self.roles.target is None:
-                diagnose(self.table, self.roles, error)
+                raise_first_bad_cell(self.table, self.roles, error)
             self.string_labels = True
-            raise Again from error
+            raise RestartStream from error
         if self.string_labels and self.roles.target is not None:
             self.classes = list(codes[self.roles.target])
             if self.classes != [""] or self.labels_required:  # an empty column means that there are no labels
-                check_words(self.table, self.roles, self.classes)
+                check_class_names(self.table, self.roles, self.classes)
         if self.roles.qid is not None:
-            self.queries = ids_of(self.table, self.roles, list(codes[self.roles.qid]))
+            self.queries = query_ids_of(self.table, self.roles, list(codes[self.roles.qid]))
 
     def _string_columns(self) -> Iterable[int]:
         """Indices of the columns that are read as strings."""
@@ -148,21 +150,21 @@ class TableStream(_StreamDefaults):
 class ParquetStream(_StreamDefaults):
     """Stream of a Parquet file."""
 
-    def __init__(self, path: PathLike, selection: Wanted, dtype: np.dtype[Any]) -> None:
+    def __init__(self, path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any]) -> None:
         from riskmin.data.parquet import ParquetRows
 
         self.rows = ParquetRows(path, selection, dtype)
         self.names, self.columns = self.rows.columns, len(self.rows.roles.features)
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[RowChunk]:
         rows_read = 0
-        for batch in self.rows.pieces():
+        for batch in self.rows.batches():
             rows_read += batch.X.shape[0]
             self.fraction_read = rows_read / self.rows.n
-            yield Piece(batch.X, batch.y, batch.qid)  # type: ignore[arg-type]
+            yield RowChunk(batch.X, batch.y, batch.qid)  # type: ignore[arg-type]
 
 
-class DataStream(_StreamDefaults):
+class DatasetStream(_StreamDefaults):
     """Stream of data sets with the same columns, from an iterable."""
 
     def __init__(self, parts: Iterable[Any], dtype: np.dtype[Any], names: list[str] | None = None) -> None:
@@ -186,10 +188,10 @@ class DataStream(_StreamDefaults):
             return None
         X: Any
         X, y, *qid_and_names = part
-        X = sound(X).tocsr() if sp.issparse(X) else np.asarray(X)
+        X = validated_sparse(X).tocsr() if sp.issparse(X) else np.asarray(X)
         return Dataset(X, None if y is None else np.asarray(y), *qid_and_names)
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[RowChunk]:
         part, self.first_part = self.first_part, None
         while part is not None:
             n, p = part.X.shape
@@ -204,7 +206,7 @@ class DataStream(_StreamDefaults):
                 yield self._chunk(part, i, min(i + step, n))
             part = self._next()
 
-    def _chunk(self, part: Dataset, i: int, j: int) -> Piece:
+    def _chunk(self, part: Dataset, i: int, j: int) -> RowChunk:
         """Return the rows i to j - 1 of a data set; raise a ValueError if they are not finite."""
         y, qid = (None if a is None else a[i:j] for a in (part.y, part.qid))
         with np.errstate(over="ignore"):
@@ -213,16 +215,16 @@ class DataStream(_StreamDefaults):
             X.sum_duplicates()
         if not np.isfinite(X.data if self.sparse else X).all():
             raise ValueError(f"rows {i} to {j} of X are not all finite as {self.dtype}: replace such values")
-        return Piece((X.data, X.indices, X.indptr[1:]) if self.sparse else X, y, qid)  # type: ignore[arg-type]
+        return RowChunk((X.data, X.indices, X.indptr[1:]) if self.sparse else X, y, qid)  # type: ignore[arg-type]
 
 
-def stream_of(
+def open_stream(
     path: PathLike,
     kind: str,
-    selection: Wanted,
+    selection: ColumnSelection,
     dtype: np.dtype[Any],
     zero_based: bool | Literal["auto"],
-) -> Stream:
+) -> RowStream:
     """Return the stream of a file of this format; see `load`."""
     if kind == "svmlight":
         return SvmlightStream(path, selection[2], dtype, zero_based, selection[3])
@@ -232,7 +234,7 @@ def stream_of(
         from riskmin.data.npz import load_npz
 
         data = load_npz(path, n_features=selection[2], dtype=dtype, require_labels=selection[3])
-        return DataStream([data], dtype)
+        return DatasetStream([data], dtype)
     if kind in ("csv", "tsv"):
         return TableStream(path, selection, dtype, tsv=kind == "tsv")
     raise DataError(

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from riskmin.data.base import DataError, Dataset, PathLike, check_dtype, opened, quote
-from riskmin.data.limits import Room
+from riskmin.data.base import DataError, Dataset, PathLike, check_dtype, open_decompressed, quote
+from riskmin.data.limits import MemoryBudget
 
 SvmlightSource: TypeAlias = PathLike | IO[bytes]
-CHUNK = 1 << 19  # bytes of text per chunk; the parsed numbers then fit in the cache
+CHUNK_BYTES = 1 << 19  # bytes of text per chunk; the parsed numbers then fit in the cache
 _SCRATCH_PER_BYTE = 32  # bytes of scratch space per byte of text
 _LABEL_SET_BYTES = 96  # memory of a short tuple of floats
 _INT32_MAX = np.iinfo(np.int32).max
@@ -31,7 +31,7 @@ def load_svmlight(
     zero_based: bool | Literal["auto"] = "auto",
     multilabel: bool = False,
     require_labels: bool = True,
-    _chunk: int = CHUNK,
+    _chunk: int = CHUNK_BYTES,
 ) -> Dataset:
     """Read rows of ``label [qid:id] index:value ... [# comment]``.
 
@@ -79,17 +79,19 @@ def load_svmlight(
     return read_svmlight(source, *settings, _chunk=_chunk).dataset()
 
 
-def read_svmlight(source: SvmlightSource, *settings: Any, _chunk: int = CHUNK) -> Reader:
+def read_svmlight(source: SvmlightSource, *settings: Any, _chunk: int = CHUNK_BYTES) -> SvmlightReader:
     """Read a whole file and return the reader; `settings` are the parameters of the reader after the name."""
     path = source if isinstance(source, (str, Path)) or not hasattr(source, "read") else None
-    reader = Reader(str(path) if path is not None else str(getattr(source, "name", "<stream>")), *settings)
-    with opened(path) if path is not None else nullcontext(cast(IO[bytes], source)) as file:
-        for text in chunks(file, _chunk, reader.room):
+    reader = SvmlightReader(
+        str(path) if path is not None else str(getattr(source, "name", "<stream>")), *settings
+    )
+    with open_decompressed(path) if path is not None else nullcontext(cast(IO[bytes], source)) as file:
+        for text in text_chunks(file, _chunk, reader.budget):
             reader.parse(text)
     return reader
 
 
-class Rows(NamedTuple):
+class ParsedRows(NamedTuple):
     """Rows of a chunk, as views of the scratch space of the parser: valid until the next chunk."""
 
     values: NDArray[Any]
@@ -100,14 +102,14 @@ class Rows(NamedTuple):
     qids: NDArray[np.int64] | None
 
 
-def chunks(file: IO[bytes], size: int, budget: Room) -> Iterator[bytes]:
+def text_chunks(file: IO[bytes], size: int, budget: MemoryBudget) -> Iterator[bytes]:
     """Yield the text in chunks that end with a newline; the size of reads doubles while a line has no end."""
     tail, step = b"", size
     while data := file.read(step):
         if not isinstance(data, bytes):
             raise TypeError("the file is open as text; open it as binary: open(path, 'rb')")
         if step > size:
-            budget.need(
+            budget.require(
                 _SCRATCH_PER_BYTE * (len(tail) + len(data))
             )  # memory for parsing a line of this length
         cut = data.rfind(b"\n") + 1
@@ -123,16 +125,16 @@ def chunks(file: IO[bytes], size: int, budget: Room) -> Iterator[bytes]:
 class _GrowingArray:
     """Array to which numbers are appended; realloc remaps pages, so that no second copy is held."""
 
-    def __init__(self, dtype: Any, budget: Room) -> None:
+    def __init__(self, dtype: Any, budget: MemoryBudget) -> None:
         self.array: NDArray[Any] = np.empty(0, dtype)
-        self.size, self.room = 0, budget
+        self.size, self.budget = 0, budget
 
     def append(self, values: NDArray[Any]) -> None:
         """Append numbers, converted to the dtype of the array."""
         size = self.size + len(values)
         if size > len(self.array):
             capacity = size + size // 8
-            self.room.take((capacity - len(self.array)) * self.array.itemsize)
+            self.budget.reserve((capacity - len(self.array)) * self.array.itemsize)
             self.array.resize(capacity, refcheck=False)
         self.array[self.size : size] = values
         self.size = size
@@ -143,7 +145,7 @@ class _GrowingArray:
         return self.array
 
 
-class Reader:
+class SvmlightReader:
     """Parser state: the rows read so far, and the scratch space of the compiled parser."""
 
     def __init__(
@@ -162,21 +164,27 @@ class Reader:
         self.kernel = kernel
         self.name, self.n_features, self.dtype = name, n_features, dtype
         self.zero_based, self.multilabel = zero_based, multilabel
-        self.mode = kernel.TEXT if multilabel else kernel.NUMBER if require_labels else kernel.OPTIONAL
+        self.mode = (
+            kernel.LABEL_TEXT
+            if multilabel
+            else kernel.LABEL_NUMBER
+            if require_labels
+            else kernel.LABEL_OPTIONAL
+        )
         self.tens, self.table = kernel.powers_of_ten()
         self.state = np.zeros(kernel.N_STATE, np.int64)
-        self.state[kernel.LINE] = 1
-        self.state[[kernel.QID, kernel.LARGEST]] = -1
-        self.state[kernel.LEAST] = _INT64_MAX
+        self.state[kernel.LINE_NUMBER] = 1
+        self.state[[kernel.HAS_QID, kernel.LARGEST_INDEX]] = -1
+        self.state[kernel.SMALLEST_INDEX] = _INT64_MAX
         self.size = -1
-        self.room = Room(name)
+        self.budget = MemoryBudget(name)
         kinds = dtype, np.int32, np.int64, np.float64, np.int64
-        columns = (_GrowingArray(kind, self.room) for kind in kinds)
+        columns = (_GrowingArray(kind, self.budget) for kind in kinds)
         self.values, self.indices, self.indptr, self.labels, self.qids = columns
         self.label_sets: list[tuple[float, ...]] = []
         self.indptr.append(np.zeros(1, np.int64))
         self.count = 0
-        self.bare = False  # whether rows have no labels
+        self.unlabeled = False  # whether rows have no labels
 
     def _reserve(self, size: int) -> None:
         """Allocate scratch space for a chunk of `size` bytes: a value takes at least 3 bytes, a row 2."""
@@ -190,10 +198,12 @@ class Reader:
         """Return the largest index that n_features allows, by what is known of the index base so far."""
         if self.n_features is None:
             return _INT64_MAX
-        from_zero = self.state[self.kernel.LEAST] == 0 if self.zero_based == "auto" else self.zero_based
+        from_zero = (
+            self.state[self.kernel.SMALLEST_INDEX] == 0 if self.zero_based == "auto" else self.zero_based
+        )
         return self.n_features - 1 if from_zero else self.n_features
 
-    def read(self, text: bytes) -> Rows:
+    def read(self, text: bytes) -> ParsedRows:
         """Parse the next chunk and return its rows."""
         k, state = self.kernel, self.state
         self._reserve(len(text))
@@ -214,22 +224,22 @@ class Reader:
             self._slow,
             state,
         )
-        rows, n = int(state[k.ROWS]), int(state[k.VALUES])
+        rows, n = int(state[k.N_ROWS]), int(state[k.N_VALUES])
         # These checks concern rows before the one at which the parser stopped: the first error is reported.
-        self._patch(text, self._slow[: state[k.SLOW]].tolist(), rows)
+        self._patch(text, self._slow[: state[k.N_SLOW]].tolist(), rows)
         self._check(rows)
         values = self._cast(n, rows)
         if code != k.OK:
-            raise self._error(code, text[state[k.START] : state[k.STOP]])
+            raise self._error(code, text[state[k.ERROR_START] : state[k.ERROR_STOP]])
         self.count += rows
-        qids = self._qids[:rows] if state[k.QID] == 1 else None
-        return Rows(values, self._indices[:n], self._ends[:rows], self._labels[:rows], qids)
+        qids = self._qids[:rows] if state[k.HAS_QID] == 1 else None
+        return ParsedRows(values, self._indices[:n], self._ends[:rows], self._labels[:rows], qids)
 
     def parse(self, text: bytes) -> None:
         """Parse the next chunk and append its rows."""
         rows = self.read(text)
-        if self.state[self.kernel.LARGEST] > _INT32_MAX and self.indices.array.dtype == np.int32:
-            self.room.take(4 * len(self.indices.array))
+        if self.state[self.kernel.LARGEST_INDEX] > _INT32_MAX and self.indices.array.dtype == np.int32:
+            self.budget.reserve(4 * len(self.indices.array))
             self.indices.array = self.indices.array.astype(np.int64)
         self.indptr.append(rows.ends + self.values.size)
         self.indices.append(rows.indices)
@@ -264,7 +274,7 @@ class Reader:
             elif -1 - position < rows:  # or else the parser stopped in this row, with an error
                 label_sets[-1 - position] = tuple(sorted(numbers))
         if self.multilabel:
-            self.room.take(_LABEL_SET_BYTES * len(label_sets))
+            self.budget.reserve(_LABEL_SET_BYTES * len(label_sets))
             self.label_sets += label_sets
 
     def _line(self, position: int, rows: int) -> int:
@@ -272,7 +282,7 @@ class Reader:
         row = (
             -1 - position if position < 0 else int(np.searchsorted(self._ends[:rows], position, side="right"))
         )
-        return int(self._lines[row] if row < rows else self.state[self.kernel.LINE])
+        return int(self._lines[row] if row < rows else self.state[self.kernel.LINE_NUMBER])
 
     def _not_a_number(self, token: bytes, position: int, rows: int) -> DataError:
         """Return the error for a token that is not a number."""
@@ -296,19 +306,17 @@ class Reader:
     def _check(self, rows: int) -> None:
         """Raise a DataError for an index beyond n_features, or for rows with and without labels."""
         k, state = self.kernel, self.state
-        if state[k.LARGEST] > self._max_index():
-            raise self._too_large(int(state[k.LARGEST]), int(state[k.LARGEST_LINE]))
-        if self.mode == k.OPTIONAL and rows:
+        if state[k.LARGEST_INDEX] > self._max_index():
+            raise self._too_large(int(state[k.LARGEST_INDEX]), int(state[k.LARGEST_INDEX_LINE]))
+        if self.mode == k.LABEL_OPTIONAL and rows:
             self._check_labels(np.isnan(self._labels[:rows]))
 
     def _check_labels(self, missing: NDArray[np.bool_]) -> None:
         """Raise a DataError unless all rows have labels, or none has."""
-        self.bare = self.bare if self.count else bool(missing[0])
-        mixed = missing != self.bare
+        self.unlabeled = self.unlabeled if self.count else bool(missing[0])
+        mixed = missing != self.unlabeled
         if mixed.any():
-            problem = (
-                f"the row has {'a' if self.bare else 'no'} label, unlike the first; label all rows or none"
-            )
+            problem = f"the row has {'a' if self.unlabeled else 'no'} label, unlike the first; label all rows or none"
             raise DataError(self.name, int(self._lines[int(np.argmax(mixed))]), problem)
 
     def _too_large(self, index: int, line: int) -> DataError:
@@ -320,7 +328,7 @@ class Reader:
     def _error(self, code: int, token: bytes) -> DataError:
         """Return the error for the row at which the parser stopped."""
         k = self.kernel
-        line = int(self.state[k.LINE])
+        line = int(self.state[k.LINE_NUMBER])
         if code == k.TOO_LARGE:
             return self._too_large(int(token), line)
         shown = quote(token)
@@ -340,9 +348,9 @@ class Reader:
         )
 
     @property
-    def from_one(self) -> bool:
+    def one_based(self) -> bool:
         """Whether indices start from one, as far as known."""
-        smallest = int(self.state[self.kernel.LEAST])
+        smallest = int(self.state[self.kernel.SMALLEST_INDEX])
         return self.zero_based is False or (self.zero_based == "auto" and 0 < smallest < _INT64_MAX)
 
     @property
@@ -350,19 +358,19 @@ class Reader:
         """Number of columns of the rows read so far."""
         if self.count == 0:
             raise DataError(self.name, None, "it has no rows; check that it is the right file")
-        largest = int(self.state[self.kernel.LARGEST])
-        return self.n_features if self.n_features is not None else max(largest - self.from_one, 0) + 1
+        largest = int(self.state[self.kernel.LARGEST_INDEX])
+        return self.n_features if self.n_features is not None else max(largest - self.one_based, 0) + 1
 
     def dataset(self) -> Dataset:
         """Return all rows as a data set."""
         width, indices = self.width, self.indices.trimmed()
-        if self.from_one:
+        if self.one_based:
             indices -= 1
         X = csr_matrix((self.values.trimmed(), indices, self.indptr.trimmed()), shape=(self.count, width))
         X.has_sorted_indices = X.has_canonical_format = True
         y: NDArray[Any] | list[tuple[float, ...]] | None = self.labels.trimmed()
         if self.multilabel:
             y = self.label_sets
-        elif self.bare:
+        elif self.unlabeled:
             y = None
         return Dataset(X, y, self.qids.trimmed() if self.qids.size else None)

@@ -14,19 +14,27 @@ from typing import Any, NamedTuple, NoReturn, TextIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from riskmin.data.base import DataError, Dataset, Meter, PathLike, opened, quote, whole
-from riskmin.data.limits import Room
+from riskmin.data.base import (
+    DataError,
+    Dataset,
+    PathLike,
+    ReadProgress,
+    check_query_ids,
+    open_decompressed,
+    quote,
+)
+from riskmin.data.limits import MemoryBudget
 
 _TARGET_NAMES = ("target", "label", "y", "class")
 _LINE_CHARACTERS = 2**20  # characters read at a time
-_BLOCK = 65536  # rows per block, at most; a block is held twice
+_BLOCK_MAX_ROWS = 65536  # rows per block, at most; a block is held twice
 _BLOCK_MAX_CELLS = 2**22  # cells per block, at most
 
-Wanted: TypeAlias = tuple[str | int | None, str | int | None, int | None, bool]
+ColumnSelection: TypeAlias = tuple[str | int | None, str | int | None, int | None, bool]
 """Parameters of `load` that select columns: target, qid, n_features, require_labels."""
 
 
-class Roles(NamedTuple):
+class ColumnRoles(NamedTuple):
     """Roles of the columns, by index."""
 
     features: list[int]
@@ -62,14 +70,14 @@ def _query_column(
     return None
 
 
-def assign(
+def assign_roles(
     path: PathLike,
     names: list[str],
     target: str | int | None,
     qid: str | int | None,
     n_features: int | None,
     require_labels: bool,
-) -> Roles:
+) -> ColumnRoles:
     """Assign the roles of the columns by the rules that `load` documents."""
     ids = _query_column(path, names, target, qid)
     others = [i for i in range(len(names)) if i != ids]
@@ -106,7 +114,7 @@ def assign(
             )
         )
         raise DataError(path, None, problem)
-    return Roles(features, label_index, ids)
+    return ColumnRoles(features, label_index, ids)
 
 
 def _as_number(cell: str) -> float | None:
@@ -124,20 +132,20 @@ def _delimiter(line: str, tsv: bool) -> str:
     return max(",;\t", key=unquoted.count)
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """A text table, with its delimiter and the names of its columns."""
 
     path: PathLike
     delimiter: str
     names: list[str]
     header: bool
-    meter: Meter | None = None
+    meter: ReadProgress | None = None
 
     @contextmanager
     def text(self) -> Iterator[Lines]:
         """Open the file as lines of text."""
-        with opened(self.path, self.meter) as stream, _text(stream) as text:
-            lines = Lines(text, Room(self.path))
+        with open_decompressed(self.path, self.meter) as stream, _text(stream) as text:
+            lines = Lines(text, MemoryBudget(self.path))
             try:
                 yield lines
             except UnicodeDecodeError as error:
@@ -156,13 +164,13 @@ class Table(NamedTuple):
 class Lines:
     """Lines of a text; a single line or quoted cell must fit into the memory limit."""
 
-    def __init__(self, text: TextIO, budget: Room) -> None:
-        self.text, self.room = text, budget
+    def __init__(self, text: TextIO, budget: MemoryBudget) -> None:
+        self.text, self.budget = text, budget
         self.number = 0
         """Number of the current line, or of the line in which a quoted cell began."""
 
     def __iter__(self) -> Iterator[str]:
-        quoted, read, budget, number = False, self.text.readline, self.room, 0
+        quoted, read, budget, number = False, self.text.readline, self.budget, 0
         while line := read(_LINE_CHARACTERS):
             number += 1
             if len(line) == _LINE_CHARACTERS:
@@ -171,16 +179,16 @@ class Lines:
                 quoted = not quoted
                 self.number = number
             if quoted:
-                budget.take(4 * len(line))  # readers keep four bytes per character
+                budget.reserve(4 * len(line))  # readers keep four bytes per character
             else:
-                budget.held, self.number = 0, number
+                budget.used, self.number = 0, number
             yield line
 
     def _whole_line(self, line: str) -> str:
         """Read the rest of a long line, and return all of it."""
         parts = [line]
         while len(parts[-1]) == _LINE_CHARACTERS and not parts[-1].endswith(("\n", "\r")):
-            self.room.take(4 * _LINE_CHARACTERS)
+            self.budget.reserve(4 * _LINE_CHARACTERS)
             parts.append(self.text.readline(_LINE_CHARACTERS))
         return "".join(parts)
 
@@ -194,9 +202,9 @@ def _text(stream: Any) -> TextIO:
     return io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
 
 
-def inspect_table(path: PathLike, tsv: bool) -> Table:
+def inspect_table(path: PathLike, tsv: bool) -> TextTable:
     """Read the first row to find the delimiter and the names of the columns."""
-    table = Table(path, "", [], False)
+    table = TextTable(path, "", [], False)
     with table.lines() as lines:
         first = next(lines, None)
         if first is None:
@@ -206,13 +214,13 @@ def inspect_table(path: PathLike, tsv: bool) -> Table:
             cell.strip() for cell in next(csv.reader(itertools.chain([first], lines), delimiter=delimiter))
         ]
     header = any(_as_number(cell) is None for cell in cells)
-    return Table(path, delimiter, cells if header else [f"x{i}" for i in range(len(cells))], header)
+    return TextTable(path, delimiter, cells if header else [f"x{i}" for i in range(len(cells))], header)
 
 
-def _blocks(table: Table, codes: dict[int, dict[str, int]]) -> Iterator[NDArray[np.float64]]:
+def _blocks(table: TextTable, codes: dict[int, dict[str, int]]) -> Iterator[NDArray[np.float64]]:
     """Yield blocks of rows as float64; the dicts in `codes` encode the strings of some columns."""
     converters: dict[int | str, Any] = {i: functools.partial(_code, words) for i, words in codes.items()}
-    max_rows = max(min(_BLOCK, _BLOCK_MAX_CELLS // len(table.names)), 1)
+    max_rows = max(min(_BLOCK_MAX_ROWS, _BLOCK_MAX_CELLS // len(table.names)), 1)
     with table.text() as text:
         lines: Iterator[str] = filter(_not_blank, text)
         if table.header:
@@ -237,8 +245,8 @@ def _code(words: dict[str, int], cell: str) -> float:
     return words.setdefault(cell.strip(), len(words))
 
 
-def pieces(
-    table: Table, roles: Roles, dtype: Any, codes: dict[int, dict[str, int]]
+def row_blocks(
+    table: TextTable, roles: ColumnRoles, dtype: Any, codes: dict[int, dict[str, int]]
 ) -> Iterator[tuple[NDArray[Any], NDArray[np.float64] | None, NDArray[np.intp] | None]]:
     """Yield X, labels and query ids in blocks of rows, strings as codes; a bad cell is a ValueError."""
     empty = True
@@ -256,17 +264,17 @@ def pieces(
         raise DataError(table.path, None, "it has a header and no rows; check that it is the right file")
 
 
-def _read(table: Table, roles: Roles, dtype: Any, labels: dict[str, int] | None) -> Dataset:
+def _read(table: TextTable, roles: ColumnRoles, dtype: Any, labels: dict[str, int] | None) -> Dataset:
     """Read a table whose labels are numbers, or with `labels`, which collects their codes, strings.
 
     Raises a ValueError if a cell is not as expected.
     """
-    X, y, qid, budget = [], [], [], Room(table.path)
+    X, y, qid, budget = [], [], [], MemoryBudget(table.path)
     codes: dict[int, dict[str, int]] = {} if roles.qid is None else {roles.qid: {}}
     if labels is not None and roles.target is not None:
         codes[roles.target] = labels
-    for block, block_labels, ids in pieces(table, roles, dtype, codes):
-        budget.take(block.nbytes + 16 * len(block))
+    for block, block_labels, ids in row_blocks(table, roles, dtype, codes):
+        budget.reserve(block.nbytes + 16 * len(block))
         X.append(block)
         if block_labels is not None:
             y.append(block_labels)
@@ -274,7 +282,7 @@ def _read(table: Table, roles: Roles, dtype: Any, labels: dict[str, int] | None)
             qid.append(ids)
     names = [table.names[i] for i in roles.features] if table.header else None
     query_ids = (
-        None if roles.qid is None else ids_of(table, roles, list(codes[roles.qid]))[np.concatenate(qid)]
+        None if roles.qid is None else query_ids_of(table, roles, list(codes[roles.qid]))[np.concatenate(qid)]
     )
     return Dataset(stack(X), np.concatenate(y) if y else None, query_ids, names)
 
@@ -290,10 +298,10 @@ def stack(blocks: list[NDArray[Any]]) -> NDArray[Any]:
     return X
 
 
-def ids_of(table: Table, roles: Roles, words: list[str]) -> NDArray[Any]:
+def query_ids_of(table: TextTable, roles: ColumnRoles, words: list[str]) -> NDArray[Any]:
     """Return query ids from their text: exact int64 if all are numbers, else strings."""
     if any(_cell_problem(word, text_allowed=True) for word in words):
-        diagnose(table, roles, "a query id is missing")
+        raise_first_bad_cell(table, roles, "a query id is missing")
     assert roles.qid is not None
     ids: NDArray[Any] = np.array(words)
     if all(_as_number(word) is not None for word in words):
@@ -301,10 +309,10 @@ def ids_of(table: Table, roles: Roles, words: list[str]) -> NDArray[Any]:
             ids = np.array([int(word) for word in words], np.int64)
         except (ValueError, OverflowError):
             ids = np.array([float(word) for word in words])
-    return whole(table.path, table.names[roles.qid], ids)
+    return check_query_ids(table.path, table.names[roles.qid], ids)
 
 
-def diagnose(table: Table, roles: Roles, cause: object) -> NoReturn:
+def raise_first_bad_cell(table: TextTable, roles: ColumnRoles, cause: object) -> NoReturn:
     """Raise a DataError for the first bad cell, found row by row; slow, but only used after an error."""
     with table.text() as text:
         rows = csv.reader(text, delimiter=table.delimiter)
@@ -339,10 +347,10 @@ def _cell_problem(cell: str, text_allowed: bool) -> str | None:
     return None
 
 
-def check_words(table: Table, roles: Roles, words: list[str]) -> None:
+def check_class_names(table: TextTable, roles: ColumnRoles, words: list[str]) -> None:
     """Raise a DataError if a label is missing, or if one of them is the name of their column."""
     if any(_cell_problem(word, text_allowed=True) for word in words):
-        diagnose(table, roles, "a label is missing")
+        raise_first_bad_cell(table, roles, "a label is missing")
     target = roles.target
     assert target is not None
     other_names = [name for i, name in enumerate(table.names) if i != target]
@@ -352,32 +360,32 @@ def check_words(table: Table, roles: Roles, words: list[str]) -> None:
 
 
 def _with_class_names(
-    table: Table, roles: Roles, data: Dataset, words: list[str], require_labels: bool
+    table: TextTable, roles: ColumnRoles, data: Dataset, words: list[str], require_labels: bool
 ) -> Dataset:
     """Replace the codes of the labels by their strings."""
     if words == [""] and not require_labels:
         return data._replace(y=None)
-    check_words(table, roles, words)
+    check_class_names(table, roles, words)
     return data._replace(y=np.array(words)[np.asarray(data.y, np.intp)])
 
 
-def load_csv(path: PathLike, selection: Wanted, dtype: np.dtype[Any], *, tsv: bool) -> Dataset:
+def load_csv(path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any], *, tsv: bool) -> Dataset:
     """Read a text table; see `load`."""
     table = inspect_table(path, tsv)
-    roles = assign(path, table.names, *selection)
+    roles = assign_roles(path, table.names, *selection)
     try:
         data = _read(table, roles, dtype, None)
     except DataError:
         raise
     except ValueError as error:
         if roles.target is None:
-            diagnose(table, roles, error)
+            raise_first_bad_cell(table, roles, error)
         codes: dict[str, int] = {}
         try:
             data = _read(table, roles, dtype, codes)
         except DataError:
             raise
         except ValueError as second_error:
-            diagnose(table, roles, second_error)
+            raise_first_bad_cell(table, roles, second_error)
         data = _with_class_names(table, roles, data, list(codes), require_labels=selection[-1])
     return data

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix, issparse
 
 from riskmin.data.base import PathLike
-from riskmin.files import replacing
-from riskmin.sparse import sound
+from riskmin.files import atomic_write
+from riskmin.sparse import validated_sparse
 
 
 def save_svmlight(path: PathLike, X: Any, y: ArrayLike, qid: Iterable[int] | None = None) -> None:
@@ -37,11 +37,11 @@ def save_svmlight(path: PathLike, X: Any, y: ArrayLike, qid: Iterable[int] | Non
     1.0 1:0.1
     -1.0 2:2.0
     """
-    X = csr_matrix(sound(X) if issparse(X) else X)
+    X = csr_matrix(validated_sparse(X) if issparse(X) else X)
     rows = zip(X.indptr[:-1].tolist(), X.indptr[1:].tolist(), strict=True)
     labels = np.asarray(y, np.float64).tolist()
     queries = [""] * len(labels) if qid is None else [f" qid:{int(q)}" for q in qid]
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         for (start, stop), label, query in zip(rows, labels, queries, strict=True):
             entries = zip(X.indices[start:stop].tolist(), X.data[start:stop].tolist(), strict=True)
             pairs = "".join(f" {j + 1}:{float(v)!r}" for j, v in entries)

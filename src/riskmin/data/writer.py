@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from riskmin import files
-from riskmin.data.base import whole
-from riskmin.data.streams import Piece, Stream
-from riskmin.maps import passing
+from riskmin.data.base import check_query_ids
+from riskmin.data.streams import RowChunk, RowStream
+from riskmin.maps import release_between
 
 FORMAT, VERSION = "riskmin data", 1
 META = "meta.json"
@@ -50,7 +50,7 @@ def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 def checksum(a: NDArray[Any], before: int = 0) -> int:
     """Return the CRC-32 of the bytes of an array in C order, continued from the CRC-32 `before`."""
     raw: Any = a.reshape(-1).view(np.uint8)
-    for i in passing(range(0, len(raw), 2**20)):
+    for i in release_between(range(0, len(raw), 2**20)):
         before = zlib.crc32(raw[i : i + 2**20], before)
     return before
 
@@ -146,24 +146,24 @@ class _StringEncoder:
         return codes
 
 
-class Writer:
+class StoreWriter:
     """Writer of a folder of stored data: `add` chunks of rows, then `close`, or `discard`."""
 
     def __init__(self, target: Path, dtype: np.dtype[Any], *, sparse: bool, shard_bytes: int) -> None:
         self.target, self.dtype, self.sparse, self.shard_bytes = target, dtype, sparse, shard_bytes
-        self.folder = files.beside(target)
-        self.like = files.known(target / META)
+        self.folder = files.temporary_name(target)
+        self.like = files.stat_or_none(target / META)
         self.arrays: dict[str, AppendOnlyArray] = {}
         self.encoders: dict[str, _StringEncoder] = {}
         self.shards: list[dict[str, Any]] = []
         self.rows, self.index_base = 0, 1
         self.shard_first_row, self.shard_first_number = 0, 0
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> StoreWriter:
         """Create the folder and its first arrays; remove them if that fails."""
         try:
             with self.errors():
-                files.create_folder(self.folder, files.known(self.target))
+                files.create_folder(self.folder, files.stat_or_none(self.target))
                 if self.sparse:
                     self._array("data", self.dtype), self._array("indices", np.int32)
                     self._array("indptr", np.int64).append(np.zeros(1, np.int64))
@@ -184,9 +184,13 @@ class Writer:
             yield
         except OSError as error:
             remedy = (
-                "make room for it" if error.errno in files.FULL else "check the disk, or name another place"
+                "make room for it"
+                if error.errno in files.DISK_FULL_ERRORS
+                else "check the disk, or name another place"
             )
-            raise ValueError(f"{self.target} cannot be written ({files.reason(error)}); {remedy}") from error
+            raise ValueError(
+                f"{self.target} cannot be written ({files.error_text(error)}); {remedy}"
+            ) from error
 
     def _array(self, name: str, dtype: Any) -> AppendOnlyArray:
         """Return an array by name, created on first use."""
@@ -195,7 +199,7 @@ class Writer:
         return self.arrays[name]
 
     @property
-    def numbers(self) -> int:
+    def nnz(self) -> int:
         """Number of entries of X that are stored so far."""
         return self.arrays["data" if self.sparse else "X"].size
 
@@ -204,7 +208,7 @@ class Writer:
         """Number of bytes of all arrays so far."""
         return sum(a.size * a.dtype.itemsize for a in self.arrays.values())
 
-    def add(self, chunk: Piece, columns: int) -> None:
+    def add(self, chunk: RowChunk, columns: int) -> None:
         """Append rows; `columns` is the number of columns for sparse rows that are stored as dense."""
         X: Any = chunk.X
         sparse = isinstance(X, tuple)
@@ -222,7 +226,7 @@ class Writer:
             if labels is not None:
                 self._add_labels(name, labels)
         self.rows += n
-        size = (self.numbers - self.shard_first_number) * (self.dtype.itemsize + 4 * self.sparse)
+        size = (self.nnz - self.shard_first_number) * (self.dtype.itemsize + 4 * self.sparse)
         if size >= self.shard_bytes:
             self._end_shard()
 
@@ -239,7 +243,7 @@ class Writer:
             and int(indices.max()) - index_base > np.iinfo(np.int32).max
         ):
             self._map("indices", lambda a: a, np.int64)
-        self.arrays["indptr"].append(ends + self.numbers)
+        self.arrays["indptr"].append(ends + self.nnz)
         array.append(indices - index_base if index_base else indices)
         self.arrays["data"].append(values)
 
@@ -257,7 +261,7 @@ class Writer:
             dtype: Any = np.int64
         else:
             dtype = np.float64 if name == "y" else np.int64
-            labels = labels if name == "y" else whole(self.target, "qid", labels)
+            labels = labels if name == "y" else check_query_ids(self.target, "qid", labels)
         self._array(name, dtype).append(labels)
         if self.arrays[name].size - self.rows != len(labels):
             raise ValueError(
@@ -273,13 +277,13 @@ class Writer:
     def _end_shard(self) -> None:
         """End a shard: record its rows, entries and checksums."""
         crc = {name: array.take_crc() for name, array in self.arrays.items()}
-        rows, numbers = [self.shard_first_row, self.rows], [self.shard_first_number, self.numbers]
+        rows, numbers = [self.shard_first_row, self.rows], [self.shard_first_number, self.nnz]
         self.shards.append({"rows": rows, "numbers": numbers, "crc32": crc})
-        self.shard_first_row, self.shard_first_number = self.rows, self.numbers
+        self.shard_first_row, self.shard_first_number = self.rows, self.nnz
         if self.sparse:  # the row pointers of the next shard include the end of this one
-            self.arrays["indptr"].crc = checksum(np.array([self.numbers], np.int64))
+            self.arrays["indptr"].crc = checksum(np.array([self.nnz], np.int64))
 
-    def close(self, stream: Stream, *, force: bool) -> None:
+    def close(self, stream: RowStream, *, force: bool) -> None:
         """Write the headers and meta.json, and move the folder to its target."""
         import riskmin
 
@@ -309,7 +313,7 @@ class Writer:
             "riskmin": riskmin.__version__,
             "rows": self.rows,
             "columns": stream.columns,
-            "numbers": self.numbers,
+            "numbers": self.nnz,
             "sparse": self.sparse,
             "arrays": {name: array.dtype.name for name, array in self.arrays.items()},
             "classes": classes or string_values.get("y"),
@@ -336,16 +340,16 @@ class Writer:
         if force:
             check_replaceable(self.target)  # it may contain other files by now
             files.delete(
-                files.aside(self.target), FILES
+                files.backup_name(self.target), FILES
             )  # left by a process that was killed after the exchange
-        old = files.put(self.folder, self.target, replace=force)
+        old = files.move_into_place(self.folder, self.target, replace=force)
         files.sync_folder(self.target.parent)
         if old is not None:
             files.delete(old, FILES)
 
     def discard(self) -> None:
         """Remove all files, also if interrupted."""
-        files.surely(self._remove)
+        files.clean_up(self._remove)
 
     def _remove(self) -> None:
         for array in self.arrays.values():

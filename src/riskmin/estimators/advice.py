@@ -8,11 +8,11 @@ import numpy as np
 
 from riskmin.estimators.standardize import column_name
 from riskmin.objective import Objective
-from riskmin.preconditioning import Moments, sampled_moments
-from riskmin.regularizers import L1, L2, Elastic, opened, penalized
+from riskmin.preconditioning import SampleMoments, sampled_moments
+from riskmin.regularizers import L1, L2, Elastic, absorb_sizes, penalized_part
 from riskmin.solvers import SOLVERS, Auto
 from riskmin.solvers.auto import loss_of
-from riskmin.types import Bends, Curved, Result, Smooth, Smoothable
+from riskmin.types import HasCurvature, HasHessian, Result, Smooth, Smoothable
 
 EXTREME_COLUMN_RATIO = 1e4
 """Report columns if their standard deviations differ by this factor, or a mean is this many deviations."""
@@ -35,7 +35,7 @@ class ParameterPhrases(NamedTuple):
     resume: str
 
 
-IN_PYTHON = ParameterPhrases(
+PYTHON_PHRASES = ParameterPhrases(
     "alpha",
     "tol",
     "max_iter",
@@ -45,7 +45,7 @@ IN_PYTHON = ParameterPhrases(
     "put a StandardScaler before it in a pipeline",
     "fit again with warm_start=True to continue from the current weights",
 )
-ON_THE_COMMAND_LINE = ParameterPhrases(
+COMMAND_LINE_PHRASES = ParameterPhrases(
     "--lam",
     "--tol",
     "--max-iter",
@@ -65,7 +65,7 @@ class FlaggedColumn(NamedTuple):
     deviation: float
 
 
-class Hints(NamedTuple):
+class ConvergenceHints(NamedTuple):
     """Likely reasons why a fit did not converge."""
 
     off_center: tuple[FlaggedColumn, ...] = ()
@@ -79,16 +79,16 @@ class Hints(NamedTuple):
 
 
 # ---------------------------------------------------------------- diagnosis
-def hints(objective: Objective, result: Result, given: Any) -> Hints:
+def diagnose_run(objective: Objective, result: Result, given: Any) -> ConvergenceHints:
     """Diagnose a run; return empty hints if it converged or was interrupted."""
     if result.status in ("converged", "interrupted"):
-        return Hints()
+        return ConvergenceHints()
     moments = sampled_moments(objective.risk)
     off_center, badly_scaled, ratio = ((), (), 1.0) if moments is None else ill_scaled(moments)
-    return Hints(off_center, badly_scaled, ratio, untried_solver(objective, result, given))
+    return ConvergenceHints(off_center, badly_scaled, ratio, untried_solver(objective, result, given))
 
 
-def ill_scaled(moments: Moments) -> tuple[tuple[FlaggedColumn, ...], tuple[FlaggedColumn, ...], float]:
+def ill_scaled(moments: SampleMoments) -> tuple[tuple[FlaggedColumn, ...], tuple[FlaggedColumn, ...], float]:
     """Find columns with a large mean, columns of extreme standard deviation, and the ratio of deviations.
 
     A mean is large if it exceeds `EXTREME_COLUMN_RATIO` standard deviations. At most `MAX_COLUMNS_NAMED`
@@ -98,12 +98,12 @@ def ill_scaled(moments: Moments) -> tuple[tuple[FlaggedColumn, ...], tuple[Flagg
     --------
     >>> import numpy as np
     >>> mean, variance = np.array([0.0, 1e9, 0.0]), np.array([1.0, 4.0, 1e-12])
-    >>> off_center, badly_scaled, ratio = ill_scaled(Moments(9, mean, variance, mean - 1, mean + 1))
+    >>> off_center, badly_scaled, ratio = ill_scaled(SampleMoments(9, mean, variance, mean - 1, mean + 1))
     >>> [column.j for column in off_center], [column.j for column in badly_scaled], round(ratio)
     ([1], [2], 2000000)
     """
     deviation = np.sqrt(moments.variance)
-    columns = np.flatnonzero((moments.least < moments.largest) & (deviation > 0) & np.isfinite(deviation))
+    columns = np.flatnonzero((moments.minimum < moments.maximum) & (deviation > 0) & np.isfinite(deviation))
     mean, deviation = moments.mean[columns], deviation[columns]
 
     def leading(order: Any) -> tuple[FlaggedColumn, ...]:
@@ -129,10 +129,10 @@ def untried_solver(objective: Objective, result: Result, given: Any) -> str | No
     """Return the name of a solver that supports the problem and was not tried, or None."""
     if not (given is None or given == "auto" or isinstance(given, Auto)):
         return "auto"
-    loss, reg = loss_of(objective.risk), opened(penalized(objective.reg))
+    loss, reg = loss_of(objective.risk), absorb_sizes(penalized_part(objective.reg))
     # candidates in order of preference
     smooth, candidates = bool(getattr(loss, "smooth", False)), []
-    if isinstance(reg, L2) and isinstance(loss, Curved if smooth else Bends):
+    if isinstance(reg, L2) and isinstance(loss, HasCurvature if smooth else HasHessian):
         candidates.append("newton" if smooth else "semismooth_newton")
     if smooth and isinstance(reg, Smooth):
         candidates.append("lbfgs")
@@ -145,7 +145,7 @@ def untried_solver(objective: Objective, result: Result, given: Any) -> str | No
 
 
 # ---------------------------------------------------------------- messages
-def advice(model: Any, phrases: ParameterPhrases) -> str:
+def describe_nonconvergence(model: Any, phrases: ParameterPhrases) -> str:
     """Describe how a fit ended and suggest a remedy."""
     result = model.result_
     gap = result.gap / result.value if result.value else 0.0
@@ -153,11 +153,11 @@ def advice(model: Any, phrases: ParameterPhrases) -> str:
     outcome = f"stopped with status {result.status!r} at a certified relative gap of {gap:.2g}, {above}"
     if result.note:
         return f"{outcome}: {result.note}"
-    parts = [f"{outcome}: {remedy(model, phrases)}", about_columns(model, phrases)]
+    parts = [f"{outcome}: {suggest_parameters(model, phrases)}", describe_ill_scaled_columns(model, phrases)]
     return ". ".join(part for part in parts if part)
 
 
-def remedy(model: Any, phrases: ParameterPhrases) -> str:
+def suggest_parameters(model: Any, phrases: ParameterPhrases) -> str:
     """Suggest which parameters to change."""
     result = model.result_
     if result.status == "interrupted":
@@ -170,7 +170,7 @@ def remedy(model: Any, phrases: ParameterPhrases) -> str:
     return text if solver is None else f"{text}, or try {phrases.solver.format(solver)}"
 
 
-def about_columns(model: Any, phrases: ParameterPhrases) -> str:
+def describe_ill_scaled_columns(model: Any, phrases: ParameterPhrases) -> str:
     """Describe columns that make the problem ill-conditioned; return an empty string if there are none."""
     off_center, badly_scaled, ratio, _ = _hints(model)
     if badly_scaled and not getattr(model, "standardize", True):
@@ -182,8 +182,8 @@ def about_columns(model: Any, phrases: ParameterPhrases) -> str:
     return ""
 
 
-def _hints(model: Any) -> Hints:
-    stored: Hints = getattr(model, "_hints", Hints())
+def _hints(model: Any) -> ConvergenceHints:
+    stored: ConvergenceHints = getattr(model, "_hints", ConvergenceHints())
     return stored
 
 

@@ -21,22 +21,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskmin.adaptive import Adaptive
 from riskmin.driver import minimize
-from riskmin.estimators.advice import IN_PYTHON, advice, hints
-from riskmin.estimators.many import for_classes, is_many, unpacked
-from riskmin.estimators.rows import Held, checked, executor_for, here, scored
-from riskmin.estimators.standardize import Standard, standard_of, standardized
-from riskmin.estimators.trivial import TrivialModelWarning, trivial
-from riskmin.executors.company import company_of
-from riskmin.intercept import Profiled, ProfiledCursor
-from riskmin.intercepts import CentredRisk
+from riskmin.estimators.advice import PYTHON_PHRASES, describe_nonconvergence, diagnose_run
+from riskmin.estimators.many import is_multi_output, loss_for_classes, unpack_weights
+from riskmin.estimators.rows import PlacedRows, affine_scores, compute_if_dask, executor_for, validate_rows
+from riskmin.estimators.standardize import ColumnScaling, column_scaling, rescale_to_standardized
+from riskmin.estimators.trivial import TrivialModelWarning, describe_trivial_fit
+from riskmin.executors.company import coordination_of
+from riskmin.intercept import ProfiledCursor, ProfiledIntercept
+from riskmin.intercepts import CenteredIntercepts
 from riskmin.linear import check_weights, linear_risk
 from riskmin.losses import Novelty, get_loss
 from riskmin.objective import Objective
-from riskmin.regularizers import L1, L2, Box, Elastic, each_output, get_regularizer
+from riskmin.regularizers import L1, L2, Box, Elastic, get_regularizer, repeat_per_output
 from riskmin.risk import Risk
 from riskmin.run import Callback
 from riskmin.solvers import get_solver
-from riskmin.spread import Spread
+from riskmin.spread import PartitionedMatrix
 from riskmin.types import Iterate, NDArray, Result
 
 _ESTIMATOR_FOR = {
@@ -51,51 +51,53 @@ _ESTIMATOR_FOR = {
 
 
 # ---------------------------------------------------------------- parameters
-def loss_of(model: Any, n_classes: int | None = None) -> Any:
+def resolve_loss(model: Any, n_classes: int | None = None) -> Any:
     """Return the loss that the parameter `loss` denotes; raise if it belongs to another estimator.
 
     With `n_classes`, return the form of the loss for that number of classes.
     """
     if model.task == "novelty":
         return Novelty()
-    loss = named_loss(model, model.loss)
+    loss = loss_by_name(model, model.loss)
     kind = getattr(loss, "task", model.task)  # a user-defined loss need not declare a task
-    if kind not in (model.task, *getattr(model, "also_for", ())):
+    if kind not in (model.task, *getattr(model, "extra_loss_tasks", ())):
         use = _ESTIMATOR_FOR.get(kind)
         raise ValueError(
             f"{type(loss).__name__} is a loss for {kind}, not for {model.task}: "
             + (f"use {use}" if use else "choose another loss")
         )
     # only estimators with several targets can fit a multi-output regression loss
-    if is_many(loss) and kind == "regression" and not getattr(model, "many_targets", False):
+    if is_multi_output(loss) and kind == "regression" and not getattr(model, "multi_output_targets", False):
         raise ValueError(
             f"{type(loss).__name__} is a multi-output loss: use LinearRegressor, or loss='squared'"
         )
-    return loss if n_classes is None else for_classes(loss, n_classes)
+    return loss if n_classes is None else loss_for_classes(loss, n_classes)
 
 
 def fitted_loss(model: Any) -> Any:
     """Return the loss that a fitted model minimized."""
     if model.task == "hierarchy":
-        return model.loss_in(model.tree_)
-    return loss_of(model, len(model.classes_) if model.task == "classification" else None)
+        return model.loss_for_tree(model.tree_)
+    return resolve_loss(model, len(model.classes_) if model.task == "classification" else None)
 
 
-def named_loss(model: Any, given: Any) -> Any:
+def loss_by_name(model: Any, given: Any) -> Any:
     """Return the loss of a name, which may be an alias defined by this class of models."""
-    return get_loss(getattr(model, "nicknames", {}).get(given, given) if isinstance(given, str) else given)
+    return get_loss(getattr(model, "loss_aliases", {}).get(given, given) if isinstance(given, str) else given)
 
 
-def regularizer_of(model: Any, risk: Any = None) -> Any:
+def resolve_regularizer(model: Any, risk: Any = None) -> Any:
     """Return the regularizer that the model's parameters denote, with the bound w >= 0 if `positive`.
 
     For a multi-output risk, settings with one number per feature apply to every output.
     """
     reg = get_regularizer(model.regularizer)
     # expand settings from one number per feature to one per feature and output
-    inner = None if risk is None else plain_risk(risk)
-    if inner is not None and inner.many and inner.table is not None:
-        reg = each_output(reg, inner.table.shape[1], inner.dim - getattr(inner, "n_intercepts", 0))
+    inner = None if risk is None else unwrap_risk(risk)
+    if inner is not None and inner.multi_output and inner.row_metadata is not None:
+        reg = repeat_per_output(
+            reg, inner.row_metadata.shape[1], inner.dim - getattr(inner, "n_intercepts", 0)
+        )
     if not model.positive:
         return reg
     if isinstance(reg, (L1, L2, Elastic)):
@@ -106,21 +108,21 @@ def regularizer_of(model: Any, risk: Any = None) -> Any:
     )
 
 
-def penalty_of(model: Any) -> Any:
+def fitted_regularizer(model: Any) -> Any:
     """Return the regularizer of a fitted model as a function of its weights, in the units of X."""
-    reg, scale = regularizer_of(model), getattr(model, "scale_", None)
+    reg, scale = resolve_regularizer(model), getattr(model, "scale_", None)
     if model.task != "tagging":
-        reg = each_output(reg, model.n_features_in_, len(model.result_.w) - n_free(model))
+        reg = repeat_per_output(reg, model.n_features_in_, len(model.result_.w) - n_unpenalized(model))
     if scale is None:
         return reg
-    return standardized(reg, scale, len(model.result_.w) - n_free(model))
+    return rescale_to_standardized(reg, scale, len(model.result_.w) - n_unpenalized(model))
 
 
-def n_free(model: Any) -> int:
+def n_unpenalized(model: Any) -> int:
     """Return how many entries of a fitted w are unpenalized intercepts; 0 for single-output models."""
     if model.task == "hierarchy":
         return len(model.result_.w) - int(model.coef_.size)
-    if model.task != "classification" or not is_many(fitted_loss(model)):
+    if model.task != "classification" or not is_multi_output(fitted_loss(model)):
         return 0
     return len(model.result_.w) - len(model.classes_) * int(model.n_features_in_)
 
@@ -143,9 +145,9 @@ def check_parameters(model: Any) -> None:
         check_number(model, "max_seconds", "None or a number > 0", lambda v: v > 0)
 
 
-def as_weights(sample_weight: Any, n_rows: int) -> NDArray | None:
+def normalize_weights(sample_weight: Any, n_rows: int) -> NDArray | None:
     """Return the weights, one per row, normalized to sum to one; None stands for equal weights."""
-    return None if sample_weight is None else check_weights(here(sample_weight), n_rows)
+    return None if sample_weight is None else check_weights(compute_if_dask(sample_weight), n_rows)
 
 
 # ---------------------------------------------------------------- fit
@@ -166,11 +168,11 @@ def fit_linear(
     keywords are passed to `build_risk`.
     """
     check_parameters(model)
-    regularizer_of(model)  # report an invalid regularizer before the first pass over X
+    resolve_regularizer(model)  # report an invalid regularizer before the first pass over X
     executor = executor_for(model, X)
-    risk = risk_of(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, **more)
-    scaling = standard_of(model, plain_risk(risk), weight, row_weight)
-    objective = objective_of(model, risk, regularizer_of(model, risk), scaling)
+    risk = build_risk(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, **more)
+    scaling = column_scaling(model, unwrap_risk(risk), weight, row_weight)
+    objective = build_objective(model, risk, resolve_regularizer(model, risk), scaling)
     start = _warm_start_point(model, objective)
     w, b = fit_objective(
         model,
@@ -179,15 +181,17 @@ def fit_linear(
         start,
         n_rows=X.shape[0],
         weighted=weight is not None,
-        standard=scaling,
+        scaling=scaling,
     )
-    return w, b, Held(plain_risk(risk).executor) if isinstance(X, Spread) else X
+    return w, b, PlacedRows(unwrap_risk(risk).executor) if isinstance(X, PartitionedMatrix) else X
 
 
-def objective_of(model: Any, risk: Any, reg: Any, standard: Standard | None) -> Objective:
+def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | None) -> Objective:
     """Return J as a function of the weights in the units of X."""
     dim = risk.dim - getattr(risk, "n_intercepts", 0)
-    return Objective(risk, reg if standard is None else standard.penalty(reg, dim), float(model.alpha))
+    return Objective(
+        risk, reg if scaling is None else scaling.rescale_regularizer(reg, dim), float(model.alpha)
+    )
 
 
 def fit_objective(
@@ -198,7 +202,7 @@ def fit_objective(
     *,
     n_rows: int,
     weighted: bool,
-    standard: Standard | None = None,
+    scaling: ColumnScaling | None = None,
 ) -> tuple[NDArray, Any]:
     """Minimize J within the model's limits, store the certificate, and return w and b."""
     with _callback_with_progress(model, objective.risk) as callback:
@@ -214,20 +218,22 @@ def fit_objective(
             checkpoint=getattr(model, "checkpoint", None),
         )
     risk: Any = objective.risk
-    if standard is not None:
-        result = standard.tidied(objective, result)
+    if scaling is not None:
+        result = scaling.with_zeroed_constants(objective, result)
     b, value = _best_intercept(risk, objective, result)
     _check_certificate(risk, value, result.lower)
     # a run may converge to w = 0: the note explains why, and how to avoid it
-    result = replace(result, note=result.note or trivial(model, objective, result, b, cold=start is None))
-    keep_claim(model, result, value, n_rows=n_rows, weighted=weighted)
+    result = replace(
+        result, note=result.note or describe_trivial_fit(model, objective, result, b, cold=start is None)
+    )
+    store_certificate(model, result, value, n_rows=n_rows, weighted=weighted)
     if hasattr(model, "standardize"):
-        model.scale_ = None if standard is None else standard.scale
-    model._hints = hints(objective, result, model.solver)
+        model.scale_ = None if scaling is None else scaling.scale
+    model._hints = diagnose_run(objective, result, model.solver)
     return np.asarray(result.w), b
 
 
-def _check_certificate(risk: Risk | Profiled | Adaptive, value: float, lower: float) -> None:
+def _check_certificate(risk: Risk | ProfiledIntercept | Adaptive, value: float, lower: float) -> None:
     """Raise if the lower bound exceeds the objective by more than rounding explains.
 
     If J is nearly zero, the tolerance is relative to the risk at w = 0, whose rounding errors remain.
@@ -235,7 +241,7 @@ def _check_certificate(risk: Risk | Profiled | Adaptive, value: float, lower: fl
     excess = lower - value
     if excess <= 1e-9 * abs(value):
         return
-    inner = plain_risk(risk)
+    inner = unwrap_risk(risk)
     if excess > 1e-12 * inner(np.zeros(inner.dim))[0]:
         raise RuntimeError(
             f"the certificate is false: the lower bound {lower!r} is above the objective {value!r}; "
@@ -243,12 +249,12 @@ def _check_certificate(risk: Risk | Profiled | Adaptive, value: float, lower: fl
         )
 
 
-def plain_risk(risk: Risk | Profiled | Adaptive) -> Risk:
+def unwrap_risk(risk: Risk | ProfiledIntercept | Adaptive) -> Risk:
     """Return the underlying risk, before any variable such as the intercept is minimized out."""
     return risk if isinstance(risk, Risk) else risk.risk
 
 
-def keep_claim(model: Any, result: Result, value: float, *, n_rows: int, weighted: bool) -> None:
+def store_certificate(model: Any, result: Result, value: float, *, n_rows: int, weighted: bool) -> None:
     """Set the attributes that hold the certificate and describe the data it is about."""
     model.result_ = result
     model.n_iter_ = result.n_iter
@@ -259,7 +265,7 @@ def keep_claim(model: Any, result: Result, value: float, *, n_rows: int, weighte
     model.weighted_ = weighted
 
 
-def risk_of(
+def build_risk(
     model: Any,
     X: Any,
     y: NDArray | None,
@@ -270,24 +276,24 @@ def risk_of(
     qid: Any = None,
     loss: Any = None,
     n_outputs: int | None = None,
-) -> Risk | Profiled | Adaptive:
+) -> Risk | ProfiledIntercept | Adaptive:
     """Return the risk that the model's parameters denote, with `loss` in place of the model's if given."""
-    loss = loss_of(model) if loss is None else loss
+    loss = resolve_loss(model) if loss is None else loss
     return linear_risk(
         X,
         y,
         loss,
         sample_weight=weight,
         qid=qid,
-        fit_intercept=bool(fit_intercept) and has_intercept(loss),
+        fit_intercept=bool(fit_intercept) and supports_intercept(loss),
         executor=executor,
-        n_outputs=n_outputs if is_many(loss) else None,
+        n_outputs=n_outputs if is_multi_output(loss) else None,
     )
 
 
-def has_intercept(loss: Any) -> bool:
+def supports_intercept(loss: Any) -> bool:
     """Whether J has an intercept; losses that fix the number of positive rows set a cutoff after the fit."""
-    return not getattr(loss, "counted", False)
+    return not getattr(loss, "fixed_positive_count", False)
 
 
 def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:
@@ -295,7 +301,7 @@ def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:
         return None
     risk: Any = objective.risk
     # w of a multi-output model includes the intercepts, `coef_` does not
-    multi_output = isinstance(risk, Risk) and risk.many
+    multi_output = isinstance(risk, Risk) and risk.multi_output
     last: NDArray = np.asarray(model.result_.w) if multi_output else np.ravel(model.coef_)
     dim, reg = risk.dim, objective.reg
     if len(last) != dim:
@@ -309,25 +315,25 @@ def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:
 
 
 def _best_intercept(
-    risk: Risk | Profiled | Adaptive, objective: Objective, result: Result
+    risk: Risk | ProfiledIntercept | Adaptive, objective: Objective, result: Result
 ) -> tuple[Any, float]:
     """Return the best intercept for the fitted w, and J at both."""
-    if isinstance(risk, CentredRisk):
+    if isinstance(risk, CenteredIntercepts):
         return risk.intercept(result.w), result.value
     if isinstance(risk, Risk):
         return 0.0, result.value
-    if isinstance(risk, Profiled):
-        b, value = risk.best(result.w)
+    if isinstance(risk, ProfiledIntercept):
+        b, value = risk.best_intercept(result.w)
     else:
         b, cursor = risk.intercept(result.w), risk.cursor(result.w)
-        value, _, _ = (cursor.scores if isinstance(cursor, ProfiledCursor) else cursor).at(0.0, b)
+        value, _, _ = (cursor.scores if isinstance(cursor, ProfiledCursor) else cursor).evaluate_at(0.0, b)
     return b, value + objective.lam * objective.reg.value(result.w)
 
 
 @contextlib.contextmanager
 def _callback_with_progress(model: Any, risk: Any) -> Iterator[Callback | None]:
     """Yield the user's callback, combined with a progress display if `verbose`; only rank 0 displays."""
-    coordination: Any = company_of(risk)
+    coordination: Any = coordination_of(risk)
     if not model.verbose or getattr(coordination, "rank", 0) > 0:
         yield model.callback
         return
@@ -346,30 +352,34 @@ def warn_unless_converged(model: Any) -> None:
     """Warn at the end of `fit` if it did not converge, or converged to a trivial model."""
     result = model.result_
     if result.status != "converged":
-        warnings.warn(f"{type(model).__name__} {advice(model, IN_PYTHON)}", ConvergenceWarning, stacklevel=3)
+        warnings.warn(
+            f"{type(model).__name__} {describe_nonconvergence(model, PYTHON_PHRASES)}",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
     elif result.note:
         message = f"{type(model).__name__} learned nothing: {result.note}"
         warnings.warn(message, TrivialModelWarning, stacklevel=3)
 
 
 # ---------------------------------------------------------------- predict
-def scores(model: Any, X: Any) -> NDArray:
+def decision_scores(model: Any, X: Any) -> NDArray:
     """Validate rows given by the user and return X @ w + b."""
     check_is_fitted(model)
-    return raw_scores(model, checked(model, X, reset=False))
+    return decision_scores_of_validated(model, validate_rows(model, X, reset=False))
 
 
-def raw_scores(model: Any, X: Any) -> NDArray:
+def decision_scores_of_validated(model: Any, X: Any) -> NDArray:
     """Return X @ w + b of validated rows, in float64 and without copying X; one column per output."""
     if model.task == "novelty":
-        return scored(X, model.coef_, 0.0)
+        return affine_scores(X, model.coef_, 0.0)
     if np.size(model.intercept_) == 1:
-        return scored(X, np.ravel(model.coef_), np.ravel(model.intercept_)[0])
-    return scored(X, np.ascontiguousarray(model.coef_.T), model.intercept_)
+        return affine_scores(X, np.ravel(model.coef_), np.ravel(model.intercept_)[0])
+    return affine_scores(X, np.ascontiguousarray(model.coef_.T), model.intercept_)
 
 
-def many_scores(model: Any, X: Any) -> NDArray:
+def multi_output_scores(model: Any, X: Any) -> NDArray:
     """Return the scores that a multi-output loss takes: one column per class, also for two classes."""
     w, k = np.asarray(model.result_.w), len(model.classes_)
-    coef, b = unpacked(w, k, intercepts=len(w) > k * model.n_features_in_)
-    return scored(checked(model, X, reset=False), np.ascontiguousarray(coef.T), b)
+    coef, b = unpack_weights(w, k, intercepts=len(w) > k * model.n_features_in_)
+    return affine_scores(validate_rows(model, X, reset=False), np.ascontiguousarray(coef.T), b)

@@ -23,7 +23,7 @@ def has_probabilities(model: Any) -> bool:
     raise AttributeError(f"probabilities need loss='logistic', not {model.loss!r}")
 
 
-class TwoClasses(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no types
+class BinaryMixin(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no types
     """A classifier whose `decision_function` is above zero for ``classes_[1]``."""
 
     classes_: NDArray
@@ -39,15 +39,17 @@ class TwoClasses(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no t
         tags.input_tags.sparse = True
         return tags
 
-    def _rows(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, NDArray]:
+    def _encode_labels(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, NDArray]:
         """Return the labels encoded for the loss, the row weights times class weights, and the classes."""
-        classes = two_classes(y, weight)
+        classes = unique_two_classes(y, weight)
         positive = y == classes[1]
         if self.class_weight is not None:
-            weight = with_class_weight(self.class_weight, classes, positive.astype(np.intp), weight)
+            weight = apply_class_weight(self.class_weight, classes, positive.astype(np.intp), weight)
         return np.where(positive, 1.0, -1.0), weight, classes
 
-    def _cut(self, scores: Callable[[], NDArray], b: float, y: NDArray, weight: NDArray | None) -> NDArray:
+    def _decision_intercept(
+        self, scores: Callable[[], NDArray], b: float, y: NDArray, weight: NDArray | None
+    ) -> NDArray:
         """Return the intercept of the decision function: b less the cutoff at which the metric is best."""
         loss, self.threshold_ = get_loss(self.loss), 0.0
         # losses of metrics such as F-beta choose the threshold on the training scores, after the fit
@@ -75,7 +77,7 @@ class TwoClasses(ClassifierMixin):  # type: ignore[misc] # scikit-learn has no t
         return np.stack([log_expit(-z), log_expit(z)], axis=1)
 
 
-def classes_of(y: NDArray, weight: NDArray | None) -> NDArray:
+def unique_classes(y: NDArray, weight: NDArray | None) -> NDArray:
     """Return the sorted classes of the rows of positive weight; raise if there are fewer than two."""
     if y.dtype == object:
         _check_sortable(y)
@@ -102,9 +104,9 @@ def _check_sortable(y: NDArray) -> None:
         ) from None
 
 
-def two_classes(y: NDArray, weight: NDArray | None) -> NDArray:
+def unique_two_classes(y: NDArray, weight: NDArray | None) -> NDArray:
     """Return the two classes of the rows of positive weight; raise if there are more."""
-    classes = classes_of(y, weight)
+    classes = unique_classes(y, weight)
     if len(classes) > 2:
         raise ValueError(
             f"Only binary classification is supported. The type of the target is {type_of_target(classes)}: "
@@ -113,7 +115,7 @@ def two_classes(y: NDArray, weight: NDArray | None) -> NDArray:
     return classes
 
 
-def with_class_weight(given: Any, classes: NDArray, codes: NDArray, weight: NDArray | None) -> NDArray:
+def apply_class_weight(given: Any, classes: NDArray, codes: NDArray, weight: NDArray | None) -> NDArray:
     """Return the row weights times the weights of their classes, where ``classes[codes]`` are the labels."""
     weight, k = np.ones(len(codes)) if weight is None else weight, len(classes)
     if isinstance(given, str) and given == "balanced":

@@ -13,9 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from riskmin.cholesky import incomplete_cholesky
 from riskmin.estimators.base import check_number
-from riskmin.estimators.mercer import ROWS, between, kernel_of, pieces
-from riskmin.estimators.rows import checked_here
-from riskmin.mercer import Gram, kernel_diagonal
+from riskmin.estimators.mercer import (
+    KERNEL_VALIDATION_OPTIONS,
+    cross_kernel_matrix,
+    kernel_row_blocks,
+    resolve_kernel,
+)
+from riskmin.estimators.rows import validate_local_rows
+from riskmin.mercer import KernelMatrix, kernel_diagonal
 from riskmin.types import NDArray
 
 
@@ -131,17 +136,17 @@ class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         (n, r) array
             L, in Fortran (column-major) order.
         """
-        X = checked_here(self, X, **ROWS)
+        X = validate_local_rows(self, X, **KERNEL_VALIDATION_OPTIONS)
         n = X.shape[0]
         rank = self._check(n)
-        self.kernel_ = kernel = kernel_of(self, X)
+        self.kernel_ = kernel = resolve_kernel(self, X)
         if isinstance(kernel, str):
-            K = Gram(kernel, X)
+            K = KernelMatrix(kernel, X)
             rows, diagonal = K.store.__getitem__, K.diagonal
         else:
             rows, diagonal = lambda i: kernel(X[i], X), kernel_diagonal(kernel, X)
         factor = incomplete_cholesky(rows, diagonal, rank=rank, tol=float(self.tol), dtype=self.dtype)
-        self.pivots_, self.residual_ = factor.pivots, factor.rest
+        self.pivots_, self.residual_ = factor.pivots, factor.residual
         self.components_ = np.empty((0, 0)) if isinstance(kernel, str) else X[factor.pivots]
         # factor.T is L^T, of shape (r, n): the rows of L at the pivots are lower triangular
         self.triangle_ = np.tril(factor.T[:, factor.pivots].T)
@@ -171,9 +176,9 @@ class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         (m, r) array
         """
         check_is_fitted(self)
-        X = checked_here(self, X, reset=False, **ROWS)
+        X = validate_local_rows(self, X, reset=False, **KERNEL_VALIDATION_OPTIONS)
         out = np.empty((X.shape[0], len(self.pivots_)), dtype=self.dtype)
-        for part in pieces(*out.shape):
-            K = between(self.kernel_, X[part], self.components_, self.pivots_)
+        for part in kernel_row_blocks(*out.shape):
+            K = cross_kernel_matrix(self.kernel_, X[part], self.components_, self.pivots_)
             out[part] = scipy.linalg.solve_triangular(self.triangle_, K.T, lower=True).T
         return out

@@ -9,15 +9,15 @@ import numpy as np
 from scipy.special import log_softmax, softmax
 from sklearn.utils.metaestimators import available_if
 
-from riskmin.estimators.base import loss_of
-from riskmin.estimators.binary import TwoClasses, classes_of, has_probabilities, with_class_weight
-from riskmin.estimators.many import is_many, takes_many, unpacked
-from riskmin.estimators.rows import LabelsHere
+from riskmin.estimators.base import resolve_loss
+from riskmin.estimators.binary import BinaryMixin, apply_class_weight, has_probabilities, unique_classes
+from riskmin.estimators.many import is_multi_output, supports_multiclass, unpack_weights
+from riskmin.estimators.rows import DaskLabelsMixin
 from riskmin.losses import get_loss
 from riskmin.types import NDArray
 
 
-class AnyClasses(LabelsHere, TwoClasses):
+class MulticlassMixin(DaskLabelsMixin, BinaryMixin):
     """A classifier whose `decision_function` has one column per class, one-dimensional for two classes."""
 
     coef_: NDArray
@@ -26,23 +26,23 @@ class AnyClasses(LabelsHere, TwoClasses):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         with contextlib.suppress(ValueError):  # before `fit`, the loss may be invalid
-            tags.classifier_tags.multi_class = takes_many(get_loss(self.loss))
+            tags.classifier_tags.multi_class = supports_multiclass(get_loss(self.loss))
         return tags
 
-    def _rows(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, NDArray]:
+    def _encode_labels(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, NDArray]:
         """Return the labels encoded for the loss, the row weights times class weights, and the classes."""
-        classes = classes_of(y, weight)
-        loss = loss_of(self, len(classes))
+        classes = unique_classes(y, weight)
+        loss = resolve_loss(self, len(classes))
         # rows of weight zero may have labels outside `classes`: clip their code, which has no effect
         codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
         if self.class_weight is not None:
-            weight = with_class_weight(self.class_weight, classes, codes, weight)
+            weight = apply_class_weight(self.class_weight, classes, codes, weight)
         labels = codes.astype(np.float64)
-        return labels if is_many(loss) else 2 * labels - 1, weight, classes
+        return labels if is_multi_output(loss) else 2 * labels - 1, weight, classes
 
-    def _unpack(self, w: NDArray, classes: NDArray, *, intercepts: bool) -> None:
+    def _set_multi_output(self, w: NDArray, classes: NDArray, *, intercepts: bool) -> None:
         """Set the fitted attributes from the weight vector of a multi-output loss."""
-        coef, b = unpacked(w, len(classes), intercepts=intercepts)
+        coef, b = unpack_weights(w, len(classes), intercepts=intercepts)
         if len(classes) == 2:  # as in scikit-learn: the score of the second class less that of the first
             coef, b = coef[1:] - coef[:1], b[1:] - b[:1]
         self.classes_, self.coef_, self.intercept_, self.threshold_ = classes, coef, b, 0.0

@@ -7,19 +7,19 @@ from typing import Any
 from sklearn.base import BaseEstimator
 
 from riskmin.estimators.base import (
-    as_weights,
+    decision_scores,
     fit_linear,
-    loss_of,
-    scores,
+    normalize_weights,
+    resolve_loss,
     warn_unless_converged,
 )
-from riskmin.estimators.classes import AnyClasses
-from riskmin.estimators.many import is_many
-from riskmin.estimators.rows import checked, picked, products
+from riskmin.estimators.classes import MulticlassMixin
+from riskmin.estimators.many import is_multi_output
+from riskmin.estimators.rows import linear_scores, select_rows, validate_rows
 from riskmin.types import NDArray
 
 
-class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+class LinearClassifier(MulticlassMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""A linear classifier of two or more classes for any convex loss, with a certified objective.
 
     .. math::
@@ -158,7 +158,7 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
     """
 
     task = "classification"
-    also_for = ("multiclass",)
+    extra_loss_tasks = ("multiclass",)
 
     def __init__(
         self,
@@ -216,13 +216,13 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
         LinearClassifier
             The fitted estimator itself.
         """
-        loss = loss_of(self)  # report an invalid loss before reading y
-        X, y = checked(self, X, y)
-        weight, n_rows = as_weights(sample_weight, len(y)), len(y)
+        loss = resolve_loss(self)  # report an invalid loss before reading y
+        X, y = validate_rows(self, X, y)
+        weight, n_rows = normalize_weights(sample_weight, len(y)), len(y)
         if weight is not None and not loss.separable:  # some non-decomposable losses count rows
-            X, y, weight = picked(X, weight > 0), y[weight > 0], weight[weight > 0]
+            X, y, weight = select_rows(X, weight > 0), y[weight > 0], weight[weight > 0]
         row_weight = weight
-        labels, weight, classes = self._rows(y, weight)
+        labels, weight, classes = self._encode_labels(y, weight)
         w, b, X = fit_linear(
             self,
             X,
@@ -230,24 +230,24 @@ class LinearClassifier(AnyClasses, BaseEstimator):  # type: ignore[misc] # sciki
             weight,
             row_weight=row_weight,
             fit_intercept=self.fit_intercept,
-            loss=loss_of(self, len(classes)),
+            loss=resolve_loss(self, len(classes)),
             n_outputs=len(classes),
         )
-        self._keep(w, b, classes, X, labels, weight)
+        self._set_fitted(w, b, classes, X, labels, weight)
         self.weighted_ = sample_weight is not None  # class weights are a function of y and do not count
         self.n_samples_fit_ = n_rows
         warn_unless_converged(self)
         return self
 
-    def _keep(
+    def _set_fitted(
         self, w: NDArray, b: float, classes: NDArray, X: Any, y: NDArray, weight: NDArray | None
     ) -> None:
-        if is_many(loss_of(self, len(classes))):
-            self._unpack(w, classes, intercepts=bool(self.fit_intercept))
+        if is_multi_output(resolve_loss(self, len(classes))):
+            self._set_multi_output(w, classes, intercepts=bool(self.fit_intercept))
             return
         self.classes_, self.coef_ = classes, w[None, :]
-        self.intercept_ = self._cut(lambda: products(X, w), b, y, weight)
+        self.intercept_ = self._decision_intercept(lambda: linear_scores(X, w), b, y, weight)
 
     def decision_function(self, X: Any) -> NDArray:
         """Return the scores X @ w + b: above zero for ``classes_[1]``, or one column per class if k > 2."""
-        return scores(self, X)
+        return decision_scores(self, X)

@@ -12,12 +12,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 
-from riskmin.estimators.base import as_weights, check_number, loss_of
+from riskmin.estimators.base import check_number, normalize_weights, resolve_loss
 from riskmin.estimators.classifier import LinearClassifier
-from riskmin.estimators.regressor import LinearRegressor, validated
-from riskmin.estimators.rows import FORMATS, checked_here
-from riskmin.estimators.scorers import measure_named, measure_of
-from riskmin.estimators.search import Rows, search
+from riskmin.estimators.regressor import LinearRegressor, validate_regression_data
+from riskmin.estimators.rows import VALIDATION_OPTIONS, validate_local_rows
+from riskmin.estimators.scorers import measure_by_name, measure_for_loss
+from riskmin.estimators.search import LabeledRows, search_alphas
 from riskmin.types import NDArray
 
 _FITTED_ATTRIBUTES = (
@@ -48,13 +48,13 @@ class _AlphaSearch:
         )
 
     def _search(self, X: Any, y: NDArray, sample_weight: Any, groups: Any) -> None:
-        template, weight = self._with_alpha(1.0), as_weights(sample_weight, len(y))
+        template, weight = self._with_alpha(1.0), normalize_weights(sample_weight, len(y))
         cv = check_cv(self.cv, y, classifier=is_classifier(self))  # type: ignore[attr-defined]
-        data, splits = Rows(X, y, weight), cv.split(X, y, groups)
-        result = search(template, data, _alpha_grid(self), splits, self._scorer(template))
-        _warn_not_converged(self, result.missed, result.scores.size)
+        data, splits = LabeledRows(X, y, weight), cv.split(X, y, groups)
+        result = search_alphas(template, data, _alpha_grid(self), splits, self._scorer(template))
+        _warn_not_converged(self, result.n_not_converged, result.scores.size)
         self.alphas_, self.scores_, self.n_not_converged_ = result[:3]
-        self.alpha_, self.best_score_ = float(result.alphas[result.best]), result.mean
+        self.alpha_, self.best_score_ = float(result.alphas[result.best_index]), result.mean
         self.best_estimator_ = self._with_alpha(self.alpha_).fit(X, y, sample_weight)
         # expose the fit to all rows as the search's own fitted attributes
         for name in _FITTED_ATTRIBUTES + (("classes_", "threshold_") if is_classifier(self) else ()):
@@ -64,11 +64,11 @@ class _AlphaSearch:
 
     def _scorer(self, template: Any) -> Any:
         """Return the scorer of `scoring`; by default the metric of the loss, or the estimator's `score`."""
-        scoring, measure = self.scoring, measure_of(loss_of(template))  # type: ignore[attr-defined]
+        scoring, measure = self.scoring, measure_for_loss(resolve_loss(template))  # type: ignore[attr-defined]
         if scoring is None:
             return _default_score if measure is None else measure.scorer
         if isinstance(scoring, str):
-            scoring = measure_named(scoring, template.task).scorer
+            scoring = measure_by_name(scoring, template.task).scorer
         return check_scoring(template, scoring=scoring)
 
 
@@ -203,9 +203,11 @@ class LinearClassifierCV(_AlphaSearch, LinearClassifier):
         LinearClassifierCV
             The fitted estimator itself.
         """
-        loss_of(self)
-        X, y = checked_here(self, X, y, **FORMATS)
-        self._rows(y, as_weights(sample_weight, len(y)))  # report invalid labels before the first fold
+        resolve_loss(self)
+        X, y = validate_local_rows(self, X, y, **VALIDATION_OPTIONS)
+        self._encode_labels(
+            y, normalize_weights(sample_weight, len(y))
+        )  # report invalid labels before the first fold
         self._search(X, y, sample_weight, groups)
         return self
 
@@ -281,7 +283,7 @@ class LinearRegressorCV(_AlphaSearch, LinearRegressor):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> LinearRegressorCV:
         """Choose alpha and fit all rows; the parameters are those of `LinearClassifierCV.fit`."""
-        loss_of(self)
-        X, y = validated(self, X, y, partial(checked_here, **FORMATS))
+        resolve_loss(self)
+        X, y = validate_regression_data(self, X, y, partial(validate_local_rows, **VALIDATION_OPTIONS))
         self._search(X, y, sample_weight, groups)
         return self

@@ -11,21 +11,28 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from riskmin.estimators.base import (
-    as_weights,
+    build_objective,
     check_parameters,
     fit_objective,
-    loss_of,
-    objective_of,
-    regularizer_of,
+    normalize_weights,
+    resolve_loss,
+    resolve_regularizer,
     warn_unless_converged,
 )
-from riskmin.estimators.binary import classes_of, with_class_weight
-from riskmin.estimators.rows import LabelsHere, checked, executor_for, here, picked, scored
-from riskmin.estimators.standardize import standard_of
+from riskmin.estimators.binary import apply_class_weight, unique_classes
+from riskmin.estimators.rows import (
+    DaskLabelsMixin,
+    affine_scores,
+    compute_if_dask,
+    executor_for,
+    select_rows,
+    validate_rows,
+)
+from riskmin.estimators.standardize import column_scaling
 from riskmin.linear import linear_risk
 from riskmin.losses.hierarchy import HierarchicalHinge, HierarchicalSoftmax
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
-from riskmin.metrics.hierarchy import tree_distance, tree_of
+from riskmin.metrics.hierarchy import tree_distance, tree_of_labels
 from riskmin.solvers import get_solver
 from riskmin.tree import Tree
 from riskmin.types import NDArray
@@ -33,7 +40,11 @@ from riskmin.types import NDArray
 
 def flat_loss(model: Any) -> MulticlassHinge | Softmax:
     """Return the multiclass loss that the parameter `loss` denotes, without the hierarchy."""
-    loss = model.loss if isinstance(model.loss, str) and model.loss not in model.nicknames else loss_of(model)
+    loss = (
+        model.loss
+        if isinstance(model.loss, str) and model.loss not in model.loss_aliases
+        else resolve_loss(model)
+    )
     if not isinstance(loss, (MulticlassHinge, Softmax)):
         raise ValueError(
             f"loss={model.loss!r}, but HierarchicalClassifier has 'hinge' and 'softmax', or objects "
@@ -49,7 +60,7 @@ def has_probabilities(model: Any) -> bool:
     raise AttributeError(f"probabilities need loss='softmax', not {model.loss!r}")
 
 
-class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+class HierarchicalClassifier(DaskLabelsMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""A linear classifier of labels in a hierarchy, with a certified objective.
 
     .. math::
@@ -127,8 +138,8 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
     """
 
     task = "hierarchy"
-    also_for = ("multiclass",)
-    nicknames: ClassVar = {"hinge": "multiclass_hinge", "softmax": "softmax"}
+    extra_loss_tasks = ("multiclass",)
+    loss_aliases: ClassVar = {"hinge": "multiclass_hinge", "softmax": "softmax"}
 
     def __init__(
         self,
@@ -199,18 +210,18 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
         """
         flat_loss(self)  # report an invalid loss before reading y
         check_parameters(self)
-        X, y = checked(self, X, y)
-        n_rows, weight = len(y), as_weights(sample_weight, len(y))
-        classes = classes_of(y, weight)
+        X, y = validate_rows(self, X, y)
+        n_rows, weight = len(y), normalize_weights(sample_weight, len(y))
+        classes = unique_classes(y, weight)
         if weight is not None and not weight.all():  # labels without weight get no intercept
-            X, y, weight = picked(X, weight > 0), y[weight > 0], weight[weight > 0]
+            X, y, weight = select_rows(X, weight > 0), y[weight > 0], weight[weight > 0]
         codes = np.searchsorted(classes, y)
-        tree = tree_of(classes.tolist(), self.hierarchy, self.separator)
+        tree = tree_of_labels(classes.tolist(), self.hierarchy, self.separator)
         row_weight = weight
         if self.class_weight is not None:
-            weight = with_class_weight(self.class_weight, classes, codes, weight)
+            weight = apply_class_weight(self.class_weight, classes, codes, weight)
         w = self._minimize(X, codes.astype(np.float64), weight, row_weight, tree)
-        put_back(self, w, classes, tree, self.fit_intercept)
+        set_tree_weights(self, w, classes, tree, self.fit_intercept)
         self.weighted_ = sample_weight is not None  # class weights are a function of y and do not count
         self.n_samples_fit_ = n_rows
         warn_unless_converged(self)
@@ -223,13 +234,13 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
         risk: Any = linear_risk(
             X,
             y,
-            self.loss_in(tree),
+            self.loss_for_tree(tree),
             sample_weight=weight,
             fit_intercept=bool(self.fit_intercept),
             executor=executor_for(self, X),
         )
-        scaling = standard_of(self, risk, weight, row_weight)
-        objective = objective_of(self, risk, regularizer_of(self, risk), scaling)
+        scaling = column_scaling(self, risk, weight, row_weight)
+        objective = build_objective(self, risk, resolve_regularizer(self, risk), scaling)
         w, _ = fit_objective(
             self,
             objective,
@@ -237,11 +248,11 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
             self._warm_start_point(tree, X.shape[1]),
             n_rows=len(y),
             weighted=weight is not None,
-            standard=scaling,
+            scaling=scaling,
         )
         return w
 
-    def loss_in(self, tree: Tree) -> HierarchicalHinge | HierarchicalSoftmax:
+    def loss_for_tree(self, tree: Tree) -> HierarchicalHinge | HierarchicalSoftmax:
         """Return the loss for the labels of a tree."""
         flat = flat_loss(self)
         if isinstance(flat, Softmax):
@@ -264,7 +275,7 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
         check_is_fitted(self)
         # weights of the labels: sums of the weights along their paths; `to_labels` adds in place
         W = np.ascontiguousarray(self.tree_.to_labels(self.coef_.T.copy()))
-        return scored(checked(self, X, reset=False), W, self.intercept_)
+        return affine_scores(validate_rows(self, X, reset=False), W, self.intercept_)
 
     def decision_function(self, X: Any) -> NDArray:
         """Return the scores of the labels, as `scores` does.
@@ -294,13 +305,13 @@ class HierarchicalClassifier(LabelsHere, ClassifierMixin, BaseEstimator):  # typ
 
     def tree_cost(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the mean number of edges between true and predicted labels; 0 is best."""
-        y_true, y_pred, sample_weight = here(y), self.predict(X), here(sample_weight)
+        y_true, y_pred, sample_weight = compute_if_dask(y), self.predict(X), compute_if_dask(sample_weight)
         return tree_distance(
             y_true, y_pred, self.hierarchy, separator=self.separator, sample_weight=sample_weight
         )
 
 
-def put_back(model: Any, w: NDArray, classes: NDArray, tree: Tree, fit_intercept: bool) -> None:
+def set_tree_weights(model: Any, w: NDArray, classes: NDArray, tree: Tree, fit_intercept: bool) -> None:
     """Set the fitted attributes from the weight vector: the weights of the nodes, then the intercepts."""
     k = len(classes)
     W, b = (w[:-k], w[-k:].copy()) if fit_intercept else (w, np.zeros(k))

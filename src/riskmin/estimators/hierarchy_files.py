@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.estimators.hierarchy import put_back
-from riskmin.estimators.plain_checks import classes_of, count_of, flag_of
+from riskmin.estimators.hierarchy import set_tree_weights
+from riskmin.estimators.plain_checks import read_classes, read_count, read_flag
 from riskmin.tree import Tree
 from riskmin.types import NDArray
 
 
-def hierarchy_plain(given: Any) -> Any:
+def hierarchy_to_json(given: Any) -> Any:
     """Return the parameter `hierarchy` for JSON: pairs, since JSON keys are strings; None stays None."""
     if isinstance(given, Tree):
         return {"nodes": list(given.nodes), "parents": list(given.parents), "labels": list(given.labels)}
@@ -24,14 +24,14 @@ def hierarchy_plain(given: Any) -> Any:
     )
 
 
-def hierarchy_from(written: Any) -> Any:
+def hierarchy_from_json(written: Any) -> Any:
     """Return the parameter that `hierarchy_to_json` wrote."""
     if isinstance(written, Mapping):
         return Tree(*(tuple(written[name]) for name in ("nodes", "parents", "labels")))
     return None if written is None else dict(written)
 
 
-def tree_facts(model: Any) -> dict[str, Any]:
+def tree_metadata(model: Any) -> dict[str, Any]:
     """Return the labels, the nodes with their parents, and whether there are intercepts."""
     tree, classes = model.tree_, model.classes_
     return {
@@ -42,20 +42,20 @@ def tree_facts(model: Any) -> dict[str, Any]:
     }
 
 
-def tree_dim(fitted: dict[str, Any]) -> int:
+def tree_weights_size(fitted: dict[str, Any]) -> int:
     """Return the length of w: one weight per feature and node, and one intercept per label."""
-    n_intercepts = len(fitted["labels"]["values"]) if flag_of(fitted, "intercepts") else 0
-    return count_of(fitted, "n_features") * len(fitted["nodes"]) + n_intercepts
+    n_intercepts = len(fitted["labels"]["values"]) if read_flag(fitted, "intercepts") else 0
+    return read_count(fitted, "n_features") * len(fitted["nodes"]) + n_intercepts
 
 
-def put_back_tree(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
+def restore_tree(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
     """Set the fitted attributes of a model from its file."""
     labels = fitted["labels"]
-    classes = classes_of(labels)
+    classes = read_classes(labels)
     if len(classes) < 2:
         raise ValueError("its labels are not two or more")
     tree = Tree(tuple(fitted["nodes"]), tuple(fitted["parents"]), tuple(labels["values"]))
-    put_back(model, w, classes, tree, flag_of(fitted, "intercepts"))
+    set_tree_weights(model, w, classes, tree, read_flag(fitted, "intercepts"))
 
 
 def _json_name(node: Any) -> Any:

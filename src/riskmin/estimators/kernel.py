@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 
-from riskmin.estimators.base import as_weights, loss_of, warn_unless_converged
-from riskmin.estimators.binary import TwoClasses
-from riskmin.estimators.mercer import fit_kernel, kernel_of, kernel_rows, kernel_scores
-from riskmin.estimators.regressor import counts
-from riskmin.rkhs import ROOT
+from riskmin.estimators.base import normalize_weights, resolve_loss, warn_unless_converged
+from riskmin.estimators.binary import BinaryMixin
+from riskmin.estimators.mercer import fit_kernel_machine, kernel_scores, resolve_kernel, validate_kernel_rows
+from riskmin.estimators.regressor import is_poisson
+from riskmin.rkhs import SQRT2
 from riskmin.types import NDArray
 
 
-class KernelClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+class KernelClassifier(BinaryMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""A kernel machine for two classes and any convex loss, with a certified objective.
 
     .. math::
@@ -160,20 +160,22 @@ class KernelClassifier(TwoClasses, BaseEstimator):  # type: ignore[misc] # sciki
         KernelClassifier
             The fitted estimator itself.
         """
-        loss = loss_of(self)  # report an invalid loss before reading y
-        X, y = kernel_rows(self, X, y)
-        weight, rows = as_weights(sample_weight, len(y)), np.arange(len(y))
+        loss = resolve_loss(self)  # report an invalid loss before reading y
+        X, y = validate_kernel_rows(self, X, y)
+        weight, rows = normalize_weights(sample_weight, len(y)), np.arange(len(y))
         if weight is not None and not loss.separable:  # some non-decomposable losses count rows
             rows = np.flatnonzero(weight)
             X = X[np.ix_(rows, rows)] if self.kernel == "precomputed" else X[rows]
             y, weight = y[rows], weight[rows]
-        kernel = kernel_of(self, X, weight)
-        signs, weight, classes = self._rows(y, weight)
-        beta, b = fit_kernel(self, kernel, X, signs, weight)
+        kernel = resolve_kernel(self, X, weight)
+        signs, weight, classes = self._encode_labels(y, weight)
+        beta, b = fit_kernel_machine(self, kernel, X, signs, weight)
         self.support_ = rows[self.support_]
         self.classes_, self.dual_coef_ = classes, beta[None, :]
         # w = (K beta, beta) / ROOT: ROOT times its first half are the scores of the training rows
-        self.intercept_ = self._cut(lambda: ROOT * self.result_.w[: len(signs)], b, signs, weight)
+        self.intercept_ = self._decision_intercept(
+            lambda: SQRT2 * self.result_.w[: len(signs)], b, signs, weight
+        )
         self.weighted_ = sample_weight is not None  # class weights are a function of y and do not count
         warn_unless_converged(self)
         return self
@@ -269,7 +271,7 @@ class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
-        tags.target_tags.positive_only = counts(self.loss)
+        tags.target_tags.positive_only = is_poisson(self.loss)
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRegressor:
@@ -289,14 +291,16 @@ class KernelRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] # sc
         KernelRegressor
             The fitted estimator itself.
         """
-        loss_of(self)  # report an invalid loss before reading y
-        X, y = kernel_rows(self, X, y, y_numeric=True)
-        weight = as_weights(sample_weight, len(y))
-        self.dual_coef_, self.intercept_ = fit_kernel(self, kernel_of(self, X, weight), X, y, weight)
+        resolve_loss(self)  # report an invalid loss before reading y
+        X, y = validate_kernel_rows(self, X, y, y_numeric=True)
+        weight = normalize_weights(sample_weight, len(y))
+        self.dual_coef_, self.intercept_ = fit_kernel_machine(
+            self, resolve_kernel(self, X, weight), X, y, weight
+        )
         warn_unless_converged(self)
         return self
 
     def predict(self, X: Any) -> NDArray:
         """Predict f(x) + b; its exponential for the Poisson loss."""
         z = kernel_scores(self, X)
-        return np.exp(z) if counts(self.loss) else z
+        return np.exp(z) if is_poisson(self.loss) else z

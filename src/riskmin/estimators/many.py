@@ -20,27 +20,27 @@ from riskmin.regularizers import L2
 from riskmin.types import NDArray
 
 
-def is_many(loss: Any) -> bool:
+def is_multi_output(loss: Any) -> bool:
     """Whether a loss is multi-output, that is, takes several scores per row."""
-    return hasattr(loss, "scorer")
+    return hasattr(loss, "linear_map")
 
 
-def takes_many(loss: Any) -> bool:
+def supports_multiclass(loss: Any) -> bool:
     """Whether a classification loss has a form for more than two classes."""
-    return is_many(loss) or isinstance(loss, (Hinge, Logistic)) or loss == SquaredHinge()
+    return is_multi_output(loss) or isinstance(loss, (Hinge, Logistic)) or loss == SquaredHinge()
 
 
-def for_classes(loss: Any, k: int) -> Any:
+def loss_for_classes(loss: Any, k: int) -> Any:
     """Return the loss for k classes: the loss itself, or the multiclass form of a binary loss.
 
     Examples
     --------
-    >>> for_classes(Logistic(), 2), for_classes(Logistic(), 3)
+    >>> loss_for_classes(Logistic(), 2), loss_for_classes(Logistic(), 3)
     (Logistic(), Softmax())
     """
     if hasattr(loss, "tree"):
         raise ValueError(f"{type(loss).__name__} is a loss of labels in a tree: use HierarchicalClassifier")
-    if is_many(loss):
+    if is_multi_output(loss):
         cost = getattr(loss, "cost", None)
         if cost is not None and len(cost) != k:
             raise ValueError(
@@ -50,7 +50,7 @@ def for_classes(loss: Any, k: int) -> Any:
         return loss
     if k <= 2:
         return loss
-    if not takes_many(loss):
+    if not supports_multiclass(loss):
         raise ValueError(
             f"Only binary classification is supported. The type of the target is multiclass: {loss!r} takes "
             f"two classes, not {k}; use 'hinge', 'squared_hinge', 'logistic' or MulticlassHinge(cost), which "
@@ -61,27 +61,27 @@ def for_classes(loss: Any, k: int) -> Any:
     return Softmax() if isinstance(loss, Logistic) else MulticlassSquaredHinge()
 
 
-def for_outputs(loss: Any, reg: Any) -> Any:
+def loss_for_outputs(loss: Any, reg: Any) -> Any:
     """Return the loss that fits all outputs jointly; None if each output is a separate problem.
 
     Least squares with L2 is one problem, since one pass over X serves all outputs.
 
     Examples
     --------
-    >>> for_outputs(Squared(), L2()), for_outputs(Hinge(), L2())
+    >>> loss_for_outputs(Squared(), L2()), loss_for_outputs(Hinge(), L2())
     (MultivariateSquared(), None)
     """
     if isinstance(loss, Squared) and isinstance(reg, L2):
         return MultivariateSquared()
-    return loss if is_many(loss) else None
+    return loss if is_multi_output(loss) else None
 
 
-def unpacked(w: NDArray, k: int, *, intercepts: bool) -> tuple[NDArray, NDArray]:
+def unpack_weights(w: NDArray, k: int, *, intercepts: bool) -> tuple[NDArray, NDArray]:
     """Return the weights, one row per output, and the intercepts, which are the last k entries of w if any.
 
     Examples
     --------
-    >>> coef, b = unpacked(np.array([1.0, 2.0, 3.0, 4.0, 10.0, 20.0]), 2, intercepts=True)
+    >>> coef, b = unpack_weights(np.array([1.0, 2.0, 3.0, 4.0, 10.0, 20.0]), 2, intercepts=True)
     >>> coef.tolist(), b.tolist()
     ([[1.0, 3.0], [2.0, 4.0]], [10.0, 20.0])
     """

@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.estimators.base import fitted_loss, loss_of
-from riskmin.estimators.many import is_many, unpacked
-from riskmin.estimators.plain_checks import classes_of, count_of, flag_of
+from riskmin.estimators.base import fitted_loss, resolve_loss
+from riskmin.estimators.many import is_multi_output, unpack_weights
+from riskmin.estimators.plain_checks import read_classes, read_count, read_flag
 from riskmin.types import NDArray
 
 
-def has_many(model: Any) -> bool:
+def is_multi_output_model(model: Any) -> bool:
     """Whether a fitted model is multi-output, so that its weights are a matrix."""
     if model.task == "classification":
-        return is_many(fitted_loss(model))
+        return is_multi_output(fitted_loss(model))
     return model.task == "regression" and np.ndim(getattr(model, "coef_", ())) == 2
 
 
-def many_facts(model: Any) -> dict[str, Any]:
+def multi_output_metadata(model: Any) -> dict[str, Any]:
     """Return the number of outputs, and what predictions need in addition to w."""
     if model.task == "regression":
         return {"outputs": len(model.coef_), "intercept": model.intercept_.tolist()}
@@ -31,25 +31,25 @@ def many_facts(model: Any) -> dict[str, Any]:
     }
 
 
-def many_dim(fitted: dict[str, Any]) -> int:
+def multi_output_weights_size(fitted: dict[str, Any]) -> int:
     """Return the length of w: one weight per output and feature, and one intercept per output if any."""
-    return count_of(fitted, "outputs") * (
-        count_of(fitted, "n_features") + flag_of(fitted, "intercepts", False)
+    return read_count(fitted, "outputs") * (
+        read_count(fitted, "n_features") + read_flag(fitted, "intercepts", False)
     )
 
 
-def put_back_many(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
+def restore_multi_output(model: Any, w: NDArray, fitted: dict[str, Any]) -> None:
     """Set the fitted attributes of a model from its file."""
-    k = count_of(fitted, "outputs")
+    k = read_count(fitted, "outputs")
     if model.task == "regression":
-        model.coef_, _ = unpacked(w, k, intercepts=False)
+        model.coef_, _ = unpack_weights(w, k, intercepts=False)
         model.intercept_ = np.array(fitted["intercept"], dtype=np.float64)
         if model.intercept_.shape != (k,) or not np.isfinite(model.intercept_).all():
             raise ValueError(f"its intercepts are not {k} finite numbers")
         return
-    classes = classes_of(fitted["classes"])
+    classes = read_classes(fitted["classes"])
     if classes.shape != (k,) or k < 2:
         raise ValueError(f"it has {classes.size} classes for {k} scores per row")
-    if not is_many(loss_of(model, k)):
+    if not is_multi_output(resolve_loss(model, k)):
         raise ValueError(f"its loss, {model.loss!r}, takes one score per row")
-    model._unpack(w, classes, intercepts=flag_of(fitted, "intercepts"))
+    model._set_multi_output(w, classes, intercepts=read_flag(fitted, "intercepts"))

@@ -8,14 +8,14 @@ import numpy as np
 from sklearn.base import BaseEstimator, OutlierMixin
 
 from riskmin.estimators.base import (
-    as_weights,
     check_number,
+    decision_scores,
+    decision_scores_of_validated,
     fit_linear,
-    raw_scores,
-    scores,
+    normalize_weights,
     warn_unless_converged,
 )
-from riskmin.estimators.rows import checked
+from riskmin.estimators.rows import validate_rows
 from riskmin.types import NDArray
 
 
@@ -134,16 +134,16 @@ class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scik
             The fitted estimator itself.
         """
         check_number(self, "contamination", "a number in (0, 0.5]", lambda v: 0 < v <= 0.5)
-        X = checked(self, X)
-        weight = as_weights(sample_weight, X.shape[0])
+        X = validate_rows(self, X)
+        weight = normalize_weights(sample_weight, X.shape[0])
         self.coef_, _, X = fit_linear(self, X, None, weight, row_weight=weight, fit_intercept=False)
-        self.offset_ = _quantile(raw_scores(self, X), weight, self.contamination)
+        self.offset_ = _quantile(decision_scores_of_validated(self, X), weight, self.contamination)
         warn_unless_converged(self)
         return self
 
     def score_samples(self, X: Any) -> NDArray:
         """Return the scores X @ w: the lower, the more novel."""
-        return scores(self, X)
+        return decision_scores(self, X)
 
     def decision_function(self, X: Any) -> NDArray:
         """Return the scores less `offset_`: below zero for novel rows."""

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from riskmin.estimators.base import check_number, scores
-from riskmin.estimators.binary import two_classes
-from riskmin.estimators.rows import FORMATS, checked_here
+from riskmin.estimators.base import check_number, decision_scores
+from riskmin.estimators.binary import unique_two_classes
+from riskmin.estimators.rows import VALIDATION_OPTIONS, validate_local_rows
 from riskmin.regularizers import get_regularizer
 from riskmin.solvers.online import online
 from riskmin.types import NDArray
@@ -110,8 +110,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         OnlineClassifier
             The fitted estimator itself.
         """
-        X, y = checked_here(self, X, y, **FORMATS)
-        classes = two_classes(y, None)
+        X, y = validate_local_rows(self, X, y, **VALIDATION_OPTIONS)
+        classes = unique_two_classes(y, None)
         return self._run_epochs(X, y, classes, None, self.epochs)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> OnlineClassifier:
@@ -133,8 +133,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
         first = not hasattr(self, "v_")
         if first and classes is None:
             raise ValueError("the first call of partial_fit needs both labels: give classes")
-        X, y = checked_here(self, X, y, reset=first, **FORMATS)
-        known = two_classes(np.asarray(classes), None) if classes is not None else self.classes_
+        X, y = validate_local_rows(self, X, y, reset=first, **VALIDATION_OPTIONS)
+        known = unique_two_classes(np.asarray(classes), None) if classes is not None else self.classes_
         if not first and not np.array_equal(known, self.classes_):
             raise ValueError(f"classes={classes!r} differs from those of the first call, {self.classes_!r}")
         if not np.isin(y, known).all():
@@ -166,7 +166,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # 
 
     def decision_function(self, X: Any) -> NDArray:
         """Return the scores X @ w + b: above zero for ``classes_[1]``."""
-        return scores(self, X)
+        return decision_scores(self, X)
 
     def predict(self, X: Any) -> NDArray:
         """Predict the class of every row."""

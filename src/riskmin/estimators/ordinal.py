@@ -10,16 +10,16 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from riskmin.estimators.base import (
-    as_weights,
+    decision_scores,
+    decision_scores_of_validated,
     fit_linear,
-    loss_of,
-    raw_scores,
-    scores,
+    normalize_weights,
+    resolve_loss,
     warn_unless_converged,
 )
-from riskmin.estimators.rows import checked, here, picked
-from riskmin.losses.cutoffs import middle, partings
-from riskmin.sorting import order, prefix_sums
+from riskmin.estimators.rows import compute_if_dask, select_rows, validate_rows
+from riskmin.losses.cutoffs import distinct_cuts, midpoint_threshold
+from riskmin.sorting import prefix_sums, stable_argsort
 from riskmin.types import NDArray
 
 THRESHOLD_METRICS = ("absolute", "zero_one")
@@ -94,7 +94,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
     """
 
     task = "ordinal"
-    also_for = ("regression",)
+    extra_loss_tasks = ("regression",)
 
     def __init__(
         self,
@@ -160,59 +160,65 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] #
         OrdinalClassifier
             The fitted estimator itself.
         """
-        loss_of(self)  # report an invalid loss before reading y
+        resolve_loss(self)  # report an invalid loss before reading y
         if self.metric not in THRESHOLD_METRICS:
             raise ValueError(f"metric={self.metric!r}, but the metrics are {' and '.join(THRESHOLD_METRICS)}")
         declared = _declared_order(y)
-        X, y = checked(self, X, y)
+        X, y = validate_rows(self, X, y)
         if y.dtype.kind != "f" or 2 * len(np.unique(y)) > len(y):  # grades repeat, even fractional ones
             check_classification_targets(y)
-        n_rows, weight = len(y), as_weights(sample_weight, len(y))
+        n_rows, weight = len(y), normalize_weights(sample_weight, len(y))
         if weight is not None and not weight.all():  # grades without weight are dropped
-            X, y, weight = picked(X, weight > 0), y[weight > 0], weight[weight > 0]
-        grade, weight, classes = self._rows(y, weight, declared)
+            X, y, weight = select_rows(X, weight > 0), y[weight > 0], weight[weight > 0]
+        grade, weight, classes = self._encode_labels(y, weight, declared)
         w, b, X = fit_linear(self, X, grade, weight, row_weight=weight, fit_intercept=self.fit_intercept)
-        self._keep(w, b, classes, X, grade, weight)
+        self._set_fitted(w, b, classes, X, grade, weight)
         self.n_samples_fit_ = n_rows
         warn_unless_converged(self)
         return self
 
-    def _rows(
+    def _encode_labels(
         self, y: NDArray, weight: NDArray | None, declared: Any = None
     ) -> tuple[NDArray, NDArray | None, NDArray]:
         """Return the ranks of the grades as floats, the weights, and the grades."""
-        classes, grade = grades_of(y, declared if self.order is None else self.order)
+        classes, grade = encode_grades(y, declared if self.order is None else self.order)
         return grade.astype(np.float64), weight, classes
 
-    def _keep(
+    def _set_fitted(
         self, w: NDArray, b: float, classes: NDArray, X: Any, grade: NDArray, weight: NDArray | None
     ) -> None:
         self.classes_, self.coef_, self.intercept_ = classes, w, b
-        self.thresholds_ = thresholds(raw_scores(self, X), grade.astype(np.intp), weight, self.metric)
+        self.thresholds_ = thresholds(
+            decision_scores_of_validated(self, X), grade.astype(np.intp), weight, self.metric
+        )
 
     def score_samples(self, X: Any) -> NDArray:
         """Return the scores X @ w: the higher, the higher the grade."""
-        return scores(self, X)
+        return decision_scores(self, X)
 
     def decision_function(self, X: Any) -> NDArray:
         """Return the signed distance of each score to the thresholds of each grade, positive inside them.
 
         One column per grade; for two, as in scikit-learn, one number per row, above zero for the higher.
         """
-        z = scores(self, X)
+        z = decision_scores(self, X)
         bounds = np.concatenate([[-np.inf], self.thresholds_, [np.inf]])
         margin: NDArray = np.minimum(z[:, None] - bounds[:-1], bounds[1:] - z[:, None])
         return margin[:, 1] if len(self.classes_) == 2 else margin
 
     def predict(self, X: Any) -> NDArray:
         """Predict the grade of every row."""
-        z = scores(self, X)
+        z = decision_scores(self, X)
         labels: NDArray = self.classes_[np.searchsorted(self.thresholds_, z, side="left")]
         return labels
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy; unlike in scikit-learn's mixin, grades may be fractional numbers."""
-        y_pred, y_true, sample_weight = self.predict(X), column_or_1d(here(y)), here(sample_weight)
+        y_pred, y_true, sample_weight = (
+            self.predict(X),
+            column_or_1d(compute_if_dask(y)),
+            compute_if_dask(sample_weight),
+        )
         check_consistent_length(y_pred, y_true, sample_weight)
         return float(np.average(y_pred == y_true, weights=sample_weight))
 
@@ -224,7 +230,7 @@ def _declared_order(y: Any) -> Any:
     return list(kind.categories) if ordered and kind is not None else None
 
 
-def grades_of(y: NDArray, given: Any) -> tuple[NDArray, NDArray]:
+def encode_grades(y: NDArray, given: Any) -> tuple[NDArray, NDArray]:
     """Return the grades that occur in y, in order, and the rank of each row's grade."""
     classes, grade = np.unique(y, return_inverse=True)
     if given is not None:
@@ -247,11 +253,11 @@ def thresholds(z: NDArray, grade: NDArray, weight: NDArray | None, metric: str) 
     With :math:`S_k(p)` the cost of assigning grade k to the p lowest scores, the least cost of assigning
     grades up to k to them is :math:`F_k(p) = S_k(p) + \min_{q \le p} F_{k-1}(q) - S_k(q)`.
     """
-    rows, n = order(z), len(z)
+    rows, n = stable_argsort(z), len(z)
     z, grade = z[rows], grade[rows]
     c = np.full(n, 1 / n) if weight is None else weight[rows]
     # p runs over the counts at which distinct scores can be separated
-    counts = partings(z)
+    counts = distinct_cuts(z)
 
     def sums(k: int) -> NDArray:
         """Return S_k at all counts."""
@@ -273,5 +279,5 @@ def thresholds(z: NDArray, grade: NDArray, weight: NDArray | None, metric: str) 
     position, cuts = len(counts) - 1, []
     for q in reversed(predecessors):
         position = int(q[position])
-        cuts.append(middle(z, int(counts[position])))
+        cuts.append(midpoint_threshold(z, int(counts[position])))
     return np.array(cuts[::-1])

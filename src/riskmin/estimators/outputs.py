@@ -13,9 +13,15 @@ from typing import Any
 import numpy as np
 
 from riskmin.checkpoint import Checkpoint
-from riskmin.estimators.advice import Hints
-from riskmin.estimators.base import fit_linear, keep_claim, loss_of, penalty_of, regularizer_of
-from riskmin.estimators.many import for_outputs
+from riskmin.estimators.advice import ConvergenceHints
+from riskmin.estimators.base import (
+    fit_linear,
+    fitted_regularizer,
+    resolve_loss,
+    resolve_regularizer,
+    store_certificate,
+)
+from riskmin.estimators.many import loss_for_outputs
 from riskmin.types import Criterion, Cut, Iterate, NDArray, Regularizer, Result, Status
 
 _STATUS_BY_SEVERITY: tuple[Status, ...] = ("interrupted", "max_seconds", "max_iter", "stalled", "converged")
@@ -24,7 +30,7 @@ _STATUS_BY_SEVERITY: tuple[Status, ...] = ("interrupted", "max_seconds", "max_it
 
 def joint_loss(model: Any, y: NDArray) -> Any:
     """Return the joint loss of all outputs; None if they are separate problems, or there is only one."""
-    return for_outputs(loss_of(model), regularizer_of(model)) if np.ndim(y) == 2 else None
+    return loss_for_outputs(resolve_loss(model), resolve_regularizer(model)) if np.ndim(y) == 2 else None
 
 
 def fit_outputs(model: Any, X: Any, y: NDArray, weight: NDArray | None) -> tuple[NDArray, Any]:
@@ -51,15 +57,15 @@ def _fit_separately(model: Any, X: Any, Y: NDArray, weight: NDArray | None) -> t
         stopped = stopped or single.result_.status == "interrupted"
         fits.append((w, b, single))
     models = [single for *_, single in fits]
-    result = together(
-        [single.result_ for single in models], penalty_of(models[0]), float(model.alpha), model.tol
+    result = combine_results(
+        [single.result_ for single in models], fitted_regularizer(models[0]), float(model.alpha), model.tol
     )
     value = sum(single.objective_ for single in models)
     model.scale_ = models[0].scale_
     model._hints = next(
-        (single._hints for single in models if single.result_.status == result.status), Hints()
+        (single._hints for single in models if single.result_.status == result.status), ConvergenceHints()
     )
-    keep_claim(model, result, value, n_rows=X.shape[0], weighted=weight is not None)
+    store_certificate(model, result, value, n_rows=X.shape[0], weighted=weight is not None)
     return np.asarray(result.w), np.array([b for _, b, _ in fits])
 
 
@@ -85,7 +91,7 @@ def _single_output(model: Any, j: int, k: int) -> Any:
     return single
 
 
-def together(results: Sequence[Result], reg: Regularizer, lam: float, tol: float = 1e-3) -> Result:
+def combine_results(results: Sequence[Result], reg: Regularizer, lam: float, tol: float = 1e-3) -> Result:
     """Combine the runs of the outputs into one result: the sums of their values, bounds and cuts.
 
     Each cut is multiplied by the scale that its own bound uses, so that the bound of the sum is the sum of
@@ -97,7 +103,7 @@ def together(results: Sequence[Result], reg: Regularizer, lam: float, tol: float
     >>> from riskmin import L2, Objective, Squared, linear_risk, minimize
     >>> X, Y = np.array([[1.0], [2.0], [4.0]]), np.array([[1.0, 0.0], [2.0, 1.0], [3.0, 5.0]])
     >>> runs = [minimize(Objective(linear_risk(X, y, Squared()), L2(), lam=0.1)) for y in Y.T]
-    >>> both = together(runs, L2(), 0.1)
+    >>> both = combine_results(runs, L2(), 0.1)
     >>> both.w.shape, both.status, both.criterion, both.gap <= 1e-3 * both.value
     ((2,), 'converged', 'tol', True)
     """

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.estimators.base import loss_of, named_loss
-from riskmin.estimators.hierarchy_files import hierarchy_from, hierarchy_plain
-from riskmin.estimators.plain_checks import check_plain
-from riskmin.losses import LOSSES, Nu, Smoothed, from_spec, spec
+from riskmin.estimators.base import loss_by_name, resolve_loss
+from riskmin.estimators.hierarchy_files import hierarchy_from_json, hierarchy_to_json
+from riskmin.estimators.plain_checks import check_param_types
+from riskmin.losses import LOSSES, Nu, Smoothed, loss_from_dict, loss_to_dict
 from riskmin.mercer import DotProduct, Polynomial, Rbf
-from riskmin.registry import described, revived
+from riskmin.registry import from_dict, to_dict
 from riskmin.regularizers import (
     REGULARIZERS,
     Box,
     Quadratic,
     get_regularizer,
-    regularizer_from_spec,
-    regularizer_spec,
+    regularizer_from_dict,
+    regularizer_to_dict,
 )
 from riskmin.solvers import SOLVERS, KernelDual
 
@@ -42,10 +42,10 @@ _SPECIAL_PARAMS = {
 
 
 # ---------------------------------------------------------------- write
-def params_of(model: Any) -> dict[str, Any]:
+def params_to_dict(model: Any) -> dict[str, Any]:
     """Return the parameters of an estimator as JSON-compatible data; raise if one is user code."""
     given = model.get_params(deep=False)
-    loss = loss_of(model)
+    loss = resolve_loss(model)
     # wrappers are written together with the loss inside them, which must be one of riskmin's
     inner = loss.loss if type(loss) in (Nu, Smoothed) else loss
     if type(inner) not in {type(known) for known in LOSSES.values()}:
@@ -54,8 +54,8 @@ def params_of(model: Any) -> dict[str, Any]:
             "keep coef_ and intercept_ yourself, or pickle the model"
         )
     record = {
-        "plain": {k: scalar(v) for k, v in given.items() if k not in _SPECIAL_PARAMS},
-        "loss": spec(loss) | {"given": given["loss"] if isinstance(given.get("loss"), str) else None},
+        "plain": {k: to_python_number(v) for k, v in given.items() if k not in _SPECIAL_PARAMS},
+        "loss": loss_to_dict(loss) | {"given": given["loss"] if isinstance(given.get("loss"), str) else None},
         "solver": _solver_to_json(given["solver"]),
         "class_weight": _class_weight_to_json(given.get("class_weight")),
     }
@@ -64,14 +64,14 @@ def params_of(model: Any) -> dict[str, Any]:
     if "kernel" in given:
         record["kernel"] = _kernel_to_json(given["kernel"])
     if "hierarchy" in given:
-        record["hierarchy"] = hierarchy_plain(given["hierarchy"])
+        record["hierarchy"] = hierarchy_to_json(given["hierarchy"])
     return record
 
 
-def scalar(value: Any) -> Any:
+def to_python_number(value: Any) -> Any:
     """Convert NumPy scalars to Python numbers and sequences to lists; return anything else unchanged."""
     if isinstance(value, (list, tuple, np.ndarray)):
-        return [scalar(item) for item in value]
+        return [to_python_number(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -83,7 +83,7 @@ def _regularizer_to_json(given: Any) -> dict[str, Any]:
             f"{type(reg).__name__} {reason}, which is not written to model files: "
             "keep coef_ and intercept_ yourself, or pickle the model"
         )
-    return regularizer_spec(reg) | {"given": given if isinstance(given, str) else None}
+    return regularizer_to_dict(reg) | {"given": given if isinstance(given, str) else None}
 
 
 def _solver_classes() -> dict[str, Any]:
@@ -100,7 +100,11 @@ def _solver_to_json(solver: Any) -> Any:
 
 def _class_weight_to_json(given: Any) -> Any:
     """Return a dict as a list of pairs, since JSON keys are strings."""
-    return [[scalar(k), scalar(v)] for k, v in given.items()] if isinstance(given, dict) else given
+    return (
+        [[to_python_number(k), to_python_number(v)] for k, v in given.items()]
+        if isinstance(given, dict)
+        else given
+    )
 
 
 def _kernel_to_json(given: Any) -> Any:
@@ -111,33 +115,33 @@ def _kernel_to_json(given: Any) -> Any:
             "its kernel is a function of your own, and code is not written to files: pickle the model, "
             "or fit the matrix of the kernel with kernel='precomputed'"
         )
-    return described(given, SERIALIZABLE_KERNELS)
+    return to_dict(given, SERIALIZABLE_KERNELS)
 
 
 # ---------------------------------------------------------------- read
-def params_from(kind: Any, written: dict[str, Any]) -> dict[str, Any]:
+def params_from_dict(kind: Any, written: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters that `params_to_dict` wrote, for an estimator of this class."""
     params = dict(written["plain"])
-    check_plain(kind, params)
+    check_param_types(kind, params)
     solver = written["solver"]
     params["solver"] = (
         _solver_classes()[solver["name"]](**solver["params"]) if isinstance(solver, dict) else solver
     )
     if "regularizer" in written:
         params["regularizer"] = _as_given(
-            regularizer_from_spec(written["regularizer"]), written["regularizer"]["given"], get_regularizer
+            regularizer_from_dict(written["regularizer"]), written["regularizer"]["given"], get_regularizer
         )
     if "kernel" in written:
         kernel = written["kernel"]
         params["kernel"] = (
-            kernel if isinstance(kernel, str) else revived(kernel, SERIALIZABLE_KERNELS, "kernel")
+            kernel if isinstance(kernel, str) else from_dict(kernel, SERIALIZABLE_KERNELS, "kernel")
         )
     if kind.task != "novelty":
         params["loss"] = _as_given(
-            from_spec(written["loss"]), written["loss"]["given"], partial(named_loss, kind)
+            loss_from_dict(written["loss"]), written["loss"]["given"], partial(loss_by_name, kind)
         )
     if "hierarchy" in written:
-        params["hierarchy"] = hierarchy_from(written["hierarchy"])
+        params["hierarchy"] = hierarchy_from_json(written["hierarchy"])
     if kind.task in ("classification", "hierarchy"):
         pairs = written["class_weight"]
         params["class_weight"] = dict(pairs) if isinstance(pairs, list) else pairs

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.estimators.base import check_number, check_parameters, regularizer_of
+from riskmin.estimators.base import check_number, check_parameters, resolve_regularizer
 from riskmin.solvers import get_solver
 from riskmin.types import NDArray
 
@@ -41,7 +41,7 @@ def _is_square(value: Any) -> bool:
     return rows and all(_is_number(v) for row in value for v in row)
 
 
-def check_plain(kind: Any, params: dict[str, Any]) -> None:
+def check_param_types(kind: Any, params: dict[str, Any]) -> None:
     """Raise unless parameters read from a file have the types of the estimator's defaults."""
     defaults = {name: p.default for name, p in inspect.signature(kind).parameters.items()}
     for name, value in params.items():
@@ -63,12 +63,12 @@ def _type_of_default(default: Any) -> tuple[str, Callable[[Any], bool]]:
     return "a number", _is_number
 
 
-def check_model(model: Any) -> None:
+def check_loaded_model(model: Any) -> None:
     """Raise unless the parameters of a model read from a file are valid."""
     check_parameters(model)
     get_solver(model.solver)
     if hasattr(model, "regularizer"):
-        regularizer_of(model)
+        resolve_regularizer(model)
     for name, needs, fits in (
         ("cache_size", "a finite number > 0", lambda v: 0 < v < math.inf),
         ("min_count", "an integer >= 1", lambda v: v >= 1 and v == int(v)),
@@ -87,7 +87,7 @@ def _check_class_weight(given: Any) -> None:
         raise ValueError(f"its class_weight is {given!r}")
 
 
-def count_of(record: dict[str, Any], name: str) -> int:
+def read_count(record: dict[str, Any], name: str) -> int:
     """Return an entry that must be an integer >= 0."""
     value = record[name]
     if type(value) is not int or value < 0:
@@ -95,7 +95,7 @@ def count_of(record: dict[str, Any], name: str) -> int:
     return value
 
 
-def flag_of(record: dict[str, Any], name: str, default: bool | None = None) -> bool:
+def read_flag(record: dict[str, Any], name: str, default: bool | None = None) -> bool:
     """Return an entry that must be a bool."""
     value = record[name] if default is None else record.get(name, default)
     if not isinstance(value, bool):
@@ -103,7 +103,7 @@ def flag_of(record: dict[str, Any], name: str, default: bool | None = None) -> b
     return value
 
 
-def classes_of(record: dict[str, Any], *, in_order: bool = True) -> NDArray:
+def read_classes(record: dict[str, Any], *, in_order: bool = True) -> NDArray:
     """Return the classes, which must be distinct; and sorted, unless a parameter defines their order."""
     values, dtype = record["values"], np.dtype(record["dtype"])
     # boolean classes count as numbers
@@ -120,7 +120,7 @@ def classes_of(record: dict[str, Any], *, in_order: bool = True) -> NDArray:
     return classes
 
 
-def names_of(values: Any, p: int) -> NDArray:
+def read_feature_names(values: Any, p: int) -> NDArray:
     """Return the names of p features, which must be strings."""
     if not isinstance(values, list) or not all(isinstance(name, str) for name in values):
         raise ValueError("the names of its features are not all strings")
@@ -129,7 +129,7 @@ def names_of(values: Any, p: int) -> NDArray:
     return np.array(values, dtype=object)
 
 
-def row_of(record: Any) -> dict[str, Any]:
+def read_trace_row(record: Any) -> dict[str, Any]:
     """Return the last row of the trace, a dict of numbers and strings."""
     row = dict(record)
     if not all(v is None or isinstance(v, (int, float, str)) for v in row.values()):

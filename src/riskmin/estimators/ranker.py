@@ -7,14 +7,14 @@ from typing import Any
 from sklearn.base import BaseEstimator
 
 from riskmin.estimators.base import (
-    as_weights,
+    decision_scores,
     fit_linear,
-    loss_of,
-    scores,
+    normalize_weights,
+    resolve_loss,
     warn_unless_converged,
 )
-from riskmin.estimators.rows import checked, here
-from riskmin.losses.labels import queries
+from riskmin.estimators.rows import compute_if_dask, validate_rows
+from riskmin.losses.labels import encode_queries
 from riskmin.metrics import mean_ndcg_score
 from riskmin.types import NDArray
 
@@ -85,7 +85,7 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
     """
 
     task = "ranking"
-    also_for = ("regression",)
+    extra_loss_tasks = ("regression",)
 
     def __init__(
         self,
@@ -151,33 +151,33 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         LinearRanker
             The fitted estimator itself.
         """
-        loss = loss_of(self)  # report an invalid loss before reading y
-        X, y = checked(self, X, y, y_numeric=True, ensure_min_samples=2)
-        weight = as_weights(sample_weight, len(y))
-        ids = None if qid is None else queries(here(qid), len(y))
+        loss = resolve_loss(self)  # report an invalid loss before reading y
+        X, y = validate_rows(self, X, y, y_numeric=True, ensure_min_samples=2)
+        weight = normalize_weights(sample_weight, len(y))
+        ids = None if qid is None else encode_queries(compute_if_dask(qid), len(y))
         is_ranking = getattr(loss, "task", None) == "ranking"
         qid = ids if is_ranking else None
         options = {"fit_intercept": self.fit_intercept, "qid": qid}
         w, b, _ = fit_linear(self, X, y, weight, row_weight=weight, **options)
-        self._keep(w, b)
+        self._set_fitted(w, b)
         self.n_queries_ = 0 if ids is None else int(ids.max()) + 1
         warn_unless_converged(self)
         return self
 
-    def _rows(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, None]:
+    def _encode_labels(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, None]:
         """Return labels and weights unchanged."""
         return y, weight, None
 
-    def _keep(self, w: NDArray, b: float, *rows: Any) -> None:
+    def _set_fitted(self, w: NDArray, b: float, *rows: Any) -> None:
         self.coef_, self.intercept_ = w, b
 
     def decision_function(self, X: Any) -> NDArray:
         """Return the scores X @ w: within a query, rows of higher score are ranked higher."""
-        return scores(self, X)
+        return decision_scores(self, X)
 
     def predict(self, X: Any) -> NDArray:
         """Return the scores, as `decision_function` does."""
-        return scores(self, X)
+        return decision_scores(self, X)
 
     def score(self, X: Any, y: Any, qid: Any = None, sample_weight: Any = None) -> float:
         """Return the mean NDCG@10 over the queries, see `riskmin.metrics.mean_ndcg_score`.
@@ -194,5 +194,5 @@ class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no t
         float
             1 for a perfect ranking.
         """
-        y, qid, sample_weight = here(y), here(qid), here(sample_weight)
+        y, qid, sample_weight = compute_if_dask(y), compute_if_dask(qid), compute_if_dask(sample_weight)
         return mean_ndcg_score(y, self.predict(X), qid=qid, k=10, sample_weight=sample_weight)

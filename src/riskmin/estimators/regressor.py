@@ -8,15 +8,15 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 
-from riskmin.estimators.base import as_weights, loss_of, scores, warn_unless_converged
-from riskmin.estimators.many import unpacked
+from riskmin.estimators.base import decision_scores, normalize_weights, resolve_loss, warn_unless_converged
+from riskmin.estimators.many import unpack_weights
 from riskmin.estimators.outputs import fit_outputs
-from riskmin.estimators.rows import LabelsHere, checked
+from riskmin.estimators.rows import DaskLabelsMixin, validate_rows
 from riskmin.losses import LOSSES, Nu, Poisson
 from riskmin.types import NDArray
 
 
-def validated(model: Any, X: Any, y: Any, check: Any = checked) -> tuple[Any, NDArray]:
+def validate_regression_data(model: Any, X: Any, y: Any, check: Any = validate_rows) -> tuple[Any, NDArray]:
     """Validate rows and numeric labels, of one or several outputs, with the function `check`."""
     if scipy.sparse.issparse(y):
         raise ValueError("y is a sparse matrix: give an array, such as y.toarray()")
@@ -24,14 +24,14 @@ def validated(model: Any, X: Any, y: Any, check: Any = checked) -> tuple[Any, ND
     return result
 
 
-def counts(loss: Any) -> bool:
+def is_poisson(loss: Any) -> bool:
     """Whether the loss is the Poisson loss; accepts invalid losses, since it is called before `fit`, too."""
     if isinstance(loss, str):
         loss = LOSSES.get(loss.partition(":")[0].strip())
     return isinstance(loss.loss if isinstance(loss, Nu) else loss, Poisson)
 
 
-class LinearRegressor(LabelsHere, RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+class LinearRegressor(DaskLabelsMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     r"""Linear regression for any convex loss, with a certified objective.
 
     .. math::
@@ -103,7 +103,7 @@ class LinearRegressor(LabelsHere, RegressorMixin, BaseEstimator):  # type: ignor
     """
 
     task = "regression"
-    many_targets = True
+    multi_output_targets = True
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class LinearRegressor(LabelsHere, RegressorMixin, BaseEstimator):  # type: ignor
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.target_tags.positive_only = counts(self.loss)
+        tags.target_tags.positive_only = is_poisson(self.loss)
         tags.target_tags.multi_output = True
         return tags
 
@@ -166,28 +166,30 @@ class LinearRegressor(LabelsHere, RegressorMixin, BaseEstimator):  # type: ignor
         LinearRegressor
             The fitted estimator itself.
         """
-        loss_of(self)  # report an invalid loss before reading y
-        X, y = validated(self, X, y)
-        weight = as_weights(sample_weight, len(y))
+        resolve_loss(self)  # report an invalid loss before reading y
+        X, y = validate_regression_data(self, X, y)
+        weight = normalize_weights(sample_weight, len(y))
         w, b = fit_outputs(self, X, y, weight)
-        self._keep(w, b, None, X, y, weight)
+        self._set_fitted(w, b, None, X, y, weight)
         warn_unless_converged(self)
         return self
 
-    def _rows(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, None]:
+    def _encode_labels(self, y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray | None, None]:
         """Return labels and weights unchanged."""
         return y, weight, None
 
-    def _keep(self, w: NDArray, b: Any, classes: None, X: Any, y: NDArray, weight: NDArray | None) -> None:
+    def _set_fitted(
+        self, w: NDArray, b: Any, classes: None, X: Any, y: NDArray, weight: NDArray | None
+    ) -> None:
         if y.ndim == 1:
             self.coef_, self.intercept_ = w, float(np.ravel(b)[0])
         else:
-            self.coef_, _ = unpacked(w, y.shape[1], intercepts=False)
+            self.coef_, _ = unpack_weights(w, y.shape[1], intercepts=False)
             self.intercept_ = b + np.zeros(y.shape[1])
 
     def predict(self, X: Any) -> NDArray:
         """Predict X @ w + b, one column per output; its exponential for the Poisson loss."""
-        z = scores(self, X)
+        z = decision_scores(self, X)
         if np.ndim(self.coef_) == 2:
             z = z.reshape(len(z), -1)  # a y of shape (n, 1) gives predictions of that shape
-        return np.exp(z) if counts(self.loss) else z
+        return np.exp(z) if is_poisson(self.loss) else z

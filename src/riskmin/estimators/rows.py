@@ -16,17 +16,17 @@ from joblib import effective_n_jobs
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from riskmin import shards
-from riskmin.arrays import refuse_masks_and_dates
+from riskmin.arrays import check_no_masks_or_dates
 from riskmin.executors import Serial, Threads
-from riskmin.executors.dask import DaskExecutor, computed, is_dask
+from riskmin.executors.dask import DaskExecutor, is_dask, to_local_array
 from riskmin.finite import check_finite
 from riskmin.matrices import as_matrix
-from riskmin.scorers import Linear, Multiclass
-from riskmin.sparse import check_size, is_sparse, sound
-from riskmin.spread import Part, Source, Spread, Unread
+from riskmin.scorers import MultiOutput, SingleOutput
+from riskmin.sparse import check_size, is_sparse, validated_sparse
+from riskmin.spread import LazyShard, Partition, PartitionedMatrix, RowSource
 from riskmin.types import Executor, NDArray
 
-FORMATS: dict[str, Any] = {
+VALIDATION_OPTIONS: dict[str, Any] = {
     "accept_sparse": ["csr", "csc"],
     "dtype": [np.float64, np.float32],
     "order": None,
@@ -36,27 +36,29 @@ FORMATS: dict[str, Any] = {
 
 
 # ---------------------------------------------------------------- validation
-def here(array: Any) -> Any:
+def compute_if_dask(array: Any) -> Any:
     """Compute labels, weights or query ids (8 bytes per row) if they are a Dask collection."""
-    return computed(array) if is_dask(array) else array
+    return to_local_array(array) if is_dask(array) else array
 
 
 def _is_remote(X: Any) -> bool:
     """Whether X is partitioned, so that its entries need not be in this process."""
-    return isinstance(X, Spread) or is_dask(X)
+    return isinstance(X, PartitionedMatrix) or is_dask(X)
 
 
-def checked(model: Any, X: Any, y: Any = "no_validation", *, reset: bool = True, **checks: Any) -> Any:
+def validate_rows(model: Any, X: Any, y: Any = "no_validation", *, reset: bool = True, **checks: Any) -> Any:
     """Validate X, or X and y, with `validate_data`.
 
     Of remote rows only the column names and the shape are checked; entries are checked where they are read.
     """
     if not _is_remote(X):
-        return validate_data(model, readable(X, "X"), readable(y, "y"), reset=reset, **checks, **FORMATS)
+        return validate_data(
+            model, check_readable(X, "X"), check_readable(y, "y"), reset=reset, **checks, **VALIDATION_OPTIONS
+        )
     # remote rows: compute the labels, but do not read entries of X
-    readable(y, "y")
+    check_readable(y, "y")
     min_rows = checks.pop("ensure_min_samples", 1)
-    labels = y if isinstance(y, str) else validate_data(model, "no_validation", here(y), **checks)
+    labels = y if isinstance(y, str) else validate_data(model, "no_validation", compute_if_dask(y), **checks)
     rows = _partitioned(X)
     validate_data(model, _with_column_names(X, rows), skip_check_array=True, reset=reset)
     if len(rows) < min_rows:
@@ -67,7 +69,7 @@ def checked(model: Any, X: Any, y: Any = "no_validation", *, reset: bool = True,
     return rows, labels
 
 
-def readable(data: Any, name: str) -> Any:
+def check_readable(data: Any, name: str) -> Any:
     """Return the data unchanged; raise if scikit-learn would misread them.
 
     It would drop the mask of a masked array, read dates as nanoseconds, and let SciPy convert sparse matrices
@@ -77,22 +79,22 @@ def readable(data: Any, name: str) -> Any:
         return data  # "no_validation"
     if is_sparse(data) and len(data.shape) == 2:
         check_size(data.shape)
-        return sound(data)
-    refuse_masks_and_dates(data, name)
+        return validated_sparse(data)
+    check_no_masks_or_dates(data, name)
     return data
 
 
-def _partitioned(X: Any) -> Spread:
-    return X if isinstance(X, Spread) else DaskExecutor().spread(X)
+def _partitioned(X: Any) -> PartitionedMatrix:
+    return X if isinstance(X, PartitionedMatrix) else DaskExecutor().spread(X)
 
 
-def _with_column_names(X: Any, rows: Spread) -> Any:
+def _with_column_names(X: Any, rows: PartitionedMatrix) -> Any:
     """Return an object with the column names: metadata of a frame or the first partition; else `rows`."""
     candidates = (getattr(X, "_meta", None), getattr(rows.parts[0], "X", None))
     return next((frame for frame in candidates if hasattr(frame, "columns")), rows)
 
 
-class LabelsHere:
+class DaskLabelsMixin:
     """Mixin whose `score` accepts labels and weights that are Dask collections."""
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -108,22 +110,22 @@ class LabelsHere:
         float
             1 for perfect predictions.
         """
-        return float(super().score(X, here(y), here(sample_weight)))  # type: ignore[misc]
+        return float(super().score(X, compute_if_dask(y), compute_if_dask(sample_weight)))  # type: ignore[misc]
 
 
-def checked_here(model: Any, X: Any, y: Any = "no_validation", **checks: Any) -> Any:
+def validate_local_rows(model: Any, X: Any, y: Any = "no_validation", **checks: Any) -> Any:
     """Validate X, or X and y, for estimators that need all rows in this process."""
-    if isinstance(X, Spread):
+    if isinstance(X, PartitionedMatrix):
         raise ValueError(
             f"{type(model).__name__} needs all rows in this process: give X.whole() if they fit into memory, "
             "or use a linear estimator such as LinearClassifier, which takes remote rows"
         )
-    return validate_data(model, readable(X, "X"), readable(y, "y"), **checks)
+    return validate_data(model, check_readable(X, "X"), check_readable(y, "y"), **checks)
 
 
 def executor_for(model: Any, X: Any) -> Any:
     """Return the executor of partitioned rows, else `Serial` or `Threads` according to `n_jobs`."""
-    executor = X.executor if isinstance(X, Spread) else None
+    executor = X.executor if isinstance(X, PartitionedMatrix) else None
     if executor is not None:
         return executor
     workers = effective_n_jobs(model.n_jobs)
@@ -131,9 +133,9 @@ def executor_for(model: Any, X: Any) -> Any:
 
 
 # ---------------------------------------------------------------- selection of rows
-def picked(X: Any, mask: NDArray) -> Any:
+def select_rows(X: Any, mask: NDArray) -> Any:
     """Return the rows for which the mask is true; empty partitions are dropped."""
-    if not isinstance(X, Spread):
+    if not isinstance(X, PartitionedMatrix):
         return X[mask]
     parts = [
         part if mask[i:j].all() else _subset(part, np.flatnonzero(mask[i:j]))
@@ -141,15 +143,15 @@ def picked(X: Any, mask: NDArray) -> Any:
         if mask[i:j].any()
     ]
     source = None if X.source is None else RowSubsetSource(X.source, np.flatnonzero(mask))
-    return Spread(parts, X.executor, source)
+    return PartitionedMatrix(parts, X.executor, source)
 
 
-def _subset(part: Any, rows: NDArray) -> Part:
+def _subset(part: Any, rows: NDArray) -> Partition:
     """Return some rows of a partition; one held by workers keeps its type, which its executor recognizes."""
     subset = RowSubset(part, rows)
     if not hasattr(part, "pick"):
         return subset
-    remote: Part = replace(part, shape=subset.shape, numbers=subset.numbers, pick=SelectRows(rows, part.pick))
+    remote: Partition = replace(part, shape=subset.shape, nnz=subset.nnz, pick=SelectRows(rows, part.pick))
     return remote
 
 
@@ -168,7 +170,7 @@ class SelectRows:
 class RowSubset:
     """Some rows of a partition (implements `Partition`)."""
 
-    part: Part
+    part: Partition
     rows: NDArray
 
     @property
@@ -180,9 +182,9 @@ class RowSubset:
         return len(self.rows), self.part.shape[1]
 
     @property
-    def numbers(self) -> int:
+    def nnz(self) -> int:
         """Estimate of the stored entries: those of the partition times the fraction of its rows."""
-        return round(self.part.numbers * len(self.rows) / max(self.part.shape[0], 1))
+        return round(self.part.nnz * len(self.rows) / max(self.part.shape[0], 1))
 
     @property
     def sparse(self) -> bool:
@@ -202,10 +204,10 @@ class RowSubset:
 class RowSubsetSource:
     """The rows of a `RowSource` at the given sorted positions."""
 
-    source: Source
+    source: RowSource
     rows: NDArray
 
-    def part(self, start: int, stop: int) -> Part:
+    def part(self, start: int, stop: int) -> Partition:
         first, last = int(self.rows[start]), int(self.rows[stop - 1])
         return RowSubset(self.source.part(first, last + 1), self.rows[start:stop] - first)
 
@@ -220,30 +222,30 @@ def _take_rows(X: Any, rows: NDArray) -> Any:
 
 # ---------------------------------------------------------------- scores
 @dataclass(frozen=True)
-class Held:
+class PlacedRows:
     """Rows held by an executor; only their scores are sent to this process."""
 
     executor: Executor
 
     def scores(self, w: NDArray) -> NDArray:
         """Return X w: one number per row, or one column per column of w."""
-        linear_map: Any = Linear() if w.ndim == 1 else Multiclass(w.shape[1])
+        linear_map: Any = SingleOutput() if w.ndim == 1 else MultiOutput(w.shape[1])
         return np.concatenate(self.executor.map(shards.scores, linear_map, np.ravel(w)))
 
 
-def _place(X: Spread) -> Any:
+def _place(X: PartitionedMatrix) -> Any:
     """Load the rows into their executor for the lifetime of the returned object; return local rows whole."""
     executor, empty = X.executor, np.zeros(0)
     if executor is None or executor in (Serial, Threads) or isinstance(executor, (Serial, Threads)):
         return X.whole()
-    return Held(executor([Unread(part, empty, empty) for part in X.parts]))
+    return PlacedRows(executor([LazyShard(part, empty, empty) for part in X.parts]))
 
 
-def products(X: Any, w: NDArray) -> NDArray:
+def linear_scores(X: Any, w: NDArray) -> NDArray:
     """Return the scores X w of validated rows, in float64 and without copying X."""
-    if isinstance(X, Spread):
+    if isinstance(X, PartitionedMatrix):
         X = _place(X)
-    if isinstance(X, Held):
+    if isinstance(X, PlacedRows):
         return X.scores(w)
     matrix = as_matrix(X)
     # NaN may be missing from the scores, since products may skip columns of weight zero
@@ -252,11 +254,11 @@ def products(X: Any, w: NDArray) -> NDArray:
     return z
 
 
-def scored(X: Any, w: NDArray, b: Any, what: str = "row") -> NDArray:
+def affine_scores(X: Any, w: NDArray, b: Any, row_name: str = "row") -> NDArray:
     """Return the scores X w + b of validated rows; raise if one is not finite. `what` names a row."""
     with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported below
-        z: NDArray = products(X, w) + b
+        z: NDArray = linear_scores(X, w) + b
     if not np.isfinite(z).all():
         index = int(np.argwhere(~np.isfinite(z))[0, 0])
-        raise ValueError(f"X holds numbers too large to score ({what} {index}): scale the features")
+        raise ValueError(f"X holds numbers too large to score ({row_name} {index}): scale the features")
     return z

@@ -25,7 +25,7 @@ from riskmin.losses import (
     Smoothed,
     get_loss,
 )
-from riskmin.registry import settings_of
+from riskmin.registry import parse_settings
 from riskmin.types import NDArray
 
 
@@ -80,7 +80,7 @@ def get_scorer(name: str) -> Any:
     return measure.scorer
 
 
-def measure_named(name: str, task: str) -> Measure:
+def measure_by_name(name: str, task: str) -> Measure:
     """Return the measure of a name; raise if it does not apply to the task."""
     scorer, measure = get_scorer(name), _measure_or_none(name)
     if measure is None and task != "ranking":
@@ -91,7 +91,7 @@ def measure_named(name: str, task: str) -> Measure:
     return measure
 
 
-def measure_of(loss: Any) -> Measure | None:
+def measure_for_loss(loss: Any) -> Measure | None:
     """Return the measure that a loss bounds; None if there is none."""
     loss = loss.loss if isinstance(loss, Smoothed) else loss
     if isinstance(loss, RocArea):
@@ -125,15 +125,15 @@ def _scorer_of_scores(measure: Any, **settings: Any) -> Any:
 def _measure_or_none(name: str) -> Measure | None:
     """Return the measure of the loss with this name; None if there is none."""
     kind = name.partition(":")[0].strip()
-    if kind not in LOSSES or measure_of(LOSSES[kind]) is None:
+    if kind not in LOSSES or measure_for_loss(LOSSES[kind]) is None:
         return None
-    settings_of(name, "scorer", "precision_at_k:k=50")
-    return measure_of(get_loss(name))
+    parse_settings(name, "scorer", "precision_at_k:k=50")
+    return measure_for_loss(get_loss(name))
 
 
 def _measure_names(task: str | None = None) -> list[str]:
     """Return the names of losses that correspond to measures, of one task or of all."""
-    measures = {name: measure_of(loss) for name, loss in LOSSES.items()}
+    measures = {name: measure_for_loss(loss) for name, loss in LOSSES.items()}
     return [name for name, measure in measures.items() if measure and task in (None, measure.task)]
 
 

@@ -13,24 +13,24 @@ from joblib import Parallel, delayed
 
 from riskmin.convexity import check
 from riskmin.estimators.base import (
+    build_objective,
+    build_risk,
     check_parameters,
-    loss_of,
-    objective_of,
-    plain_risk,
-    regularizer_of,
-    risk_of,
+    resolve_loss,
+    resolve_regularizer,
+    unwrap_risk,
 )
 from riskmin.estimators.outputs import joint_loss
-from riskmin.estimators.standardize import Standard, standard_of
+from riskmin.estimators.standardize import ColumnScaling, column_scaling
 from riskmin.executors import Serial
 from riskmin.objective import Objective
 from riskmin.paths import lam_grid, path
-from riskmin.regularizers import opened, penalized
+from riskmin.regularizers import absorb_sizes, penalized_part
 from riskmin.solvers import get_solver
 from riskmin.types import NDArray, Result
 
 
-class Rows(NamedTuple):
+class LabeledRows(NamedTuple):
     """Rows with labels, weights and query ids, to fit or to score."""
 
     X: Any
@@ -38,15 +38,15 @@ class Rows(NamedTuple):
     weight: NDArray | None = None
     qid: NDArray | None = None
 
-    def subset(self, rows: Any) -> Rows:
+    def subset(self, rows: Any) -> LabeledRows:
         """Return some of the rows, without those of weight zero."""
         rows = np.arange(len(self.y))[rows]
         if self.weight is not None:
             rows = rows[self.weight[rows] > 0]
         weight, qid = (None if values is None else values[rows] for values in self[2:])
-        return Rows(self.X[rows], self.y[rows], weight, qid)
+        return LabeledRows(self.X[rows], self.y[rows], weight, qid)
 
-    def by_problem(self, template: Any) -> list[Rows]:
+    def by_problem(self, template: Any) -> list[LabeledRows]:
         """Return the data of each problem: one, or one per output if the template fits them separately."""
         if self.y.ndim == 1 or joint_loss(template, self.y) is not None:
             return [self]
@@ -60,16 +60,16 @@ class SearchResult(NamedTuple):
     """The values of alpha tried."""
     scores: NDArray
     """Scores, one row per fold and one column per alpha."""
-    missed: int
+    n_not_converged: int
     """Number of fits that did not converge."""
-    best: int
+    best_index: int
     """Index of the alpha with the best mean score; of the largest one in case of ties."""
     mean: float
     """Mean score of the best alpha."""
 
 
-def search(
-    template: Any, data: Rows, alphas: NDArray | int, splits: Iterable[tuple[Any, Any]], scorer: Any
+def search_alphas(
+    template: Any, data: LabeledRows, alphas: NDArray | int, splits: Iterable[tuple[Any, Any]], scorer: Any
 ) -> SearchResult:
     """Fit and score all values of alpha in all folds.
 
@@ -96,11 +96,13 @@ def search(
     problems = [_fold_problem(template, part).objective for part in whole.by_problem(template)]
     for problem in problems:
         check(problem.risk, problem.reg, np.zeros(problem.risk.dim))
-    if not loss_of(template).separable:
+    if not resolve_loss(template).separable:
         risk = problems[0].risk
         risk(np.zeros(risk.dim))  # report invalid data of all rows before the first fold
     if isinstance(alphas, int):
-        grids = [lam_grid(problem.risk, opened(penalized(problem.reg)), alphas) for problem in problems]
+        grids = [
+            lam_grid(problem.risk, absorb_sizes(penalized_part(problem.reg)), alphas) for problem in problems
+        ]
         # separate problems share the grid that starts at the largest alpha
         alphas = max(grids, key=lambda grid: float(grid[0]))
     folds = list(splits)
@@ -123,22 +125,22 @@ class _FoldProblem(NamedTuple):
     labels: NDArray
     weight: NDArray | None
     classes: NDArray | None
-    scaling: Standard | None
+    scaling: ColumnScaling | None
 
     def weights_and_intercept(self, result: Result) -> tuple[NDArray, Any]:
         """Return w and the profiled intercept; 0 if there is none, or w holds the intercepts."""
         risk: Any = self.objective.risk
         if self.scaling is not None:
             J = replace(self.objective, lam=result.trace[-1]["lam"])
-            result = self.scaling.tidied(J, result)
+            result = self.scaling.with_zeroed_constants(J, result)
         return np.asarray(result.w), risk.intercept(result.w) if hasattr(risk, "intercept") else 0.0
 
 
-def _fold_problem(template: Any, rows: Rows) -> _FoldProblem:
+def _fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
     """Return the problem of some rows; folds run in parallel, so the rows of each are processed serially."""
-    labels, weight, classes = template._rows(rows.y, rows.weight)
+    labels, weight, classes = template._encode_labels(rows.y, rows.weight)
     n_classes = len(classes) if template.task == "classification" else None
-    risk = risk_of(
+    risk = build_risk(
         template,
         rows.X,
         labels,
@@ -146,16 +148,16 @@ def _fold_problem(template: Any, rows: Rows) -> _FoldProblem:
         fit_intercept=template.fit_intercept,
         executor=Serial(),
         qid=rows.qid,
-        loss=joint_loss(template, labels) if n_classes is None else loss_of(template, n_classes),
+        loss=joint_loss(template, labels) if n_classes is None else resolve_loss(template, n_classes),
         n_outputs=n_classes,
     )
-    scaling = standard_of(template, plain_risk(risk), weight, rows.weight)
-    objective = objective_of(template, risk, regularizer_of(template, risk), scaling)
+    scaling = column_scaling(template, unwrap_risk(risk), weight, rows.weight)
+    objective = build_objective(template, risk, resolve_regularizer(template, risk), scaling)
     return _FoldProblem(objective, labels, weight, classes, scaling)
 
 
 def _score_fold(
-    template: Any, data: Rows, fold: tuple[Any, Any], alphas: NDArray, scorer: Any, name: str
+    template: Any, data: LabeledRows, fold: tuple[Any, Any], alphas: NDArray, scorer: Any, name: str
 ) -> tuple[list[float], int]:
     """Return the scores of the held-out rows, one per alpha, and the number of fits that did not converge."""
     try:
@@ -165,7 +167,7 @@ def _score_fold(
 
 
 def _score_alphas(
-    template: Any, train: Rows, test: Rows, alphas: NDArray, scorer: Any
+    template: Any, train: LabeledRows, test: LabeledRows, alphas: NDArray, scorer: Any
 ) -> tuple[list[float], int]:
     problems = [_fold_problem(template, part) for part in train.by_problem(template)]
     paths = [_fit_path(template, problem.objective, alphas) for problem in problems]
@@ -182,10 +184,10 @@ def _score_alphas(
             problem.weights_and_intercept(result) for problem, result in zip(problems, results, strict=True)
         ]
         if labels.ndim == train.y.ndim:
-            model._keep(*fits[0], classes, train.X, labels, weight)
+            model._set_fitted(*fits[0], classes, train.X, labels, weight)
         else:  # one fit per output
             w, b = np.stack([w for w, _ in fits], axis=1).ravel(), np.array([b for _, b in fits])
-            model._keep(w, b, None, train.X, train.y, weight)
+            model._set_fitted(w, b, None, train.X, train.y, weight)
         scores.append(float(scorer(model, test.X, test.y, **extra)))
     return scores, sum(result.status != "converged" for results in paths for result in results)
 
@@ -194,7 +196,7 @@ def _fit_path(template: Any, objective: Objective, alphas: NDArray) -> list[Resu
     """Return one certified fit per alpha."""
     results = path(
         objective.risk,
-        penalized(objective.reg),
+        penalized_part(objective.reg),
         alphas,
         solver=template.solver,
         tol=template.tol,

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.executors.company import company_of
+from riskmin.executors.company import coordination_of
 from riskmin.matrices import as_matrix
-from riskmin.moments import moments
+from riskmin.moments import column_moments
 from riskmin.objective import Objective
 from riskmin.regularizers import rescaled
 from riskmin.risk import Risk
@@ -28,7 +28,7 @@ MIN_STD, MAX_STD = 1e-100, 1e100
 
 
 @dataclass(frozen=True)
-class Standard:
+class ColumnScaling:
     """Scaling of columns by their standard deviations."""
 
     scale: NDArray
@@ -38,11 +38,11 @@ class Standard:
     constant_value: NDArray
     """Value of each constant column."""
 
-    def penalty(self, reg: Any, dim: int) -> Any:
+    def rescale_regularizer(self, reg: Any, dim: int) -> Any:
         """Return a regularizer of standardized weights as a function of w, the weights in the units of X."""
-        return standardized(reg, self.scale, dim)
+        return rescale_to_standardized(reg, self.scale, dim)
 
-    def tidied(self, objective: Objective, result: Result) -> Result:
+    def with_zeroed_constants(self, objective: Objective, result: Result) -> Result:
         """Return the result with the weights of constant columns set to zero, unless this increases J.
 
         These weights are redundant with the intercept, but rounding may have moved them from zero.
@@ -54,7 +54,7 @@ class Standard:
             return result
         zeroed = np.where(self.constant[:, None], 0.0, W)
         if m:  # add the contribution of the constant columns to the intercepts at the end of w
-            linear_map: Any = objective.risk.scorer  # type: ignore[attr-defined]
+            linear_map: Any = objective.risk.linear_map  # type: ignore[attr-defined]
             row = as_matrix(np.where(self.constant, self.constant_value, 0.0)[None, :])
             w[-m:] += linear_map.inner.scores(row, np.ascontiguousarray(head), 0, 1)[0]
         W[:] = zeroed
@@ -65,15 +65,15 @@ class Standard:
         return replace(result, w=w, value=value, lower=min(result.lower, value))
 
 
-def standardized(reg: Any, scale: NDArray, dim: int) -> Any:
+def rescale_to_standardized(reg: Any, scale: NDArray, dim: int) -> Any:
     """Return the regularizer of standardized weights as a function of the `dim` weights in the units of X."""
     reg.value(np.zeros(dim))  # report invalid settings before they are rescaled
     return rescaled(reg, np.repeat(scale, dim // len(scale)))
 
 
-def standard_of(
+def column_scaling(
     model: Any, risk: Risk, weight: NDArray | None, row_weight: NDArray | None
-) -> Standard | None:
+) -> ColumnScaling | None:
     """Return the column scaling for the rows of a risk; None if the model does not standardize.
 
     Rows are weighted by `row_weight`, which, unlike `weight`, does not include class weights.
@@ -82,8 +82,8 @@ def standard_of(
         return None
     # True: the weights of the shards, False: equal weights; else explicit weights
     weighting = row_weight is not None if row_weight is None or row_weight is weight else row_weight
-    with company_of(risk).together():
-        statistics = moments(risk.executor, weighting)
+    with coordination_of(risk).synchronized():
+        statistics = column_moments(risk.executor, weighting)
     scale = statistics.scale
     if not np.all((scale >= MIN_STD) & (scale <= MAX_STD)):
         j = int(np.flatnonzero(~((scale >= MIN_STD) & (scale <= MAX_STD)))[0])
@@ -91,7 +91,7 @@ def standard_of(
             f"{column_name(model, j)} has a standard deviation of {scale[j]:.2g}, too extreme to divide by: "
             "change its unit, or leave it out"
         )
-    return Standard(scale, statistics.constant, statistics.least)
+    return ColumnScaling(scale, statistics.constant, statistics.minimum)
 
 
 def column_name(model: Any, j: int) -> str:

@@ -14,25 +14,42 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 import riskmin
-from riskmin.estimators.base import keep_claim, loss_of
+from riskmin.estimators.base import resolve_loss, store_certificate
 from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.hierarchy import HierarchicalClassifier
-from riskmin.estimators.hierarchy_files import put_back_tree, tree_dim, tree_facts
+from riskmin.estimators.hierarchy_files import restore_tree, tree_metadata, tree_weights_size
 from riskmin.estimators.kernel import KernelClassifier, KernelRegressor
-from riskmin.estimators.many_files import has_many, many_dim, many_facts, put_back_many
+from riskmin.estimators.many_files import (
+    is_multi_output_model,
+    multi_output_metadata,
+    multi_output_weights_size,
+    restore_multi_output,
+)
 from riskmin.estimators.novelty import NoveltyDetector
 from riskmin.estimators.ordinal import OrdinalClassifier
-from riskmin.estimators.plain import params_from, params_of, scalar
-from riskmin.estimators.plain_checks import check_model, classes_of, count_of, flag_of, names_of, row_of
+from riskmin.estimators.plain import params_from_dict, params_to_dict, to_python_number
+from riskmin.estimators.plain_checks import (
+    check_loaded_model,
+    read_classes,
+    read_count,
+    read_feature_names,
+    read_flag,
+    read_trace_row,
+)
 from riskmin.estimators.ranker import LinearRanker
 from riskmin.estimators.regressor import LinearRegressor
-from riskmin.estimators.support import gamma_of, put_back_support, support_arrays
+from riskmin.estimators.support import resolved_gamma, restore_support, support_arrays
 from riskmin.estimators.tagger import ChainTagger
-from riskmin.estimators.tagger_files import put_back_tagger, tagger_arrays, tagger_dim, tagger_facts
+from riskmin.estimators.tagger_files import (
+    restore_tagger,
+    tagger_arrays,
+    tagger_metadata,
+    tagger_weights_size,
+)
 from riskmin.persist import FileError, checksum, load_arrays, save_arrays
 from riskmin.types import Criterion, Cut, NDArray, Result, Status
 
-FORMAT = 4
+MODEL_FORMAT = 4
 """Version of the file layout, raised by incompatible changes.
 
 Format 1 supports only the regularizer L2, format 2 only one score per row, and format 3 neither standardized
@@ -101,7 +118,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     check_is_fitted(model)
     is_kernel = type(model) in KERNEL_MACHINES
     # of these models `coef_` does not determine w
-    stores_w = is_kernel or type(model) in (*CHAIN_MODELS, *TREE_MODELS) or has_many(model)
+    stores_w = is_kernel or type(model) in (*CHAIN_MODELS, *TREE_MODELS) or is_multi_output_model(model)
     arrays = {
         "coef": np.asarray(model.result_.w) if stores_w else np.ravel(model.coef_),
         "cut": np.asarray(model.result_.cut.a),
@@ -111,10 +128,10 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     }
     meta = {
         "kind": "model",
-        "format": FORMAT,
+        "format": MODEL_FORMAT,
         "version": riskmin.__version__,
         "estimator": type(model).__name__,
-        "params": params_of(model),
+        "params": params_to_dict(model),
         "fitted": _fitted_record(model),
         "claim": _claim_record(model),
     }
@@ -160,10 +177,10 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     version = meta.get("format")
     if type(version) is not int:
         raise FileError(f"{path} is not a sound riskmin model: its format is {version!r}")
-    if version > FORMAT:
+    if version > MODEL_FORMAT:
         raise FileError(
             f"{path} was written by riskmin {meta.get('version')} in format {version}, which is newer than "
-            f"{FORMAT}: upgrade riskmin"
+            f"{MODEL_FORMAT}: upgrade riskmin"
         )
     if meta.pop("sha256", None) != checksum(arrays, meta):
         raise FileError(f"{path} is damaged: its checksum does not match its content")
@@ -184,11 +201,11 @@ def _fitted_record(model: Any) -> dict[str, Any]:
     if model.task == "novelty":
         return fitted | {"offset": model.offset_}
     if type(model) in CHAIN_MODELS:
-        return fitted | tagger_facts(model)
+        return fitted | tagger_metadata(model)
     if type(model) in TREE_MODELS:
-        return fitted | tree_facts(model)
-    if has_many(model):
-        return fitted | many_facts(model)
+        return fitted | tree_metadata(model)
+    if is_multi_output_model(model):
+        return fitted | multi_output_metadata(model)
     fitted["intercept"] = float(np.ravel(model.intercept_)[0])
     if hasattr(model, "classes_"):
         fitted["classes"] = {"values": model.classes_.tolist(), "dtype": model.classes_.dtype.str}
@@ -199,7 +216,7 @@ def _fitted_record(model: Any) -> dict[str, Any]:
     if model.task == "ranking":
         fitted["n_queries"] = model.n_queries_
     if type(model) in KERNEL_MACHINES:
-        fitted["gamma"] = gamma_of(model)
+        fitted["gamma"] = resolved_gamma(model)
     return fitted
 
 
@@ -215,36 +232,42 @@ def _claim_record(model: Any) -> dict[str, Any]:
         "n_rows": model.n_samples_fit_,
         "weighted": model.weighted_,
         "solver": result.solver,
-        "last": {k: scalar(v) for k, v in result.trace[-1].items()},
+        "last": {k: to_python_number(v) for k, v in result.trace[-1].items()},
     }
 
 
 # ---------------------------------------------------------------- read
 def _read_model(arrays: dict[str, NDArray], meta: dict[str, Any]) -> Any:
     kind, fitted, claim = ESTIMATORS[meta["estimator"]], meta["fitted"], meta["claim"]
-    model = kind(**params_from(kind, meta["params"]))
-    check_model(model)
-    p, n_rows = count_of(fitted, "n_features"), count_of(claim, "n_rows")
+    model = kind(**params_from_dict(kind, meta["params"]))
+    check_loaded_model(model)
+    p, n_rows = read_count(fitted, "n_features"), read_count(claim, "n_rows")
     # the length of w: (K beta, beta) for kernel machines, one weight per feature for linear models
     size = 2 * n_rows if kind in KERNEL_MACHINES else p
-    size = tagger_dim(fitted) if kind in CHAIN_MODELS else tree_dim(fitted) if kind in TREE_MODELS else size
-    size = many_dim(fitted) if "outputs" in fitted else size
+    size = (
+        tagger_weights_size(fitted)
+        if kind in CHAIN_MODELS
+        else tree_weights_size(fitted)
+        if kind in TREE_MODELS
+        else size
+    )
+    size = multi_output_weights_size(fitted) if "outputs" in fitted else size
     w, a = (_read_vector(arrays, name, size) for name in ("coef", "cut"))
     if unknown := sorted(set(claim) - set(CLAIM_KEYS)):
         raise ValueError(f"it claims {unknown[0]}, which models do not")
-    keep_claim(
+    store_certificate(
         model,
         _read_result(w, a, claim),
         _read_finite(claim, "objective"),
         n_rows=n_rows,
-        weighted=flag_of(claim, "weighted"),
+        weighted=read_flag(claim, "weighted"),
     )
     if hasattr(model, "standardize"):
         model.scale_ = _read_scale(arrays, p)
     _restore(model, w, fitted, arrays)
     model.n_features_in_ = p
     if "feature_names" in fitted:
-        model.feature_names_in_ = names_of(fitted["feature_names"], p)
+        model.feature_names_in_ = read_feature_names(fitted["feature_names"], p)
     return model
 
 
@@ -255,7 +278,7 @@ def _read_result(w: NDArray, a: NDArray, claim: dict[str, Any]) -> Result:
         raise ValueError(f"its status is {status!r}")
     if met not in get_args(Criterion) or (status == "converged" and not met):
         raise ValueError(f"its status is {status!r}, but the tolerance that it met is {met!r}")
-    cut, last = Cut(a, _read_finite(claim, "b")), [row_of(claim["last"])]
+    cut, last = Cut(a, _read_finite(claim, "b")), [read_trace_row(claim["last"])]
     value, lower = _read_finite(claim, "value"), _read_finite(claim, "lower_bound")
     return Result(w, value, lower, cut, status, last, str(claim["solver"]), met)
 
@@ -275,20 +298,20 @@ def _restore(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, N
     if model.task == "novelty":
         model.coef_, model.offset_ = w, _read_finite(fitted, "offset")
         return
-    loss_of(model)  # raises if the loss is not for this task
+    resolve_loss(model)  # raises if the loss is not for this task
     if type(model) in CHAIN_MODELS:
-        put_back_tagger(model, w, fitted, arrays)
+        restore_tagger(model, w, fitted, arrays)
         return
     if type(model) in TREE_MODELS:
-        put_back_tree(model, w, fitted)
+        restore_tree(model, w, fitted)
         return
     if "outputs" in fitted:
-        put_back_many(model, w, fitted)
+        restore_multi_output(model, w, fitted)
         return
     name, coef, b = "coef_", w, _read_finite(fitted, "intercept")
     if type(model) in KERNEL_MACHINES:
         gamma = None if fitted["gamma"] is None else _read_finite(fitted, "gamma")
-        name, coef = "dual_coef_", put_back_support(model, w, int(fitted["n_features"]), arrays, gamma)
+        name, coef = "dual_coef_", restore_support(model, w, int(fitted["n_features"]), arrays, gamma)
     setattr(model, name, coef[None, :] if model.task == "classification" else coef)
     model.intercept_ = np.array([b]) if model.task == "classification" else b
     if model.task == "classification":
@@ -302,11 +325,11 @@ def _restore(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, N
         if np.any(np.diff(model.thresholds_) < 0):
             raise ValueError("its thresholds decrease")
     if model.task == "ranking":
-        model.n_queries_ = count_of(fitted, "n_queries")
+        model.n_queries_ = read_count(fitted, "n_queries")
 
 
 def _read_n_classes(fitted: dict[str, Any], n_classes: int, *, in_order: bool = True) -> NDArray:
-    classes = classes_of(fitted["classes"], in_order=in_order)
+    classes = read_classes(fitted["classes"], in_order=in_order)
     if classes.shape != (n_classes,):
         raise ValueError(f"it has {classes.size} classes, not {n_classes}")
     return classes

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.estimators.mercer import kernel_of
+from riskmin.estimators.mercer import resolve_kernel
 from riskmin.mercer import sp
 from riskmin.rkhs import coefficients
 from riskmin.sparse import check_arrays
@@ -27,14 +27,14 @@ def support_arrays(model: Any) -> dict[str, NDArray]:
     return {f"vectors.{name}": np.asarray(getattr(vectors, name)) for name in CSR_ARRAYS}
 
 
-def gamma_of(model: Any) -> float | None:
+def resolved_gamma(model: Any) -> float | None:
     """Return the numeric value of gamma, such as that of "scale" for the training data; None if unused."""
     kernel = model.kernel_
     gamma = getattr(kernel, "gamma", getattr(kernel, "keywords", {}).get("gamma"))
     return None if gamma is None else float(gamma)
 
 
-def put_back_support(
+def restore_support(
     model: Any, w: NDArray, p: int, arrays: dict[str, NDArray], gamma: float | None
 ) -> NDArray:
     """Set the kernel and the support of a model from its file; return the coefficients of the support."""
@@ -42,7 +42,7 @@ def put_back_support(
     if gamma is not None:
         template.gamma = gamma
     beta = coefficients(w)
-    model.kernel_ = kernel_of(template, np.empty((0, p)))
+    model.kernel_ = resolve_kernel(template, np.empty((0, p)))
     model.support_ = np.flatnonzero(beta)
     if isinstance(model.kernel_, str):
         if p != len(beta):

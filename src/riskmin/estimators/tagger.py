@@ -12,22 +12,22 @@ from riskmin.estimators.base import (
     check_number,
     check_parameters,
     fit_objective,
-    loss_of,
-    regularizer_of,
+    resolve_loss,
+    resolve_regularizer,
     warn_unless_converged,
 )
-from riskmin.estimators.rows import executor_for, here
-from riskmin.estimators.tagger_decode import best_labels, emissions, probabilities
+from riskmin.estimators.rows import compute_if_dask, executor_for
+from riskmin.estimators.tagger_decode import best_labels, emissions, label_marginals
 from riskmin.estimators.tagger_input import (
-    flat_labels,
-    label_codes,
-    labels_of,
-    last_weights,
+    encode_labels,
+    flatten_labels,
+    normalize_sequence_weights,
     read_tokens,
-    split,
-    weights_of,
+    split_by_length,
+    unique_labels,
+    warm_start_weights,
 )
-from riskmin.estimators.tagger_rules import rules_of
+from riskmin.estimators.tagger_rules import transition_rules
 from riskmin.linear import linear_risk
 from riskmin.losses.chain import ChainCrf, ChainMaxMargin
 from riskmin.objective import Objective
@@ -119,7 +119,7 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
 
     task = "tagging"
     positive = False
-    nicknames: ClassVar[dict[str, Any]] = {
+    loss_aliases: ClassVar[dict[str, Any]] = {
         "crf": ChainCrf(),
         "max_margin": ChainMaxMargin(),
         "max_margin_rescaled": ChainMaxMargin(rescaled=True),
@@ -191,19 +191,19 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         ChainTagger
             The fitted estimator itself.
         """
-        loss = loss_of(self)  # report invalid parameters before reading the data
+        loss = resolve_loss(self)  # report invalid parameters before reading the data
         check_parameters(self)
         check_number(self, "min_count", "an integer >= 1", lambda v: v >= 1 and v == int(v))
         last = vars(self).copy() if self.warm_start and hasattr(self, "result_") else None
         tokens, features = read_tokens(self, X, lengths, reset=True)
-        labels = flat_labels(here(y), tokens)
+        labels = flatten_labels(compute_if_dask(y), tokens)
         if (tokens.lengths == 0).any():
             empty = int(np.flatnonzero(tokens.lengths == 0)[0])
             raise ValueError(f"sequence {empty} is empty: leave it out, with its labels and its weight")
-        classes = labels_of(labels)
-        rules_of(self.constraints, classes.tolist())
-        codes = label_codes(labels, classes.tolist())
-        weight = weights_of(sample_weight, len(tokens.lengths))
+        classes = unique_labels(labels)
+        transition_rules(self.constraints, classes.tolist())
+        codes = encode_labels(labels, classes.tolist())
+        weight = normalize_sequence_weights(sample_weight, len(tokens.lengths))
         risk = linear_risk(
             tokens.X,
             codes,
@@ -213,15 +213,15 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
             executor=executor_for(self, tokens.X),
             n_outputs=len(classes),
         )
-        objective = Objective(risk, regularizer_of(self), float(self.alpha))
-        start = None if last is None else last_weights(last, features, classes, risk.dim, objective)
+        objective = Objective(risk, resolve_regularizer(self), float(self.alpha))
+        start = None if last is None else warm_start_weights(last, features, classes, risk.dim, objective)
         solver, n = get_solver(self.solver), len(tokens.lengths)
         w, _ = fit_objective(self, objective, solver, start, n_rows=n, weighted=weight is not None)
-        self._keep(w, classes, features, tokens.X.shape[1])
+        self._set_fitted(w, classes, features, tokens.X.shape[1])
         warn_unless_converged(self)
         return self
 
-    def _keep(self, w: NDArray, classes: NDArray, features: dict[str, int] | None, p: int) -> None:
+    def _set_fitted(self, w: NDArray, classes: NDArray, features: dict[str, int] | None, p: int) -> None:
         """Set the fitted attributes from w: emission, transition, start and end weights, in this order."""
         k = len(classes)
         self.classes_, self.features_, self.n_features_in_ = classes, features, p
@@ -246,7 +246,7 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         tokens, _ = read_tokens(self, X, lengths, reset=False)
         codes = best_labels(self, tokens)
         labels = self.classes_[codes]
-        return labels if tokens.flat else split(labels.tolist(), tokens.lengths)
+        return labels if tokens.from_matrix else split_by_length(labels.tolist(), tokens.lengths)
 
     def predict_marginals(self, X: Any, lengths: Any = None) -> Any:
         """Predict the marginal probability of each label of each token, given `constraints`.
@@ -265,14 +265,16 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
             (n_tokens, k) with a column for each of `classes_`.
         """
         check_is_fitted(self)
-        if not isinstance(loss_of(self), ChainCrf):
+        if not isinstance(resolve_loss(self), ChainCrf):
             raise ValueError(f"loss={self.loss!r} has no probabilities: fit with loss='crf'")
         tokens, _ = read_tokens(self, X, lengths, reset=False)
-        marginals = probabilities(self, tokens)
-        if tokens.flat:
+        marginals = label_marginals(self, tokens)
+        if tokens.from_matrix:
             return marginals
         names = self.classes_.tolist()
-        return split([dict(zip(names, row, strict=True)) for row in marginals.tolist()], tokens.lengths)
+        return split_by_length(
+            [dict(zip(names, row, strict=True)) for row in marginals.tolist()], tokens.lengths
+        )
 
     def decision_function(self, X: Any, lengths: Any = None) -> NDArray:
         """Return the emission scores of each label for each token, without transitions.
@@ -306,9 +308,9 @@ class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no ty
         """
         check_is_fitted(self)
         tokens, _ = read_tokens(self, X, lengths, reset=False)
-        y_true = label_codes(flat_labels(here(y), tokens), self.classes_.tolist())
+        y_true = encode_labels(flatten_labels(compute_if_dask(y), tokens), self.classes_.tolist())
         correct = y_true == best_labels(self, tokens)
-        weight = weights_of(sample_weight, len(tokens.lengths))
+        weight = normalize_sequence_weights(sample_weight, len(tokens.lengths))
         return float(
             np.average(correct, weights=None if weight is None else np.repeat(weight, tokens.lengths))
         )

@@ -6,23 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.estimators.rows import scored
-from riskmin.estimators.tagger_input import Tokens
-from riskmin.estimators.tagger_rules import rules_of
+from riskmin.estimators.rows import affine_scores
+from riskmin.estimators.tagger_input import EncodedTokens
+from riskmin.estimators.tagger_rules import transition_rules
 from riskmin.sequences import decode, marginals
 from riskmin.types import NDArray
 
 
 def emissions(model: Any, X: Any) -> NDArray:
     """Return the scores of each label for each token, without transitions."""
-    return scored(X, np.ascontiguousarray(model.coef_.T), 0.0, what="token")
+    return affine_scores(X, np.ascontiguousarray(model.coef_.T), 0.0, row_name="token")
 
 
-def _chain_scores(model: Any, tokens: Tokens) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
+def _chain_scores(model: Any, tokens: EncodedTokens) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
     """Return emission, transition, start and end scores, with penalties of constraints, and sequence ends."""
     k = len(model.classes_)
     tail = np.vstack([model.transitions_, model.start_, model.end_])
-    rules = rules_of(model.constraints, model.classes_.tolist())
+    rules = transition_rules(model.constraints, model.classes_.tolist())
     if rules is not None:
         rules.check(tokens.lengths)
         tail = tail + rules.penalties()
@@ -30,14 +30,14 @@ def _chain_scores(model: Any, tokens: Tokens) -> tuple[NDArray, NDArray, NDArray
     return emissions(model, tokens.X), tail[:k], tail[k], tail[k + 1], ends
 
 
-def best_labels(model: Any, tokens: Tokens) -> NDArray:
+def best_labels(model: Any, tokens: EncodedTokens) -> NDArray:
     """Return the index of the best label of every token."""
     if tokens.X.shape[0] == 0:
         return np.zeros(0, np.int64)
     return decode(*_chain_scores(model, tokens))
 
 
-def probabilities(model: Any, tokens: Tokens) -> NDArray:
+def label_marginals(model: Any, tokens: EncodedTokens) -> NDArray:
     """Return the marginal probabilities of the labels of every token."""
     if tokens.X.shape[0] == 0:
         return np.zeros((0, len(model.classes_)))

@@ -20,7 +20,7 @@ UNKNOWN = -1
 """Column index of features unknown to the encoder."""
 
 
-class Encoder:
+class FeatureEncoder:
     """Maps feature names to columns, and tokens to rows.
 
     Parameters
@@ -99,14 +99,14 @@ class Encoder:
         """Append the columns and weights of a token, or of a value nested in one."""
         if not isinstance(token, (dict, list, tuple, set, frozenset)):
             raise ValueError(
-                f"sequence {number} has the token {short(token)}: give a dict of features per token, "
+                f"sequence {number} has the token {short_repr(token)}: give a dict of features per token, "
                 "or a list of strings"
             )
         ordered = sorted(token, key=str) if isinstance(token, (set, frozenset)) else token
         for key in ordered:
             if not isinstance(key, str):
                 raise ValueError(
-                    f"sequence {number} has the feature {short(key)}: features are named by strings"
+                    f"sequence {number} has the feature {short_repr(key)}: features are named by strings"
                 )
             value = token[key] if isinstance(token, dict) else 1.0
             name = prefix + key
@@ -122,7 +122,7 @@ class Encoder:
                     columns.append(self.column(name))
             else:
                 raise ValueError(
-                    f"sequence {number} has the value {short(value)} for the feature {name!r}: "
+                    f"sequence {number} has the value {short_repr(value)} for the feature {name!r}: "
                     "give a string, a number or a bool"
                 )
 
@@ -140,7 +140,9 @@ class Encoder:
         )
 
 
-def frequent(X: csr_matrix[Any], names: list[str], min_count: int) -> tuple[csr_matrix[Any], list[str]]:
+def drop_rare_features(
+    X: csr_matrix[Any], names: list[str], min_count: int
+) -> tuple[csr_matrix[Any], list[str]]:
     """Return the columns that at least `min_count` tokens have, and their names."""
     if min_count <= 1:
         return X, names
@@ -148,7 +150,7 @@ def frequent(X: csr_matrix[Any], names: list[str], min_count: int) -> tuple[csr_
     return X[:, keep], [names[j] for j in keep]
 
 
-def short(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return the repr of a value, truncated to 40 characters for error messages."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:36]}..."

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.estimators.plain_checks import classes_of, count_of
+from riskmin.estimators.plain_checks import read_classes, read_count
 from riskmin.types import NDArray
 
 
@@ -20,27 +20,27 @@ def tagger_arrays(model: Any) -> dict[str, NDArray]:
     return {"feature_text": np.frombuffer(b"".join(names), dtype=np.uint8), "feature_ends": ends}
 
 
-def tagger_facts(model: Any) -> dict[str, Any]:
+def tagger_metadata(model: Any) -> dict[str, Any]:
     """Return the labels."""
     return {"labels": {"values": model.classes_.tolist(), "dtype": model.classes_.dtype.str}}
 
 
-def tagger_dim(fitted: dict[str, Any]) -> int:
+def tagger_weights_size(fitted: dict[str, Any]) -> int:
     """Return the length of w: p emission, k transition, one start and one end weight for each of k labels."""
     k = len(fitted["labels"]["values"])
-    return (count_of(fitted, "n_features") + k + 2) * k
+    return (read_count(fitted, "n_features") + k + 2) * k
 
 
-def put_back_tagger(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+def restore_tagger(model: Any, w: NDArray, fitted: dict[str, Any], arrays: dict[str, NDArray]) -> None:
     """Set the fitted attributes of a tagger from its file."""
     p, labels = int(fitted["n_features"]), fitted["labels"]
-    classes = classes_of(labels)
+    classes = read_classes(labels)
     if len(classes) < 2:
         raise ValueError("its labels are not two or more, each named once")
     names = _feature_names(arrays, p)
     if names is None and model.template is not None:
         raise ValueError("the names of its features are missing, which its template makes")
-    model._keep(w, classes, names, p)
+    model._set_fitted(w, classes, names, p)
 
 
 def _feature_names(arrays: dict[str, NDArray], p: int) -> dict[str, int] | None:

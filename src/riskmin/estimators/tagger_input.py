@@ -9,24 +9,26 @@ import numpy as np
 from scipy.sparse import issparse, vstack
 
 from riskmin.data.conll import window_features
-from riskmin.estimators.base import as_weights
-from riskmin.estimators.rows import checked, here, readable
-from riskmin.estimators.tagger_features import Encoder, frequent, short
+from riskmin.estimators.base import normalize_weights
+from riskmin.estimators.rows import check_readable, compute_if_dask, validate_rows
+from riskmin.estimators.tagger_features import FeatureEncoder, drop_rare_features, short_repr
 from riskmin.objective import Objective
 from riskmin.types import NDArray
 
 
-class Tokens(NamedTuple):
+class EncodedTokens(NamedTuple):
     """The tokens of all sequences, one row per token."""
 
     X: Any
     lengths: NDArray
-    flat: bool
+    from_matrix: bool
     """Whether they were given as one matrix: then labels are one array, too."""
 
 
 # ---------------------------------------------------------------- tokens as rows
-def read_tokens(model: Any, X: Any, lengths: Any, *, reset: bool) -> tuple[Tokens, dict[str, int] | None]:
+def read_tokens(
+    model: Any, X: Any, lengths: Any, *, reset: bool
+) -> tuple[EncodedTokens, dict[str, int] | None]:
     """Return the tokens as rows, and the columns of named features (None for a matrix).
 
     With `reset` the features are those of X, else those of the fitted model.
@@ -39,51 +41,51 @@ def read_tokens(model: Any, X: Any, lengths: Any, *, reset: bool) -> tuple[Token
         sizes = np.array([_n_tokens(sequence) for sequence in sequences], dtype=np.int64)
         if not all(issparse(sequence) or getattr(sequence, "ndim", 1) == 2 for sequence in sequences):
             return _encode_features(model, sequences, sizes, reset=reset)
-        blocks = [readable(sequence, "a sequence of X") for sequence in sequences]
+        blocks = [check_readable(sequence, "a sequence of X") for sequence in sequences]
         X = vstack(blocks, format="csr") if issparse(blocks[0]) else np.vstack(blocks)
     if not reset and model.features_ is not None:
         raise ValueError("X is a matrix, but the model was fitted to feature dicts: give those")
-    X = checked(model, X, reset=reset)
+    X = validate_rows(model, X, reset=reset)
     if sizes is not None:
-        return Tokens(X, sizes, False), None
-    return Tokens(X, _check_lengths(lengths, X.shape[0]), True), None
+        return EncodedTokens(X, sizes, False), None
+    return EncodedTokens(X, _check_lengths(lengths, X.shape[0]), True), None
 
 
 def _encode_features(
     model: Any, sequences: list[Any], sizes: NDArray, *, reset: bool
-) -> tuple[Tokens, dict[str, int] | None]:
+) -> tuple[EncodedTokens, dict[str, int] | None]:
     """Encode tokens with named features as rows."""
     if not reset and model.features_ is None:
         raise ValueError("X holds features by name, but the model was fitted to a matrix: give one")
-    encoder = Encoder(None if reset else model.features_)
+    encoder = FeatureEncoder(None if reset else model.features_)
     rows = encoder.rows(_apply_template(model.template, sequences))
     if not reset:
-        return Tokens(rows, sizes, False), model.features_
-    rows, names = frequent(rows, list(encoder.index), int(model.min_count))
+        return EncodedTokens(rows, sizes, False), model.features_
+    rows, names = drop_rare_features(rows, list(encoder.index), int(model.min_count))
     if not names:
         raise ValueError("no token has a feature that counts: give features, or lower min_count")
-    return Tokens(rows, sizes, False), {name: j for j, name in enumerate(names)}
+    return EncodedTokens(rows, sizes, False), {name: j for j, name in enumerate(names)}
 
 
 def _n_tokens(sequence: Any) -> int:
     return int(sequence.shape[0]) if hasattr(sequence, "shape") else len(sequence)
 
 
-def split(flat: list[Any], lengths: NDArray) -> list[list[Any]]:
+def split_by_length(flat: list[Any], lengths: NDArray) -> list[list[Any]]:
     """Split a flat list into one list per sequence."""
     ends = np.cumsum(lengths).tolist()
     return [flat[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
 
 
-def weights_of(sample_weight: Any, n: int) -> NDArray | None:
+def normalize_sequence_weights(sample_weight: Any, n: int) -> NDArray | None:
     """Return the weights, one per sequence, normalized to sum to one; None stands for equal weights."""
-    sample_weight = here(sample_weight)
+    sample_weight = compute_if_dask(sample_weight)
     if sample_weight is not None and np.shape(sample_weight) != (n,):
         raise ValueError(
             f"sample_weight has shape {np.shape(sample_weight)}, but there are {n} sequences: "
             "give one weight per sequence"
         )
-    return as_weights(sample_weight, n)
+    return normalize_weights(sample_weight, n)
 
 
 def _apply_template(template: Any, sequences: list[Any]) -> list[Any]:
@@ -111,7 +113,7 @@ def _apply_template(template: Any, sequences: list[Any]) -> list[Any]:
     return extracted
 
 
-def last_weights(
+def warm_start_weights(
     last: dict[str, Any], features: dict[str, int] | None, classes: NDArray, dim: int, objective: Objective
 ) -> NDArray:
     """Return the weights of the last fit for features and labels that both fits have; zero for others."""
@@ -144,7 +146,7 @@ def _check_sequences(X: Any) -> list[Any]:
     """Return X as a list of sequences of tokens; raise if it is not one."""
     if isinstance(X, (str, bytes, dict)) or not hasattr(X, "__iter__"):
         raise ValueError(
-            f"X is {short(X)}: give a list of sequences, each a list of feature dicts, "
+            f"X is {short_repr(X)}: give a list of sequences, each a list of feature dicts, "
             "or a matrix with lengths"
         )
     sequences = list(X)
@@ -153,14 +155,14 @@ def _check_sequences(X: Any) -> list[Any]:
     for number, sequence in enumerate(sequences):
         if isinstance(sequence, (str, bytes, dict)) or not hasattr(sequence, "__len__"):
             raise ValueError(
-                f"sequence {number} is {short(sequence)}: give a list of tokens, each a dict of features"
+                f"sequence {number} is {short_repr(sequence)}: give a list of tokens, each a dict of features"
             )
     return sequences
 
 
 def _check_lengths(lengths: Any, n_tokens: int) -> NDArray:
     """Return the lengths of sequences whose tokens are the rows of a matrix; raise if they do not match."""
-    sizes: NDArray = np.asarray(here(lengths))
+    sizes: NDArray = np.asarray(compute_if_dask(lengths))
     if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or (sizes < 0).any():
         raise ValueError(
             "lengths must be whole numbers >= 0: give the number of tokens of each sequence, in order"
@@ -173,7 +175,7 @@ def _check_lengths(lengths: Any, n_tokens: int) -> NDArray:
     return sizes.astype(np.int64)
 
 
-def labels_of(labels: Iterable[Any]) -> NDArray:
+def unique_labels(labels: Iterable[Any]) -> NDArray:
     """Return the distinct labels, sorted."""
     try:
         distinct = sorted(set(labels))
@@ -189,7 +191,7 @@ def labels_of(labels: Iterable[Any]) -> NDArray:
     return classes
 
 
-def label_codes(labels: Iterable[Any], classes: Sequence[Any], *, where: str = "y") -> NDArray:
+def encode_labels(labels: Iterable[Any], classes: Sequence[Any], *, where: str = "y") -> NDArray:
     """Return the index of each label in the classes, as floats; raise if one is unknown."""
     code = {label: j for j, label in enumerate(classes)}
     try:
@@ -204,11 +206,11 @@ def label_codes(labels: Iterable[Any], classes: Sequence[Any], *, where: str = "
         raise ValueError(f"{where} holds labels that are lists or dicts: give one label per token") from None
 
 
-def flat_labels(y: Any, tokens: Tokens) -> list[Any]:
+def flatten_labels(y: Any, tokens: EncodedTokens) -> list[Any]:
     """Return the labels of all tokens as one list; raise, naming the place, if their numbers differ."""
     if y is None:
         raise ValueError("y is None: give a label for every token")
-    if tokens.flat and not _is_nested(y):
+    if tokens.from_matrix and not _is_nested(y):
         flat: list[Any] = np.asarray(y).tolist() if not isinstance(y, list) else list(y)
         if len(flat) != tokens.X.shape[0]:
             raise ValueError(

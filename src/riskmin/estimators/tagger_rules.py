@@ -41,7 +41,7 @@ class TransitionRules(NamedTuple):
         return FORBIDDEN_SCORE * np.vstack([self.pairs, self.start, self.end])
 
 
-def rules_of(constraints: Any, classes: Sequence[Any]) -> TransitionRules | None:
+def transition_rules(constraints: Any, classes: Sequence[Any]) -> TransitionRules | None:
     """Return the rules that the parameter `constraints` of a tagger denotes; None if there are none.
 
     Parameters

@@ -9,11 +9,11 @@ import numpy as np
 
 from riskmin import shards
 from riskmin.arrays import to_numpy
-from riskmin.convexity.owner import parts, plain
+from riskmin.convexity.owner import loss_components, risk_of_scores
 from riskmin.losses import Poisson, RocArea
 from riskmin.objective import Objective
-from riskmin.rkhs import Rkhs
-from riskmin.scorers import Centred, Linear, Multiclass, WithOnes
+from riskmin.rkhs import RkhsMap
+from riskmin.scorers import Centered, MultiOutput, SingleOutput, WithIntercept
 from riskmin.types import NDArray, Result
 
 NONTRIVIAL_DECREASE = 0.5
@@ -34,7 +34,9 @@ class TrivialModelWarning(UserWarning):
     """The weights of a fit are zero up to rounding or tol, so that all predictions are equal."""
 
 
-def trivial(model: Any, objective: Objective, result: Result, b: Any, *, cold: bool = True) -> str:
+def describe_trivial_fit(
+    model: Any, objective: Objective, result: Result, b: Any, *, cold: bool = True
+) -> str:
     """Return a message for a fit that is no better than w = 0, with a remedy; an empty string otherwise.
 
     `cold` tells that the run started at w = 0: if J decreased much from there, the fit is not trivial.
@@ -45,15 +47,15 @@ def trivial(model: Any, objective: Objective, result: Result, b: Any, *, cold: b
     >>> from riskmin import L2, LinearRegressor, Objective, linear_risk, minimize
     >>> x = np.linspace(-1.0, 1.0, 300)
     >>> J = Objective(linear_risk(x[:, None], 2 * x, "absolute"), L2(), lam=1e6)
-    >>> trivial(LinearRegressor("absolute", alpha=1e6), J, minimize(J), 0.0)
+    >>> describe_trivial_fit(LinearRegressor("absolute", alpha=1e6), J, minimize(J), 0.0)
     'the scores vary by ... where y varies by 1.2: alpha=1e+06 is too large for the units of X (...'
     """
     w, first = np.asarray(result.w), result.trace[0]["value"]
-    cold = cold and not objective.balances  # explicit intercepts lower J without any weights
+    cold = cold and not objective.has_intercepts  # explicit intercepts lower J without any weights
     decreased = cold and first - result.value > NONTRIVIAL_DECREASE * first and np.any(w)
     if result.status != "converged" or decreased or np.any(_without_weights(objective, 0.0 * w)):
         return ""
-    loss = [*parts(objective.risk)][-1]
+    loss = [*loss_components(objective.risk)][-1]
     task = "multiclass" if model.task == "hierarchy" else getattr(loss, "task", model.task)
     if task == "novelty":
         return "" if np.any(w) else _novelty_message(model)
@@ -76,7 +78,7 @@ def _without_weights(objective: Objective, w: NDArray) -> NDArray:
     """Return the minimizer of the regularizer, w = 0 for most, with the intercepts of w."""
     # grad Omega*(0) = argmin Omega
     minimizer: NDArray = np.array(objective.reg.conjugate_grad(np.zeros(len(w))))
-    if objective.balances:
+    if objective.has_intercepts:
         k = objective.risk.n_intercepts  # type: ignore[attr-defined]
         minimizer[-k:] = w[-k:]
     return minimizer
@@ -84,8 +86,8 @@ def _without_weights(objective: Objective, w: NDArray) -> NDArray:
 
 def _scores(objective: Objective, w: NDArray) -> tuple[NDArray, NDArray]:
     """Return the scores and labels of the rows of positive weight."""
-    risk = plain(objective.risk)
-    z = np.concatenate([to_numpy(part) for part in risk.executor.map(shards.scores, risk.scorer, w)])
+    risk = risk_of_scores(objective.risk)
+    z = np.concatenate([to_numpy(part) for part in risk.executor.map(shards.scores, risk.linear_map, w)])
     y, c = (to_numpy(part) for part in risk.labels)
     return z[c > 0], y[c > 0]
 
@@ -95,14 +97,14 @@ def _has_signal(objective: Objective) -> bool:
 
     For few rows without signal, w = 0 is the right answer and needs no warning.
     """
-    risk = plain(objective.risk)
+    risk = risk_of_scores(objective.risk)
     y, c = (to_numpy(part) for part in risk.labels)
     if len(c) > PERMUTATION_TEST_MAX_ROWS or not isinstance(
-        risk.scorer, (Linear, Multiclass, WithOnes, Centred, Rkhs)
+        risk.linear_map, (SingleOutput, MultiOutput, WithIntercept, Centered, RkhsMap)
     ):
         return True
     label = y[:, :1] if getattr(risk.loss, "task", "") == "ranking" else y.reshape(len(y), -1)
-    if risk.many and label.shape[1] == 1:
+    if risk.multi_output and label.shape[1] == 1:
         label = (label == np.unique(label)) * 1.0
     label = label - c @ label  # centered
     rng, ends = np.random.default_rng(0), np.cumsum([0, *risk.executor.map(_n_rows)])
@@ -110,9 +112,9 @@ def _has_signal(objective: Objective) -> bool:
     def covariances(order: NDArray) -> NDArray:
         """Return X^T (c * label[order]), one covariance per weight."""
         dz = c[:, None] * label[order]
-        dz = dz if risk.many else dz[:, 0]
+        dz = dz if risk.multi_output else dz[:, 0]
         each = [dz[i:j] for i, j in pairwise(ends)]
-        total: NDArray = risk.executor.sum(shards.scatter, risk.scorer, np.zeros(risk.dim), each=each)[0]
+        total: NDArray = risk.executor.sum(shards.scatter, risk.linear_map, np.zeros(risk.dim), each=each)[0]
         return total
 
     chance = np.std([covariances(rng.permutation(len(c))) for _ in range(N_PERMUTATIONS)], axis=0)
@@ -130,7 +132,7 @@ def _n_rows(shard: Any) -> int:
 def _regression_symptom(objective: Objective, w: NDArray, loss: Any) -> str:
     """Describe predictions that are all equal; return an empty string if they vary."""
     z, y = (a.reshape(len(a), -1) for a in _scores(objective, w))
-    deviation, spread = np.std(z, axis=0), _spread(y)
+    deviation, spread = np.std(z, axis=0), _label_spread(y)
     if not spread.any():
         constant = len(y) > 1 and np.max(deviation) <= 1e-9 * (1 + np.max(np.abs(y)))
         return f"y is {y[0, 0]:.6g} in every row, and so is every prediction; check y" if constant else ""
@@ -139,7 +141,7 @@ def _regression_symptom(objective: Objective, w: NDArray, loss: Any) -> str:
     return f"the scores vary by {np.max(deviation):.2g} where y varies by {np.max(spread):.2g}"
 
 
-def _spread(y: NDArray) -> NDArray:
+def _label_spread(y: NDArray) -> NDArray:
     """Return the spread of labels: the standard deviation, or the 10-90% range if smaller and positive."""
     low, high = np.quantile(y, [0.1, 0.9], axis=0)
     deviation: NDArray = np.std(y, axis=0)
@@ -159,7 +161,7 @@ def _classification_symptom(objective: Objective, w: NDArray, b: Any) -> str:
 
 def _class_fractions(objective: Objective) -> tuple[NDArray, NDArray]:
     """Return the fraction of each class, by weight and by number of rows."""
-    y, c = (to_numpy(part) for part in plain(objective.risk).labels)
+    y, c = (to_numpy(part) for part in risk_of_scores(objective.risk).labels)
     codes = np.unique(y[c > 0], return_inverse=True)[1]
     return np.bincount(codes, c[c > 0]), np.bincount(codes) / len(codes)
 
@@ -194,7 +196,7 @@ def _reason(model: Any, objective: Objective, loss: Any, value: float, within: b
         remedy = remedy if units else "use"
         return f"{too_large}, or X carries no information on y; {remedy} a smaller alpha"
     weights = "class_weight='balanced', " if getattr(model, "class_weight", "") is None else ""
-    area = "" if hasattr(loss, "scorer") else "loss='roc_area', a tuned threshold, "
+    area = "" if hasattr(loss, "linear_map") else "loss='roc_area', a tuned threshold, "
     return (
         f"a class of {rarest:.2%} of the weight is too rare for this loss, or {too_large}; "
         f"use {weights}{area}or a smaller alpha"

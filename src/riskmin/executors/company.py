@@ -13,47 +13,47 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Company(Protocol):
+class Coordination(Protocol):
     """The processes that run the same program; all of them call each of these methods, in the same order."""
 
-    def agree(self, f: Callable[[], T]) -> T:
+    def broadcast_from_root(self, f: Callable[[], T]) -> T:
         """Call f in every process and return the root's result in all; an error of one is raised in all."""
         ...
 
-    def once(self, f: Callable[[], T]) -> T:
+    def on_root(self, f: Callable[[], T]) -> T:
         """Call f in the root only, for instance to write a file, and return its result in all processes."""
         ...
 
-    def together(self) -> AbstractContextManager[None]:
+    def synchronized(self) -> AbstractContextManager[None]:
         """Block that all processes leave in the same way: an error or Ctrl-C in one is raised in all."""
         ...
 
 
-class Alone:
+class SingleProcess:
     """Coordination of a single process, which decides by itself."""
 
-    def agree(self, f: Callable[[], T]) -> T:
+    def broadcast_from_root(self, f: Callable[[], T]) -> T:
         """Return f()."""
         return f()
 
-    def once(self, f: Callable[[], T]) -> T:
+    def on_root(self, f: Callable[[], T]) -> T:
         """Return f()."""
         return f()
 
-    def together(self) -> AbstractContextManager[None]:
+    def synchronized(self) -> AbstractContextManager[None]:
         """Return a context that does nothing."""
         return nullcontext()
 
 
-def company_of(risk: Any) -> Company:
+def coordination_of(risk: Any) -> Coordination:
     """Return the coordination of a risk: its executor if that spans several processes, or `SingleProcess`.
 
     A risk that wraps another one (attribute ``risk``) has the coordination of the wrapped risk.
     """
     while risk is not None:
         executor: Any = getattr(risk, "executor", None)
-        if hasattr(executor, "agree"):
-            coordination: Company = executor
+        if hasattr(executor, "broadcast_from_root"):
+            coordination: Coordination = executor
             return coordination
         risk = getattr(risk, "risk", None)
-    return Alone()
+    return SingleProcess()

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from riskmin.executors.dask_cluster import Cluster, connect
-from riskmin.executors.dask_data import computed as computed
+from riskmin.executors.dask_cluster import DaskCluster, connect_client
 from riskmin.executors.dask_data import is_dask as is_dask
-from riskmin.executors.dask_data import parts_of
+from riskmin.executors.dask_data import partitions_of
+from riskmin.executors.dask_data import to_local_array as to_local_array
 from riskmin.executors.dask_held import DaskShards
-from riskmin.executors.dask_tasks import Kept
-from riskmin.spread import Part, Spread, Unread
+from riskmin.executors.dask_tasks import WorkerPartition
+from riskmin.spread import LazyShard, Partition, PartitionedMatrix
 from riskmin.types import Shard
 
 
@@ -60,12 +60,12 @@ class DaskExecutor:
     def client(self) -> Any:
         """The client; where an address was given, it connects on first access."""
         if self._client is None:
-            self._client = connect(self._client_or_address)
+            self._client = connect_client(self._client_or_address)
             if isinstance(self._client_or_address, str):
                 weakref.finalize(self, _close, self._client)
         return self._client
 
-    def __call__(self, shards: Sequence[Shard | Unread]) -> DaskShards:
+    def __call__(self, shards: Sequence[Shard | LazyShard]) -> DaskShards:
         """Return an executor with these settings that holds these shards."""
         return DaskShards(self, shards)
 
@@ -93,7 +93,7 @@ class DaskExecutor:
         return partial(DaskExecutor, self._address(), ordered=self.ordered, patience=self.patience), ()
 
     # ------------------------------------------------------------ data
-    def spread(self, X: Any) -> Spread:
+    def spread(self, X: Any) -> PartitionedMatrix:
         """Return rows that are on the workers, or are computed there, as a partitioned X.
 
         Parameters
@@ -107,16 +107,16 @@ class DaskExecutor:
         Spread
             Accepted by `linear_risk` and the estimators in the place of X; each chunk is a shard.
         """
-        cluster = Cluster(self.client, self.patience)
-        cluster.some()
-        return Spread(parts_of(X, cluster), executor=self)
+        cluster = DaskCluster(self.client, self.patience)
+        cluster.wait_for_workers()
+        return PartitionedMatrix(partitions_of(X, cluster), executor=self)
 
-    def keep(self, f: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    def persist(self, f: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         """Run f(item) on the workers, in contiguous blocks of items, and return handles of the results.
 
         The results stay on the workers. If a worker dies, f(item) is run again on another one.
         """
-        addresses = list(Cluster(self.client, self.patience).some())
+        addresses = list(DaskCluster(self.client, self.patience).wait_for_workers())
         return [
             self.client.submit(
                 f, item, pure=False, workers=[addresses[k * len(addresses) // len(items)]],
@@ -125,25 +125,25 @@ class DaskExecutor:
             for k, item in enumerate(items)
         ]  # fmt: skip
 
-    def ask(self, handles: Sequence[Any], g: Callable[[Any], Any]) -> list[Any]:
+    def apply(self, handles: Sequence[Any], g: Callable[[Any], Any]) -> list[Any]:
         """Return [g(result)] for each handle, computed on the worker that holds the result.
 
         An error that f raised in `persist` is raised by this call.
         """
         pending = [self.client.submit(g, handle, pure=False) for handle in handles]
-        return Cluster(self.client, self.patience).gather(pending)
+        return DaskCluster(self.client, self.patience).gather(pending)
 
     def part(
         self,
         handle: Any,
         name: str,
         shape: tuple[int, int],
-        numbers: int,
+        nnz: int,
         sparse: bool,
         pick: Callable[[Any], Any] | None = None,
-    ) -> Part:
+    ) -> Partition:
         """Return a partition of X whose rows are ``pick(result)``, or the result itself, on a worker."""
-        return Kept(name, shape, numbers, sparse, handle, pick)
+        return WorkerPartition(name, shape, nnz, sparse, handle, pick)
 
 
 def _close(client: Any) -> None:

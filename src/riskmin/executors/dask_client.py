@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from riskmin.executors.dask_cluster import ANSWER
+from riskmin.executors.dask_cluster import SCHEDULER_TIMEOUT_SECONDS
 
 TLS = "tls://"
 
@@ -53,7 +53,9 @@ def dask_client(
     make_client: Any = distributed.Client
     security = _security(ca, cert, key) if address.startswith(TLS) else None
     try:
-        client = make_client(address, security=security, timeout=ANSWER, set_as_default=False)
+        client = make_client(
+            address, security=security, timeout=SCHEDULER_TIMEOUT_SECONDS, set_as_default=False
+        )
     except (OSError, ValueError, RuntimeError) as error:
         hint = ", and that the certificates are those of the cluster" if address.startswith(TLS) else ""
         raise ConnectionError(

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from riskmin.executors.dask_tasks import greet, resource
+from riskmin.executors.dask_tasks import greet, worker_resource
 
-ANSWER = 10.0
+SCHEDULER_TIMEOUT_SECONDS = 10.0
 """Timeout of requests to the scheduler."""
 RESUME_HINT = "run again on a cluster that is up (with checkpoint=..., nothing but the last seconds is lost)"
 
 
-def connect(client: Any) -> Any:
+def connect_client(client: Any) -> Any:
     """Return the client: `client` itself, a new one for a scheduler address, or the current one if None."""
     import distributed
 
@@ -29,7 +29,7 @@ def connect(client: Any) -> Any:
     elif isinstance(client, str):
         try:
             make_client: Any = distributed.Client
-            client = make_client(client, timeout=ANSWER, set_as_default=False)
+            client = make_client(client, timeout=SCHEDULER_TIMEOUT_SECONDS, set_as_default=False)
         except (OSError, TypeError, ValueError, RuntimeError) as error:
             raise ConnectionError(
                 f"no Dask scheduler answers at {client} ({error}): check the address, and for tls:// that "
@@ -41,22 +41,24 @@ def connect(client: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Worker:
+class WorkerStatus:
     """Status of a worker."""
 
-    nanny: bool
+    auto_restart: bool
     """Whether a Dask nanny process restarts it when it dies."""
     paused: bool
-    greeted: bool
+    registered: bool
     """Whether it has the resource that its tasks require; a worker restarted at the same address has not."""
 
     @classmethod
-    def from_info(cls, address: str, info: Any) -> Worker:
+    def from_info(cls, address: str, info: Any) -> WorkerStatus:
         """Read the status from the scheduler's entry of a worker."""
-        return cls(bool(info["nanny"]), info["status"] == "paused", resource(address) in info["resources"])
+        return cls(
+            bool(info["nanny"]), info["status"] == "paused", worker_resource(address) in info["resources"]
+        )
 
 
-class Cluster:
+class DaskCluster:
     """The workers behind a client.
 
     Parameters
@@ -95,15 +97,19 @@ class Cluster:
             raise
         return results
 
-    def living(self) -> dict[str, Worker]:
+    def live_workers(self) -> dict[str, WorkerStatus]:
         """Return the workers by address; raise once there was none for `timeout` seconds."""
         self.check()
         try:
-            infos = self.client.sync(self.client.scheduler.identity, callback_timeout=ANSWER)["workers"]
+            infos = self.client.sync(
+                self.client.scheduler.identity, callback_timeout=SCHEDULER_TIMEOUT_SECONDS
+            )["workers"]
         except Exception:
             raise self.connection_lost() from None
         workers = {
-            a: Worker.from_info(a, w) for a, w in infos.items() if w.get("status") in ("running", "paused")
+            a: WorkerStatus.from_info(a, w)
+            for a, w in infos.items()
+            if w.get("status") in ("running", "paused")
         }
         if self._timed_out("", not workers):
             raise ConnectionError(
@@ -111,7 +117,7 @@ class Cluster:
             )
         return workers
 
-    def wait_for(self, address: str, worker: Worker) -> None:
+    def check_not_paused(self, address: str, worker: WorkerStatus) -> None:
         """Raise an error once a worker, which starts no task while paused, was so for `timeout` seconds."""
         if self._timed_out(address, worker.paused):
             raise MemoryError(
@@ -129,17 +135,17 @@ class Cluster:
         del self.failing_since[key]  # the next call starts a new timeout
         return True
 
-    def some(self) -> dict[str, Worker]:
+    def wait_for_workers(self) -> dict[str, WorkerStatus]:
         """Return the usable workers by address, after a wait for at least one of them."""
-        while not (usable := self.greet(self.living())):
+        while not (usable := self.register(self.live_workers())):
             time.sleep(0.1)
         return usable
 
-    def greet(self, workers: dict[str, Worker]) -> dict[str, Worker]:
+    def register(self, workers: dict[str, WorkerStatus]) -> dict[str, WorkerStatus]:
         """Return those of the workers that answer; raise where one has another version of riskmin."""
         from riskmin import __version__
 
-        new = [a for a, worker in workers.items() if not (worker.greeted and a in self.same_version)]
+        new = [a for a, worker in workers.items() if not (worker.registered and a in self.same_version)]
         answers = self.client.run(greet, workers=new, on_error="return") if new else {}
         for address, answer in answers.items():
             if isinstance(answer, OSError):
@@ -155,9 +161,9 @@ class Cluster:
                 )
             self.same_version.add(address)
         died = {address for address, answer in answers.items() if isinstance(answer, OSError)}
-        return {a: replace(w, greeted=True) for a, w in workers.items() if a in self.same_version - died}
+        return {a: replace(w, registered=True) for a, w in workers.items() if a in self.same_version - died}
 
 
-def pin(address: str) -> dict[str, float]:
+def worker_resources(address: str) -> dict[str, float]:
     """Return the resources that a task requires in order to run on the worker at `address`."""
-    return {resource(address): 1}
+    return {worker_resource(address): 1}

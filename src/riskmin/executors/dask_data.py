@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin.arrays import as_numpy
-from riskmin.executors.dask_cluster import Cluster, connect
-from riskmin.executors.dask_tasks import Kept
+from riskmin.executors.dask_cluster import DaskCluster, connect_client
+from riskmin.executors.dask_tasks import WorkerPartition
 from riskmin.types import NDArray
 
 
@@ -33,7 +33,7 @@ def _is_future(obj: Any) -> bool:
     return type(obj).__module__.startswith("distributed.") and hasattr(obj, "key")
 
 
-def computed(values: Any, client: Any = None) -> NDArray:
+def to_local_array(values: Any, client: Any = None) -> NDArray:
     """Return labels, weights or other row vectors as a local array; gathers Dask collections.
 
     Parameters
@@ -44,15 +44,15 @@ def computed(values: Any, client: Any = None) -> NDArray:
 
     Examples
     --------
-    >>> computed([1.0, -1.0])
+    >>> to_local_array([1.0, -1.0])
     array([ 1., -1.])
     """
     if not is_dask(values):
         return as_numpy(values, "y")
-    connected = connect(client)
+    connected = connect_client(client)
     several = isinstance(values, (list, tuple))
     futures = connected.compute(list(values)) if several else [_future(connected, values)]
-    results = Cluster(connected, 0.0).gather(futures)
+    results = DaskCluster(connected, 0.0).gather(futures)
     parts = [as_numpy(part, "y") for part in results]
     joined: NDArray = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return joined[:, 0] if joined.ndim == 2 and joined.shape[1] == 1 else joined
@@ -66,7 +66,7 @@ class PartitionInfo(NamedTuple):
     """Shape and types of a partition, known before it is read."""
 
     shape: tuple[int, ...]
-    numbers: int
+    nnz: int
     sparse: bool
     columns: tuple[str, ...] | None
     error: str
@@ -100,9 +100,9 @@ def to_array(frame: Any) -> NDArray:
     return np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
-def parts_of(X: Any, cluster: Cluster) -> list[Kept]:
+def partitions_of(X: Any, cluster: DaskCluster) -> list[WorkerPartition]:
     """Compute a collection on the workers and return its partitions, without the empty ones."""
-    if isinstance(X, Kept) or not is_dask(X):
+    if isinstance(X, WorkerPartition) or not is_dask(X):
         raise TypeError(
             f"X is a {type(X).__name__}, no collection of Dask: give a Dask array or dataframe, or a list of "
             "delayed or futures; local data are sent by linear_risk(X, ..., executor=DaskExecutor())"
@@ -113,13 +113,15 @@ def parts_of(X: Any, cluster: Cluster) -> list[Kept]:
         [client.submit(partition_info, f, pure=False) for f in futures]
     )
     _check(infos)
-    parts: list[Kept] = []
+    parts: list[WorkerPartition] = []
     for k, (future, info) in enumerate(zip(futures, infos, strict=True)):
         if info.shape[0] == 0 and (parts or k < len(futures) - 1):
             continue
         future = future if info.columns is None else client.submit(to_array, future, pure=False)
         n, p = info.shape
-        parts.append(Kept(f"part {k} of X", (n, p), info.numbers, info.sparse, future, None, info.columns))
+        parts.append(
+            WorkerPartition(f"part {k} of X", (n, p), info.nnz, info.sparse, future, None, info.columns)
+        )
     return parts
 
 

@@ -10,21 +10,30 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, NoReturn
 
-from riskmin.executors.dask_cluster import Cluster, Worker, pin
-from riskmin.executors.dask_tasks import Kept, Recipe, hold, nothing, pack, run, size, unpack
-from riskmin.executors.local import add
-from riskmin.spread import Unread
+from riskmin.executors.dask_cluster import DaskCluster, WorkerStatus, worker_resources
+from riskmin.executors.dask_tasks import (
+    ShardSpec,
+    WorkerPartition,
+    build_group,
+    message_bytes,
+    pack,
+    run_round,
+    touch_shard,
+    unpack,
+)
+from riskmin.executors.local import sum_tuples
+from riskmin.spread import LazyShard
 from riskmin.types import Shard
 
 ROUND_POLL_SECONDS = 0.2
 """Interval at which the workers are checked during a round."""
-LOOK = 2.0
+WORKER_CHECK_SECONDS = 2.0
 """Interval, in seconds, at which the workers are checked between rounds that are shorter than this."""
 RESTART_GRACE_SECONDS = 5.0
 """Time a restarted worker has to come back before another worker takes its shards."""
 MAX_DEATHS_PER_ROUND = 5
 """A round fails once more workers than this have died while they computed it for one group of shards."""
-SCATTER = 2**25
+SCATTER_ABOVE_BYTES = 2**25
 """Above this total size in bytes, over all workers, arguments go to one worker, which passes them on."""
 
 
@@ -38,7 +47,7 @@ class ShardPlacement:
     """Future of their `ShardGroup`; None while they are lost."""
     orphaned_at: float | None = None
     """Time at which their worker was first seen gone; None while it is alive."""
-    nanny: bool = False
+    auto_restart: bool = False
     deaths: int = 0
 
 
@@ -79,14 +88,14 @@ class DaskShards:
         The client keeps them as well, so that those of a dead worker can be rebuilt on another one.
     """
 
-    def __init__(self, settings: Any, shards: Sequence[Shard | Unread]) -> None:
+    def __init__(self, settings: Any, shards: Sequence[Shard | LazyShard]) -> None:
         self.settings, self.client = settings, settings.client
         self._shards = list(shards)
-        self._cluster = Cluster(self.client, settings.patience)
+        self._cluster = DaskCluster(self.client, settings.patience)
         self._round_numbers: Iterator[int] = count()
         self._checked_at = time.monotonic()
         self._placements = self._assign()
-        self.map(nothing)  # raises now if a partition cannot be read
+        self.map(touch_shard)  # raises now if a partition cannot be read
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -110,8 +119,8 @@ class DaskShards:
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """Return the sum of the tuples of `map`, in shard order, or with `ordered=False` first by worker."""
         if self.settings.ordered:
-            return add(self.map(f, *args, each=each))
-        return add([replies[0] for _, replies in self._round(f, args, each, summed=True)])
+            return sum_tuples(self.map(f, *args, each=each))
+        return sum_tuples([replies[0] for _, replies in self._round(f, args, each, summed=True)])
 
     def _round(
         self, f: Callable[..., Any], args: tuple[Any, ...], each: Sequence[Any], *, summed: bool
@@ -128,8 +137,8 @@ class DaskShards:
 
         def send(placement: ShardPlacement) -> PendingRound:
             future = self.client.submit(
-                run, placement.group, number, common if placement.deaths == 0 else shared,
-                per_shard[placement], summed, pure=False, resources=pin(placement.owner),
+                run_round, placement.group, number, common if placement.deaths == 0 else shared,
+                per_shard[placement], summed, pure=False, resources=worker_resources(placement.owner),
             )  # fmt: skip
             return PendingRound.start(self.client, future)
 
@@ -153,7 +162,7 @@ class DaskShards:
     def _scattered(self, message: list[Any]) -> Any:
         """Return the message, or the future of one that is too long to be sent to each worker directly."""
         self._cluster.check()
-        if size(message) * len(self._placements) <= SCATTER:
+        if message_bytes(message) * len(self._placements) <= SCATTER_ABOVE_BYTES:
             return message
         try:
             return self.client.scatter([message], hash=False, timeout=1)[0]
@@ -191,7 +200,7 @@ class DaskShards:
     # ------------------------------------------------------------ placement of shards
     def _assign(self) -> list[ShardPlacement]:
         """Assign contiguous shards to each worker, but shards whose rows are on a worker to that worker."""
-        workers = self._cluster.some()
+        workers = self._cluster.wait_for_workers()
         addresses = list(workers)
         n, n_used = len(self._shards), min(len(addresses), len(self._shards))
         holders = self._row_holders()
@@ -200,7 +209,8 @@ class DaskShards:
             nearest = [address for address in holders.get(k, ()) if address in workers]
             by_owner.setdefault(nearest[0] if nearest else addresses[k * n_used // n], []).append(k)
         return [
-            ShardPlacement(members, owner, nanny=workers[owner].nanny) for owner, members in by_owner.items()
+            ShardPlacement(members, owner, auto_restart=workers[owner].auto_restart)
+            for owner, members in by_owner.items()
         ]
 
     def _row_holders(self) -> dict[int, Sequence[str]]:
@@ -214,7 +224,7 @@ class DaskShards:
     def _rows_future(self, k: int) -> Any:
         """Return the future of a shard's rows, or None if they are not on a worker."""
         part = getattr(self._shards[k], "part", None)
-        if not isinstance(part, Kept):
+        if not isinstance(part, WorkerPartition):
             return None
         if part.data.status == "cancelled":  # "lost" futures are about to be computed again
             raise RuntimeError(
@@ -226,7 +236,7 @@ class DaskShards:
     def _check_workers(self, pending: dict[ShardPlacement, PendingRound]) -> None:
         """Place lost shards on workers; at intervals, also use workers that joined the cluster."""
         lost = {placement for placement in self._placements if placement.group is None}
-        if lost or time.monotonic() - self._checked_at > LOOK:
+        if lost or time.monotonic() - self._checked_at > WORKER_CHECK_SECONDS:
             self._recover(lost, pending, balance=True)
 
     def _recover(
@@ -249,13 +259,13 @@ class DaskShards:
         """
         self._cluster.check()
         self._checked_at = time.monotonic()
-        live = self._cluster.living()
+        live = self._cluster.live_workers()
         for placement in self._placements:
             worker = live.get(placement.owner)
-            if worker is None or not worker.greeted:
+            if worker is None or not worker.registered:
                 self._orphaned(placement, pending)
             elif placement in waiting:
-                self._cluster.wait_for(placement.owner, worker)
+                self._cluster.check_not_paused(placement.owner, worker)
             if placement.group is None and (placement in waiting or balance):
                 self._place(placement, live)
         if (
@@ -265,7 +275,7 @@ class DaskShards:
         ):
             owners = [placement.owner for placement in self._placements]
             busiest = max(self._placements, key=lambda placement: owners.count(placement.owner))
-            if self._cluster.greet({spare[0]: live[spare[0]]}):
+            if self._cluster.register({spare[0]: live[spare[0]]}):
                 self._build(busiest, spare[0], live[spare[0]])
 
     def _orphaned(self, placement: ShardPlacement, pending: dict[ShardPlacement, PendingRound]) -> None:
@@ -287,50 +297,54 @@ class DaskShards:
         if sent := pending.pop(placement, None):
             sent.future.release()
 
-    def _spare(self, live: dict[str, Worker]) -> list[str]:
+    def _spare(self, live: dict[str, WorkerStatus]) -> list[str]:
         """Addresses of live workers that hold no shards."""
         owners = {placement.owner for placement in self._placements}
-        return [a for a, worker in live.items() if not (a in owners and worker.greeted)]
+        return [a for a, worker in live.items() if not (a in owners and worker.registered)]
 
-    def _place(self, placement: ShardPlacement, live: dict[str, Worker]) -> None:
+    def _place(self, placement: ShardPlacement, live: dict[str, WorkerStatus]) -> None:
         """Rebuild a group on its worker, else on a worker without groups, else on the one with the fewest."""
         owners = [s.owner for s in self._placements]
         if placement.orphaned_at is None:
             candidates = [placement.owner]
         elif not (candidates := self._spare(live)):
             if not live or (
-                placement.nanny and time.monotonic() - placement.orphaned_at < RESTART_GRACE_SECONDS
+                placement.auto_restart and time.monotonic() - placement.orphaned_at < RESTART_GRACE_SECONDS
             ):
                 return
             candidates = sorted(live, key=owners.count)
-        if not self._cluster.greet({candidates[0]: live[candidates[0]]}):
+        if not self._cluster.register({candidates[0]: live[candidates[0]]}):
             return
         self._build(placement, candidates[0], live[candidates[0]])
 
-    def _build(self, placement: ShardPlacement, owner: str, worker: Worker) -> None:
+    def _build(self, placement: ShardPlacement, owner: str, worker: WorkerStatus) -> None:
         """Build the shards of a placement on a worker, from rows in this process or on the workers."""
         row_futures = [self._rows_future(k) for k in placement.members]
         try:
             # one at a time, since they pass through the scheduler
             specs = [
                 self.client.scatter(
-                    [Recipe(_without_local_state(self._shards[k]))], workers=[owner], hash=False, timeout=1
+                    [ShardSpec(_without_local_state(self._shards[k]))], workers=[owner], hash=False, timeout=1
                 )
                 for k in placement.members
             ]
         except Exception:
-            if owner in self._cluster.living():
+            if owner in self._cluster.live_workers():
                 raise
             return  # it died in the meantime
-        placement.owner, placement.orphaned_at, placement.nanny = owner, None, worker.nanny
+        placement.owner, placement.orphaned_at, placement.auto_restart = owner, None, worker.auto_restart
         placement.group = self.client.submit(
-            hold, [future for (future,) in specs], row_futures, pure=False, resources=pin(owner)
+            build_group,
+            [future for (future,) in specs],
+            row_futures,
+            pure=False,
+            resources=worker_resources(owner),
         )
 
 
-def _without_local_state(shard: Shard | Unread) -> Shard | Unread:
+def _without_local_state(shard: Shard | LazyShard) -> Shard | LazyShard:
     """Return a shard without its cache and without the future of its rows, which the task receives itself."""
-    if isinstance(shard, Unread):
+    if isinstance(shard, LazyShard):
         part: Any = shard.part
-        return replace(shard, part=replace(part, data=None)) if isinstance(part, Kept) else shard
+        return replace(shard, part=replace(part, data=None)) if isinstance(part, WorkerPartition) else shard
     return Shard(*shard[:3], {})

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from riskmin.executors.errors import portable
-from riskmin.executors.local import Threads, add
-from riskmin.spread import Unread
-from riskmin.types import Memo, Shard
+from riskmin.executors.local import Threads, sum_tuples
+from riskmin.spread import LazyShard
+from riskmin.types import Shard, ShardCache
 
 INLINE_ARRAY_BYTES = 2**16
 """Arrays of fewer bytes in total are pickled into the message; larger ones are sent as separate buffers."""
@@ -41,18 +41,18 @@ def unpack(message: Sequence[Any]) -> Any:
     return pickle.loads(header, buffers=[b if b.flags.writeable else b.copy() for b in buffers])
 
 
-def size(message: Sequence[Any]) -> int:
+def message_bytes(message: Sequence[Any]) -> int:
     """Length of a message in bytes."""
     return sum(len(frame) for frame in message)
 
 
 @dataclass(frozen=True)
-class Kept:
+class WorkerPartition:
     """Partition whose rows are on a worker: `data` is their Dask future, or the rows within a task."""
 
     name: str
     shape: tuple[int, int]
-    numbers: int
+    nnz: int
     sparse: bool
     data: Any = None
     pick: Callable[[Any], Any] | None = None
@@ -65,7 +65,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ShardSpec:
     """Specification from which a worker builds a shard: the shard or a `LazyShard`, without its cache."""
 
     shard: Any
@@ -73,9 +73,9 @@ class Recipe:
     def build(self, rows: Any) -> Shard:
         """Build the shard with an empty cache; `rows` are the data of a partition that is on the workers."""
         shard = self.shard
-        if not isinstance(shard, Unread):
-            return Shard(shard[0], shard[1], shard[2], Memo())
-        if isinstance(shard.part, Kept):
+        if not isinstance(shard, LazyShard):
+            return Shard(shard[0], shard[1], shard[2], ShardCache())
+        if isinstance(shard.part, WorkerPartition):
             shard = replace(shard, part=replace(shard.part, data=rows))
         return shard.load()
 
@@ -94,7 +94,7 @@ class ShardGroup:
             raise self.error
         if number <= self.last_round:  # Dask may rerun a task: a cache must not be updated twice
             for shard in self.executor.shards:
-                shard.memo.clear()
+                shard.cache.clear()
         self.last_round = number
         return self.executor.map(_apply, f, each=todo)
 
@@ -110,16 +110,16 @@ def _threads() -> int:
 
 
 # ---------------------------------------------------------------- tasks
-def hold(specs: Sequence[Recipe], rows: Sequence[Any]) -> ShardGroup:
+def build_group(specs: Sequence[ShardSpec], rows: Sequence[Any]) -> ShardGroup:
     """Build a group of shards in parallel; an error is stored in it, so that Dask does not replace it."""
     try:
         with ThreadPoolExecutor(_threads()) as pool:
-            return ShardGroup(list(pool.map(Recipe.build, specs, rows)))
+            return ShardGroup(list(pool.map(ShardSpec.build, specs, rows)))
     except Exception as error:
         return ShardGroup([], portable(error, "a worker process"))
 
 
-def run(
+def run_round(
     group: ShardGroup, number: int, shared: Sequence[Any], per_shard: Sequence[Any], summed: bool
 ) -> list[Any]:
     """Run one round on a group and serialize (True, the replies of its shards) or (False, the error).
@@ -141,12 +141,12 @@ def run(
         each = unpack(per_shard)
         todo = [args] * len(group.executor.shards) if each is None else [(*args, e) for e in each]
         replies = group.run(number, f, todo)
-        return pack((True, [add(replies)] if summed else replies))
+        return pack((True, [sum_tuples(replies)] if summed else replies))
     except Exception as error:  # also where a function or its result cannot be pickled
         return pack((False, portable(error, "a worker process")))
 
 
-def nothing(shard: Shard) -> None:
+def touch_shard(shard: Shard) -> None:
     """Do nothing: a round of this function shows that every shard could be built."""
 
 
@@ -154,12 +154,12 @@ async def greet(dask_worker: Any) -> str:
     """Give a worker the resource that pins tasks to it, and return its version of riskmin."""
     from riskmin import __version__
 
-    name = resource(dask_worker.address)
+    name = worker_resource(dask_worker.address)
     if name not in dask_worker.state.total_resources:
         await dask_worker.set_resources(**{name: 1})
     return __version__
 
 
-def resource(address: str) -> str:
+def worker_resource(address: str) -> str:
     """Name of the resource that only this worker has: tasks that require it run there, one at a time."""
     return f"riskmin-{address}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from riskmin.types import NDArray
 
-INLINE = 408
+INLINE_MESSAGE_BYTES = 408
 """Messages of at most this many bytes travel with the header, in the first exchange."""
 CACHE_LINE_BYTES = 64
 """Length of a cache line; arrays in a message start at multiples of it."""
@@ -17,7 +17,7 @@ MAX_POOLED_BUFFERS, MAX_POOLED_BYTES = 8, 2**25
 """Number of buffers that the pool keeps for reuse, and the length of the largest of them."""
 
 
-class Letter(NamedTuple):
+class Message(NamedTuple):
     """A pickled object.
 
     Arrays of `INLINE_MESSAGE_BYTES` or more are sent after the pickle, each at the start of a cache line.
@@ -29,25 +29,25 @@ class Letter(NamedTuple):
     """Buffers of the large arrays."""
 
     @classmethod
-    def of(cls, obj: Any) -> Letter:
+    def encode(cls, obj: Any) -> Message:
         """Pickle an object."""
         buffers: list[Any] = []
 
         def out_of_band(buffer: pickle.PickleBuffer) -> bool:
             raw = buffer.raw()
-            if raw.nbytes < INLINE:
+            if raw.nbytes < INLINE_MESSAGE_BYTES:
                 return True  # pickle it in band
             buffers.append(raw)
             return False
 
         text = pickle.dumps(obj, protocol=5, buffer_callback=out_of_band)
-        if buffers or len(text) > INLINE:
+        if buffers or len(text) > INLINE_MESSAGE_BYTES:
             text = pickle.dumps((text, [raw.nbytes for raw in buffers]))
         return cls(text, buffers)
 
     def size(self) -> int:
         """Number of bytes for the second exchange; 0 if the message fits into the first."""
-        if not self.arrays and len(self.text) <= INLINE:
+        if not self.arrays and len(self.text) <= INLINE_MESSAGE_BYTES:
             return 0
         return sum(_padded(len(b)) for b in (self.text, *self.arrays))
 
@@ -59,11 +59,11 @@ class Letter(NamedTuple):
             offset += _padded(len(b))
 
     @classmethod
-    def read(cls, buffer: NDArray, length: int) -> Letter:
+    def read(cls, buffer: NDArray, length: int) -> Message:
         """Read what `write` wrote; `length` is that of the text in bytes."""
         return cls(buffer[:length], [buffer[_padded(length) :]])
 
-    def open(self) -> Any:
+    def decode(self) -> Any:
         """Unpickle the object."""
         if not self.arrays:
             return pickle.loads(self.text)
@@ -80,24 +80,24 @@ def _padded(n: int) -> int:
     return -(-n // CACHE_LINE_BYTES) * CACHE_LINE_BYTES
 
 
-class Room:
+class BufferPool:
     """Pool of buffers, reused once no array views them.
 
     The page faults of a new buffer cost more than the transfer itself.
     """
 
     def __init__(self) -> None:
-        self.held: list[bytearray] = []
+        self.buffers: list[bytearray] = []
 
-    def take(self, n: int) -> NDArray:
+    def acquire(self, n: int) -> NDArray:
         """Return an array of n bytes; as long as a view of it exists, its buffer is not reused."""
-        for k, buffer in enumerate(self.held):
+        for k, buffer in enumerate(self.buffers):
             if n + CACHE_LINE_BYTES <= len(buffer) <= max(4 * n, 2**12) and _unused(buffer):
-                return _aligned(self.held[k], n)
+                return _aligned(self.buffers[k], n)
         buffer = bytearray(n + CACHE_LINE_BYTES)
         if n <= MAX_POOLED_BYTES:
-            del self.held[: len(self.held) - MAX_POOLED_BUFFERS + 1]
-            self.held.append(buffer)
+            del self.buffers[: len(self.buffers) - MAX_POOLED_BUFFERS + 1]
+            self.buffers.append(buffer)
         return _aligned(buffer, n)
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.blas import one_each
-from riskmin.deadline import GLANCE, Limit, check, checking, current
-from riskmin.spread import Unread, loaded
+from riskmin.blas import limit_worker_to_one_thread
+from riskmin.deadline import LIMIT_POLL_SECONDS, TimeLimit, check, check_each, current_limit
+from riskmin.spread import LazyShard, materialize
 from riskmin.types import Shard
 
 PARALLEL_SUM_MIN_LENGTH = 2**16
@@ -38,12 +38,12 @@ def check_shards(name: str, shards: Any) -> None:
         raise TypeError(f"{name}({shards}): to set the number of workers, write {name}(n_workers={shards})")
 
 
-def calls(n: int, args: tuple[Any, ...], each: Sequence[Any]) -> list[tuple[Any, ...]]:
+def call_arguments(n: int, args: tuple[Any, ...], each: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Return the arguments of the call on each of n shards."""
     return [(*args, e) for e in each] if len(each) else [args] * n
 
 
-def total(arrays: Sequence[Any]) -> Any:
+def sum_arrays(arrays: Sequence[Any]) -> Any:
     """Return the sum of two or more arrays, added in order."""
     result = arrays[0] + arrays[1]
     for a in arrays[2:]:
@@ -54,7 +54,9 @@ def total(arrays: Sequence[Any]) -> Any:
     return result
 
 
-def add(parts: Sequence[tuple[Any, ...]], reduce: Callable[[Sequence[Any]], Any] = total) -> tuple[Any, ...]:
+def sum_tuples(
+    parts: Sequence[tuple[Any, ...]], reduce: Callable[[Sequence[Any]], Any] = sum_arrays
+) -> tuple[Any, ...]:
     """Add tuples entry by entry, in order; floats by `math.fsum`, whose result is the same in any order."""
     if len(parts) == 1:
         return parts[0]
@@ -81,24 +83,24 @@ class Serial:
     blas_threads: int | None = 1
     """Number of BLAS threads during a fit; None leaves the setting of the libraries unchanged."""
 
-    def __init__(self, shards: Sequence[Shard | Unread] = ()) -> None:
-        self.shards = [loaded(shard) for shard in shards]
+    def __init__(self, shards: Sequence[Shard | LazyShard] = ()) -> None:
+        self.shards = [materialize(shard) for shard in shards]
 
-    def __call__(self, shards: Sequence[Shard | Unread]) -> Serial:
+    def __call__(self, shards: Sequence[Shard | LazyShard]) -> Serial:
         """Return an executor with the same settings that holds these shards."""
         return Serial(shards)
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """Return [f(shard_k, *args, each_k) for k]."""
-        todo = calls(len(self.shards), args, each)
+        todo = call_arguments(len(self.shards), args, each)
         if len(todo) == len(self.shards) == 1:
             check()
             return [f(self.shards[0], *todo[0])]
-        return [f(s, *a) for s, a in checking(zip(self.shards, todo, strict=True))]
+        return [f(s, *a) for s, a in check_each(zip(self.shards, todo, strict=True))]
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """Return the sum of the tuples of `map`, in shard order."""
-        return add(self.map(f, *args, each=each))
+        return sum_tuples(self.map(f, *args, each=each))
 
 
 def _result(future: Future[Any]) -> Any:
@@ -109,7 +111,7 @@ def _result(future: Future[Any]) -> Any:
     """
     while not future.done():
         with suppress(TimeoutError):
-            return future.result(GLANCE)
+            return future.result(LIMIT_POLL_SECONDS)
     return future.result()
 
 
@@ -133,14 +135,16 @@ class Threads:
     0.75
     """
 
-    def __init__(self, shards: Sequence[Shard | Unread] = (), *, n_workers: int | None = None) -> None:
+    def __init__(self, shards: Sequence[Shard | LazyShard] = (), *, n_workers: int | None = None) -> None:
         check_shards("Threads", shards)
-        self.shards = [loaded(shard) for shard in shards]
+        self.shards = [materialize(shard) for shard in shards]
         self.n_workers = worker_count(n_workers)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        pool = ThreadPoolExecutor(self.n_workers, thread_name_prefix="riskmin", initializer=one_each)
+        pool = ThreadPoolExecutor(
+            self.n_workers, thread_name_prefix="riskmin", initializer=limit_worker_to_one_thread
+        )
         weakref.finalize(self, pool.shutdown, wait=False)  # or else threads accumulate over many fits
         return pool
 
@@ -148,17 +152,17 @@ class Threads:
         """Return the state without the pool: a copy starts its own."""
         return {"shards": self.shards, "n_workers": self.n_workers}
 
-    def __call__(self, shards: Sequence[Shard | Unread]) -> Threads:
+    def __call__(self, shards: Sequence[Shard | LazyShard]) -> Threads:
         """Return an executor with the same settings that holds these shards."""
         return Threads(shards, n_workers=self.n_workers)
 
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """Return [f(shard_k, *args, each_k) for k], computed in parallel."""
-        todo = calls(len(self.shards), args, each)
+        todo = call_arguments(len(self.shards), args, each)
         if len(todo) == 1:  # the calling thread is faster than a handover to another one
             check()
             return [f(self.shards[0], *todo[0])]
-        limit = Limit(current().deadline)  # of these calls alone, so that they can be stopped
+        limit = TimeLimit(current_limit().deadline)  # of these calls alone, so that they can be stopped
         futures = [self._pool.submit(limit.call, f, s, *a) for s, a in zip(self.shards, todo, strict=True)]
         try:
             return [_result(future) for future in futures]
@@ -172,17 +176,17 @@ class Threads:
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """Return the sum of the tuples of `map`, in shard order."""
-        return add(self.map(f, *args, each=each), self._total)
+        return sum_tuples(self.map(f, *args, each=each), self._total)
 
     def _total(self, arrays: Sequence[Any]) -> Any:
         """Return the sum of arrays in order; long ones in parallel by ranges, with the same bits."""
         n = arrays[0].size if isinstance(arrays[0], np.ndarray) else 0
         if n < PARALLEL_SUM_MIN_LENGTH or self.n_workers == 1 or arrays[0].ndim > 1:
-            return total(arrays)
+            return sum_arrays(arrays)
         ends = (
             np.linspace(0, n, min(self.n_workers, n // (PARALLEL_SUM_MIN_LENGTH // 2)) + 1)
             .astype(int)
             .tolist()
         )
-        parts = self._pool.map(lambda i, j: total([a[i:j] for a in arrays]), ends[:-1], ends[1:])
+        parts = self._pool.map(lambda i, j: sum_arrays([a[i:j] for a in arrays]), ends[:-1], ends[1:])
         return np.concatenate(list(parts))

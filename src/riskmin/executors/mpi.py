@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from riskmin.executors.local import add, calls, total
-from riskmin.executors.ranks import Line, mark
-from riskmin.spread import Local, Spread, Unread, loaded
+from riskmin.executors.local import call_arguments, sum_arrays, sum_tuples
+from riskmin.executors.ranks import Communicator, arguments_checksum
+from riskmin.spread import InMemoryPartition, LazyShard, PartitionedMatrix, materialize
 from riskmin.types import NDArray, Shard
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ def _concatenated(arrays: Sequence[NDArray]) -> NDArray:
 def _local_sum(rows: list[NDArray], n: int) -> NDArray:
     """Return the sum of this rank's vectors, each of n entries; zero if it has none."""
     if len(rows) > 1:
-        result: NDArray = total(rows)
+        result: NDArray = sum_arrays(rows)
         return result
     return rows[0] if rows else np.zeros(n)
 
@@ -62,7 +62,7 @@ class RankPartition:
     name: str
     rank: int
     shape: tuple[int, int]
-    numbers: int
+    nnz: int
     sparse: bool
 
     def read(self) -> Any:
@@ -99,7 +99,7 @@ class Spmd:
         self.comm, self.ordered = comm, ordered
         self.owner: list[int] = []
         self.shards: list[Shard] = []
-        self._line: Line | None = None
+        self._communicator: Communicator | None = None
 
     def __repr__(self) -> str:
         return f"Spmd(ordered={self.ordered})"
@@ -116,19 +116,21 @@ class Spmd:
     def _settings(self) -> Spmd:
         """Return a copy without shards that shares the communicator."""
         copy = Spmd(self.comm, ordered=self.ordered)
-        copy._line = self._line
+        copy._communicator = self._communicator
         return copy
 
-    def __call__(self, shards: Sequence[Shard | Unread]) -> Spmd:
+    def __call__(self, shards: Sequence[Shard | LazyShard]) -> Spmd:
         """Return an executor with the same settings that holds these shards, on each rank its own."""
-        communicator, result, n = self.line, self._settings(), len(shards)
+        communicator, result, n = self.communicator, self._settings(), len(shards)
         parts = [getattr(shard, "part", None) for shard in shards]
         result.owner = [getattr(part, "rank", k * communicator.size // n) for k, part in enumerate(parts)]
         vectors = [x for shard in shards for x in (shard.y, shard.c)]
         local_shards = [s for s, rank in zip(shards, result.owner, strict=True) if rank == communicator.rank]
         name = "shards in order" if self.ordered else "shards"
         communicator.exchange(
-            name, mark([float(n), *vectors]), lambda: result.shards.extend(loaded(s) for s in local_shards)
+            name,
+            arguments_checksum([float(n), *vectors]),
+            lambda: result.shards.extend(materialize(s) for s in local_shards),
         )
         return result
 
@@ -147,37 +149,37 @@ class Spmd:
         return self.comm
 
     @property
-    def line(self) -> Line:
+    def communicator(self) -> Communicator:
         """Checked message exchange with the other ranks."""
-        if self._line is None:
-            self._line = Line(self.ranks)
-        return self._line
+        if self._communicator is None:
+            self._communicator = Communicator(self.ranks)
+        return self._communicator
 
     @property
     def rank(self) -> int:
         """Rank of this process, from 0."""
-        return self.line.rank
+        return self.communicator.rank
 
     @property
     def size(self) -> int:
         """Number of ranks."""
-        return self.line.size
+        return self.communicator.size
 
-    def agree(self, f: Callable[[], T]) -> T:
+    def broadcast_from_root(self, f: Callable[[], T]) -> T:
         """Call f on every rank and return the result of rank 0 on all; an error on one is raised on all."""
-        result: T = self.line.exchange("agreement", 0, f)[0]
+        result: T = self.communicator.exchange("agreement", 0, f)[0]
         return result
 
-    def once(self, f: Callable[[], T]) -> T:
+    def on_root(self, f: Callable[[], T]) -> T:
         """Call f on rank 0 only, for instance to write a file, and return its result on all ranks."""
-        return self.agree(f if self.rank == 0 else lambda: None)  # type: ignore[return-value]
+        return self.broadcast_from_root(f if self.rank == 0 else lambda: None)  # type: ignore[return-value]
 
-    def together(self) -> contextlib.AbstractContextManager[None]:
+    def synchronized(self) -> contextlib.AbstractContextManager[None]:
         """Block that all ranks leave in the same way: an error or Ctrl-C on one is raised on all."""
-        return self.line.together()
+        return self.communicator.synchronized()
 
     @contextlib.contextmanager
-    def silenced(self) -> Iterator[None]:
+    def root_output_only(self) -> Iterator[None]:
         """Block in which only rank 0 prints."""
         if self.rank == 0:
             yield
@@ -190,7 +192,7 @@ class Spmd:
             yield
 
     # ------------------------------------------------------------ rows of the ranks
-    def spread(self, X: Any) -> Spread:
+    def spread(self, X: Any) -> PartitionedMatrix:
         """Return the rows of all ranks as one partitioned matrix, in the order of the ranks.
 
         Parameters
@@ -198,21 +200,21 @@ class Spmd:
         X : array, sparse matrix or dataframe
             The rows of this rank: zero or more, with the same columns on all ranks.
         """
-        communicator = self.line
+        communicator = self.communicator
 
         def describe() -> tuple[Any, ...]:
-            local = Local(X if hasattr(X, "shape") else np.asarray(X))
-            return local.shape, local.numbers, local.sparse
+            local = InMemoryPartition(X if hasattr(X, "shape") else np.asarray(X))
+            return local.shape, local.nnz, local.sparse
 
         descriptions = communicator.exchange("spread", 0, describe)
         parts = [
             RankPartition(X if k == communicator.rank else None, f"X of rank {k}", k, shape, nnz, sparse)
             for k, (shape, nnz, sparse) in enumerate(descriptions)
         ]
-        Spread(parts)  # raises if the columns of a rank differ, also of one without rows
-        return Spread([part for part in parts if part.shape[0]] or parts[:1], self)
+        PartitionedMatrix(parts)  # raises if the columns of a rank differ, also of one without rows
+        return PartitionedMatrix([part for part in parts if part.shape[0]] or parts[:1], self)
 
-    def gathered(self, y: Any) -> NDArray | None:
+    def gather_labels(self, y: Any) -> NDArray | None:
         """Return the labels (or weights, or query ids) of all ranks, concatenated, on every rank.
 
         Parameters
@@ -220,7 +222,7 @@ class Spmd:
         y : array or None
             Those of this rank's rows; None if no rank has any.
         """
-        arrays = self.line.exchange("gathered", 0, lambda: None if y is None else np.asarray(y))
+        arrays = self.communicator.exchange("gathered", 0, lambda: None if y is None else np.asarray(y))
         missing = [k for k, array in enumerate(arrays) if array is None]
         if len(missing) == len(arrays):
             return None
@@ -231,39 +233,41 @@ class Spmd:
     # ------------------------------------------------------------ calls
     def map(self, f: Callable[..., Any], *args: Any, each: Sequence[Any] = ()) -> list[Any]:
         """Return [f(shard_k, *args, each_k) for k] on all ranks; each rank computes those of its shards."""
-        rank_results = self.line.exchange(_name(f), mark(args), lambda: self._local_results(f, args, each))
+        rank_results = self.communicator.exchange(
+            _name(f), arguments_checksum(args), lambda: self._local_results(f, args, each)
+        )
         return [x for results in rank_results for x in results]
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """Return the sum of the tuples of `map`: in shard order, or with ``ordered=False`` in MPI's order."""
         if self.size == 1 or len(self.owner) == 1:
-            return add(self.map(f, *args, each=each))
+            return sum_tuples(self.map(f, *args, each=each))
         local: list[tuple[Any, ...]] = []
 
         def work() -> list[tuple[Any, ...]]:
             local.extend(self._local_results(f, args, each))
             return [tuple(_LongArray(x.shape) if _is_long(x) else x for x in term) for term in local]
 
-        replies = self.line.exchange(_name(f), mark(args), work)
+        replies = self.communicator.exchange(_name(f), arguments_checksum(args), work)
         terms = [x for reply in replies for x in reply]
         shapes = [x.shape for x in terms[0] if isinstance(x, _LongArray)]
         if any([x.shape for x in term if isinstance(x, _LongArray)] != shapes for term in terms):
             raise ValueError("shards gave arrays of different shapes, which cannot be added up")
         if not shapes:
-            return add(terms)
+            return sum_tuples(terms)
         sizes = [int(np.prod(shape)) for shape in shapes]
         # long arrays of one shard are joined, so that one reduction serves all of them
-        with self.line.no_way_back():
+        with self.communicator.abort_on_error():
             joint = self._reduced(
                 [_concatenated([x for x in term if _is_long(x)]) for term in local], sum(sizes)
             )
         ends = np.cumsum([0, *sizes])
         arrays = (joint[i:j].reshape(shape) for (i, j), shape in zip(pairwise(ends), shapes, strict=True))
-        return add(terms, lambda x: next(arrays) if isinstance(x[0], _LongArray) else total(x))
+        return sum_tuples(terms, lambda x: next(arrays) if isinstance(x[0], _LongArray) else sum_arrays(x))
 
     def _local_results(self, f: Callable[..., Any], args: tuple[Any, ...], each: Sequence[Any]) -> list[Any]:
         """Return the results of f on this rank's shards."""
-        todo = calls(len(self.owner), args, each)
+        todo = call_arguments(len(self.owner), args, each)
         local_args = [a for a, rank in zip(todo, self.owner, strict=True) if rank == self.rank]
         return [f(shard, *a) for shard, a in zip(self.shards, local_args, strict=True)]
 
@@ -274,17 +278,17 @@ class Spmd:
         and sends it to all ranks. Otherwise `MPI_Allreduce` adds up the local sums; MPI adds a range either
         on one rank, or by pairs of ranks that add the same two numbers, so that all ranks get the same bits.
         """
-        communicator, comm = self.line, self.line.comm
-        result: NDArray = communicator.room.take(8 * n).view(np.float64)
+        communicator, comm = self.communicator, self.communicator.comm
+        result: NDArray = communicator.buffer_pool.acquire(8 * n).view(np.float64)
         if not self.ordered:
             comm.Allreduce(_local_sum(vectors, n), result)
             return result
         ends = np.linspace(0, n, communicator.size + 1).astype(int).tolist()
         widths = np.diff(ends)
         width, counts = int(widths[communicator.rank]), np.bincount(self.owner, minlength=communicator.size)
-        outgoing = communicator.room.take(8 * n * len(vectors)).view(np.float64)
+        outgoing = communicator.buffer_pool.acquire(8 * n * len(vectors)).view(np.float64)
         incoming = (
-            communicator.room.take(8 * width * len(self.owner))
+            communicator.buffer_pool.acquire(8 * width * len(self.owner))
             .view(np.float64)
             .reshape(len(self.owner), width)
         )

@@ -15,11 +15,11 @@ from time import perf_counter
 from typing import Any, NamedTuple, NoReturn
 
 from riskmin import blas, signals
-from riskmin.deadline import GLANCE, Limit, check, checking, current
+from riskmin.deadline import LIMIT_POLL_SECONDS, TimeLimit, check, check_each, current_limit
 from riskmin.executors.errors import portable
-from riskmin.executors.local import add, calls, check_shards, worker_count
-from riskmin.spread import Unread
-from riskmin.types import Memo, Shard
+from riskmin.executors.local import call_arguments, check_shards, sum_tuples, worker_count
+from riskmin.spread import LazyShard
+from riskmin.types import Shard, ShardCache
 
 INLINE_ARRAY_BYTES = 2**16
 """Arrays of fewer bytes in total go through the pipe; larger ones through shared memory."""
@@ -92,20 +92,21 @@ class _ReceiveBuffer:
 
 
 def _on_each(f: Callable[..., Any], shards: list[Shard], todo: list[tuple[Any, ...]]) -> list[Any]:
-    return [f(s, *a) for s, a in checking(zip(shards, todo, strict=True))]
+    return [f(s, *a) for s, a in check_each(zip(shards, todo, strict=True))]
 
 
 def _serve(conn: Connection) -> None:
     """Main loop of a worker: receive the shards, then functions to run on them, until the pipe closes."""
-    signals.mind_only(os.getppid())
-    blas.ask(1)  # there is one worker per core already
-    blas.one_each()
+    signals.terminate_by_parent_only(os.getppid())
+    blas.request_threads(1)  # there is one worker per core already
+    blas.limit_worker_to_one_thread()
     data_buffer, receiver, sender = _ReceiveBuffer(), _ReceiveBuffer(), _SendBuffer()
     with contextlib.suppress(EOFError, OSError):
         try:
             received = data_buffer.unpack(conn.recv_bytes(), copy=False)
             shards = [
-                s.load() if isinstance(s, Unread) else Shard(s[0], s[1], s[2], Memo()) for s in received
+                s.load() if isinstance(s, LazyShard) else Shard(s[0], s[1], s[2], ShardCache())
+                for s in received
             ]
             reply = sender.pack((True, None))
         except Exception as error:  # a partition that cannot be read
@@ -115,8 +116,8 @@ def _serve(conn: Connection) -> None:
             message = conn.recv_bytes()
             try:
                 f, todo, seconds = receiver.unpack(message)
-                blas.renew()
-                results = Limit(perf_counter() + seconds).call(_on_each, f, shards, todo)
+                blas.limit_new_libraries()
+                results = TimeLimit(perf_counter() + seconds).call(_on_each, f, shards, todo)
                 reply = sender.pack((True, results))
             except Exception as error:  # also where a function or its result cannot be pickled
                 reply = sender.pack((False, portable(error, "a worker process")))
@@ -128,14 +129,14 @@ def _serve(conn: Connection) -> None:
 class _WorkerHandle:
     """Parent's end of the connection to one worker process."""
 
-    def __init__(self, context: Any, shards: Sequence[Shard | Unread]) -> None:
+    def __init__(self, context: Any, shards: Sequence[Shard | LazyShard]) -> None:
         self.conn, child_conn = context.Pipe()
         self.process = context.Process(target=_serve, args=(child_conn,), daemon=True)
-        with signals.withheld():
+        with signals.sigterm_blocked():
             self.process.start()
         child_conn.close()
         self.receiver, self.sender, self.data = _ReceiveBuffer(), _SendBuffer(), _SendBuffer()
-        self.conn.send_bytes(self.data.pack([s if isinstance(s, Unread) else s[:3] for s in shards]))
+        self.conn.send_bytes(self.data.pack([s if isinstance(s, LazyShard) else s[:3] for s in shards]))
         self.reply_pending = True  # an interrupted call leaves a reply that was never received
 
     def send(self, obj: Any) -> None:
@@ -155,7 +156,9 @@ class _WorkerHandle:
     def _next_message(self) -> bytes:
         """Receive the next message, before it is unpickled: one that cannot be unpickled is consumed, too."""
         try:
-            while not self.conn.poll(GLANCE):  # interrupts are raised in this wait, never within a message
+            while not self.conn.poll(
+                LIMIT_POLL_SECONDS
+            ):  # interrupts are raised in this wait, never within a message
                 check()
             message: bytes = self.conn.recv_bytes()
         except (EOFError, OSError):
@@ -212,7 +215,7 @@ class Processes:
     Processes are spawned, so a script that uses them needs the usual ``if __name__ == "__main__":``.
     """
 
-    def __init__(self, shards: Sequence[Shard | Unread] = (), *, n_workers: int | None = None) -> None:
+    def __init__(self, shards: Sequence[Shard | LazyShard] = (), *, n_workers: int | None = None) -> None:
         check_shards("Processes", shards)
         self.n_workers = worker_count(n_workers)
         n_used = min(self.n_workers, len(shards))
@@ -225,7 +228,7 @@ class Processes:
         self.close = weakref.finalize(self, _close, self._workers)
         _raise_first([worker.receive() for worker in self._workers])
 
-    def __call__(self, shards: Sequence[Shard | Unread]) -> Processes:
+    def __call__(self, shards: Sequence[Shard | LazyShard]) -> Processes:
         """Return an executor with the same settings that holds these shards."""
         return Processes(shards, n_workers=self.n_workers)
 
@@ -245,15 +248,17 @@ class Processes:
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any, each: Sequence[Any] = ()) -> tuple[Any, ...]:
         """Return the sum of the tuples of `map`, in shard order."""
         # the sum is a new array, so its terms need no copy: allocating one would cost more than the addition
-        return add(self._run(f, args, each, copy=len(self._owner) == 1))
+        return sum_tuples(self._run(f, args, each, copy=len(self._owner) == 1))
 
     def _run(
         self, f: Callable[..., Any], args: tuple[Any, ...], each: Sequence[Any], *, copy: bool
     ) -> list[Any]:
         """Run f on all shards and return the replies in shard order."""
-        todo = calls(len(self._owner), args, each)
+        todo = call_arguments(len(self._owner), args, each)
         check()
-        seconds = current().deadline - perf_counter()  # relative, since the clocks of processes may differ
+        seconds = (
+            current_limit().deadline - perf_counter()
+        )  # relative, since the clocks of processes may differ
         for k, worker in enumerate(self._workers):
             worker.send((f, [a for a, o in zip(todo, self._owner, strict=True) if o == k], seconds))
         replies = [worker.receive(copy=copy) for worker in self._workers]

@@ -17,11 +17,11 @@ import numpy as np
 
 from riskmin import signals
 from riskmin.executors.errors import portable
-from riskmin.executors.letters import INLINE, Letter, Room
+from riskmin.executors.letters import INLINE_MESSAGE_BYTES, BufferPool, Message
 
-HEAD = struct.Struct("<16sqqQqq48s")
+HEADER_LAYOUT = struct.Struct("<16sqqQqq48s")
 """Binary layout of the fields of `_MessageHeader`."""
-LETTER = HEAD.size + INLINE
+FIRST_EXCHANGE_BYTES = HEADER_LAYOUT.size + INLINE_MESSAGE_BYTES
 """Bytes per rank of the first exchange: the header, and the message if it fits. The same in every version."""
 FINE, FAILED, STOPPED = range(3)
 INTERRUPT_SPREAD_SECONDS = 1.0
@@ -61,7 +61,7 @@ class _DeferredInterrupt:
 
     def __enter__(self) -> None:
         if self.depth == 0 and threading.current_thread() is threading.main_thread():
-            numbers = {signal.SIGINT, *signals.interrupting()}
+            numbers = {signal.SIGINT, *signals.interrupting_signals()}
             self.previous_handlers = {number: signal.signal(number, self._handle) for number in numbers}
         self.depth += 1
 
@@ -73,7 +73,7 @@ class _DeferredInterrupt:
             self.previous_handlers = {}
 
     def _handle(self, number: int, frame: Any) -> None:
-        signals.note(number)
+        signals.record_signal(number)
         self.requested = self.requested or time.monotonic() >= self.ignored_until
 
     def acknowledge(self) -> None:
@@ -81,7 +81,7 @@ class _DeferredInterrupt:
         self.requested, self.ignored_until = False, time.monotonic() + INTERRUPT_SPREAD_SECONDS
 
 
-class Line:
+class Communicator:
     """Communication of one rank with all others.
 
     Each exchange begins with blocks of the same size, whatever its content. So ranks that failed, or are at
@@ -93,7 +93,7 @@ class Line:
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
         self.number = 0
-        self.interrupts, self.room = _DeferredInterrupt(), Room()
+        self.interrupts, self.buffer_pool = _DeferredInterrupt(), BufferPool()
         self.shared_error: BaseException | None = None  # the last error that was raised on all ranks
 
     def exchange(self, name: str, checksum: int, make: Callable[[], Any]) -> list[Any]:
@@ -112,10 +112,10 @@ class Line:
             error: BaseException | None = None
             state = FINE
             try:
-                message = Letter.of(make())
+                message = Message.encode(make())
             except BaseException as caught:
                 error, state = caught, FAILED
-                message = Letter.of(portable(caught, f"rank {self.rank}"))
+                message = Message.encode(portable(caught, f"rank {self.rank}"))
             if self.interrupts.requested or isinstance(error, KeyboardInterrupt):
                 state = STOPPED
             self.number += 1
@@ -127,35 +127,41 @@ class Line:
         self.shared_error = _difference(headers)
         if self.shared_error is not None:
             raise self.shared_error
-        return [received.open() for received in messages]
+        return [received.decode() for received in messages]
 
-    def _post(self, header: _MessageHeader, message: Letter) -> tuple[list[_MessageHeader], list[Letter]]:
+    def _post(self, header: _MessageHeader, message: Message) -> tuple[list[_MessageHeader], list[Message]]:
         """Exchange the headers and messages of all ranks; long messages follow in a second exchange."""
-        outgoing, incoming = bytearray(LETTER), bytearray(LETTER * self.size)
-        HEAD.pack_into(outgoing, 0, *header)
+        outgoing, incoming = bytearray(FIRST_EXCHANGE_BYTES), bytearray(FIRST_EXCHANGE_BYTES * self.size)
+        HEADER_LAYOUT.pack_into(outgoing, 0, *header)
         if not header.second_bytes:
-            outgoing[HEAD.size : HEAD.size + header.length] = message.text
+            outgoing[HEADER_LAYOUT.size : HEADER_LAYOUT.size + header.length] = message.text
         self.comm.Allgather(outgoing, incoming)
-        headers = [_MessageHeader(*HEAD.unpack_from(incoming, k * LETTER)) for k in range(self.size)]
+        headers = [
+            _MessageHeader(*HEADER_LAYOUT.unpack_from(incoming, k * FIRST_EXCHANGE_BYTES))
+            for k in range(self.size)
+        ]
         self.shared_error = _other_version(headers)
         if self.shared_error is not None:
             raise self.shared_error
-        starts = [k * LETTER + HEAD.size for k in range(self.size)]
-        messages = [Letter(incoming[i : i + h.length], []) for i, h in zip(starts, headers, strict=True)]
+        starts = [k * FIRST_EXCHANGE_BYTES + HEADER_LAYOUT.size for k in range(self.size)]
+        messages = [Message(incoming[i : i + h.length], []) for i, h in zip(starts, headers, strict=True)]
         sizes = [h.second_bytes for h in headers]
         if any(sizes):
-            with self.no_way_back():
-                long_message, long_messages = self.room.take(header.second_bytes), self.room.take(sum(sizes))
+            with self.abort_on_error():
+                long_message, long_messages = (
+                    self.buffer_pool.acquire(header.second_bytes),
+                    self.buffer_pool.acquire(sum(sizes)),
+                )
                 message.write(long_message)
                 self.comm.Allgatherv(long_message, [long_messages, sizes])
             ends = np.cumsum([0, *sizes])
             for k, h in enumerate(headers):
                 if h.second_bytes:
-                    messages[k] = Letter.read(long_messages[ends[k] : ends[k + 1]], h.length)
+                    messages[k] = Message.read(long_messages[ends[k] : ends[k + 1]], h.length)
         return headers, messages
 
     def _raise(
-        self, headers: list[_MessageHeader], messages: list[Letter], local_error: BaseException | None
+        self, headers: list[_MessageHeader], messages: list[Message], local_error: BaseException | None
     ) -> None:
         """Raise the interrupt of any rank, or the error of the first rank that has one.
 
@@ -167,7 +173,7 @@ class Line:
             raise self.shared_error from local_error
         for k, header in enumerate(headers):
             if header.state == FAILED:
-                self.shared_error = messages[k].open()
+                self.shared_error = messages[k].decode()
                 if (
                     k == self.rank
                     and local_error is not None
@@ -177,7 +183,7 @@ class Line:
                 raise self.shared_error from (None if self.shared_error is local_error else local_error)
 
     @contextlib.contextmanager
-    def no_way_back(self) -> Iterator[None]:
+    def abort_on_error(self) -> Iterator[None]:
         """Block of collective calls: an error aborts the job, since the other ranks would wait forever."""
         try:
             yield
@@ -187,7 +193,7 @@ class Line:
             raise
 
     @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
+    def synchronized(self) -> Iterator[None]:
         """Block that all ranks leave in the same way."""
         with self.interrupts:
             error: BaseException | None = None
@@ -251,7 +257,7 @@ def _difference(headers: list[_MessageHeader]) -> RuntimeError | None:
     return None
 
 
-def mark(values: Sequence[Any]) -> int:
+def arguments_checksum(values: Sequence[Any]) -> int:
     """Return the CRC-32 of the bits of the arrays and floats among `values`.
 
     Integers are left out: they are keys, of which each rank may have used some for itself.

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.kernels.chain_logs import expectations_in_logs, take_off_counts
+from riskmin.kernels.chain_logs import log_domain_expectations, subtract_label_counts
 from riskmin.kernels.compiled import njit
 from riskmin.kernels.exponential import exponential
 
@@ -51,7 +51,7 @@ def expectations(z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any) -> None
         dz[n : n + k] += pairs * factors
     else:
         x, alpha, P = np.empty((longest, k)), np.empty((longest, k)), np.empty(k * k)
-        expectations_in_logs(z, y, ends, c, dz, value, x, alpha, P, np.empty(k), np.empty(k))
+        log_domain_expectations(z, y, ends, c, dz, value, x, alpha, P, np.empty(k), np.empty(k))
 
 
 @njit(fastmath={"contract"})
@@ -80,7 +80,7 @@ def _scaled(
                 # marginals of the first and last labels are those of the first and last token
                 dz[n + k, b] += dz[first, b]
                 dz[n + k + 1, b] += dz[end - 1, b]
-            take_off_counts(y, first, end, c[s], dz)
+            subtract_label_counts(y, first, end, c[s], dz)
         first = end
 
 

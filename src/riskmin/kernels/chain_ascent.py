@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from riskmin.kernels.chain_atoms import balance, follow, multiply
-from riskmin.kernels.chain_max import lead, rescaled, viterbi
+from riskmin.kernels.chain_atoms import add_weight_change, fill_gram_row, optimize_weights
+from riskmin.kernels.chain_max import score_difference, slack_rescaled_path, viterbi
 from riskmin.kernels.compiled import njit
 
 
-class Tokens(NamedTuple):
+class TokenRows(NamedTuple):
     """The rows of X in CSR form; for dense rows, indices are those of one row and dense is 1."""
 
     indptr: Any
@@ -25,7 +25,7 @@ class Tokens(NamedTuple):
     dense: int
 
 
-class Problem(NamedTuple):
+class ChainData(NamedTuple):
     """Labels y (n,), ends (m,) and weights c (m,) of the sequences, and the inner products of their tokens.
 
     gram concatenates the (tokens x tokens) Gram matrices, flat; that of sequence s begins at offsets[s].
@@ -35,11 +35,11 @@ class Problem(NamedTuple):
     ends: Any
     c: Any
     gram: Any
-    places: Any
+    offsets: Any
 
 
 @njit()
-def grams(
+def token_gram_matrices(
     indptr: Any, indices: Any, data: Any, dense: int, ends: Any, begin: int, end: int, offset: int, x: Any,
     out: Any,
 ) -> None:  # fmt: skip
@@ -67,7 +67,7 @@ def grams(
 
 
 @njit(fastmath={"contract"})
-def ascend(
+def ascend_sequences(
     indptr: Any, indices: Any, data: Any, dense: int,
     all_y: Any, ends: Any, weights: Any, grams: Any, offsets: Any,
     n_dropped: Any, used: Any, labels: Any, all_alpha: Any, costs: Any, factors: Any, products: Any,
@@ -96,19 +96,19 @@ def ascend(
         gap = v[y_slot] = 0.0
         for q in range(n_atoms):
             # value of each atom at the current w
-            v[q] = costs[s, q] + factor[q] * lead(z, tail, y, labels[q, first:end])
+            v[q] = costs[s, q] + factor[q] * score_difference(z, tail, y, labels[q, first:end])
             gap -= alpha[q] * v[q]
         for turn in range(1 if turns is None else turns):
             if slack is None:
                 viterbi(z, tail, y, 1.0, best, path)
             else:
-                rescaled(z, tail, y, every, path)
+                slack_rescaled_path(z, tail, y, every, path)
             errors, largest_value, slot = 0.0, 0.0, n_atoms
             for t in range(m):
                 errors += path[t] != y[t]
             # cost c h and factor c, or c h for rescaled slacks
             scale = c if slack is None else c * errors
-            loss = c * errors + scale * lead(z, tail, y, path)
+            loss = c * errors + scale * score_difference(z, tail, y, path)
             if turn == 0:
                 gap += loss if loss > 0.0 else 0.0
             # a new atom replaces the atom of weight zero and least value, if there is one
@@ -126,14 +126,18 @@ def ascend(
                     labels[slot, first + t] = path[t]
                 alpha[slot] = alpha_before[slot] = 0.0
                 costs[s, slot], factor[slot], v[slot] = c * errors, scale, loss
-                multiply(n_atoms, labels, first, end, factor, gram, slot, y, K, step, step_tail)
+                fill_gram_row(n_atoms, labels, first, end, factor, gram, slot, y, K, step, step_tail)
             if turn and not (is_new and slot < y_slot):
                 break
-            balance(n_atoms, alpha, gram, v, lam, y_slot)
+            optimize_weights(n_atoms, alpha, gram, v, lam, y_slot)
             # with one turn, the change goes to w directly; with more, scores are updated first
             if turns is None:
-                follow(n_atoms, labels, first, end, alpha, factor, alpha_before, y, change, change_tail)
-            elif follow(n_atoms, labels, first, end, alpha, factor, alpha_before, y, step, step_tail):
+                add_weight_change(
+                    n_atoms, labels, first, end, alpha, factor, alpha_before, y, change, change_tail
+                )
+            elif add_weight_change(
+                n_atoms, labels, first, end, alpha, factor, alpha_before, y, step, step_tail
+            ):
                 _update_scores(z, tail, step, step_tail, change, change_tail, K, 1.0 / lam)
             else:
                 break

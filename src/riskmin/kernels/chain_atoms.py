@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.kernels.chain_max import count, lead
+from riskmin.kernels.chain_max import add_count_difference, score_difference
 from riskmin.kernels.compiled import njit
 
 MAX_PAIR_STEPS = 20
@@ -23,7 +23,7 @@ class Atoms(NamedTuple):
     but labels, belongs to the true labels y.
     """
 
-    full: Any
+    n_dropped: Any
     used: Any
     labels: Any
     alpha: Any
@@ -32,7 +32,7 @@ class Atoms(NamedTuple):
     gram: Any
 
 
-class Room(NamedTuple):
+class ChainWorkspace(NamedTuple):
     """Workspaces for the longest sequence and its atoms, overwritten by each visit.
 
     z, step, change (m + k + 2, k): scores, last step and total change of the score gradients; best, path: of
@@ -49,7 +49,7 @@ class Room(NamedTuple):
 
 
 @njit(inline="always")
-def multiply(
+def fill_gram_row(
     n_atoms: int, labels: Any, first: int, end: int, factor: Any, gram: Any, slot: int, y: Any, K: Any,
     products: Any, tail: Any,
 ) -> None:  # fmt: skip
@@ -60,7 +60,7 @@ def multiply(
     """
     m, k, path = len(y), products.shape[1], labels[slot, first:end]
     # counts of path - y: transitions, first and last label into tail
-    count(path, y, 1.0, products, tail)
+    add_count_difference(path, y, 1.0, products, tail)
     for t in range(m):
         if path[t] != y[t]:  # for tokens, K times the counts is needed instead of the counts
             products[t, path[t]] = products[t, y[t]] = 0.0
@@ -72,7 +72,7 @@ def multiply(
                 products[u, y[t]] -= K[t * m + u]
     for q in range(n_atoms):
         # <K counts_slot, counts_q> by the same sum as a score difference
-        product = factor[slot] * factor[q] * lead(products, tail, y, labels[q, first:end])
+        product = factor[slot] * factor[q] * score_difference(products, tail, y, labels[q, first:end])
         gram[slot, q] = gram[q, slot] = product
     for t in range(m):
         for b in range(k):
@@ -83,7 +83,7 @@ def multiply(
 
 
 @njit(inline="always")
-def balance(n_atoms: int, alpha: Any, gram: Any, v: Any, lam: float, y_slot: int) -> None:
+def optimize_weights(n_atoms: int, alpha: Any, gram: Any, v: Any, lam: float, y_slot: int) -> None:
     """Maximize the sequence's dual over the atom weights alpha by exact pair steps.
 
     Each step moves weight d from the atom of least value v with alpha > 0 to the one of largest value: d =
@@ -120,7 +120,7 @@ def balance(n_atoms: int, alpha: Any, gram: Any, v: Any, lam: float, y_slot: int
 
 
 @njit(inline="always")
-def follow(
+def add_weight_change(
     n_atoms: int, labels: Any, first: int, end: int, alpha: Any, factor: Any, alpha_before: Any, y: Any,
     step: Any, tail: Any,
 ) -> bool:  # fmt: skip
@@ -133,6 +133,6 @@ def follow(
         alpha[q] = alpha[q] if alpha[q] > ATOM_WEIGHT_FLOOR else 0.0
         x = (alpha[q] - alpha_before[q]) * factor[q]
         if x != 0.0:
-            count(labels[q, first:end], y, x, step, tail)
+            add_count_difference(labels[q, first:end], y, x, step, tail)
             moved = True
     return moved

@@ -14,7 +14,7 @@ from riskmin.kernels.exponential import exponential
 
 
 @njit()
-def expectations_in_logs(
+def log_domain_expectations(
     z: Any, y: Any, ends: Any, c: Any, dz: Any, value: Any,
     x: Any, alpha: Any, P: Any, low: Any, beta: Any,
 ) -> None:  # fmt: skip
@@ -34,12 +34,12 @@ def expectations_in_logs(
             for b in range(k):
                 dz[n + k, b] += dz[first, b]
                 dz[n + k + 1, b] += dz[end - 1, b]
-            take_off_counts(y, first, end, c[s], dz)
+            subtract_label_counts(y, first, end, c[s], dz)
         first = end
 
 
 @njit(inline="always")
-def take_off_counts(y: Any, first: int, end: int, c: float, dz: Any) -> None:
+def subtract_label_counts(y: Any, first: int, end: int, c: float, dz: Any) -> None:
     """Subtract c times the counts of y (tokens, transitions, first and last label) from dz."""
     n, k = len(y), dz.shape[1]
     for t in range(first, end):
@@ -51,7 +51,7 @@ def take_off_counts(y: Any, first: int, end: int, c: float, dz: Any) -> None:
 
 
 @njit()
-def exponentials(x: Any) -> None:
+def exp_in_place(x: Any) -> None:
     """Replace x by e^x."""
     for i in range(len(x)):
         x[i] = exponential(x[i])
@@ -119,7 +119,7 @@ def _forward(x: Any, T: Any, P: Any, low: Any, alpha: Any) -> float:
         for a in range(k):
             for b in range(k):
                 P[a * k + b] -= low[b]
-        exponentials(P)
+        exp_in_place(P)
         for a in range(k):
             for b in range(k):
                 current[b] += P[a * k + b]
@@ -133,7 +133,7 @@ def _forward(x: Any, T: Any, P: Any, low: Any, alpha: Any) -> float:
     for b in range(k):
         # log of the sum over the last token's labels
         low[b] = alpha[len(x) - 1, b]
-    exponentials(low)
+    exp_in_place(low)
     total = 0.0
     for b in range(k):
         total += low[b]
@@ -164,7 +164,7 @@ def _backward(x: Any, T: Any, P: Any, low: Any, alpha: Any, beta: Any, pairs: An
             low[a] = maximum if maximum > -np.inf else 0.0
             for b in range(k):
                 P[a * k + b] -= low[a]
-        exponentials(P)
+        exp_in_place(P)
         for a in range(k):
             total = 0.0
             for b in range(k):
@@ -189,7 +189,7 @@ def _marginals(alpha: Any, beta: Any, c: float, out: Any) -> None:
     for b in range(len(out)):
         out[b] -= maximum
         beta[b] -= maximum
-    exponentials(out)
+    exp_in_place(out)
     total = 0.0
     for b in range(len(out)):
         total += out[b]

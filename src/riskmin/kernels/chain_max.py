@@ -20,7 +20,9 @@ A larger one is stored for every ceil(sqrt(m))-th token, and the backward pass r
 """
 
 
-def worst_paths(z: Any, y: Any, ends: Any, c: Any, cost: float, slack: bool, path: Any, dz: Any) -> Any:
+def most_violating_paths(
+    z: Any, y: Any, ends: Any, c: Any, cost: float, slack: bool, path: Any, dz: Any
+) -> Any:
     """Fill path with the y' of largest loss per sequence; add c_s times gradients to dz; return losses.
 
     The loss is score(y') - score(y) + cost h, where h is the Hamming distance of y' and y; with slack
@@ -28,12 +30,12 @@ def worst_paths(z: Any, y: Any, ends: Any, c: Any, cost: float, slack: bool, pat
     become zero.
     """
     losses, best = np.empty(len(ends)), np.empty((int(np.diff(ends, prepend=0).max()), z.shape[1]))
-    _worst_paths(z, y, ends, c, cost, True if slack else None, best, path, losses, dz)
+    _most_violating_paths(z, y, ends, c, cost, True if slack else None, best, path, losses, dz)
     return losses
 
 
 @njit()
-def _worst_paths(
+def _most_violating_paths(
     z: Any, y: Any, ends: Any, c: Any, cost: float, slack: Any, best: Any, path: Any, losses: Any, dz: Any
 ) -> None:
     """Compute losses, path and dz of `most_violating_paths`, sequence by sequence.
@@ -47,16 +49,16 @@ def _worst_paths(
         if slack is None:
             viterbi(z_s, z[n:], y_s, cost, best, path_s)
         else:
-            rescaled(z_s, z[n:], y_s, every, path_s)
+            slack_rescaled_path(z_s, z[n:], y_s, every, path_s)
         for t in range(len(y_s)):
             errors += path_s[t] != y_s[t]
         # margin rescaling: cost h + difference; slack rescaling (called with cost = 1): h + h difference
         factor = 1.0 if slack is None else errors
         # y itself has loss 0, so a negative value is a rounding error
-        loss = cost * errors + factor * lead(z_s, z[n:], y_s, path_s)
+        loss = cost * errors + factor * score_difference(z_s, z[n:], y_s, path_s)
         losses[s] = loss if loss > 0.0 else 0.0
         if loss > 0.0 and c[s] != 0.0:
-            count(path_s, y_s, c[s] * factor, dz[first:end], dz[n:])
+            add_count_difference(path_s, y_s, c[s] * factor, dz[first:end], dz[n:])
         first = end
 
 
@@ -120,7 +122,7 @@ def _argmax_label(before: Any, T: Any, label: int, followed: bool) -> int:
 
 
 @njit(allocates=True)
-def rescaled(z: Any, tail: Any, y: Any, every: int, path: Any) -> None:
+def slack_rescaled_path(z: Any, tail: Any, y: Any, every: int, path: Any) -> None:
     """Fill path with argmax over y' of h(y') (1 + score(y') - score(y)), for one sequence.
 
     Dynamic programming over tokens x number of errors x labels: for each number of errors so far and each
@@ -204,7 +206,7 @@ def _advance(z: Any, tail: Any, y: Any, t: int, before: Any, current: Any) -> No
 
 
 @njit()
-def lead(z: Any, tail: Any, y: Any, path: Any) -> Any:
+def score_difference(z: Any, tail: Any, y: Any, path: Any) -> Any:
     """Return score(path) - score(y) of one sequence."""
     k, total = z.shape[1], 0.0
     # row k of the tail holds the first-label scores: a virtual label before the first token
@@ -216,7 +218,7 @@ def lead(z: Any, tail: Any, y: Any, path: Any) -> Any:
 
 
 @njit()
-def count(path: Any, y: Any, x: float, dz: Any, tail: Any) -> None:
+def add_count_difference(path: Any, y: Any, x: float, dz: Any, tail: Any) -> None:
     """Add x (counts of path - counts of y) to dz (tokens) and tail: the gradient of x `score_difference`.
 
     Tokens and transitions where path and y agree cancel and are skipped.
@@ -238,11 +240,11 @@ def count(path: Any, y: Any, x: float, dz: Any, tail: Any) -> None:
 
 
 @njit()
-def counts(y: Any, path: Any, ends: Any, c: Any, dz: Any) -> None:
+def add_count_differences(y: Any, path: Any, ends: Any, c: Any, dz: Any) -> None:
     """Add sum_s c_s (counts of path_s - counts of y_s) to dz."""
     first, n = 0, len(y)
     for s in range(len(ends)):
         end = ends[s]
         if c[s] != 0.0:
-            count(path[first:end], y[first:end], c[s], dz[first:end], dz[n:])
+            add_count_difference(path[first:end], y[first:end], c[s], dz[first:end], dz[n:])
         first = end

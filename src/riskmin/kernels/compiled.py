@@ -20,8 +20,8 @@ import numba
 from numba.core import caching
 from numba.core.options import DefaultOptions
 
-HERE = Path(__file__).parent
-ADVICE = (
+KERNEL_FOLDER = Path(__file__).parent
+NO_CACHE_FOLDER_WARNING = (
     "there is no writable folder for compiled code, so each new process compiles it again, which takes "
     "seconds: set NUMBA_CACHE_DIR to a writable folder or run `riskmin warmup` when the image is built"
 )
@@ -46,7 +46,7 @@ def njit(*, allocates: bool = False, **options: Any) -> Callable[[F], F]:
         kernel: Any = numba.njit(**(all_options | options))(function)
         if kernel is not function:  # with NUMBA_DISABLE_JIT=1 it is the function itself
             # Numba's own cache would raise without a writable folder
-            kernel._cache = Kept(function)
+            kernel._cache = KernelCache(function)
         return kernel  # type: ignore[no-any-return]
 
     return compiled
@@ -54,7 +54,7 @@ def njit(*, allocates: bool = False, **options: Any) -> Callable[[F], F]:
 
 # ---------------------------------------------------------------- cache folders
 @cache
-def _stamp(path: Path) -> bytes:
+def _source_digest(path: Path) -> bytes:
     """Return a digest of a kernel file and, recursively, of the kernel files that it imports.
 
     Imported kernels are inlined into the compiled code. Numba's own stamp covers one file only, so a change
@@ -63,7 +63,7 @@ def _stamp(path: Path) -> bytes:
     text = path.read_bytes()
     digest = hashlib.sha256(text)
     for name in re.findall(r"^from riskmin\.kernels\.(\w+) import", text.decode(), re.MULTILINE):
-        digest.update(_stamp(HERE / f"{name}.py"))
+        digest.update(_source_digest(KERNEL_FOLDER / f"{name}.py"))
     return digest.digest()
 
 
@@ -80,7 +80,7 @@ def _locator_variants(kind: Any) -> tuple[Any, Any]:
     class WritableLocator(kind):  # type: ignore[misc]
         def get_source_stamp(self) -> Any:
             path = Path(self._py_file)
-            return _stamp(path) if path.exists() else super().get_source_stamp()
+            return _source_digest(path) if path.exists() else super().get_source_stamp()
 
     # a read-only folder is used only if it holds compiled code
     class ReadOnlyLocator(WritableLocator):
@@ -112,21 +112,21 @@ class _KernelFunctionCache(caching.FunctionCache):
     _impl_class = _CacheImpl
 
 
-class Kept:
+class KernelCache:
     """On-disk cache of one kernel: Numba calls `load_overload` before and `save_overload` after compiling.
 
     The folder is searched at the kernel's first call, not at import.
     """
 
-    said = False
-    made = 0
+    warned = False
+    n_compiled = 0
     """Number of compilations in this process."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
 
     @cached_property
-    def files(self) -> Any:
+    def function_cache(self) -> Any:
         try:
             return _KernelFunctionCache(self.function)  # type: ignore[no-untyped-call]
         except RuntimeError:  # no folder
@@ -134,35 +134,35 @@ class Kept:
 
     @property
     def cache_path(self) -> str | None:
-        path: str | None = self.files.cache_path
+        path: str | None = self.function_cache.cache_path
         return path
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Return the cached code for these argument types, or None if there is none that can be read."""
         try:
-            return self.files.load_overload(signature, context)
+            return self.function_cache.load_overload(signature, context)
         except OSError:
             return None
 
     def save_overload(self, signature: Any, code: Any) -> None:
         """Store the code for these argument types; warn once per process if no folder is writable."""
-        Kept.made += 1
+        KernelCache.n_compiled += 1
         try:
-            self.files.save_overload(signature, code)
+            self.function_cache.save_overload(signature, code)
             if self.cache_path is not None:
                 return
         except OSError:  # the folder is read-only, or the disk is full
-            self.files = caching.NullCache()
+            self.function_cache = caching.NullCache()
         # one warning per process
-        if not Kept.said:
-            Kept.said = True
-            warnings.warn(ADVICE, RuntimeWarning, stacklevel=2)
+        if not KernelCache.warned:
+            KernelCache.warned = True
+            warnings.warn(NO_CACHE_FOLDER_WARNING, RuntimeWarning, stacklevel=2)
 
     def flush(self) -> None:
         """Remove all cached code of this kernel."""
-        self.files.flush()
+        self.function_cache.flush()
 
 
-def folder() -> str | None:
+def cache_folder() -> str | None:
     """Return the folder of compiled code, or None if there is none."""
-    return Kept(njit).cache_path
+    return KernelCache(njit).cache_path

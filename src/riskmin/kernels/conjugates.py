@@ -17,7 +17,7 @@ POWER, EXPONENTIAL, LOGISTIC = 0, 1, 2
 POWER: l*(u) = base u + epsilon |u| + size |u|^power / power on [lower, upper]. With a = base + sign u:
 EXPONENTIAL: l*(u) = a ln a - a; LOGISTIC: a ln a + (1 - a) ln(1 - a).
 """
-LARGEST = 690.0
+MAX_EXPONENT = 690.0
 """Exponents are cut off here: beyond about 709, e^x overflows."""
 
 
@@ -28,7 +28,7 @@ def _limits(kind: int, base: float) -> tuple[float, float]:
 
 
 @njit()
-def explicit(u: float, z: float, rate: float, kind: int, row: Any, shape: Any) -> Any:
+def gradient_step(u: float, z: float, rate: float, kind: int, row: Any, shape: Any) -> Any:
     """Return u after the gradient step u + rate (z - l*'(u)), (11) of Zhang (2002), within the domain."""
     lower, upper, base, sign = row[0], row[1], row[2], row[3]
     if kind == POWER:
@@ -54,7 +54,7 @@ def explicit(u: float, z: float, rate: float, kind: int, row: Any, shape: Any) -
 
 
 @njit()
-def implicit(u: float, z: float, kappa: float, kind: int, row: Any, shape: Any) -> Any:
+def proximal_step(u: float, z: float, kappa: float, kind: int, row: Any, shape: Any) -> Any:
     """Return the minimizer of l*(t) - z t + kappa (t - u)^2 / 2 over t (a proximal step)."""
     base, sign = row[2], row[3]
     if kind == POWER:
@@ -69,7 +69,7 @@ def implicit(u: float, z: float, kappa: float, kind: int, row: Any, shape: Any) 
     # in a = base + sign t: ln a (- ln(1 - a)) + kappa a = sign z + kappa a0
     t = sign * z + kappa * a0
     if kind == EXPONENTIAL:
-        a = math.exp(min(_exponent(t, kappa), LARGEST))
+        a = math.exp(min(_exponent(t, kappa), MAX_EXPONENT))
     else:
         a = 1 / (1 + math.exp(-_logit(t, kappa)))
     a_min, a_max = _limits(kind, base)
@@ -124,7 +124,7 @@ def _logit(t: float, kappa: float) -> Any:
     lo, hi = t - kappa, t
     b, change = 0.5 * (lo + hi), hi - lo
     for _ in range(200):
-        a = 1 / (1 + math.exp(-b)) if b > -LARGEST else 0.0
+        a = 1 / (1 + math.exp(-b)) if b > -MAX_EXPONENT else 0.0
         excess = kappa * a + b - t
         lo, hi = (lo, b) if excess > 0 else (b, hi)
         new = b - excess / (kappa * a * (1 - a) + 1)
@@ -135,4 +135,4 @@ def _logit(t: float, kappa: float) -> Any:
         if change <= 1e-15 * max(1.0, abs(b)):
             break
         b = new
-    return max(b, -LARGEST)
+    return max(b, -MAX_EXPONENT)

@@ -42,7 +42,7 @@ def _coordinate_minimizer(
     return min(max(numerator / (h + square), lower), upper)
 
 
-EPOCH, COLUMN, WORST, MOVED, NONZERO_ONLY = range(5)
+EPOCH, COLUMN, WORST_SLOPE, INTERCEPT_SHIFT, NONZERO_ONLY = range(5)
 """Slots of `state`, which an interrupted call hands to the next one.
 
 The epoch, the next column, the largest slope of this epoch, the sum of the intercept shifts, and whether the
@@ -59,7 +59,7 @@ def count(indices: Any, out: Any) -> None:
 
 
 @njit()
-def pick_columns(
+def copy_csr_columns(
     indptr: Any, indices: Any, data: Any, first: int, last: int, place: Any, begins: Any, ends: Any,
     rows: Any, values: Any,
 ) -> None:  # fmt: skip
@@ -107,7 +107,7 @@ def scale_columns(
 
 
 @njit(fastmath={"contract"})
-def sparse_pull(start: Any, stop: Any, rows: Any, values: Any, columns: Any, r: Any, out: Any) -> None:
+def sparse_pullback(start: Any, stop: Any, rows: Any, values: Any, columns: Any, r: Any, out: Any) -> None:
     """Compute out = X' r over the columns."""
     for k in range(len(columns)):
         s = 0.0
@@ -165,8 +165,8 @@ def sparse_epochs(
     epoch, k, worst, total_shift, full = (
         int(state[EPOCH]),
         int(state[COLUMN]),
-        state[WORST],
-        state[MOVED],
+        state[WORST_SLOPE],
+        state[INTERCEPT_SHIFT],
         not state[NONZERO_ONLY],
     )
     total, epochs, entries_left, done = 0.0, len(track) - 1, max_entries, False
@@ -211,7 +211,7 @@ def sparse_epochs(
         full = worst <= tol
         if epoch < epochs and not done:
             k, worst = 0, 0.0
-    state[EPOCH], state[COLUMN], state[WORST], state[MOVED], state[NONZERO_ONLY] = (
+    state[EPOCH], state[COLUMN], state[WORST_SLOPE], state[INTERCEPT_SHIFT], state[NONZERO_ONLY] = (
         epoch,
         k,
         worst,
@@ -234,7 +234,7 @@ def add_columns(
 
 
 @njit()
-def row_sizes(start: Any, stop: Any, rows: Any, values: Any, columns: Any, out: Any) -> None:
+def count_row_entries(start: Any, stop: Any, rows: Any, values: Any, columns: Any, out: Any) -> None:
     """Add to out[i] the number of entries of the columns in row i."""
     for k in range(len(columns)):
         for e in range(np.uintp(start[columns[k]]), np.uintp(stop[columns[k]])):
@@ -242,7 +242,7 @@ def row_sizes(start: Any, stop: Any, rows: Any, values: Any, columns: Any, out: 
 
 
 @njit()
-def to_rows(
+def transpose_columns(
     start: Any, stop: Any, rows: Any, values: Any, columns: Any, first: int, ends: Any, which: Any, value: Any
 ) -> None:
     """Transpose columns into rows: entry (i, k) goes to position ends[i] of `which` and `value`.
@@ -280,7 +280,7 @@ def sparse_gram(
 
 # ---------------------------------------------------------------- dense
 @njit()
-def gather(X: Any, columns: Any, scale: Any, out: Any) -> None:
+def gather_columns(X: Any, columns: Any, scale: Any, out: Any) -> None:
     """Compute out[i, k] = scale[i] X[i, columns[k]] for X in C order, or a slice of rows of such."""
     for i in range(len(out)):
         for k in range(len(columns)):
@@ -298,7 +298,7 @@ def dense_epochs(
     shifted once per epoch. The kernel returns after about `max_entries` entries and goes on as
     `sparse_epochs` does.
     """
-    epoch, k, worst, shift = int(state[EPOCH]), int(state[COLUMN]), state[WORST], state[MOVED]
+    epoch, k, worst, shift = int(state[EPOCH]), int(state[COLUMN]), state[WORST_SLOPE], state[INTERCEPT_SHIFT]
     n, entries_left, done = len(r), max_entries, False
     while epoch < epochs and not done:
         while k < len(T) and entries_left > 0:
@@ -331,7 +331,7 @@ def dense_epochs(
         done = worst <= tol
         if epoch < epochs and not done:
             k, worst = 0, 0.0
-    state[EPOCH], state[COLUMN], state[WORST], state[MOVED] = epoch, k, worst, shift
+    state[EPOCH], state[COLUMN], state[WORST_SLOPE], state[INTERCEPT_SHIFT] = epoch, k, worst, shift
     return done or epoch == epochs
 
 

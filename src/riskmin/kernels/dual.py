@@ -25,21 +25,21 @@ START and STOP are the range of the row's entries. The conjugate is l*(u) = shif
 square u^2 / 2 on [lower, upper]. For the logistic loss, LOWER holds the label y, INVERSE the curvature
 c |x|^2 / lam, and SHIFT the log-odds of a = -y u, since u itself does not distinguish 1 - 1e-20 from 1.
 """
-HIGH, LOW, VISITS, MOVES, PARTIAL_MAX_SLOPE, PARTIAL_MIN_SLOPE, N_KEPT = range(7)
+MAX_SLOPE, MIN_SLOPE, N_VISITS, N_MOVES, PARTIAL_MAX_SLOPE, PARTIAL_MIN_SLOPE, N_KEPT = range(7)
 """Slots of `out`: largest and least slopes met in a sweep, number of visits, number of coordinates moved.
 
 The last three carry a sweep over from one call to the next: its slopes so far, and the number of rows that
 stay active.
 """
 
-PREFETCH_RECORDS_AHEAD, NEAR = 12, 5
+PREFETCH_RECORDS_AHEAD, PREFETCH_ENTRIES_AHEAD = 12, 5
 """Number of visits ahead at which a record (first) and a row's entries (second) are prefetched.
 
 The distances are not tuned; without prefetching a visit takes 1.4 to 3.6 times as long.
 """
-LINE = 64
+CACHE_LINE_BYTES = 64
 """Bytes of a cache line."""
-TIGHT = 0.2
+SHRINK_SLOPE_RATIO = 0.2
 """A row at a bound is left out if its slope exceeds this fraction of the largest slope of the last sweep.
 
 LIBLINEAR takes 1; but rows left out by mistake return after the next check, so a smaller fraction is faster.
@@ -98,7 +98,7 @@ def _update_w(indices: Any, data: Any, w: Any, scale: Any, start: Any, stop: Any
 
 
 @njit(inline="always")
-def _draw(order: Any, k: Any, active: Any, rng: Any) -> None:
+def _shuffle_step(order: Any, k: Any, active: Any, rng: Any) -> None:
     """Swap a random one of order[k:active] into place k: one step of a Fisher-Yates shuffle.
 
     rng[0] is the state of a xorshift64* generator.
@@ -122,13 +122,13 @@ def _prefetch_ahead(
     j = k + np.uintp(PREFETCH_RECORDS_AHEAD)
     if j < active:
         if shuffle:
-            _draw(order, j, active, rng)
+            _shuffle_step(order, j, active, rng)
         _prefetch(floats, np.intp(order[j]) * 8)
-    j = k + np.uintp(NEAR)
+    j = k + np.uintp(PREFETCH_ENTRIES_AHEAD)
     if j < active:
         record = np.uintp(order[j]) * EIGHT
         start, stop = np.intp(ints[record + START]), np.intp(ints[record + STOP])
-        step = LINE // data.itemsize
+        step = CACHE_LINE_BYTES // data.itemsize
         # first two and last cache line of the entries, then the lines in between
         _prefetch(data, start)
         _prefetch(data, min(start + step, stop - 1))
@@ -138,7 +138,9 @@ def _prefetch_ahead(
         if indices is not None:
             _prefetch(indices, start)
             _prefetch(indices, stop - 1)
-            for e in range(start + LINE // indices.itemsize, stop - 1, LINE // indices.itemsize):
+            for e in range(
+                start + CACHE_LINE_BYTES // indices.itemsize, stop - 1, CACHE_LINE_BYTES // indices.itemsize
+            ):
                 _prefetch(indices, e)
 
 
@@ -155,8 +157,8 @@ def _store_progress(high: float, low: float, kept: Any, ends: bool, active: int,
     """Store the sums of this call for the next one; after the last call, the results of the sweep."""
     out[PARTIAL_MAX_SLOPE], out[PARTIAL_MIN_SLOPE], out[N_KEPT] = high, low, kept
     if ends:
-        out[HIGH], out[LOW] = high, low
-        out[VISITS] += active
+        out[MAX_SLOPE], out[MIN_SLOPE] = high, low
+        out[N_VISITS] += active
 
 
 # ---------------------------------------------------------------- quadratic conjugates
@@ -172,7 +174,7 @@ def quadratic_step(
 
 
 @njit(inline="always")
-def _sides(slope: float, u: float, epsilon: float) -> tuple[float, float]:
+def _one_sided_slopes(slope: float, u: float, epsilon: float) -> tuple[float, float]:
     """Return the left and right derivatives of the dual at u, given the slope of its smooth part."""
     return slope + (epsilon if u > 0 else -epsilon), slope + (epsilon if u >= 0 else -epsilon)
 
@@ -191,9 +193,12 @@ def sweep(
     """
     size, begins = np.uintp(active), first == 0
     high, low, kept = _load_progress(begins, out)
-    above, below = TIGHT * (out[HIGH] or math.inf), TIGHT * (out[LOW] or -math.inf)
+    above, below = (
+        SHRINK_SLOPE_RATIO * (out[MAX_SLOPE] or math.inf),
+        SHRINK_SLOPE_RATIO * (out[MIN_SLOPE] or -math.inf),
+    )
     for k in range(np.uintp(min(active, PREFETCH_RECORDS_AHEAD)) if shuffle and begins else ZERO):
-        _draw(order, k, size, rng)
+        _shuffle_step(order, k, size, rng)
     for k in range(np.uintp(first), np.uintp(last)):
         _prefetch_ahead(order, k, size, shuffle, rng, floats, ints, indices, data)
         i = order[k]
@@ -203,7 +208,7 @@ def sweep(
         z = dot(indices, data, w, start, stop)
         # derivative of the smooth part of the dual: shift - z + square u
         slope = floats[r + SHIFT] - z + square * u
-        left, right = _sides(slope, u, epsilon)
+        left, right = _one_sided_slopes(slope, u, epsilon)
         active_slope = 0.0
         # slope in the direction in which the dual can still be decreased, zero at a minimum
         if right < 0 and u < upper:
@@ -224,7 +229,7 @@ def sweep(
                 new = min(max(u + damping * (new - u), lower), upper)
             if new != u:
                 floats[r + U] = new
-                out[MOVES] += 1
+                out[N_MOVES] += 1
                 # w = -(1 / lam) sum_i c_i u_i x_i / m follows u
                 _update_w(indices, data, w, scale, start, stop, floats[r + STEP] * (new - u))
     _store_progress(high, low, kept, last == active, active, out)
@@ -289,7 +294,7 @@ def logistic_sweep(
     size, begins = np.uintp(active), first == 0
     high, low, _ = _load_progress(begins, out)
     for k in range(np.uintp(min(active, PREFETCH_RECORDS_AHEAD)) if shuffle and begins else ZERO):
-        _draw(order, k, size, rng)
+        _shuffle_step(order, k, size, rng)
     for k in range(np.uintp(first), np.uintp(last)):
         _prefetch_ahead(order, k, size, shuffle, rng, floats, ints, indices, data)
         r = np.uintp(order[k]) * EIGHT
@@ -310,7 +315,7 @@ def logistic_sweep(
             difference = _probability_difference(s, a, b, a0, b0)
         if s != s0:
             floats[r + SHIFT], floats[r + U] = s, -y * a
-            out[MOVES] += 1
+            out[N_MOVES] += 1
             _update_w(indices, data, w, scale, start, stop, -y * difference * floats[r + STEP])
     _store_progress(high, low, size, last == active, active, out)
     return active

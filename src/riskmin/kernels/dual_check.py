@@ -13,27 +13,27 @@ import numpy as np
 from riskmin.kernels.compiled import njit
 from riskmin.kernels.dual import (
     EIGHT,
-    HIGH,
     INVERSE,
-    LOW,
     LOWER,
+    MAX_SLOPE,
+    MIN_SLOPE,
     SHIFT,
+    SHRINK_SLOPE_RATIO,
     START,
     STEP,
     STOP,
-    TIGHT,
     UPPER,
     U,
-    _sides,
+    _one_sided_slopes,
     dot,
 )  # fmt: skip
 
-BLOCK = 1024
+SUM_BLOCK_ROWS = 1024
 """Sums are accumulated in blocks of this many rows, which limits the growth of rounding errors."""
 
 
 @njit()
-def repeats(ends: Any, indices: Any, first: int, last: int, seen: Any) -> bool:
+def has_repeated_column(ends: Any, indices: Any, first: int, last: int, seen: Any) -> bool:
     """Whether a row of a range names a column twice; seen (one entry per column) is zero at first."""
     for i in range(first, last):
         for k in range(np.uintp(ends[i]), np.uintp(ends[i + 1])):
@@ -45,7 +45,7 @@ def repeats(ends: Any, indices: Any, first: int, last: int, seen: Any) -> bool:
 
 
 @njit(fastmath={"contract"})
-def norms(indices: Any, data: Any, ends: Any, scale: Any, out: Any) -> None:
+def squared_row_norms(indices: Any, data: Any, ends: Any, scale: Any, out: Any) -> None:
     """Compute out[i] = sum_j x_ij^2 / m_j, with scale = 1 / m, or None where m = 1."""
     for i in range(len(out)):
         start, stop = np.uintp(ends[i]), np.uintp(ends[i + 1])
@@ -60,7 +60,7 @@ def norms(indices: Any, data: Any, ends: Any, scale: Any, out: Any) -> None:
 
 
 @njit()
-def prepare(ends: Any, q: Any, c: Any, lam: float, lower: Any, upper: Any, shift: Any, square: float,
+def fill_records(ends: Any, q: Any, c: Any, lam: float, lower: Any, upper: Any, shift: Any, square: float,
             floats: Any, ints: Any, rows: Any) -> int:  # fmt: skip
     """Fill the records; list the rows that can move (not empty, of weight > 0) in rows; return their number.
 
@@ -92,7 +92,7 @@ def _slope(t: float, lower: float, upper: float, epsilon: float, square: float) 
 
 
 @njit(fastmath={"contract"})
-def check(indices: Any, data: Any, floats: Any, ints: Any, c: Any, w: Any, epsilon: float, square: float,
+def evaluate_rows(indices: Any, data: Any, floats: Any, ints: Any, c: Any, w: Any, epsilon: float, square: float,
           fresh: bool, start_row: int, stop_row: int, z: Any, u: Any, a: Any, sums: Any) -> None:  # fmt: skip
     """One pass over X: the scores z of w, the dual variables u, and a = sum_i c_i u_i x_i.
 
@@ -100,9 +100,9 @@ def check(indices: Any, data: Any, floats: Any, ints: Any, c: Any, w: Any, epsil
     terms, which bounds the rounding error. If fresh, the dual variables are replaced by the subgradients of
     the loss at w. An empty w stands for zero. start_row must be a multiple of the block size.
     """
-    for first in range(start_row, stop_row, BLOCK):
+    for first in range(start_row, stop_row, SUM_BLOCK_ROWS):
         block_risk = block_offset = block_size = 0.0
-        for i in range(np.uintp(first), np.uintp(min(first + BLOCK, stop_row))):
+        for i in range(np.uintp(first), np.uintp(min(first + SUM_BLOCK_ROWS, stop_row))):
             r = i * EIGHT
             start, stop = np.uintp(ints[r + START]), np.uintp(ints[r + STOP])
             s = 0.0
@@ -132,7 +132,9 @@ def check(indices: Any, data: Any, floats: Any, ints: Any, c: Any, w: Any, epsil
 
 
 @njit()
-def select(floats: Any, z: Any, rows: Any, order: Any, epsilon: float, square: float, out: Any) -> int:
+def select_active_rows(
+    floats: Any, z: Any, rows: Any, order: Any, epsilon: float, square: float, out: Any
+) -> int:
     """Put the rows that can move, or nearly can, into order; return their number.
 
     out receives the range of the slopes. The shrinking rule is that of `sweep`.
@@ -141,19 +143,19 @@ def select(floats: Any, z: Any, rows: Any, order: Any, epsilon: float, square: f
     for i in rows:
         r = np.uintp(i) * EIGHT
         u = floats[r + U]
-        left, right = _sides(floats[r + SHIFT] - z[i] + square * u, u, epsilon)
+        left, right = _one_sided_slopes(floats[r + SHIFT] - z[i] + square * u, u, epsilon)
         if right < 0 and u < floats[r + UPPER]:
             low = min(low, right)
         elif left > 0 and u > floats[r + LOWER]:
             high = max(high, left)
     # second pass: leave out rows that are held at a bound by more than the threshold
-    above, below = TIGHT * high, TIGHT * low
+    above, below = SHRINK_SLOPE_RATIO * high, SHRINK_SLOPE_RATIO * low
     for i in rows:
         r = np.uintp(i) * EIGHT
         u = floats[r + U]
-        left, right = _sides(floats[r + SHIFT] - z[i] + square * u, u, epsilon)
+        left, right = _one_sided_slopes(floats[r + SHIFT] - z[i] + square * u, u, epsilon)
         if not ((u == floats[r + LOWER] or left < below) and (u == floats[r + UPPER] or right > above)):
             order[active] = i
             active += 1
-    out[HIGH], out[LOW] = high, low
+    out[MAX_SLOPE], out[MIN_SLOPE] = high, low
     return active

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.kernels.compiled import njit
-from riskmin.kernels.conjugates import LARGEST, explicit, implicit
+from riskmin.kernels.conjugates import MAX_EXPONENT, gradient_step, proximal_step
 
 LINEAR, CLIPPED, EXPS, SOFTMAX, NORM = 0, 1, 2, 3, 4
 """Transfer functions w(v).
@@ -52,9 +52,9 @@ def _raw(code: int, v: float, normalizer: Any, terms: Any, column: Any, paramete
         return math.copysign((abs(v) / top) ** (parameters[0] - 1), v) if top > 0 else 0.0
     # exponentials; the exponent is cut off before it overflows
     if not parameters[2]:
-        return terms[column, 0] * math.exp(min(v - top, LARGEST))
+        return terms[column, 0] * math.exp(min(v - top, MAX_EXPONENT))
     # balanced: e^(|v| - top), and the other exponential e^(-|v| - top) = (e^-top)^2 / large
-    large = math.exp(min(abs(v) - top, LARGEST))
+    large = math.exp(min(abs(v) - top, MAX_EXPONENT))
     return (
         math.copysign(terms[column, 0] * (large - normalizer[3] * normalizer[3] / large), v)
         if large > 0
@@ -249,7 +249,7 @@ def _visit(i: int, weight: float, u: float, X: Any, loss: Any, reg: Any, state: 
     noise = 4e-15 * (1 + abs(z))
     kappa = weight * (curvature + constraint_curvature)
     for _ in range(MAX_CURVATURE_INCREASES):
-        new = implicit(u, z, kappa, kind, rows[i], shape)
+        new = proximal_step(u, z, kappa, kind, rows[i], shape)
         move = new - u
         # for a linear transfer function the parabola is exact
         if move == 0.0 or reg[0] == LINEAR:
@@ -296,7 +296,7 @@ def ascend(
             z = score(i, X, reg, state)
             for k in range(P.shape[1]):
                 z += P[i, k] * (s[k] + rho * gap[k])
-            new = explicit(u[i], z, rate / weight, kind, rows[i], shape)
+            new = gradient_step(u[i], z, rate / weight, kind, rows[i], shape)
         else:
             new = _visit(i, weight, u[i], X, loss, reg, state, constraints)
         if damping != 1:
@@ -313,7 +313,7 @@ def ascend(
 
 
 @njit()
-def mean_bend(rows: Any, X: Any, reg: Any, state: Any) -> Any:
+def mean_curvature(rows: Any, X: Any, reg: Any, state: Any) -> Any:
     """Return the mean over some rows of the curvature x_i' (dw / dv) x_i."""
     refresh(reg, state)
     total = 0.0
@@ -323,7 +323,7 @@ def mean_bend(rows: Any, X: Any, reg: Any, state: Any) -> Any:
 
 
 @njit()
-def learn(order: Any, y: Any, rate: float, X: Any, reg: Any, state: Any) -> int:
+def online_pass(order: Any, y: Any, rate: float, X: Any, reg: Any, state: Any) -> int:
     """Online update (24): add rate * y_i * x_i to v at each mistake; return the number of mistakes."""
     refresh(reg, state)
     mistakes = 0

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from riskmin.kernels.compiled import njit
-from riskmin.kernels.dual import LINE, NEAR, _draw, _prefetch
+from riskmin.kernels.dual import CACHE_LINE_BYTES, PREFETCH_ENTRIES_AHEAD, _prefetch, _shuffle_step
 from riskmin.kernels.simplex import simplex_shift
 
 ZERO, ONE, TWO, THREE, FOUR, FIVE, SIX, SEVEN, EIGHT = (np.uintp(k) for k in range(9))
-ROWS_AHEAD = np.uintp(NEAR)
+ROWS_AHEAD = np.uintp(PREFETCH_ENTRIES_AHEAD)
 CURVATURE, STEP_SIZE = ZERO, ONE
 """Columns of `terms`: the curvature A = c |x|^2 / lam, and the step size c / lam."""
-MOST, VISITS, MOVES, PARTIAL_MAX_VIOLATION, N_ROWS_KEPT = range(5)
+MAX_VIOLATION, N_ROW_VISITS, N_ROW_MOVES, PARTIAL_MAX_VIOLATION, N_ROWS_KEPT = range(5)
 """Slots of `out`: the largest violation met in a sweep, the number of visits, the number of rows moved.
 
 The last two carry a sweep over from one call to the next: its violation so far, and the number of rows that
@@ -31,7 +31,7 @@ stay active.
 """
 MIN_MULTIPLIER_CHANGE = 4e-16
 """Smaller changes of a multiplier are rounding errors."""
-DOZE = 0.1
+SHRINK_VIOLATION_RATIO = 0.1
 """Shrinking threshold, as a fraction of the largest violation of the last sweep.
 
 A class without a multiplier is left out if its slack is further than this below those with multipliers, and a
@@ -81,7 +81,7 @@ def _damp(beta: Any, k: Any, damping: float, change: Any) -> None:
 
 
 @njit(inline="always")
-def judge(beta: Any, slack: Any, k: Any) -> tuple[float, float]:
+def row_violation(beta: Any, slack: Any, k: Any) -> tuple[float, float]:
     """Return the violation of a row's optimality conditions, and the lead of a single multiplier.
 
     The violation is the largest slack minus the least slack among classes with a multiplier > 0. If a single
@@ -133,8 +133,8 @@ def _store_progress(violation: float, kept: Any, ends: bool, active: int, out: A
     """Store the sums of this call for the next one; after the last call, the results of the sweep."""
     out[PARTIAL_MAX_VIOLATION], out[N_ROWS_KEPT] = violation, kept
     if ends:
-        out[MOST] = violation
-        out[VISITS] += active
+        out[MAX_VIOLATION] = violation
+        out[N_ROW_VISITS] += active
 
 
 # ---------------------------------------------------------------- sparse rows
@@ -218,7 +218,7 @@ def _update_weights(
 @njit(inline="always")
 def _prefetch_row(indptr: Any, indices: Any, data: Any, row: Any) -> None:
     """Prefetch the entries of a row to be visited soon."""
-    for e in range(np.intp(indptr[row]), np.intp(indptr[row + ONE]), LINE // data.itemsize):
+    for e in range(np.intp(indptr[row]), np.intp(indptr[row + ONE]), CACHE_LINE_BYTES // data.itemsize):
         _prefetch(data, e)
         _prefetch(indices, e)
 
@@ -237,14 +237,14 @@ def sweep(
     workspace, row_beta and touched are workspaces with one entry per class.
     """
     size, begins = np.uintp(active), first == 0
-    (max_violation, kept), last_violation = _load_progress(begins, out), (out[MOST] or math.inf)
-    for v in range(np.uintp(min(active, NEAR + 1)) if shuffle and begins else ZERO):
-        _draw(order, v, size, rng)
+    (max_violation, kept), last_violation = _load_progress(begins, out), (out[MAX_VIOLATION] or math.inf)
+    for v in range(np.uintp(min(active, PREFETCH_ENTRIES_AHEAD + 1)) if shuffle and begins else ZERO):
+        _shuffle_step(order, v, size, rng)
     for v in range(np.uintp(first), np.uintp(last)):
         # the order is drawn one position beyond the prefetched row
         ahead = min(v + ROWS_AHEAD, size - ONE)
         if shuffle and ahead + ONE < size:
-            _draw(order, ahead + ONE, size, rng)
+            _shuffle_step(order, ahead + ONE, size, rng)
         _prefetch_row(indptr, indices, data, np.uintp(order[ahead]))
         i = np.uintp(order[v])
         start, stop, k = np.uintp(indptr[i]), np.uintp(indptr[i + ONE]), np.uintp(counts[i])
@@ -259,18 +259,20 @@ def sweep(
                 slack[m] = full[active_classes[i, m]]
         for m in range(k):
             row_beta[m] = beta[i, active_classes[i, m]]
-        violation, lead = judge(row_beta, slack, k)
+        violation, lead = row_violation(row_beta, slack, k)
         # a row with a single multiplier that leads by more than the violations is left out
-        if shrink and lead > DOZE * last_violation:
+        if shrink and lead > SHRINK_VIOLATION_RATIO * last_violation:
             continue
         order[kept] = i
         kept += ONE
         max_violation = max(max_violation, violation)
         if shrink:
-            k = _drop_classes(active_classes, i, k, row_beta, slack, -violation - DOZE * last_violation)
+            k = _drop_classes(
+                active_classes, i, k, row_beta, slack, -violation - SHRINK_VIOLATION_RATIO * last_violation
+            )
             counts[i] = k
         if violation > 0.0 and row_step(row_beta, slack, k, terms[i, CURVATURE], damping, change, workspace):
-            out[MOVES] += 1
+            out[N_ROW_MOVES] += 1
             # only classes whose multiplier changed touch W
             used = ZERO
             for m in range(k):
@@ -308,27 +310,29 @@ def dense_sweep(
 ) -> int:  # fmt: skip
     """As `sweep` for dense rows; the weights V are (classes, features)."""
     size = np.uintp(active)
-    (max_violation, kept), last_violation = _load_progress(first == 0, out), (out[MOST] or math.inf)
+    (max_violation, kept), last_violation = _load_progress(first == 0, out), (out[MAX_VIOLATION] or math.inf)
     for v in range(np.uintp(first), np.uintp(last)):
         if shuffle:
-            _draw(order, v, size, rng)
+            _shuffle_step(order, v, size, rng)
         i = np.uintp(order[v])
         k = np.uintp(counts[i])
         for m in range(k):
             j = np.uintp(active_classes[i, m])
             # one inner product per active class
             slack[m], row_beta[m] = cost[y[i], j] + _dot(X, i, V, j), beta[i, j]
-        violation, lead = judge(row_beta, slack, k)
-        if shrink and lead > DOZE * last_violation:
+        violation, lead = row_violation(row_beta, slack, k)
+        if shrink and lead > SHRINK_VIOLATION_RATIO * last_violation:
             continue
         order[kept] = i
         kept += ONE
         max_violation = max(max_violation, violation)
         if shrink:
-            k = _drop_classes(active_classes, i, k, row_beta, slack, -violation - DOZE * last_violation)
+            k = _drop_classes(
+                active_classes, i, k, row_beta, slack, -violation - SHRINK_VIOLATION_RATIO * last_violation
+            )
             counts[i] = k
         if violation > 0.0 and row_step(row_beta, slack, k, terms[i, CURVATURE], damping, change, workspace):
-            out[MOVES] += 1
+            out[N_ROW_MOVES] += 1
             for m in range(k):
                 if change[m] != 0.0:
                     j = np.uintp(active_classes[i, m])

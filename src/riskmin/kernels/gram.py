@@ -32,7 +32,7 @@ def csr_gram(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
 
 
 @njit(fastmath={"contract"})
-def csr_windows(
+def csr_pair_block_gram(
     indptr: Any,
     indices: Any,
     data: Any,
@@ -78,7 +78,7 @@ def csr_windows(
 
 
 @njit(fastmath={"contract"})
-def dense_windows(
+def dense_window_sums(
     X: Any, others: Any, q: Any, first: Any, last: Any, ends: Any, window: Any, out: Any
 ) -> None:
     """Compute out_i = sum of q_j x_others[j] for first_i <= j < last_i.

@@ -153,7 +153,7 @@ def columns_pullback(T: Any, step: int, dz: Any, start: int, stop: int, out: Any
 
 # ---------------------------------------------------------------- two gradients
 @njit(fastmath={"contract"})
-def csr_pull_two(indptr: Any, indices: Any, data: Any, one: Any, other: Any, out: Any) -> None:
+def csr_pullback_two(indptr: Any, indices: Any, data: Any, one: Any, other: Any, out: Any) -> None:
     """Compute out[:, 0] += X' one and out[:, 1] += X' other in one pass over X."""
     for i in range(np.uintp(len(one))):
         g, h = one[i], other[i]
@@ -164,7 +164,7 @@ def csr_pull_two(indptr: Any, indices: Any, data: Any, one: Any, other: Any, out
 
 
 @njit(fastmath={"contract"})
-def dense_pull_two(X: Any, one: Any, other: Any, grad: Any, twin: Any) -> None:
+def dense_pullback_two(X: Any, one: Any, other: Any, grad: Any, twin: Any) -> None:
     """Compute grad += X' one and twin += X' other in one pass over X, in C order."""
     for i in range(len(one)):
         g, h = one[i], other[i]
@@ -176,7 +176,9 @@ def dense_pull_two(X: Any, one: Any, other: Any, grad: Any, twin: Any) -> None:
 
 # ---------------------------------------------------------------- multi-output: several scores per row
 @njit(fastmath={"contract"})
-def csr_scores_many(indptr: Any, indices: Any, data: Any, W: Any, start: int, stop: int, Z: Any) -> None:
+def csr_scores_multi_output(
+    indptr: Any, indices: Any, data: Any, W: Any, start: int, stop: int, Z: Any
+) -> None:
     """Compute Z = X[start:stop] @ W: the k weights of a feature are adjacent in memory."""
     k = np.uintp(W.shape[1])
     for i in range(np.uintp(start), np.uintp(stop)):
@@ -191,7 +193,7 @@ def csr_scores_many(indptr: Any, indices: Any, data: Any, W: Any, start: int, st
 
 
 @njit(fastmath={"contract"})
-def csr_pullback_many(
+def csr_pullback_multi_output(
     indptr: Any, indices: Any, data: Any, nonzero: Any, D: Any, start: int, stop: int, out: Any
 ) -> None:
     """Compute out += X[start:stop].T @ D.

@@ -14,7 +14,7 @@ import numpy as np
 
 from riskmin.kernels.compiled import njit
 
-CHUNK = 1024
+SCORE_CHUNK = 1024
 """Number of scores updated at a time: they stay in a core's first-level cache while the rows stream by."""
 
 
@@ -29,8 +29,8 @@ def add_rows(store: Any, slots: Any, coef: Any, first: int, last: int, out: Any)
     first must be a multiple of the chunk size.
     """
     m = slots.shape[0]
-    for start in range(first, last, CHUNK):
-        stop = min(start + CHUNK, last)
+    for start in range(first, last, SCORE_CHUNK):
+        stop = min(start + SCORE_CHUNK, last)
         k = 0
         # four rows at a time: a quarter of the loads and stores of out
         while k + 4 <= m:

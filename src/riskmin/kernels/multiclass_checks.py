@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from riskmin.kernels.compiled import njit
-from riskmin.kernels.dual_multiclass import DOZE, MOST, judge
+from riskmin.kernels.dual_multiclass import MAX_VIOLATION, SHRINK_VIOLATION_RATIO, row_violation
 
 
 @njit()
-def check(
+def evaluate_multiclass_rows(
     z: Any,
     beta: Any,
     y: Any,
@@ -59,11 +59,11 @@ def check(
         sums[0] += c[i] * top
         sums[1] += c[i] * offset
         sums[2] += c[i] * size
-        marks[i, 0], marks[i, 1] = judge(row_beta, slack, k)
+        marks[i, 0], marks[i, 1] = row_violation(row_beta, slack, k)
 
 
 @njit()
-def select(marks: Any, rows: Any, order: Any, out: Any) -> int:
+def select_violating_rows(marks: Any, rows: Any, order: Any, out: Any) -> int:
     """Put the rows that can move, or nearly can, into order; return their number.
 
     A row with a single multiplier is left out if that leads by more than a fraction of the largest violation.
@@ -72,15 +72,15 @@ def select(marks: Any, rows: Any, order: Any, out: Any) -> int:
     for i in rows:
         max_violation = max(max_violation, marks[i, 0])
     for i in rows:
-        if marks[i, 1] <= DOZE * max_violation:
+        if marks[i, 1] <= SHRINK_VIOLATION_RATIO * max_violation:
             order[active] = i
             active += 1
-    out[MOST] = max_violation
+    out[MAX_VIOLATION] = max_violation
     return active
 
 
 @njit(fastmath={"contract"})
-def along(Z: Any, D: Any, t: float, y: Any, c: Any, cost: Any) -> tuple[float, float]:
+def max_margin_along_line(Z: Any, D: Any, t: float, y: Any, c: Any, cost: Any) -> tuple[float, float]:
     """Return the loss at scores Z + t D, and its derivative in t."""
     k = np.uintp(Z.shape[1])
     value = slope = 0.0
@@ -100,7 +100,7 @@ def along(Z: Any, D: Any, t: float, y: Any, c: Any, cost: Any) -> tuple[float, f
 
 # ---------------------------------------------------------------- faces of simplices
 @njit()
-def tangent(S: Any, beta: Any, scale: Any) -> None:
+def project_to_face(S: Any, beta: Any, scale: Any) -> None:
     """Project each row of S onto the face's tangent space, times a scale, in place.
 
     Subtracts the mean over the classes with beta > 0; the other classes become 0.

@@ -12,12 +12,12 @@ from typing import Any
 
 from riskmin.kernels.compiled import njit
 
-SLOPE, ACROSS, BEND, TURN, CURVE, TOTAL = range(6)
+D_T, D_B, D_TT, D_TB, D_BB, LINE_ABS_SUM = range(6)
 """Slots of `out` of line derivatives, for scores z + t dz + b.
 
 First derivatives in t and in b, second derivatives in t t, t b and b b, and the sum of the absolute slopes.
 """
-TRUTH, OFFSET, SIZE, TILT, WHOLE = range(5)
+VALUE, CUT_OFFSET, CUT_ABS_TERMS, CUT_SLOPE_B, CUT_ABS_SUM = range(5)
 """Slots of `out` at a point.
 
 The unsmoothed loss, the cut's offset, the absolute sum of its terms, the cut's slope in the intercept b, and
@@ -45,7 +45,7 @@ def _multiplier(r: float, lower: float, upper: float, inverse: float, epsilon: f
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
-def along(
+def smoothed_line_derivatives(
     z: Any, dz: Any, t: float, b: float, pull: Any, lower: Any, upper: Any, c: Any,
     inverse: float, epsilon: float, out: Any,
 ) -> None:  # fmt: skip
@@ -67,12 +67,12 @@ def along(
         d_tt += h * d * d
         d_tb += h * d
         d_bb += h
-    out[SLOPE], out[ACROSS], out[TOTAL] = d_t, d_b, abs_sum
-    out[BEND], out[TURN], out[CURVE] = d_tt, d_tb, d_bb
+    out[D_T], out[D_B], out[LINE_ABS_SUM] = d_t, d_b, abs_sum
+    out[D_TT], out[D_TB], out[D_BB] = d_tt, d_tb, d_bb
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
-def settle(
+def evaluate_with_cut(
     z: Any, b: float, shift: Any, pull: Any, lower: Any, upper: Any, c: Any,
     inverse: float, epsilon: float, square: float, slopes: Any, curvatures: Any, out: Any,
 ) -> None:  # fmt: skip
@@ -102,11 +102,17 @@ def settle(
             value += c[i] * (u * e - 0.5 * square * u * u)
         elif e != 0.0:
             value += c[i] * e * (upper[i] if e > 0.0 else lower[i])
-    out[TRUTH], out[OFFSET], out[SIZE], out[TILT], out[WHOLE] = value, offset, abs_terms, slope_b, abs_sum
+    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS], out[CUT_SLOPE_B], out[CUT_ABS_SUM] = (
+        value,
+        offset,
+        abs_terms,
+        slope_b,
+        abs_sum,
+    )
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
-def truths(
+def unsmoothed_value_slope(
     z: Any, b: float, shift: Any, lower: Any, upper: Any, c: Any, epsilon: float, square: float, out: Any
 ) -> None:
     """Compute the unsmoothed loss at z + b (out[0]) and its derivative in b (out[1]).

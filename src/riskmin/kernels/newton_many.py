@@ -14,7 +14,7 @@ VALUE_SUM, OFFSET_SUM, ABS_TERM_SUM = 0, 1, 2
 
 
 @njit()
-def along(
+def simplex_line_derivatives(
     Z: Any, D: Any, t: Any, pull: Any, y: Any, c: Any, cost: Any, weight: Any, v: Any, workspace: Any,
     direction: Any, out: Any,
 ) -> None:  # fmt: skip
@@ -50,7 +50,7 @@ def along(
 
 
 @njit()
-def settle(
+def simplex_evaluate_with_cut(
     Z: Any, pull: Any, y: Any, c: Any, cost: Any, weight: Any, v: Any, workspace: Any, slopes: Any,
     counts: Any, out: Any,
 ) -> None:  # fmt: skip

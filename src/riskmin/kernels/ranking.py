@@ -13,7 +13,7 @@ from riskmin.kernels.compiled import njit
 
 
 @njit()
-def worst_first(s: Any, starts: Any, splits: Any, share: Any, n_before: Any) -> None:
+def most_violating_first(s: Any, starts: Any, splits: Any, share: Any, n_before: Any) -> None:
     """Find, per query, how many irrelevant rows the most violating ranking has before its first relevant one.
 
     ``s[starts[k]:splits[k]]`` are the scores of the relevant rows, in decreasing order, and the other rows
@@ -37,7 +37,7 @@ def worst_first(s: Any, starts: Any, splits: Any, share: Any, n_before: Any) -> 
 
 
 @njit(allocates=True)
-def worst_places(
+def most_violating_places(
     s: Any, gain: Any, tied: Any, blocks: Any, share: Any, discount: Any, chosen: Any, first: int, last: int,
     place: Any,
 ) -> None:  # fmt: skip
@@ -153,7 +153,7 @@ def _tail_pair_sums(
                         tails[((h * n_grades + g) * width + i - tied[h]) * width + b] = sums[b]
 
 
-def hinges_of_queries(z: Any, c: Any, rank: Any, starts: Any, mu: float, h: float) -> Any:
+def query_pair_hinges(z: Any, c: Any, rank: Any, starts: Any, mu: float, h: float) -> Any:
     """Return values, minorant offsets and pair counts per query, and slopes per row, of smoothed hinges.
 
     The rows of a query are sorted by z. Two different ranks differ in a highest bit: for each bit, the rows
@@ -163,12 +163,12 @@ def hinges_of_queries(z: Any, c: Any, rank: Any, starts: Any, mu: float, h: floa
     n, n_queries = len(z), len(starts) - 1
     sums, dz = np.zeros((n_queries, 3)), np.zeros(n)
     workspaces = np.arange(n), np.empty(n, np.int64), np.empty((n + 1, 3)), np.empty((n + 1, 3))
-    _hinges_of_queries(z, c, rank, starts, mu, h, mu or None, *workspaces, sums, dz)
+    _query_pair_hinges(z, c, rank, starts, mu, h, mu or None, *workspaces, sums, dz)
     return *sums.T, dz
 
 
 @njit()
-def _hinges_of_queries(
+def _query_pair_hinges(
     z: Any, c: Any, rank: Any, starts: Any, mu: float, h: float, smooth: Any, rows: Any, spare: Any,
     m: Any, w: Any, sums: Any, dz: Any,
 ) -> None:  # fmt: skip
@@ -241,8 +241,8 @@ def _from_above(
 
     A pair (i above, j below) has t = z_j - (z_i - 1) and the multiplier clip(t / mu, 0, 1); the offset is mu
     / 2 times the sum of squared multipliers, and is subtracted from the value. As in
-    `riskmin.losses.pairs.hinge_of_pairs`, the same comparisons of the same numbers serve both slopes, and
-    remainders in cells of width h keep the digits of differences.
+    `riskmin.losses.pairs.smoothed_pair_hinges`, the same comparisons of the same numbers serve both slopes,
+    and remainders in cells of width h keep the digits of differences.
     """
     nb = len(below)
     value = offset = 0.0

@@ -14,17 +14,17 @@ import numpy as np
 from riskmin.kernels.compiled import njit
 from riskmin.kernels.exponential import exponential, log_one_plus
 from riskmin.kernels.newton import (
-    ACROSS,
-    BEND,
-    CURVE,
-    OFFSET,
-    SIZE,
-    SLOPE,
-    TILT,
-    TOTAL,
-    TRUTH,
-    TURN,
-    WHOLE,
+    CUT_ABS_SUM,
+    CUT_ABS_TERMS,
+    CUT_OFFSET,
+    CUT_SLOPE_B,
+    D_B,
+    D_BB,
+    D_T,
+    D_TB,
+    D_TT,
+    LINE_ABS_SUM,
+    VALUE,
 )
 
 TANGENT_EXP_ABOVE = 0.5 * math.log(float(np.finfo(np.float64).max))
@@ -33,7 +33,7 @@ TANGENT_EXP_ABOVE = 0.5 * math.log(float(np.finfo(np.float64).max))
 
 # ---------------------------------------------------------------- logistic
 @njit(fastmath={"contract", "reassoc", "nsz"})
-def logistic_along(z: Any, dz: Any, t: float, b: float, y: Any, c: Any, out: Any) -> None:
+def logistic_line_derivatives(z: Any, dz: Any, t: float, b: float, y: Any, c: Any, out: Any) -> None:
     """Compute the derivatives of sum_i c_i log(1 + e^(-y_i s_i)) at s = z + t dz + b.
 
     g = -c y / (1 + e^(y s)), h = c p (1 - p), in the slots of `newton`; e^(-|s|) is used, so that nothing
@@ -55,12 +55,14 @@ def logistic_along(z: Any, dz: Any, t: float, b: float, y: Any, c: Any, out: Any
         d_tt += h * d * d
         d_tb += h * d
         d_bb += h
-    out[SLOPE], out[ACROSS], out[TOTAL] = d_t, d_b, abs_sum
-    out[BEND], out[TURN], out[CURVE] = d_tt, d_tb, d_bb
+    out[D_T], out[D_B], out[LINE_ABS_SUM] = d_t, d_b, abs_sum
+    out[D_TT], out[D_TB], out[D_BB] = d_tt, d_tb, d_bb
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
-def logistic_settle(z: Any, b: float, y: Any, c: Any, slopes: Any, curvatures: Any, out: Any) -> None:
+def logistic_evaluate_with_cut(
+    z: Any, b: float, y: Any, c: Any, slopes: Any, curvatures: Any, out: Any
+) -> None:
     """Compute slopes and curvatures of all rows at z + b, weighted by c, and the sums of a cut in out.
 
     The cut is the tangent: its offset is sum_i (value_i - g_i s_i).
@@ -81,7 +83,7 @@ def logistic_settle(z: Any, b: float, y: Any, c: Any, slopes: Any, curvatures: A
         abs_terms += value + abs(g * s)
         slope_b += g
         abs_sum += abs(g)
-    out[TRUTH], out[OFFSET], out[SIZE], out[TILT], out[WHOLE] = (
+    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS], out[CUT_SLOPE_B], out[CUT_ABS_SUM] = (
         total_value,
         offset,
         abs_terms,
@@ -92,7 +94,9 @@ def logistic_settle(z: Any, b: float, y: Any, c: Any, slopes: Any, curvatures: A
 
 # ---------------------------------------------------------------- others
 @njit(fastmath={"contract", "reassoc", "nsz"})
-def exponential_along(z: Any, dz: Any, t: float, b: float, sign: Any, rate: Any, c: Any, out: Any) -> None:
+def exponential_line_derivatives(
+    z: Any, dz: Any, t: float, b: float, sign: Any, rate: Any, c: Any, out: Any
+) -> None:
     """Compute the derivatives of sum_i c_i (e^(a_i s_i) - r_i (1 + s_i - log r_i)) at s = z + t dz + b.
 
     g = a c e^(a s) - c r, h = c e^(a s), with the exponent cut off at `TANGENT_EXP_ABOVE`.
@@ -111,12 +115,12 @@ def exponential_along(z: Any, dz: Any, t: float, b: float, sign: Any, rate: Any,
         d_tt += h * d * d
         d_tb += h * d
         d_bb += h
-    out[SLOPE], out[ACROSS], out[TOTAL] = d_t, d_b, abs_sum
-    out[BEND], out[TURN], out[CURVE] = d_tt, d_tb, d_bb
+    out[D_T], out[D_B], out[LINE_ABS_SUM] = d_t, d_b, abs_sum
+    out[D_TT], out[D_TB], out[D_BB] = d_tt, d_tb, d_bb
 
 
 @njit(fastmath={"contract", "reassoc", "nsz"})
-def exponential_settle(
+def exponential_evaluate_with_cut(
     z: Any, b: float, sign: Any, rate: Any, c: Any, log_rate: Any, slopes: Any, curvatures: Any, out: Any
 ) -> None:
     """Compute slopes and curvatures of all rows at z + b, weighted by c, and the sums of a cut in out.
@@ -138,7 +142,7 @@ def exponential_settle(
         abs_terms += abs(value) + abs(g * s)
         slope_b += g
         abs_sum += abs(g)
-    out[TRUTH], out[OFFSET], out[SIZE], out[TILT], out[WHOLE] = (
+    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS], out[CUT_SLOPE_B], out[CUT_ABS_SUM] = (
         total_value,
         offset,
         abs_terms,
@@ -148,7 +152,7 @@ def exponential_settle(
 
 
 @njit(fastmath={"contract"})
-def csr_squares(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
+def csr_gram_diagonal(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
     """Add the diagonal of X' diag(h) X to out."""
     for i in range(np.uintp(len(h))):
         if h[i] != 0.0:

@@ -13,12 +13,12 @@ from riskmin.kernels.compiled import njit
 
 DIGIT_BITS = 8
 """Bits per pass; the counters of 2^8 buckets stay in the first-level cache."""
-PASSES, BUCKETS = 64 // DIGIT_BITS, 1 << DIGIT_BITS
-MASK, SIGN = np.uint64(BUCKETS - 1), np.uint64(1 << 63)
+RADIX_PASSES, RADIX_BUCKETS = 64 // DIGIT_BITS, 1 << DIGIT_BITS
+MASK, SIGN = np.uint64(RADIX_BUCKETS - 1), np.uint64(1 << 63)
 
 
 @njit()
-def to_keys(keys: Any, count: Any, first: int, last: int) -> None:
+def floats_to_keys(keys: Any, count: Any, first: int, last: int) -> None:
     """Turn floats, viewed as uint64, into keys whose integer order is the float order; count their digits.
 
     Flips the sign bit, and all other bits too where it was set. count[q, d] counts digit d of pass q.
@@ -27,16 +27,16 @@ def to_keys(keys: Any, count: Any, first: int, last: int) -> None:
         k = keys[i]
         k = ~k if k & SIGN else k | SIGN
         keys[i] = k
-        for q in range(PASSES):
+        for q in range(RADIX_PASSES):
             # all digits are counted in one pass over the keys
             count[q, (k >> np.uint64(q * DIGIT_BITS)) & MASK] += 1
 
 
 @njit()
-def to_starts(count: Any, n: int) -> bool:
+def counts_to_starts(count: Any, n: int) -> bool:
     """Turn counts into the start of each digit; return whether all n keys have the same digit."""
     position, all_equal = 0, False
-    for d in range(BUCKETS):
+    for d in range(RADIX_BUCKETS):
         n_digit = count[d]
         all_equal |= n_digit == n
         count[d] = position
@@ -45,7 +45,7 @@ def to_starts(count: Any, n: int) -> bool:
 
 
 @njit()
-def deal(
+def scatter_by_digit(
     keys: Any, order: Any, start: Any, q: int, first: int, last: int, to_keys: Any, to_order: Any
 ) -> None:
     """Scatter a range of the keys, and their indices, to where their digit q belongs (a stable pass)."""

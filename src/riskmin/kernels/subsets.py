@@ -23,7 +23,7 @@ def _include_row(total: Any, x: float, max_size: int) -> None:
 
 
 @njit(allocates=True)
-def sizes(odds: Any, max_size: int, step: int) -> Any:
+def log_symmetric_polynomials(odds: Any, max_size: int, step: int) -> Any:
     """Return log e_r(odds) for r <= max_size: sums over subsets of r rows of the product of their odds.
 
     odds are given as logarithms; all terms are positive, so nothing cancels. Row 0 of the result is for all
@@ -43,7 +43,7 @@ def sizes(odds: Any, max_size: int, step: int) -> Any:
 
 
 @njit(allocates=True)
-def chances(odds: Any, checkpoints: Any, step: int, size: Any) -> Any:
+def inclusion_probabilities(odds: Any, checkpoints: Any, step: int, size: Any) -> Any:
     """Return the probability of each row to be in the subset, where `size` is the distribution of its size.
 
     Rows are decided one by one, given how many are still to be taken: with r to go, row i is taken with

@@ -23,9 +23,21 @@ from riskmin.kernels.compiled import njit
 # Return codes of `parse`.
 OK, NO_LABEL, BAD_PAIR, UNSORTED, TOO_LARGE, BAD_QID, QID_MISSING, QID_EXTRA = range(8)
 # Modes of reading the first token of a row: a number, a number that may be missing, text.
-NUMBER, OPTIONAL, TEXT = range(3)
+LABEL_NUMBER, LABEL_OPTIONAL, LABEL_TEXT = range(3)
 # Slots of `state`: counters that go from chunk to chunk, and the range of an erroneous token.
-LINE, QID, LEAST, LARGEST, LARGEST_LINE, ROWS, VALUES, SLOW, START, STOP, N_STATE = range(11)
+(
+    LINE_NUMBER,
+    HAS_QID,
+    SMALLEST_INDEX,
+    LARGEST_INDEX,
+    LARGEST_INDEX_LINE,
+    N_ROWS,
+    N_VALUES,
+    N_SLOW,
+    ERROR_START,
+    ERROR_STOP,
+    N_STATE,
+) = range(11)
 
 # Numba promotes uint64 + int64 to float, and checks signed indices for wraparound: unsigned throughout.
 _U0, _U1, _U3, _U4, _U9, _U10, _U52, _U53, _U63, _U64 = (
@@ -189,29 +201,29 @@ def _number(text: Any, p: Any, tens: Any, table: Any) -> Any:
 @njit()
 def _fail(state: Any, code: Any, start: Any, stop: Any) -> Any:
     """Store the range of the erroneous token; return the code."""
-    state[START], state[STOP] = start, stop
+    state[ERROR_START], state[ERROR_STOP] = start, stop
     return code, stop
 
 
 @njit()
 def _note(slow: Any, state: Any, where: Any, start: Any, stop: Any) -> None:
     """Leave text[start:stop] to Python: it is value number `where`, or the label of row -1 - where."""
-    i = state[SLOW]
+    i = state[N_SLOW]
     slow[i, 0], slow[i, 1], slow[i, 2] = where, start, stop
-    state[SLOW] = i + 1
+    state[N_SLOW] = i + 1
 
 
 @njit()
 def _label(text: Any, p: Any, mode: Any, tens: Any, table: Any, labels: Any, slow: Any, state: Any) -> Any:
     """Read the first token of a row; return the code, and where the next token may start."""
-    row = state[ROWS]
+    row = state[N_ROWS]
     exact, labels[row], end = _number(text, p, tens, table)
-    if exact and mode != TEXT:
+    if exact and mode != LABEL_TEXT:
         return OK, end
     for i in range(p, end):
         if np.uint64(text[i]) == _COLON:  # a feature: the row has no label
             labels[row] = np.nan
-            return _fail(state, NO_LABEL, p, end) if mode == NUMBER else (OK, p)
+            return _fail(state, NO_LABEL, p, end) if mode == LABEL_NUMBER else (OK, p)
     _note(slow, state, -1 - row, p, end)
     return OK, end
 
@@ -224,16 +236,16 @@ def _query(text: Any, p: Any, qids: Any, state: Any) -> Any:
         or np.uint64(text[p + _U1]) != _CHAR_I
         or np.uint64(text[p + _U1 + _U1]) != _CHAR_D
     ):
-        if state[QID] == 1:
+        if state[HAS_QID] == 1:
             # state[QID]: -1 unknown, 1 all rows have a qid, 0 none has
             return _fail(state, QID_MISSING, p, p)
-        state[QID] = 0
+        state[HAS_QID] = 0
         return OK, p
     end = _token_end(text, p)
     start = p + _U3 + _U1
-    if state[QID] == 0:
+    if state[HAS_QID] == 0:
         return _fail(state, QID_EXTRA, p, end)
-    state[QID] = 1
+    state[HAS_QID] = 1
     negative = start < end and np.uint64(text[start]) == _MINUS
     if negative:
         start += _U1
@@ -242,7 +254,7 @@ def _query(text: Any, p: Any, qids: Any, state: Any) -> Any:
     m, stop = _digits(text, start, _U0)
     if stop != end or end - start > np.uint64(19) or m >> _U63 != _U0 or stop == start:
         return _fail(state, BAD_QID, p, end)
-    qids[state[ROWS]] = -np.int64(m) if negative else np.int64(m)
+    qids[state[N_ROWS]] = -np.int64(m) if negative else np.int64(m)
     return OK, end
 
 
@@ -260,7 +272,7 @@ def _features(
     state: Any,
 ) -> Any:
     """Read ``index:value`` pairs up to a newline or a comment; return the code, and their end."""
-    k = np.uint64(state[VALUES])
+    k = np.uint64(state[N_VALUES])
     last = np.int64(base - 1)
     while True:
         p = _skip(text, p)
@@ -276,8 +288,8 @@ def _features(
             return _fail(state, UNSORTED, p, _token_end(text, p))
         if index > limit:
             return _fail(state, TOO_LARGE, p, end)
-        if last < base and index < state[LEAST]:
-            state[LEAST] = index
+        if last < base and index < state[SMALLEST_INDEX]:
+            state[SMALLEST_INDEX] = index
         last = index
         start = end + _U1
         exact, values[k], p = _number(text, start, tens, table)
@@ -285,9 +297,9 @@ def _features(
             _note(slow, state, np.int64(k), start, p)
         indices[k] = index
         k += _U1
-    if last > state[LARGEST]:
-        state[LARGEST], state[LARGEST_LINE] = last, state[LINE]
-    state[VALUES] = k
+    if last > state[LARGEST_INDEX]:
+        state[LARGEST_INDEX], state[LARGEST_INDEX_LINE] = last, state[LINE_NUMBER]
+    state[N_VALUES] = k
     return OK, p
 
 
@@ -315,7 +327,7 @@ def parse(
     label, its query id, and its line number. The arrays must have length size // 3 + 1 (values) and
     size // 2 + 1 (rows).
     """
-    state[ROWS] = state[VALUES] = state[SLOW] = 0
+    state[N_ROWS] = state[N_VALUES] = state[N_SLOW] = 0
     p, stop = _U0, np.uint64(size)
     while p < stop:
         p = _skip(text, p)
@@ -328,11 +340,11 @@ def parse(
                 code, p = _features(text, p, base, limit, tens, table, values, indices, slow, state)
             if code != OK:
                 return code
-            row = state[ROWS]
-            ends[row], lines[row] = state[VALUES], state[LINE]
-            state[ROWS] = row + 1
+            row = state[N_ROWS]
+            ends[row], lines[row] = state[N_VALUES], state[LINE_NUMBER]
+            state[N_ROWS] = row + 1
         while np.uint64(text[p]) != _NEWLINE:  # skip the comment
             p += _U1
         p += _U1
-        state[LINE] += 1
+        state[LINE_NUMBER] += 1
     return OK

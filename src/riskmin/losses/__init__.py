@@ -35,7 +35,7 @@ from riskmin.losses.regression import Poisson as Poisson
 from riskmin.losses.regression import Quantile as Quantile
 from riskmin.losses.regression import Squared as Squared
 from riskmin.losses.smoothing import Smoothed as Smoothed
-from riskmin.registry import described, named, revived
+from riskmin.registry import from_dict, lookup, to_dict
 from riskmin.types import Loss
 
 LOSSES: dict[str, Any] = {
@@ -97,7 +97,7 @@ def get_loss(loss: str | Loss) -> Any:
     Hinge(margin=2.0)
     """
     if isinstance(loss, str):
-        return named(loss, LOSSES, "loss", "huber:delta=2")
+        return lookup(loss, LOSSES, "loss", "huber:delta=2")
     if isinstance(loss, type):
         raise ValueError(f"{loss.__name__} is a class, not a loss; give an instance: {loss.__name__}()")
     if not isinstance(loss, Loss):
@@ -119,26 +119,26 @@ def formula(loss: Loss) -> str:
     return str(getattr(loss, "formula", repr(loss)))
 
 
-def spec(loss: Loss) -> dict[str, Any]:
+def loss_to_dict(loss: Loss) -> dict[str, Any]:
     """Return a loss as plain data that JSON can hold: the class name and the parameters.
 
     Examples
     --------
-    >>> spec(Huber(delta=2.0))
+    >>> loss_to_dict(Huber(delta=2.0))
     {'name': 'Huber', 'params': {'delta': 2.0}}
     """
-    return described(loss, _classes())
+    return to_dict(loss, _classes())
 
 
-def from_spec(data: dict[str, Any]) -> Any:
+def loss_from_dict(data: dict[str, Any]) -> Any:
     """Return the loss from which `loss_to_dict` made the data.
 
     Examples
     --------
-    >>> from_spec({"name": "Huber", "params": {"delta": 2.0}})
+    >>> loss_from_dict({"name": "Huber", "params": {"delta": 2.0}})
     Huber(delta=2.0)
     """
-    return revived(data, _classes(), "loss")
+    return from_dict(data, _classes(), "loss")
 
 
 def _classes() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.losses.labels import check_finite
-from riskmin.sequences import Chain
+from riskmin.sequences import ChainMap
 from riskmin.types import Array, NDArray
 
 
@@ -91,7 +91,7 @@ class _TaggingLoss:
                 "or use ChainTagger, which takes any labels"
             )
 
-    def scorer(self, y: NDArray, n_outputs: int | None = None) -> Chain:
+    def linear_map(self, y: NDArray, n_outputs: int | None = None) -> ChainMap:
         """Return the chain map of n_outputs labels; of as many labels as y holds by default."""
         largest = int(np.asarray(y)[:, 0].max())
         if n_outputs is not None and n_outputs <= largest:
@@ -101,7 +101,7 @@ class _TaggingLoss:
         k = n_outputs or largest + 1
         if k < 2:
             raise ValueError("y holds a single label, but two are needed: add sequences with others")
-        return Chain(k)
+        return ChainMap(k)
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class ChainMaxMargin(_TaggingLoss):
     def __post_init__(self) -> None:
         # slack rescaling has no smoothed form: without the method, it is not an instance of Smoothable
         if not self.rescaled:
-            object.__setattr__(self, "soft", self._smoothed)
+            object.__setattr__(self, "smoothed_value_grad", self._smoothed)
 
     @property
     def formula(self) -> str:
@@ -196,7 +196,7 @@ class ChainMaxMargin(_TaggingLoss):
         batch, kernels = SequenceBatch.from_arrays(self, z, y, c), _kernels()[1]
         # the kernel maximizes over label sequences and adds the subgradients of all sequences into dz
         path, dz = np.empty_like(batch.y), np.zeros_like(batch.z)
-        losses = kernels.worst_paths(*batch, 1.0, self.rescaled, path, dz)
+        losses = kernels.most_violating_paths(*batch, 1.0, self.rescaled, path, dz)
         return float(batch.c @ losses), dz.astype(z.dtype, copy=False)
 
     def _smoothed(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:

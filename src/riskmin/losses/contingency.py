@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import like, namespace
+from riskmin.arrays import as_array_like, namespace
 from riskmin.losses.cutoffs import best_f_beta_threshold, threshold_for_count
 from riskmin.losses.entropic import smoothed_by_entropy
 from riskmin.losses.labels import check_signs
-from riskmin.sorting import order, prefix_sums, wider
+from riskmin.sorting import as_float64, prefix_sums, stable_argsort
 from riskmin.types import Array, NDArray
 
 
@@ -54,9 +54,12 @@ class SortedScores:
         check_equal_weights(loss, c)
         xp = namespace(z)
         # float64: prefix sums of float32 scores would lose digits
-        wide = wider(z)
+        wide = as_float64(z)
         positives, negatives = xp.nonzero(y > 0)[0], xp.nonzero(y <= 0)[0]
-        positives, negatives = positives[order(wide[positives])], negatives[order(-wide[negatives])]
+        positives, negatives = (
+            positives[stable_argsort(wide[positives])],
+            negatives[stable_argsort(-wide[negatives])],
+        )
         negative_scores = wide[negatives]
         return cls(
             z,
@@ -153,13 +156,13 @@ class FBeta:
         best = int(xp.argmax(values))
         return values[best], s.subgradient(best, int(alarms[best]))
 
-    def tables(self, n_above: int, n_below: int) -> tuple[NDArray, NDArray, NDArray]:
+    def tables(self, n_positive: int, n_negative: int) -> tuple[NDArray, NDArray, NDArray]:
         """Return the misses, the alarms and Delta of every possible contingency table."""
-        misses, alarms = (a.ravel() for a in np.indices((n_above + 1, n_below + 1)))
-        hits = (1 + self.beta**2) * (n_above - misses)
+        misses, alarms = (a.ravel() for a in np.indices((n_positive + 1, n_negative + 1)))
+        hits = (1 + self.beta**2) * (n_positive - misses)
         return misses, alarms, 1 - hits / (hits + self.beta**2 * misses + alarms)
 
-    def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+    def smoothed_value_grad(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """Return the entropy-smoothed loss, its gradient, and the minorant offset.
 
         It takes O(n^2), so it is for up to a few thousand rows.
@@ -200,7 +203,7 @@ class PrecisionAtK:
     separable = False
     smooth = False
     task = "classification"
-    counted = True
+    fixed_positive_count = True
     formula = "max over y' of 1 - hits / k + sum z (y' - y) / n"
     check_labels = check_signs
 
@@ -228,17 +231,21 @@ class PrecisionAtK:
         """Return the threshold on scores that k rows exceed."""
         return threshold_for_count(z, self.k)
 
-    def tables(self, n_above: int, n_below: int) -> tuple[NDArray, NDArray, NDArray]:
+    def tables(self, n_positive: int, n_negative: int) -> tuple[NDArray, NDArray, NDArray]:
         """Return misses, alarms and Delta of the tables with k predicted positives and of the true labels."""
-        first, last = self._hits(n_above, n_below)
+        first, last = self._hits(n_positive, n_negative)
         hits = np.arange(first, last + 1)
-        misses, alarms, delta = n_above - hits, self.k - hits, 1 - hits / self._delta_denominator(n_above)
+        misses, alarms, delta = (
+            n_positive - hits,
+            self.k - hits,
+            1 - hits / self._delta_denominator(n_positive),
+        )
         # if k = n+, the true labels are among the tables already
-        if self.k == n_above:
+        if self.k == n_positive:
             return misses, alarms, delta
         return np.append(misses, 0), np.append(alarms, 0), np.append(delta, 0.0)
 
-    def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+    def smoothed_value_grad(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """Return the entropy-smoothed loss, its gradient, and the minorant offset.
 
         It takes O(n n+ + n k), so it is for up to a few thousand rows.
@@ -287,4 +294,4 @@ class RecallAtK(PrecisionAtK):
 
 def count_range(like_rows: Array, first: int, last: int) -> Array:
     """Return the integers first, ..., last in the array library and on the device of the given array."""
-    return like(np.arange(first, last + 1), like_rows)
+    return as_array_like(np.arange(first, last + 1), like_rows)

@@ -13,31 +13,31 @@ import numpy as np
 from riskmin.types import NDArray
 
 
-class Curve(NamedTuple):
+class BlockHessian(NamedTuple):
     """The block-diagonal Hessian of all rows, with one (k, k) block per row.
 
     Examples
     --------
     >>> import numpy as np
     >>> curve = simplex_hessian(np.array([[0.5, 0.5]]), np.ones(1))
-    >>> curve.diagonal.tolist(), curve.times(np.array([[1.0, 0.0]]), slice(1)).tolist()
+    >>> curve.diagonal.tolist(), curve.product(np.array([[1.0, 0.0]]), slice(1)).tolist()
     ([[0.25, 0.25]], [[0.25, -0.25]])
     """
 
     diagonal: NDArray
-    times: Callable[[NDArray, slice], NDArray]
+    product: Callable[[NDArray, slice], NDArray]
     """Return H_i v_i for the rows v_i of V, where V holds the rows of a range (slice)."""
-    roots: Callable[[], tuple[NDArray, NDArray]] | None = None
+    factors: Callable[[], tuple[NDArray, NDArray]] | None = None
     """Return row indices and vectors u with H_i = sum of u u' over the vectors of row i; None if unknown."""
 
 
-def simplex_hessian(p: NDArray, size: NDArray) -> Curve:
+def simplex_hessian(p: NDArray, size: NDArray) -> BlockHessian:
     r"""Return the blocks :math:`size_i (\mathrm{diag}(p_i) - p_i p_i^\top)`, for p_i on the simplex.
 
     Examples
     --------
     >>> import numpy as np
-    >>> simplex_hessian(np.array([[0.25, 0.75]]), np.full(1, 16.0)).times(np.eye(2)[:1], slice(1)).tolist()
+    >>> simplex_hessian(np.array([[0.25, 0.75]]), np.full(1, 16.0)).product(np.eye(2)[:1], slice(1)).tolist()
     [[3.0, -3.0]]
     """
     scaled, ones = p * size[:, None], np.ones(p.shape[1])
@@ -49,10 +49,10 @@ def simplex_hessian(p: NDArray, size: NDArray) -> Curve:
         out *= scaled[rows]
         return out
 
-    return Curve(scaled * (1 - p), times)
+    return BlockHessian(scaled * (1 - p), times)
 
 
-def star_hessian(a: NDArray, true_class: NDArray) -> Curve:
+def star_hessian(a: NDArray, true_class: NDArray) -> BlockHessian:
     r"""Return the blocks :math:`\sum_j a_{ij} (e_j - e_y)(e_j - e_y)^\top`.
 
     They are weighted Laplacians of star graphs with center y. `true_class` is the one-hot encoding of y, and
@@ -62,7 +62,7 @@ def star_hessian(a: NDArray, true_class: NDArray) -> Curve:
     --------
     >>> import numpy as np
     >>> curve = star_hessian(np.array([[2.0, 0.0, 3.0]]), np.array([[0.0, 1.0, 0.0]]))
-    >>> curve.diagonal.tolist(), curve.times(np.eye(3)[1:2], slice(1)).tolist()
+    >>> curve.diagonal.tolist(), curve.product(np.eye(3)[1:2], slice(1)).tolist()
     ([[2.0, 5.0, 3.0]], [[-2.0, 5.0, -3.0]])
     """
     y = np.argmax(true_class, axis=1)
@@ -74,10 +74,10 @@ def star_hessian(a: NDArray, true_class: NDArray) -> Curve:
         out[true_entries] -= out.sum(axis=1)
         return out
 
-    return Curve(a + true_class * a.sum(axis=1, keepdims=True), times)
+    return BlockHessian(a + true_class * a.sum(axis=1, keepdims=True), times)
 
 
-def faces(face: NDArray, size: NDArray) -> Curve:
+def simplex_face_hessian(face: NDArray, size: NDArray) -> BlockHessian:
     r"""Return the blocks :math:`size_i (I_S - 1 1^\top / |S|)`, for the faces S of the simplex.
 
     `face` is 1.0 for the classes in S and 0.0 for the others. The factors are the vectors
@@ -87,8 +87,8 @@ def faces(face: NDArray, size: NDArray) -> Curve:
     Examples
     --------
     >>> import numpy as np
-    >>> curve = faces(np.array([[1.0, 1.0, 0.0, 1.0]]), np.ones(1))
-    >>> rows, U = curve.roots()
+    >>> curve = simplex_face_hessian(np.array([[1.0, 1.0, 0.0, 1.0]]), np.ones(1))
+    >>> rows, U = curve.factors()
     >>> rows.tolist(), (U.T @ U).round(6)[1].tolist(), curve.diagonal.round(6).tolist()
     ([0, 0], [-0.333333, 0.666667, 0.0, -0.333333], [[0.666667, 0.666667, 0.0, 0.666667]])
     """
@@ -109,10 +109,10 @@ def faces(face: NDArray, size: NDArray) -> Curve:
         return np.concatenate(rows), np.concatenate(vectors)
 
     # with p uniform on S: size |S| (diag(p) - p p') = size (I_S - 1 1' / |S|)
-    return simplex_hessian(face / count[:, None], size * count)._replace(roots=roots)
+    return simplex_hessian(face / count[:, None], size * count)._replace(factors=roots)
 
 
-def scaled_face_hessian(face: NDArray, factor: NDArray, true_class: NDArray, size: NDArray) -> Curve:
+def scaled_face_hessian(face: NDArray, factor: NDArray, true_class: NDArray, size: NDArray) -> BlockHessian:
     r"""Return the blocks :math:`size_i A_i^\top (I_S - 1 1^\top / |S|) A_i`, for the faces S of the simplex.
 
     A_i maps scores v to the scaled margins :math:`f_j (v_j - v_y)` (slack rescaling). `true_class` is the
@@ -123,7 +123,7 @@ def scaled_face_hessian(face: NDArray, factor: NDArray, true_class: NDArray, siz
     >>> import numpy as np
     >>> factor, true_class = np.array([[0.0, 3.0]]), np.array([[1.0, 0.0]])
     >>> curve = scaled_face_hessian(np.ones((1, 2)), factor, true_class, np.ones(1))
-    >>> curve.times(np.array([[0.0, 1.0]]), slice(1)).tolist()
+    >>> curve.product(np.array([[0.0, 1.0]]), slice(1)).tolist()
     [[-4.5, 4.5]]
     """
     f = face * factor * (1 - true_class)
@@ -142,4 +142,4 @@ def scaled_face_hessian(face: NDArray, factor: NDArray, true_class: NDArray, siz
     # the diagonal entries of the other classes in S, and that of the true class
     other_diagonal = f * f * (1 - 1 / count)
     true_diagonal = (f * f).sum(axis=1, keepdims=True) - total * total / count
-    return Curve(scaled * (other_diagonal + true_class * true_diagonal), times)
+    return BlockHessian(scaled * (other_diagonal + true_class * true_diagonal), times)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from riskmin.sorting import order, prefix_sums
+from riskmin.sorting import prefix_sums, stable_argsort
 from riskmin.types import NDArray
 
 SCORE_TIE_TOLERANCE = 1e-10
@@ -14,12 +14,12 @@ Equal rows may get scores that differ by rounding; a threshold must not separate
 """
 
 
-def partings(z: NDArray) -> NDArray:
+def distinct_cuts(z: NDArray) -> NDArray:
     """Return the possible numbers of scores below a threshold, for sorted scores z; ties stay together.
 
     Examples
     --------
-    >>> partings(np.array([1.0, 2.0, 2.0, 5.0])).tolist()
+    >>> distinct_cuts(np.array([1.0, 2.0, 2.0, 5.0])).tolist()
     [0, 1, 3, 4]
     """
     distinct = np.diff(z) > SCORE_TIE_TOLERANCE * np.abs(z).max()
@@ -27,14 +27,14 @@ def partings(z: NDArray) -> NDArray:
     return result
 
 
-def middle(z: NDArray, count: int) -> float:
+def midpoint_threshold(z: NDArray, count: int) -> float:
     """Return the threshold with `count` of the sorted scores z below: the midpoint of two adjacent scores.
 
     Below or above all scores, it has distance one from the nearest (or more, for huge scores).
 
     Examples
     --------
-    >>> middle(np.array([1.0, 2.0, 5.0]), 2), middle(np.array([1.0, 2.0, 5.0]), 0)
+    >>> midpoint_threshold(np.array([1.0, 2.0, 5.0]), 2), midpoint_threshold(np.array([1.0, 2.0, 5.0]), 0)
     (3.5, 0.0)
     """
     # outside of all scores: a distance of one, or more where one is below the tie tolerance
@@ -54,8 +54,8 @@ def threshold_for_count(z: NDArray, positives: int) -> float:
     3.5
     """
     z = np.sort(np.asarray(z, dtype=np.float64))
-    counts = partings(z)
-    return middle(z, int(counts[np.argmin(np.abs(len(z) - counts - positives))]))
+    counts = distinct_cuts(z)
+    return midpoint_threshold(z, int(counts[np.argmin(np.abs(len(z) - counts - positives))]))
 
 
 def best_f_beta_threshold(z: NDArray, y: NDArray, beta: float) -> float:
@@ -66,14 +66,14 @@ def best_f_beta_threshold(z: NDArray, y: NDArray, beta: float) -> float:
     >>> best_f_beta_threshold(np.array([3.0, 1.0, 2.0, 0.0]), np.array([1.0, 1.0, -1.0, -1.0]), 1.0)
     0.5
     """
-    rows = order(z)
+    rows = stable_argsort(z)
     # missed[m] is the number of positives among the m lowest scores
     z, positive = z[rows], (y[rows] > 0).astype(np.float64)
-    counts, missed = partings(z), prefix_sums(positive)
+    counts, missed = distinct_cuts(z), prefix_sums(positive)
     hits, predicted = missed[-1] - missed[counts], len(z) - counts
     # F = (1 + beta^2) hits / (beta^2 positives + predicted positives)
     f = (1 + beta**2) * hits / (beta**2 * missed[-1] + predicted)
-    return middle(z, int(counts[np.argmax(np.round(f, 12))]))
+    return midpoint_threshold(z, int(counts[np.argmax(np.round(f, 12))]))
 
 
 def best_balanced_threshold(z: NDArray, y: NDArray, c: NDArray) -> float:
@@ -85,10 +85,10 @@ def best_balanced_threshold(z: NDArray, y: NDArray, c: NDArray) -> float:
     >>> best_balanced_threshold(z, y, np.ones(4) / 4)
     0.5
     """
-    rows = order(z)
+    rows = stable_argsort(z)
     z, positive, c = z[rows], y[rows] > 0, c[rows]
-    counts, missed, rejected = partings(z), prefix_sums(c * positive), prefix_sums(c * ~positive)
+    counts, missed, rejected = distinct_cuts(z), prefix_sums(c * positive), prefix_sums(c * ~positive)
     # specificity - (1 - sensitivity)
     youden = rejected[counts] / rejected[-1] - missed[counts] / missed[-1]
     # rounding to 12 digits: ties are resolved in the same way whatever the last bits
-    return middle(z, int(counts[np.argmax(np.round(youden, 12))]))
+    return midpoint_threshold(z, int(counts[np.argmax(np.round(youden, 12))]))

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import like, namespace, to_numpy
-from riskmin.types import Array, NDArray, Unsuited
+from riskmin.arrays import as_array_like, namespace, to_numpy
+from riskmin.types import Array, NDArray, UnsupportedProblem
 
 MAX_DP_STEPS_PER_EVALUATION = 5000**2
 """Limit on the dynamic programming steps of one evaluation: about half a second."""
@@ -31,7 +31,7 @@ def _kernels() -> Any:
     return subsets
 
 
-def entropic(loss: Any, z: Array, y: Array, temperature: float) -> tuple[float, Array, float]:
+def entropic_smoothing(loss: Any, z: Array, y: Array, temperature: float) -> tuple[float, Array, float]:
     r"""Return the loss smoothed by the entropy of labelings, its gradient in z, and the minorant offset.
 
     It takes :math:`O(n_+^2 + n_-^2)` steps, fewer if only few misses or alarms are possible.
@@ -58,7 +58,7 @@ def entropic(loss: Any, z: Array, y: Array, temperature: float) -> tuple[float, 
     >>> import numpy as np
     >>> from riskmin import FBeta
     >>> z, y = np.array([1.0, -1.0, 0.5]), np.array([1.0, 1.0, -1.0])
-    >>> value, dz, offset = entropic(FBeta(), z, y, temperature=0.1)
+    >>> value, dz, offset = entropic_smoothing(FBeta(), z, y, temperature=0.1)
     >>> exact, _ = FBeta().value_grad(z, y, np.ones(3) / 3)
     >>> round(float(exact), 4), round(value, 4), round(value + offset, 4)
     (1.5, 1.3105, 1.4682)
@@ -69,7 +69,7 @@ def entropic(loss: Any, z: Array, y: Array, temperature: float) -> tuple[float, 
     # the dynamic program takes (rows of a class) x (largest subset size) steps for each class
     steps = int(positive.sum()) * int(misses.max()) + int(n - positive.sum()) * int(alarms.max())
     if steps > MAX_DP_STEPS_PER_EVALUATION:
-        raise Unsuited(
+        raise UnsupportedProblem(
             f"{type(loss).__name__} takes {steps:.1e} steps per evaluation to be smoothed on {n} rows, and "
             f"at most {MAX_DP_STEPS_PER_EVALUATION:.1e} are allowed: use Bundle"
         )
@@ -85,7 +85,7 @@ def entropic(loss: Any, z: Array, y: Array, temperature: float) -> tuple[float, 
     total = float(probability.sum())
     probability /= total
     value = temperature * (
-        largest + math.log(total) - log_labellings(misses, alarms, len(misses_of), len(alarms_of))
+        largest + math.log(total) - log_n_labelings(misses, alarms, len(misses_of), len(alarms_of))
     )
     # the mean of (y' - y) / n: -2 / n times the probability of a miss, 2 / n times that of an alarm
     dz = np.empty(n)
@@ -93,7 +93,7 @@ def entropic(loss: Any, z: Array, y: Array, temperature: float) -> tuple[float, 
     dz[~positive] = 2 / n * alarms_of.inclusion_probabilities(np.bincount(alarms, probability))
     # the mean of the numerator under p, minus the value: T (log N - H(p))
     offset = float(probability @ delta) + float(dz @ scores) - value
-    return value, namespace(z).astype(like(dz, z), z.dtype), offset
+    return value, namespace(z).astype(as_array_like(dz, z), z.dtype), offset
 
 
 class SubsetSums:
@@ -105,7 +105,7 @@ class SubsetSums:
     def __init__(self, odds: NDArray, max_size: int) -> None:
         self.odds, self.step = odds, max(1, math.isqrt(len(odds)))
         # partial results for every step-th row, step = sqrt(n): the backward pass recomputes the others
-        self.checkpoints = _kernels().sizes(odds, max_size, self.step)
+        self.checkpoints = _kernels().log_symmetric_polynomials(odds, max_size, self.step)
         self.sums = self.checkpoints[0]
 
     def __len__(self) -> int:
@@ -113,17 +113,17 @@ class SubsetSums:
 
     def inclusion_probabilities(self, size: NDArray) -> NDArray:
         """Return the probability of each row to be mislabeled, given the distribution of the subset size."""
-        result: NDArray = _kernels().chances(self.odds, self.checkpoints, self.step, size)
+        result: NDArray = _kernels().inclusion_probabilities(self.odds, self.checkpoints, self.step, size)
         return result
 
 
-def log_labellings(misses: NDArray, alarms: NDArray, n_positive: int, n_negative: int) -> float:
+def log_n_labelings(misses: NDArray, alarms: NDArray, n_positive: int, n_negative: int) -> float:
     """Return the logarithm of the number of labelings that have one of these tables.
 
     Examples
     --------
     >>> import numpy as np
-    >>> round(float(np.exp(log_labellings(np.array([0, 1]), np.array([0, 1]), 2, 3))), 6)  # 1 + 2 * 3
+    >>> round(float(np.exp(log_n_labelings(np.array([0, 1]), np.array([0, 1]), 2, 3))), 6)  # 1 + 2 * 3
     7.0
     """
     factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1.0, max(n_positive, n_negative) + 1)))])
@@ -151,5 +151,5 @@ def smoothed_by_entropy(loss: Any, z: Array, y: Array, mu: float) -> tuple[float
     """
     n_positive = int((np.asarray(to_numpy(y)) > 0).sum())
     misses, alarms, _ = loss.tables(n_positive, len(y) - n_positive)
-    log_count = log_labellings(misses, alarms, n_positive, len(y) - n_positive)
-    return entropic(loss, z, y, 0.5 * mu / log_count if log_count > 0 else mu)
+    log_count = log_n_labelings(misses, alarms, n_positive, len(y) - n_positive)
+    return entropic_smoothing(loss, z, y, 0.5 * mu / log_count if log_count > 0 else mu)

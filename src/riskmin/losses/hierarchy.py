@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
-from riskmin.scorers import Hierarchy
+from riskmin.scorers import TreePaths
 from riskmin.tree import Tree
 from riskmin.types import Array, NDArray
 
@@ -35,23 +35,23 @@ class _PathLoss:
                 f"{n_labels - 1}, in the order of tree.labels"
             )
 
-    def scorer(self, y: NDArray, n_outputs: int | None = None) -> Hierarchy:
+    def linear_map(self, y: NDArray, n_outputs: int | None = None) -> TreePaths:
         """Return the linear map with one weight vector per node and one score per label."""
         n_labels = len(self.tree.labels)
         if n_outputs not in (None, n_labels):
             raise ValueError(
                 f"n_outputs={n_outputs}, but the tree has {n_labels} labels: leave n_outputs out"
             )
-        return Hierarchy(self.tree)
+        return TreePaths(self.tree)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return value and gradient of the multiclass loss, z being the scores of the paths."""
         result: tuple[Any, Array] = self.multiclass_loss.value_grad(z, y, c)
         return result
 
-    def constants(self, k: int) -> tuple[Any, Any]:
+    def constant_prediction_cuts(self, k: int) -> tuple[Any, Any]:
         """Return slopes and offsets of the linear lower bounds of the multiclass loss."""
-        result: tuple[Any, Any] = self.multiclass_loss.constants(k)
+        result: tuple[Any, Any] = self.multiclass_loss.constant_prediction_cuts(k)
         return result
 
 
@@ -128,7 +128,7 @@ class HierarchicalHinge(_PathLoss):
     rescaled: bool = False
 
     smooth = False
-    centred = MulticlassHinge.centred
+    accepts_center = MulticlassHinge.accepts_center
 
     def __post_init__(self) -> None:
         if isinstance(self.cost, str):
@@ -165,8 +165,8 @@ class HierarchicalHinge(_PathLoss):
         """The loss in one line."""
         return f"{self.multiclass_loss.formula}, z summed along the paths"
 
-    def soft(
-        self, z: Array, y: Array, c: Array, mu: float, centre: Array | None = None
+    def smoothed_value_grad(
+        self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None
     ) -> tuple[Any, Array, Any]:
         """Return smoothed loss, gradient and minorant offset; the center is an earlier gradient."""
-        return self.multiclass_loss.soft(z, y, c, mu, centre)
+        return self.multiclass_loss.smoothed_value_grad(z, y, c, mu, center)

@@ -71,11 +71,11 @@ def check_classes(loss: object, y: Array) -> None:
         )
 
 
-def check_nothing(loss: object, y: Array) -> None:
+def accept_any_labels(loss: object, y: Array) -> None:
     """Accept any labels: the loss does not use them."""
 
 
-def queries(qid: Any, n_rows: int) -> NDArray:
+def encode_queries(qid: Any, n_rows: int) -> NDArray:
     """Return the query of each row as an integer from 0, in the sorted order of the ids."""
     if qid is None:
         raise ValueError("rankings are evaluated per query: give qid, the id of its query for each row")

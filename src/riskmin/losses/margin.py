@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from riskmin.arrays import namespace
-from riskmin.losses.labels import check_nothing, check_signs
+from riskmin.losses.labels import accept_any_labels, check_signs
 from riskmin.losses.pieces import (
     exp_with_derivative,
     infinite_outside,
@@ -25,7 +25,7 @@ from riskmin.losses.pieces import (
     power_second_derivative,
     xlogx,
 )
-from riskmin.types import Array, Dual
+from riskmin.types import Array, IntervalConjugate
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Hinge:
         g = c * namespace(z).astype(m > 0, z.dtype)
         return g @ m, -y * g
 
-    def dual(self, y: Array) -> Dual:
+    def interval_conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = margin y u for -1 <= y u <= 0."""
-        return Dual(*margin_bounds(y), self.margin * y)
+        return IntervalConjugate(*margin_bounds(y), self.margin * y)
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,9 @@ class SquaredHinge:
         """Return the second derivatives: c_i where y_i z_i < margin, else 0."""
         return c * namespace(z).astype(self.margin - y * z > 0, z.dtype)
 
-    def dual(self, y: Array) -> Dual:
+    def interval_conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = margin y u + u^2 / 2 for y u <= 0."""
-        return Dual(*margin_bounds(y, math.inf), self.margin * y, square=1.0)
+        return IntervalConjugate(*margin_bounds(y, math.inf), self.margin * y, square=1.0)
 
 
 @dataclass(frozen=True)
@@ -161,11 +161,11 @@ class PowerHinge:
         """Return c_i (p - 1) m^(p - 2) for m = margin - y_i z_i > 0, and 0 for m <= 0."""
         return c * power_second_derivative(self.margin - y * z, self.p)
 
-    def dual(self, y: Array) -> Dual | None:
+    def interval_conjugate(self, y: Array) -> IntervalConjugate | None:
         """Return the conjugate of `Hinge` for p = 1 and of `SquaredHinge` for p = 2; else None."""
         if self.p not in (1, 2):
             return None
-        return Dual(*self.conjugate_domain(y), self.margin * y, square=self.p - 1.0)
+        return IntervalConjugate(*self.conjugate_domain(y), self.margin * y, square=self.p - 1.0)
 
     def conjugate(self, u: Array, y: Array) -> Array:
         """Return |u|^q / q + margin y u for y u <= 0, where 1/p + 1/q = 1."""
@@ -228,9 +228,9 @@ class SmoothedHinge:
         m = 1 - y * z
         return c / self.mu * namespace(z).astype((m > 0) & (m < self.mu), z.dtype)
 
-    def dual(self, y: Array) -> Dual:
+    def interval_conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = y u + mu u^2 / 2 for -1 <= y u <= 0."""
-        return Dual(*margin_bounds(y), y, square=self.mu)
+        return IntervalConjugate(*margin_bounds(y), y, square=self.mu)
 
 
 @dataclass(frozen=True)
@@ -339,7 +339,7 @@ class Novelty:
     smooth = False
     task = "novelty"
     formula = "max(0, 1 - z)"
-    check_labels = check_nothing
+    check_labels = accept_any_labels
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return sum_i c_i max(0, 1 - z_i) and a subgradient in z."""
@@ -347,10 +347,10 @@ class Novelty:
         g = c * namespace(z).astype(m > 0, z.dtype)
         return g @ m, -g
 
-    def dual(self, y: Array) -> Dual:
+    def interval_conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u) = u for -1 <= u <= 0."""
         one = namespace(y).ones_like(y)
-        return Dual(-one, 0 * one, one)
+        return IntervalConjugate(-one, 0 * one, one)
 
 
 def _check_margin(loss: object, margin: float) -> None:

@@ -10,12 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import like, namespace
-from riskmin.losses.curves import Curve, faces, scaled_face_hessian, simplex_hessian, star_hessian
+from riskmin.arrays import as_array_like, namespace
+from riskmin.losses.curves import (
+    BlockHessian,
+    scaled_face_hessian,
+    simplex_face_hessian,
+    simplex_hessian,
+    star_hessian,
+)
 from riskmin.losses.labels import check_classes, check_finite
-from riskmin.losses.simplex import project
+from riskmin.losses.simplex import project_onto_simplex
 from riskmin.registry import ArrayDataclass
-from riskmin.scorers import Multiclass
+from riskmin.scorers import MultiOutput
 from riskmin.types import Array, NDArray
 
 ZERO_MULTIPLIER_TOLERANCE = 1e-12
@@ -31,7 +37,7 @@ def one_hot(y: Array, z: Array) -> Array:
     >>> one_hot(np.array([1.0, 0.0]), np.zeros((2, 3))).tolist()
     [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
     """
-    return namespace(z).astype(like(np.arange(float(z.shape[1])), z) == y[:, None], z.dtype)
+    return namespace(z).astype(as_array_like(np.arange(float(z.shape[1])), z) == y[:, None], z.dtype)
 
 
 def _as_scores_array(setting: NDArray, z: Array) -> Array:
@@ -39,7 +45,7 @@ def _as_scores_array(setting: NDArray, z: Array) -> Array:
     if isinstance(z, np.ndarray):
         return setting.astype(z.dtype, copy=False)
     # torch needs writable memory
-    return like(setting.copy(), z)
+    return as_array_like(setting.copy(), z)
 
 
 class _MulticlassLoss:
@@ -50,7 +56,7 @@ class _MulticlassLoss:
 
     check_labels = check_classes
 
-    def scorer(self, y: NDArray, n_outputs: int | None = None) -> Multiclass:
+    def linear_map(self, y: NDArray, n_outputs: int | None = None) -> MultiOutput:
         """Return the linear map with one score per class; as many classes as y holds by default."""
         n_classes = max(int(y.max()) + 1, 2)
         if n_outputs is None and np.all(y == y.flat[0]):
@@ -62,7 +68,7 @@ class _MulticlassLoss:
             raise ValueError(
                 f"y holds class {y.max():g}, but n_outputs is {n_outputs}: give {n_classes} or more"
             )
-        return Multiclass(n_outputs or n_classes)
+        return MultiOutput(n_outputs or n_classes)
 
 
 @dataclass(frozen=True)
@@ -92,11 +98,11 @@ class Softmax(_MulticlassLoss):
         value = c @ (xp.log(total[:, 0]) - xp.sum(z * true_class, axis=1))
         return value, (e / total - true_class) * c[:, None]
 
-    def constants(self, k: int) -> tuple[Any, Any]:
+    def constant_prediction_cuts(self, k: int) -> tuple[Any, Any]:
         """Return slopes and offsets of the linear lower bounds z_j - z_y of the loss."""
         return 1.0, 0.0
 
-    def curve(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> Curve:
+    def block_hessian(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> BlockHessian:
         """Return the Hessian at the point with gradient dz, from the probabilities dz / c + one_hot(y)."""
         # rows of weight zero have dz = 0; any p on the simplex serves, because size is zero
         p = dz / np.where(c > 0, c, 1.0)[:, None]
@@ -156,7 +162,7 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
     rescaled: bool = False
 
     smooth = False
-    centred = True
+    accepts_center = True
 
     def __post_init__(self) -> None:
         if self.cost is None:
@@ -179,9 +185,9 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
         """The loss in one line."""
         return "max_j cost[y, j] (1 + z_j - z_y)" if self.rescaled else "max_j cost[y, j] + z_j - z_y"
 
-    def scorer(self, y: NDArray, n_outputs: int | None = None) -> Multiclass:
+    def linear_map(self, y: NDArray, n_outputs: int | None = None) -> MultiOutput:
         """Return the linear map with one score per class; as many as the cost matrix has."""
-        linear_map = super().scorer(y, n_outputs)
+        linear_map = super().linear_map(y, n_outputs)
         if self.cost is None:
             return linear_map
         k, n_classes = len(self.cost), linear_map.k
@@ -189,7 +195,7 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
             raise ValueError(
                 f"cost is for {k} classes, but there are {n_classes}: give a row and a column for each"
             )
-        return Multiclass(k)
+        return MultiOutput(k)
 
     def _slack(self, z: Array, y: Array) -> tuple[Array, Array, Array]:
         """Return the terms of the maximum over classes, their slopes in z_j - z_y, and the one-hot labels."""
@@ -217,8 +223,8 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
         beta = beta * factor * (1 - true_class)
         return (beta - namespace(beta).sum(beta, axis=1, keepdims=True) * true_class) * c[:, None]
 
-    def soft(
-        self, z: Array, y: Array, c: Array, mu: float, centre: Array | None = None
+    def smoothed_value_grad(
+        self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None
     ) -> tuple[Any, Array, Any]:
         r"""Return the smoothed loss, its gradient and the minorant offset.
 
@@ -227,9 +233,9 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
         """
         xp = namespace(z)
         slack, factor, true_class = self._slack(z, y)
-        start = 0.0 if centre is None else self._multipliers(centre, factor, true_class, c)
+        start = 0.0 if center is None else self._multipliers(center, factor, true_class, c)
         # argmax over the simplex of beta'slack - mu |beta - start|^2 / 2
-        beta = project(slack / mu + start)
+        beta = project_onto_simplex(slack / mu + start)
         step = beta - start
         offset = 0.5 * mu * (c @ xp.sum(step * step, axis=1))
         return c @ xp.sum(beta * slack, axis=1) - offset, self._slope(beta, factor, true_class, c), offset
@@ -242,7 +248,7 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
         beta = xp.where(scale > 0, dz / xp.where(scale > 0, scale, 1.0 + 0.0 * scale), 0.0 * dz)
         return beta + true_class * (1 - xp.sum(beta, axis=1, keepdims=True))
 
-    def curve(self, dz: NDArray, y: NDArray, c: NDArray, mu: float) -> Curve:
+    def block_hessian(self, dz: NDArray, y: NDArray, c: NDArray, mu: float) -> BlockHessian:
         """Return the Hessian of the smoothed loss at the point with gradient dz.
 
         The multipliers are a projection onto the simplex, whose derivative is that of the active face.
@@ -250,9 +256,13 @@ class MulticlassHinge(ArrayDataclass, _MulticlassLoss):
         _, factor, true_class = self._slack(0.0 * dz, y)
         # the active face: classes with positive multipliers
         face = (self._multipliers(dz, factor, true_class, c) > ZERO_MULTIPLIER_TOLERANCE).astype(float)
-        return scaled_face_hessian(face, factor, true_class, c / mu) if self.rescaled else faces(face, c / mu)
+        return (
+            scaled_face_hessian(face, factor, true_class, c / mu)
+            if self.rescaled
+            else simplex_face_hessian(face, c / mu)
+        )
 
-    def constants(self, k: int) -> tuple[Any, Any]:
+    def constant_prediction_cuts(self, k: int) -> tuple[Any, Any]:
         """Return slopes F and offsets O of the linear lower bounds F_yj (z_j - z_y) + O_yj of the loss."""
         cost = 1.0 - np.eye(k) if self.cost is None else self.cost
         return (cost if self.rescaled else 1.0), cost
@@ -289,11 +299,11 @@ class MulticlassSquaredHinge(_MulticlassLoss):
         value = 0.5 * (c @ xp.sum(slack * slack, axis=1))
         return value, (slack - xp.sum(slack, axis=1, keepdims=True) * true_class) * c[:, None]
 
-    def constants(self, k: int) -> tuple[Any, Any]:
+    def constant_prediction_cuts(self, k: int) -> tuple[Any, Any]:
         """Return slopes and offsets of the linear lower bounds 1 + z_j - z_y - 1/2 of the loss."""
         return 1.0, 0.5 - 0.5 * np.eye(k)
 
-    def curve(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> Curve:
+    def block_hessian(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> BlockHessian:
         """Return the Hessian at the point with gradient dz, from the violated margins (dz > 0)."""
         return star_hessian((dz > 0) * c[:, None], one_hot(y, dz))
 
@@ -321,7 +331,7 @@ class MultivariateSquared(ArrayDataclass):
     separable = True
     smooth = True
     task = "regression"
-    many_targets = True
+    multi_output_targets = True
     formula = "(z - y)' M (z - y) / 2"
 
     check_labels = check_finite
@@ -341,14 +351,14 @@ class MultivariateSquared(ArrayDataclass):
                 "M is not positive semidefinite, so the loss would not be convex: give another M"
             )
 
-    def scorer(self, y: NDArray, n_outputs: int | None = None) -> Multiclass:
+    def linear_map(self, y: NDArray, n_outputs: int | None = None) -> MultiOutput:
         """Return the linear map with one score per target."""
         k = y.shape[1]
         if n_outputs is not None and n_outputs != k:
             raise ValueError(f"y has {k} columns, but n_outputs is {n_outputs}: give {k}, or leave it out")
         if self.M is not None and len(self.M) != k:
             raise ValueError(f"M is for {len(self.M)} outputs, but y has {k}: give one row and column each")
-        return Multiclass(k)
+        return MultiOutput(k)
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the loss and its gradient."""
@@ -356,7 +366,7 @@ class MultivariateSquared(ArrayDataclass):
         gradient = residual if self.M is None else residual @ _as_scores_array(self.M, z)
         return 0.5 * (c @ namespace(z).sum(gradient * residual, axis=1)), gradient * c[:, None]
 
-    def curve(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> Curve:
+    def block_hessian(self, dz: NDArray, y: NDArray, c: NDArray, mu: float = 0.0) -> BlockHessian:
         """Return the Hessian: c_i M in row i."""
         M = np.eye(dz.shape[1]) if self.M is None else self.M
-        return Curve(c[:, None] * np.diag(M), lambda V, rows: c[rows, None] * (V @ M))
+        return BlockHessian(c[:, None] * np.diag(M), lambda V, rows: c[rows, None] * (V @ M))

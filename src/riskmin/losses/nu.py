@@ -13,7 +13,7 @@ import numpy as np
 
 from riskmin.arrays import namespace
 from riskmin.losses.pieces import conjugate_of
-from riskmin.types import Array, ChecksLabels, HasConjugate, HasDual, HasValues, Loss
+from riskmin.types import Array, ChecksLabels, HasConjugate, HasIntervalConjugate, HasRowValues, Loss
 
 
 def row_values(loss: Loss, z: Array, y: Array) -> Array:
@@ -21,9 +21,9 @@ def row_values(loss: Loss, z: Array, y: Array) -> Array:
 
     By the Fenchel-Young equality, l(z) = g z - l*(g) for the derivative g of l at z.
     """
-    if isinstance(loss, HasValues):
+    if isinstance(loss, HasRowValues):
         return loss.values(z, y)
-    if not isinstance(loss, HasDual | HasConjugate):
+    if not isinstance(loss, HasIntervalConjugate | HasConjugate):
         raise TypeError(
             f"{type(loss).__name__} cannot return its loss per row: give it a method values(z, y), "
             "or a conjugate"
@@ -33,7 +33,7 @@ def row_values(loss: Loss, z: Array, y: Array) -> Array:
     return g * z - conjugate_of(loss, g, y)
 
 
-def tail(values: Array, c: Array, nu: float) -> tuple[Array, float]:
+def tail_weights(values: Array, c: Array, nu: float) -> tuple[Array, float]:
     """Return the weights of the worst rows, with sum nu at most, and the threshold t of the losses.
 
     Rows with loss t share the remaining weight, so that the result does not depend on the order of the rows.
@@ -90,7 +90,7 @@ class Nu:
             raise ValueError(f"Nu needs 0 < nu <= 1, the share of rows beyond the threshold, not {self.nu!r}")
         if not getattr(self.loss, "separable", False):
             raise TypeError(f"Nu needs a loss that is a sum over rows, not {self.loss!r}")
-        if hasattr(self.loss, "scorer"):
+        if hasattr(self.loss, "linear_map"):
             raise TypeError(f"Nu needs a loss of one score per row, not {self.loss!r}: use the loss itself")
         # raises if the loss has no values per row
         row_values(self.loss, np.ones(1), np.ones(1))
@@ -112,7 +112,7 @@ class Nu:
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the loss of the worst rows and a subgradient in z."""
-        a, _ = tail(row_values(self.loss, z, y), c, self.nu)
+        a, _ = tail_weights(row_values(self.loss, z, y), c, self.nu)
         value, dz = self.loss.value_grad(z, y, a)
         return value, dz
 
@@ -123,6 +123,6 @@ class Nu:
         used = c > 0
         values, c = values[used], c[used]
         # the ends of the interval of minimizers: the thresholds at nu slightly decreased and increased
-        _, high = tail(values, c, (1 - 1e-12) * self.nu)
-        _, low = tail(values, c, (1 + 1e-12) * self.nu)
+        _, high = tail_weights(values, c, (1 - 1e-12) * self.nu)
+        _, low = tail_weights(values, c, (1 + 1e-12) * self.nu)
         return 0.5 * (low + high)

@@ -16,15 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import like, namespace
+from riskmin.arrays import as_array_like, namespace
 from riskmin.losses.bends import pair_block_products
 from riskmin.losses.cutoffs import best_balanced_threshold
 from riskmin.losses.labels import check_grades, check_signs
-from riskmin.sorting import order, prefix_sums, ranks, wider
-from riskmin.types import Array, Bend, Window
+from riskmin.sorting import as_float64, prefix_sums, ranks_in_sorted, stable_argsort
+from riskmin.types import Array, Hessian, PairBlock
 
 
-def hinge_of_pairs(low: Array, p: Array, s: Array, q: Array, mu: float) -> tuple[Any, Array, Array, Any]:
+def smoothed_pair_hinges(
+    low: Array, p: Array, s: Array, q: Array, mu: float
+) -> tuple[Any, Array, Array, Any]:
     r"""Return the smoothed hinge of all pairs of two sorted lists, its gradients in both, and the offset.
 
     .. math:: \sum_{ij} p_i q_j \max_{0 \le \beta \le 1} \beta (s_j - low_i) - \tfrac\mu2 \beta^2
@@ -36,19 +38,19 @@ def hinge_of_pairs(low: Array, p: Array, s: Array, q: Array, mu: float) -> tuple
     xp = namespace(low)
     high = low + mu
     # over_i: number of s_j <= low_i + mu; under_j: number of low_i + mu < s_j (pairs with beta = 1)
-    over, under = ranks(s, high, side="right"), ranks(high, s, side="left")
+    over, under = ranks_in_sorted(s, high, side="right"), ranks_in_sorted(high, s, side="left")
     mass, weight = prefix_sums(q), prefix_sums(p)
     # sums of beta over the pairs of a row, in either list
     beta, gamma = mass[-1] - mass[over], weight[under]
     offset = 0.0
     if mu:
-        first, last = ranks(s, low, side="right"), ranks(low, s, side="left")
+        first, last = ranks_in_sorted(s, low, side="right"), ranks_in_sorted(low, s, side="left")
         h, (k, r), (m, t) = split_into_cells(mu, s, low)
         # pairs with 0 < beta < 1, beta = (s_j - low_i) / mu: the range of low_i may extend into the next
         # cell, where s_j - low_i = r_j - t_i + h; the range of s_j may begin in the cell before. next_cell
         # and same_cell are the indices at which the next cell, and the cell of s_j itself, begin.
-        next_cell = xp.clip(ranks(s, h * (m + 1), side="left"), first, over)
-        same_cell = xp.clip(ranks(low, h * k, side="left"), under, last)
+        next_cell = xp.clip(ranks_in_sorted(s, h * (m + 1), side="left"), first, over)
+        same_cell = xp.clip(ranks_in_sorted(low, h * k, side="left"), under, last)
         moments, second_moments = prefix_sums(q * r), prefix_sums(q * r * r)
         w0, w1, w2 = (sums[over] - sums[first] for sums in (mass, moments, second_moments))
         n0, n1 = (sums[over] - sums[next_cell] for sums in (mass, moments))
@@ -97,7 +99,9 @@ def _pair_hinges_sum(
     """
     value, offset, dz = 0.0, 0.0, namespace(z).zeros_like(z)
     for above, p, below, q in parts:
-        part_value, grad_above, grad_below, part_offset = hinge_of_pairs(z[above] - 1, p, z[below], q, mu)
+        part_value, grad_above, grad_below, part_offset = smoothed_pair_hinges(
+            z[above] - 1, p, z[below], q, mu
+        )
         value, offset = value + part_value, offset + part_offset
         dz[above] = dz[above] + grad_above
         dz[below] = dz[below] + grad_below
@@ -106,7 +110,7 @@ def _pair_hinges_sum(
 
 def _pair_hinges_hessian(
     z: Array, parts: Iterator[tuple[Array, Array, Array, Array]], mu: float, total: Any
-) -> Bend:
+) -> Hessian:
     """Return the Hessian of `_pair_hinges_sum` / total.
 
     A pair with 0 < beta < 1 contributes p q / (mu total) times [[1, -1], [-1, 1]]: the diagonal has the row
@@ -116,12 +120,12 @@ def _pair_hinges_hessian(
     diagonal = xp.zeros_like(z)
     for above, p, below, q in parts:
         low, s = z[above] - 1, z[below]
-        first, last = ranks(s, low, side="right"), ranks(s, low + mu, side="right")
-        pair_blocks.append(Window(above, p / (mu * total), below, q, first, last))
+        first, last = ranks_in_sorted(s, low, side="right"), ranks_in_sorted(s, low + mu, side="right")
+        pair_blocks.append(PairBlock(above, p / (mu * total), below, q, first, last))
         sums_above, sums_below = pair_block_products(pair_blocks[-1], xp.ones_like(z))
         diagonal[above] = diagonal[above] + sums_above
         diagonal[below] = diagonal[below] + sums_below
-    return Bend(diagonal, (), tuple(pair_blocks))
+    return Hessian(diagonal, (), tuple(pair_blocks))
 
 
 @dataclass(frozen=True)
@@ -149,29 +153,29 @@ class RocArea:
     smooth = False
     task = "classification"
     formula = "mean of max(0, 1 - (z_i - z_j)) over y_i > y_j"
-    invariant = True
+    shift_invariant = True
     check_labels = check_signs
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the weighted mean over pairs and a subgradient in z."""
-        return self.soft(z, y, c, 0.0)[:2]
+        return self.smoothed_value_grad(z, y, c, 0.0)[:2]
 
-    def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+    def smoothed_value_grad(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """Return the mean of the smoothed hinges of pairs, its gradient, and the minorant offset."""
-        wide = wider(z)
-        value, dz, offset = _pair_hinges_sum(wide, self._parts(wide, y, wider(c)), mu)
+        wide = as_float64(z)
+        value, dz, offset = _pair_hinges_sum(wide, self._parts(wide, y, as_float64(c)), mu)
         return value, namespace(z).astype(dz, z.dtype), offset
 
-    def bend(self, z: Array, y: Array, c: Array, mu: float) -> Bend:
+    def hessian(self, z: Array, y: Array, c: Array, mu: float) -> Hessian:
         """Return the Hessian of the smoothed loss: that of the pairs with multipliers between 0 and 1."""
-        wide = wider(z)
-        return _pair_hinges_hessian(wide, self._parts(wide, y, wider(c)), mu, 1.0)
+        wide = as_float64(z)
+        return _pair_hinges_hessian(wide, self._parts(wide, y, as_float64(c)), mu, 1.0)
 
     def _parts(self, z: Array, y: Array, c: Array) -> Iterator[tuple[Array, Array, Array, Array]]:
         """Yield the pairs in the form that `_pair_hinges_sum` takes."""
         xp = namespace(z)
         above, below = xp.nonzero(y > 0)[0], xp.nonzero(y <= 0)[0]
-        above, below = above[order(z[above])], below[order(z[below])]
+        above, below = above[stable_argsort(z[above])], below[stable_argsort(z[below])]
         p, q = c[above], c[below]
         if not float(xp.sum(p)) * float(xp.sum(q)) > 0:
             raise ValueError("RocArea compares two classes, but all rows of one weigh 0: give it some weight")
@@ -220,7 +224,7 @@ class Ordinal:
     smooth = False
     task = "ordinal"
     formula = "mean of max(0, 1 - (z_i - z_j)) over y_i > y_j"
-    invariant = True
+    shift_invariant = True
     check_labels = check_grades
 
     def __post_init__(self) -> None:
@@ -240,31 +244,31 @@ class Ordinal:
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the weighted mean over pairs and a subgradient in z."""
-        return self.soft(z, y, c, 0.0)[:2]
+        return self.smoothed_value_grad(z, y, c, 0.0)[:2]
 
-    def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+    def smoothed_value_grad(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """Return the mean of the smoothed hinges of pairs, its gradient, and the minorant offset."""
-        wide = wider(z)
-        parts, total = self._parts(wide, y, wider(c))
+        wide = as_float64(z)
+        parts, total = self._parts(wide, y, as_float64(c))
         value, dz, offset = _pair_hinges_sum(wide, parts, mu)
         return value / total, namespace(z).astype(dz / total, z.dtype), offset / total
 
-    def bend(self, z: Array, y: Array, c: Array, mu: float) -> Bend:
+    def hessian(self, z: Array, y: Array, c: Array, mu: float) -> Hessian:
         """Return the Hessian of the smoothed loss: that of the pairs with multipliers between 0 and 1."""
-        wide = wider(z)
-        parts, total = self._parts(wide, y, wider(c))
+        wide = as_float64(z)
+        parts, total = self._parts(wide, y, as_float64(c))
         return _pair_hinges_hessian(wide, parts, mu, total)
 
     def _parts(self, z: Array, y: Array, c: Array) -> tuple[Iterator[tuple[Array, Array, Array, Array]], Any]:
         """Return the pairs in the form that `_pair_hinges_sum` takes, and their total weight."""
         xp = namespace(z)
         grades, grade = xp.unique_inverse(y)
-        rows = order(z)
+        rows = stable_argsort(z)
         if self.costs is None:
-            by_grade = order(y)
+            by_grade = stable_argsort(y)
             parts = self._halves(rows, grade, c)
             # sum over rows of c_i times the weight of all rows of lower grades
-            lower = ranks(y[by_grade], y[by_grade], side="left")
+            lower = ranks_in_sorted(y[by_grade], y[by_grade], side="left")
             total = c[by_grade] @ prefix_sums(c[by_grade])[lower]
         else:
             parts = self._grades(rows, grade, c)
@@ -302,4 +306,4 @@ class Ordinal:
                 f"costs has {len(self.costs)} rows, but y holds {n_grades} grades: give one row per grade"
             )
         table = np.array([[*row[:k], *[0.0] * (n_grades - k)] for k, row in enumerate(self.costs)])
-        return like(table, sums)
+        return as_array_like(table, sums)

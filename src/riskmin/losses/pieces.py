@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from riskmin.arrays import largest_exponent, namespace
-from riskmin.types import Array, Dual, HasConjugate, HasDual, Unsuited
+from riskmin.types import Array, HasConjugate, HasIntervalConjugate, IntervalConjugate, UnsupportedProblem
 
 
 def exp_with_derivative(t: Array) -> tuple[Array, Array]:
@@ -88,9 +88,9 @@ def symmetric_bounds(y: Array, largest: float) -> tuple[Array, Array]:
     return zero - largest, zero + largest
 
 
-def dual_of(loss: object, y: Array) -> Dual | None:
+def interval_conjugate_of(loss: object, y: Array) -> IntervalConjugate | None:
     """Return the conjugate if it is quadratic on an interval, else None."""
-    return loss.dual(y) if isinstance(loss, HasDual) else None
+    return loss.interval_conjugate(y) if isinstance(loss, HasIntervalConjugate) else None
 
 
 def conjugate_of(loss: object, u: Array, y: Array) -> Array:
@@ -103,7 +103,7 @@ def conjugate_of(loss: object, u: Array, y: Array) -> Array:
     >>> conjugate_of(Squared(), np.array([2.0]), np.array([3.0]))
     array([8.])
     """
-    dual = dual_of(loss, y)
+    dual = interval_conjugate_of(loss, y)
     if dual is not None:
         xp = namespace(u)
         # shift u + epsilon |u| + q u^2 / 2 on [lower, upper]
@@ -111,4 +111,4 @@ def conjugate_of(loss: object, u: Array, y: Array) -> Array:
         return infinite_outside(u, (dual.lower, dual.upper), inside)
     if isinstance(loss, HasConjugate):
         return loss.conjugate(u, y)
-    raise Unsuited(f"{type(loss).__name__} gives no conjugate, which dual methods need: use Bundle")
+    raise UnsupportedProblem(f"{type(loss).__name__} gives no conjugate, which dual methods need: use Bundle")

@@ -20,8 +20,8 @@ from riskmin.arrays import namespace
 from riskmin.losses.contingency import SortedScores, check_equal_weights, count_range
 from riskmin.losses.cutoffs import threshold_for_count
 from riskmin.losses.labels import check_signs
-from riskmin.sorting import wider
-from riskmin.types import Array, Bend, NDArray
+from riskmin.sorting import as_float64
+from riskmin.types import Array, Hessian, NDArray
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Prbep:
     smooth = False
     task = "classification"
     formula = "max over y' of misses / n+ + sum z (y' - y) / n"
-    invariant = True
-    centred = True
+    shift_invariant = True
+    accepts_center = True
     check_labels = check_signs
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
@@ -67,35 +67,35 @@ class Prbep:
         """Return the threshold on scores that as many rows exceed as are positive."""
         return threshold_for_count(z, int((y > 0).sum()))
 
-    def tables(self, n_above: int, n_below: int) -> tuple[NDArray, NDArray, NDArray]:
+    def tables(self, n_positive: int, n_negative: int) -> tuple[NDArray, NDArray, NDArray]:
         """Return the misses, alarms and Delta of the contingency tables with as many misses as alarms."""
-        count = np.arange(min(n_above, n_below) + 1)
-        return count, count, count / n_above
+        count = np.arange(min(n_positive, n_negative) + 1)
+        return count, count, count / n_positive
 
-    def soft(
-        self, z: Array, y: Array, c: Array, mu: float, centre: Array | None = None
+    def smoothed_value_grad(
+        self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None
     ) -> tuple[Any, Array, Any]:
         """Return smoothed loss, gradient and minorant offset; the center is an earlier gradient."""
-        t, sign, start = self._multipliers(z, y, c, centre)
+        t, sign, start = self._multipliers(z, y, c, center)
         n, beta = len(z), _equal_sums(start + t / mu, sign)
         offset = mu / n * float((beta - start) @ (beta - start))
         return 2 / n * float(beta @ t) - offset, namespace(z).astype(-2 / n * sign * beta, z.dtype), offset
 
-    def bend(self, z: Array, y: Array, c: Array, mu: float, centre: Array | None = None) -> Bend:
+    def hessian(self, z: Array, y: Array, c: Array, mu: float, center: Array | None = None) -> Hessian:
         """Return the Hessian: (2 / (n mu)) times the centering matrix of the rows with 0 < beta < 1."""
         xp = namespace(z)
-        t, sign, start = self._multipliers(z, y, c, centre)
+        t, sign, start = self._multipliers(z, y, c, center)
         # the multipliers before clipping; those strictly between 0 and 1 depend on the scores
         shifted = start + t / mu
         shifted = shifted - _equal_sums_shift(shifted, sign) * sign
         between = xp.astype((shifted > 0) & (shifted < 1), t.dtype)
         scale, n_between = 2 / (len(z) * mu), float(xp.sum(between))
-        return Bend(scale * between, ((scale / n_between) ** 0.5 * between,) if n_between else ())
+        return Hessian(scale * between, ((scale / n_between) ** 0.5 * between,) if n_between else ())
 
     def _multipliers(self, z: Array, y: Array, c: Array, center: Array | None) -> tuple[Array, Array, Array]:
         """Return the t of the linear program, the signs of the rows, and the multipliers of the center."""
         check_equal_weights(self, c)
-        xp, n, wide = namespace(z), len(z), wider(z)
+        xp, n, wide = namespace(z), len(z), as_float64(z)
         # the gradient is dz = -(2 / n) sign beta: a gradient of the center gives its multipliers
         positive = xp.astype(y > 0, wide.dtype)
         sign = 2 * positive - 1

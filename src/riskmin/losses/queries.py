@@ -10,7 +10,7 @@ import numpy as np
 
 from riskmin.arrays import to_numpy
 from riskmin.losses.labels import check_finite
-from riskmin.sorting import order
+from riskmin.sorting import stable_argsort
 from riskmin.types import Array, NDArray
 
 
@@ -182,7 +182,7 @@ class QueryRows:
 
 
 @runtime_checkable
-class OfQueries(Protocol):
+class QueryLoss(Protocol):
     """A ranking loss that is a mean over queries and can be evaluated on a part of them."""
 
     @property
@@ -190,13 +190,13 @@ class OfQueries(Protocol):
         """Whether only relevance matters, so that all grades above 0 count as the same."""
         ...
 
-    def at(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
+    def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
         """Return the contribution of these queries to the mean, and a subgradient in z."""
         ...
 
 
 @dataclass(frozen=True)
-class ByQuery:
+class QuerySeparable:
     """A ranking loss as a separable loss, for shards and blocks that hold whole queries.
 
     Parameters
@@ -212,7 +212,7 @@ class ByQuery:
     >>> from riskmin import Mrr
     >>> y, c = np.array([[1.0, 0], [0, 0], [1, 1], [0, 1]]), np.ones(4) / 4
     >>> z = np.array([0.25, 0.0, 1.0, 0.0])
-    >>> whole, parts = Mrr(), ByQuery.of(Mrr(), y, c)
+    >>> whole, parts = Mrr(), QuerySeparable.from_labels(Mrr(), y, c)
     >>> halves = slice(0, 2), slice(2, 4)
     >>> float(whole.value_grad(z, y, c)[0]), [float(parts.value_grad(z[s], y[s], c[s])[0]) for s in halves]
     (0.125, [0.125, 0.0])
@@ -224,10 +224,10 @@ class ByQuery:
     separable = True
     smooth = False
     task = "ranking"
-    invariant = True
+    shift_invariant = True
 
     @classmethod
-    def of(cls, loss: Any, y: Array, c: Array) -> ByQuery:
+    def from_labels(cls, loss: Any, y: Array, c: Array) -> QuerySeparable:
         """Build the separable loss from the labels and weights of all rows."""
         return cls(loss, QueryRows.from_labels(loss, y, c, relevant=loss.relevant).sum_of_means)
 
@@ -237,31 +237,31 @@ class ByQuery:
         q = QueryRows.from_labels(self.loss, y, c, relevant=self.loss.relevant, total=self.total)
         if not len(q.mean):
             return 0.0, 0.0 * z
-        result: tuple[Any, Array] = self.loss.at(q, z)
+        result: tuple[Any, Array] = self.loss.value_grad_of_queries(q, z)
         return result
 
 
-def named(loss: Any) -> Any:
+def user_loss(loss: Any) -> Any:
     """Return the loss that the user chose: the loss wrapped by `QuerySeparable`, any other unchanged.
 
     Examples
     --------
     >>> from riskmin import Mrr
-    >>> named(ByQuery(Mrr(), 1.0)), named(Mrr())
+    >>> user_loss(QuerySeparable(Mrr(), 1.0)), user_loss(Mrr())
     (Mrr(), Mrr())
     """
-    return loss.loss if isinstance(loss, ByQuery) else loss
+    return loss.loss if isinstance(loss, QuerySeparable) else loss
 
 
-def ends_of_queries(y: NDArray) -> NDArray | None:
+def query_ends(y: NDArray) -> NDArray | None:
     """Return the ends of the queries if the rows of each query are contiguous, else None.
 
     Examples
     --------
     >>> import numpy as np
-    >>> ends_of_queries(np.array([[0.0, 1], [2, 1], [1, 0]])).tolist()
+    >>> query_ends(np.array([[0.0, 1], [2, 1], [1, 0]])).tolist()
     [2, 3]
-    >>> ends_of_queries(np.array([[0.0, 1], [2, 0], [1, 1]])) is None
+    >>> query_ends(np.array([[0.0, 1], [2, 0], [1, 1]])) is None
     True
     """
     ids = y[:, 1]
@@ -280,9 +280,9 @@ def lexsort_rows(*keys: NDArray) -> NDArray:
     [1, 0, 2]
     """
     # stable sorts from the least to the most significant key
-    rows: NDArray = order(keys[0])
+    rows: NDArray = stable_argsort(keys[0])
     for key in keys[1:]:
-        rows = rows[order(key[rows])]
+        rows = rows[stable_argsort(key[rows])]
     return rows
 
 

@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import like, to_numpy
-from riskmin.blas import scipy
-from riskmin.deadline import checking, pieces
+from riskmin.arrays import as_array_like, to_numpy
+from riskmin.blas import scipy_module
+from riskmin.deadline import check_each, chunk_ranges
 from riskmin.losses.pairs import split_into_cells
 from riskmin.losses.queries import (
     QueryRows,
@@ -86,7 +86,7 @@ class Ndcg:
     smooth = False
     task = "ranking"
     formula = "mean of max over rankings of 1 - NDCG@k + lead"
-    invariant = True
+    shift_invariant = True
     relevant = False
     check_labels = check_nonnegative_grades
 
@@ -98,9 +98,9 @@ class Ndcg:
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the mean over queries and a subgradient in z."""
-        return self.at(QueryRows.from_labels(self, y, c), z)
+        return self.value_grad_of_queries(QueryRows.from_labels(self, y, c), z)
 
-    def at(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
+    def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
         """Return the contribution of these queries to the mean, and a subgradient in z."""
         i = np.arange(1.0, q.max_rows + 1)
         # the gain 2^y - 1 over 2^(largest y of the query): 2^y may overflow, and only ratios matter
@@ -146,7 +146,7 @@ class ExpectedRankUtility:
     smooth = False
     task = "ranking"
     formula = "mean of max over rankings of 1 - utility + lead"
-    invariant = True
+    shift_invariant = True
     relevant = False
     check_labels = check_nonnegative_grades
 
@@ -156,9 +156,9 @@ class ExpectedRankUtility:
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the mean over queries and a subgradient in z."""
-        return self.at(QueryRows.from_labels(self, y, c), z)
+        return self.value_grad_of_queries(QueryRows.from_labels(self, y, c), z)
 
-    def at(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
+    def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
         """Return the contribution of these queries to the mean, and a subgradient in z."""
         return _worst_rankings(q, z, q.grade, np.exp2(-np.arange(q.max_rows) / (self.half_life - 1)))
 
@@ -188,23 +188,23 @@ class Mrr:
     smooth = False
     task = "ranking"
     formula = "mean of max over rankings of 1 - 1 / rank + lead"
-    invariant = True
+    shift_invariant = True
     relevant = True
     check_labels = check_relevance_labels
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the mean over queries and a subgradient in z."""
-        return self.at(QueryRows.from_labels(self, y, c, relevant=True), z)
+        return self.value_grad_of_queries(QueryRows.from_labels(self, y, c, relevant=True), z)
 
-    def at(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
+    def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
         """Return the contribution of these queries to the mean, and a subgradient in z."""
-        from riskmin.kernels.ranking import worst_first  # Numba is imported with the first call
+        from riskmin.kernels.ranking import most_violating_first  # Numba is imported with the first call
 
         s, irrelevant_starts = q.scores(z), q.group_starts[1:-1:2]
         # per query the relevant rows, then the irrelevant ones, both by decreasing score
         order = lexsort_rows(-s, -q.grade, q.query)
         n_front = np.empty(len(irrelevant_starts), np.int64)
-        worst_first(s[order], q.starts, irrelevant_starts, 1 / q.pair_counts, n_front)
+        most_violating_first(s[order], q.starts, irrelevant_starts, 1 / q.pair_counts, n_front)
         # irrelevant rows in front of the first relevant one, then all others
         behind = (q.grade == 1) | (np.arange(len(s)) >= (irrelevant_starts + n_front)[q.query])
         differences = _place_differences(q, s, order, behind)
@@ -239,16 +239,16 @@ class PairwiseHinge:
     smooth = False
     task = "ranking"
     formula = "mean of max(0, 1 - (z_i - z_j)), by query"
-    invariant = True
+    shift_invariant = True
     check_labels = check_ranking_labels
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the mean over queries and a subgradient in z."""
-        return self.soft(z, y, c, 0.0)[:2]
+        return self.smoothed_value_grad(z, y, c, 0.0)[:2]
 
-    def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+    def smoothed_value_grad(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """Return the mean over queries of smoothed hinges, its gradient, and the minorant offset."""
-        from riskmin.kernels.ranking import hinges_of_queries  # Numba is imported with the first call
+        from riskmin.kernels.ranking import query_pair_hinges  # Numba is imported with the first call
 
         q = QueryRows.from_labels(self, y, c)
         # exact scores, not centered: a shift would round them and move the breakpoints of the hinges
@@ -259,7 +259,7 @@ class PairwiseHinge:
             to_numpy(c).astype(np.float64)[q.rows[order]] / np.where(q.mean > 0, q.mean, 1.0)[q.query]
         )
         h = split_into_cells(mu)[0] if mu else 1.0
-        value, offset, pairs, dz = hinges_of_queries(
+        value, offset, pairs, dz = query_pair_hinges(
             s[order], row_weights, q.grade_ranks[order], q.starts, float(mu), h
         )
         # queries whose pairs have no weight are left out of the mean
@@ -297,9 +297,12 @@ def _worst_places(q: QueryRows, s: NDArray, gain: NDArray, discount: NDArray) ->
     Each query is solved by dynamic programming over the number of rows of each grade in front, or as a
     linear assignment problem of rows to positions, whichever takes fewer steps.
     """
-    linear_sum_assignment, gammaln = scipy("optimize").linear_sum_assignment, scipy("special").gammaln
+    linear_sum_assignment, gammaln = (
+        scipy_module("optimize").linear_sum_assignment,
+        scipy_module("special").gammaln,
+    )
 
-    from riskmin.kernels.ranking import worst_places
+    from riskmin.kernels.ranking import most_violating_places
 
     k, pair_weight = int(np.count_nonzero(discount)), 1 / q.pair_counts
     # logarithms of the table size, prod_g (min(size_g, k) + 1), and of the number of states, at most
@@ -314,10 +317,12 @@ def _worst_places(q: QueryRows, s: NDArray, gain: NDArray, discount: NDArray) ->
     fast = steps < np.maximum(3 * np.log(size), math.log(DP_ALWAYS_BELOW_STEPS))
     by_dp = fast & (table < math.log(DP_MAX_TABLE_ENTRIES))
     places = np.full(len(s), k)
-    for piece in pieces(0, len(by_dp), OPERATIONS_PER_DP_STEP * float(np.exp(steps[by_dp]).sum())):
-        worst_places(s, gain, q.group_starts, blocks, pair_weight, discount[:k], by_dp, *piece, places)
+    for piece in chunk_ranges(0, len(by_dp), OPERATIONS_PER_DP_STEP * float(np.exp(steps[by_dp]).sum())):
+        most_violating_places(
+            s, gain, q.group_starts, blocks, pair_weight, discount[:k], by_dp, *piece, places
+        )
     # SciPy does not release the interpreter lock in this function: threads would not help
-    for n in checking(np.flatnonzero(~by_dp)):
+    for n in check_each(np.flatnonzero(~by_dp)):
         query_rows = slice(q.starts[n], q.starts[n + 1])
         # objective of putting a row (column) at a position (row of the matrix)
         score_terms = np.outer(-pair_weight[n] * np.arange(size[n]), s[query_rows])
@@ -345,4 +350,4 @@ def _scatter(rows: NDArray, slope: NDArray, z: Array) -> Array:
     """Return the gradient in z: `slope` for these rows, zero for all others."""
     dz = np.zeros(len(z))
     dz[rows] = slope
-    return dz.astype(z.dtype) if isinstance(z, np.ndarray) else like(dz, z)
+    return dz.astype(z.dtype) if isinstance(z, np.ndarray) else as_array_like(dz, z)

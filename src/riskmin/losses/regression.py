@@ -23,7 +23,7 @@ from riskmin.losses.pieces import (
     symmetric_bounds,
     xlogx,
 )
-from riskmin.types import Array, Dual
+from riskmin.types import Array, IntervalConjugate
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class Squared:
         """Return the second derivatives c_i."""
         return c
 
-    def dual(self, y: Array) -> Dual:
+    def interval_conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = y u + u^2 / 2."""
-        return Dual(*symmetric_bounds(y, math.inf), y, square=1.0)
+        return IntervalConjugate(*symmetric_bounds(y, math.inf), y, square=1.0)
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ class Absolute:
         g = c * namespace(z).sign(r)
         return g @ r, g
 
-    def dual(self, y: Array) -> Dual:
+    def interval_conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = y u for |u| <= 1."""
-        return Dual(*symmetric_bounds(y, 1.0), y)
+        return IntervalConjugate(*symmetric_bounds(y, 1.0), y)
 
 
 @dataclass(frozen=True)
@@ -129,10 +129,10 @@ class Quantile:
         g = c * (xp.astype(r >= 0, z.dtype) - self.level)
         return g @ r, g
 
-    def dual(self, y: Array) -> Dual:
+    def interval_conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = y u for -level <= u <= 1 - level."""
         zero = namespace(y).zeros_like(y)
-        return Dual(zero - self.level, zero + (1 - self.level), y)
+        return IntervalConjugate(zero - self.level, zero + (1 - self.level), y)
 
 
 @dataclass(frozen=True)
@@ -193,11 +193,11 @@ class EpsilonInsensitive:
         m = namespace(z).abs(z - y) - self.epsilon
         return c * power_second_derivative(m, self.power)
 
-    def dual(self, y: Array) -> Dual | None:
+    def interval_conjugate(self, y: Array) -> IntervalConjugate | None:
         """Return y u + epsilon |u| for |u| <= 1 (power 1), or plus u^2 / 2 for any u (power 2); else None."""
         if self.power not in (1, 2):
             return None
-        return Dual(*self.conjugate_domain(y), y, self.epsilon, self.power - 1.0)
+        return IntervalConjugate(*self.conjugate_domain(y), y, self.epsilon, self.power - 1.0)
 
     def conjugate(self, u: Array, y: Array) -> Array:
         """Return y u + epsilon |u| + |u|^q / q, where 1/power + 1/q = 1."""
@@ -262,9 +262,9 @@ class Huber:
         xp = namespace(z)
         return c * xp.astype(xp.abs(z - y) <= self.delta, z.dtype)
 
-    def dual(self, y: Array) -> Dual:
+    def interval_conjugate(self, y: Array) -> IntervalConjugate:
         """Return the conjugate, l*(u, y) = y u + u^2 / 2 for |u| <= delta."""
-        return Dual(*symmetric_bounds(y, self.delta), y, square=1.0)
+        return IntervalConjugate(*symmetric_bounds(y, self.delta), y, square=1.0)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from riskmin.arrays import namespace
-from riskmin.losses.pieces import dual_of
-from riskmin.types import Array, ChecksLabels, Dual, Smoothable, Unsuited
+from riskmin.losses.pieces import interval_conjugate_of
+from riskmin.types import Array, ChecksLabels, IntervalConjugate, Smoothable, UnsupportedProblem
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ class Smoothed:
         return bool(self.loss.separable)
 
     @property
-    def invariant(self) -> bool:
+    def shift_invariant(self) -> bool:
         """Whether the wrapped loss is invariant to an intercept, so that none is fitted."""
-        return bool(getattr(self.loss, "invariant", False))
+        return bool(getattr(self.loss, "shift_invariant", False))
 
     @property
-    def counted(self) -> bool:
+    def fixed_positive_count(self) -> bool:
         """Whether the wrapped loss fixes the number of predicted positives: it has no best intercept."""
-        return bool(getattr(self.loss, "counted", False))
+        return bool(getattr(self.loss, "fixed_positive_count", False))
 
     @property
     def task(self) -> str:
@@ -75,9 +75,9 @@ class Smoothed:
         return self.loss.cutoff  # type: ignore[no-any-return]
 
     @property
-    def scorer(self) -> Callable[..., Any]:
+    def linear_map(self) -> Callable[..., Any]:
         """The linear map of a wrapped multi-output loss; an AttributeError if it has none."""
-        return self.loss.scorer  # type: ignore[no-any-return]
+        return self.loss.linear_map  # type: ignore[no-any-return]
 
     def check_labels(self, y: Array) -> None:
         """Check the labels by the wrapped loss."""
@@ -86,11 +86,11 @@ class Smoothed:
 
     def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
         """Return the smoothed loss and its gradient in z."""
-        return soft(self.loss, z, y, c, self.mu)[:2]
+        return smoothed_value_grad(self.loss, z, y, c, self.mu)[:2]
 
 
 @dataclass(frozen=True)
-class Lifting(Smoothed):
+class OffsetSmoothed(Smoothed):
     """A smoothed loss whose offset tangents are cuts of the unsmoothed loss.
 
     Examples
@@ -98,17 +98,17 @@ class Lifting(Smoothed):
     >>> import numpy as np
     >>> from riskmin import Hinge
     >>> z, y, c = np.array([0.5, 2.0]), np.ones(2), np.full(2, 0.5)
-    >>> value, dz, offset = Lifting(Hinge(), mu=1.0).tangent(z, y, c)
+    >>> value, dz, offset = OffsetSmoothed(Hinge(), mu=1.0).offset_tangent(z, y, c)
     >>> float(value), dz.tolist(), float(offset)  # the tangent plus the offset is a cut of the hinge loss
     (0.0625, [-0.25, 0.0], 0.0625)
     """
 
-    def tangent(self, z: Array, y: Array, c: Array) -> tuple[Any, Array, Any]:
+    def offset_tangent(self, z: Array, y: Array, c: Array) -> tuple[Any, Array, Any]:
         """Return the smoothed loss, its gradient, and the offset that makes the tangent a cut of the loss."""
-        return soft(self.loss, z, y, c, self.mu)
+        return smoothed_value_grad(self.loss, z, y, c, self.mu)
 
 
-def soft(
+def smoothed_value_grad(
     loss: Any, z: Array, y: Array, c: Array, mu: float, center: Array | None = None
 ) -> tuple[Any, Array, Any]:
     r"""Return the smoothed loss, its gradient in z, and the minorant offset.
@@ -123,19 +123,19 @@ def soft(
     --------
     >>> import numpy as np
     >>> from riskmin import Absolute
-    >>> value, dz, offset = soft(Absolute(), np.array([0.5]), np.zeros(1), np.ones(1), mu=2.0)
+    >>> value, dz, offset = smoothed_value_grad(Absolute(), np.array([0.5]), np.zeros(1), np.ones(1), mu=2.0)
     >>> float(value), dz.tolist(), float(offset)
     (0.0625, [0.25], 0.0625)
     """
     if isinstance(loss, Smoothable):
-        method: Any = loss.soft
+        method: Any = loss.smoothed_value_grad
         result: tuple[Any, Array, Any] = (
             method(z, y, c, mu) if center is None else method(z, y, c, mu, center)
         )
         return result
-    dual = dual_of(loss, y)
+    dual = interval_conjugate_of(loss, y)
     if dual is None:
-        raise Unsuited(
+        raise UnsupportedProblem(
             f"{type(loss).__name__} cannot be smoothed, as it has neither a method smoothed_value_grad nor "
             "an interval_conjugate: use Bundle"
         )
@@ -151,7 +151,9 @@ def soft(
     return c @ (u * z - conjugate) - offset, c * u, offset
 
 
-def dual_argument(dual: Dual, z: Array, c: Array, mu: float, center: Array | None) -> tuple[Array, Array]:
+def dual_argument(
+    dual: IntervalConjugate, z: Array, c: Array, mu: float, center: Array | None
+) -> tuple[Array, Array]:
     """Return t = z - shift + mu u_0 and the dual variables u_0 of the center (zero without a center).
 
     t is the linear coefficient of u in the maximum that defines the smoothed loss.
@@ -159,7 +161,7 @@ def dual_argument(dual: Dual, z: Array, c: Array, mu: float, center: Array | Non
     Examples
     --------
     >>> import numpy as np
-    >>> t, start = dual_argument(Dual(0.0, 1.0, 0.5), np.array([2.0]), np.array([0.5]), 1.0, np.array([0.25]))
+    >>> t, start = dual_argument(IntervalConjugate(0.0, 1.0, 0.5), np.array([2.0]), np.array([0.5]), 1.0, np.array([0.25]))
     >>> t.tolist(), start.tolist()
     ([2.0], [0.5])
     """
@@ -179,10 +181,10 @@ def can_be_smoothed(loss: Any, y: Array) -> bool:
     >>> can_be_smoothed(Hinge(), np.ones(1)), can_be_smoothed(RocArea(), np.ones(1))
     (True, True)
     """
-    return isinstance(loss, Smoothable) or dual_of(loss, y) is not None
+    return isinstance(loss, Smoothable) or interval_conjugate_of(loss, y) is not None
 
 
-def takes_centre(loss: Any) -> bool:
+def supports_center(loss: Any) -> bool:
     """Whether a loss has one multiplier per row, so that an earlier gradient can be the center.
 
     Losses with an interval conjugate have; any other sets ``accepts_center = True``.
@@ -190,7 +192,7 @@ def takes_centre(loss: Any) -> bool:
     Examples
     --------
     >>> from riskmin import Hinge, Prbep, RocArea
-    >>> [takes_centre(loss) for loss in (Hinge(), Prbep(), RocArea())]
+    >>> [supports_center(loss) for loss in (Hinge(), Prbep(), RocArea())]
     [True, True, False]
     """
-    return not isinstance(loss, Smoothable) or bool(getattr(loss, "centred", False))
+    return not isinstance(loss, Smoothable) or bool(getattr(loss, "accepts_center", False))

@@ -9,7 +9,7 @@ import numpy as np
 from riskmin.types import NDArray
 
 
-def checked(y_true: Any, y_score: Any) -> tuple[NDArray, NDArray]:
+def check_labels_scores(y_true: Any, y_score: Any) -> tuple[NDArray, NDArray]:
     """Return labels and scores as arrays; raise unless there is one of each per row."""
     y = np.asarray(y_true)
     try:

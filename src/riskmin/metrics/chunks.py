@@ -116,12 +116,12 @@ def chunk_counts(y_true: Sequence[Any], y_pred: Sequence[Any]) -> dict[str, Chun
     return {kind: ChunkCount(true[kind], predicted[kind], correct[kind]) for kind in kinds}
 
 
-def overall(counts: dict[str, ChunkCount]) -> ChunkCount:
+def sum_counts(counts: dict[str, ChunkCount]) -> ChunkCount:
     """Sum the counts over all types.
 
     Examples
     --------
-    >>> overall({"NP": ChunkCount(3, 2, 1), "VP": ChunkCount(1, 1, 1)})
+    >>> sum_counts({"NP": ChunkCount(3, 2, 1), "VP": ChunkCount(1, 1, 1)})
     ChunkCount(true=4, predicted=3, correct=2)
     """
     return ChunkCount(*(sum(count[k] for count in counts.values()) for k in range(3)))
@@ -156,7 +156,7 @@ def chunk_f1(y_true: Sequence[Any], y_pred: Sequence[Any]) -> float:
 
     As the scorer of a search over taggers: ``GridSearchCV(tagger, grid, scoring=make_scorer(chunk_f1))``.
     """
-    return overall(chunk_counts(y_true, y_pred)).f1
+    return sum_counts(chunk_counts(y_true, y_pred)).f1
 
 
 def _parse_label(label: Any) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.metrics.checks import checked
+from riskmin.metrics.checks import check_labels_scores
 from riskmin.types import NDArray
 
 
@@ -106,7 +106,7 @@ def _check_k(k: int, n: int) -> int:
 
 def _two_classes(y_true: Any, y_score: Any, pos_label: Any) -> tuple[NDArray, NDArray]:
     """Return the mask of positive rows and the scores; raise if y_true does not define two classes."""
-    y, z = checked(y_true, y_score)
+    y, z = check_labels_scores(y_true, y_score)
     classes = np.unique(y).tolist()
     if pos_label is None:
         if len(classes) > 2 or (len(classes) == 1 and classes[0] != 1):

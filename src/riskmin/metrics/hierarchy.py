@@ -46,12 +46,10 @@ def tree_distance(
     """
     true, pred = np.asarray(y_true), np.asarray(y_pred)
     if true.ndim != 1 or true.shape != pred.shape or not len(true):
-        raise ValueError(
-            f"y_true has shape {true.shape} and y_pred {pred.shape}: give one of each per row"
-        )
+        raise ValueError(f"y_true has shape {true.shape} and y_pred {pred.shape}: give one of each per row")
     true_labels, pred_labels = true.tolist(), pred.tolist()
     index = {label: i for i, label in enumerate(dict.fromkeys([*true_labels, *pred_labels]))}
-    pairwise = tree_of(list(index), hierarchy, separator).distance
+    pairwise = tree_of_labels(list(index), hierarchy, separator).distance
     distance = pairwise[[index[label] for label in true_labels], [index[label] for label in pred_labels]]
     if sample_weight is None:
         return float(distance.mean())
@@ -61,14 +59,14 @@ def tree_distance(
     return float(weight @ distance / weight.sum())
 
 
-def tree_of(labels: list[Any], hierarchy: Any, separator: str = "/") -> Tree:
+def tree_of_labels(labels: list[Any], hierarchy: Any, separator: str = "/") -> Tree:
     """The subtree of a hierarchy that contains these labels, or the tree that they define as paths.
 
     Examples
     --------
-    >>> tree_of(["C15"], {"C": None, "C15": "C", "M": None}).nodes
+    >>> tree_of_labels(["C15"], {"C": None, "C15": "C", "M": None}).nodes
     ('C', 'C15')
-    >>> tree_of(["C/C15"], None).nodes
+    >>> tree_of_labels(["C/C15"], None).nodes
     ('C', 'C/C15')
     """
     if hierarchy is None:
@@ -84,4 +82,4 @@ def tree_of(labels: list[Any], hierarchy: Any, separator: str = "/") -> Tree:
         raise ValueError(
             f"the label {unknown[0]!r} is not in the hierarchy: add it with its parent, or drop its rows"
         )
-    return tree.below(labels)
+    return tree.restricted_to(labels)

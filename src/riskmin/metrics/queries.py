@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.losses.labels import queries
-from riskmin.metrics.checks import checked
+from riskmin.losses.labels import encode_queries
+from riskmin.metrics.checks import check_labels_scores
 from riskmin.types import NDArray
 
 
@@ -198,7 +198,7 @@ def _mean_reciprocal_rank(above: int, size: int, n_relevant: int) -> float:
 
 def _check_grades(y_true: Any, y_score: Any, qid: Any) -> tuple[NDArray, NDArray, NDArray]:
     """Return grades, scores and the query index of each row; raise if grades are not numbers >= 0."""
-    y, z = checked(y_true, y_score)
+    y, z = check_labels_scores(y_true, y_score)
     if y.dtype.kind == "O":  # as in data frames; entries that are not numbers are reported below
         with contextlib.suppress(TypeError, ValueError):
             y = y.astype(np.float64)
@@ -207,7 +207,7 @@ def _check_grades(y_true: Any, y_score: Any, qid: Any) -> tuple[NDArray, NDArray
             "y_true holds something else than numbers >= 0: grades are needed, 0 for rows of no use; "
             "subtract the lowest from all"
         )
-    return y.astype(np.float64), z, queries(qid, len(y))
+    return y.astype(np.float64), z, encode_queries(qid, len(y))
 
 
 def _check_cutoff(k: int | None) -> None:
@@ -223,12 +223,10 @@ def _mean_over_queries(metric: NDArray, qid: Any, sample_weight: Any) -> float:
     if sample_weight is None:
         return float(metric[defined].mean())
     weight: NDArray = np.asarray(sample_weight, dtype=np.float64)
-    query = queries(qid, np.size(qid))
+    query = encode_queries(qid, np.size(qid))
     if weight.shape != query.shape or not (weight >= 0).all():
         raise ValueError(f"sample_weight has shape {weight.shape}: give one weight >= 0 per row")
     query_weight = (np.bincount(query, weight) / np.bincount(query))[defined]
     if not query_weight.sum() > 0:
-        raise ValueError(
-            "sample_weight is zero for every query that has a grade above 0: make one positive"
-        )
+        raise ValueError("sample_weight is zero for every query that has a grade above 0: make one positive")
     return float(query_weight @ metric[defined] / query_weight.sum())

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.registry import described, named, revived
+from riskmin.registry import from_dict, lookup, to_dict
 from riskmin.regularizers.entropy import Entropy as Entropy
 from riskmin.regularizers.equality import Equality as Equality
-from riskmin.regularizers.free import Free as Free
-from riskmin.regularizers.free import free as free
-from riskmin.regularizers.free import penalized as penalized
+from riskmin.regularizers.free import UnpenalizedTail as UnpenalizedTail
+from riskmin.regularizers.free import penalized_part as penalized_part
+from riskmin.regularizers.free import unpenalized_tail as unpenalized_tail
 from riskmin.regularizers.norms import QNorm as QNorm
 from riskmin.regularizers.norms import Quadratic as Quadratic
-from riskmin.regularizers.outputs import each_output as each_output
+from riskmin.regularizers.outputs import repeat_per_output as repeat_per_output
 from riskmin.regularizers.rescaled import Rescaled as Rescaled
-from riskmin.regularizers.rescaled import opened as opened
+from riskmin.regularizers.rescaled import absorb_sizes as absorb_sizes
 from riskmin.regularizers.rescaled import rescaled as rescaled
 from riskmin.regularizers.separable import L1 as L1
 from riskmin.regularizers.separable import L2 as L2
@@ -58,7 +58,7 @@ def get_regularizer(reg: str | Regularizer) -> Any:
     L1()
     """
     if isinstance(reg, str):
-        return named(reg, REGULARIZERS, "regularizer", "elastic:eps=0.5")
+        return lookup(reg, REGULARIZERS, "regularizer", "elastic:eps=0.5")
     if isinstance(reg, type):
         raise ValueError(f"{reg.__name__} is a class, not a regularizer; give an instance: {reg.__name__}()")
     if not (hasattr(reg, "conjugate") and hasattr(reg, "value")):
@@ -69,13 +69,13 @@ def get_regularizer(reg: str | Regularizer) -> Any:
     return reg
 
 
-def scaled(reg: Any, s: NDArray) -> Any:
+def with_scaled_variables(reg: Any, s: NDArray) -> Any:
     """Return the regularizer as a function of v = w / s, for s > 0; None if riskmin has no such class.
 
     Examples
     --------
     >>> import numpy as np
-    >>> scaled(L2(), np.array([2.0, 3.0])), scaled(QNorm(), np.full(2, 2.0))
+    >>> with_scaled_variables(L2(), np.array([2.0, 3.0])), with_scaled_variables(QNorm(), np.full(2, 2.0))
     (L2(weights=array([4., 9.])), None)
     """
     if np.all(s == 1):
@@ -84,26 +84,26 @@ def scaled(reg: Any, s: NDArray) -> Any:
     return None if method is None else method(s)
 
 
-def regularizer_spec(reg: Regularizer) -> dict[str, Any]:
+def regularizer_to_dict(reg: Regularizer) -> dict[str, Any]:
     """Return a regularizer as plain data that JSON can hold.
 
     Examples
     --------
-    >>> regularizer_spec(Box(L1()))["params"]["reg"]
+    >>> regularizer_to_dict(Box(L1()))["params"]["reg"]
     {'name': 'L1', 'params': {'weights': 1.0}}
     """
-    return described(reg, _CLASSES)
+    return to_dict(reg, _CLASSES)
 
 
-def regularizer_from_spec(data: dict[str, Any]) -> Any:
+def regularizer_from_dict(data: dict[str, Any]) -> Any:
     """Return the regularizer from which `regularizer_to_dict` made the data.
 
     Examples
     --------
-    >>> regularizer_from_spec(regularizer_spec(Box(L1())))
+    >>> regularizer_from_dict(regularizer_to_dict(Box(L1())))
     Box(reg=L1())
     """
-    return revived(data, _CLASSES, "regularizer")
+    return from_dict(data, _CLASSES, "regularizer")
 
 
 _CLASSES: dict[str, Any] = {kind.__name__: kind for kind in (Box, Elastic, Entropy, L1, L2, QNorm)}

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import like
-from riskmin.blas import scipy
-from riskmin.deadline import checking
+from riskmin.arrays import as_array_like
+from riskmin.blas import scipy_module
+from riskmin.deadline import check_each
 from riskmin.registry import ArrayDataclass as ArrayDataclass
-from riskmin.scalar import Tangent, shrink
+from riskmin.scalar import Tangent, refine_bracket
 from riskmin.types import Array, Cut, NDArray, Regularizer
 
 DOMAIN_TOLERANCE = 1e-12
@@ -38,7 +38,7 @@ def best_scale(reg: Regularizer, cut: Cut, lam: float, s_max: float = 1.0) -> fl
     if lo.slope >= 0 or s_max <= 0:
         return 0.0
     # the conjugate may overflow for large s (exponentials): bisect until it is finite
-    for _ in checking(range(2000)):
+    for _ in check_each(range(2000)):
         if not hi.value < MAX_USED_CONJUGATE:
             s_overflow = hi.x
         elif hi.slope > 0 or s_overflow == s_max:
@@ -49,13 +49,13 @@ def best_scale(reg: Regularizer, cut: Cut, lam: float, s_max: float = 1.0) -> fl
     if hi.slope <= 0:
         return hi.x
     # the derivative changes its sign in (lo, hi): refine by tangents to the relative precision 1e-14
-    lo, hi = shrink(negative_bound, lo, hi, lambda best, bound: best - bound <= 1e-14 * abs(best))
+    lo, hi = refine_bracket(negative_bound, lo, hi, lambda best, bound: best - bound <= 1e-14 * abs(best))
     return min(lo, hi, key=lambda t: t.value).x
 
 
 def find_root(f: Callable[[float], float], lo: float, hi: float) -> float:
     """Return the root of f in [lo, hi], at whose ends f has different signs, to full precision."""
-    return float(scipy("optimize").brentq(f, lo, hi, xtol=1e-300, rtol=1e-15))
+    return float(scipy_module("optimize").brentq(f, lo, hi, xtol=1e-300, rtol=1e-15))
 
 
 def line_from_value_slope(reg: Any, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
@@ -86,7 +86,7 @@ def by_feature(setting: float | NDArray, w: Array, name: str) -> Any:
             f"{name} has shape {setting.shape}, but w has {len(w)} entries: give a number, or one per entry"
         )
     # torch needs writable memory
-    return setting if isinstance(w, np.ndarray) else like(setting.copy(), w)
+    return setting if isinstance(w, np.ndarray) else as_array_like(setting.copy(), w)
 
 
 def check_setting(reg: object, name: str, valid: Callable[[Any], Any], needs: str) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import largest_exponent, like, namespace, to_numpy
-from riskmin.blas import scipy
-from riskmin.deadline import checking
+from riskmin.arrays import as_array_like, largest_exponent, namespace, to_numpy
+from riskmin.blas import scipy_module
+from riskmin.deadline import check_each
 from riskmin.regularizers.base import (
     DOMAIN_TOLERANCE,
     ArrayDataclass,
@@ -134,7 +134,7 @@ class Entropy(ArrayDataclass):
         mu = self._mu(x)
         prox = _pair_prox if self.balanced else _unsigned_prox
         w = _prox_with_total(self, x, mu, step) if self.normalized else prox(x, mu, step, 0.0)
-        return w.astype(v.dtype, copy=False) if isinstance(v, np.ndarray) else like(w, v)
+        return w.astype(v.dtype, copy=False) if isinstance(v, np.ndarray) else as_array_like(w, v)
 
     # ------------------------------------------------------------ dual
     def conjugate(self, u: Array) -> float:
@@ -159,7 +159,7 @@ class Entropy(ArrayDataclass):
         parts = self._transfer(u)
         return parts[0] - parts[1] if self.balanced else parts[0]
 
-    def conjugate_bend(self, u: Array, A: Array) -> Array:
+    def conjugate_hessian_product(self, u: Array, A: Array) -> Array:
         """Return A H A' for the Hessian H of the conjugate.
 
         H is diag(w), or diag(w+ + w-) if balanced; if normalized, minus the outer product of the mean, which
@@ -239,7 +239,7 @@ def _max_step_in_l1_ball(w: Array, d: Array, total: float) -> float:
     if speed == 0:
         return math.inf
     lo, hi = 0.0, (total + float(xp.sum(xp.abs(w)))) / speed
-    for _ in checking(range(100)):
+    for _ in check_each(range(100)):
         mid = 0.5 * (lo + hi)
         lo, hi = (mid, hi) if float(xp.sum(xp.abs(w + mid * d))) <= total else (lo, mid)
     return lo
@@ -254,7 +254,7 @@ def _unsigned_prox(v: NDArray, mu: NDArray, step: float, shift: float) -> NDArra
     """Return the w >= 0 with step ln(w / mu) + w = v - shift, by Wright's omega function."""
     if step == 0:
         return np.maximum(v - shift, 0.0)
-    return np.asarray(step * scipy("special").wrightomega((v - shift) / step + np.log(mu / step)))
+    return np.asarray(step * scipy_module("special").wrightomega((v - shift) / step + np.log(mu / step)))
 
 
 def _pair_prox(v: NDArray, mu: NDArray, step: float, log_tau: float) -> NDArray:
@@ -267,7 +267,7 @@ def _pair_prox(v: NDArray, mu: NDArray, step: float, log_tau: float) -> NDArray:
     half, size = mu * math.exp(log_tau), np.abs(v)
     # start: asinh(x) <= ln(2 x + 1), and that equation is solved by Wright's omega function
     w = np.maximum(_unsigned_prox(size + half, half, step, 0.0) - half, 0.0)
-    for _ in checking(range(100)):
+    for _ in check_each(range(100)):
         deficit = size - step * np.arcsinh(w / (2 * half)) - w
         new = np.minimum(np.maximum(w + deficit / (1 + step / np.sqrt(w * w + 4 * half * half)), w), size)
         if np.all(new - w <= 4e-16 * new):

@@ -70,18 +70,18 @@ class Equality(ArrayDataclass):
         CK = np.stack([np.asarray(self.reg.grad(row)) for row in self.C])
         return CK, CK @ self.C.T
 
-    def free(self, w: Array) -> Array:
+    def free_coefficients(self, w: Array) -> Array:
         """Return the s that minimizes Omega_0(w - C's)."""
         CK, G = self._weighted_rows
         return np.linalg.solve(G, CK @ w)
 
     def value(self, w: Array) -> float:
         """Return min_s Omega_0(w - C's)."""
-        return float(self.reg.value(w - self.free(w) @ self.C))
+        return float(self.reg.value(w - self.free_coefficients(w) @ self.C))
 
     def grad(self, w: Array) -> Array:
         """Return the gradient, which is orthogonal to the rows of C."""
-        return self.reg.grad(w - self.free(w) @ self.C)
+        return self.reg.grad(w - self.free_coefficients(w) @ self.C)
 
     def prox(self, v: Array, step: float) -> Array:
         """Return argmin_w step Omega(w) + |w - v|^2 / 2."""

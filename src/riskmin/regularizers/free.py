@@ -9,11 +9,11 @@ from typing import Any
 
 from riskmin.arrays import namespace
 from riskmin.regularizers.separable import SeparableTerms
-from riskmin.types import Array, Cut, Euclidean, Regularizer, Smooth
+from riskmin.types import Array, Cut, HasInverseMetric, Regularizer, Smooth
 
 
 @dataclass(frozen=True)
-class Free:
+class UnpenalizedTail:
     r"""A regularizer of all but the last m entries of w, :math:`\Omega(w_{1 \ldots d - m})`.
 
     Its conjugate is infinite unless u is zero in the last m entries. `Objective` wraps its regularizer in
@@ -30,7 +30,7 @@ class Free:
     --------
     >>> import numpy as np
     >>> from riskmin import L2
-    >>> free(L2(), 1).value(np.array([3.0, 100.0]))
+    >>> unpenalized_tail(L2(), 1).value(np.array([3.0, 100.0]))
     4.5
     """
 
@@ -95,14 +95,14 @@ class Free:
 
 
 @dataclass(frozen=True)
-class FreeSmooth(Free):
+class SmoothUnpenalizedTail(UnpenalizedTail):
     """An `UnpenalizedTail` of a differentiable regularizer.
 
     Examples
     --------
     >>> import numpy as np
     >>> from riskmin import L2
-    >>> free(L2(), 1).grad(np.array([3.0, 100.0])).tolist()
+    >>> unpenalized_tail(L2(), 1).grad(np.array([3.0, 100.0])).tolist()
     [3.0, 0.0]
     """
 
@@ -112,46 +112,50 @@ class FreeSmooth(Free):
 
 
 @dataclass(frozen=True)
-class FreeSquare(FreeSmooth):
+class QuadraticUnpenalizedTail(SmoothUnpenalizedTail):
     """An `UnpenalizedTail` of a quadratic regularizer w' K w / 2.
 
     Examples
     --------
     >>> import numpy as np
     >>> from riskmin import L2
-    >>> free(L2(), 1).gram(np.array([[3.0, 0.0]]), np.array([2.0, 0.0])).tolist()
+    >>> unpenalized_tail(L2(), 1).inverse_metric_product(np.array([[3.0, 0.0]]), np.array([2.0, 0.0])).tolist()
     [6.0]
     """
 
-    def gram(self, A: Array, a: Array) -> Array:
+    def inverse_metric_product(self, A: Array, a: Array) -> Array:
         """Return A K^-1 a for cuts whose slopes in the unpenalized entries are zero."""
-        return self.penalized.gram(A[:, : -self.m], a[: -self.m])
+        return self.penalized.inverse_metric_product(A[:, : -self.m], a[: -self.m])
 
 
-def free(reg: Regularizer, m: int) -> Any:
+def unpenalized_tail(reg: Regularizer, m: int) -> Any:
     """Return the regularizer with the last m entries unpenalized; unchanged if m is 0 or they are already.
 
     Examples
     --------
     >>> from riskmin import L1, L2
-    >>> type(free(L2(), 3)).__name__, type(free(L1(), 3)).__name__, free(L1(), 0)
-    ('FreeSquare', 'Free', L1())
+    >>> type(unpenalized_tail(L2(), 3)).__name__, type(unpenalized_tail(L1(), 3)).__name__, unpenalized_tail(L1(), 0)
+    ('QuadraticUnpenalizedTail', 'UnpenalizedTail', L1())
     """
-    if m == 0 or isinstance(reg, Free):
+    if m == 0 or isinstance(reg, UnpenalizedTail):
         return reg
     # the class that has the optional methods of the regularizer, and no others
     if not isinstance(reg, Smooth):
-        return Free(reg, m)
-    return FreeSquare(reg, m) if isinstance(reg, Euclidean) else FreeSmooth(reg, m)
+        return UnpenalizedTail(reg, m)
+    return (
+        QuadraticUnpenalizedTail(reg, m)
+        if isinstance(reg, HasInverseMetric)
+        else SmoothUnpenalizedTail(reg, m)
+    )
 
 
-def penalized(reg: Any) -> Any:
+def penalized_part(reg: Any) -> Any:
     """Return the wrapped regularizer of the penalized entries; any other regularizer unchanged.
 
     Examples
     --------
     >>> from riskmin import L1
-    >>> penalized(free(L1(), 3)), penalized(L1())
+    >>> penalized_part(unpenalized_tail(L1(), 3)), penalized_part(L1())
     (L1(), L1())
     """
-    return reg.penalized if isinstance(reg, Free) else reg
+    return reg.penalized if isinstance(reg, UnpenalizedTail) else reg

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sparse
 
-from riskmin.arrays import like, namespace, to_numpy
-from riskmin.blas import linalg, scipy
-from riskmin.deadline import check, checking
+from riskmin.arrays import as_array_like, namespace, to_numpy
+from riskmin.blas import scipy_linalg, scipy_module
+from riskmin.deadline import check, check_each
 from riskmin.regularizers.base import ArrayDataclass, find_root, line_from_value_slope
-from riskmin.sparse import sound
+from riskmin.sparse import validated_sparse
 from riskmin.types import Array, Cut, NDArray
 
 # untyped: the stubs of scipy.sparse do not cover matrices that are sparse or dense
@@ -23,7 +23,7 @@ sp: Any = sparse
 
 
 def _linalg() -> Any:
-    return scipy("sparse.linalg")
+    return scipy_module("sparse.linalg")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,7 +55,7 @@ class Quadratic(ArrayDataclass):
         K = self.K
         if sp.issparse(K):
             # the diagonal format has no max()
-            object.__setattr__(self, "K", sp.csr_array(sound(K)))
+            object.__setattr__(self, "K", sp.csr_array(validated_sparse(K)))
         elif not isinstance(K, (np.ndarray, _linalg().LinearOperator)):
             object.__setattr__(self, "K", np.asarray(K, dtype=np.float64))
         if len(self.K.shape) != 2 or self.K.shape[0] != self.K.shape[1]:
@@ -91,10 +91,10 @@ class Quadratic(ArrayDataclass):
             solve: Callable[[NDArray], NDArray] = factors.solve
             return solve
         try:
-            chol = linalg().cho_factor(K, lower=True)
+            chol = scipy_linalg().cho_factor(K, lower=True)
         except np.linalg.LinAlgError:
             raise ValueError(_NOT_DEFINITE) from None
-        return lambda u: np.asarray(linalg().cho_solve(chol, u))
+        return lambda u: np.asarray(scipy_linalg().cho_solve(chol, u))
 
     def scaled(self, s: NDArray) -> Quadratic | None:
         """Return the same function of v = w / s; None if K is a linear operator."""
@@ -139,7 +139,7 @@ class Quadratic(ArrayDataclass):
         self._check(u)
         return self._solve(u)
 
-    def gram(self, A: Array, a: Array) -> Array:
+    def inverse_metric_product(self, A: Array, a: Array) -> Array:
         """Return A K^-1 a."""
         return A @ self._solve(a)
 
@@ -230,7 +230,7 @@ class QNorm:
         """Return sgn(u) |u|^(p-1) |u|_p^(p'-p)."""
         return _power_grad(u, *self._conjugate_exponents)
 
-    def conjugate_bend(self, u: Array, A: Array) -> Array:
+    def conjugate_hessian_product(self, u: Array, A: Array) -> Array:
         """Return A H A' for the Hessian H of the conjugate: a diagonal plus an outer product."""
         xp, (p, power) = namespace(u), self._conjugate_exponents
         norm = _norm(u, p)
@@ -268,7 +268,9 @@ class QNorm:
             lo -= 2 * (hi - lo)
         if excess(hi) < 0 < excess(lo):
             hi = find_root(excess, lo, hi)
-        return like(np.sign(x) * _solve_prox_equations(size, step, (self.power - self.q) * hi, self.q), v)
+        return as_array_like(
+            np.sign(x) * _solve_prox_equations(size, step, (self.power - self.q) * hi, self.q), v
+        )
 
     def scale(self, cut: Cut, lam: float) -> float:
         """Return the maximizer of s b - lam (s |a|_p / lam)^p' / p' over [0, 1]."""
@@ -326,7 +328,7 @@ def _solve_prox_equations(a: NDArray, step: float, log_factor: float, q: float) 
         k = step * np.exp(min(log_factor, 700.0))
         other = (a / (2 * k)) ** (1 / (q - 1))
         w = np.fmin(a, (a / k) ** (1 / (q - 1))) if q >= 2 else np.fmin(0.5 * a, other)
-        for _ in checking(range(100)):
+        for _ in check_each(range(100)):
             # Newton step for f(w) = w + k w^(q-1) - a, kept in [0, a]; NaN (inf / inf) counts as no step
             excess = w + k * w ** (q - 1) - a
             new = np.clip(w - np.nan_to_num(excess / (1 + k * (q - 1) * w ** (q - 2))), 0.0, a)

@@ -11,7 +11,7 @@ from riskmin.regularizers.entropy import Entropy
 from riskmin.regularizers.separable import Separable
 
 
-def each_output(reg: Any, n_features: int, dim: int) -> Any:
+def repeat_per_output(reg: Any, n_features: int, dim: int) -> Any:
     """Return the regularizer with its per-feature settings repeated for each output.
 
     w has `dim` entries, those of a feature contiguous. The regularizer is returned unchanged if no setting is
@@ -20,9 +20,9 @@ def each_output(reg: Any, n_features: int, dim: int) -> Any:
     Examples
     --------
     >>> from riskmin import L1, L2, Box
-    >>> each_output(L2([1.0, 4.0]), 2, 4).weights.tolist()
+    >>> repeat_per_output(L2([1.0, 4.0]), 2, 4).weights.tolist()
     [1.0, 1.0, 4.0, 4.0]
-    >>> each_output(Box(L1(), [0.0, -1.0]), 2, 6).lower.tolist()
+    >>> repeat_per_output(Box(L1(), [0.0, -1.0]), 2, 6).lower.tolist()
     [0.0, 0.0, 0.0, -1.0, -1.0, -1.0]
     """
     n_outputs, remainder = divmod(dim, n_features)
@@ -35,5 +35,5 @@ def each_output(reg: Any, n_features: int, dim: int) -> Any:
         if isinstance(value, np.ndarray) and value.shape == (n_features,):
             changed[field.name] = np.repeat(value, n_outputs)
         elif isinstance(value, Separable):
-            changed[field.name] = each_output(value, n_features, dim)
+            changed[field.name] = repeat_per_output(value, n_features, dim)
     return replace(reg, **changed) if changed else reg  # type: ignore[type-var]

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import like
+from riskmin.arrays import as_array_like
 from riskmin.regularizers.base import ArrayDataclass, check_setting
-from riskmin.types import Array, CurvedConjugate, Cut, NDArray, Smooth, Unsuited
+from riskmin.types import Array, Cut, HasConjugateHessian, NDArray, Smooth, UnsupportedProblem
 
 UNIT_SIZE_TOLERANCE = 1e-14
 """The largest deviation from 1 (rounding) of the product of a size and its inverse."""
@@ -58,42 +58,42 @@ class Rescaled(ArrayDataclass):
         sizes = self.sizes * s
         # (sizes * s) * v = sizes * w: product 1 means the variables of Omega itself
         undone = bool(np.all(np.abs(sizes - 1) <= UNIT_SIZE_TOLERANCE))
-        return self.reg if undone else opened(rescaled(self.reg, sizes))
+        return self.reg if undone else absorb_sizes(rescaled(self.reg, sizes))
 
     def value(self, w: Array) -> float:
         """Return Omega of the rescaled weights."""
-        return float(self.reg.value(like(self.sizes, w) * w))
+        return float(self.reg.value(as_array_like(self.sizes, w) * w))
 
     def prox(self, v: Array, step: float) -> Array:
         """Return a point of the domain close to v, for step 0; raise for other steps (no formula)."""
         if step:
-            raise Unsuited(f"the proximal points of {self!r} are not known: use Bundle")
-        sizes = like(self.sizes, v)
+            raise UnsupportedProblem(f"the proximal points of {self!r} are not known: use Bundle")
+        sizes = as_array_like(self.sizes, v)
         return self.reg.prox(sizes * v, 0.0) / sizes
 
     def conjugate(self, u: Array) -> float:
         """Return the conjugate of Omega at u / s."""
-        return float(self.reg.conjugate(u / like(self.sizes, u)))
+        return float(self.reg.conjugate(u / as_array_like(self.sizes, u)))
 
     def conjugate_grad(self, u: Array) -> Array:
         """Return the w that attains the conjugate."""
-        sizes = like(self.sizes, u)
+        sizes = as_array_like(self.sizes, u)
         # max_w u'w - Omega(s w) is attained at s w = argmax of Omega* at u / s
         return self.reg.conjugate_grad(u / sizes) / sizes
 
     def scale(self, cut: Cut, lam: float) -> float:
         """Return the best scale of the cut, as a cut in the rescaled weights."""
-        return float(self.reg.scale(Cut(cut.a / like(self.sizes, cut.a), cut.b), lam))
+        return float(self.reg.scale(Cut(cut.a / as_array_like(self.sizes, cut.a), cut.b), lam))
 
     def line(self, w: Array, d: Array) -> Callable[[float], tuple[float, float]]:
         """Return t -> (Omega(s * (w + t d)), its derivative)."""
-        sizes = like(self.sizes, w)
+        sizes = as_array_like(self.sizes, w)
         result: Callable[[float], tuple[float, float]] = self.reg.line(sizes * w, sizes * d)
         return result
 
     def reach(self, w: Array, d: Array) -> float:
         """Return the largest t for which w + t d is in the domain."""
-        sizes = like(self.sizes, w)
+        sizes = as_array_like(self.sizes, w)
         return float(self.reg.reach(sizes * w, sizes * d))
 
 
@@ -102,17 +102,17 @@ class RescaledSmooth(Rescaled):
 
     def grad(self, w: Array) -> Array:
         """Return the gradient, by the chain rule."""
-        sizes = like(self.sizes, w)
+        sizes = as_array_like(self.sizes, w)
         return sizes * self.reg.grad(sizes * w)
 
 
 class RescaledWithConjugateHessian(Rescaled):
     """A `Rescaled` of a regularizer whose conjugate has a Hessian."""
 
-    def conjugate_bend(self, u: Array, A: Array) -> Array:
+    def conjugate_hessian_product(self, u: Array, A: Array) -> Array:
         """Return A H A', by the chain rule."""
-        sizes = like(self.sizes, u)
-        return self.reg.conjugate_bend(u / sizes, A / sizes)
+        sizes = as_array_like(self.sizes, u)
+        return self.reg.conjugate_hessian_product(u / sizes, A / sizes)
 
 
 class RescaledSmoothWithConjugateHessian(RescaledSmooth, RescaledWithConjugateHessian):
@@ -132,13 +132,13 @@ def rescaled(reg: Any, sizes: NDArray) -> Any:
     if bool(np.all(sizes == 1)):
         return reg
     # the class that has the optional methods of the regularizer, and no others
-    smooth, has_hessian = isinstance(reg, Smooth), isinstance(reg, CurvedConjugate)
+    smooth, has_hessian = isinstance(reg, Smooth), isinstance(reg, HasConjugateHessian)
     if smooth:
         return (RescaledSmoothWithConjugateHessian if has_hessian else RescaledSmooth)(reg, sizes)
     return (RescaledWithConjugateHessian if has_hessian else Rescaled)(reg, sizes)
 
 
-def opened(reg: Any) -> Any:
+def absorb_sizes(reg: Any) -> Any:
     """Return a rescaled regularizer as one of the original class with other weights, if possible.
 
     Any other regularizer, and one for which it is not possible, is returned unchanged.
@@ -147,7 +147,7 @@ def opened(reg: Any) -> Any:
     --------
     >>> import numpy as np
     >>> from riskmin import L1
-    >>> opened(rescaled(L1(), np.array([2.0, 3.0]))), opened(L1())
+    >>> absorb_sizes(rescaled(L1(), np.array([2.0, 3.0]))), absorb_sizes(L1())
     (L1(weights=array([2., 3.])), L1())
     """
     if not isinstance(reg, Rescaled):

@@ -128,7 +128,7 @@ class Separable(ArrayDataclass, ABC):
         )
         return float(xp.min(ahead))
 
-    def conjugate_bend(self, u: Array, A: Array) -> Array:
+    def conjugate_hessian_product(self, u: Array, A: Array) -> Array:
         """Return A H A' for the Hessian H of the conjugate: diagonal, 1 / m_j or 0 where w_j is constant."""
         xp, t = namespace(u), self.terms(u)
         w = self._conjugate_argmax(u)
@@ -175,7 +175,7 @@ class L2(Separable):
         check_setting(self, "weights", lambda v: (v > 0) & np.isfinite(v), "numbers > 0")
 
     @property
-    def plain(self) -> bool:
+    def unweighted(self) -> bool:
         """Whether all penalty factors are 1."""
         return isinstance(self.weights, float) and self.weights == 1.0
 
@@ -184,11 +184,11 @@ class L2(Separable):
 
     def value(self, w: Array) -> float:
         """Return sum_j m_j w_j^2 / 2."""
-        return 0.5 * float(w @ (w if self.plain else self.terms(w).square * w))
+        return 0.5 * float(w @ (w if self.unweighted else self.terms(w).square * w))
 
     def grad(self, w: Array) -> Array:
         """Return m w."""
-        return w if self.plain else self.terms(w).square * w
+        return w if self.unweighted else self.terms(w).square * w
 
     def scaled(self, s: NDArray) -> L2:
         """Return the same function of v = w / s."""
@@ -196,13 +196,13 @@ class L2(Separable):
 
     def conjugate(self, u: Array) -> float:
         """Return sum_j u_j^2 / (2 m_j)."""
-        return 0.5 * float(u @ (u if self.plain else u / self.terms(u).square))
+        return 0.5 * float(u @ (u if self.unweighted else u / self.terms(u).square))
 
     def conjugate_grad(self, u: Array) -> Array:
         """Return u / m."""
-        return u if self.plain else u / self.terms(u).square
+        return u if self.unweighted else u / self.terms(u).square
 
-    def gram(self, A: Array, a: Array) -> Array:
+    def inverse_metric_product(self, A: Array, a: Array) -> Array:
         """Return A (a / m)."""
         return A @ self.conjugate_grad(a)
 

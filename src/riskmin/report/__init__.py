@@ -8,14 +8,14 @@ from html import escape
 from typing import Any
 
 from riskmin.progress import duration, relative_gap
-from riskmin.report.chart import pictures
-from riskmin.report.page import badge, html_facts, table, write_page
+from riskmin.report.chart import convergence_charts
+from riskmin.report.page import html_facts, html_table, status_badge, write_page
 from riskmin.report.page import write_text as write_text
 from riskmin.report.paths import write_path as write_path
 from riskmin.report.paths import write_search as write_search
 from riskmin.types import Result
 
-Fit = tuple[str, Result, dict[str, Any]]
+ReportEntry = tuple[str, Result, dict[str, Any]]
 
 _INTRODUCTION = (
     "Every fit comes with a proof: no weights have an objective below the lower bound, so the optimum lies "
@@ -52,14 +52,14 @@ def _section(title: str, result: Result, facts: dict[str, Any]) -> str:
     ]
     headline = "".join(f"<div><b>{number}</b><span>{name}</span></div>" for number, name in numbers)
     return (
-        f"<section><header><h2>{escape(title)}</h2>{badge(result)}</header>"
+        f"<section><header><h2>{escape(title)}</h2>{status_badge(result)}</header>"
         f'<div class="numbers">{headline}</div>'
-        f'<div class="charts">{pictures(result, float(facts.get("tol", 0.0)))}</div>'
+        f'<div class="charts">{convergence_charts(result, float(facts.get("tol", 0.0)))}</div>'
         f"{html_facts(_fact_rows(result, facts))}</section>"
     )
 
 
-def _overview(fits: Sequence[Fit]) -> str:
+def _overview(fits: Sequence[ReportEntry]) -> str:
     head = ("fit", "objective", "lower bound", "relative gap", "iterations", "time", "status")
     rows = [
         (
@@ -69,14 +69,16 @@ def _overview(fits: Sequence[Fit]) -> str:
             f"{relative_gap(result.trace[-1]):.1e}",
             f"{result.n_iter:,}",
             duration(result.trace[-1]["seconds"]),
-            badge(result),
+            status_badge(result),
         )
         for name, result, _ in fits
     ]
-    return table(head, rows)
+    return html_table(head, rows)
 
 
-def write_report(path: str | os.PathLike[str], fits: Sequence[Fit], title: str = "riskmin report") -> None:
+def write_report(
+    path: str | os.PathLike[str], fits: Sequence[ReportEntry], title: str = "riskmin report"
+) -> None:
     """Write one HTML page about fits. It needs no other file, no network and no script.
 
     Parameters

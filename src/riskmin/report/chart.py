@@ -14,18 +14,18 @@ PLOT_WIDTH, PLOT_HEIGHT = 390, 210
 """Size of the plotting area in SVG units, without the labels around it."""
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 54, 20, 46, 44
 """Margins around the plotting area, in SVG units, for the title, the legend and tick labels."""
-MOST_POINTS = 400
+MAX_CHART_POINTS = 400
 """Maximum number of rows of a trace that a chart shows."""
 
 
-class Axis(NamedTuple):
+class ChartAxis(NamedTuple):
     """Ticks as (value, label), and the map from values of the range to [0, 1]."""
 
     ticks: list[tuple[float, str]]
-    place: Callable[[float], float]
+    to_unit_interval: Callable[[float], float]
 
 
-def linear_axis(lo: float, hi: float, whole: bool = False) -> Axis:
+def linear_axis(lo: float, hi: float, whole: bool = False) -> ChartAxis:
     """An axis with ticks at multiples of 1, 2 or 5 times a power of ten.
 
     Examples
@@ -41,10 +41,10 @@ def linear_axis(lo: float, hi: float, whole: bool = False) -> Axis:
     ticks = range(math.ceil(lo / step - 1e-9), math.floor((lo + span) / step + 1e-9) + 1)
     plain = digits < 6 and abs(hi) < 1e7
     labels = [(k * step, f"{k * step:.{digits}f}" if plain else f"{k * step:.3g}") for k in ticks]
-    return Axis(labels, lambda v: (v - lo) / span)
+    return ChartAxis(labels, lambda v: (v - lo) / span)
 
 
-def log_axis(lo: float, hi: float) -> Axis:
+def log_axis(lo: float, hi: float) -> ChartAxis:
     """A logarithmic axis of whole decades, with at most eight tick labels.
 
     Examples
@@ -57,22 +57,22 @@ def log_axis(lo: float, hi: float) -> Axis:
     powers = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
     exponents = range(b, a - 1, -math.ceil((b - a) / 7))
     ticks = [(10.0**k, "1" if k == 0 else "10" + str(k).translate(powers)) for k in exponents]
-    return Axis(ticks, lambda v: (math.log10(max(v, 1e-300)) - a) / (b - a))
+    return ChartAxis(ticks, lambda v: (math.log10(max(v, 1e-300)) - a) / (b - a))
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """A curve of a chart: its class in the style sheet, its name in the legend, its points."""
 
-    kind: str
+    css_class: str
     name: str
     points: list[tuple[float, float]]
 
 
-def draw(
+def draw_chart(
     title: str,
-    x: Axis,
-    y: Axis,
-    lines: Sequence[Line],
+    x: ChartAxis,
+    y: ChartAxis,
+    lines: Sequence[ChartLine],
     *,
     band: bool = False,
     rule: float = 0.0,
@@ -97,20 +97,24 @@ def draw(
     str
     """
     curves = [
-        [(x.place(u) * PLOT_WIDTH, (1 - y.place(v)) * PLOT_HEIGHT) for u, v in line.points] for line in lines
+        [
+            (x.to_unit_interval(u) * PLOT_WIDTH, (1 - y.to_unit_interval(v)) * PLOT_HEIGHT)
+            for u, v in line.points
+        ]
+        for line in lines
     ]
     shapes = []
     if band:
         shapes.append(f'<path class="band" d="{_svg_path([*curves[0], *reversed(curves[1])])}Z"/>')
     for line, points in zip(lines, curves, strict=True):
-        shapes.append(f'<path class="{line.kind}" d="{_svg_path(points)}"/>')
-        if len(points) <= 30 and line.kind not in ("other", "tol"):
+        shapes.append(f'<path class="{line.css_class}" d="{_svg_path(points)}"/>')
+        if len(points) <= 30 and line.css_class not in ("other", "tol"):
             shapes += [
-                f'<circle class="{line.kind} dot" cx="{u:.1f}" cy="{v:.1f}" r="2.8"/>' for u, v in points
+                f'<circle class="{line.css_class} dot" cx="{u:.1f}" cy="{v:.1f}" r="2.8"/>' for u, v in points
             ]
-    names = [(line.kind, line.name) for line in lines if line.name]
+    names = [(line.css_class, line.name) for line in lines if line.name]
     if rule > 0:
-        level = (1 - y.place(rule)) * PLOT_HEIGHT
+        level = (1 - y.to_unit_interval(rule)) * PLOT_HEIGHT
         shapes.append(f'<path class="tol" d="M0 {level:.1f}H{PLOT_WIDTH}"/>')
         names.append(("tol", f"tol = {rule:g}"))
     width = MARGIN_LEFT + PLOT_WIDTH + MARGIN_RIGHT
@@ -139,16 +143,16 @@ def _legend(names: Sequence[tuple[str, str]]) -> str:
     return "".join(marks)
 
 
-def _frame(x: Axis, y: Axis, label: str) -> str:
+def _frame(x: ChartAxis, y: ChartAxis, label: str) -> str:
     """The grid, the ticks and their labels."""
     bottom = MARGIN_TOP + PLOT_HEIGHT
     marks = [f'<path class="axis" d="M{MARGIN_LEFT} {bottom}h{PLOT_WIDTH}"/>']
     for value, tick in y.ticks:
-        height = bottom - y.place(value) * PLOT_HEIGHT
+        height = bottom - y.to_unit_interval(value) * PLOT_HEIGHT
         marks.append(f'<path class="grid" d="M{MARGIN_LEFT} {height:.1f}h{PLOT_WIDTH}"/>')
         marks.append(f'<text x="{MARGIN_LEFT - 8}" y="{height + 4:.1f}" text-anchor="end">{tick}</text>')
     for value, tick in x.ticks:
-        left = MARGIN_LEFT + x.place(value) * PLOT_WIDTH
+        left = MARGIN_LEFT + x.to_unit_interval(value) * PLOT_WIDTH
         marks.append(f'<path class="axis" d="M{left:.1f} {bottom}v4"/>')
         marks.append(f'<text x="{left:.1f}" y="{bottom + 18}" text-anchor="middle">{tick}</text>')
     center = MARGIN_LEFT + PLOT_WIDTH / 2
@@ -156,7 +160,7 @@ def _frame(x: Axis, y: Axis, label: str) -> str:
     return "".join(marks[1:] + marks[:1])
 
 
-def pictures(result: Result, tol: float = 0.0) -> str:
+def convergence_charts(result: Result, tol: float = 0.0) -> str:
     """Draw the convergence of a run: its two bounds, and the certified gap between them.
 
     Parameters
@@ -177,24 +181,24 @@ def pictures(result: Result, tol: float = 0.0) -> str:
     lower = [row["lower"] for row in rows]
     # the first values of a run may be very large: clip the axis at 2.5 times the final objective
     top = min(max(value), 2.5 * result.value) if result.value > 0 else max(value)
-    bounds = draw(
+    bounds = draw_chart(
         "Objective and lower bound",
         x,
         linear_axis(min(lower), 1.04 * top),
         [
-            Line("value", "objective J(w)", list(zip(steps, value, strict=True))),
-            Line("lower", "lower bound of min J", list(zip(steps, lower, strict=True))),
+            ChartLine("value", "objective J(w)", list(zip(steps, value, strict=True))),
+            ChartLine("lower", "lower bound of min J", list(zip(steps, lower, strict=True))),
         ],
         band=True,
     )
     gaps = [relative_gap(row) for row in rows]
     smallest = min([g for g in [*gaps, tol] if g > 1e-16], default=1e-16)
-    line = Line("gap", "certified gap / J(w)", list(zip(steps, gaps, strict=True)))
-    return bounds + draw("Certified relative gap", x, log_axis(0.7 * smallest, 1.0), [line], rule=tol)
+    line = ChartLine("gap", "certified gap / J(w)", list(zip(steps, gaps, strict=True)))
+    return bounds + draw_chart("Certified relative gap", x, log_axis(0.7 * smallest, 1.0), [line], rule=tol)
 
 
 def _subsample(rows: Sequence[dict[str, float]]) -> list[dict[str, float]]:
     """At most MAX_CHART_POINTS rows, evenly spaced, including the first and the last."""
-    if len(rows) <= MOST_POINTS:
+    if len(rows) <= MAX_CHART_POINTS:
         return list(rows)
-    return [rows[round(k * (len(rows) - 1) / (MOST_POINTS - 1))] for k in range(MOST_POINTS)]
+    return [rows[round(k * (len(rows) - 1) / (MAX_CHART_POINTS - 1))] for k in range(MAX_CHART_POINTS)]

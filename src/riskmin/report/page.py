@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from riskmin.persist import write_whole
+from riskmin.persist import write_atomically
 from riskmin.types import Result
 
 
-def badge(result: Result) -> str:
+def status_badge(result: Result) -> str:
     """HTML of the status of a fit: certified, or not converged."""
     converged = result.status == "converged"
     text = "certified" if converged else f"not converged: {result.status}"
     return f'<span class="badge {"good" if converged else "bad"}">{escape(text)}</span>'
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """HTML of a section with a table; the cells are HTML already."""
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
@@ -56,4 +56,4 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     path : path
     text : str
     """
-    write_whole(path, text.encode())
+    write_atomically(path, text.encode())

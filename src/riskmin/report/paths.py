@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.progress import duration, relative_gap
-from riskmin.report.chart import Line, draw, linear_axis, log_axis
-from riskmin.report.page import badge, html_facts, table, write_page
+from riskmin.report.chart import ChartLine, draw_chart, linear_axis, log_axis
+from riskmin.report.page import html_facts, html_table, status_badge, write_page
 from riskmin.types import NDArray, Result
 
 MAX_PLOTTED_WEIGHTS = 30
@@ -34,26 +34,26 @@ def _bounds_chart(results: Sequence[Result], lams: Sequence[float]) -> str:
     """Chart of the objective and the lower bound along lam."""
     value, lower = ([getattr(r, name) for r in results] for name in ("value", "lower"))
     lines = [
-        Line("value", "objective J(w)", list(zip(lams, value, strict=True))),
-        Line("lower", "lower bound of min J", list(zip(lams, lower, strict=True))),
+        ChartLine("value", "objective J(w)", list(zip(lams, value, strict=True))),
+        ChartLine("lower", "lower bound of min J", list(zip(lams, lower, strict=True))),
     ]
     y = linear_axis(min(0.0, *lower), 1.04 * max(value))
-    return draw("Objective and lower bound", _lam_axis(lams), y, lines, band=True, label="lam")
+    return draw_chart("Objective and lower bound", _lam_axis(lams), y, lines, band=True, label="lam")
 
 
 def _gap_chart(results: Sequence[Result], lams: Sequence[float], tol: float) -> str:
     gaps = [max(relative_gap(r.trace[-1]), 1e-16) for r in results]
     smallest = min(g for g in [*gaps, tol] if g > 0)
-    line = Line("gap", "certified gap / J(w)", list(zip(lams, gaps, strict=True)))
+    line = ChartLine("gap", "certified gap / J(w)", list(zip(lams, gaps, strict=True)))
     y = log_axis(0.7 * smallest, max(1.0, *gaps) if max(gaps) > 0.1 else 0.1)
-    return draw("Certified relative gap", _lam_axis(lams), y, [line], rule=tol, label="lam")
+    return draw_chart("Certified relative gap", _lam_axis(lams), y, [line], rule=tol, label="lam")
 
 
 def _sparsity_chart(results: Sequence[Result], lams: Sequence[float]) -> str:
     count = [float(np.count_nonzero(r.w)) for r in results]
-    line = Line("gap", "weights that are not zero", list(zip(lams, count, strict=True)))
+    line = ChartLine("gap", "weights that are not zero", list(zip(lams, count, strict=True)))
     top = linear_axis(0.0, 1.04 * max(*count, 1.0), whole=True)
-    return draw("Nonzero weights", _lam_axis(lams), top, [line], label="lam")
+    return draw_chart("Nonzero weights", _lam_axis(lams), top, [line], label="lam")
 
 
 def _weights_chart(results: Sequence[Result], lams: Sequence[float], names: Sequence[str] | None) -> str:
@@ -66,11 +66,11 @@ def _weights_chart(results: Sequence[Result], lams: Sequence[float], names: Sequ
         in_legend = rank < len(kinds)
         name = (names[j] if names is not None else f"column {j}") if in_legend else ""
         points = list(zip(lams, W[:, j].tolist(), strict=True))
-        lines.append(Line(kinds[rank] if in_legend else "other", name, points))
+        lines.append(ChartLine(kinds[rank] if in_legend else "other", name, points))
     lines = lines[3:] + lines[:3]  # draw the named lines last, on top of the others
     lo, hi = 1.04 * min(0.0, float(W.min())), 1.04 * max(0.0, float(W.max()))
     title = "Weights" if W.shape[1] <= MAX_PLOTTED_WEIGHTS else f"The {MAX_PLOTTED_WEIGHTS} largest weights"
-    return draw(title, _lam_axis(lams), linear_axis(lo, hi if hi > lo else 1.0), lines, label="lam")
+    return draw_chart(title, _lam_axis(lams), linear_axis(lo, hi if hi > lo else 1.0), lines, label="lam")
 
 
 def write_path(
@@ -126,13 +126,13 @@ def write_path(
             f"{np.count_nonzero(r.w):,}",
             f"{int(r.trace[-1]['calls']):,}",
             duration(r.trace[-1]["seconds"]),
-            badge(r),
+            status_badge(r),
         ]
         for lam, r in zip(lams, results, strict=True)
     ]
     head = ["lam", "objective", "lower bound", "relative gap", "nonzeros", "oracle calls", "time", "status"]
     problem = html_facts(_fact_rows(about))
-    write_page(path, title, _PATH_INTRODUCTION, [_figure(charts, problem), table(head, rows)])
+    write_page(path, title, _PATH_INTRODUCTION, [_figure(charts, problem), html_table(head, rows)])
 
 
 def write_search(
@@ -176,12 +176,12 @@ def write_search(
     margin = 0.04 * (hi - lo) or 0.01 * (abs(hi) or 1.0)
     lo, hi = lo - margin, hi + margin
     lines = [
-        Line("other", "", list(zip(lams, (mean + sd).tolist(), strict=True))),
-        Line("other", "", list(zip(lams, (mean - sd).tolist(), strict=True))),
-        Line("value", "mean score", list(zip(lams, mean.tolist(), strict=True))),
-        Line("tol", f"best lam = {best:.3g}", [(best, lo), (best, hi)]),
+        ChartLine("other", "", list(zip(lams, (mean + sd).tolist(), strict=True))),
+        ChartLine("other", "", list(zip(lams, (mean - sd).tolist(), strict=True))),
+        ChartLine("value", "mean score", list(zip(lams, mean.tolist(), strict=True))),
+        ChartLine("tol", f"best lam = {best:.3g}", [(best, lo), (best, hi)]),
     ]
-    chart = draw(
+    chart = draw_chart(
         "Score of the held-out rows", _lam_axis(lams), linear_axis(lo, hi), lines, band=True, label="lam"
     )
     rows = [
@@ -190,7 +190,7 @@ def write_search(
     ]
     head = ["lam", "mean score", "sd", *(f"fold {k + 1}" for k in range(len(scores)))]
     problem = html_facts(_fact_rows(about))
-    write_page(path, title, _SEARCH_INTRODUCTION, [_figure(chart, problem), table(head, rows)])
+    write_page(path, title, _SEARCH_INTRODUCTION, [_figure(chart, problem), html_table(head, rows)])
 
 
 def _fact_rows(about: dict[str, Any] | None) -> list[tuple[str, str]]:

@@ -13,14 +13,14 @@ from riskmin.solvers.chain_ascent import ChainAscent as ChainAscent
 from riskmin.solvers.coordinate import CoordinateDescent as CoordinateDescent
 from riskmin.solvers.dual import DualGaussSeidel as DualGaussSeidel
 from riskmin.solvers.dual_accelerated import DualAccelerated as DualAccelerated
-from riskmin.solvers.hand_over import HandOver as HandOver
+from riskmin.solvers.hand_over import Switching as Switching
 from riskmin.solvers.kernel_dual import KernelDual as KernelDual
 from riskmin.solvers.lbfgs import Lbfgs as Lbfgs
 from riskmin.solvers.newton import SemismoothNewton as SemismoothNewton
 from riskmin.solvers.newton_smooth import Newton as Newton
 from riskmin.solvers.owlqn import OwlQn as OwlQn
 from riskmin.solvers.proximal import ProximalGradient as ProximalGradient
-from riskmin.solvers.relay import Relay as Relay
+from riskmin.solvers.relay import Fallback as Fallback
 from riskmin.solvers.smoothing import Smoothing as Smoothing
 from riskmin.solvers.working_set import WorkingSet as WorkingSet
 from riskmin.types import Solver

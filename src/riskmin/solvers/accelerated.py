@@ -10,14 +10,19 @@ from typing import Any
 import numpy as np
 
 from riskmin.arrays import namespace
-from riskmin.intercept import CLOSE
+from riskmin.intercept import INTERCEPT_RELATIVE_GAP
 from riskmin.objective import Objective
-from riskmin.regularizers import Free, Quadratic, Separable
-from riskmin.scalar import ROUNDING
+from riskmin.regularizers import Quadratic, Separable, UnpenalizedTail
+from riskmin.scalar import CUT_ROUNDING
 from riskmin.solvers.cuts import mix_two, mixture
-from riskmin.solvers.proximal import TRIES, Point, check_smooth, least_constant
-from riskmin.solvers.states import checked
-from riskmin.types import Array, Cut, Iterate, Slips, Unsuited
+from riskmin.solvers.proximal import (
+    MAX_LIPSCHITZ_INCREASES,
+    EvaluatedPoint,
+    check_smooth,
+    lipschitz_lower_bound,
+)
+from riskmin.solvers.states import check_state
+from riskmin.types import Array, Cut, InexactOracle, Iterate, UnsupportedProblem
 
 RESTART_AFTER_STEPS = 30
 """Restart from the best point after this many steps without a lower J: the momentum overshoots."""
@@ -86,8 +91,8 @@ class AcceleratedGradient:
         """Yield the points w_k; J may increase between two of them."""
         check_smooth(self, obj)
         # The mixtures of cuts have slope zero in unpenalized intercepts, so no step would move them.
-        if isinstance(obj.reg, Free):
-            raise Unsuited(
+        if isinstance(obj.reg, UnpenalizedTail):
+            raise UnsupportedProblem(
                 f"{type(self).__name__} cannot move the intercepts of a multi-output model: "
                 "use ProximalGradient"
             )
@@ -97,7 +102,7 @@ class AcceleratedGradient:
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         vectors = dict.fromkeys(("w", "start", "best", "mean", "a"), "d")
-        checked(state, vectors | {"numbers": "6"}, d=obj.risk.dim)
+        check_state(state, vectors | {"numbers": "6"}, d=obj.risk.dim)
         A, mean_b, L, b, best_value, steps_since_best = (float(v) for v in state["numbers"])
         estimate = Estimate(state["w"], state["start"], A, Cut(state["mean"], mean_b))
         estimate = replace(
@@ -108,7 +113,7 @@ class AcceleratedGradient:
         next(steps)
         return steps
 
-    def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+    def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start at the point of a run on the same risk, with its Lipschitz estimate and its cut."""
         _, _, L, b, *_ = (float(v) for v in state["numbers"])
         return self._run(obj, Estimate(state["w"], state["w"]), L, Cut(state["a"], b))
@@ -120,7 +125,7 @@ class AcceleratedGradient:
             estimate if estimate.best is not None else replace(estimate, best=estimate.w, best_value=at_w[0])
         )
         model, _ = mix_two(model, at_w[2], obj)
-        L = L or least_constant(obj, estimate.w, at_w)
+        L = L or lipschitz_lower_bound(obj, estimate.w, at_w)
         while True:
             info = {"L": L, "A": estimate.A}
             yield Iterate(estimate.w, at_w[0], model, info, _snapshot(estimate, L, model))
@@ -131,7 +136,7 @@ class AcceleratedGradient:
             # Each iteration evaluates J twice per trial of L: at y, where the gradient step starts, and at
             # its end.
             v = estimate.minimizer(obj)
-            for _ in range(TRIES):
+            for _ in range(MAX_LIPSCHITZ_INCREASES):
                 a = estimate.weight(L, strong_convexity)
                 # y_k = (A_k w_k + a v_k) / (A_k + a)
                 y = estimate.w + a / (estimate.A + a) * (v - estimate.w)
@@ -177,7 +182,7 @@ class Estimate:
         t = (1 + strong_convexity * self.A) / L
         return t + math.sqrt(t * t + 2 * t * self.A)
 
-    def with_point(self, w: Array, a: float, at_w: Point) -> Estimate:
+    def with_point(self, w: Array, a: float, at_w: EvaluatedPoint) -> Estimate:
         """Return the sequence extended by the point w of weight a."""
         J, _, cut = at_w
         old, share = self.mean or cut, a / (self.A + a)
@@ -188,7 +193,9 @@ class Estimate:
         return Estimate(w, self.start, self.A + a, mean, best, best_value, steps_since_best)
 
 
-def _fits(obj: Objective, before: tuple[Array, Point], after: tuple[Array, Point], L: float) -> bool:
+def _fits(
+    obj: Objective, before: tuple[Array, EvaluatedPoint], after: tuple[Array, EvaluatedPoint], L: float
+) -> bool:
     """Return whether L is large enough between y and its proximal point: |dg|^2 <= L dg @ dw.
 
     This is condition (4.7) of the paper, where dg and dw are the differences of the gradients and of the
@@ -200,7 +207,7 @@ def _fits(obj: Objective, before: tuple[Array, Point], after: tuple[Array, Point
     dg = gy - g
     risk = J - obj.lam * obj.reg.value(new)
     # An inexact oracle knows the risk only to its inner tolerance.
-    rel_error = CLOSE if isinstance(obj.risk, Slips) else ROUNDING
+    rel_error = INTERCEPT_RELATIVE_GAP if isinstance(obj.risk, InexactOracle) else CUT_ROUNDING
     slack = 4 * rel_error * (abs(risk) + abs(float(g @ new)) + abs(float(gy @ y)))
     return float(dg @ dg) <= L * (float(dg @ (y - new)) + slack)
 

@@ -10,25 +10,25 @@ from typing import Any
 import numpy as np
 
 from riskmin.intercept import without_intercept
-from riskmin.intercepts import WithIntercepts
+from riskmin.intercepts import ExplicitIntercepts
 from riskmin.losses import PowerHinge
-from riskmin.losses.pieces import dual_of
-from riskmin.losses.smoothing import can_be_smoothed, takes_centre
+from riskmin.losses.pieces import interval_conjugate_of
+from riskmin.losses.smoothing import can_be_smoothed, supports_center
 from riskmin.matrices import Csc, Csr, Wide
 from riskmin.objective import Objective
-from riskmin.regularizers import L1, L2, Elastic, Free, Separable, penalized
+from riskmin.regularizers import L1, L2, Elastic, Separable, UnpenalizedTail, penalized_part
 from riskmin.risk import Risk
 from riskmin.rkhs import RkhsNorm
 from riskmin.scorers import Standardized
 from riskmin.solvers.bundle import Bundle
-from riskmin.solvers.chain_ascent import ChainAscent, suited
+from riskmin.solvers.chain_ascent import ChainAscent, supports_chain_ascent
 from riskmin.solvers.coordinate import CoordinateDescent
 from riskmin.solvers.coordinate_problem import bounded_curvature
-from riskmin.solvers.cuts import has_program
+from riskmin.solvers.cuts import has_master_problem
 from riskmin.solvers.dual import DualGaussSeidel
-from riskmin.solvers.dual_intercepts import mean_length
-from riskmin.solvers.dual_multiclass import unsuited
-from riskmin.solvers.hand_over import HandOver
+from riskmin.solvers.dual_intercepts import rms_row_norm
+from riskmin.solvers.dual_multiclass import unsupported_reason
+from riskmin.solvers.hand_over import Switching
 from riskmin.solvers.kernel_dual import KernelDual
 from riskmin.solvers.kernel_terms import has_conjugate
 from riskmin.solvers.lbfgs import Lbfgs
@@ -40,16 +40,16 @@ from riskmin.solvers.owlqn import OwlQn
 from riskmin.solvers.passes import rows_exceed_memory
 from riskmin.solvers.proximal import ProximalGradient
 from riskmin.solvers.proximal import loss_of as loss_of
-from riskmin.solvers.relay import Relay
+from riskmin.solvers.relay import Fallback
 from riskmin.solvers.smoothing import Smoothing
 from riskmin.solvers.working_set import CachesOutputs, WorkingSet
-from riskmin.spread import Table
+from riskmin.spread import RowMetadata
 from riskmin.types import (
     Array,
-    Bends,
-    Curved,
-    CurvedConjugate,
-    Euclidean,
+    HasConjugateHessian,
+    HasCurvature,
+    HasHessian,
+    HasInverseMetric,
     Iterate,
     Shard,
     Smooth,
@@ -61,7 +61,7 @@ BUNDLE_MAX_SLOPE_RATIO_OF_PAIRS, BUNDLE_MAX_SLOPE_RATIO_OF_TABLES = 500.0, 10.0
 """`Bundle` needs few cuts up to this |grad R(0)|^2 / lam; for contingency tables, only where X is wide."""
 INTERCEPT_ROW_NORM_RATIO = 1e5
 """With explicit intercepts, dual ascent is too slow once the mean |x_i|^2 exceeds this times n lam."""
-MOST_MULTIPLIERS = 2**26
+DUAL_MAX_MULTIPLIERS = 2**26
 """Rows times classes up to which dual ascent stores multipliers (half a gigabyte); else smooth the loss."""
 SAMPLED_START_ROWS_PER_COLUMN = START_SAMPLE_ONE_ROW_IN[-1] * START_SAMPLE_ROWS_PER_COLUMN
 """Rows per column from which Newton's method starts on a sample, and is fast on sparse data too."""
@@ -146,9 +146,9 @@ class Auto:
         if getattr(loss, "smooth", False):
             return _for_smooth(obj, loss, name, tol)
         # the order matters: the most specific structure is tested first
-        if suited(obj.risk, obj.reg):
+        if supports_chain_ascent(obj.risk, obj.reg):
             return ChainAscent(), f"{name} is not smooth, and its sequences are local"
-        if isinstance(obj.risk, Risk) and obj.risk.many and isinstance(loss, Smoothable):
+        if isinstance(obj.risk, Risk) and obj.risk.multi_output and isinstance(loss, Smoothable):
             return _for_multi_output(obj, name)
         if isinstance(obj.risk, CachesOutputs):
             return WorkingSet(), f"{name} is not smooth, and caches the outputs of its argmax"
@@ -157,40 +157,40 @@ class Auto:
                 newton, reason = SemismoothNewton(), f"{name} is not smooth, and X is remote"
                 return (newton if _newton_takes_remote(obj, newton) else DualGaussSeidel()), reason
             return _for_intervals(obj, tol, name)
-        if isinstance(obj.reg, L2) and isinstance(loss, Bends) and isinstance(obj.risk, Risk):
+        if isinstance(obj.reg, L2) and isinstance(loss, HasHessian) and isinstance(obj.risk, Risk):
             return _for_nonseparable(obj.risk, obj.lam, loss, name)
         reason = f"{name} {'is not smooth' if hasattr(loss, 'smooth') else 'has no attribute smooth'}"
         # without a conjugate Hessian product, bundle methods have no master problem for the regularizer
         smoothable = isinstance(without_intercept(obj.risk), Risk) and can_be_smoothed(loss, np.zeros(1))
-        if smoothable and not has_program(penalized(obj.reg)):
-            kind = type(penalized(obj.reg)).__name__
+        if smoothable and not has_master_problem(penalized_part(obj.reg)):
+            kind = type(penalized_part(obj.reg)).__name__
             return Smoothing(ProximalGradient()), f"{reason}, and {kind} has no conjugate_hessian_product"
         return Bundle(), reason
 
-    def relay(self, obj: Objective, tol: float = 1e-3) -> tuple[Relay, str]:
+    def with_fallbacks(self, obj: Objective, tol: float = 1e-3) -> tuple[Fallback, str]:
         """The solver and its fallbacks, for a relative gap of tol; and the reason for the solver."""
         first, reason = self.choose(obj, tol)
         # where J is nearly 0, losses of pairs and tables need many Newton steps but few cuts
         nonseparable = not getattr(loss_of(obj.risk), "separable", True)
         solvers, tol = (first, *_fallbacks(obj, first)), max(tol, MIN_TOL)
         trial = (NONSEPARABLE_TRIAL_WORK,) if nonseparable else ()
-        return Relay(solvers, tol, *trial), reason
+        return Fallback(solvers, tol, *trial), reason
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the selected solver, and of its fallbacks where it is too slow."""
-        return self.relay(obj)[0].iterates(obj, w0)
+        return self.with_fallbacks(obj)[0].iterates(obj, w0)
 
 
 def _fallbacks(obj: Objective, first: Solver) -> list[Solver]:
     """The solvers to continue with where the first is too slow: a fast one, then one that converges."""
     smooth = bool(getattr(loss_of(obj.risk), "smooth", False))
-    reg = penalized(obj.reg)
+    reg = penalized_part(obj.reg)
     fallbacks: list[Solver] = []
     if smooth and isinstance(obj.reg, Smooth):
         fallbacks.append(Lbfgs())
     elif smooth and isinstance(reg, (L1, Elastic)):
         fallbacks.append(OwlQn())
-    if has_program(reg):
+    if has_master_problem(reg):
         fallbacks.append(Bundle())
     if not smooth and isinstance(obj.reg, Smooth) and isinstance(without_intercept(obj.risk), Risk):
         fallbacks.append(Smoothing())
@@ -200,21 +200,21 @@ def _fallbacks(obj: Objective, first: Solver) -> list[Solver]:
 def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solver, str]:
     """The solver for a smooth loss, and the reason."""
     reg = obj.reg
-    inner_reg = penalized(reg)
+    inner_reg = penalized_part(reg)
     kind, newton = type(inner_reg).__name__, Newton()
     if _newton_takes_multi_output(obj, newton):
         return newton, f"{name} is smooth, and has second derivatives"
     # the second derivative of a power below 2 is infinite at the margin
     unbounded = isinstance(loss, PowerHinge) and loss.p < 2
-    rows = _local_rows(obj) if isinstance(loss, Curved) and not unbounded else None
-    quadratic = isinstance(reg, Smooth) and isinstance(reg, Euclidean)
+    rows = _local_rows(obj) if isinstance(loss, HasCurvature) and not unbounded else None
+    quadratic = isinstance(reg, Smooth) and isinstance(reg, HasInverseMetric)
     if quadratic and rows is not None:
         # with too many features for a factorization, dual ascent is the faster one at first
         sparse = isinstance(rows.X, (Csr, Csc, Wide)) and isinstance(reg, L2) and isinstance(obj.risk, Risk)
-        if rows.X.shape[1] > newton.direct and sparse and dual_of(loss, rows.y[:1]) is not None:
-            return HandOver(DualGaussSeidel(), newton, max(tol, MIN_TOL)), f"{name} is smooth, X is wide"
+        if rows.X.shape[1] > newton.direct and sparse and interval_conjugate_of(loss, rows.y[:1]) is not None:
+            return Switching(DualGaussSeidel(), newton, max(tol, MIN_TOL)), f"{name} is smooth, X is wide"
         return newton, f"{name} is smooth, and has second derivatives"
-    if isinstance(loss, Curved) and not unbounded and quadratic and _newton_takes_remote(obj, newton):
+    if isinstance(loss, HasCurvature) and not unbounded and quadratic and _newton_takes_remote(obj, newton):
         return newton, f"{name} is smooth, has second derivatives, and X is remote"
     if isinstance(reg, Smooth):
         return Lbfgs(), f"{name} is smooth"
@@ -225,7 +225,7 @@ def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solve
         return CoordinateDescent(), f"{name} is smooth, {kind} is a sum over coordinates"
     if isinstance(inner_reg, (L1, Elastic)):
         return OwlQn(), f"{name} is smooth, {kind} is not"
-    if isinstance(inner_reg, Separable) or not isinstance(reg, CurvedConjugate):
+    if isinstance(inner_reg, Separable) or not isinstance(reg, HasConjugateHessian):
         return ProximalGradient(), f"{name} is smooth, {kind} is not"
     return Bundle(), f"{kind} is not smooth"
 
@@ -234,7 +234,7 @@ def _newton_takes_multi_output(obj: Objective, newton: Newton) -> bool:
     """Whether the risk is multi-output, supported by Newton's method, and has few enough features."""
     risk: Any = obj.risk
     return (
-        getattr(risk, "many", False)
+        getattr(risk, "multi_output", False)
         and newton_unsupported_reason("Newton", obj) is None
         and bool(risk.rows.X.shape[1] <= newton.direct)
     )
@@ -244,14 +244,14 @@ def _for_multi_output(obj: Objective, name: str) -> tuple[Solver, str]:
     """The solver for a multi-output loss that can be smoothed, and the reason."""
     if newton_unsupported_reason("SemismoothNewton", obj) is None and _is_small_and_hard(obj):
         return SemismoothNewton(), f"{name} is not smooth, and X is dense and small"
-    supported = unsuited(DualGaussSeidel(), obj) is None
+    supported = unsupported_reason(DualGaussSeidel(), obj) is None
     if supported and not _intercepts_slow_ascent(obj) and _multipliers_fit(obj):
         return DualGaussSeidel(), f"{name} is not smooth, and has one multiplier per row and class"
     if isinstance(obj.reg, Smooth):
         return Smoothing(), f"{name} can be smoothed"
-    if isinstance(penalized(obj.reg), (L1, Elastic)):
+    if isinstance(penalized_part(obj.reg), (L1, Elastic)):
         return Smoothing(OwlQn()), f"{name} can be smoothed"
-    if isinstance(obj.reg, Free):
+    if isinstance(obj.reg, UnpenalizedTail):
         return Smoothing(ProximalGradient()), f"{name} can be smoothed"
     return Bundle(), f"{name} is not smooth"
 
@@ -260,28 +260,28 @@ def _is_small_and_hard(obj: Objective) -> bool:
     """Whether X is dense, w short, and |x_i|^2 large relative to n lam: dual ascent is slow then."""
     risk: Any = obj.risk
     dense = not isinstance(risk.rows.X, (Csr, Csc, Wide))
-    if isinstance(risk, WithIntercepts):  # dual ascent approaches intercepts slowly
+    if isinstance(risk, ExplicitIntercepts):  # dual ascent approaches intercepts slowly
         return dense and risk.dim <= NEWTON_MAX_WEIGHTS_WITH_INTERCEPTS
     if not dense or risk.dim > NEWTON_MAX_WEIGHTS:
         return False
-    return mean_length(risk.rows) ** 2 > HARD_ROW_NORM_RATIO * len(risk.rows.y) * obj.lam
+    return rms_row_norm(risk.rows) ** 2 > HARD_ROW_NORM_RATIO * len(risk.rows.y) * obj.lam
 
 
 def _multipliers_fit(obj: Objective) -> bool:
     """Whether one multiplier per row and class fits in memory."""
     risk: Any = obj.risk
-    return risk.rows is not None and bool(len(risk.rows.y) * risk.scorer.columns <= MOST_MULTIPLIERS)
+    return risk.rows is not None and bool(len(risk.rows.y) * risk.linear_map.columns <= DUAL_MAX_MULTIPLIERS)
 
 
 def _intercepts_slow_ascent(obj: Objective) -> bool:
     """Whether there are explicit intercepts, and |x_i|^2 so large relative to n lam that they hardly move."""
-    rows = obj.risk.rows if isinstance(obj.risk, WithIntercepts) else None
-    return rows is not None and mean_length(rows) ** 2 > INTERCEPT_ROW_NORM_RATIO * len(rows.y) * obj.lam
+    rows = obj.risk.rows if isinstance(obj.risk, ExplicitIntercepts) else None
+    return rows is not None and rms_row_norm(rows) ** 2 > INTERCEPT_ROW_NORM_RATIO * len(rows.y) * obj.lam
 
 
 def _for_nonseparable(risk: Risk, lam: float, loss: Any, name: str) -> tuple[Solver, str]:
     """The solver for a loss of pairs or of contingency tables that can be smoothed, and the reason."""
-    newton, centered = SemismoothNewton(), takes_centre(loss)  # losses of tables have a center
+    newton, centered = SemismoothNewton(), supports_center(loss)  # losses of tables have a center
     if risk.rows is None:
         return Smoothing(), f"{name} can be smoothed"
     if centered and math.prod(risk.rows.X.shape) <= BUNDLE_MAX_ENTRIES:
@@ -303,17 +303,19 @@ def _has_interval_dual(obj: Objective) -> bool:
     risk = without_intercept(obj.risk)
     local = _local_rows(obj) is not None
     reachable = local or _newton_takes_remote(obj, SemismoothNewton()) or _dual_takes_remote(obj)
-    quadratic = isinstance(obj.reg, Euclidean) and isinstance(obj.reg, Smooth) and isinstance(risk, Risk)
-    return reachable and quadratic and dual_of(risk.loss, risk.table.y[:1]) is not None
+    quadratic = (
+        isinstance(obj.reg, HasInverseMetric) and isinstance(obj.reg, Smooth) and isinstance(risk, Risk)
+    )
+    return reachable and quadratic and interval_conjugate_of(risk.loss, risk.row_metadata.y[:1]) is not None
 
 
-def _remote_metadata(obj: Objective) -> Table | None:
+def _remote_metadata(obj: Objective) -> RowMetadata | None:
     """The metadata of remote rows with one score each and a separable loss; None for other rows."""
     risk = without_intercept(obj.risk)
-    if not isinstance(risk, Risk) or risk.rows is not None or risk.table is None:
+    if not isinstance(risk, Risk) or risk.rows is not None or risk.row_metadata is None:
         return None
-    simple = risk.loss.separable and not risk.many and isinstance(risk.table.y, np.ndarray)
-    return risk.table if simple else None
+    simple = risk.loss.separable and not risk.multi_output and isinstance(risk.row_metadata.y, np.ndarray)
+    return risk.row_metadata if simple else None
 
 
 def _newton_takes_remote(obj: Objective, newton: Newton | SemismoothNewton) -> bool:
@@ -326,7 +328,7 @@ def _dual_takes_remote(obj: Objective) -> bool:
     """Whether rows are remote, sparse, without an intercept, and few enough for local dual variables."""
     table = _remote_metadata(obj) if isinstance(obj.risk, Risk) and isinstance(obj.reg, L2) else None
     # sweeps of the shards use the columns as they are stored
-    standardized = isinstance(getattr(obj.risk, "scorer", None), Standardized)
+    standardized = isinstance(getattr(obj.risk, "linear_map", None), Standardized)
     return table is not None and table.sparse and table.shape[0] <= DUAL_MAX_REMOTE_ROWS and not standardized
 
 
@@ -343,9 +345,9 @@ def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
     if not isinstance(rows.X, (Csr, Csc, Wide)) or long:
         return newton, f"{reason} {'long' if long else 'dense'}"
     if isinstance(obj.reg, L2) and isinstance(obj.risk, Risk):
-        return HandOver(DualGaussSeidel(), newton, tol), f"{reason} sparse"
+        return Switching(DualGaussSeidel(), newton, tol), f"{reason} sparse"
     if p > newton.direct:
-        return HandOver(Bundle(), newton, tol, NEWTON_PASSES_PER_DIGIT), f"{reason} sparse and wide"
+        return Switching(Bundle(), newton, tol, NEWTON_PASSES_PER_DIGIT), f"{reason} sparse and wide"
     return newton, f"{reason} not wide"
 
 
@@ -355,17 +357,17 @@ def _local_rows(obj: Objective) -> Shard | None:
     None, too, for sparse mapped rows that exceed the memory: solvers of local rows store more per row.
     """
     risk = getattr(obj.risk, "risk", obj.risk)
-    if not isinstance(risk, Risk) or not risk.loss.separable or risk.many or risk.rows is None:
+    if not isinstance(risk, Risk) or not risk.loss.separable or risk.multi_output or risk.rows is None:
         return None
     return None if isinstance(risk.rows.X, (Csr, Csc, Wide)) and rows_exceed_memory(risk.rows) else risk.rows
 
 
-def said(solver: Solver, reason: str, trace: list[dict[str, float]]) -> str:
+def describe_solver(solver: Solver, reason: str, trace: list[dict[str, float]]) -> str:
     """A solver, the reason for its selection, and for `Switching` and `Fallback` a summary of the run."""
     # the reason is that for the first of the solvers
-    first = solver.solvers[0] if isinstance(solver, Relay) and reason else solver
+    first = solver.solvers[0] if isinstance(solver, Fallback) and reason else solver
     parts = [f"{first!r}: {reason}" if reason else repr(first)]
     for combined in (first,) if first is solver else (first, solver):
-        if isinstance(combined, (HandOver, Relay)) and (summary := combined.summary(trace)):
+        if isinstance(combined, (Switching, Fallback)) and (summary := combined.summary(trace)):
             parts.append(summary)
     return "; ".join(parts)

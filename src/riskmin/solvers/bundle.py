@@ -17,12 +17,12 @@ import numpy as np
 
 from riskmin.arrays import namespace
 from riskmin.objective import Objective, ObjectiveCursor
-from riskmin.regularizers import Free
-from riskmin.scalar import Tangent, bracket, lowest, shrink
-from riskmin.solvers.cuts import Cuts, mix_two, refuse_unpenalized_intercepts
+from riskmin.regularizers import UnpenalizedTail
+from riskmin.scalar import Tangent, best_tangent, bracket_minimum, refine_bracket
+from riskmin.solvers.cuts import CuttingPlaneModel, mix_two, refuse_unpenalized_intercepts
 from riskmin.solvers.held_cuts import InterceptCuttingPlaneModel
-from riskmin.solvers.states import checked
-from riskmin.types import Array, Cut, Iterate, Unsuited
+from riskmin.solvers.states import check_state
+from riskmin.types import Array, Cut, Iterate, UnsupportedProblem
 
 STATE_SHAPES = {"A": "m d", "b": "m", "alpha": "m", "idle": "m", "G?": "m m", "model?": "d"}
 """Shapes of the arrays in a saved bundle of m cuts in d dimensions."""
@@ -31,16 +31,16 @@ RECOMPUTE_DIRECTION_ABOVE_STEP = 4.0
 again: beyond this multiple of the model's step, rounding dominates its scores."""
 
 
-def check_count(solver: object, name: str) -> None:
+def check_positive_int(solver: object, name: str) -> None:
     """Raise ValueError unless the setting `name` is an integer of at least 1."""
     value = getattr(solver, name)
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise ValueError(f"{type(solver).__name__} needs {name} to be a whole number >= 1, not {value!r}")
 
 
-def _model_class(obj: Objective) -> type[Cuts]:
+def _model_class(obj: Objective) -> type[CuttingPlaneModel]:
     """Return the class of cutting-plane model that the objective needs."""
-    return InterceptCuttingPlaneModel if isinstance(obj.reg, Free) else Cuts
+    return InterceptCuttingPlaneModel if isinstance(obj.reg, UnpenalizedTail) else CuttingPlaneModel
 
 
 @dataclass(frozen=True)
@@ -76,21 +76,21 @@ class Bmrm:
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points w_0, w_1, ... of the method."""
-        model = Cuts.empty(self, obj, w0)
+        model = CuttingPlaneModel.empty(self, obj, w0)
         if self.floor:
             model.add(Cut(namespace(w0).zeros_like(w0), 0.0))
         return self._run(obj, model, w0)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        checked(state, STATE_SHAPES | {"w": "d"}, d=obj.risk.dim)
-        return self._run(obj, Cuts.from_state(self, obj, state), state["w"])
+        check_state(state, STATE_SHAPES | {"w": "d"}, d=obj.risk.dim)
+        return self._run(obj, CuttingPlaneModel.from_state(self, obj, state), state["w"])
 
-    def _run(self, obj: Objective, model: Cuts, w: Array) -> Iterator[Iterate]:
+    def _run(self, obj: Objective, model: CuttingPlaneModel, w: Array) -> Iterator[Iterate]:
         while True:
             value, _, cut = obj(w)
             model.add(cut)
-            best = model.mix()
+            best = model.best_mixture()
             new = model.minimizer(obj, best)
             saved = model.state() | {"w": new}
             yield Iterate(w, value, best, {"cuts": len(model.b)}, saved.copy)
@@ -121,7 +121,7 @@ class LineSearchBmrm:
         """Yield the points w_0, w_1, ... of the method."""
         refuse_unpenalized_intercepts(self, obj)
         if getattr(obj.reg, "polyhedral", False):
-            raise Unsuited(
+            raise UnsupportedProblem(
                 f"LineSearchBmrm needs a differentiable conjugate, not that of {type(obj.reg).__name__}(): "
                 "use Bundle"
             )
@@ -129,7 +129,7 @@ class LineSearchBmrm:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        checked(state, {"a": "d", "b": "1", "w": "d"}, d=obj.risk.dim)
+        check_state(state, {"a": "d", "b": "1", "w": "d"}, d=obj.risk.dim)
         return self._run(obj, Cut(state["a"], float(state["b"][0])), state["w"])
 
     def _run(self, obj: Objective, model: Cut | None, w: Array) -> Iterator[Iterate]:
@@ -171,7 +171,7 @@ class Bundle:
     keep: int = 20
 
     def __post_init__(self) -> None:
-        check_count(self, "keep")
+        check_positive_int(self, "keep")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the best points."""
@@ -179,7 +179,7 @@ class Bundle:
         cursor = obj.cursor(model.initial_point(w0))
         value, cut = cursor.tangent()
         model.add(cut)
-        return self._run(obj, model, cursor, value, model.mix(cursor.w))
+        return self._run(obj, model, cursor, value, model.best_mixture(cursor.w))
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
@@ -187,16 +187,16 @@ class Bundle:
             {"weight": "1", "first": "1"} if _model_class(obj) is InterceptCuttingPlaneModel else {}
         )
         limits = {"first": len(state.get("b", ())) + 1}
-        checked(state, STATE_SHAPES | intercept_state | {"w": "d", "value": "1"}, limits, d=obj.risk.dim)
+        check_state(state, STATE_SHAPES | intercept_state | {"w": "d", "value": "1"}, limits, d=obj.risk.dim)
         model, cursor = _model_class(obj).from_state(self, obj, state), obj.cursor(state["w"])
         steps = self._run(obj, model, cursor, float(state["value"][0]), model.mixture())
         # The first iterate repeats the saved one.
         next(steps)
         return steps
 
-    def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+    def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start with the cuts of a run on the same risk, which bound it under any regularizer."""
-        model = _model_class(obj).inherited(self, obj, state, before)
+        model = _model_class(obj).from_previous_run(self, obj, state, before)
         w = state["w"]
         risk = float(state["value"][0]) - before.lam * before.reg.value(w)
         value = risk + obj.lam * obj.reg.value(w)
@@ -205,26 +205,26 @@ class Bundle:
         if not math.isfinite(value):
             value, cut = cursor.tangent()
             model.add(cut)
-        return self._run(obj, model, cursor, value, model.mix(cursor.w))
+        return self._run(obj, model, cursor, value, model.best_mixture(cursor.w))
 
     def _run(
-        self, obj: Objective, model: Cuts, cursor: ObjectiveCursor, value: float, best: Cut
+        self, obj: Objective, model: CuttingPlaneModel, cursor: ObjectiveCursor, value: float, best: Cut
     ) -> Iterator[Iterate]:
-        n_evaluations, recompute = 0, getattr(obj.reg, "anew", None)
+        n_evaluations, recompute = 0, getattr(obj.reg, "recompute", None)
         while True:
             saved = model.state() | {"w": cursor.w, "value": np.array([value])}
             yield Iterate(cursor.w, value, best, {"cuts": len(model.b), "looks": n_evaluations}, saved.copy)
             w, gap = model.minimizer(obj, best), value - obj.lower(best)
             # Line evaluations may overestimate by 1 % of the gap.
-            cursor.aim(w - cursor.w, 0.01 * gap)
+            cursor.set_direction(w - cursor.w, 0.01 * gap)
             new, beyond, n_evaluations = self._search(cursor, gap)
             if new.x > RECOMPUTE_DIRECTION_ABOVE_STEP and recompute is not None:
-                cursor.aim(recompute(cursor.d), 0.01 * gap)
+                cursor.set_direction(recompute(cursor.d), 0.01 * gap)
                 new, beyond, n_evaluations = self._search(cursor, gap)
             # If no step decreases J, the model lacks the cut just beyond the nonsmooth point at t = 0.
             _, cut = cursor.tangent(new.x or beyond)
             if new.x:
-                cursor.move(new.x)
+                cursor.advance(new.x)
             elif new.value >= value and model.contains(cut, w, best, value):
                 # The model already contains this cut: the remaining gap is rounding.
                 return
@@ -234,7 +234,7 @@ class Bundle:
             # Also without a step: this evaluation is closer than the previous one and may be lower.
             value = new.value
             model.add(cut)
-            best = model.mix(cursor.w)
+            best = model.best_mixture(cursor.w)
             model.prune(self.keep)
 
     def _search(self, cursor: ObjectiveCursor, gap: float) -> tuple[Tangent, float, int]:
@@ -246,7 +246,7 @@ class Bundle:
         evaluations: list[Tangent] = []
 
         def evaluate(t: float) -> Tangent:
-            evaluations.append(Tangent(t, *cursor.along(t)))
+            evaluations.append(Tangent(t, *cursor.value_slope(t)))
             return evaluations[-1]
 
         def converged(best: float, bound: float) -> bool:
@@ -257,5 +257,7 @@ class Bundle:
         if start.slope < 0:
             # J is coercive along the line, but floating-point values need not show where it rises.
             with contextlib.suppress(ValueError):
-                beyond = shrink(evaluate, *bracket(evaluate, start, 1.0, cursor.reach), converged)[1].x
-        return lowest(*evaluations), beyond, len(evaluations)
+                beyond = refine_bracket(
+                    evaluate, *bracket_minimum(evaluate, start, 1.0, cursor.reach), converged
+                )[1].x
+        return best_tangent(*evaluations), beyond, len(evaluations)

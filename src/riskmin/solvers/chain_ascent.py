@@ -14,16 +14,16 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.deadline import pieces
+from riskmin.deadline import chunk_ranges
 from riskmin.losses.chain import ChainMaxMargin
-from riskmin.matrices import Dense, as_matrix, by_rows
+from riskmin.matrices import Dense, as_matrix, as_row_matrix
 from riskmin.objective import Objective
 from riskmin.regularizers import L2
 from riskmin.risk import Risk
-from riskmin.scalar import ROUNDING
+from riskmin.scalar import CUT_ROUNDING
 from riskmin.sequences import Sequences
-from riskmin.solvers.states import checked
-from riskmin.types import Array, Cut, Iterate, NDArray, Unsuited
+from riskmin.solvers.states import check_state
+from riskmin.types import Array, Cut, Iterate, NDArray, UnsupportedProblem
 
 MAX_TOKEN_PRODUCTS = 2**27
 """Largest total number of inner products between the tokens of a sequence that are cached: 1 GiB."""
@@ -106,12 +106,12 @@ class ChainAscent:
         """Continue from a saved state."""
         return _ChainRun.create(self, obj, state).run()
 
-    def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+    def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from the distributions of a run on the same risk: its cut is valid for every lam."""
         return _ChainRun.create(self, obj, state).run()
 
 
-def suited(risk: Any, reg: Any) -> bool:
+def supports_chain_ascent(risk: Any, reg: Any) -> bool:
     """Return whether `ChainAscent` supports this risk and regularizer.
 
     Examples
@@ -119,7 +119,7 @@ def suited(risk: Any, reg: Any) -> bool:
     >>> import numpy as np
     >>> from riskmin import L1, L2, ChainMaxMargin, linear_risk
     >>> risk = linear_risk(np.eye(3), [0, 1, 1], ChainMaxMargin(), lengths=[2, 1])
-    >>> suited(risk, L2()), suited(risk, L1())
+    >>> supports_chain_ascent(risk, L2()), supports_chain_ascent(risk, L1())
     (True, False)
     """
     if not (isinstance(risk, Risk) and isinstance(risk.loss, ChainMaxMargin) and isinstance(reg, L2)):
@@ -127,7 +127,7 @@ def suited(risk: Any, reg: Any) -> bool:
     if risk.rows is None or not isinstance(risk.rows.X, Sequences):
         return False
     # A sequence of m tokens needs an m x m Gram matrix.
-    return reg.plain and bool(np.sum(np.diff(risk.rows.X.ends, prepend=0) ** 2) <= MAX_TOKEN_PRODUCTS)
+    return reg.unweighted and bool(np.sum(np.diff(risk.rows.X.ends, prepend=0) ** 2) <= MAX_TOKEN_PRODUCTS)
 
 
 @dataclass
@@ -148,8 +148,8 @@ class _ChainRun:
     def create(cls, solver: ChainAscent, obj: Objective, state: dict[str, Array] | None = None) -> _ChainRun:
         """Start a run with empty distributions, or restore one from a saved state."""
         risk: Any = obj.risk
-        if not suited(risk, obj.reg):
-            raise Unsuited(
+        if not supports_chain_ascent(risk, obj.reg):
+            raise UnsupportedProblem(
                 "ChainAscent needs ChainMaxMargin() and L2(), all rows in this process, and sequences of at "
                 "most a few thousand tokens: use Auto, Smoothing or Bundle"
             )
@@ -164,9 +164,9 @@ class _ChainRun:
             gram = np.zeros((m, solver.atoms, solver.atoms))
             return cls(solver, obj, rows, problem, _allocate_atoms(*blank, gram), np.zeros(risk.dim))
         shapes = {"used": "m", "labels": "q n", "alpha": "m q", "gram": "m q q", "epochs": "1", "last": "1"}
-        limits = {"used": len(state.get("labels", ())) + 1, "labels": risk.scorer.k, "epochs": 2**62}
+        limits = {"used": len(state.get("labels", ())) + 1, "labels": risk.linear_map.k, "epochs": 2**62}
         # Labels and counts are used as indices: check their ranges before a kernel reads them.
-        checked(state, shapes, limits, m=m, n=n)
+        check_state(state, shapes, limits, m=m, n=n)
         atoms = _allocate_atoms(*(state[name].copy() for name in ("used", "labels", "alpha", "gram")))
         _restore_costs(problem, atoms, risk.loss.rescaled)
         run = cls(solver, obj, rows, problem, atoms, np.zeros(risk.dim))
@@ -178,21 +178,23 @@ class _ChainRun:
         """Run epochs; yield a certified point every few of them."""
         kernels, risk = _kernels(), cast(Any, self.obj.risk)
         weighted, gaps = np.flatnonzero(self.problem.c > 0), np.zeros(len(self.problem.c))
-        W, rescaled = self.w.reshape(-1, risk.scorer.k), True if risk.loss.rescaled else None
+        W, rescaled = self.w.reshape(-1, risk.linear_map.k), True if risk.loss.rescaled else None
         turns = self.solver.turns if self.solver.turns > 1 else None
-        workspace = self.workspace(risk.scorer.k)
+        workspace = self.workspace(risk.linear_map.k)
         while True:
             for _ in range(MAX_EPOCHS_BETWEEN_POINTS):
                 order = np.random.default_rng([self.solver.seed, self.epochs]).permutation(weighted)
                 kernel_state = *self.rows, *self.problem, *self.atoms, *workspace
                 # Kernels are called on short ranges so that deadlines and interrupts are checked in between.
-                for i, j in pieces(0, len(order), self.epoch_operations):
-                    kernels.ascend(*kernel_state, W, self.obj.lam, order[i:j], rescaled, turns, gaps)
+                for i, j in chunk_ranges(0, len(order), self.epoch_operations):
+                    kernels.ascend_sequences(
+                        *kernel_state, W, self.obj.lam, order[i:j], rescaled, turns, gaps
+                    )
                 self.epochs += 1
                 # Some visit found no free slot for a new label sequence.
-                if self.atoms.full[0]:
+                if self.atoms.n_dropped[0]:
                     self.double_capacity()
-                    workspace = self.workspace(risk.scorer.k)
+                    workspace = self.workspace(risk.linear_map.k)
                 if gaps.sum() <= CERTIFY_AT_GAP_RATIO * self.last_gap_sum:
                     break
             self.last_gap_sum = float(gaps.sum())
@@ -206,7 +208,7 @@ class _ChainRun:
     def epoch_operations(self) -> float:
         """Elementary operations of one epoch: scores, decodings, and atoms."""
         n, risk = len(self.problem.y), cast(Any, self.obj.risk)
-        k = risk.scorer.k
+        k = risk.linear_map.k
         decode = (
             DECODE_OPS_PER_TOKEN * n * k * k * (len(self.problem.gram) / n if risk.loss.rescaled else 1.0)
         )
@@ -231,22 +233,22 @@ class _ChainRun:
         """Allocate the scratch arrays of a visit."""
         m, n_atoms = int(np.diff(self.problem.ends, prepend=0).max()), self.atoms.alpha.shape[1]
         scores, best, path = (np.zeros((m + k + 2, k)) for _ in range(3)), np.zeros((m, k)), np.zeros(m, int)
-        return _atom_kernels().Room(*scores, best, path, np.zeros(n_atoms), np.zeros(n_atoms))
+        return _atom_kernels().ChainWorkspace(*scores, best, path, np.zeros(n_atoms), np.zeros(n_atoms))
 
     def cut(self) -> Cut:
         """Return the cut of the distributions, lowered by a bound on its rounding error."""
-        from riskmin.kernels.chain_max import counts
+        from riskmin.kernels.chain_max import add_count_differences
 
         risk: Any = self.obj.risk
-        n, k, atoms = len(self.problem.y), risk.scorer.k, self.atoms
+        n, k, atoms = len(self.problem.y), risk.linear_map.k, self.atoms
         dz, a, cost = np.zeros((n + k + 2, k)), np.zeros(risk.dim), float(np.sum(atoms.alpha * atoms.cost))
         # dz accumulates weight * (psi(labels_q) - psi(y)) per token and label; the pullback maps it to w.
         for q in range(int(atoms.used.max())):
-            counts(
+            add_count_differences(
                 self.problem.y, atoms.labels[q], self.problem.ends, atoms.alpha[:, q] * atoms.factor[:, q], dz
             )
-        risk.scorer.pullback(risk.rows.X, dz, 0, n, a)
-        return Cut(a, cost * (1 - ROUNDING))
+        risk.linear_map.pullback(risk.rows.X, dz, 0, n, a)
+        return Cut(a, cost * (1 - CUT_ROUNDING))
 
     def iterate(self, w: NDArray, value: float, cut: Cut) -> Iterate:
         """Return the point as an iterate with the state to resume from."""
@@ -276,20 +278,20 @@ def _restore_costs(problem: Any, atoms: Any, rescaled: bool) -> None:
 def _kernel_data(shard: Any) -> tuple[Any, Any]:
     """Return the tokens and sequences as the kernels take them, with the inner products of the tokens."""
     kernels, ends = _kernels(), shard.X.ends
-    X = by_rows(shard.X.tokens)
+    X = as_row_matrix(shard.X.tokens)
     n, p = X.shape
     if isinstance(X, Dense) and np.count_nonzero(X.X) < STORE_SPARSE_BELOW_DENSITY * n * p:
-        X = by_rows(as_matrix(sp.csr_array(X.X)))
+        X = as_row_matrix(as_matrix(sp.csr_array(X.X)))
     if isinstance(X, Dense):
         ptr = np.arange(0, n * p + 1, p, dtype=np.int64)
-        rows = kernels.Tokens(ptr, np.arange(p), X.X.reshape(-1), 1)
+        rows = kernels.TokenRows(ptr, np.arange(p), X.X.reshape(-1), 1)
     else:
-        rows = kernels.Tokens(X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data, 0)
+        rows = kernels.TokenRows(X.indptr.astype(np.int64), X.indices.astype(np.int64), X.data, 0)
     # gram holds one m x m block per sequence of m tokens; offsets are the starts of the blocks.
     sizes = np.diff(ends, prepend=0) ** 2
     offsets, gram = np.cumsum(sizes) - sizes, np.empty(int(sizes.sum()))
     nnz_per_row, x = len(rows.data) / max(1, n), np.zeros(p)
-    for i, j in pieces(0, len(ends), len(gram) * nnz_per_row):
-        kernels.grams(*rows, ends, i, j, int(offsets[i]), x, gram)
+    for i, j in chunk_ranges(0, len(ends), len(gram) * nnz_per_row):
+        kernels.token_gram_matrices(*rows, ends, i, j, int(offsets[i]), x, gram)
     c = np.ascontiguousarray(shard.c[ends - 1], dtype=np.float64)
-    return rows, kernels.Problem(shard.y[:, 0].astype(np.int64), ends, c, gram, offsets)
+    return rows, kernels.ChainData(shard.y[:, 0].astype(np.int64), ends, c, gram, offsets)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from riskmin import deadline
-from riskmin.deadline import check, checking, pieces
-from riskmin.matrices import Columns, Csc, Csr, Dense, Wide, as_scipy, merged
+from riskmin.deadline import check, check_each, chunk_ranges
+from riskmin.matrices import Columns, Csc, Csr, Dense, Wide, as_scipy, with_duplicates_summed
 from riskmin.solvers.quadratic import (
     MAX_EPOCHS_PER_MODEL,
-    Gram,
+    ColumnGram,
     Model,
     Solution,
     kernels,
@@ -23,7 +23,7 @@ from riskmin.solvers.quadratic import (
 )
 from riskmin.types import NDArray, Shard
 
-MOST_GRAM = 3000
+GRAM_MAX_COLUMNS = 3000
 """Form a Gram matrix for at most this many columns, which bounds its memory."""
 GRAM_BLOCK_ROWS = 1024
 """Rows of X per block of the Gram product, so that a block stays in cache."""
@@ -54,7 +54,7 @@ class DenseColumns:
     """The columns of a dense X."""
 
     X: Dense | Columns
-    gram: Gram | None = None
+    gram: ColumnGram | None = None
 
     @property
     def gram_is_cheap(self) -> bool:
@@ -67,9 +67,9 @@ class DenseColumns:
 
     def solve(self, model: Model, prefetch: NDArray) -> Solution:
         """Return the minimizer of the model."""
-        if len(model.columns) <= MOST_GRAM:
+        if len(model.columns) <= GRAM_MAX_COLUMNS:
             if self.gram is None or not self.gram.is_reusable_for(model):
-                self.gram = Gram(model.curvature, self._stride(model), single_precision=not model.exact)
+                self.gram = ColumnGram(model.curvature, self._stride(model), single_precision=not model.exact)
             start = Solution(model.w.copy(), 0.0, NO_VALUES, 0)
             solution = solve_by_gram(self, self.gram, model, start, None)
         else:
@@ -111,33 +111,33 @@ class DenseColumns:
         b, _, epochs = run_cycles(kernels().dense_epochs, *args)
         return Solution(w, b, NO_VALUES, epochs, model.curvature)
 
-    def pull(self, columns: NDArray, r: NDArray) -> NDArray:
+    def pull_back(self, columns: NDArray, r: NDArray) -> NDArray:
         """Return X' r over the columns."""
         out = np.zeros(self.X.shape[1])
         self.X.pullback(r, 0, len(r), out)
         return out[columns]
 
-    def products(self, columns: NDArray, first: int, gram: Gram) -> NDArray:
+    def gram_rows(self, columns: NDArray, first: int, gram: ColumnGram) -> NDArray:
         # Half the time in single precision, provided that nothing overflows or underflows.
         """Return the rows of X' D X from `first` on, over all the columns."""
         if gram.single_precision:
-            G = self._products(columns, first, gram, np.float32)
+            G = self._gram_rows(columns, first, gram, np.float32)
             diagonal = G[:, first:].diagonal()
             if np.isfinite(G).all() and ((diagonal == 0) | (diagonal > 1e-30)).all():
                 return G
-        return self._products(columns, first, gram, np.float64)
+        return self._gram_rows(columns, first, gram, np.float64)
 
-    def _products(self, columns: NDArray, first: int, gram: Gram, kind: Any) -> NDArray:
+    def _gram_rows(self, columns: NDArray, first: int, gram: ColumnGram, kind: Any) -> NDArray:
         n, scale = self.X.shape[0], np.sqrt(gram.stride * gram.curvature)
         G = np.zeros((len(columns) - first, len(columns)))
         block = np.empty((GRAM_BLOCK_ROWS, len(columns)), dtype=kind)
-        for i in checking(range(0, n, GRAM_BLOCK_ROWS * gram.stride)):
+        for i in check_each(range(0, n, GRAM_BLOCK_ROWS * gram.stride)):
             rows = slice(i, min(i + GRAM_BLOCK_ROWS * gram.stride, n), gram.stride)
             if isinstance(self.X, Columns):
                 B = (self.X.T[:, rows][columns] * scale[rows]).astype(kind).T
             else:
                 B = block[: len(scale[rows])]
-                kernels().gather(self.X.X[rows], columns, scale[rows], B)
+                kernels().gather_columns(self.X.X[rows], columns, scale[rows], B)
             G += B[:, first:].T @ B
         return G
 
@@ -150,13 +150,13 @@ class ColumnStore:
         self.X = X
         self.n_rows, p = X.shape
         if isinstance(X, Csc):
-            csc = merged(as_scipy(X))
+            csc = with_duplicates_summed(as_scipy(X))
             ends, rows = csc.indptr.astype(np.int64), csc.indices.view(X.indices.dtype)
             self.start, self.stop, self.rows, self.values = ends[:-1], ends[1:], rows, csc.data
             self.count = np.diff(ends)
         else:
             self.count = np.zeros(p, dtype=np.int64)
-            for i, j in pieces(0, len(X.indices), OPS_PER_SPARSE_ENTRY * len(X.indices)):
+            for i, j in chunk_ranges(0, len(X.indices), OPS_PER_SPARSE_ENTRY * len(X.indices)):
                 kernels().count(X.indices[i:j], self.count)
             self.start, self.stop = np.full(p, -1, dtype=np.int64), np.zeros(p, dtype=np.int64)
             # Space for all columns: pages that are never written to take no physical memory.
@@ -177,9 +177,9 @@ class ColumnStore:
         position = np.full(self.X.shape[1], -1, dtype=np.int32)
         position[new] = np.arange(len(new))
         ends, n = begins.copy(), self.n_rows
-        for i, j in pieces(0, n, OPS_PER_SPARSE_ENTRY * len(self.X.data)):
+        for i, j in chunk_ranges(0, n, OPS_PER_SPARSE_ENTRY * len(self.X.data)):
             args = self.X.indptr, self.X.indices, self.X.data, i, j, position, begins, ends
-            kernels().pick_columns(*args, self.rows, self.values)
+            kernels().copy_csr_columns(*args, self.rows, self.values)
         # Published only after the copy: an interrupt leaves no column marked as copied that is not.
         self.n_copied += int(self.count[new].sum())
         self.stop[new] = ends
@@ -192,7 +192,7 @@ class ColumnStore:
     def ranges(self, columns: NDArray) -> Iterable[slice]:
         """Split the columns into ranges short enough that deadlines are checked between kernel calls."""
         work = OPS_PER_SPARSE_ENTRY * float(self.count[columns].sum())
-        return (slice(i, j) for i, j in pieces(0, len(columns), work))
+        return (slice(i, j) for i, j in chunk_ranges(0, len(columns), work))
 
 
 @dataclass
@@ -200,7 +200,7 @@ class SparseColumns:
     """Minimizes models over the columns of a sparse X."""
 
     store: ColumnStore
-    gram: Gram | None = None
+    gram: ColumnGram | None = None
     gram_is_cheap: bool = False
     """As for dense columns; always False, since cycles over all columns cost more than over some."""
 
@@ -214,7 +214,7 @@ class SparseColumns:
     def solve(self, model: Model, prefetch: NDArray) -> Solution:
         """Return the minimizer of the model."""
         self.store.fetch(model.columns, prefetch)
-        gram_fits = len(model.columns) <= MOST_GRAM
+        gram_fits = len(model.columns) <= GRAM_MAX_COLUMNS
         if gram_fits and self.gram is not None and self.gram.is_reusable_for(model):
             solution = solve_by_gram(
                 self, self.gram, model, Solution(model.w.copy(), 0.0, NO_VALUES, 0), None
@@ -258,7 +258,7 @@ class SparseColumns:
         start = Solution(w, b, NO_VALUES, epochs, model.curvature)
         if worst <= model.tol or epochs >= MAX_EPOCHS_PER_MODEL:
             return start
-        self.gram = Gram(model.curvature)
+        self.gram = ColumnGram(model.curvature)
         return solve_by_gram(self, self.gram, model, start, r * root)
 
     def _extrapolate(
@@ -330,25 +330,27 @@ class SparseColumns:
         """Return the number of stored entries of the columns in each row."""
         entries = np.zeros(self.store.n_rows, dtype=np.int64)
         for part in self.store.ranges(columns):
-            kernels().row_sizes(*self.store.kernel_arrays(columns[part]), entries)
+            kernels().count_row_entries(*self.store.kernel_arrays(columns[part]), entries)
         return entries
 
-    def pull(self, columns: NDArray, r: NDArray) -> NDArray:
+    def pull_back(self, columns: NDArray, r: NDArray) -> NDArray:
         """Return X' r over the columns."""
         out = np.empty(len(columns))
         for part in self.store.ranges(columns):
-            kernels().sparse_pull(*self.store.kernel_arrays(columns[part]), r, out[part])
+            kernels().sparse_pullback(*self.store.kernel_arrays(columns[part]), r, out[part])
         return out
 
-    def products(self, columns: NDArray, first: int, gram: Gram) -> NDArray:
+    def gram_rows(self, columns: NDArray, first: int, gram: ColumnGram) -> NDArray:
         """Return the rows of X' D X from `first` on, over all the columns."""
         entries = self._entries_per_row(columns)
         ends = np.cumsum(entries) - entries
         G, total = np.zeros((len(columns), len(columns))), int(entries.sum())
         column, value = np.empty(total, dtype=np.int32), np.empty(total)
         for part in self.store.ranges(columns):
-            kernels().to_rows(*self.store.kernel_arrays(columns[part]), part.start, ends, column, value)
-        for i, j in pieces(0, self.store.n_rows, float(entries @ entries)):
+            kernels().transpose_columns(
+                *self.store.kernel_arrays(columns[part]), part.start, ends, column, value
+            )
+        for i, j in chunk_ranges(0, self.store.n_rows, float(entries @ entries)):
             kernels().sparse_gram(column, value, ends, gram.curvature, i, j, first, G)
         lower = G[first:]
         # The kernel accumulates only the part up to the diagonal.
@@ -365,8 +367,8 @@ def run_cycles(kernel: Any, *args: Any) -> tuple[float, float, int]:
     state = np.zeros(5)
     while True:
         check()
-        if kernel(*args, state, deadline.MOST // OPS_PER_SPARSE_ENTRY):
-            return float(state[k.MOVED]), float(state[k.WORST]), int(state[k.EPOCH])
+        if kernel(*args, state, deadline.MAX_KERNEL_OPERATIONS // OPS_PER_SPARSE_ENTRY):
+            return float(state[k.INTERCEPT_SHIFT]), float(state[k.WORST_SLOPE]), int(state[k.EPOCH])
 
 
 def every_nth_row(X: Any, stride: int) -> Any:
@@ -383,6 +385,6 @@ def columns_of(rows: Shard) -> DenseColumns | SparseColumns:
     X: Any = rows.X
     if isinstance(X, (Dense, Columns)):
         return DenseColumns(X)
-    if "columns" not in rows.memo:
-        rows.memo["columns"] = ColumnStore(X.csc if isinstance(X, Wide) else X)
-    return SparseColumns(rows.memo["columns"])
+    if "columns" not in rows.cache:
+        rows.cache["columns"] = ColumnStore(X.csc if isinstance(X, Wide) else X)
+    return SparseColumns(rows.cache["columns"])

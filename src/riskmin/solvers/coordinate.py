@@ -14,9 +14,9 @@ from itertools import islice
 import numpy as np
 
 from riskmin.objective import Objective
-from riskmin.solvers.bundle import check_count
+from riskmin.solvers.bundle import check_positive_int
 from riskmin.solvers.coordinate_problem import NO_COLUMNS, CoordinateProblem, InexactSchedule
-from riskmin.solvers.states import checked
+from riskmin.solvers.states import check_state
 from riskmin.types import Array, Iterate, NDArray
 
 PREDICT_SLOPES_BELOW_FORCING = 0.01
@@ -68,7 +68,7 @@ class CoordinateDescent:
     start: int = 64
 
     def __post_init__(self) -> None:
-        check_count(self, "start")
+        check_positive_int(self, "start")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points of decreasing objective."""
@@ -79,7 +79,7 @@ class CoordinateDescent:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        checked(state, {"w": "d", "pace": "k"}, d=obj.risk.dim, k=len(fields(InexactSchedule)))
+        check_state(state, {"w": "d", "pace": "k"}, d=obj.risk.dim, k=len(fields(InexactSchedule)))
         steps = self._run(
             CoordinateProblem.create(self, obj), state["w"], InexactSchedule(*map(float, state["pace"]))
         )

@@ -13,13 +13,13 @@ from riskmin.linear import linear_risk
 from riskmin.losses import Squared
 from riskmin.objective import Objective
 from riskmin.regularizers import Separable
-from riskmin.risk import REFRESH, rows_of
-from riskmin.scalar import Tangent, lowest, shrink
+from riskmin.risk import RECOMPUTE_SCORES_EVERY, local_rows_of
+from riskmin.scalar import Tangent, best_tangent, refine_bracket
 from riskmin.solvers.columns import DenseColumns, SparseColumns, columns_of, every_nth_row
 from riskmin.solvers.cuts import refuse_unpenalized_intercepts
-from riskmin.solvers.points import PointEvaluation, Points, ScoredPoint
+from riskmin.solvers.points import PointEvaluation, PointEvaluator, ScoredPoint
 from riskmin.solvers.quadratic import Model, Solution
-from riskmin.types import Curved, NDArray, Unsuited
+from riskmin.types import HasCurvature, NDArray, UnsupportedProblem
 
 CURVATURE_FLOOR_SHARE = 1e-3
 """Curvature of rows where the loss has none, as a share of the mean: it bounds the step along them."""
@@ -31,7 +31,7 @@ PREFETCH_WORKING_SETS = 16
 """Copy the columns of this many working sets at once: a pass over X costs more than some extra columns."""
 START_SAMPLE_ROWS_PER_COLUMN, START_SAMPLE_MIN_COLUMNS = 64, 32
 """Rows per column in the sample that a run starts on, counting at least START_SAMPLE_MIN_COLUMNS columns."""
-MANY = 8
+SAMPLE_MIN_ROW_RATIO = 8
 """Start on a sample if X has at least this many times its rows."""
 REUSED_CURVATURE_MAX_RATE = 0.1
 """Keep an old curvature while a step leaves at most this share of the violation."""
@@ -84,7 +84,7 @@ class InexactSchedule:
 class CoordinateProblem:
     """An objective with an evaluator for its points and the columns of its X."""
 
-    points: Points
+    points: PointEvaluator
     columns: DenseColumns | SparseColumns
     terms: NDArray
     """Lam times the regularizer: four rows (absolute, square, lower, upper), one entry per column."""
@@ -94,19 +94,19 @@ class CoordinateProblem:
         """Build the problem; raise `UnsupportedProblem` if the loss or regularizer does not fit."""
         refuse_unpenalized_intercepts(solver, obj)
         if not isinstance(obj.reg, Separable):
-            raise Unsuited(
+            raise UnsupportedProblem(
                 "CoordinateDescent needs a regularizer that is a sum over coordinates, such as L1() or "
                 f"Elastic(), not {obj.reg!r}: use ProximalGradient or Bundle"
             )
-        rows, loss, has_intercept = rows_of(obj.risk, solver)
+        rows, loss, has_intercept = local_rows_of(obj.risk, solver)
         if not bounded_curvature(loss):
-            raise Unsuited(
+            raise UnsupportedProblem(
                 f"CoordinateDescent needs a loss whose second derivative is finite, not {loss!r}: use Bundle"
             )
         zero = np.zeros(rows.X.shape[1])
         t = obj.reg.terms(zero)
         terms = np.stack([zero + term for term in (obj.lam * t.absolute, obj.lam * t.square, *t[2:])])
-        return cls(Points(obj, rows, loss, has_intercept), columns_of(rows), terms)
+        return cls(PointEvaluator(obj, rows, loss, has_intercept), columns_of(rows), terms)
 
     def sample(self) -> Objective | None:
         """Return the objective on every n-th row; None if X has too few rows, or for the squared loss."""
@@ -114,7 +114,7 @@ class CoordinateProblem:
         stride = len(rows.y) // (
             START_SAMPLE_ROWS_PER_COLUMN * max(rows.X.shape[1], START_SAMPLE_MIN_COLUMNS)
         )
-        X = every_nth_row(rows.X, stride) if stride >= MANY else None
+        X = every_nth_row(rows.X, stride) if stride >= SAMPLE_MIN_ROW_RATIO else None
         if X is None or not rows.c[::stride].any() or isinstance(loss, Squared):
             return None
         risk = linear_risk(
@@ -182,7 +182,7 @@ class CoordinateProblem:
         """Return the slopes in the scores that the model predicts at its minimizer; None without use."""
         if solution.curvature is None or model.constant_curvature or model.has_intercept:
             return None
-        return self.points.foresee(model.slope + solution.curvature * solution.u)
+        return self.points.feasible_slopes(model.slope + solution.curvature * solution.u)
 
     def search(
         self, point: ScoredPoint, evaluation: PointEvaluation, model: Model, solution: Solution
@@ -218,7 +218,7 @@ class CoordinateProblem:
         w[model.columns] = solution.w if t == 1 else model.w + t * step
         # Scores are updated linearly, and recomputed every RECOMPUTE_SCORES_EVERY moves.
         new = ScoredPoint(w, point.z + t * solution.u, point.b + t * solution.b, point.n_moves + 1)
-        return (self.points.with_scores(w) if new.n_moves % REFRESH == 0 else new), t
+        return (self.points.with_scores(w) if new.n_moves % RECOMPUTE_SCORES_EVERY == 0 else new), t
 
 
 def _shorter(evaluate: Callable[[float], Tangent], end: Tangent) -> float:
@@ -228,11 +228,11 @@ def _shorter(evaluate: Callable[[float], Tangent], end: Tangent) -> float:
         end = evaluate(0.25 * end.x)
     if start.slope >= 0 or end.slope <= 0:
         return 0.0 if start.slope >= 0 or end.value >= 0 else end.x
-    bracket = shrink(evaluate, start, end, lambda best, bound: best - bound <= -0.1 * best)
-    return lowest(*bracket).x if lowest(*bracket).value < 0 else 0.0
+    bracket = refine_bracket(evaluate, start, end, lambda best, bound: best - bound <= -0.1 * best)
+    return best_tangent(*bracket).x if best_tangent(*bracket).value < 0 else 0.0
 
 
 def bounded_curvature(loss: Any) -> bool:
     """Return whether the loss has finite second derivatives; powers below 2 do not."""
     power = float(getattr(loss, "p", getattr(loss, "power", 2.0)))
-    return isinstance(loss, Curved) and bool(getattr(loss, "smooth", False)) and power >= 2
+    return isinstance(loss, HasCurvature) and bool(getattr(loss, "smooth", False)) and power >= 2

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from riskmin.arrays import like, namespace, to_numpy, zeros_beside
+from riskmin.arrays import as_array_like, namespace, to_numpy, zeros_for
 from riskmin.types import Array, NDArray
 
 MIN_CURVATURE_RATIO = 1e-14
@@ -17,7 +17,7 @@ COLUMNS_PER_BLOCK = 4096
 """Columns per block of the products, so that a block stays in cache."""
 
 
-class Pairs:
+class LbfgsMemory:
     """The last `memory` pairs (s, y) of steps and gradient changes, the memory of L-BFGS.
 
     The pairs are the rows of one array, and their inner products are cached. The two-loop recursion needs
@@ -34,7 +34,7 @@ class Pairs:
     Examples
     --------
     >>> import numpy as np
-    >>> pairs = Pairs(5, np.zeros(2))
+    >>> pairs = LbfgsMemory(5, np.zeros(2))
     >>> pairs.add(np.array([1.0, 0.0]), np.array([2.0, 0.0]))
     >>> pairs.add(np.array([0.0, 1.0]), np.array([0.0, 4.0]))
     >>> pairs.direction(np.array([2.0, 4.0])).tolist()  # of a square with second derivatives 2 and 4
@@ -43,7 +43,7 @@ class Pairs:
 
     def __init__(self, memory: int, w: Array) -> None:
         self.memory = memory
-        self.rows = zeros_beside((2 * memory + 2, len(w)), w)
+        self.rows = zeros_for((2 * memory + 2, len(w)), w)
         self.inner = np.zeros((2 * memory + 2, 2 * memory + 2))
         # Slots in use, oldest first: slot i has its step s in row 2 i and its gradient change y in row 2 i +
         # 1.
@@ -52,7 +52,7 @@ class Pairs:
         self.pending_rows: list[int] = []
 
     @classmethod
-    def of(cls, memory: int, w: Array, S: Array, Y: Array, inner: NDArray | None = None) -> Self:
+    def from_arrays(cls, memory: int, w: Array, S: Array, Y: Array, inner: NDArray | None = None) -> Self:
         """Restore the pairs of an earlier run; `inner` holds their inner products, if they were saved."""
         self = cls(memory, w)
         pairs = list(zip(S, Y, strict=True))
@@ -110,7 +110,7 @@ class Pairs:
         for slot, a in zip(self.slots, reversed(stack), strict=True):
             i = 2 * slot
             x[i] += a - float(G[i + 1] @ x + scale * rows_g[i + 1]) / G[i, i + 1]
-        return like(x, g) @ self.rows[:used] + scale * g
+        return as_array_like(x, g) @ self.rows[:used] + scale * g
 
     def state(self, slots: Iterable[int]) -> dict[str, Array]:
         """Return the pairs of some slots, in that order, with their inner products, for a saved state."""

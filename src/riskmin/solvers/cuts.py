@@ -14,16 +14,24 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from riskmin.arrays import like, namespace, to_numpy, zeros_beside
-from riskmin.deadline import check, checking
-from riskmin.losses.queries import named
+from riskmin.arrays import as_array_like, namespace, to_numpy, zeros_for
+from riskmin.deadline import check, check_each
+from riskmin.losses.queries import user_loss
 from riskmin.losses.smoothing import can_be_smoothed
 from riskmin.objective import Objective
-from riskmin.regularizers import Free, Separable
-from riskmin.scalar import Tangent, lowest, shrink
+from riskmin.regularizers import Separable, UnpenalizedTail
+from riskmin.scalar import Tangent, best_tangent, refine_bracket
 from riskmin.solvers.lp import LinearProgram
 from riskmin.solvers.qp import simplex_qp
-from riskmin.types import Array, CurvedConjugate, Cut, Euclidean, NDArray, Regularizer, Unsuited
+from riskmin.types import (
+    Array,
+    Cut,
+    HasConjugateHessian,
+    HasInverseMetric,
+    NDArray,
+    Regularizer,
+    UnsupportedProblem,
+)
 
 MAX_CUT_ENTRY = 1e100
 """Largest entry of a cut whose squares and sums stay finite in double precision."""
@@ -43,10 +51,10 @@ def mix_two(old: Cut | None, new: Cut, obj: Objective) -> tuple[Cut, float]:
     if old is None:
         return _scaled_to_bound(new, obj), 1.0
     da, db = new.a - old.a, new.b - old.b
-    if obj.euclidean:
+    if obj.has_inverse_metric:
         reg: Any = obj.reg
         # With a quadratic regularizer the bound is a parabola in the weight eta.
-        cross, square = (float(reg.gram(a[None, :], da)[0]) for a in (old.a, da))
+        cross, square = (float(reg.inverse_metric_product(a[None, :], da)[0]) for a in (old.a, da))
         slope, curvature = db - cross / obj.lam, square / obj.lam
         eta = float(min(1.0, max(0.0, slope / curvature)) if curvature else slope > 0)
     # The bound of an L1-type regularizer is -inf until a cut is scaled: compare the scaled cuts.
@@ -67,7 +75,7 @@ def mixture(old: Cut, new: Cut, share: float) -> Cut:
 
 def _scaled_to_bound(cut: Cut, obj: Objective) -> Cut:
     """Return the cut; for smooth conjugates, which may overflow, its best multiple s <= 1."""
-    if obj.euclidean or getattr(obj.reg, "polyhedral", False):
+    if obj.has_inverse_metric or getattr(obj.reg, "polyhedral", False):
         return cut
     s = obj.reg.scale(cut, obj.lam)
     return Cut(s * cut.a, s * cut.b)
@@ -90,7 +98,9 @@ def _best_weight(mixed: Any, step: Cut, obj: Objective) -> float:
         hi = evaluate(0.25 * hi.x)
     if hi.slope <= 0:
         return hi.x
-    return lowest(*shrink(evaluate, lo, hi, lambda best, bound: best - bound <= 1e-13 * abs(best))).x
+    return best_tangent(
+        *refine_bracket(evaluate, lo, hi, lambda best, bound: best - bound <= 1e-13 * abs(best))
+    ).x
 
 
 # ---------------------------------------------------------------- master problems
@@ -117,13 +127,13 @@ class MasterProblem(Protocol):
 class QuadraticProgram:
     """The dual for w' K w / 2; caches G, the inner products of the cuts divided by lam."""
 
-    reg: Euclidean
+    reg: HasInverseMetric
     lam: float
     G: NDArray
     max_entry: float = MAX_CUT_ENTRY
 
     def add(self, A: Array, b: NDArray) -> None:
-        row = np.asarray(to_numpy(self.reg.gram(A, A[-1])), dtype=float) / self.lam
+        row = np.asarray(to_numpy(self.reg.inverse_metric_product(A, A[-1])), dtype=float) / self.lam
         self.G = np.block([[self.G, row[:-1, None]], [row]])
 
     def keep(self, rows: NDArray) -> None:
@@ -167,7 +177,7 @@ class NewtonProgram:
     def _newton(self, A: Array, b: NDArray, x: NDArray, lam: float) -> tuple[NDArray, bool]:
         """Return the best x on the simplex (entry 0 belongs to the floor), and whether it converged."""
         stalled = 0
-        for _ in checking(range(30)):
+        for _ in check_each(range(30)):
             value, gain, u = self._evaluate(A, b, x[1:], lam)
             if not value > -MAX_CUT_ENTRY:
                 return np.append(1.0, np.zeros(len(b))), False
@@ -176,7 +186,7 @@ class NewtonProgram:
                 return x, True
             # Quadratic model of the dual: gradient gain, Hessian -G.
             G = np.zeros((len(x), len(x)))
-            G[1:, 1:] = np.asarray(to_numpy(self.reg.conjugate_bend(u, A)), dtype=float) / lam
+            G[1:, 1:] = np.asarray(to_numpy(self.reg.conjugate_hessian_product(u, A)), dtype=float) / lam
             target = simplex_qp(G, gain + G @ x, x)
             # The dual is concave: gain @ (target - x) bounds its increase on the segment.
             stalled = stalled + 1 if gain @ (target - x) <= 1e-14 * abs(value) else 0
@@ -193,7 +203,7 @@ class NewtonProgram:
     def _evaluate(self, A: Array, b: NDArray, x: NDArray, lam: float) -> tuple[float, NDArray, Array]:
         """Return the dual value at x, its gradient, and the argument u of the conjugate."""
         check()
-        u = -1 / lam * (like(x, A) @ A)
+        u = -1 / lam * (as_array_like(x, A) @ A)
         with np.errstate(over="ignore", invalid="ignore"):
             gain = b + np.asarray(to_numpy(A @ self.reg.conjugate_grad(u)), dtype=float)
             return float(b @ x) - lam * self.reg.conjugate(u), gain, u
@@ -215,16 +225,16 @@ class NewtonProgram:
         if t_max == 1 and -lo.slope <= 1e-6 * abs(lo.value) and hi.slope <= -0.5 * lo.slope:
             # Close to the maximum, values are lost in rounding; slopes are still exact.
             return 1.0
-        bracket = shrink(
+        bracket = refine_bracket(
             evaluate, lo, hi, lambda best, bound: best - bound <= 0.01 * max(lo.value - best, 0.0)
         )
-        return lowest(*bracket).x
+        return best_tangent(*bracket).x
 
 
 def refuse_unpenalized_intercepts(solver: object, obj: Objective) -> None:
     """Raise if w contains unpenalized intercepts: cuts have slope zero in them, no step moves them."""
-    if isinstance(obj.reg, Free):
-        raise Unsuited(
+    if isinstance(obj.reg, UnpenalizedTail):
+        raise UnsupportedProblem(
             f"{type(solver).__name__} cannot move the intercepts of a multi-output model: use Bundle or Auto"
         )
 
@@ -233,28 +243,30 @@ def master_problem_for(solver: object, obj: Objective, dim: int) -> MasterProble
     """Return the master problem for the regularizer."""
     refuse_unpenalized_intercepts(solver, obj)
     reg: Regularizer = obj.reg
-    if isinstance(reg, Euclidean):
+    if isinstance(reg, HasInverseMetric):
         return QuadraticProgram(reg, obj.lam, np.empty((0, 0)))
     if isinstance(reg, Separable) and reg.polyhedral:
         return LinearProgram(reg, obj.lam, dim)
-    if isinstance(reg, CurvedConjugate):
+    if isinstance(reg, HasConjugateHessian):
         return NewtonProgram(reg, obj.lam)
     raise unsupported_regularizer(solver, obj)
 
 
-def has_program(reg: Regularizer) -> bool:
+def has_master_problem(reg: Regularizer) -> bool:
     """Return whether there is a master problem for a regularizer; user-defined ones may lack the methods."""
-    return isinstance(reg, (Euclidean, CurvedConjugate)) or (isinstance(reg, Separable) and reg.polyhedral)
+    return isinstance(reg, (HasInverseMetric, HasConjugateHessian)) or (
+        isinstance(reg, Separable) and reg.polyhedral
+    )
 
 
-def unsupported_regularizer(solver: object, obj: Objective) -> Unsuited:
+def unsupported_regularizer(solver: object, obj: Objective) -> UnsupportedProblem:
     """Return the error for a regularizer without a master problem, with an alternative for its loss."""
-    loss = named(getattr(getattr(obj.risk, "risk", obj.risk), "loss", None))
+    loss = user_loss(getattr(getattr(obj.risk, "risk", obj.risk), "loss", None))
     if getattr(loss, "smooth", True):
         alternative = "use ProximalGradient, or "
     else:
         alternative = "use Smoothing(ProximalGradient()), or " if can_be_smoothed(loss, np.zeros(1)) else ""
-    return Unsuited(
+    return UnsupportedProblem(
         f"{type(solver).__name__} needs a regularizer with inverse_metric_product or "
         f"conjugate_hessian_product, or an L1-type one, not {type(obj.reg).__name__}: "
         f"{alternative}add conjugate_hessian_product"
@@ -263,14 +275,14 @@ def unsupported_regularizer(solver: object, obj: Objective) -> Unsuited:
 
 # ---------------------------------------------------------------- the model
 @dataclass
-class Cuts:
+class CuttingPlaneModel:
     """A set of cuts with the multipliers of their best mixture: R(w) >= max_t (A_t @ w + b_t).
 
     The vectors live on the device of w, the small master problem on the host. Arrays are replaced and never
     written to once a snapshot may refer to them, except beyond `len(b)`.
     """
 
-    program: MasterProblem
+    master: MasterProblem
     A: Array
     b: NDArray
     alpha: NDArray
@@ -280,10 +292,10 @@ class Cuts:
     """Minimizer of the model, if the master problem provides it."""
 
     @classmethod
-    def empty(cls, solver: object, obj: Objective, w: Array) -> Cuts:
+    def empty(cls, solver: object, obj: Objective, w: Array) -> CuttingPlaneModel:
         """Return a model without cuts, for the dimension and device of w."""
         none = np.empty(0)
-        storage = zeros_beside((8, len(w)), w)
+        storage = zeros_for((8, len(w)), w)
         return cls(master_problem_for(solver, obj, len(w)), storage, none, none, none)
 
     def initial_point(self, w: Array) -> Array:
@@ -292,7 +304,7 @@ class Cuts:
 
     def add(self, cut: Cut) -> None:
         """Append a cut."""
-        cut, m = clip_magnitude(cut, self.program.max_entry), len(self.b)
+        cut, m = clip_magnitude(cut, self.master.max_entry), len(self.b)
         if m == len(self.A):
             xp = namespace(self.A)
             self.A = xp.concat([self.A, xp.zeros_like(self.A)])
@@ -300,11 +312,11 @@ class Cuts:
         self.b = np.append(self.b, cut.b)
         self.alpha = np.append(self.alpha, 0.0 if m else 1.0)
         self.inactive_for = np.append(self.inactive_for, 0)
-        self.program.add(self.A[: m + 1], self.b)
+        self.master.add(self.A[: m + 1], self.b)
 
-    def mix(self, w: Array = None) -> Cut:
+    def best_mixture(self, w: Array = None) -> Cut:
         """Solve the master problem and return the mixture with the best bound; w is the best point so far."""
-        self.alpha, self.w = self.program.solve(self.A[: len(self.b)], self.b, self.alpha)
+        self.alpha, self.w = self.master.solve(self.A[: len(self.b)], self.b, self.alpha)
         self.inactive_for = np.where(self.alpha > 0, 0, self.inactive_for + 1)
         return self.mixture()
 
@@ -314,8 +326,8 @@ class Cuts:
         A = self.A[: len(self.b)]
         # Products with the active cuts only, unless most are active.
         if len(used) * 2 <= len(self.b):
-            return Cut(like(self.alpha[used], A) @ A[used], float(self.alpha @ self.b))
-        return Cut(like(self.alpha, A) @ A, float(self.alpha @ self.b))
+            return Cut(as_array_like(self.alpha[used], A) @ A[used], float(self.alpha @ self.b))
+        return Cut(as_array_like(self.alpha, A) @ A, float(self.alpha @ self.b))
 
     def minimizer(self, obj: Objective, best: Cut) -> Array:
         """Return the minimizer of the model, given its best mixture."""
@@ -330,20 +342,20 @@ class Cuts:
         keep = np.flatnonzero(self.inactive_for < max_inactive)
         if len(self.b) - len(keep) > len(self.b) // 16:
             xp = namespace(self.A)
-            storage = zeros_beside((len(self.A) - len(keep), self.A.shape[1]), self.A)
+            storage = zeros_for((len(self.A) - len(keep), self.A.shape[1]), self.A)
             self.A = xp.concat([self.A[keep], storage])
-            self.program.keep(keep)
+            self.master.keep(keep)
             self.b, self.alpha, self.inactive_for = self.b[keep], self.alpha[keep], self.inactive_for[keep]
 
     def state(self) -> dict[str, Array]:
         """Return the arrays of a saved state."""
         arrays = {"A": self.A[: len(self.b)], "b": self.b, "alpha": self.alpha, "idle": self.inactive_for}
-        if isinstance(self.program, QuadraticProgram):
-            arrays["G"] = self.program.G
+        if isinstance(self.master, QuadraticProgram):
+            arrays["G"] = self.master.G
         return arrays if self.w is None else arrays | {"model": self.w}
 
     @classmethod
-    def from_state(cls, solver: object, obj: Objective, s: dict[str, Array]) -> Cuts:
+    def from_state(cls, solver: object, obj: Objective, s: dict[str, Array]) -> CuttingPlaneModel:
         """Restore the cuts of a saved state."""
         program = master_problem_for(solver, obj, s["A"].shape[1])
         if isinstance(program, QuadraticProgram):
@@ -354,15 +366,20 @@ class Cuts:
         return cls(program, s["A"], s["b"], s["alpha"], s["idle"], s.get("model"))
 
     @classmethod
-    def inherited(cls, solver: object, obj: Objective, s: dict[str, Array], before: Objective) -> Cuts:
+    def from_previous_run(
+        cls, solver: object, obj: Objective, s: dict[str, Array], before: Objective
+    ) -> CuttingPlaneModel:
         """Return the cuts of a run on the same risk, for another lam or regularizer."""
         A, alpha = s["A"], s["alpha"]
         arrays: dict[str, Array] = {"A": A, "b": s["b"], "alpha": alpha, "idle": s["idle"]}
-        if isinstance(obj.reg, Euclidean):
+        if isinstance(obj.reg, HasInverseMetric):
             if "G" in s and obj.reg is before.reg:
                 arrays["G"] = s["G"] * (before.lam / obj.lam)
             else:
-                arrays["G"] = np.stack([np.asarray(to_numpy(obj.reg.gram(A, a)), float) for a in A]) / obj.lam
+                arrays["G"] = (
+                    np.stack([np.asarray(to_numpy(obj.reg.inverse_metric_product(A, a)), float) for a in A])
+                    / obj.lam
+                )
             # A linear program may put all weight on R >= 0; the quadratic one has no such cut.
             if not alpha.sum() > 0:
                 arrays["alpha"] = np.full(len(alpha), 1 / len(alpha))

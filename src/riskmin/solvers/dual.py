@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from riskmin.losses import Logistic
-from riskmin.losses.pieces import dual_of
-from riskmin.losses.queries import named
+from riskmin.losses.pieces import interval_conjugate_of
+from riskmin.losses.queries import user_loss
 from riskmin.objective import Objective
-from riskmin.regularizers import L2, penalized
-from riskmin.risk import Risk, rows_of
+from riskmin.regularizers import L2, penalized_part
+from riskmin.risk import Risk, local_rows_of
 from riskmin.scorers import Standardized
-from riskmin.types import Array, Balances, HasConjugate, Iterate, Unsuited
+from riskmin.types import Array, HasConjugate, HasIntercepts, Iterate, UnsupportedProblem
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class DualGaussSeidel:
         Penalty parameter of that algorithm, above 0.
     bias_rate : float
         Learning rate of the intercept (equation 31), above 0.
-    local_epochs : int
+    sweep_shard : int
         For remote rows, number of epochs per shard and round.
 
     References
@@ -130,7 +130,7 @@ class DualGaussSeidel:
         """Continue from a saved state."""
         return self._run(obj, state.get("w", np.zeros(obj.risk.dim)), state)
 
-    def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+    def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from the dual variables of a run on the same risk: its cut is valid for every lam."""
         return self._run(obj, state["w"], None, state["u"] if "u" in state else state["beta"])
 
@@ -138,47 +138,47 @@ class DualGaussSeidel:
         self, obj: Objective, w0: Array, state: dict[str, Array] | None, u0: Array | None = None
     ) -> Iterator[Iterate]:
         # Multi-output: block ascent, with a wrapper for intercepts or for feature weights.
-        if getattr(obj.risk, "many", False):
-            from riskmin.solvers.dual_multiclass import BlockAscent, unsuited
+        if getattr(obj.risk, "multi_output", False):
+            from riskmin.solvers.dual_multiclass import MulticlassAscent, unsupported_reason
 
-            if reason := unsuited(self, obj):
-                raise Unsuited(reason)
-            if isinstance(obj.risk, Balances):
+            if reason := unsupported_reason(self, obj):
+                raise UnsupportedProblem(reason)
+            if isinstance(obj.risk, HasIntercepts):
                 from riskmin.solvers.dual_intercepts import ProximalIntercepts
 
                 run: Any = ProximalIntercepts(self, obj)
-            elif not penalized(obj.reg).plain:
+            elif not penalized_part(obj.reg).unweighted:
                 from riskmin.solvers.dual_intercepts import FeatureWeightedAscent
 
                 run = FeatureWeightedAscent(self, obj)
             else:
-                run = BlockAscent.of(self, obj)
-            return run.started(w0, u0) if state is None else run.resume(state)  # type: ignore[no-any-return]
+                run = MulticlassAscent.create(self, obj)
+            return run.start(w0, u0) if state is None else run.resume(state)  # type: ignore[no-any-return]
         if _has_remote_rows(obj.risk):
-            from riskmin.solvers.dual_local import local_iterates
+            from riskmin.solvers.dual_local import cocoa_iterates
 
-            return local_iterates(self, obj, w0, u0, state)
+            return cocoa_iterates(self, obj, w0, u0, state)
         # The state of a run with remote rows: only its dual variables carry over.
         if state is not None and "rounds" in state:
             u0, state = state["u"], None
-        shard, loss, intercept = rows_of(obj.risk, self)
-        if dual_of(loss, shard.y[:1]) is None and not isinstance(loss, HasConjugate):
-            name = type(named(loss)).__name__
-            raise Unsuited(f"{name} gives no conjugate, which dual methods need: use Bundle")
+        shard, loss, intercept = local_rows_of(obj.risk, self)
+        if interval_conjugate_of(loss, shard.y[:1]) is None and not isinstance(loss, HasConjugate):
+            name = type(user_loss(loss)).__name__
+            raise UnsupportedProblem(f"{name} gives no conjugate, which dual methods need: use Bundle")
         # A profiled intercept becomes a linear constraint of the dual.
         if intercept:
             from riskmin.solvers.lagrangian import lagrangian_iterates
 
             return lagrangian_iterates(self, obj, w0, u0, state)
         # Exact steps exist for conjugates that are quadratic on an interval, and for the logistic loss.
-        closed = dual_of(loss, shard.y[:1]) is not None or isinstance(loss, Logistic)
+        closed = interval_conjugate_of(loss, shard.y[:1]) is not None or isinstance(loss, Logistic)
         if isinstance(obj.reg, L2) and closed and self.step != "gradient":
             from riskmin.solvers.dual_exact import ExactAscent
 
-            ascent = ExactAscent.on(self, obj, shard, loss)
-            return ascent.started(w0, u0) if state is None else ascent.resume(state)
+            ascent = ExactAscent.for_shard(self, obj, shard, loss)
+            return ascent.start(w0, u0) if state is None else ascent.resume(state)
         if self.step == "exact":
-            raise Unsuited(
+            raise UnsupportedProblem(
                 "exact steps need L2() and a loss that is piecewise quadratic in its dual, or Logistic(), "
                 f"not {loss!r} with {obj.reg!r}: use step='gradient'"
             )
@@ -193,5 +193,5 @@ def _has_remote_rows(risk: Any) -> bool:
     inner = getattr(risk, "risk", risk)
     supported = isinstance(inner, Risk) and inner.loss.separable and inner.rows is None
     # Shards store their columns without standardization.
-    supported = supported and not isinstance(inner.scorer, Standardized)
-    return supported and inner.table is not None and isinstance(inner.table.y, np.ndarray)
+    supported = supported and not isinstance(inner.linear_map, Standardized)
+    return supported and inner.row_metadata is not None and isinstance(inner.row_metadata.y, np.ndarray)

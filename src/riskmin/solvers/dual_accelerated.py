@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.losses.pieces import conjugate_of, dual_of
-from riskmin.matrices import by_rows
+from riskmin.losses.pieces import conjugate_of, interval_conjugate_of
+from riskmin.matrices import as_row_matrix
 from riskmin.objective import Objective
 from riskmin.regularizers import L2
-from riskmin.risk import REFRESH, cursor, rows_of
-from riskmin.scalar import ROUNDING
+from riskmin.risk import RECOMPUTE_SCORES_EVERY, cursor_of, local_rows_of
+from riskmin.scalar import CUT_ROUNDING
 from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.projection import project
-from riskmin.solvers.states import checked
-from riskmin.types import Array, Cut, Dual, Iterate, NDArray, Shard, Unsuited
+from riskmin.solvers.states import check_state
+from riskmin.types import Array, Cut, IntervalConjugate, Iterate, NDArray, Shard, UnsupportedProblem
 
 DUAL_LIPSCHITZ_INCREASE = 1.5
 """Factor by which L grows while it is too small."""
@@ -88,15 +88,15 @@ class DualAccelerated:
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the better of the averaged weights and those of the averaged u, with the cut of that u."""
-        return AcceleratedAscent.create(self, obj).started(w0, None)
+        return AcceleratedAscent.create(self, obj).start(w0, None)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         return AcceleratedAscent.create(self, obj).resume(state)
 
-    def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+    def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from the dual variables of a run on the same risk."""
-        return AcceleratedAscent.create(self, obj).started(state["w"], state["x_u"])
+        return AcceleratedAscent.create(self, obj).start(state["w"], state["x_u"])
 
 
 class ScoredDual(NamedTuple):
@@ -120,7 +120,7 @@ class AcceleratedAscent:
     shard: Shard
     X: Any
     loss: Any
-    loss_conjugate: Dual
+    loss_conjugate: IntervalConjugate
     has_intercept: bool
     """Whether there is an unpenalized intercept, hence the constraint sum_i c_i u_i = 0."""
     center: NDArray = field(default_factory=lambda: np.empty(0))
@@ -144,19 +144,19 @@ class AcceleratedAscent:
     @classmethod
     def create(cls, solver: DualAccelerated, obj: Objective) -> AcceleratedAscent:
         """Return a run; raise `UnsupportedProblem` if the loss or regularizer does not fit."""
-        shard, loss, has_intercept = rows_of(obj.risk, solver)
-        name, conjugate = type(solver).__name__, dual_of(loss, shard.y)
+        shard, loss, has_intercept = local_rows_of(obj.risk, solver)
+        name, conjugate = type(solver).__name__, interval_conjugate_of(loss, shard.y)
         if conjugate is None or not (
             np.isfinite(conjugate.lower).all() and np.isfinite(conjugate.upper).all()
         ):
-            raise Unsuited(
+            raise UnsupportedProblem(
                 f"{name} needs a dual that is quadratic between bounds, unlike {loss!r}: use Bundle"
             )
         if not isinstance(obj.reg, L2):
-            raise Unsuited(f"{name} needs L2(), not {obj.reg!r}: use Bundle")
-        return cls(solver, obj, shard, by_rows(shard.X), loss, conjugate, has_intercept)
+            raise UnsupportedProblem(f"{name} needs L2(), not {obj.reg!r}: use Bundle")
+        return cls(solver, obj, shard, as_row_matrix(shard.X), loss, conjugate, has_intercept)
 
-    def started(self, w0: Array, u0: NDArray | None) -> Iterator[Iterate]:
+    def start(self, w0: Array, u0: NDArray | None) -> Iterator[Iterate]:
         """Start from given dual variables, or from the slopes of the loss at w0, scaled to the best bound."""
         value, _, cut = self.obj(w0)
         self.model, _ = mix_two(None, cut, self.obj)
@@ -179,7 +179,7 @@ class AcceleratedAscent:
         """Continue from a saved state."""
         row_shapes = {"centre": "n"} | {f"{s}_{f}": "n" for s in "xvm" for f in "uz"}
         shapes = row_shapes | {f"{s}_a": "d" for s in "xvm"} | {"w": "d", "cut": "d", "numbers": "6"}
-        checked(state, shapes, n=len(self.shard.y), d=self.obj.risk.dim)
+        check_state(state, shapes, n=len(self.shard.y), d=self.obj.risk.dim)
         self.center = state["centre"]
         self.x, self.v, self.mean = (
             ScoredDual(*(state[f"{s}_{f}"] for f in ScoredDual._fields)) for s in "xvm"
@@ -211,7 +211,7 @@ class AcceleratedAscent:
             self.v, self.mean, self.A, self.k = new, mean, self.A + a, self.k + 1
             self.L /= DUAL_LIPSCHITZ_DECREASE
             # Recompute, so that the rounding errors of mixtures do not accumulate.
-            if self.k % REFRESH == 0:
+            if self.k % RECOMPUTE_SCORES_EVERY == 0:
                 self.x, self.mean = self.scored(self.x.u), self.scored(self.mean.u)
             cut = self.cut(self.x)
             self.model, _ = mix_two(self.model, cut, self.obj)
@@ -244,7 +244,7 @@ class AcceleratedAscent:
             du, da_sq = new.u - self.v.u, self._squared_norm(new.a - self.v.a)
             du_sq = float(c @ (du * du))
             # L is large enough if |da|^2 / lam <= L |du|^2, up to rounding.
-            if not du_sq or da_sq <= self.L * du_sq + ROUNDING**2 * self._squared_norm(new.a):
+            if not du_sq or da_sq <= self.L * du_sq + CUT_ROUNDING**2 * self._squared_norm(new.a):
                 return a, mean, new
             self.L = max(DUAL_LIPSCHITZ_INCREASE * self.L, min(da_sq / du_sq, 1e3 * self.L))
 
@@ -286,18 +286,18 @@ class AcceleratedAscent:
         conjugate = np.where(c > 0, conjugate_of(self.loss, point.u, y), 0.0)
         magnitude = np.abs(point.z) + np.abs(self.loss_conjugate.shift)
         size = float(c @ (np.abs(conjugate) + np.abs(point.u) * magnitude))
-        error = ROUNDING * (1 + self.k % REFRESH) * size
+        error = CUT_ROUNDING * (1 + self.k % RECOMPUTE_SCORES_EVERY) * size
         # As if the remaining sum were moved to the rows of the largest scores.
         if self.has_intercept:
             error += (
                 4
-                * (abs(float((c * point.u).sum())) + ROUNDING * float(c @ np.abs(point.u)))
+                * (abs(float((c * point.u).sum())) + CUT_ROUNDING * float(c @ np.abs(point.u)))
                 * float(magnitude.max())
             )
         return Cut(point.a, -float(c @ conjugate) - error)
 
     def _value(self, w: NDArray) -> float:
-        return cursor(self.obj.risk, w).along(0.0)[0] + self.obj.lam * self.obj.reg.value(w)
+        return cursor_of(self.obj.risk, w).value_slope(0.0)[0] + self.obj.lam * self.obj.reg.value(w)
 
     def _iterate(self, w: NDArray, value: float) -> Iterate:
         assert self.model is not None

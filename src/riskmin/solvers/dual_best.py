@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from riskmin.objective import Objective
-from riskmin.scalar import Tangent, lowest, shrink
+from riskmin.scalar import Tangent, best_tangent, refine_bracket
 from riskmin.types import Cut, NDArray
 
 LINE_SEARCH_GAP_SHARE = 0.01
@@ -30,22 +30,22 @@ class BestIterate:
 
     def update(self, w: NDArray, z: NDArray, risk: float, cut: Cut) -> float:
         """Move to the best point between this one and w, whose scores are z; return J there."""
-        from riskmin.kernels.multiclass_checks import along
+        from riskmin.kernels.multiclass_checks import max_margin_along_line
 
         obj, d, dz = self.obj, w - self.w, z - self.z
         reg: Any = obj.reg.line(self.w, d)
 
         def evaluate(t: float) -> Tangent:
-            (r, dr), (o, do) = along(self.z, dz, t, *self.terms), reg(t)
+            (r, dr), (o, do) = max_margin_along_line(self.z, dz, t, *self.terms), reg(t)
             return Tangent(t, r + obj.lam * o, dr + obj.lam * do)
 
         start, end = evaluate(0.0), Tangent(1.0, risk + obj.lam * obj.reg.value(w), evaluate(1.0).slope)
-        minimum = lowest(start, end)
+        minimum = best_tangent(start, end)
         # The minimum is inside the segment only if J decreases at its start and increases at its end.
         if start.slope < 0 < end.slope:
             slack = LINE_SEARCH_GAP_SHARE * (minimum.value - obj.lower(cut))
-            minimum = lowest(
-                minimum, *shrink(evaluate, start, end, lambda best, bound: best - bound <= slack)
+            minimum = best_tangent(
+                minimum, *refine_bracket(evaluate, start, end, lambda best, bound: best - bound <= slack)
             )
         if minimum.x == 1:
             self.w, self.z = w, z

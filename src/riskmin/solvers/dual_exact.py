@@ -13,9 +13,9 @@ from typing import Any, Self
 import numpy as np
 
 from riskmin.objective import Objective
-from riskmin.scalar import ROUNDING
+from riskmin.scalar import CUT_ROUNDING
 from riskmin.solvers.dual_rows import RowState, check_kernels, nnz, rng_state, scale_of, sweep_kernels
-from riskmin.solvers.states import check_places, checked
+from riskmin.solvers.states import check_row_order, check_state
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
 CHECK_SPACING_SHARE = 0.3
@@ -41,13 +41,13 @@ class ExactAscent(RowState):
     """Visits to rows so far."""
 
     @classmethod
-    def on(cls, solver: Any, obj: Objective, shard: Shard, loss: Any) -> Self:
+    def for_shard(cls, solver: Any, obj: Objective, shard: Shard, loss: Any) -> Self:
         """Return the run on the rows of a shard."""
         scale = scale_of(obj.reg, shard.X.shape[1])
         state = RowState.create(shard, loss, scale, obj.lam, rng_state(solver.seed))
         return cls(**vars(state), solver=solver, obj=obj, w=np.zeros(shard.X.shape[1]))
 
-    def started(self, w0: Array, u0: Array | None = None) -> Iterator[Iterate]:
+    def start(self, w0: Array, u0: Array | None = None) -> Iterator[Iterate]:
         """Start from given dual variables, or from the slopes of the loss at w0, scaled to the best bound."""
         if u0 is not None:
             self.set_duals(u0)
@@ -66,8 +66,8 @@ class ExactAscent(RowState):
         n, limits = len(self.records), {"order": len(self.records), "rng": 2**64}
         shapes = {"u": "n", "w": "d", "order": "m", "rng": "1", "next": "d", "out": "2", "visits": "1"}
         shapes |= {} if self.loss_conjugate is not None else {"shift": "n"}
-        checked(state, shapes, limits, n=n, d=len(self.w))
-        check_places(state["order"], len(self.order))
+        check_state(state, shapes, limits, n=n, d=len(self.w))
+        check_row_order(state["order"], len(self.order))
         k = sweep_kernels()
         self.records[:, k.U] = state["u"]
         if self.loss_conjugate is None:
@@ -83,14 +83,14 @@ class ExactAscent(RowState):
         k, moved = sweep_kernels(), True
         while moved:
             self._sweeps()
-            moved = self.sweep_stats[k.MOVES] > 0
+            moved = self.sweep_stats[k.N_MOVES] > 0
             w = self.w
             value, z, u, cut = self._evaluate_cut(w)
             # Recomputed from the cut, so that rounding errors do not accumulate.
             self.w = self.obj.argmin(cut)
             if self.loss_conjugate is not None and self.solver.shrink:
                 terms = self.loss_conjugate.epsilon, self.loss_conjugate.square
-                self.active = check_kernels().select(
+                self.active = check_kernels().select_active_rows(
                     self.records.ravel(), z, self.rows, self.order, *terms, self.sweep_stats
                 )
             yield self._iterate(w, value, u, cut)
@@ -100,8 +100,8 @@ class ExactAscent(RowState):
         k, n, n_entries = sweep_kernels(), len(self.rows), nnz(self.X)
         max_visits = max(4.0, MAX_ENTRIES_BETWEEN_CHECKS / max(1, n_entries)) * n
         budget = min(max(n, CHECK_SPACING_SHARE * self.visits), max_visits)
-        slope_target = CHECK_AT_SLOPE_RATIO * (self.sweep_stats[k.HIGH] - self.sweep_stats[k.LOW])
-        self.sweep_stats[k.VISITS] = self.sweep_stats[k.MOVES] = 0
+        slope_target = CHECK_AT_SLOPE_RATIO * (self.sweep_stats[k.MAX_SLOPE] - self.sweep_stats[k.MIN_SLOPE])
+        self.sweep_stats[k.N_VISITS] = self.sweep_stats[k.N_MOVES] = 0
         average_from, entries_since, w_sum, n_terms = 0.5 * budget, 0.0, np.zeros(len(self.w)), 0
         entries_per_row = n_entries / max(1, len(self.records))
         while self.active:
@@ -109,16 +109,16 @@ class ExactAscent(RowState):
             self.sweep(self.w, self.solver)
             entries_since += before * entries_per_row
             # Adding w to the average costs O(p): only after at least 4 p entries have been read.
-            if self.sweep_stats[k.VISITS] >= average_from and entries_since >= 4 * len(w_sum):
+            if self.sweep_stats[k.N_VISITS] >= average_from and entries_since >= 4 * len(w_sum):
                 w_sum += self.w
                 n_terms += 1
                 entries_since = 0.0
             if (
-                self.sweep_stats[k.VISITS] >= budget
-                or self.sweep_stats[k.HIGH] - self.sweep_stats[k.LOW] <= slope_target
+                self.sweep_stats[k.N_VISITS] >= budget
+                or self.sweep_stats[k.MAX_SLOPE] - self.sweep_stats[k.MIN_SLOPE] <= slope_target
             ):
                 break
-        self.visits += self.sweep_stats[k.VISITS]
+        self.visits += self.sweep_stats[k.N_VISITS]
         if n_terms >= MIN_AVERAGED_SWEEPS:
             self.w = w_sum / n_terms
 
@@ -127,7 +127,7 @@ class ExactAscent(RowState):
         self.obj.count.calls += 1
         risk, offset, size, z, u, a = self.evaluate(w, fresh)
         # Minus a bound on the rounding error, by the magnitudes of the terms.
-        return risk, z, u, Cut(a, offset - ROUNDING * size)
+        return risk, z, u, Cut(a, offset - CUT_ROUNDING * size)
 
     def _iterate(self, w: NDArray, risk: float, u: NDArray, cut: Cut) -> Iterate:
         state = {

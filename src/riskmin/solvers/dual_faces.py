@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from riskmin.deadline import checking
+from riskmin.deadline import check_each
 from riskmin.matrices import Csr, Dense, as_matrix, as_scipy
 from riskmin.types import NDArray
 
@@ -50,7 +50,7 @@ class SimplexFace:
     lam: float
 
     @classmethod
-    def of(
+    def create(
         cls,
         X: Csr | Dense,
         beta: NDArray,
@@ -89,12 +89,12 @@ class SimplexFace:
 
     def _conjugate_gradients(self, slopes: NDArray) -> tuple[NDArray, int]:
         """Return a step close to the maximum of the quadratic, with a diagonal preconditioner per row."""
-        tangent, inverse = _kernels().tangent, 1 / (self.c * self.curvature)[:, None]
+        tangent, inverse = _kernels().project_to_face, 1 / (self.c * self.curvature)[:, None]
         tangent(slopes, self.beta, self.c)
         r, d, best = slopes, np.zeros_like(slopes), 0.0
         q = r * inverse
         r_q = float(np.vdot(r, q))
-        for passes in checking(range(MAX_FACE_CG_STEPS)):
+        for passes in check_each(range(MAX_FACE_CG_STEPS)):
             # h = H q, the Hessian of the dual times the direction: one adjoint and one forward pass.
             h = self.X.scores(self._pull_back(self.c[:, None] * q), 0, len(self.rows))
             tangent(h, self.beta, self.c / self.lam)

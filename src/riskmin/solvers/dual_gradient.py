@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.deadline import pieces
-from riskmin.intercept import Profiled
+from riskmin.deadline import chunk_ranges
+from riskmin.intercept import ProfiledIntercept
 from riskmin.losses.pieces import conjugate_of
 from riskmin.objective import Objective
 from riskmin.regularizers import Equality
-from riskmin.risk import rows_of
-from riskmin.scalar import ROUNDING, Tangent, lowest, shrink
+from riskmin.risk import local_rows_of
+from riskmin.scalar import CUT_ROUNDING, Tangent, best_tangent, refine_bracket
 from riskmin.solvers.dual_plain import RowwiseAscent
-from riskmin.solvers.states import checked
+from riskmin.solvers.states import check_state
 from riskmin.solvers.transfer import (
     LINEAR,
     RowConjugate,
@@ -76,7 +76,7 @@ class GradientAscent:
     @classmethod
     def create(cls, solver: Any, obj: Objective, w0: Array, state: dict[str, Array] | None) -> GradientAscent:
         """Start from the dual variables of a state, or from the slopes of the loss at w0."""
-        shard, loss, intercept = rows_of(obj.risk, solver)
+        shard, loss, intercept = local_rows_of(obj.risk, solver)
         reg = obj.reg.reg if isinstance(obj.reg, Equality) else obj.reg
         check_transfer(type(solver).__name__, reg)
         conjugate = conjugate_for(solver, loss, shard.y)
@@ -91,7 +91,7 @@ class GradientAscent:
         self = cls(solver, obj, shard, loss, conjugate, reg, X, C, P, conjugate.start, rowwise)
         if state is not None:
             shapes = {"u": "n", "w?": "d", "epoch?": "1"}
-            checked(state, shapes, {"epoch": 2**62}, n=n, d=obj.risk.dim)
+            check_state(state, shapes, {"epoch": 2**62}, n=n, d=obj.risk.dim)
             self.u, self.epoch = np.array(state["u"], dtype=float), int(state.get("epoch", [0])[0])
         elif self.adaptive_steps and not len(C):
             self.u = self._slopes(w0, self.initial_intercept(w0))
@@ -104,7 +104,7 @@ class GradientAscent:
 
     def initial_intercept(self, w0: Array) -> float:
         """Return the best intercept for w0; 0 without an intercept."""
-        return float(self.obj.risk.intercept(w0)) if isinstance(self.obj.risk, Profiled) else 0.0
+        return float(self.obj.risk.intercept(w0)) if isinstance(self.obj.risk, ProfiledIntercept) else 0.0
 
     def _slopes(self, w0: Array, b: float) -> NDArray:
         """Return the slopes at w0, scaled to the best bound: 0 is in every domain."""
@@ -149,7 +149,7 @@ class GradientAscent:
             args = self.X, self.conjugate.kernel, reg, state, constraints
             ops_per_entry = LINEAR_OPS_PER_ENTRY if reg[0] == LINEAR else NONLINEAR_OPS_PER_ENTRY
             # The kernel is called on ranges of rows so that deadlines are checked in between.
-            for i, j in pieces(0, n, ops_per_entry * (n + len(self.X[2]))):
+            for i, j in chunk_ranges(0, n, ops_per_entry * (n + len(self.X[2]))):
                 _kernels().ascend(order[i:j], weights, u, step_rule, *args, i == 0)
         self.u, self.epoch = u, self.epoch + 1
         return self.v(), self.constraint_violation()
@@ -164,13 +164,13 @@ class GradientAscent:
         rows = np.flatnonzero(self.shard.c > 0)[:CURVATURE_SAMPLE_ROWS]
         if self.rowwise is not None:
             return float(np.mean(self.rowwise.kappa[rows] * self.obj.lam / self.shard.c[rows]))
-        return float(_kernels().mean_bend(rows, self.X, *self._kernel_state(v)))
+        return float(_kernels().mean_curvature(rows, self.X, *self._kernel_state(v)))
 
     def cut(self, u: NDArray, size: float = 0.0) -> Cut:
         """Return the cut of dual variables u; `size` bounds further scores that enter its rounding error."""
         c = self.shard.c
         conjugate = np.where(c > 0, conjugate_of(self.loss, u, self.shard.y), 0.0)
-        rounding = ROUNDING * float(c @ (np.abs(conjugate) + size * np.abs(u)))
+        rounding = CUT_ROUNDING * float(c @ (np.abs(conjugate) + size * np.abs(u)))
         return Cut(self._pull_back(u), -float(c @ conjugate) - rounding)
 
     def snapshot(self, **extra: Any) -> Callable[[], dict[str, Array]]:
@@ -193,18 +193,18 @@ class BestOnSegments:
             return w, self.cursor()[0]
         cursor = self.cursor
         self.obj.count.calls += 1
-        cursor.aim(w - cursor.w)
-        lo, hi = (Tangent(t, *cursor.along(t)) for t in (0.0, 1.0))
+        cursor.set_direction(w - cursor.w)
+        lo, hi = (Tangent(t, *cursor.value_slope(t)) for t in (0.0, 1.0))
         if lo.slope < 0 < hi.slope:
             start_value = lo.value
 
             def converged(best: float, low: float) -> bool:
                 return best - low <= 1e-3 * (start_value - best) + 1e-15 * abs(best)
 
-            lo, hi = shrink(lambda t: Tangent(t, *cursor.along(t)), lo, hi, converged)
-        minimum = lowest(lo, hi)
+            lo, hi = refine_bracket(lambda t: Tangent(t, *cursor.value_slope(t)), lo, hi, converged)
+        minimum = best_tangent(lo, hi)
         if minimum.x > 0:
-            cursor.move(minimum.x)
+            cursor.advance(minimum.x)
         return cursor.w, minimum.value
 
 

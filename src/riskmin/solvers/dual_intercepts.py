@@ -16,17 +16,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin.executors import Serial
-from riskmin.intercepts import WithIntercepts
+from riskmin.intercepts import ExplicitIntercepts
 from riskmin.matrices import Csr, as_matrix, as_scipy
 from riskmin.objective import Objective
-from riskmin.regularizers import L2, penalized
+from riskmin.regularizers import L2, penalized_part
 from riskmin.risk import Risk
-from riskmin.scorers import Multiclass
+from riskmin.scorers import MultiOutput
 from riskmin.solvers.cuts import mix_two
-from riskmin.solvers.dual_multiclass import BlockAscent, squared_norms
-from riskmin.solvers.passes import mean_square, rows_together
-from riskmin.solvers.states import checked
-from riskmin.solvers.weights import of_features, scaled
+from riskmin.solvers.dual_multiclass import MulticlassAscent, squared_norms
+from riskmin.solvers.passes import mean_squared_norm, row_major_matrix
+from riskmin.solvers.states import check_state
+from riskmin.solvers.weights import feature_weights, scale_features
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
 INTERCEPT_COLUMN_SCALE = 0.6
@@ -44,26 +44,31 @@ class FeatureWeightedAscent:
         self.obj, risk = obj, obj.risk
         assert isinstance(risk, Risk)
         shard: Any = risk.rows
-        self.k, self.roots = risk.scorer.columns, np.sqrt(of_features(obj.reg, risk.scorer.columns))
+        self.k, self.roots = (
+            risk.linear_map.columns,
+            np.sqrt(feature_weights(obj.reg, risk.linear_map.columns)),
+        )
         self.entry_roots = np.repeat(self.roots, self.k) if np.ndim(self.roots) else self.roots
-        X = rows_together(shard)
-        rows = self._prepare_rows(X if penalized(obj.reg).plain else as_matrix(scaled(X, self.roots)), shard)
+        X = row_major_matrix(shard)
+        rows = self._prepare_rows(
+            X if penalized_part(obj.reg).unweighted else as_matrix(scale_features(X, self.roots)), shard
+        )
         dim = self.k * rows.X.shape[1]
-        inner = Risk(risk.loss, Multiclass(self.k), Serial([rows]), dim, rows)
+        inner = Risk(risk.loss, MultiOutput(self.k), Serial([rows]), dim, rows)
         self.inner = Objective(inner, L2(), obj.lam, obj.count)
-        self.block = BlockAscent.of(solver, self.inner)
+        self.block = MulticlassAscent.create(solver, self.inner)
 
     def _prepare_rows(self, X: Any, shard: Shard) -> Shard:
         """Return the rows that block ascent visits."""
         return Shard(X, shard.y, shard.c, {})
 
-    def started(self, w0: Array, beta: NDArray | None = None) -> Iterator[Iterate]:
+    def start(self, w0: Array, beta: NDArray | None = None) -> Iterator[Iterate]:
         """Start from w0, and from the multipliers of an earlier run, if given."""
-        return self._run(self.block.started(self.entry_roots * w0, beta), None)
+        return self._run(self.block.start(self.entry_roots * w0, beta), None)
 
     def resume(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        checked(state, {"best": "d", "w": "d"}, d=self.obj.risk.dim)
+        check_state(state, {"best": "d", "w": "d"}, d=self.obj.risk.dim)
         return self._run(self.block.resume(state | {"w": state["best"]}), None)
 
     def _run(self, steps: Iterator[Iterate], best: Cut | None) -> Iterator[Iterate]:
@@ -78,7 +83,7 @@ class ProximalIntercepts(FeatureWeightedAscent):
     """A run: dual block ascent with one more column, and the center of the intercepts."""
 
     def __init__(self, solver: Any, obj: Objective) -> None:
-        assert isinstance(obj.risk, WithIntercepts)
+        assert isinstance(obj.risk, ExplicitIntercepts)
         self.risk = obj.risk
         super().__init__(solver, obj)
         shard: Any = obj.risk.rows
@@ -87,7 +92,7 @@ class ProximalIntercepts(FeatureWeightedAscent):
 
     def _prepare_rows(self, X: Any, shard: Shard) -> Shard:
         self.column_value = (
-            INTERCEPT_COLUMN_SCALE * mean_square(shard, of_features(self.obj.reg, self.k)) ** 0.5
+            INTERCEPT_COLUMN_SCALE * mean_squared_norm(shard, feature_weights(self.obj.reg, self.k)) ** 0.5
         )
         return Shard(as_matrix(_with_constant_column(X, self.column_value)), shard.y, shard.c, {})
 
@@ -102,17 +107,17 @@ class ProximalIntercepts(FeatureWeightedAscent):
         # Multipliers that are optimal for one center are not for another, unless they agree up to rounding.
         block.may_improve |= bool(np.abs(shift).max() > MIN_CENTER_MOVE * (1.0 + np.abs(self.center).max()))
 
-    def started(self, w0: Array, beta: NDArray | None = None) -> Iterator[Iterate]:
+    def start(self, w0: Array, beta: NDArray | None = None) -> Iterator[Iterate]:
         """Start from w0, and from the multipliers of an earlier run, if given."""
         # The intercepts of w0 become the center; the deviations from it start at zero.
         self.move_center(w0[-self.k :])
         scaled_w0 = np.append(self.entry_roots * w0[: -self.k], np.zeros(self.k))
-        return self._run(self.block.started(scaled_w0, beta), None)
+        return self._run(self.block.start(scaled_w0, beta), None)
 
     def resume(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         shapes = {"best": "d", "w": "d", "centre": "k", "since": "1", "cut": "e"}
-        checked(state, shapes, d=self.obj.risk.dim, k=self.k, e=self.obj.risk.dim + 1)
+        check_state(state, shapes, d=self.obj.risk.dim, k=self.k, e=self.obj.risk.dim + 1)
         self.center = state["centre"]
         self.block.cost[:, : self.k] += self.center - self.center[:, None]
         self.block.visits_before_change = float(state["since"][0])
@@ -125,7 +130,7 @@ class ProximalIntercepts(FeatureWeightedAscent):
             v = it.w[-k:]
             # The proximal penalty of the intercepts is not part of J.
             value = it.value - obj.lam * 0.5 * float(v @ v)
-            best, _ = mix_two(best, self.risk.balanced(self._risk_cut(it.cut)), obj)
+            best, _ = mix_two(best, self.risk.project_out_intercepts(self._risk_cut(it.cut)), obj)
             w = np.append(it.w[:-k] / self.entry_roots, self.center + self.column_value * v)
             yield Iterate(w, value, best, it.info, self._state(it, w, best))
             if it.value - inner.lower(it.cut) <= MOVE_CENTER_AT_GAP_SHARE * (value - obj.lower(best)):
@@ -155,7 +160,7 @@ class ProximalIntercepts(FeatureWeightedAscent):
         )
 
 
-def mean_length(shard: Shard) -> float:
+def rms_row_norm(shard: Shard) -> float:
     """Return the weighted RMS norm of the rows; 1 if all are empty.
 
     Examples
@@ -163,10 +168,10 @@ def mean_length(shard: Shard) -> float:
     >>> import numpy as np
     >>> from riskmin import Shard, as_matrix
     >>> rows = Shard(as_matrix(np.array([[3.0], [4.0]])), np.zeros(2), np.full(2, 0.5), {})
-    >>> round(mean_length(rows) ** 2, 6)
+    >>> round(rms_row_norm(rows) ** 2, 6)
     12.5
     """
-    X = rows_together(shard)
+    X = row_major_matrix(shard)
     return float(np.sqrt(shard.c @ squared_norms(shard, X))) or 1.0
 
 

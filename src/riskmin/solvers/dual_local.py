@@ -22,22 +22,22 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from riskmin.executors.local import add
+from riskmin.executors.local import sum_tuples
 from riskmin.losses import Logistic
-from riskmin.losses.pieces import dual_of
+from riskmin.losses.pieces import interval_conjugate_of
 from riskmin.objective import Objective
 from riskmin.regularizers import L2
 from riskmin.risk import Risk
-from riskmin.scalar import ROUNDING
+from riskmin.scalar import CUT_ROUNDING
 from riskmin.solvers.dual_rows import RowState, rng_state, scale_of, sweep_kernels
-from riskmin.solvers.passes import length
+from riskmin.solvers.passes import shard_length
 from riskmin.solvers.qp import simplex_qp
-from riskmin.solvers.states import checked
-from riskmin.types import Array, Cut, Iterate, NDArray, Shard, Unsuited
+from riskmin.solvers.states import check_state
+from riskmin.types import Array, Cut, Iterate, NDArray, Shard, UnsupportedProblem
 
 MAX_CUTS = 12
 """Maximum number of cuts in the mixture; each is stored with its dual variables, one per row."""
-MOST_NUMBERS = 2**27
+MAX_STORED_DUALS = 2**27
 """Maximum number of stored dual variables, 1 GiB: fewer cuts are kept for very many rows."""
 EVALUATE_AT_FRACTION = 0.5
 """Evaluate J at this fraction of the segment from the best point to the w of the bound, which oscillates.
@@ -45,29 +45,31 @@ Chosen, not tuned: a smaller fraction or more cuts may save some rounds, and hal
 more."""
 
 
-def local_iterates(
+def cocoa_iterates(
     solver: Any, obj: Objective, w0: Array, u0: Array | None, state: dict[str, Array] | None
 ) -> Iterator[Iterate]:
     """Return the iterates of a run on the shards of a risk, from a saved state if there is one."""
     risk: Any = obj.risk
     if not isinstance(risk, Risk):
-        raise Unsuited("for remote rows, DualGaussSeidel has no intercept: use Auto or Bundle")
-    closed = isinstance(risk.loss, Logistic) or dual_of(risk.loss, risk.labels[0][:1]) is not None
+        raise UnsupportedProblem("for remote rows, DualGaussSeidel has no intercept: use Auto or Bundle")
+    closed = (
+        isinstance(risk.loss, Logistic) or interval_conjugate_of(risk.loss, risk.labels[0][:1]) is not None
+    )
     if solver.step == "gradient" or not closed or not isinstance(obj.reg, L2):
-        raise Unsuited(
+        raise UnsupportedProblem(
             "for remote rows, DualGaussSeidel takes exact steps, which need L2() and a loss with a "
             f"piecewise quadratic conjugate, or Logistic(), not {risk.loss!r} with {obj.reg!r}: use Auto "
             "or Bundle"
         )
-    run = LocalAscent.on(solver, obj)
+    run = Cocoa.for_shard(solver, obj)
     if state is None:
-        return run.started(w0, u0)
+        return run.start(w0, u0)
     # The state of a run on local rows has dual variables, too.
-    return run.resume(state) if "rounds" in state else run.started(w0, state["u"])
+    return run.resume(state) if "rounds" in state else run.start(w0, state["u"])
 
 
 # ---------------------------------------------------------------- work of a shard
-class Task(NamedTuple):
+class RoundTask(NamedTuple):
     """Settings of a round, equal for all shards."""
 
     loss: Any
@@ -102,8 +104,8 @@ class RoundSums(NamedTuple):
     visits: float
 
 
-def local_epochs(
-    shard: Shard, task: Task, w: NDArray, v: NDArray, duals_and_seeds: tuple[NDArray, tuple[int, ...]]
+def sweep_shard(
+    shard: Shard, task: RoundTask, w: NDArray, v: NDArray, duals_and_seeds: tuple[NDArray, tuple[int, ...]]
 ) -> tuple[NDArray, NDArray, RoundSums]:
     """Sweep the rows of a shard around w, from their dual variables, and evaluate the risk at v.
 
@@ -127,7 +129,7 @@ def local_epochs(
     slopes, grad = _slopes(task.loss, z, y), np.zeros(len(v))
     state.X.pullback(c * slopes, 0, len(c), grad)
     terms = float((c * abs(slopes)) @ abs(z))
-    visits = float(state.sweep_stats[sweep_kernels().VISITS])
+    visits = float(state.sweep_stats[sweep_kernels().N_VISITS])
     return u, slopes, RoundSums(risk, grad, terms, slope, offset, size, change_sq, visits)
 
 
@@ -170,9 +172,9 @@ class CutPool:
         self.b = np.append(self.b, [cut.b for cut, _ in more])
         self.U += [u for _, u in more]
         # G = A K^-1 A' / lam, the quadratic form of the master problem.
-        G = np.array([self.reg.gram(self.A, a) for a in self.A]) / self.lam
+        G = np.array([self.reg.inverse_metric_product(self.A, a) for a in self.A]) / self.lam
         self.x = simplex_qp(G, self.b, np.append(self.x, np.zeros(len(more))))
-        max_cuts = min(max(MOST_NUMBERS // max(1, len(self.U[0])), 3), MAX_CUTS)
+        max_cuts = min(max(MAX_STORED_DUALS // max(1, len(self.U[0])), 3), MAX_CUTS)
         used = np.flatnonzero(self.x)
         # Merge the cuts of least weight into one.
         if len(used) > max_cuts:
@@ -199,7 +201,7 @@ class CutPool:
 
 # ---------------------------------------------------------------- a run
 @dataclass
-class LocalAscent:
+class Cocoa:
     """State of a CoCoA+ run on shards."""
 
     solver: Any
@@ -216,10 +218,10 @@ class LocalAscent:
     visits: float = 0.0
 
     @classmethod
-    def on(cls, solver: Any, obj: Objective) -> Self:
+    def for_shard(cls, solver: Any, obj: Objective) -> Self:
         """Return the run on the shards of a risk."""
         risk: Any = obj.risk
-        row_offsets = np.cumsum([0, *risk.executor.map(length)]).tolist()
+        row_offsets = np.cumsum([0, *risk.executor.map(shard_length)]).tolist()
         return cls(
             solver,
             obj,
@@ -229,7 +231,7 @@ class LocalAscent:
             np.zeros(risk.dim),
         )
 
-    def started(self, w0: Array, u0: Array | None = None) -> Iterator[Iterate]:
+    def start(self, w0: Array, u0: Array | None = None) -> Iterator[Iterate]:
         """Start from given dual variables, or zero, and from the slopes of the loss at w0."""
         w0 = np.array(w0, dtype=float)
         yield self._run_round(w0, w0, self.pool.u if u0 is None else u0, 0)
@@ -238,7 +240,7 @@ class LocalAscent:
     def resume(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         shapes = {"u": "n", "w": "d", "best": "d", "cuts": "m e", "duals": "m n", "weights": "m"}
-        checked(
+        check_state(
             state,
             shapes | {"rounds": "4"},
             n=self.row_offsets[-1],
@@ -267,9 +269,11 @@ class LocalAscent:
         """Make a round: shards sweep around w and evaluate at v; their cuts enter the mixture."""
         obj, before = self.obj, self.pool.cut.a
         duals, slopes, sums = self._run_shards(w, v, u, epochs)
-        value, _, tangent = obj.at(v, sums.risk, sums.grad, ROUNDING * sums.terms)
+        value, _, tangent = obj.value_grad_cut(v, sums.risk, sums.grad, CUT_ROUNDING * sums.terms)
         # Minus a bound on the rounding error, by the magnitudes of the terms.
-        self.pool.add_cuts((Cut(sums.slope, sums.offset - ROUNDING * sums.size), duals), (tangent, slopes))
+        self.pool.add_cuts(
+            (Cut(sums.slope, sums.offset - CUT_ROUNDING * sums.size), duals), (tangent, slopes)
+        )
         if value < self.value:
             self.best, self.value = v, value
         if sums.change_sq > 0:
@@ -287,12 +291,12 @@ class LocalAscent:
         """Run a round on all shards; return the dual variables, the slopes at v, and the sums."""
         risk: Any = self.obj.risk
         s, scale = self.solver, scale_of(self.obj.reg, risk.dim)
-        task = Task(risk.loss, scale, self.obj.lam / self.sigma, epochs, s.damping, s.shrink, s.shuffle)
+        task = RoundTask(risk.loss, scale, self.obj.lam / self.sigma, epochs, s.damping, s.shrink, s.shuffle)
         # Each shard gets the dual variables of its rows, and a seed of its own per round.
         per_shard = [(u[i:j], (s.seed, self.round, k)) for k, (i, j) in enumerate(pairwise(self.row_offsets))]
         self.obj.count.calls += 1
-        duals, slopes, sums = zip(*risk.executor.map(local_epochs, task, w, v, each=per_shard), strict=True)
-        return np.concatenate(duals), np.concatenate(slopes), RoundSums(*add(sums))
+        duals, slopes, sums = zip(*risk.executor.map(sweep_shard, task, w, v, each=per_shard), strict=True)
+        return np.concatenate(duals), np.concatenate(slopes), RoundSums(*sum_tuples(sums))
 
     def _state(self, v: NDArray) -> Any:
         pool, best = self.pool, self.best

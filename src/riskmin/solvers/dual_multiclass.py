@@ -14,20 +14,20 @@ from typing import Any, Self
 
 import numpy as np
 
-from riskmin.deadline import pieces
+from riskmin.deadline import chunk_ranges
 from riskmin.losses.multiclass import MulticlassHinge
 from riskmin.matrices import Csr, Dense
 from riskmin.objective import Objective
 from riskmin.regularizers import L2
-from riskmin.scalar import ROUNDING
+from riskmin.scalar import CUT_ROUNDING
 from riskmin.shards import blocks
 from riskmin.solvers.dual_best import BestIterate
 from riskmin.solvers.dual_exact import CHECK_AT_SLOPE_RATIO, MAX_ENTRIES_BETWEEN_CHECKS
 from riskmin.solvers.dual_faces import SimplexFace
 from riskmin.solvers.dual_rows import nnz
-from riskmin.solvers.passes import rows_together
-from riskmin.solvers.states import check_places, checked
-from riskmin.solvers.weights import alike
+from riskmin.solvers.passes import row_major_matrix
+from riskmin.solvers.states import check_row_order, check_state
+from riskmin.solvers.weights import outputs_share_weights
 from riskmin.types import Array, Cut, Iterate, NDArray, Shard
 
 MISSING_CLASS_COST = -1e300
@@ -59,7 +59,7 @@ def _checks() -> Any:
     return multiclass_checks
 
 
-def unsuited(solver: Any, obj: Objective) -> str | None:
+def unsupported_reason(solver: Any, obj: Objective) -> str | None:
     """Return why this method does not support the objective, and an alternative; None if it does."""
     risk: Any = obj.risk
     name, loss = type(solver).__name__, getattr(risk, "loss", None)
@@ -71,7 +71,7 @@ def unsuited(solver: Any, obj: Objective) -> str | None:
     if getattr(risk, "rows", None) is None:
         return f"{name} visits rows of X one by one, but these are remote: use Smoothing"
     reg = getattr(obj.reg, "penalized", obj.reg)
-    if not (isinstance(reg, L2) and alike(reg, risk.scorer.columns)):
+    if not (isinstance(reg, L2) and outputs_share_weights(reg, risk.linear_map.columns)):
         return f"{name} needs L2() for multi-output models, with one weight per feature: use Smoothing"
     return (
         f"{name} has no gradient steps for {loss!r}: use step='auto'" if solver.step == "gradient" else None
@@ -79,7 +79,7 @@ def unsuited(solver: Any, obj: Objective) -> str | None:
 
 
 @dataclass
-class BlockAscent:
+class MulticlassAscent:
     """State of a run: the multipliers, their weights, and the best point."""
 
     solver: Any
@@ -113,9 +113,9 @@ class BlockAscent:
     visits: float = 0.0
     visits_before_change: float = 0.0
     """Visits before the last change of the problem."""
-    wait: float = 0.0
+    checks_to_climb: float = 0.0
     """Checks until the next climb."""
-    patience: float = 0.0
+    climb_delay: float = 0.0
     """Checks that the last climb was delayed by."""
     untouched: bool = False
     """Whether no row has been visited and no multipliers were given."""
@@ -123,11 +123,11 @@ class BlockAscent:
     """Whether a multiplier moved in the last sweeps, or the problem changed."""
 
     @classmethod
-    def of(cls, solver: Any, obj: Objective) -> Self:
+    def create(cls, solver: Any, obj: Objective) -> Self:
         """Return a run with all multipliers zero."""
         risk: Any = obj.risk
-        shard, k = risk.rows, risk.scorer.columns
-        X = rows_together(shard)
+        shard, k = risk.rows, risk.linear_map.columns
+        X = row_major_matrix(shard)
         n, p = X.shape
         dense = isinstance(X, Dense)
         # Sparse rows process classes in vectors of four.
@@ -164,7 +164,7 @@ class BlockAscent:
         """Number of classes."""
         return len(self.cost)
 
-    def _flat(self) -> NDArray:
+    def _weight_vector(self) -> NDArray:
         """Return a copy of the weights as the vector w."""
         return (self.W.T if isinstance(self.X, Dense) else self.W[:, : self.k]).flatten()
 
@@ -194,7 +194,7 @@ class BlockAscent:
             self.beta[i:j, : self.k] = best / best.sum(axis=1, keepdims=True)
 
     # ------------------------------------------------------------ starts
-    def started(self, w0: Array, beta: NDArray | None = None) -> Iterator[Iterate]:
+    def start(self, w0: Array, beta: NDArray | None = None) -> Iterator[Iterate]:
         """Start from given multipliers, or from those of the loss at w0, scaled to the best bound."""
         obj, lam = self.obj, self.obj.lam
         if beta is None:
@@ -243,15 +243,17 @@ class BlockAscent:
         """Continue from a saved state."""
         shapes = {"beta": "n k", "order": "m", "rng": "1", "w": "d", "next": "d", "out": "6"}
         limits = {"order": len(self.beta), "rng": 2**64}
-        checked(state, shapes, limits, n=len(self.beta), k=self.k, m=len(self.order), d=self.obj.risk.dim)
+        check_state(state, shapes, limits, n=len(self.beta), k=self.k, m=len(self.order), d=self.obj.risk.dim)
         self.beta[:, : self.k] = state["beta"]
         self.order, self.rng = state["order"].copy(), state["rng"].copy()
         self.best.w, self.best.z = state["w"].copy(), self._scores(state["w"])
         self._set_weights(state["next"])
-        largest, self.visits, active, self.wait, self.patience, untouched = (float(v) for v in state["out"])
+        largest, self.visits, active, self.checks_to_climb, self.climb_delay, untouched = (
+            float(v) for v in state["out"]
+        )
         self.sweep_stats[0], self.active, self.untouched = largest, int(active), untouched > 0
-        check_places(self.order[: self.active], len(self.order))
-        return self._loop(self._scores(self._flat()))
+        check_row_order(self.order[: self.active], len(self.order))
+        return self._loop(self._scores(self._weight_vector()))
 
     # ------------------------------------------------------------ a run
     def _loop(self, z: NDArray | None) -> Iterator[Iterate]:
@@ -264,8 +266,8 @@ class BlockAscent:
                 self._climb(z)
             self.untouched = False
             self._sweeps()
-            self.may_improve = self.sweep_stats[k.MOVES] > 0
-            w = self._flat()
+            self.may_improve = self.sweep_stats[k.N_ROW_MOVES] > 0
+            w = self._weight_vector()
             risk, z, cut = self._check(w)
             # Recomputed from the cut, so that rounding errors do not accumulate.
             self._set_weights(self.obj.argmin(cut))
@@ -281,12 +283,12 @@ class BlockAscent:
         max_epochs = max(4.0, MAX_ENTRIES_BETWEEN_CHECKS / max(1.0, products))
         min_visits = n * min_epochs if self.visits_before_change else n
         budget = min(max(min_visits, MULTICLASS_CHECK_SPACING_SHARE * visits), max_epochs * n)
-        slope_target = CHECK_AT_SLOPE_RATIO * self.sweep_stats[k.MOST]
-        self.sweep_stats[k.MOVES], goal = 0, self.visits + budget
+        slope_target = CHECK_AT_SLOPE_RATIO * self.sweep_stats[k.MAX_VIOLATION]
+        self.sweep_stats[k.N_ROW_MOVES], goal = 0, self.visits + budget
         self._activate_all_classes()
         while self.active:
             self.active = self._sweep(self.solver.shrink)
-            if self.visits >= goal or self.sweep_stats[k.MOST] <= slope_target:
+            if self.visits >= goal or self.sweep_stats[k.MAX_VIOLATION] <= slope_target:
                 break
 
     def _activate_all_classes(self) -> None:
@@ -307,31 +309,31 @@ class BlockAscent:
         entries_per_row = nnz(X) / max(1, X.shape[0])
         operations = self.active * self.k * (OPS_PER_VISIT_AND_CLASS + entries_per_row)
         stats = self.sweep_stats
-        for piece in pieces(0, self.active, operations):
+        for piece in chunk_ranges(0, self.active, operations):
             active = run(*data, *state, self.order, self.active, *piece, *options, *workspace, stats)
         return int(active)
 
     def _climb(self, z: NDArray) -> None:
         """Run conjugate gradients on the face of the current multipliers, if a climb is due."""
-        if self.visits < CLIMB_AFTER_EPOCHS * len(self.rows) or self.wait > 0:
-            self.wait = max(self.wait - 1, 0.0)
+        if self.visits < CLIMB_AFTER_EPOCHS * len(self.rows) or self.checks_to_climb > 0:
+            self.checks_to_climb = max(self.checks_to_climb - 1, 0.0)
             return
         terms = self.shard.c, self.cost, self.terms[:, 0], self.obj.lam
-        face = SimplexFace.of(self.X, self.beta, self.y, *terms)
+        face = SimplexFace.create(self.X, self.beta, self.y, *terms)
         if not len(face.rows):
             return
-        beta, W, t, passes = face.climb(z, self._flat().reshape(-1, self.k))
+        beta, W, t, passes = face.climb(z, self._weight_vector().reshape(-1, self.k))
         self.beta[face.rows, : self.k] = beta
         self._set_weights(W.reshape(-1))
         # Passes over the face count as visits to its rows.
         self.visits += passes * len(face.rows)
-        self.patience = 2 * self.patience + 1 if t < SHORT_CLIMB_STEP else 0.0
-        self.wait = self.patience
+        self.climb_delay = 2 * self.climb_delay + 1 if t < SHORT_CLIMB_STEP else 0.0
+        self.checks_to_climb = self.climb_delay
 
     # ------------------------------------------------------------ checks
     def _blocks(self) -> Iterator[tuple[int, int]]:
         risk: Any = self.obj.risk
-        yield from blocks(self.shard, risk.scorer)
+        yield from blocks(self.shard, risk.linear_map)
 
     def _scores(self, w: NDArray) -> NDArray:
         """Return X W for all rows."""
@@ -345,23 +347,32 @@ class BlockAscent:
         # One block of rows at a time: scores, then the kernel, then the adjoint product.
         for i, j in self._blocks():
             z[i:j], D = self.X.scores(W, i, j), np.empty((j - i, self.k))
-            k.check(z[i:j], self.beta, self.y, self.shard.c, self.cost, i, *workspace, D, sums, violations)
+            k.evaluate_multiclass_rows(
+                z[i:j], self.beta, self.y, self.shard.c, self.cost, i, *workspace, D, sums, violations
+            )
             self.X.pullback(D, i, j, A)
         self.obj.count.calls += 1
         if self.solver.shrink:
-            self.active = k.select(violations, self.rows, self.order, self.sweep_stats)
+            self.active = k.select_violating_rows(violations, self.rows, self.order, self.sweep_stats)
         risk, gain, size = (float(v) for v in sums)
-        return risk, z, Cut(A.reshape(-1), gain - ROUNDING * size)
+        return risk, z, Cut(A.reshape(-1), gain - CUT_ROUNDING * size)
 
     def _iterate(self, value: float, cut: Cut) -> Iterate:
         state = {
             "beta": self.beta[:, : self.k].copy(),
             "w": self.best.w,
-            "next": self._flat(),
+            "next": self._weight_vector(),
             "order": self.order.copy(),
             "rng": self.rng.copy(),
             "out": np.array(
-                [self.sweep_stats[0], self.visits, self.active, self.wait, self.patience, self.untouched]
+                [
+                    self.sweep_stats[0],
+                    self.visits,
+                    self.active,
+                    self.checks_to_climb,
+                    self.climb_delay,
+                    self.untouched,
+                ]
             ),
         }
         info = {"epochs": self.visits / max(1, len(self.rows)), "active": float(self.active)}
@@ -370,14 +381,14 @@ class BlockAscent:
 
 def squared_norms(shard: Shard, X: Csr | Dense) -> NDArray:
     """Return |x_i|^2 per row; cached with the shard, since it does not depend on lam."""
-    if "norms" not in shard.memo:
-        from riskmin.kernels.dual_check import norms
+    if "norms" not in shard.cache:
+        from riskmin.kernels.dual_check import squared_row_norms
 
         n, q = X.shape[0], np.empty(X.shape[0])
         ends = X.indptr if isinstance(X, Csr) else np.arange(n + 1) * X.shape[1]
         data = X.data if isinstance(X, Csr) else X.X.ravel()
-        for i, j in pieces(0, n, len(data)):
-            norms(None, data, ends[i : j + 1], None, q[i:j])
-        shard.memo["norms"] = q
-    cached: NDArray = shard.memo["norms"]
+        for i, j in chunk_ranges(0, n, len(data)):
+            squared_row_norms(None, data, ends[i : j + 1], None, q[i:j])
+        shard.cache["norms"] = q
+    cached: NDArray = shard.cache["norms"]
     return cached

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.deadline import checking
+from riskmin.deadline import check_each
 from riskmin.solvers.transfer import RowConjugate
 from riskmin.types import NDArray
 
@@ -51,7 +51,7 @@ class RowwiseAscent:
         """Visit the rows in the given order; change u, v and the constraint violation in place."""
         P, _, violation, _ = constraints
         rate, damping = step_rule
-        for i in checking(i for i in order if weights[i] > 0):
+        for i in check_each(i for i in order if weights[i] > 0):
             index, x = self._row(i)
             if rate:
                 new = self._explicit(
@@ -104,7 +104,7 @@ class RowwiseAscent:
         """Return u after a gradient step of the given rate, inside the domain."""
         if self.conjugate.kernel is not None:
             kind, rows, shape = self.conjugate.kernel
-            return float(_kernels().explicit(u, z, rate, kind, rows[i], shape))
+            return float(_kernels().gradient_step(u, z, rate, kind, rows[i], shape))
         step = rate * (z - self._slope(i, u))
         end = self.conjugate.upper[i] if step > 0 else self.conjugate.lower[i]
         # Go at most 90 % of the distance to an end where the slope is infinite.
@@ -120,7 +120,7 @@ class RowwiseAscent:
         """Return the minimizer of l*(t) - z t + kappa (t - u)^2 / 2; by bisection if only l*' is known."""
         if self.conjugate.kernel is not None:
             kind, rows, shape = self.conjugate.kernel
-            return float(_kernels().implicit(u, z, kappa, kind, rows[i], shape))
+            return float(_kernels().proximal_step(u, z, kappa, kind, rows[i], shape))
 
         def rises(t: float) -> bool:
             return not self._slope(i, t) + kappa * (t - u) < z

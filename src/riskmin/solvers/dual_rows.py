@@ -10,11 +10,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from riskmin.deadline import checking, pieces
-from riskmin.losses.pieces import conjugate_of, dual_of
+from riskmin.deadline import check_each, chunk_ranges
+from riskmin.losses.pieces import conjugate_of, interval_conjugate_of
 from riskmin.matrices import Csr, Dense
-from riskmin.solvers.passes import rows_together
-from riskmin.types import Dual, NDArray, Shard
+from riskmin.solvers.passes import row_major_matrix
+from riskmin.types import IntervalConjugate, NDArray, Shard
 
 OPS_PER_VISIT, OPS_PER_ENTRY = 64, 4
 """Elementary operations of a visit to a row, and per stored entry of it, scattered in memory."""
@@ -34,14 +34,14 @@ def check_kernels() -> Any:
     return dual_check
 
 
-def _parts(X: Csr | Dense) -> tuple[NDArray | None, NDArray]:
+def _indices_and_values(X: Csr | Dense) -> tuple[NDArray | None, NDArray]:
     """Return the column indices (None for dense rows) and the values of all rows, concatenated."""
     return (None, X.X.ravel()) if isinstance(X, Dense) else (X.indices, X.data)
 
 
 def nnz(X: Csr | Dense) -> int:
     """Return the number of stored entries."""
-    return len(_parts(X)[1])
+    return len(_indices_and_values(X)[1])
 
 
 def _allocate_records(n: int) -> NDArray:
@@ -59,20 +59,20 @@ def _record_views(records: NDArray) -> tuple[NDArray, NDArray]:
 
 def _norms(shard: Shard, X: Csr | Dense, ends: NDArray, scale: NDArray) -> NDArray:
     """Return sum_j x_ij^2 / m_j per row; cached with the shard, since it does not depend on lam."""
-    cached = shard.memo.get("lengths")
+    cached = shard.cache.get("lengths")
     if cached is None or not np.array_equal(cached[0], scale):
         q = np.empty(X.shape[0])
         factors = scale if len(scale) else None
-        for i, j in pieces(0, len(q), nnz(X)):
-            check_kernels().norms(*_parts(X), ends[i : j + 1], factors, q[i:j])
-        cached = shard.memo["lengths"] = scale, q
+        for i, j in chunk_ranges(0, len(q), nnz(X)):
+            check_kernels().squared_row_norms(*_indices_and_values(X), ends[i : j + 1], factors, q[i:j])
+        cached = shard.cache["lengths"] = scale, q
     norms: NDArray = cached[1]
     return norms
 
 
 def scale_of(reg: Any, p: int) -> NDArray:
     """Return 1 / m for the regularizer's weights m; of length 0 if all are 1."""
-    scale: NDArray = np.empty(0) if reg.plain else reg.conjugate_grad(np.ones(p))
+    scale: NDArray = np.empty(0) if reg.unweighted else reg.conjugate_grad(np.ones(p))
     return scale
 
 
@@ -88,7 +88,7 @@ class RowState:
 
     shard: Shard
     loss: Any
-    loss_conjugate: Dual | None
+    loss_conjugate: IntervalConjugate | None
     """None for the logistic loss."""
     X: Csr | Dense
     records: NDArray
@@ -108,13 +108,13 @@ class RowState:
     @classmethod
     def create(cls, shard: Shard, loss: Any, scale: NDArray, lam: float, rng: NDArray) -> Self:
         """Return the rows of a shard with all dual variables zero."""
-        X, k, conjugate = rows_together(shard), sweep_kernels(), dual_of(loss, shard.y)
+        X, k, conjugate = row_major_matrix(shard), sweep_kernels(), interval_conjugate_of(loss, shard.y)
         n = X.shape[0]
         ends = X.indptr if isinstance(X, Csr) else np.arange(n + 1) * X.shape[1]
         records, rows = _allocate_records(n), np.empty(n, np.uint32)
         q = _norms(shard, X, ends, scale)
         bounds = (shard.y, shard.y, shard.y, 0.0) if conjugate is None else (*conjugate[:3], conjugate.square)
-        n_rows = check_kernels().prepare(ends, q, shard.c, lam, *bounds, *_record_views(records), rows)
+        n_rows = check_kernels().fill_records(ends, q, shard.c, lam, *bounds, *_record_views(records), rows)
         if conjugate is None:
             # With the logistic loss, the slot INVERSE holds the curvature c |x|^2 / lam itself.
             records[:, k.INVERSE] = shard.c / lam * q
@@ -138,11 +138,11 @@ class RowState:
         """Visit the active rows once by exact steps, which update w; rows held at a bound may be skipped."""
         k, active = sweep_kernels(), 0
         scale = self.scale if len(self.scale) else None
-        args = *_parts(self.X), *_record_views(self.records), self.order, self.active, w, scale
+        args = *_indices_and_values(self.X), *_record_views(self.records), self.order, self.active, w, scale
         tail = settings.shuffle, self.rng, self.sweep_stats
         operations = self.active * (OPS_PER_VISIT + OPS_PER_ENTRY * nnz(self.X) / max(1, len(self.records)))
         # The kernel is called on ranges of rows so that deadlines are checked in between.
-        for piece in pieces(0, self.active, operations):
+        for piece in chunk_ranges(0, self.active, operations):
             if self.loss_conjugate is None:
                 active = k.logistic_sweep(*args, *piece, settings.damping, *tail)
             else:
@@ -168,10 +168,15 @@ class RowState:
         if self.loss_conjugate is None:
             return *self._evaluate_by_loss(w, fresh, z, u, a), z, u, a
         # An empty w stands for zero, which saves the products.
-        args = *_parts(self.X), *_record_views(self.records), self.shard.c, w if w.any() else w[:0]
+        args = (
+            *_indices_and_values(self.X),
+            *_record_views(self.records),
+            self.shard.c,
+            w if w.any() else w[:0],
+        )
         sums = np.zeros(3)
-        for piece in pieces(0, n, 2 * nnz(self.X), of=k.BLOCK):
-            k.check(*args, *self.loss_conjugate[3:], fresh, *piece, z, u, a, sums)
+        for piece in chunk_ranges(0, n, 2 * nnz(self.X), multiple=k.SUM_BLOCK_ROWS):
+            k.evaluate_rows(*args, *self.loss_conjugate[3:], fresh, *piece, z, u, a, sums)
         risk, offset, size = (float(v) for v in sums)
         return risk, offset, size, z, u, a
 
@@ -182,7 +187,7 @@ class RowState:
         y, c, step, risk = *self.shard[1:3], self.X.block_rows, 0.0
         if not fresh:
             u[:] = self.records[:, sweep_kernels().U]
-        for i in checking(range(0, len(u), step)):
+        for i in check_each(range(0, len(u), step)):
             block = slice(i, min(i + step, len(u)))
             z[block] = self.X.scores(w, block.start, block.stop)
             value, dz = self.loss.value_grad(z[block], y[block], c[block])

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.objective import Objective
-from riskmin.solvers.states import checked
-from riskmin.types import Array, Cut, Iterate, Resumable, Solver, Warm
+from riskmin.solvers.states import check_state
+from riskmin.types import Array, Cut, Iterate, Resumable, Solver, WarmStartable
 
 TRIAL_PASSES = 4.0
 """Passes over X before progress is measured."""
@@ -27,7 +27,7 @@ USEFUL_GAP = 0.3
 
 
 @dataclass(frozen=True)
-class HandOver:
+class Switching:
     r"""Two solvers: the second continues from the result of the first, once that one is too slow.
 
     The first solver runs as long as the certified gap decreases fast enough. The second half of its work
@@ -58,56 +58,56 @@ class HandOver:
     Examples
     --------
     >>> import numpy as np
-    >>> from riskmin import DualGaussSeidel, HandOver, Hinge, L2, Objective, SemismoothNewton
+    >>> from riskmin import DualGaussSeidel, Switching, Hinge, L2, Objective, SemismoothNewton
     >>> from riskmin import linear_risk, minimize
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((300, 5))
     >>> y = np.where(X[:, 0] + rng.standard_normal(300) > 0, 1.0, -1.0)
     >>> J = Objective(linear_risk(X, y, Hinge()), L2(), lam=1e-6)
-    >>> result = minimize(J, HandOver(DualGaussSeidel(), SemismoothNewton(), tol=1e-6), tol=1e-6)
+    >>> result = minimize(J, Switching(DualGaussSeidel(), SemismoothNewton(), tol=1e-6), tol=1e-6)
     >>> result.status, {row["solver"] for row in result.trace}
     ('converged', {1.0, 2.0})
     """
 
-    first: Solver
-    then: Solver
+    fast: Solver
+    accurate: Solver
     tol: float = 1e-3
-    digit: float | None = None
+    passes_per_digit: float | None = None
 
     def __repr__(self) -> str:
         """Both solvers and tol; `passes_per_digit` only if it was given."""
-        optional = "" if self.digit is None else f", passes_per_digit={self.digit!r}"
-        return f"{type(self).__name__}({self.first!r}, {self.then!r}, tol={self.tol!r}{optional})"
+        optional = "" if self.passes_per_digit is None else f", passes_per_digit={self.passes_per_digit!r}"
+        return f"{type(self).__name__}({self.fast!r}, {self.accurate!r}, tol={self.tol!r}{optional})"
 
     def __post_init__(self) -> None:
         if not self.tol > 0:
             raise ValueError(f"tol must be > 0, the relative gap to reach, not {self.tol}")
-        if self.digit is not None and not self.digit > 0:
-            raise ValueError(f"passes_per_digit must be a number of passes > 0, not {self.digit}")
+        if self.passes_per_digit is not None and not self.passes_per_digit > 0:
+            raise ValueError(f"passes_per_digit must be a number of passes > 0, not {self.passes_per_digit}")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """The iterates of the first solver, followed by those of the second."""
-        return self._run_first(obj, w0, self.first.iterates(obj, w0), _SwitchingProgress())
+        return self._run_first(obj, w0, self.fast.iterates(obj, w0), _SwitchingProgress())
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state, with the solver that saved it."""
         shapes = {"found": "4", "best": "d", "start?": "d", "cut": "e", "work": "m", "gaps": "m"}
-        checked(state, shapes, d=obj.risk.dim, e=obj.risk.dim + 1)
+        check_state(state, shapes, d=obj.risk.dim, e=obj.risk.dim + 1)
         progress, inner = _SwitchingProgress.from_state(state), _inner_state(state)
         # the state is that of the solver that was running
-        solver: Any = self.then if progress.switched else self.first
+        solver: Any = self.accurate if progress.switched else self.fast
         if progress.switched:
             return self._run_second(obj, solver.resume(obj, inner), progress)
         if progress.should_switch(self.tol, self._passes_per_digit(obj)):
             return self._switch(obj, state["start"], inner, progress)
         return self._run_first(obj, state["start"], solver.resume(obj, inner), progress)
 
-    def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+    def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from a run on the same risk, with the solver that ended it."""
         switched, inner = _SwitchingProgress.from_state(state).switched, _inner_state(state)
-        solver: Any = self.then if switched else self.first
-        w, warm_startable = state["best"], isinstance(solver, Warm)
-        steps = solver.warm(obj, inner, before) if warm_startable else solver.iterates(obj, w)
+        solver: Any = self.accurate if switched else self.fast
+        w, warm_startable = state["best"], isinstance(solver, WarmStartable)
+        steps = solver.warm_start(obj, inner, before) if warm_startable else solver.iterates(obj, w)
         progress = _SwitchingProgress(switched=switched)
         if switched:
             return self._run_second(obj, steps, progress)
@@ -116,7 +116,7 @@ class HandOver:
     def summary(self, trace: list[dict[str, float]]) -> str:
         """The steps of each solver, as a sentence."""
         n_second = sum(row.get("solver") == 2 for row in trace)
-        first, second = type(self.first).__name__, type(self.then).__name__
+        first, second = type(self.fast).__name__, type(self.accurate).__name__
         if not n_second:
             return f"{first} to the end"
         return f"{first} for {len(trace) - n_second} steps, then {second} for {n_second}"
@@ -134,7 +134,7 @@ class HandOver:
         for it in steps:
             progress.calls = previous_calls + obj.count.calls - calls
             progress.update(obj, it)
-            yield progress.with_progress_info(it, self.first, {"start": w0})
+            yield progress.with_progress_info(it, self.fast, {"start": w0})
             if progress.should_switch(self.tol, passes_per_digit):
                 break
         last_state = it.state() if it is not None and it.state is not None else {}
@@ -146,11 +146,11 @@ class HandOver:
         """The second solver, from the result of the first one if that is useful."""
         progress.switched = True
         if progress.w is None or progress.gap > USEFUL_GAP:
-            return self._run_second(obj, self.then.iterates(obj, w0), progress)
-        if last_state and isinstance(self.then, Warm):
+            return self._run_second(obj, self.accurate.iterates(obj, w0), progress)
+        if last_state and isinstance(self.accurate, WarmStartable):
             with contextlib.suppress(KeyError):  # the state has no array that the second solver supports
-                return self._run_second(obj, self.then.warm(obj, last_state, obj), progress)
-        return self._run_second(obj, self.then.iterates(obj, progress.w), progress)
+                return self._run_second(obj, self.accurate.warm_start(obj, last_state, obj), progress)
+        return self._run_second(obj, self.accurate.iterates(obj, progress.w), progress)
 
     def _run_second(
         self, obj: Objective, steps: Iterator[Iterate], progress: _SwitchingProgress
@@ -159,10 +159,10 @@ class HandOver:
         for it in steps:
             progress.update(obj, it)
             assert progress.cut is not None
-            yield progress.with_progress_info(it._replace(cut=progress.cut), self.then, {})
+            yield progress.with_progress_info(it._replace(cut=progress.cut), self.accurate, {})
 
     def _passes_per_digit(self, obj: Objective) -> float:
-        return _newton_passes_per_digit(obj) if self.digit is None else self.digit
+        return _newton_passes_per_digit(obj) if self.passes_per_digit is None else self.passes_per_digit
 
 
 def _newton_passes_per_digit(obj: Objective) -> float:

@@ -18,22 +18,22 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import like, namespace, to_numpy, zeros_beside
-from riskmin.intercepts import WithIntercepts
+from riskmin.arrays import as_array_like, namespace, to_numpy, zeros_for
+from riskmin.intercepts import ExplicitIntercepts
 from riskmin.matrices import as_matrix
 from riskmin.objective import Objective
-from riskmin.regularizers import L2, Separable, penalized
+from riskmin.regularizers import L2, Separable, penalized_part
 from riskmin.scorers import Standardized
 from riskmin.shards import blocks
 from riskmin.solvers.cuts import (
-    Cuts,
+    CuttingPlaneModel,
     NewtonProgram,
     QuadraticProgram,
     refuse_unpenalized_intercepts,
     unsupported_regularizer,
 )
 from riskmin.solvers.lp import LinearProgram
-from riskmin.types import Array, CurvedConjugate, Cut, Euclidean, NDArray, Scorer, Shard
+from riskmin.types import Array, Cut, HasConjugateHessian, HasInverseMetric, LinearMap, NDArray, Shard
 
 INTERCEPT_PENALTY = 0.1
 """Penalty of the intercepts in the model, relative to a feature whose size is the RMS norm of the rows."""
@@ -67,25 +67,25 @@ class WithInterceptPenalty:
 class QuadraticWithInterceptPenalty(WithInterceptPenalty):
     """`WithInterceptPenalty` for a regularizer w' K w / 2."""
 
-    def gram(self, A: Array, a: Array) -> Array:
+    def inverse_metric_product(self, A: Array, a: Array) -> Array:
         """Return A K^-1 a: the inner products of the conjugate's norm."""
         k = self.k
-        return self.reg.gram(A[:, :-k], a[:-k]) + A[:, -k:] @ (a[-k:] / self.weight)
+        return self.reg.inverse_metric_product(A[:, :-k], a[:-k]) + A[:, -k:] @ (a[-k:] / self.weight)
 
 
 @dataclass(frozen=True)
 class SmoothWithInterceptPenalty(WithInterceptPenalty):
     """`WithInterceptPenalty` for a regularizer whose conjugate has second derivatives."""
 
-    def conjugate_bend(self, u: Array, A: Array) -> Array:
+    def conjugate_hessian_product(self, u: Array, A: Array) -> Array:
         """Return A H A', where H is the Hessian of the conjugate at u."""
         k = self.k
-        return self.reg.conjugate_bend(u[:-k], A[:, :-k]) + A[:, -k:] @ A[:, -k:].T / self.weight
+        return self.reg.conjugate_hessian_product(u[:-k], A[:, :-k]) + A[:, -k:] @ A[:, -k:].T / self.weight
 
 
 # ---------------------------------------------------------------- centered rows
 @dataclass(frozen=True)
-class Frame:
+class CenteredFrame:
     """Transforms cuts and points to centered rows (x_i minus their mean), and back."""
 
     inner: Any
@@ -94,24 +94,24 @@ class Frame:
     k: int
 
     @classmethod
-    def from_risk(cls, risk: WithIntercepts, w: Array) -> Frame:
+    def from_risk(cls, risk: ExplicitIntercepts, w: Array) -> CenteredFrame:
         """Return the frame of a risk, with the weighted mean of its rows."""
-        class_sums, linear_map = risk.constants, risk.scorer
+        class_sums, linear_map = risk.constant_prediction_cuts, risk.linear_map
         # Weighted mean of the rows: the sums over the classes, divided by the total weight.
         mean = to_numpy(namespace(class_sums.sums).sum(class_sums.sums, axis=1)) / class_sums.weights.sum()
         inner: Any = linear_map.inner  # type: ignore[attr-defined]
         # The mean is that of the standardized columns.
         inner = inner.inner if isinstance(inner, Standardized) else inner
-        return cls(inner, like(mean, w), risk.n_intercepts)
+        return cls(inner, as_array_like(mean, w), risk.n_intercepts)
 
-    def inside(self, cut: Cut) -> Cut:
+    def to_centered(self, cut: Cut) -> Cut:
         """Transform a cut of the risk to centered rows."""
         slopes = cut.a[-self.k :]
         return Cut(
             namespace(cut.a).concat([cut.a[: -self.k] - self._mean_row_product(slopes), slopes]), cut.b
         )
 
-    def outside(self, cut: Cut) -> Cut:
+    def from_centered(self, cut: Cut) -> Cut:
         """Transform a cut back from centered rows."""
         slopes = cut.a[-self.k :]
         return Cut(
@@ -119,21 +119,21 @@ class Frame:
         )
 
     def _mean_row_product(self, slopes: Array) -> Array:
-        return self.inner.spread(self.mean[:, None] * slopes[None, :])
+        return self.inner.grad_from_outputs(self.mean[:, None] * slopes[None, :])
 
-    def middle(self, w: Array) -> Array:
+    def mean_row_scores(self, w: Array) -> Array:
         """Return the scores of the mean row, including the intercepts."""
         return w[-self.k :] + self._mean_row_scores(w[: -self.k])
 
-    def point(self, w: Array, b: Array) -> Array:
+    def from_mean_row_scores(self, w: Array, b: Array) -> Array:
         """Return the point with weights w whose mean row has the scores b."""
         return namespace(w).concat([w, b - self._mean_row_scores(w)])
 
     def _mean_row_scores(self, w: Array) -> Array:
-        return like(self.inner.scores(as_matrix(self.mean[None, :]), w, 0, 1)[0], w)
+        return as_array_like(self.inner.scores(as_matrix(self.mean[None, :]), w, 0, 1)[0], w)
 
 
-def _score_moments(shard: Shard, linear_map: Scorer, w: Array) -> tuple[NDArray, NDArray]:
+def _score_moments(shard: Shard, linear_map: LinearMap, w: Array) -> tuple[NDArray, NDArray]:
     """Return the weighted sums of the scores X w, and of their squares, per output."""
     first, second = np.zeros(linear_map.columns), np.zeros(linear_map.columns)
     for i, j in blocks(shard, linear_map):
@@ -143,23 +143,23 @@ def _score_moments(shard: Shard, linear_map: Scorer, w: Array) -> tuple[NDArray,
     return first, second
 
 
-def square_length(obj: Objective, w: Array) -> float:
+def mean_squared_row_norm(obj: Objective, w: Array) -> float:
     """Return the mean squared norm of the centered rows, estimated by random weights; 1 where it is 0."""
     risk: Any = obj.risk
     draw = np.random.default_rng(0).standard_normal(len(w) - risk.n_intercepts)
-    reg = penalized(obj.reg)
+    reg = penalized_part(obj.reg)
     if isinstance(reg, L2):
         # Scale to the norm of the regularizer, in which row norms are measured.
         draw /= np.sqrt(reg.terms(draw).square)
-    inner = risk.scorer.inner
-    first, second = risk.executor.sum(_score_moments, inner, like(draw, w))
+    inner = risk.linear_map.inner
+    first, second = risk.executor.sum(_score_moments, inner, as_array_like(draw, w))
     variance = float(np.mean(second - first * first))
     return variance if variance > EQUAL_ROWS_BELOW_VARIANCE_RATIO * float(np.mean(second)) else 1.0
 
 
 # ---------------------------------------------------------------- the cuts
 @dataclass
-class InterceptCuttingPlaneModel(Cuts):
+class InterceptCuttingPlaneModel(CuttingPlaneModel):
     """Cuts with slopes in the intercepts, which the model keeps near their current values."""
 
     obj: Any = None
@@ -178,8 +178,8 @@ class InterceptCuttingPlaneModel(Cuts):
         if model.frame.k <= MAX_CONSTANT_CUTS:
             model.n_constant_cuts = model.frame.k
             for j in range(model.n_constant_cuts):
-                cut = risk.always(j)
-                model.add(Cut(like(cut.a, w), cut.b))
+                cut = risk.constant_prediction_cut(j)
+                model.add(Cut(as_array_like(cut.a, w), cut.b))
         return model
 
     @classmethod
@@ -187,48 +187,53 @@ class InterceptCuttingPlaneModel(Cuts):
         cls, solver: object, obj: Objective, w: Array, state: dict[str, Array]
     ) -> InterceptCuttingPlaneModel:
         """Return a model without cuts; its penalty is that of the saved state, if there is one."""
-        if not isinstance(obj.risk, WithIntercepts):
+        if not isinstance(obj.risk, ExplicitIntercepts):
             refuse_unpenalized_intercepts(solver, obj)
         risk: Any = obj.risk
-        frame, reg = Frame.from_risk(risk, w), penalized(obj.reg)
-        weight = float(state["weight"][0]) if state else INTERCEPT_PENALTY / square_length(obj, w)
+        frame, reg = CenteredFrame.from_risk(risk, w), penalized_part(obj.reg)
+        weight = float(state["weight"][0]) if state else INTERCEPT_PENALTY / mean_squared_row_norm(obj, w)
         program: Any
         model_reg = WithInterceptPenalty(reg, frame.k, weight)
-        if isinstance(reg, Euclidean):
+        if isinstance(reg, HasInverseMetric):
             model_reg = QuadraticWithInterceptPenalty(reg, frame.k, weight)
             program = QuadraticProgram(model_reg, obj.lam, np.empty((0, 0)))
         elif isinstance(reg, Separable) and reg.polyhedral:
             program = LinearProgram(reg, obj.lam, len(w), frame.k)
-        elif isinstance(reg, CurvedConjugate):
+        elif isinstance(reg, HasConjugateHessian):
             model_reg = SmoothWithInterceptPenalty(reg, frame.k, weight)
             program = NewtonProgram(model_reg, obj.lam)
         else:
             raise unsupported_regularizer(solver, obj)
         none = np.empty(0)
-        model = cls(program, zeros_beside((8, len(w)), w), none, none, none)
-        model.obj, model.frame, model.model_reg, model.center = obj, frame, model_reg, frame.middle(w)
+        model = cls(program, zeros_for((8, len(w)), w), none, none, none)
+        model.obj, model.frame, model.model_reg, model.center = (
+            obj,
+            frame,
+            model_reg,
+            frame.mean_row_scores(w),
+        )
         return model
 
     def initial_point(self, w: Array) -> Array:
         """Return w with very low intercepts for classes without rows."""
-        start: Array = self.obj.risk.lowered(w)
+        start: Array = self.obj.risk.lower_absent_classes(w)
         return start
 
     def add(self, cut: Cut) -> None:
         """Append a cut of the risk, given for rows that are not centered."""
-        super().add(self.frame.inside(cut))
+        super().add(self.frame.to_centered(cut))
 
-    def mix(self, w: Array = None) -> Cut:
+    def best_mixture(self, w: Array = None) -> Cut:
         """Return the best mixture for intercepts near those of w, with slope zero in them."""
-        self.center = self.frame.middle(w)
+        self.center = self.frame.mean_row_scores(w)
         A, k = self.A[: len(self.b)], self.frame.k
-        if isinstance(self.program, LinearProgram):
-            self.program.set_center(to_numpy(self.center))
+        if isinstance(self.master, LinearProgram):
+            self.master.set_center(to_numpy(self.center))
             offsets = self.b
         else:
             # Offsets of the cuts at the center of the penalty: b_t + beta_t @ center.
             offsets = self.b + to_numpy(A[:, -k:] @ self.center)
-        self.alpha, self.w = self.program.solve(A, offsets, self.alpha)
+        self.alpha, self.w = self.master.solve(A, offsets, self.alpha)
         self.inactive_for = np.where(self.alpha > 0, 0, self.inactive_for + 1)
         # Cuts of constant predictions are never dropped.
         self.inactive_for[: self.n_constant_cuts] = 0
@@ -236,20 +241,20 @@ class InterceptCuttingPlaneModel(Cuts):
 
     def mixture(self) -> Cut:
         """Return the cuts mixed by their multipliers, with the intercepts projected out."""
-        cut: Cut = self.obj.balanced(self.frame.outside(super().mixture()))
+        cut: Cut = self.obj.project_out_intercepts(self.frame.from_centered(super().mixture()))
         return cut
 
     def minimizer(self, obj: Objective, best: Cut) -> Array:
         """Return the minimizer of the model."""
         k = self.frame.k
         if self.w is not None:
-            return self.frame.point(self.w[:-k], self.w[-k:])
+            return self.frame.from_mean_row_scores(self.w[:-k], self.w[-k:])
         w = self.model_reg.conjugate_grad(-1 / obj.lam * super().mixture().a)
-        return self.frame.point(w[:-k], self.center + w[-k:])
+        return self.frame.from_mean_row_scores(w[:-k], self.center + w[-k:])
 
     def contains(self, cut: Cut, w: Array, best: Cut, value: float) -> bool:
         """Return whether a cut is no higher at the minimizer than the model."""
-        return super().contains(cut, w, self.frame.outside(super().mixture()), value)
+        return super().contains(cut, w, self.frame.from_centered(super().mixture()), value)
 
     def state(self) -> dict[str, Array]:
         """Return the arrays of a saved state."""
@@ -261,16 +266,16 @@ class InterceptCuttingPlaneModel(Cuts):
         """Restore the cuts of a saved state."""
         model = cls._with_state(solver, obj, s["w"], s)
         model.A, model.n_constant_cuts = s["A"], int(s["first"][0])
-        if isinstance(model.program, QuadraticProgram) and "G" in s:
-            model.program.G = s["G"]
+        if isinstance(model.master, QuadraticProgram) and "G" in s:
+            model.master.G = s["G"]
         else:
             for m in range(len(s["b"])):
-                model.program.add(s["A"][: m + 1], s["b"][: m + 1])
+                model.master.add(s["A"][: m + 1], s["b"][: m + 1])
         model.b, model.alpha, model.inactive_for, model.w = s["b"], s["alpha"], s["idle"], s.get("model")
         return model
 
     @classmethod
-    def inherited(
+    def from_previous_run(
         cls, solver: object, obj: Objective, s: dict[str, Array], before: Objective
     ) -> InterceptCuttingPlaneModel:
         """Return the cuts of a run on the same risk, for another lam or regularizer."""

@@ -17,18 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.deadline import pieces
-from riskmin.intercept import Profiled, without_intercept
-from riskmin.losses.pieces import dual_of
-from riskmin.mercer import Gram
+from riskmin.deadline import chunk_ranges
+from riskmin.intercept import ProfiledIntercept, without_intercept
+from riskmin.losses.pieces import interval_conjugate_of
+from riskmin.mercer import KernelMatrix
 from riskmin.objective import Objective
 from riskmin.risk import Risk
-from riskmin.rkhs import ROOT, Rkhs, coefficients, pair
-from riskmin.scalar import ROUNDING
-from riskmin.solvers.bundle import check_count
+from riskmin.rkhs import SQRT2, RkhsMap, as_pair, coefficients
+from riskmin.scalar import CUT_ROUNDING
+from riskmin.solvers.bundle import check_positive_int
 from riskmin.solvers.kernel_terms import DualTerms, ExactTerms, NewtonTerms, has_conjugate
-from riskmin.solvers.states import check_places, checked
-from riskmin.types import Array, Cut, Iterate, NDArray, Unsuited
+from riskmin.solvers.states import check_row_order, check_state
+from riskmin.types import Array, Cut, Iterate, NDArray, UnsupportedProblem
 
 BLOCK_TOL_RATIO = 0.1
 """Solve a block until its largest violation has fallen to this fraction."""
@@ -88,7 +88,7 @@ class KernelDual:
     block: int = 1024
 
     def __post_init__(self) -> None:
-        check_count(self, "block")
+        check_positive_int(self, "block")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the functions of the dual points."""
@@ -99,8 +99,8 @@ class KernelDual:
         """Continue from a saved state."""
         run = _KernelDualRun.create(self, obj)
         n, limits = run.gram.shape[0], {"rows": run.gram.shape[0], "size": 2**62}
-        checked(state, {"gamma": "n", "rows": "m", "size": "1"}, limits, n=n)
-        check_places(state["rows"], n)
+        check_state(state, {"gamma": "n", "rows": "m", "size": "1"}, limits, n=n)
+        check_row_order(state["rows"], n)
         steps = run.iterates(
             run.dual_point(state["gamma"], state["rows"].astype(np.intp), int(state["size"][0]))
         )
@@ -114,7 +114,7 @@ class _KernelDualRun:
     """A kernel problem in dual form."""
 
     obj: Objective
-    gram: Gram
+    gram: KernelMatrix
     model: ExactTerms | NewtonTerms
     paired: bool
     """Whether an intercept adds the constraint sum(gamma) = 0, so that rows move in pairs."""
@@ -123,15 +123,17 @@ class _KernelDualRun:
     @classmethod
     def create(cls, solver: KernelDual, obj: Objective) -> _KernelDualRun:
         risk = without_intercept(obj.risk)
-        if not isinstance(risk, Risk) or not isinstance(risk.scorer, Rkhs):
-            raise Unsuited("KernelDual minimizes a kernel_risk: use Auto for other risks")
+        if not isinstance(risk, Risk) or not isinstance(risk.linear_map, RkhsMap):
+            raise UnsupportedProblem("KernelDual minimizes a kernel_risk: use Auto for other risks")
         (shard,) = risk.executor.shards  # type: ignore[attr-defined] # that of kernel_risk
-        dual = dual_of(risk.loss, shard.y)
+        dual = interval_conjugate_of(risk.loss, shard.y)
         if not has_conjugate(risk.loss):
-            raise Unsuited(f"{type(risk.loss).__name__} gives no conjugate, as KernelDual needs: use Bundle")
+            raise UnsupportedProblem(
+                f"{type(risk.loss).__name__} gives no conjugate, as KernelDual needs: use Bundle"
+            )
         model = NewtonTerms(risk.loss, shard.y, shard.c) if dual is None else ExactTerms(dual, shard.c)
         block = min(solver.block, shard.X.shape[0])
-        return cls(obj, shard.X, model, isinstance(obj.risk, Profiled), block)
+        return cls(obj, shard.X, model, isinstance(obj.risk, ProfiledIntercept), block)
 
     # ------------------------------------------------------------ points
     def dual_point(
@@ -147,14 +149,14 @@ class _KernelDualRun:
         """Return the point if it is feasible; else zero, or a scaled gradient if zero has infinite slopes."""
         t = self.model.quadratic_model(gamma)
         inside = bool(((gamma >= t.lower) & (gamma <= t.upper)).all() and np.isfinite(t.shift).all())
-        sums_to_zero = not self.paired or abs(gamma.sum()) <= ROUNDING * abs(gamma).sum()
+        sums_to_zero = not self.paired or abs(gamma.sum()) <= CUT_ROUNDING * abs(gamma).sum()
         if inside and sums_to_zero:
             return self.dual_point(gamma)
         if isinstance(self.model, ExactTerms):
             return self.dual_point(np.zeros_like(gamma))
         # The gradient at zero, scaled to the best bound: unscaled, its scores may be enormous.
         _, _, cut = self.obj(np.zeros(2 * len(gamma)))
-        slope = self.obj.reg.scale(cut, self.obj.lam) * ROOT * cut.a
+        slope = self.obj.reg.scale(cut, self.obj.lam) * SQRT2 * cut.a
         none = np.empty(0, dtype=np.intp)
         return DualPoint(
             slope[: len(gamma)], slope[len(gamma) :] / -self.obj.lam, none, min(FIRST_BLOCK_ROWS, self.block)
@@ -164,9 +166,9 @@ class _KernelDualRun:
         """Return the function of a dual point, with the cut that the point proves."""
         lam, saved = self.obj.lam, {"gamma": p.gamma, "rows": p.rows, "size": np.array([p.size])}
         total, size = self.model.value(p.gamma)
-        cut = Cut(pair(p.gamma, -lam * p.z), -total - ROUNDING * size)
-        w = pair(p.z, p.gamma / -lam)
-        risk, _ = self.obj.cursor(w).risk.along(0.0)
+        cut = Cut(as_pair(p.gamma, -lam * p.z), -total - CUT_ROUNDING * size)
+        w = as_pair(p.z, p.gamma / -lam)
+        risk, _ = self.obj.cursor(w).risk.value_slope(0.0)
         return Iterate(w, risk + lam * self.obj.reg.value(w), cut, info, saved.copy)
 
     # ------------------------------------------------------------ steps
@@ -174,11 +176,13 @@ class _KernelDualRun:
         """Solve blocks indefinitely; evaluate the bounds, as expensive as several blocks, every few."""
         n_steps = n_blocks = 0
         while True:
-            yield self.iterate(p, {"blocks": n_blocks, "steps": n_steps, "rows": self.gram.computed})
+            yield self.iterate(p, {"blocks": n_blocks, "steps": n_steps, "rows": self.gram.n_rows_computed})
             for _ in range(max(1, self.gram.shape[0] // (8 * p.size))):
                 block_steps = self.solve_block(p)
                 if not block_steps:
-                    yield self.iterate(p, {"blocks": n_blocks, "steps": n_steps, "rows": self.gram.computed})
+                    yield self.iterate(
+                        p, {"blocks": n_blocks, "steps": n_steps, "rows": self.gram.n_rows_computed}
+                    )
                     return
                 n_steps, n_blocks = n_steps + block_steps, n_blocks + 1
 
@@ -260,7 +264,7 @@ class _KernelDualRun:
 def _run_steps(step: Any, args: tuple[Any, ...], workspace: NDArray, max_steps: int) -> int:
     """Run at most `max_steps` steps of a kernel, checking the deadline in between; return their number."""
     goals, done = np.zeros(1), 0
-    for i, j in pieces(0, max_steps, OPS_PER_STEP_AND_ROW * max_steps * len(args[0])):
+    for i, j in chunk_ranges(0, max_steps, OPS_PER_STEP_AND_ROW * max_steps * len(args[0])):
         done = step(*args, i, j, goals, *workspace)
         if done < j:
             break

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.losses.pieces import conjugate_of, dual_of
-from riskmin.types import Dual, HasConjugate, NDArray
+from riskmin.losses.pieces import conjugate_of, interval_conjugate_of
+from riskmin.types import HasConjugate, IntervalConjugate, NDArray
 
 MAX_DOMAIN_FRACTION = 0.9
 """Newton steps cover at most this fraction of the distance to an end of the domain with infinite slope."""
@@ -35,7 +35,7 @@ class ExactTerms:
 
     rounds = 1
 
-    def __init__(self, dual: Dual, c: NDArray) -> None:
+    def __init__(self, dual: IntervalConjugate, c: NDArray) -> None:
         # Rows of weight zero are fixed at zero.
         positive, weight = c > 0, np.where(c > 0, c, 1.0)
         zero = np.zeros_like(c)
@@ -135,4 +135,4 @@ class NewtonTerms:
 
 def has_conjugate(loss: object) -> bool:
     """Return whether a loss provides its conjugate, in either form."""
-    return isinstance(loss, HasConjugate) or dual_of(loss, np.ones(1)) is not None
+    return isinstance(loss, HasConjugate) or interval_conjugate_of(loss, np.ones(1)) is not None

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.deadline import checking
+from riskmin.deadline import check_each
 from riskmin.losses.pieces import conjugate_of
 from riskmin.objective import Objective
 from riskmin.solvers.dual_gradient import BestOnSegments, GradientAscent
-from riskmin.solvers.states import checked
+from riskmin.solvers.states import check_state
 from riskmin.solvers.transfer import RowConjugate
 from riskmin.types import Array, Cut, Iterate, NDArray
 
@@ -158,7 +158,7 @@ def _multipliers(run: GradientAscent, w0: Array, saved: dict[str, Array]) -> Mul
     s, rho = np.zeros(k), run.obj.lam * len(run.u) / run.solver.mu
     if "s" in saved:
         names = "s", "rate", "gap"
-        checked(saved, dict.fromkeys(names, "k") | {"rho": "1", "falls": "1"}, k=k)
+        check_state(saved, dict.fromkeys(names, "k") | {"rho": "1", "falls": "1"}, k=k)
         rho, falls = float(saved["rho"][0]), float(saved["falls"][0])
         return Multipliers(np.array(saved["s"]), rho, saved["rate"], saved["gap"], falls)
     if run.adaptive_steps and k > len(run.C):
@@ -184,7 +184,7 @@ def feasible(u: NDArray, c: NDArray, P: NDArray, conjugate: RowConjugate) -> NDA
     """
     W = c[:, None] * P
     tol = 1e-15 * (np.abs(W).T @ np.abs(u))
-    for _ in checking(range(30)):
+    for _ in check_each(range(30)):
         excess = u @ W
         if np.all(np.abs(excess) <= tol):
             return u

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from riskmin.deadline import checking
+from riskmin.deadline import check_each
 from riskmin.objective import Objective, ObjectiveCursor
-from riskmin.regularizers import penalized
-from riskmin.solvers.bundle import check_count
-from riskmin.solvers.curvature import Pairs
+from riskmin.regularizers import penalized_part
+from riskmin.solvers.bundle import check_positive_int
+from riskmin.solvers.curvature import LbfgsMemory
 from riskmin.solvers.cuts import mix_two
-from riskmin.solvers.states import checked
-from riskmin.types import Array, Cut, Iterate, Regularizer, Smooth, Unsuited
+from riskmin.solvers.states import check_state
+from riskmin.types import Array, Cut, Iterate, Regularizer, Smooth, UnsupportedProblem
 
 
 @dataclass(frozen=True)
@@ -48,23 +48,23 @@ class Lbfgs:
     memory: int = 20
 
     def __post_init__(self) -> None:
-        check_count(self, "memory")
+        check_positive_int(self, "memory")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points of decreasing objective."""
-        return self._run(obj, w0, Pairs(self.memory, w0), None)
+        return self._run(obj, w0, LbfgsMemory(self.memory, w0), None)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
         shapes = {"w": "d", "S": "m d", "Y": "m d", "a": "d", "b": "1", "inner?": "k k"}
-        checked(state, shapes, d=obj.risk.dim, k=2 * len(state.get("S", ())))
-        pairs = Pairs.of(self.memory, state["w"], state["S"], state["Y"], state.get("inner"))
+        check_state(state, shapes, d=obj.risk.dim, k=2 * len(state.get("S", ())))
+        pairs = LbfgsMemory.from_arrays(self.memory, state["w"], state["S"], state["Y"], state.get("inner"))
         steps = self._run(obj, state["w"], pairs, Cut(state["a"], float(state["b"][0])))
         # The first iterate repeats the saved one.
         next(steps)
         return steps
 
-    def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+    def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start with the inverse Hessian model and the cut of a run on the same risk."""
         w, new_reg, old_reg = state["w"], obj.reg, before.reg
         Y, inner = state["Y"], state.get("inner")
@@ -75,14 +75,14 @@ class Lbfgs:
                 for step in state["S"]
             ]
             Y, inner = [y + change for y, change in zip(Y, changes, strict=True)], None
-        pairs = Pairs.of(self.memory, w, state["S"], Y, inner)
+        pairs = LbfgsMemory.from_arrays(self.memory, w, state["S"], Y, inner)
         return self._run(obj, w, pairs, Cut(state["a"], float(state["b"][0])))
 
-    def _run(self, obj: Objective, w0: Array, pairs: Pairs, model: Cut | None) -> Iterator[Iterate]:
+    def _run(self, obj: Objective, w0: Array, pairs: LbfgsMemory, model: Cut | None) -> Iterator[Iterate]:
         reg = obj.reg
         if not isinstance(reg, Smooth):
-            raise Unsuited(
-                f"Lbfgs needs a smooth regularizer such as L2(), not {type(penalized(reg)).__name__}: "
+            raise UnsupportedProblem(
+                f"Lbfgs needs a smooth regularizer such as L2(), not {type(penalized_part(reg)).__name__}: "
                 "use ProximalGradient or Bundle"
             )
         cursor = obj.cursor(w0)
@@ -97,15 +97,15 @@ class Lbfgs:
             if not -math.inf < slope < 0:
                 # No descent is left in this precision.
                 return
-            cursor.aim(d)
+            cursor.set_direction(d)
             # Without curvature information, the first step has length at most 1.
             step = 1.0 if pairs else min(1.0, 1.0 / float(grad @ grad) ** 0.5)
             t, n_evaluations = wolfe_search(cursor, value, slope, step)
             if t == 0:
                 return
             before = cursor.w
-            cursor.move(t)
-            cursor.balance()
+            cursor.advance(t)
+            cursor.optimize_intercepts()
             value, g, cut = cursor()
             new = g + obj.lam * reg.grad(cursor.w)
             pairs.add(cursor.w - before, new - grad)
@@ -117,7 +117,7 @@ def _gradient_change(reg: Regularizer, w: Array, s: Array) -> Array:
     return reg.grad(w) - reg.grad(w - s) if isinstance(reg, Smooth) else 0.0 * s
 
 
-def _saved(w: Array, pairs: Pairs, model: Cut) -> Callable[[], dict[str, Array]]:
+def _saved(w: Array, pairs: LbfgsMemory, model: Cut) -> Callable[[], dict[str, Array]]:
     """Return a function that builds the state: the point, the L-BFGS pairs, and the cut."""
     slots = tuple(pairs.slots)
     return lambda: {"w": w, **pairs.state(slots), "a": model.a, "b": np.array([model.b])}
@@ -133,8 +133,8 @@ def wolfe_search(
     """
     lo, hi = (0.0, slope), (math.inf, math.inf)
     noise = 1e-15 * abs(value)
-    for n_evaluations in checking(range(1, 41)):
-        new, new_slope = cursor.along(step)
+    for n_evaluations in check_each(range(1, 41)):
+        new, new_slope = cursor.value_slope(step)
         # Armijo condition violated: the minimum lies to the left.
         if new > value + c1 * step * slope + noise:
             hi = step, new_slope

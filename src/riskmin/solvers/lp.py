@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import like, to_numpy
-from riskmin.deadline import aside, check
+from riskmin.arrays import as_array_like, to_numpy
+from riskmin.deadline import check, interruptible_call
 from riskmin.regularizers import Separable
 from riskmin.types import Array, NDArray
 
@@ -23,7 +23,7 @@ COLUMNS_PER_PRICING = 1000
 """Largest number of columns added per pricing round and sign, most negative reduced cost first."""
 FREE_VARIABLE_RADIUS = 1e3
 """Bound on the distance of the unpenalized entries from their center."""
-LARGE = 2**16
+INTERRUPTIBLE_ABOVE_SIZE = 2**16
 """Run HiGHS interruptibly above this number of rows times columns; smaller programs take at most 0.1 s."""
 HIGHS_MAX_COEFFICIENT = 9e14
 """HiGHS rejects coefficients of 1e15 or more: cuts are scaled to stay below."""
@@ -36,7 +36,7 @@ class LinearProgram:
     max_entry = 1e12
 
     def __init__(self, reg: Separable, lam: float, dim: int, n_free: int = 0) -> None:
-        """Set up the program for `dim` entries of w, of which the last `n_free` are unpenalized."""
+        """Set up the program for `dim` entries of w, of which the last `n_unpenalized` are unpenalized."""
         import highspy
 
         terms = reg.terms(np.zeros(dim - n_free))
@@ -68,12 +68,12 @@ class LinearProgram:
         # Factor <= 1 by which each row is scaled: still a cut, since R >= 0.
         self.row_scale = np.empty(0)
         self.in_program = {s: np.zeros(dim, dtype=bool) for s in (+1, -1)}
-        self._let_in(np.arange(dim - n_free, dim), +1, np.empty((0, dim)))
+        self._add_columns(np.arange(dim - n_free, dim), +1, np.empty((0, dim)))
         for j in range(1, 1 + n_free):
             self.highs.changeColCost(j, 0.0)
         # Features that cannot be zero are in the program from the start.
         for sign, (lower_bound, _) in self.bounds.items():
-            self._let_in(np.flatnonzero(lower_bound > 0), sign, np.empty((0, dim)))
+            self._add_columns(np.flatnonzero(lower_bound > 0), sign, np.empty((0, dim)))
 
     def set_center(self, center: NDArray) -> None:
         """Restrict the unpenalized entries to a neighborhood of `center`."""
@@ -120,19 +120,19 @@ class LinearProgram:
         # Infinite where HiGHS failed: any point is allowed, no certificate depends on it.
         values = np.where(np.isfinite(values), values, 0.0)
         np.add.at(w, self.features, self.signs * values / self.cost[self.features])
-        return alpha, like(w, A)
+        return alpha, as_array_like(w, A)
 
     def _run(self) -> None:
         """Solve the program; a large one in a thread that can be canceled at a deadline."""
         size = self.highs.getNumRow() * self.highs.getNumCol()
-        if size < LARGE:
+        if size < INTERRUPTIBLE_ABOVE_SIZE:
             check()
             self.highs.run()
             return
         # From now on HiGHS checks in each of its steps whether it was canceled.
         if not self.highs.HandleUserInterrupt:
             self.highs.HandleUserInterrupt = True
-        aside(math.inf, self.highs.run, cancel=self.highs.cancelSolve)
+        interruptible_call(math.inf, self.highs.run, cancel=self.highs.cancelSolve)
 
     def _price(self, a: NDArray, A: NDArray) -> bool:
         """Add the columns with negative reduced cost; return whether there were any."""
@@ -146,11 +146,11 @@ class LinearProgram:
                 entering = np.sort(
                     entering[np.argpartition(-gain[entering], COLUMNS_PER_PRICING)[:COLUMNS_PER_PRICING]]
                 )
-            self._let_in(entering, sign, A)
+            self._add_columns(entering, sign, A)
             added = added or len(entering) > 0
         return added
 
-    def _let_in(self, features: NDArray, sign: int, A: NDArray) -> None:
+    def _add_columns(self, features: NDArray, sign: int, A: NDArray) -> None:
         """Add the columns of some features with the given sign."""
         if not len(features):
             return

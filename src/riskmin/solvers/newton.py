@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from riskmin.intercept import without_intercept
-from riskmin.intercepts import WithIntercepts
+from riskmin.intercepts import ExplicitIntercepts
 from riskmin.objective import Objective
-from riskmin.risk import REFRESH
-from riskmin.solvers.bundle import check_count
+from riskmin.risk import RECOMPUTE_SCORES_EVERY
+from riskmin.solvers.bundle import check_positive_int
 from riskmin.solvers.cuts import mix_two
-from riskmin.solvers.newton_matrix import Equations
-from riskmin.solvers.newton_scores import Look, Scores
+from riskmin.solvers.newton_matrix import NewtonSystem
+from riskmin.solvers.newton_scores import ScoreEvaluation, ScoreProblem
 from riskmin.solvers.newton_start import sampled_start
-from riskmin.solvers.states import NO_INTEGER_ARRAYS, checked, state_sizes
+from riskmin.solvers.states import NO_INTEGER_ARRAYS, check_state, state_sizes
 from riskmin.types import Array, Cut, Iterate, NDArray
 
 MU_FLOOR = 1e-13
@@ -91,44 +91,49 @@ class SemismoothNewton:
     direct: int = 2500
 
     def __post_init__(self) -> None:
-        check_count(self, "direct")
+        check_positive_int(self, "direct")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield one point per Newton step, and one whenever mu decreases."""
-        Scores.from_objective(self, obj)  # raises UnsupportedProblem
+        ScoreProblem.from_objective(self, obj)  # raises UnsupportedProblem
         w, mu = sampled_start(obj, w0, self._from)
-        return self._from(obj, obj.risk.lowered(w) if isinstance(obj.risk, WithIntercepts) else w, mu)
+        return self._from(
+            obj, obj.risk.lower_absent_classes(w) if isinstance(obj.risk, ExplicitIntercepts) else w, mu
+        )
 
-    def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+    def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from the point and the multipliers of a run on the same risk, of this or a dual method."""
-        problem = Scores.from_objective(self, obj)
+        problem = ScoreProblem.from_objective(self, obj)
         # in states of dual ascent, "next" is the primal point of the dual variables u
         w = state["next"] if "u" in state and "next" in state else state["w"]
-        return self._from(obj, w, 0.0, problem.known(state) if problem.uses_center else None)
+        return self._from(obj, w, 0.0, problem.saved_score_gradient(state) if problem.uses_center else None)
 
     def _from(self, obj: Objective, w: Array, mu: float, center: NDArray | None = None) -> Iterator[Iterate]:
         """The iterates from a point and a center; mu = 0 stands for the initial mu of the problem."""
-        problem = Scores.from_objective(self, obj)
+        problem = ScoreProblem.from_objective(self, obj)
         z = problem.design.forward(w)
         # known multipliers are near the optimal ones, so less smoothing suffices
         share = 1.0 if center is None else WARM_MU_SHARE
         mu = mu or share * problem.initial_mu(z, obj.lam * obj.reg.value(w))
         center = problem.initial_center(z) if center is None else center
-        evaluation = problem.look(z, mu, center, 0.0)
+        evaluation = problem.evaluate(z, mu, center, 0.0)
         point = _Point(w, z, mu, center, evaluation, problem.weight_gradient(evaluation), mu)
-        return self._run(obj, problem, point, obj.balanced(point.cut), 0.0)
+        return self._run(obj, problem, point, obj.project_out_intercepts(point.cut), 0.0)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        problem, outputs = Scores.from_objective(self, obj), " k" * without_intercept(obj.risk).many
+        problem, outputs = (
+            ScoreProblem.from_objective(self, obj),
+            " k" * without_intercept(obj.risk).multi_output,
+        )
         # the keys of saved states keep their names: "bends" is the diagonal of the Hessian
         rows = dict.fromkeys(("z", "dz", "centre?"), f"n{outputs}") | {"bends?": "n"}
         shapes = rows | {"w": "d", "a": "d", "cut": "e", "numbers": "10"}
-        checked(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(obj))
+        check_state(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(obj))
         mu, initial_mu, offset, b, risk, damping, age, cost, full, steps = (
             float(v) for v in state["numbers"]
         )
-        evaluation = Look(state["dz"], offset, b, risk, state.get("bends"))
+        evaluation = ScoreEvaluation(state["dz"], offset, b, risk, state.get("bends"))
         counters = initial_mu, damping, int(age), bool(full), int(steps)
         point = _Point(state["w"], state["z"], mu, state.get("centre"), evaluation, state["a"], *counters)
         iterates = self._run(obj, problem, point, Cut(state["cut"][:-1], float(state["cut"][-1])), cost)
@@ -136,7 +141,7 @@ class SemismoothNewton:
         return iterates
 
     def _run(
-        self, obj: Objective, problem: Scores, point: _Point, best: Cut, cost: float
+        self, obj: Objective, problem: ScoreProblem, point: _Point, best: Cut, cost: float
     ) -> Iterator[Iterate]:
         """The iterates from a point, a best cut, and the saved cost estimate of the linear system."""
         system = problem.newton_system(obj.reg, self.direct, cost)
@@ -160,7 +165,7 @@ class SemismoothNewton:
                     return  # the rest of the gap is rounding
                 moved, n_evaluations = point.decrease_mu(problem), 1
             point = moved
-            cut = obj.balanced(point.cut)
+            cut = obj.project_out_intercepts(point.cut)
             # the convex combination of both cuts with the best lower bound, unless rounding makes it worse
             mixed, _ = mix_two(best, cut, obj)
             best = max(mixed, cut, key=obj.lower)
@@ -174,7 +179,7 @@ class _Point:
     z: NDArray
     mu: float
     center: NDArray | None
-    evaluation: Look
+    evaluation: ScoreEvaluation
     a: NDArray
     """X' dz of the evaluation."""
     initial_mu: float
@@ -198,10 +203,10 @@ class _Point:
         The cut is used unshrunk, where the certified bound would shrink one that is worse than R >= 0: such a
         cut is that of a point far from the end of its stage, whose multipliers are no good center.
         """
-        cut = obj.balanced(self.cut)
+        cut = obj.project_out_intercepts(self.cut)
         return value - cut.b + obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) <= 1.5 * complementarity
 
-    def decrease_mu(self, problem: Scores) -> _Point:
+    def decrease_mu(self, problem: ScoreProblem) -> _Point:
         """The same point with a smaller mu, around its own multipliers."""
         slow = self.steps > SLOW_AFTER_STEPS and problem.uses_center
         mu = (MU_DECREASE_SLOW if slow else MU_DECREASE) * self.mu
@@ -211,7 +216,7 @@ class _Point:
         return replace(self, mu=mu, center=center, full=False, steps=0)._evaluated(problem)
 
     def newton_step(
-        self, obj: Objective, problem: Scores, system: Equations, complementarity: float
+        self, obj: Objective, problem: ScoreProblem, system: NewtonSystem, complementarity: float
     ) -> tuple[_Point | None, int]:
         """The minimizer along Newton's direction, and the evaluations; None if there is no descent.
 
@@ -228,7 +233,7 @@ class _Point:
         def penalty_derivatives(t: float) -> tuple[float, float]:
             return obj.lam * line(t)[1], curvature
 
-        t, n_evaluations = problem.search(
+        t, n_evaluations = problem.line_search(
             self.z, dz, self.mu, self.center, self.evaluation.b, penalty_derivatives, start
         )
         w = self.w + t * d
@@ -240,7 +245,7 @@ class _Point:
         return moved._evaluated(problem), n_evaluations
 
     def _direction(
-        self, obj: Objective, problem: Scores, system: Equations, complementarity: float
+        self, obj: Objective, problem: ScoreProblem, system: NewtonSystem, complementarity: float
     ) -> tuple[Array, float]:
         """Newton's direction, and the slope of the smoothed objective along it.
 
@@ -254,12 +259,12 @@ class _Point:
         lam, tol = obj.lam * (1 + self.damping), system.residual_tolerance(g, obj.lam * complementarity)
         model = None
         if self.center is not None and not self.steps:
-            model = problem.ahead(self.z, self.mu, self.center)
+            model = problem.face_model(self.z, self.mu, self.center)
         if model is not None:
-            d = system.solve(model[1], lam, penalty_gradient + problem.design.back(model[0]), tol)
+            d = system.solve(model[1], lam, penalty_gradient + problem.design.adjoint(model[0]), tol)
             if -math.inf < float(g @ d) < 0:
                 return d, float(g @ d)
-        hessian = problem.bend(self.evaluation, self.z, self.mu, self.center)
+        hessian = problem.hessian(self.evaluation, self.z, self.mu, self.center)
         d = system.solve(hessian, lam, g, tol)
         return d, float(g @ d)
 
@@ -275,11 +280,11 @@ class _Point:
             return 0.25 * self.damping
         return self.damping * (t <= RELAX_DAMPING_ABOVE)
 
-    def _evaluated(self, problem: Scores) -> _Point:
+    def _evaluated(self, problem: ScoreProblem) -> _Point:
         """The point with the multipliers of its z, mu and center; rows whose dz is unchanged cost nothing."""
-        fresh = self.age + 1 >= REFRESH  # rounding errors of the updates must not accumulate
+        fresh = self.age + 1 >= RECOMPUTE_SCORES_EVERY  # rounding errors of the updates must not accumulate
         z = problem.design.forward(self.w) if fresh else self.z
-        evaluation = problem.look(z, self.mu, self.center, self.evaluation.b)
+        evaluation = problem.evaluate(z, self.mu, self.center, self.evaluation.b)
         a = problem.weight_gradient(evaluation, None if fresh else (self.evaluation, self.a))
         return replace(self, z=z, evaluation=evaluation, a=a, age=0 if fresh else self.age + 1)
 

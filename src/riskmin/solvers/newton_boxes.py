@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.losses.pieces import dual_of
+from riskmin.losses.pieces import interval_conjugate_of
 from riskmin.risk import Risk
-from riskmin.scalar import ROUNDING, Tangent, lowest
+from riskmin.scalar import CUT_ROUNDING, Tangent, best_tangent
 from riskmin.solvers.newton_rows import CompiledScoreProblem
-from riskmin.solvers.newton_scores import Look, bracket_intercept
+from riskmin.solvers.newton_scores import ScoreEvaluation, bracket_intercept
 from riskmin.types import NDArray
 
 MIN_CURVED_WEIGHT = 0.1
@@ -31,14 +31,14 @@ def _kernels() -> Any:
     return newton
 
 
-class Boxes(CompiledScoreProblem):
+class PiecewiseQuadratic(CompiledScoreProblem):
     """The loss of all rows, smoothed by mu around a center; one multiplier per row, between bounds."""
 
     damp_below_step = 0.0  # a line crosses thousands of nonsmooth points: short steps show no bad direction
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
         super().__init__(risk, intercept)
-        dual = dual_of(risk.loss, self.y)
+        dual = interval_conjugate_of(risk.loss, self.y)
         assert dual is not None
         self.epsilon, self.square = float(dual.epsilon), float(dual.square)
         self.shift, self.lower, self.upper = (
@@ -60,7 +60,7 @@ class Boxes(CompiledScoreProblem):
         max_slope = max(float(np.abs(self.lower).max()), float(np.abs(self.upper).max()))
         if not np.isfinite(max_slope):
             return 0.0
-        h = self.look(z, 0.0, None, 0.0).hessian_diagonal
+        h = self.evaluate(z, 0.0, None, 0.0).hessian_diagonal
         assert h is not None
         # h_i is c_i / square in curved rows and 0 in others
         if float(h.sum()) * self.square >= MIN_CURVED_WEIGHT * float(self.c.sum()):
@@ -75,7 +75,7 @@ class Boxes(CompiledScoreProblem):
         def tangent_at(b: float) -> Tangent:
             def partial_sums(s: slice) -> NDArray:
                 out = np.empty(2)
-                k.truths(z[s], b, *(a[s] for a in rows), self.epsilon, self.square, out)
+                k.unsmoothed_value_slope(z[s], b, *(a[s] for a in rows), self.epsilon, self.square, out)
                 return out
 
             value, slope = sum(self.design.map_row_ranges(partial_sums))
@@ -83,7 +83,7 @@ class Boxes(CompiledScoreProblem):
 
         if not self.intercept:
             return tangent_at(0.0).value, 0.0
-        best = lowest(*bracket_intercept(tangent_at, b))
+        best = best_tangent(*bracket_intercept(tangent_at, b))
         return best.value, best.x
 
     # ------------------------------------------------------------ evaluations
@@ -109,7 +109,9 @@ class Boxes(CompiledScoreProblem):
         def derivatives(b: float) -> NDArray:
             def partial_sums(s: slice) -> NDArray:
                 out = np.empty(6)
-                k.along(z[s], dz[s], t, b, *(a[s] for a in rows), inverse, self.epsilon, out)
+                k.smoothed_line_derivatives(
+                    z[s], dz[s], t, b, *(a[s] for a in rows), inverse, self.epsilon, out
+                )
                 return out
 
             sums: NDArray = sum(self.design.map_row_ranges(partial_sums))
@@ -119,7 +121,7 @@ class Boxes(CompiledScoreProblem):
 
     def evaluate_with_cut(
         self, z: NDArray, mu: float, center: NDArray | None, b: float
-    ) -> tuple[Look, float, float]:
+    ) -> tuple[ScoreEvaluation, float, float]:
         """The evaluation at the intercept b, the slope of its cut in b, and the sum of |dz|."""
         k, inverse, dz, h = _kernels(), 1 / (self.square + mu), np.empty_like(z), np.empty_like(z)
         rows = self.shift, self._zero_scores(mu, center), self.lower, self.upper, self.c
@@ -127,9 +129,9 @@ class Boxes(CompiledScoreProblem):
         def partial_sums(s: slice) -> NDArray:
             out = np.empty(5)
             more = inverse, self.epsilon, self.square, dz[s], h[s], out
-            k.settle(z[s], b, *(a[s] for a in rows), *more)
+            k.evaluate_with_cut(z[s], b, *(a[s] for a in rows), *more)
             return out
 
         sums = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
         value, offset, rounding, slope_b, abs_sum = sums
-        return Look(dz, offset - ROUNDING * rounding, b, value, h), slope_b, abs_sum
+        return ScoreEvaluation(dz, offset - CUT_ROUNDING * rounding, b, value, h), slope_b, abs_sum

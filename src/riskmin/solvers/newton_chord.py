@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from riskmin import shards
-from riskmin.losses.bends import bent
+from riskmin.losses.bends import separable_hessian
 from riskmin.regularizers import L2
 from riskmin.solvers.newton_matrix import (
     DENSE_SPEEDUP,
     GATHER_BELOW_ONE_ROW_IN,
     MAX_CG_STEPS,
-    Equations,
+    NewtonSystem,
     conjugate_gradients,
     factorized,
 )
-from riskmin.solvers.passes import Passes
-from riskmin.types import Array, Bend, NDArray, Scorer, Shard
+from riskmin.solvers.passes import DesignOperator
+from riskmin.types import Array, Hessian, LinearMap, NDArray, Shard
 
 REUSE_DECREASE = 50.0
 """A factorized matrix is reused as long as each step divides the squared gradient norm by this."""
@@ -40,7 +40,7 @@ CG_RESIDUAL = 0.2
 """Conjugate gradients end once the residual is at most this share of the gradient norm."""
 
 
-class Chord:
+class ReusedHessian:
     """Directions d with (lam K + X' H X) d = -g, for a current or an earlier H, of all rows or of a sample.
 
     The matrix is factorized and reused while the gradient decreases fast. That of a sample is replaced by
@@ -49,7 +49,7 @@ class Chord:
     """
 
     def __init__(
-        self, design: Passes, reg: Any, lam: float, direct: int, intercept: bool, sampled: bool
+        self, design: DesignOperator, reg: Any, lam: float, direct: int, intercept: bool, sampled: bool
     ) -> None:
         self.design, self.reg, self.lam, self.direct, self.intercept = design, reg, lam, direct, intercept
         n, p = design.shape
@@ -59,7 +59,7 @@ class Chord:
         """The number of rows of a sample."""
         self.sampled = sampled and self.size >= SAMPLE_MIN_ROWS_PER_COLUMN * p
         """Whether the next matrix may be that of a sample."""
-        self.kept: NDArray | None = None
+        self.hessian_diagonal: NDArray | None = None
         """The second derivatives of the rows that the matrix is made of."""
         self.solve: Callable[[Array], Array] | None = None
         self.is_new = False
@@ -80,29 +80,31 @@ class Chord:
         self.n_poor_steps = self.n_poor_steps + 1 if poor and self.is_new else 0
         if self.n_poor_steps > 1:
             self.sampled = False
-        self.is_new = self.kept is None or poor
+        self.is_new = self.hessian_diagonal is None or poor
         if self.is_new:
-            self.kept = self.solve = None
+            self.hessian_diagonal = self.solve = None
             if not self._should_factorize(h):
                 return self._iterative(h, g, CG_RESIDUAL * square**0.5)
-            self.kept = self._sample(h) if self.sampled else h
-        assert self.kept is not None
+            self.hessian_diagonal = self._sample(h) if self.sampled else h
+        assert self.hessian_diagonal is not None
         if self.solve is None:
-            self.solve = factorized(self.design, self.reg, self.lam, bent(self.kept, self.intercept))
+            self.solve = factorized(
+                self.design, self.reg, self.lam, separable_hessian(self.hessian_diagonal, self.intercept)
+            )
         return self.solve(-1.0 * g)
 
-    def judge(self, h: NDArray, dz: NDArray) -> None:
+    def check_sample(self, h: NDArray, dz: NDArray) -> None:
         """Reject a new sample whose second derivative along dz = X d is not that of all rows."""
-        if self.is_new and self.sampled and self.kept is not None:
+        if self.is_new and self.sampled and self.hessian_diagonal is not None:
             square = dz * dz
-            exact, estimate = float(h @ square), float(self.kept @ square)
+            exact, estimate = float(h @ square), float(self.hessian_diagonal @ square)
             ratio = SAMPLE_MAX_CURVATURE_RATIO
             self.sampled = estimate <= ratio * exact and exact <= ratio * estimate
 
     def discard(self) -> bool:
         """Drop the matrix, and return whether the next one will be better: of all rows, or newer."""
-        better = self.kept is not None and (self.sampled or not self.is_new)
-        self.kept, self.solve, self.sampled, self.last_square = None, None, False, math.inf
+        better = self.hessian_diagonal is not None and (self.sampled or not self.is_new)
+        self.hessian_diagonal, self.solve, self.sampled, self.last_square = None, None, False, math.inf
         return better
 
     def _sample(self, h: NDArray) -> NDArray:
@@ -129,7 +131,7 @@ class Chord:
 
     def _cost(self, h: NDArray) -> float:
         """The cost of forming and factorizing the matrix, in steps of conjugate gradients."""
-        (n, p), nnz, sparse = self.design.shape, self.design.numbers, self.design.table.sparse
+        (n, p), nnz, sparse = self.design.shape, self.design.nnz, self.design.row_metadata.sparse
         # rows with second derivatives, each of (nnz / n)^2 / 2 products
         rows = self.size if self.sampled else np.count_nonzero(h)
         products = 0.5 * rows * (nnz / n) ** 2
@@ -143,14 +145,14 @@ class Chord:
 
         After any number of steps, the result is a descent direction.
         """
-        hessian = bent(h, self.intercept)
+        hessian = separable_hessian(h, self.intercept)
         if min(self.design.shape) > self.direct:
             max_steps = MAX_CG_STEPS
         else:
             max_steps = math.ceil(self._cost(h)) if self.design.shape[1] <= self.direct else MAX_CG_STEPS // 5
         few_curved = GATHER_BELOW_ONE_ROW_IN * np.count_nonzero(h) < len(h)
         if self.steps > max_steps or not isinstance(self.reg, L2) or few_curved:
-            system = Equations(self.design, self.reg, self.direct, self.steps)
+            system = NewtonSystem(self.design, self.reg, self.direct, self.steps)
             d = system.solve(hessian, self.lam, g, tol)
             self.steps = system.steps
             return d
@@ -159,16 +161,16 @@ class Chord:
         self.steps = n_steps if n_steps < max_steps else 4.0 * max_steps
         return d
 
-    def _preconditioned(self, hessian: Bend, g: Array, tol: float, max_steps: int) -> tuple[Array, int]:
+    def _preconditioned(self, hessian: Hessian, g: Array, tol: float, max_steps: int) -> tuple[Array, int]:
         """By conjugate gradients preconditioned by the diagonal, and the number of steps."""
         risk, h = self.design.risk, hessian.diagonal
         parts = [h[part] for part in self.design.shard_slices]
-        low_rank = [self.design.back(s) for s in hessian.minus]
+        low_rank = [self.design.adjoint(s) for s in hessian.low_rank]
         penalty = self.lam * (self.reg.terms(g).square + 0.0 * g)
         diagonal = self.design.gram_diagonal(h) + penalty
 
         def product(d: Array) -> Array:
-            (image,) = risk.executor.sum(shard_hessian_product, risk.scorer, d, each=parts)
+            (image,) = risk.executor.sum(shard_hessian_product, risk.linear_map, d, each=parts)
             # the low-rank term of an intercept: -(X' s)(X' s)' d
             for m in low_rank:
                 image = image - float(m @ d) * m
@@ -177,7 +179,7 @@ class Chord:
         return conjugate_gradients(product, -1.0 * g, tol, max_steps, diagonal)
 
 
-def shard_hessian_product(shard: Shard, scorer: Scorer, d: Array, h: NDArray) -> tuple[Array]:
+def shard_hessian_product(shard: Shard, scorer: LinearMap, d: Array, h: NDArray) -> tuple[Array]:
     """X' diag(h) X d of one shard, block by block, so that X is read from memory once."""
     out = np.zeros_like(d)
     for i, j in shards.blocks(shard, scorer):

@@ -10,9 +10,9 @@ import numpy as np
 
 from riskmin.losses import Exponential, Logistic, Poisson
 from riskmin.risk import Risk
-from riskmin.scalar import ROUNDING
+from riskmin.scalar import CUT_ROUNDING
 from riskmin.solvers.newton_rows import CompiledScoreProblem
-from riskmin.solvers.newton_scores import Look
+from riskmin.solvers.newton_scores import ScoreEvaluation
 from riskmin.types import NDArray
 
 COMPILED_LOSSES = Logistic, Exponential, Poisson
@@ -32,12 +32,12 @@ class ExponentialFamily(CompiledScoreProblem):
         super().__init__(risk, intercept)
         k, y = _kernels(), np.ascontiguousarray(self.y, dtype=np.float64)
         if isinstance(risk.loss, Logistic):
-            self.line_kernel, self.point_kernel = k.logistic_along, k.logistic_settle
+            self.line_kernel, self.point_kernel = k.logistic_line_derivatives, k.logistic_evaluate_with_cut
             self.args: tuple[NDArray, ...] = y, self.c
             self.point_args: tuple[NDArray, ...] = ()
             return
         # e^(sign z) - rate (1 + z - log rate): sign = -y, rate = 0 for Exponential; 1 and y for Poisson
-        self.line_kernel, self.point_kernel = k.exponential_along, k.exponential_settle
+        self.line_kernel, self.point_kernel = k.exponential_line_derivatives, k.exponential_evaluate_with_cut
         if isinstance(risk.loss, Poisson):
             tiny = np.finfo(np.float64).smallest_normal  # keeps y log y = 0 for y = 0
             self.args, self.point_args = (np.ones(len(y)), y, self.c), (np.log(np.maximum(y, tiny)),)
@@ -63,7 +63,7 @@ class ExponentialFamily(CompiledScoreProblem):
 
     def evaluate_with_cut(
         self, z: NDArray, mu: float, center: NDArray | None, b: float
-    ) -> tuple[Look, float, float]:
+    ) -> tuple[ScoreEvaluation, float, float]:
         """The evaluation at the intercept b, the slope of its cut in b, and the sum of |dz|."""
         dz, h, args = np.empty_like(z), np.empty_like(z), self.args + self.point_args
 
@@ -74,7 +74,7 @@ class ExponentialFamily(CompiledScoreProblem):
 
         sums = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
         value, offset, rounding, slope_b, abs_sum = sums
-        return Look(dz, offset - ROUNDING * rounding, b, value, h), slope_b, abs_sum
+        return ScoreEvaluation(dz, offset - CUT_ROUNDING * rounding, b, value, h), slope_b, abs_sum
 
     def minimize_intercept(
         self, derivatives: Callable[[float], NDArray], z: NDArray, b: float, tol: float
@@ -85,8 +85,8 @@ class ExponentialFamily(CompiledScoreProblem):
             # log(fall / rise), or half of it: Newton's steps to it would be many, or too long
             k, sums = _kernels(), derivatives(b)
             n_exponentials = 1 + isinstance(self.loss, Exponential)
-            fall = float(sums[k.CURVE] - sums[k.ACROSS])
-            rise = fall + 2 * float(sums[k.ACROSS]) if n_exponentials == 2 else float(sums[k.CURVE])
+            fall = float(sums[k.D_BB] - sums[k.D_B])
+            rise = fall + 2 * float(sums[k.D_B]) if n_exponentials == 2 else float(sums[k.D_BB])
             if fall > 0 and rise > 0:
                 b += math.log(fall / rise) / n_exponentials
         return super().minimize_intercept(derivatives, z, b, tol)

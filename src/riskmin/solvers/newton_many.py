@@ -11,16 +11,16 @@ import numpy as np
 from riskmin import shards
 from riskmin.losses.multiclass import MulticlassHinge, one_hot
 from riskmin.objective import Objective
-from riskmin.regularizers import L2, penalized
+from riskmin.regularizers import L2, penalized_part
 from riskmin.risk import Risk
-from riskmin.scalar import ROUNDING
-from riskmin.scorers import Centred, Multiclass, WithOnes
+from riskmin.scalar import CUT_ROUNDING
+from riskmin.scorers import Centered, MultiOutput, WithIntercept
 from riskmin.shards import inner
-from riskmin.solvers.newton_many_matrix import ManyEquations, Slopes
-from riskmin.solvers.newton_scores import Look, Scores, bracketed_newton, secant_search
-from riskmin.solvers.passes import Passes, mean_square
-from riskmin.solvers.weights import of_features
-from riskmin.types import Array, NDArray, Unsuited
+from riskmin.solvers.newton_many_matrix import HessianInputs, MultiOutputNewtonSystem
+from riskmin.solvers.newton_scores import ScoreEvaluation, ScoreProblem, bracketed_newton, secant_search
+from riskmin.solvers.passes import DesignOperator, mean_squared_norm
+from riskmin.solvers.weights import feature_weights
+from riskmin.types import Array, NDArray, UnsupportedProblem
 
 DUAL_CURVATURE_SHARE = 0.1
 """The initial mu is the geometric mean of J and this share of the dual's curvature, if that exceeds J."""
@@ -28,25 +28,25 @@ UNIT_STEP_SLOPE_RATIO = 0.3
 """For a smooth loss, the step t = 1 is accepted if |slope| falls to this share of that at t = 0."""
 
 
-class MultiOutputDesignOperator(Passes):
+class MultiOutputDesignOperator(DesignOperator):
     """The products with the rows of a multi-output risk."""
 
     def forward(self, d: Array) -> NDArray:
         """The scores of d, of shape (n, k)."""
         if not d.any():
-            return np.zeros((self.shape[0], self.risk.scorer.columns))
-        scores = self.risk.executor.map(shards.scores, self.risk.scorer, d)
+            return np.zeros((self.shape[0], self.risk.linear_map.columns))
+        scores = self.risk.executor.map(shards.scores, self.risk.linear_map, d)
         return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
-    def back(self, dz: Array) -> NDArray:
+    def adjoint(self, dz: Array) -> NDArray:
         """The gradient in w of a gradient in the scores, of shape (n, k)."""
         # summed over the shards, each of which gets its own rows of dz
         each, zero = [dz[part] for part in self.shard_slices], np.zeros(self.risk.dim)
-        (total,) = self.risk.executor.sum(shards.scatter, self.risk.scorer, zero, each=each)
+        (total,) = self.risk.executor.sum(shards.scatter, self.risk.linear_map, zero, each=each)
         return np.asarray(total)
 
 
-class ManyScores(Scores):
+class MultiOutputScoreProblem(ScoreProblem):
     """The loss of all rows, smoothed by mu around a center if it is nonsmooth; intercepts are part of w."""
 
     damp_below_step = 0.0
@@ -56,31 +56,31 @@ class ManyScores(Scores):
     def __init__(self, risk: Risk) -> None:
         super().__init__(risk, False)
         self.design = MultiOutputDesignOperator(risk)
-        self.n_intercepts = risk.scorer.columns if isinstance(risk.scorer, WithOnes) else 0
+        self.n_intercepts = risk.linear_map.columns if isinstance(risk.linear_map, WithIntercept) else 0
         self.last_evaluation: tuple[Any, ...] = ()
         """Scores, mu, id of the center and result of the last line evaluation: a step often ends there."""
 
     @staticmethod
-    def from_objective(solver: object, obj: Objective) -> ManyScores:
+    def from_objective(solver: object, obj: Objective) -> MultiOutputScoreProblem:
         """The score problem of an objective; raise UnsupportedProblem if Newton's method cannot solve it."""
         name, risk = type(solver).__name__, obj.risk
         if reason := unsupported_reason(name, obj):
-            raise Unsuited(reason)
+            raise UnsupportedProblem(reason)
         assert isinstance(risk, Risk)
         # the kernels are those of margins that are not rescaled
         simplex = isinstance(risk.loss, MulticlassHinge) and not risk.loss.rescaled
-        problem = SimplexDual(risk) if simplex else ManyScores(risk)
+        problem = SimplexDual(risk) if simplex else MultiOutputScoreProblem(risk)
         assert risk.rows is not None
         if not problem.smooth:
-            weights = of_features(obj.reg, risk.scorer.columns)
-            problem.dual_curvature = mean_square(risk.rows, weights) / (obj.lam * len(risk.rows.c))
+            weights = feature_weights(obj.reg, risk.linear_map.columns)
+            problem.dual_curvature = mean_squared_norm(risk.rows, weights) / (obj.lam * len(risk.rows.c))
         return problem
 
-    def newton_system(self, reg: Any, direct: int, steps: float) -> ManyEquations:
+    def newton_system(self, reg: Any, direct: int, steps: float) -> MultiOutputNewtonSystem:
         """The linear system of Newton's method; `steps` is its saved cost estimate."""
-        return ManyEquations(self.design, reg, direct, steps)
+        return MultiOutputNewtonSystem(self.design, reg, direct, steps)
 
-    def known(self, state: dict[str, Array]) -> NDArray | None:
+    def saved_score_gradient(self, state: dict[str, Array]) -> NDArray | None:
         """The gradient in the scores from the multipliers in a saved state of this or a dual method."""
         beta = state.get("beta")
         if beta is None:
@@ -92,7 +92,9 @@ class ManyScores(Scores):
         dz[right] = -dz.sum(axis=1)
         return dz
 
-    def weight_gradient(self, evaluation: Look, previous: tuple[Look, NDArray] | None = None) -> NDArray:
+    def weight_gradient(
+        self, evaluation: ScoreEvaluation, previous: tuple[ScoreEvaluation, NDArray] | None = None
+    ) -> NDArray:
         """The gradient in w, where that in the intercepts is always recomputed from dz.
 
         If no row is of a class, the gradient in its intercept must not keep even a rounding error of the
@@ -103,7 +105,7 @@ class ManyScores(Scores):
             a[-self.n_intercepts :] = evaluation.dz.sum(axis=0)
         return a
 
-    def look(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> Look:
+    def evaluate(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> ScoreEvaluation:
         """The gradient in the scores z, the offset of its cut, and the loss."""
         last = self.last_evaluation
         if last and last[1:3] == (mu, id(center)) and np.array_equal(last[0], z):
@@ -111,10 +113,12 @@ class ManyScores(Scores):
         else:
             value, dz, offset_gain = self._smoothed(z, mu, center)
         # R >= value + offset_gain + dz @ (z' - z), less what rounding may have added
-        offset = float(value + offset_gain) - inner(dz, z) - ROUNDING * inner(abs(dz), abs(z))
-        return Look(dz, offset, 0.0, float(value) if self.smooth else self.unsmoothed_value(z, 0.0)[0])
+        offset = float(value + offset_gain) - inner(dz, z) - CUT_ROUNDING * inner(abs(dz), abs(z))
+        return ScoreEvaluation(
+            dz, offset, 0.0, float(value) if self.smooth else self.unsmoothed_value(z, 0.0)[0]
+        )
 
-    def search(
+    def line_search(
         self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
         line: Callable[[float], tuple[float, float]], start: float,
     ) -> tuple[float, int]:  # fmt: skip
@@ -132,30 +136,30 @@ class ManyScores(Scores):
             return 1.0, 1
         return secant_search(lambda t: first if t == 1.0 else slope(t), start)
 
-    def bend(self, evaluation: Look, z: NDArray, mu: float, center: NDArray | None) -> Any:
+    def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Any:
         """The inputs from which the Hessian in the scores is computed."""
-        return Slopes(evaluation.dz, mu)
+        return HessianInputs(evaluation.dz, mu)
 
-    def ahead(self, z: NDArray, mu: float, center: NDArray) -> tuple[NDArray, Any] | None:
+    def face_model(self, z: NDArray, mu: float, center: NDArray) -> tuple[NDArray, Any] | None:
         """The gradient in the scores z, and inputs of its Hessian, with multipliers on the center's faces."""
         if not center.any():
             return None  # multipliers at vertices have no second derivatives
-        loss, hessian = self.loss, self.loss.curve(center, self.y, self.c, mu)
+        loss, hessian = self.loss, self.loss.block_hessian(center, self.y, self.c, mu)
         unit_margins = loss.cost is None or loss.rescaled
         margins = 1 - one_hot(self.y, z) if unit_margins else loss.cost[self.y.astype(np.intp)]
-        return center + hessian.times(z + margins, slice(None)), Slopes(center, mu)
+        return center + hessian.product(z + margins, slice(None)), HessianInputs(center, mu)
 
     def initial_center(self, z: NDArray) -> NDArray | None:
         """All weight on the right classes: the smoothed loss is then quadratic in the margin violations."""
         return None if self.smooth else np.zeros_like(z)
 
 
-class SimplexDual(ManyScores):
+class SimplexDual(MultiOutputScoreProblem):
     """The score problem of a loss with multipliers on one simplex per row, by compiled kernels."""
 
     def __init__(self, risk: Risk) -> None:
         super().__init__(risk)
-        k, cost = risk.scorer.columns, self.loss.cost
+        k, cost = risk.linear_map.columns, self.loss.cost
         self.cost = 1.0 - np.eye(k) if cost is None else cost
         self.labels = self.y.astype(np.uintp)
         self._scaled: tuple[float, NDArray | None, NDArray] = (0.0, None, np.zeros((len(self.y), k)))
@@ -170,7 +174,7 @@ class SimplexDual(ManyScores):
         value = self.unsmoothed_value(z, 0.0)[0] + penalty or 1.0
         return max(value, math.sqrt(DUAL_CURVATURE_SHARE * self.dual_curvature * value))
 
-    def look(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> Look:
+    def evaluate(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> ScoreEvaluation:
         """The gradient in the scores z, the offset of its cut, and the loss."""
         dz, counts = np.empty_like(z), np.empty(len(z))
         scaled_center = self._scaled_center(mu, center)
@@ -178,14 +182,14 @@ class SimplexDual(ManyScores):
         def partial_sums(s: slice) -> NDArray:
             out, work = np.zeros(3), np.empty((2, z.shape[1]))
             rows = z[s], scaled_center[s], self.labels[s], self.c[s]
-            _kernels().settle(*rows, self.cost, 1 / mu, *work, dz[s], counts[s], out)
+            _kernels().simplex_evaluate_with_cut(*rows, self.cost, 1 / mu, *work, dz[s], counts[s], out)
             return out
 
         value, offset, size = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
         # in place of second derivatives, the number of positive multipliers per row
-        return Look(dz, offset - ROUNDING * size, 0.0, value, counts)
+        return ScoreEvaluation(dz, offset - CUT_ROUNDING * size, 0.0, value, counts)
 
-    def search(
+    def line_search(
         self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
         line: Callable[[float], tuple[float, float]], start: float,
     ) -> tuple[float, int]:  # fmt: skip
@@ -196,7 +200,7 @@ class SimplexDual(ManyScores):
             def partial_sums(s: slice) -> NDArray:
                 out, work = np.zeros(2), np.empty((3, z.shape[1]))
                 rows = z[s], dz[s], t, scaled_center[s], self.labels[s], self.c[s]
-                _kernels().along(*rows, self.cost, 1 / mu, *work, out)
+                _kernels().simplex_line_derivatives(*rows, self.cost, 1 / mu, *work, out)
                 return out
 
             sums, penalty = sum(self.design.map_row_ranges(partial_sums)), line(t)
@@ -204,10 +208,10 @@ class SimplexDual(ManyScores):
 
         return bracketed_newton(derivatives, start)
 
-    def bend(self, evaluation: Look, z: NDArray, mu: float, center: NDArray | None) -> Any:
+    def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Any:
         """The inputs of the Hessian: rows with at most one positive multiplier have no second derivatives."""
         assert evaluation.hessian_diagonal is not None
-        return Slopes(evaluation.dz, mu, np.flatnonzero(evaluation.hessian_diagonal > 1))
+        return HessianInputs(evaluation.dz, mu, np.flatnonzero(evaluation.hessian_diagonal > 1))
 
     def _scaled_center(self, mu: float, center: NDArray | None) -> NDArray:
         """Mu times the multipliers of the center, cached until mu or the center changes."""
@@ -228,14 +232,14 @@ def _kernels() -> Any:
 def unsupported_reason(name: str, obj: Objective) -> str | None:
     """Why the Newton solver of this name cannot solve an objective, and what can; None if it can."""
     risk: Any = obj.risk
-    loss, reg = getattr(risk, "loss", None), penalized(obj.reg)
+    loss, reg = getattr(risk, "loss", None), penalized_part(obj.reg)
     if not isinstance(risk, Risk) or risk.rows is None:
         return f"{name} needs a linear_risk with local rows: use Lbfgs or Smoothing"
-    scorer: Any = risk.scorer
-    plain = isinstance(scorer, Multiclass) or (
-        isinstance(scorer, (WithOnes, Centred)) and isinstance(scorer.inner, Multiclass)
+    scorer: Any = risk.linear_map
+    plain = isinstance(scorer, MultiOutput) or (
+        isinstance(scorer, (WithIntercept, Centered)) and isinstance(scorer.inner, MultiOutput)
     )
-    if not hasattr(loss, "curve") or not plain:
+    if not hasattr(loss, "block_hessian") or not plain:
         return f"{type(loss).__name__} has no second derivatives for {name}: use Lbfgs or Smoothing"
     if not isinstance(reg, L2):
         return f"{name} needs L2() for multi-output losses, not {reg!r}: use Lbfgs or Smoothing"

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.blas import inverse, linalg
-from riskmin.deadline import LONG, checking, product
-from riskmin.losses.curves import Curve
+from riskmin.blas import inverse, scipy_linalg
+from riskmin.deadline import THREADED_CALL_OPERATIONS, check_each, interruptible_matmul
+from riskmin.losses.curves import BlockHessian
 from riskmin.matrices import Columns, Csr, Dense, as_scipy
-from riskmin.scorers import Centred, WithOnes
+from riskmin.scorers import Centered, WithIntercept
 from riskmin.solvers.newton_matrix import cholesky
-from riskmin.solvers.passes import Passes, dense_rows, gram_row_ranges
+from riskmin.solvers.passes import DesignOperator, dense_rows, gram_row_ranges
 from riskmin.types import Matrix, NDArray
 
 THIN_PRODUCT_COST, ELEMENTWISE_COST, SPARSE_ENTRY_COST, TRIANGULAR_ENTRY_COST, NUMPY_CALL_COST = (
@@ -39,12 +39,12 @@ class MultiOutputActiveRows(NamedTuple):
     """The rows with second derivatives, and these."""
 
     X: Csr | Dense | Columns
-    hessian: Curve
-    scorer: Any
-    all_rows: Passes | None
+    hessian: BlockHessian
+    linear_map: Any
+    all_rows: DesignOperator | None
     """The operator of all rows, if all of them are active."""
 
-    def times(self, d: NDArray) -> NDArray:
+    def product(self, d: NDArray) -> NDArray:
         """(sum_i x_i x_i' (x) H_i) d."""
         if self.all_rows is None:
             return self._block_product(self.X, 0, d)
@@ -55,29 +55,29 @@ class MultiOutputActiveRows(NamedTuple):
 
     def _block_product(self, X: Matrix, start: int, d: NDArray) -> NDArray:
         """The product with the rows of X, which begin at row `start`: block by block, while in cache."""
-        n, out, scorer = X.shape[0], np.zeros_like(d), self.scorer
+        n, out, scorer = X.shape[0], np.zeros_like(d), self.linear_map
         size = max(HESSIAN_BLOCK_ENTRIES // scorer.columns, 16)
         for i in range(0, n, size):
             j = min(i + size, n)
             z = scorer.scores(X, d, i, j)
-            scorer.pullback(X, self.hessian.times(z, slice(start + i, start + j)), i, j, out)
+            scorer.pullback(X, self.hessian.product(z, slice(start + i, start + j)), i, j, out)
         return out
 
     def gram(self, h: NDArray) -> NDArray:
         """X' diag(h) X, where X has a column of ones for intercepts, or is centered."""
         G = _gram(self.X, h)
-        if isinstance(self.scorer, (WithOnes, Centred)):
+        if isinstance(self.linear_map, (WithIntercept, Centered)):
             s, total = np.zeros(len(G)), float(h.sum())
             self.X.pullback(h, 0, len(h), s)
-            if isinstance(self.scorer, WithOnes):
+            if isinstance(self.linear_map, WithIntercept):
                 return np.block([[G, s[:, None]], [s[None, :], np.array([[total]])]])
             # sum_i h_i (x_i - m)(x_i - m)'
-            m = self.scorer.mean
+            m = self.linear_map.mean
             G += total * np.outer(m, m) - np.outer(s, m) - np.outer(m, s)
         return G
 
     @property
-    def numbers(self) -> int:
+    def nnz(self) -> int:
         """The stored entries of the rows."""
         return len(self.X.data) if isinstance(self.X, Csr) else self.X.shape[0] * self.X.shape[1]
 
@@ -90,32 +90,34 @@ class MultiOutputActiveRows(NamedTuple):
 # ---------------------------------------------------------------- costs
 def cg_step_cost(part: MultiOutputActiveRows) -> float:
     """The cost of a step of conjugate gradients."""
-    entries = (SPARSE_ENTRY_COST if isinstance(part.X, Csr) else THIN_PRODUCT_COST) * part.numbers
-    return float(part.scorer.columns * (entries + ELEMENTWISE_COST * part.X.shape[0]) + 5 * NUMPY_CALL_COST)
+    entries = (SPARSE_ENTRY_COST if isinstance(part.X, Csr) else THIN_PRODUCT_COST) * part.nnz
+    return float(
+        part.linear_map.columns * (entries + ELEMENTWISE_COST * part.X.shape[0]) + 5 * NUMPY_CALL_COST
+    )
 
 
 def gram_cost(part: MultiOutputActiveRows) -> float:
     """The cost of one matrix X' diag(h) X and its inverse."""
     m, p = part.X.shape
     if isinstance(part.X, Csr):
-        return 0.5 * SPARSE_ENTRY_COST * part.numbers**2 / max(m, 1) + p**3
+        return 0.5 * SPARSE_ENTRY_COST * part.nnz**2 / max(m, 1) + p**3
     return m * p * (p + 0.5 * ELEMENTWISE_COST) + p**3
 
 
 def feature_solver_cost(part: MultiOutputActiveRows, direct: int) -> float:
     """The cost of the exact matrix by features; infinite where it is too large."""
-    (m, p), k, active = part.X.shape, part.scorer.columns, part.active_classes
+    (m, p), k, active = part.X.shape, part.linear_map.columns, part.active_classes
     # the mean number of pairs of classes per row, in one triangle
     pairs = 0.5 * float((active * active).sum()) / max(m, 1)
     extra = k * k * (m * ELEMENTWISE_COST + 0.5 * NUMPY_CALL_COST)
     return pairs * gram_cost(part) + (p * k) ** 3 / 3 + extra if p * k <= 2 * direct else np.inf
 
 
-def rows_cost(part: MultiOutputActiveRows, P: NDArray, direct: int) -> float:
+def row_solver_cost(part: MultiOutputActiveRows, P: NDArray, direct: int) -> float:
     """The cost of the exact solver by rows; infinite if they are too many, or penalties of classes differ."""
-    plain = part.hessian.roots is not None and not isinstance(part.X, Csr)
+    plain = part.hessian.factors is not None and not isinstance(part.X, Csr)
     alike = bool((P[:, :1] == P).all() and P.min() > 0)
-    if not plain or isinstance(part.scorer, Centred) or not alike:
+    if not plain or isinstance(part.linear_map, Centered) or not alike:
         return np.inf
     # H_i of a row with r active classes has rank r - 1
     size = int(np.maximum(part.active_classes - 1, 0).sum())
@@ -124,32 +126,32 @@ def rows_cost(part: MultiOutputActiveRows, P: NDArray, direct: int) -> float:
 
 
 # ---------------------------------------------------------------- preconditioners
-def by_diagonal(part: MultiOutputActiveRows, P: NDArray) -> Solve:
+def diagonal_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
     """The inverse of the diagonal."""
     X, h = part.X, part.hessian.diagonal
     squares = as_scipy(X).power(2).T @ h if isinstance(X, Csr) else _dense(X).T ** 2 @ h
-    if isinstance(part.scorer, WithOnes):
+    if isinstance(part.linear_map, WithIntercept):
         squares = np.vstack([squares, h.sum(axis=0)])
     # P and squares have one row per feature and one column per class
     scale = 1 / (P + squares + DIAGONAL_FLOOR).reshape(-1)
     return lambda r: scale * r
 
 
-def by_one(part: MultiOutputActiveRows, P: NDArray) -> Solve:
+def shared_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
     """The inverse of one matrix for all classes: exact where all have the same Hessian, as at the start."""
     h, k = part.hessian.diagonal, P.shape[1]
     shared = inverse(_definite(part.gram(h.sum(axis=1) / max(k - 1, 1)), P.mean(axis=1)))
     return lambda r: (shared @ r.reshape(-1, k)).reshape(-1)
 
 
-def by_class(part: MultiOutputActiveRows, P: NDArray) -> Solve:
+def per_class_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
     """The inverse of one matrix per class: exact but for the blocks of two different classes."""
     h, k = part.hessian.diagonal, P.shape[1]
     inverses = inverse(np.stack([_definite(part.gram(h[:, j]), P[:, j]) for j in range(k)]))
     return lambda r: (inverses @ r.reshape(-1, k).T[:, :, None])[:, :, 0].T.reshape(-1)
 
 
-def by_features(part: MultiOutputActiveRows, P: NDArray) -> Solve:
+def exact_feature_solver(part: MultiOutputActiveRows, P: NDArray) -> Solve:
     """The inverse of the matrix itself, of dimension features times classes."""
     q, k = P.shape
     sparse_pairs = float((part.active_classes**2).sum()) < 0.3 * k * k * len(part.active_classes)
@@ -159,26 +161,26 @@ def by_features(part: MultiOutputActiveRows, P: NDArray) -> Solve:
     diagonal += P.T.reshape(-1)
     factor = cholesky(M, diagonal, 1e-13 * float(diagonal.max()))
     if factor is None:
-        return by_diagonal(part, P)
+        return diagonal_preconditioner(part, P)
 
     def solve(r: NDArray) -> NDArray:
         # w has its classes together per feature, the matrix its features together per class
-        solution = linalg().cho_solve(factor, r.reshape(q, k).T.reshape(-1), check_finite=False)
+        solution = scipy_linalg().cho_solve(factor, r.reshape(q, k).T.reshape(-1), check_finite=False)
         return np.asarray(solution).reshape(k, q).T.reshape(-1)
 
     return solve
 
 
-def by_rows(part: MultiOutputActiveRows, P: NDArray) -> Solve:
+def exact_row_solver(part: MultiOutputActiveRows, P: NDArray) -> Solve:
     """The inverse by Woodbury's formula: each H_i is a sum of a few u u', and P the same for all classes."""
-    assert part.hessian.roots is not None
+    assert part.hessian.factors is not None
     assert not isinstance(part.X, Csr)
-    (rows, U), p, k = part.hessian.roots(), P[:, :1], P.shape[1]
+    (rows, U), p, k = part.hessian.factors(), P[:, :1], P.shape[1]
     X = dense_rows(part.X, rows)
-    if isinstance(part.scorer, WithOnes):
+    if isinstance(part.linear_map, WithIntercept):
         X = np.column_stack([X, np.ones(len(X))])
     # I + (X P^-1 X') * (U U'), elementwise
-    G = product(X / p.T, X.T)
+    G = interruptible_matmul(X / p.T, X.T)
     G *= U @ U.T
     diagonal = G.reshape(-1)[:: len(G) + 1]
     diagonal += 1.0
@@ -188,7 +190,7 @@ def by_rows(part: MultiOutputActiveRows, P: NDArray) -> Solve:
         R = r.reshape(-1, k) / p
         if factor is None:
             return R.reshape(-1)
-        u = linalg().cho_solve(factor, ((X @ R) * U).sum(axis=1), check_finite=False)
+        u = scipy_linalg().cho_solve(factor, ((X @ R) * U).sum(axis=1), check_finite=False)
         return np.asarray(R - X.T @ (U * u[:, None]) / p).reshape(-1)
 
     return solve
@@ -201,7 +203,7 @@ def _matrix_by_pairs(part: MultiOutputActiveRows, q: int, k: int) -> NDArray:
     for a in range(k):
         unit = np.zeros((m, k))
         unit[:, a] = 1.0
-        columns = np.asfortranarray(part.hessian.times(unit, slice(None))[:, : a + 1])
+        columns = np.asfortranarray(part.hessian.product(unit, slice(None))[:, : a + 1])
         for b in np.flatnonzero(columns.any(axis=0)):
             H[a, :, b] = part.gram(columns[:, b])
     return H
@@ -211,17 +213,17 @@ def _matrix_by_rows(part: MultiOutputActiveRows, q: int, k: int) -> NDArray:
     """The lower triangle of the matrix, one block of rows at a time, for all pairs of classes."""
     H, m, size = np.zeros((k, q, k * q)), part.X.shape[0], max(PAIR_BLOCK_ENTRIES // (k * q), 16)
     X = _dense(part.X)
-    for i in checking(range(0, m, size)):
+    for i in check_each(range(0, m, size)):
         block = slice(i, min(i + size, m))
         rows = X[block]
-        if isinstance(part.scorer, WithOnes):
+        if isinstance(part.linear_map, WithIntercept):
             rows = np.column_stack([rows, np.ones(len(rows))])
-        elif isinstance(part.scorer, Centred):
-            rows = rows - part.scorer.mean
+        elif isinstance(part.linear_map, Centered):
+            rows = rows - part.linear_map.mean
         for a in range(k):
             unit = np.zeros((len(rows), k))
             unit[:, a] = 1.0
-            columns = part.hessian.times(unit, block)[:, : a + 1]
+            columns = part.hessian.product(unit, block)[:, : a + 1]
             H[a, :, : (a + 1) * q] += rows.T @ (columns[:, :, None] * rows[:, None, :]).reshape(len(rows), -1)
     return H
 
@@ -245,11 +247,11 @@ def _gram(X: Csr | Dense | Columns, h: NDArray) -> NDArray:
 
 def _long_product(A: NDArray, B: NDArray) -> NDArray:
     """A B for B with many rows: if very many, in blocks, between which the deadline is checked."""
-    n, step = len(B), max(int(LONG // (2 * len(A) * B.shape[1])), MIN_BLOCK_ROWS)
+    n, step = len(B), max(int(THREADED_CALL_OPERATIONS // (2 * len(A) * B.shape[1])), MIN_BLOCK_ROWS)
     if n <= 4 * step:
-        return np.asarray(product(A, B))
+        return np.asarray(interruptible_matmul(A, B))
     total = np.zeros((len(A), B.shape[1]))
-    for i in checking(range(0, n, step)):
+    for i in check_each(range(0, n, step)):
         total += A[:, i : i + step] @ B[i : i + step]
     return total
 

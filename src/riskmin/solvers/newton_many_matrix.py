@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.deadline import checking
+from riskmin.deadline import check_each
 from riskmin.matrices import Csr, as_matrix, as_scipy
-from riskmin.scorers import WithOnes
+from riskmin.scorers import WithIntercept
 from riskmin.solvers import newton_many_inverse as inverse
 from riskmin.solvers.newton_many_inverse import MultiOutputActiveRows, Solve
-from riskmin.solvers.passes import Passes, dense_rows, mean_square, row_matrix
-from riskmin.solvers.weights import of_features
+from riskmin.solvers.passes import DesignOperator, dense_rows, mean_squared_norm, row_matrix
+from riskmin.solvers.weights import feature_weights
 from riskmin.types import Array, NDArray
 
 MULTI_OUTPUT_MAX_CG_STEPS = 500
@@ -29,7 +29,7 @@ DIVERGED_RESIDUAL_RATIO = 1e10
 """Growth of the residual that only rounding explains."""
 SMOOTH_CG_RESIDUAL, NONSMOOTH_CG_RESIDUAL = 0.05, 0.01
 """Residual, as a share of the gradient, at which conjugate gradients stop: a smaller one saves no steps."""
-DROP, MAX_DROP_REDUCTIONS = 1e-2, 4
+DROPPED_HESSIAN_SHARE, MAX_DROP_REDUCTIONS = 1e-2, 4
 """The share of the second derivatives dropped with the rows that have the smallest; divided by 10 each time
 the residual shows that to be too much, and 0 after this many times."""
 N_PRECONDITIONERS = 3
@@ -50,12 +50,12 @@ REBUILD_MAX_COST = 4
 Norm = Callable[[NDArray], float]
 
 
-class Slopes(NamedTuple):
+class HessianInputs(NamedTuple):
     """The inputs of the Hessian: the gradient in the scores, mu, and the active rows (None for all)."""
 
     dz: NDArray
     mu: float
-    at: NDArray | None = None
+    active_rows: NDArray | None = None
 
 
 class PreconditionerOption(NamedTuple):
@@ -67,69 +67,73 @@ class PreconditionerOption(NamedTuple):
     make: Callable[[MultiOutputActiveRows, NDArray], Solve]
 
 
-class ManyEquations:
+class MultiOutputNewtonSystem:
     """The linear system of one problem, for a sequence of points."""
 
-    def __init__(self, design: Passes, reg: Any, direct: int, steps: float = 0.0) -> None:
+    def __init__(self, design: DesignOperator, reg: Any, direct: int, steps: float = 0.0) -> None:
         self.design, self.reg, self.direct = design, reg, direct
         risk: Any = design.risk
-        self.loss, self.scorer = risk.loss, risk.scorer
+        self.loss, self.linear_map = risk.loss, risk.linear_map
         self.preconditioner: Solve | None = None
         reductions, level = divmod(int(steps), N_PRECONDITIONERS)
         self.level = level
         """The level of the last preconditioner."""
-        self.shrunk = reductions
+        self.n_drop_reductions = reductions
         """How often too many rows were dropped."""
         self.skip_reuse = self.last_skip_reuse = 0
         """The number of solves that do not try the old preconditioner, and its last initial value."""
 
     @property
     def steps(self) -> float:
-        """What is known of the system, as one number, for the state of a run: both `shrunk` and `level`."""
-        return float(N_PRECONDITIONERS * self.shrunk + self.level)
+        """What is known of the system, as one number, for the state of a run: both `n_drop_reductions` and `level`."""
+        return float(N_PRECONDITIONERS * self.n_drop_reductions + self.level)
 
     @property
     def dropped_share(self) -> float:
         """The share of the second derivatives that is dropped."""
-        return DROP * 0.1**self.shrunk if self.shrunk < MAX_DROP_REDUCTIONS else 0.0
+        return (
+            DROPPED_HESSIAN_SHARE * 0.1**self.n_drop_reductions
+            if self.n_drop_reductions < MAX_DROP_REDUCTIONS
+            else 0.0
+        )
 
     def residual_tolerance(self, g: Array, scaled_gap: float) -> float:
         """The residual norm that conjugate gradients may leave; `scaled_gap` is lam times complementarity."""
         return 0.3 * math.sqrt(scaled_gap)
 
-    def solve(self, inputs: Slopes, lam: float, g: Array, tol: float) -> Array:
+    def solve(self, inputs: HessianInputs, lam: float, g: Array, tol: float) -> Array:
         """The direction d, up to a residual of norm `tol`, or a small share of that of g."""
         # the system is (diag(penalty) + sum_i x_i x_i' (x) H_i) d = -g
-        weights = self._weights(g, inputs.mu)
+        weights = self._penalty_weights(g, inputs.mu)
         penalty = lam * weights
         norm = _weighted_norm(weights)
         g_norm = norm(g)
         # for a smooth loss, complementarity is rounding, and gives no tolerance
         least = max(tol, NONSMOOTH_CG_RESIDUAL * g_norm) if inputs.mu else SMOOTH_CG_RESIDUAL * g_norm
         tol, drop_tol = min(least, 0.5 * g_norm), DROPPED_ROWS_RESIDUAL * g_norm
-        d, r, all_active = 0.0 * g, -g, self._part(inputs, inputs.at)
+        d, r, all_active = 0.0 * g, -g, self._active_rows(inputs, inputs.active_rows)
         while True:
-            part = all_active if inputs.mu else self._few(all_active, inputs)
+            part = all_active if inputs.mu else self._without_negligible_rows(all_active, inputs)
             # nonsmooth losses have second derivatives in other rows each time
             self.preconditioner = None if inputs.mu else self.preconditioner
             d = self._descend(part, penalty, _CgRun(part, penalty, d, r, tol, norm), inputs.mu > 0)
             if part is all_active or not self.dropped_share:  # then dropped rows have no second derivatives
                 return d
             # the residual of the whole system, which shows the error of dropped rows
-            r = -g - penalty * d - all_active.times(d)
+            r = -g - penalty * d - all_active.product(d)
             if norm(r) <= max(2 * tol, drop_tol):
                 return d
-            self.shrunk += 1
+            self.n_drop_reductions += 1
 
-    def _weights(self, g: Array, mu: float) -> NDArray:
+    def _penalty_weights(self, g: Array, mu: float) -> NDArray:
         """The factors of lam in the penalty, one per entry of w.
 
         Intercepts are not penalized, but those of classes without second derivatives would be undetermined:
         they get the weight of a feature of typical length, and with a smooth loss next to none.
         """
         weights = self.reg.terms(g).square + 0.0 * g
-        if isinstance(self.scorer, WithOnes):
-            weights[-self.scorer.columns :] = self.intercept_weight * (
+        if isinstance(self.linear_map, WithIntercept):
+            weights[-self.linear_map.columns :] = self.intercept_weight * (
                 1.0 if mu else SMOOTH_INTERCEPT_PENALTY
             )
         return np.asarray(weights)
@@ -138,21 +142,23 @@ class ManyEquations:
     def intercept_weight(self) -> float:
         """The artificial weight of intercepts, 1 / mean |x_i|^2."""
         assert self.design.rows is not None
-        return 1 / mean_square(self.design.rows, of_features(self.reg, self.scorer.columns))
+        return 1 / mean_squared_norm(self.design.rows, feature_weights(self.reg, self.linear_map.columns))
 
-    def _part(self, inputs: Slopes, active: NDArray | None) -> MultiOutputActiveRows:
+    def _active_rows(self, inputs: HessianInputs, active: NDArray | None) -> MultiOutputActiveRows:
         """Some of the rows with their second derivatives; all of them where that saves too little."""
         rows = self.design.rows
         assert rows is not None
         dz, y, c, X = inputs.dz, rows.y, rows.c, row_matrix(rows)
         if active is None or len(active) > (1 - MIN_DROPPED_ROWS) * len(y):
-            hessian = self.loss.curve(dz, y, c, inputs.mu)
-            return MultiOutputActiveRows(X, hessian, self.scorer, self.design)
+            hessian = self.loss.block_hessian(dz, y, c, inputs.mu)
+            return MultiOutputActiveRows(X, hessian, self.linear_map, self.design)
         selected: Any = as_matrix(as_scipy(X)[active] if isinstance(X, Csr) else dense_rows(X, active))
-        hessian = self.loss.curve(dz[active], y[active], c[active], inputs.mu)
-        return MultiOutputActiveRows(selected, hessian, self.scorer, None)
+        hessian = self.loss.block_hessian(dz[active], y[active], c[active], inputs.mu)
+        return MultiOutputActiveRows(selected, hessian, self.linear_map, None)
 
-    def _few(self, all_active: MultiOutputActiveRows, inputs: Slopes) -> MultiOutputActiveRows:
+    def _without_negligible_rows(
+        self, all_active: MultiOutputActiveRows, inputs: HessianInputs
+    ) -> MultiOutputActiveRows:
         """All rows but those that together have the dropped share of the second derivatives."""
         size = all_active.hessian.diagonal.sum(axis=1)
         # rows by their trace of H_i; the largest prefix with at most the dropped share of the sum is dropped
@@ -161,13 +167,13 @@ class ManyEquations:
         n_dropped = int(np.searchsorted(np.cumsum(size[order]), dropped, side="right"))
         if n_dropped < MIN_DROPPED_ROWS * len(size):
             return all_active
-        return self._part(inputs, np.sort(order[n_dropped:]))
+        return self._active_rows(inputs, np.sort(order[n_dropped:]))
 
     def _descend(
         self, part: MultiOutputActiveRows, penalty: NDArray, run: _CgRun, nonsmooth: bool
     ) -> NDArray:
         """The direction whose residual is small enough, by preconditioners of increasing level."""
-        P, step = penalty.reshape(-1, self.scorer.columns), inverse.cg_step_cost(part)
+        P, step = penalty.reshape(-1, self.linear_map.columns), inverse.cg_step_cost(part)
         options = self._options(part, P)
         if nonsmooth and options[-1].cost <= EXACT_MAX_COST * step:
             self.level = options[-1].level
@@ -192,9 +198,9 @@ class ManyEquations:
 
     def _centered(self, solve: Solve) -> Solve:
         """The preconditioner without the sum of all intercepts, on which the loss does not depend."""
-        if not isinstance(self.scorer, WithOnes):
+        if not isinstance(self.linear_map, WithIntercept):
             return solve
-        k = self.scorer.columns
+        k = self.linear_map.columns
 
         def centered(r: NDArray) -> NDArray:
             return np.concatenate([r[:-k], r[-k:] - r[-k:].mean()])
@@ -203,16 +209,18 @@ class ManyEquations:
 
     def _options(self, part: MultiOutputActiveRows, P: NDArray) -> list[PreconditionerOption]:
         """The preconditioners from cheap to exact, without those that cost more than a better one."""
-        rows = PreconditionerOption(2, inverse.rows_cost(part, P, self.direct), inverse.by_rows)
+        rows = PreconditionerOption(
+            2, inverse.row_solver_cost(part, P, self.direct), inverse.exact_row_solver
+        )
         if part.X.shape[1] > self.direct:
-            options = [PreconditionerOption(0, 0.0, inverse.by_diagonal), rows]
+            options = [PreconditionerOption(0, 0.0, inverse.diagonal_preconditioner), rows]
         else:
             one = inverse.gram_cost(part)
             cost = inverse.feature_solver_cost(part, self.direct)
-            features = PreconditionerOption(2, cost, inverse.by_features)
+            features = PreconditionerOption(2, cost, inverse.exact_feature_solver)
             options = [
-                PreconditionerOption(0, one, inverse.by_one),
-                PreconditionerOption(1, P.shape[1] * one, inverse.by_class),
+                PreconditionerOption(0, one, inverse.shared_preconditioner),
+                PreconditionerOption(1, P.shape[1] * one, inverse.per_class_preconditioner),
             ]
             options.append(min(rows, features, key=lambda option: option.cost))
         return [
@@ -238,8 +246,8 @@ class _CgRun:
             return True
         s = solve(self.r)
         direction, rho = s, float(self.r @ s)
-        for _ in checking(range(max_steps)):
-            image = self.penalty * direction + self.part.times(direction)
+        for _ in check_each(range(max_steps)):
+            image = self.penalty * direction + self.part.product(direction)
             curvature = float(direction @ image)
             if not (curvature > 0 and rho > 0):
                 return True  # nothing but rounding is left

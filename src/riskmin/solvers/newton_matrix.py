@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.blas import cho_factor, linalg
-from riskmin.deadline import aside, checking, pieces, product
-from riskmin.losses.bends import times, turned
+from riskmin.blas import cho_factor, scipy_linalg
+from riskmin.deadline import check_each, chunk_ranges, interruptible_call, interruptible_matmul
+from riskmin.losses.bends import hessian_product, transposed_ranges
 from riskmin.matrices import Columns, Csr, Dense
 from riskmin.regularizers import L2
-from riskmin.solvers.newton_steps import Part
-from riskmin.solvers.passes import Passes, dense_rows, row_blocks, row_matrix
+from riskmin.solvers.newton_steps import ActiveRows
+from riskmin.solvers.passes import DesignOperator, dense_rows, row_blocks, row_matrix
 from riskmin.sorting import prefix_sums
-from riskmin.types import Array, Bend, NDArray, Window
+from riskmin.types import Array, Hessian, NDArray, PairBlock
 
 MAX_CG_STEPS = 1500
 """Steps of conjugate gradients after which a direction is used as it is."""
@@ -36,7 +36,7 @@ DENSE_SPEEDUP = 8.0
 """How many times as fast an operation of a dense matrix product is as one of a sparse product."""
 
 
-class Equations:
+class NewtonSystem:
     """The linear system of one problem, (lam K + X' H X) d = -g, for a sequence of H and lam.
 
     There are three methods. Conjugate gradients make two passes over X per step, and are used where few steps
@@ -44,7 +44,7 @@ class Equations:
     are fewer, unless both dimensions exceed `direct`.
     """
 
-    def __init__(self, design: Passes, reg: Any, direct: int, steps: float = 0.0) -> None:
+    def __init__(self, design: DesignOperator, reg: Any, direct: int, steps: float = 0.0) -> None:
         self.design, self.given_reg, self.reg, self.direct = design, reg, reg, direct
         self.steps = steps
         """Expected steps of conjugate gradients: those of the last solve, or more where that failed."""
@@ -58,7 +58,7 @@ class Equations:
         norm = math.sqrt(float(g @ g))
         return max(0.05 * norm * min(1.0, 10 * norm), 0.3 * math.sqrt(scaled_gap))
 
-    def solve(self, hessian: Bend, lam: float, g: Array, tol: float) -> Array:
+    def solve(self, hessian: Hessian, lam: float, g: Array, tol: float) -> Array:
         """The direction d; where conjugate gradients find it, up to a residual of norm `tol`."""
         if isinstance(self.given_reg, L2):
             # penalties that vanish in rounding beside X' H X are raised to MIN_RELATIVE_PENALTY of it
@@ -76,21 +76,23 @@ class Equations:
         return d if n_steps < max_steps or direct_solve is None else direct_solve(hessian, lam, g)
 
     def _conjugate_gradients(
-        self, hessian: Bend, lam: float, g: Array, tol: float, max_steps: int
+        self, hessian: Hessian, lam: float, g: Array, tol: float, max_steps: int
     ) -> tuple[Array, int]:
         """By conjugate gradients; on a copy of the rows with second derivatives where these are few."""
         active = np.flatnonzero(hessian.diagonal)
         few = GATHER_BELOW_ONE_ROW_IN * len(active) < len(hessian.diagonal)
         copied = few and self.design.can_gather(len(active))
-        if copied and isinstance(self.reg, L2) and not hessian.windows and _projects(hessian):
+        if copied and isinstance(self.reg, L2) and not hessian.pair_blocks and _projects(hessian):
             square = self.reg.terms(g).square + 0.0 * g
-            return Part(self.design.gather(active), hessian, square).solve(lam, g, tol, max_steps)
+            return ActiveRows(self.design.gather(active), hessian, square).solve(lam, g, tol, max_steps)
         return conjugate_gradients(lambda d: self._product(hessian, lam, d), -g, tol, max_steps)
 
-    def _cheapest_direct(self, hessian: Bend) -> tuple[float, Callable[[Bend, float, Array], Array] | None]:
+    def _cheapest_direct(
+        self, hessian: Hessian
+    ) -> tuple[float, Callable[[Hessian, float, Array], Array] | None]:
         """The cheaper direct method, and its cost in steps of conjugate gradients."""
         n, p = self.design.shape
-        m, nnz = int(np.count_nonzero(hessian.diagonal)), self.design.numbers
+        m, nnz = int(np.count_nonzero(hessian.diagonal)), self.design.nnz
         nnz_per_row = nnz / n
         # operations: m^2 products of rows and an LU factorization, or a p x p Gram matrix and Cholesky
         rows = m * m * (0.7 * m / DENSE_SPEEDUP + nnz_per_row)
@@ -104,17 +106,17 @@ class Equations:
         if best == math.inf:
             return best, None
         # a step of conjugate gradients makes two passes over X, of two operations per stored entry each
-        return best / (4 * nnz), (self._by_rows, self._by_features)[method]
+        return best / (4 * nnz), (self._solve_by_rows, self._solve_by_features)[method]
 
     def _can_solve_by_rows(self, n_rows: int) -> bool:
         return n_rows <= self.direct and isinstance(self.reg, L2) and self.design.can_gather(n_rows)
 
-    def _can_solve_by_features(self, hessian: Bend) -> bool:
-        return self.design.shape[1] <= self.direct and self.design.can_form_gram(bool(hessian.windows))
+    def _can_solve_by_features(self, hessian: Hessian) -> bool:
+        return self.design.shape[1] <= self.direct and self.design.can_form_gram(bool(hessian.pair_blocks))
 
-    def _by_rows(self, hessian: Bend, lam: float, g: Array) -> Array:
+    def _solve_by_rows(self, hessian: Hessian, lam: float, g: Array) -> Array:
         """By Woodbury's formula: u = H X_S d in (I + H G) u = H G' g, for G = X_S (lam K)^-1 X_S'."""
-        lapack = linalg().lapack
+        lapack = scipy_linalg().lapack
         active = np.flatnonzero(hessian.diagonal)
         weight = 1 / (lam * self.reg.terms(g).square + 0.0 * g)
         if not len(active):
@@ -122,36 +124,36 @@ class Equations:
         part: Any = self.design.gather(active).astype(np.float64, copy=False)
         scaled = part * weight if isinstance(part, np.ndarray) else part @ sp.diags_array(weight)
         dense, H = isinstance(part, np.ndarray), restrict_hessian(hessian, active)
-        gram = product(scaled, part.T) if dense else (scaled @ part.T).toarray()
-        M, work = np.eye(len(active)) + times(H, gram), 2 / 3 * len(active) ** 3
-        factor, pivots, singular = aside(work, partial(lapack.dgetrf, overwrite_a=True), M)
+        gram = interruptible_matmul(scaled, part.T) if dense else (scaled @ part.T).toarray()
+        M, work = np.eye(len(active)) + hessian_product(H, gram), 2 / 3 * len(active) ** 3
+        factor, pivots, singular = interruptible_call(work, partial(lapack.dgetrf, overwrite_a=True), M)
         if singular:  # rows so long that the identity is lost in rounding
             return self._without_rows(hessian, lam, g)
         d, residual = 0.0 * g, -1.0 * g
         for _ in range(2):  # the second pass is iterative refinement
-            u, _ = lapack.dgetrs(factor, pivots, times(H, scaled @ residual))
+            u, _ = lapack.dgetrs(factor, pivots, hessian_product(H, scaled @ residual))
             d = d + weight * residual - weight * (part.T @ u)
             residual = -1.0 * g - self._product(hessian, lam, d)
         return d
 
-    def _without_rows(self, hessian: Bend, lam: float, g: Array) -> Array:
+    def _without_rows(self, hessian: Hessian, lam: float, g: Array) -> Array:
         """The direction where the system of the rows is singular."""
         if self._can_solve_by_features(hessian):
-            return self._by_features(hessian, lam, g)
+            return self._solve_by_features(hessian, lam, g)
         tol = FALLBACK_CG_RESIDUAL * float(g @ g) ** 0.5
         return conjugate_gradients(lambda d: self._product(hessian, lam, d), -1.0 * g, tol, MAX_CG_STEPS)[0]
 
-    def _product(self, hessian: Bend, lam: float, d: Array) -> Array:
+    def _product(self, hessian: Hessian, lam: float, d: Array) -> Array:
         """(lam K + X' H X) d."""
-        dz = times(hessian, self.design.forward(d))
-        return lam * self.reg.grad(d) + self.design.back(dz)
+        dz = hessian_product(hessian, self.design.forward(d))
+        return lam * self.reg.grad(d) + self.design.adjoint(dz)
 
-    def _by_features(self, hessian: Bend, lam: float, g: Array) -> Array:
+    def _solve_by_features(self, hessian: Hessian, lam: float, g: Array) -> Array:
         """By a Cholesky factorization of the p x p matrix."""
         return -1.0 * factorized(self.design, self.reg, lam, hessian)(g)
 
 
-def factorized(design: Passes, reg: Any, lam: float, hessian: Bend) -> Callable[[Array], Array]:
+def factorized(design: DesignOperator, reg: Any, lam: float, hessian: Hessian) -> Callable[[Array], Array]:
     """A function that solves (lam K + X' H X) d = g for d, by a Cholesky factorization."""
     G = design.gram(hessian.diagonal)
     p = len(G)
@@ -167,7 +169,7 @@ def factorized(design: Passes, reg: Any, lam: float, hessian: Bend) -> Callable[
     # without any factor, the gradient direction remains
     if factor is None:
         return lambda g: g / lam
-    return lambda g: np.asarray(linalg().cho_solve(factor, g, check_finite=False))
+    return lambda g: np.asarray(scipy_linalg().cho_solve(factor, g, check_finite=False))
 
 
 def cholesky(G: NDArray, diagonal: NDArray, shift: float) -> Any:
@@ -192,73 +194,73 @@ def cholesky(G: NDArray, diagonal: NDArray, shift: float) -> Any:
     return None
 
 
-def _projects(hessian: Bend) -> bool:
+def _projects(hessian: Hessian) -> bool:
     """Whether H = D^1/2 P D^1/2 for a diagonal D and P = I - q q' with |q| = 1, or P = I."""
-    if len(hessian.minus) != 1:
-        return not hessian.minus
-    (s,), h = hessian.minus, hessian.diagonal
+    if len(hessian.low_rank) != 1:
+        return not hessian.low_rank
+    (s,), h = hessian.low_rank, hessian.diagonal
     positive = h > 0
     unit = abs(float(s[positive] @ (s[positive] / h[positive])) - 1) < 1e-9
     return bool(unit and not s[~positive].any())
 
 
-def subtract_low_rank_and_pairs(G: NDArray, design: Passes, hessian: Bend) -> NDArray:
+def subtract_low_rank_and_pairs(G: NDArray, design: DesignOperator, hessian: Hessian) -> NDArray:
     """X' H X from G = X' diag(h) X: less the low-rank terms and the pair blocks of H."""
     # H = diag(h) - sum_s s s' - pair blocks and their transposes
-    for s in hessian.minus:
-        m = design.back(s)
+    for s in hessian.low_rank:
+        m = design.adjoint(s)
         G -= np.outer(m, m)
-    for block in hessian.windows:
+    for block in hessian.pair_blocks:
         assert design.rows is not None  # else can_form_gram has refused
         triangle = _pair_block_gram(row_matrix(design.rows), _shorter_list_first(block))
         G -= triangle + triangle.T
     return G
 
 
-def _shorter_list_first(block: Window) -> Window:
+def _shorter_list_first(block: PairBlock) -> PairBlock:
     """The same pair block with the shorter list first: each of its rows takes a vector of p entries."""
     if len(block.above) <= len(block.below):
         return block
-    first, last = turned(block)
-    return Window(block.below, block.q, block.above, block.p, first, last)
+    first, last = transposed_ranges(block)
+    return PairBlock(block.below, block.q, block.above, block.p, first, last)
 
 
-def _pair_block_gram(X: Csr | Dense | Columns, block: Window) -> NDArray:
+def _pair_block_gram(X: Csr | Dense | Columns, block: PairBlock) -> NDArray:
     """X' W X, for W one of the two triangles of a symmetric pair block."""
-    from riskmin.kernels.gram import csr_windows, dense_windows
+    from riskmin.kernels.gram import csr_pair_block_gram, dense_window_sums
 
     p = X.shape[1]
     out, sums, ends = np.zeros((p, p)), np.zeros(p), np.zeros(2, np.int64)
     if isinstance(X, Csr):
         above, weights, below, q, first, last = block
-        for i, j in pieces(0, len(above), len(above) * (len(X.data) / X.shape[0]) * p):
+        for i, j in chunk_ranges(0, len(above), len(above) * (len(X.data) / X.shape[0]) * p):
             rows = above[i:j], weights[i:j], below, q, first[i:j], last[i:j]
-            csr_windows(X.indptr, X.indices, X.data, *rows, ends, sums, out)
+            csr_pair_block_gram(X.indptr, X.indices, X.data, *rows, ends, sums, out)
         return out
     dense = X.X if isinstance(X, Dense) else X.T.T
     for index in row_blocks(np.flatnonzero(block.last > block.first), p):
         # one row of sums of q_j x_j over the range [first, last) of each row above
         range_sums = np.empty((len(index), p))
-        dense_windows(
+        dense_window_sums(
             dense, block.below, block.q, block.first[index], block.last[index], ends, sums, range_sums
         )
         out += (dense_rows(X, block.above[index]) * block.p[index, None]).T @ range_sums
     return out
 
 
-def restrict_hessian(hessian: Bend, active: NDArray) -> Bend:
+def restrict_hessian(hessian: Hessian, active: NDArray) -> Hessian:
     """The Hessian of the active rows alone, in their order; all others must have no second derivatives."""
     position = np.full(len(hessian.diagonal), -1)
     position[active] = np.arange(len(active))
     pair_blocks = []
-    for above, p, below, q, first, last in hessian.windows:
+    for above, p, below, q, first, last in hessian.pair_blocks:
         kept_above, kept_below = position[above] >= 0, position[below] >= 0
         # the number of kept rows below before each place: ranges [first, last) in the shorter list
         before = prefix_sums(kept_below.astype(np.int64))
         rows, others = position[above[kept_above]], position[below[kept_below]]
         new_first, new_last = before[first[kept_above]], before[last[kept_above]]
-        pair_blocks.append(Window(rows, p[kept_above], others, q[kept_below], new_first, new_last))
-    return Bend(hessian.diagonal[active], tuple(s[active] for s in hessian.minus), tuple(pair_blocks))
+        pair_blocks.append(PairBlock(rows, p[kept_above], others, q[kept_below], new_first, new_last))
+    return Hessian(hessian.diagonal[active], tuple(s[active] for s in hessian.low_rank), tuple(pair_blocks))
 
 
 def conjugate_gradients(
@@ -280,7 +282,7 @@ def conjugate_gradients(
     d, r = 0.0 * g, g
     s = r if diagonal is None else r / diagonal
     direction, rho = s, float(r @ s)  # rho = r' M^-1 r
-    for n_steps in checking(range(max_steps)):
+    for n_steps in check_each(range(max_steps)):
         if float(r @ r) <= tol * tol:
             return d, n_steps
         image = product(direction)

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.intercept import VANISHED
-from riskmin.losses.bends import bent
-from riskmin.solvers.newton_scores import Look, Scores, bracketed_newton
-from riskmin.types import Bend, NDArray
+from riskmin.intercept import VANISHED_RISK_RATIO
+from riskmin.losses.bends import separable_hessian
+from riskmin.solvers.newton_scores import ScoreEvaluation, ScoreProblem, bracketed_newton
+from riskmin.types import Hessian, NDArray
 
 INTERCEPT_SLOPE_ROUNDING = 2.0**-49
 """A slope in the intercept counts as 0 below this share of the sum of |c_i u_i|, which it is a sum of."""
@@ -31,7 +31,7 @@ def _slots() -> Any:
     return newton
 
 
-class CompiledScoreProblem(Scores, ABC):
+class CompiledScoreProblem(ScoreProblem, ABC):
     """The loss of all rows, smoothed by mu around a center, one row at a time in compiled code."""
 
     @abstractmethod
@@ -43,10 +43,10 @@ class CompiledScoreProblem(Scores, ABC):
     @abstractmethod
     def evaluate_with_cut(
         self, z: NDArray, mu: float, center: NDArray | None, b: float
-    ) -> tuple[Look, float, float]:
+    ) -> tuple[ScoreEvaluation, float, float]:
         """The evaluation at the intercept b, the slope of its cut in b, and the sum of |dz|."""
 
-    def look(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> Look:
+    def evaluate(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> ScoreEvaluation:
         """The multipliers at the scores z, the loss, and its second derivatives."""
         if not self.intercept:
             return self.evaluate_with_cut(z, mu, center, 0.0)[0]
@@ -60,7 +60,7 @@ class CompiledScoreProblem(Scores, ABC):
         risk, _ = self.unsmoothed_value(z, b)
         return evaluation._replace(risk=risk)
 
-    def search(
+    def line_search(
         self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
         line: Callable[[float], tuple[float, float]], start: float,
     ) -> tuple[float, int]:  # fmt: skip
@@ -82,18 +82,18 @@ class CompiledScoreProblem(Scores, ABC):
                 b, current = self.minimize_intercept(sums, z, predicted, LINE_SEARCH_INTERCEPT_SLOPE)
                 last_t, previous = t, current
             slope, curvature = line(t)
-            slope, curvature = current[k.SLOPE] + slope, current[k.BEND] + curvature
+            slope, curvature = current[k.D_T] + slope, current[k.D_TT] + curvature
             # the second derivative of min_b f(t, b) is f_tt - f_tb^2 / f_bb
-            if self.intercept and current[k.CURVE] > 0:
-                curvature -= current[k.TURN] ** 2 / current[k.CURVE]
+            if self.intercept and current[k.D_BB] > 0:
+                curvature -= current[k.D_TB] ** 2 / current[k.D_BB]
             return float(slope), float(curvature)
 
         return bracketed_newton(derivatives, start)
 
-    def bend(self, evaluation: Look, z: NDArray, mu: float, center: NDArray | None) -> Bend:
+    def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Hessian:
         """The Hessian in the scores; with a profiled intercept, less h h' / sum(h)."""
         assert evaluation.hessian_diagonal is not None
-        return bent(evaluation.hessian_diagonal, self.intercept)
+        return separable_hessian(evaluation.hessian_diagonal, self.intercept)
 
     def minimize_intercept(
         self, derivatives: Callable[[float], NDArray], z: NDArray, b: float, tol: float
@@ -105,8 +105,8 @@ class CompiledScoreProblem(Scores, ABC):
         k, lo, hi, step, start = _slots(), -np.inf, np.inf, 1.0, b
         for _ in range(100):
             sums = derivatives(b)
-            slope, curvature = float(sums[k.ACROSS]), float(sums[k.CURVE])
-            if abs(slope) <= tol * sums[k.TOTAL]:
+            slope, curvature = float(sums[k.D_B]), float(sums[k.D_BB])
+            if abs(slope) <= tol * sums[k.LINE_ABS_SUM]:
                 break
             lo, hi = (b, hi) if slope < 0 else (lo, b)
             new = b - slope / curvature if curvature > 0 else np.inf
@@ -119,11 +119,13 @@ class CompiledScoreProblem(Scores, ABC):
             b = new
         else:
             self.unsmoothed_value(z, start)  # raises where the risk has no minimizer in the intercept
-        if sums[k.TOTAL] <= VANISHED:
+        if sums[k.LINE_ABS_SUM] <= VANISHED_RISK_RATIO:
             self.unsmoothed_value(z, start)
         return b, sums
 
-    def _mixed(self, z: NDArray, mu: float, center: NDArray | None, one: Look, slope_b: float) -> Look:
+    def _mixed(
+        self, z: NDArray, mu: float, center: NDArray | None, one: ScoreEvaluation, slope_b: float
+    ) -> ScoreEvaluation:
         """A convex combination with an evaluation beyond the best intercept, whose slope in b is 0."""
         # step across the minimizer in b, by lengths that grow by a factor of 8, until the slope changes sign
         step = 1e-12 * (1 + abs(one.b))
@@ -142,4 +144,4 @@ class CompiledScoreProblem(Scores, ABC):
 def _intercept_change(sums: NDArray, step: float) -> float:
     """The change of the best intercept along a step in t, to first order: -step f_tb / f_bb."""
     k = _slots()
-    return -step * float(sums[k.TURN] / sums[k.CURVE]) if sums[k.CURVE] > 0 else 0.0
+    return -step * float(sums[k.D_TB] / sums[k.D_BB]) if sums[k.D_BB] > 0 else 0.0

@@ -14,24 +14,33 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.deadline import checking
-from riskmin.intercept import CLOSE, around_least, without_intercept
-from riskmin.losses.bends import bend, times
-from riskmin.losses.pieces import dual_of
-from riskmin.losses.queries import named
-from riskmin.losses.smoothing import can_be_smoothed, soft, takes_centre
+from riskmin.deadline import check_each
+from riskmin.intercept import INTERCEPT_RELATIVE_GAP, bracket_intercept_near, without_intercept
+from riskmin.losses.bends import hessian_product, loss_hessian
+from riskmin.losses.pieces import interval_conjugate_of
+from riskmin.losses.queries import user_loss
+from riskmin.losses.smoothing import can_be_smoothed, smoothed_value_grad, supports_center
 from riskmin.objective import Objective
-from riskmin.risk import SHRUNK, Risk
-from riskmin.scalar import ROUNDING, Tangent, balance, lowest, shrink
-from riskmin.solvers.newton_matrix import Equations
-from riskmin.solvers.passes import Passes
-from riskmin.types import Array, Bend, Bends, Curved, Euclidean, NDArray, Smooth, Unsuited
+from riskmin.risk import RECOMPUTE_WHEN_SHRUNK_BY, Risk
+from riskmin.scalar import CUT_ROUNDING, Tangent, best_tangent, refine_bracket, zero_slope_weights
+from riskmin.solvers.newton_matrix import NewtonSystem
+from riskmin.solvers.passes import DesignOperator
+from riskmin.types import (
+    Array,
+    HasCurvature,
+    HasHessian,
+    HasInverseMetric,
+    Hessian,
+    NDArray,
+    Smooth,
+    UnsupportedProblem,
+)
 
 LINE_SEARCH_SLOPE_RATIO = 0.05
 """A line search ends at a slope of at most this share of that at t = 0: a closer one saves no steps."""
 
 
-class Look(NamedTuple):
+class ScoreEvaluation(NamedTuple):
     """The multipliers at a point, and the cut they prove: R >= ``dz @ z + offset`` for all scores z."""
 
     dz: NDArray
@@ -45,51 +54,51 @@ class Look(NamedTuple):
     """The second derivatives, where they are computed with the multipliers."""
 
 
-class Scores:
+class ScoreProblem:
     """The loss of all rows as a function of the scores: smoothed by mu, minimized in the intercept."""
 
     damp_below_step = 0.3
     """The next direction is damped after a line search that ended below this step length."""
 
     def __init__(self, risk: Risk, intercept: bool) -> None:
-        self.design = Passes(risk)
-        self.y, self.c = self.design.table.y, self.design.table.c
+        self.design = DesignOperator(risk)
+        self.y, self.c = self.design.row_metadata.y, self.design.row_metadata.c
         self.loss: Any = risk.loss
         self.risk = risk
         self.intercept = intercept
-        self.smooth, self.uses_center = bool(getattr(self.loss, "smooth", False)), takes_centre(self.loss)
+        self.smooth, self.uses_center = bool(getattr(self.loss, "smooth", False)), supports_center(self.loss)
 
     @staticmethod
-    def from_objective(solver: object, obj: Objective) -> Scores:
+    def from_objective(solver: object, obj: Objective) -> ScoreProblem:
         """The score problem of an objective; raise UnsupportedProblem if Newton's method cannot solve it."""
         name, risk = type(solver).__name__, obj.risk
-        if isinstance(risk, Risk) and risk.many:
-            from riskmin.solvers.newton_many import ManyScores
+        if isinstance(risk, Risk) and risk.multi_output:
+            from riskmin.solvers.newton_many import MultiOutputScoreProblem
 
-            return ManyScores.from_objective(solver, obj)
+            return MultiOutputScoreProblem.from_objective(solver, obj)
         inner = without_intercept(risk)
-        table = inner.table if isinstance(inner, Risk) else None
+        table = inner.row_metadata if isinstance(inner, Risk) else None
         if table is None or not isinstance(table.y, np.ndarray):
-            raise Unsuited(
+            raise UnsupportedProblem(
                 f"{name} needs a linear_risk of NumPy arrays, with one score per row: "
                 "use Auto, Smoothing or Bundle"
             )
-        if not (isinstance(obj.reg, Euclidean) and isinstance(obj.reg, Smooth)):
-            raise Unsuited(f"{name} needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle")
+        if not (isinstance(obj.reg, HasInverseMetric) and isinstance(obj.reg, Smooth)):
+            raise UnsupportedProblem(f"{name} needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle")
         if not has_score_hessian(inner.loss, table.y):
-            raise Unsuited(
-                f"{name} needs second derivatives, and {type(named(inner.loss)).__name__} has none: "
+            raise UnsupportedProblem(
+                f"{name} needs second derivatives, and {type(user_loss(inner.loss)).__name__} has none: "
                 "use Bundle, or Lbfgs if the loss is smooth"
             )
-        if dual_of(inner.loss, table.y[:1]) is not None:
-            from riskmin.solvers.newton_boxes import Boxes
+        if interval_conjugate_of(inner.loss, table.y[:1]) is not None:
+            from riskmin.solvers.newton_boxes import PiecewiseQuadratic
 
-            return Boxes(inner, inner is not risk)
+            return PiecewiseQuadratic(inner, inner is not risk)
         from riskmin.solvers.newton_curves import COMPILED_LOSSES, ExponentialFamily
 
         if type(inner.loss) in COMPILED_LOSSES:
             return ExponentialFamily(inner, inner is not risk)
-        return Scores(inner, inner is not risk)
+        return ScoreProblem(inner, inner is not risk)
 
     @property
     def min_mu(self) -> float:
@@ -98,14 +107,16 @@ class Scores:
 
     def newton_system(self, reg: Any, direct: int, steps: float) -> Any:
         """The linear system of Newton's method; `steps` is its saved cost estimate."""
-        return Equations(self.design, reg, direct, steps)
+        return NewtonSystem(self.design, reg, direct, steps)
 
-    def known(self, state: dict[str, Array]) -> NDArray | None:
+    def saved_score_gradient(self, state: dict[str, Array]) -> NDArray | None:
         """The gradient in the scores from the multipliers in a saved state of this or a dual method."""
         u = state.get("u")
         return state.get("dz") if u is None else self.c * u
 
-    def weight_gradient(self, evaluation: Look, previous: tuple[Look, NDArray] | None = None) -> NDArray:
+    def weight_gradient(
+        self, evaluation: ScoreEvaluation, previous: tuple[ScoreEvaluation, NDArray] | None = None
+    ) -> NDArray:
         """X' dz of an evaluation, updated from the previous one: rows whose dz did not change cost nothing.
 
         Recomputed from dz alone once the result is much smaller than the previous one, which would
@@ -113,10 +124,10 @@ class Scores:
         """
         if previous is not None:
             last, old = previous
-            a = old + self.design.back(evaluation.dz - last.dz)
-            if SHRUNK * np.max(np.abs(a)) >= np.max(np.abs(old)):
+            a = old + self.design.adjoint(evaluation.dz - last.dz)
+            if RECOMPUTE_WHEN_SHRUNK_BY * np.max(np.abs(a)) >= np.max(np.abs(old)):
                 return a
-        return self.design.back(evaluation.dz)
+        return self.design.adjoint(evaluation.dz)
 
     def initial_mu(self, z: NDArray, penalty: float) -> float:
         """The mu whose smoothing term is as large as the loss at the scores z; 0 for smooth losses.
@@ -133,12 +144,12 @@ class Scores:
         half_square = float(self._smoothed(z + b if b else z, small_mu, None)[2]) / small_mu
         return max(risk / half_square if half_square > 0 else 0.0, risk + penalty)
 
-    def look(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> Look:
+    def evaluate(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> ScoreEvaluation:
         """The multipliers at the scores z, and the loss; the search for the intercept starts at b."""
         dz, offset, b = self._multipliers(z, mu, center, b)
-        return Look(dz, offset, b, self.unsmoothed_value(z, b)[0])
+        return ScoreEvaluation(dz, offset, b, self.unsmoothed_value(z, b)[0])
 
-    def search(
+    def line_search(
         self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
         line: Callable[[float], tuple[float, float]], start: float,
     ) -> tuple[float, int]:  # fmt: skip
@@ -154,7 +165,7 @@ class Scores:
 
         return secant_search(slope, start)
 
-    def ahead(self, z: NDArray, mu: float, center: NDArray) -> tuple[NDArray, Any] | None:
+    def face_model(self, z: NDArray, mu: float, center: NDArray) -> tuple[NDArray, Any] | None:
         """The gradient in the scores z, and the inputs of its Hessian, of the model whose multipliers stay on
         the faces of the center's; None where these faces are not known.
         """
@@ -181,16 +192,16 @@ class Scores:
         ends = bracket_intercept(tangent_at, b)
         offset, mixed = 0.0, np.zeros_like(z)
         # the convex combination of both ends whose slope in b is 0: its cut holds for every intercept
-        for weight, end in zip(balance(*ends), ends, strict=True):
+        for weight, end in zip(zero_slope_weights(*ends), ends, strict=True):
             if weight:
                 offset, mixed = offset + weight * evaluated[end.x][0], mixed + weight * evaluated[end.x][1]
-        b = lowest(*ends).x
+        b = best_tangent(*ends).x
         return mixed, offset - self._rounding_allowance(mixed, z, b), b
 
     def _rounding_allowance(self, dz: NDArray, z: NDArray, b: float) -> float:
         """An upper bound of what rounding may have added to the offset of a cut."""
-        allowance = ROUNDING * float(abs(dz) @ (abs(z) + abs(b)))
-        return allowance if self.loss.separable else allowance + self.risk.slip_of_sums(z)
+        allowance = CUT_ROUNDING * float(abs(dz) @ (abs(z) + abs(b)))
+        return allowance if self.loss.separable else allowance + self.risk.summation_error(z)
 
     def unsmoothed_value(self, z: NDArray, b: float) -> tuple[float, float]:
         """The unsmoothed loss at its best intercept, which is searched from b on; and that intercept."""
@@ -201,24 +212,24 @@ class Scores:
             value, dz = self.loss.value_grad(z + b, self.y, self.c)
             return Tangent(b, float(value), float(dz.sum()))
 
-        best = lowest(*bracket_intercept(tangent_at, b))
+        best = best_tangent(*bracket_intercept(tangent_at, b))
         return best.value, best.x
 
-    def bend(self, evaluation: Look, z: NDArray, mu: float, center: NDArray | None) -> Bend:
+    def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Hessian:
         """The Hessian in the scores; with a profiled intercept, less (H 1)(H 1)' / (1' H 1)."""
         # the Hessian of min_b f(z + b), by the implicit function theorem
         b = evaluation.b
-        H = bend(self.loss, z + b if b else z, self.y, self.c, mu, center)
+        H = loss_hessian(self.loss, z + b if b else z, self.y, self.c, mu, center)
         if not self.intercept:
             return H
-        s = times(H, np.ones_like(z))
+        s = hessian_product(H, np.ones_like(z))
         total = float(s.sum())
-        return H._replace(minus=(*H.minus, s / total**0.5)) if total > 0 else H
+        return H._replace(low_rank=(*H.low_rank, s / total**0.5)) if total > 0 else H
 
     def _smoothed(self, z: NDArray, mu: float, center: NDArray | None) -> tuple[Any, NDArray, Any]:
         """The loss smoothed by mu, its gradient in z, and the minorant offset; the loss itself for mu = 0."""
         if mu:
-            return soft(self.loss, z, self.y, self.c, mu, center)
+            return smoothed_value_grad(self.loss, z, self.y, self.c, mu, center)
         return *self.loss.value_grad(z, self.y, self.c), 0.0
 
 
@@ -233,15 +244,17 @@ def has_score_hessian(loss: Any, y: Array) -> bool:
     [True, True, True, False]
     """
     if getattr(loss, "smooth", False):
-        return isinstance(loss, Curved)
-    return can_be_smoothed(loss, y[:1]) and (isinstance(loss, Bends) or dual_of(loss, y[:1]) is not None)
+        return isinstance(loss, HasCurvature)
+    return can_be_smoothed(loss, y[:1]) and (
+        isinstance(loss, HasHessian) or interval_conjugate_of(loss, y[:1]) is not None
+    )
 
 
 def bracket_intercept(f: Any, b: float) -> tuple[Tangent, Tangent]:
     """Two tangents on either side of the minimizer of a function of the intercept, searched from b on."""
     # CLOSE is the relative accuracy of the minimum, not of the intercept
-    lo, hi = around_least(f, f(b), 0.1)
-    return shrink(f, lo, hi, lambda best, bound: best - bound <= CLOSE * abs(best))
+    lo, hi = bracket_intercept_near(f, f(b), 0.1)
+    return refine_bracket(f, lo, hi, lambda best, bound: best - bound <= INTERCEPT_RELATIVE_GAP * abs(best))
 
 
 def bracketed_newton(derivatives: Callable[[float], tuple[float, float]], start: float) -> tuple[float, int]:
@@ -290,7 +303,7 @@ def secant_search(slope: Callable[[float], float], start: float) -> tuple[float,
     # each end of the bracket is (t, slope there)
     lo, hi, t = (0.0, start), (math.inf, math.inf), 1.0
     last_moved = 0  # 1 where the upper end moved last, -1 where the lower one did
-    for n_evaluations in checking(range(1, 41)):
+    for n_evaluations in check_each(range(1, 41)):
         current = slope(t)
         if abs(current) <= LINE_SEARCH_SLOPE_RATIO * abs(start):
             return t, n_evaluations

@@ -14,15 +14,15 @@ import numpy as np
 from riskmin.intercept import without_intercept
 from riskmin.losses import Squared
 from riskmin.objective import Objective
-from riskmin.risk import REFRESH
-from riskmin.solvers.bundle import check_count
+from riskmin.risk import RECOMPUTE_SCORES_EVERY
+from riskmin.solvers.bundle import check_positive_int
 from riskmin.solvers.cuts import mix_two
 from riskmin.solvers.newton import SemismoothNewton
-from riskmin.solvers.newton_chord import Chord
-from riskmin.solvers.newton_scores import Look, Scores
+from riskmin.solvers.newton_chord import ReusedHessian
+from riskmin.solvers.newton_scores import ScoreEvaluation, ScoreProblem
 from riskmin.solvers.newton_start import START_SAMPLE_ONE_ROW_IN, sampled_objective
-from riskmin.solvers.states import NO_INTEGER_ARRAYS, checked, state_sizes
-from riskmin.types import Array, Curved, Cut, Iterate, NDArray, Unsuited
+from riskmin.solvers.states import NO_INTEGER_ARRAYS, check_state, state_sizes
+from riskmin.types import Array, Cut, HasCurvature, Iterate, NDArray, UnsupportedProblem
 
 UNIT_STEP_MAX_SLOPE_LEFT, UNIT_STEP_MAX_SLOPE_REVERSED = 0.1, 0.9
 """The step t = 1 is accepted if the slope at its end, relative to that at t = 0, lies between -0.9 and 0.1.
@@ -35,7 +35,7 @@ SMOOTH_SAMPLE_MAX_ITER = 30
 
 
 N_STATE_NUMBERS = 9
-"""Length of the array `numbers` of a saved state; those of `SemismoothNewton` have more."""
+"""Length of the array `nnz` of a saved state; those of `SemismoothNewton` have more."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Newton:
     sampled: bool = True
 
     def __post_init__(self) -> None:
-        check_count(self, "direct")
+        check_positive_int(self, "direct")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield one point per step."""
@@ -113,7 +113,7 @@ class Newton:
             if sampled is None:
                 continue
             # the statistical error of a sample of m rows is about p / m of the objective
-            error = len(w) * one_in / without_intercept(obj.risk).table.shape[0]
+            error = len(w) * one_in / without_intercept(obj.risk).row_metadata.shape[0]
             with contextlib.suppress(ValueError):  # a sample of one class has no best intercept
                 for it in islice(self._from(sampled, w), SMOOTH_SAMPLE_MAX_ITER):
                     w = it.w
@@ -121,19 +121,19 @@ class Newton:
                         break
         return w
 
-    def _score_problem(self, obj: Objective) -> Scores:
+    def _score_problem(self, obj: Objective) -> ScoreProblem:
         risk = without_intercept(obj.risk)
         loss = getattr(risk, "loss", None)
-        if not (getattr(loss, "smooth", False) and isinstance(loss, Curved)):
-            raise Unsuited(
+        if not (getattr(loss, "smooth", False) and isinstance(loss, HasCurvature)):
+            raise UnsupportedProblem(
                 f"Newton needs a smooth loss with second derivatives, not {type(loss or risk).__name__}: "
                 "use SemismoothNewton or Auto"
             )
-        return Scores.from_objective(self, obj)
+        return ScoreProblem.from_objective(self, obj)
 
-    def _linear_system(self, obj: Objective, problem: Scores) -> Chord:
+    def _linear_system(self, obj: Objective, problem: ScoreProblem) -> ReusedHessian:
         sampled = self.sampled and not isinstance(problem.loss, Squared)
-        return Chord(problem.design, obj.reg, obj.lam, self.direct, problem.intercept, sampled)
+        return ReusedHessian(problem.design, obj.reg, obj.lam, self.direct, problem.intercept, sampled)
 
     def _from(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         problem = self._score_problem(obj)
@@ -146,22 +146,26 @@ class Newton:
             return SemismoothNewton(self.direct).resume(obj, state)
         rows = dict.fromkeys(("z", "dz", "kept?", "bends?"), "n")
         shapes = rows | {"w": "d", "a": "d", "cut": "e", "numbers": "k"}
-        checked(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(obj), k=N_STATE_NUMBERS)
+        check_state(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(obj), k=N_STATE_NUMBERS)
         problem = self._score_problem(obj)
         system = self._linear_system(obj, problem)
         numbers = [float(v) for v in state["numbers"]]
         # the order in which `saved` stores them
         offset, b, risk, age, sampled, is_new, n_poor, system.last_square, system.steps = numbers
-        system.kept, system.sampled, system.is_new = state.get("kept"), bool(sampled), bool(is_new)
+        system.hessian_diagonal, system.sampled, system.is_new = (
+            state.get("kept"),
+            bool(sampled),
+            bool(is_new),
+        )
         system.n_poor_steps = int(n_poor)
-        evaluation = Look(state["dz"], offset, b, risk, state.get("bends"))
+        evaluation = ScoreEvaluation(state["dz"], offset, b, risk, state.get("bends"))
         point = _Point(state["w"], state["z"], evaluation, state["a"], int(age))
         iterates = self._run(obj, problem, system, point, Cut(state["cut"][:-1], float(state["cut"][-1])))
         next(iterates)  # the iterate that was saved
         return iterates
 
     def _run(
-        self, obj: Objective, problem: Scores, system: Chord, point: _Point, best: Cut
+        self, obj: Objective, problem: ScoreProblem, system: ReusedHessian, point: _Point, best: Cut
     ) -> Iterator[Iterate]:
         n_evaluations, decrease = 1, math.inf
         while True:
@@ -186,39 +190,41 @@ class _Point:
 
     w: Array
     z: NDArray
-    evaluation: Look
+    evaluation: ScoreEvaluation
     a: NDArray
     """X' dz of the evaluation."""
     age: int = 0
     """The number of updates of z since it was computed from w alone."""
 
     @classmethod
-    def at_weights(cls, problem: Scores, w: Array) -> _Point:
+    def at_weights(cls, problem: ScoreProblem, w: Array) -> _Point:
         """The point of the weights w, evaluated from scratch."""
         z = problem.design.forward(w)
-        evaluation = problem.look(z, 0.0, None, 0.0)
-        return cls(w, z, evaluation, problem.design.back(evaluation.dz))
+        evaluation = problem.evaluate(z, 0.0, None, 0.0)
+        return cls(w, z, evaluation, problem.design.adjoint(evaluation.dz))
 
     @property
     def cut(self) -> Cut:
         return Cut(self.a, self.evaluation.offset)
 
-    def newton_step(self, obj: Objective, problem: Scores, system: Chord) -> tuple[_Point | None, int, float]:
+    def newton_step(
+        self, obj: Objective, problem: ScoreProblem, system: ReusedHessian
+    ) -> tuple[_Point | None, int, float]:
         """A lower point along Newton's direction, the evaluations, and the predicted decrease of J.
 
         None in place of the point if there is no descent.
         """
         g = obj.lam * obj.reg.grad(self.w) + self.a  # type: ignore[attr-defined]
-        h = problem.bend(self.evaluation, self.z, 0.0, None).diagonal
+        h = problem.hessian(self.evaluation, self.z, 0.0, None).diagonal
         d = system.direction(h, g)
         slope = float(g @ d)
         if not -math.inf < slope < 0:
             return None, 0, 0.0
         dz, line = problem.design.forward(d), obj.reg.line(self.w, d)
-        system.judge(h, dz)
+        system.check_sample(h, dz)
         # lam Omega is quadratic, so its second derivative along d is the difference of two slopes
         curvature = obj.lam * (line(1.0)[1] - line(0.0)[1])
-        evaluation = problem.look(self.z + dz, 0.0, None, self.evaluation.b)
+        evaluation = problem.evaluate(self.z + dz, 0.0, None, self.evaluation.b)
         t, n_evaluations = 1.0, 1
         # slope and change of J for t = 1
         end = float(evaluation.dz @ dz) + obj.lam * line(1.0)[1]
@@ -230,28 +236,28 @@ class _Point:
                 return obj.lam * line(t)[1], curvature
 
             b = self.evaluation.b
-            t, searched = problem.search(self.z, dz, 0.0, None, b, penalty_derivatives, slope)
-            evaluation = problem.look(self.z + t * dz, 0.0, None, b)
+            t, searched = problem.line_search(self.z, dz, 0.0, None, b, penalty_derivatives, slope)
+            evaluation = problem.evaluate(self.z + t * dz, 0.0, None, b)
             n_evaluations += searched
         w, z = self.w + t * d, self.z + t * dz
         if np.array_equal(w, self.w):
             return None, n_evaluations, 0.0
-        fresh = self.age + 1 >= REFRESH  # rounding errors of the updates must not accumulate
+        fresh = self.age + 1 >= RECOMPUTE_SCORES_EVERY  # rounding errors of the updates must not accumulate
         if fresh:
             z = problem.design.forward(w)
-            evaluation = problem.look(z, 0.0, None, evaluation.b)
+            evaluation = problem.evaluate(z, 0.0, None, evaluation.b)
         # dz of a smooth loss changes in most rows, so an update of a would save little
-        a = problem.design.back(evaluation.dz)
+        a = problem.design.adjoint(evaluation.dz)
         moved = replace(self, w=w, z=z, evaluation=evaluation, a=a, age=0 if fresh else self.age + 1)
         return moved, n_evaluations, -0.5 * slope
 
-    def saved(self, best: Cut, system: Chord) -> Callable[[], dict[str, Array]]:
+    def saved(self, best: Cut, system: ReusedHessian) -> Callable[[], dict[str, Array]]:
         """A function that returns the state: this point, the best cut, and what the matrix is made of."""
         evaluation = self.evaluation
         numbers = [evaluation.offset, evaluation.b, evaluation.risk, self.age]
         last_square = min(system.last_square, sys.float_info.max)  # a file holds finite numbers only
         numbers += [system.sampled, system.is_new, system.n_poor_steps, last_square, system.steps]
-        optional = {"kept": system.kept, "bends": evaluation.hessian_diagonal}
+        optional = {"kept": system.hessian_diagonal, "bends": evaluation.hessian_diagonal}
 
         def state() -> dict[str, Array]:
             arrays = {"w": self.w, "z": self.z, "dz": evaluation.dz, "a": self.a}
@@ -264,5 +270,6 @@ class _Point:
 def _is_multi_output(obj: Objective) -> bool:
     """Whether the risk is multi-output, with a smooth loss."""
     return bool(
-        getattr(obj.risk, "many", False) and getattr(without_intercept(obj.risk).loss, "smooth", False)
+        getattr(obj.risk, "multi_output", False)
+        and getattr(without_intercept(obj.risk).loss, "smooth", False)
     )

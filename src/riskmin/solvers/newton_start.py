@@ -10,11 +10,11 @@ from itertools import islice
 import numpy as np
 
 from riskmin.executors import Serial
-from riskmin.intercept import Profiled, without_intercept
+from riskmin.intercept import ProfiledIntercept, without_intercept
 from riskmin.matrices import as_matrix
-from riskmin.objective import Count, Objective
-from riskmin.solvers.passes import Passes
-from riskmin.types import Array, Iterate, Memo, Shard
+from riskmin.objective import CallCounter, Objective
+from riskmin.solvers.passes import DesignOperator
+from riskmin.types import Array, Iterate, Shard, ShardCache
 
 START_SAMPLE_ONE_ROW_IN = (64, 16)
 """The two samples in turn have one row in this many."""
@@ -41,20 +41,26 @@ def sampled_objective(
     (56, 1)
     """
     risk = without_intercept(obj.risk)
-    n, p = risk.table.shape
+    n, p = risk.row_metadata.shape
     size = n // one_in
     if size < rows_per_column * p or not risk.loss.separable:
         return None
     rng = np.random.default_rng(0)  # one row from each range of one_in rows: sorted rows are sampled evenly
     index = one_in * np.arange(size) + rng.integers(0, one_in, size)
-    design, c = Passes(risk), risk.table.c[index]
+    design, c = DesignOperator(risk), risk.row_metadata.c[index]
     total = float(c.sum())
     if not total > 0 or not design.can_gather(size):
         return None
     # weights of sum 1, so that the risk is a mean again and lam keeps its meaning
-    shard = Shard(as_matrix(design.gather(index)), risk.table.y[index], c / total, Memo())
-    inner = replace(risk, scorer=design.scorer, executor=Serial([shard]), rows=shard, table=None)
-    return replace(obj, risk=Profiled(inner) if isinstance(obj.risk, Profiled) else inner, count=Count())
+    shard = Shard(as_matrix(design.gather(index)), risk.row_metadata.y[index], c / total, ShardCache())
+    inner = replace(
+        risk, linear_map=design.linear_map, executor=Serial([shard]), rows=shard, row_metadata=None
+    )
+    return replace(
+        obj,
+        risk=ProfiledIntercept(inner) if isinstance(obj.risk, ProfiledIntercept) else inner,
+        count=CallCounter(),
+    )
 
 
 def sampled_start(

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.deadline import checking
+from riskmin.deadline import check_each
 from riskmin.matrices import as_matrix
-from riskmin.types import Array, Bend, Matrix, NDArray
+from riskmin.types import Array, Hessian, Matrix, NDArray
 
 
-class Part:
+class ActiveRows:
     """The rows with second derivatives, and the columns they use.
 
     Parameters
@@ -32,11 +32,11 @@ class Part:
         The diagonal of K.
     """
 
-    def __init__(self, rows: Any, hessian: Bend, square: NDArray) -> None:
+    def __init__(self, rows: Any, hessian: Hessian, square: NDArray) -> None:
         active = np.flatnonzero(hessian.diagonal)
         # H = D^1/2 (I - q q') D^1/2 with D the diagonal of the active rows
         self.root = np.sqrt(hessian.diagonal[active])
-        self.axis: NDArray | None = hessian.minus[0][active] / self.root if hessian.minus else None
+        self.axis: NDArray | None = hessian.low_rank[0][active] / self.root if hessian.low_rank else None
         """The unit vector q that the projection removes."""
         self.square = square
         if sp.issparse(rows):
@@ -67,7 +67,7 @@ class Part:
         r = -self._forward(g)
         direction, rho, v = r, float(r @ r), 0.0 * g  # v holds C' v, one entry per column
         image, ratio = 0.0 * g, 0.0
-        for n_steps in checking(range(max_steps)):
+        for n_steps in check_each(range(max_steps)):
             # direction = r + ratio * last direction, so C' r follows from two images
             last_image, image = image, self._back(direction)
             residual = scale * (image - ratio * last_image)
@@ -88,7 +88,7 @@ class Part:
         """(lam + C' C) e = g."""
         e, r = 0.0 * g, g
         direction, rho = r, float(r @ r)
-        for n_steps in checking(range(max_steps)):
+        for n_steps in check_each(range(max_steps)):
             residual = scale * r
             if float(residual @ residual) <= tol * tol:
                 return e, n_steps

@@ -115,11 +115,11 @@ def _learn(order: NDArray, y: NDArray, rate: float, rows: Any, reg: Any, v: NDAr
     transfer = transfer_for(reg, len(v))
     indptr, indices, data, dense = rows
     if transfer is not None:
-        from riskmin.kernels.dual_gradient import learn
+        from riskmin.kernels.dual_gradient import online_pass
 
         longest = int(np.diff(indptr.astype(np.int64)).max(initial=0))
         return int(
-            learn(order, y, rate, rows, transfer, (v, np.zeros(len(v)), np.zeros(4), np.zeros(longest)))
+            online_pass(order, y, rate, rows, transfer, (v, np.zeros(len(v)), np.zeros(4), np.zeros(longest)))
         )
     mistakes = 0
     # Regularizers without a kernel: evaluate the transfer function for all of w at each row.

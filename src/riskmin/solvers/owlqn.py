@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import namespace, zeros_beside
+from riskmin.arrays import namespace, zeros_for
 from riskmin.objective import Objective
-from riskmin.regularizers import L1, Elastic, penalized
-from riskmin.solvers.bundle import check_count
+from riskmin.regularizers import L1, Elastic, penalized_part
+from riskmin.solvers.bundle import check_positive_int
 from riskmin.solvers.cuts import mix_two
-from riskmin.solvers.proximal import Point, check_smooth, noise
-from riskmin.solvers.states import checked
-from riskmin.types import Array, Cut, Iterate, Unsuited
+from riskmin.solvers.proximal import EvaluatedPoint, check_smooth, risk_uncertainty
+from riskmin.solvers.states import check_state
+from riskmin.types import Array, Cut, Iterate, UnsupportedProblem
 
 MAX_BACKTRACKS = 40
 """Number of step lengths tried before rounding is assumed to hide all descent."""
@@ -63,18 +63,20 @@ class OwlQn:
     memory: int = 20
 
     def __post_init__(self) -> None:
-        check_count(self, "memory")
+        check_positive_int(self, "memory")
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield points of decreasing objective."""
         check_smooth(self, obj)
-        if not isinstance(reg := penalized(obj.reg), (L1, Elastic)):
-            raise Unsuited(f"OwlQn is for L1() and Elastic(), not {type(reg).__name__}: use ProximalGradient")
+        if not isinstance(reg := penalized_part(obj.reg), (L1, Elastic)):
+            raise UnsupportedProblem(
+                f"OwlQn is for L1() and Elastic(), not {type(reg).__name__}: use ProximalGradient"
+            )
         return self._run(obj, w0, [], None)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        checked(state, {"w": "d", "S": "m d", "Y": "m d", "a": "d", "b": "1"}, d=obj.risk.dim)
+        check_state(state, {"w": "d", "S": "m d", "Y": "m d", "a": "d", "b": "1"}, d=obj.risk.dim)
         pairs = list(zip(state["S"], state["Y"], strict=True))
         steps = self._run(obj, state["w"], pairs, Cut(state["a"], float(state["b"][0])))
         # The first iterate repeats the saved one.
@@ -92,7 +94,7 @@ class OwlQn:
             model, _ = mix_two(model, at_w[2], obj)
             yield Iterate(w, at_w[0], model, {"looks": n_evaluations}, _saved(w, pairs, model))
             grad = at_w[1] + square * w
-            orthant = Orthant.at(w, grad, absolute)
+            orthant = Orthant.from_point(w, grad, absolute)
             new, at_new, n_evaluations = _search(obj, orthant, at_w, square, orthant.direction(pairs))
             if at_new is None:
                 if not pairs:
@@ -115,11 +117,11 @@ class Orthant:
     w: Array
     absolute: Any
     signs: Array
-    steep: Array
+    steepest: Array
     """Direction of steepest descent: minus the one-sided derivatives of J, zero where both sides rise."""
 
     @classmethod
-    def at(cls, w: Array, grad: Array, absolute: Any) -> Orthant:
+    def from_point(cls, w: Array, grad: Array, absolute: Any) -> Orthant:
         """Return the orthant of w and, where w is 0, of the steepest descent; grad is of the smooth part."""
         xp, zero = namespace(w), 0.0 * w
         pseudo_gradient = xp.sign(grad) * xp.maximum(xp.abs(grad) - absolute, zero)
@@ -130,7 +132,7 @@ class Orthant:
         """Return the L-BFGS direction on the coordinates that are free to move."""
         xp = namespace(self.w)
         free = xp.nonzero(self.signs != 0)[0]
-        steep, at_zero = self.steep[free], self.w[free] == 0
+        steep, at_zero = self.steepest[free], self.w[free] == 0
         inside = [(s[free], y[free]) for s, y in pairs]
         inside = [(s, y) for s, y in inside if float(s @ y) > 1e-10 * float(y @ y) > 0]
         step = two_loop(inside, steep)
@@ -158,8 +160,8 @@ class Orthant:
 
 
 def _search(
-    obj: Objective, orthant: Orthant, at_w: Point, square: Any, d: Array
-) -> tuple[Array, Point | None, int]:
+    obj: Objective, orthant: Orthant, at_w: EvaluatedPoint, square: Any, d: Array
+) -> tuple[Array, EvaluatedPoint | None, int]:
     """Backtrack along d, projected onto the orthant, until J decreases sufficiently.
 
     Returns the new point, its evaluation (None without a decrease), and the number of evaluations. Where the
@@ -169,14 +171,14 @@ def _search(
     for n_evaluations in range(1, MAX_BACKTRACKS + 1):
         new = orthant.projected_step(step, d)
         s = new - orthant.w
-        slope = -float(orthant.steep @ s)
+        slope = -float(orthant.steepest @ s)
         if not slope < 0:
             break
         at_new = obj(new)
         if math.isfinite(at_new[0]):
             if at_new[0] <= at_w[0] + 1e-4 * slope:
                 return new, at_new, n_evaluations
-            close = at_new[0] <= at_w[0] + noise(obj, new, at_new)
+            close = at_new[0] <= at_w[0] + risk_uncertainty(obj, new, at_new)
             if close and orthant.slope(at_new[1] + square * new, s) <= -0.8 * slope:
                 return new, at_new, n_evaluations
         step *= 0.5 if math.isfinite(at_new[0]) else 0.1
@@ -188,7 +190,7 @@ def _saved(w: Array, pairs: list[tuple[Array, Array]], model: Cut) -> Callable[[
 
     def state() -> dict[str, Array]:
         xp = namespace(w)
-        none = zeros_beside((0, len(w)), w)
+        none = zeros_for((0, len(w)), w)
         S, Y = (xp.stack([p[k] for p in pairs]) if pairs else none for k in (0, 1))
         return {"w": w, "S": S, "Y": Y, "a": model.a, "b": np.array([model.b])}
 

@@ -14,10 +14,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin import shards
-from riskmin.deadline import check, checking, pieces
-from riskmin.finite import stored
-from riskmin.maps import crowds, passing, picking
-from riskmin.matrices import Columns, Csr, Dense, Wide, as_scipy, by_rows
+from riskmin.deadline import check, check_each, chunk_ranges
+from riskmin.finite import stored_values
+from riskmin.maps import exceeds_memory, release_between, row_batches
+from riskmin.matrices import Columns, Csr, Dense, Wide, as_row_matrix, as_scipy
 from riskmin.risk import Risk
 from riskmin.scorers import Standardized
 from riskmin.types import Array, NDArray, Shard
@@ -32,19 +32,19 @@ MIN_ROWS_PER_RANGE = 2**15
 """Vectors of one entry per row are processed in one range per shard if each range has this many rows."""
 
 
-class Passes:
+class DesignOperator:
     """The design matrix of a risk as a linear operator: its products, each one pass over the rows."""
 
     def __init__(self, risk: Risk) -> None:
-        assert risk.table is not None
-        self.risk, self.rows, self.table = risk, risk.rows, risk.table
-        self.shape = self.table.shape
-        self.numbers = max(self.table.numbers, 1)
+        assert risk.row_metadata is not None
+        self.risk, self.rows, self.row_metadata = risk, risk.rows, risk.row_metadata
+        self.shape = self.row_metadata.shape
+        self.nnz = max(self.row_metadata.nnz, 1)
         """The stored entries of X; 1 where there are none, since costs are divided by it."""
-        self.standardization = risk.scorer if isinstance(risk.scorer, Standardized) else None
+        self.standardization = risk.linear_map if isinstance(risk.linear_map, Standardized) else None
         """The shift and the scale of the columns, where X is stored without them."""
         # the rows of shard i are shard_slices[i] of each vector of this process
-        ends = np.cumsum([0, *risk.executor.map(length)])
+        ends = np.cumsum([0, *risk.executor.map(shard_length)])
         self.shard_slices = [slice(i, j) for i, j in pairwise(ends.tolist())]
         long = self.shape[0] >= MIN_ROWS_PER_RANGE * len(self.shard_slices)
         self.row_ranges = self.shard_slices if long else [slice(None)]
@@ -54,13 +54,13 @@ class Passes:
         # the first point of most runs is 0, which needs no pass
         if not d.any():
             return np.zeros(self.shape[0])
-        scores = self.risk.executor.map(shards.scores, self.risk.scorer, d)
+        scores = self.risk.executor.map(shards.scores, self.risk.linear_map, d)
         return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
-    def back(self, dz: Array) -> NDArray:
+    def adjoint(self, dz: Array) -> NDArray:
         """X' dz; rows whose dz is 0 cost nothing."""
         each, zero = [dz[part] for part in self.shard_slices], np.zeros(self.shape[1])
-        (total,) = self.risk.executor.sum(shards.scatter, self.risk.scorer, zero, each=each)
+        (total,) = self.risk.executor.sum(shards.scatter, self.risk.linear_map, zero, each=each)
         return np.asarray(total)
 
     def gram(self, h: NDArray) -> NDArray:
@@ -95,9 +95,9 @@ class Passes:
         return np.asarray(total)
 
     @property
-    def scorer(self) -> Any:
+    def linear_map(self) -> Any:
         """The linear map of rows returned by `gather`, whose columns are shifted and scaled already."""
-        return self.risk.scorer if self.standardization is None else self.standardization.inner
+        return self.risk.linear_map if self.standardization is None else self.standardization.inner
 
     @property
     def _grams_fit(self) -> bool:
@@ -110,10 +110,10 @@ class Passes:
 
     def can_gather(self, n_rows: int) -> bool:
         """Whether this many rows can be copied into this process."""
-        if self.standardization is not None and self.table.sparse:
+        if self.standardization is not None and self.row_metadata.sparse:
             return False  # shifted columns are dense
         local = self.rows is not None and not rows_exceed_memory(self.rows)
-        return local or n_rows * self.numbers <= MAX_GATHERED_ENTRIES * self.shape[0]
+        return local or n_rows * self.nnz <= MAX_GATHERED_ENTRIES * self.shape[0]
 
     def gather(self, index: NDArray) -> Any:
         """The rows of a nondecreasing index, as an array or a sparse SciPy array."""
@@ -126,7 +126,7 @@ class Passes:
             for (i, j), part in zip(pairwise([0, *ends]), self.shard_slices, strict=True)
         ]
         gathered = self.risk.executor.map(gather_rows, each=each)
-        if self.table.sparse:
+        if self.row_metadata.sparse:
             return sp.vstack(gathered, format="csr")
         rows = np.concatenate(gathered)
         if self.standardization is None:
@@ -139,11 +139,11 @@ class Passes:
         if len(self.row_ranges) == 1:
             return [f(self.row_ranges[0])]
         if self.rows is None:
-            return [f(part) for part in checking(self.row_ranges)]
+            return [f(part) for part in check_each(self.row_ranges)]
         return self.risk.executor.map(lambda _, part: f(part), each=self.row_ranges)
 
 
-def mean_square(rows: Shard, weights: Any = 1.0) -> float:
+def mean_squared_norm(rows: Shard, weights: Any = 1.0) -> float:
     """The weighted mean of sum_j x_ij^2 / weights_j over the rows; 1 where all entries are 0.
 
     Examples
@@ -151,12 +151,12 @@ def mean_square(rows: Shard, weights: Any = 1.0) -> float:
     >>> import numpy as np
     >>> from riskmin import Shard, as_matrix
     >>> rows = Shard(as_matrix(np.array([[3.0, 0.0], [0.0, 4.0]])), np.zeros(2), np.full(2, 0.5), {})
-    >>> mean_square(rows), mean_square(rows, np.array([1.0, 4.0]))
+    >>> mean_squared_norm(rows), mean_squared_norm(rows, np.array([1.0, 4.0]))
     (12.5, 6.5)
     """
-    if "squares" not in rows.memo:
-        rows.memo["squares"] = _column_mean_squares(rows)
-    cached: NDArray = rows.memo["squares"]
+    if "squares" not in rows.cache:
+        rows.cache["squares"] = _column_mean_squares(rows)
+    cached: NDArray = rows.cache["squares"]
     return float((cached / weights).sum()) or 1.0
 
 
@@ -178,11 +178,11 @@ def _column_mean_squares(rows: Shard) -> NDArray:
 def rows_exceed_memory(rows: Shard) -> bool:
     """Whether the rows are mapped from files that are larger than the memory they may take."""
     X: Any = getattr(rows.X, "tokens", rows.X)
-    entries = stored(X.csr if isinstance(X, Wide) else X)
-    return entries is not None and crowds(entries)
+    entries = stored_values(X.csr if isinstance(X, Wide) else X)
+    return entries is not None and exceeds_memory(entries)
 
 
-def length(shard: Shard) -> int:
+def shard_length(shard: Shard) -> int:
     """The number of rows of a shard."""
     return len(shard.c)
 
@@ -192,7 +192,7 @@ def gather_rows(shard: Shard, index: NDArray) -> Any:
     X = row_matrix(shard)
     rows: Any = as_scipy(X) if isinstance(X, Csr) else None
     parts: list[Any] = []
-    for block in checking(picking(index)):
+    for block in check_each(row_batches(index)):
         parts.append(dense_rows(X, block) if rows is None else rows[block])  # type: ignore[arg-type]
     if len(parts) == 1:
         return parts[0]
@@ -202,15 +202,15 @@ def gather_rows(shard: Shard, index: NDArray) -> Any:
 def row_matrix(shard: Shard) -> Csr | Dense | Columns:
     """X in a format whose rows can be gathered: dense in either order, or CSR."""
     X = shard.X.csr if isinstance(shard.X, Wide) else shard.X
-    return X if isinstance(X, (Csr, Dense, Columns)) else rows_together(shard)
+    return X if isinstance(X, (Csr, Dense, Columns)) else row_major_matrix(shard)
 
 
-def rows_together(shard: Shard) -> Csr | Dense:
+def row_major_matrix(shard: Shard) -> Csr | Dense:
     """X by rows, without duplicate entries; cached with the shard."""
-    if "rows" not in shard.memo:
+    if "rows" not in shard.cache:
         X = shard.X.csr if isinstance(shard.X, Wide) else shard.X
-        shard.memo["rows"] = X if _has_no_duplicates(X) else by_rows(X)
-    cached: Csr | Dense = shard.memo["rows"]
+        shard.cache["rows"] = X if _has_no_duplicates(X) else as_row_matrix(X)
+    cached: Csr | Dense = shard.cache["rows"]
     return cached
 
 
@@ -218,10 +218,10 @@ def _has_no_duplicates(X: Any) -> bool:
     """Whether no row of a CSR matrix stores a column twice: faster to test than to sort each row."""
     if not isinstance(X, Csr):
         return False
-    from riskmin.kernels.dual_check import repeats
+    from riskmin.kernels.dual_check import has_repeated_column
 
-    last_row, ranges = np.zeros(X.shape[1], int), pieces(0, X.shape[0], len(X.indices))
-    return not any(repeats(X.indptr, X.indices, i, j, last_row) for i, j in ranges)
+    last_row, ranges = np.zeros(X.shape[1], int), chunk_ranges(0, X.shape[0], len(X.indices))
+    return not any(has_repeated_column(X.indptr, X.indices, i, j, last_row) for i, j in ranges)
 
 
 def shard_gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
@@ -250,10 +250,10 @@ def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
     X = row_matrix(shard)
     out = np.zeros(X.shape[1])
     if isinstance(X, Csr):
-        from riskmin.kernels.smooth import csr_squares
+        from riskmin.kernels.smooth import csr_gram_diagonal
 
-        for i, j in pieces(0, len(h), 2 * len(X.data)):
-            csr_squares(X.indptr[i : j + 1], X.indices, X.data, h[i:j], out)
+        for i, j in chunk_ranges(0, len(h), 2 * len(X.data)):
+            csr_gram_diagonal(X.indptr[i : j + 1], X.indices, X.data, h[i:j], out)
         return (out,)
     for index in row_blocks(np.arange(X.shape[0]), X.shape[1]):
         out += h[index] @ dense_rows(X, index) ** 2
@@ -263,7 +263,7 @@ def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
 def gram_row_ranges(X: Csr, h: NDArray) -> Iterable[tuple[int, int]]:
     """Ranges of rows for X' diag(h) X, between which the deadline is checked."""
     entries_per_row = len(X.data) / max(1, X.shape[0])
-    return pieces(0, len(h), np.count_nonzero(h) * entries_per_row * entries_per_row)
+    return chunk_ranges(0, len(h), np.count_nonzero(h) * entries_per_row * entries_per_row)
 
 
 def dense_rows(X: Dense | Columns, rows: NDArray) -> NDArray:
@@ -275,4 +275,4 @@ def dense_rows(X: Dense | Columns, rows: NDArray) -> NDArray:
 def row_blocks(rows: NDArray, p: int) -> Iterable[NDArray]:
     """An index of rows, split into blocks that fit in the cache with p columns."""
     step = max(GATHERED_BLOCK_ENTRIES // p, 16)
-    return passing(rows[i : i + step] for i in checking(range(0, len(rows), step)))
+    return release_between(rows[i : i + step] for i in check_each(range(0, len(rows), step)))

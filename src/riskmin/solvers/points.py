@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from riskmin.deadline import checking, pieces
-from riskmin.losses.pieces import conjugate_of, dual_of
+from riskmin.deadline import check_each, chunk_ranges
+from riskmin.losses.pieces import conjugate_of, interval_conjugate_of
 from riskmin.matrices import Csr, Dense
 from riskmin.objective import Objective
-from riskmin.scalar import ROUNDING, Tangent, balance, crossing, lowest
+from riskmin.scalar import CUT_ROUNDING, Tangent, best_tangent, intersection, zero_slope_weights
 from riskmin.types import Array, Cut, HasConjugate, NDArray, Shard
 
 
@@ -51,7 +51,7 @@ TangentPair: TypeAlias = tuple[InterceptTangent, InterceptTangent] | tuple[None,
 
 
 @dataclass
-class Points:
+class PointEvaluator:
     """Evaluates an objective at points with cached scores."""
 
     obj: Objective
@@ -79,16 +79,16 @@ class Points:
         else:
             risk, slope = self.loss.value_grad(point.z, y, c)
             inexactness = 0.0
-        grad, guess_grad = self._pull(slope, None if guess is None else c * guess)
+        grad, guess_grad = self._pull_back(slope, None if guess is None else c * guess)
         # Bound on the rounding error of grad @ w, by the magnitudes of its terms.
-        inexactness += ROUNDING * float(np.abs(slope) @ (np.abs(point.z) + abs(point.b)))
-        value, grad, cut = self.obj.at(point.w, float(risk), grad, inexactness)
+        inexactness += CUT_ROUNDING * float(np.abs(slope) @ (np.abs(point.z) + abs(point.b)))
+        value, grad, cut = self.obj.value_grad_cut(point.w, float(risk), grad, inexactness)
         if guess is not None:
-            predicted = self._foreseen(guess, guess_grad, point.z)
+            predicted = self._cut_from_slopes(guess, guess_grad, point.z)
             cut = max(cut, predicted, key=self.obj.lower)
         return PointEvaluation(value, grad, cut, float(risk), slope)
 
-    def _pull(self, slope: NDArray, guess: NDArray | None) -> tuple[NDArray, NDArray]:
+    def _pull_back(self, slope: NDArray, guess: NDArray | None) -> tuple[NDArray, NDArray]:
         """Return X' slope and X' guess, in one pass over the rows."""
         X: Any = self.rows.X
         grad, guess_grad = np.zeros(X.shape[1]), np.zeros(X.shape[1])
@@ -102,29 +102,29 @@ class Points:
 
         n, p = X.shape
         if isinstance(X, Dense):
-            for i, j in pieces(0, n, 2 * n * p):
-                linear.dense_pull_two(X.X[i:j], slope[i:j], guess[i:j], grad, guess_grad)
+            for i, j in chunk_ranges(0, n, 2 * n * p):
+                linear.dense_pullback_two(X.X[i:j], slope[i:j], guess[i:j], grad, guess_grad)
             return grad, guess_grad
         both = np.zeros((p, 2))
-        for i, j in pieces(0, n, 2 * len(X.data)):
-            linear.csr_pull_two(X.indptr[i : j + 1], X.indices, X.data, slope[i:j], guess[i:j], both)
+        for i, j in chunk_ranges(0, n, 2 * len(X.data)):
+            linear.csr_pullback_two(X.indptr[i : j + 1], X.indices, X.data, slope[i:j], guess[i:j], both)
         grad, guess_grad = np.ascontiguousarray(both.T)
         return grad, guess_grad
 
-    def _foreseen(self, u: NDArray, a: NDArray, z: NDArray) -> Cut:
+    def _cut_from_slopes(self, u: NDArray, a: NDArray, z: NDArray) -> Cut:
         """Return the cut of the slopes u, by the conjugate of the loss, minus its rounding error."""
         y, c = self.rows.y, self.rows.c
         conjugate = np.where(c > 0, conjugate_of(self.loss, u, y), 0.0)
-        dual = dual_of(self.loss, y)
+        dual = interval_conjugate_of(self.loss, y)
         magnitude = np.abs(z) + (1.0 if dual is None else np.abs(dual.shift))
         return Cut(
-            a, -float(c @ conjugate) - ROUNDING * float(c @ (np.abs(conjugate) + np.abs(u) * magnitude))
+            a, -float(c @ conjugate) - CUT_ROUNDING * float(c @ (np.abs(conjugate) + np.abs(u) * magnitude))
         )
 
-    def foresee(self, slopes: NDArray) -> NDArray | None:
+    def feasible_slopes(self, slopes: NDArray) -> NDArray | None:
         """Return slopes per unit weight, clipped to the domain of the conjugate; None if there is none."""
         y, c = self.rows.y, self.rows.c
-        dual = dual_of(self.loss, y)
+        dual = interval_conjugate_of(self.loss, y)
         if dual is not None:
             lower, upper = dual.lower, dual.upper
         elif isinstance(self.loss, HasConjugate):
@@ -142,8 +142,8 @@ class Points:
         # Newton's method from the last intercept; then from the bracket of the profile; then a wider bracket.
         lo, hi = self._newton(point) if point.n_moves else (None, None)
         if lo is None or hi is None:
-            bracket = self.obj.risk.cursor(point.w).known[0.0]  # type: ignore[attr-defined]
-            point.b = lowest(*bracket).x
+            bracket = self.obj.risk.cursor(point.w).brackets[0.0]  # type: ignore[attr-defined]
+            point.b = best_tangent(*bracket).x
             lo, hi = self._newton(point)
         if lo is None or hi is None:
             lo, hi = self._straddle(
@@ -151,19 +151,22 @@ class Points:
             )
         if lo is None or hi is None:
             raise ValueError("rounding hides the best intercept: use Bundle, which needs it less exactly")
-        best, (weight_lo, weight_hi) = lowest(lo.tangent, hi.tangent), balance(lo.tangent, hi.tangent)
+        best, (weight_lo, weight_hi) = (
+            best_tangent(lo.tangent, hi.tangent),
+            zero_slope_weights(lo.tangent, hi.tangent),
+        )
         point.b = best.x
         return (
             best.value,
             weight_lo * lo.slopes + weight_hi * hi.slopes,
-            best.value - crossing(lo.tangent, hi.tangent)[1],
+            best.value - intersection(lo.tangent, hi.tangent)[1],
         )
 
     def _newton(self, point: ScoredPoint) -> TangentPair:
         """Return tangents close to the best intercept, by Newton's method from the last one, or None."""
         y, c = self.rows.y, self.rows.c
         b, step = point.b, 1.0
-        for _ in checking(range(8)):
+        for _ in check_each(range(8)):
             slope = float(self.loss.value_grad(point.z + b, y, c)[1].sum())
             curvature = float(self.loss.curvature(point.z + b, y, c).sum())
             step = abs(slope) / curvature if curvature > 0 else math.inf
@@ -176,7 +179,7 @@ class Points:
     def _straddle(self, point: ScoredPoint, b: float, radius: float, tries: int) -> TangentPair:
         """Return tangents on either side of b, as close as possible, with the minimum between them."""
         radius += 1e-15 * (1 + abs(b))
-        for _ in checking(range(tries)):
+        for _ in check_each(range(tries)):
             lo, hi = self._intercept_tangent(point, b - radius), self._intercept_tangent(point, b + radius)
             if lo.tangent.slope <= 0 <= hi.tangent.slope:
                 return lo, hi

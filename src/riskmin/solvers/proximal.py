@@ -9,37 +9,41 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.losses.queries import named
+from riskmin.losses.queries import user_loss
 from riskmin.losses.smoothing import can_be_smoothed
 from riskmin.objective import Objective
-from riskmin.regularizers import Free
-from riskmin.scalar import ROUNDING
-from riskmin.solvers.cuts import has_program, mix_two
-from riskmin.solvers.states import checked
-from riskmin.types import Array, Cut, Iterate, Raises, Unsuited
+from riskmin.regularizers import UnpenalizedTail
+from riskmin.scalar import CUT_ROUNDING
+from riskmin.solvers.cuts import has_master_problem, mix_two
+from riskmin.solvers.states import check_state
+from riskmin.types import Array, Cut, HasMinorantOffset, Iterate, UnsupportedProblem
 
 LIPSCHITZ_DECREASE = 0.9
 """The factor of the Lipschitz estimate L after each step, since the risk may be flatter further on."""
-TRIES = 60
+MAX_LIPSCHITZ_INCREASES = 60
 """Increases of L within a step, after which rounding is assumed to hide all descent."""
 
 
 def loss_of(risk: Any) -> Any:
     """The loss of a risk, with or without an intercept; None for an oracle without the attribute `loss`."""
-    return named(getattr(getattr(risk, "risk", risk), "loss", None))
+    return user_loss(getattr(getattr(risk, "risk", risk), "loss", None))
 
 
 def check_smooth(solver: object, obj: Objective) -> None:
     """Raise UnsupportedProblem if the loss has `smooth = False`; one without the attribute is accepted."""
     loss = loss_of(obj.risk)
     if not getattr(loss, "smooth", True):
-        bundle = has_program(obj.reg) and not isinstance(obj.reg, Free)  # otherwise Bundle raises, too
+        bundle = has_master_problem(obj.reg) and not isinstance(
+            obj.reg, UnpenalizedTail
+        )  # otherwise Bundle raises, too
         remedy = (
             "use Bundle" if bundle else "add conjugate_hessian_product to the regularizer, and use Bundle"
         )
         if not bundle and can_be_smoothed(loss, np.zeros(1)):
             remedy = "use Smoothing(ProximalGradient())"
-        raise Unsuited(f"{type(solver).__name__} needs a smooth loss, and {loss!r} is not: {remedy}")
+        raise UnsupportedProblem(
+            f"{type(solver).__name__} needs a smooth loss, and {loss!r} is not: {remedy}"
+        )
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class ProximalGradient:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        checked(state, {"w": "d", "before": "d", "a": "d", "numbers": "3"}, d=obj.risk.dim)
+        check_state(state, {"w": "d", "before": "d", "a": "d", "numbers": "3"}, d=obj.risk.dim)
         momentum, L, b = (float(v) for v in state["numbers"])
         iterates = self._run(obj, state["w"], state["before"], (momentum, L), Cut(state["a"], b))
         next(iterates)  # the iterate that was saved
@@ -97,7 +101,7 @@ class ProximalGradient:
         model, _ = mix_two(model, current[2], obj)
         # a cold start has no estimate yet
         if L == 0:
-            L = least_constant(obj, w, current)
+            L = lipschitz_lower_bound(obj, w, current)
         while True:
             yield Iterate(w, current[0], model, {"L": L}, _snapshot(w, before, momentum, L, model))
             # FISTA: t_{k+1} = (1 + sqrt(1 + 4 t_k^2)) / 2, v = w + (t_k - 1) / t_{k+1} (w - before)
@@ -115,7 +119,7 @@ class ProximalGradient:
                 continue
             model, _ = mix_two(model, result[2], obj)
             L = LIPSCHITZ_DECREASE * used_L
-            if result[0] > current[0] + noise(obj, new, result):  # repeated without extrapolation
+            if result[0] > current[0] + risk_uncertainty(obj, new, result):  # repeated without extrapolation
                 momentum, before = 1.0, w
                 continue
             restart = float((v - new) @ (new - w)) > 0  # the criterion of O'Donoghue and Candès
@@ -125,11 +129,11 @@ class ProximalGradient:
                 before = w
 
 
-Point = tuple[float, Array, Cut]
+EvaluatedPoint = tuple[float, Array, Cut]
 """J, the gradient of R and the cut, at a point."""
 
 
-def least_constant(obj: Objective, w: Array, point: Point) -> float:
+def lipschitz_lower_bound(obj: Objective, w: Array, point: EvaluatedPoint) -> float:
     """A lower bound of the Lipschitz constant: |grad R|^2 <= 2 L R, since R >= 0; 1 if it is not positive."""
     risk = point[0] - obj.lam * obj.reg.value(w)
     if not 0 < risk < math.inf:
@@ -138,18 +142,18 @@ def least_constant(obj: Objective, w: Array, point: Point) -> float:
     return float(scaled @ scaled) or 1.0
 
 
-def evaluate_point(obj: Objective, w: Array) -> tuple[Point, float]:
+def evaluate_point(obj: Objective, w: Array) -> tuple[EvaluatedPoint, float]:
     """The point w, and R(w) - g'w, the value at zero of the tangent there; J(w) may be infinite."""
-    r, g, inexactness = obj.look(w)
-    point = obj.at(w, r, g, inexactness)
-    if isinstance(obj.reg, Free):  # the cut is no tangent: its slopes in the intercepts are 0
+    r, g, inexactness = obj.evaluate_risk(w)
+    point = obj.value_grad_cut(w, r, g, inexactness)
+    if isinstance(obj.reg, UnpenalizedTail):  # the cut is no tangent: its slopes in the intercepts are 0
         return point, r - float(g @ w)
     return point, point[2].b - minorant_offset(obj, w)
 
 
 def _step(
     obj: Objective, v: Array, tangent: tuple[Array, float], L: float, max_value: float
-) -> tuple[Array, Point | None, float, float]:
+) -> tuple[Array, EvaluatedPoint | None, float, float]:
     """The proximal step from v whose J is at most `max_value`, with the first L that is large enough.
 
     Returns the new point, its evaluation (None if no L was large enough), L, and its tangent's value at zero.
@@ -157,7 +161,7 @@ def _step(
     (g_new - g)'d <= L |d|^2 as well.
     """
     g, base = tangent
-    for _ in range(TRIES):
+    for _ in range(MAX_LIPSCHITZ_INCREASES):
         new = obj.reg.prox(v - g / L, obj.lam / L)
         d = new - v
         square = float(d @ d)
@@ -167,7 +171,7 @@ def _step(
         curvature = float((result[1] - g) @ d) if math.isfinite(result[0]) else math.inf
         risk = result[0] - obj.lam * obj.reg.value(new)
         # R(new) less the tangent at v, to be compared with (L / 2) |d|^2
-        above, slack = risk - float(g @ new) - base, noise(obj, new, result)
+        above, slack = risk - float(g @ new) - base, risk_uncertainty(obj, new, result)
         bounded = curvature <= L * square and above <= 0.5 * L * square + slack
         if bounded and result[0] <= max_value + slack:
             return new, result, L, new_base
@@ -176,18 +180,20 @@ def _step(
     return v, None, L, base
 
 
-def noise(obj: Objective, w: Array, point: Point) -> float:
+def risk_uncertainty(obj: Objective, w: Array, point: EvaluatedPoint) -> float:
     """The uncertainty of R(w): twice what its cut allows for at w, for rounding and for an intercept."""
     J, g, cut = point
     risk = J - obj.lam * obj.reg.value(w)
-    if isinstance(obj.reg, Free):  # that cut lies further below, since its slopes in the intercepts are 0
-        return 4 * ROUNDING * (abs(risk) + abs(float(g @ w)))
+    if isinstance(
+        obj.reg, UnpenalizedTail
+    ):  # that cut lies further below, since its slopes in the intercepts are 0
+        return 4 * CUT_ROUNDING * (abs(risk) + abs(float(g @ w)))
     return 2 * abs(risk - float(cut.a @ w) - cut.b + minorant_offset(obj, w))
 
 
 def minorant_offset(obj: Objective, w: Array) -> float:
     """By how much the cut at w lies above the tangent: 0, unless the risk is a smoothed one."""
-    return obj.risk.lift(w) if isinstance(obj.risk, Raises) else 0.0
+    return obj.risk.minorant_offset(w) if isinstance(obj.risk, HasMinorantOffset) else 0.0
 
 
 def _snapshot(

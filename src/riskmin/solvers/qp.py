@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from riskmin.deadline import checking
+from riskmin.deadline import check_each
 from riskmin.types import NDArray
 
 MAX_ABS_WEIGHT = 1e100
@@ -13,7 +13,7 @@ RELATIVE_RIDGE = 1e-14
 """Ridge relative to the entries of G, at the level of their rounding errors."""
 
 
-def _equality(G: NDArray, b: NDArray, rows: NDArray, ref: int) -> NDArray:
+def _maximize_on_support(G: NDArray, b: NDArray, rows: NDArray, ref: int) -> NDArray:
     """Return the maximizer over x supported on `rows` under sum(x) = 1 alone, as its entries there.
 
     The weight of the row `rows[ref]` is eliminated. The reduced system is then singular only where the points
@@ -62,9 +62,9 @@ def simplex_qp(G: NDArray, b: NDArray, x: NDArray, *, tol: float = 1e-13, max_st
     norms = np.sqrt(np.maximum(G.diagonal(), 0.0))
     active, refused = x > 0, np.zeros(len(b), dtype=bool)
     value, added = -np.inf, -1
-    for _ in checking(range(max_steps)):
+    for _ in check_each(range(max_steps)):
         rows = np.flatnonzero(active)
-        new = _equality(G, b, rows, int(x[rows].argmax()))
+        new = _maximize_on_support(G, b, rows, int(x[rows].argmax()))
         if new.min() > 0:
             x = np.zeros_like(x)
             x[rows] = new / new.sum()

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from riskmin.blas import cho_factor, linalg
-from riskmin.deadline import checking
+from riskmin.blas import cho_factor, scipy_linalg
+from riskmin.deadline import check_each
 from riskmin.types import NDArray
 
 MAX_EPOCHS_PER_MODEL = 200
@@ -78,17 +78,17 @@ class Solution(NamedTuple):
 class ColumnProducts(Protocol):
     """The columns of X, as Gram matrices need them."""
 
-    def products(self, columns: NDArray, first: int, gram: Gram) -> NDArray:
+    def gram_rows(self, columns: NDArray, first: int, gram: ColumnGram) -> NDArray:
         """Return the rows of X' D X from `first` on, over all the columns."""
         ...
 
-    def pull(self, columns: NDArray, r: NDArray) -> NDArray:
+    def pull_back(self, columns: NDArray, r: NDArray) -> NDArray:
         """Return X' r over the columns."""
         ...
 
 
 @dataclass
-class Gram:
+class ColumnGram:
     """Gram matrix X' D X of the columns requested so far, for one curvature D."""
 
     curvature: NDArray
@@ -110,7 +110,7 @@ class Gram:
         new = np.setdiff1d(columns, self.columns)
         if len(new):
             old, self.columns = len(self.columns), np.concatenate([self.columns, new])
-            rows = source.products(self.columns, old, self)
+            rows = source.gram_rows(self.columns, old, self)
             self.G = np.block([[self.G, rows[:, :old].T], [rows]])
 
     def submatrix(self, columns: NDArray, has_intercept: bool, source: ColumnProducts) -> NDArray:
@@ -120,7 +120,7 @@ class Gram:
         G = self.G[np.ix_(index, index)]
         if not has_intercept:
             return G
-        border = source.pull(columns, self.curvature)
+        border = source.pull_back(columns, self.curvature)
         return np.block([[G, border[:, None]], [border[None, :], np.full((1, 1), self.curvature.sum())]])
 
 
@@ -136,17 +136,17 @@ def _descend(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float) -> 
     linear system gives those at once, up to the point where one of them changes its sign.
     """
     taken, active = 0, np.empty(len(w), np.bool_)
-    for _ in checking(range(MAX_EPOCHS_PER_MODEL // 10)):
+    for _ in check_each(range(MAX_EPOCHS_PER_MODEL // 10)):
         # Ten cycles, then one solve; g is the gradient of the smooth part and is updated along with w.
         worst, epochs = kernels().gram_epochs(G, g, w, terms, tol, 10, active)
         taken += epochs
         if worst <= tol:
             break
-        _settle(G, g, w, terms)
+        _solve_free_coordinates(G, g, w, terms)
     return taken
 
 
-def _settle(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) -> None:
+def _solve_free_coordinates(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) -> None:
     """Step towards the minimizer over the w_j that are neither zero nor at a bound, until one of them is."""
     absolute, square, lower, upper = terms
     free = np.flatnonzero(((w != 0) | (absolute == 0)) & (w > lower) & (w < upper) & (G.diagonal() > 0))
@@ -157,7 +157,7 @@ def _settle(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) -> None:
     # The diagonal shift keeps the system positive definite under rounding.
     H = G[np.ix_(free, free)] + np.diag(square[free] + 1e-13 * G.diagonal().max())
     try:
-        step = linalg().cho_solve(cho_factor(H), -slope, check_finite=False)
+        step = scipy_linalg().cho_solve(cho_factor(H), -slope, check_finite=False)
     except np.linalg.LinAlgError:
         # Not positive definite: some columns are copies of each other.
         return
@@ -182,7 +182,7 @@ def _settle(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) -> None:
 
 
 def solve_by_gram(
-    source: ColumnProducts, gram: Gram, model: Model, start: Solution, r: NDArray | None
+    source: ColumnProducts, gram: ColumnGram, model: Model, start: Solution, r: NDArray | None
 ) -> Solution:
     """Minimize the model on its Gram matrix, from a starting solution.
 
@@ -190,7 +190,7 @@ def solve_by_gram(
     """
     gram.add_columns(model.columns, source)
     G, w, terms = gram.submatrix(model.columns, model.has_intercept, source), start.w, model.terms
-    g = model.grad.copy() if r is None else source.pull(model.columns, r)
+    g = model.grad.copy() if r is None else source.pull_back(model.columns, r)
     if model.has_intercept:
         # The intercept is one more column, without penalty or bounds.
         unbound = np.array([[0.0], [0.0], [-np.inf], [np.inf]])

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from riskmin.objective import Objective
-from riskmin.solvers.states import checked
-from riskmin.types import Array, Cut, Iterate, Resumable, Solver, Unsuited, Warm
+from riskmin.solvers.states import check_state
+from riskmin.types import Array, Cut, Iterate, Resumable, Solver, UnsupportedProblem, WarmStartable
 
 MAX_IDLE_ITERATES = 40
 """A turn ends after this many iterates in a row that improve neither the point nor the bound."""
@@ -25,7 +25,7 @@ LINE_EVALUATION_WORK = 0.05
 
 
 @dataclass(frozen=True)
-class Relay:
+class Fallback:
     r"""Solvers in turn, the one expected to be the fastest first and one that always converges last.
 
     Progress is measured by counted work (oracle calls, epochs, evaluations along lines; no time is measured,
@@ -47,12 +47,12 @@ class Relay:
     Examples
     --------
     >>> import numpy as np
-    >>> from riskmin import Bundle, Hinge, L2, Lbfgs, Objective, Relay, linear_risk, minimize
+    >>> from riskmin import Bundle, Hinge, L2, Lbfgs, Objective, Fallback, linear_risk, minimize
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((80, 3))
     >>> y = np.where(X[:, 0] + rng.standard_normal(80) > 0, 1.0, -1.0)
     >>> J = Objective(linear_risk(X, y, Hinge()), L2(), lam=1e-3)
-    >>> result = minimize(J, Relay((Lbfgs(), Bundle()), tol=1e-6), tol=1e-6)  # Lbfgs stalls: J is nonsmooth
+    >>> result = minimize(J, Fallback((Lbfgs(), Bundle()), tol=1e-6), tol=1e-6)  # Lbfgs stalls: J is nonsmooth
     >>> result.status, sorted({row["turn"] for row in result.trace})
     ('converged', [1.0, 2.0])
     """
@@ -76,7 +76,7 @@ class Relay:
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state, with the solver that saved it."""
         shapes = {"found": "3", "start": "d", "best": "d", "cut": "e", "turn": "1"}
-        checked(state, shapes, d=obj.risk.dim, e=obj.risk.dim + 1)
+        check_state(state, shapes, d=obj.risk.dim, e=obj.risk.dim + 1)
         best, k, inner = _BestSoFar.from_state(state), int(state["turn"][0]), _inner_state(state)
         if not 0 <= k < len(self.solvers):
             raise ValueError(f"it is of solver {k + 1} of {len(self.solvers)}")
@@ -84,12 +84,12 @@ class Relay:
         steps = solver.resume(obj, inner) if inner and isinstance(solver, Resumable) else None
         return self._run(obj, best, k, steps)
 
-    def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+    def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Start from a run on the same risk, with the solver that ended it."""
         best, k = _BestSoFar(state["best"], state["best"]), int(state["turn"][0])
         inner = _inner_state(state)
         solver: Any = self.solvers[k]
-        steps = solver.warm(obj, inner, before) if inner and isinstance(solver, Warm) else None
+        steps = solver.warm_start(obj, inner, before) if inner and isinstance(solver, WarmStartable) else None
         return self._run(obj, best, k, steps)
 
     def summary(self, trace: list[dict[str, float]]) -> str:
@@ -131,7 +131,7 @@ class Relay:
         """The iterates of a solver from w; None if it does not support the problem."""
         try:
             return solver.iterates(obj, w)
-        except Unsuited:
+        except UnsupportedProblem:
             return None
 
     def _turn(self, obj: Objective, best: _BestSoFar, k: int, steps: Iterator[Iterate], budget: float) -> Any:
@@ -143,7 +143,7 @@ class Relay:
             try:
                 it = next(steps, None)
             # a solver that fails in its course counts as ended
-            except (Unsuited, np.linalg.LinAlgError):
+            except (UnsupportedProblem, np.linalg.LinAlgError):
                 it = None
             if it is None:
                 return True

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from riskmin.intercept import without_intercept
-from riskmin.losses.queries import named
+from riskmin.losses.queries import user_loss
 from riskmin.losses.smoothing import can_be_smoothed
 from riskmin.objective import Objective
-from riskmin.regularizers import penalized
+from riskmin.regularizers import penalized_part
 from riskmin.risk import Risk
-from riskmin.softened import Softened
-from riskmin.solvers.cuts import has_program
+from riskmin.softened import SmoothedRisk
+from riskmin.solvers.cuts import has_master_problem
 from riskmin.solvers.lbfgs import Lbfgs
-from riskmin.solvers.states import checked
-from riskmin.types import Array, Cut, Iterate, Resumable, Unsuited, Warm
+from riskmin.solvers.states import check_state
+from riskmin.types import Array, Cut, Iterate, Resumable, UnsupportedProblem, WarmStartable
 
 STAGE_MU_DECREASE = 0.3
 """The factor of mu from one stage to the next."""
@@ -78,8 +78,8 @@ class Smoothing:
 
     def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         """Yield the points of the inner solver, with the unsmoothed J and cuts of the unsmoothed risk."""
-        smoothed = softened(self, obj, w0)
-        value = obj.lam * obj.reg.value(w0) + smoothed.truth(w0)
+        smoothed = smoothed_risk(self, obj, w0)
+        value = obj.lam * obj.reg.value(w0) + smoothed.unsmoothed_value(w0)
         # c_mu * eps / D with D = 1/2; 1 where J(w0) = 0
         smoothed.mu = self.c_mu * FIRST_STAGE_GAP * value / 0.5 or 1.0
         smooth = Objective(smoothed, obj.reg, obj.lam, obj.count)
@@ -87,10 +87,10 @@ class Smoothing:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        checked(state, {"w": "d", "mu": "2"}, d=obj.risk.dim)
+        check_state(state, {"w": "d", "mu": "2"}, d=obj.risk.dim)
         saved = dict(state)
         w = saved["w"]
-        smoothed = softened(self, obj, w)
+        smoothed = smoothed_risk(self, obj, w)
         smoothed.mu, min_mu = (float(mu) for mu in saved.pop("mu"))
         smooth = Objective(smoothed, obj.reg, obj.lam, obj.count)
         if isinstance(self.inner, Resumable):
@@ -99,7 +99,7 @@ class Smoothing:
 
     def _run(
         self,
-        smoothed: Softened,
+        smoothed: SmoothedRisk,
         smooth: Objective,
         min_mu: float,
         steps: Iterator[Iterate],
@@ -110,7 +110,7 @@ class Smoothing:
         while True:
             for it in steps:
                 w, state = it.w, it.state
-                risk = smoothed.truth(w)
+                risk = smoothed.unsmoothed_value(w)
                 value = risk + smooth.lam * smooth.reg.value(w)
                 # the state holds mu by value, since the smoothed risk is one object whose mu decreases
                 saved = _saved((smoothed.mu, min_mu), w, state)
@@ -121,8 +121,8 @@ class Smoothing:
                 return  # the rest of the gap is rounding
             smoothed.mu *= STAGE_MU_DECREASE
             # the next stage starts from the end of this one
-            if isinstance(self.inner, Warm) and state is not None:
-                steps = self.inner.warm(smooth, state(), smooth)
+            if isinstance(self.inner, WarmStartable) and state is not None:
+                steps = self.inner.warm_start(smooth, state(), smooth)
             else:
                 steps = self.inner.iterates(smooth, w)
 
@@ -135,22 +135,28 @@ def smoothing_converged(obj: Objective, w: Array, risk: float, cut: Cut) -> bool
     """
     complementarity = risk - float(cut.a @ w) - cut.b
     # more steps also decrease what is lost when the slopes in the intercepts are projected out
-    gap = risk + obj.lam * obj.reg.value(w) - obj.lower(obj.balanced(cut))
+    gap = risk + obj.lam * obj.reg.value(w) - obj.lower(obj.project_out_intercepts(cut))
     return gap <= 1.5 * complementarity
 
 
-def softened(solver: object, obj: Objective, w: Array) -> Softened:
+def smoothed_risk(solver: object, obj: Objective, w: Array) -> SmoothedRisk:
     """The smoothed risk of an objective; raise UnsupportedProblem if it cannot be smoothed."""
     risk: Any = obj.risk
     name, inner = type(solver).__name__, without_intercept(risk)
     if not isinstance(inner, Risk):
-        raise Unsuited(f"{name} needs a risk that linear_risk makes, not {risk!r}: use Bundle")
+        raise UnsupportedProblem(f"{name} needs a risk that linear_risk makes, not {risk!r}: use Bundle")
     if getattr(inner.loss, "smooth", False):
-        raise Unsuited(f"{name} is for nonsmooth losses, and {inner.loss!r} is smooth: use Lbfgs")
-    reg = "" if has_program(penalized(obj.reg)) else ", with a regularizer that has conjugate_hessian_product"
+        raise UnsupportedProblem(f"{name} is for nonsmooth losses, and {inner.loss!r} is smooth: use Lbfgs")
+    reg = (
+        ""
+        if has_master_problem(penalized_part(obj.reg))
+        else ", with a regularizer that has conjugate_hessian_product"
+    )
     if not can_be_smoothed(inner.loss, w[:1]):  # any number serves as a label, and y may be remote
-        raise Unsuited(f"{type(named(inner.loss)).__name__} cannot be smoothed: use Bundle{reg}")
-    return Softened(risk, 1.0)
+        raise UnsupportedProblem(
+            f"{type(user_loss(inner.loss)).__name__} cannot be smoothed: use Bundle{reg}"
+        )
+    return SmoothedRisk(risk, 1.0)
 
 
 def _saved(

@@ -15,7 +15,7 @@ from riskmin.types import Array
 NO_INTEGER_ARRAYS: Mapping[str, int] = {}
 
 
-def checked(
+def check_state(
     state: Mapping[str, Array],
     shapes: Mapping[str, str],
     below: Mapping[str, int] = NO_INTEGER_ARRAYS,
@@ -39,8 +39,8 @@ def checked(
     --------
     >>> import numpy as np
     >>> state = {"w": np.zeros(3), "S": np.zeros((2, 3)), "Y": np.zeros((1, 3))}
-    >>> checked(state, {"w": "d", "S": "m d", "z?": "n"}, d=3)
-    >>> checked(state, {"S": "m d", "Y": "m d"}, d=3)
+    >>> check_state(state, {"w": "d", "S": "m d", "z?": "n"}, d=3)
+    >>> check_state(state, {"S": "m d", "Y": "m d"}, d=3)
     Traceback (most recent call last):
     ...
     ValueError: its array Y has shape (1, 3), not (2, 3)
@@ -84,7 +84,7 @@ def _check_entries(name: str, a: Any, below: int | None, finite: bool) -> None:
         raise ValueError(f"its array {name} holds {'NaN or infinity' if finite else 'NaN'}")
 
 
-def check_places(order: Any, n: int) -> None:
+def check_row_order(order: Any, n: int) -> None:
     """Raise a ValueError where an order of rows has more than n entries, or one of them twice."""
     if len(order) > n or len(np.unique(order)) < len(order):
         raise ValueError(f"its array order is no order of {n} rows")
@@ -93,4 +93,4 @@ def check_places(order: Any, n: int) -> None:
 def state_sizes(obj: Objective) -> dict[str, int]:
     """The dimensions of the states of Newton's method: d = len(w), e = d + 1, and n rows."""
     risk: Any = without_intercept(obj.risk)
-    return {"d": obj.risk.dim, "e": obj.risk.dim + 1, "n": risk.table.shape[0]}
+    return {"d": obj.risk.dim, "e": obj.risk.dim + 1, "n": risk.row_metadata.shape[0]}

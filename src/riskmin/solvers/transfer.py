@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from riskmin.losses import EpsilonInsensitive, Exponential, Logistic, Poisson, PowerHinge
-from riskmin.losses.pieces import dual_of
-from riskmin.matrices import Dense, by_rows
+from riskmin.losses.pieces import interval_conjugate_of
+from riskmin.matrices import Dense, as_row_matrix
 from riskmin.regularizers import L2, Entropy, QNorm, Separable
-from riskmin.types import HasConjugate, Matrix, NDArray, Unsuited
+from riskmin.types import HasConjugate, Matrix, NDArray, UnsupportedProblem
 
 POWER, EXPONENTIAL, LOGISTIC = 0, 1, 2
 LINEAR, CLIPPED, EXPS, SOFTMAX, NORM = 0, 1, 2, 3, 4
@@ -29,7 +29,7 @@ LINEAR, CLIPPED, EXPS, SOFTMAX, NORM = 0, 1, 2, 3, 4
 # ---------------------------------------------------------------- rows
 def row_arrays(X: Matrix) -> tuple[NDArray, NDArray, NDArray, int]:
     """Return X by rows as the kernel takes it: indptr, indices, data, and whether it is dense."""
-    rows = by_rows(X)
+    rows = as_row_matrix(X)
     if isinstance(rows, Dense):
         n, p = rows.shape
         ends = np.arange(n + 1, dtype=np.uint64) * np.uint64(p)
@@ -55,13 +55,13 @@ def conjugate_for(solver: object, loss: Any, y: NDArray) -> RowConjugate:
     """Return what the dual methods need of a loss; raise `UnsupportedProblem` if it has no conjugate."""
     zero = np.zeros(len(y))
     # A conjugate that is quadratic on an interval is a power conjugate of exponent 2.
-    dual = dual_of(loss, y)
+    dual = interval_conjugate_of(loss, y)
     if dual is not None:
         return _kernel_conjugate(
             POWER, (dual.lower, dual.upper), dual.shift, zero, [dual.epsilon, dual.square, 2.0], zero
         )
     if not isinstance(loss, HasConjugate):
-        raise Unsuited(
+        raise UnsupportedProblem(
             f"{type(solver).__name__} needs the conjugate of the loss, which {type(loss).__name__} does not "
             "give: use Bundle, or add the methods of HasConjugate"
         )
@@ -117,9 +117,9 @@ def transfer_for(reg: Any, p: int) -> tuple[int, NDArray, NDArray] | None:
 def check_transfer(name: str, reg: Any) -> None:
     """Raise `UnsupportedProblem` if the regularizer has no transfer function."""
     if isinstance(reg, Separable) and reg.polyhedral:
-        raise Unsuited(
+        raise UnsupportedProblem(
             f"{name} needs a transfer function, which {reg!r} has not: "
             "use CoordinateDescent, ProximalGradient or Bundle, or Elastic(), which adds squares"
         )
     if not hasattr(reg, "conjugate_grad"):
-        raise Unsuited(f"{name} needs a regularizer with conjugate_grad, not {reg!r}")
+        raise UnsupportedProblem(f"{name} needs a regularizer with conjugate_grad, not {reg!r}")

@@ -8,44 +8,44 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin.matrices import Csr, as_scipy
-from riskmin.regularizers import penalized
+from riskmin.regularizers import penalized_part
 from riskmin.types import NDArray
 
 
-def of_features(reg: Any, k: int) -> Any:
+def feature_weights(reg: Any, k: int) -> Any:
     """The weights of an L2 penalty with k outputs: one per feature, that of the first output, or one for all.
 
     Examples
     --------
     >>> from riskmin import L2
-    >>> of_features(L2([1.0, 1.0, 4.0, 4.0]), 2).tolist(), of_features(L2(), 2)
+    >>> feature_weights(L2([1.0, 1.0, 4.0, 4.0]), 2).tolist(), feature_weights(L2(), 2)
     ([1.0, 4.0], 1.0)
     """
-    weights = penalized(reg).weights
+    weights = penalized_part(reg).weights
     return weights if np.ndim(weights) == 0 else weights[::k]
 
 
-def alike(reg: Any, k: int) -> bool:
+def outputs_share_weights(reg: Any, k: int) -> bool:
     """Whether each feature has the same weight in all k outputs.
 
     Examples
     --------
     >>> from riskmin import L2
-    >>> alike(L2([1.0, 1.0, 4.0, 4.0]), 2), alike(L2([1.0, 2.0, 4.0, 4.0]), 2)
+    >>> outputs_share_weights(L2([1.0, 1.0, 4.0, 4.0]), 2), outputs_share_weights(L2([1.0, 2.0, 4.0, 4.0]), 2)
     (True, False)
     """
-    weights = penalized(reg).weights
+    weights = penalized_part(reg).weights
     return bool(np.ndim(weights) == 0 or np.array_equal(weights, np.repeat(weights[::k], k)))
 
 
-def scaled(X: Any, roots: Any) -> Any:
+def scale_features(X: Any, roots: Any) -> Any:
     """The rows of X with features divided by the square roots of the weights, so that L2 needs no weights.
 
     Examples
     --------
     >>> import numpy as np
     >>> from riskmin import as_matrix
-    >>> scaled(as_matrix(np.ones((1, 2))), np.array([1.0, 2.0])).tolist()
+    >>> scale_features(as_matrix(np.ones((1, 2))), np.array([1.0, 2.0])).tolist()
     [[1.0, 0.5]]
     """
     if isinstance(X, Csr):

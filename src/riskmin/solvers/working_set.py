@@ -11,8 +11,8 @@ import numpy as np
 
 from riskmin.objective import Objective
 from riskmin.solvers.bundle import Bundle
-from riskmin.solvers.states import checked
-from riskmin.types import Array, Cut, Iterate, NDArray, Unsuited
+from riskmin.solvers.states import check_state
+from riskmin.types import Array, Cut, Iterate, NDArray, UnsupportedProblem
 
 MAX_BUNDLE_STEPS_PER_CALL = 200
 """Steps of the bundle method on the restricted problem between two calls of the risk."""
@@ -36,7 +36,7 @@ class RestrictedOracle(Protocol):
 class CachesOutputs(Protocol):
     """A risk that caches the outputs it finds."""
 
-    def known(self) -> RestrictedOracle:
+    def restricted_risk(self) -> RestrictedOracle:
         """The risk restricted to the cached outputs; equal to the risk at the last point it was called at."""
         ...
 
@@ -95,7 +95,7 @@ class WorkingSet:
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state, whose cuts stand for the outputs that were cached."""
-        checked(state, {"next": "d", "A": "m d", "b": "m", "best": "1"}, d=obj.risk.dim)
+        check_state(state, {"next": "d", "A": "m d", "b": "m", "best": "1"}, d=obj.risk.dim)
         model = _RestrictedRiskAndCuts(_restricted(obj), state["A"], state["b"])
         return self._run(obj, state["next"], model, float(state["best"][0]))
 
@@ -112,7 +112,7 @@ class WorkingSet:
                 # the call of the risk has added outputs, which raise the restricted risk
                 state["value"] = np.array([inner.value(state["w"])])
             # the bundle method continues with the cuts of the last call
-            steps = Bundle().warm(inner, state, inner) if state else Bundle().iterates(inner, w)
+            steps = Bundle().warm_start(inner, state, inner) if state else Bundle().iterates(inner, w)
             it, cut, n_steps, ended = self._solve(inner, steps, best, cut)
             assert it.state is not None
             state = it.state()
@@ -165,8 +165,8 @@ class _RestrictedRiskAndCuts:
 def _restricted(obj: Objective) -> RestrictedOracle:
     risk: Any = obj.risk
     if not isinstance(risk, CachesOutputs):
-        raise Unsuited(
+        raise UnsupportedProblem(
             "WorkingSet needs a risk that caches the outputs it finds, such as Structured(model).risk(...), "
             f"not {risk!r}: use Bundle"
         )
-    return risk.known()
+    return risk.restricted_risk()

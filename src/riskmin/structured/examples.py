@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from riskmin.deadline import checking
+from riskmin.deadline import check_each
 from riskmin.structured.rows import EMPTY, SparseVector, as_sparse, key_of, subtract
 from riskmin.types import NDArray
 
@@ -197,7 +197,7 @@ class MarginExamples:
         those = range(len(self.xs)) if those is None else those
         if self.dropped:  # outputs that are best here must not be dropped next, even if not found again
             self.touch_best(w)
-        found = [self.argmax(i, w) for i in checking(those)]
+        found = [self.argmax(i, w) for i in check_each(those)]
         table, (best, where) = self.table(), self.best_cached(w)
         outputs = []
         for i, new in zip(those, found, strict=True):

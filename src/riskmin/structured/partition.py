@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.deadline import checking
+from riskmin.deadline import check_each
 from riskmin.structured.examples import ARGMAX_TOL
 from riskmin.structured.rows import SparseVector, as_sparse, mixture
 from riskmin.types import NDArray
@@ -59,6 +59,6 @@ class PartitionExamples:
 
     def value_grad(self, w: NDArray, c: NDArray) -> tuple[float, NDArray]:
         """The sum of c_i times the losses, and its gradient."""
-        terms = [self.evaluate(i, w) for i in checking(range(len(self.xs)))]
+        terms = [self.evaluate(i, w) for i in check_each(range(len(self.xs)))]
         grad = mixture([row for _, row in terms], c, self.dim) - mixture(self.true_features, c, self.dim)
         return float(c @ [value for value, _ in terms]), grad

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.risk import MOST_LOSSES, check_point
+from riskmin.risk import MAX_CACHE_REBUILDS, check_point
 from riskmin.structured.examples import MarginExamples
 from riskmin.structured.partition import PartitionExamples
 from riskmin.structured.probes import probe_margin, probe_partition
 from riskmin.structured.rows import mixture
-from riskmin.types import Array, Executor, Lost, NDArray, Shard
+from riskmin.types import Array, Executor, NDArray, Shard, ShardStateLost
 
 
 # ---------------------------------------------------------------- on a shard
@@ -21,15 +21,15 @@ def open_shard(
     shard: Shard, model: Any, dim: int, smooth: bool, max_bytes: float, check: bool, example_ids: NDArray
 ) -> None:
     """Store the model and its examples in the shard's cache, unless they are there."""
-    if "examples" in shard.memo:  # with its cached outputs, when only another shard was read again
+    if "examples" in shard.cache:  # with its cached outputs, when only another shard was read again
         return
     xs: Any = shard.X
     if smooth:
-        terms = shard.memo["examples"] = PartitionExamples(model, xs, shard.y, example_ids, dim)
+        terms = shard.cache["examples"] = PartitionExamples(model, xs, shard.y, example_ids, dim)
         if check:
             probe_partition(terms)
     else:
-        examples = shard.memo["examples"] = MarginExamples(model, xs, shard.y, example_ids, dim, max_bytes)
+        examples = shard.cache["examples"] = MarginExamples(model, xs, shard.y, example_ids, dim, max_bytes)
         if check:
             probe_margin(examples)
 
@@ -37,9 +37,9 @@ def open_shard(
 def _examples(shard: Shard) -> Any:
     """The examples that `open_shard` stored; raises if the shard has lost them."""
     try:
-        return shard.memo["examples"]
+        return shard.cache["examples"]
     except KeyError:
-        raise Lost("the model of a shard") from None
+        raise ShardStateLost("the model of a shard") from None
 
 
 def partition_value_grad(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
@@ -96,13 +96,15 @@ class OpenedExamples:
 
     def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
         """The sums of f over the shards."""
-        for _ in range(MOST_LOSSES):
+        for _ in range(MAX_CACHE_REBUILDS):
             try:
                 return self.executor.sum(f, *args)
-            except Lost:
+            except ShardStateLost:
                 self.losses += 1
                 self.open(check=False)
-        raise Lost(f"the model of a shard was lost {MOST_LOSSES} times in a row: check the workers")
+        raise ShardStateLost(
+            f"the model of a shard was lost {MAX_CACHE_REBUILDS} times in a row: check the workers"
+        )
 
 
 @dataclass(frozen=True)
@@ -144,11 +146,11 @@ class MarginRisk:
         value, grad = self.held.sum(margin_value_grad, w)
         return value, grad
 
-    def known(self) -> RestrictedRisk:
+    def restricted_risk(self) -> RestrictedRisk:
         """The risk restricted to the outputs found so far."""
         return RestrictedRisk(self.held, self.dim)
 
-    def asked(self) -> dict[str, int]:
+    def call_counts(self) -> dict[str, int]:
         """The numbers of model calls, and of cached and dropped outputs."""
         totals = self.held.sum(counts)
         return dict(zip(("argmax", "joint_feature", "kept", "dropped"), totals, strict=True))

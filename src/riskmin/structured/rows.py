@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from scipy import sparse
 
-from riskmin.sparse import sound
+from riskmin.sparse import validated_sparse
 from riskmin.types import NDArray
 
 
@@ -39,7 +39,7 @@ def as_sparse(vector: Any, dim: int, name: str) -> SparseVector:
         vector = cast(Any, vector)
         if vector.shape not in ((dim,), (1, dim), (dim, 1)):
             raise ValueError(f"{name} has shape {vector.shape}: the model's dim asks for (1, {dim})")
-        coo = (sound(vector) if vector.ndim == 2 else vector).reshape((1, dim)).tocoo()
+        coo = (validated_sparse(vector) if vector.ndim == 2 else vector).reshape((1, dim)).tocoo()
         indices, values = coo.coords[-1].astype(np.int64), _floats(coo.data, name)
     elif isinstance(vector, tuple) and len(vector) == 2 and np.ndim(vector[0]) == 1:
         indices, values = _index_value_pair(vector, dim, name)

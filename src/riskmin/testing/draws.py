@@ -16,12 +16,12 @@ import numpy as np
 from riskmin.testing.base import Rng
 from riskmin.types import Array, ChecksLabels, Loss
 
-Labels: TypeAlias = Callable[[Rng, int], Array]
+LabelSampler: TypeAlias = Callable[[Rng, int], Array]
 DEFAULT_SCORES_PER_ROW = 3
 """Number of scores per row, for losses that take any number of them."""
 
 
-class Case(NamedTuple):
+class LossCase(NamedTuple):
     """Scores z, labels y and weights c."""
 
     z: Array
@@ -33,35 +33,35 @@ class Case(NamedTuple):
         """Number of trailing rows of the scores that all examples share (transitions of sequences)."""
         return len(self.z) - len(self.y)
 
-    def units(self) -> list[Array]:
+    def example_rows(self) -> list[Array]:
         """The row indices of each example: one row, or those of a sequence."""
         n = len(self.y)
         ends = np.flatnonzero(np.diff(self.y[:, 1])) + 1 if self.shared else np.arange(1, n)
         return [np.arange(i, j) for i, j in pairwise([0, *ends.tolist(), n])]
 
-    def take(self, which: Any) -> tuple[Case, Array]:
+    def select(self, which: Any) -> tuple[LossCase, Array]:
         """Select examples by index, with repetition; also return the indices of their rows of scores."""
-        units = self.units()
+        units = self.example_rows()
         rows = np.concatenate([units[u] for u in which])
         y = self.y[rows]
         if self.shared:  # number the sequences anew: a repeated sequence counts as two
             y[:, 1] = np.repeat(np.arange(len(which)), [len(units[u]) for u in which])
         score_rows = np.append(rows, np.arange(len(self.y), len(self.z)))
-        return Case(self.z[score_rows], y, self.c[rows]), score_rows
+        return LossCase(self.z[score_rows], y, self.c[rows]), score_rows
 
-    def put(self, dz: Array, score_rows: Array) -> Array:
+    def scatter_add(self, dz: Array, score_rows: Array) -> Array:
         """Add a gradient in the scores of selected examples to the rows that they were selected from."""
         total = np.zeros_like(self.z)
         np.add.at(total, score_rows, dz)
         return total
 
-    def times(self, counts: Array) -> Array:
+    def per_row(self, counts: Array) -> Array:
         """Expand one number per example to one number per row."""
-        return np.repeat(counts, [len(unit) for unit in self.units()])
+        return np.repeat(counts, [len(unit) for unit in self.example_rows()])
 
 
 @dataclass(frozen=True)
-class Draws:
+class CaseSampler:
     """Sampler of random cases for a loss.
 
     Examples
@@ -69,27 +69,29 @@ class Draws:
     >>> import numpy as np
     >>> from riskmin import ChainCrf, Hinge, Softmax
     >>> rng = np.random.default_rng(0)
-    >>> [draws(loss).case(rng, 1.0, n=40).z.shape for loss in (Hinge(), Softmax(), ChainCrf())]
+    >>> [make_case_sampler(loss).case(rng, 1.0, n=40).z.shape for loss in (Hinge(), Softmax(), ChainCrf())]
     [(40,), (40, 3), (45, 3)]
     """
 
-    labels: Labels
+    labels: LabelSampler
     columns: int | None
     shared: int = 0
-    equal: bool = False
+    equal_weights: bool = False
     """Whether the loss requires equal weights of all rows."""
 
-    def case(self, rng: Rng, scale: float, n: int = 40) -> Case:
+    def case(self, rng: Rng, scale: float, n: int = 40) -> LossCase:
         """Draw n labels and weights, and normal scores of standard deviation `scale`."""
         shape = (n + self.shared,) if self.columns is None else (n + self.shared, self.columns)
         z, y = scale * rng.standard_normal(shape), self.labels(rng, n)
-        c = np.ones(n) if self.equal else rng.uniform(0.5, 1.5, n)
+        c = np.ones(n) if self.equal_weights else rng.uniform(0.5, 1.5, n)
         if self.shared:  # all tokens of a sequence have the same weight
             c = c[np.unique(y[:, 1], return_index=True)[1]][y[:, 1].astype(int)]
-        return Case(z, y, c / np.sum(c))
+        return LossCase(z, y, c / np.sum(c))
 
 
-def draws(loss: Loss, labels: Labels | None = None, columns: int | None = None) -> Draws:
+def make_case_sampler(
+    loss: Loss, labels: LabelSampler | None = None, columns: int | None = None
+) -> CaseSampler:
     """Make the sampler of cases with the labels and the number of scores per row that the loss takes.
 
     Raises
@@ -97,7 +99,7 @@ def draws(loss: Loss, labels: Labels | None = None, columns: int | None = None) 
     AssertionError
         If the loss accepts none of the known kinds of labels.
     """
-    make: Any = getattr(loss, "scorer", None)
+    make: Any = getattr(loss, "linear_map", None)
     columns = columns or (DEFAULT_SCORES_PER_ROW if make is not None else None)
     draw, shared = labels or _labels(loss, columns), 0
     if make is not None:
@@ -108,13 +110,13 @@ def draws(loss: Loss, labels: Labels | None = None, columns: int | None = None) 
                 f"{loss!r}: {error}; pass check_loss columns=..., and labels=... that fit"
             ) from error
         columns, shared = int(scorer.columns), int(getattr(scorer, "shared", 0))
-    sampler = Draws(draw, columns, shared)
+    sampler = CaseSampler(draw, columns, shared)
     if loss.separable or not _requires_equal_weights(loss, sampler):
         return sampler
-    return Draws(draw, columns, shared, equal=True)
+    return CaseSampler(draw, columns, shared, equal_weights=True)
 
 
-def _requires_equal_weights(loss: Loss, sampler: Draws) -> bool:
+def _requires_equal_weights(loss: Loss, sampler: CaseSampler) -> bool:
     """Whether the loss raises a ValueError for rows of different weights."""
     case = sampler.case(np.random.default_rng(0), 0.0)
     try:
@@ -147,17 +149,17 @@ def _queries(rng: Rng, n: int) -> Array:
     return np.column_stack([np.arange(n) // 5 % 4.0, np.arange(n) % 5.0])[p]
 
 
-def _classes(columns: int | None) -> Labels:
+def _classes(columns: int | None) -> LabelSampler:
     k = columns or DEFAULT_SCORES_PER_ROW
     return lambda rng, n: rng.permutation(np.arange(n) % float(k))
 
 
-def _targets(columns: int | None) -> Labels:
+def _targets(columns: int | None) -> LabelSampler:
     k = columns or DEFAULT_SCORES_PER_ROW
     return lambda rng, n: 2 * rng.standard_normal((n, k))
 
 
-def _sequences(columns: int | None) -> Labels:
+def _sequences(columns: int | None) -> LabelSampler:
     """Labels and sequence numbers as two columns; some sequences have a single token."""
     k = columns or DEFAULT_SCORES_PER_ROW
 
@@ -169,11 +171,13 @@ def _sequences(columns: int | None) -> Labels:
     return draw
 
 
-def _labels(loss: Loss, columns: int | None) -> Labels:
+def _labels(loss: Loss, columns: int | None) -> LabelSampler:
     """The first kind of labels for the loss's task that the loss accepts."""
     choices = {
         "classification": [_signs],
-        "regression": [_targets(columns)] if getattr(loss, "many_targets", False) else [_reals, _counts],
+        "regression": [_targets(columns)]
+        if getattr(loss, "multi_output_targets", False)
+        else [_reals, _counts],
         "novelty": [_reals],
         "ordinal": [_grades],
         "ranking": [_queries],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from riskmin.losses.pieces import conjugate_of, dual_of
+from riskmin.losses.pieces import conjugate_of, interval_conjugate_of
 from riskmin.testing.base import Rng, close, require
-from riskmin.types import Array, Curved, HasConjugate, Loss
+from riskmin.types import Array, HasConjugate, HasCurvature, Loss
 
 INTERVAL = "interval_conjugate"
 """The form of a conjugate that is linear-quadratic on an interval, by the name of the loss's method."""
@@ -39,7 +39,7 @@ def check_conjugate(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
 
 def check_curvature(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
     """Check that `curvature` is the derivative of dz where dz is differentiable, and weighted like dz."""
-    if not isinstance(loss, Curved):
+    if not isinstance(loss, HasCurvature):
         return
     copies = [a.copy() for a in (z, y, c)]
     curvature, h = loss.curvature(z, y, c), 1e-5
@@ -78,12 +78,12 @@ def check_curvature(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
 
 # ---------------------------------------------------------------- the two forms of a conjugate
 def _has(loss: Loss, form: str, y: Array) -> bool:
-    return dual_of(loss, y) is not None if form == INTERVAL else isinstance(loss, HasConjugate)
+    return interval_conjugate_of(loss, y) is not None if form == INTERVAL else isinstance(loss, HasConjugate)
 
 
 def _domain(loss: Loss, form: str, y: Array) -> tuple[Array, Array]:
     if form == INTERVAL:
-        dual = dual_of(loss, y)
+        dual = interval_conjugate_of(loss, y)
         assert dual is not None
         return dual.lower, dual.upper
     assert isinstance(loss, HasConjugate)
@@ -100,7 +100,7 @@ def _conjugate(loss: Loss, form: str, u: Array, y: Array) -> Array:
 def _best_score(loss: Loss, form: str, u: Array, y: Array) -> Array:
     """The score z with l'(z) = u, which is the derivative of the conjugate at u."""
     if form == INTERVAL:
-        dual = dual_of(loss, y)
+        dual = interval_conjugate_of(loss, y)
         assert dual is not None
         return dual.shift + dual.epsilon * np.sign(u) + dual.square * u
     assert isinstance(loss, HasConjugate)

@@ -9,12 +9,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin.executors import Serial
-from riskmin.intercept import Profiled
+from riskmin.intercept import ProfiledIntercept
 from riskmin.linear import make_shards
 from riskmin.losses import Hinge, Logistic, Softmax
 from riskmin.matrices import as_matrix
 from riskmin.risk import Risk
-from riskmin.scorers import Linear, Multiclass, WithOnes
+from riskmin.scorers import MultiOutput, SingleOutput, WithIntercept
 from riskmin.testing.base import require
 from riskmin.types import Array, Executor, NDArray, Shard
 
@@ -28,11 +28,11 @@ def _weight_sum_and_scaled(shard: Shard, k: float, each: NDArray) -> tuple[float
 
 
 def _add_to_cache(shard: Shard, k: int) -> None:
-    shard.memo["k"] = k + shard.memo.get("k", 0)
+    shard.cache["k"] = k + shard.cache.get("k", 0)
 
 
 def _read_cache(shard: Shard) -> int:
-    return int(shard.memo["k"])
+    return int(shard.cache["k"])
 
 
 def _raise_for_size(shard: Shard, n_rows: int) -> None:
@@ -108,17 +108,17 @@ def _check_single_output(tested: Executor, shards: Sequence[Shard], rng: np.rand
     p = shards[0].X.shape[1]
     w, d = rng.standard_normal((2, p))
     for loss in (Hinge(), Logistic()):
-        risk, reference = (Risk(loss, Linear(), e, p) for e in (tested, Serial(shards)))
+        risk, reference = (Risk(loss, SingleOutput(), e, p) for e in (tested, Serial(shards)))
         same = _equal(risk(w), reference(w))
         require(same, tested, f"the risk of {loss!r} is not that of Serial, bit for bit")
-        same = _equal(Profiled(risk)(w), Profiled(reference)(w))
+        same = _equal(ProfiledIntercept(risk)(w), ProfiledIntercept(reference)(w))
         require(same, tested, f"the risk of {loss!r} with an intercept is not that of Serial, bit for bit")
         _check_line_search(tested, risk, reference, w, d)
 
 
 def _check_multi_output(tested: Executor, shards: Sequence[Shard], rng: np.random.Generator) -> None:
     """Compare a multi-output risk with intercepts in w."""
-    linear_map = WithOnes(Multiclass(3))
+    linear_map = WithIntercept(MultiOutput(3))
     dim = linear_map.dim(shards[0].X.shape[1])
     risk, reference = (Risk(Softmax(), linear_map, e, dim) for e in (tested, Serial(shards)))
     w, d = rng.standard_normal((2, dim))
@@ -132,9 +132,9 @@ def _check_line_search(tested: Executor, risk: Risk, reference: Risk, w: Array, 
     evaluations = []
     for r in (risk, reference):
         cursor = r.cursor(w)
-        cursor.aim(d)
-        line = [cursor.along(t) for t in (0.0, 0.5, 2.0)]
-        cursor.move(0.5)
+        cursor.set_direction(d)
+        line = [cursor.value_slope(t) for t in (0.0, 0.5, 2.0)]
+        cursor.advance(0.5)
         evaluations.append((np.array(line), cursor.value_grad()[1]))
     same = _equal(*evaluations)
     require(same, tested, f"a line search on {risk.loss!r} is not that of Serial, bit for bit")

@@ -7,14 +7,14 @@ from itertools import pairwise
 import numpy as np
 
 from riskmin.testing.base import Rng, close, require
-from riskmin.testing.draws import Case, Labels, draws
+from riskmin.testing.draws import LabelSampler, LossCase, make_case_sampler
 from riskmin.testing.duals import check_conjugate, check_curvature
-from riskmin.testing.smoothing import check_soft
-from riskmin.types import Array, HasValues, Loss
+from riskmin.testing.smoothing import check_smoothed_loss
+from riskmin.types import Array, HasRowValues, Loss
 
 
 def check_loss(
-    loss: Loss, *, seed: int = 0, labels: Labels | None = None, columns: int | None = None
+    loss: Loss, *, seed: int = 0, labels: LabelSampler | None = None, columns: int | None = None
 ) -> None:
     """Check that a loss has the properties that solvers rely on.
 
@@ -36,7 +36,8 @@ def check_loss(
     labels : callable, optional
         ``labels(rng, n)`` draws n labels. By default these are signs, real numbers, counts, grades or classes
         0 to k - 1, as required by `loss.task` and `loss.check_labels`; two columns for rankings (grades and
-        query numbers) and for tagging (labels and sequence numbers); k columns if `loss.many_targets`.
+        query numbers) and for tagging (labels and sequence numbers); k columns if
+        `loss.multi_output_targets`.
     columns : int, optional
         The number k of scores per row of a multi-output loss. For losses with a method `linear_map` it is
         determined by that map, which is asked for 3 outputs by default.
@@ -52,9 +53,9 @@ def check_loss(
     >>> check_loss(Hinge())
     >>> check_loss(Softmax(), columns=5)
     """
-    rng, drawn = np.random.default_rng(seed), draws(loss, labels, columns)
+    rng, drawn = np.random.default_rng(seed), make_case_sampler(loss, labels, columns)
 
-    def draw(scale: float) -> Case:
+    def draw(scale: float) -> LossCase:
         return drawn.case(rng, scale)
 
     with np.errstate(over="raise", divide="raise", invalid="raise"):
@@ -66,7 +67,7 @@ def check_loss(
             case = draw(1.0)
             _check_order(loss, rng, case._replace(z=np.round(case.z, digits)), ties=not digits)
         _check_dtypes(loss, rng, *draw(1.0))
-        if getattr(loss, "invariant", False):
+        if getattr(loss, "shift_invariant", False):
             _check_shift(loss, *draw(1.0))
         if loss.separable:
             _check_weights(loss, rng, draw(1.0))
@@ -79,7 +80,7 @@ def check_loss(
             except FloatingPointError as error:
                 raise AssertionError(f"{loss!r}: {error} in its conjugate or its curvature") from error
         try:
-            check_soft(loss, rng, draw(1.0))
+            check_smoothed_loss(loss, rng, draw(1.0))
         except FloatingPointError as error:
             raise AssertionError(f"{loss!r}: {error} in its smoothed form") from error
 
@@ -133,14 +134,16 @@ def _check_derivative(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> Non
         require(near, loss, f"{wrong} {central:.9g}")
 
 
-def _check_order(loss: Loss, rng: Rng, case: Case, ties: bool) -> None:
+def _check_order(loss: Loss, rng: Rng, case: LossCase, ties: bool) -> None:
     """Check that a permutation of the examples changes neither the value nor, up to the order, dz."""
-    permuted, rows = case.take(rng.permutation(len(case.units())))
+    permuted, rows = case.select(rng.permutation(len(case.example_rows())))
     (value, g), (same, h) = _evaluate(loss, *case), _evaluate(loss, *permuted)
     require(close(same, value, 1e-12, 1e-12), loss, f"the order of the rows matters: {value} and {same}")
     if ties and not loss.separable:  # with tied scores several subgradients are valid
         return
-    require(close(case.put(h, rows), g, 1e-12, 1e-14), loss, "dz does not follow the order of the rows")
+    require(
+        close(case.scatter_add(h, rows), g, 1e-12, 1e-14), loss, "dz does not follow the order of the rows"
+    )
 
 
 def _check_shift(loss: Loss, z: Array, y: Array, c: Array) -> None:
@@ -164,38 +167,38 @@ def _check_dtypes(loss: Loss, rng: Rng, z: Array, y: Array, c: Array) -> None:
             _evaluate(loss, far, y64, c64)
 
 
-def _check_weights(loss: Loss, rng: Rng, case: Case) -> None:
+def _check_weights(loss: Loss, rng: Rng, case: LossCase) -> None:
     """Check that an integer weight k counts as k repeated rows, and that a common factor can be taken out."""
     z, y, c = case
     value, g = _evaluate(loss, z, y, c)
     scaled, h = _evaluate(loss, z, y, 3 * c)
     same = close(scaled, 3 * value, 1e-12, 1e-12) and close(h, 3 * g, 1e-12, 1e-14)
     require(same, loss, "three times the weights do not give three times the value and dz")
-    counts = rng.integers(0, 4, len(case.units()))
-    repeated, rows = case.take(np.repeat(np.arange(len(counts)), counts))
-    value, g = _evaluate(loss, z, y, case.times(counts) * c)
+    counts = rng.integers(0, 4, len(case.example_rows()))
+    repeated, rows = case.select(np.repeat(np.arange(len(counts)), counts))
+    value, g = _evaluate(loss, z, y, case.per_row(counts) * c)
     repeated_value, h = _evaluate(loss, *repeated)
-    same = close(repeated_value, value, 1e-12, 1e-12) and close(case.put(h, rows), g, 1e-12, 1e-14)
+    same = close(repeated_value, value, 1e-12, 1e-12) and close(case.scatter_add(h, rows), g, 1e-12, 1e-14)
     require(same, loss, "integer weights do not count as repeated rows")
 
 
-def _check_splits(loss: Loss, rng: Rng, case: Case) -> None:
+def _check_splits(loss: Loss, rng: Rng, case: LossCase) -> None:
     """Check that the values and gradients of the parts of a random split add up."""
     value, g = _evaluate(loss, *case)
-    n = len(case.units())
+    n = len(case.example_rows())
     ends = [0, *sorted(rng.choice(np.arange(1, n), min(3, n - 1), replace=False)), n]
     total, gradient = 0.0, np.zeros_like(g)
     for i, j in pairwise(ends):
-        part, rows = case.take(range(i, j))
+        part, rows = case.select(range(i, j))
         v, h = _evaluate(loss, *part)
-        total, gradient = total + v, gradient + case.put(h, rows)
+        total, gradient = total + v, gradient + case.scatter_add(h, rows)
     same = close(total, value, 1e-12, 1e-12) and close(gradient, g, 1e-12, 1e-14)
     require(same, loss, "it is declared separable, but its parts do not add up to the whole")
 
 
 def _check_values(loss: Loss, z: Array, y: Array, c: Array) -> None:
     """Check that `values`, if the loss has it, is the loss of each row."""
-    if not isinstance(loss, HasValues):
+    if not isinstance(loss, HasRowValues):
         return
     values, one = loss.values(z, y), np.ones(1)
     require(values.shape == c.shape, loss, f"values has shape {values.shape}, the weights {c.shape}")

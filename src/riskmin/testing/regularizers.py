@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from riskmin.testing.base import close, require
-from riskmin.types import Array, CurvedConjugate, Cut, Euclidean, Regularizer, Smooth
+from riskmin.types import Array, Cut, HasConjugateHessian, HasInverseMetric, Regularizer, Smooth
 
 
 def check_regularizer(reg: Regularizer, dim: int = 9, seed: int = 0) -> None:
@@ -98,14 +98,14 @@ def _check_conjugate_hessian(reg: Regularizer, u: Array, A: Array) -> None:
         x = reg.conjugate_grad(u)
     except TypeError:
         return
-    if isinstance(reg, Euclidean):
-        same = close(reg.gram(A, u), A @ x, 1e-9, 1e-9)
+    if isinstance(reg, HasInverseMetric):
+        same = close(reg.inverse_metric_product(A, u), A @ x, 1e-9, 1e-9)
         require(same, reg, "inverse_metric_product(A, u) is not A @ conjugate_grad(u)")
         linear = close(reg.conjugate_grad(-2 * u), -2 * x, 1e-9, 1e-9)
         require(linear, reg, "it has inverse_metric_product, but conjugate_grad is not linear")
-    if not isinstance(reg, CurvedConjugate):
+    if not isinstance(reg, HasConjugateHessian):
         return
-    H, h = reg.conjugate_bend(u, A), 1e-6
+    H, h = reg.conjugate_hessian_product(u, A), 1e-6
     wrong = f"conjugate_hessian_product has shape {H.shape} for {len(A)} rows"
     require(H.shape == (len(A), len(A)), reg, wrong)
     for k, a in enumerate(A):

@@ -6,18 +6,18 @@ from itertools import pairwise
 
 import numpy as np
 
-from riskmin.losses.bends import bend, times
-from riskmin.losses.pieces import dual_of
-from riskmin.losses.smoothing import soft, takes_centre
+from riskmin.losses.bends import hessian_product, loss_hessian
+from riskmin.losses.pieces import interval_conjugate_of
+from riskmin.losses.smoothing import smoothed_value_grad, supports_center
 from riskmin.testing.base import Rng, close, require
-from riskmin.testing.draws import Case
-from riskmin.types import Array, Bends, Loss, Smoothable
+from riskmin.testing.draws import LossCase
+from riskmin.types import Array, HasHessian, Loss, Smoothable
 
 CHECKED_MUS = (1e-3, 0.1, 1.0, 30.0)
 """Smoothing parameters mu for which the smoothed form is checked."""
 
 
-def check_soft(loss: Loss, rng: Rng, case: Case) -> None:
+def check_smoothed_loss(loss: Loss, rng: Rng, case: LossCase) -> None:
     """Check that `smoothed_value_grad` is a smooth minorant whose raised tangents are cuts of the loss.
 
     A tangent is raised by its minorant offset. If the loss has `hessian`, it must be the derivative of the
@@ -25,10 +25,14 @@ def check_soft(loss: Loss, rng: Rng, case: Case) -> None:
     subgradient of the loss at the given scores, the smoothed loss equals the loss there.
     """
     z, y, c = case
-    if not (isinstance(loss, Smoothable) or dual_of(loss, y) is not None):
+    if not (isinstance(loss, Smoothable) or interval_conjugate_of(loss, y) is not None):
         return
-    has_center = takes_centre(loss)
-    centers = [None, soft(loss, z + rng.standard_normal(z.shape), y, c, 0.5)[1]] if has_center else [None]
+    has_center = supports_center(loss)
+    centers = (
+        [None, smoothed_value_grad(loss, z + rng.standard_normal(z.shape), y, c, 0.5)[1]]
+        if has_center
+        else [None]
+    )
     for center in centers:
         for mu in CHECKED_MUS:
             for scale in (0.1, 1.0, 30.0):
@@ -39,7 +43,7 @@ def check_soft(loss: Loss, rng: Rng, case: Case) -> None:
     if has_center:
         value, g = loss.value_grad(z, y, c)
         for mu in CHECKED_MUS:
-            smoothed, _, offset = soft(loss, z, y, c, mu, g)
+            smoothed, _, offset = smoothed_value_grad(loss, z, y, c, mu, g)
             same = close(smoothed, value, 1e-9, 1e-9) and close(offset, 0.0, 0, 1e-9)
             wrong = (
                 f"smoothed around its own multipliers, it is {float(smoothed):.9g} and not {float(value):.9g}"
@@ -54,13 +58,16 @@ def _check_minorants(
     loss: Loss, rng: Rng, z: Array, y: Array, c: Array, mu: float, center: Array | None
 ) -> None:
     """Check that the tangent is a cut of the smoothed loss and, raised by its offset, of the loss itself."""
-    value, g, offset = soft(loss, z, y, c, mu, center)
+    value, g, offset = smoothed_value_grad(loss, z, y, c, mu, center)
     where = f"at mu = {mu:g}{'' if center is None else ', with a center'}"
     require(offset >= -1e-12, loss, f"the minorant offset {float(offset):g} is negative {where}")
     for step in (0.0, 1e-2, 1.0, 50.0):
         u = z + step * rng.standard_normal(z.shape)
         line = g * (u - z)
-        true, smooth = float(loss.value_grad(u, y, c)[0]), float(soft(loss, u, y, c, mu, center)[0])
+        true, smooth = (
+            float(loss.value_grad(u, y, c)[0]),
+            float(smoothed_value_grad(loss, u, y, c, mu, center)[0]),
+        )
         rounding = 1e-10 * (1 + true + abs(float(value)) + float(offset) + np.sum(np.abs(line)))
         bound = float(value) + np.sum(line)
         wrong = f"the smoothed loss {smooth:.9g} is above the loss {true:.9g} {where}"
@@ -76,10 +83,12 @@ def _check_gradient(
     loss: Loss, rng: Rng, z: Array, y: Array, c: Array, mu: float, center: Array | None
 ) -> None:
     """Check the gradient of the smoothed loss against central differences along random directions."""
-    h, (_, g, _) = 1e-6, soft(loss, z, y, c, mu, center)
+    h, (_, g, _) = 1e-6, smoothed_value_grad(loss, z, y, c, mu, center)
     for _ in range(3):
         d = rng.standard_normal(z.shape)
-        after, before = (float(soft(loss, z + s * h * d, y, c, mu, center)[0]) for s in (1, -1))
+        after, before = (
+            float(smoothed_value_grad(loss, z + s * h * d, y, c, mu, center)[0]) for s in (1, -1)
+        )
         slope, difference = float(np.sum(g * d)), (after - before) / (2 * h)
         near = abs(difference - slope) <= 1e-7 + 1e-4 * np.sum(np.abs(g * d)) + h / mu
         wrong = f"smoothed with mu = {mu:g}, its slope is {slope:.9g}, but differences give {difference:.9g}"
@@ -90,18 +99,18 @@ def _check_hessian(
     loss: Loss, rng: Rng, z: Array, y: Array, c: Array, mu: float, center: Array | None
 ) -> None:
     """Check the product of the Hessian with a random direction against differences of the gradient."""
-    if not isinstance(loss, Bends):
+    if not isinstance(loss, HasHessian):
         return
-    h, d, H = 1e-8 * min(mu, 1.0), rng.standard_normal(len(z)), bend(loss, z, y, c, mu, center)
-    after, before = (soft(loss, z + s * h * d, y, c, mu, center)[1] for s in (1, -1))
-    product, difference = times(H, d), (after - before) / (2 * h)
+    h, d, H = 1e-8 * min(mu, 1.0), rng.standard_normal(len(z)), loss_hessian(loss, z, y, c, mu, center)
+    after, before = (smoothed_value_grad(loss, z + s * h * d, y, c, mu, center)[1] for s in (1, -1))
+    product, difference = hessian_product(H, d), (after - before) / (2 * h)
     near = close(product, difference, 1e-4, 1e-4 * np.max(np.abs(difference)) + 1e-6 / mu)
     require(near, loss, f"smoothed with mu = {mu:g}, hessian is not what differences of gradients give")
 
 
 def _check_mu(loss: Loss, z: Array, y: Array, c: Array, center: Array | None) -> None:
     """Check the dependence on mu: a maximum of lines of slope -offset / mu, so convex and nonincreasing."""
-    known = [(mu, *soft(loss, z, y, c, mu, center)) for mu in CHECKED_MUS]
+    known = [(mu, *smoothed_value_grad(loss, z, y, c, mu, center)) for mu in CHECKED_MUS]
     rounding = 1e-10 * (1 + abs(float(known[0][1])))
     for (mu0, value0, _, offset0), (mu, value, _, offset) in pairwise(known):
         decrease = float(value0 - value)
@@ -113,24 +122,24 @@ def _check_mu(loss: Loss, z: Array, y: Array, c: Array, center: Array | None) ->
         require(lower - rounding <= decrease <= upper + rounding * mu / mu0, loss, wrong)
 
 
-def _check_arrays(loss: Loss, rng: Rng, case: Case) -> None:
+def _check_arrays(loss: Loss, rng: Rng, case: LossCase) -> None:
     """Check inputs, dtypes, the order of the rows, and finite results at scores of +-1e8."""
     z, y, c = case
     copies = [a.copy() for a in (z, y, c)]
-    value, g, offset = soft(loss, z, y, c, 0.1)
+    value, g, offset = smoothed_value_grad(loss, z, y, c, 0.1)
     same = all(np.array_equal(a, b) for a, b in zip(copies, (z, y, c), strict=True))
     require(same, loss, "smoothed_value_grad changes its inputs")
-    permuted, rows = case.take(rng.permutation(len(case.units())))
-    other, h, other_offset = soft(loss, *permuted, 0.1)
+    permuted, rows = case.select(rng.permutation(len(case.example_rows())))
+    other, h, other_offset = smoothed_value_grad(loss, *permuted, 0.1)
     same = close([other, other_offset], [value, offset], 1e-9, 1e-12)
-    same = same and close(case.put(h, rows), g, 1e-9, 1e-12)
+    same = same and close(case.scatter_add(h, rows), g, 1e-9, 1e-12)
     require(same, loss, "smoothed, it depends on the order of the rows")
     narrow = [a.astype(np.float32) for a in (z, y, c)]
-    other, h, _ = soft(loss, narrow[0], narrow[1], narrow[2], 0.1)
+    other, h, _ = smoothed_value_grad(loss, narrow[0], narrow[1], narrow[2], 0.1)
     require(h.dtype == np.float32, loss, f"smoothed, dz is of {h.dtype}, the scores of float32")
     same = close(other, value, 1e-3, 1e-5) and close(h, g, 1e-2, 1e-3 * np.max(np.abs(g)))
     require(same, loss, "smoothed, it differs between float64 and float32")
     for far in (1e8 * np.sign(z), np.full_like(z, 1e8), np.full_like(z, -1e8)):
         for scores, labels, weights in ((far, y, c), (far.astype(np.float32), *narrow[1:])):
-            result = soft(loss, scores, labels, weights, 1e-3)
+            result = smoothed_value_grad(loss, scores, labels, weights, 1e-3)
             require(all(np.all(np.isfinite(a)) for a in result), loss, "smoothed, it is not finite at 1e8")

@@ -33,7 +33,7 @@ def check_solver(
     solver: Solver,
     *,
     smooth: bool = False,
-    kinks: bool = False,
+    nonsmooth: bool = False,
     tol: float = 1e-4,
     max_iter: int = 10_000,
     seed: int = 0,
@@ -51,7 +51,7 @@ def check_solver(
         The solver to check; it must support `L2`.
     smooth : bool
         Check smooth losses only, for solvers that do not support nonsmooth ones.
-    kinks : bool
+    nonsmooth : bool
         Check nonsmooth losses only, for solvers that do not support smooth ones.
     tol : float
         The relative certified gap that must be reached.
@@ -71,7 +71,7 @@ def check_solver(
     >>> check_solver(Lbfgs(), smooth=True)
     """
     rng = np.random.default_rng(seed)
-    for case in _solved_problems(rng, smooth, kinks):
+    for case in _solved_problems(rng, smooth, nonsmooth):
         w0 = rng.standard_normal(case.obj.risk.dim)
         _check_iterates(solver, case, w0, rng)
         _check_run(solver, case, w0, tol, max_iter)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from riskmin.types.records import Array, Bend, Cut, Dual, Iterate
+from riskmin.types.records import Array, Cut, Hessian, IntervalConjugate, Iterate
 
 if TYPE_CHECKING:
     from riskmin.objective import Objective
@@ -41,7 +41,7 @@ class ChecksLabels(Protocol):
 
 
 @runtime_checkable
-class HasValues(Protocol):
+class HasRowValues(Protocol):
     """A loss that can return its value per row, as losses that wrap it (`Nu`) need."""
 
     def values(self, z: Array, y: Array) -> Array:
@@ -50,10 +50,10 @@ class HasValues(Protocol):
 
 
 @runtime_checkable
-class HasDual(Protocol):
+class HasIntervalConjugate(Protocol):
     """A loss whose conjugate is quadratic on an interval, for each row."""
 
-    def dual(self, y: Array) -> Dual | None:
+    def interval_conjugate(self, y: Array) -> IntervalConjugate | None:
         """Return the conjugates of all rows, lower <= 0 <= upper; None if the parameters give other ones."""
         ...
 
@@ -76,7 +76,7 @@ class HasConjugate(Protocol):
 
 
 @runtime_checkable
-class Curved(Protocol):
+class HasCurvature(Protocol):
     """A smooth loss with second derivatives."""
 
     def curvature(self, z: Array, y: Array, c: Array) -> Array:
@@ -92,7 +92,7 @@ class Smoothable(Protocol):
     entropy), inside the maximum; it is a lower bound of the loss.
     """
 
-    def soft(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+    def smoothed_value_grad(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
         """Return the smoothed loss, its gradient in z, and the minorant offset.
 
         The minorant offset is the value of the proximity term at the maximizer. The tangent plus this offset
@@ -104,10 +104,10 @@ class Smoothable(Protocol):
 
 
 @runtime_checkable
-class Bends(Protocol):
+class HasHessian(Protocol):
     """A loss that offers the Hessian of its smoothed form, for Newton's method."""
 
-    def bend(self, z: Array, y: Array, c: Array, mu: float) -> Bend:
+    def hessian(self, z: Array, y: Array, c: Array, mu: float) -> Hessian:
         """Return the Hessian of the smoothed loss in z, one-sided where it jumps.
 
         The optional center is that of `Smoothable.smoothed_value_grad`.
@@ -116,10 +116,10 @@ class Bends(Protocol):
 
 
 @runtime_checkable
-class Lifted(Protocol):
+class HasOffsetTangent(Protocol):
     """A surrogate loss whose tangents, each plus an offset, are minorants of another loss."""
 
-    def tangent(self, z: Array, y: Array, c: Array) -> tuple[Any, Array, Any]:
+    def offset_tangent(self, z: Array, y: Array, c: Array) -> tuple[Any, Array, Any]:
         """Return value and gradient of the surrogate, and the minorant offset of this tangent."""
         ...
 
@@ -145,7 +145,7 @@ class Matrix(Protocol):
         ...
 
 
-class Scorer(Protocol):
+class LinearMap(Protocol):
     """The linear map from the weights w to the scores, and its adjoint."""
 
     @property
@@ -196,22 +196,22 @@ class Smooth(Protocol):
 
 
 @runtime_checkable
-class Euclidean(Protocol):
+class HasInverseMetric(Protocol):
     """A quadratic regularizer w' K w / 2.
 
     The master problem of a bundle method is then a quadratic program in the inner products of the cuts.
     """
 
-    def gram(self, A: Array, a: Array) -> Array:
+    def inverse_metric_product(self, A: Array, a: Array) -> Array:
         """Return A K^-1 a: the inner products of a and the rows of A in the inverse metric."""
         ...
 
 
 @runtime_checkable
-class CurvedConjugate(Protocol):
+class HasConjugateHessian(Protocol):
     """A regularizer whose conjugate has a Hessian: Newton's method solves the bundle's master problem."""
 
-    def conjugate_bend(self, u: Array, A: Array) -> Array:
+    def conjugate_hessian_product(self, u: Array, A: Array) -> Array:
         """Return A H A', where H is the Hessian of the conjugate (derivative of `conjugate_grad`) at u."""
         ...
 
@@ -243,7 +243,7 @@ class Oracle(Protocol):
 
 
 @runtime_checkable
-class Slips(Protocol):
+class InexactOracle(Protocol):
     """A risk evaluated only approximately (an inner minimization).
 
     It returns an upper bound of R(w) and a cut that is valid despite the inner error.
@@ -255,25 +255,25 @@ class Slips(Protocol):
 
 
 @runtime_checkable
-class Raises(Protocol):
+class HasMinorantOffset(Protocol):
     """A surrogate risk (a smoothed one) that is a lower bound of another risk.
 
     Its tangents plus an offset are cuts of that other risk.
     """
 
-    def lift(self, w: Array) -> float:
+    def minorant_offset(self, w: Array) -> float:
         """Return by how much the cut at w is above the tangent at w."""
         ...
 
 
 @runtime_checkable
-class Balances(Protocol):
+class HasIntercepts(Protocol):
     """A risk whose last entries of w are intercepts, which are not penalized."""
 
     @property
     def n_intercepts(self) -> int: ...
 
-    def balanced(self, cut: Cut) -> Cut:
+    def project_out_intercepts(self, cut: Cut) -> Cut:
         """Return a valid cut made from this one whose slope in the intercepts is zero.
 
         A cut with a slope in unpenalized entries gives the lower bound minus infinity.
@@ -285,7 +285,7 @@ class Balances(Protocol):
 class Cursor(Protocol):
     """A point w with cached scores, so that a line-search step costs O(n) and no pass over X."""
 
-    slip: float
+    inexactness: float
     """By how much the cut of the last `value_grad` is below its value (zero if exact)."""
 
     @property
@@ -295,24 +295,24 @@ class Cursor(Protocol):
         """Return R(w + t d) and a subgradient: one adjoint pass (X' dz)."""
         ...
 
-    def aim(self, d: Array, slack: float = 0.0) -> None:
+    def set_direction(self, d: Array, slack: float = 0.0) -> None:
         """Set the search direction d: one forward pass (X d).
 
         Later line evaluations may overestimate by up to `slack`.
         """
         ...
 
-    def along(self, t: float) -> tuple[float, float]:
+    def value_slope(self, t: float) -> tuple[float, float]:
         """Return R(w + t d) and its derivative in t."""
         ...
 
-    def move(self, t: float) -> None:
+    def advance(self, t: float) -> None:
         """Set w to w + t d."""
         ...
 
 
 @runtime_checkable
-class KeepsScores(Protocol):
+class HasCursor(Protocol):
     """A risk that offers cursors: points with cached scores."""
 
     def cursor(self, w: Array) -> Cursor: ...
@@ -335,10 +335,10 @@ class Resumable(Protocol):
 
 
 @runtime_checkable
-class Warm(Protocol):
+class WarmStartable(Protocol):
     """A solver that can reuse a run on the same risk with another lam or regularizer."""
 
-    def warm(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+    def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
         """Yield iterates as `iterates` does, from the state of an iterate of the objective `before`.
 
         Cuts bound R, which is the same, so they stay valid.

@@ -23,29 +23,29 @@ Criterion: TypeAlias = Literal["", "tol", "atol"]
 Status: TypeAlias = Literal["converged", "max_iter", "max_seconds", "interrupted", "stalled"]
 
 
-class Memo(dict[str, Any]):
+class ShardCache(dict[str, Any]):
     """The cache of a shard: a dictionary that is pickled as an empty one, so that it is never sent.
 
     Examples
     --------
     >>> import pickle
-    >>> pickle.loads(pickle.dumps(Memo(k=1)))
+    >>> pickle.loads(pickle.dumps(ShardCache(k=1)))
     {}
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Memo, ()
+        return ShardCache, ()
 
 
-class Lost(RuntimeError):
+class ShardStateLost(RuntimeError):
     """Raised if the cached state of a shard is lost because its rows were reloaded: rebuild the state.
 
     Examples
     --------
-    >>> raise Lost("the scores of a point")
+    >>> raise ShardStateLost("the scores of a point")
     Traceback (most recent call last):
     ...
-    riskmin.types.records.Lost: the scores of a point
+    riskmin.types.records.ShardStateLost: the scores of a point
     """
 
 
@@ -67,7 +67,7 @@ class Shard(NamedTuple):
     X: Matrix
     y: Array
     c: Array
-    memo: dict[str, Any]
+    cache: dict[str, Any]
 
 
 class Cut(NamedTuple):
@@ -173,23 +173,23 @@ class Result:
         return int(self.trace[-1]["iteration"])
 
 
-class Unsuited(TypeError):
+class UnsupportedProblem(TypeError):
     """Raised if a solver does not support a loss, a regularizer or a risk; the message names one that does.
 
     Examples
     --------
     >>> import numpy as np
     >>> from riskmin import L1, Logistic, Objective, linear_risk, minimize
-    >>> from riskmin.types import Unsuited
+    >>> from riskmin.types import UnsupportedProblem
     >>> try:
     ...     minimize(Objective(linear_risk(np.eye(2), [1.0, -1.0], Logistic()), L1(), lam=0.1), "lbfgs")
-    ... except Unsuited as error:
+    ... except UnsupportedProblem as error:
     ...     print(error)
     Lbfgs needs a smooth regularizer such as L2(), not L1: use ProximalGradient or Bundle
     """
 
 
-class Dual(NamedTuple):
+class IntervalConjugate(NamedTuple):
     r"""Conjugates of the rows that are quadratic on an interval,
 
     .. math:: l^*(u, y_i) = shift_i u + \epsilon |u| + \tfrac q2 u^2, \qquad lower_i \le u \le upper_i,
@@ -201,8 +201,8 @@ class Dual(NamedTuple):
     --------
     >>> import numpy as np
     >>> from riskmin import Hinge
-    >>> Hinge().dual(np.array([1.0, -1.0]))
-    Dual(lower=array([-1.,  0.]), upper=array([0., 1.]), shift=array([ 1., -1.]), epsilon=0.0, square=0.0)
+    >>> Hinge().interval_conjugate(np.array([1.0, -1.0]))
+    IntervalConjugate(lower=array([-1.,  0.]), upper=array([0., 1.]), shift=array([ 1., -1.]), epsilon=0.0, square=0.0)
     """
 
     lower: Array
@@ -212,7 +212,7 @@ class Dual(NamedTuple):
     square: float = 0.0
 
 
-class Window(NamedTuple):
+class PairBlock(NamedTuple):
     r"""A matrix W of weights of pairs of rows, in which each row i is paired with a range of rows j,
 
     .. math:: W_{above_i,\, below_j} = p_i q_j \quad\text{for } first_i \le j < last_i,
@@ -223,7 +223,7 @@ class Window(NamedTuple):
     --------
     >>> import numpy as np
     >>> above, below = np.array([0, 1]), np.array([2, 3])
-    >>> Window(above, np.ones(2), below, np.ones(2), np.array([0, 1]), np.array([1, 2])).last.tolist()
+    >>> PairBlock(above, np.ones(2), below, np.ones(2), np.array([0, 1]), np.array([1, 2])).last.tolist()
     [1, 2]
     """
 
@@ -235,19 +235,19 @@ class Window(NamedTuple):
     last: Array
 
 
-class Bend(NamedTuple):
+class Hessian(NamedTuple):
     r"""The Hessian of a loss in the scores, :math:`H = \mathrm{diag}(h) - \sum_k s_k s_k^\top
     - \sum_k (W_k + W_k^\top)`: a diagonal minus a low-rank part minus pair blocks.
 
     Examples
     --------
     >>> import numpy as np
-    >>> Bend(np.ones(2), (np.full(2, 0.5**0.5),)).diagonal.tolist()  # [[1, -1], [-1, 1]] / 2
+    >>> Hessian(np.ones(2), (np.full(2, 0.5**0.5),)).diagonal.tolist()  # [[1, -1], [-1, 1]] / 2
     [1.0, 1.0]
     """
 
     diagonal: Array
-    minus: tuple[Array, ...] = ()
+    low_rank: tuple[Array, ...] = ()
     """The vectors s_k."""
-    windows: tuple[Window, ...] = ()
+    pair_blocks: tuple[PairBlock, ...] = ()
     """The matrices W_k."""
