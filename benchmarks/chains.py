@@ -34,7 +34,7 @@ import numpy as np
 
 import riskmin as rm
 from riskmin.data import load_conll, window_features
-from riskmin.estimators.tagger_features import FeatureEncoder
+from riskmin.estimators.tagger.features import FeatureEncoder
 from riskmin.metrics import chunk_f1
 
 GOALS = (1e-2, 1e-3, 1e-4)

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 import riskmin as rm
-from riskmin.matrices import as_matrix
+from riskmin.arrays.matrix import as_matrix
 
 WORKERS = 2
 ENGINES = ("serial", "threads", "processes", "mpi", "dask")
@@ -78,7 +78,7 @@ def on_ranks(module, *options, ranks=WORKERS):
 
 def rank(ordered, floats, rounds):
     """What one rank does."""
-    from riskmin.executors.mpi import Spmd
+    from riskmin.executors.mpi.executor import Spmd
 
     settings = Spmd(ordered=ordered)
     found = told(settings(shards()), floats, rounds)
@@ -95,7 +95,7 @@ def on_mpi(floats, rounds):
 def on_dask(floats, rounds, workers=WORKERS, orders=(True, False)):
     from distributed import Client, LocalCluster
 
-    from riskmin.executors.dask import DaskExecutor
+    from riskmin.executors.dask.executor import DaskExecutor
 
     with (
         LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,

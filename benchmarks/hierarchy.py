@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 
 import riskmin as rm
+from riskmin.arrays.matrix import as_matrix
 from riskmin.data import load_svmlight
 from riskmin.losses import MulticlassHinge, Softmax
-from riskmin.matrices import as_matrix
 from riskmin.metrics import tree_distance
 
 MODELS = {

@@ -19,9 +19,9 @@ import numpy as np
 import scipy.sparse as sp
 
 import riskmin as rm
-from riskmin import linear
-from riskmin.matrices import as_matrix
-from riskmin.shards import scatter, scores
+from riskmin.arrays.matrix import as_matrix
+from riskmin.problem import linear_risk
+from riskmin.problem.shard_ops import scatter, scores
 
 
 def best(calls, rounds):
@@ -106,17 +106,17 @@ def passes(name, X, threads, rounds):
 def transpose(rounds):
     print("| sparse data | numbers a column | scatter, ms | stored transpose, ms |\n|---|---|---|---|")
     for n, p, row in ((40_000, 2**17, 120), (100_000, 2**20, 60), (400_000, 2**21, 50)):
-        X, kept, risks = sparse(n, p, row), linear.TRANSPOSE_FROM_COLUMNS, []
+        X, kept, risks = sparse(n, p, row), linear_risk.TRANSPOSE_FROM_COLUMNS, []
         y, w = np.where(np.arange(n) % 2, 1.0, -1.0), np.full(p, 1e-3)
-        for linear.TRANSPOSE_FROM_COLUMNS in (2**60, 1):
+        for linear_risk.TRANSPOSE_FROM_COLUMNS in (2**60, 1):
             risks.append(rm.linear_risk(X, y, rm.Logistic()))
-        linear.TRANSPOSE_FROM_COLUMNS = kept
+        linear_risk.TRANSPOSE_FROM_COLUMNS = kept
         times = best([lambda risk=risk, w=w: risk(w) for risk in risks], rounds)
         print(f"| {n} x {p} | {X.nnz / p:.1f} | {1e3 * times[0]:.0f} | {1e3 * times[1]:.0f} |", flush=True)
 
 
 def gram(rounds):
-    from riskmin.kernels.gram import csr_gram
+    from riskmin._numba.gram import csr_gram
 
     print("| X'HX | products | ms | products a ns |\n|---|---|---|---|")
     for name, X in (

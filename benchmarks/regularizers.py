@@ -21,8 +21,8 @@ import numpy as np
 
 import riskmin as rm
 from benchmarks.harness.data import binary, rcv1_ccat
-from riskmin.objective import ObjectiveCursor
-from riskmin.solvers.cuts import CuttingPlaneModel
+from riskmin.problem.objective import ObjectiveCursor
+from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel
 
 REGULARIZERS = [
     rm.L2(),

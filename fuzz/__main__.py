@@ -28,15 +28,15 @@ def fuzz(name: str, seconds: float, seed: int) -> None:
     import atheris
 
     with atheris.instrument_imports(
-        include=["riskmin.data", "riskmin.estimators", "riskmin.persist", "riskmin.sparse"]
+        include=["riskmin.data", "riskmin.estimators", "riskmin.core.persist", "riskmin.arrays.sparse_checks"]
     ):
-        import riskmin.data.conll
-        import riskmin.data.npz
-        import riskmin.data.parquet
-        import riskmin.data.stored
-        import riskmin.data.svmlight
-        import riskmin.data.tables
-        import riskmin.estimators.store  # noqa: F401
+        import riskmin.data.formats.conll
+        import riskmin.data.formats.npz
+        import riskmin.data.formats.parquet
+        import riskmin.data.formats.svmlight
+        import riskmin.data.formats.tables
+        import riskmin.data.store.reader
+        import riskmin.estimators.persistence.model_file  # noqa: F401
     target = TARGETS[name]
 
     def one(blob: bytes) -> None:

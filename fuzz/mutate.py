@@ -186,7 +186,7 @@ def tensors(arrays: dict[str, np.ndarray], meta: Any, text: str | None = None) -
 
 def odd_model(rng: random.Random, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> bytes:
     """A model file with odd metadata or arrays, under a checksum that fits; or changed bytes."""
-    from riskmin.estimators.store import checksum
+    from riskmin.estimators.persistence.model_file import checksum
 
     meta = {k: v for k, v in meta.items() if k != "sha256"}
     arrays = dict(arrays)

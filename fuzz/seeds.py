@@ -89,7 +89,7 @@ def stores() -> list[dict[str, bytes]]:
 def models() -> dict[str, tuple[dict[str, np.ndarray], dict[str, Any]]]:
     """The arrays and metadata of model files, one of each kind."""
     import riskmin
-    from riskmin.persist import load_arrays, save_arrays  # noqa: F401
+    from riskmin.core.persist import load_arrays, save_arrays  # noqa: F401
 
     grades, queries = np.arange(8) % 3, np.arange(8) // 4
     fitted: dict[str, Any] = {

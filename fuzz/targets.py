@@ -129,9 +129,9 @@ def _store(which: int, files: dict[str, bytes]) -> Path:
     path.mkdir(exist_ok=True)
     for name, blob in (seeds.stores()[which] | files).items():
         (path / name).write_bytes(blob)
-    from riskmin.data import stored
+    from riskmin.data.store import reader
 
-    stored._cached_store.cache_clear()  # which knows a folder by its time of change
+    reader._cached_store.cache_clear()  # which knows a folder by its time of change
     return path
 
 
@@ -148,7 +148,7 @@ def model_meta(blob: bytes) -> str | None:
     import json
 
     from riskmin import load_model
-    from riskmin.estimators.store import checksum
+    from riskmin.estimators.persistence.model_file import checksum
 
     try:
         found = json.loads(blob)

@@ -135,7 +135,7 @@ def keeps(executor, p=50_000):
 
 def main(file):
     """All problems on the ranks of this job; rank 0 writes what it found."""
-    from riskmin.executors.mpi import Spmd
+    from riskmin.executors.mpi.executor import Spmd
 
     settings = Spmd()
     found = {name: solve(name, settings) for name in PROBLEMS}

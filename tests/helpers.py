@@ -222,7 +222,7 @@ repeated rows are that close where J is smooth and well conditioned, but not whe
 
 def spin(shard, seconds=60.0):
     """Take long, with looks at the clock; for a negative number, fail at the first shard instead."""
-    from riskmin.deadline import check
+    from riskmin.core.deadline import check
 
     if seconds < 0 and len(shard.y) == 1:
         raise ValueError("no such shard")

@@ -35,8 +35,8 @@ from riskmin import (
     minimize,
     path,
 )
+from riskmin.core import UnsupportedProblem
 from riskmin.testing import check_solver
-from riskmin.types import UnsupportedProblem
 
 W = np.array([0.5, 1.0, 2.0, 0.7])
 REGULARIZERS = [

@@ -30,8 +30,8 @@ from riskmin import (
     minimize,
 )
 from riskmin.losses import loss_from_dict, loss_to_dict
-from riskmin.losses.nu import row_values, tail_weights
-from riskmin.risk import local_rows_of
+from riskmin.losses.nondecomposable.nu import row_values, tail_weights
+from riskmin.problem.risk import local_rows_of
 from riskmin.testing import check_loss
 
 

@@ -25,7 +25,7 @@ from riskmin import (
     load_model,
     save_model,
 )
-from riskmin.cli.examine import certify_model
+from riskmin.cli.certification import certify_model
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 5))

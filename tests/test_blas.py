@@ -24,11 +24,11 @@ from riskmin import (
     Serial,
     Shard,
     Threads,
-    blas,
     linear_risk,
     minimize,
 )
-from riskmin.matrices import as_matrix
+from riskmin.arrays.matrix import as_matrix
+from riskmin.core import blas_threads
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((60, 3))
@@ -90,7 +90,7 @@ def test_an_error_restores_them_too(two):
 
 
 def test_a_smaller_number_stays_as_it_is():
-    with threadpool_limits(1, user_api="blas"), blas.blas_thread_limit(4):
+    with threadpool_limits(1, user_api="blas"), blas_threads.blas_thread_limit(4):
         assert set(blas_threads()) == {1}
 
 
@@ -99,12 +99,12 @@ def test_fits_side_by_side_restore_them_once(two):
     inside, leave = threading.Event(), threading.Event()
 
     def other():
-        with blas.blas_thread_limit(1):
+        with blas_threads.blas_thread_limit(1):
             inside.set()
             leave.wait(30)
 
     thread = threading.Thread(target=other)
-    with blas.blas_thread_limit(1):
+    with blas_threads.blas_thread_limit(1):
         thread.start()
         assert inside.wait(30)
     assert set(blas_threads()) == {1}
@@ -116,8 +116,8 @@ def test_fits_side_by_side_restore_them_once(two):
 
 
 def test_more_is_what_the_most_asked_for(two):
-    with blas.blas_thread_limit(1):
-        with blas.blas_thread_limit(2):
+    with blas_threads.blas_thread_limit(1):
+        with blas_threads.blas_thread_limit(2):
             assert set(blas_threads()) == {2}
         assert set(blas_threads()) == {1}
 
@@ -190,7 +190,7 @@ class Own:
 def test_libraries_that_have_a_number_a_thread(monkeypatch):
     """The thread of the fit, and those of its workers, have one; another's stays as it is."""
     library = Own()
-    monkeypatch.setattr(blas._libraries, "by_thread", [library])
+    monkeypatch.setattr(blas_threads._libraries, "by_thread", [library])
     executor, seen = Threads(n_workers=2), []
 
     class Looking(Hinge):
@@ -211,18 +211,18 @@ def test_factors_are_those_of_scipy(lower, monkeypatch):
     A = rng.standard_normal((70, 70))
     A = A @ A.T + np.eye(70)
     here = scipy.linalg.cho_factor(A, lower=lower)[0]
-    assert np.array_equal(blas.cho_factor(A, lower=lower)[0], here)
-    monkeypatch.setattr(blas, "THREADED_CALL_OPERATIONS", 1)
-    assert np.array_equal(blas.cho_factor(A, lower=lower)[0], here)
-    assert np.array_equal(blas.cho_factor(np.asfortranarray(A), lower=lower)[0], here)
+    assert np.array_equal(blas_threads.cho_factor(A, lower=lower)[0], here)
+    monkeypatch.setattr(blas_threads, "THREADED_CALL_OPERATIONS", 1)
+    assert np.array_equal(blas_threads.cho_factor(A, lower=lower)[0], here)
+    assert np.array_equal(blas_threads.cho_factor(np.asfortranarray(A), lower=lower)[0], here)
     with pytest.raises(np.linalg.LinAlgError, match="order 1"):
-        blas.cho_factor(-A, lower=lower)
+        blas_threads.cho_factor(-A, lower=lower)
 
 
 def test_inverses_are_those_of_numpy(monkeypatch):
     A = rng.standard_normal((4, 9, 9))
     here = np.linalg.inv(A)
-    assert np.array_equal(blas.inverse(A), here)
-    monkeypatch.setattr(blas, "THREADED_CALL_OPERATIONS", 1)
-    assert np.array_equal(blas.inverse(A), here)
-    assert np.array_equal(blas.inverse(A[0]), here[0])
+    assert np.array_equal(blas_threads.inverse(A), here)
+    monkeypatch.setattr(blas_threads, "THREADED_CALL_OPERATIONS", 1)
+    assert np.array_equal(blas_threads.inverse(A), here)
+    assert np.array_equal(blas_threads.inverse(A[0]), here[0])

@@ -16,9 +16,9 @@ from fuzz import mutate, seeds
 
 import riskmin
 from riskmin.cli.main import main
+from riskmin.core.persist import FileError
 from riskmin.data import DataError, load, load_conll, save, spread
 from riskmin.data.limits import memory_limited
-from riskmin.persist import FileError
 
 X = seeds.X
 Y = seeds.Y
@@ -333,7 +333,7 @@ def test_names_of_columns_are_strings(tmp_path):
 # ---------------------------------------------------------------- models
 def written(tmp_path, kind, change):
     """A model file with changed metadata, under a checksum that fits."""
-    from riskmin.estimators.store import checksum
+    from riskmin.estimators.persistence.model_file import checksum
 
     arrays, meta = seeds.models()[kind]
     arrays, meta = dict(arrays), json.loads(json.dumps({k: v for k, v in meta.items() if k != "sha256"}))

@@ -15,12 +15,12 @@ import pytest
 import scipy.sparse as sp
 
 import riskmin
-import riskmin.kernels
+import riskmin._numba
 from riskmin import L1, L2, Elastic, Objective, linear_risk, minimize
+from riskmin.arrays.matrix import as_matrix
 from riskmin.data import load_svmlight
-from riskmin.matrices import as_matrix
-from riskmin.rkhs import kernel_risk
-from riskmin.sorting import ranks_in_sorted, stable_argsort
+from riskmin.numerics.sorting import ranks_in_sorted, stable_argsort
+from riskmin.problem.kernel.rkhs import kernel_risk
 
 rng = np.random.default_rng(11)
 N, P = 37, 5
@@ -104,7 +104,7 @@ def feature_spaces():
 
 
 def projections():
-    from riskmin.solvers.projection import project
+    from riskmin.numerics.projections import project
 
     one = np.ones(9)
     project(rng.standard_normal(9), one, -one, one, total=1.0)
@@ -158,11 +158,11 @@ def test_a_family_of_kernels(family):
 
 @pytest.mark.skipif(not os.environ.get("NUMBA_BOUNDSCHECK"), reason="only make boundscheck checks bounds")
 def test_bounds_are_checked():
-    from riskmin.kernels import linear
+    from riskmin._numba import products
 
     A = as_matrix(sp.csr_array(X))
     with pytest.raises(IndexError):
-        linear.csr_scores(A.indptr, A.indices, A.data, np.ones(2), 0, N, np.empty(N))
+        products.csr_scores(A.indptr, A.indices, A.data, np.ones(2), 0, N, np.empty(N))
 
 
 def compiled(module):
@@ -176,8 +176,8 @@ def test_every_module_of_kernels_has_run():
     for family in FAMILIES:
         family()
     idle = []
-    for info in pkgutil.iter_modules(riskmin.kernels.__path__):
-        kernels = compiled(importlib.import_module(f"riskmin.kernels.{info.name}"))
+    for info in pkgutil.iter_modules(riskmin._numba.__path__):
+        kernels = compiled(importlib.import_module(f"riskmin._numba.{info.name}"))
         inner = {name for name, one in kernels.items() if one.signatures}
         if info.name not in WITHOUT and not inner:
             idle.append((info.name, sorted(kernels)))

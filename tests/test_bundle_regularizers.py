@@ -27,7 +27,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.solvers.cuts import CuttingPlaneModel
+from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel
 
 K = np.array([[2.0, 0.5, 0.0, 0.0], [0.5, 1.0, 0.3, 0.0], [0.0, 0.3, 1.5, 0.0], [0.0, 0.0, 0.0, 0.7]])
 WEIGHTS = np.array([0.5, 1.0, 2.0, 1.5])

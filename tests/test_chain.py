@@ -27,9 +27,9 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.losses.smoothing import can_be_smoothed
-from riskmin.matrices import as_matrix
-from riskmin.sequences import ChainMap, Sequences, decode, marginals
+from riskmin.arrays.matrix import as_matrix
+from riskmin.linear_maps.sequences import ChainMap, Sequences, decode, marginals
+from riskmin.losses.smoothed import can_be_smoothed
 
 LOSSES = [ChainCrf(), ChainMaxMargin(), ChainMaxMargin(rescaled=True)]
 LENGTHS = [1, 3, 2, 6]
@@ -212,19 +212,19 @@ def test_no_transition_at_all_is_fine_for_single_tokens():
 
 
 def test_the_rescaled_maximum_of_long_sequences_keeps_only_some_tokens():
-    from riskmin.kernels import chain_max
+    from riskmin._numba.chain import viterbi
 
     rng = np.random.default_rng(5)
     z, y, _ = draw(rng, 3, [37])
     labels, paths = y[:, 0].astype(np.int64), []
     for spell in (37, 7, 6, 1, 0):
         paths.append(np.empty(37, np.int64))
-        chain_max.slack_rescaled_path(z[:37], z[37:], labels, spell, paths[-1])
+        viterbi.slack_rescaled_path(z[:37], z[37:], labels, spell, paths[-1])
     assert all(np.array_equal(path, paths[0]) for path in paths)
 
 
 def test_exponentials():
-    from riskmin.kernels.chain_logs import exp_in_place
+    from riskmin._numba.chain.log_space import exp_in_place
 
     x = np.concatenate([np.linspace(-707, 700, 10_001), [0.0, -709.0, -1e300, -np.inf]])
     e = x.copy()

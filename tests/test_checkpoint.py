@@ -34,7 +34,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.persist import FileError, load_arrays, save_arrays
+from riskmin.core.persist import FileError, load_arrays, save_arrays
 
 SOLVERS = [Bundle(), Bmrm(), Bmrm(floor=True), LineSearchBmrm(), Lbfgs(), Auto()]
 VISITORS = [DualGaussSeidel(), DualGaussSeidel(step="gradient"), CoordinateDescent(), ProximalGradient()]

@@ -35,8 +35,8 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.fingerprint import fingerprint
-from riskmin.persist import FileError, checksum, load_arrays, save_arrays
+from riskmin.core.persist import FileError, checksum, load_arrays, save_arrays
+from riskmin.driver.fingerprint import fingerprint
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((31, 5)) * (RNG.random((31, 5)) < 0.7)

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from riskmin import Cut, FileError, LinearClassifier, LinearRegressor
-from riskmin.cli.examine import cut_lower_bound
+from riskmin.cli.certification import cut_lower_bound
+from riskmin.core.persist import checksum, load_arrays, save_arrays
 from riskmin.data import save_svmlight
 from riskmin.estimators import load_model, save_model
 from riskmin.losses import LOSSES
-from riskmin.persist import checksum, load_arrays, save_arrays
 
 RISKMIN = [sys.executable, "-c", "import sys; from riskmin.cli import main; sys.exit(main())"]
 
@@ -157,7 +157,7 @@ def test_checkpoint_that_cannot_be_written_is_said(svm, tmp_path, run, monkeypat
     def full(*_):
         raise FileError("run.ckpt cannot be written: No space left on device")
 
-    monkeypatch.setattr("riskmin.checkpoint.Checkpoint.write", full)
+    monkeypatch.setattr("riskmin.driver.checkpoint.Checkpoint.write", full)
     code, _, err = run("fit", svm, "--checkpoint", tmp_path / "run.ckpt", "-o", tmp_path / "m", "--quiet")
     assert (code, err.count("\n")) == (0, 1)
     assert "No space left on device; the run goes on without a checkpoint" in err
@@ -606,7 +606,7 @@ def test_ctrl_c_before_there_is_anything(svm, tmp_path, run, monkeypatch):
     def interrupted(*args, **settings):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("riskmin.cli.fit.load_for_fit", interrupted)
+    monkeypatch.setattr("riskmin.cli.commands.fit.load_for_fit", interrupted)
     code, out, err = run("fit", svm, "-o", tmp_path / "m")
     assert (code, out) == (130, "")
     assert "interrupted" in err

@@ -18,8 +18,8 @@ from riskmin import (
     load_model,
     save_model,
 )
+from riskmin.core.persist import checksum, load_arrays, save_arrays
 from riskmin.data import save_svmlight
-from riskmin.persist import checksum, load_arrays, save_arrays
 
 X, Y = make_moons(150, noise=0.2, random_state=0)
 X = X.round(3)

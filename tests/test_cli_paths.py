@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from riskmin import L2, Entropy, Hinge, Objective, linear_risk, load_model, minimize, save_model
-from riskmin.cli.examine import certify_model, cut_lower_bound
+from riskmin.cli.certification import certify_model, cut_lower_bound
 from riskmin.data import load, save_svmlight
 from riskmin.estimators import LinearClassifier, LinearRegressor
 from riskmin.regularizers import REGULARIZERS
@@ -199,7 +199,7 @@ def test_an_interrupted_path_says_so_and_is_printed(svm, run, monkeypatch):
         if row["lam"] < 0.1:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("riskmin.progress.Progress.__call__", interrupt)
+    monkeypatch.setattr("riskmin.report.progress.Progress.__call__", interrupt)
     code, out, err = run("path", svm, "--lams", "1,0.01,0.001")
     assert code == 3
     assert out.count("interrupted") == 2

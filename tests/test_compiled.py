@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import riskmin
-from riskmin.kernels import compiled
-from riskmin.kernels.compiled import NO_CACHE_FOLDER_WARNING, _source_digest, cache_folder
+from riskmin._numba import compile
+from riskmin._numba.compile import NO_CACHE_FOLDER_WARNING, _source_digest, cache_folder
 
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
 PACKAGE = Path(riskmin.__file__).parent
@@ -29,7 +29,7 @@ for place in [os.path.dirname(riskmin.__file__), os.environ["HOME"], *sys.argv[2
     raise AssertionError(f"{place} can be written to")
 X = np.random.default_rng(0).normal(size=(50, 3))
 result = minimize(Objective(linear_risk(X, X[:, 0], Absolute()), L2(), 1e-2), Bundle())
-from riskmin.kernels.linear import dense_scores
+from riskmin._numba.products import dense_scores
 _, hits, misses = dense_scores.stats
 print(result.status, sum(hits.values()), sum(misses.values()))
 """
@@ -101,7 +101,7 @@ def test_a_folder_that_was_filled_is_read_though_it_cannot_be_written(image, tmp
 def test_code_is_made_anew_when_what_it_calls_has_changed(tmp_path, monkeypatch):
     """Numba's own stamp is of the one file."""
     kernels = shutil.copytree(PACKAGE / "kernels", tmp_path / "kernels")
-    monkeypatch.setattr(compiled, "KERNEL_FOLDER", kernels)
+    monkeypatch.setattr(compile, "KERNEL_FOLDER", kernels)
     _source_digest.cache_clear()
     caller, other = kernels / "chain.py", kernels / "linear.py"
     before = _source_digest(caller), _source_digest(other)

@@ -42,8 +42,8 @@ from riskmin import (
     namespace,
     path,
 )
-from riskmin.convexity import check, is_foreign, monitor_for
-from riskmin.convexity.scores import CHECK_SECONDS
+from riskmin.problem.convexity import check, is_foreign, monitor_for
+from riskmin.problem.convexity.scores import CHECK_SECONDS
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def test_tukey_is_refused_from_any_start(solver, size, intercept):
 @pytest.fixture
 def unchecked(monkeypatch):
     """What is seen in the run must do without the look before it."""
-    monkeypatch.setattr("riskmin.driver.check", lambda *_: None)
+    monkeypatch.setattr("riskmin.driver.loop.check", lambda *_: None)
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -482,7 +482,7 @@ def test_a_log_partition_that_is_not_convex_is_not_certified(monkeypatch):
     J = Objective(Structured(Bad()).risk([0] * 3, [1] * 3, check=False), L2(), 0.01)
     with pytest.raises(ValueError, match="Bad is not convex, or its gradient is wrong"):
         minimize(J, Lbfgs())
-    monkeypatch.setattr("riskmin.driver.check", lambda *_: None)
+    monkeypatch.setattr("riskmin.driver.loop.check", lambda *_: None)
     result = minimize(J, Lbfgs(), np.array([1.0]))
     assert (result.status, result.lower) == ("stalled", 0)
     assert "Bad is not convex" in result.note
@@ -491,8 +491,12 @@ def test_a_log_partition_that_is_not_convex_is_not_certified(monkeypatch):
 # ---------------------------------------------------------------- what is right
 def test_own_losses_cost_nothing(monkeypatch):
     """Those of riskmin are never looked at."""
-    monkeypatch.setattr("riskmin.convexity.before.check_scores", lambda *_: pytest.fail("it was looked at"))
-    monkeypatch.setattr("riskmin.convexity.before._check_points", lambda *_: pytest.fail("it was looked at"))
+    monkeypatch.setattr(
+        "riskmin.problem.convexity.before.check_scores", lambda *_: pytest.fail("it was looked at")
+    )
+    monkeypatch.setattr(
+        "riskmin.problem.convexity.before._check_points", lambda *_: pytest.fail("it was looked at")
+    )
     for loss in (*ALL_LOSSES, *MANY_LOSSES, Nu(Absolute(), 0.5), Smoothed(Hinge(), 0.1)):
         if isinstance(loss, (Nu, Smoothed)):
             X, y, weights = problem(loss.loss)
@@ -506,8 +510,8 @@ def test_own_losses_cost_nothing(monkeypatch):
 
 def test_riskmins_losses_would_pass(monkeypatch):
     """As if they were a user's, whatever the labels and weights."""
-    monkeypatch.setattr("riskmin.convexity.owner.is_builtin", lambda thing: False)
-    monkeypatch.setattr("riskmin.convexity.before.is_builtin", lambda thing: False)
+    monkeypatch.setattr("riskmin.problem.convexity.owner.is_builtin", lambda thing: False)
+    monkeypatch.setattr("riskmin.problem.convexity.before.is_builtin", lambda thing: False)
     for seed in range(3):
         for loss in (*ALL_LOSSES, *MANY_LOSSES):
             X, y, weights = problem(loss, seed=seed)
@@ -520,8 +524,8 @@ def test_riskmins_losses_would_pass(monkeypatch):
     "name", ["roc_area", "prbep", "f1", "ordinal", "precision_at_k:k=3", "recall_at_k:k=3"]
 )
 def test_losses_of_lists_would_pass(monkeypatch, name):
-    monkeypatch.setattr("riskmin.convexity.owner.is_builtin", lambda thing: False)
-    monkeypatch.setattr("riskmin.convexity.before.is_builtin", lambda thing: False)
+    monkeypatch.setattr("riskmin.problem.convexity.owner.is_builtin", lambda thing: False)
+    monkeypatch.setattr("riskmin.problem.convexity.before.is_builtin", lambda thing: False)
     X, y = classification(2000)
     check(linear_risk(X, y, name), L2(), np.zeros(4))
 
@@ -729,7 +733,7 @@ def test_a_run_in_processes():
 
 
 def test_a_run_taken_up_again_is_watched(tmp_path, monkeypatch):
-    monkeypatch.setattr("riskmin.driver.check", lambda *_: None)
+    monkeypatch.setattr("riskmin.driver.loop.check", lambda *_: None)
     X, y = regression()
     J = Objective(linear_risk(X, y, Tukey()), L2(), 1e-6)
     w0 = np.random.default_rng(2).standard_normal(5)
@@ -757,7 +761,7 @@ def test_what_was_saved_on_the_way_is_probed_before_it_is_claimed(tmp_path, monk
         if row["iteration"] == 2:
             raise Killed
 
-    monkeypatch.setattr("riskmin.driver.FIRST_CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("riskmin.driver.loop.FIRST_CHECKPOINT_SECONDS", 0.0)
     J, file = Objective(Shallow(), L2(), 1.0), riskmin.Checkpoint(tmp_path / "run", every=0.0)
     with pytest.raises(Killed):
         minimize(J, Bmrm(), np.array([0.9]), tol=0.0, checkpoint=file, callback=kill)

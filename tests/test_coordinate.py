@@ -32,12 +32,12 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.matrices import as_matrix
-from riskmin.risk import local_rows_of
-from riskmin.solvers import columns, coordinate_problem
-from riskmin.solvers.points import PointEvaluator
-from riskmin.solvers.quadratic import ColumnGram, _solve_free_coordinates
-from riskmin.types import Shard
+from riskmin.arrays.matrix import as_matrix
+from riskmin.core import Shard
+from riskmin.problem.risk import local_rows_of
+from riskmin.solvers.coordinate import columns, subproblem
+from riskmin.solvers.coordinate.quadratic_model import ColumnGram, _solve_free_coordinates
+from riskmin.solvers.coordinate.scored_point import PointEvaluator
 
 LOSSES = [
     Squared(),
@@ -287,8 +287,8 @@ def test_many_rows_start_from_a_sample(monkeypatch):
     y = np.where(X[:, 0] - X[:, 1] + rng.standard_normal(24_000) > 0, 1.0, -1.0)
     weights = rng.integers(0, 3, 24_000).astype(float)
     steps = {}
-    for most in (coordinate_problem.SAMPLE_MIN_ROW_RATIO, 10**9):
-        monkeypatch.setattr(coordinate_problem, "SAMPLE_MIN_ROW_RATIO", most)
+    for most in (subproblem.SAMPLE_MIN_ROW_RATIO, 10**9):
+        monkeypatch.setattr(subproblem, "SAMPLE_MIN_ROW_RATIO", most)
         for form in (np.asarray, sp.csr_array):
             for free in (False, True):
                 risk = linear_risk(form(X), y, Logistic(), sample_weight=weights, fit_intercept=free)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from riskmin.solvers.curvature import LbfgsMemory
-from riskmin.solvers.owlqn import two_loop
+from riskmin.solvers.quasi_newton.memory import LbfgsMemory
+from riskmin.solvers.quasi_newton.owlqn import two_loop
 
 
 def square(rng, dim):

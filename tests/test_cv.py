@@ -190,7 +190,7 @@ def test_a_search_that_is_interrupted_is_none(diabetes, monkeypatch):
             raise KeyboardInterrupt
         return scores(self, *args)
 
-    from riskmin.risk import ScoreCursor
+    from riskmin.problem.risk import ScoreCursor
 
     scores = ScoreCursor.pull_back
     monkeypatch.setattr(ScoreCursor, "pull_back", impatient)

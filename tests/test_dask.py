@@ -33,8 +33,8 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.executors.dask import is_dask, to_local_array
-from riskmin.matrices import as_matrix
+from riskmin.arrays.matrix import as_matrix
+from riskmin.executors.dask.executor import is_dask, to_local_array
 from riskmin.testing import check_executor
 
 slow = pytest.mark.slow
@@ -179,7 +179,7 @@ def test_messages_of_every_size(held, n):
 
 @slow
 def test_long_arguments_go_from_worker_to_worker(held, monkeypatch):
-    monkeypatch.setattr("riskmin.executors.dask_held.SCATTER_ABOVE_BYTES", 0)
+    monkeypatch.setattr("riskmin.executors.dask.placed_shards.SCATTER_ABOVE_BYTES", 0)
     for reply in held.map(echo, np.arange(10_000.0)):
         np.testing.assert_array_equal(reply, np.arange(10_000.0))
 
@@ -409,7 +409,7 @@ def set_version(version):
 
 def hide(hidden):
     """Have the library be there, or not."""
-    name = "riskmin.executors.dask_tasks"
+    name = "riskmin.executors.dask.worker_tasks"
     if hidden:
         sys.modules["hidden"], sys.modules[name] = sys.modules[name], None
     else:

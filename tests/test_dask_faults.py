@@ -13,7 +13,7 @@ import pytest
 from dask_forks import Forks, SlowHinge
 from helpers import die, doze, pids, size
 from riskmin import L2, Bundle, Checkpoint, DaskExecutor, Hinge, Objective, linear_risk, minimize
-from riskmin.spread import LazyShard
+from riskmin.arrays.partitioned import LazyShard
 
 pytestmark = pytest.mark.slow
 
@@ -125,7 +125,7 @@ def test_a_worker_is_killed_many_times_in_the_middle_of_fits(want):
 
 
 def test_shards_go_to_a_worker_that_is_left_and_to_one_that_comes(forks, want, monkeypatch):
-    monkeypatch.setattr("riskmin.executors.dask_held.WORKER_CHECK_SECONDS", 0.2)
+    monkeypatch.setattr("riskmin.executors.dask.placed_shards.WORKER_CHECK_SECONDS", 0.2)
     with cluster(forks) as (client, _, workers):
         J = problem(DaskExecutor(client))
         there = J.risk.executor

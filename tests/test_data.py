@@ -482,7 +482,7 @@ def test_other_mistakes_in_tables(table):
 
 
 def test_tables_of_many_blocks(table, monkeypatch):
-    from riskmin.data import tables
+    from riskmin.data.formats import tables
 
     rows = np.random.default_rng(0).standard_normal((101, 4))
     text = "a,b,c,y\n" + "\n".join(",".join(map(repr, r)) for r in rows.tolist())

@@ -52,12 +52,13 @@ from riskmin import (
     Squared,
     Structured,
     Threads,
-    deadline,
     kernel_risk,
     linear_risk,
     minimize,
 )
-from riskmin.deadline import (
+from riskmin.arrays.matrix import as_matrix
+from riskmin.core import deadline
+from riskmin.core.deadline import (
     OutOfTime,
     TimeLimit,
     check,
@@ -65,8 +66,7 @@ from riskmin.deadline import (
     interruptible_call,
     interruptible_matmul,
 )
-from riskmin.matrices import as_matrix
-from riskmin.solvers.lp import LinearProgram
+from riskmin.solvers.bundle.linear_program import LinearProgram
 
 SOON = 0.6
 """Seconds in which a run ends that is out of time: a last piece, and a call of the risk, given up soon.
@@ -227,7 +227,7 @@ def test_pieces_change_no_bit_of_a_kernel_machine(loss, intercept, monkeypatch):
 def test_a_linear_program_that_can_be_given_up_has_the_same_solution(monkeypatch):
     obj = Objective(linear_risk(D, SIGN, Hinge()), L1(), 1e-3)
     whole = minimize(obj, Bundle(), tol=1e-6)
-    monkeypatch.setattr("riskmin.solvers.lp.INTERRUPTIBLE_ABOVE_SIZE", 0)
+    monkeypatch.setattr("riskmin.solvers.bundle.linear_program.INTERRUPTIBLE_ABOVE_SIZE", 0)
     again = minimize(obj, Bundle(), tol=1e-6)
     assert np.array_equal(whole.w, again.w)
     assert whole.n_iter == again.n_iter
@@ -555,9 +555,9 @@ def test_columns_that_were_not_copied_in_time_are_none(monkeypatch):
     obj = Objective(linear_risk(S, SIGN, Logistic()), L1(), 1e-3)
     whole = minimize(Objective(linear_risk(S, SIGN, Logistic()), L1(), 1e-3), CoordinateDescent(), tol=1e-8)
     monkeypatch.setattr(deadline, "MAX_KERNEL_OPERATIONS", 100)
-    from riskmin.kernels import coordinate
+    from riskmin._numba import coordinate_loops
 
-    pick, calls = coordinate.copy_csr_columns, []
+    pick, calls = coordinate_loops.copy_csr_columns, []
 
     def tired(*args):
         calls.append(0)
@@ -565,7 +565,7 @@ def test_columns_that_were_not_copied_in_time_are_none(monkeypatch):
             raise OutOfTime
         pick(*args)
 
-    monkeypatch.setattr(coordinate, "copy_csr_columns", tired)
+    monkeypatch.setattr(coordinate_loops, "copy_csr_columns", tired)
     assert minimize(obj, CoordinateDescent(), tol=1e-8).status == "max_seconds"
-    monkeypatch.setattr(coordinate, "copy_csr_columns", pick)
+    monkeypatch.setattr(coordinate_loops, "copy_csr_columns", pick)
     assert np.array_equal(minimize(obj, CoordinateDescent(), tol=1e-8).w, whole.w)

@@ -36,7 +36,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.convexity import check
+from riskmin.problem.convexity import check
 from riskmin.solvers.auto import loss_of
 from riskmin.testing import check_solver
 
@@ -432,7 +432,7 @@ class Waves:
 @pytest.fixture
 def unchecked(monkeypatch):
     """What is seen in the run must do without the look before it."""
-    monkeypatch.setattr("riskmin.driver.check", lambda *_: None)
+    monkeypatch.setattr("riskmin.driver.loop.check", lambda *_: None)
 
 
 def test_a_wrong_oracle_is_refused_before_the_run():

@@ -27,10 +27,10 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.kernels import conjugates
-from riskmin.kernels import dual as kernels
-from riskmin.losses.pieces import conjugate_of, interval_conjugate_of
-from riskmin.solvers.dual_rows import _indices_and_values
+from riskmin._numba.dual import conjugate_loops
+from riskmin._numba.dual import sweep as kernels
+from riskmin.losses.conjugate import conjugate_of, interval_conjugate_of
+from riskmin.solvers.dual.row_state import _indices_and_values
 
 EXACT = [
     loss
@@ -123,7 +123,7 @@ def test_the_logistic_step_solves_its_equation_far_out(z, s, bend):
 def test_the_implicit_logistic_step_solves_its_equation(z, a, kappa):
     """That of gradient steps: the least of l*(t) - z t + kappa (t - u)^2 / 2, by its slope at log-odds b."""
     row, shape = np.array([-1.0, 0.0, 0.0, -1.0]), np.array([0.0, 0.0, 2.0])
-    new = -conjugates.proximal_step(-a, z, kappa, 2, row, shape)
+    new = -conjugate_loops.proximal_step(-a, z, kappa, 2, row, shape)
     slack = 1e-9 * new * (1 - new) + 1e-15
 
     def slope(t):

@@ -33,8 +33,8 @@ from riskmin import (
     minimize,
     path,
 )
-from riskmin.solvers.projection import project
-from riskmin.types import UnsupportedProblem
+from riskmin.core import UnsupportedProblem
+from riskmin.numerics.projections import project
 
 PLAIN = DualAccelerated(restart=np.inf)
 LOSSES = [

@@ -26,9 +26,9 @@ from riskmin import (
     minimize,
 )
 from riskmin.regularizers import L1, L2, Box, Elastic, Entropy, Equality, QNorm, Quadratic
-from riskmin.solvers import transfer
-from riskmin.solvers.dual_gradient import gradient_iterates
-from riskmin.solvers.lagrangian import lagrangian_iterates
+from riskmin.solvers.reference import transfer
+from riskmin.solvers.reference.augmented_lagrangian import lagrangian_iterates
+from riskmin.solvers.reference.dual_gradient import gradient_iterates
 from riskmin.testing import check_regularizer, check_solver
 
 P = 4
@@ -130,11 +130,11 @@ def test_the_dual_never_falls(reg):
 
 
 def test_the_codes_are_those_of_the_kernels():
-    from riskmin.kernels import conjugates, dual_gradient
+    from riskmin._numba.dual import conjugate_loops, gradient_sweep
 
     for module, names in (
-        (conjugates, ("POWER", "EXPONENTIAL", "LOGISTIC")),
-        (dual_gradient, ("LINEAR", "CLIPPED", "EXPS", "SOFTMAX", "NORM")),
+        (conjugate_loops, ("POWER", "EXPONENTIAL", "LOGISTIC")),
+        (gradient_sweep, ("LINEAR", "CLIPPED", "EXPS", "SOFTMAX", "NORM")),
     ):
         for name in names:
             assert getattr(module, name) == getattr(transfer, name)

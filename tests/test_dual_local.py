@@ -31,13 +31,13 @@ from riskmin import (
     minimize,
     path,
 )
+from riskmin.arrays.matrix import as_matrix
+from riskmin.arrays.partitioned import materialize
+from riskmin.core import Cut, Shard, ShardCache, UnsupportedProblem
 from riskmin.executors.local import sum_tuples
-from riskmin.losses.pieces import conjugate_of
-from riskmin.matrices import as_matrix
-from riskmin.solvers import dual_local
-from riskmin.solvers.dual_local import Cocoa, RoundTask, sweep_shard
-from riskmin.spread import materialize
-from riskmin.types import Cut, Shard, ShardCache, UnsupportedProblem
+from riskmin.losses.conjugate import conjugate_of
+from riskmin.solvers.dual import cocoa
+from riskmin.solvers.dual.cocoa import Cocoa, RoundTask, sweep_shard
 
 LOSSES = [
     Hinge(),
@@ -286,7 +286,7 @@ def test_rows_of_zeros_empty_shards_and_weights_of_zero(losses):
 
 def test_few_cuts_with_many_rows(monkeypatch):
     """Where dual variables are many, cuts become one sooner, and it takes longer."""
-    monkeypatch.setattr(dual_local, "MAX_STORED_DUALS", 1)
+    monkeypatch.setattr(cocoa, "MAX_STORED_DUALS", 1)
     obj = elsewhere(Hinge(), lam=0.01)
     run = Cocoa.for_shard(DualGaussSeidel(), obj)
     steps = list(islice(run.start(np.zeros(4)), 60))

@@ -20,11 +20,11 @@ from riskmin import (
     minimize,
     path,
 )
-from riskmin.kernels import dual_multiclass as kernels
-from riskmin.losses.simplex import project_onto_simplex, project_onto_simplex_generic
+from riskmin._numba.dual import multiclass_sweep as kernels
+from riskmin.core import UnsupportedProblem
+from riskmin.numerics.simplex import project_onto_simplex, project_onto_simplex_generic
 from riskmin.solvers import auto
-from riskmin.solvers.dual_multiclass import MulticlassAscent
-from riskmin.types import UnsupportedProblem
+from riskmin.solvers.dual.multiclass import MulticlassAscent
 
 
 def problem(n=40, p=6, k=5, seed=0, costly=True):

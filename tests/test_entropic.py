@@ -21,10 +21,10 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.kernels import subsets
-from riskmin.losses import entropic as module
-from riskmin.losses.entropic import entropic_smoothing, log_n_labelings
-from riskmin.types import UnsupportedProblem
+from riskmin._numba.sorting import subset_sums
+from riskmin.core import UnsupportedProblem
+from riskmin.losses.nondecomposable import entropy_smoothing as module
+from riskmin.losses.nondecomposable.entropy_smoothing import entropic_smoothing, log_n_labelings
 
 KINDS = [FBeta(), FBeta(beta=0.3), Prbep(), PrecisionAtK(k=1), PrecisionAtK(k=3), RecallAtK(k=2)]
 
@@ -143,8 +143,8 @@ def test_chances_are_those_of_a_distribution():
         size = rng.random(51)
         size /= size.sum()
         for step in (1, 7, 50):
-            kept = subsets.log_symmetric_polynomials(odds, 50, step)
-            found = subsets.inclusion_probabilities(odds, kept, step, size)
+            kept = subset_sums.log_symmetric_polynomials(odds, 50, step)
+            found = subset_sums.inclusion_probabilities(odds, kept, step, size)
             assert found.sum() == pytest.approx(size @ np.arange(51), rel=1e-14)
             assert found.min() >= 0
             assert found.max() <= 1 + 1e-14

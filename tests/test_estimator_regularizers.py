@@ -29,7 +29,7 @@ from riskmin import (
     load_model,
     save_model,
 )
-from riskmin.persist import checksum, load_arrays, save_arrays
+from riskmin.core.persist import checksum, load_arrays, save_arrays
 
 # The tolerances are those that scikit-learn's comparison of weights with repetitions asks for.
 CHECKED = [

@@ -33,7 +33,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import riskmin
 from helpers import WITHIN_TOL
 from riskmin import LinearClassifier, LinearRegressor, NoveltyDetector, TrivialModelWarning
-from riskmin.estimators import base
+from riskmin.estimators._common import fit
 from riskmin.solvers import SOLVERS, get_solver
 
 # One of scikit-learn's checks wants predictions equal to 1e-7 from rows that are weighted and rows that are
@@ -278,7 +278,7 @@ def test_X_is_not_copied(cancer, form, monkeypatch):
         seen.append(X)
         return riskmin.linear_risk(X, *args, **kwargs)
 
-    monkeypatch.setattr(base, "linear_risk", spy)
+    monkeypatch.setattr(fit, "linear_risk", spy)
     X = form(cancer[0])
     LinearClassifier(alpha=1.0).fit(X, cancer[1])
     stored = (lambda A: A.data) if sp.issparse(X) else (lambda A: A)
@@ -372,7 +372,7 @@ def bound_by(monkeypatch, lower):
         result = riskmin.minimize(*args, **settings)
         return dataclasses.replace(result, lower=lower(result.value))
 
-    monkeypatch.setattr(base, "minimize", minimize)
+    monkeypatch.setattr(fit, "minimize", minimize)
 
 
 @pytest.mark.parametrize("excess", [1e-6, 1.0])
@@ -502,8 +502,8 @@ def test_a_checkpoint_is_resumed(cancer, tmp_path):
 
 
 def test_verbose_shows_progress_and_calls_back(cancer, capfd, monkeypatch):
-    monkeypatch.setattr("riskmin.progress.LOG_LINE_SECONDS", 0.0)
-    monkeypatch.setattr("riskmin.progress.LIVE_UPDATE_SECONDS", 0.0)  # else a short fit says nothing
+    monkeypatch.setattr("riskmin.report.progress.LOG_LINE_SECONDS", 0.0)
+    monkeypatch.setattr("riskmin.report.progress.LIVE_UPDATE_SECONDS", 0.0)  # else a short fit says nothing
     rows = []
     LinearClassifier(verbose=True, callback=lambda iterate, row: rows.append(row)).fit(*cancer)
     shown = capfd.readouterr()

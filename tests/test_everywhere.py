@@ -12,7 +12,7 @@ from benchmarks import scale, scale_model
 import everywhere
 from everywhere import PROBLEMS, SHARDS, TOL, TWO_ROUNDS, Elsewhere, default, keeps, solve
 from riskmin import Auto, Processes, Serial, Threads
-from riskmin.risk import RECOMPUTE_SCORES_EVERY, cursor_of
+from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, cursor_of
 
 each_problem = pytest.mark.parametrize("name", PROBLEMS)
 
@@ -130,7 +130,7 @@ def test_processes(name, serial):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TWO_ROUNDS)
 def test_a_call_gathers_8_bytes_a_row_from_a_cluster(name, cluster):
-    from riskmin.executors.dask import DaskExecutor
+    from riskmin.executors.dask.executor import DaskExecutor
 
     check_a_call(name, DaskExecutor(cluster))
 
@@ -150,7 +150,7 @@ def test_ranks_with_ordered_sums(name, serial, ranks):
 @pytest.mark.slow
 @each_problem
 def test_dask(name, serial, cluster):
-    from riskmin.executors.dask import DaskExecutor
+    from riskmin.executors.dask.executor import DaskExecutor
 
     found = solve(name, DaskExecutor(cluster))
     assert found.shape == serial[name].shape

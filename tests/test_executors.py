@@ -31,7 +31,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.matrices import as_matrix
+from riskmin.arrays.matrix import as_matrix
 from riskmin.testing import check_executor
 
 SHARED = Path("/dev/shm")

@@ -23,7 +23,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.executors.dask_client import dask_client
+from riskmin.executors.dask.client import dask_client
 
 
 @pytest.mark.parametrize("loss", [Hinge(), Logistic(), Squared()], ids=repr)

@@ -28,11 +28,11 @@ from riskmin import (
     minimize,
     save_model,
 )
+from riskmin.arrays.matrix import as_matrix
+from riskmin.linear_maps.linear import TreePaths
+from riskmin.linear_maps.tree import path_parents
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
-from riskmin.matrices import as_matrix
 from riskmin.metrics import tree_distance
-from riskmin.scorers import TreePaths
-from riskmin.tree import path_parents
 
 # Two trees beside each other, of unequal depth; inner nodes are labels too.
 TOPICS = {

@@ -9,9 +9,9 @@ import pytest
 import scipy.sparse as sp
 
 from riskmin import Hinge, Logistic, Novelty, Poisson, Serial, Squared, linear_risk
-from riskmin.finite import check_finite
-from riskmin.linear import check_weights
-from riskmin.matrices import Columns, as_matrix, with_transpose
+from riskmin.arrays.finite import check_finite
+from riskmin.arrays.matrix import Columns, as_matrix, with_transpose
+from riskmin.problem.linear_risk import check_weights
 
 X = np.arange(12.0).reshape(6, 2) % 5
 Y = np.array([1.0, -1, 1, -1, 1, -1])

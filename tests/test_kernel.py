@@ -52,10 +52,10 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.cholesky import incomplete_cholesky
-from riskmin.kernels import mercer as steps
-from riskmin.mercer import KernelMatrix, kernel_diagonal
-from riskmin.rkhs import RkhsNorm, as_pair, coefficients, swap_halves
+from riskmin._numba.dual import kernel_sweep as steps
+from riskmin.problem.kernel.incomplete_cholesky import incomplete_cholesky
+from riskmin.problem.kernel.mercer import KernelMatrix, kernel_diagonal
+from riskmin.problem.kernel.rkhs import RkhsNorm, as_pair, coefficients, swap_halves
 
 KERNELS = {
     "rbf": Rbf(0.3),

@@ -213,7 +213,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from riskmin.cli import main
 def f():
-    from riskmin.driver import minimize
+    from riskmin.driver.loop import minimize
     return riskmin.__version__, riskmin.LinearClassifier, riskmin.solvers.Bundle
 """
     assert sorted(own_imports(ast.parse(source))) == ["driver", "estimators", "linear", "solvers"]

@@ -43,7 +43,7 @@ from riskmin.losses import (
 )
 from riskmin.regularizers import L2
 from riskmin.testing import check_loss, check_regularizer
-from riskmin.testing.draws import make_case_sampler
+from riskmin.testing.cases import make_case_sampler
 
 # One entry a loss, and one for each awkward parameter: this list is what the contract runs on.
 LOSS_INSTANCES = [

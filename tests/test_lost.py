@@ -28,7 +28,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.types import ShardCache, ShardStateLost
+from riskmin.core import ShardCache, ShardStateLost
 
 N, P = 60, 4
 

@@ -10,8 +10,8 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 
 import riskmin as rm
 from helpers import COST
-from riskmin.solvers.held_cuts import CenteredFrame, mean_squared_row_norm
-from riskmin.solvers.newton_many import MultiOutputScoreProblem
+from riskmin.solvers.bundle.held_cuts import CenteredFrame, mean_squared_row_norm
+from riskmin.solvers.newton.multi_output.score_problems import MultiOutputScoreProblem
 
 KINKS = [rm.MulticlassHinge(), rm.MulticlassHinge(COST), rm.MulticlassHinge(COST, rescaled=True)]
 TREE = rm.Tree.from_paths(["A/a", "A/b", "B"])

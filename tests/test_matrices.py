@@ -6,9 +6,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import riskmin.linear
+import riskmin.problem.linear_risk
 from riskmin import Hinge, linear_risk
-from riskmin.matrices import Columns, Csc, Csr, Dense, Plain, Wide, as_matrix, with_transpose
+from riskmin.arrays.matrix import Columns, Csc, Csr, Dense, Plain, Wide, as_matrix, with_transpose
 
 N, P = 23, 7
 
@@ -173,7 +173,7 @@ def test_wide_data_give_the_same_risk(monkeypatch):
     X, y = sp.csr_array(numbers()), np.where(np.arange(N) % 2 == 0, 1.0, -1.0)
     w = np.random.default_rng(4).standard_normal(P)
     value, grad = linear_risk(X, y, Hinge(), n_shards=3)(w)
-    monkeypatch.setattr(riskmin.linear, "TRANSPOSE_FROM_COLUMNS", 1)
+    monkeypatch.setattr(riskmin.problem.linear_risk, "TRANSPOSE_FROM_COLUMNS", 1)
     risk = linear_risk(X, y, Hinge(), n_shards=3)
     assert all(isinstance(s.X, Wide) for s in risk.executor.shards)
     assert all(np.shares_memory(s.X.csr.data, X.data) for s in risk.executor.shards)

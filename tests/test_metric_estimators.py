@@ -24,9 +24,9 @@ from riskmin import (
     load_model,
     save_model,
 )
+from riskmin.core.persist import checksum, load_arrays, save_arrays
 from riskmin.losses import FBeta, Prbep, PrecisionAtK, RecallAtK, RocArea, Smoothed, get_loss
 from riskmin.metrics import prbep_score, precision_at_k_score, recall_at_k_score
-from riskmin.persist import checksum, load_arrays, save_arrays
 
 COUNTING = ["prbep", "f1", "f_beta:beta=2", "precision_at_k:k=50", "recall_at_k:k=50"]
 METRICS = ["roc_area", *COUNTING]

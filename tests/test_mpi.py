@@ -10,10 +10,10 @@ import pytest
 
 from mpi_jobs import job, mpiexec
 from riskmin import L2, Hinge, Objective, ProfiledIntercept, Serial, Spmd, linear_risk, minimize
-from riskmin.adaptive import Adaptive
-from riskmin.executors.company import SingleProcess, coordination_of
-from riskmin.executors.letters import INLINE_MESSAGE_BYTES, BufferPool, Message
-from riskmin.executors.ranks import FIRST_EXCHANGE_BYTES, HEADER_LAYOUT, arguments_checksum
+from riskmin.executors.coordination import SingleProcess, coordination_of
+from riskmin.executors.mpi.collective import FIRST_EXCHANGE_BYTES, HEADER_LAYOUT, arguments_checksum
+from riskmin.executors.mpi.messages import INLINE_MESSAGE_BYTES, BufferPool, Message
+from riskmin.problem.intercept.adaptive import Adaptive
 
 jobs = [pytest.mark.slow, pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")]
 
@@ -98,7 +98,7 @@ def test_the_clock_of_another_decides(monkeypatch):
             return found
 
     ranks = Ranks()
-    monkeypatch.setattr("riskmin.driver.coordination_of", lambda risk: ranks)
+    monkeypatch.setattr("riskmin.driver.loop.coordination_of", lambda risk: ranks)
     obj = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), 0.1)
     result = minimize(obj, "bundle", max_iter=2, tol=0, callback=lambda it, row: None)
     assert said == ["Limits", "float", "bool", "float", "float", "bool"]

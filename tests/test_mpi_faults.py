@@ -16,7 +16,7 @@ import pytest
 import mpi_fit
 from mpi_jobs import HERE, environment, job, mpiexec
 from riskmin import Bundle, Serial, minimize
-from riskmin.persist import load_arrays
+from riskmin.core.persist import load_arrays
 
 pytestmark = pytest.mark.slow
 

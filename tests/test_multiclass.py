@@ -44,10 +44,10 @@ from riskmin import (
     lam_max,
     linear_risk,
     minimize,
-    shards,
 )
-from riskmin.losses.simplex import project_onto_simplex
-from riskmin.objective import Cut
+from riskmin.numerics.simplex import project_onto_simplex
+from riskmin.problem import shard_ops
+from riskmin.problem.objective import Cut
 from riskmin.regularizers import unpenalized_tail
 
 CLASSES = [loss for loss in MANY_LOSSES if loss.task == "multiclass"]
@@ -343,8 +343,8 @@ def test_scores_that_are_not_kept_are_the_same(intercept, monkeypatch):
     X, y = data(n=120)
     fits = {}
     for kept, together in ((2**22, 2**17), (10, 2**17), (10, 64)):  # kept; not; and in small blocks
-        monkeypatch.setattr(shards, "CACHE_MAX_SCORES", kept)
-        monkeypatch.setattr(shards, "BLOCK_MAX_SCORES", together)
+        monkeypatch.setattr(shard_ops, "CACHE_MAX_SCORES", kept)
+        monkeypatch.setattr(shard_ops, "BLOCK_MAX_SCORES", together)
         for loss in (Softmax(), MulticlassHinge()):
             J = Objective(linear_risk(sp.csr_array(X), y, loss, fit_intercept=intercept), L2(), 0.01)
             result = minimize(J, tol=1e-4)
@@ -359,8 +359,8 @@ def test_no_array_of_all_scores_is_made(monkeypatch):
     n, p, k = 1000, 20, 1000
     rng = np.random.default_rng(6)
     X, y = sp.random_array((n, p), density=0.05, format="csr", rng=rng), np.arange(float(n)) % k
-    monkeypatch.setattr(shards, "CACHE_MAX_SCORES", 10**5)
-    monkeypatch.setattr(shards, "BLOCK_MAX_SCORES", 2**15)
+    monkeypatch.setattr(shard_ops, "CACHE_MAX_SCORES", 10**5)
+    monkeypatch.setattr(shard_ops, "BLOCK_MAX_SCORES", 2**15)
     for loss in (Softmax(), MulticlassHinge()):
         risk = linear_risk(X, y, loss, fit_intercept=True, n_shards=1)
         w, d = rng.standard_normal((2, risk.dim))

@@ -42,8 +42,8 @@ from riskmin import (
     save_model,
 )
 from riskmin.cli import main
-from riskmin.estimators.outputs import combine_results
-from riskmin.persist import FileError
+from riskmin.core.persist import FileError
+from riskmin.estimators._common.outputs import combine_results
 
 X, Y = load_iris(return_X_y=True)
 X = scale(X)
@@ -474,7 +474,7 @@ def test_what_is_saved_comes_back(model, X, y, tmp_path):
 
 
 def test_unsound_files(tmp_path):
-    from riskmin.persist import checksum, load_arrays, save_arrays
+    from riskmin.core.persist import checksum, load_arrays, save_arrays
 
     save_model(LinearClassifier("logistic", alpha=0.1).fit(X, NAMES), tmp_path / "m")
     changes = [
@@ -565,7 +565,7 @@ def test_the_command_takes_any_number_of_classes(table, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_tampered_model_of_many_classes_is_refuted(table, tmp_path, capsys):
-    from riskmin.persist import checksum, load_arrays, save_arrays
+    from riskmin.core.persist import checksum, load_arrays, save_arrays
 
     run(capsys, "fit", table, "--loss", "softmax", "--lam", "0.01", "-o", tmp_path / "m")
 

@@ -26,9 +26,9 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.intercept import ProfiledIntercept
-from riskmin.risk import Risk
-from riskmin.sorting import RADIX_SORT_FROM, prefix_sums, ranks_in_sorted, stable_argsort
+from riskmin.numerics.sorting import RADIX_SORT_FROM, prefix_sums, ranks_in_sorted, stable_argsort
+from riskmin.problem.intercept.profiled import ProfiledIntercept
+from riskmin.problem.risk import Risk
 
 COSTS = ((), (1.0,), (3.0, 0.0), (4.0, 0.5, 2.0))
 

@@ -41,15 +41,19 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.losses.bends import hessian_product, loss_hessian
-from riskmin.losses.smoothing import smoothed_value_grad
-from riskmin.solvers.newton_boxes import PiecewiseQuadratic
-from riskmin.solvers.newton_matrix import NewtonSystem, conjugate_gradients, subtract_low_rank_and_pairs
-from riskmin.solvers.newton_scores import ScoreProblem
-from riskmin.solvers.newton_start import sampled_objective
-from riskmin.solvers.newton_steps import ActiveRows
-from riskmin.solvers.passes import DesignOperator
-from riskmin.types import Hessian, PairBlock, UnsupportedProblem
+from riskmin.core import Hessian, PairBlock, UnsupportedProblem
+from riskmin.losses.hessian import hessian_product, loss_hessian
+from riskmin.losses.smoothed import smoothed_value_grad
+from riskmin.problem.design_operator import DesignOperator
+from riskmin.solvers.newton.active_rows import ActiveRows
+from riskmin.solvers.newton.linear_system import (
+    NewtonSystem,
+    conjugate_gradients,
+    subtract_low_rank_and_pairs,
+)
+from riskmin.solvers.newton.piecewise_quadratic import PiecewiseQuadratic
+from riskmin.solvers.newton.score_problem import ScoreProblem
+from riskmin.solvers.newton.subsampling import sampled_objective
 
 PAIRS = [RocArea(), Ordinal(), Ordinal(costs=[[0], [1, 0], [2, 0.5, 0], [3, 0, 1, 0]])]
 ROWS = [Prbep(), Hinge(), Absolute(), Quantile(0.3), EpsilonInsensitive(0.4)]

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import riskmin as rm
-from riskmin.losses.curves import simplex_face_hessian
-from riskmin.solvers import newton_many_inverse as inverse
-from riskmin.solvers import newton_many_matrix
-from riskmin.solvers.newton_many import MultiOutputScoreProblem
-from riskmin.solvers.newton_many_matrix import HessianInputs, MultiOutputNewtonSystem
-from riskmin.solvers.passes import DesignOperator
-from riskmin.types import UnsupportedProblem
+from riskmin.core import UnsupportedProblem
+from riskmin.losses.block_hessian import simplex_face_hessian
+from riskmin.problem.design_operator import DesignOperator
+from riskmin.solvers.newton.multi_output import newton_system
+from riskmin.solvers.newton.multi_output import preconditioners as inverse
+from riskmin.solvers.newton.multi_output.newton_system import HessianInputs, MultiOutputNewtonSystem
+from riskmin.solvers.newton.multi_output.score_problems import MultiOutputScoreProblem
 
 COST = np.array([[0, 2, 1.0], [1, 0, 0.5], [3, 1, 0]])
 SMOOTH = [rm.Softmax(), rm.MulticlassSquaredHinge()]
@@ -241,7 +241,7 @@ def test_rows_with_next_to_no_curvature_are_left_out_and_taken_back(monkeypatch)
     total = whole.hessian.diagonal.sum()
     assert few.hessian.diagonal.sum() >= 0.99 * total
     monkeypatch.setattr(
-        newton_many_matrix, "DROPPED_HESSIAN_SHARE", 0.9
+        newton_system, "DROPPED_HESSIAN_SHARE", 0.9
     )  # far too much, which is seen, and more are taken
     g = rng.standard_normal(12)
     g -= np.repeat(g.reshape(4, 3).mean(axis=1), 3)

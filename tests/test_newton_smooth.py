@@ -28,10 +28,10 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.solvers import newton_chord
-from riskmin.solvers.newton_chord import ReusedHessian, shard_hessian_product
-from riskmin.solvers.passes import shard_gram_diagonal
-from riskmin.types import UnsupportedProblem
+from riskmin.core import UnsupportedProblem
+from riskmin.problem.design_operator import shard_gram_diagonal
+from riskmin.solvers.newton import hessian_reuse
+from riskmin.solvers.newton.hessian_reuse import ReusedHessian, shard_hessian_product
 
 LOSSES = [
     Logistic(),
@@ -185,14 +185,14 @@ def many_rows(n=8000, p=5, seed=0):
 
 def matrices(monkeypatch, n=8000):
     """How many rows each matrix was made of, after the start on fewer."""
-    made, before = [], newton_chord.factorized
+    made, before = [], hessian_reuse.factorized
 
     def factorized(passes, reg, lam, bend):
         if passes.shape[0] == n:
             made.append(np.count_nonzero(bend.diagonal))
         return before(passes, reg, lam, bend)
 
-    monkeypatch.setattr(newton_chord, "factorized", factorized)
+    monkeypatch.setattr(hessian_reuse, "factorized", factorized)
     return made
 
 
@@ -238,7 +238,7 @@ def test_a_sample_with_other_second_derivatives_is_not_trusted():
 
 
 def _passes(X):
-    from riskmin.solvers.passes import DesignOperator
+    from riskmin.problem.design_operator import DesignOperator
 
     return (DesignOperator(linear_risk(X, np.zeros(len(X)), Squared())),)
 

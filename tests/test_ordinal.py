@@ -20,8 +20,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import riskmin
 from riskmin import Ordinal, OrdinalClassifier, load_model, save_model
+from riskmin.core.persist import FileError, checksum, load_arrays, save_arrays
 from riskmin.estimators.ordinal import thresholds
-from riskmin.persist import FileError, checksum, load_arrays, save_arrays
 
 
 # One of the checks wants predictions equal to 1e-7 from rows that are weighted and rows that are repeated:

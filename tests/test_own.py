@@ -15,8 +15,8 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.rkhs import kernel_risk
-from riskmin.types import UnsupportedProblem
+from riskmin.core import UnsupportedProblem
+from riskmin.problem.kernel.rkhs import kernel_risk
 
 rng = np.random.default_rng(3)
 X = rng.standard_normal((60, 3))

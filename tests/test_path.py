@@ -28,9 +28,9 @@ from riskmin import (
     minimize,
     path,
 )
-from riskmin.convexity import check
-from riskmin.solvers.cuts import CuttingPlaneModel
-from riskmin.types import WarmStartable
+from riskmin.core import WarmStartable
+from riskmin.problem.convexity import check
+from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel
 
 LAMS = [0.03, 1.0, 0.001, 0.3]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import riskmin.preconditioning as preconditioning
+import riskmin.problem.preconditioning as preconditioning
 from riskmin import (
     L1,
     L2,
@@ -38,9 +38,9 @@ from riskmin import (
     minimize,
     path,
 )
-from riskmin.driver import precondition
-from riskmin.preconditioning import preconditioner
-from riskmin.scorers import Standardized
+from riskmin.driver.loop import precondition
+from riskmin.linear_maps.linear import Standardized
+from riskmin.problem.preconditioning import preconditioner
 
 UNITS = np.array([1.0, 100.0, 1e-3, 10.0])
 
@@ -224,7 +224,7 @@ def test_quadratic_forms_change_with_the_variables():
     assert change.objective(J).value(change.to_preconditioned(w)) == pytest.approx(J.value(w), rel=1e-12)
 
 
-@pytest.mark.filterwarnings("ignore::riskmin.estimators.trivial.TrivialModelWarning")
+@pytest.mark.filterwarnings("ignore::riskmin.estimators._common.trivial.TrivialModelWarning")
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("loss", ["squared", "huber", "absolute", "quantile:level=0.9"])
 def test_regressors_of_any_unit_are_certified(loss, scale):

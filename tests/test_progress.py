@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from riskmin import L2, Hinge, Objective, linear_risk, minimize
-from riskmin import progress as module
-from riskmin.progress import Progress, duration, time_left
+from riskmin.report import progress as module
+from riskmin.report.progress import Progress, duration, time_left
 
 
 class Terminal(io.StringIO):

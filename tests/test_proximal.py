@@ -31,7 +31,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.solvers.owlqn import Orthant
+from riskmin.solvers.quasi_newton.owlqn import Orthant
 from riskmin.testing import check_solver
 
 W = np.array([0.5, 1.0, 2.0, 0.7])

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import riskmin.solvers.qp
-from riskmin.solvers.qp import simplex_qp
+import riskmin.numerics.simplex_qp
+from riskmin.numerics.simplex_qp import simplex_qp
 
 
 def case(seed, m, p, scale=1.0, tilt=1.0):
@@ -96,8 +96,10 @@ def test_a_warm_start_at_the_solution_stays_there(monkeypatch):
 
 
 def counted(monkeypatch):
-    steps, real = [], riskmin.solvers.qp._maximize_on_support
-    monkeypatch.setattr(riskmin.solvers.qp, "_maximize_on_support", lambda *a: steps.append(1) or real(*a))
+    steps, real = [], riskmin.numerics.simplex_qp._maximize_on_support
+    monkeypatch.setattr(
+        riskmin.numerics.simplex_qp, "_maximize_on_support", lambda *a: steps.append(1) or real(*a)
+    )
     return steps
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import riskmin.losses.ranking as ranking
+import riskmin.losses.nondecomposable.ranking as ranking
 from riskmin import (
     L2,
     Bundle,
@@ -21,7 +21,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.types import UnsupportedProblem
+from riskmin.core import UnsupportedProblem
 
 LISTS = [Ndcg(), Ndcg(k=1), Ndcg(k=2), Ndcg(k=3), Mrr(), ExpectedRankUtility(), ExpectedRankUtility(1.5)]
 LOSSES = [*LISTS, PairwiseHinge()]

@@ -20,7 +20,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.types import Cut, Iterate, UnsupportedProblem
+from riskmin.core import Cut, Iterate, UnsupportedProblem
 
 
 def objective(loss=None, n=80, lam=1e-3):

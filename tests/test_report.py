@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from riskmin import L2, Hinge, LineSearchBmrm, Logistic, Objective, linear_risk, minimize
-from riskmin.persist import FileError
+from riskmin.core import Cut, Result
+from riskmin.core.persist import FileError
 from riskmin.report import write_report, write_text
 from riskmin.report.chart import MAX_CHART_POINTS, convergence_charts, linear_axis, log_axis
-from riskmin.types import Cut, Result
 
 
 def fitted(loss=None, solver=None, **settings):

@@ -37,8 +37,8 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.intercept import ProfiledCursor
-from riskmin.risk import GatheredCursor, OracleCursor, ScoreCursor, cursor_of
+from riskmin.problem.intercept.profiled import ProfiledCursor
+from riskmin.problem.risk import GatheredCursor, OracleCursor, ScoreCursor, cursor_of
 
 each_loss = pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
 many_losses = pytest.mark.parametrize("loss", MANY_LOSSES, ids=repr)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from riskmin.scalar import (
+from riskmin.numerics.univariate import (
     Tangent,
     best_tangent,
     bracket_minimum,

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import helpers
-from riskmin import Hinge, Processes, Progress, linear_risk, load_model, signals
-from riskmin.persist import load_arrays
+from riskmin import Hinge, Processes, Progress, linear_risk, load_model
+from riskmin.core import signals
+from riskmin.core.persist import load_arrays
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of this system are others")
 
@@ -94,7 +95,7 @@ def test_exit_codes(tmp_path, run, monkeypatch):
     def strike(*args, **settings):
         signal.raise_signal(number)
 
-    monkeypatch.setattr("riskmin.cli.common.load", strike)
+    monkeypatch.setattr("riskmin.cli.inputs.load", strike)
     for number, word in (
         (signal.SIGINT, "interrupted"),
         (signal.SIGTERM, "SIGTERM"),
@@ -123,7 +124,7 @@ def test_a_fit_is_saved(number, tmp_path, run, monkeypatch):
                 raise KeyboardInterrupt
             return super().__call__(it, row)
 
-    monkeypatch.setattr("riskmin.cli.fit.Progress", Struck)
+    monkeypatch.setattr("riskmin.cli.commands.fit.Progress", Struck)
     options = ["--checkpoint", tmp_path / "c", "--solver", "bmrm", "--lam", "1e-6", "--tol", "1e-9"]
     code, out, err = run("fit", tmp_path / "d.npz", "-o", tmp_path / "m", *options)
     assert code == 3
@@ -136,7 +137,7 @@ def test_a_fit_is_saved(number, tmp_path, run, monkeypatch):
 
 COMMAND = """
     import subprocess, sys
-    import riskmin.cli.fit as fit
+    import riskmin.cli.commands.fit as fit
     from riskmin.cli import main
     class Progress(fit.Progress):
         def __call__(self, it, row):

@@ -40,11 +40,11 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.losses.smoothing import Smoothed, can_be_smoothed, smoothed_value_grad
-from riskmin.softened import SmoothedRisk
-from riskmin.solvers.proximal import risk_uncertainty
+from riskmin.core import UnsupportedProblem
+from riskmin.losses.smoothed import Smoothed, can_be_smoothed, smoothed_value_grad
+from riskmin.problem.smoothed_risk import SmoothedRisk
+from riskmin.solvers.proximal_gradient import risk_uncertainty
 from riskmin.testing import check_loss, check_solver
-from riskmin.types import UnsupportedProblem
 
 ROWS = [
     Hinge(),

@@ -8,10 +8,10 @@ import scipy.sparse as sp
 
 import riskmin
 from riskmin import L2, KernelRegressor, LinearClassifier, LinearRegressor, Objective, linear_risk, minimize
+from riskmin.arrays.matrix import as_matrix
+from riskmin.arrays.sparse_checks import MAX_ROWS_OR_COLUMNS, validated_sparse
 from riskmin.data import save, save_svmlight
-from riskmin.matrices import as_matrix
-from riskmin.rkhs import kernel_risk
-from riskmin.sparse import MAX_ROWS_OR_COLUMNS, validated_sparse
+from riskmin.problem.kernel.rkhs import kernel_risk
 
 rng = np.random.default_rng(0)
 DENSE = np.where(rng.random((6, 4)) < 0.6, rng.standard_normal((6, 4)), 0.0)

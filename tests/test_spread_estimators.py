@@ -33,8 +33,8 @@ from riskmin import (
     Threads,
     load_model,
 )
+from riskmin.arrays.partitioned import materialize
 from riskmin.executors.local import call_arguments, sum_tuples
-from riskmin.spread import materialize
 
 N, P = 120, 4
 ENDS = [0, 30, 90, 120]
@@ -404,8 +404,8 @@ def test_what_is_not_installed_is_named(kind, tables, tmp_path, run, monkeypatch
 
 
 def test_a_worker_that_is_full_is_named(tables, tmp_path, run, monkeypatch):
-    from riskmin.cli import places
-    from riskmin.executors.dask_cluster import DaskCluster, WorkerStatus
+    from riskmin.cli import backends
+    from riskmin.executors.dask.cluster import DaskCluster, WorkerStatus
 
     class Client:
         scheduler = None
@@ -413,7 +413,7 @@ def test_a_worker_that_is_full_is_named(tables, tmp_path, run, monkeypatch):
     def full(given, stack):
         return DaskCluster(Client(), -1.0).check_not_paused("tcp://north:1", WorkerStatus(False, True, True))
 
-    monkeypatch.setattr(places, "_executor", full)
+    monkeypatch.setattr(backends, "_executor", full)
     code, _, err = run("fit", "--processes", 2, tables / "all.csv", "-o", tmp_path / "model")
     assert (code, err.count("\n")) == (2, 1)
     assert "the Dask worker tcp://north:1 is paused" in err

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import riskmin.preconditioning
+import riskmin.problem.preconditioning
 from riskmin import (
     L1,
     L2,
@@ -36,11 +36,11 @@ from riskmin import (
     load_model,
     save_model,
 )
-from riskmin.cli.examine import certify_model
-from riskmin.moments import column_moments
-from riskmin.persist import checksum, load_arrays, save_arrays
+from riskmin.cli.certification import certify_model
+from riskmin.core import UnsupportedProblem
+from riskmin.core.persist import checksum, load_arrays, save_arrays
+from riskmin.problem.column_moments import column_moments
 from riskmin.regularizers import Rescaled, absorb_sizes, rescaled
-from riskmin.types import UnsupportedProblem
 from test_spread_estimators import GRADE, HIGH, KINDS, QID, SOME, Away, Z, spread
 
 N, P = 120, 4
@@ -150,7 +150,7 @@ def test_sparse_columns_are_divided_only(case, form):
 @pytest.mark.parametrize("case", ["hinge", "classes", "squares", "hierarchy", "ranking"])
 @pytest.mark.parametrize("reg", ["l2", "l1", "qnorm"])
 def test_large_rows_are_not_copied(case, reg, monkeypatch):
-    monkeypatch.setattr(riskmin.preconditioning, "COPY_MAX_ENTRIES", 0)
+    monkeypatch.setattr(riskmin.problem.preconditioning, "COPY_MAX_ENTRIES", 0)
     model, y, more = CASES[case]
     ours = standardizing(model, regularizer=reg, max_seconds=60).fit(X, y, **more)
     monkeypatch.undo()

@@ -17,17 +17,11 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.preprocessing import StandardScaler
 
 import riskmin
-from riskmin import (
-    KernelClassifier,
-    KernelRegressor,
-    LinearClassifier,
-    LinearRegressor,
-    NoveltyDetector,
-    files,
-)
+from riskmin import KernelClassifier, KernelRegressor, LinearClassifier, LinearRegressor, NoveltyDetector
+from riskmin.core import atomic_files
+from riskmin.core.persist import FileError, checksum, load_arrays, save_arrays
 from riskmin.estimators import load_model, save_model
-from riskmin.estimators.store import MODEL_FORMAT
-from riskmin.persist import FileError, checksum, load_arrays, save_arrays
+from riskmin.estimators.persistence.model_file import MODEL_FORMAT
 
 X, Y = load_breast_cancer(return_X_y=True)
 X = StandardScaler().fit_transform(X)[:, :6]
@@ -400,7 +394,7 @@ def test_a_group_that_cannot_be_given_gets_what_all_get(tmp_path, monkeypatch):
         return found
 
     monkeypatch.setattr(os, "chown", not_ones_own)
-    monkeypatch.setattr(files.os, "stat", of_another_group)
+    monkeypatch.setattr(atomic_files.os, "stat", of_another_group)
     save_arrays(path, {"w": np.ones(3)}, {"kind": "model"})
     monkeypatch.undo()
     assert stat.S_IMODE(path.stat().st_mode) == 0o644

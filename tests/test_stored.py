@@ -20,20 +20,12 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 
 import riskmin as rm
-from riskmin import files, maps
-from riskmin.data import (
-    DataError,
-    check,
-    convert,
-    load,
-    save,
-    save_svmlight,
-    spread,
-    svmlight,
-    tables,
-)
-from riskmin.data.spreading import FilePartition
-from riskmin.data.stored import StoreReader, open_store
+from riskmin.arrays import memory_map
+from riskmin.core import atomic_files
+from riskmin.data import DataError, check, convert, load, save, save_svmlight, spread
+from riskmin.data.formats import svmlight, tables
+from riskmin.data.partitions import FilePartition
+from riskmin.data.store.reader import StoreReader, open_store
 
 RISKMIN = [sys.executable, "-c", "import sys; from riskmin.cli import main; sys.exit(main())"]
 
@@ -264,17 +256,17 @@ def test_columns_may_be_more(stored):
 def test_pages_are_let_go_of(tmp_path, monkeypatch):
     path = tmp_path / "data.rsk"
     save(path, [(np.ones((2000, 1000)), np.ones(2000))])
-    monkeypatch.setenv(maps.MAPPED_MB_VARIABLE, "4")
-    tide = maps.ResidentSetLimiter()
-    monkeypatch.setattr(maps, "_limiter", tide)
+    monkeypatch.setenv(memory_map.MAPPED_MB_VARIABLE, "4")
+    tide = memory_map.ResidentSetLimiter()
+    monkeypatch.setattr(memory_map, "_limiter", tide)
     store = StoreReader(path)
     X = store.arrays["X"]
     if not tide.limited:
         pytest.skip("only where the system tells what is resident")
-    for i in maps.release_between(range(0, 2000, 10)):
+    for i in memory_map.release_between(range(0, 2000, 10)):
         assert X[i : i + 10].sum() == 10_000
-        assert maps._resident_bytes() - tide.baseline_bytes < 9e6
-    assert 0 < maps.memory_limit_bytes() < 2**62
+        assert memory_map._resident_bytes() - tide.baseline_bytes < 9e6
+    assert 0 < memory_map.memory_limit_bytes() < 2**62
     with tide.lock:  # as the thread may have it, when a process is forked
         tide.forked()
     tide.release_if_over_budget()
@@ -287,8 +279,8 @@ def test_pages_are_let_go_of(tmp_path, monkeypatch):
 
 
 def test_maps_that_crowd_the_memory_are_nothing_to_rows_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(maps, "_limiter", maps.ResidentSetLimiter())
-    monkeypatch.setenv(maps.MAPPED_MB_VARIABLE, "0.001")
+    monkeypatch.setattr(memory_map, "_limiter", memory_map.ResidentSetLimiter())
+    monkeypatch.setenv(memory_map.MAPPED_MB_VARIABLE, "0.001")
     X, y = problem()
     save(tmp_path / "data.rsk", [(X, y)])
 
@@ -297,7 +289,7 @@ def test_maps_that_crowd_the_memory_are_nothing_to_rows_in_memory(tmp_path, monk
         return type(rm.Auto().choose(J, 1e-3)[0])
 
     stored = load(tmp_path / "data.rsk").X
-    if not maps.maps_exceed_budget():
+    if not memory_map.maps_exceed_budget():
         pytest.skip("only where the system tells what is resident")
     assert (picked(stored), picked(X)) == (rm.OwlQn, rm.CoordinateDescent)
 
@@ -463,7 +455,7 @@ def test_what_cannot_be_replaced_stays(stored, monkeypatch):
         raise KeyboardInterrupt
 
     before = load(stored)
-    monkeypatch.setattr(files, "exchange", interrupted)
+    monkeypatch.setattr(atomic_files, "exchange", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save(stored, [(np.eye(2), np.ones(2))], force=True)
     same(load(stored), before)
@@ -480,7 +472,7 @@ def test_where_folders_cannot_be_exchanged_at_once(stored, monkeypatch):
             raise KeyboardInterrupt
         rename(one, other)
 
-    monkeypatch.setattr(files, "exchange", lambda one, other: False)
+    monkeypatch.setattr(atomic_files, "exchange", lambda one, other: False)
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", second_fails)
         with pytest.raises(KeyboardInterrupt):
@@ -517,7 +509,7 @@ def test_the_data_are_there_at_any_moment(stored, monkeypatch):
         return looking
 
     for name in ("exchange", "sync_folder", "unlink", "delete"):
-        monkeypatch.setattr(files, name, look(getattr(files, name)))
+        monkeypatch.setattr(atomic_files, name, look(getattr(atomic_files, name)))
     monkeypatch.setattr(os, "rename", look(os.rename))
     save(stored, [(np.eye(2), np.ones(2))], force=True)
     assert seen == sorted(seen, reverse=True)

@@ -29,7 +29,7 @@ from riskmin import (
     linear_risk,
     minimize,
 )
-from riskmin.types import UnsupportedProblem
+from riskmin.core import UnsupportedProblem
 
 
 class Matching:

@@ -18,8 +18,8 @@ from sklearn.model_selection import GridSearchCV
 from riskmin import ChainCrf, ChainTagger
 from riskmin.data import DataError, load_conll, window_features
 from riskmin.estimators import load_model, save_model
-from riskmin.estimators.tagger_features import FeatureEncoder
-from riskmin.estimators.tagger_rules import transition_rules
+from riskmin.estimators.tagger.constraints import transition_rules
+from riskmin.estimators.tagger.features import FeatureEncoder
 from riskmin.metrics import ChunkCount, chunk_counts, chunk_f1
 from riskmin.metrics.chunks import chunks
 

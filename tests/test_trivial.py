@@ -27,7 +27,7 @@ from riskmin import (
     PartitionedMatrix,
     TrivialModelWarning,
 )
-from riskmin.estimators.trivial import _label_spread
+from riskmin.estimators._common.trivial import _label_spread
 
 
 def rare(n=2000, apart=0.6, share=0.05, seed=1):

@@ -14,11 +14,11 @@ import riskmin as rm
 from benchmarks.campaign import exact
 from benchmarks.campaign.minimum import least
 from benchmarks.campaign.problems import Problem, draw
-from riskmin.objective import Objective
-from riskmin.rkhs import coefficients
-from riskmin.scalar import CUT_ROUNDING
+from riskmin.core import UnsupportedProblem
+from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.problem.kernel.rkhs import coefficients
+from riskmin.problem.objective import Objective
 from riskmin.solvers import SOLVERS
-from riskmin.types import UnsupportedProblem
 
 LIMITS = {"max_iter": 40, "max_seconds": 0.25}
 TOLS = (1e-3, 1e-6, 1e-9)

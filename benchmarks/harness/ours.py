@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import riskmin as rm
-from riskmin.types import UnsupportedProblem
+from riskmin.core import UnsupportedProblem
 
 FIRST = ("auto", "semismooth_newton", "newton", "lbfgs", "dual", "coordinate_descent")
 """Those that come near the optimum in time, where they can be used."""

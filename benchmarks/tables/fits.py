@@ -17,8 +17,8 @@ from scipy.optimize import linprog
 
 import riskmin as rm
 from benchmarks.tables.table import Table
+from riskmin.core import UnsupportedProblem
 from riskmin.losses import get_loss
-from riskmin.types import UnsupportedProblem
 
 TWO = ("hinge", "logistic", "squared_hinge", "roc_area")
 LISTS = ("f1", "prbep")

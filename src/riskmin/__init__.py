@@ -12,15 +12,26 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from riskmin.adaptive import Adaptive as Adaptive
-from riskmin.arrays import namespace as namespace
-from riskmin.checkpoint import Checkpoint as Checkpoint
-from riskmin.driver import minimize as minimize
+from riskmin.arrays.matrix import as_matrix as as_matrix
+from riskmin.arrays.namespace import namespace as namespace
+from riskmin.arrays.partitioned import InMemoryPartition as InMemoryPartition
+from riskmin.arrays.partitioned import PartitionedMatrix as PartitionedMatrix
+from riskmin.core import Cut as Cut
+from riskmin.core import Iterate as Iterate
+from riskmin.core import Result as Result
+from riskmin.core import Shard as Shard
+from riskmin.core.persist import FileError as FileError
+from riskmin.driver.checkpoint import Checkpoint as Checkpoint
+from riskmin.driver.loop import minimize as minimize
+from riskmin.driver.path import lam_grid as lam_grid
+from riskmin.driver.path import lam_max as lam_max
+from riskmin.driver.path import path as path
 from riskmin.executors import Processes as Processes
 from riskmin.executors import Serial as Serial
 from riskmin.executors import Threads as Threads
-from riskmin.intercept import ProfiledIntercept as ProfiledIntercept
-from riskmin.linear import linear_risk as linear_risk
+from riskmin.linear_maps.linear import MultiOutput as MultiOutput
+from riskmin.linear_maps.linear import SingleOutput as SingleOutput
+from riskmin.linear_maps.tree import Tree as Tree
 from riskmin.losses import LOSSES as LOSSES
 from riskmin.losses import Absolute as Absolute
 from riskmin.losses import ChainCrf as ChainCrf
@@ -56,15 +67,16 @@ from riskmin.losses import SquaredHinge as SquaredHinge
 from riskmin.losses import get_loss as get_loss
 from riskmin.losses.hierarchy import HierarchicalHinge as HierarchicalHinge
 from riskmin.losses.hierarchy import HierarchicalSoftmax as HierarchicalSoftmax
-from riskmin.matrices import as_matrix as as_matrix
-from riskmin.mercer import DotProduct as DotProduct
-from riskmin.mercer import Polynomial as Polynomial
-from riskmin.mercer import Rbf as Rbf
-from riskmin.objective import Objective as Objective
-from riskmin.paths import lam_grid as lam_grid
-from riskmin.paths import lam_max as lam_max
-from riskmin.paths import path as path
-from riskmin.persist import FileError as FileError
+from riskmin.problem.intercept.adaptive import Adaptive as Adaptive
+from riskmin.problem.intercept.profiled import ProfiledIntercept as ProfiledIntercept
+from riskmin.problem.kernel.mercer import DotProduct as DotProduct
+from riskmin.problem.kernel.mercer import Polynomial as Polynomial
+from riskmin.problem.kernel.mercer import Rbf as Rbf
+from riskmin.problem.kernel.rkhs import kernel_risk as kernel_risk
+from riskmin.problem.linear_risk import linear_risk as linear_risk
+from riskmin.problem.objective import Objective as Objective
+from riskmin.problem.risk import Risk as Risk
+from riskmin.problem.structured import Structured as Structured
 from riskmin.regularizers import L1 as L1
 from riskmin.regularizers import L2 as L2
 from riskmin.regularizers import REGULARIZERS as REGULARIZERS
@@ -75,10 +87,6 @@ from riskmin.regularizers import Equality as Equality
 from riskmin.regularizers import QNorm as QNorm
 from riskmin.regularizers import Quadratic as Quadratic
 from riskmin.regularizers import get_regularizer as get_regularizer
-from riskmin.risk import Risk as Risk
-from riskmin.rkhs import kernel_risk as kernel_risk
-from riskmin.scorers import MultiOutput as MultiOutput
-from riskmin.scorers import SingleOutput as SingleOutput
 from riskmin.solvers import SOLVERS as SOLVERS
 from riskmin.solvers import AcceleratedGradient as AcceleratedGradient
 from riskmin.solvers import Auto as Auto
@@ -100,15 +108,7 @@ from riskmin.solvers import Smoothing as Smoothing
 from riskmin.solvers import Switching as Switching
 from riskmin.solvers import WorkingSet as WorkingSet
 from riskmin.solvers import get_solver as get_solver
-from riskmin.solvers.online import online as online
-from riskmin.spread import InMemoryPartition as InMemoryPartition
-from riskmin.spread import PartitionedMatrix as PartitionedMatrix
-from riskmin.structured import Structured as Structured
-from riskmin.tree import Tree as Tree
-from riskmin.types import Cut as Cut
-from riskmin.types import Iterate as Iterate
-from riskmin.types import Result as Result
-from riskmin.types import Shard as Shard
+from riskmin.solvers.reference.online import online as online
 
 if TYPE_CHECKING:
     from riskmin.data import DataError as DataError
@@ -130,9 +130,9 @@ if TYPE_CHECKING:
     from riskmin.estimators import get_scorer as get_scorer
     from riskmin.estimators import load_model as load_model
     from riskmin.estimators import save_model as save_model
-    from riskmin.executors.dask import DaskExecutor as DaskExecutor
-    from riskmin.executors.mpi import Spmd as Spmd
-    from riskmin.progress import Progress as Progress
+    from riskmin.executors.dask.executor import DaskExecutor as DaskExecutor
+    from riskmin.executors.mpi.executor import Spmd as Spmd
+    from riskmin.report.progress import Progress as Progress
     from riskmin.testing import check_executor as check_executor
     from riskmin.testing import check_loss as check_loss
     from riskmin.testing import check_regularizer as check_regularizer
@@ -142,7 +142,7 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "ChainTagger": ("riskmin.estimators", "ChainTagger"),
-    "DaskExecutor": ("riskmin.executors.dask", "DaskExecutor"),
+    "DaskExecutor": ("riskmin.executors.dask.executor", "DaskExecutor"),
     "DataError": ("riskmin.data", "DataError"),
     "load_data": ("riskmin.data", "load"),
     "HierarchicalClassifier": ("riskmin.estimators", "HierarchicalClassifier"),
@@ -161,8 +161,8 @@ _LAZY = {
     "get_scorer": ("riskmin.estimators", "get_scorer"),
     "load_model": ("riskmin.estimators", "load_model"),
     "save_model": ("riskmin.estimators", "save_model"),
-    "Progress": ("riskmin.progress", "Progress"),
-    "Spmd": ("riskmin.executors.mpi", "Spmd"),
+    "Progress": ("riskmin.report.progress", "Progress"),
+    "Spmd": ("riskmin.executors.mpi.executor", "Spmd"),
     "check_executor": ("riskmin.testing", "check_executor"),
     "check_loss": ("riskmin.testing", "check_loss"),
     "check_regularizer": ("riskmin.testing", "check_regularizer"),

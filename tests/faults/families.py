@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 import riskmin as rm
-from riskmin.persist import load_arrays
+from riskmin.core.persist import load_arrays
 
 TOL = 1e-5
 

@@ -26,7 +26,7 @@ from faults.failures import checkpoint_points, fail, fail_checkpoint, points, sa
 from faults.families import FAMILIES, TOL, rows_of
 from faults.operations import OPERATIONS
 from faults.shim import Disk, Faults
-from riskmin import signals
+from riskmin.core import signals
 from riskmin.executors import processes
 
 SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from riskmin import files
+from riskmin.core import atomic_files
 
 COUNTED = ("open", "fsync", "replace", "rename", "mkdir", "unlink", "rmdir", "chmod", "chown")
-"""The functions of `os` that `riskmin.files` calls to change something."""
+"""The functions of `os` that `riskmin.core.atomic_files` calls to change something."""
 REMOVING = {"unlink", "rmdir"}
 """What fails here leaves something behind, and nothing else can be done about it."""
 ALLOCATING = ("array", "ascontiguousarray", "frombuffer", "fromfile", "zeros", "empty", "cumsum", "unique")
 PERSISTENCE = (
-    "riskmin.persist", "riskmin.checkpoint", "riskmin.data.writer", "riskmin.data.write",
-    "riskmin.data.mapped", "riskmin.estimators.store", "safetensors.numpy",
+    "riskmin.core.persist", "riskmin.driver.checkpoint", "riskmin.data.store.writer", "riskmin.data.formats.svmlight_writer",
+    "riskmin.data.store.npy_map", "riskmin.estimators.persistence.model_file", "safetensors.numpy",
 )  # fmt: skip
 """Whose allocations are counted."""
 
@@ -86,17 +86,17 @@ class Faults:
     @contextmanager
     def installed(self):
         """A block in which calls go through here."""
-        before = files.os, files.FileIO, files.exchange
+        before = atomic_files.os, atomic_files.FileIO, atomic_files.exchange
         arrays = {name: getattr(np, name) for name in ALLOCATING}
-        files.os, files.FileIO = _Os(self), _raw(self)
-        files.exchange = lambda *names: self.call("exchange", before[2], *names)
+        atomic_files.os, atomic_files.FileIO = _Os(self), _raw(self)
+        atomic_files.exchange = lambda *names: self.call("exchange", before[2], *names)
         if self.allocations:
             for name, f in arrays.items():
                 setattr(np, name, _counted(self, name, f))
         try:
             yield self
         finally:
-            files.os, files.FileIO, files.exchange = before
+            atomic_files.os, atomic_files.FileIO, atomic_files.exchange = before
             for name, f in arrays.items():
                 setattr(np, name, f)
 
@@ -143,7 +143,7 @@ class Disk(Faults):
     def __init__(self, at=0, strike=lambda name: None, **settings):
         super().__init__(at, strike, **settings)
         self.opened, self.unsynced, self.undo = {}, set(), []
-        self.attic, self.exchange = Path(tempfile.mkdtemp()), files.exchange
+        self.attic, self.exchange = Path(tempfile.mkdtemp()), atomic_files.exchange
 
     def call(self, name, f, *args, **settings):
         if name == "write":

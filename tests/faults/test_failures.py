@@ -9,7 +9,7 @@ from faults.failures import checkpoint_points, fail, fail_checkpoint, points, sa
 from faults.families import FAMILIES
 from faults.operations import OPERATIONS
 from faults.shim import Disk, Faults, full, out_of_memory
-from riskmin import files
+from riskmin.core import atomic_files
 
 QUICK = {"model", "text", "convert svmlight", "convert --force csv", "Bundle", "Newton"}
 
@@ -73,7 +73,7 @@ def test_what_is_not_synced_is_lost(tmp_path, monkeypatch):
     operation = OPERATIONS["text"]
     for name, instead in (("sync", lambda file: file.flush()), ("sync_folder", lambda path: None)):
         with monkeypatch.context() as patch, operation.folder() as folder:
-            patch.setattr(files, name, instead)
+            patch.setattr(atomic_files, name, instead)
             with Disk().installed() as disk:
                 operation.act(folder)
             disk.lose_power(names=True)

@@ -47,7 +47,7 @@ def test_a_kind_that_loses_something_is_noticed():
     code = (
         "import contextlib, pathlib, signal, random\n"
         "from faults import kills\n"
-        "import riskmin.files as files\n"
+        "import riskmin.core.atomic_files as files\n"
         "@contextlib.contextmanager\n"
         "def in_place(path):\n"
         "    pathlib.Path(path).unlink(missing_ok=True)\n"

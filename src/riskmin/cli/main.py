@@ -10,20 +10,19 @@ from collections.abc import Sequence
 import click
 
 import riskmin
-from riskmin import signals
-from riskmin.cli.certify import certify
-from riskmin.cli.convert import convert
-from riskmin.cli.cv import cv
-from riskmin.cli.demo import demo
-from riskmin.cli.fit import fit
-from riskmin.cli.lists import regularizers, solvers
-from riskmin.cli.losses import losses
-from riskmin.cli.path import path
-from riskmin.cli.places import root_output_only
-from riskmin.cli.predict import evaluate, predict
-from riskmin.cli.warmup import warmup
-from riskmin.messages import one_line
-from riskmin.types import UnsupportedProblem
+from riskmin.cli.backends import root_output_only
+from riskmin.cli.commands.certify import certify
+from riskmin.cli.commands.convert import convert
+from riskmin.cli.commands.cv import cv
+from riskmin.cli.commands.demo import demo
+from riskmin.cli.commands.fit import fit
+from riskmin.cli.commands.list import regularizers, solvers
+from riskmin.cli.commands.losses import losses
+from riskmin.cli.commands.path import path
+from riskmin.cli.commands.predict import evaluate, predict
+from riskmin.cli.commands.warmup import warmup
+from riskmin.core import UnsupportedProblem, signals
+from riskmin.core.messages import one_line
 
 _EXIT_BAD_INPUT, _EXIT_BUG, _EXIT_SIGNAL_BASE = 2, 70, 128
 

@@ -14,17 +14,17 @@ import numpy as np
 from riskmin.data.base import DataError as DataError
 from riskmin.data.base import Dataset as Dataset
 from riskmin.data.base import PathLike, check_dtype
-from riskmin.data.conll import Sentences as Sentences
-from riskmin.data.conll import load_conll as load_conll
-from riskmin.data.conll import window_features as window_features
-from riskmin.data.convert import convert as convert
-from riskmin.data.convert import save as save
+from riskmin.data.formats.conll import Sentences as Sentences
+from riskmin.data.formats.conll import load_conll as load_conll
+from riskmin.data.formats.conll import window_features as window_features
+from riskmin.data.formats.svmlight import load_svmlight as load_svmlight
+from riskmin.data.formats.svmlight_writer import save_svmlight as save_svmlight
+from riskmin.data.formats.tables import ColumnSelection
 from riskmin.data.limits import memory_limited
-from riskmin.data.spreading import spread as spread
-from riskmin.data.stored import check as check
-from riskmin.data.svmlight import load_svmlight as load_svmlight
-from riskmin.data.tables import ColumnSelection
-from riskmin.data.write import save_svmlight as save_svmlight
+from riskmin.data.partitions import spread as spread
+from riskmin.data.store.convert import convert as convert
+from riskmin.data.store.convert import save as save
+from riskmin.data.store.reader import check as check
 
 __all__ = [
     "DataError",
@@ -151,7 +151,7 @@ def _load(
     """Call the reader of the format, for `load`."""
     target, qid, n_features, require_labels = columns
     if kind == "rsk":
-        from riskmin.data.stored import load_stored
+        from riskmin.data.store.reader import load_stored
 
         if target is not None or qid is not None:
             problem = "labels and query ids were found when it was converted; leave target and qid out"
@@ -170,15 +170,15 @@ def _load(
             require_labels=require_labels,
         )
     if kind == "npz":
-        from riskmin.data.npz import load_npz
+        from riskmin.data.formats.npz import load_npz
 
         return load_npz(path, n_features=n_features, dtype=dtype, require_labels=require_labels)
     if kind == "parquet":
-        from riskmin.data.parquet import load_parquet
+        from riskmin.data.formats.parquet import load_parquet
 
         return load_parquet(path, columns, dtype)
     if kind not in ("csv", "tsv"):
         raise ValueError(f"format is {kind!r}; use svmlight, csv, tsv, npz, parquet or rsk")
-    from riskmin.data.tables import load_csv
+    from riskmin.data.formats.tables import load_csv
 
     return load_csv(path, columns, dtype, tsv=kind == "tsv")

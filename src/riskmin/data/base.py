@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from riskmin.messages import one_line, printable
+from riskmin.core.messages import one_line, printable
 
 PathLike: TypeAlias = str | os.PathLike[str]
 

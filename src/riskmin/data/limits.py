@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from riskmin.arrays.memory_map import memory_limit_bytes
 from riskmin.data.base import DataError
-from riskmin.maps import memory_limit_bytes
 
 _max_memory: ContextVar[float | None] = ContextVar("max_memory", default=None)
 current_max_memory = _max_memory.get

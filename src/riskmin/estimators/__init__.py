@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from riskmin.estimators._common.scoring import get_scorer as get_scorer
+    from riskmin.estimators._common.trivial import TrivialModelWarning as TrivialModelWarning
     from riskmin.estimators.cholesky import IncompleteCholesky as IncompleteCholesky
     from riskmin.estimators.classifier import LinearClassifier as LinearClassifier
     from riskmin.estimators.cv import LinearClassifierCV as LinearClassifierCV
@@ -17,16 +19,14 @@ if TYPE_CHECKING:
     from riskmin.estimators.novelty import NoveltyDetector as NoveltyDetector
     from riskmin.estimators.online import OnlineClassifier as OnlineClassifier
     from riskmin.estimators.ordinal import OrdinalClassifier as OrdinalClassifier
+    from riskmin.estimators.persistence.model_file import load_model as load_model
+    from riskmin.estimators.persistence.model_file import save_model as save_model
     from riskmin.estimators.ranker import LinearRanker as LinearRanker
     from riskmin.estimators.regressor import LinearRegressor as LinearRegressor
-    from riskmin.estimators.scorers import get_scorer as get_scorer
-    from riskmin.estimators.store import load_model as load_model
-    from riskmin.estimators.store import save_model as save_model
-    from riskmin.estimators.tagger import ChainTagger as ChainTagger
-    from riskmin.estimators.trivial import TrivialModelWarning as TrivialModelWarning
+    from riskmin.estimators.tagger.tagger import ChainTagger as ChainTagger
 
 _MODULE_OF = {
-    "ChainTagger": "tagger",
+    "ChainTagger": "tagger.tagger",
     "HierarchicalClassifier": "hierarchy",
     "IncompleteCholesky": "cholesky",
     "KernelClassifier": "kernel",
@@ -39,10 +39,10 @@ _MODULE_OF = {
     "NoveltyDetector": "novelty",
     "OnlineClassifier": "online",
     "OrdinalClassifier": "ordinal",
-    "TrivialModelWarning": "trivial",
-    "get_scorer": "scorers",
-    "load_model": "store",
-    "save_model": "store",
+    "TrivialModelWarning": "_common.trivial",
+    "get_scorer": "_common.scoring",
+    "load_model": "persistence.model_file",
+    "save_model": "persistence.model_file",
 }
 """Module of each public name, imported on first access because some load much of scikit-learn."""
 

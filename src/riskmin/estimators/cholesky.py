@@ -11,17 +11,17 @@ import scipy.linalg
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from riskmin.cholesky import incomplete_cholesky
-from riskmin.estimators.base import check_number
-from riskmin.estimators.mercer import (
+from riskmin.core import NDArray
+from riskmin.estimators._common.fit import check_number
+from riskmin.estimators._common.input import validate_local_rows
+from riskmin.estimators.kernel_names import (
     KERNEL_VALIDATION_OPTIONS,
     cross_kernel_matrix,
     kernel_row_blocks,
     resolve_kernel,
 )
-from riskmin.estimators.rows import validate_local_rows
-from riskmin.mercer import KernelMatrix, kernel_diagonal
-from riskmin.types import NDArray
+from riskmin.problem.kernel.incomplete_cholesky import incomplete_cholesky
+from riskmin.problem.kernel.mercer import KernelMatrix, kernel_diagonal
 
 
 class IncompleteCholesky(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]

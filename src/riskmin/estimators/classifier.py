@@ -6,17 +6,17 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 
-from riskmin.estimators.base import (
+from riskmin.core import NDArray
+from riskmin.estimators._common.classes import MulticlassMixin
+from riskmin.estimators._common.fit import (
     decision_scores,
     fit_linear,
     normalize_weights,
     resolve_loss,
     warn_unless_converged,
 )
-from riskmin.estimators.classes import MulticlassMixin
-from riskmin.estimators.many import is_multi_output
-from riskmin.estimators.rows import linear_scores, select_rows, validate_rows
-from riskmin.types import NDArray
+from riskmin.estimators._common.input import linear_scores, select_rows, validate_rows
+from riskmin.estimators._common.multi_output import is_multi_output
 
 
 class LinearClassifier(MulticlassMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types

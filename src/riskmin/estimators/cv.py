@@ -12,13 +12,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 
-from riskmin.estimators.base import check_number, normalize_weights, resolve_loss
+from riskmin.core import NDArray
+from riskmin.estimators._common.cv_search import LabeledRows, search_alphas
+from riskmin.estimators._common.fit import check_number, normalize_weights, resolve_loss
+from riskmin.estimators._common.input import VALIDATION_OPTIONS, validate_local_rows
+from riskmin.estimators._common.scoring import measure_by_name, measure_for_loss
 from riskmin.estimators.classifier import LinearClassifier
 from riskmin.estimators.regressor import LinearRegressor, validate_regression_data
-from riskmin.estimators.rows import VALIDATION_OPTIONS, validate_local_rows
-from riskmin.estimators.scorers import measure_by_name, measure_for_loss
-from riskmin.estimators.search import LabeledRows, search_alphas
-from riskmin.types import NDArray
 
 _FITTED_ATTRIBUTES = (
     "coef_",

@@ -10,7 +10,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from riskmin.estimators.base import (
+from riskmin.core import NDArray
+from riskmin.estimators._common.fit import (
     build_objective,
     check_parameters,
     fit_objective,
@@ -19,8 +20,7 @@ from riskmin.estimators.base import (
     resolve_regularizer,
     warn_unless_converged,
 )
-from riskmin.estimators.binary import apply_class_weight, unique_classes
-from riskmin.estimators.rows import (
+from riskmin.estimators._common.input import (
     DaskLabelsMixin,
     affine_scores,
     compute_if_dask,
@@ -28,14 +28,14 @@ from riskmin.estimators.rows import (
     select_rows,
     validate_rows,
 )
-from riskmin.estimators.standardize import column_scaling
-from riskmin.linear import linear_risk
+from riskmin.estimators._common.standardize import column_scaling
+from riskmin.estimators._common.two_classes import apply_class_weight, unique_classes
+from riskmin.linear_maps.tree import Tree
 from riskmin.losses.hierarchy import HierarchicalHinge, HierarchicalSoftmax
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
 from riskmin.metrics.hierarchy import tree_distance, tree_of_labels
+from riskmin.problem.linear_risk import linear_risk
 from riskmin.solvers import get_solver
-from riskmin.tree import Tree
-from riskmin.types import NDArray
 
 
 def flat_loss(model: Any) -> MulticlassHinge | Softmax:

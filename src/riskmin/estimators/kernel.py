@@ -7,12 +7,17 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 
-from riskmin.estimators.base import normalize_weights, resolve_loss, warn_unless_converged
-from riskmin.estimators.binary import BinaryMixin
-from riskmin.estimators.mercer import fit_kernel_machine, kernel_scores, resolve_kernel, validate_kernel_rows
+from riskmin.core import NDArray
+from riskmin.estimators._common.fit import normalize_weights, resolve_loss, warn_unless_converged
+from riskmin.estimators._common.two_classes import BinaryMixin
+from riskmin.estimators.kernel_names import (
+    fit_kernel_machine,
+    kernel_scores,
+    resolve_kernel,
+    validate_kernel_rows,
+)
 from riskmin.estimators.regressor import is_poisson
-from riskmin.rkhs import SQRT2
-from riskmin.types import NDArray
+from riskmin.problem.kernel.rkhs import SQRT2
 
 
 class KernelClassifier(BinaryMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, OutlierMixin
 
-from riskmin.estimators.base import (
+from riskmin.core import NDArray
+from riskmin.estimators._common.fit import (
     check_number,
     decision_scores,
     decision_scores_of_validated,
@@ -15,8 +16,7 @@ from riskmin.estimators.base import (
     normalize_weights,
     warn_unless_converged,
 )
-from riskmin.estimators.rows import validate_rows
-from riskmin.types import NDArray
+from riskmin.estimators._common.input import validate_rows
 
 
 class NoveltyDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types

@@ -9,12 +9,12 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from riskmin.estimators.base import check_number, decision_scores
-from riskmin.estimators.binary import unique_two_classes
-from riskmin.estimators.rows import VALIDATION_OPTIONS, validate_local_rows
+from riskmin.core import NDArray
+from riskmin.estimators._common.fit import check_number, decision_scores
+from riskmin.estimators._common.input import VALIDATION_OPTIONS, validate_local_rows
+from riskmin.estimators._common.two_classes import unique_two_classes
 from riskmin.regularizers import get_regularizer
-from riskmin.solvers.online import online
-from riskmin.types import NDArray
+from riskmin.solvers.reference.online import online
 
 sp: Any = scipy.sparse  # untyped: arrays are sparse or dense
 

@@ -9,7 +9,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from riskmin.estimators.base import (
+from riskmin.core import NDArray
+from riskmin.estimators._common.fit import (
     decision_scores,
     decision_scores_of_validated,
     fit_linear,
@@ -17,10 +18,9 @@ from riskmin.estimators.base import (
     resolve_loss,
     warn_unless_converged,
 )
-from riskmin.estimators.rows import compute_if_dask, select_rows, validate_rows
-from riskmin.losses.cutoffs import distinct_cuts, midpoint_threshold
-from riskmin.sorting import prefix_sums, stable_argsort
-from riskmin.types import NDArray
+from riskmin.estimators._common.input import compute_if_dask, select_rows, validate_rows
+from riskmin.losses.thresholds import distinct_cuts, midpoint_threshold
+from riskmin.numerics.sorting import prefix_sums, stable_argsort
 
 THRESHOLD_METRICS = ("absolute", "zero_one")
 

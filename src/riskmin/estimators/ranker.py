@@ -6,17 +6,17 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 
-from riskmin.estimators.base import (
+from riskmin.core import NDArray
+from riskmin.estimators._common.fit import (
     decision_scores,
     fit_linear,
     normalize_weights,
     resolve_loss,
     warn_unless_converged,
 )
-from riskmin.estimators.rows import compute_if_dask, validate_rows
+from riskmin.estimators._common.input import compute_if_dask, validate_rows
 from riskmin.losses.labels import encode_queries
 from riskmin.metrics import mean_ndcg_score
-from riskmin.types import NDArray
 
 
 class LinearRanker(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types

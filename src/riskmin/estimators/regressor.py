@@ -8,12 +8,17 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 
-from riskmin.estimators.base import decision_scores, normalize_weights, resolve_loss, warn_unless_converged
-from riskmin.estimators.many import unpack_weights
-from riskmin.estimators.outputs import fit_outputs
-from riskmin.estimators.rows import DaskLabelsMixin, validate_rows
+from riskmin.core import NDArray
+from riskmin.estimators._common.fit import (
+    decision_scores,
+    normalize_weights,
+    resolve_loss,
+    warn_unless_converged,
+)
+from riskmin.estimators._common.input import DaskLabelsMixin, validate_rows
+from riskmin.estimators._common.multi_output import unpack_weights
+from riskmin.estimators._common.outputs import fit_outputs
 from riskmin.losses import LOSSES, Nu, Poisson
-from riskmin.types import NDArray
 
 
 def validate_regression_data(model: Any, X: Any, y: Any, check: Any = validate_rows) -> tuple[Any, NDArray]:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.blas import limit_worker_to_one_thread
-from riskmin.deadline import LIMIT_POLL_SECONDS, TimeLimit, check, check_each, current_limit
-from riskmin.spread import LazyShard, materialize
-from riskmin.types import Shard
+from riskmin.arrays.partitioned import LazyShard, materialize
+from riskmin.core import Shard
+from riskmin.core.blas_threads import limit_worker_to_one_thread
+from riskmin.core.deadline import LIMIT_POLL_SECONDS, TimeLimit, check, check_each, current_limit
 
 PARALLEL_SUM_MIN_LENGTH = 2**16
 """Arrays of at least this many entries are added up on several threads."""

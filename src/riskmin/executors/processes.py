@@ -14,12 +14,11 @@ from multiprocessing.shared_memory import SharedMemory
 from time import perf_counter
 from typing import Any, NamedTuple, NoReturn
 
-from riskmin import blas, signals
-from riskmin.deadline import LIMIT_POLL_SECONDS, TimeLimit, check, check_each, current_limit
+from riskmin.arrays.partitioned import LazyShard
+from riskmin.core import Shard, ShardCache, blas_threads, signals
+from riskmin.core.deadline import LIMIT_POLL_SECONDS, TimeLimit, check, check_each, current_limit
 from riskmin.executors.errors import portable
 from riskmin.executors.local import call_arguments, check_shards, sum_tuples, worker_count
-from riskmin.spread import LazyShard
-from riskmin.types import Shard, ShardCache
 
 INLINE_ARRAY_BYTES = 2**16
 """Arrays of fewer bytes in total go through the pipe; larger ones through shared memory."""
@@ -98,8 +97,8 @@ def _on_each(f: Callable[..., Any], shards: list[Shard], todo: list[tuple[Any, .
 def _serve(conn: Connection) -> None:
     """Main loop of a worker: receive the shards, then functions to run on them, until the pipe closes."""
     signals.terminate_by_parent_only(os.getppid())
-    blas.request_threads(1)  # there is one worker per core already
-    blas.limit_worker_to_one_thread()
+    blas_threads.request_threads(1)  # there is one worker per core already
+    blas_threads.limit_worker_to_one_thread()
     data_buffer, receiver, sender = _ReceiveBuffer(), _ReceiveBuffer(), _SendBuffer()
     with contextlib.suppress(EOFError, OSError):
         try:
@@ -116,7 +115,7 @@ def _serve(conn: Connection) -> None:
             message = conn.recv_bytes()
             try:
                 f, todo, seconds = receiver.unpack(message)
-                blas.limit_new_libraries()
+                blas_threads.limit_new_libraries()
                 results = TimeLimit(perf_counter() + seconds).call(_on_each, f, shards, todo)
                 reply = sender.pack((True, results))
             except Exception as error:  # also where a function or its result cannot be pickled

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from riskmin.core import Loss
+from riskmin.core.registry import from_dict, lookup, to_dict
 from riskmin.losses.chain import ChainCrf as ChainCrf
 from riskmin.losses.chain import ChainMaxMargin as ChainMaxMargin
-from riskmin.losses.contingency import FBeta as FBeta
-from riskmin.losses.contingency import PrecisionAtK as PrecisionAtK
-from riskmin.losses.contingency import RecallAtK as RecallAtK
 from riskmin.losses.margin import Exponential as Exponential
 from riskmin.losses.margin import Hinge as Hinge
 from riskmin.losses.margin import Logistic as Logistic
@@ -20,23 +19,24 @@ from riskmin.losses.multiclass import MulticlassHinge as MulticlassHinge
 from riskmin.losses.multiclass import MulticlassSquaredHinge as MulticlassSquaredHinge
 from riskmin.losses.multiclass import MultivariateSquared as MultivariateSquared
 from riskmin.losses.multiclass import Softmax as Softmax
-from riskmin.losses.nu import Nu as Nu
-from riskmin.losses.pairs import Ordinal as Ordinal
-from riskmin.losses.pairs import RocArea as RocArea
-from riskmin.losses.prbep import Prbep as Prbep
-from riskmin.losses.ranking import ExpectedRankUtility as ExpectedRankUtility
-from riskmin.losses.ranking import Mrr as Mrr
-from riskmin.losses.ranking import Ndcg as Ndcg
-from riskmin.losses.ranking import PairwiseHinge as PairwiseHinge
+from riskmin.losses.nondecomposable.contingency import FBeta as FBeta
+from riskmin.losses.nondecomposable.contingency import PrecisionAtK as PrecisionAtK
+from riskmin.losses.nondecomposable.contingency import RecallAtK as RecallAtK
+from riskmin.losses.nondecomposable.nu import Nu as Nu
+from riskmin.losses.nondecomposable.pairwise import Ordinal as Ordinal
+from riskmin.losses.nondecomposable.pairwise import RocArea as RocArea
+from riskmin.losses.nondecomposable.prbep import Prbep as Prbep
+from riskmin.losses.nondecomposable.ranking import ExpectedRankUtility as ExpectedRankUtility
+from riskmin.losses.nondecomposable.ranking import Mrr as Mrr
+from riskmin.losses.nondecomposable.ranking import Ndcg as Ndcg
+from riskmin.losses.nondecomposable.ranking import PairwiseHinge as PairwiseHinge
 from riskmin.losses.regression import Absolute as Absolute
 from riskmin.losses.regression import EpsilonInsensitive as EpsilonInsensitive
 from riskmin.losses.regression import Huber as Huber
 from riskmin.losses.regression import Poisson as Poisson
 from riskmin.losses.regression import Quantile as Quantile
 from riskmin.losses.regression import Squared as Squared
-from riskmin.losses.smoothing import Smoothed as Smoothed
-from riskmin.registry import from_dict, lookup, to_dict
-from riskmin.types import Loss
+from riskmin.losses.smoothed import Smoothed as Smoothed
 
 LOSSES: dict[str, Any] = {
     "hinge": Hinge(),

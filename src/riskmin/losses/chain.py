@@ -17,16 +17,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from riskmin.core import Array, NDArray
+from riskmin.linear_maps.sequences import ChainMap
 from riskmin.losses.labels import check_finite
-from riskmin.sequences import ChainMap
-from riskmin.types import Array, NDArray
 
 
 @cache
 def _kernels() -> tuple[Any, Any]:
-    from riskmin.kernels import chain, chain_max  # Numba is imported by the first use, not with the package
+    from riskmin._numba.chain import (
+        forward_backward,
+        viterbi,  # Numba is imported by the first use, not with the package
+    )
 
-    return chain, chain_max
+    return forward_backward, viterbi
 
 
 class SequenceBatch(NamedTuple):

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from riskmin.core import Array, NDArray
+from riskmin.linear_maps.linear import TreePaths
+from riskmin.linear_maps.tree import Tree
 from riskmin.losses.multiclass import MulticlassHinge, Softmax
-from riskmin.scorers import TreePaths
-from riskmin.tree import Tree
-from riskmin.types import Array, NDArray
 
 COSTS = ("tree distance", "zero one")
 

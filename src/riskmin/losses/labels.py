@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import to_numpy
-from riskmin.types import Array, NDArray
+from riskmin.arrays.namespace import to_numpy
+from riskmin.core import Array, NDArray
 
 
 def check_signs(loss: object, y: Array) -> None:

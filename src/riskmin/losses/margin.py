@@ -11,9 +11,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from riskmin.arrays import namespace
-from riskmin.losses.labels import accept_any_labels, check_signs
-from riskmin.losses.pieces import (
+from riskmin.arrays.namespace import namespace
+from riskmin.core import Array, IntervalConjugate
+from riskmin.losses.conjugate import (
     exp_with_derivative,
     infinite_outside,
     log_or_minus_inf,
@@ -25,7 +25,7 @@ from riskmin.losses.pieces import (
     power_second_derivative,
     xlogx,
 )
-from riskmin.types import Array, IntervalConjugate
+from riskmin.losses.labels import accept_any_labels, check_signs
 
 
 @dataclass(frozen=True)

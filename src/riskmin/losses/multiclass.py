@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import as_array_like, namespace
-from riskmin.losses.curves import (
+from riskmin.arrays.namespace import as_array_like, namespace
+from riskmin.core import Array, NDArray
+from riskmin.core.registry import ArrayDataclass
+from riskmin.linear_maps.linear import MultiOutput
+from riskmin.losses.block_hessian import (
     BlockHessian,
     scaled_face_hessian,
     simplex_face_hessian,
@@ -19,10 +22,7 @@ from riskmin.losses.curves import (
     star_hessian,
 )
 from riskmin.losses.labels import check_classes, check_finite
-from riskmin.losses.simplex import project_onto_simplex
-from riskmin.registry import ArrayDataclass
-from riskmin.scorers import MultiOutput
-from riskmin.types import Array, NDArray
+from riskmin.numerics.simplex import project_onto_simplex
 
 ZERO_MULTIPLIER_TOLERANCE = 1e-12
 """Multipliers up to this value count as zero: they are computed from gradients and have rounding errors."""

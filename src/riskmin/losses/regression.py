@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from riskmin.arrays import namespace
-from riskmin.losses.labels import check_counts, check_finite
-from riskmin.losses.pieces import (
+from riskmin.arrays.namespace import namespace
+from riskmin.core import Array, IntervalConjugate
+from riskmin.losses.conjugate import (
     exp_with_derivative,
     infinite_outside,
     log_or_minus_inf,
@@ -23,7 +23,7 @@ from riskmin.losses.pieces import (
     symmetric_bounds,
     xlogx,
 )
-from riskmin.types import Array, IntervalConjugate
+from riskmin.losses.labels import check_counts, check_finite
 
 
 @dataclass(frozen=True)

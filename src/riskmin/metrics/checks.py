@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.types import NDArray
+from riskmin.core import NDArray
 
 
 def check_labels_scores(y_true: Any, y_score: Any) -> tuple[NDArray, NDArray]:

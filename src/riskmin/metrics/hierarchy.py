@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.tree import Tree, path_parents
-from riskmin.types import NDArray
+from riskmin.core import NDArray
+from riskmin.linear_maps.tree import Tree, path_parents
 
 
 def tree_distance(

@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.registry import from_dict, lookup, to_dict
+from riskmin.core import NDArray, Regularizer
+from riskmin.core.registry import from_dict, lookup, to_dict
+from riskmin.regularizers.by_output import repeat_per_output as repeat_per_output
+from riskmin.regularizers.constrained import Equality as Equality
 from riskmin.regularizers.entropy import Entropy as Entropy
-from riskmin.regularizers.equality import Equality as Equality
-from riskmin.regularizers.free import UnpenalizedTail as UnpenalizedTail
-from riskmin.regularizers.free import penalized_part as penalized_part
-from riskmin.regularizers.free import unpenalized_tail as unpenalized_tail
 from riskmin.regularizers.norms import QNorm as QNorm
 from riskmin.regularizers.norms import Quadratic as Quadratic
-from riskmin.regularizers.outputs import repeat_per_output as repeat_per_output
 from riskmin.regularizers.rescaled import Rescaled as Rescaled
 from riskmin.regularizers.rescaled import absorb_sizes as absorb_sizes
 from riskmin.regularizers.rescaled import rescaled as rescaled
@@ -23,7 +21,9 @@ from riskmin.regularizers.separable import L2 as L2
 from riskmin.regularizers.separable import Box as Box
 from riskmin.regularizers.separable import Elastic as Elastic
 from riskmin.regularizers.separable import Separable as Separable
-from riskmin.types import NDArray, Regularizer
+from riskmin.regularizers.unpenalized import UnpenalizedTail as UnpenalizedTail
+from riskmin.regularizers.unpenalized import penalized_part as penalized_part
+from riskmin.regularizers.unpenalized import unpenalized_tail as unpenalized_tail
 
 REGULARIZERS: dict[str, Any] = {
     "l2": L2(),

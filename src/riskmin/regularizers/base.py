@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import as_array_like
-from riskmin.blas import scipy_module
-from riskmin.deadline import check_each
-from riskmin.registry import ArrayDataclass as ArrayDataclass
-from riskmin.scalar import Tangent, refine_bracket
-from riskmin.types import Array, Cut, NDArray, Regularizer
+from riskmin.arrays.namespace import as_array_like
+from riskmin.core import Array, Cut, NDArray, Regularizer
+from riskmin.core.blas_threads import scipy_module
+from riskmin.core.deadline import check_each
+from riskmin.core.registry import ArrayDataclass as ArrayDataclass
+from riskmin.numerics.univariate import Tangent, refine_bracket
 
 DOMAIN_TOLERANCE = 1e-12
 """Points outside a domain by at most this, relative to its bounds, count as inside (rounding)."""

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import as_array_like, largest_exponent, namespace, to_numpy
-from riskmin.blas import scipy_module
-from riskmin.deadline import check_each
+from riskmin.arrays.namespace import as_array_like, largest_exponent, namespace, to_numpy
+from riskmin.core import Array, Cut, NDArray
+from riskmin.core.blas_threads import scipy_module
+from riskmin.core.deadline import check_each
 from riskmin.regularizers.base import (
     DOMAIN_TOLERANCE,
     ArrayDataclass,
@@ -21,7 +22,6 @@ from riskmin.regularizers.base import (
     find_root,
     line_from_value_slope,
 )
-from riskmin.types import Array, Cut, NDArray
 
 
 @dataclass(frozen=True, eq=False, repr=False)

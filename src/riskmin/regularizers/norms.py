@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sparse
 
-from riskmin.arrays import as_array_like, namespace, to_numpy
-from riskmin.blas import scipy_linalg, scipy_module
-from riskmin.deadline import check, check_each
+from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
+from riskmin.arrays.sparse_checks import validated_sparse
+from riskmin.core import Array, Cut, NDArray
+from riskmin.core.blas_threads import scipy_linalg, scipy_module
+from riskmin.core.deadline import check, check_each
 from riskmin.regularizers.base import ArrayDataclass, find_root, line_from_value_slope
-from riskmin.sparse import validated_sparse
-from riskmin.types import Array, Cut, NDArray
 
 # untyped: the stubs of scipy.sparse do not cover matrices that are sparse or dense
 sp: Any = sparse

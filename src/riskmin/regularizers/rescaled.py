@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays import as_array_like
+from riskmin.arrays.namespace import as_array_like
+from riskmin.core import Array, Cut, HasConjugateHessian, NDArray, Smooth, UnsupportedProblem
 from riskmin.regularizers.base import ArrayDataclass, check_setting
-from riskmin.types import Array, Cut, HasConjugateHessian, NDArray, Smooth, UnsupportedProblem
 
 UNIT_SIZE_TOLERANCE = 1e-14
 """The largest deviation from 1 (rounding) of the product of a size and its inverse."""

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays import namespace
+from riskmin.arrays.namespace import namespace
+from riskmin.core import Array, Cut, NDArray
 from riskmin.regularizers.base import (
     DOMAIN_TOLERANCE,
     ArrayDataclass,
@@ -24,7 +25,6 @@ from riskmin.regularizers.base import (
     check_setting,
     line_from_value_slope,
 )
-from riskmin.types import Array, Cut, NDArray
 
 Setting = float | NDArray
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from riskmin.progress import duration, relative_gap
+from riskmin.core import Result
 from riskmin.report.chart import convergence_charts
 from riskmin.report.page import html_facts, html_table, status_badge, write_page
 from riskmin.report.page import write_text as write_text
-from riskmin.report.paths import write_path as write_path
-from riskmin.report.paths import write_search as write_search
-from riskmin.types import Result
+from riskmin.report.path_page import write_path as write_path
+from riskmin.report.path_page import write_search as write_search
+from riskmin.report.progress import duration, relative_gap
 
 ReportEntry = tuple[str, Result, dict[str, Any]]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import NamedTuple
 
-from riskmin.progress import relative_gap
-from riskmin.types import Result
+from riskmin.core import Result
+from riskmin.report.progress import relative_gap
 
 PLOT_WIDTH, PLOT_HEIGHT = 390, 210
 """Size of the plotting area in SVG units, without the labels around it."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from riskmin.persist import write_atomically
-from riskmin.types import Result
+from riskmin.core import Result
+from riskmin.core.persist import write_atomically
 
 
 def status_badge(result: Result) -> str:

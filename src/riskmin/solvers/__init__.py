@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from riskmin.solvers.accelerated import AcceleratedGradient as AcceleratedGradient
+from riskmin.core import Solver
 from riskmin.solvers.auto import Auto as Auto
-from riskmin.solvers.bundle import Bmrm as Bmrm
-from riskmin.solvers.bundle import Bundle as Bundle
-from riskmin.solvers.bundle import LineSearchBmrm as LineSearchBmrm
-from riskmin.solvers.chain_ascent import ChainAscent as ChainAscent
-from riskmin.solvers.coordinate import CoordinateDescent as CoordinateDescent
-from riskmin.solvers.dual import DualGaussSeidel as DualGaussSeidel
-from riskmin.solvers.dual_accelerated import DualAccelerated as DualAccelerated
-from riskmin.solvers.hand_over import Switching as Switching
-from riskmin.solvers.kernel_dual import KernelDual as KernelDual
-from riskmin.solvers.lbfgs import Lbfgs as Lbfgs
-from riskmin.solvers.newton import SemismoothNewton as SemismoothNewton
-from riskmin.solvers.newton_smooth import Newton as Newton
-from riskmin.solvers.owlqn import OwlQn as OwlQn
-from riskmin.solvers.proximal import ProximalGradient as ProximalGradient
-from riskmin.solvers.relay import Fallback as Fallback
+from riskmin.solvers.bundle.bundle import Bmrm as Bmrm
+from riskmin.solvers.bundle.bundle import Bundle as Bundle
+from riskmin.solvers.bundle.bundle import LineSearchBmrm as LineSearchBmrm
+from riskmin.solvers.coordinate.coordinate_descent import CoordinateDescent as CoordinateDescent
+from riskmin.solvers.dual.chain import ChainAscent as ChainAscent
+from riskmin.solvers.dual.coordinate_ascent import DualGaussSeidel as DualGaussSeidel
+from riskmin.solvers.dual.kernel import KernelDual as KernelDual
+from riskmin.solvers.fallback import Fallback as Fallback
+from riskmin.solvers.newton.newton import Newton as Newton
+from riskmin.solvers.newton.semismooth import SemismoothNewton as SemismoothNewton
+from riskmin.solvers.proximal_gradient import ProximalGradient as ProximalGradient
+from riskmin.solvers.quasi_newton.lbfgs import Lbfgs as Lbfgs
+from riskmin.solvers.quasi_newton.owlqn import OwlQn as OwlQn
+from riskmin.solvers.reference.accelerated_dual import DualAccelerated as DualAccelerated
+from riskmin.solvers.reference.accelerated_gradient import AcceleratedGradient as AcceleratedGradient
 from riskmin.solvers.smoothing import Smoothing as Smoothing
+from riskmin.solvers.switching import Switching as Switching
 from riskmin.solvers.working_set import WorkingSet as WorkingSet
-from riskmin.types import Solver
 
 SOLVERS: dict[str, Any] = {
     "accelerated_gradient": AcceleratedGradient(),

@@ -9,42 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.intercept import without_intercept
-from riskmin.intercepts import ExplicitIntercepts
-from riskmin.losses import PowerHinge
-from riskmin.losses.pieces import interval_conjugate_of
-from riskmin.losses.smoothing import can_be_smoothed, supports_center
-from riskmin.matrices import Csc, Csr, Wide
-from riskmin.objective import Objective
-from riskmin.regularizers import L1, L2, Elastic, Separable, UnpenalizedTail, penalized_part
-from riskmin.risk import Risk
-from riskmin.rkhs import RkhsNorm
-from riskmin.scorers import Standardized
-from riskmin.solvers.bundle import Bundle
-from riskmin.solvers.chain_ascent import ChainAscent, supports_chain_ascent
-from riskmin.solvers.coordinate import CoordinateDescent
-from riskmin.solvers.coordinate_problem import bounded_curvature
-from riskmin.solvers.cuts import has_master_problem
-from riskmin.solvers.dual import DualGaussSeidel
-from riskmin.solvers.dual_intercepts import rms_row_norm
-from riskmin.solvers.dual_multiclass import unsupported_reason
-from riskmin.solvers.hand_over import Switching
-from riskmin.solvers.kernel_dual import KernelDual
-from riskmin.solvers.kernel_terms import has_conjugate
-from riskmin.solvers.lbfgs import Lbfgs
-from riskmin.solvers.newton import SemismoothNewton
-from riskmin.solvers.newton_many import unsupported_reason as newton_unsupported_reason
-from riskmin.solvers.newton_smooth import Newton
-from riskmin.solvers.newton_start import START_SAMPLE_ONE_ROW_IN, START_SAMPLE_ROWS_PER_COLUMN
-from riskmin.solvers.owlqn import OwlQn
-from riskmin.solvers.passes import rows_exceed_memory
-from riskmin.solvers.proximal import ProximalGradient
-from riskmin.solvers.proximal import loss_of as loss_of
-from riskmin.solvers.relay import Fallback
-from riskmin.solvers.smoothing import Smoothing
-from riskmin.solvers.working_set import CachesOutputs, WorkingSet
-from riskmin.spread import RowMetadata
-from riskmin.types import (
+from riskmin.arrays.matrix import Csc, Csr, Wide
+from riskmin.arrays.partitioned import RowMetadata
+from riskmin.core import (
     Array,
     HasConjugateHessian,
     HasCurvature,
@@ -56,6 +23,39 @@ from riskmin.types import (
     Smoothable,
     Solver,
 )
+from riskmin.linear_maps.linear import Standardized
+from riskmin.losses import PowerHinge
+from riskmin.losses.conjugate import interval_conjugate_of
+from riskmin.losses.smoothed import can_be_smoothed, supports_center
+from riskmin.problem.design_operator import rows_exceed_memory
+from riskmin.problem.intercept.explicit import ExplicitIntercepts
+from riskmin.problem.intercept.profiled import without_intercept
+from riskmin.problem.kernel.rkhs import RkhsNorm
+from riskmin.problem.objective import Objective
+from riskmin.problem.risk import Risk
+from riskmin.regularizers import L1, L2, Elastic, Separable, UnpenalizedTail, penalized_part
+from riskmin.solvers.bundle.bundle import Bundle
+from riskmin.solvers.bundle.cutting_planes import has_master_problem
+from riskmin.solvers.coordinate.coordinate_descent import CoordinateDescent
+from riskmin.solvers.coordinate.subproblem import bounded_curvature
+from riskmin.solvers.dual.chain import ChainAscent, supports_chain_ascent
+from riskmin.solvers.dual.coordinate_ascent import DualGaussSeidel
+from riskmin.solvers.dual.kernel import KernelDual
+from riskmin.solvers.dual.kernel_conjugates import has_conjugate
+from riskmin.solvers.dual.multiclass import unsupported_reason
+from riskmin.solvers.dual.proximal_intercepts import rms_row_norm
+from riskmin.solvers.fallback import Fallback
+from riskmin.solvers.newton.multi_output.score_problems import unsupported_reason as newton_unsupported_reason
+from riskmin.solvers.newton.newton import Newton
+from riskmin.solvers.newton.semismooth import SemismoothNewton
+from riskmin.solvers.newton.subsampling import START_SAMPLE_ONE_ROW_IN, START_SAMPLE_ROWS_PER_COLUMN
+from riskmin.solvers.proximal_gradient import ProximalGradient
+from riskmin.solvers.proximal_gradient import loss_of as loss_of
+from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
+from riskmin.solvers.quasi_newton.owlqn import OwlQn
+from riskmin.solvers.smoothing import Smoothing
+from riskmin.solvers.switching import Switching
+from riskmin.solvers.working_set import CachesOutputs, WorkingSet
 
 BUNDLE_MAX_SLOPE_RATIO_OF_PAIRS, BUNDLE_MAX_SLOPE_RATIO_OF_TABLES = 500.0, 10.0
 """`Bundle` needs few cuts up to this |grad R(0)|^2 / lam; for contingency tables, only where X is wide."""

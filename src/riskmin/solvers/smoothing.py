@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.intercept import without_intercept
-from riskmin.losses.queries import user_loss
-from riskmin.losses.smoothing import can_be_smoothed
-from riskmin.objective import Objective
+from riskmin.core import Array, Cut, Iterate, Resumable, UnsupportedProblem, WarmStartable
+from riskmin.losses.nondecomposable.by_query import user_loss
+from riskmin.losses.smoothed import can_be_smoothed
+from riskmin.problem.intercept.profiled import without_intercept
+from riskmin.problem.objective import Objective
+from riskmin.problem.risk import Risk
+from riskmin.problem.smoothed_risk import SmoothedRisk
 from riskmin.regularizers import penalized_part
-from riskmin.risk import Risk
-from riskmin.softened import SmoothedRisk
-from riskmin.solvers.cuts import has_master_problem
-from riskmin.solvers.lbfgs import Lbfgs
-from riskmin.solvers.states import check_state
-from riskmin.types import Array, Cut, Iterate, Resumable, UnsupportedProblem, WarmStartable
+from riskmin.solvers.bundle.cutting_planes import has_master_problem
+from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
+from riskmin.solvers.state_checks import check_state
 
 STAGE_MU_DECREASE = 0.3
 """The factor of mu from one stage to the next."""

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.matrices import Csr, as_scipy
+from riskmin.arrays.matrix import Csr, as_scipy
+from riskmin.core import NDArray
 from riskmin.regularizers import penalized_part
-from riskmin.types import NDArray
 
 
 def feature_weights(reg: Any, k: int) -> Any:

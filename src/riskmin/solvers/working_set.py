@@ -9,10 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from riskmin.objective import Objective
-from riskmin.solvers.bundle import Bundle
-from riskmin.solvers.states import check_state
-from riskmin.types import Array, Cut, Iterate, NDArray, UnsupportedProblem
+from riskmin.core import Array, Cut, Iterate, NDArray, UnsupportedProblem
+from riskmin.problem.objective import Objective
+from riskmin.solvers.bundle.bundle import Bundle
+from riskmin.solvers.state_checks import check_state
 
 MAX_BUNDLE_STEPS_PER_CALL = 200
 """Steps of the bundle method on the restricted problem between two calls of the risk."""

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from riskmin.arrays.matrix import as_matrix
+from riskmin.core import Array, Executor, NDArray, Shard
 from riskmin.executors import Serial
-from riskmin.intercept import ProfiledIntercept
-from riskmin.linear import make_shards
+from riskmin.linear_maps.linear import MultiOutput, SingleOutput, WithIntercept
 from riskmin.losses import Hinge, Logistic, Softmax
-from riskmin.matrices import as_matrix
-from riskmin.risk import Risk
-from riskmin.scorers import MultiOutput, SingleOutput, WithIntercept
+from riskmin.problem.intercept.profiled import ProfiledIntercept
+from riskmin.problem.linear_risk import make_shards
+from riskmin.problem.risk import Risk
 from riskmin.testing.base import require
-from riskmin.types import Array, Executor, NDArray, Shard
 
 
 def _n_rows_and_text(shard: Shard, text: str) -> tuple[int, str]:

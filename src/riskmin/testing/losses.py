@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from riskmin.core import Array, HasRowValues, Loss
 from riskmin.testing.base import Rng, close, require
-from riskmin.testing.draws import LabelSampler, LossCase, make_case_sampler
-from riskmin.testing.duals import check_conjugate, check_curvature
+from riskmin.testing.cases import LabelSampler, LossCase, make_case_sampler
+from riskmin.testing.conjugates import check_conjugate, check_curvature
 from riskmin.testing.smoothing import check_smoothed_loss
-from riskmin.types import Array, HasRowValues, Loss
 
 
 def check_loss(

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from riskmin.core import Array, Cut, HasConjugateHessian, HasInverseMetric, Regularizer, Smooth
 from riskmin.testing.base import close, require
-from riskmin.types import Array, Cut, HasConjugateHessian, HasInverseMetric, Regularizer, Smooth
 
 
 def check_regularizer(reg: Regularizer, dim: int = 9, seed: int = 0) -> None:

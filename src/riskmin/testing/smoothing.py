@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from riskmin.losses.bends import hessian_product, loss_hessian
-from riskmin.losses.pieces import interval_conjugate_of
-from riskmin.losses.smoothing import smoothed_value_grad, supports_center
+from riskmin.core import Array, HasHessian, Loss, Smoothable
+from riskmin.losses.conjugate import interval_conjugate_of
+from riskmin.losses.hessian import hessian_product, loss_hessian
+from riskmin.losses.smoothed import smoothed_value_grad, supports_center
 from riskmin.testing.base import Rng, close, require
-from riskmin.testing.draws import LossCase
-from riskmin.types import Array, HasHessian, Loss, Smoothable
+from riskmin.testing.cases import LossCase
 
 CHECKED_MUS = (1e-3, 0.1, 1.0, 30.0)
 """Smoothing parameters mu for which the smoothed form is checked."""

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from riskmin.driver import minimize
-from riskmin.linear import linear_risk
+from riskmin.core import Array, Iterate, Loss, Resumable, Solver
+from riskmin.driver.loop import minimize
 from riskmin.losses import Absolute, Hinge, Logistic, Novelty, Poisson, Squared, SquaredHinge
-from riskmin.objective import Objective
+from riskmin.problem.linear_risk import linear_risk
+from riskmin.problem.objective import Objective
 from riskmin.regularizers import L2
-from riskmin.solvers.bundle import Bundle
+from riskmin.solvers.bundle.bundle import Bundle
 from riskmin.testing.base import Rng, require
-from riskmin.types import Array, Iterate, Loss, Resumable, Solver
 
 BOUND_ROUNDING_RTOL = 1e-9
 """Relative error of bounds and values that is attributed to rounding."""

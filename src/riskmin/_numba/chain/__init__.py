@@ -1,0 +1,1 @@
+"""Compiled dynamic programs over label sequences."""

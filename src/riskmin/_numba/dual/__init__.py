@@ -1,0 +1,1 @@
+"""Compiled sweeps of dual ascent, and the checks of their results."""

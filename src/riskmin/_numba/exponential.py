@@ -1,0 +1,66 @@
+"""Branch-free exponential and logarithm, so that the compiler vectorizes the loops around them.
+
+Numba's own are calls of the C library for one number at a time.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from riskmin._numba.compile import njit
+
+EXP_ZERO_BELOW = -708.0
+"""e^x is taken as zero for x at or below this, close to the underflow of float64."""
+PER_LOG2 = 1 / math.log(2)
+# log 2 = LOG2_HIGH + LOG2_LOW; LOG2_HIGH has few significant bits, so that q LOG2_HIGH is exact
+LOG2_HIGH, LOG2_LOW = 6.93145751953125e-01, 1.42860682030941723212e-06
+ROUNDING_SHIFT = 1.5 * 2.0**52
+"""Adding it to a number of moderate size leaves the nearest integer in the lowest bits."""
+BITS_OF_ONE = 1023 << 52
+"""The bits of 1.0: its biased exponent, shifted to its place."""
+# Taylor coefficients of e^r from r^13 down to r^0
+EXP_HIGHEST = 1 / math.factorial(13)
+EXP_COEFFICIENTS = tuple(1 / math.factorial(j) for j in range(12, -1, -1))
+
+# range reduction of log(1 + e), see `log_one_plus`
+LOG_REDUCTION = 0.6
+LOG_REDUCTION_LOG = math.log1p(LOG_REDUCTION)
+ARTANH_HIGHEST = 1 / 19
+ARTANH_COEFFICIENTS = tuple(1 / k for k in range(17, 0, -2))
+"""Coefficients of artanh(s) / s = 1 + s^2 / 3 + ... + s^18 / 19, from the highest but one down."""
+
+
+@njit(fastmath={"contract"})
+def exponential(x: float) -> float:
+    """Return e^x for x <= 700, accurate to about one unit in the last place.
+
+    x = q log 2 + r with integer q and |r| <= log(2) / 2; e^x = 2^q p(r), where p is a polynomial and 2^q is
+    made by shifting q into the exponent bits.
+    """
+    v = x if x > EXP_ZERO_BELOW else EXP_ZERO_BELOW
+    m = v * PER_LOG2 + ROUNDING_SHIFT
+    q = m - ROUNDING_SHIFT
+    r = (v - q * LOG2_HIGH) - q * LOG2_LOW
+    p = EXP_HIGHEST
+    for coefficient in EXP_COEFFICIENTS:
+        p = p * r + coefficient
+    scale = np.int64((np.float64(m).view(np.int64) << 52) + BITS_OF_ONE).view(np.float64)
+    return p * scale if x > EXP_ZERO_BELOW else 0.0
+
+
+@njit(fastmath={"contract"})
+def log_one_plus(e: float) -> float:
+    """Return log(1 + e) for 0 <= e <= 1.
+
+    log(1 + e) = log(1 + m) + 2 artanh(s) with s = (e - m) / (2 + e + m). m is 0 for e <= 0.25, which keeps
+    the relative accuracy of small e, and else 0.6, so that |s| <= 1/8 and the series is short.
+    """
+    m = LOG_REDUCTION if e > 0.25 else 0.0
+    s = (e - m) / (e + (2.0 + m))
+    q = s * s
+    p = ARTANH_HIGHEST
+    for coefficient in ARTANH_COEFFICIENTS:
+        p = p * q + coefficient
+    return (LOG_REDUCTION_LOG if e > 0.25 else 0.0) + 2.0 * s * p

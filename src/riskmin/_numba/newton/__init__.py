@@ -1,0 +1,1 @@
+"""Compiled sums over rows for Newton's method."""

@@ -1,0 +1,160 @@
+"""Losses with exponentials for Newton's method: first and second derivatives.
+
+The logistic loss has kernels of its own. The other losses are e^(a z) - r (1 + z - log r), with the row's
+sign a and rate r: a = -y, r = 0 for the exponential loss, and a = 1, r = y for the Poisson loss.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from riskmin._numba.compile import njit
+from riskmin._numba.exponential import exponential, log_one_plus
+from riskmin._numba.newton.piecewise_quadratic import (
+    CUT_ABS_SUM,
+    CUT_ABS_TERMS,
+    CUT_OFFSET,
+    CUT_SLOPE_B,
+    D_B,
+    D_BB,
+    D_T,
+    D_TB,
+    D_TT,
+    LINE_ABS_SUM,
+    VALUE,
+)
+
+TANGENT_EXP_ABOVE = 0.5 * math.log(float(np.finfo(np.float64).max))
+"""Above this, e^x is continued by its tangent, as in the losses themselves."""
+
+
+# ---------------------------------------------------------------- logistic
+@njit(fastmath={"contract", "reassoc", "nsz"})
+def logistic_line_derivatives(z: Any, dz: Any, t: float, b: float, y: Any, c: Any, out: Any) -> None:
+    """Compute the derivatives of sum_i c_i log(1 + e^(-y_i s_i)) at s = z + t dz + b.
+
+    g = -c y / (1 + e^(y s)), h = c p (1 - p), in the slots of `newton`; e^(-|s|) is used, so that nothing
+    overflows.
+    """
+    d_t = d_b = d_tt = d_tb = d_bb = abs_sum = 0.0
+    for i in range(len(z)):
+        d = dz[i]
+        s = z[i] + t * d + b
+        e = exponential(-abs(s))
+        r = 1.0 / (1.0 + e)
+        q = e * r
+        # q and r are the smaller and the larger probability of the two labels
+        g, h = -c[i] * y[i] * (q if y[i] * s > 0.0 else r), c[i] * (q * r)
+        # first derivatives in t and b, then second derivatives
+        d_t += g * d
+        d_b += g
+        abs_sum += abs(g)
+        d_tt += h * d * d
+        d_tb += h * d
+        d_bb += h
+    out[D_T], out[D_B], out[LINE_ABS_SUM] = d_t, d_b, abs_sum
+    out[D_TT], out[D_TB], out[D_BB] = d_tt, d_tb, d_bb
+
+
+@njit(fastmath={"contract", "reassoc", "nsz"})
+def logistic_evaluate_with_cut(
+    z: Any, b: float, y: Any, c: Any, slopes: Any, curvatures: Any, out: Any
+) -> None:
+    """Compute slopes and curvatures of all rows at z + b, weighted by c, and the sums of a cut in out.
+
+    The cut is the tangent: its offset is sum_i (value_i - g_i s_i).
+    """
+    total_value = offset = abs_terms = slope_b = abs_sum = 0.0
+    for i in range(len(z)):
+        s = z[i] + b
+        e = exponential(-abs(s))
+        r = 1.0 / (1.0 + e)
+        q = e * r
+        margin = y[i] * s
+        g = -c[i] * y[i] * (q if margin > 0.0 else r)
+        slopes[i], curvatures[i] = g, c[i] * (q * r)
+        # log(1 + e^-m) = log(1 + e^-|m|) + max(-m, 0)
+        value = c[i] * (log_one_plus(e) + (0.0 if margin > 0.0 else -margin))
+        total_value += value
+        offset += value - g * s
+        abs_terms += value + abs(g * s)
+        slope_b += g
+        abs_sum += abs(g)
+    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS], out[CUT_SLOPE_B], out[CUT_ABS_SUM] = (
+        total_value,
+        offset,
+        abs_terms,
+        slope_b,
+        abs_sum,
+    )
+
+
+# ---------------------------------------------------------------- others
+@njit(fastmath={"contract", "reassoc", "nsz"})
+def exponential_line_derivatives(
+    z: Any, dz: Any, t: float, b: float, sign: Any, rate: Any, c: Any, out: Any
+) -> None:
+    """Compute the derivatives of sum_i c_i (e^(a_i s_i) - r_i (1 + s_i - log r_i)) at s = z + t dz + b.
+
+    g = a c e^(a s) - c r, h = c e^(a s), with the exponent cut off at `TANGENT_EXP_ABOVE`.
+    """
+    d_t = d_b = d_tt = d_tb = d_bb = abs_sum = 0.0
+    for i in range(len(z)):
+        d = dz[i]
+        x = sign[i] * (z[i] + t * d + b)
+        h = c[i] * exponential(x if x < TANGENT_EXP_ABOVE else TANGENT_EXP_ABOVE)
+        # d/ds e^(a s) = a e^(a s), and a^2 = 1
+        g = sign[i] * h - c[i] * rate[i]
+        # first derivatives in t and b, then second derivatives
+        d_t += g * d
+        d_b += g
+        abs_sum += abs(g)
+        d_tt += h * d * d
+        d_tb += h * d
+        d_bb += h
+    out[D_T], out[D_B], out[LINE_ABS_SUM] = d_t, d_b, abs_sum
+    out[D_TT], out[D_TB], out[D_BB] = d_tt, d_tb, d_bb
+
+
+@njit(fastmath={"contract", "reassoc", "nsz"})
+def exponential_evaluate_with_cut(
+    z: Any, b: float, sign: Any, rate: Any, c: Any, log_rate: Any, slopes: Any, curvatures: Any, out: Any
+) -> None:
+    """Compute slopes and curvatures of all rows at z + b, weighted by c, and the sums of a cut in out.
+
+    The cut is the tangent: its offset is sum_i (value_i - g_i s_i).
+    """
+    total_value = offset = abs_terms = slope_b = abs_sum = 0.0
+    for i in range(len(z)):
+        s = z[i] + b
+        x = sign[i] * s
+        e = exponential(x if x < TANGENT_EXP_ABOVE else TANGENT_EXP_ABOVE)
+        g = c[i] * (sign[i] * e - rate[i])
+        slopes[i], curvatures[i] = g, c[i] * e
+        # beyond the cut-off the exponential is replaced by its tangent e (1 + x - cut-off)
+        tangent = 1.0 + (x - TANGENT_EXP_ABOVE if x > TANGENT_EXP_ABOVE else 0.0)
+        value = c[i] * (e * tangent - rate[i] - rate[i] * (s - log_rate[i]))
+        total_value += value
+        offset += value - g * s
+        abs_terms += abs(value) + abs(g * s)
+        slope_b += g
+        abs_sum += abs(g)
+    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS], out[CUT_SLOPE_B], out[CUT_ABS_SUM] = (
+        total_value,
+        offset,
+        abs_terms,
+        slope_b,
+        abs_sum,
+    )
+
+
+@njit(fastmath={"contract"})
+def csr_gram_diagonal(indptr: Any, indices: Any, data: Any, h: Any, out: Any) -> None:
+    """Add the diagonal of X' diag(h) X to out."""
+    for i in range(np.uintp(len(h))):
+        if h[i] != 0.0:
+            for k in range(np.uintp(indptr[i]), np.uintp(indptr[i + np.uintp(1)])):
+                out[indices[k]] += h[i] * data[k] * data[k]

@@ -1,0 +1,133 @@
+r"""Multipliers of smoothed losses, row by row, for conjugates that are quadratic on an interval.
+
+The conjugate is :math:`l^*(u) = shift\, u + \epsilon |u| + \tfrac12 square\, u^2` on [lower, upper]. The
+multiplier of a row is :math:`u = \mathrm{clip}(\mathrm{shrink}(z - pull, \epsilon) \cdot inverse)`, where
+shrink(r, epsilon) moves r towards 0 by epsilon, `pull` is the conjugate's shift minus mu times the smoothing
+center, and `inverse` is 1 / (square + mu).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from riskmin._numba.compile import njit
+
+D_T, D_B, D_TT, D_TB, D_BB, LINE_ABS_SUM = range(6)
+"""Slots of `out` of line derivatives, for scores z + t dz + b.
+
+First derivatives in t and in b, second derivatives in t t, t b and b b, and the sum of the absolute slopes.
+"""
+VALUE, CUT_OFFSET, CUT_ABS_TERMS, CUT_SLOPE_B, CUT_ABS_SUM = range(5)
+"""Slots of `out` at a point.
+
+The unsmoothed loss, the cut's offset, the absolute sum of its terms, the cut's slope in the intercept b, and
+the sum of the absolute slopes.
+"""
+
+
+@njit(inline="always")
+def _multiplier(r: float, lower: float, upper: float, inverse: float, epsilon: float) -> tuple[float, float]:
+    """Return u and du/dz of one row, for r = z - pull."""
+    # shrink r by epsilon, scale, then clip; the derivative is zero at a bound and inside [-epsilon, epsilon]
+    offset = -epsilon if r > 0.0 else epsilon
+    v = (r + offset) * inverse
+    derivative = inverse
+    if v >= upper:
+        v = upper
+        derivative = 0.0
+    if v <= lower:
+        v = lower
+        derivative = 0.0
+    if r <= epsilon and r >= -epsilon and epsilon > 0.0:
+        v = 0.0
+        derivative = 0.0
+    return v, derivative
+
+
+@njit(fastmath={"contract", "reassoc", "nsz"})
+def smoothed_line_derivatives(
+    z: Any, dz: Any, t: float, b: float, pull: Any, lower: Any, upper: Any, c: Any,
+    inverse: float, epsilon: float, out: Any,
+) -> None:  # fmt: skip
+    """Compute the derivatives of the smoothed loss at z + t dz + b, sum_i c_i l_mu(z_i + t dz_i + b).
+
+    out: sums of g d, g, |g| with g = c u, and of h d^2, h d, h with h = c du/dz, in the slots above.
+    """
+    d_t = d_b = d_tt = d_tb = d_bb = abs_sum = 0.0
+    for i in range(len(z)):
+        d = dz[i]
+        v, h = _multiplier((z[i] + t * d + b) - pull[i], lower[i], upper[i], inverse, epsilon)
+        h *= c[i]
+        g = c[i] * v
+        # first derivatives in t and b
+        d_t += g * d
+        d_b += g
+        abs_sum += abs(g)
+        # second derivatives
+        d_tt += h * d * d
+        d_tb += h * d
+        d_bb += h
+    out[D_T], out[D_B], out[LINE_ABS_SUM] = d_t, d_b, abs_sum
+    out[D_TT], out[D_TB], out[D_BB] = d_tt, d_tb, d_bb
+
+
+@njit(fastmath={"contract", "reassoc", "nsz"})
+def evaluate_with_cut(
+    z: Any, b: float, shift: Any, pull: Any, lower: Any, upper: Any, c: Any,
+    inverse: float, epsilon: float, square: float, slopes: Any, curvatures: Any, out: Any,
+) -> None:  # fmt: skip
+    """Compute slopes c u and curvatures c du/dz of all rows at z + b, and the sums of a cut in out.
+
+    The cut's offset is -sum_i c_i l*(u_i); the value is the unsmoothed loss sum_i c_i max_u (u s_i - l*(u)).
+    """
+    value = offset = abs_terms = slope_b = abs_sum = 0.0
+    for i in range(len(z)):
+        s = z[i] + b
+        v, h = _multiplier(s - pull[i], lower[i], upper[i], inverse, epsilon)
+        h *= c[i]
+        slopes[i], curvatures[i] = c[i] * v, h
+        # l*(u) of the unsmoothed conjugate: its cut is valid for the loss itself
+        conjugate = shift[i] * v + epsilon * abs(v) + 0.5 * square * v * v
+        offset -= c[i] * conjugate
+        slope_b += c[i] * v
+        abs_sum += c[i] * abs(v)
+        # absolute values of the terms that cancel, for the bound on rounding errors
+        abs_terms += c[i] * (abs(v) * (abs(s) + abs(shift[i])) + abs(conjugate))
+        # unsmoothed loss: maximize u e - epsilon |u| - square u^2 / 2 over [lower, upper]
+        e = s - shift[i]
+        e = e - epsilon if e > epsilon else (e + epsilon if e < -epsilon else 0.0)
+        if square > 0.0:
+            u = e / square
+            u = upper[i] if u > upper[i] else (lower[i] if u < lower[i] else u)
+            value += c[i] * (u * e - 0.5 * square * u * u)
+        elif e != 0.0:
+            value += c[i] * e * (upper[i] if e > 0.0 else lower[i])
+    out[VALUE], out[CUT_OFFSET], out[CUT_ABS_TERMS], out[CUT_SLOPE_B], out[CUT_ABS_SUM] = (
+        value,
+        offset,
+        abs_terms,
+        slope_b,
+        abs_sum,
+    )
+
+
+@njit(fastmath={"contract", "reassoc", "nsz"})
+def unsmoothed_value_slope(
+    z: Any, b: float, shift: Any, lower: Any, upper: Any, c: Any, epsilon: float, square: float, out: Any
+) -> None:
+    """Compute the unsmoothed loss at z + b (out[0]) and its derivative in b (out[1]).
+
+    A row at a nonsmooth point contributes zero to the derivative.
+    """
+    value = slope_b = 0.0
+    for i in range(len(z)):
+        e = z[i] + b - shift[i]
+        e = e - epsilon if e > epsilon else (e + epsilon if e < -epsilon else 0.0)
+        if square > 0.0:
+            u = e / square
+            u = upper[i] if u > upper[i] else (lower[i] if u < lower[i] else u)
+        else:
+            u = 0.0 if e == 0.0 else (upper[i] if e > 0.0 else lower[i])
+        value += c[i] * (u * e - 0.5 * square * u * u)
+        slope_b += c[i] * u
+    out[0], out[1] = value, slope_b

@@ -1,0 +1,1 @@
+"""Compiled sorting, sums over subsets, and ranked lists."""

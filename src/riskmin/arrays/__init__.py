@@ -1,0 +1,1 @@
+"""Storage of X: array namespaces, matrices, partitions, memory maps, and their checks."""

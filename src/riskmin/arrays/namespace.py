@@ -1,0 +1,208 @@
+"""Array namespaces and devices: the only module that knows which array libraries exist."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import Array, NDArray
+
+
+def namespace(*arrays: Array) -> Any:
+    """Return the array-API namespace of the arrays.
+
+    NumPy is its own (it follows the standard since 2.1), which avoids wrappers on small blocks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> namespace(np.zeros(2)) is np
+    True
+    """
+    if all(isinstance(a, np.ndarray) for a in arrays):
+        return np
+    from array_api_compat import array_namespace  # imported only for torch, CuPy and other libraries
+
+    return array_namespace(*arrays)
+
+
+def as_array_like(a: Array, b: Array) -> Array:
+    """Return a in the library and dtype and on the device of b."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a
+    if isinstance(b, np.ndarray):
+        return to_numpy(a)
+    from array_api_compat import device
+
+    return namespace(b).asarray(a, dtype=b.dtype, device=device(b))
+
+
+def zeros_for(shape: tuple[int, ...], b: Array) -> Array:
+    """Return zeros of that shape in the library and dtype and on the device of b."""
+    return (
+        as_array_like(np.zeros(shape), b) if not isinstance(b, np.ndarray) else np.zeros(shape, dtype=b.dtype)
+    )
+
+
+class _WritableInterface:
+    """Array interface of an array's memory, marked as writable."""
+
+    def __init__(self, a: NDArray) -> None:
+        self.a = a  # keeps the memory alive as long as a view of it exists
+        self.__array_interface__ = {**a.__array_interface__, "data": (a.ctypes.data, False)}
+
+
+def as_writable_view(a: NDArray) -> NDArray:
+    """Return the same memory as a writable view: Numba compiles a kernel again for read-only arrays.
+
+    Kernels never write to X. Nothing else may either, since the memory may belong to a mapped file.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a = np.frombuffer(bytes(16))
+    >>> a.flags.writeable, as_writable_view(a).flags.writeable
+    (False, True)
+    """
+    return a if a.flags.writeable or a.size == 0 else np.asarray(_WritableInterface(a))
+
+
+def is_foreign(a: object) -> bool:
+    """Whether a is an array of another library than NumPy, and not a frame or a list."""
+    if isinstance(a, np.ndarray) or not hasattr(a, "__dlpack__"):
+        return False
+    from array_api_compat import is_array_api_obj  # Arrow's arrays have DLPack too, but no arithmetic
+
+    return bool(is_array_api_obj(a))
+
+
+def to_numpy(a: Array) -> NDArray:
+    """Return a as a NumPy array, from whatever device it is on."""
+    if isinstance(a, np.ndarray):
+        return a
+    from array_api_compat import is_cupy_array, to_device
+
+    return np.asarray(a.get() if is_cupy_array(a) else to_device(a, "cpu"))
+
+
+_DATE_DTYPE_PREFIXES = ("date", "time", "duration")
+"""Prefixes of the names of date and time dtypes, in lower case: in NumPy, pandas, polars and Arrow."""
+
+
+_TIME_TYPES = np.datetime64, np.timedelta64
+
+
+def check_no_masks_or_dates(a: Any, name: str) -> None:
+    """Raise if a holds masked values, dates or times, which would silently be read as numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> check_no_masks_or_dates(np.array(["2020-02-20"], dtype="datetime64[D]"), "y")
+    Traceback (most recent call last):
+    ...
+    ValueError: y holds datetime64[D], which is no number: encode it as days since a first one, or drop it
+    """
+    if isinstance(a, np.ma.MaskedArray):
+        raise ValueError(f"{name} is a masked array: drop or fill what is masked first")
+    remedy = "encode it as days since a first one, or drop it"
+    dtypes = getattr(a, "dtypes", None)  # a data frame
+    if dtypes is None and hasattr(a, "schema"):  # Arrow
+        dtypes = getattr(a.schema, "types", None)
+    # data frames and Arrow tables: one dtype per column
+    if dtypes is not None and hasattr(dtypes, "__iter__"):
+        columns = getattr(a, "column_names", getattr(a, "columns", None))
+        for column, kind in zip(
+            range(len(list(dtypes))) if columns is None else columns, dtypes, strict=False
+        ):
+            if str(kind).lower().startswith(_DATE_DTYPE_PREFIXES):
+                raise ValueError(f"column {column!r} of {name} holds {kind}, which is no number: {remedy}")
+        return
+    kind = str(getattr(a, "dtype", "")).lower()
+    first = a
+    # nested lists: the first entry decides
+    while isinstance(first, (list, tuple)) and first:
+        first = first[0]
+    if kind.startswith(_DATE_DTYPE_PREFIXES) or isinstance(first, _TIME_TYPES):
+        dtype_name = getattr(a, "dtype", type(first).__name__)
+        raise ValueError(f"{name} holds {dtype_name}, which is no number: {remedy}")
+    if kind == "object" and isinstance(a, np.ndarray) and any(isinstance(v, _TIME_TYPES) for v in a.flat):
+        raise ValueError(f"{name} holds dates or times, which are no numbers: {remedy}")
+
+
+def as_numpy(a: Any, name: str) -> NDArray:
+    """Return an array of any library, a frame, a series or nested lists as a NumPy array.
+
+    Examples
+    --------
+    >>> as_numpy([[1, 2], [3, 4]], "X")
+    array([[1, 2],
+           [3, 4]])
+    """
+    if isinstance(a, np.ma.MaskedArray):
+        raise ValueError(f"{name} is a masked array: drop or fill what is masked first")
+    if is_foreign(a):
+        return to_numpy(a)
+    try:
+        result = np.asarray(a if hasattr(a, "__array__") or not hasattr(a, "to_numpy") else a.to_numpy())
+        # NumPy would turn a list of numbers and text into text altogether
+        return np.asarray(a, dtype=object) if result.dtype.kind in "US" and isinstance(a, list) else result
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(
+            f"the rows of {name} differ in length: give each the same number of values"
+        ) from None
+
+
+def to_floats(a: NDArray) -> NDArray | None:
+    """Return a copy in float64, with None read as NaN; None if a holds anything but real numbers."""
+    if a.dtype.kind in "biuf":
+        return a.astype(np.float64)
+    # object arrays may hold None, which becomes NaN, but neither text nor dates
+    if a.dtype.kind != "O" or any(isinstance(v, (str, bytes, *_TIME_TYPES)) for v in a.flat):
+        return None  # neither text, even if it reads as a number, nor a date is a number
+    try:
+        return a.astype(np.float64)
+    except (TypeError, ValueError):
+        return None
+
+
+COMPLEX_X_MESSAGE = "X holds complex numbers: give their real and imaginary parts as columns of their own"
+
+
+def as_floats(a: NDArray, X: Any) -> NDArray:
+    """Return the entries a of X as they are if float32 or float64, and otherwise converted to float64."""
+    if a.dtype in (np.float32, np.float64):
+        return as_writable_view(a)
+    if a.dtype.kind == "c":
+        raise ValueError(COMPLEX_X_MESSAGE)
+    floats = to_floats(a)
+    if floats is None:
+        raise ValueError(_not_numeric_message(a, X) if a.ndim == 2 else "X holds something that is no number")
+    return floats
+
+
+def _not_numeric_message(a: NDArray, X: Any) -> str:
+    """Return the error message for the first non-numeric column of X, named as in its frame."""
+    j = next(j for j in range(a.shape[1]) if to_floats(a[:, j]) is None)
+    # without the object dtype the whole column is non-numeric: its first entry is enough
+    column = a[:, j] if a.dtype.kind == "O" else a[:1, j]
+    bad = next((v for v in column if to_floats(np.array([v, None], dtype=object)) is None), column[0])
+    names = getattr(X, "column_names", getattr(X, "columns", range(a.shape[1])))  # Arrow; pandas and polars
+    return f"column {names[j]!r} of X holds {str(bad)!r}, which is no number: encode or drop that column"
+
+
+def check_two_dimensions(shape: tuple[int, ...]) -> None:
+    """Raise unless X has two dimensions."""
+    if len(shape) != 2:
+        hint = "; X.reshape(-1, 1) makes one column of it" if len(shape) == 1 else ""
+        raise ValueError(
+            f"X must have two dimensions, rows and columns, but its shape is {tuple(shape)}{hint}"
+        )
+
+
+def largest_exponent(z: Array) -> float:
+    """Return half the logarithm of the largest finite number of z's dtype: e^x cannot overflow below it."""
+    return 0.5 * float(np.log(float(namespace(z).finfo(z.dtype).max)))

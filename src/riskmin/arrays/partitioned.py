@@ -1,0 +1,274 @@
+"""Matrices whose rows are partitioned: in files, or on workers of a cluster. Labels and weights are local.
+
+A partition is read by the executor that holds its shard, where its rows are needed, and read again where
+they were lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import scipy.sparse as sp
+
+from riskmin.arrays.finite import check_finite, stored_values
+from riskmin.arrays.matrix import Csr, as_matrix, with_transpose
+from riskmin.core import Array, Matrix, NDArray, Shard, ShardCache
+from riskmin.linear_maps.sequences import Sequences
+
+
+@runtime_checkable
+class Partition(Protocol):
+    """A contiguous block of rows that can be read anywhere: a small description that can be pickled."""
+
+    @property
+    def name(self) -> str:
+        """The name used in messages, such as the file of the rows."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    def nnz(self) -> int:
+        """The number of stored entries: rows times columns, or the nonzeros of a sparse matrix."""
+        ...
+
+    @property
+    def sparse(self) -> bool: ...
+
+    def read(self) -> Any:
+        """The rows, as anything that `as_matrix` takes."""
+        ...
+
+
+@runtime_checkable
+class RowSource(Protocol):
+    """All rows in one place, from which any range can be read as a partition."""
+
+    def part(self, start: int, stop: int) -> Partition:
+        """The rows start to stop."""
+        ...
+
+    def whole(self) -> Any:
+        """All rows, as anything that `as_matrix` takes: memory-mapped, for example."""
+        ...
+
+
+@dataclass(frozen=True)
+class PartitionedMatrix:
+    """A row-partitioned matrix: `linear_risk` and the estimators take it in the place of X.
+
+    Parameters
+    ----------
+    parts : sequence of Partition
+        In the order of the labels; empty ones are dropped.
+    executor : executor class or settings, optional
+        The default executor of `linear_risk` for these rows.
+    source : RowSource, optional
+        The origin of the partitions, if rows can be partitioned in other ways, too.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge, InMemoryPartition, Serial, PartitionedMatrix, linear_risk
+    >>> X = PartitionedMatrix([InMemoryPartition(np.eye(2)), InMemoryPartition(np.ones((1, 2)))])
+    >>> X.shape
+    (3, 2)
+    >>> linear_risk(X, np.array([1.0, -1.0, 1.0]), Hinge(), executor=Serial())(np.zeros(2))[0]
+    1.0
+    """
+
+    parts: Sequence[Partition]
+    executor: Callable[[Sequence[Any]], Any] | None = None
+    source: RowSource | None = None
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise ValueError("there are no parts of X: give one at least")
+        first = self.parts[0]
+        for part in self.parts:
+            if part.shape[1] != first.shape[1]:
+                raise ValueError(
+                    f"{part.name} has {part.shape[1]} columns, but {first.name} has {first.shape[1]}: "
+                    "give parts of the same table"
+                )
+        # no shard is empty
+        object.__setattr__(self, "parts", [part for part in self.parts if part.shape[0]] or [first])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of all partitions together."""
+        return sum(part.shape[0] for part in self.parts), self.parts[0].shape[1]
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions: 2."""
+        return 2
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, *_: Any, **__: Any) -> NDArray:
+        raise TypeError(
+            f"X is in {len(self.parts)} parts that may be remote, but all of its rows are needed in this "
+            "process: give X.whole(), if it fits into memory"
+        )
+
+    @property
+    def nnz(self) -> int:
+        """The number of stored entries."""
+        return sum(part.nnz for part in self.parts)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether only nonzeros are stored."""
+        return any(part.sparse for part in self.parts)
+
+    @property
+    def ends(self) -> list[int]:
+        """The first row of each partition, and the number of rows."""
+        return list(accumulate((part.shape[0] for part in self.parts), initial=0))
+
+    def with_executor(self, executor: Any) -> PartitionedMatrix:
+        """The same rows with another executor."""
+        return replace(self, executor=executor)
+
+    def cut(self, ends: Sequence[int]) -> PartitionedMatrix:
+        """The same rows, partitioned at other row numbers: the i-th partition is ends[i] to ends[i + 1]."""
+        if list(ends) == self.ends:
+            return self
+        if self.source is None:
+            raise ValueError(
+                f"X comes in {len(self.parts)} parts that cannot be cut again: leave n_shards out, and if "
+                "rows belong together, such as the tokens of a sequence, have them in one part"
+            )
+        return replace(self, parts=[self.source.part(int(i), int(j)) for i, j in pairwise(ends)])
+
+    def whole(self) -> Any:
+        """All rows, read into this process; from the source, if there is one."""
+        if self.source is not None:
+            return self.source.whole()
+        blocks = [part.read() for part in self.parts]
+        if len(blocks) == 1:
+            return blocks[0]
+        return sp.vstack(blocks, format="csr") if self.sparse else np.concatenate(blocks)
+
+
+@dataclass(frozen=True)
+class InMemoryPartition:
+    """A partition that is in memory.
+
+    Parameters
+    ----------
+    X : array, sparse matrix or frame
+    name : str
+        The name used in messages.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> InMemoryPartition(np.ones((3, 2)), "north").nnz
+    6
+    """
+
+    X: Any
+    name: str = "a part of X"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.X.shape[0], self.X.shape[1]
+
+    @property
+    def nnz(self) -> int:
+        """The number of stored entries."""
+        return int(self.X.nnz) if self.sparse else self.shape[0] * self.shape[1]
+
+    @property
+    def sparse(self) -> bool:
+        """Whether only nonzeros are stored."""
+        return bool(sp.issparse(self.X))
+
+    def read(self) -> Any:
+        """The rows."""
+        return self.X
+
+
+@dataclass(frozen=True)
+class LazyShard:
+    """A shard whose rows are not read yet, with their labels and weights.
+
+    Parameters
+    ----------
+    part : Partition
+    y, c : array
+        The labels and the weights of its rows.
+    ends : array, optional
+        Where its sequences end, if its rows are tokens.
+    wide : bool
+        Whether to store the transpose of a sparse matrix as well.
+    """
+
+    part: Partition
+    y: Array
+    c: Array
+    ends: NDArray | None = None
+    wide: bool = False
+
+    def load(self) -> Shard:
+        """Read the rows; raise a ValueError that names the partition if they are not as described."""
+        X = as_matrix(self.part.read())
+        if X.shape != tuple(self.part.shape):
+            raise ValueError(
+                f"{self.part.name} has {X.shape[0]} rows and {X.shape[1]} columns, but had "
+                f"{self.part.shape[0]} and {self.part.shape[1]} before: it was changed meanwhile; run again"
+            )
+        try:
+            check_finite(X)
+        except ValueError as error:
+            raise ValueError(f"{self.part.name}: {error}") from None
+        X = with_transpose(X) if self.wide and isinstance(X, Csr) else X
+        return Shard(X if self.ends is None else Sequences(X, self.ends), self.y, self.c, ShardCache())
+
+
+def materialize(shard: Shard | LazyShard) -> Shard:
+    """The shard itself, or the result of reading it."""
+    return shard.load() if isinstance(shard, LazyShard) else shard
+
+
+@dataclass(frozen=True)
+class RowMetadata:
+    """Shape, labels and weights of rows, which may be remote.
+
+    Parameters
+    ----------
+    shape : (int, int)
+    numbers : int
+        The number of stored entries.
+    sparse : bool
+    y, c : array
+        Labels and weights of all rows.
+    """
+
+    shape: tuple[int, int]
+    nnz: int
+    sparse: bool
+    y: Array
+    c: Array
+
+    @classmethod
+    def from_rows(cls, X: Matrix | PartitionedMatrix, y: Array, c: Array) -> RowMetadata:
+        """The metadata of local or partitioned rows."""
+        if isinstance(X, PartitionedMatrix):
+            return cls(X.shape, X.nnz, X.sparse, y, c)
+        inner: Any = getattr(X, "tokens", X)
+        # a matrix stored twice, by rows and by columns, counts once
+        inner = getattr(inner, "csr", inner)
+        entries = stored_values(inner)
+        dense = getattr(inner, "indptr", None) is None
+        size = X.shape[0] * X.shape[1] if entries is None else entries.size
+        return cls(X.shape, int(size), not dense, y, c)

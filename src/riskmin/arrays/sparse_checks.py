@@ -1,0 +1,189 @@
+"""Validation of SciPy sparse matrices before any compiled code reads them.
+
+SciPy's constructors check lengths, not indices, and its conversions trust both, as kernels do: an index out
+of range reads or writes beyond an array. So every sparse matrix from outside passes through this module once,
+which takes about as long as one sum over its indices.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from riskmin.arrays.memory_map import release_between
+from riskmin.core import NDArray
+
+INDEX_CHECK_ENTRIES = 2**18
+"""Number of indices that are checked together."""
+MAX_ROWS_OR_COLUMNS = 2**32
+"""Largest number of rows or columns: some kernels store their numbers in 32 bits."""
+
+
+class InvalidSparseMatrix(ValueError):
+    """A sparse matrix whose arrays are inconsistent."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"X is not a valid sparse matrix: {problem}; rebuild it")
+
+
+def validated_sparse(X: Any) -> Any:
+    """Return X in CSR or CSC format after checking that its arrays are consistent.
+
+    Parameters
+    ----------
+    X : SciPy sparse matrix or array of two dimensions
+        CSR and CSC are not copied; others are checked, and then converted to CSR.
+
+    Returns
+    -------
+    SciPy sparse matrix or array
+
+    Raises
+    ------
+    ValueError
+        Naming the first inconsistency.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp
+    >>> X = sp.csr_array(np.eye(2))
+    >>> validated_sparse(X) is X
+    True
+    >>> X.indices[1] = 7
+    >>> validated_sparse(X)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    riskmin.arrays.sparse_checks.InvalidSparseMatrix: X is not a valid sparse matrix: an index of its columns is 7, but it has 2; ...
+    """
+    n, p = X.shape
+    # compressed formats are checked in place, the others before their conversion
+    if X.format in ("csr", "csc"):
+        check_compressed(
+            X, *((n, p) if X.format == "csr" else (p, n)), "columns" if X.format == "csr" else "rows"
+        )
+        return X
+    if X.format == "bsr":
+        _check_blocks(X)
+    elif X.format == "dia":
+        _check_diagonals(X)
+    else:
+        X = X.tocoo()  # LIL, DOK and COO convert in Python code; their indices are checked now
+        for axis, what, count in ((0, "rows", n), (1, "columns", p)):
+            _check_range(X.coords[axis], count, what)
+        if not len(X.data) == len(X.coords[0]) == len(X.coords[1]):
+            raise InvalidSparseMatrix(f"it has {len(X.data)} numbers, but {len(X.coords[0])} indices")
+    # the result of the conversion is checked, too
+    result = X.tocsr()
+    check_compressed(result, n, p, "columns")
+    return result
+
+
+def check_compressed(X: Any, n: int, p: int, what: str) -> None:
+    """Raise unless X is a valid matrix of n compressed rows with indices below p."""
+    check_arrays(X.indptr, X.indices, n, p, what)
+    if np.ndim(X.data) != 1 or len(X.data) < int(X.indptr[-1]):
+        raise InvalidSparseMatrix(
+            f"it has {np.shape(X.data)[0]} numbers, but its rows end at {int(X.indptr[-1])}"
+        )
+
+
+def check_arrays(indptr: NDArray, indices: NDArray, n: int, p: int, what: str = "columns") -> None:
+    """Raise unless indptr splits the indices into n rows and all indices are below p.
+
+    Parameters
+    ----------
+    indptr, indices : array
+        Integers; indices may be longer than the rows need.
+    n, p : int
+    what : str
+        "columns" or "rows": what the indices count, for the message.
+    """
+    for name, a in (("indptr", indptr), ("indices", indices)):
+        if not isinstance(a, np.ndarray) or a.ndim != 1 or a.dtype.kind not in "iu":
+            raise InvalidSparseMatrix(
+                f"its {name} is {getattr(a, 'dtype', type(a).__name__)}, not a row of integers"
+            )
+    if len(indptr) != n + 1:
+        raise InvalidSparseMatrix(f"its indptr has {len(indptr)} entries, not {n + 1}")
+    first, last = int(indptr[0]), int(indptr[-1])
+    if first != 0:
+        raise InvalidSparseMatrix(f"its indptr begins with {first}, not with 0")
+    # row ends must not decrease; in blocks, so that large maps can be released in between
+    for i in release_between(range(0, n, INDEX_CHECK_ENTRIES)):
+        ends = indptr[i : i + INDEX_CHECK_ENTRIES + 1]
+        if not (ends[1:] >= ends[:-1]).all():
+            row = i + int(np.argmax(ends[1:] < ends[:-1]))
+            raise InvalidSparseMatrix(
+                f"its indptr decreases after {'row' if what == 'columns' else 'column'} {row}"
+            )
+    if not 0 <= last <= len(indices):
+        raise InvalidSparseMatrix(f"its indptr ends with {last}, but it has {len(indices)} indices")
+    _check_range(indices[:last], p, what)
+
+
+def _check_range(indices: NDArray, count: int, what: str) -> None:
+    """Raise unless all indices are from 0 to count - 1, checked in full width."""
+    if indices.dtype.kind not in "iu":
+        raise InvalidSparseMatrix(f"its indices are {indices.dtype}, not integers")
+    is_native = indices.dtype.isnative and indices.dtype.kind == "i" and indices.flags.aligned
+    # as unsigned integers, negative ones are the largest: one maximum replaces a minimum and a maximum
+    unsigned = indices.view(f"u{indices.dtype.itemsize}") if is_native else indices
+    for i in release_between(range(0, len(indices), INDEX_CHECK_ENTRIES)):
+        block = unsigned[i : i + INDEX_CHECK_ENTRIES]
+        if int(block.max()) >= count or (not is_native and int(block.min()) < 0):
+            signed_block = indices[i : i + INDEX_CHECK_ENTRIES]
+            bad = int(signed_block[np.argmax((signed_block < 0) | (signed_block >= count))])
+            raise InvalidSparseMatrix(f"an index of its {what} is {bad}, but it has {count}")
+
+
+def _check_blocks(X: Any) -> None:
+    """Raise unless a BSR matrix is valid."""
+    if np.ndim(X.data) != 3 or 0 in X.data.shape[1:]:
+        raise InvalidSparseMatrix(f"its blocks are of shape {np.shape(X.data)[1:]}")
+    (n, p), (rows, columns) = X.shape, X.data.shape[1:]
+    if n % rows or p % columns:
+        raise InvalidSparseMatrix(
+            f"blocks of shape {(rows, columns)} do not make up a matrix of shape {(n, p)}"
+        )
+    check_arrays(X.indptr, X.indices, n // rows, p // columns)
+    if len(X.data) < int(X.indptr[-1]):
+        raise InvalidSparseMatrix(f"it has {len(X.data)} blocks, but its rows end at {int(X.indptr[-1])}")
+
+
+def _check_diagonals(X: Any) -> None:
+    """Raise unless a DIA matrix is valid."""
+    (n, p), offsets = X.shape, X.offsets
+    if np.ndim(X.data) != 2 or offsets.ndim != 1 or offsets.dtype.kind not in "iu":
+        raise InvalidSparseMatrix(f"its diagonals are of shape {np.shape(X.data)}, at {offsets.dtype}")
+    if len(X.data) != len(offsets) or len(np.unique(offsets)) != len(offsets):
+        raise InvalidSparseMatrix(f"it has {len(X.data)} diagonals for {len(offsets)} offsets, or one twice")
+    # a diagonal must meet the matrix
+    if len(offsets) and not (-n <= int(offsets.min()) and int(offsets.max()) <= p):
+        raise InvalidSparseMatrix(
+            f"its diagonals are from {offsets.min()} to {offsets.max()}, beyond its corners"
+        )
+
+
+def native_indices(a: NDArray) -> NDArray:
+    """Return validated indices as kernels take them: 32 or 64 bits, native byte order."""
+    if a.dtype.itemsize in (4, 8) and a.dtype.isnative and a.flags.aligned:
+        return a
+    return a.astype(np.int64)
+
+
+def check_size(shape: tuple[int, ...]) -> None:
+    """Raise if X has more rows or columns than kernels can index."""
+    for count, what in zip(shape, ("rows", "columns"), strict=True):
+        if count > MAX_ROWS_OR_COLUMNS:
+            remedy = "hash the features into fewer" if what == "columns" else "fit fewer at a time"
+            raise ValueError(
+                f"X has {count:,} {what}, but riskmin takes {MAX_ROWS_OR_COLUMNS:,} at most: {remedy}"
+            )
+
+
+def is_sparse(X: Any) -> bool:
+    """Whether X is a SciPy sparse matrix."""
+    return bool(sp.issparse(X))

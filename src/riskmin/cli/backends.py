@@ -1,0 +1,168 @@
+"""The backend of `fit`, which reads the rows and computes: this process, processes, Dask, or MPI ranks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+
+from riskmin.arrays.partitioned import InMemoryPartition
+from riskmin.cli.inputs import PATH_TYPE, POSITIVE_INT
+from riskmin.core import ShardStateLost
+from riskmin.executors.coordination import SingleProcess
+
+_OPTIONS: list[Callable[..., Any]] = [
+    click.option(
+        "--processes",
+        type=POSITIVE_INT,
+        metavar="N",
+        help="Compute in N worker processes, which read the data.",
+    ),
+    click.option(
+        "--dask",
+        metavar="ADDRESS",
+        help="Compute on the Dask cluster with its scheduler at tcp://HOST:PORT or tls://HOST:PORT; the "
+        "workers read the data.",
+    ),
+    click.option("--tls-ca", type=PATH_TYPE, help="CA certificate file of the cluster (tls://)."),
+    click.option("--tls-cert", type=PATH_TYPE, help="Client certificate file (tls://)."),
+    click.option("--tls-key", type=PATH_TYPE, help="Key file of the client certificate (tls://)."),
+    click.option("--mpi", is_flag=True, help="Compute on all MPI ranks: mpiexec -n 8 riskmin fit --mpi ..."),
+]
+
+
+def backend_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that select the backend."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def backend(given: dict[str, Any], task: str) -> Iterator[Any]:
+    """Yield the executor selected by the options; None if the rows are in this process."""
+    _check(given, task)
+    with ExitStack() as stack:
+        try:
+            yield _executor(given, stack)
+        except (RuntimeError, MemoryError) as error:
+            if not _raised_by_executor(error):
+                raise
+            # a worker that died or ran out of memory is not a bug of riskmin
+            raise click.ClickException(str(error)) from error
+
+
+def _check(given: dict[str, Any], task: str) -> None:
+    """Raise if options exclude each other."""
+    backends = [f"--{name}" for name in ("processes", "dask", "mpi") if given[name]]
+    if len(backends) > 1:
+        raise click.UsageError(f"{backends[0]} and {backends[1]} exclude each other")
+    for name in ("tls_ca", "tls_cert", "tls_key"):
+        if given[name] is not None and not given["dask"]:
+            raise click.UsageError(f"--{name.replace('_', '-')} is for --dask tls://HOST:PORT")
+        if given[name] is not None and not given[name].is_file():
+            raise ValueError(f"--{name.replace('_', '-')}: there is no file {given[name]}; check the path")
+    if backends and given["jobs"] != 1:
+        raise click.UsageError(
+            f"--jobs is for threads of this process, but {backends[0]} computes in others: leave one out"
+        )
+    if backends and task == "tagging":
+        raise ValueError(
+            "a tagger extracts its features from all sentences in one process: "
+            f"leave {backends[0]} out, and use --jobs for threads"
+        )
+
+
+def _executor(given: dict[str, Any], stack: ExitStack) -> Any:
+    if given["processes"]:
+        from riskmin.executors import Processes
+
+        return Processes(n_workers=given["processes"])
+    if given["mpi"]:
+        return _spmd()
+    if given["dask"]:
+        from riskmin.executors.dask.client import dask_client
+        from riskmin.executors.dask.executor import DaskExecutor
+
+        files = {name: given[f"tls_{name}"] for name in ("ca", "cert", "key")}
+        settings = {name: None if file is None else str(file) for name, file in files.items()}
+        return DaskExecutor(stack.enter_context(dask_client(given["dask"], **settings)))
+    return None
+
+
+def _spmd() -> Any:
+    """The executor over all MPI ranks; a ValueError if MPI is not available."""
+    from riskmin.executors.mpi.executor import Spmd
+
+    executor = Spmd()
+    try:
+        _ = executor.rank
+    except ImportError as error:
+        raise ValueError(
+            f"--mpi needs mpi4py and an MPI such as mpich ({error}): pip install 'riskmin[mpi]' mpich"
+        ) from None
+    return executor
+
+
+def _raised_by_executor(error: Exception) -> bool:
+    """Whether an error was raised by an executor itself, not by the function that it computes."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    module = "" if frame is None else frame.tb_frame.f_globals.get("__name__", "")
+    direct = type(error) in (RuntimeError, MemoryError) and str(module).startswith("riskmin.executors.")
+    return direct or isinstance(error, ShardStateLost)
+
+
+def coordination(executor: Any) -> Any:
+    """The coordination of the processes that run this command: only rank 0 writes files."""
+    return executor if hasattr(executor, "on_root") else SingleProcess()
+
+
+def root_output_only(args: Sequence[str] | None) -> AbstractContextManager[None]:
+    """Context in which only rank 0 prints, if the command runs on MPI ranks."""
+    if "--mpi" not in (sys.argv[1:] if args is None else args):
+        return nullcontext()
+    try:
+        silenced: AbstractContextManager[None] = _spmd().root_output_only()
+        return silenced
+    except (ValueError, RuntimeError):  # the command itself will report it
+        return nullcontext()
+
+
+# ---------------------------------------------------------------- several files
+class _InProcessReader:
+    """Reads partitions in this process, through the interface of a partition-reading executor."""
+
+    def keep(self, f: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Return f(item) for each item."""
+        return [f(item) for item in items]
+
+    def ask(self, handles: Sequence[Any], g: Callable[[Any], Any]) -> list[Any]:
+        """Return g(handle) for each handle."""
+        return [g(handle) for handle in handles]
+
+    def part(
+        self, handle: Any, name: str, shape: Any, numbers: int, sparse: bool, pick: Callable[[Any], Any]
+    ) -> InMemoryPartition:
+        """The partition that holds the rows of a file, already in memory."""
+        return InMemoryPartition(pick(handle), name)
+
+
+def load_partitions(paths: Sequence[Path], executor: Any, **settings: Any) -> Any:
+    """Load files as the partitions of one table, in this process or in those of the executor."""
+    from riskmin.data import spread
+
+    source = paths[0] if len(paths) == 1 else list(paths)
+    data = spread(source, executor=executor or _InProcessReader(), **settings)
+    rows: Any = data.X
+    return data if executor is not None else data._replace(X=rows.whole())
+
+
+def describe_paths(paths: Sequence[Path]) -> str:
+    """The name of the data in a summary: the first file, and how many more there are."""
+    return paths[0].name if len(paths) == 1 else f"{paths[0].name} and {len(paths) - 1:,} more"

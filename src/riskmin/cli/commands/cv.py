@@ -1,0 +1,185 @@
+"""`riskmin cv`: choose the regularization strength by cross-validation and fit the final model with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from riskmin.cli.commands.grid import GradedLamSearch, GradeErrorScorer
+from riskmin.cli.inputs import (
+    PATH_TYPE,
+    check_distinct_paths,
+    check_writable,
+    describe_data_size,
+    fit_summary,
+    load_for_fit,
+    not_converged_message,
+    note_zero_weights,
+    print_pairs,
+    print_table,
+    reg_name,
+    report_facts,
+    summary_lines,
+    suppress_warnings,
+)
+from riskmin.cli.options import check_lams, estimator_settings, lam_options, make_estimator, problem_options
+from riskmin.cli.tasks.base import TASK_BEHAVIORS, query_kwargs
+from riskmin.core.signals import ignore_interrupts
+from riskmin.data import Dataset
+
+_EPILOG = """\b
+Examples:
+  riskmin cv train.svm --loss hinge -o best.riskmin
+  riskmin cv houses.csv --target price --loss huber --reg l1 --folds 10 -o best.riskmin --report cv.html
+
+--scoring takes the name of a loss for a metric: roc_area, prbep, f_beta:beta=2, precision_at_k:k=20,
+ndcg:k=5, mrr, ...; or the name of a scikit-learn scorer: balanced_accuracy, neg_mean_absolute_error, ...
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("data", type=PATH_TYPE)
+@click.option(
+    "-o", "--output", type=PATH_TYPE, required=True, help="Where to save the model fitted to all rows."
+)
+@click.option("--folds", type=click.IntRange(2), default=5, show_default=True, help="Number of folds.")
+@click.option("--scoring", help="Metric to compare (default: the loss's metric, else accuracy or R^2).")
+@lam_options
+@problem_options
+@click.option("--report", type=PATH_TYPE, help="Write an HTML page with a chart of the scores.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@click.option("--quiet", is_flag=True, help="Print nothing (except with --json).")
+def cv(data: Path, output: Path, report: Path | None, as_json: bool, quiet: bool, **given: Any) -> int:
+    """Choose the regularization strength for DATA by cross-validation.
+
+    In each fold a path of certified fits is computed. The strength lam with the best mean score (the largest
+    one among ties) is used to fit all rows, and that model is saved. For rankings, the rows of a query stay
+    in one fold. The exit code is 3 if any fit did not converge.
+    """
+    check_lams(given)
+    search, scored = _estimator(given)
+    check_writable(output, report)
+    check_distinct_paths({"DATA": data}, {"--output": output, "--report": report})
+    table = load_for_fit(data, search, given, quiet=quiet or as_json)
+    TASK_BEHAVIORS[search.task].check(search, table.y, table.qid)
+    with suppress_warnings():
+        _fit(search, table, scored)
+    model = search.best_estimator_
+    _save(search, table, output, report, scored, title=f"{given['loss']} on {data.name}")
+    facts = fit_summary(model, table.X.shape, model.tol)
+    if as_json:
+        click.echo(json.dumps(_search_facts(search) | facts | {"model": str(output)}))
+    elif not quiet:
+        click.echo(
+            f"{given['loss']} on {data.name}, {describe_data_size(model, table)}, {reg_name(model)}, "
+            f"{len(search.scores_)} folds"
+        )
+        print_table(_cells(search, scored))
+        more = [("report", str(report))] if report else []
+        print_pairs(
+            [("best lam", f"{search.alpha_:.4g}"), *summary_lines(facts), ("model", str(output)), *more]
+        )
+    return _report_convergence(search, facts, as_json)
+
+
+def _estimator(given: dict[str, Any]) -> tuple[Any, str]:
+    """Make the search estimator; also return the name of the metric that it compares."""
+    from riskmin.estimators import LinearClassifierCV, LinearRegressorCV
+    from riskmin.estimators._common.fit import resolve_regularizer
+    from riskmin.estimators._common.scoring import measure_by_name, measure_for_loss
+    from riskmin.losses import get_loss
+
+    task, settings = estimator_settings(given)
+    if task == "novelty":
+        raise ValueError("novelty has no labels to score by, so there is nothing to cross-validate: use fit")
+    if task == "tagging":
+        raise ValueError(
+            "cv is for models of rows, not for taggers: use scikit-learn's GridSearchCV in Python"
+        )
+    name = given["scoring"]
+    measure = measure_for_loss(get_loss(given["loss"])) if name is None else measure_by_name(name, task)
+    scoring = None if measure is None else measure.scorer
+    grid = {"alphas": given["lams"], "n_alphas": given["n_lams"] or 13, "cv": given["folds"]}
+    if task in ("ordinal", "ranking"):
+        scored = GradeErrorScorer.name if measure is None else measure.name
+        return GradedLamSearch(make_estimator(given), **grid, scoring=scoring), scored
+    kind = LinearRegressorCV if task == "regression" else LinearClassifierCV
+    model = kind(**settings, **grid, scoring=scoring)
+    resolve_regularizer(model)
+    return model, "score" if measure is None else measure.name
+
+
+def _fit(search: Any, table: Dataset, scored: str) -> None:
+    """Run the search; errors that are due to --scoring name that option."""
+    try:
+        search.fit(table.X, table.y, **query_kwargs(search, table.qid))
+    except AttributeError as error:
+        if "predict_proba" not in str(error):
+            raise
+        raise ValueError(
+            f"--scoring {scored} needs probabilities, which {search.loss} does not give: "
+            "choose another, or --loss logistic"
+        ) from None
+    except ValueError as error:
+        if "could not convert string to float" not in str(error):
+            raise
+        raise ValueError(
+            f"--scoring {scored} takes numbers, but the labels are words: choose another, such as accuracy"
+        ) from None
+
+
+def _statistics(search: Any) -> list[tuple[float, float, float]]:
+    """For each lam: lam, the mean score over the folds, and its standard deviation."""
+    mean, sd = search.scores_.mean(axis=0), search.scores_.std(axis=0)
+    return [(float(a), float(m), float(s)) for a, m, s in zip(search.alphas_, mean, sd, strict=True)]
+
+
+def _cells(search: Any, scored: str) -> list[list[str]]:
+    rows = [
+        [f"{lam:.4g}", f"{m:.6g}", f"+- {s:.2g}", "best" if lam == search.alpha_ else ""]
+        for lam, m, s in _statistics(search)
+    ]
+    return [["lam", scored, "sd", ""], *rows]
+
+
+def _search_facts(search: Any) -> dict[str, Any]:
+    """The scores of all strengths as JSON-compatible data."""
+    scores = [
+        {"lam": lam, "mean": m, "sd": s, "scores": search.scores_[:, k].tolist()}
+        for k, (lam, m, s) in enumerate(_statistics(search))
+    ]
+    return {"best_lam": search.alpha_, "best_score": search.best_score_, "cv": scores}
+
+
+@ignore_interrupts()
+def _save(search: Any, table: Dataset, output: Path, report: Path | None, scored: str, title: str) -> None:
+    from riskmin.estimators import save_model
+    from riskmin.report import write_search
+
+    model = search.best_estimator_
+    if table.feature_names is not None:
+        model.feature_names_in_ = np.array(table.feature_names, dtype=object)
+    save_model(model, output)
+    if report is not None:
+        about = report_facts(model, table.X.shape) | {"scoring": scored}
+        write_search(report, search.alphas_.tolist(), search.scores_, search.alpha_, title=title, about=about)
+
+
+def _report_convergence(search: Any, facts: dict[str, Any], as_json: bool) -> int:
+    """Report fits that did not converge on stderr and return the exit code."""
+    n_failed = search.n_not_converged_
+    if n_failed and not as_json:
+        click.echo(
+            f"riskmin: {n_failed} of {search.scores_.size} fits of the folds did not reach the certified "
+            f"gap of {search.tol:g}: raise --max-iter, --max-seconds or --tol, or leave out the smallest lam",
+            err=True,
+        )
+    if not as_json:
+        note_zero_weights(search.best_estimator_)
+    if facts["status"] != "converged" and not as_json:
+        click.echo(not_converged_message(search.best_estimator_, facts, "the last fit is "), err=True)
+    return 3 if n_failed or facts["status"] != "converged" else 0

@@ -1,0 +1,124 @@
+"""`riskmin predict` and `riskmin evaluate`: predictions of a saved model, and its metrics on labeled data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from riskmin.cli.inputs import (
+    PATH_TYPE,
+    ColumnRef,
+    check_distinct_paths,
+    check_writable,
+    json_option,
+    load_for_model,
+    memory_option,
+    print_pairs,
+    qid_option,
+    suppress_warnings,
+    target_option,
+)
+from riskmin.cli.tasks import classification, tagging
+from riskmin.cli.tasks.base import TASK_BEHAVIORS
+
+
+@click.command()
+@click.argument("model", type=PATH_TYPE)
+@click.argument("data", type=PATH_TYPE)
+@click.option("-o", "--output", type=PATH_TYPE, help="File to write to (default: stdout).")
+@click.option(
+    "--scores",
+    is_flag=True,
+    help="Print scores: positive for the second of two classes, else one column per class.",
+)
+@click.option("--proba", is_flag=True, help="Print probabilities, one column per class (logistic loss).")
+@target_option
+@qid_option
+@memory_option
+def predict(
+    model: Path,
+    data: Path,
+    output: Path | None,
+    scores: bool,
+    proba: bool,
+    target: ColumnRef,
+    qid: ColumnRef,
+) -> None:
+    """Print one prediction per line for DATA.
+
+    DATA may or may not contain labels. Classes and grades are named as in training; for novelty, -1 is a
+    novel row and 1 a normal one. For rankings the prediction is a score: within a query, higher scores rank
+    first. For taggers the output is the input file with one more column.
+    """
+    from riskmin.estimators import load_model
+    from riskmin.report import write_text
+
+    if scores and proba:
+        raise click.UsageError("--scores and --proba exclude each other")
+    if output is not None and (not output.exists() or output.is_dir()):
+        check_writable(output)
+    check_distinct_paths({"MODEL": model, "DATA": data}, {"--output": output})
+    fitted = load_model(model)
+    if proba and not hasattr(fitted, "predict_proba") and fitted.task != "tagging":
+        raise ValueError(f"{model} has no probabilities: only classifiers with the logistic loss have")
+    table = load_for_model(fitted, data, target, qid, labels=False)
+    with suppress_warnings():
+        if fitted.task == "tagging":
+            text = tagging.format_predictions(fitted, table, scores=scores, proba=proba)
+        else:
+            text = _text(fitted, table.X, scores, proba)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_text(output, text)
+
+
+def _text(model: Any, X: Any, scores: bool, proba: bool) -> str:
+    """Format the predictions, scores or probabilities, one line per row."""
+    task = TASK_BEHAVIORS[model.task]
+    if proba:
+        return _tab_separated(model.predict_proba(X))
+    if scores:
+        return _tab_separated(task.scores(model, X))
+    return "".join(word + "\n" for word in task.predictions(model, X))
+
+
+def _tab_separated(values: Any) -> str:
+    """Format an array as one line per row with columns separated by tabs."""
+    rows = values.reshape(len(values), -1).tolist()
+    return "".join("\t".join(map(repr, row)) + "\n" for row in rows)
+
+
+@click.command()
+@click.argument("model", type=PATH_TYPE)
+@click.argument("data", type=PATH_TYPE)
+@target_option
+@qid_option
+@memory_option
+@json_option
+def evaluate(model: Path, data: Path, target: ColumnRef, qid: ColumnRef, as_json: bool) -> None:
+    """Compute the metrics of a model on labeled DATA."""
+    from riskmin.estimators import load_model
+
+    fitted = load_model(model)
+    task = TASK_BEHAVIORS[fitted.task]
+    table = load_for_model(fitted, data, target, qid, labels=task.needs_labels)
+    with suppress_warnings():
+        metrics = task.metrics(fitted, table.X, table.y, table.qid)
+    if fitted.task == "tagging":
+        tagging.print_tagging_metrics(
+            metrics, f"{model.name} on {data.name}", len(table.y or ()), as_json=as_json
+        )
+    elif as_json:
+        click.echo(json.dumps({"rows": table.X.shape[0], **metrics}))
+    else:
+        click.echo(f"{model.name} on {data.name}, {table.X.shape[0]:,} rows")
+        per_class = metrics.pop("classes", None)
+        print_pairs(
+            (name, value if isinstance(value, str) else f"{value:.6g}") for name, value in metrics.items()
+        )
+        if per_class is not None:
+            classification.print_class_table(per_class)

@@ -1,0 +1,410 @@
+"""Functions shared by the commands: options, checks of paths, loading of data, summaries, aligned output."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import click
+import numpy as np
+
+from riskmin.cli.tasks import tagging
+from riskmin.core import Result
+from riskmin.data import Dataset, format_of, load
+from riskmin.data.limits import memory_limited
+from riskmin.report.progress import duration
+
+ColumnRef: TypeAlias = str | int | None
+"""A column of a table, given by name or by index from 0."""
+
+STANDARDIZED_NOTE = (
+    "yes: lam, objective and lower bound are those of columns divided by their standard deviations"
+)
+"""The note in the summary of a fit to standardized columns."""
+
+ANNOUNCE_READ_ABOVE_BYTES = 50_000_000
+"""Files larger than this (in bytes) take seconds to read: announce them on stderr before reading."""
+
+
+def _parse_column(ctx: click.Context, param: click.Parameter, value: str | None) -> ColumnRef:
+    """Return a column's index if the text is an integer, else its name."""
+    try:
+        return None if value is None else int(value)
+    except ValueError:
+        return value
+
+
+def _require_finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """Reject NaN and infinity: Click's ranges accept NaN, and infinity where they are unbounded."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is not a finite number.", ctx, param)
+    return value
+
+
+def real_option(name: str, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make an option that takes a finite number."""
+    return click.option(name, callback=_require_finite, **settings)
+
+
+PATH_TYPE = click.Path(path_type=Path)
+NONNEGATIVE_FLOAT, POSITIVE_FLOAT, POSITIVE_INT = (
+    click.FloatRange(0),
+    click.FloatRange(0, min_open=True),
+    click.IntRange(1),
+)
+target_option = click.option(
+    "--target",
+    metavar="COLUMN",
+    callback=_parse_column,
+    help="Label column of a table, by name or by index from 0 "
+    '(default: "target", "label", "y" or "class", else the last).',
+)
+qid_option = click.option(
+    "--qid",
+    metavar="COLUMN",
+    callback=_parse_column,
+    help='Column of query ids of a table, for ranking losses (default: "qid", if it exists).',
+)
+
+
+def _limit_memory(ctx: click.Context, param: click.Parameter, value: float | None) -> None:
+    """Set the memory limit of the readers for the duration of the command."""
+    ctx.with_resource(memory_limited(_require_finite(ctx, param, value)))
+
+
+memory_option = click.option(
+    "--max-memory",
+    metavar="MB",
+    type=click.FloatRange(0, min_open=True),
+    expose_value=False,
+    callback=_limit_memory,
+    help="Memory limit of readers in megabytes (default: what the machine and its limits allow).",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+
+
+def check_writable(*paths: Path | None) -> None:
+    """Raise a ValueError before any computation if one of the paths cannot be written."""
+    for path in paths:
+        if path is None:
+            continue
+        # unlike Path.resolve, realpath does not raise on a loop of symbolic links
+        folder = Path(os.path.realpath(path)).parent
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder: name a file in it")
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{path} is not a regular file, and cannot be replaced by one")
+        if not folder.is_dir():
+            raise ValueError(f"{path} cannot be written: there is no folder {folder}; make it first")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ValueError(f"{path} cannot be written: the folder {folder} is not open to you")
+
+
+def check_distinct_paths(inputs: dict[str, Path], outputs: dict[str, Path | None]) -> None:
+    """Raise if an output path equals an input, lies inside an input folder, or is given twice."""
+    used = dict(inputs)
+    for name, path in outputs.items():
+        if path is None:
+            continue
+        for other, taken in used.items():
+            if _same_file(path, taken):
+                raise ValueError(f"{name} and {other} are the same file, {path}: name another for {name}")
+            if _is_inside_store(path, taken):
+                raise ValueError(f"{name} would write {path}, a file of {other} {taken}: name another")
+        used[name] = path
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    """Whether both paths name one regular file; a terminal or a pipe may be both input and output."""
+    if one.exists() and other.exists():
+        return one.samefile(other) and one.is_file()
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _is_inside_store(path: Path, folder: Path) -> bool:
+    """Whether a path leads into a .rsk folder: directly, through a linked folder, or by a hard link."""
+    if not folder.is_dir() or format_of(folder) != "rsk":  # the reader will report any other folder
+        return False
+    if any(parent.exists() and parent.samefile(folder) for parent in path.resolve().parents):
+        return True
+    return path.is_file() and any(path.samefile(file) for file in folder.iterdir() if file.is_file())
+
+
+def check_data_options(path: Path, *, target: ColumnRef, qid: ColumnRef, quiet: bool = False) -> None:
+    """Raise if --target or --qid do not apply to the file's format; announce a large file on stderr."""
+    kind = format_of(path)
+    if tagging.is_conll(path):
+        raise ValueError(
+            f"{path} holds sentences, which are for taggers: fit one by --loss chain_crf or chain_max_margin"
+        )
+    for option, column, content in (("--target", target, "labels"), ("--qid", qid, "query ids")):
+        if column is not None and kind in ("svmlight", "npz", "rsk"):
+            raise ValueError(
+                f"{option} names a column of a table, but {path} is {kind}, whose {content} have a place of "
+                "their own: leave it out"
+            )
+    if not quiet and path.is_file() and path.stat().st_size > ANNOUNCE_READ_ABOVE_BYTES:
+        click.echo(f"riskmin: reading {path} ({path.stat().st_size / 1e6:,.0f} MB)", err=True)
+
+
+def _load_checked(
+    path: Path, *, target: ColumnRef, qid: ColumnRef, quiet: bool = False, **settings: Any
+) -> Dataset:
+    """Load a file after `check_data_options`."""
+    check_data_options(path, target=target, qid=qid, quiet=quiet)
+    return load(path, target=target, qid=qid, **settings)
+
+
+def load_for_fit(path: Path, model: Any, given: dict[str, Any], *, quiet: bool, **settings: Any) -> Dataset:
+    """Load the data for a fit; note on stderr if their query ids are not used."""
+    if model.task == "tagging":
+        return tagging.load_sentences(path, given["target"], given["qid"], labels=True)
+    data = _load_checked(path, target=given["target"], qid=given["qid"], quiet=quiet, **settings)
+    note_unused_queries(data, model, path.name, quiet=quiet)
+    return data
+
+
+def note_unused_queries(data: Dataset, model: Any, name: str, *, quiet: bool) -> None:
+    """Note on stderr if the data hold query ids that the loss does not use."""
+    if data.qid is not None and model.task != "ranking" and not quiet:
+        click.echo(f"riskmin: {name} has query ids, which {loss_name(model)} does not use", err=True)
+
+
+def load_for_model(model: Any, path: Path, target: ColumnRef, qid: ColumnRef, *, labels: bool) -> Dataset:
+    """Load data for a fitted model; reorder the columns by name where both model and data name them."""
+    if model.task == "tagging":
+        return tagging.load_sentences(
+            path, target, qid, labels=labels, n_columns=tagging.n_input_columns(model)
+        )
+    data = _load_checked(path, target=target, qid=qid, require_labels=labels, n_features=model.n_features_in_)
+    known = getattr(model, "feature_names_in_", None)
+    if known is None or data.feature_names is None or data.feature_names == list(known):
+        return data
+    if sorted(data.feature_names) == sorted(known):
+        position = {name: i for i, name in enumerate(data.feature_names)}
+        return data._replace(X=data.X[:, [position[name] for name in known]])
+    unknown = [name for name in data.feature_names if name not in set(known)]
+    missing = [name for name in known if name not in set(data.feature_names)]
+    raise ValueError(
+        f"{path}: the model was not fitted on the column {unknown[0]!r}, and {missing[0]!r} is missing; "
+        "check the file, or name the column of the labels by --target"
+    )
+
+
+@contextmanager
+def suppress_warnings() -> Iterator[None]:
+    """Suppress warnings, whose content is in the summary and the exit code; print those on checkpoints."""
+
+    def print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+        click.echo(f"riskmin: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("always", ".*the run goes on without a checkpoint", RuntimeWarning)
+        warnings.showwarning = print_warning
+        yield
+
+
+_OPTION_OF_PARAMETER = {
+    "class_weight='balanced'": "--class-weight balanced",
+    "loss='roc_area'": "--loss roc_area",
+    "loss='hinge'": "--loss hinge",
+    "positive=True": "--positive",
+    "try positive=False": "leave it out",
+    "set standardize=True": "add --standardize",
+    "alpha=": "--lam ",
+    "alpha": "--lam",
+    "tol=": "--tol ",
+}
+"""Parameters of estimators as they appear in notes, and the options of the command that set them."""
+
+
+def note_zero_weights(model: Any) -> None:
+    """Print the note of a fit that converged to zero weights, with options in place of parameters."""
+    note = model.result_.note
+    if note and model.result_.status == "converged":
+        for name, option in _OPTION_OF_PARAMETER.items():
+            note = note.replace(name, option)
+        click.echo(f"riskmin: the model learned nothing: {note}", err=True)
+
+
+def print_pairs(rows: Iterable[tuple[str, str]]) -> None:
+    """Print pairs of names and values, aligned."""
+    rows = list(rows)
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        click.echo(f"  {name:<{width}}  {value}")
+
+
+def print_table(cells: Sequence[Sequence[str]], *, left: bool = False) -> None:
+    """Print a table whose first row is the header; cells are aligned to the right, or to the left."""
+    widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
+    side = "<" if left else ">"
+    for row in cells:
+        line = "  ".join(f"{cell:{side}{width}}" for cell, width in zip(row[:-1], widths[:-1], strict=True))
+        click.echo(f"  {line}  {row[-1]}".rstrip())
+
+
+def pluralize(n: int, noun: str) -> str:
+    """Format a count with its noun: "1 iteration", "2 iterations"."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def format_label(label: Any) -> str:
+    """Format a class label as in the data file: 1.0 becomes "1"."""
+    if isinstance(label, (float, np.floating)) and float(label).is_integer():
+        return str(int(label))
+    return str(label)
+
+
+def loss_name(model: Any) -> str:
+    """The loss as it is written on the command line."""
+    return "novelty" if model.task == "novelty" else str(model.loss)
+
+
+def reg_name(model: Any) -> str:
+    """The regularizer as it is written on the command line, and whether weights are bounded by zero."""
+    return f"{model.regularizer}{', positive' if model.positive else ''}"
+
+
+def makes_zeros(model: Any, n_weights: int) -> bool:
+    """Whether the regularizer makes weights exactly zero: by an l1 term, or by a bound at zero."""
+    from riskmin.estimators._common.fit import resolve_regularizer
+    from riskmin.regularizers import Separable, repeat_per_output
+
+    reg = resolve_regularizer(model)
+    if not isinstance(reg, Separable):
+        return False
+    reg = repeat_per_output(reg, getattr(model, "n_features_in_", n_weights), n_weights)
+    terms = reg.terms(np.zeros(n_weights))
+    return bool(np.any(terms.absolute > 0) or np.any(terms.lower == 0) or np.any(terms.upper == 0))
+
+
+def n_nonzero_weights(model: Any) -> int | None:
+    """Number of nonzero weights; None if the regularizer makes no weights zero."""
+    return int(np.count_nonzero(model.coef_)) if makes_zeros(model, np.size(model.coef_)) else None
+
+
+def fit_summary(model: Any, dimensions: tuple[int, int], tol: float) -> dict[str, Any]:
+    """Summarize a fit as JSON-compatible data: problem, certificate, status, cost."""
+    result: Result = model.result_
+    last = result.trace[-1]
+    return {
+        "loss": loss_name(model),
+        "reg": reg_name(model),
+        "lam": float(model.alpha),
+        "rows": dimensions[0],
+        "columns": dimensions[1],
+        "weights": int(np.size(model.coef_)),
+        "nonzeros": n_nonzero_weights(model),
+        "objective": model.objective_,
+        "lower_bound": model.lower_bound_,
+        "gap": model.gap_,
+        "gap_rel": model.gap_ / model.objective_ if model.objective_ else 0.0,
+        "tol": tol,
+        "atol": model.atol,
+        "status": result.status,
+        "criterion": result.criterion,
+        "standardized": getattr(model, "scale_", None) is not None,
+        "iterations": result.n_iter,
+        "calls": int(last["calls"]),
+        "seconds": last["seconds"],
+        "solver": result.solver,
+        "note": result.note,
+    }
+
+
+def not_converged_message(model: Any, facts: dict[str, Any], which: str = "") -> str:
+    """The message about a fit that did not reach the tolerance: the gap, and the remedy."""
+    from riskmin.estimators._common.advice import (
+        COMMAND_LINE_PHRASES,
+        describe_ill_scaled_columns,
+        suggest_parameters,
+    )
+
+    message = (
+        f"riskmin: {which}not converged ({facts['status']}): the certified gap is {facts['gap_rel']:.2g}, "
+        f"above the {model.tol:g} asked for; {suggest_parameters(model, COMMAND_LINE_PHRASES)}"
+    )
+    advice = describe_ill_scaled_columns(model, COMMAND_LINE_PHRASES)
+    return f"{message}. {advice}" if advice else message
+
+
+def summary_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Format a summary as (name, value) pairs for printing."""
+    rows = [
+        ("objective", f"{facts['objective']:.9g}"),
+        ("lower bound", f"{facts['lower_bound']:.9g}"),
+        ("certified gap", f"{facts['gap_rel']:.2e} of the objective (asked for {facts['tol']:g})"),
+        ("status", describe_status(facts)),
+        ("iterations", f"{facts['iterations']:,} in {duration(facts['seconds'])}"),
+        ("solver", facts["solver"]),
+    ]
+    if facts["nonzeros"] is not None:
+        rows.append(("nonzero weights", f"{facts['nonzeros']:,} of {facts['weights']:,}"))
+    if facts["standardized"]:
+        rows.append(("standardized", STANDARDIZED_NOTE))
+    return rows
+
+
+def describe_status(facts: dict[str, Any]) -> str:
+    """The status, and the absolute tolerance if that one was met."""
+    if facts["criterion"] != "atol":
+        return str(facts["status"])
+    asked = "1e-6 tol of the risk at w = 0" if facts["atol"] is None else f"{facts['atol']:g}"
+    return f"{facts['status']}, by --atol: the gap is {facts['gap']:.2e}, at most {asked}"
+
+
+def data_shape(model: Any, data: Dataset) -> tuple[int, int]:
+    """Number of rows (or sentences) and of columns (or weights)."""
+    dimensions: tuple[int, int] = (
+        tagging.corpus_shape(model, data.X) if model.task == "tagging" else data.X.shape
+    )
+    return dimensions
+
+
+def describe_data_size(model: Any, data: Dataset) -> str:
+    """Describe the size of the data: rows, columns, classes or queries."""
+    if model.task == "tagging":
+        return tagging.describe_corpus_size(model, data.X)
+    n, p = data.X.shape
+    text = f"{n:,} rows x {p:,} columns"
+    if model.task in ("classification", "hierarchy") and len(model.classes_) > 2:
+        return f"{text}, {len(model.classes_):,} classes"
+    if data.qid is None or model.task != "ranking":
+        return text
+    return f"{text} in {len(np.unique(data.qid)):,} queries"
+
+
+def problem_facts(model: Any, dimensions: tuple[int, int]) -> dict[str, Any]:
+    """The problem as it is described on an HTML page: loss, regularizer, size, tolerance."""
+    from riskmin.estimators._common.fit import fitted_loss, resolve_regularizer
+    from riskmin.losses import formula
+
+    reg = getattr(resolve_regularizer(model), "formula", "")
+    return {
+        "loss": f"{loss_name(model)}: {formula(fitted_loss(model))}",
+        "rows": dimensions[0],
+        "columns": dimensions[1],
+        "tol": float(model.tol),
+        "regularizer": f"{reg_name(model)}: {reg}" if reg else reg_name(model),
+        **({"standardized": STANDARDIZED_NOTE} if getattr(model, "standardize", False) else {}),
+    }
+
+
+def report_facts(model: Any, dimensions: tuple[int, int]) -> dict[str, Any]:
+    """The facts about a fit that a report shows in addition to its `Result`."""
+    facts, n_nonzero = (
+        problem_facts(model, dimensions) | {"lam": float(model.alpha)},
+        n_nonzero_weights(model),
+    )
+    if getattr(model, "n_queries_", 0):
+        facts["queries"] = f"{model.n_queries_:,}"
+    if n_nonzero is None:
+        return facts
+    return facts | {"nonzero weights": f"{n_nonzero:,} of {np.size(model.coef_):,}"}

@@ -1,0 +1,211 @@
+"""The options of `fit`, `path` and `cv` that define the problem, and the estimator that they specify."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from riskmin.cli.inputs import (
+    NONNEGATIVE_FLOAT,
+    POSITIVE_FLOAT,
+    POSITIVE_INT,
+    memory_option,
+    qid_option,
+    real_option,
+    target_option,
+)
+from riskmin.cli.tasks import tagging
+
+
+def _parse_grades(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> list[str] | list[float] | None:
+    """Parse a comma-separated list of grades; they are numbers if all of them are, as in a data file."""
+    if value is None:
+        return None
+    words = [word.strip() for word in value.split(",")]
+    if len(words) < 2 or not all(words) or len(set(words)) < len(words):
+        raise click.BadParameter(f"{value!r} must name each grade once: write poor,fair,good.", ctx, param)
+    try:
+        return [float(word) for word in words]
+    except ValueError:
+        return words
+
+
+def _check_jobs(ctx: click.Context, param: click.Parameter, value: int) -> int:
+    if value < 1 and value != -1:
+        message = f"{value} is neither a number of threads nor -1 for one per core."
+        raise click.BadParameter(message, ctx, param)
+    return value
+
+
+_OPTIONS: list[Callable[..., Any]] = [
+    click.option(
+        "--loss", default="hinge", show_default=True, help="Name of the loss, or NAME:PARAMETER=VALUE."
+    ),
+    click.option("--reg", default="l2", show_default=True, help="Regularizer, such as elastic:eps=2."),
+    click.option("--positive", is_flag=True, help="Constrain the weights to be >= 0 (l1, l2, elastic)."),
+    click.option(
+        "--standardize",
+        is_flag=True,
+        help="Penalize the weights of columns divided by their standard deviations; weights are saved and "
+        "printed in the units of the data.",
+    ),
+    real_option(
+        "--tol", type=NONNEGATIVE_FLOAT, default=1e-3, show_default=True, help="Relative certified gap."
+    ),
+    real_option(
+        "--atol",
+        type=NONNEGATIVE_FLOAT,
+        help="Absolute certified gap that also suffices (default: 1e-6 tol times the risk at w = 0).",
+    ),
+    target_option,
+    qid_option,
+    memory_option,
+    click.option(
+        "--order", callback=_parse_grades, help="The grades, lowest first: poor,fair,good (ordinal)."
+    ),
+    click.option("--no-intercept", is_flag=True, help="Fit no intercept (default: one without penalty)."),
+    click.option("--class-weight", type=click.Choice(["balanced"]), help="Give all classes equal weight."),
+    click.option("--solver", help="A solver of 'riskmin solvers' (default: auto)."),
+    click.option(
+        "--max-iter",
+        type=POSITIVE_INT,
+        default=10_000,
+        show_default=True,
+        help="Maximum number of iterations.",
+    ),
+    real_option("--max-seconds", type=POSITIVE_FLOAT, help="Time limit of a fit in seconds."),
+    click.option(
+        "--jobs",
+        type=int,
+        default=1,
+        show_default=True,
+        callback=_check_jobs,
+        help="Number of threads; -1 for one per core.",
+    ),
+]
+
+
+def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that define the objective, its tolerances and limits."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def estimator_settings(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the task of the loss and the parameters of its estimator, checked before data are read."""
+    from riskmin import get_loss
+    from riskmin.solvers import get_solver
+
+    task = get_loss(given["loss"]).task
+    task = "classification" if task == "multiclass" else task  # one estimator takes two or more classes
+    _check_options(task, given)
+    get_solver(given["solver"])
+    settings = {
+        "regularizer": given["reg"],
+        "positive": given["positive"],
+        "standardize": given["standardize"],
+        "tol": given["tol"],
+        "atol": given["atol"],
+        "solver": given["solver"],
+        "max_iter": given["max_iter"],
+        "max_seconds": given["max_seconds"],
+        "n_jobs": given["jobs"],
+    }
+    if task != "novelty":
+        settings |= {"loss": given["loss"], "fit_intercept": not given["no_intercept"]}
+    if task == "classification":
+        settings["class_weight"] = given["class_weight"]
+    if task == "ordinal":
+        settings["order"] = given["order"]
+    return task, settings
+
+
+def make_estimator(given: dict[str, Any]) -> Any:
+    """Make the estimator for the loss's task; all checks that do not need the data are done."""
+    from riskmin.estimators import (
+        LinearClassifier,
+        LinearRanker,
+        LinearRegressor,
+        NoveltyDetector,
+        OrdinalClassifier,
+    )
+    from riskmin.estimators._common.fit import resolve_regularizer
+
+    task, settings = estimator_settings(given)
+    if task == "tagging":
+        return tagging.make_tagger(given)
+    kinds = {
+        "classification": LinearClassifier,
+        "regression": LinearRegressor,
+        "novelty": NoveltyDetector,
+        "ordinal": OrdinalClassifier,
+        "ranking": LinearRanker,
+    }
+    if given.get("contamination") is not None:
+        settings["contamination"] = given["contamination"]
+    model = kinds[task](alpha=given.get("lam", 1.0), **settings)
+    resolve_regularizer(model)
+    return model
+
+
+def _check_options(task: str, given: dict[str, Any]) -> None:
+    """Raise if an option would have no effect for the task."""
+    kind = f"{given['loss']} is a loss for {task}"
+    if given["class_weight"] and task != "classification":
+        raise ValueError(f"--class-weight is for classification, but {kind}: leave it out")
+    if given.get("contamination") is not None and task != "novelty":
+        raise ValueError(f"--contamination is for novelty, but {kind}: leave it out")
+    if given["order"] is not None and task != "ordinal":
+        raise ValueError(f"--order is for ordinal, but {kind}: leave it out")
+    for option in ("constraints", "min_count"):
+        if given.get(option) is not None and task != "tagging":
+            raise ValueError(f"--{option.replace('_', '-')} is for tagging, but {kind}: leave it out")
+    if given["positive"] and task == "tagging":
+        raise ValueError(f"--positive is for models of rows, but {kind}: leave it out")
+    if given["standardize"] and task == "tagging":
+        raise ValueError(f"--standardize is for models of rows, but {kind}: leave it out")
+    if given["no_intercept"] and task in ("novelty", "ordinal", "ranking", "tagging"):
+        raise ValueError(f"--no-intercept has no effect: {kind}, which has no intercept; leave it out")
+
+
+# ---------------------------------------------------------------- regularization strengths
+def _parse_lams(ctx: click.Context, param: click.Parameter, value: str | None) -> list[float] | None:
+    if value is None:
+        return None
+    try:
+        lams = [float(word) for word in value.split(",") if word.strip()]
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no list of numbers: write 1,0.1,0.01.", ctx, param) from None
+    if not lams or not all(0 < lam < math.inf for lam in lams):
+        raise click.BadParameter(f"{value!r} must hold finite numbers > 0: write 1,0.1,0.01.", ctx, param)
+    return lams
+
+
+_LAM_OPTIONS: list[Callable[..., Any]] = [
+    click.option("--lams", callback=_parse_lams, help="Regularization strengths: 1,0.1,0.01."),
+    click.option(
+        "--n-lams",
+        type=POSITIVE_INT,
+        help="Number of strengths in a geometric grid (default: 13): for l1 and elastic from the smallest "
+        "that makes all weights zero down to a thousandth of it, else from 1 to 1e-6.",
+    ),
+]
+
+
+def lam_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that choose the regularization strengths."""
+    for option in reversed(_LAM_OPTIONS):
+        command = option(command)
+    return command
+
+
+def check_lams(given: dict[str, Any]) -> None:
+    """Raise if both options are given."""
+    if given["lams"] is not None and given["n_lams"] is not None:
+        raise click.UsageError("--lams and --n-lams exclude each other")

@@ -1,0 +1,1 @@
+"""What each kind of task needs in the command: labels, predictions, metrics."""

@@ -1,0 +1,283 @@
+"""The commands' behavior for each task (kind of model): one record per task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.cli.inputs import format_label
+from riskmin.cli.tasks import classification, ordinal_ranking, tagging
+from riskmin.cli.tasks.measures import loss_scores, mean_loss, raw_scores
+from riskmin.core import NDArray
+
+
+class TaskBehavior(NamedTuple):
+    """The behavior of the commands for one task."""
+
+    needs_labels: bool
+    """Whether fitting and certifying need labels."""
+    check: Callable[[Any, Any, Any], None]
+    """``check(model, y, qid)`` raises if labels or query ids cannot be fitted, naming the options."""
+    classes: Callable[[Any, Any], NDArray | None]
+    """``classes(model, y)``: the distinct classes or grades of the labels, sorted."""
+    targets: Callable[[Any, Any, int], tuple[NDArray, NDArray]]
+    """``targets(model, y, n_rows)``: labels as the risk takes them, and weights of the rows that sum to 1."""
+    predictions: Callable[[Any, Any], list[str]]
+    """``predictions(model, X)``: one text per row."""
+    scores: Callable[[Any, Any], NDArray]
+    """``scores(model, X)``: one number per row, or one per row and class."""
+    metrics: Callable[[Any, Any, Any, Any], dict[str, Any]]
+    """``metrics(model, X, y, qid)``: metrics by name."""
+
+
+def query_kwargs(model: Any, qid: Any) -> dict[str, Any]:
+    """Keyword arguments of `fit` in addition to rows and labels: query ids, for rankings only."""
+    return {"qid": qid} if model.task == "ranking" else {}
+
+
+def _no_classes(model: Any, y: Any) -> None:
+    """The task has no classes."""
+
+
+# ---------------------------------------------------------------- classification
+def _check_classes(model: Any, y: Any, qid: Any) -> None:
+    from riskmin.estimators._common.fit import resolve_loss
+    from riskmin.estimators._common.multi_output import supports_multiclass
+
+    classes = [format_label(label) for label in np.unique(y).tolist()]
+    if len(classes) == 2 or (len(classes) > 2 and supports_multiclass(resolve_loss(model))):
+        return
+    examples = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
+    content = f"{len(classes):,} classes ({examples})" if len(classes) > 1 else f"one class ({examples})"
+    losses = "hinge, squared_hinge, logistic or softmax, which take more, " if len(classes) > 1 else ""
+    raise ValueError(
+        f"the labels hold {content}, but {model.loss} takes two: choose {losses}another --target or other "
+        "rows, or a loss for regression, ordinal or ranking"
+    )
+
+
+def _distinct_labels(model: Any, y: Any) -> NDArray:
+    distinct: NDArray = np.unique(y)
+    return distinct
+
+
+def _class_codes(model: Any, y: NDArray) -> NDArray:
+    """Labels as the loss takes them: -1 and +1, or 0 to k - 1; raises for labels unknown to the model."""
+    from riskmin.estimators._common.fit import fitted_loss
+    from riskmin.estimators._common.multi_output import is_multi_output
+
+    if unknown := sorted(set(np.unique(y).tolist()) - set(model.classes_.tolist()), key=str):
+        names = [format_label(label) for label in model.classes_.tolist()]
+        known = " and ".join(names) if len(names) == 2 else ", ".join(names[:9]) + ", ..." * (len(names) > 9)
+        raise ValueError(
+            f"the label {format_label(unknown[0])} is none of the model's, {known}: check the data and --target"
+        )
+    index = np.searchsorted(model.classes_, y).astype(np.float64)
+    return index if is_multi_output(fitted_loss(model)) else 2 * index - 1
+
+
+def _class_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
+    from sklearn.utils.class_weight import compute_sample_weight
+
+    codes = _class_codes(model, y)
+    weight = compute_sample_weight(model.class_weight, y)
+    return codes, weight / weight.sum()
+
+
+def _predicted_classes(model: Any, X: Any) -> list[str]:
+    return [format_label(label) for label in model.predict(X).tolist()]
+
+
+def _classification_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
+    from sklearn import metrics
+
+    from riskmin.estimators._common.fit import fitted_loss
+    from riskmin.estimators._common.scoring import measure_for_loss
+
+    codes = _class_codes(model, y)
+    if len(model.classes_) > 2:
+        return classification.class_metrics(model, X, y, codes)
+    z, y_true = model.decision_function(X), np.where(y == model.classes_[1], 1.0, -1.0)
+    y_pred = np.where(z > 0, 1.0, -1.0)
+    result = {
+        "accuracy": metrics.accuracy_score(y_true, y_pred),
+        "balanced accuracy": metrics.balanced_accuracy_score(y_true, y_pred),
+        f"F1 of class {format_label(model.classes_[1])}": metrics.f1_score(y_true, y_pred, zero_division=0.0),
+    }
+    both_classes, loss = len(np.unique(y_true)) == 2, fitted_loss(model)
+    defined = both_classes and getattr(loss, "k", 0) <= len(z)  # a loss at k needs k rows
+    if both_classes:
+        result["ROC area"] = metrics.roc_auc_score(y_true, z)
+    if defined and (measure := measure_for_loss(loss)) is not None:
+        full_name = f"{measure.name} of class {format_label(model.classes_[1])}"
+        result[measure.name if measure.name in result else full_name] = measure.scorer(model, X, y)
+    if loss.separable or defined:
+        result["mean loss"] = mean_loss(model, loss_scores(model, X), codes)
+    return {name: float(value) for name, value in result.items()}
+
+
+def _decision_function(model: Any, X: Any) -> NDArray:
+    z: NDArray = model.decision_function(X)
+    return z
+
+
+def _hierarchy_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
+    return classification.hierarchy_metrics(model, X, y, _class_codes(model, y))
+
+
+# ---------------------------------------------------------------- regression
+def _reject_text_labels(model: Any, y: Any, qid: Any) -> None:
+    if y.dtype.kind in "US":
+        raise ValueError(
+            f"the labels are words (such as {str(y[0])!r}), but {model.loss} takes numbers: "
+            "choose another --target, or a loss for classification"
+        )
+
+
+def _check_numeric_labels(model: Any, y: Any) -> NDArray:
+    """Return labels as floats; raise if they are not numbers or the loss does not take them."""
+    from riskmin.estimators._common.fit import resolve_loss
+
+    if isinstance(y, list) or y.dtype.kind not in "biuf":
+        raise ValueError("the labels are not numbers, but the model is a regression: check --target")
+    if np.ndim(getattr(model, "coef_", 0.0)) == 2:
+        raise ValueError(
+            f"the model predicts {len(model.coef_)} numbers per row, but a file has one label per row: "
+            "use the model in Python"
+        )
+    targets: NDArray = y.astype(np.float64)
+    resolve_loss(model).check_labels(targets)
+    return targets
+
+
+def _number_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
+    from riskmin.estimators._common.fit import resolve_loss
+    from riskmin.estimators._common.multi_output import is_multi_output
+
+    targets = _check_numeric_labels(model, y)
+    return targets[:, None] if is_multi_output(resolve_loss(model)) else targets, np.full(n_rows, 1 / n_rows)
+
+
+def _formatted_numbers(model: Any, X: Any) -> list[str]:
+    y_pred = model.predict(X)
+    return ["\t".join(map(repr, row)) for row in y_pred.reshape(len(y_pred), -1).tolist()]
+
+
+def _regression_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
+    from sklearn import metrics
+
+    from riskmin.estimators._common.fit import resolve_loss
+    from riskmin.losses import Poisson, Quantile
+
+    loss, y = resolve_loss(model), _check_numeric_labels(model, y)
+    y_pred = model.predict(X)
+    result = {
+        "mean loss": mean_loss(model, loss_scores(model, X), _number_targets(model, y, len(y))[0]),
+        "MAE": metrics.mean_absolute_error(y, y_pred),
+        "RMSE": metrics.root_mean_squared_error(y, y_pred),
+    }
+    if len(y) > 1:
+        result["R^2"] = metrics.r2_score(y, y_pred)
+    if isinstance(loss, Poisson):
+        result["mean Poisson deviance"] = metrics.mean_poisson_deviance(y, np.maximum(y_pred, 1e-300))
+    if isinstance(loss, Quantile):
+        result[f"labels below prediction (aim: {loss.level:g})"] = np.mean(y <= y_pred)
+    return {k: float(v) for k, v in result.items()}
+
+
+# ---------------------------------------------------------------- novelty
+def _accept_any_labels(model: Any, y: Any, qid: Any) -> None:
+    """Accept any labels: they are not used in training, or the estimator checks them."""
+
+
+def _no_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
+    return np.zeros(n_rows), np.full(n_rows, 1 / n_rows)
+
+
+def _novelty_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
+    from sklearn import metrics
+
+    novel = model.predict(X) == -1
+    z = model.score_samples(X)
+    result: dict[str, Any] = {
+        "novel": float(np.mean(novel)),
+        "mean loss": mean_loss(model, z, np.zeros(len(z))),
+    }
+    classes, counts = np.unique([] if y is None else y, return_counts=True)
+    if len(classes) == 2:
+        rare = classes[np.argmin(counts)]
+        result["class taken for novel"] = f"{format_label(rare)} (the rarer one)"
+        result["ROC area"] = float(metrics.roc_auc_score(y == rare, -z))
+        result["precision"] = float(metrics.precision_score(y == rare, novel, zero_division=0.0))
+        result["recall"] = float(metrics.recall_score(y == rare, novel, zero_division=0.0))
+    return result
+
+
+TASK_BEHAVIORS: dict[str, TaskBehavior] = {
+    "classification": TaskBehavior(
+        True,
+        _check_classes,
+        _distinct_labels,
+        _class_targets,
+        _predicted_classes,
+        raw_scores,
+        _classification_metrics,
+    ),
+    "regression": TaskBehavior(
+        True,
+        _reject_text_labels,
+        _no_classes,
+        _number_targets,
+        _formatted_numbers,
+        raw_scores,
+        _regression_metrics,
+    ),
+    "novelty": TaskBehavior(
+        False,
+        _accept_any_labels,
+        _no_classes,
+        _no_targets,
+        _formatted_numbers,
+        _decision_function,
+        _novelty_metrics,
+    ),
+    "hierarchy": TaskBehavior(
+        True,
+        _accept_any_labels,
+        _distinct_labels,
+        _class_targets,
+        _predicted_classes,
+        _decision_function,
+        _hierarchy_metrics,
+    ),
+    "ordinal": TaskBehavior(
+        True,
+        ordinal_ranking.check_ordinal_labels,
+        ordinal_ranking.ordered_grades,
+        ordinal_ranking.ordinal_targets,
+        ordinal_ranking.predicted_grades,
+        raw_scores,
+        ordinal_ranking.ordinal_metrics,
+    ),
+    "ranking": TaskBehavior(
+        True,
+        ordinal_ranking.check_ranking_labels,
+        _no_classes,
+        ordinal_ranking.ranking_targets,
+        _formatted_numbers,
+        raw_scores,
+        ordinal_ranking.ranking_metrics,
+    ),
+    "tagging": TaskBehavior(
+        True,
+        tagging.check_tag_labels,
+        tagging.distinct_tags,
+        tagging.targets,
+        tagging.predicted_tags,
+        tagging.tag_scores,
+        tagging.tagging_metrics,
+    ),
+}
+"""The records by an estimator's `task`."""

@@ -1,0 +1,70 @@
+"""Metrics of multiclass models: overall and per class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import numpy as np
+
+from riskmin.cli.inputs import format_label, print_table
+from riskmin.cli.tasks.measures import loss_scores, mean_loss
+from riskmin.core import NDArray
+
+MAX_CLASSES_PRINTED, N_WORST_CLASSES_PRINTED = 30, 10
+"""Up to the first number of classes, all are printed; else only the second number, those of lowest F1."""
+
+_PER_CLASS_METRICS = ("precision", "recall", "F1")
+
+
+class WeightNames:
+    """Names of the weights, "column, class", in the order of w (columns outer, classes inner)."""
+
+    def __init__(self, columns: Sequence[str] | None, classes: NDArray) -> None:
+        self.columns, self.classes = columns, [format_label(label) for label in classes.tolist()]
+
+    def __getitem__(self, index: int) -> str:
+        j, k = divmod(index, len(self.classes))
+        column = f"column {j}" if self.columns is None else self.columns[j]
+        return f"{column}, {self.classes[k]}"
+
+
+def class_metrics(model: Any, X: Any, y: Any, codes: NDArray) -> dict[str, Any]:
+    """Metrics over all classes, and for each class that the rows hold or the model predicts."""
+    from sklearn import metrics
+
+    y_pred = model.predict(X)
+    overall = {
+        "accuracy": metrics.accuracy_score(y, y_pred),
+        "balanced accuracy": metrics.balanced_accuracy_score(y, y_pred),
+        "macro F1": metrics.f1_score(y, y_pred, average="macro", zero_division=0.0),
+        "mean loss": mean_loss(model, loss_scores(model, X), codes),
+    }
+    labels = np.union1d(y, y_pred)
+    each = metrics.precision_recall_fscore_support(y, y_pred, labels=labels, zero_division=0.0)
+    return {name: float(value) for name, value in overall.items()} | {
+        "classes": {
+            format_label(label): dict(zip(_PER_CLASS_METRICS, map(float, row[:-1]), strict=True))
+            | {"rows": int(row[-1])}
+            for label, row in zip(labels.tolist(), np.transpose(each), strict=True)
+        }
+    }
+
+
+def hierarchy_metrics(model: Any, X: Any, y: Any, codes: NDArray) -> dict[str, Any]:
+    """The metrics of `class_metrics`, and the mean tree distance between true and predicted labels."""
+    return {"tree distance": float(model.tree_cost(X, y))} | class_metrics(model, X, y, codes)
+
+
+def print_class_table(classes: dict[str, dict[str, Any]]) -> None:
+    """Print one line per class."""
+    shown = list(classes.items())
+    if len(shown) > MAX_CLASSES_PRINTED:
+        shown = sorted(shown, key=lambda item: item[1]["F1"])[:N_WORST_CLASSES_PRINTED]
+        click.echo(f"  of {len(classes):,} classes, the {N_WORST_CLASSES_PRINTED} with the least F1:")
+    body = [
+        [name, *(f"{row[metric]:.4f}" for metric in _PER_CLASS_METRICS), f"{row['rows']:,}"]
+        for name, row in shown
+    ]
+    print_table([["class", *_PER_CLASS_METRICS, "rows"], *body])

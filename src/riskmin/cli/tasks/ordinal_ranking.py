@@ -1,0 +1,137 @@
+"""The commands' treatment of graded labels: ordinal regression, and ranking of the rows of each query."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+
+from riskmin.cli.inputs import format_label
+from riskmin.cli.tasks.measures import mean_loss, raw_scores
+from riskmin.core import NDArray
+
+
+# ---------------------------------------------------------------- ordinal
+def check_ordinal_labels(model: Any, y: Any, qid: Any) -> None:
+    """Raise if there are fewer than two grades, or if grades are strings and --order is missing."""
+    names = [format_label(grade) for grade in np.unique(y).tolist()]
+    if len(names) < 2:
+        raise ValueError(
+            f"the labels hold one grade ({names[0]}), but {model.loss} compares rows of different grades: "
+            "choose another --target or other rows"
+        )
+    if y.dtype.kind in "US" and model.order is None:
+        example = ",".join(names[:3]) + (",..." if len(names) > 3 else "")
+        raise ValueError(
+            f"the grades are words, whose order is not known: give all of them, the lowest first, by --order "
+            f"{example}"
+        )
+
+
+def ordered_grades(model: Any, y: Any) -> NDArray:
+    """The distinct grades, from the lowest to the highest."""
+    from riskmin.estimators.ordinal import encode_grades
+
+    return encode_grades(y, model.order)[0]
+
+
+def ordinal_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
+    """Grades as indices, 0 for the lowest, and equal weights of the rows."""
+    return grade_indices(y, model.classes_.tolist()), np.full(n_rows, 1 / n_rows)
+
+
+def grade_indices(y: NDArray, known: list[Any]) -> NDArray:
+    """The index of each row's grade in `known`, which is sorted from the lowest to the highest."""
+    index = {grade: k for k, grade in enumerate(known)}
+    distinct, inverse = np.unique(y, return_inverse=True)
+    if unknown := [grade for grade in distinct.tolist() if grade not in index]:
+        names = ", ".join(format_label(grade) for grade in index)
+        raise ValueError(
+            f"the grade {format_label(unknown[0])} is none of the model's, {names}: check the data and --target"
+        )
+    indices: NDArray = np.array([index[grade] for grade in distinct.tolist()], np.float64)[inverse]
+    return indices
+
+
+def predicted_grades(model: Any, X: Any) -> list[str]:
+    """The predicted grade of each row, as text."""
+    return [format_label(grade) for grade in model.predict(X).tolist()]
+
+
+def ordinal_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
+    """Errors of the predicted grades, and the rank correlation of the scores with the grades."""
+    from scipy.stats import kendalltau
+
+    if y.dtype.kind in "US" and model.classes_.dtype.kind in "biuf":
+        raise ValueError(
+            "the labels are words, but the model's grades are numbers: check the data and --target"
+        )
+    # grades unseen in training are inserted in sorted order, so that errors in grades are defined;
+    # the loss is defined for the grades of the model only
+    known = model.classes_.tolist() if model.order is None else model.order
+    if model.order is None and known == sorted(known):
+        known = np.unique([*known, *y.tolist()]).tolist()
+    y_true, y_pred = grade_indices(y, known), grade_indices(model.predict(X), known)
+    metrics = {
+        "mean absolute error, in grades": np.mean(np.abs(y_pred - y_true)),
+        "accuracy": np.mean(y_pred == y_true),
+        "at most one grade off": np.mean(np.abs(y_pred - y_true) <= 1),
+    }
+    z = raw_scores(model, X)
+    if np.any(y_true != y_true[0]):
+        tau = kendalltau(z, y_true).statistic
+        metrics["Kendall's tau"] = tau if np.isfinite(tau) else 0.0  # NaN if all scores are equal
+        if set(np.unique(y).tolist()) <= set(model.classes_.tolist()):
+            metrics["mean loss"] = mean_loss(model, z, ordinal_targets(model, y, len(y))[0])
+    return {name: float(value) for name, value in metrics.items()}
+
+
+# ---------------------------------------------------------------- rankings
+def check_ranking_labels(model: Any, y: Any, qid: Any) -> None:
+    """Raise if grades are not numbers or query ids are missing."""
+    if y.dtype.kind in "US":
+        raise ValueError(
+            f"the labels are words (such as {str(y[0])!r}), but {model.loss} takes grades that are numbers, "
+            "a higher one better: choose another --target, or number the grades"
+        )
+    require_queries(model, qid)
+
+
+def require_queries(model: Any, qid: Any) -> None:
+    """Raise if the query ids that a ranking needs are missing."""
+    if qid is None:
+        raise ValueError(
+            f"the data have no query ids, but {model.loss} ranks the rows of each query: write qid:ID after "
+            "each label, or name the column of a table by --qid"
+        )
+
+
+def ranking_targets(model: Any, y: Any, n_rows: int) -> tuple[NDArray, NDArray]:
+    """Grades as floats, and equal weights of the rows."""
+    if y.dtype.kind not in "biuf":
+        raise ValueError("the labels are not numbers, but the model ranks by grades: check --target")
+    return y.astype(np.float64), np.full(n_rows, 1 / n_rows)
+
+
+def ranking_metrics(model: Any, X: Any, y: Any, qid: Any) -> dict[str, Any]:
+    """Ranking metrics, each a mean over the queries for which it is defined."""
+    from riskmin.estimators._common.fit import resolve_loss
+    from riskmin.estimators._common.scoring import measure_for_loss
+    from riskmin.losses import Mrr, Ndcg
+
+    require_queries(model, qid)
+    grades, _ = ranking_targets(model, y, len(y))
+    z = raw_scores(model, X)
+    _, sizes = np.unique(qid, return_counts=True)
+    metrics: dict[str, Any] = {"queries": len(sizes)}
+    for measure in (
+        measure_for_loss(resolve_loss(model)),
+        measure_for_loss(Ndcg(k=10)),
+        measure_for_loss(Mrr()),
+    ):
+        if measure is not None and grades.min() >= 0 and grades.max() > 0:
+            metrics[measure.name] = float(measure.scorer(model, X, grades, qid=qid))
+    with contextlib.suppress(ValueError):  # raised if the loss is defined for none of these queries
+        metrics["mean loss"] = mean_loss(model, z, grades, qid)
+    return metrics

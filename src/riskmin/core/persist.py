@@ -1,0 +1,95 @@
+"""Named arrays and JSON metadata in one safetensors file, written atomically; without pickle, for safety."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import NDArray, atomic_files
+from riskmin.core.messages import one_line
+
+
+class FileError(ValueError):
+    """Raised for a file that cannot be used; the message gives the cause and the remedy."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
+
+
+def save_arrays(path: str | os.PathLike[str], arrays: dict[str, NDArray], meta: dict[str, Any]) -> None:
+    """Write arrays and JSON-able metadata to path, atomically: a reader sees the old file or the new one.
+
+    Parameters
+    ----------
+    path : path
+    arrays : dict of ndarray
+    meta : dict
+        Anything `json.dumps` accepts; "kind" is the kind of the file.
+    """
+    from safetensors.numpy import save
+
+    blob = save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, {"riskmin": json.dumps(meta)})
+    write_atomically(path, blob)
+
+
+def write_atomically(path: str | os.PathLike[str], blob: bytes) -> None:
+    """Write a file atomically, with the permissions of the file it replaces, or those of a new file.
+
+    Parameters
+    ----------
+    path : path
+        If it is a symbolic link, the file that it refers to is replaced, and the link stays.
+    blob : bytes
+    """
+    try:
+        with atomic_files.atomic_write(path) as file:
+            file.write(blob)
+    except OSError as error:
+        raise FileError(f"{path} cannot be written: {atomic_files.error_text(error)}") from None
+
+
+def load_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray], dict[str, Any]]:
+    """Read what `save_arrays` wrote.
+
+    Parameters
+    ----------
+    path : path
+    kind : str
+        The expected entry "kind" of the metadata.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(os.fspath(path), framework="numpy") as file:
+            meta = json.loads((file.metadata() or {}).get("riskmin", "null"))
+            arrays = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a dict
+    except FileNotFoundError:
+        raise FileError(f"{path} does not exist: check the path") from None
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        # dtypes that NumPy lacks, such as BF16, raise various errors
+        raise FileError(f"{path} is not a whole riskmin file ({error}): it is truncated or damaged") from None
+    if not isinstance(meta, dict) or meta.get("kind") != kind:
+        raise FileError(f"{path} is not a riskmin {kind} file")
+    return arrays, meta
+
+
+def checksum(arrays: dict[str, NDArray], meta: dict[str, Any]) -> str:
+    """Return the SHA-256 of the metadata and of every array, with names, dtypes and shapes."""
+    digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.data)
+    return digest.hexdigest()

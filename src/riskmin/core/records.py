@@ -1,0 +1,253 @@
+"""The records of riskmin: shards (input), cuts and iterates (solver steps), results (output)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from riskmin.core.protocols import Matrix
+
+Array: TypeAlias = Any
+"""An array of NumPy or of another array API library (torch, CuPy)."""
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+"""A NumPy array of any shape and dtype."""
+
+Criterion: TypeAlias = Literal["", "tol", "atol"]
+
+Status: TypeAlias = Literal["converged", "max_iter", "max_seconds", "interrupted", "stalled"]
+
+
+class ShardCache(dict[str, Any]):
+    """The cache of a shard: a dictionary that is pickled as an empty one, so that it is never sent.
+
+    Examples
+    --------
+    >>> import pickle
+    >>> pickle.loads(pickle.dumps(ShardCache(k=1)))
+    {}
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ShardCache, ()
+
+
+class ShardStateLost(RuntimeError):
+    """Raised if the cached state of a shard is lost because its rows were reloaded: rebuild the state.
+
+    Examples
+    --------
+    >>> raise ShardStateLost("the scores of a point")
+    Traceback (most recent call last):
+    ...
+    riskmin.core.records.ShardStateLost: the scores of a point
+    """
+
+
+class Shard(NamedTuple):
+    """Rows that are stored together. The weights c sum to one over all shards.
+
+    `cache` is the scratch space of the functions that run on the shard (for example, cached scores). It
+    stays in the process of the shard and is never sent; it is empty after rows had to be reloaded.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Serial, Shard, as_matrix
+    >>> rows = [Shard(as_matrix(np.ones((n, 2))), np.ones(n), np.full(n, 0.2), {}) for n in (2, 3)]
+    >>> Serial(rows).map(lambda shard: shard.X.shape)
+    [(2, 2), (3, 2)]
+    """
+
+    X: Matrix
+    y: Array
+    c: Array
+    cache: dict[str, Any]
+
+
+class Cut(NamedTuple):
+    r"""An affine minorant of the risk, :math:`R(v) \ge a^\top v + b` for every v: the one certificate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Cut, Hinge, Objective, linear_risk
+    >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1)
+    >>> cut = J.cut(np.zeros(2))
+    >>> cut.a, round(cut.b, 6)
+    (array([-0.5,  0.5]), 1.0)
+    >>> round(J.lower(cut), 6), round(J.lower(Cut(0.1 * cut.a, 0.1 * cut.b)), 6)
+    (0.1, 0.075)
+    """
+
+    a: Array
+    b: float
+
+
+class Iterate(NamedTuple):
+    """One step of a solver: a point, its exact objective value, and the best cut known at this step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Hinge, Iterate, Objective, linear_risk
+    >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1)
+    >>> w = np.zeros(2)
+    >>> value, grad, cut = J(w)
+    >>> it = Iterate(w, value, cut)
+    >>> bool(J.lower(it.cut) <= it.value)
+    True
+    """
+
+    w: Array
+    value: float
+    cut: Cut
+    info: Mapping[str, float] = MappingProxyType({})
+    state: Callable[[], dict[str, Array]] | None = None
+    """Returns the state needed to resume from this iterate; called only when a checkpoint is due."""
+
+
+@dataclass(frozen=True)
+class Result:
+    r"""The result of `minimize`: the best point found and a certificate of its suboptimality.
+
+    Attributes
+    ----------
+    w : array
+        The best point found.
+    value : float
+        J(w).
+    lower : float
+        A proved lower bound of min J.
+    cut : Cut
+        The minorant of the risk that proves it: ``lower == objective.lower(cut)``.
+    status : str
+        ``converged`` (the gap is proved to be within tol), ``max_iter``, ``max_seconds``,
+        ``interrupted`` (Ctrl-C, or the callback asked for it) or ``stalled`` (no further progress
+        is possible in this precision).
+    trace : list of dict
+        One entry per iteration: iteration, seconds, calls, value, lower, gap, and solver-specific ones.
+    solver : str
+        The solver that ran, the reason if `Auto` chose it, and the solvers that continued after it.
+    criterion : str
+        Which tolerance is met: ``tol`` (relative) or ``atol`` (absolute); empty if none is.
+    note : str
+        A remark in one sentence: that a custom loss is not convex, so that nothing is proved; in an
+        estimator, that the weights are zero. Usually empty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Hinge, Objective, linear_risk, minimize
+    >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1)
+    >>> result = minimize(J, tol=1e-6)
+    >>> result.status, result.solver
+    ('converged', 'SemismoothNewton(direct=2500): Hinge is not smooth, and X is dense')
+    >>> bool(result.lower <= result.value <= result.lower + 1e-6 * result.value), result.n_iter > 0
+    (True, True)
+    """
+
+    w: Array
+    value: float
+    lower: float
+    cut: Cut
+    status: Status
+    trace: list[dict[str, float]] = field(repr=False)
+    solver: str = ""
+    criterion: Criterion = ""
+    note: str = ""
+
+    @property
+    def gap(self) -> float:
+        """``value - lower``: J(w) is at most this far above the minimum."""
+        return self.value - self.lower
+
+    @property
+    def n_iter(self) -> int:
+        """The number of iterations, as the trace counts them."""
+        return int(self.trace[-1]["iteration"])
+
+
+class UnsupportedProblem(TypeError):
+    """Raised if a solver does not support a loss, a regularizer or a risk; the message names one that does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L1, Logistic, Objective, linear_risk, minimize
+    >>> from riskmin.core import UnsupportedProblem
+    >>> try:
+    ...     minimize(Objective(linear_risk(np.eye(2), [1.0, -1.0], Logistic()), L1(), lam=0.1), "lbfgs")
+    ... except UnsupportedProblem as error:
+    ...     print(error)
+    Lbfgs needs a smooth regularizer such as L2(), not L1: use ProximalGradient or Bundle
+    """
+
+
+class IntervalConjugate(NamedTuple):
+    r"""Conjugates of the rows that are quadratic on an interval,
+
+    .. math:: l^*(u, y_i) = shift_i u + \epsilon |u| + \tfrac q2 u^2, \qquad lower_i \le u \le upper_i,
+
+    with q the field `square`. Most losses have conjugates of this form, so that the same exact step of dual
+    coordinate ascent applies to all of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge
+    >>> Hinge().interval_conjugate(np.array([1.0, -1.0]))
+    IntervalConjugate(lower=array([-1.,  0.]), upper=array([0., 1.]), shift=array([ 1., -1.]), epsilon=0.0, square=0.0)
+    """
+
+    lower: Array
+    upper: Array
+    shift: Array
+    epsilon: float = 0.0
+    square: float = 0.0
+
+
+class PairBlock(NamedTuple):
+    r"""A matrix W of weights of pairs of rows, in which each row i is paired with a range of rows j,
+
+    .. math:: W_{above_i,\, below_j} = p_i q_j \quad\text{for } first_i \le j < last_i,
+
+    and zero otherwise. `first` and `last` are nondecreasing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> above, below = np.array([0, 1]), np.array([2, 3])
+    >>> PairBlock(above, np.ones(2), below, np.ones(2), np.array([0, 1]), np.array([1, 2])).last.tolist()
+    [1, 2]
+    """
+
+    above: Array
+    p: Array
+    below: Array
+    q: Array
+    first: Array
+    last: Array
+
+
+class Hessian(NamedTuple):
+    r"""The Hessian of a loss in the scores, :math:`H = \mathrm{diag}(h) - \sum_k s_k s_k^\top
+    - \sum_k (W_k + W_k^\top)`: a diagonal minus a low-rank part minus pair blocks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Hessian(np.ones(2), (np.full(2, 0.5**0.5),)).diagonal.tolist()  # [[1, -1], [-1, 1]] / 2
+    [1.0, 1.0]
+    """
+
+    diagonal: Array
+    low_rank: tuple[Array, ...] = ()
+    """The vectors s_k."""
+    pair_blocks: tuple[PairBlock, ...] = ()
+    """The matrices W_k."""

@@ -1,0 +1,171 @@
+"""Reader of Parquet files, in batches of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from riskmin.data.base import DataError, Dataset, PathLike, cast_finite, check_query_ids, open_decompressed
+from riskmin.data.formats.npz import in_memory
+from riskmin.data.formats.tables import ColumnRoles, ColumnSelection, assign_roles
+from riskmin.data.limits import MemoryBudget
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """A Parquet file that is read in batches of rows."""
+
+    path: PathLike
+    selection: ColumnSelection
+    dtype: np.dtype[Any]
+
+    @contextmanager
+    def _parsed(self) -> Iterator[None]:
+        """Block of calls to Arrow, whose errors for a broken file are of many types."""
+        try:
+            yield
+        except (DataError, MemoryError):
+            raise
+        except Exception as error:
+            problem = f"it is broken: it cannot be read as Parquet ({error}); write it anew"
+            raise DataError(self.path, None, problem) from error
+
+    def _opened(self, stream: Any) -> Any:
+        """Open the file, after checking that its largest row group fits into memory."""
+        import pyarrow.parquet as pq
+
+        budget = MemoryBudget(self.path)
+        with self._parsed():
+            file = pq.ParquetFile(in_memory(stream, budget))
+            n_groups = file.metadata.num_row_groups
+            budget.require(
+                max((file.metadata.row_group(i).total_byte_size for i in range(n_groups)), default=0)
+            )
+            return file
+
+    @cached_property
+    def _schema(self) -> tuple[list[str], int]:
+        """Names of the columns, and number of rows."""
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError as error:
+            raise DataError(self.path, None, "Parquet needs pyarrow; pip install riskmin[parquet]") from error
+        with open_decompressed(self.path) as stream:
+            file = self._opened(stream)
+            with self._parsed():
+                names, n = list(file.schema_arrow.names), int(file.metadata.num_rows)
+        if n <= 0:
+            raise DataError(self.path, None, "it has no rows; check that it is the right file")
+        return names, n
+
+    @cached_property
+    def roles(self) -> ColumnRoles:
+        """Roles of the columns: features, target and query ids."""
+        return assign_roles(self.path, self._schema[0], *self.selection)
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self._schema[1]
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the features."""
+        return [self._schema[0][i] for i in self.roles.features]
+
+    def batches(self) -> Iterator[Dataset]:
+        """Yield all rows, in batches."""
+        batch_size, start = max(min(2**16, 2**22 // len(self._schema[0])), 1), 0
+        with open_decompressed(self.path) as stream:
+            file = self._opened(stream)
+            with self._parsed():
+                batches = file.iter_batches(batch_size=batch_size)
+            while (batch := self._next(batches)) is not None:
+                if list(batch.schema.names) != self._schema[0] or start + len(batch) > self.n:
+                    raise DataError(self.path, None, "it is broken: its parts disagree; write it anew")
+                yield self._dataset(batch, start)
+                start += len(batch)
+        if start != self.n:
+            raise DataError(self.path, None, f"it is broken: {start} rows of {self.n}; write it anew")
+
+    def _next(self, batches: Any) -> Any:
+        """Return the next batch, after checking its offsets and indices; None at the end."""
+        with self._parsed():
+            batch = next(batches, None)
+            if batch is not None:
+                batch.validate(full=True)
+            return batch
+
+    def _dataset(self, batch: Any, start: int) -> Dataset:
+        """Convert a batch whose first row is row `start` of the file."""
+        names, roles = self._schema[0], self.roles
+        X = np.empty((len(batch), len(roles.features)), self.dtype)
+        for k, i in enumerate(roles.features):
+            with np.errstate(over="ignore"):
+                X[:, k] = _column(self.path, names[i], batch.column(i), start)
+        y = qid = None
+        if (t := roles.target) is not None:
+            y = _column(self.path, names[t], batch.column(t), start, words=True)
+        if (q := roles.qid) is not None:
+            qid = check_query_ids(self.path, names[q], _ids(self.path, names[q], batch.column(q), start))
+        return Dataset(cast_finite(self.path, X, self.dtype, start), y, qid)
+
+
+def load_parquet(path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any]) -> Dataset:
+    """Read a Parquet file; see `load`."""
+    rows = ParquetRows(path, selection, dtype)
+    MemoryBudget(path).require(rows.n * (len(rows.roles.features) + 1) * dtype.itemsize)
+    X = np.empty((rows.n, len(rows.roles.features)), dtype)
+    y, qid, start = [], [], 0
+    for batch in rows.batches():
+        X[start : start + len(batch.X)] = batch.X
+        start += len(batch.X)
+        if batch.y is not None:
+            y.append(np.asarray(batch.y))
+        if batch.qid is not None:
+            qid.append(batch.qid)
+    ids = np.concatenate(qid) if qid else None
+    return Dataset(X, np.concatenate(y) if y else None, ids, rows.columns)
+
+
+def _ids(path: PathLike, name: str, column: Any, start: int) -> NDArray[Any]:
+    """Return query ids; integers are not converted to float64, which cannot represent the largest ones."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(column.type) and not column.null_count:
+        integers: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        return integers
+    return _column(path, name, column, start, words=True)
+
+
+def _column(path: PathLike, name: str, column: Any, start: int, words: bool = False) -> NDArray[Any]:
+    """Return a column as float64, or, with `words`, a column of text as strings."""
+    import pyarrow as pa
+
+    if column.null_count:
+        row = start + 1 + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise DataError(
+            path, None, f"row {row}, column {name!r}: the cell is empty; fill it in or leave out the row"
+        )
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        if words:
+            return np.array(column.to_pylist(), np.str_)
+        raise DataError(path, None, f"the column {name!r} is text; encode it as numbers, or leave it out")
+    try:
+        cells = column.to_numpy(zero_copy_only=False)
+        if cells.dtype.kind in "mM":
+            raise TypeError("dates would pass for nanoseconds")
+        numbers: NDArray[np.float64] = cells.astype(np.float64)
+    except (TypeError, ValueError, ArithmeticError, pa.ArrowException) as error:
+        problem = f"the column {name!r} is {column.type}, not a number; encode it, or leave it out"
+        raise DataError(path, None, problem) from error
+    if words and not np.isfinite(numbers).all():
+        raise DataError(path, None, f"the column {name!r} is not finite; leave out those rows")
+    return numbers

@@ -1,0 +1,1 @@
+"""The store: arrays in a folder `.rsk` that are mapped into memory."""

@@ -1,0 +1,247 @@
+"""Streams of rows from files of any format, chunk by chunk, so that the data need not fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from riskmin.arrays.sparse_checks import validated_sparse
+from riskmin.data.base import DataError, Dataset, PathLike, ReadProgress, open_decompressed
+from riskmin.data.formats.tables import ColumnSelection
+
+_CHUNK_ROWS = 2**14  # rows per chunk of data in memory, at most
+
+
+class RowChunk(NamedTuple):
+    """A chunk of rows: dense, or (values, column indices, end of each row among these)."""
+
+    X: NDArray[Any] | tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+    y: NDArray[Any] | None
+    qid: NDArray[Any] | None
+    index_base: int = 0
+    """Index of the first column, as far as known: 1, until an index 0 occurs in a later chunk."""
+
+
+class RestartStream(Exception):
+    """Raised when labels read as numbers turn out to be strings: the stream must be read again."""
+
+
+class RowStream(Protocol):
+    """Iterable of chunks of rows; its attributes, except the progress, are final after the last chunk."""
+
+    sparse: bool
+    columns: int
+    names: list[str] | None
+    classes: list[str] | None
+    """Class names that integer labels refer to; None if labels are numbers or the strings themselves."""
+    queries: NDArray[Any] | None
+    """Ids that integer query codes refer to; None if the chunks hold the ids themselves."""
+
+    def __iter__(self) -> Iterator[RowChunk]: ...
+
+    @property
+    def fraction_read(self) -> float:
+        """Fraction that was read, from 0 to 1."""
+        ...
+
+
+class _StreamDefaults:
+    """Default attributes of a stream."""
+
+    sparse = False
+    columns = 0
+    names: list[str] | None = None
+    classes: list[str] | None = None
+    queries: NDArray[Any] | None = None
+    fraction_read = 0.0
+
+
+class SvmlightStream(_StreamDefaults):
+    """Stream of svmlight text."""
+
+    sparse = True
+
+    def __init__(
+        self,
+        path: PathLike,
+        n_features: int | None,
+        dtype: np.dtype[Any],
+        zero_based: bool | Literal["auto"],
+        require_labels: bool,
+    ) -> None:
+        from riskmin.data.formats.svmlight import SvmlightReader
+
+        self.path, self.meter, self.columns = path, ReadProgress(), n_features or 0
+        self.reader = SvmlightReader(str(path), n_features, dtype, zero_based, False, require_labels)
+
+    @property
+    def fraction_read(self) -> float:  # type: ignore[override]
+        """Fraction of the bytes of the file that was read."""
+        return self.meter.fraction_read
+
+    def __iter__(self) -> Iterator[RowChunk]:
+        from riskmin.data.formats import svmlight
+
+        reader = self.reader
+        with open_decompressed(self.path, self.meter) as file:
+            for text in svmlight.text_chunks(file, svmlight.CHUNK_BYTES, reader.budget):
+                rows = reader.read(text)
+                if len(rows.ends):
+                    y = None if reader.unlabeled else rows.labels
+                    X = rows.values, rows.indices, rows.ends
+                    yield RowChunk(X, y, rows.qids, int(reader.one_based))
+        self.columns = reader.width
+
+
+class TableStream(_StreamDefaults):
+    """Stream of CSV or TSV; labels are read as numbers, or after `RestartStream` as strings."""
+
+    def __init__(
+        self, path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any], *, tsv: bool
+    ) -> None:
+        from riskmin.data.formats.tables import assign_roles, inspect_table
+
+        self.meter = ReadProgress()
+        self.table = inspect_table(path, tsv)._replace(meter=self.meter)
+        self.roles = assign_roles(path, self.table.names, *selection)
+        self.dtype, self.labels_required, self.string_labels = dtype, selection[-1], False
+        self.columns = len(self.roles.features)
+        if self.table.header:
+            self.names = [self.table.names[i] for i in self.roles.features]
+
+    @property
+    def fraction_read(self) -> float:  # type: ignore[override]
+        """Fraction of the bytes of the file that was read."""
+        return self.meter.fraction_read
+
+    def __iter__(self) -> Iterator[RowChunk]:
+        from riskmin.data.formats.tables import (
+            check_class_names,
+            query_ids_of,
+            raise_first_bad_cell,
+            row_blocks,
+        )
+
+        codes: dict[int, dict[str, int]] = {i: {} for i in self._string_columns()}
+        try:
+            for X, y, qid in row_blocks(self.table, self.roles, self.dtype, codes):
+                yield RowChunk(X, y, qid)
+        except DataError:
+            raise
+        except ValueError as error:
+            if self.string_labels or self.roles.target is None:
+                raise_first_bad_cell(self.table, self.roles, error)
+            self.string_labels = True
+            raise RestartStream from error
+        if self.string_labels and self.roles.target is not None:
+            self.classes = list(codes[self.roles.target])
+            if self.classes != [""] or self.labels_required:  # an empty column means that there are no labels
+                check_class_names(self.table, self.roles, self.classes)
+        if self.roles.qid is not None:
+            self.queries = query_ids_of(self.table, self.roles, list(codes[self.roles.qid]))
+
+    def _string_columns(self) -> Iterable[int]:
+        """Indices of the columns that are read as strings."""
+        return [
+            i for i in (self.roles.qid, self.roles.target if self.string_labels else None) if i is not None
+        ]
+
+
+class ParquetStream(_StreamDefaults):
+    """Stream of a Parquet file."""
+
+    def __init__(self, path: PathLike, selection: ColumnSelection, dtype: np.dtype[Any]) -> None:
+        from riskmin.data.formats.parquet import ParquetRows
+
+        self.rows = ParquetRows(path, selection, dtype)
+        self.names, self.columns = self.rows.columns, len(self.rows.roles.features)
+
+    def __iter__(self) -> Iterator[RowChunk]:
+        rows_read = 0
+        for batch in self.rows.batches():
+            rows_read += batch.X.shape[0]
+            self.fraction_read = rows_read / self.rows.n
+            yield RowChunk(batch.X, batch.y, batch.qid)  # type: ignore[arg-type]
+
+
+class DatasetStream(_StreamDefaults):
+    """Stream of data sets with the same columns, from an iterable."""
+
+    def __init__(self, parts: Iterable[Any], dtype: np.dtype[Any], names: list[str] | None = None) -> None:
+        self.parts, self.dtype, self.names = iter(parts), dtype, names
+        self.first_part = self._next()
+        if self.first_part is None:
+            raise ValueError("there are no rows to save: give one data set at least")
+        self.columns, self.sparse = self.first_part.X.shape[1], bool(sp.issparse(self.first_part.X))
+        self.names = self.first_part.feature_names or names
+        if self.names is not None and not all(isinstance(name, str) for name in self.names):
+            raise ValueError(
+                "feature_names holds an entry that is not a string: convert all names to strings"
+            )
+        if self.names is not None and len(self.names) != self.columns:
+            raise ValueError(f"there are {len(self.names)} feature_names for {self.columns} columns")
+
+    def _next(self) -> Dataset | None:
+        """Return the next data set with X as CSR or array; None at the end."""
+        part = next(self.parts, None)
+        if part is None:
+            return None
+        X: Any
+        X, y, *qid_and_names = part
+        X = validated_sparse(X).tocsr() if sp.issparse(X) else np.asarray(X)
+        return Dataset(X, None if y is None else np.asarray(y), *qid_and_names)
+
+    def __iter__(self) -> Iterator[RowChunk]:
+        part, self.first_part = self.first_part, None
+        while part is not None:
+            n, p = part.X.shape
+            if p != self.columns or bool(sp.issparse(part.X)) != self.sparse:
+                raise ValueError(
+                    f"some rows have {p} columns{' and are sparse' if sp.issparse(part.X) else ''}, but the "
+                    f"first have {self.columns}: give rows of the same kind"
+                )
+            step = min(_CHUNK_ROWS, max(2**22 // max(p, 1), 1)) if not self.sparse else _CHUNK_ROWS
+            for i in range(0, n, step):
+                self.fraction_read = i / n
+                yield self._chunk(part, i, min(i + step, n))
+            part = self._next()
+
+    def _chunk(self, part: Dataset, i: int, j: int) -> RowChunk:
+        """Return the rows i to j - 1 of a data set; raise a ValueError if they are not finite."""
+        y, qid = (None if a is None else a[i:j] for a in (part.y, part.qid))
+        with np.errstate(over="ignore"):
+            X: Any = part.X[i:j].astype(self.dtype)
+        if self.sparse:
+            X.sum_duplicates()
+        if not np.isfinite(X.data if self.sparse else X).all():
+            raise ValueError(f"rows {i} to {j} of X are not all finite as {self.dtype}: replace such values")
+        return RowChunk((X.data, X.indices, X.indptr[1:]) if self.sparse else X, y, qid)  # type: ignore[arg-type]
+
+
+def open_stream(
+    path: PathLike,
+    kind: str,
+    selection: ColumnSelection,
+    dtype: np.dtype[Any],
+    zero_based: bool | Literal["auto"],
+) -> RowStream:
+    """Return the stream of a file of this format; see `load`."""
+    if kind == "svmlight":
+        return SvmlightStream(path, selection[2], dtype, zero_based, selection[3])
+    if kind == "parquet":
+        return ParquetStream(path, selection, dtype)
+    if kind == "npz":
+        from riskmin.data.formats.npz import load_npz
+
+        data = load_npz(path, n_features=selection[2], dtype=dtype, require_labels=selection[3])
+        return DatasetStream([data], dtype)
+    if kind in ("csv", "tsv"):
+        return TableStream(path, selection, dtype, tsv=kind == "tsv")
+    raise DataError(
+        Path(path), None, f"a file of the format {kind!r} cannot be converted; it is stored already"
+    )

@@ -1,0 +1,206 @@
+"""Checkpoints: the state of a run in a file, from which a later process resumes."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.arrays.namespace import to_numpy
+from riskmin.core import Array, Cut, NDArray, Solver
+from riskmin.core.persist import FileError, checksum, load_arrays, save_arrays
+from riskmin.executors.coordination import coordination_of
+from riskmin.problem.objective import Objective
+from riskmin.solvers.auto import loss_of
+from riskmin.solvers.state_checks import check_state
+
+TRACE_KEYS = {"iteration", "seconds", "calls", "value", "lower", "gap"}
+"""Entries that every row of a trace has."""
+REAL_TRACE_KEYS = {"seconds", "value", "lower", "gap"}
+"""Entries of a trace that are floats, not counts."""
+SAVED_CLASS_NAMES: dict[str, str] = {
+    "Switching": "HandOver",
+    "Fallback": "Relay",
+    "passes_per_digit": "digit",
+    "UnpenalizedTail": "Free",
+    "SmoothUnpenalizedTail": "FreeSmooth",
+    "QuadraticUnpenalizedTail": "FreeSquare",
+    "QuerySeparable": "ByQuery",
+}
+"""Names that checkpoints use for classes and parameters that were renamed: saved runs stay resumable."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """File and interval of the checkpoints of a run.
+
+    Parameters
+    ----------
+    path : path
+        If the file exists, the run resumes from it; the file is replaced atomically.
+    every : float
+        The largest interval between two writes in seconds; at first it is shorter.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from riskmin import L2, Checkpoint, Hinge, Objective, linear_risk, minimize
+    >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save = Checkpoint(f"{folder}/run", every=1.0)
+    ...     first = minimize(J, tol=1e-6, max_iter=2, checkpoint=save)
+    ...     second = minimize(J, tol=1e-6, checkpoint=save)  # goes on where the first one stopped
+    >>> first.status, second.status, second.n_iter > 2
+    ('max_iter', 'converged', True)
+    """
+
+    path: str | os.PathLike[str]
+    every: float = 30.0
+
+    def check(self) -> None:
+        """Raise a FileError if the file could not be written, before the run starts."""
+        folder = Path(self.path).resolve().parent
+        if not (folder.is_dir() and os.access(folder, os.W_OK)):
+            raise FileError(f"{self.path} cannot be written: {folder} is not a writable folder")
+
+    def write(
+        self, obj: Objective, solver: Solver, arrays: dict[str, Array], fields: dict[str, Any], data: str
+    ) -> None:
+        """Save a run.
+
+        Parameters
+        ----------
+        obj : Objective
+        solver : Solver
+        arrays : dict of arrays
+            The best point "w", the vector "cut" of the cut, and the state of the solver.
+        fields : dict
+            Scalars of the run, and its "trace".
+        data : str
+            Fingerprint of the data.
+        """
+        trace = fields.pop("trace")
+        keys = sorted({k for row in trace for k in row})
+        saved_arrays = {k: np.ascontiguousarray(to_numpy(v)) for k, v in arrays.items()}
+        saved_arrays["trace"] = np.array([[row.get(k, math.nan) for k in keys] for row in trace])
+        # a solver's value may be inexact, so J is recomputed: `read` compares it to recognize the data
+        meta = _problem(obj, solver) | fields | {"keys": keys, "exact": _evaluate(obj, arrays["w"])}
+        meta |= {"data": data}
+        meta |= {"sha256": checksum(saved_arrays, meta)}
+        coordination_of(obj.risk).on_root(lambda: save_arrays(self.path, saved_arrays, meta))
+
+    def read(self, obj: Objective, solver: Solver, data: Callable[[], str]) -> SavedRun:
+        """Read what `write` saved, after checks that it belongs to this problem, solver and data."""
+        expected = _problem(obj, solver)
+        arrays, meta = coordination_of(obj.risk).on_root(lambda: load_arrays(self.path, "checkpoint"))
+        if meta.pop("sha256", None) != checksum(arrays, meta):
+            raise FileError(
+                f"{self.path} is broken: its checksum is wrong, or it is of another version of riskmin; "
+                "delete it or give another checkpoint path"
+            )
+        for field in ("problem", "solver"):
+            if meta.get(field) != expected[field]:
+                raise FileError(
+                    f"{self.path} belongs to another {field} ({meta.get(field)}, not {expected[field]}): "
+                    "delete it or give another checkpoint path"
+                )
+        if meta.get("data") != data():
+            raise FileError(
+                f"{self.path} was written for other data: X, y or weights differ; "
+                "delete it or give another checkpoint path"
+            )
+        with self.trusted():
+            saved = _saved(arrays, meta, obj.risk.dim)
+        value = _evaluate(obj, saved.w)
+        if not math.isclose(value, saved.value, rel_tol=1e-6):
+            raise FileError(
+                f"{self.path} was written for other data: its point has objective {saved.value!r} in the "
+                f"file and {value!r} for these data; delete it or give another checkpoint path"
+            )
+        return saved._replace(value=value)
+
+    @contextmanager
+    def trusted(self) -> Iterator[None]:
+        """Block in which a ValueError is reported as a broken file."""
+        try:
+            yield
+        except FileError:
+            raise
+        except ValueError as error:
+            raise FileError(
+                f"{self.path} is broken: {error}; delete it or give another checkpoint path"
+            ) from None
+
+
+class SavedRun(NamedTuple):
+    """Content of a checkpoint; it holds the cut, from which the lower bound is recomputed."""
+
+    w: NDArray
+    value: float
+    cut: Cut
+    noise: float
+    idle: int
+    trace: list[dict[str, float]]
+    state: dict[str, NDArray]
+
+
+def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedRun:
+    """Return the content of a checkpoint; raise a ValueError if a part is missing or malformed."""
+    keys = meta.get("keys")
+    if not isinstance(keys, list) or not all(isinstance(k, str) for k in keys) or not {*keys} >= TRACE_KEYS:
+        raise ValueError("the names of its trace are missing")
+    scalars: list[Any] = [meta.get(name) for name in ("exact", "b", "noise", "idle")]
+    if not all(type(v) in (int, float) and math.isfinite(v) for v in scalars):
+        raise ValueError("its numbers are missing or not finite")
+    table = arrays.get("trace", np.zeros(0))
+    if table.dtype != np.float64 or table.ndim != 2 or table.shape[1] != len(keys) or not len(table):
+        raise ValueError(f"its trace has shape {table.shape}, not (rows, {len(keys)})")
+    check_state(arrays, {"w": "d", "cut": "d"}, d=dim)
+    if names := [k for k in arrays if k not in ("w", "cut", "trace") and not k.startswith("state.")]:
+        raise ValueError(f"it holds an array {names[0]!r} that no run saves")
+    trace = [_row(keys, row) for row in table.tolist()]
+    if not {*trace[-1]} >= TRACE_KEYS or not all(math.isfinite(trace[-1][k]) for k in TRACE_KEYS):
+        raise ValueError("the last row of its trace is incomplete")
+    value, b, noise, idle = scalars
+    state = {k.removeprefix("state."): v for k, v in arrays.items() if k.startswith("state.")}
+    return SavedRun(arrays["w"], value, Cut(arrays["cut"], b), abs(noise), int(idle), trace, state)
+
+
+def _row(keys: list[str], values: list[float]) -> dict[str, float]:
+    """Rebuild a row of the trace: counts become integers, and entries that are NaN are left out."""
+    row = {k: v for k, v in zip(keys, values, strict=True) if v == v}
+    return {k: v if k in REAL_TRACE_KEYS or not v.is_integer() else int(v) for k, v in row.items()}
+
+
+def _problem(obj: Objective, solver: Solver) -> dict[str, str]:
+    """Return the entries of the metadata that must match when a run resumes."""
+    loss = loss_of(obj.risk)
+    parts = [
+        _describe(obj.risk if loss is None else loss),
+        _describe(obj.reg),
+        f"lam={obj.lam!r}",
+        f"dim={obj.risk.dim}",
+    ]
+    return {"kind": "checkpoint", "problem": ", ".join(parts), "solver": _describe(solver)}
+
+
+def _describe(obj: object) -> str:
+    """Return the repr, or, instead of one with a memory address, the class and the attributes."""
+    kind = type(obj)
+    text = repr(obj)
+    if kind.__repr__ is object.__repr__:
+        settings = ", ".join(f"{k}={v!r}" for k, v in vars(obj).items())
+        text = f"{kind.__module__}.{kind.__qualname__}({settings})"
+    return re.sub(r"\w+(?=[(=])", lambda word: SAVED_CLASS_NAMES.get(word[0], word[0]), text)
+
+
+def _evaluate(obj: Objective, w: Array) -> float:
+    """Evaluate J(w) without counting the call, which serves no solver."""
+    return float(obj.value_grad_cut(w, *obj.risk(w))[0])

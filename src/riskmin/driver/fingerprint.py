@@ -1,0 +1,221 @@
+"""Fingerprint of the data of a problem, so that a saved run is resumed only with the same data.
+
+The fingerprint of the rows is a sum of hashes, one per row, so that it does not depend on how the rows are
+partitioned or stored: dense or sparse, float32 or float64, local or on workers. It takes one pass over X.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from itertools import accumulate
+from operator import itemgetter
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from riskmin.arrays.matrix import Columns, Csc, Csr, Dense, Plain, Wide, as_scipy
+from riskmin.arrays.memory_map import release_between
+from riskmin.arrays.namespace import is_foreign, to_numpy
+from riskmin.core import NDArray, Shard, ShardCache
+from riskmin.core.deadline import check
+from riskmin.linear_maps.sequences import Sequences
+from riskmin.problem.kernel.mercer import KernelMatrix
+from riskmin.problem.objective import Objective
+from riskmin.problem.shard_ops import BLOCK_MAX_SCORES
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 divided by the golden ratio: its multiples modulo 2^64 are evenly distributed."""
+LABEL_KEY, WEIGHT_KEY, SEQUENCE_END_KEY = (np.uint64(k) for k in (2**61 + 1, 2**62 + 1, 2**63 + 1))
+"""Keys that distinguish labels, weights and ends of sequences from the entries of X in the hash."""
+HASH_BLOCK_ENTRIES = 2**18
+"""Number of entries of X that are hashed in one vectorized call."""
+SAVED_ATTRIBUTE_NAMES = {"row_metadata": "table", "linear_map": "scorer"}
+"""Names that the digest uses for attributes that were renamed: fingerprints in saved runs stay valid."""
+
+
+def fingerprint(obj: Objective) -> str:
+    """Return the SHA-256 of all numbers of a problem: rows, labels, weights, and arrays of its components.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Hinge, Objective, linear_risk
+    >>> X, y = np.eye(3), np.array([1.0, -1.0, 1.0])
+    >>> one = fingerprint(Objective(linear_risk(X, y, Hinge()), L2(), 0.1))
+    >>> parts = fingerprint(Objective(linear_risk(X, y, Hinge(), n_shards=2), L2(), 0.1))
+    >>> other = fingerprint(Objective(linear_risk(X, -y, Hinge()), L2(), 0.1))
+    >>> one == parts, one == other
+    (True, False)
+    """
+    digest = hashlib.sha256()
+    for path, content in _components((obj.risk, obj.reg), "", set()):
+        digest.update(path.encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+# ---------------------------------------------------------------- components of a problem
+# The digest covers the attribute names on the path to each array: renaming an attribute that leads to an
+# array would invalidate checkpoints, unless `SAVED_ATTRIBUTE_NAMES` maps the new name to the old one.
+def _components(obj: Any, path: str, visited: set[int]) -> Iterator[tuple[str, bytes]]:
+    """Yield the path and the content of each array within an object; an executor's rows are one item."""
+    if (
+        isinstance(obj, (ShardCache, Shard, KernelMatrix, str, bytes, int, float))
+        or obj is None
+        or id(obj) in visited
+    ):
+        return
+    visited.add(id(obj))
+    if isinstance(obj, np.ndarray) or sp.issparse(obj) or is_foreign(obj):
+        yield path, _bytes(obj)
+    elif hasattr(obj, "map") and hasattr(obj, "sum"):
+        yield path, _rows_digest(obj)
+    else:
+        for key, member in _members(obj):
+            yield from _components(member, f"{path}.{key}", visited)
+
+
+def _members(obj: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the members of an object by name: fields of dataclasses, items of containers, or attributes."""
+    if is_dataclass(obj) and not isinstance(obj, type):
+        named = [(_saved_name(f.name), getattr(obj, f.name, None)) for f in fields(obj)]
+        # labels and weights are hashed with the rows, which may be on other processes
+        yield from ((name, member) for name, member in named if name != "table")
+    elif isinstance(obj, dict):
+        yield from sorted(((str(key), member) for key, member in obj.items()), key=itemgetter(0))
+    elif isinstance(obj, (list, tuple)):
+        yield from ((str(k), member) for k, member in enumerate(obj))
+    elif hasattr(obj, "__dict__") and not isinstance(obj, (type, ModuleType)):
+        yield from sorted(((_saved_name(k), v) for k, v in vars(obj).items()), key=itemgetter(0))
+
+
+def _saved_name(name: str) -> str:
+    return SAVED_ATTRIBUTE_NAMES.get(name, name)
+
+
+def _bytes(a: Any) -> bytes:
+    """Return the digest of an array's dtype, shape and content."""
+    if sp.issparse(a):
+        csr = _by_rows(a)
+        return b"".join(_bytes(array) for array in (csr.indptr, csr.indices, csr.data))
+    a = to_numpy(a)
+    if a.dtype == object:
+        return b""
+    digest = hashlib.sha256(str((a.dtype.str, a.shape)).encode())
+    digest.update(np.ascontiguousarray(a).data.cast("B") if a.size else b"")
+    return digest.digest()
+
+
+# ---------------------------------------------------------------- rows
+def _rows_digest(executor: Any) -> bytes:
+    """Return the number of rows and the sum of their hashes modulo 2^64."""
+    lengths = executor.map(_length)
+    starts = list(accumulate(lengths, initial=0))[:-1]
+    total = sum(executor.map(shard_hash, each=starts)) % 2**64
+    return f"{sum(lengths)}:{total:016x}".encode()
+
+
+def _length(shard: Shard) -> int:
+    return len(shard.c)
+
+
+def shard_hash(shard: Shard, start: int) -> int:
+    """Return the sum of the hashes of the rows of a shard whose first row has the number `start`.
+
+    The hash of row i is mix(sum over its entries of mix(bits + key of the column) + (i + 1) GOLDEN), with the
+    label and the weight as further entries; sums are modulo 2^64.
+    """
+    n = len(shard.c)
+    hashes = np.zeros(n, np.uint64)
+    X: Any = shard.X
+    if isinstance(X, Sequences):
+        hashes[X.ends - 1] = SEQUENCE_END_KEY
+        X = X.tokens
+    X = X.X if isinstance(X, KernelMatrix) else X.csr if isinstance(X, Wide) else X
+    _add_rows(X, hashes)
+    for key, values in ((LABEL_KEY, shard.y), (WEIGHT_KEY, shard.c)):
+        hashes += _hash_rows(values, n, key)
+    positions = np.arange(start + 1, start + n + 1).astype(np.uint64) * GOLDEN
+    return int(_mixed(hashes + positions).sum())
+
+
+def _add_rows(X: Any, hashes: NDArray) -> None:
+    """Add the hashes of the entries of each row; zeros add nothing, so that they need not be stored."""
+    if isinstance(X, Csr):
+        _add_compressed(X, hashes)
+    elif isinstance(X, Csc) or sp.issparse(X):
+        rows = _by_rows(as_scipy(X) if isinstance(X, Csc) else X)
+        _add_compressed(Csr(rows.indptr, rows.indices, rows.data, rows.shape[1]), hashes)
+    elif isinstance(X, (Dense, Columns, Plain)) or (isinstance(X, np.ndarray) and X.ndim == 2):
+        n, p = X.shape
+        keys, step = _keys(p), max(HASH_BLOCK_ENTRIES // max(p, 1), 1)
+        for i in release_between(range(0, n, step)):
+            check()
+            hashes[i : i + step] += _hashed(_dense(X, i, i + step), keys).sum(axis=1, dtype=np.uint64)
+    elif hasattr(X, "scores"):  # a user-defined matrix gives products only: hash X w for a fixed random w
+        w = np.random.default_rng(0).standard_normal(X.shape[1])
+        for i in range(0, len(hashes), BLOCK_MAX_SCORES):
+            j = min(i + BLOCK_MAX_SCORES, len(hashes))
+            hashes[i:j] += _hashed(to_numpy(X.scores(w, i, j)), GOLDEN)
+
+
+def _by_rows(X: Any) -> Any:
+    return sp.csr_array(X)
+
+
+def _dense(X: Any, i: int, j: int) -> NDArray:
+    """Return the rows i to j - 1 of a dense matrix."""
+    if isinstance(X, np.ndarray):
+        return X[i:j]
+    rows: NDArray = X.T[:, i:j].T if isinstance(X, Columns) else to_numpy(X.X[i:j])
+    return rows
+
+
+def _add_compressed(X: Csr, hashes: NDArray) -> None:
+    """Add the hashes of the stored entries of each row of a CSR matrix."""
+    n, p = X.shape
+    keys = _keys(p)
+    ends = np.asarray(X.indptr).astype(np.int64)
+    step = max(int(HASH_BLOCK_ENTRIES * n / max(ends[-1], 1)), 1)
+    for i in release_between(range(0, n, step)):
+        check()
+        j = min(i + step, n)
+        entries = slice(ends[i], ends[j])
+        sums = np.zeros(ends[j] - ends[i] + 1, np.uint64)
+        np.cumsum(_hashed(X.data[entries], keys[X.indices[entries]]), out=sums[1:])
+        hashes[i:j] += np.diff(sums[ends[i : j + 1] - ends[i]])
+
+
+def _hash_rows(values: Any, n: int, key: np.uint64) -> NDArray:
+    """Return one hash per row of an array with one or more numbers per row; zeros for any other array."""
+    values = to_numpy(values) if is_foreign(values) else np.asarray(values)
+    if values.dtype.kind not in "biuf" or values.shape[:1] != (n,):
+        return np.zeros(n, np.uint64)
+    hashes: NDArray = _hashed(values.reshape(n, -1), key + _keys(values[:1].size)).sum(
+        axis=1, dtype=np.uint64
+    )
+    return hashes
+
+
+def _keys(p: int) -> NDArray:
+    """Return one pseudo-random key per column."""
+    return _mixed(np.arange(1, p + 1).astype(np.uint64) * GOLDEN)
+
+
+def _hashed(x: NDArray, keys: Any) -> NDArray:
+    """Return the hash of each number with its key; 0 for zeros."""
+    bits = np.ascontiguousarray(x, dtype=np.float64).view(np.uint64)
+    hashes: NDArray = np.where(x == 0, np.uint64(0), _mixed(bits + keys))
+    return hashes
+
+
+def _mixed(x: NDArray) -> NDArray:
+    """Output function of SplitMix64 (Steele, Lea and Flood, 2014): a bijection that mixes all bits."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: NDArray = x ^ (x >> np.uint64(31))
+    return mixed

@@ -1,0 +1,231 @@
+"""The driver loop: tolerances, time limits, the best point, traces, checkpoints and interruption.
+
+Solvers only yield iterates; all decisions of when to stop are made by this module and
+`riskmin.minimize_preconditioned`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import Array, Iterate, Result, Solver, Status
+from riskmin.core.blas_threads import blas_thread_limit, blas_threads_of
+from riskmin.core.deadline import OutOfTime, TimeLimit
+from riskmin.core.signals import deferred_termination, ignore_interrupts
+from riskmin.driver.checkpoint import Checkpoint
+from riskmin.driver.run import Callback, Limits, RunState
+from riskmin.executors.coordination import SingleProcess, coordination_of
+from riskmin.problem.convexity import check, monitor_for
+from riskmin.problem.objective import CallCounter, Objective, starting_point
+from riskmin.problem.preconditioning import PreconditionedProblem, preconditioner
+from riskmin.solvers import Auto, get_solver
+from riskmin.solvers.auto import describe_solver
+
+FIRST_CHECKPOINT_SECONDS = 1.0
+"""Time in seconds after which the first checkpoint is written."""
+
+
+def minimize(
+    objective: Objective,
+    solver: Solver | str | None = None,
+    w0: Array | None = None,
+    *,
+    tol: float = 1e-3,
+    atol: float | None = None,
+    max_iter: int = 10_000,
+    max_seconds: float = math.inf,
+    callback: Callback | None = None,
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+) -> Result:
+    r"""Minimize J until it is proved that :math:`J(w) - \min J \le \max(\text{tol} \cdot J(w), \text{atol})`.
+
+    Solvers work in variables for which the columns of X are centered (if that leaves J unchanged) and scaled
+    (see `Preconditioner`); the result refers to the problem as it was given.
+
+    Parameters
+    ----------
+    objective : Objective
+    solver : Solver or str, optional
+        A solver, or the name of one ("bundle", "lbfgs", ...); `Auto()` by default, which selects one and
+        gives the reason in ``result.solver``.
+    w0 : array, optional
+        Starting point; zero by default.
+    tol : float
+        The relative certified gap to reach: the same stopping rule for every solver.
+    atol : float, optional
+        The absolute certified gap to reach; by default 1e-6 * tol times the risk at w = 0 with its best
+        intercept (1e-9 of it for the default tol). With 0, only tol counts. ``result.criterion`` is the
+        tolerance that was met.
+    max_iter, max_seconds : int, float
+        Limits. The first one that is reached ends the run with that status and the best point so far. Time
+        is checked within iterations, too, several times per second; a run that has no iterate when time is
+        over returns w0, after one evaluation of the risk.
+    callback : callable, optional
+        ``callback(iterate, row)`` after every iteration, `row` being the new row of the trace; a true
+        return value ends the run with status ``interrupted``.
+    checkpoint : path or Checkpoint, optional
+        Save the run to this file after a second, then at increasing intervals of at most 30 seconds (or
+        ``Checkpoint.every``), and at its end. If the file exists, the run resumes from it.
+
+    Returns
+    -------
+    Result
+        Ctrl-C returns the best point so far, with status ``interrupted``; with a checkpoint, SIGTERM ends
+        the program after a last checkpoint. If points of the run show that a user-defined loss or risk is
+        not convex, nothing is proved, and ``note`` describes the violation.
+
+    Raises
+    ------
+    ValueError
+        Also if tests before the run show that a user-defined loss or risk is not convex, or is negative, or
+        has a wrong gradient.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Bundle, Hinge, L2, Objective, linear_risk, minimize
+    >>> X, y = np.array([[1.0, 0.5], [-2.0, 1.0], [0.3, 0.1]]), np.array([1.0, -1.0, 1.0])
+    >>> result = minimize(Objective(linear_risk(X, y, Hinge()), L2(), lam=0.01), Bundle(), tol=1e-6)
+    >>> result.status, result.lower <= result.value <= result.lower * (1 + 2e-6)
+    ('converged', True)
+    """
+    started_at, objective = time.perf_counter(), replace(objective, count=CallCounter())
+    single_process = isinstance(coordination_of(objective.risk), SingleProcess)
+    try:
+        problem = TimeLimit(started_at + max_seconds if single_process else math.inf).call(
+            precondition, objective
+        )
+    except OutOfTime:
+        problem = PreconditionedProblem.from_objective(objective, None)
+    saved_in = Checkpoint(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else checkpoint
+    limits = {"tol": tol, "max_iter": max_iter, "max_seconds": max_seconds, "atol": atol}
+    with deferred_termination(saved_in is not None and single_process):
+        return minimize_preconditioned(problem, solver, w0, limits, callback, saved_in, started_at)
+
+
+def precondition(objective: Objective) -> PreconditionedProblem:
+    """Return the problem in preconditioned variables."""
+    risk = objective.risk
+    with (
+        coordination_of(risk).synchronized(),
+        blas_thread_limit(blas_threads_of(risk)),
+        np.errstate(over="ignore"),
+    ):
+        return PreconditionedProblem.from_objective(objective, preconditioner(objective))
+
+
+def minimize_preconditioned(
+    problem: PreconditionedProblem,
+    solver: Solver | str | None,
+    w0: Array | None,
+    limits: dict[str, Any],
+    callback: Callback | None = None,
+    checkpoint: Checkpoint | None = None,
+    started_at: float | None = None,
+) -> Result:
+    """Minimize the objective of a problem that is already preconditioned."""
+    started_at = time.perf_counter() if started_at is None else started_at
+    coordination = coordination_of(problem.original.risk)
+    with coordination.synchronized(), blas_thread_limit(blas_threads_of(problem.original.risk)):
+        state = RunState(
+            problem.original,
+            coordination.broadcast_from_root(lambda: Limits(**limits)),
+            coordination,
+            started_at=started_at,
+        )
+        w0 = starting_point(state.obj, w0)
+        check(state.obj.risk, state.obj.reg, w0)
+        state.watch = monitor_for(state.obj, w0)
+        selected, reason = get_solver(solver), ""
+        if isinstance(selected, Auto):
+            selected, reason = selected.with_fallbacks(problem.obj, state.limits.tol)
+        if checkpoint is not None:
+            coordination.on_root(checkpoint.check)
+        # far from the solution, squares overflow to inf: such a cut gives no bound, which does no harm
+        with np.errstate(over="ignore", invalid="ignore"):
+            status = _drive(state, problem, selected, w0, callback, checkpoint)
+            with contextlib.suppress(*([KeyboardInterrupt] if status == "interrupted" else [])):
+                state.use_origin_if_better()
+    assert state.cut is not None
+    description, criterion = describe_solver(selected, reason, state.trace), state.criterion()
+    best = state.w, state.value, state.lower, state.certificate()
+    return Result(*best, status, state.trace, description, criterion, state.refutation)
+
+
+def _checkpoint_interval(checkpoint: Checkpoint, state: RunState, took: float) -> float:
+    """Seconds until the next checkpoint; `took` is the time that the last one took to write.
+
+    The interval grows with the run, and is at least ten times `took`, so that checkpoints cost at most about
+    a tenth of the time; it is at most the interval of the `Checkpoint`.
+    """
+    return min(checkpoint.every, max(FIRST_CHECKPOINT_SECONDS + 0.1 * state.seconds, 10 * took))
+
+
+def _drive(
+    state: RunState,
+    problem: PreconditionedProblem,
+    solver: Solver,
+    w0: Array,
+    callback: Callback | None,
+    checkpoint: Checkpoint | None,
+) -> Status:
+    """Iterate until a stopping criterion holds, and return the status."""
+    it: Iterate | None = None
+    try:
+        resuming = checkpoint is not None and state.coordination.on_root(Path(checkpoint.path).exists)
+        call = state.limit.call
+        iterates = (
+            state.resume(checkpoint, solver, problem)
+            if checkpoint and resuming
+            else call(problem.iterates, solver, w0)
+        )
+        status = state.status() if resuming else None
+        # the point in a checkpoint written during the run was not yet probed for convexity
+        if status is not None and state.watch is not None:
+            state.finalize()
+            status = state.status()
+        saved_at, took = state.seconds, 0.0
+        while status is None:
+            new = state.limit.call(next, iterates, None)
+            if new is None:
+                status = state.finalize()
+                break
+            it = new
+            status = state.accept(it)
+            if callback is not None and state.stop_requested(callback, it) and status is None:
+                status = "interrupted"
+                state.finalize()
+            if (
+                checkpoint is not None
+                and status is None
+                and state.seconds - saved_at >= _checkpoint_interval(checkpoint, state, took)
+            ):
+                took = -state.update_seconds()
+                state.save(checkpoint, solver, it)
+                saved_at = state.update_seconds()
+                took += saved_at
+    except OutOfTime:
+        status = state.finalize_out_of_time(w0)
+    except SystemExit:  # raised by a signal handler of the user: save the run, then end the program
+        if checkpoint is not None and it is not None:
+            state.save(checkpoint, solver, it)
+        raise
+    except KeyboardInterrupt:
+        if state.w is None:  # there is no iterate yet, so there is nothing to return
+            raise
+        status = "interrupted"
+        state.expire()
+        with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C keeps the solver's own value
+            state.finalize_within_grace()
+    if checkpoint is not None and it is not None:
+        with ignore_interrupts():
+            state.save(checkpoint, solver, it)
+    return status

@@ -1,0 +1,384 @@
+"""State of a run: the best point and lower bound so far, the stopping criteria, and the final evaluation."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from riskmin.arrays.namespace import namespace
+from riskmin.core import Array, Criterion, Cut, Iterate, Resumable, Solver, Status
+from riskmin.core.deadline import OutOfTime, TimeLimit
+from riskmin.core.persist import FileError
+from riskmin.driver.checkpoint import Checkpoint
+from riskmin.driver.fingerprint import fingerprint
+from riskmin.executors.coordination import Coordination, SingleProcess
+from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.problem.convexity import CutMonitor
+from riskmin.problem.intercept.profiled import ProfiledIntercept
+from riskmin.problem.objective import Objective
+from riskmin.problem.preconditioning import PreconditionedProblem
+from riskmin.problem.rounding import ROUGH_RELATIVE_ERROR, rounding_allowance
+
+STALL_ITERATIONS = 100
+"""Stop as stalled after this many consecutive iterations without an improvement of either bound."""
+GRACE_SECONDS = 0.2
+"""Time for a last evaluation of the risk, once a run is out of time or interrupted."""
+ZERO_OBJECTIVE_RATIO = 1e-30
+"""If J falls below this multiple of its first value, min J is 0 and no relative gap can be proved."""
+DEFAULT_ATOL_RATIO = 1e-6
+"""The default atol is this multiple of tol times the risk at w = 0 with its best intercept."""
+ATOL_AFTER_ITERATIONS = 300
+"""After this many iterations, the evaluations of the risk that the default atol needs cost little."""
+RISK_AT_ZERO_MAX_RATIO = 1e3
+"""Bound on (risk at w = 0) / (first J) up to which the default atol is known not to matter before that.
+
+The first J may be well below the risk at w = 0: a run may start from a solution for a sample of the rows.
+"""
+
+Callback = Callable[[Iterate, dict[str, float]], Any]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a run; checks that they are valid."""
+
+    tol: float
+    max_iter: int
+    max_seconds: float
+    atol: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.tol >= 0:
+            raise ValueError(f"tol must be >= 0, not {self.tol}")
+        if self.atol is not None and not self.atol >= 0:
+            raise ValueError(
+                f"atol must be >= 0, or None for {DEFAULT_ATOL_RATIO} * tol times the risk at w = 0, not {self.atol}"
+            )
+        if self.max_iter < 1:
+            raise ValueError(f"max_iter must be at least 1, not {self.max_iter}")
+        if not self.max_seconds >= 0:
+            raise ValueError(f"max_seconds must be >= 0, not {self.max_seconds}")
+
+
+@dataclass
+class RunState:
+    """State of a run."""
+
+    obj: Objective
+    limits: Limits
+    coordination: Coordination  # with several ranks, rank 0 decides for all
+    w: Array = None
+    value: float = math.inf
+    cut: Cut | None = None
+    lower: float = 0.0  # J >= 0
+    cuts_valid: bool = True  # no point with J below a cut has been found
+    noise: float = 0.0  # largest amount by which rounding raised a lower bound above J
+    slack: float = 0.0  # bound on the rounding errors of the cut and of J; known after `reevaluate`
+    bound_reduction: float = 0.0  # by how much `slack` reduced the lower bound
+    trace: list[dict[str, float]] = field(default_factory=list)
+    origin: tuple[Array, float, Cut, float] | None = None  # see `reference_point`
+    stalled_iterations: int = 0  # consecutive iterations without progress
+    seconds_before_resume: float = 0.0
+    started_at: float = field(default_factory=time.perf_counter)
+    seconds: float = 0.0
+    watch: CutMonitor | None = None  # for a user-defined risk, whose cuts may be wrong
+    limit: TimeLimit = field(default_factory=TimeLimit)
+    """Time limit of the code that runs within an iteration."""
+    in_grace_period: bool = False  # whether `limit` was extended by `GRACE_SECONDS`
+
+    def __post_init__(self) -> None:
+        if self.single_process:
+            self.limit.deadline = self.started_at + self.limits.max_seconds
+
+    @property
+    def single_process(self) -> bool:
+        """Whether the clock may end an iteration; ranks, each with a clock, must stop at the same place."""
+        return isinstance(self.coordination, SingleProcess)
+
+    def remaining_seconds(self) -> float:
+        """Time left for an evaluation between iterations; extended once to at least `GRACE_SECONDS`."""
+        now = time.perf_counter()
+        if self.single_process and not self.in_grace_period and self.limit.deadline < now + GRACE_SECONDS:
+            self.limit.deadline, self.in_grace_period = now + GRACE_SECONDS, True
+        return self.limit.deadline - now
+
+    def expire(self) -> None:
+        """Let the limit pass now, so that only the grace period is left."""
+        if self.single_process and not self.in_grace_period:
+            self.limit.deadline = -math.inf
+
+    def update_seconds(self) -> float:
+        """Read the clock, and store and return the seconds of the run."""
+        self.seconds = self.coordination.broadcast_from_root(
+            lambda: self.seconds_before_resume + time.perf_counter() - self.started_at
+        )
+        return self.seconds
+
+    @property
+    def atol(self) -> float:
+        """The absolute tolerance; 0 as long as the default one is too small to matter.
+
+        The default is atol = tol * `DEFAULT_ATOL_RATIO` * R(0), at least the rounding error of R(0).
+        """
+        if self.limits.atol is not None:
+            return self.limits.atol
+        first = self.trace[0]["value"] if self.trace else 0.0
+        relative = self.limits.tol * DEFAULT_ATOL_RATIO
+        if (
+            len(self.trace) < ATOL_AFTER_ITERATIONS
+            and self.value - self.lower > RISK_AT_ZERO_MAX_RATIO * relative * first
+        ):
+            return 0.0
+        return max(relative * self.reference_point()[3], self.limits.tol and self.rounding)
+
+    @cached_property
+    def rounding(self) -> float:
+        """Rounding error of the risk at w = 0 without an intercept.
+
+        If y is constant, the best intercept makes the risk zero up to this error.
+        """
+        risk = self.obj.risk
+        return CUT_ROUNDING * risk.risk(0.0 * self.w)[0] if isinstance(risk, ProfiledIntercept) else 0.0
+
+    @property
+    def refutation(self) -> str:
+        """Why nothing is proved, if a user-defined risk was found not to be convex; else empty."""
+        return self.watch.refutation if self.watch is not None else ""
+
+    def reference_point(self) -> tuple[Array, float, Cut, float]:
+        """Return argmin Omega, J and the cut there, and R at w = 0 with the best intercept; cached."""
+        if self.origin is None:
+            calls = self.obj.count.calls
+            try:
+                self.origin = TimeLimit(time.perf_counter() + self.remaining_seconds()).call(
+                    self._evaluate_origin
+                )
+            except OutOfTime:
+                assert self.cut is not None
+                self.origin = self.w, math.inf, self.cut, 0.0  # J = inf: no improvement
+            self.obj.count.calls = calls  # evaluations that serve no solver are not counted
+        return self.origin
+
+    def _evaluate_origin(self) -> tuple[Array, float, Cut, float]:
+        """Evaluate what `reference_point` returns."""
+        zero = 0.0 * self.w
+        r, g, inexactness = self.obj.evaluate_risk(zero)
+        w = zero if math.isfinite(self.obj.reg.value(zero)) else self.obj.reg.conjugate_grad(zero)
+        value, _, cut = self.obj.value_grad_cut(w, r, g, inexactness) if w is zero else self.obj(w)
+        return w, value, cut, max(r, 0.0)
+
+    def use_origin_if_better(self) -> None:
+        """Replace the best point by the reference point, if J is lower there.
+
+        By the cut, J(0) >= b: if b >= J(w), the reference point need not be evaluated.
+        """
+        if self.cut is not None and self.criterion() and self.origin is None and self.cut.b >= self.value:
+            return
+        if self.reference_point()[1] < self.value:
+            self.w, self.value, cut, _ = self.reference_point()
+            self._bound(cut)
+
+    def criterion(self) -> Criterion:
+        """Return the tolerance that is met, or "".
+
+        The gap is compared to tol after adding the rounding errors of J and of the bound: the part of
+        `slack` by which the bound was not reduced, and `noise`. Rounding may also make J negative.
+        """
+        if self.refutation or not math.isfinite(self.value):
+            return ""
+        gap = self.value - self.lower
+        gap_with_rounding = gap + max(self.noise, self.slack - self.bound_reduction if gap else 0.0)
+        if gap_with_rounding <= self.limits.tol * max(self.value, 0.0):
+            return "tol"
+        return "atol" if gap + self.noise <= self.atol else ""
+
+    def check_finite(self) -> None:
+        """Raise a ValueError if J is finite neither at the first point nor at w = 0."""
+        if not math.isfinite(self.value) and not math.isfinite(self.reference_point()[1]):
+            raise ValueError(
+                "J is not finite at w = 0: numbers are too large for double precision, or a loss of your own "
+                "returns NaN; scale X and y (numbers from 1e-6 to 1e6 are safe)"
+            )
+
+    def status(self) -> Status | None:
+        """Return the status with which the run stops now, or None if it goes on."""
+        if self.refutation:
+            return "stalled"  # no gap can be proved at any point
+        if self.criterion():
+            return "converged"
+        if len(self.trace) >= self.limits.max_iter:
+            return "max_iter"
+        if self.seconds >= self.limits.max_seconds:
+            return "max_seconds"
+        zero_objective = bool(self.trace) and self.value <= ZERO_OBJECTIVE_RATIO * self.trace[0]["value"]
+        return "stalled" if self.stalled_iterations >= STALL_ITERATIONS or zero_objective else None
+
+    def _bound(self, cut: Cut) -> None:
+        """Keep the cut with the greater lower bound; a bound that rounding raises above J is reduced to J.
+
+        A bound above J by more than rounding shows that the oracle's cuts are wrong, or that its risk is not
+        convex: from then on only J >= 0 is assumed.
+        """
+        lower = self._lower(cut)
+        if self.cut is None or (lower > self.lower and self.cuts_valid):
+            self.cut, self.lower, self.stalled_iterations = cut, lower, 0
+        first = self.trace[0]["value"] if self.trace else self.value
+        if self.lower - self.value > 1e-6 * abs(self.value) + 1e-12 * abs(first):
+            self.cuts_valid = False
+            if self.watch is not None:
+                self.watch.refute(f"J is {self.value:.4g}, below the bound {self.lower:.4g} of its cuts")
+        if self.refutation or not self.cuts_valid:
+            self.cut, self.lower, self.cuts_valid = Cut(0.0 * cut.a, 0.0), 0.0, False
+        self.noise = max(self.noise, self.lower - self.value)
+        self.lower = min(max(self.lower, 0.0), self.value - CUT_ROUNDING * abs(self.value))
+        if self.watch is not None and self.watch.negative:
+            self.lower = -math.inf
+
+    def _lower(self, cut: Cut) -> float:
+        """Lower bound min_w lam Omega(w) + a.w + b of a cut, with b reduced by the rounding `slack`."""
+        return self.obj.lower(cut._replace(b=cut.b - self.slack))
+
+    def reevaluate(self, seconds: float = math.inf) -> None:
+        """Recompute J and the cut from scratch, at the best point projected onto the domain of Omega.
+
+        Where a regularizer keeps vectors in two forms (method ``anew``), one is recomputed from the other,
+        for the point and for the cut.
+        """
+        limit, recompute = TimeLimit(time.perf_counter() + seconds), getattr(self.obj.reg, "anew", None)
+        w = self.obj.reg.prox(self.w, 0.0) if recompute is None else limit.call(recompute, self.w)
+        value, _, cut = limit.call(self.obj, w)
+        self.w, self.value = w, value
+        if self.cut is None:
+            self._bound(cut)
+        if self.cut is not None and self.cuts_valid:
+            if recompute is not None:
+                self.cut = self.cut._replace(a=limit.call(recompute, self.cut.a, True))
+            self.slack = limit.call(rounding_allowance, self.obj, w, self.cut)
+            self.lower = self._lower(self.cut)
+            self.bound_reduction = max(self.obj.lower(self.cut) - self.lower, 0.0)
+        self._bound(cut)
+
+    def accept(self, it: Iterate) -> Status | None:
+        """Update the best point and bound with an iterate, add a row to the trace, and return the status."""
+        solver_changed = bool(self.trace) and self.trace[-1].get("turn") != it.info.get("turn")
+        self.stalled_iterations = (
+            0 if solver_changed else self.stalled_iterations + 1
+        )  # another solver took over
+        # J >= 0 up to rounding: an iterate with a lower value is not accepted
+        min_value = -1e-12 * abs(self.trace[0]["value"]) if self.trace else -math.inf
+        if self.w is None or min_value <= it.value < self.value:
+            self.w, self.value, self.stalled_iterations = it.w, it.value, 0
+        if self.watch is not None:
+            self.watch.take(it.w, it.value, it.cut)
+        if not self.trace and not bool(namespace(it.w).any(it.w != 0)):
+            risk = it.value - self.obj.lam * self.obj.reg.value(it.w)
+            self.origin = it.w, it.value, it.cut, max(risk, 0.0)
+        self._bound(it.cut)
+        if not self.trace:
+            self.check_finite()
+        row = {"iteration": len(self.trace) + 1} | self._row() | dict(it.info)
+        self.trace.append(row)
+        status = self.status()
+        if status == "max_seconds":
+            self.finalize_within_grace()
+        elif status is not None:
+            self.finalize()
+        return self.status()
+
+    def finalize_within_grace(self) -> bool:
+        """Finalize if that fits into the grace period, and return whether it did.
+
+        If not, the solver's own value stays, and the bound is reduced by a coarse estimate of rounding.
+        """
+        try:
+            self.finalize(self.remaining_seconds())
+        except OutOfTime:
+            assert self.cut is not None
+            magnitude = abs(self.cut.b) + abs(self.value) + abs(self.trace[0]["value"])
+            self.slack = max(self.slack, ROUGH_RELATIVE_ERROR * magnitude)
+            self.lower = min(self.lower, max(self._lower(self.cut), 0.0))
+            self.trace[-1] |= self._row()
+            return False
+        return True
+
+    def finalize(self, seconds: float = math.inf) -> Status:
+        """Reevaluate the best point, probe a user-defined risk, and return "converged" or "stalled"."""
+        limit = TimeLimit(time.perf_counter() + seconds)
+        self.reevaluate(seconds)
+        if self.watch is not None and self.cut is not None and self.lower > 0:
+            self.w, self.value = limit.call(self.watch.probe, self.w, self.value, self.lower, self.cut)
+            self._bound(self.cut)
+        self.trace[-1] |= self._row()
+        return "converged" if self.status() == "converged" else "stalled"
+
+    def finalize_out_of_time(self, w0: Array) -> Status:
+        """Finalize when time ran out within an iteration; without any iterate, the result is w0."""
+        if self.w is None:
+            self.w = w0
+            self.reevaluate()
+            self.trace.append({"iteration": 1} | self._row())
+            finalized = True
+        else:
+            try:
+                finalized = self.finalize_within_grace()
+            except KeyboardInterrupt:
+                return "interrupted"
+        return "converged" if finalized and self.status() == "converged" else "max_seconds"
+
+    def certificate(self) -> Cut:
+        """Return the cut that proves the reported bound, and reduce the bounds of the trace to that bound."""
+        assert self.cut is not None
+        for row in self.trace:
+            if row["lower"] > self.lower:
+                row |= {"lower": self.lower, "gap": row["value"] - self.lower}
+        return self.cut._replace(b=self.cut.b - self.slack) if self.lower > 0 else self.cut
+
+    def stop_requested(self, callback: Callback, it: Iterate) -> bool:
+        """Whether the callback ends the run."""
+        return self.coordination.broadcast_from_root(lambda: bool(callback(it, self.trace[-1])))
+
+    def _row(self) -> dict[str, float]:
+        """Return the entries that every row of the trace has, but for the number of the iteration."""
+        progress = {"seconds": self.update_seconds(), "calls": self.obj.count.calls}
+        return progress | {"value": self.value, "lower": self.lower, "gap": self.value - self.lower}
+
+    @cached_property
+    def data(self) -> str:
+        """Fingerprint of the data, for checkpoints."""
+        return fingerprint(self.obj)
+
+    def save(self, file: Checkpoint, solver: Solver, it: Iterate) -> None:
+        """Write a checkpoint; if that fails, warn and go on."""
+        assert self.cut is not None
+        fields = {
+            "b": self.cut.b - self.slack,
+            "noise": self.noise,
+            "idle": self.stalled_iterations,
+            "trace": self.trace,
+        }
+        try:
+            state = it.state() if it.state is not None else {}
+            arrays = {"w": self.w, "cut": self.cut.a} | {f"state.{k}": v for k, v in state.items()}
+            file.write(self.obj, solver, arrays, fields, self.data)
+        except (FileError, MemoryError) as error:
+            reason = error if isinstance(error, FileError) else f"there is no memory to write {file.path}"
+            warnings.warn(f"{reason}; the run goes on without a checkpoint", RuntimeWarning, stacklevel=4)
+
+    def resume(self, file: Checkpoint, solver: Solver, problem: PreconditionedProblem) -> Iterator[Iterate]:
+        """Restore the state from a checkpoint and return the iterates that follow."""
+        saved = file.read(self.obj, solver, lambda: self.data)
+        self.w, self.value, self.noise, self.trace = saved.w, saved.value, saved.noise, saved.trace
+        self._bound(saved.cut)
+        self.stalled_iterations = saved.idle
+        self.obj.count.calls = int(self.trace[-1]["calls"])
+        self.seconds_before_resume = self.seconds = self.trace[-1]["seconds"]
+        self.limit.deadline -= self.seconds_before_resume
+        if saved.state and isinstance(solver, Resumable):
+            with file.trusted():
+                return self.limit.call(problem.resumed, solver, saved.state)
+        return self.limit.call(problem.iterates, solver, self.w)

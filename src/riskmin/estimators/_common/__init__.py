@@ -1,0 +1,1 @@
+"""What the estimators share: input validation, classes, outputs, fitting, warnings."""

@@ -1,0 +1,194 @@
+"""Advice for a fit that did not converge: one or two sentences that name parameters and columns."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.core import HasCurvature, HasHessian, Result, Smooth, Smoothable
+from riskmin.estimators._common.standardize import column_name
+from riskmin.problem.objective import Objective
+from riskmin.problem.preconditioning import SampleMoments, sampled_moments
+from riskmin.regularizers import L1, L2, Elastic, absorb_sizes, penalized_part
+from riskmin.solvers import SOLVERS, Auto
+from riskmin.solvers.auto import loss_of
+
+EXTREME_COLUMN_RATIO = 1e4
+"""Report columns if their standard deviations differ by this factor, or a mean is this many deviations."""
+MAX_COLUMNS_NAMED = 3
+"""Largest number of columns that a message names."""
+ROUNDING_LIMITED_GAP = 1e-8
+"""A run that stalls at a smaller relative gap is limited by rounding in double precision."""
+
+
+class ParameterPhrases(NamedTuple):
+    """Names of parameters and remedies as one user interface writes them."""
+
+    alpha: str
+    tol: str
+    max_iter: str
+    max_seconds: str
+    solver: str
+    standardize: str
+    center: str
+    resume: str
+
+
+PYTHON_PHRASES = ParameterPhrases(
+    "alpha",
+    "tol",
+    "max_iter",
+    "max_seconds",
+    "solver={!r}",
+    "set standardize=True, or put a StandardScaler before it in a pipeline",
+    "put a StandardScaler before it in a pipeline",
+    "fit again with warm_start=True to continue from the current weights",
+)
+COMMAND_LINE_PHRASES = ParameterPhrases(
+    "--lam",
+    "--tol",
+    "--max-iter",
+    "--max-seconds",
+    "--solver {}",
+    "add --standardize",
+    "subtract their means from them in the data",
+    "the model saved is the best so far",
+)
+
+
+class FlaggedColumn(NamedTuple):
+    """Index, mean and standard deviation of a column that makes a problem ill-conditioned."""
+
+    j: int
+    mean: float
+    deviation: float
+
+
+class ConvergenceHints(NamedTuple):
+    """Likely reasons why a fit did not converge."""
+
+    off_center: tuple[FlaggedColumn, ...] = ()
+    """Columns whose mean is large relative to their standard deviation."""
+    badly_scaled: tuple[FlaggedColumn, ...] = ()
+    """Columns whose standard deviation is far from the median one."""
+    ratio: float = 1.0
+    """Ratio of the largest to the smallest standard deviation."""
+    solver: str | None = None
+    """Name of a suitable solver that was not tried."""
+
+
+# ---------------------------------------------------------------- diagnosis
+def diagnose_run(objective: Objective, result: Result, given: Any) -> ConvergenceHints:
+    """Diagnose a run; return empty hints if it converged or was interrupted."""
+    if result.status in ("converged", "interrupted"):
+        return ConvergenceHints()
+    moments = sampled_moments(objective.risk)
+    off_center, badly_scaled, ratio = ((), (), 1.0) if moments is None else ill_scaled(moments)
+    return ConvergenceHints(off_center, badly_scaled, ratio, untried_solver(objective, result, given))
+
+
+def ill_scaled(moments: SampleMoments) -> tuple[tuple[FlaggedColumn, ...], tuple[FlaggedColumn, ...], float]:
+    """Find columns with a large mean, columns of extreme standard deviation, and the ratio of deviations.
+
+    A mean is large if it exceeds `EXTREME_COLUMN_RATIO` standard deviations. At most `MAX_COLUMNS_NAMED`
+    columns of each kind are returned, the most extreme first; constant columns are left out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> mean, variance = np.array([0.0, 1e9, 0.0]), np.array([1.0, 4.0, 1e-12])
+    >>> off_center, badly_scaled, ratio = ill_scaled(SampleMoments(9, mean, variance, mean - 1, mean + 1))
+    >>> [column.j for column in off_center], [column.j for column in badly_scaled], round(ratio)
+    ([1], [2], 2000000)
+    """
+    deviation = np.sqrt(moments.variance)
+    columns = np.flatnonzero((moments.minimum < moments.maximum) & (deviation > 0) & np.isfinite(deviation))
+    mean, deviation = moments.mean[columns], deviation[columns]
+
+    def leading(order: Any) -> tuple[FlaggedColumn, ...]:
+        return tuple(
+            FlaggedColumn(int(columns[k]), float(mean[k]), float(deviation[k]))
+            for k in order[:MAX_COLUMNS_NAMED]
+        )
+
+    # |mean| in units of the standard deviation
+    offset = np.abs(mean) / deviation
+    off_center = [k for k in np.argsort(-offset, kind="stable") if offset[k] > EXTREME_COLUMN_RATIO]
+    ratio = float(deviation.max() / deviation.min()) if len(columns) else 1.0
+    if ratio <= EXTREME_COLUMN_RATIO:
+        return leading(off_center), (), ratio
+    # |log(deviation / median)|: half of log(EXTREME_COLUMN_RATIO) on either side of the median is too much
+    log_ratio = np.abs(np.log(deviation / np.median(deviation)))
+    threshold = min(np.log(EXTREME_COLUMN_RATIO) / 2, log_ratio.max())
+    badly_scaled = [k for k in np.argsort(-log_ratio, kind="stable") if log_ratio[k] >= threshold]
+    return leading(off_center), leading(badly_scaled), ratio
+
+
+def untried_solver(objective: Objective, result: Result, given: Any) -> str | None:
+    """Return the name of a solver that supports the problem and was not tried, or None."""
+    if not (given is None or given == "auto" or isinstance(given, Auto)):
+        return "auto"
+    loss, reg = loss_of(objective.risk), absorb_sizes(penalized_part(objective.reg))
+    # candidates in order of preference
+    smooth, candidates = bool(getattr(loss, "smooth", False)), []
+    if isinstance(reg, L2) and isinstance(loss, HasCurvature if smooth else HasHessian):
+        candidates.append("newton" if smooth else "semismooth_newton")
+    if smooth and isinstance(reg, Smooth):
+        candidates.append("lbfgs")
+    if smooth and isinstance(reg, (L1, Elastic)):
+        candidates.append("owlqn")
+    candidates.append("bundle")
+    if not smooth and isinstance(loss, Smoothable) and isinstance(reg, Smooth):
+        candidates.append("smoothing")
+    return next((name for name in candidates if f"{type(SOLVERS[name]).__name__}" not in result.solver), None)
+
+
+# ---------------------------------------------------------------- messages
+def describe_nonconvergence(model: Any, phrases: ParameterPhrases) -> str:
+    """Describe how a fit ended and suggest a remedy."""
+    result = model.result_
+    gap = result.gap / result.value if result.value else 0.0
+    above = f"above tol={model.tol:g}" if gap > model.tol else f"known no better than tol={model.tol:g}"
+    outcome = f"stopped with status {result.status!r} at a certified relative gap of {gap:.2g}, {above}"
+    if result.note:
+        return f"{outcome}: {result.note}"
+    parts = [f"{outcome}: {suggest_parameters(model, phrases)}", describe_ill_scaled_columns(model, phrases)]
+    return ". ".join(part for part in parts if part)
+
+
+def suggest_parameters(model: Any, phrases: ParameterPhrases) -> str:
+    """Suggest which parameters to change."""
+    result = model.result_
+    if result.status == "interrupted":
+        return phrases.resume
+    if result.status == "stalled" and result.gap <= ROUNDING_LIMITED_GAP * abs(result.value):
+        return f"raise {phrases.tol}, since double precision proves no smaller gap for this problem"
+    limits = {"max_iter": f"{phrases.max_iter}, ", "max_seconds": f"{phrases.max_seconds}, "}
+    text = f"raise {limits.get(result.status, '')}{phrases.tol} or {phrases.alpha}"
+    solver = _hints(model).solver
+    return text if solver is None else f"{text}, or try {phrases.solver.format(solver)}"
+
+
+def describe_ill_scaled_columns(model: Any, phrases: ParameterPhrases) -> str:
+    """Describe columns that make the problem ill-conditioned; return an empty string if there are none."""
+    off_center, badly_scaled, ratio, _ = _hints(model)
+    if badly_scaled and not getattr(model, "standardize", True):
+        text = f"Standard deviations of columns differ by a factor of {ratio:.2g}"
+        return f"{text} ({_describe_columns(model, badly_scaled)}): {phrases.standardize}"
+    if off_center:
+        columns = _describe_columns(model, off_center)
+        return f"Columns have means far larger than their standard deviations ({columns}): {phrases.center}"
+    return ""
+
+
+def _hints(model: Any) -> ConvergenceHints:
+    stored: ConvergenceHints = getattr(model, "_hints", ConvergenceHints())
+    return stored
+
+
+def _describe_columns(model: Any, columns: tuple[FlaggedColumn, ...]) -> str:
+    return "; ".join(
+        f"{column_name(model, j)}: mean {mean:.3g}, standard deviation {deviation:.3g}"
+        for j, mean, deviation in columns
+    )

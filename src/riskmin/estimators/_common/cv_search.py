@@ -1,0 +1,221 @@
+"""Search for the best regularization strength, with a certified path for each fold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from inspect import signature
+from typing import Any, NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from riskmin.core import NDArray, Result
+from riskmin.driver.path import lam_grid, path
+from riskmin.estimators._common.fit import (
+    build_objective,
+    build_risk,
+    check_parameters,
+    resolve_loss,
+    resolve_regularizer,
+    unwrap_risk,
+)
+from riskmin.estimators._common.outputs import joint_loss
+from riskmin.estimators._common.standardize import ColumnScaling, column_scaling
+from riskmin.executors import Serial
+from riskmin.problem.convexity import check
+from riskmin.problem.objective import Objective
+from riskmin.regularizers import absorb_sizes, penalized_part
+from riskmin.solvers import get_solver
+
+
+class LabeledRows(NamedTuple):
+    """Rows with labels, weights and query ids, to fit or to score."""
+
+    X: Any
+    y: NDArray
+    weight: NDArray | None = None
+    qid: NDArray | None = None
+
+    def subset(self, rows: Any) -> LabeledRows:
+        """Return some of the rows, without those of weight zero."""
+        rows = np.arange(len(self.y))[rows]
+        if self.weight is not None:
+            rows = rows[self.weight[rows] > 0]
+        weight, qid = (None if values is None else values[rows] for values in self[2:])
+        return LabeledRows(self.X[rows], self.y[rows], weight, qid)
+
+    def by_problem(self, template: Any) -> list[LabeledRows]:
+        """Return the data of each problem: one, or one per output if the template fits them separately."""
+        if self.y.ndim == 1 or joint_loss(template, self.y) is not None:
+            return [self]
+        return [self._replace(y=y) for y in self.y.T]
+
+
+class SearchResult(NamedTuple):
+    """Scores of all values of alpha, and the best of them."""
+
+    alphas: NDArray
+    """The values of alpha tried."""
+    scores: NDArray
+    """Scores, one row per fold and one column per alpha."""
+    n_not_converged: int
+    """Number of fits that did not converge."""
+    best_index: int
+    """Index of the alpha with the best mean score; of the largest one in case of ties."""
+    mean: float
+    """Mean score of the best alpha."""
+
+
+def search_alphas(
+    template: Any, data: LabeledRows, alphas: NDArray | int, splits: Iterable[tuple[Any, Any]], scorer: Any
+) -> SearchResult:
+    """Fit and score all values of alpha in all folds.
+
+    Parameters
+    ----------
+    template : estimator
+        Template of all fits, whose alpha is ignored.
+    data : Rows
+    alphas : array or int
+        The values of alpha, or the size of the default grid.
+    splits : pairs of arrays
+        Training and test rows of each fold.
+    scorer : callable
+        ``scorer(model, X, y)``, called with ``sample_weight`` if it takes them, and ``qid`` if given.
+
+    Returns
+    -------
+    SearchResult
+    """
+    check_parameters(template)
+    get_solver(template.solver)
+    # rows of weight zero must not influence the checks or the default grid
+    whole = data if data.weight is None or data.weight.all() else data.subset(slice(None))
+    problems = [_fold_problem(template, part).objective for part in whole.by_problem(template)]
+    for problem in problems:
+        check(problem.risk, problem.reg, np.zeros(problem.risk.dim))
+    if not resolve_loss(template).separable:
+        risk = problems[0].risk
+        risk(np.zeros(risk.dim))  # report invalid data of all rows before the first fold
+    if isinstance(alphas, int):
+        grids = [
+            lam_grid(problem.risk, absorb_sizes(penalized_part(problem.reg)), alphas) for problem in problems
+        ]
+        # separate problems share the grid that starts at the largest alpha
+        alphas = max(grids, key=lambda grid: float(grid[0]))
+    folds = list(splits)
+    done = Parallel(n_jobs=template.n_jobs, prefer="threads")(
+        delayed(_score_fold)(template, data, fold, alphas, scorer, f"fold {k} of {len(folds)}")
+        for k, fold in enumerate(folds, 1)
+    )
+    scores = np.array([fold_scores for fold_scores, _ in done])
+    # a scorer may return NaN in some folds
+    mean = np.nanmean(scores, axis=0) if np.isfinite(scores).any() else scores[0]
+    best = _best_index(mean, alphas)
+    n_failed = sum(failed for _, failed in done)
+    return SearchResult(alphas, scores, n_failed, best, float(mean[best]))
+
+
+class _FoldProblem(NamedTuple):
+    """The objective of some rows, their encoded labels and weights, and their classes."""
+
+    objective: Objective
+    labels: NDArray
+    weight: NDArray | None
+    classes: NDArray | None
+    scaling: ColumnScaling | None
+
+    def weights_and_intercept(self, result: Result) -> tuple[NDArray, Any]:
+        """Return w and the profiled intercept; 0 if there is none, or w holds the intercepts."""
+        risk: Any = self.objective.risk
+        if self.scaling is not None:
+            J = replace(self.objective, lam=result.trace[-1]["lam"])
+            result = self.scaling.with_zeroed_constants(J, result)
+        return np.asarray(result.w), risk.intercept(result.w) if hasattr(risk, "intercept") else 0.0
+
+
+def _fold_problem(template: Any, rows: LabeledRows) -> _FoldProblem:
+    """Return the problem of some rows; folds run in parallel, so the rows of each are processed serially."""
+    labels, weight, classes = template._encode_labels(rows.y, rows.weight)
+    n_classes = len(classes) if template.task == "classification" else None
+    risk = build_risk(
+        template,
+        rows.X,
+        labels,
+        weight,
+        fit_intercept=template.fit_intercept,
+        executor=Serial(),
+        qid=rows.qid,
+        loss=joint_loss(template, labels) if n_classes is None else resolve_loss(template, n_classes),
+        n_outputs=n_classes,
+    )
+    scaling = column_scaling(template, unwrap_risk(risk), weight, rows.weight)
+    objective = build_objective(template, risk, resolve_regularizer(template, risk), scaling)
+    return _FoldProblem(objective, labels, weight, classes, scaling)
+
+
+def _score_fold(
+    template: Any, data: LabeledRows, fold: tuple[Any, Any], alphas: NDArray, scorer: Any, name: str
+) -> tuple[list[float], int]:
+    """Return the scores of the held-out rows, one per alpha, and the number of fits that did not converge."""
+    try:
+        return _score_alphas(template, data.subset(fold[0]), data.subset(fold[1]), alphas, scorer)
+    except ValueError as error:  # such as a missing class
+        raise ValueError(f"{error} (in {name}; fewer folds may do)") from error
+
+
+def _score_alphas(
+    template: Any, train: LabeledRows, test: LabeledRows, alphas: NDArray, scorer: Any
+) -> tuple[list[float], int]:
+    problems = [_fold_problem(template, part) for part in train.by_problem(template)]
+    paths = [_fit_path(template, problem.objective, alphas) for problem in problems]
+    extra = {} if test.qid is None else {"qid": test.qid}
+    if test.weight is not None and _takes_weights(scorer):
+        extra["sample_weight"] = test.weight
+    _, labels, weight, classes, _ = problems[0]
+    scores = []
+    for alpha, results in zip(alphas, zip(*paths, strict=True), strict=True):
+        # set the fitted attributes of a new model as `fit` does, without another run
+        model = type(template)(**template.get_params(deep=False)).set_params(alpha=float(alpha))
+        model.n_features_in_ = train.X.shape[1]
+        fits = [
+            problem.weights_and_intercept(result) for problem, result in zip(problems, results, strict=True)
+        ]
+        if labels.ndim == train.y.ndim:
+            model._set_fitted(*fits[0], classes, train.X, labels, weight)
+        else:  # one fit per output
+            w, b = np.stack([w for w, _ in fits], axis=1).ravel(), np.array([b for _, b in fits])
+            model._set_fitted(w, b, None, train.X, train.y, weight)
+        scores.append(float(scorer(model, test.X, test.y, **extra)))
+    return scores, sum(result.status != "converged" for results in paths for result in results)
+
+
+def _fit_path(template: Any, objective: Objective, alphas: NDArray) -> list[Result]:
+    """Return one certified fit per alpha."""
+    results = path(
+        objective.risk,
+        penalized_part(objective.reg),
+        alphas,
+        solver=template.solver,
+        tol=template.tol,
+        atol=template.atol,
+        max_iter=int(template.max_iter),
+        max_seconds=math.inf if template.max_seconds is None else template.max_seconds,
+    )
+    if any(result.status == "interrupted" for result in results):
+        raise KeyboardInterrupt
+    return results
+
+
+def _takes_weights(scorer: Any) -> bool:
+    """Whether a scorer takes weights; those of scikit-learn pass keywords on to their score function."""
+    return "sample_weight" in signature(getattr(scorer, "_score_func", scorer)).parameters
+
+
+def _best_index(mean: NDArray, alphas: NDArray) -> int:
+    """Return the index of the best mean score; the largest alpha in case of ties."""
+    if not np.isfinite(mean).any():
+        raise ValueError("no alpha has a score in any fold: choose another scoring, or fewer folds")
+    return max(np.flatnonzero(mean == np.nanmax(mean)).tolist(), key=lambda k: float(alphas[k]))

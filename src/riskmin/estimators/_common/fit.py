@@ -1,0 +1,391 @@
+r"""Code shared by the estimators: from parameters and arrays to a certified fit, and from a fit to scores.
+
+All of them minimize :math:`J(w, b) = \alpha\,\Omega(w) + \sum_i c_i\, l(x_i^\top w + b, y_i)`, with weights
+:math:`c_i \ge 0` that sum to one, and store the certificate. Multi-output models have one weight
+vector per score.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import numbers
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from riskmin.arrays.partitioned import PartitionedMatrix
+from riskmin.core import Iterate, NDArray, Result
+from riskmin.driver.loop import minimize
+from riskmin.driver.run import Callback
+from riskmin.estimators._common.advice import PYTHON_PHRASES, describe_nonconvergence, diagnose_run
+from riskmin.estimators._common.input import (
+    PlacedRows,
+    affine_scores,
+    compute_if_dask,
+    executor_for,
+    validate_rows,
+)
+from riskmin.estimators._common.multi_output import is_multi_output, loss_for_classes, unpack_weights
+from riskmin.estimators._common.standardize import ColumnScaling, column_scaling, rescale_to_standardized
+from riskmin.estimators._common.trivial import TrivialModelWarning, describe_trivial_fit
+from riskmin.executors.coordination import coordination_of
+from riskmin.losses import Novelty, get_loss
+from riskmin.problem.intercept.adaptive import Adaptive
+from riskmin.problem.intercept.explicit import CenteredIntercepts
+from riskmin.problem.intercept.profiled import ProfiledCursor, ProfiledIntercept
+from riskmin.problem.linear_risk import check_weights, linear_risk
+from riskmin.problem.objective import Objective
+from riskmin.problem.risk import Risk
+from riskmin.regularizers import L1, L2, Box, Elastic, get_regularizer, repeat_per_output
+from riskmin.solvers import get_solver
+
+_ESTIMATOR_FOR = {
+    "classification": "LinearClassifier",
+    "multiclass": "LinearClassifier",
+    "regression": "LinearRegressor",
+    "novelty": "NoveltyDetector",
+    "ordinal": "OrdinalClassifier",
+    "ranking": "LinearRanker",
+    "tagging": "ChainTagger",
+}
+
+
+# ---------------------------------------------------------------- parameters
+def resolve_loss(model: Any, n_classes: int | None = None) -> Any:
+    """Return the loss that the parameter `loss` denotes; raise if it belongs to another estimator.
+
+    With `n_classes`, return the form of the loss for that number of classes.
+    """
+    if model.task == "novelty":
+        return Novelty()
+    loss = loss_by_name(model, model.loss)
+    kind = getattr(loss, "task", model.task)  # a user-defined loss need not declare a task
+    if kind not in (model.task, *getattr(model, "extra_loss_tasks", ())):
+        use = _ESTIMATOR_FOR.get(kind)
+        raise ValueError(
+            f"{type(loss).__name__} is a loss for {kind}, not for {model.task}: "
+            + (f"use {use}" if use else "choose another loss")
+        )
+    # only estimators with several targets can fit a multi-output regression loss
+    if is_multi_output(loss) and kind == "regression" and not getattr(model, "multi_output_targets", False):
+        raise ValueError(
+            f"{type(loss).__name__} is a multi-output loss: use LinearRegressor, or loss='squared'"
+        )
+    return loss if n_classes is None else loss_for_classes(loss, n_classes)
+
+
+def fitted_loss(model: Any) -> Any:
+    """Return the loss that a fitted model minimized."""
+    if model.task == "hierarchy":
+        return model.loss_for_tree(model.tree_)
+    return resolve_loss(model, len(model.classes_) if model.task == "classification" else None)
+
+
+def loss_by_name(model: Any, given: Any) -> Any:
+    """Return the loss of a name, which may be an alias defined by this class of models."""
+    return get_loss(getattr(model, "loss_aliases", {}).get(given, given) if isinstance(given, str) else given)
+
+
+def resolve_regularizer(model: Any, risk: Any = None) -> Any:
+    """Return the regularizer that the model's parameters denote, with the bound w >= 0 if `positive`.
+
+    For a multi-output risk, settings with one number per feature apply to every output.
+    """
+    reg = get_regularizer(model.regularizer)
+    # expand settings from one number per feature to one per feature and output
+    inner = None if risk is None else unwrap_risk(risk)
+    if inner is not None and inner.multi_output and inner.row_metadata is not None:
+        reg = repeat_per_output(
+            reg, inner.row_metadata.shape[1], inner.dim - getattr(inner, "n_intercepts", 0)
+        )
+    if not model.positive:
+        return reg
+    if isinstance(reg, (L1, L2, Elastic)):
+        return Box(reg, 0.0)
+    raise ValueError(
+        f"positive=True bounds L1, L2 and Elastic, not {reg!r}: set positive=False, and choose a regularizer "
+        "of positive weights such as Entropy()"
+    )
+
+
+def fitted_regularizer(model: Any) -> Any:
+    """Return the regularizer of a fitted model as a function of its weights, in the units of X."""
+    reg, scale = resolve_regularizer(model), getattr(model, "scale_", None)
+    if model.task != "tagging":
+        reg = repeat_per_output(reg, model.n_features_in_, len(model.result_.w) - n_unpenalized(model))
+    if scale is None:
+        return reg
+    return rescale_to_standardized(reg, scale, len(model.result_.w) - n_unpenalized(model))
+
+
+def n_unpenalized(model: Any) -> int:
+    """Return how many entries of a fitted w are unpenalized intercepts; 0 for single-output models."""
+    if model.task == "hierarchy":
+        return len(model.result_.w) - int(model.coef_.size)
+    if model.task != "classification" or not is_multi_output(fitted_loss(model)):
+        return 0
+    return len(model.result_.w) - len(model.classes_) * int(model.n_features_in_)
+
+
+def check_number(model: Any, name: str, needs: str, fits: Callable[[Any], bool]) -> None:
+    """Raise unless the parameter is a real number for which `fits` holds; `needs` describes the condition."""
+    value = getattr(model, name)
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not fits(value):
+        raise ValueError(f"{name}={value!r}, but {type(model).__name__} needs {name} to be {needs}")
+
+
+def check_parameters(model: Any) -> None:
+    """Raise unless the numeric parameters are valid."""
+    check_number(model, "alpha", "a finite number > 0", lambda v: 0 < v < math.inf)
+    check_number(model, "tol", "a number >= 0", lambda v: v >= 0)
+    if model.atol is not None:
+        check_number(model, "atol", "None or a number >= 0", lambda v: v >= 0)
+    check_number(model, "max_iter", "an integer >= 1", lambda v: v >= 1 and v == int(v))
+    if model.max_seconds is not None:
+        check_number(model, "max_seconds", "None or a number > 0", lambda v: v > 0)
+
+
+def normalize_weights(sample_weight: Any, n_rows: int) -> NDArray | None:
+    """Return the weights, one per row, normalized to sum to one; None stands for equal weights."""
+    return None if sample_weight is None else check_weights(compute_if_dask(sample_weight), n_rows)
+
+
+# ---------------------------------------------------------------- fit
+def fit_linear(
+    model: Any,
+    X: Any,
+    y: NDArray | None,
+    weight: NDArray | None,
+    *,
+    row_weight: NDArray | None,
+    fit_intercept: bool,
+    **more: Any,
+) -> tuple[NDArray, Any, Any]:
+    """Minimize J with the model's parameters and store the certificate; return w, b and the rows.
+
+    The rows are returned in the form that `affine_scores` takes, so that remote rows are not read twice.
+    `row_weight` holds the weights without class weights and is used for standard deviations. Further
+    keywords are passed to `build_risk`.
+    """
+    check_parameters(model)
+    resolve_regularizer(model)  # report an invalid regularizer before the first pass over X
+    executor = executor_for(model, X)
+    risk = build_risk(model, X, y, weight, fit_intercept=fit_intercept, executor=executor, **more)
+    scaling = column_scaling(model, unwrap_risk(risk), weight, row_weight)
+    objective = build_objective(model, risk, resolve_regularizer(model, risk), scaling)
+    start = _warm_start_point(model, objective)
+    w, b = fit_objective(
+        model,
+        objective,
+        get_solver(model.solver),
+        start,
+        n_rows=X.shape[0],
+        weighted=weight is not None,
+        scaling=scaling,
+    )
+    return w, b, PlacedRows(unwrap_risk(risk).executor) if isinstance(X, PartitionedMatrix) else X
+
+
+def build_objective(model: Any, risk: Any, reg: Any, scaling: ColumnScaling | None) -> Objective:
+    """Return J as a function of the weights in the units of X."""
+    dim = risk.dim - getattr(risk, "n_intercepts", 0)
+    return Objective(
+        risk, reg if scaling is None else scaling.rescale_regularizer(reg, dim), float(model.alpha)
+    )
+
+
+def fit_objective(
+    model: Any,
+    objective: Objective,
+    solver: Any,
+    start: NDArray | None,
+    *,
+    n_rows: int,
+    weighted: bool,
+    scaling: ColumnScaling | None = None,
+) -> tuple[NDArray, Any]:
+    """Minimize J within the model's limits, store the certificate, and return w and b."""
+    with _callback_with_progress(model, objective.risk) as callback:
+        result = minimize(
+            objective,
+            solver,
+            start,
+            tol=model.tol,
+            atol=model.atol,
+            max_iter=int(model.max_iter),
+            max_seconds=math.inf if model.max_seconds is None else model.max_seconds,
+            callback=callback,
+            checkpoint=getattr(model, "checkpoint", None),
+        )
+    risk: Any = objective.risk
+    if scaling is not None:
+        result = scaling.with_zeroed_constants(objective, result)
+    b, value = _best_intercept(risk, objective, result)
+    _check_certificate(risk, value, result.lower)
+    # a run may converge to w = 0: the note explains why, and how to avoid it
+    result = replace(
+        result, note=result.note or describe_trivial_fit(model, objective, result, b, cold=start is None)
+    )
+    store_certificate(model, result, value, n_rows=n_rows, weighted=weighted)
+    if hasattr(model, "standardize"):
+        model.scale_ = None if scaling is None else scaling.scale
+    model._hints = diagnose_run(objective, result, model.solver)
+    return np.asarray(result.w), b
+
+
+def _check_certificate(risk: Risk | ProfiledIntercept | Adaptive, value: float, lower: float) -> None:
+    """Raise if the lower bound exceeds the objective by more than rounding explains.
+
+    If J is nearly zero, the tolerance is relative to the risk at w = 0, whose rounding errors remain.
+    """
+    excess = lower - value
+    if excess <= 1e-9 * abs(value):
+        return
+    inner = unwrap_risk(risk)
+    if excess > 1e-12 * inner(np.zeros(inner.dim))[0]:
+        raise RuntimeError(
+            f"the certificate is false: the lower bound {lower!r} is above the objective {value!r}; "
+            "this is a bug in riskmin, or the loss is not convex"
+        )
+
+
+def unwrap_risk(risk: Risk | ProfiledIntercept | Adaptive) -> Risk:
+    """Return the underlying risk, before any variable such as the intercept is minimized out."""
+    return risk if isinstance(risk, Risk) else risk.risk
+
+
+def store_certificate(model: Any, result: Result, value: float, *, n_rows: int, weighted: bool) -> None:
+    """Set the attributes that hold the certificate and describe the data it is about."""
+    model.result_ = result
+    model.n_iter_ = result.n_iter
+    model.objective_ = value
+    model.lower_bound_ = result.lower
+    model.gap_ = value - result.lower
+    model.n_samples_fit_ = n_rows
+    model.weighted_ = weighted
+
+
+def build_risk(
+    model: Any,
+    X: Any,
+    y: NDArray | None,
+    weight: NDArray | None,
+    *,
+    fit_intercept: bool,
+    executor: Any,
+    qid: Any = None,
+    loss: Any = None,
+    n_outputs: int | None = None,
+) -> Risk | ProfiledIntercept | Adaptive:
+    """Return the risk that the model's parameters denote, with `loss` in place of the model's if given."""
+    loss = resolve_loss(model) if loss is None else loss
+    return linear_risk(
+        X,
+        y,
+        loss,
+        sample_weight=weight,
+        qid=qid,
+        fit_intercept=bool(fit_intercept) and supports_intercept(loss),
+        executor=executor,
+        n_outputs=n_outputs if is_multi_output(loss) else None,
+    )
+
+
+def supports_intercept(loss: Any) -> bool:
+    """Whether J has an intercept; losses that fix the number of positive rows set a cutoff after the fit."""
+    return not getattr(loss, "fixed_positive_count", False)
+
+
+def _warm_start_point(model: Any, objective: Objective) -> NDArray | None:
+    if not model.warm_start or not hasattr(model, "coef_"):
+        return None
+    risk: Any = objective.risk
+    # w of a multi-output model includes the intercepts, `coef_` does not
+    multi_output = isinstance(risk, Risk) and risk.multi_output
+    last: NDArray = np.asarray(model.result_.w) if multi_output else np.ravel(model.coef_)
+    dim, reg = risk.dim, objective.reg
+    if len(last) != dim:
+        had, has = (f"{len(last)} weights", "this one") if multi_output else (f"{len(last)} features", "X")
+        raise ValueError(
+            f"warm_start=True starts from the last fit, which had {had}, but {has} has {dim}: "
+            "set warm_start=False or make a new estimator"
+        )
+    # the last fit may have had another regularizer: project onto the domain of this one
+    return last if math.isfinite(reg.value(last)) else np.asarray(reg.prox(last, 0.0))
+
+
+def _best_intercept(
+    risk: Risk | ProfiledIntercept | Adaptive, objective: Objective, result: Result
+) -> tuple[Any, float]:
+    """Return the best intercept for the fitted w, and J at both."""
+    if isinstance(risk, CenteredIntercepts):
+        return risk.intercept(result.w), result.value
+    if isinstance(risk, Risk):
+        return 0.0, result.value
+    if isinstance(risk, ProfiledIntercept):
+        b, value = risk.best_intercept(result.w)
+    else:
+        b, cursor = risk.intercept(result.w), risk.cursor(result.w)
+        value, _, _ = (cursor.scores if isinstance(cursor, ProfiledCursor) else cursor).evaluate_at(0.0, b)
+    return b, value + objective.lam * objective.reg.value(result.w)
+
+
+@contextlib.contextmanager
+def _callback_with_progress(model: Any, risk: Any) -> Iterator[Callback | None]:
+    """Yield the user's callback, combined with a progress display if `verbose`; only rank 0 displays."""
+    coordination: Any = coordination_of(risk)
+    if not model.verbose or getattr(coordination, "rank", 0) > 0:
+        yield model.callback
+        return
+    from riskmin.report.progress import Progress
+
+    with Progress(tol=model.tol) as display:
+
+        def both(iterate: Iterate, row: dict[str, float]) -> Any:
+            display(iterate, row)
+            return model.callback is not None and model.callback(iterate, row)
+
+        yield both
+
+
+def warn_unless_converged(model: Any) -> None:
+    """Warn at the end of `fit` if it did not converge, or converged to a trivial model."""
+    result = model.result_
+    if result.status != "converged":
+        warnings.warn(
+            f"{type(model).__name__} {describe_nonconvergence(model, PYTHON_PHRASES)}",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    elif result.note:
+        message = f"{type(model).__name__} learned nothing: {result.note}"
+        warnings.warn(message, TrivialModelWarning, stacklevel=3)
+
+
+# ---------------------------------------------------------------- predict
+def decision_scores(model: Any, X: Any) -> NDArray:
+    """Validate rows given by the user and return X @ w + b."""
+    check_is_fitted(model)
+    return decision_scores_of_validated(model, validate_rows(model, X, reset=False))
+
+
+def decision_scores_of_validated(model: Any, X: Any) -> NDArray:
+    """Return X @ w + b of validated rows, in float64 and without copying X; one column per output."""
+    if model.task == "novelty":
+        return affine_scores(X, model.coef_, 0.0)
+    if np.size(model.intercept_) == 1:
+        return affine_scores(X, np.ravel(model.coef_), np.ravel(model.intercept_)[0])
+    return affine_scores(X, np.ascontiguousarray(model.coef_.T), model.intercept_)
+
+
+def multi_output_scores(model: Any, X: Any) -> NDArray:
+    """Return the scores that a multi-output loss takes: one column per class, also for two classes."""
+    w, k = np.asarray(model.result_.w), len(model.classes_)
+    coef, b = unpack_weights(w, k, intercepts=len(w) > k * model.n_features_in_)
+    return affine_scores(validate_rows(model, X, reset=False), np.ascontiguousarray(coef.T), b)

@@ -1,0 +1,264 @@
+"""Validation, selection and scoring of the rows given to estimators, local or remote.
+
+Remote rows are a `PartitionedMatrix` or a Dask collection. They stay on their workers; only labels, weights
+and query ids are brought to this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from joblib import effective_n_jobs
+from sklearn.utils.validation import check_consistent_length, validate_data
+
+from riskmin.arrays.finite import check_finite
+from riskmin.arrays.matrix import as_matrix
+from riskmin.arrays.namespace import check_no_masks_or_dates
+from riskmin.arrays.partitioned import LazyShard, Partition, PartitionedMatrix, RowSource
+from riskmin.arrays.sparse_checks import check_size, is_sparse, validated_sparse
+from riskmin.core import Executor, NDArray
+from riskmin.executors import Serial, Threads
+from riskmin.executors.dask.executor import DaskExecutor, is_dask, to_local_array
+from riskmin.linear_maps.linear import MultiOutput, SingleOutput
+from riskmin.problem import shard_ops
+
+VALIDATION_OPTIONS: dict[str, Any] = {
+    "accept_sparse": ["csr", "csc"],
+    "dtype": [np.float64, np.float32],
+    "order": None,
+    "ensure_all_finite": False,  # the risk checks for NaN itself and reports the position
+}
+"""Arguments of `validate_data` under which X is not copied."""
+
+
+# ---------------------------------------------------------------- validation
+def compute_if_dask(array: Any) -> Any:
+    """Compute labels, weights or query ids (8 bytes per row) if they are a Dask collection."""
+    return to_local_array(array) if is_dask(array) else array
+
+
+def _is_remote(X: Any) -> bool:
+    """Whether X is partitioned, so that its entries need not be in this process."""
+    return isinstance(X, PartitionedMatrix) or is_dask(X)
+
+
+def validate_rows(model: Any, X: Any, y: Any = "no_validation", *, reset: bool = True, **checks: Any) -> Any:
+    """Validate X, or X and y, with `validate_data`.
+
+    Of remote rows only the column names and the shape are checked; entries are checked where they are read.
+    """
+    if not _is_remote(X):
+        return validate_data(
+            model, check_readable(X, "X"), check_readable(y, "y"), reset=reset, **checks, **VALIDATION_OPTIONS
+        )
+    # remote rows: compute the labels, but do not read entries of X
+    check_readable(y, "y")
+    min_rows = checks.pop("ensure_min_samples", 1)
+    labels = y if isinstance(y, str) else validate_data(model, "no_validation", compute_if_dask(y), **checks)
+    rows = _partitioned(X)
+    validate_data(model, _with_column_names(X, rows), skip_check_array=True, reset=reset)
+    if len(rows) < min_rows:
+        raise ValueError(f"X has {len(rows)} sample(s), but a minimum of {min_rows} is required: add rows")
+    if isinstance(y, str):
+        return rows
+    check_consistent_length(rows, labels)
+    return rows, labels
+
+
+def check_readable(data: Any, name: str) -> Any:
+    """Return the data unchanged; raise if scikit-learn would misread them.
+
+    It would drop the mask of a masked array, read dates as nanoseconds, and let SciPy convert sparse matrices
+    without checking their indices.
+    """
+    if isinstance(data, str):
+        return data  # "no_validation"
+    if is_sparse(data) and len(data.shape) == 2:
+        check_size(data.shape)
+        return validated_sparse(data)
+    check_no_masks_or_dates(data, name)
+    return data
+
+
+def _partitioned(X: Any) -> PartitionedMatrix:
+    return X if isinstance(X, PartitionedMatrix) else DaskExecutor().spread(X)
+
+
+def _with_column_names(X: Any, rows: PartitionedMatrix) -> Any:
+    """Return an object with the column names: metadata of a frame or the first partition; else `rows`."""
+    candidates = (getattr(X, "_meta", None), getattr(rows.parts[0], "X", None))
+    return next((frame for frame in candidates if hasattr(frame, "columns")), rows)
+
+
+class DaskLabelsMixin:
+    """Mixin whose `score` accepts labels and weights that are Dask collections."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return scikit-learn's default score of the estimator: the accuracy, or R^2.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+
+        Returns
+        -------
+        float
+            1 for perfect predictions.
+        """
+        return float(super().score(X, compute_if_dask(y), compute_if_dask(sample_weight)))  # type: ignore[misc]
+
+
+def validate_local_rows(model: Any, X: Any, y: Any = "no_validation", **checks: Any) -> Any:
+    """Validate X, or X and y, for estimators that need all rows in this process."""
+    if isinstance(X, PartitionedMatrix):
+        raise ValueError(
+            f"{type(model).__name__} needs all rows in this process: give X.whole() if they fit into memory, "
+            "or use a linear estimator such as LinearClassifier, which takes remote rows"
+        )
+    return validate_data(model, check_readable(X, "X"), check_readable(y, "y"), **checks)
+
+
+def executor_for(model: Any, X: Any) -> Any:
+    """Return the executor of partitioned rows, else `Serial` or `Threads` according to `n_jobs`."""
+    executor = X.executor if isinstance(X, PartitionedMatrix) else None
+    if executor is not None:
+        return executor
+    workers = effective_n_jobs(model.n_jobs)
+    return Serial() if workers == 1 else Threads(n_workers=workers)
+
+
+# ---------------------------------------------------------------- selection of rows
+def select_rows(X: Any, mask: NDArray) -> Any:
+    """Return the rows for which the mask is true; empty partitions are dropped."""
+    if not isinstance(X, PartitionedMatrix):
+        return X[mask]
+    parts = [
+        part if mask[i:j].all() else _subset(part, np.flatnonzero(mask[i:j]))
+        for part, (i, j) in zip(X.parts, pairwise(X.ends), strict=True)
+        if mask[i:j].any()
+    ]
+    source = None if X.source is None else RowSubsetSource(X.source, np.flatnonzero(mask))
+    return PartitionedMatrix(parts, X.executor, source)
+
+
+def _subset(part: Any, rows: NDArray) -> Partition:
+    """Return some rows of a partition; one held by workers keeps its type, which its executor recognizes."""
+    subset = RowSubset(part, rows)
+    if not hasattr(part, "pick"):
+        return subset
+    remote: Partition = replace(part, shape=subset.shape, nnz=subset.nnz, pick=SelectRows(rows, part.pick))
+    return remote
+
+
+@dataclass(frozen=True)
+class SelectRows:
+    """Selects rows of a stored partition, after a previous selection, if any."""
+
+    rows: NDArray
+    previous: Callable[[Any], Any] | None = None
+
+    def __call__(self, X: Any) -> Any:
+        return _take_rows(X if self.previous is None else self.previous(X), self.rows)
+
+
+@dataclass(frozen=True)
+class RowSubset:
+    """Some rows of a partition (implements `Partition`)."""
+
+    part: Partition
+    rows: NDArray
+
+    @property
+    def name(self) -> str:
+        return self.part.name
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.rows), self.part.shape[1]
+
+    @property
+    def nnz(self) -> int:
+        """Estimate of the stored entries: those of the partition times the fraction of its rows."""
+        return round(self.part.nnz * len(self.rows) / max(self.part.shape[0], 1))
+
+    @property
+    def sparse(self) -> bool:
+        return self.part.sparse
+
+    @property
+    def rank(self) -> int:
+        """MPI rank that holds the partition in memory."""
+        rank: int = self.part.rank  # type: ignore[attr-defined]
+        return rank
+
+    def read(self) -> Any:
+        return _take_rows(self.part.read(), self.rows)
+
+
+@dataclass(frozen=True)
+class RowSubsetSource:
+    """The rows of a `RowSource` at the given sorted positions."""
+
+    source: RowSource
+    rows: NDArray
+
+    def part(self, start: int, stop: int) -> Partition:
+        first, last = int(self.rows[start]), int(self.rows[stop - 1])
+        return RowSubset(self.source.part(first, last + 1), self.rows[start:stop] - first)
+
+    def whole(self) -> Any:
+        return _take_rows(self.source.whole(), self.rows)
+
+
+def _take_rows(X: Any, rows: NDArray) -> Any:
+    """Return rows of an array, a sparse matrix or a data frame, by position."""
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
+# ---------------------------------------------------------------- scores
+@dataclass(frozen=True)
+class PlacedRows:
+    """Rows held by an executor; only their scores are sent to this process."""
+
+    executor: Executor
+
+    def scores(self, w: NDArray) -> NDArray:
+        """Return X w: one number per row, or one column per column of w."""
+        linear_map: Any = SingleOutput() if w.ndim == 1 else MultiOutput(w.shape[1])
+        return np.concatenate(self.executor.map(shard_ops.scores, linear_map, np.ravel(w)))
+
+
+def _place(X: PartitionedMatrix) -> Any:
+    """Load the rows into their executor for the lifetime of the returned object; return local rows whole."""
+    executor, empty = X.executor, np.zeros(0)
+    if executor is None or executor in (Serial, Threads) or isinstance(executor, (Serial, Threads)):
+        return X.whole()
+    return PlacedRows(executor([LazyShard(part, empty, empty) for part in X.parts]))
+
+
+def linear_scores(X: Any, w: NDArray) -> NDArray:
+    """Return the scores X w of validated rows, in float64 and without copying X."""
+    if isinstance(X, PartitionedMatrix):
+        X = _place(X)
+    if isinstance(X, PlacedRows):
+        return X.scores(w)
+    matrix = as_matrix(X)
+    # NaN may be missing from the scores, since products may skip columns of weight zero
+    check_finite(matrix)
+    z: NDArray = matrix.scores(w, 0, matrix.shape[0])
+    return z
+
+
+def affine_scores(X: Any, w: NDArray, b: Any, row_name: str = "row") -> NDArray:
+    """Return the scores X w + b of validated rows; raise if one is not finite. `what` names a row."""
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported below
+        z: NDArray = linear_scores(X, w) + b
+    if not np.isfinite(z).all():
+        index = int(np.argwhere(~np.isfinite(z))[0, 0])
+        raise ValueError(f"X holds numbers too large to score ({row_name} {index}): scale the features")
+    return z

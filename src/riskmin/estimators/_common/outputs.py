@@ -1,0 +1,129 @@
+"""Multi-output regression: one joint problem for all outputs, or one problem per output."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import Criterion, Cut, Iterate, NDArray, Regularizer, Result, Status
+from riskmin.driver.checkpoint import Checkpoint
+from riskmin.estimators._common.advice import ConvergenceHints
+from riskmin.estimators._common.fit import (
+    fit_linear,
+    fitted_regularizer,
+    resolve_loss,
+    resolve_regularizer,
+    store_certificate,
+)
+from riskmin.estimators._common.multi_output import loss_for_outputs
+
+_STATUS_BY_SEVERITY: tuple[Status, ...] = ("interrupted", "max_seconds", "max_iter", "stalled", "converged")
+"""The combined status of several runs is the first of these that any of them has."""
+
+
+def joint_loss(model: Any, y: NDArray) -> Any:
+    """Return the joint loss of all outputs; None if they are separate problems, or there is only one."""
+    return loss_for_outputs(resolve_loss(model), resolve_regularizer(model)) if np.ndim(y) == 2 else None
+
+
+def fit_outputs(model: Any, X: Any, y: NDArray, weight: NDArray | None) -> tuple[NDArray, Any]:
+    """Minimize J for y of one output, or with one column per output; return w and b."""
+    loss = joint_loss(model, y)
+    if y.ndim == 1 or loss is not None:
+        more = {"fit_intercept": model.fit_intercept, "loss": loss}
+        w, b, _ = fit_linear(model, X, y, weight, row_weight=weight, **more)
+        return w, b
+    return _fit_separately(model, X, y, weight)
+
+
+def _fit_separately(model: Any, X: Any, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray]:
+    """Solve one problem per output, one after the other."""
+    start, limit = time.perf_counter(), math.inf if model.max_seconds is None else model.max_seconds
+    fits, stopped = [], False
+    for j in range(Y.shape[1]):
+        single = _single_output(model, j, Y.shape[1])
+        if math.isfinite(limit):  # the remaining time; positive, so that every output gets a first iterate
+            single.max_seconds = max(limit - (time.perf_counter() - start), 1e-9)
+        if stopped:
+            single.callback = _stop_at_once
+        w, b, _ = fit_linear(single, X, Y[:, j], weight, row_weight=weight, fit_intercept=model.fit_intercept)
+        stopped = stopped or single.result_.status == "interrupted"
+        fits.append((w, b, single))
+    models = [single for *_, single in fits]
+    result = combine_results(
+        [single.result_ for single in models], fitted_regularizer(models[0]), float(model.alpha), model.tol
+    )
+    value = sum(single.objective_ for single in models)
+    model.scale_ = models[0].scale_
+    model._hints = next(
+        (single._hints for single in models if single.result_.status == result.status), ConvergenceHints()
+    )
+    store_certificate(model, result, value, n_rows=X.shape[0], weighted=weight is not None)
+    return np.asarray(result.w), np.array([b for _, b, _ in fits])
+
+
+def _stop_at_once(iterate: Iterate, row: dict[str, float]) -> bool:
+    """Stop a run after its first iteration (a callback)."""
+    return True
+
+
+def _single_output(model: Any, j: int, k: int) -> Any:
+    """Return the model of output j of k, with its weights of the last fit and a separate checkpoint file."""
+    single = copy.copy(model)
+    if model.warm_start and hasattr(model, "coef_"):
+        if np.ndim(model.coef_) != 2 or len(model.coef_) != k:
+            raise ValueError(
+                f"warm_start=True starts from the last fit, but that was not of {k} outputs: "
+                "set warm_start=False or make a new estimator"
+            )
+        single.coef_ = model.coef_[j]
+    file = getattr(model, "checkpoint", None)
+    if file is not None:
+        file = Checkpoint(file) if isinstance(file, (str, os.PathLike)) else file
+        single.checkpoint = replace(file, path=f"{os.fspath(file.path)}.{j}")
+    return single
+
+
+def combine_results(results: Sequence[Result], reg: Regularizer, lam: float, tol: float = 1e-3) -> Result:
+    """Combine the runs of the outputs into one result: the sums of their values, bounds and cuts.
+
+    Each cut is multiplied by the scale that its own bound uses, so that the bound of the sum is the sum of
+    the bounds. The trace has the last row of each run and a total. If all runs converged, the criterion is
+    "tol" if the sum meets it, else "atol", which at least one run has met.
+
+    Examples
+    --------
+    >>> from riskmin import L2, Objective, Squared, linear_risk, minimize
+    >>> X, Y = np.array([[1.0], [2.0], [4.0]]), np.array([[1.0, 0.0], [2.0, 1.0], [3.0, 5.0]])
+    >>> runs = [minimize(Objective(linear_risk(X, y, Squared()), L2(), lam=0.1)) for y in Y.T]
+    >>> both = combine_results(runs, L2(), 0.1)
+    >>> both.w.shape, both.status, both.criterion, both.gap <= 1e-3 * both.value
+    ((2,), 'converged', 'tol', True)
+    """
+    scales = [reg.scale(r.cut, lam) for r in results]
+    a = np.stack([s * np.asarray(r.cut.a) for s, r in zip(scales, results, strict=True)], axis=1)
+    b = sum(s * r.cut.b for s, r in zip(scales, results, strict=True))
+    value, lower = (float(sum(getattr(r, name) for r in results)) for name in ("value", "lower"))
+    last = [r.trace[-1] for r in results]
+    totals = {
+        "iteration": max(row["iteration"] for row in last),
+        **{name: sum(row[name] for row in last) for name in ("seconds", "calls")},
+        "value": value,
+        "lower": lower,
+        "gap": value - lower,
+    }
+    status = next(name for name in _STATUS_BY_SEVERITY if any(r.status == name for r in results))
+    trace = [*({**row, "output": j} for j, row in enumerate(last)), totals]
+    # (p, k) matrices of weights and slopes, in row-major order as for joint problems
+    w = np.stack([np.asarray(r.w) for r in results], axis=1)
+    met: Criterion = "" if status != "converged" else "tol" if value - lower <= tol * value else "atol"
+    notes = [r.note for r in results if r.status != "converged" or all(other.note for other in results)]
+    note = next(filter(None, notes), "")
+    return Result(w.ravel(), value, lower, Cut(a.ravel(), b), status, trace, results[0].solver, met, note)

@@ -1,0 +1,212 @@
+"""Detection of trivial fits, whose J is minimal at w = 0: correctly certified, but useless for prediction."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays.namespace import to_numpy
+from riskmin.core import NDArray, Result
+from riskmin.linear_maps.linear import Centered, MultiOutput, SingleOutput, WithIntercept
+from riskmin.losses import Poisson, RocArea
+from riskmin.problem import shard_ops
+from riskmin.problem.convexity.owner import loss_components, risk_of_scores
+from riskmin.problem.kernel.rkhs import RkhsMap
+from riskmin.problem.objective import Objective
+
+NONTRIVIAL_DECREASE = 0.5
+"""A fit that lowered J by more than this fraction of its initial value is not trivial."""
+MIN_TRIVIAL_TOL, MAX_TRIVIAL_TOL = 1e-3, 1e-2
+"""Weights are useless if they lower J by less than 2 tol J, with tol clipped to this range."""
+CONSTANT_SCORE_RATIO = 1e-3
+"""Scores count as constant if their standard deviation is below this fraction of the spread of the labels."""
+RARE_CLASS_WEIGHT = 0.1
+"""A class with a smaller fraction of the total weight is rare."""
+PERMUTATION_TEST_MAX_ROWS, N_PERMUTATIONS = 200, 50
+"""Up to this many rows, a permutation test decides whether features and labels are related."""
+NEGLIGIBLE_CLASS_WEIGHT = 1e-3
+"""A class with mean row weight below this fraction of the overall mean is ignored on purpose: no warning."""
+
+
+class TrivialModelWarning(UserWarning):
+    """The weights of a fit are zero up to rounding or tol, so that all predictions are equal."""
+
+
+def describe_trivial_fit(
+    model: Any, objective: Objective, result: Result, b: Any, *, cold: bool = True
+) -> str:
+    """Return a message for a fit that is no better than w = 0, with a remedy; an empty string otherwise.
+
+    `cold` tells that the run started at w = 0: if J decreased much from there, the fit is not trivial.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, LinearRegressor, Objective, linear_risk, minimize
+    >>> x = np.linspace(-1.0, 1.0, 300)
+    >>> J = Objective(linear_risk(x[:, None], 2 * x, "absolute"), L2(), lam=1e6)
+    >>> describe_trivial_fit(LinearRegressor("absolute", alpha=1e6), J, minimize(J), 0.0)
+    'the scores vary by ... where y varies by 1.2: alpha=1e+06 is too large for the units of X (...'
+    """
+    w, first = np.asarray(result.w), result.trace[0]["value"]
+    cold = cold and not objective.has_intercepts  # explicit intercepts lower J without any weights
+    decreased = cold and first - result.value > NONTRIVIAL_DECREASE * first and np.any(w)
+    if result.status != "converged" or decreased or np.any(_without_weights(objective, 0.0 * w)):
+        return ""
+    loss = [*loss_components(objective.risk)][-1]
+    task = "multiclass" if model.task == "hierarchy" else getattr(loss, "task", model.task)
+    if task == "novelty":
+        return "" if np.any(w) else _novelty_message(model)
+    if task == "regression":
+        symptom = _regression_symptom(objective, w, loss)
+    elif task in ("classification", "multiclass") and loss.separable:
+        symptom = _classification_symptom(objective, w, b)
+    else:
+        symptom = f"the scores of {loss!r} carry no information, as J is least at w = 0 within tol"
+    if not symptom or symptom.endswith("check y"):
+        return symptom
+    value = objective.value(_without_weights(objective, w))
+    within = value - result.lower <= 2 * min(max(model.tol, MIN_TRIVIAL_TOL), MAX_TRIVIAL_TOL) * value
+    if (not within and np.any(w) and task != "regression") or not _has_signal(objective):
+        return ""
+    return f"{symptom}: {_reason(model, objective, loss, value, within)}"
+
+
+def _without_weights(objective: Objective, w: NDArray) -> NDArray:
+    """Return the minimizer of the regularizer, w = 0 for most, with the intercepts of w."""
+    # grad Omega*(0) = argmin Omega
+    minimizer: NDArray = np.array(objective.reg.conjugate_grad(np.zeros(len(w))))
+    if objective.has_intercepts:
+        k = objective.risk.n_intercepts  # type: ignore[attr-defined]
+        minimizer[-k:] = w[-k:]
+    return minimizer
+
+
+def _scores(objective: Objective, w: NDArray) -> tuple[NDArray, NDArray]:
+    """Return the scores and labels of the rows of positive weight."""
+    risk = risk_of_scores(objective.risk)
+    z = np.concatenate([to_numpy(part) for part in risk.executor.map(shard_ops.scores, risk.linear_map, w)])
+    y, c = (to_numpy(part) for part in risk.labels)
+    return z[c > 0], y[c > 0]
+
+
+def _has_signal(objective: Objective) -> bool:
+    """Whether some feature correlates with the labels beyond chance; assumed if there are many rows.
+
+    For few rows without signal, w = 0 is the right answer and needs no warning.
+    """
+    risk = risk_of_scores(objective.risk)
+    y, c = (to_numpy(part) for part in risk.labels)
+    if len(c) > PERMUTATION_TEST_MAX_ROWS or not isinstance(
+        risk.linear_map, (SingleOutput, MultiOutput, WithIntercept, Centered, RkhsMap)
+    ):
+        return True
+    label = y[:, :1] if getattr(risk.loss, "task", "") == "ranking" else y.reshape(len(y), -1)
+    if risk.multi_output and label.shape[1] == 1:
+        label = (label == np.unique(label)) * 1.0
+    label = label - c @ label  # centered
+    rng, ends = np.random.default_rng(0), np.cumsum([0, *risk.executor.map(_n_rows)])
+
+    def covariances(order: NDArray) -> NDArray:
+        """Return X^T (c * label[order]), one covariance per weight."""
+        dz = c[:, None] * label[order]
+        dz = dz if risk.multi_output else dz[:, 0]
+        each = [dz[i:j] for i, j in pairwise(ends)]
+        total: NDArray = risk.executor.sum(shard_ops.scatter, risk.linear_map, np.zeros(risk.dim), each=each)[
+            0
+        ]
+        return total
+
+    chance = np.std([covariances(rng.permutation(len(c))) for _ in range(N_PERMUTATIONS)], axis=0)
+    size = np.abs(covariances(np.arange(len(c))))
+    # in standard deviations: the expected maximum of len(size) normal variables, and a margin
+    limit = 1.5 + np.sqrt(2 * np.log(2 * len(size)))
+    return bool(np.any(size > limit * chance + 1e-12 * np.max(size, initial=0.0)))
+
+
+def _n_rows(shard: Any) -> int:
+    return len(shard.c)
+
+
+# ---------------------------------------------------------------- symptoms
+def _regression_symptom(objective: Objective, w: NDArray, loss: Any) -> str:
+    """Describe predictions that are all equal; return an empty string if they vary."""
+    z, y = (a.reshape(len(a), -1) for a in _scores(objective, w))
+    deviation, spread = np.std(z, axis=0), _label_spread(y)
+    if not spread.any():
+        constant = len(y) > 1 and np.max(deviation) <= 1e-9 * (1 + np.max(np.abs(y)))
+        return f"y is {y[0, 0]:.6g} in every row, and so is every prediction; check y" if constant else ""
+    if np.any(deviation > CONSTANT_SCORE_RATIO * (1.0 if isinstance(loss, Poisson) else spread)):
+        return ""
+    return f"the scores vary by {np.max(deviation):.2g} where y varies by {np.max(spread):.2g}"
+
+
+def _label_spread(y: NDArray) -> NDArray:
+    """Return the spread of labels: the standard deviation, or the 10-90% range if smaller and positive."""
+    low, high = np.quantile(y, [0.1, 0.9], axis=0)
+    deviation: NDArray = np.std(y, axis=0)
+    spread: NDArray = np.where(high > low, np.minimum(deviation, high - low), deviation)
+    return spread
+
+
+def _classification_symptom(objective: Objective, w: NDArray, b: Any) -> str:
+    """Describe predictions of a single class; return "" if they differ, or a class has negligible weight."""
+    z, _ = _scores(objective, w)
+    predicted = np.argmax(z, axis=1) if z.ndim == 2 else z + b > 0
+    by_weight, by_rows = _class_fractions(objective)
+    if np.any(predicted != predicted[0]) or np.min(by_weight / by_rows) < NEGLIGIBLE_CLASS_WEIGHT:
+        return ""
+    return "all rows get the same class, as J is least at w = 0 within tol"
+
+
+def _class_fractions(objective: Objective) -> tuple[NDArray, NDArray]:
+    """Return the fraction of each class, by weight and by number of rows."""
+    y, c = (to_numpy(part) for part in risk_of_scores(objective.risk).labels)
+    codes = np.unique(y[c > 0], return_inverse=True)[1]
+    return np.bincount(codes, c[c > 0]), np.bincount(codes) / len(codes)
+
+
+# ---------------------------------------------------------------- causes and remedies
+def _reason(model: Any, objective: Objective, loss: Any, value: float, within: bool) -> str:
+    if value == 0:
+        return (
+            "J is zero there already, so the loss asks for too little; give it a margin, or a smaller epsilon"
+        )
+    if not within and model.tol > MIN_TRIVIAL_TOL:
+        return f"tol={model.tol:g} lets no weights at all pass; use a smaller tol"
+    scaled = hasattr(model, "kernel") or getattr(model, "standardize", False)
+    units = "" if scaled else " for the units of X (it must shrink with them)"
+    too_large = f"alpha={model.alpha:g} is too large{units}"
+    if getattr(model, "positive", False):
+        return f"positive=True leaves out the weights that would help, or {too_large}; try positive=False"
+    if hasattr(loss, "cutoff") and not isinstance(loss, RocArea):
+        fraction = float(_class_fractions(objective)[0][-1])
+        return (
+            f"this bound of the metric is loose where positives ({fraction:.2%} here) are rare or mixed with "
+            f"the rest, or {too_large}; use loss='roc_area', a smaller alpha, or loss='hinge' with "
+            "class_weight='balanced' or a tuned threshold"
+        )
+    is_classification = loss.separable and getattr(loss, "task", model.task) in (
+        "classification",
+        "multiclass",
+    )
+    rarest = float(_class_fractions(objective)[0].min()) if is_classification else 1.0
+    if rarest >= RARE_CLASS_WEIGHT:
+        remedy = ("set standardize=True" if hasattr(model, "standardize") else "standardize X") + ", or use"
+        remedy = remedy if units else "use"
+        return f"{too_large}, or X carries no information on y; {remedy} a smaller alpha"
+    weights = "class_weight='balanced', " if getattr(model, "class_weight", "") is None else ""
+    area = "" if hasattr(loss, "linear_map") else "loss='roc_area', a tuned threshold, "
+    return (
+        f"a class of {rarest:.2%} of the weight is too rare for this loss, or {too_large}; "
+        f"use {weights}{area}or a smaller alpha"
+    )
+
+
+def _novelty_message(model: Any) -> str:
+    return (
+        "all weights are zero: rows lie on all sides of the origin, from which this loss separates them, "
+        f"or alpha={model.alpha:g} is too large; do not center X, or use a smaller alpha"
+    )

@@ -1,0 +1,185 @@
+"""Kernels by the names of scikit-learn, and the fit and scores of kernel machines."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from riskmin.arrays.namespace import as_numpy, to_floats
+from riskmin.arrays.partitioned import PartitionedMatrix
+from riskmin.core import NDArray
+from riskmin.estimators._common.fit import (
+    check_number,
+    check_parameters,
+    fit_objective,
+    resolve_loss,
+    supports_intercept,
+)
+from riskmin.estimators._common.input import check_readable, validate_local_rows
+from riskmin.problem.kernel.mercer import (
+    KERNEL_CHUNK_BYTES,
+    DotProduct,
+    KernelMatrix,
+    Polynomial,
+    Rbf,
+    sp,
+    squared_norms,
+)
+from riskmin.problem.kernel.rkhs import as_pair, coefficients, kernel_risk
+from riskmin.problem.objective import Objective
+from riskmin.solvers import get_solver
+
+INDEFINITE_KERNELS = {"sigmoid", "additive_chi2"}
+"""Kernels of scikit-learn whose matrices may be indefinite: problems with them are not convex."""
+
+KERNEL_VALIDATION_OPTIONS: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
+"""Arguments of `validate_data` for kernels: float64 in row-major order."""
+
+
+def validate_kernel_rows(
+    model: Any, X: Any, y: Any = "no_validation", *, reset: bool = True, **checks: Any
+) -> Any:
+    """Validate X, or X and y: numeric rows, or arbitrary objects if the kernel is a callable.
+
+    Objects, such as strings that only the kernel interprets, are given as one per row or as a 2-d array.
+    """
+    objects = (
+        None
+        if not callable(model.kernel) or isinstance(X, PartitionedMatrix) or sp.issparse(X)
+        else as_numpy(X, "X")
+    )
+    if objects is None or objects.dtype.kind not in "USO" or to_floats(objects) is not None:
+        return validate_local_rows(model, X, y, reset=reset, **checks, **KERNEL_VALIDATION_OPTIONS)
+    if objects.ndim not in (1, 2) or 0 in objects.shape:
+        raise ValueError(f"X has the shape {objects.shape}: give one row, or one object, per example")
+    width = objects.shape[1] if objects.ndim == 2 else 1
+    if reset:
+        model.n_features_in_ = width
+    elif width != model.n_features_in_:
+        raise ValueError(
+            f"X has {width} columns, but {type(model).__name__} was fitted to {model.n_features_in_}"
+        )
+    if isinstance(y, str):
+        return objects
+    labels = validate_data(model, "no_validation", check_readable(y, "y"), reset=reset, **checks)
+    check_consistent_length(objects, labels)
+    return objects, labels
+
+
+def resolve_kernel(model: Any, X: Any, weight: NDArray | None = None) -> Any:
+    """Return the kernel that the model's parameters denote for data X: a callable, or "precomputed"."""
+    kernel = model.kernel
+    if callable(kernel) or (isinstance(kernel, str) and kernel == "precomputed"):
+        return kernel
+    names = sorted((set(PAIRWISE_KERNEL_FUNCTIONS) | {"precomputed"}) - INDEFINITE_KERNELS)
+    if kernel in INDEFINITE_KERNELS:
+        raise ValueError(
+            f"{kernel!r} is no Mercer kernel, so its problem is not convex: use another, such as 'rbf'"
+        )
+    if not isinstance(kernel, str) or kernel not in names:
+        raise ValueError(f"kernel={kernel!r} is neither a callable nor one of {', '.join(names)}")
+    if kernel in ("linear", "cosine"):
+        return DotProduct() if kernel == "linear" else partial(pairwise_kernels, metric=kernel)
+    gamma = _resolve_gamma(model, X, weight)
+    if kernel == "rbf":
+        return Rbf(gamma)
+    if kernel in ("poly", "polynomial"):
+        return Polynomial(model.degree, gamma, model.coef0)
+    return partial(
+        pairwise_kernels,
+        metric=kernel,
+        filter_params=True,
+        gamma=gamma,
+        degree=model.degree,
+        coef0=model.coef0,
+    )
+
+
+def _resolve_gamma(model: Any, X: Any, weight: NDArray | None) -> float:
+    """Return gamma as a number; "scale" and "auto" are computed from X, as in scikit-learn's SVC."""
+    gamma, p = model.gamma, X.shape[1]
+    if isinstance(gamma, str) and gamma in ("scale", "auto"):
+        if gamma == "auto":
+            return 1.0 / int(p)
+        c = np.full(X.shape[0], 1.0 / X.shape[0]) if weight is None else weight
+        # variance of all entries of X, with row weights c
+        mean = float((c @ X).mean())
+        variance = float(c @ squared_norms(X)) / int(p) - mean * mean
+        return 1.0 / (int(p) * variance) if variance > 1e-12 * mean * mean else 1.0
+    if isinstance(gamma, bool) or not isinstance(gamma, numbers.Real) or not 0 < float(gamma) < math.inf:
+        raise ValueError(f"gamma={gamma!r}: give 'scale', 'auto' or a finite number > 0")
+    return float(gamma)
+
+
+def cross_kernel_matrix(kernel: Any, X: Any, rows: Any, index: NDArray) -> NDArray:
+    """Return K(X, rows), where `index` holds the positions of the rows in the training data.
+
+    If the kernel is precomputed, X holds the kernel values with all training rows.
+    """
+    if isinstance(kernel, str):
+        K = X[:, index]
+        return np.asarray(K.toarray() if sp.issparse(K) else K)
+    return np.asarray(kernel(X, rows), dtype=np.float64)
+
+
+def kernel_row_blocks(n_rows: int, n_columns: int) -> list[slice]:
+    """Split rows into slices such that float64 blocks of `n_columns` columns take at most KERNEL_CHUNK_BYTES."""
+    step = max(1, KERNEL_CHUNK_BYTES // (8 * max(n_columns, 1)))
+    return [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
+
+
+def fit_kernel_machine(
+    model: Any, kernel: Any, X: Any, y: NDArray, weight: NDArray | None
+) -> tuple[NDArray, float]:
+    """Minimize J, store the certificate and the support; return the coefficients of the support and b."""
+    check_parameters(model)
+    check_number(model, "cache_size", "a finite number > 0", lambda v: 0 < v < math.inf)
+    K = KernelMatrix(kernel, X, int(model.cache_size * 2**20))
+    loss = resolve_loss(model)
+    fit_intercept = model.fit_intercept and supports_intercept(loss)
+    risk, reg = kernel_risk(K, y, loss, sample_weight=weight, fit_intercept=fit_intercept)
+    n, start = len(y), None
+    if model.warm_start and hasattr(model, "result_"):
+        beta = coefficients(model.result_.w)
+        if len(beta) != n:
+            raise ValueError(
+                f"warm_start=True starts from the last fit, which had {len(beta)} rows, but X has {n}: "
+                "set warm_start=False or make a new estimator"
+            )
+        # functions are represented by the pair (K beta, beta), see `kernel_risk`
+        start = as_pair(K.product(beta), beta)
+    objective = Objective(risk, reg, float(model.alpha))
+    w, b = fit_objective(
+        model, objective, get_solver(model.solver), start, n_rows=n, weighted=weight is not None
+    )
+    beta = coefficients(w)
+    model.kernel_, model.support_ = kernel, np.flatnonzero(beta)
+    model.support_vectors_ = np.empty((0, 0)) if isinstance(kernel, str) else X[model.support_]
+    support_coef: NDArray = beta[model.support_]
+    return support_coef, b
+
+
+def kernel_matrix_of_model(model: Any, X: Any) -> KernelMatrix:
+    """Return the kernel matrix of these rows, with the kernel of a fitted model."""
+    return KernelMatrix(
+        model.kernel_, validate_kernel_rows(model, X, reset=False), int(model.cache_size * 2**20)
+    )
+
+
+def kernel_scores(model: Any, X: Any) -> NDArray:
+    """Validate rows given by the user and return f(x) + b, computed in blocks of rows."""
+    check_is_fitted(model)
+    X = validate_kernel_rows(model, X, reset=False)
+    beta, z = np.ravel(model.dual_coef_), np.full(X.shape[0], np.ravel(model.intercept_)[0])
+    for part in kernel_row_blocks(X.shape[0], len(beta)):
+        if len(beta):
+            z[part] += (
+                cross_kernel_matrix(model.kernel_, X[part], model.support_vectors_, model.support_) @ beta
+            )
+    return z

@@ -1,0 +1,1 @@
+"""The tagger: features of tokens, label constraints, decoding."""

@@ -1,0 +1,316 @@
+"""Sequence labeling with linear chains: conditional random fields and max-margin Markov networks."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from riskmin.core import NDArray
+from riskmin.estimators._common.fit import (
+    check_number,
+    check_parameters,
+    fit_objective,
+    resolve_loss,
+    resolve_regularizer,
+    warn_unless_converged,
+)
+from riskmin.estimators._common.input import compute_if_dask, executor_for
+from riskmin.estimators.tagger.constraints import transition_rules
+from riskmin.estimators.tagger.decode import best_labels, emissions, label_marginals
+from riskmin.estimators.tagger.sequences_input import (
+    encode_labels,
+    flatten_labels,
+    normalize_sequence_weights,
+    read_tokens,
+    split_by_length,
+    unique_labels,
+    warm_start_weights,
+)
+from riskmin.losses.chain import ChainCrf, ChainMaxMargin
+from riskmin.problem.linear_risk import linear_risk
+from riskmin.problem.objective import Objective
+from riskmin.solvers import get_solver
+
+
+class ChainTagger(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    r"""A linear chain that labels the tokens of sequences, with a certified objective.
+
+    .. math:: \min_w\; J(w) = \alpha\,\Omega(w) + \frac1n \sum_{i=1}^n l(s_w(x_i, \cdot), y_i), \qquad
+        s_w(x, y) = \mathrm{start}_{y_1} + \sum_t W_{y_t}^\top x_t + \sum_{t > 1} T_{y_{t-1}, y_t}
+        + \mathrm{end}_{y_m},
+
+    the mean over n sequences, where w holds all weights. The fit stops when
+    :math:`J - \min J \le \text{tol} \cdot J` is proved.
+
+    Parameters
+    ----------
+    loss : str or Loss
+        "crf": :math:`\log \sum_{y'} \exp s_w(x, y') - s_w(x, y)`, a conditional random field. "max_margin":
+        :math:`\max_{y'} s_w(x, y') + \Delta(y, y') - s_w(x, y)`, where :math:`\Delta` is the number of wrong
+        labels. "max_margin_rescaled": :math:`\max_{y'} \Delta(y, y')\,(1 + s_w(x, y') - s_w(x, y))`. Or a
+        loss object such as ``ChainCrf()``.
+    alpha : float
+        Regularization strength. CRFsuite's objective is a sum over sequences:
+        its c2 is :math:`\alpha\, n / 2`, and its c1, with ``regularizer="l1"``, is :math:`\alpha\, n`.
+    regularizer : str or Regularizer
+        As in `LinearClassifier`. It applies to all weights, including transitions, starts and ends.
+    solver, tol, atol, max_iter, max_seconds, n_jobs, callback, checkpoint, verbose
+        As in `LinearClassifier`.
+    warm_start : bool
+        Start from the weights of the last fit, for the features and labels that both fits have.
+    constraints : {"bio", "iob1", "bioes", "bilou"}, list of pairs or None
+        Constraints on predictions: the rules of a labeling scheme such as B-NP, I-NP and O ("bio": I-NP
+        follows only B-NP or I-NP), or a list of forbidden pairs (label, next label), with None for the start
+        and the end. They have no effect on the fit.
+    template : {"window"}, callable or None
+        How features are computed. None: the tokens are given as features. "window": the tokens are tuples
+        of columns, as `riskmin.data.load_conll` returns them, and `riskmin.data.window_features` computes
+        the features. Or a function that maps a sequence to the feature dicts of its tokens.
+    min_count : int
+        Ignore features that fewer tokens have.
+
+    Attributes
+    ----------
+    classes_ : (k,) array
+        The labels, sorted.
+    coef_ : (k, p) array
+        W: the weights of the features for each label.
+    transitions_ : (k, k) array
+        T: scores of adjacent labels, ``transitions_[from, to]``.
+    start_, end_ : (k,) arrays
+        Scores of the first and the last label.
+    features_ : dict of str to int, or None
+        The column of each feature name; None after a fit to a matrix.
+    objective_, lower_bound_, gap_ : float
+        J at the weights, a proven lower bound on min J, and their difference.
+    n_iter_, result_, weighted_, n_features_in_
+        As in `LinearClassifier`.
+    n_samples_fit_ : int
+        Number of sequences fitted.
+
+    Notes
+    -----
+    Features are as sklearn-crfsuite takes them. For each token a dict: ``{"word": "the"}`` is the indicator
+    "word:the", ``{"width": 2.5}`` a feature with this weight, True is 1 and False is 0; or a list of strings,
+    each an indicator. There is a weight for every pair of feature and label, also if they never occur
+    together in training, and for every transition, as in CRFsuite with ``all_possible_states=True,
+    all_possible_transitions=True``. CRFsuite has no start and end weights; they are equivalent to features
+    of the first and last tokens.
+
+    References
+    ----------
+    J. Lafferty, A. McCallum and F. Pereira, Conditional random fields, ICML 2001.
+    B. Taskar, C. Guestrin and D. Koller, Max-margin Markov networks, NIPS 2003.
+
+    Examples
+    --------
+    >>> from riskmin import ChainTagger
+    >>> X = [[{"word": "the"}, {"word": "cat"}, {"word": "sleeps"}], [{"word": "the"}, {"word": "dog"}]]
+    >>> y = [["B-NP", "I-NP", "O"], ["B-NP", "I-NP"]]
+    >>> model = ChainTagger("crf", alpha=1e-3, constraints="bio").fit(X, y)
+    >>> model.predict([[{"word": "the"}, {"word": "mouse"}]])
+    [['B-NP', 'I-NP']]
+    >>> model.gap_ <= model.tol * model.objective_
+    True
+    """
+
+    task = "tagging"
+    positive = False
+    loss_aliases: ClassVar[dict[str, Any]] = {
+        "crf": ChainCrf(),
+        "max_margin": ChainMaxMargin(),
+        "max_margin_rescaled": ChainMaxMargin(rescaled=True),
+    }
+    """Short names of chain losses, unambiguous for this class."""
+
+    def __init__(
+        self,
+        loss: Any = "crf",
+        *,
+        alpha: float = 1e-4,
+        regularizer: Any = "l2",
+        solver: Any = None,
+        tol: float = 1e-3,
+        atol: float | None = None,
+        max_iter: int = 10_000,
+        max_seconds: float | None = None,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        callback: Any = None,
+        checkpoint: Any = None,
+        verbose: bool = False,
+        constraints: Any = None,
+        template: Any = None,
+        min_count: int = 1,
+    ) -> None:
+        self.loss = loss
+        self.alpha = alpha
+        self.regularizer = regularizer
+        self.solver = solver
+        self.tol = tol
+        self.atol = atol
+        self.max_iter = max_iter
+        self.max_seconds = max_seconds
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.callback = callback
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+        self.constraints = constraints
+        self.template = template
+        self.min_count = min_count
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> ChainTagger:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : list of sequences, or (n_tokens, p) array or sparse matrix
+            For each sequence the features of its tokens, in order: dicts, lists of strings, or one array with
+            one row per token. Or the tokens of all sequences as the rows of one matrix, with `lengths`; they
+            may be remote, see `LinearClassifier.fit`, with all tokens of a sequence in one partition.
+        y : list of sequences of labels
+            A label for each token; for a matrix, it may be one array.
+        sample_weight : (n,) array, optional
+            Weights >= 0, one per sequence.
+        lengths : (n,) array of int, optional
+            For a matrix: the number of tokens of each sequence, in order.
+
+        Returns
+        -------
+        ChainTagger
+            The fitted estimator itself.
+        """
+        loss = resolve_loss(self)  # report invalid parameters before reading the data
+        check_parameters(self)
+        check_number(self, "min_count", "an integer >= 1", lambda v: v >= 1 and v == int(v))
+        last = vars(self).copy() if self.warm_start and hasattr(self, "result_") else None
+        tokens, features = read_tokens(self, X, lengths, reset=True)
+        labels = flatten_labels(compute_if_dask(y), tokens)
+        if (tokens.lengths == 0).any():
+            empty = int(np.flatnonzero(tokens.lengths == 0)[0])
+            raise ValueError(f"sequence {empty} is empty: leave it out, with its labels and its weight")
+        classes = unique_labels(labels)
+        transition_rules(self.constraints, classes.tolist())
+        codes = encode_labels(labels, classes.tolist())
+        weight = normalize_sequence_weights(sample_weight, len(tokens.lengths))
+        risk = linear_risk(
+            tokens.X,
+            codes,
+            loss,
+            lengths=tokens.lengths,
+            sample_weight=weight,
+            executor=executor_for(self, tokens.X),
+            n_outputs=len(classes),
+        )
+        objective = Objective(risk, resolve_regularizer(self), float(self.alpha))
+        start = None if last is None else warm_start_weights(last, features, classes, risk.dim, objective)
+        solver, n = get_solver(self.solver), len(tokens.lengths)
+        w, _ = fit_objective(self, objective, solver, start, n_rows=n, weighted=weight is not None)
+        self._set_fitted(w, classes, features, tokens.X.shape[1])
+        warn_unless_converged(self)
+        return self
+
+    def _set_fitted(self, w: NDArray, classes: NDArray, features: dict[str, int] | None, p: int) -> None:
+        """Set the fitted attributes from w: emission, transition, start and end weights, in this order."""
+        k = len(classes)
+        self.classes_, self.features_, self.n_features_in_ = classes, features, p
+        self.coef_ = w[: p * k].reshape(p, k).T
+        self.transitions_ = w[p * k : p * k + k * k].reshape(k, k)
+        self.start_, self.end_ = w[-2 * k : -k], w[-k:]
+
+    def predict(self, X: Any, lengths: Any = None) -> Any:
+        """Predict the labels of highest score s(x, y) that satisfy `constraints` (Viterbi decoding).
+
+        Parameters
+        ----------
+        X, lengths
+            As in `fit`. Unknown features are ignored; a sequence may be empty.
+
+        Returns
+        -------
+        list of lists
+            The labels of each sequence; for a matrix with lengths, one array.
+        """
+        check_is_fitted(self)
+        tokens, _ = read_tokens(self, X, lengths, reset=False)
+        codes = best_labels(self, tokens)
+        labels = self.classes_[codes]
+        return labels if tokens.from_matrix else split_by_length(labels.tolist(), tokens.lengths)
+
+    def predict_marginals(self, X: Any, lengths: Any = None) -> Any:
+        """Predict the marginal probability of each label of each token, given `constraints`.
+
+        Only conditional random fields have probabilities.
+
+        Parameters
+        ----------
+        X, lengths
+            As in `predict`.
+
+        Returns
+        -------
+        list of lists of dicts
+            For each token the probability by label; for a matrix with lengths, an array of shape
+            (n_tokens, k) with a column for each of `classes_`.
+        """
+        check_is_fitted(self)
+        if not isinstance(resolve_loss(self), ChainCrf):
+            raise ValueError(f"loss={self.loss!r} has no probabilities: fit with loss='crf'")
+        tokens, _ = read_tokens(self, X, lengths, reset=False)
+        marginals = label_marginals(self, tokens)
+        if tokens.from_matrix:
+            return marginals
+        names = self.classes_.tolist()
+        return split_by_length(
+            [dict(zip(names, row, strict=True)) for row in marginals.tolist()], tokens.lengths
+        )
+
+    def decision_function(self, X: Any, lengths: Any = None) -> NDArray:
+        """Return the emission scores of each label for each token, without transitions.
+
+        Parameters
+        ----------
+        X, lengths
+            As in `predict`.
+
+        Returns
+        -------
+        (n_tokens, k) array
+        """
+        check_is_fitted(self)
+        return emissions(self, read_tokens(self, X, lengths, reset=False)[0].X)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> float:
+        """Return the token accuracy.
+
+        Parameters
+        ----------
+        X, y, lengths
+            As in `fit`; a label unknown to the model raises a ValueError that names it.
+        sample_weight : (n,) array, optional
+            Weights >= 0, one per sequence, which apply to its tokens.
+
+        Returns
+        -------
+        float
+            1 for perfect predictions.
+        """
+        check_is_fitted(self)
+        tokens, _ = read_tokens(self, X, lengths, reset=False)
+        y_true = encode_labels(flatten_labels(compute_if_dask(y), tokens), self.classes_.tolist())
+        correct = y_true == best_labels(self, tokens)
+        weight = normalize_sequence_weights(sample_weight, len(tokens.lengths))
+        return float(
+            np.average(correct, weights=None if weight is None else np.repeat(weight, tokens.lengths))
+        )

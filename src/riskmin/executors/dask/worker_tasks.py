@@ -1,0 +1,165 @@
+"""Functions that run on the workers of a Dask cluster: they build groups of shards and run rounds on them.
+
+A round is one call of a function on every shard; it reaches each worker as a single task.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays.partitioned import LazyShard
+from riskmin.core import Shard, ShardCache
+from riskmin.executors.errors import portable
+from riskmin.executors.local import Threads, sum_tuples
+
+INLINE_ARRAY_BYTES = 2**16
+"""Arrays of fewer bytes in total are pickled into the message; larger ones are sent as separate buffers."""
+
+
+def pack(obj: Any) -> list[Any]:
+    """Serialize an object: its pickle, then the buffers of its arrays, which Dask sends without a copy."""
+    from distributed.protocol import pickle as sender
+
+    dumps: Any = sender.dumps
+    buffers: list[pickle.PickleBuffer] = []
+    header = dumps(obj, buffer_callback=buffers.append)
+    raws = [buffer.raw() for buffer in buffers]
+    if raws and sum(map(len, raws)) < INLINE_ARRAY_BYTES:
+        return [dumps(obj)]
+    return [header, *(np.frombuffer(raw, dtype=np.uint8) for raw in raws)]
+
+
+def unpack(message: Sequence[Any]) -> Any:
+    """Deserialize a message of `pack`, with writable arrays."""
+    header, *buffers = message
+    return pickle.loads(header, buffers=[b if b.flags.writeable else b.copy() for b in buffers])
+
+
+def message_bytes(message: Sequence[Any]) -> int:
+    """Length of a message in bytes."""
+    return sum(len(frame) for frame in message)
+
+
+@dataclass(frozen=True)
+class WorkerPartition:
+    """Partition whose rows are on a worker: `data` is their Dask future, or the rows within a task."""
+
+    name: str
+    shape: tuple[int, int]
+    nnz: int
+    sparse: bool
+    data: Any = None
+    pick: Callable[[Any], Any] | None = None
+    columns: tuple[str, ...] | None = None
+
+    def read(self) -> Any:
+        """Return the rows, transferred from the worker if `data` is a future."""
+        data = self.data.result() if hasattr(self.data, "result") else self.data
+        return data if self.pick is None else self.pick(data)
+
+
+@dataclass(frozen=True)
+class ShardSpec:
+    """Specification from which a worker builds a shard: the shard or a `LazyShard`, without its cache."""
+
+    shard: Any
+
+    def build(self, rows: Any) -> Shard:
+        """Build the shard with an empty cache; `rows` are the data of a partition that is on the workers."""
+        shard = self.shard
+        if not isinstance(shard, LazyShard):
+            return Shard(shard[0], shard[1], shard[2], ShardCache())
+        if isinstance(shard.part, WorkerPartition):
+            shard = replace(shard, part=replace(shard.part, data=rows))
+        return shard.load()
+
+
+class ShardGroup:
+    """Shards that one worker holds, or the error with which reading them failed."""
+
+    def __init__(self, shards: Sequence[Shard], error: Exception | None = None) -> None:
+        self.executor = Threads(shards, n_workers=_threads())
+        self.error = error
+        self.last_round = -1
+
+    def run(self, number: int, f: Callable[..., Any], todo: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Return [f(shard, *arguments)] for round `number`, which increases from round to round."""
+        if self.error is not None:
+            raise self.error
+        if number <= self.last_round:  # Dask may rerun a task: a cache must not be updated twice
+            for shard in self.executor.shards:
+                shard.cache.clear()
+        self.last_round = number
+        return self.executor.map(_apply, f, each=todo)
+
+
+def _apply(shard: Shard, f: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    return f(shard, *arguments)
+
+
+def _threads() -> int:
+    from distributed import get_worker
+
+    return max(int(get_worker().state.nthreads), 1)
+
+
+# ---------------------------------------------------------------- tasks
+def build_group(specs: Sequence[ShardSpec], rows: Sequence[Any]) -> ShardGroup:
+    """Build a group of shards in parallel; an error is stored in it, so that Dask does not replace it."""
+    try:
+        with ThreadPoolExecutor(_threads()) as pool:
+            return ShardGroup(list(pool.map(ShardSpec.build, specs, rows)))
+    except Exception as error:
+        return ShardGroup([], portable(error, "a worker process"))
+
+
+def run_round(
+    group: ShardGroup, number: int, shared: Sequence[Any], per_shard: Sequence[Any], summed: bool
+) -> list[Any]:
+    """Run one round on a group and serialize (True, the replies of its shards) or (False, the error).
+
+    Parameters
+    ----------
+    group : ShardGroup
+    number : int
+        Number of the round.
+    shared : message
+        The function and the arguments that all shards have in common.
+    per_shard : message
+        The last argument of each shard of the group, or None.
+    summed : bool
+        Whether to add up the replies on the worker.
+    """
+    try:
+        f, args = unpack(shared)
+        each = unpack(per_shard)
+        todo = [args] * len(group.executor.shards) if each is None else [(*args, e) for e in each]
+        replies = group.run(number, f, todo)
+        return pack((True, [sum_tuples(replies)] if summed else replies))
+    except Exception as error:  # also where a function or its result cannot be pickled
+        return pack((False, portable(error, "a worker process")))
+
+
+def touch_shard(shard: Shard) -> None:
+    """Do nothing: a round of this function shows that every shard could be built."""
+
+
+async def greet(dask_worker: Any) -> str:
+    """Give a worker the resource that pins tasks to it, and return its version of riskmin."""
+    from riskmin import __version__
+
+    name = worker_resource(dask_worker.address)
+    if name not in dask_worker.state.total_resources:
+        await dask_worker.set_resources(**{name: 1})
+    return __version__
+
+
+def worker_resource(address: str) -> str:
+    """Name of the resource that only this worker has: tasks that require it run there, one at a time."""
+    return f"riskmin-{address}"

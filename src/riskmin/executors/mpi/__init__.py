@@ -1,0 +1,1 @@
+"""Shards on the ranks of an MPI job."""

@@ -1,0 +1,261 @@
+"""Matrices whose rows are grouped in sequences, such as tokens, and the linear map of chain models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays.matrix import BLOCK_BYTES, Plain
+from riskmin.core import Array, Matrix, NDArray
+
+
+@cache
+def _kernels() -> tuple[Any, Any]:
+    from riskmin._numba.chain import (
+        forward_backward,
+        viterbi,  # Numba is imported by the first use, not with the package
+    )
+
+    return forward_backward, viterbi
+
+
+def even_sequence_ends(ends: NDArray, n_shards: int) -> NDArray:
+    """The first row, and those sequence ends that cut the rows into shards of about equal size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> even_sequence_ends(np.array([2, 3, 6]), 2).tolist()
+    [0, 3, 6]
+    """
+    all_ends = np.append(0, ends)
+    targets = np.linspace(0, all_ends[-1], n_shards + 1)[1:-1]
+    next_end = np.searchsorted(all_ends, targets)
+    # of the two sequence ends around each target, the nearer one
+    previous_is_nearer = targets - all_ends[next_end - 1] < all_ends[next_end] - targets
+    cuts: NDArray = np.unique(np.concatenate([[0], all_ends[next_end - previous_is_nearer], all_ends[-1:]]))
+    return cuts
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """A matrix with one row per token, and the ends of its sequences.
+
+    Parameters
+    ----------
+    tokens : Matrix
+        The features.
+    ends : (m,) array
+        The row after the last of each sequence, in increasing order; the last is the number of rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin.arrays.matrix import as_matrix
+    >>> X = Sequences(as_matrix(np.eye(6)), np.array([2, 3, 6]))
+    >>> X.shape, X.rows(2, 6).ends.tolist(), X.cut(2).tolist()
+    ((6, 6), [1, 4], [0, 3, 6])
+    """
+
+    tokens: Matrix
+    ends: NDArray = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tokens, Plain):
+            raise ValueError(
+                "chains are computed by NumPy: give X as an array of NumPy, or a sparse matrix of SciPy"
+            )
+        ends = np.asarray(self.ends, dtype=np.int64)
+        if len(ends) == 0 or ends[-1] != self.tokens.shape[0] or np.any(np.diff(ends, prepend=0) < 1):
+            raise ValueError(
+                "sequences must have a token each and end with the last row: give increasing ends"
+            )
+        object.__setattr__(self, "ends", ends)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Tokens and features."""
+        return self.tokens.shape
+
+    @property
+    def block_rows(self) -> int:
+        """The block size of the underlying matrix, in tokens."""
+        return self.tokens.block_rows
+
+    def blocks(self, columns: int) -> list[tuple[int, int]]:
+        """Ranges of rows to score together: whole sequences, about a megabyte of features and scores.
+
+        All rows at once with one score per row: losses of groups of rows cost more per call than per row.
+        """
+        if getattr(self.tokens, "whole", False) or columns == 1:
+            return [(0, self.shape[0])]
+        # the features of a token, by the block size of the matrix, and its scores
+        bytes_per_token = BLOCK_BYTES / self.tokens.block_rows + 8 * columns
+        n_max = max(int(BLOCK_BYTES / bytes_per_token), 1)
+        ranges, first = [], 0
+        while first < self.shape[0]:
+            first_sequence = int(np.searchsorted(self.ends, first, side="right"))  # taken however long it is
+            last = max(int(np.searchsorted(self.ends, first + n_max, side="right")) - 1, first_sequence)
+            ranges.append((first, int(self.ends[last])))
+            first = ranges[-1][1]
+        return ranges
+
+    def rows(self, start: int, stop: int) -> Sequences:
+        """The sequences in a range of rows that begins and ends at sequence ends."""
+        tokens: Any = self.tokens
+        ends = self.ends[(self.ends > start) & (self.ends <= stop)] - start
+        return Sequences(tokens.rows(start, stop), ends)
+
+    def cut(self, n_shards: int) -> NDArray:
+        """Sequence ends that cut the rows into n_shards parts of about equal size, or fewer."""
+        return even_sequence_ends(self.ends, n_shards)
+
+    def scores(self, w: Array, start: int, stop: int) -> Array:
+        """The scores of tokens."""
+        return self.tokens.scores(w, start, stop)
+
+    def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
+        """Add the gradient in the weights of the tokens' features to out."""
+        self.tokens.pullback(dz, start, stop, out)
+
+
+@dataclass(frozen=True)
+class ChainMap:
+    r"""The scores of chains: of each token's labels, of adjacent labels, and of first and last labels.
+
+    .. math:: s(y) = start_{y_1} + \sum_t (W^\top x_t)_{y_t} + \sum_t T_{y_t, y_{t+1}} + end_{y_n}
+
+    The order in w is W (p, k), T (k, k), start (k), end (k). The scores of a range of tokens are an array
+    with k columns: one row per token, then the rows of T, then start, then end.
+
+    Parameters
+    ----------
+    k : int
+        The number of labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin.arrays.matrix import as_matrix
+    >>> w = np.arange(1.0, 13.0)  # two features, two labels
+    >>> ChainMap(2).scores(as_matrix(np.eye(2)), w, 1, 2).tolist()
+    [[3.0, 4.0], [5.0, 6.0], [7.0, 8.0], [9.0, 10.0], [11.0, 12.0]]
+    """
+
+    k: int
+
+    @property
+    def columns(self) -> int:
+        """The number of labels."""
+        return self.k
+
+    @property
+    def shared(self) -> int:
+        """The number of rows of scores that all tokens share: T, start and end."""
+        return self.k + 2
+
+    def dim(self, n_features: int) -> int:
+        """The length of w."""
+        return (n_features + self.shared) * self.k
+
+    def scores(self, X: Matrix, w: Array, start: int, stop: int) -> Array:
+        """The scores of the tokens from start to stop, then those that all tokens share."""
+        W = w.reshape(-1, self.k)
+        return np.concatenate([X.scores(W[: -self.shared], start, stop), W[-self.shared :]])
+
+    def pullback(self, X: Matrix, dz: Array, start: int, stop: int, out: Array) -> None:
+        """Add the gradient in w to out."""
+        grad = out.reshape(-1, self.k)  # a view, since w is contiguous
+        X.pullback(dz[: -self.shared], start, stop, grad[: -self.shared])
+        grad[-self.shared :] += dz[-self.shared :]
+
+
+def decode(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray) -> NDArray:
+    """The best labels of each sequence, by the Viterbi algorithm.
+
+    Parameters
+    ----------
+    E : (n, k) array
+        The scores of the labels of each token.
+    T : (k, k) array
+        The scores of adjacent labels, ``T[a, b]`` of b after a; -inf where that is not allowed.
+    start, end : (k,) array
+        The scores of first and last labels; -inf where they are not allowed.
+    ends : (m,) array of int
+        The row after the last of each sequence.
+
+    Returns
+    -------
+    (n,) array of int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> E = np.array([[1.0, 0.0], [0.0, 2.0], [1.5, 0.0]])
+    >>> T = np.array([[0.0, -np.inf], [0.0, 0.0]])  # no 1 after a 0
+    >>> decode(E, T, np.zeros(2), np.zeros(2), np.array([3]))
+    array([1, 1, 0])
+    """
+    z, ends = _stack_scores(E, T, start, end, ends)
+    y, labels = np.zeros(len(E), dtype=np.int64), np.zeros(len(E), dtype=np.int64)
+    if len(ends) == 0:
+        return labels
+    # with weights of zero, the kernel adds nothing to z, its gradient argument
+    _kernels()[1].most_violating_paths(z, y, ends, np.zeros(len(ends)), 0.0, False, labels, z)
+    starts = np.append(0, ends[:-1])
+    transitions = T[labels[:-1], labels[1:]]
+    transitions[starts[1:] - 1] = 0.0
+    # -inf marks labels that are not allowed: by their own score, or by the transition before them
+    label_scores = E[np.arange(len(E)), labels] + np.append(0.0, transitions)
+    label_scores[starts] += start[labels[starts]]
+    label_scores[ends - 1] += end[labels[ends - 1]]
+    if not np.all(label_scores > -np.inf):
+        s = int(np.searchsorted(ends, np.argmin(label_scores), side="right"))
+        raise ValueError(
+            f"sequence {s} has no label sequence that is allowed: its scores, or those of transitions, rule "
+            "all of them out"
+        )
+    return labels
+
+
+def marginals(E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray) -> NDArray:
+    """The probability of each label of each token, given its whole sequence.
+
+    Parameters
+    ----------
+    E, T, start, end, ends
+        See `decode`.
+
+    Returns
+    -------
+    (n, k) array
+        Each row sums to one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> E, T = np.zeros((2, 2)), np.array([[0.0, -np.inf], [0.0, 0.0]])  # 00, 10 and 11 are allowed
+    >>> marginals(E, T, np.zeros(2), np.zeros(2), np.array([2])).round(4).tolist()
+    [[0.3333, 0.6667], [0.6667, 0.3333]]
+    """
+    # the kernel's gradient is the expectation minus the indicators of a reference path: an allowed one
+    labels = decode(E, T, start, end, ends)
+    z, ends = _stack_scores(E, T, start, end, ends)
+    dz, value = np.zeros_like(z), np.zeros(len(ends))
+    if len(ends) == 0:
+        return dz[:0]
+    _kernels()[0].expectations(z, labels, ends, np.ones(len(ends)), dz, value)
+    probabilities: NDArray = dz[: len(E)]
+    probabilities[np.arange(len(E)), labels] += 1.0
+    return np.clip(probabilities, 0.0, 1.0)
+
+
+def _stack_scores(
+    E: NDArray, T: NDArray, start: NDArray, end: NDArray, ends: NDArray
+) -> tuple[NDArray, NDArray]:
+    """All scores in one array, as the kernels take them, and the ends."""
+    z = np.concatenate([E, T, start[None], end[None]]).astype(np.float64, copy=False)
+    return np.ascontiguousarray(z), np.asarray(ends, dtype=np.int64)

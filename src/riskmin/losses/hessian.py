@@ -1,0 +1,106 @@
+r"""Hessians of smoothed losses in the scores, as Newton's method uses them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from riskmin.arrays.namespace import namespace
+from riskmin.core import Array, HasCurvature, HasHessian, Hessian, PairBlock, UnsupportedProblem
+from riskmin.losses.conjugate import interval_conjugate_of
+from riskmin.losses.smoothed import dual_argument
+from riskmin.numerics.sorting import prefix_sums, ranks_in_sorted
+
+
+def loss_hessian(loss: Any, z: Array, y: Array, c: Array, mu: float, center: Array | None = None) -> Hessian:
+    r"""Return the Hessian of `smoothed_value_grad(loss, z, y, c, mu, center)` in z.
+
+    With mu = 0, it is the Hessian of a smooth loss. For a loss with an `IntervalConjugate`, the smoothed loss
+    of row i is :math:`\max_u u z - l^*(u) - \tfrac\mu2 (u - u_0)^2` over an interval, with second derivative
+    :math:`1 / (q + \mu)` where the maximizer u is inside the interval and nonzero (if epsilon > 0), else 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge
+    >>> loss_hessian(Hinge(), np.array([0.5, 2.0]), np.ones(2), np.full(2, 0.5), mu=1.0).diagonal.tolist()
+    [0.5, 0.0]
+    """
+    if isinstance(loss, HasHessian):
+        method: Any = loss.hessian
+        result: Hessian = method(z, y, c, mu) if center is None else method(z, y, c, mu, center)
+        return result
+    # unsmoothed: the diagonal of second derivatives
+    if not mu and isinstance(loss, HasCurvature):
+        return Hessian(loss.curvature(z, y, c))
+    dual = interval_conjugate_of(loss, y)
+    if dual is None:
+        raise UnsupportedProblem(f"{type(loss).__name__} has no second derivatives: use Bundle")
+    xp = namespace(z)
+    t, _ = dual_argument(dual, z, c, mu, center)
+    curvature = dual.square + mu
+    # the maximizer is t, shrunk toward zero by epsilon, over q + mu, clipped to [lower, upper]
+    slope_active = xp.abs(t) > dual.epsilon if dual.epsilon else t == t
+    t = t - dual.epsilon * xp.sign(t) if dual.epsilon else t
+    inside = slope_active & (t > curvature * dual.lower) & (t < curvature * dual.upper)
+    return Hessian(c / curvature * xp.astype(inside, z.dtype))
+
+
+def separable_hessian(h: Array, intercept: bool) -> Hessian:
+    r"""Return the Hessian of a separable loss with second derivatives h.
+
+    If an intercept is minimized out, the Schur complement subtracts the rank-one term h h' / sum h.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> hessian_product(separable_hessian(np.array([1.0, 3.0]), True), np.ones(2)).round(6).tolist()
+    [0.0, 0.0]
+    """
+    total = float(h.sum()) if intercept else 0.0
+    return Hessian(h, (h / total**0.5,)) if total > 0 else Hessian(h)
+
+
+def hessian_product(hessian: Hessian, V: Array) -> Array:
+    """Return the product H V, for V of shape (n,) or (n, k).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> hessian_product(Hessian(np.ones(2), (np.full(2, 0.5**0.5),)), np.array([1.0, 0.0])).round(6).tolist()
+    [0.5, -0.5]
+    """
+    column = (slice(None), *(None,) * (V.ndim - 1))
+    out = hessian.diagonal[column] * V
+    # minus the rank-one terms s s'
+    for s in hessian.low_rank:
+        out = out - s[column] * (s @ V)
+    # minus W (rows above) and W' (rows below)
+    for block in hessian.pair_blocks:
+        product_above, product_below = pair_block_products(block, V)
+        out[block.above] = out[block.above] - product_above
+        out[block.below] = out[block.below] - product_below
+    return out
+
+
+def pair_block_products(block: PairBlock, V: Array) -> tuple[Array, Array]:
+    """Return W V for the rows above and W' V for the rows below.
+
+    Each row of W is constant (times p_i q_j) on a range, so that a product is a difference of prefix sums:
+    O(n) per column of V.
+    """
+    above, p, below, q, first, last = block
+    column = (slice(None), *(None,) * (V.ndim - 1))
+    # row i above: p_i times the sum of q_j v_j over first_i <= j < last_i
+    sums = prefix_sums(q[column] * V[below])
+    product_above = p[column] * (sums[last] - sums[first])
+    first, last = transposed_ranges(block)
+    # row j below: q_j times the sum of p_i v_i over the rows above whose range contains j
+    sums = prefix_sums(p[column] * V[above])
+    return product_above, q[column] * (sums[last] - sums[first])
+
+
+def transposed_ranges(block: PairBlock) -> tuple[Array, Array]:
+    """Return the ranges of W': for each row below, the first and last (exclusive) row above."""
+    # j is in the range of i iff first_i <= j < last_i; both ends are nondecreasing, so binary search
+    rows = namespace(block.first).arange(len(block.below))
+    return ranks_in_sorted(block.last, rows, side="right"), ranks_in_sorted(block.first, rows, side="right")

@@ -1,0 +1,309 @@
+"""Rows grouped by query and sorted by grade: the data structure of all ranking losses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from riskmin.arrays.namespace import to_numpy
+from riskmin.core import Array, NDArray
+from riskmin.losses.labels import check_finite
+from riskmin.numerics.sorting import stable_argsort
+
+
+def check_ranking_labels(loss: object, y: Array) -> None:
+    """Require grades and query numbers, with two different grades in at least one query."""
+    _check_grade_and_query(loss, y)
+    labels = np.asarray(to_numpy(y))
+    rows = lexsort_rows(labels[:, 0], labels[:, 1])
+    grades, ids = labels[rows, 0], labels[rows, 1]
+    if not np.any((ids[1:] == ids[:-1]) & (grades[1:] != grades[:-1])):
+        raise ValueError(
+            f"no query has rows of two different grades, but {type(loss).__name__} compares rows of a query: "
+            "check that qid and y belong together"
+        )
+
+
+def check_nonnegative_grades(loss: object, y: Array) -> None:
+    """Require grades >= 0 in addition to `check_ranking_labels`."""
+    _check_nonnegative(loss, y)
+    check_ranking_labels(loss, y)
+
+
+def check_relevance_labels(loss: object, y: Array) -> None:
+    """Require grades >= 0 and query numbers, with relevant and irrelevant rows in at least one query."""
+    _check_nonnegative(loss, y)
+    labels = np.asarray(to_numpy(y))
+    relevant = labels[:, 0] > 0
+    if not np.isin(labels[relevant, 1], labels[~relevant, 1]).any():
+        raise ValueError(
+            f"no query has both rows of grade 0 and rows above, but {type(loss).__name__} takes 0 for not "
+            "relevant: subtract the lowest grade of your scale from y"
+        )
+
+
+def _check_grade_and_query(loss: object, y: Array) -> None:
+    if y.ndim != 2 or y.shape[1] != 2:
+        raise ValueError(
+            f"{type(loss).__name__} needs grades and queries: call linear_risk with qid, the id of its query "
+            "for each row"
+        )
+    check_finite(loss, y)
+
+
+def _check_nonnegative(loss: object, y: Array) -> None:
+    _check_grade_and_query(loss, y)
+    lowest = float(y[:, 0].min())
+    if lowest < 0:
+        raise ValueError(
+            f"{type(loss).__name__} needs grades >= 0, but y holds {lowest:g}: subtract the lowest from all"
+        )
+
+
+@dataclass(frozen=True)
+class QueryRows:
+    """The rows of the queries that have at least two different grades, grouped by query.
+
+    The weight of a query is the mean weight of its rows, normalized such that all queries have sum one.
+
+    Parameters
+    ----------
+    rows : (m,) array
+        The row indices, sorted by query and, within a query, by decreasing grade.
+    grade : (m,) array
+        The grades of these rows.
+    query : (m,) array
+        The query of each of these rows, numbered from 0 among the queries that are kept.
+    starts : (q + 1,) array
+        The start of each query in `rows`, and the end of the last one.
+    mean : (q,) array
+        The mean weight of the rows of each query.
+    sum_of_means : float
+        The sum of the mean weights of all queries, of which these may be a part.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = np.array([[0.0, 7], [1, 5], [2, 7], [1, 5]])
+    >>> q = QueryRows.from_labels(None, y, np.ones(4))
+    >>> q.rows.tolist(), q.starts.tolist(), q.weight.tolist()  # all rows of query 5 have the same grade
+    ([2, 0], [0, 2], [1.0])
+    """
+
+    rows: NDArray
+    grade: NDArray
+    query: NDArray
+    starts: NDArray
+    mean: NDArray
+    sum_of_means: float
+
+    @classmethod
+    def from_labels(
+        cls, loss: object, y: Array, c: Array, *, relevant: bool = False, total: float = 0.0
+    ) -> QueryRows:
+        """Group the rows by labels and weights; with `relevant`, all grades above 0 count as the same.
+
+        If the rows are those of a part of the queries only (possibly none), `total` is the sum of the mean
+        weights of all queries.
+        """
+        labels, weights = to_numpy(y), to_numpy(c).astype(np.float64)
+        grade, ids = labels[:, 0].astype(np.float64), labels[:, 1]
+        if relevant:
+            grade = (grade > 0).astype(np.float64)
+        rows = lexsort_rows(-grade, ids)
+        # the first and last row of a query have its highest and lowest grade: keep it if they differ
+        starts = np.flatnonzero(np.append(True, np.diff(ids[rows]) != 0))
+        ends = np.append(starts[1:], len(rows))
+        sizes = ends - starts
+        informative = grade[rows[starts]] > grade[rows[ends - 1]]
+        mean = (np.add.reduceat(weights[rows], starts) / sizes)[informative]
+        total = total or float(mean.sum())
+        if not total > 0:
+            raise ValueError(
+                f"{type(loss).__name__} finds no weight on queries of different grades: give their rows some"
+            )
+        rows, sizes = rows[np.repeat(informative, sizes)], sizes[informative]
+        query = np.repeat(np.arange(len(sizes)), sizes)
+        return cls(rows, grade[rows], query, np.append(0, np.cumsum(sizes)), mean, total)
+
+    @cached_property
+    def weight(self) -> NDArray:
+        """The normalized weights of the queries."""
+        weight: NDArray = self.mean / self.sum_of_means
+        return weight
+
+    @cached_property
+    def position(self) -> NDArray:
+        """The positions 0, 1, ... of the rows within their queries."""
+        return np.arange(len(self.rows)) - self.starts[self.query]
+
+    @cached_property
+    def group_starts(self) -> NDArray:
+        """The starts of the groups of rows of the same query and grade, and the end of the last group."""
+        new = (np.diff(self.query) != 0) | (np.diff(self.grade) != 0)
+        return np.append(np.flatnonzero(np.append(True, new)), len(self.rows))
+
+    @cached_property
+    def grade_ranks(self) -> NDArray:
+        """The ranks 0, 1, ... of the grades of the rows within their queries, lowest grade first."""
+        # consecutive numbers of the groups (query, grade), highest grade first; the last group of a query
+        # is that of the lowest grade
+        number = np.repeat(np.arange(len(self.group_starts) - 1), np.diff(self.group_starts))
+        ranks: NDArray = number[self.starts[1:] - 1][self.query] - number
+        return ranks
+
+    @cached_property
+    def pair_counts(self) -> NDArray:
+        """The number of pairs of different grades per query."""
+        # rows of lower grades in the same query, per row
+        worse = self.starts[self.query + 1] - np.repeat(self.group_starts[1:], np.diff(self.group_starts))
+        return self.query_sums(worse.astype(np.float64))
+
+    @cached_property
+    def max_rows(self) -> int:
+        """The number of rows of the largest query."""
+        return int(np.diff(self.starts).max())
+
+    def query_sums(self, a: NDArray) -> NDArray:
+        """Return the sums of a over the rows of each query."""
+        return np.add.reduceat(a, self.starts[:-1])
+
+    def tie_means(self, a: NDArray) -> NDArray:
+        """Return, for each row, the mean of a over the rows of the same query and grade."""
+        return group_means(a, np.arange(len(a)), self.query, self.grade)
+
+    def scores(self, z: Array) -> NDArray:
+        """Return the scores of the rows in float64, centered per query: sums of large ones would cancel."""
+        s = to_numpy(z).astype(np.float64)[self.rows]
+        return s - (self.query_sums(s) / np.diff(self.starts))[self.query]
+
+
+@runtime_checkable
+class QueryLoss(Protocol):
+    """A ranking loss that is a mean over queries and can be evaluated on a part of them."""
+
+    @property
+    def relevant(self) -> bool:
+        """Whether only relevance matters, so that all grades above 0 count as the same."""
+        ...
+
+    def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
+        """Return the contribution of these queries to the mean, and a subgradient in z."""
+        ...
+
+
+@dataclass(frozen=True)
+class QuerySeparable:
+    """A ranking loss as a separable loss, for shards and blocks that hold whole queries.
+
+    Parameters
+    ----------
+    loss : QueryLoss
+        Such as `Ndcg`.
+    total : float
+        The sum of the mean weights of all queries with different grades.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Mrr
+    >>> y, c = np.array([[1.0, 0], [0, 0], [1, 1], [0, 1]]), np.ones(4) / 4
+    >>> z = np.array([0.25, 0.0, 1.0, 0.0])
+    >>> whole, parts = Mrr(), QuerySeparable.from_labels(Mrr(), y, c)
+    >>> halves = slice(0, 2), slice(2, 4)
+    >>> float(whole.value_grad(z, y, c)[0]), [float(parts.value_grad(z[s], y[s], c[s])[0]) for s in halves]
+    (0.125, [0.125, 0.0])
+    """
+
+    loss: Any
+    total: float
+
+    separable = True
+    smooth = False
+    task = "ranking"
+    shift_invariant = True
+
+    @classmethod
+    def from_labels(cls, loss: Any, y: Array, c: Array) -> QuerySeparable:
+        """Build the separable loss from the labels and weights of all rows."""
+        return cls(loss, QueryRows.from_labels(loss, y, c, relevant=loss.relevant).sum_of_means)
+
+    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
+        """Return the contribution of these queries and a subgradient in z."""
+        # a block may hold only queries with a single grade: they contribute zero
+        q = QueryRows.from_labels(self.loss, y, c, relevant=self.loss.relevant, total=self.total)
+        if not len(q.mean):
+            return 0.0, 0.0 * z
+        result: tuple[Any, Array] = self.loss.value_grad_of_queries(q, z)
+        return result
+
+
+def user_loss(loss: Any) -> Any:
+    """Return the loss that the user chose: the loss wrapped by `QuerySeparable`, any other unchanged.
+
+    Examples
+    --------
+    >>> from riskmin import Mrr
+    >>> user_loss(QuerySeparable(Mrr(), 1.0)), user_loss(Mrr())
+    (Mrr(), Mrr())
+    """
+    return loss.loss if isinstance(loss, QuerySeparable) else loss
+
+
+def query_ends(y: NDArray) -> NDArray | None:
+    """Return the ends of the queries if the rows of each query are contiguous, else None.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> query_ends(np.array([[0.0, 1], [2, 1], [1, 0]])).tolist()
+    [2, 3]
+    >>> query_ends(np.array([[0.0, 1], [2, 0], [1, 1]])) is None
+    True
+    """
+    ids = y[:, 1]
+    # contiguous iff there are as many runs of equal ids as different ids
+    ends = np.append(np.flatnonzero(np.diff(ids)) + 1, len(ids))
+    return ends if len(ends) == len(np.unique(ids)) else None
+
+
+def lexsort_rows(*keys: NDArray) -> NDArray:
+    """Return the stable order of the rows by the last key, ties by the key before it, and so on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> lexsort_rows(np.array([2.0, 1.0, 0.0]), np.array([0, 0, 1])).tolist()
+    [1, 0, 2]
+    """
+    # stable sorts from the least to the most significant key
+    rows: NDArray = stable_argsort(keys[0])
+    for key in keys[1:]:
+        rows = rows[stable_argsort(key[rows])]
+    return rows
+
+
+def group_means(a: NDArray, rows: NDArray, *keys: NDArray) -> NDArray:
+    """Return, for each row, the mean of a over the rows with the same keys.
+
+    `rows` is an order in which rows with the same keys are contiguous.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> group_means(np.array([1.0, 2, 5]), np.array([1, 0, 2]), np.array([7, 5, 7])).tolist()
+    [3.0, 2.0, 3.0]
+    """
+    new = np.zeros(len(a), bool)
+    new[:1] = True
+    for key in keys:
+        new[1:] |= np.diff(key[rows]) != 0
+    # a new group begins where any key changes
+    starts = np.flatnonzero(new)
+    sizes = np.diff(np.append(starts, len(a)))
+    means = np.empty_like(a)
+    means[rows] = np.repeat(np.add.reduceat(a[rows], starts) / sizes, sizes)
+    return means

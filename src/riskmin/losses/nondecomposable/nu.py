@@ -1,0 +1,128 @@
+r"""The nu-trick as a loss: the loss of the worst rows only, up to a fraction nu of the total weight.
+
+.. math:: \min_{t \ge 0}\; \nu t + \sum_i c_i \max(0,\, l(z_i, y_i) - t)
+          = \max_a \sum_i a_i\, l(z_i, y_i), \quad 0 \le a_i \le c_i,\; \sum_i a_i \le \nu.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays.namespace import namespace
+from riskmin.core import Array, ChecksLabels, HasConjugate, HasIntervalConjugate, HasRowValues, Loss
+from riskmin.losses.conjugate import conjugate_of
+
+
+def row_values(loss: Loss, z: Array, y: Array) -> Array:
+    """Return the loss of each row, by the method `values` if there is one, else by the conjugate.
+
+    By the Fenchel-Young equality, l(z) = g z - l*(g) for the derivative g of l at z.
+    """
+    if isinstance(loss, HasRowValues):
+        return loss.values(z, y)
+    if not isinstance(loss, HasIntervalConjugate | HasConjugate):
+        raise TypeError(
+            f"{type(loss).__name__} cannot return its loss per row: give it a method values(z, y), "
+            "or a conjugate"
+        )
+    # unit weights: the gradient of row i is l'(z_i)
+    g = loss.value_grad(z, y, namespace(z).ones_like(z))[1]
+    return g * z - conjugate_of(loss, g, y)
+
+
+def tail_weights(values: Array, c: Array, nu: float) -> tuple[Array, float]:
+    """Return the weights of the worst rows, with sum nu at most, and the threshold t of the losses.
+
+    Rows with loss t share the remaining weight, so that the result does not depend on the order of the rows.
+    """
+    xp = namespace(values)
+    order = xp.argsort(values, descending=True) if xp is not np else np.argsort(-values)
+    # k rows of largest loss have a total weight below nu
+    k = int(xp.sum(xp.cumulative_sum(xp.take(c, order)) < nu))
+    # the total weight is less than nu
+    if k >= len(values):
+        return c, 0.0
+    # the loss at which the cumulated weight, largest losses first, reaches nu
+    t = xp.take(values, order)[k]
+    above, tied = xp.astype(values > t, c.dtype), xp.astype(values == t, c.dtype)
+    fraction = (nu - float(xp.sum(c * above))) / float(xp.sum(c * tied))
+    return c * (above + min(max(fraction, 0.0), 1.0) * tied), max(float(t), 0.0)
+
+
+@dataclass(frozen=True)
+class Nu:
+    r"""A loss with an adaptive threshold, :math:`\min_{t \ge 0} \nu t + \sum_i c_i \max(0, l(z_i, y_i) - t)`.
+
+    That is :math:`\nu` times the conditional value at risk: the mean of the largest losses that make up a
+    fraction :math:`\nu` of the weights :math:`c_i`, which sum to one. It is not a sum over rows and is
+    evaluated on all scores at once. `Adaptive` applies it to a risk, also to one with an intercept.
+
+    Parameters
+    ----------
+    loss : Loss
+        A separable loss with a conjugate or a method ``values(z, y)``.
+    nu : float
+        In (0, 1]: the largest fraction of the weight above the threshold; 1 is the loss itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Absolute
+    >>> z, y, c = np.array([1.0, 2.0, 3.0, 4.0]), np.zeros(4), np.full(4, 0.25)
+    >>> value, dz = Nu(Absolute(), 0.5).value_grad(z, y, c)
+    >>> float(value), dz.tolist()  # half of the mean of 3 and 4
+    (1.75, [0.0, 0.0, 0.25, 0.25])
+    >>> Nu(Absolute(), 0.5).threshold(z, y, c)  # any t from 2 to 3
+    2.5
+    """
+
+    loss: Any
+    nu: float = 0.5
+
+    separable = False
+    smooth = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.nu <= 1:
+            raise ValueError(f"Nu needs 0 < nu <= 1, the share of rows beyond the threshold, not {self.nu!r}")
+        if not getattr(self.loss, "separable", False):
+            raise TypeError(f"Nu needs a loss that is a sum over rows, not {self.loss!r}")
+        if hasattr(self.loss, "linear_map"):
+            raise TypeError(f"Nu needs a loss of one score per row, not {self.loss!r}: use the loss itself")
+        # raises if the loss has no values per row
+        row_values(self.loss, np.ones(1), np.ones(1))
+
+    @property
+    def task(self) -> str:
+        """The task of the wrapped loss; an AttributeError if it has none."""
+        return str(self.loss.task)
+
+    @property
+    def formula(self) -> str:
+        """The formula in one line of plain text."""
+        return f"min over t >= 0 of nu t + sum c max(0, {getattr(self.loss, 'formula', 'loss')} - t)"
+
+    def check_labels(self, y: Array) -> None:
+        """Check the labels by the wrapped loss."""
+        if isinstance(self.loss, ChecksLabels):
+            self.loss.check_labels(y)
+
+    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
+        """Return the loss of the worst rows and a subgradient in z."""
+        a, _ = tail_weights(row_values(self.loss, z, y), c, self.nu)
+        value, dz = self.loss.value_grad(z, y, a)
+        return value, dz
+
+    def threshold(self, z: Array, y: Array, c: Array) -> float:
+        """Return the minimizing t; the midpoint if the minimizers are an interval."""
+        values = row_values(self.loss, z, y)
+        # rows of weight zero must not determine the threshold
+        used = c > 0
+        values, c = values[used], c[used]
+        # the ends of the interval of minimizers: the thresholds at nu slightly decreased and increased
+        _, high = tail_weights(values, c, (1 - 1e-12) * self.nu)
+        _, low = tail_weights(values, c, (1 + 1e-12) * self.nu)
+        return 0.5 * (low + high)

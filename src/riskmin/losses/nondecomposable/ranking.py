@@ -1,0 +1,357 @@
+r"""Ranking losses: the rows of each query should be ranked in the order of their grades.
+
+.. math:: R_q(z) = \max_\pi\; \Delta(\pi) + \frac{1}{P} \sum_{y_i > y_j,\ \pi\ puts\ j\ before\ i} (z_j - z_i)
+
+with the P pairs of different grades of a query is an upper bound of the loss :math:`\Delta` of the ranking by
+z, because in that ranking all terms of the sum are nonnegative. It is zero if the scores of each pair are so
+far apart that no other ranking has a larger objective. With the positions :math:`p(d)` of the rows in
+:math:`\pi`, and :math:`p^*(d)` in the ideal ranking in which rows of the same grade are in the order of z,
+this is a linear assignment problem:
+
+.. math:: R_q(z) = \max_\pi\; \Delta(\pi) + \frac{1}{P} \sum_d (p^*(d) - p(d))\, z_d,
+
+because pairs of the same grade are in the order of z in the maximizing ranking and cancel. This is the loss
+of Le and Smola (Direct optimization of ranking measures, 2007) with position weights that decrease linearly.
+With other position weights, pairs of the same grade do not cancel, and differences of scores within a grade
+are penalized: if most rows have the same grade, the minimizer w is then zero.
+
+R is the mean over the queries that have different grades; the others are left out. The weight of a query is
+the mean weight of its rows. Rows of the same query, grade and score get the same entry of the subgradient, so
+that the result does not depend on the order of the rows.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays.namespace import as_array_like, to_numpy
+from riskmin.core import Array, NDArray
+from riskmin.core.blas_threads import scipy_module
+from riskmin.core.deadline import check_each, chunk_ranges
+from riskmin.losses.nondecomposable.by_query import (
+    QueryRows,
+    check_nonnegative_grades,
+    check_ranking_labels,
+    check_relevance_labels,
+    group_means,
+    lexsort_rows,
+)
+from riskmin.losses.nondecomposable.pairwise import split_into_cells
+
+OPERATIONS_PER_DP_STEP = 8
+"""Elementary operations per step of dynamic programming, for the time limit of a kernel call."""
+DP_ALWAYS_BELOW_STEPS = 2**12
+"""A query of m rows is solved by dynamic programming if it takes fewer steps than this or than m^3."""
+DP_MAX_TABLE_ENTRIES = 2**20
+"""Dynamic programming is not used for queries with larger tables."""
+
+
+@dataclass(frozen=True)
+class Ndcg:
+    r"""Normalized discounted cumulative gain of the top k positions, :math:`\Delta = 1 - DCG / DCG_{ideal}`,
+
+    .. math:: DCG = \sum_{i \le k} \frac{2^{y_{\pi(i)}} - 1}{\log_2(i + 1)}, \qquad
+              R_q(z) = \max_\pi\; \Delta(\pi) + \frac{1}{P} \sum_{\pi\ inverts\ y_i > y_j} (z_j - z_i),
+
+    averaged over the queries q, with P the number of pairs of different grades. The labels are grades >= 0,
+    and each row belongs to a query. The loss does not depend on an intercept. With few grades, it takes
+    O(n log n) plus at most k^g steps per query of g grades; with many grades, O(m^3) per query of m rows.
+
+    Parameters
+    ----------
+    k : int
+        The number of top positions that count.
+
+    References
+    ----------
+    Q. Le, A. Smola, Direct optimization of ranking measures, 2007.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = np.array([[2.0, 0], [0, 0], [0, 0], [1, 1], [0, 1]])  # grades, and numbers of queries
+    >>> value, dz = Ndcg().value_grad(np.array([3.0, 0, 0, 0, 0]), y, np.ones(5) / 5)
+    >>> round(float(value), 3), dz.round(3).tolist()  # half of 1 - 1 / log2(3), the cost of query 1
+    (0.185, [0.0, 0.0, 0.0, -0.5, 0.5])
+    """
+
+    k: int = 10
+
+    separable = False
+    smooth = False
+    task = "ranking"
+    formula = "mean of max over rankings of 1 - NDCG@k + lead"
+    shift_invariant = True
+    relevant = False
+    check_labels = check_nonnegative_grades
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.k, numbers.Real) and self.k >= 1 and self.k == int(self.k)):
+            raise ValueError(f"Ndcg needs k to be a whole number >= 1, not {self.k!r}")
+        # settings parsed from a name are floats
+        object.__setattr__(self, "k", int(self.k))
+
+    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
+        """Return the mean over queries and a subgradient in z."""
+        return self.value_grad_of_queries(QueryRows.from_labels(self, y, c), z)
+
+    def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
+        """Return the contribution of these queries to the mean, and a subgradient in z."""
+        i = np.arange(1.0, q.max_rows + 1)
+        # the gain 2^y - 1 over 2^(largest y of the query): 2^y may overflow, and only ratios matter
+        top = q.grade[q.starts[:-1]][q.query]
+        gain = -np.exp2(q.grade - top) * np.expm1(-math.log(2) * q.grade)
+        return _worst_rankings(q, z, gain, np.where(i <= self.k, 1 / np.log2(i + 1), 0.0))
+
+
+@dataclass(frozen=True)
+class ExpectedRankUtility:
+    r"""Expected rank utility: the utility of a position decreases exponentially with its rank,
+
+    .. math:: \Delta = 1 - ERU / ERU_{ideal}, \qquad
+              ERU = \sum_i y_{\pi(i)}\, 2^{-(i - 1) / (half\_life - 1)}, \qquad
+              R_q(z) = \max_\pi\; \Delta(\pi) + \frac{1}{P} \sum_{\pi\ inverts\ y_i > y_j} (z_j - z_i),
+
+    averaged over the queries q, with P the number of pairs of different grades. The labels are grades >= 0,
+    and each row belongs to a query. The loss does not depend on an intercept. A query of m rows takes O(m^3),
+    or less if it has few grades.
+
+    Parameters
+    ----------
+    half_life : float
+        The rank at which the utility is half of that of the first position; above 1.
+
+    References
+    ----------
+    J. Breese, D. Heckerman, C. Kadie, Empirical analysis of predictive algorithms for collaborative
+    filtering, UAI 1998.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = np.array([[1.0, 0], [0, 0]])
+    >>> value, dz = ExpectedRankUtility(half_life=2).value_grad(np.zeros(2), y, np.ones(2) / 2)
+    >>> float(value), dz.tolist()
+    (0.5, [-1.0, 1.0])
+    """
+
+    half_life: float = 5.0
+
+    separable = False
+    smooth = False
+    task = "ranking"
+    formula = "mean of max over rankings of 1 - utility + lead"
+    shift_invariant = True
+    relevant = False
+    check_labels = check_nonnegative_grades
+
+    def __post_init__(self) -> None:
+        if not 1 < self.half_life < math.inf:
+            raise ValueError(f"ExpectedRankUtility needs a finite half_life > 1, not {self.half_life!r}")
+
+    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
+        """Return the mean over queries and a subgradient in z."""
+        return self.value_grad_of_queries(QueryRows.from_labels(self, y, c), z)
+
+    def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
+        """Return the contribution of these queries to the mean, and a subgradient in z."""
+        return _worst_rankings(q, z, q.grade, np.exp2(-np.arange(q.max_rows) / (self.half_life - 1)))
+
+
+@dataclass(frozen=True)
+class Mrr:
+    r"""Mean reciprocal rank: :math:`\Delta = 1 - 1 / r` for the rank r of the first relevant row,
+
+    .. math:: R_q(z) = \max_\pi\; 1 - \frac{1}{r(\pi)} +
+              \frac{1}{P} \sum_{\pi\ inverts\ y_i > y_j} (z_j - z_i),
+
+    averaged over the queries q, with P the number of pairs of a relevant row (grade above 0) and an
+    irrelevant one. Each row belongs to a query. The loss does not depend on an intercept. :math:`\Delta` is
+    not a sum over positions; but for each r, the maximizing ranking has the r - 1 irrelevant rows of highest
+    score first and all others in order, and a loop over r finds the maximum: O(n log n).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = np.array([[1.0, 0], [0, 0]])
+    >>> value, dz = Mrr().value_grad(np.array([0.25, 0.0]), y, np.ones(2) / 2)
+    >>> float(value), dz.tolist()  # 1 / 2 for the second position, minus 0.25
+    (0.25, [-1.0, 1.0])
+    """
+
+    separable = False
+    smooth = False
+    task = "ranking"
+    formula = "mean of max over rankings of 1 - 1 / rank + lead"
+    shift_invariant = True
+    relevant = True
+    check_labels = check_relevance_labels
+
+    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
+        """Return the mean over queries and a subgradient in z."""
+        return self.value_grad_of_queries(QueryRows.from_labels(self, y, c, relevant=True), z)
+
+    def value_grad_of_queries(self, q: QueryRows, z: Array) -> tuple[Any, Array]:
+        """Return the contribution of these queries to the mean, and a subgradient in z."""
+        from riskmin._numba.sorting.ranked_lists import (
+            most_violating_first,  # Numba is imported with the first call
+        )
+
+        s, irrelevant_starts = q.scores(z), q.group_starts[1:-1:2]
+        # per query the relevant rows, then the irrelevant ones, both by decreasing score
+        order = lexsort_rows(-s, -q.grade, q.query)
+        n_front = np.empty(len(irrelevant_starts), np.int64)
+        most_violating_first(s[order], q.starts, irrelevant_starts, 1 / q.pair_counts, n_front)
+        # irrelevant rows in front of the first relevant one, then all others
+        behind = (q.grade == 1) | (np.arange(len(s)) >= (irrelevant_starts + n_front)[q.query])
+        differences = _place_differences(q, s, order, behind)
+        gradient = q.weight[q.query] * differences
+        return float(gradient @ s + q.weight @ (1 - 1 / (n_front + 1))), _scatter(q.rows, gradient, z)
+
+
+@dataclass(frozen=True)
+class PairwiseHinge:
+    r"""The mean hinge loss of the pairs of rows of a query that have different grades,
+
+    .. math:: R_q(z) = \sum_{y_i > y_j} c_i c_j \max(0,\, 1 - (z_i - z_j)) \Big/ \sum_{y_i > y_j} c_i c_j,
+
+    with the weights :math:`c_i` of the rows, averaged over queries. The labels are grades (any numbers,
+    higher is better), and each row belongs to a query. It takes O(n log n) plus O(n log g) for g grades. The
+    loss does not depend on an intercept.
+
+    References
+    ----------
+    T. Joachims, Optimizing search engines using clickthrough data, KDD 2002.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = np.array([[1.0, 0], [0, 0], [3, 1], [2, 1]])
+    >>> value, dz = PairwiseHinge().value_grad(np.array([0.0, 0, 5, 0]), y, np.ones(4) / 4)
+    >>> float(value), dz.tolist()
+    (0.5, [-0.5, 0.5, 0.0, 0.0])
+    """
+
+    separable = False
+    smooth = False
+    task = "ranking"
+    formula = "mean of max(0, 1 - (z_i - z_j)), by query"
+    shift_invariant = True
+    check_labels = check_ranking_labels
+
+    def value_grad(self, z: Array, y: Array, c: Array) -> tuple[Any, Array]:
+        """Return the mean over queries and a subgradient in z."""
+        return self.smoothed_value_grad(z, y, c, 0.0)[:2]
+
+    def smoothed_value_grad(self, z: Array, y: Array, c: Array, mu: float) -> tuple[Any, Array, Any]:
+        """Return the mean over queries of smoothed hinges, its gradient, and the minorant offset."""
+        from riskmin._numba.sorting.ranked_lists import (
+            query_pair_hinges,  # Numba is imported with the first call
+        )
+
+        q = QueryRows.from_labels(self, y, c)
+        # exact scores, not centered: a shift would round them and move the breakpoints of the hinges
+        s = to_numpy(z).astype(np.float64)[q.rows]
+        order = lexsort_rows(s, q.query)
+        # weights of the rows relative to the mean weight of their query
+        row_weights = (
+            to_numpy(c).astype(np.float64)[q.rows[order]] / np.where(q.mean > 0, q.mean, 1.0)[q.query]
+        )
+        h = split_into_cells(mu)[0] if mu else 1.0
+        value, offset, pairs, dz = query_pair_hinges(
+            s[order], row_weights, q.grade_ranks[order], q.starts, float(mu), h
+        )
+        # queries whose pairs have no weight are left out of the mean
+        query_weight = np.where(pairs > 0, q.weight, 0.0)
+        if not query_weight.sum() > 0:
+            raise ValueError(
+                "PairwiseHinge finds no pair of rows that both have weight: give more rows weight"
+            )
+        query_weight = query_weight / query_weight.sum() / np.where(pairs > 0, pairs, 1.0)
+        return (
+            float(query_weight @ value),
+            _scatter(q.rows[order], dz * query_weight[q.query], z),
+            float(query_weight @ offset),
+        )
+
+
+def _worst_rankings(q: QueryRows, z: Array, gain: NDArray, discount: NDArray) -> tuple[float, Array]:
+    """Return value and subgradient of the loss with Delta = 1 - sum of discount times gain.
+
+    The gains are normalized such that the ideal ranking of each query has the sum 1.
+    """
+    s, ideal = q.scores(z), discount[q.position]
+    gain = gain / q.query_sums(ideal * gain)[q.query]
+    # within a grade by decreasing score; grades stay in place
+    order = lexsort_rows(-s, -q.grade, q.query)
+    places = _worst_places(q, s[order], gain, discount)
+    differences, weight = _place_differences(q, s, order, places), q.weight[q.query]
+    delta = (ideal - np.append(discount, 0.0)[places]) * gain
+    return float(weight @ (differences * s + delta)), _scatter(q.rows, weight * differences, z)
+
+
+def _worst_places(q: QueryRows, s: NDArray, gain: NDArray, discount: NDArray) -> NDArray:
+    """Return the positions of the sorted rows in the maximizing rankings; k for positions without discount.
+
+    Each query is solved by dynamic programming over the number of rows of each grade in front, or as a
+    linear assignment problem of rows to positions, whichever takes fewer steps.
+    """
+    linear_sum_assignment, gammaln = (
+        scipy_module("optimize").linear_sum_assignment,
+        scipy_module("special").gammaln,
+    )
+
+    from riskmin._numba.sorting.ranked_lists import most_violating_places
+
+    k, pair_weight = int(np.count_nonzero(discount)), 1 / q.pair_counts
+    # logarithms of the table size, prod_g (min(size_g, k) + 1), and of the number of states, at most
+    # binomial(k + g, g); a step is one state times one grade
+    blocks = np.searchsorted(q.group_starts, q.starts)
+    table = np.add.reduceat(np.log(np.minimum(np.diff(q.group_starts), k) + 1.0), blocks[:-1])
+    grades, size = np.diff(blocks), np.diff(q.starts)
+    compositions = (
+        gammaln(np.minimum(k, size) + grades + 1) - gammaln(np.minimum(k, size) + 1) - gammaln(grades + 1)
+    )
+    steps = np.minimum(table, compositions) + np.log(grades)
+    fast = steps < np.maximum(3 * np.log(size), math.log(DP_ALWAYS_BELOW_STEPS))
+    by_dp = fast & (table < math.log(DP_MAX_TABLE_ENTRIES))
+    places = np.full(len(s), k)
+    for piece in chunk_ranges(0, len(by_dp), OPERATIONS_PER_DP_STEP * float(np.exp(steps[by_dp]).sum())):
+        most_violating_places(
+            s, gain, q.group_starts, blocks, pair_weight, discount[:k], by_dp, *piece, places
+        )
+    # SciPy does not release the interpreter lock in this function: threads would not help
+    for n in check_each(np.flatnonzero(~by_dp)):
+        query_rows = slice(q.starts[n], q.starts[n + 1])
+        # objective of putting a row (column) at a position (row of the matrix)
+        score_terms = np.outer(-pair_weight[n] * np.arange(size[n]), s[query_rows])
+        objective = score_terms - np.outer(discount[: size[n]], gain[query_rows])
+        positions, chosen = linear_sum_assignment(objective, maximize=True)
+        places[query_rows][chosen] = np.minimum(positions, k)
+    return places
+
+
+def _place_differences(q: QueryRows, s: NDArray, order: NDArray, front: NDArray) -> NDArray:
+    """Return (p*(d) - p(d)) / P per row: ideal minus actual position, over the number of pairs.
+
+    `order` sorts the rows by query, grade and score, which is the ideal ranking. `front` gives, in that
+    order, the sort keys of the maximizing ranking; rows with equal keys are ranked by score.
+    """
+    actual, front_of_row = np.empty_like(q.position), np.empty_like(front)
+    front_of_row[order] = front
+    ideal = actual.copy()
+    ideal[order] = q.position
+    actual[lexsort_rows(-s, front_of_row, q.query)] = q.position
+    return group_means((ideal - actual) / q.pair_counts[q.query], order, q.query, q.grade, s)
+
+
+def _scatter(rows: NDArray, slope: NDArray, z: Array) -> Array:
+    """Return the gradient in z: `slope` for these rows, zero for all others."""
+    dz = np.zeros(len(z))
+    dz[rows] = slope
+    return dz.astype(z.dtype) if isinstance(z, np.ndarray) else as_array_like(dz, z)

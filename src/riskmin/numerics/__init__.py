@@ -1,0 +1,1 @@
+"""Small numerical methods that several rooms share."""

@@ -1,0 +1,117 @@
+"""Minimization of convex functions of one variable by value and slope: line searches and intercepts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from riskmin.core.deadline import check
+
+CUT_ROUNDING = 2.0**-48
+"""Relative rounding error of sums over the data, as a fraction of the sum of their absolute terms."""
+
+
+class Tangent(NamedTuple):
+    """A function at x: its value and a slope; for a function of two variables, also the other slope."""
+
+    x: float
+    value: float
+    slope: float
+    other_slope: float = 0.0
+
+
+def intersection(lo: Tangent, hi: Tangent) -> tuple[float, float]:
+    """Return where two tangents with slopes <= 0 <= intersect, and the height, a lower bound of the minimum.
+
+    The height is that of the tangents' mixture with slope zero, minus what rounding may add, which is large
+    if one of the tangents comes from far above the minimum.
+    """
+    best = best_tangent(lo, hi)
+    # a zero slope is the minimum itself
+    if lo.slope == 0 or hi.slope == 0:
+        stationary = lo if lo.slope == 0 else hi
+        return stationary.x, stationary.value
+    height = abs_sum = 0.0
+    for weight, t in zip(zero_slope_weights(lo, hi), (lo, hi), strict=True):
+        change = t.slope * (best.x - t.x)
+        height += weight * (t.value + change)
+        abs_sum += weight * (abs(t.value) + abs(change))
+    # intersection as a step from the lower of the two points: the shorter way, with less rounding
+    x = best.x + (height - best.value) / best.slope
+    return x, min(height - CUT_ROUNDING * abs_sum, best.value)
+
+
+def zero_slope_weights(lo: Tangent, hi: Tangent) -> tuple[float, float]:
+    """Return the weights of two tangents in their mixture with slope zero.
+
+    Each is computed by itself, not as one minus the other, since one may be tiny.
+    """
+    if lo.slope == 0 or hi.slope == 0:
+        return (1.0, 0.0) if lo.slope == 0 else (0.0, 1.0)
+    return hi.slope / (hi.slope - lo.slope), lo.slope / (lo.slope - hi.slope)
+
+
+def best_tangent(*tangents: Tangent) -> Tangent:
+    """Return the tangent with the least value."""
+    return min(tangents, key=lambda t: t.value)
+
+
+def bracket_minimum(
+    f: Callable[[float], Tangent], start: Tangent, step: float, reach: float = math.inf
+) -> tuple[Tangent, Tangent]:
+    """Return two tangents with slopes <= 0 <= around the minimum, found by growing steps from the start.
+
+    If the function still decreases at the end of its domain, at distance `reach` from the start, the slope
+    there counts as zero: the end is the minimizer.
+    """
+    end = start.x + math.copysign(reach, -start.slope)
+    point = start
+    step = math.copysign(step, -start.slope)
+    for _ in range(60):
+        if point.slope == 0:
+            return point, point
+        check()
+        at_end = abs(point.x + step - start.x) >= reach
+        next_point = f(end if at_end else point.x + step)
+        if at_end and (next_point.slope > 0) == (point.slope > 0):
+            next_point = next_point._replace(slope=0.0)
+        if (next_point.slope > 0) != (point.slope > 0) or next_point.slope == 0:
+            # the slope changed sign: the minimum lies between the two points
+            return (point, next_point) if step > 0 else (next_point, point)
+        point, step = next_point, 4 * step
+    raise ValueError("the function has no minimum: it falls for ever")
+
+
+def refine_bracket(
+    f: Callable[[float], Tangent], lo: Tangent, hi: Tangent, converged: Callable[[float, float], bool]
+) -> tuple[Tangent, Tangent]:
+    """Narrow a bracket until converged(best value, lower bound of the minimum).
+
+    Alternates between the secant of the slopes, which suits smooth functions, and the intersection of the
+    tangents, which is exact for piecewise linear ones; bisects if neither halves the bracket.
+    """
+    width, best = hi.x - lo.x, best_tangent(lo, hi)
+    for k in range(200):
+        if lo.slope == 0 or hi.slope == 0 or hi.x <= lo.x:
+            break
+        x, bound = intersection(lo, hi)
+        if converged(best.value, bound):
+            break
+        # every third step: bisect unless the bracket has halved since the last such step
+        if k % 3 == 2 and hi.x - lo.x > 0.5 * width:
+            x = 0.5 * (lo.x + hi.x)
+        # zero of the secant through the slopes
+        elif k % 2 == 0:
+            x = lo.x - lo.slope * (hi.x - lo.x) / (hi.slope - lo.slope)
+        if k % 3 == 2:
+            width = hi.x - lo.x
+        if not lo.x < x < hi.x:
+            x = 0.5 * (lo.x + hi.x)
+            if not lo.x < x < hi.x:  # no floating-point number lies between
+                break
+        check()
+        new = f(x)
+        best = best_tangent(best, new)
+        lo, hi = (new, hi) if new.slope <= 0 else (lo, new)
+    return lo, hi

@@ -1,0 +1,1 @@
+"""The problem: from arrays to a risk, and from a risk to an objective."""

@@ -1,0 +1,183 @@
+r"""Means and variances of the columns of X, computed per shard and combined.
+
+.. math:: m_j = \sum_i c_i x_{ij}, \qquad s_j^2 = \sum_i c_i (x_{ij} - m_j)^2, \qquad \sum_i c_i = 1.
+
+Differences to the mean are squared, never the entries themselves, so that columns far from zero keep digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.arrays.matrix import Columns, Csc, Csr, Dense, Wide, as_scipy, with_duplicates_summed
+from riskmin.arrays.memory_map import release_between
+from riskmin.core import Executor, NDArray, Shard
+
+CHUNK_ENTRIES = 2**20
+"""Stored entries of a sparse matrix per chunk; at least as many as it has columns."""
+CONSTANT_COLUMN_TOL = 8 * float(np.finfo(np.float64).eps)
+"""A column whose standard deviation is at most this share of its largest entry counts as constant."""
+
+
+class ColumnMoments(NamedTuple):
+    """Weighted mean and variance, minimum and maximum of each column, over the rows of positive weight."""
+
+    weight: float
+    """The sum of the weights."""
+    mean: NDArray
+    variance: NDArray
+    minimum: NDArray
+    maximum: NDArray
+
+    @property
+    def deviation(self) -> NDArray:
+        """The standard deviations."""
+        deviation: NDArray = np.sqrt(self.variance)
+        return deviation
+
+    @property
+    def constant(self) -> NDArray:
+        """Which columns are constant up to rounding."""
+        size = np.maximum(np.abs(self.minimum), np.abs(self.maximum))
+        constant: NDArray = self.deviation <= CONSTANT_COLUMN_TOL * size
+        return constant
+
+    @property
+    def scale(self) -> NDArray:
+        """The divisors of the columns: their standard deviations, and 1 for constant columns."""
+        scale: NDArray = np.where(self.constant, 1.0, self.deviation)
+        return scale
+
+    def combined_with(self, other: ColumnMoments) -> ColumnMoments:
+        """The moments of the rows of both, by the pairwise update of Chan, Golub and LeVeque."""
+        weight = self.weight + other.weight
+        # m = m1 + t (m2 - m1),  s^2 = (1 - t) s1^2 + t s2^2 + t (1 - t) (m2 - m1)^2
+        t, difference = other.weight / weight, other.mean - self.mean
+        return ColumnMoments(
+            weight,
+            self.mean + t * difference,
+            (1 - t) * self.variance + t * other.variance + t * (1 - t) * difference * difference,
+            np.minimum(self.minimum, other.minimum),
+            np.maximum(self.maximum, other.maximum),
+        )
+
+
+def column_moments(executor: Executor, weights: NDArray | bool = True) -> ColumnMoments:
+    """The moments of all columns, by one reduction over the shards.
+
+    Parameters
+    ----------
+    executor : Executor
+        Holds the rows.
+    weights : bool or (n,) array
+        True for the weights of the shards, False for equal ones; an array needs one more call per shard.
+
+    Returns
+    -------
+    Moments
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Squared, linear_risk
+    >>> risk = linear_risk(np.array([[1.0, 5.0], [3.0, 5.0]]), np.zeros(2), Squared(), n_shards=2)
+    >>> result = column_moments(risk.executor)
+    >>> result.mean.tolist(), result.deviation.tolist(), result.constant.tolist()
+    ([2.0, 5.0], [1.0, 0.0], [False, True])
+    """
+    if isinstance(weights, bool):
+        parts = executor.map(_of_shard, weights)
+    else:
+        # the weights are cut like the rows
+        ends = np.cumsum([0, *executor.map(_length)])
+        parts = executor.map(_of_shard, True, each=[weights[i:j] for i, j in pairwise(ends)])
+    combined: ColumnMoments = reduce(
+        ColumnMoments.combined_with, (part for part in parts if part is not None)
+    )
+    return combined
+
+
+def _length(shard: Shard) -> int:
+    return int(shard.X.shape[0])
+
+
+def _of_shard(shard: Shard, weighted: bool, given: NDArray | None = None) -> ColumnMoments | None:
+    """The moments of a shard's columns; None if no row has a positive weight."""
+    X: Any = getattr(shard.X, "tokens", shard.X)
+    c = np.asarray(shard.c if given is None else given, dtype=np.float64)
+    # equal weights for the rows of positive weight
+    c = c if weighted else (c > 0).astype(np.float64)
+    if not c.any():
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):  # where squares overflow, the deviation is infinite
+        if isinstance(X, (Dense, Columns)):
+            return reduce(ColumnMoments.combined_with, _of_blocks(X, c))
+        if isinstance(X, (Csr, Csc, Wide)):
+            return _of_sparse(with_duplicates_summed(as_scipy(X.csr if isinstance(X, Wide) else X)), c)
+    raise TypeError(f"{type(X).__name__} has no columns in NumPy arrays: give X as an array of NumPy")
+
+
+def _of_blocks(X: Dense | Columns, c: NDArray) -> Iterator[ColumnMoments]:
+    """The moments of blocks of dense rows; rows of weight zero are left out."""
+    n, step = X.shape[0], X.block_rows
+    for i in release_between(range(0, n, step)):
+        weighted_rows = np.flatnonzero(c[i : i + step]) + i
+        if not len(weighted_rows):
+            continue
+        # a slice is a view; an index array copies
+        rows = slice(i, i + step) if len(weighted_rows) == min(step, n - i) else weighted_rows
+        block = np.asarray(X.X[rows] if isinstance(X, Dense) else X.T[:, rows].T, dtype=np.float64)
+        weight = float(c[rows].sum())
+        share = c[rows] / weight
+        mean = share @ block
+        deviation = block - mean
+        yield ColumnMoments(weight, mean, share @ (deviation * deviation), block.min(0), block.max(0))
+
+
+def _of_sparse(X: Any, c: NDArray) -> ColumnMoments:
+    """The moments by two passes over the stored entries; all others are zeros."""
+    p, weight = X.shape[1], float(c.sum())
+    sums, stored_weight, count, squares = (np.zeros(p) for _ in range(4))
+    least, largest = np.full(p, np.inf), np.full(p, -np.inf)
+    for x, i, j in _chunks(X, c):
+        # first pass: sums and extremes per column
+        sums += np.bincount(j, c[i] * x, p)
+        stored_weight += np.bincount(j, c[i], p)
+        count += np.bincount(j, minlength=p)
+        np.minimum.at(least, j, x)
+        np.maximum.at(largest, j, x)
+    mean = sums / weight
+    for x, i, j in _chunks(X, c):
+        # second pass: squared differences to the mean
+        squares += np.bincount(j, c[i] * (x - mean[j]) ** 2, p)
+    # columns with fewer stored entries than rows have zeros, too, each with the squared deviation mean^2
+    has_zeros = count < np.count_nonzero(c)
+    squares += np.where(has_zeros, np.maximum(weight - stored_weight, 0.0), 0.0) * mean * mean
+    least[has_zeros], largest[has_zeros] = (
+        np.minimum(least[has_zeros], 0.0),
+        np.maximum(largest[has_zeros], 0.0),
+    )
+    return ColumnMoments(weight, mean, squares / weight, least, largest)
+
+
+def _chunks(X: Any, c: NDArray) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
+    """Chunks of stored entries of rows with a positive weight: values, row indices, column indices."""
+    starts = X.indptr
+    n_max, n_lines = max(CHUNK_ENTRIES, X.shape[1]), len(starts) - 1
+    first = 0
+    while first < n_lines:
+        # as many rows (or columns) as have at most n_max entries together, and at least one
+        last = max(int(np.searchsorted(starts, starts[first] + n_max, side="right")) - 1, first + 1)
+        entries = slice(int(starts[first]), int(starts[last]))
+        line = np.repeat(np.arange(first, last), np.diff(starts[first : last + 1]))
+        x, other = X.data[entries].astype(np.float64, copy=False), X.indices[entries]
+        # of CSR, lines are rows; of CSC, columns
+        i, j = (line, other) if X.format == "csr" else (other, line)
+        weighted = c[i] > 0
+        yield (x, i, j) if weighted.all() else (x[weighted], i[weighted], j[weighted])
+        first = last

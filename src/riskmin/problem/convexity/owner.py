@@ -1,0 +1,79 @@
+"""Whether a risk is computed by riskmin's code, or by user code whose properties are unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from riskmin.problem.intercept.adaptive import Adaptive
+from riskmin.problem.intercept.profiled import ProfiledIntercept
+
+
+def is_builtin(thing: object) -> bool:
+    """Whether the class of an object is defined in riskmin.
+
+    Examples
+    --------
+    >>> from riskmin import Hinge
+    >>> is_builtin(Hinge()), is_builtin(object())
+    (True, False)
+    """
+    return type(thing).__module__.partition(".")[0] == "riskmin"
+
+
+def risk_of_scores(risk: Any) -> Any:
+    """The risk of the scores, without intercepts or thresholds that are minimized out."""
+    return risk.risk if isinstance(risk, (ProfiledIntercept, Adaptive)) else risk
+
+
+def loss_components(risk: Any) -> Iterator[Any]:
+    """The loss of a risk, and what it wraps: another loss, or a model."""
+    thing = getattr(risk_of_scores(risk), "loss", None)
+    while thing is not None and not isinstance(thing, str):
+        yield thing
+        thing = getattr(thing, "model", getattr(thing, "loss", None))
+
+
+def is_foreign(risk: Any) -> bool:
+    """Whether user code computes the risk, so that its cuts may be invalid.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge, linear_risk
+    >>> class Mine(Hinge):
+    ...     __module__ = "a_module_of_yours"
+    >>> [is_foreign(linear_risk(np.eye(2), [1.0, -1.0], loss)) for loss in (Hinge(), Mine())]
+    [False, True]
+    """
+    return not (is_builtin(risk) and all(is_builtin(part) for part in loss_components(risk)))
+
+
+def describe(risk: Any) -> str:
+    """The name of a user-defined loss or risk, for messages.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge, linear_risk
+    >>> class Mine(Hinge):
+    ...     __module__ = "a_module_of_yours"
+    >>> describe(linear_risk(np.eye(2), [1.0, -1.0], Mine())), describe(lambda w: (0.0, w))
+    ('Mine', 'the risk')
+    """
+    if not is_builtin(risk):
+        kind = type(risk)
+        return "the risk" if kind.__module__ == "builtins" else f"the risk {kind.__name__}"
+    return next(
+        (type(part).__name__ for part in loss_components(risk) if not is_builtin(part)), type(risk).__name__
+    )
+
+
+def refuse_nan(risk: Any, value: float) -> None:
+    """Raise a ValueError for a user-defined risk that is NaN, or is finite and has a gradient with NaN."""
+    if is_foreign(risk):
+        what = f"the gradient of {describe(risk)}" if value == value else describe(risk)
+        raise ValueError(
+            f"{what} is NaN at a point that the run came to: return finite numbers for any w, "
+            "or infinity as the value where numbers overflow"
+        )

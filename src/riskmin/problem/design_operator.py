@@ -1,0 +1,278 @@
+r"""Products with the design matrix, X d, X' dz and X' H X, for rows in any executor.
+
+Each product is a map over the shards, or a sum over them, so rows may be local or remote; what the caller
+passes and gets are dense vectors of this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from riskmin.arrays.finite import stored_values
+from riskmin.arrays.matrix import Columns, Csr, Dense, Wide, as_row_matrix, as_scipy
+from riskmin.arrays.memory_map import exceeds_memory, release_between, row_batches
+from riskmin.core import Array, NDArray, Shard
+from riskmin.core.deadline import check, check_each, chunk_ranges
+from riskmin.linear_maps.linear import Standardized
+from riskmin.problem import shard_ops
+from riskmin.problem.risk import Risk
+
+GATHERED_BLOCK_ENTRIES = 2**18
+"""Entries of dense rows that are gathered at a time: they stay in cache until they are multiplied."""
+MAX_GRAM_ENTRIES = 2**25
+"""Entries of the Gram matrices of all shards together that may be in memory at a time."""
+MAX_GATHERED_ENTRIES = 2**24
+"""Stored entries of rows that may be copied into this process at a time."""
+MIN_ROWS_PER_RANGE = 2**15
+"""Vectors of one entry per row are processed in one range per shard if each range has this many rows."""
+
+
+class DesignOperator:
+    """The design matrix of a risk as a linear operator: its products, each one pass over the rows."""
+
+    def __init__(self, risk: Risk) -> None:
+        assert risk.row_metadata is not None
+        self.risk, self.rows, self.row_metadata = risk, risk.rows, risk.row_metadata
+        self.shape = self.row_metadata.shape
+        self.nnz = max(self.row_metadata.nnz, 1)
+        """The stored entries of X; 1 where there are none, since costs are divided by it."""
+        self.standardization = risk.linear_map if isinstance(risk.linear_map, Standardized) else None
+        """The shift and the scale of the columns, where X is stored without them."""
+        # the rows of shard i are shard_slices[i] of each vector of this process
+        ends = np.cumsum([0, *risk.executor.map(shard_length)])
+        self.shard_slices = [slice(i, j) for i, j in pairwise(ends.tolist())]
+        long = self.shape[0] >= MIN_ROWS_PER_RANGE * len(self.shard_slices)
+        self.row_ranges = self.shard_slices if long else [slice(None)]
+
+    def forward(self, d: Array) -> NDArray:
+        """X d."""
+        # the first point of most runs is 0, which needs no pass
+        if not d.any():
+            return np.zeros(self.shape[0])
+        scores = self.risk.executor.map(shard_ops.scores, self.risk.linear_map, d)
+        return scores[0] if len(scores) == 1 else np.concatenate(scores)
+
+    def adjoint(self, dz: Array) -> NDArray:
+        """X' dz; rows whose dz is 0 cost nothing."""
+        each, zero = [dz[part] for part in self.shard_slices], np.zeros(self.shape[1])
+        (total,) = self.risk.executor.sum(shard_ops.scatter, self.risk.linear_map, zero, each=each)
+        return np.asarray(total)
+
+    def gram(self, h: NDArray) -> NDArray:
+        """X' diag(h) X; only the upper triangle is meaningful."""
+        if self.rows is not None and not self._grams_fit:
+            return shard_gram(self.rows, h)[0]
+        (total,) = self.risk.executor.sum(shard_gram, each=[h[part] for part in self.shard_slices])
+        G = np.asarray(total)
+        if self.standardization is not None:
+            # sum_i h_i (x_i - m)(x_i - m)' = G - m s' - s m' + (sum h) m m', for s = X' h
+            m, s, d = self.standardization.shift, self._stored_adjoint(h), self.standardization.scale
+            G = (G - np.outer(m, s) - np.outer(s - float(h.sum()) * m, m)) * d[:, None] * d
+        return G
+
+    def gram_diagonal(self, h: NDArray) -> NDArray:
+        """The diagonal of X' diag(h) X."""
+        (total,) = self.risk.executor.sum(shard_gram_diagonal, each=[h[part] for part in self.shard_slices])
+        q = np.asarray(total)
+        if self.standardization is None:
+            return q
+        # sum_i h_i (x_ij - m_j)^2, which rounding may make negative
+        m = self.standardization.shift
+        centered = q - 2 * m * self._stored_adjoint(h) + float(h.sum()) * m * m
+        total = np.maximum(centered, 0.0) * self.standardization.scale**2
+        return np.asarray(total)
+
+    def _stored_adjoint(self, h: NDArray) -> NDArray:
+        """X' h of the columns as they are stored, without shift and scale."""
+        assert self.standardization is not None
+        each, zero = [h[part] for part in self.shard_slices], np.zeros(self.shape[1])
+        (total,) = self.risk.executor.sum(shard_ops.scatter, self.standardization.inner, zero, each=each)
+        return np.asarray(total)
+
+    @property
+    def linear_map(self) -> Any:
+        """The linear map of rows returned by `gather`, whose columns are shifted and scaled already."""
+        return self.risk.linear_map if self.standardization is None else self.standardization.inner
+
+    @property
+    def _grams_fit(self) -> bool:
+        """Whether one Gram matrix per shard fits in memory."""
+        return len(self.shard_slices) * self.shape[1] ** 2 <= MAX_GRAM_ENTRIES
+
+    def can_form_gram(self, pair_blocks: bool) -> bool:
+        """Whether X' H X can be formed: pair blocks of H combine any two rows, which must be local."""
+        return self.rows is not None or (self._grams_fit and not pair_blocks)
+
+    def can_gather(self, n_rows: int) -> bool:
+        """Whether this many rows can be copied into this process."""
+        if self.standardization is not None and self.row_metadata.sparse:
+            return False  # shifted columns are dense
+        local = self.rows is not None and not rows_exceed_memory(self.rows)
+        return local or n_rows * self.nnz <= MAX_GATHERED_ENTRIES * self.shape[0]
+
+    def gather(self, index: NDArray) -> Any:
+        """The rows of a nondecreasing index, as an array or a sparse SciPy array."""
+        if self.rows is not None:
+            return gather_rows(self.rows, index)
+        # a nondecreasing index is cut into one range per shard, relative to its first row
+        ends = np.searchsorted(index, [part.stop for part in self.shard_slices]).tolist()
+        each = [
+            index[i:j] - part.start
+            for (i, j), part in zip(pairwise([0, *ends]), self.shard_slices, strict=True)
+        ]
+        gathered = self.risk.executor.map(gather_rows, each=each)
+        if self.row_metadata.sparse:
+            return sp.vstack(gathered, format="csr")
+        rows = np.concatenate(gathered)
+        if self.standardization is None:
+            return rows
+        return (rows - self.standardization.shift) * self.standardization.scale
+
+    def map_row_ranges(self, f: Callable[[slice], Any]) -> list[Any]:
+        """F of each range of rows: in parallel where there are many local rows, else of all at once."""
+        check()
+        if len(self.row_ranges) == 1:
+            return [f(self.row_ranges[0])]
+        if self.rows is None:
+            return [f(part) for part in check_each(self.row_ranges)]
+        return self.risk.executor.map(lambda _, part: f(part), each=self.row_ranges)
+
+
+def mean_squared_norm(rows: Shard, weights: Any = 1.0) -> float:
+    """The weighted mean of sum_j x_ij^2 / weights_j over the rows; 1 where all entries are 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Shard, as_matrix
+    >>> rows = Shard(as_matrix(np.array([[3.0, 0.0], [0.0, 4.0]])), np.zeros(2), np.full(2, 0.5), {})
+    >>> mean_squared_norm(rows), mean_squared_norm(rows, np.array([1.0, 4.0]))
+    (12.5, 6.5)
+    """
+    if "squares" not in rows.cache:
+        rows.cache["squares"] = _column_mean_squares(rows)
+    cached: NDArray = rows.cache["squares"]
+    return float((cached / weights).sum()) or 1.0
+
+
+def _column_mean_squares(rows: Shard) -> NDArray:
+    """The weighted mean square of each column, sum_i c_i x_ij^2."""
+    X, c = row_matrix(rows), rows.c
+    if isinstance(X, Csr):
+        ends = X.indptr.astype(np.int64)
+        # one weight per stored entry
+        weights = np.repeat(c, ends[1:] - ends[:-1])
+        return np.bincount(X.indices, weights * X.data * X.data, X.shape[1])
+    total, n = np.zeros(X.shape[1]), len(c)
+    for index in row_blocks(np.arange(n), X.shape[1]):
+        part = dense_rows(X, index)
+        total += c[index] @ (part * part)
+    return total
+
+
+def rows_exceed_memory(rows: Shard) -> bool:
+    """Whether the rows are mapped from files that are larger than the memory they may take."""
+    X: Any = getattr(rows.X, "tokens", rows.X)
+    entries = stored_values(X.csr if isinstance(X, Wide) else X)
+    return entries is not None and exceeds_memory(entries)
+
+
+def shard_length(shard: Shard) -> int:
+    """The number of rows of a shard."""
+    return len(shard.c)
+
+
+def gather_rows(shard: Shard, index: NDArray) -> Any:
+    """Some rows of a shard, as an array or a sparse SciPy array."""
+    X = row_matrix(shard)
+    rows: Any = as_scipy(X) if isinstance(X, Csr) else None
+    parts: list[Any] = []
+    for block in check_each(row_batches(index)):
+        parts.append(dense_rows(X, block) if rows is None else rows[block])  # type: ignore[arg-type]
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if rows is None else sp.vstack(parts, format="csr")
+
+
+def row_matrix(shard: Shard) -> Csr | Dense | Columns:
+    """X in a format whose rows can be gathered: dense in either order, or CSR."""
+    X = shard.X.csr if isinstance(shard.X, Wide) else shard.X
+    return X if isinstance(X, (Csr, Dense, Columns)) else row_major_matrix(shard)
+
+
+def row_major_matrix(shard: Shard) -> Csr | Dense:
+    """X by rows, without duplicate entries; cached with the shard."""
+    if "rows" not in shard.cache:
+        X = shard.X.csr if isinstance(shard.X, Wide) else shard.X
+        shard.cache["rows"] = X if _has_no_duplicates(X) else as_row_matrix(X)
+    cached: Csr | Dense = shard.cache["rows"]
+    return cached
+
+
+def _has_no_duplicates(X: Any) -> bool:
+    """Whether no row of a CSR matrix stores a column twice: faster to test than to sort each row."""
+    if not isinstance(X, Csr):
+        return False
+    from riskmin._numba.dual.check import has_repeated_column
+
+    last_row, ranges = np.zeros(X.shape[1], int), chunk_ranges(0, X.shape[0], len(X.indices))
+    return not any(has_repeated_column(X.indptr, X.indices, i, j, last_row) for i, j in ranges)
+
+
+def shard_gram(shard: Shard, h: NDArray) -> tuple[NDArray]:
+    """The upper triangle of X' diag(h) X, of one shard."""
+    X, p = row_matrix(shard), shard.X.shape[1]
+    out = np.zeros((p, p))
+    if isinstance(X, Csr):
+        from riskmin._numba.gram import csr_gram
+
+        for i, j in gram_row_ranges(X, h):
+            csr_gram(X.indptr[i : j + 1], X.indices, X.data, h[i:j], out)
+        # rows with unsorted columns have some of their products below the diagonal
+        below = np.tril(out, -1)
+        out += below.T if below.any() else 0.0
+        return (out,)
+    index = np.flatnonzero(h)
+    for rows in row_blocks(index, p):
+        # X' diag(h) X = Y' Y for Y = diag(h)^1/2 X
+        scaled = dense_rows(X, rows) * np.sqrt(h[rows])[:, None]
+        out += scaled.T @ scaled
+    return (out,)
+
+
+def shard_gram_diagonal(shard: Shard, h: NDArray) -> tuple[NDArray]:
+    """The diagonal of X' diag(h) X, of one shard."""
+    X = row_matrix(shard)
+    out = np.zeros(X.shape[1])
+    if isinstance(X, Csr):
+        from riskmin._numba.newton.exponential_family import csr_gram_diagonal
+
+        for i, j in chunk_ranges(0, len(h), 2 * len(X.data)):
+            csr_gram_diagonal(X.indptr[i : j + 1], X.indices, X.data, h[i:j], out)
+        return (out,)
+    for index in row_blocks(np.arange(X.shape[0]), X.shape[1]):
+        out += h[index] @ dense_rows(X, index) ** 2
+    return (out,)
+
+
+def gram_row_ranges(X: Csr, h: NDArray) -> Iterable[tuple[int, int]]:
+    """Ranges of rows for X' diag(h) X, between which the deadline is checked."""
+    entries_per_row = len(X.data) / max(1, X.shape[0])
+    return chunk_ranges(0, len(h), np.count_nonzero(h) * entries_per_row * entries_per_row)
+
+
+def dense_rows(X: Dense | Columns, rows: NDArray) -> NDArray:
+    """Some rows of a dense matrix, in double precision."""
+    selected = X.X[rows] if isinstance(X, Dense) else X.T[:, rows].T
+    return selected.astype(np.float64, copy=False)
+
+
+def row_blocks(rows: NDArray, p: int) -> Iterable[NDArray]:
+    """An index of rows, split into blocks that fit in the cache with p columns."""
+    step = max(GATHERED_BLOCK_ENTRIES // p, 16)
+    return release_between(rows[i : i + step] for i in check_each(range(0, len(rows), step)))

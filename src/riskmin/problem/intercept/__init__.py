@@ -1,0 +1,1 @@
+"""Intercepts: profiled out of the risk, or explicit entries of w."""

@@ -1,0 +1,299 @@
+r"""Intercepts of multi-output risks: unpenalized entries of w, and cuts without a slope in them.
+
+A cut bounds :math:`\min_{w, b} J` only if its slope in every intercept is zero: else it is unbounded below in
+b. The slopes of a tangent are small, but vanish only at the minimum. So a tangent is mixed with k cuts that
+are known beforehand, those of the inequalities :math:`l(z, y) \ge F_{yj} (z_j - z_y) + O_{yj}`, "always
+predict j". Their slopes in the intercepts span all directions, so that a small share of them suffices, at no
+pass over X.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.arrays.namespace import as_array_like, namespace, to_numpy, zeros_for
+from riskmin.core import Array, Cut, Executor, NDArray, Shard
+from riskmin.linear_maps.linear import Centered, MultiOutput, SingleOutput, Standardized, WithIntercept
+from riskmin.losses.multiclass import one_hot
+from riskmin.problem import shard_ops
+from riskmin.problem.risk import Risk, ScoreCursor
+from riskmin.problem.shard_ops import blocks
+
+ABSENT_CLASS_SHIFT = 1e6
+"""The intercepts of classes without rows start this far below the others."""
+INTERCEPT_SLOPE_REDUCTION = 1e-2
+"""Optimizing the intercepts stops when their largest slope has fallen to this share."""
+INTERCEPT_MAX_STEPS = 8
+"""BFGS steps, at most, per optimization of the intercepts."""
+
+
+def _class_sums(shard: Shard, linear_map: Any) -> tuple[NDArray, NDArray]:
+    """The weighted sums of the rows of each class, (p, k), and the total weights of the classes."""
+    k = linear_map.columns
+    sums, weights = np.zeros(shard.X.shape[1] * k), np.zeros(k)
+    for i, j in blocks(shard, linear_map):
+        c = shard.c[i:j, None]
+        # entry (i, j) is c_i where y_i = j: the pullback adds c_i x_i to the column of class y_i
+        indicators = c * one_hot(shard.y[i:j], c + zeros_for((1, k), c))
+        linear_map.pullback(shard.X, indicators, i, j, sums)
+        weights += to_numpy(indicators.sum(0))
+    return sums.reshape(-1, k), weights
+
+
+class ConstantPredictionCuts(NamedTuple):
+    """The cuts of "always predict j", for all j together."""
+
+    sums: Array
+    """The weighted sums of the rows of each class, (p, k)."""
+    weights: NDArray
+    """pi, the total weight of the rows of each class."""
+    F: NDArray | float
+    """The costs F_yj of the inequality; a number if all are equal."""
+    offsets: NDArray
+    """One per class, sum_i c_i O_(y_i, j)."""
+
+    def mixture(self, s: NDArray) -> tuple[Array, float]:
+        """The slopes in the weights, (p, k), and the offset of the cuts mixed by s."""
+        # column j of the slopes: s_j sum_y F_yj S_y - (sum_i F_ji s_i) S_j, with S_y the row sums of class y
+        S, F = self.sums, self.F
+        if isinstance(F, float):
+            gained, lost = namespace(S).sum(S, axis=1)[:, None] * F, F * float(s.sum())
+        else:
+            gained, lost = S @ as_array_like(F.copy(), S), as_array_like(F @ s, S)
+        return as_array_like(s, S) * gained - lost * S, float(self.offsets @ s)
+
+    def intercept_slopes(self, s: NDArray) -> NDArray:
+        """Their slopes in the intercepts, :math:`s_j \\sum_y \\pi_y F_{yj} - \\pi_j \\sum_i F_{ji} s_i`."""
+        pi, F = self.weights, self.F
+        slopes = F * (s * pi.sum() - pi * s.sum()) if isinstance(F, float) else s * (pi @ F) - pi * (F @ s)
+        return np.asarray(slopes)
+
+    def stationary_mixture(self) -> tuple[NDArray, Any]:
+        """A mixture with zero slopes in the intercepts, and the map from slopes to mixtures that have them.
+
+        The map is a matrix, or a factor where F is a number.
+        """
+        pi, F = self.weights, self.F
+        if isinstance(F, float):
+            return pi, 1 / F
+        # the slopes in the intercepts are V s, with V = diag(F' pi) - diag(pi) F
+        V = np.diag(pi @ F) - pi[:, None] * F
+        # V has rank k - 1, since slopes sum to zero: one more equation makes the solution unique
+        inverse = np.linalg.pinv(np.vstack([V, np.ones(len(V))]))
+        return np.maximum(inverse[:, -1], 0.0), inverse[:, :-1]
+
+
+@dataclass(frozen=True)
+class ExplicitIntercepts(Risk):
+    r"""A multi-output risk with one intercept per output, :math:`R(w, b)`, where b is the end of w.
+
+    `Objective` does not penalize them, and takes the cuts of `project_out_intercepts`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Objective, Softmax, linear_risk, minimize
+    >>> X, y = np.zeros((4, 1)), np.array([0.0, 1.0, 2.0, 2.0])
+    >>> J = Objective(linear_risk(X, y, Softmax(), fit_intercept=True), L2(), lam=0.1)
+    >>> result = minimize(J, tol=1e-9)
+    >>> b = result.w[-3:]
+    >>> np.round(np.exp(b) / np.exp(b).sum(), 4).tolist()  # without features, the class frequencies
+    [0.25, 0.25, 0.5]
+    """
+
+    @property
+    def n_intercepts(self) -> int:
+        return self.linear_map.columns
+
+    def cursor(self, w: Array) -> ExplicitInterceptsCursor:
+        """A cursor that keeps its scores at the shards, and can optimize its intercepts on them."""
+        return ExplicitInterceptsCursor(self, w)
+
+    @cached_property
+    def constant_prediction_cuts(self) -> ConstantPredictionCuts:
+        """The cuts that are known beforehand: one pass over X."""
+        k, loss = self.n_intercepts, self.loss
+        inner: Any = self.linear_map.inner  # type: ignore[attr-defined]
+        # sums of the rows as the scores see them: standardized columns, no sharing of weights
+        linear_map = inner.with_separate_weights if isinstance(inner, Standardized) else MultiOutput(k)
+        sums, pi = self.executor.sum(_class_sums, linear_map)
+        F, offsets = loss.constant_prediction_cuts(k)  # type: ignore[attr-defined]
+        return ConstantPredictionCuts(sums, pi, F, pi @ (offsets + np.zeros((k, k))))
+
+    def lower_absent_classes(self, w: Array) -> Array:
+        """Copy of w with the intercepts of classes without rows lowered by `ABSENT_CLASS_SHIFT`.
+
+        No constant cut can compensate a slope in such an intercept: any slope, however small, would make the
+        cut useless. At scores this low, the slope is zero.
+        """
+        k, absent = self.n_intercepts, self.constant_prediction_cuts.weights == 0
+        if not absent.any():
+            return w
+        return namespace(w).concat([w[:-k], w[-k:] - as_array_like(ABSENT_CLASS_SHIFT * absent, w)])
+
+    def constant_prediction_cut(self, j: int) -> Cut:
+        """The cut of "always predict j", with its slopes in the intercepts."""
+        s = np.zeros(self.n_intercepts)
+        s[j] = 1.0
+        D, offset = self.constant_prediction_cuts.mixture(s)
+        inner: Any = self.linear_map.inner  # type: ignore[attr-defined]
+        a = inner.grad_from_outputs(D)
+        return Cut(
+            namespace(a).concat([a, as_array_like(self.constant_prediction_cuts.intercept_slopes(s), a)]),
+            offset,
+        )
+
+    @cached_property
+    def _stationary(self) -> tuple[NDArray, Any]:
+        return self.constant_prediction_cuts.stationary_mixture()
+
+    def project_out_intercepts(self, cut: Cut) -> Cut:
+        """The cut, mixed with the least share of constant cuts that cancels its slopes in the intercepts."""
+        k, xp = self.n_intercepts, namespace(cut.a)
+        slopes = np.asarray(to_numpy(cut.a[-k:]), dtype=float)
+        stationary, correction = self._stationary
+        # mix a share t of stationary + rate * direction with 1 - t of the cut: slopes cancel if
+        # (1 - t) / t = rate, and t is least at the largest rate that leaves all entries >= 0
+        direction = -correction @ slopes if np.ndim(correction) else -correction * slopes
+        decreasing = direction < 0
+        with np.errstate(over="ignore"):  # a slope that is nearly zero sets no limit
+            rate = (
+                float(np.min(stationary[decreasing] / -direction[decreasing])) if decreasing.any() else np.inf
+            )
+        # a cut with infinite or NaN slopes is replaced by the stationary mixture as a whole
+        t = 1 / (1 + rate) if np.isfinite(slopes).all() else 1.0
+        zeros = xp.zeros_like(cut.a[-k:])
+        if t == 0:
+            return Cut(xp.concat([cut.a[:-k], zeros]), cut.b)
+        s = stationary if t == 1 else np.maximum(stationary + rate * direction, 0.0)
+        # convert once: all cuts are arrays of the same library as w
+        if not isinstance(self.constant_prediction_cuts.sums, type(cut.a)):
+            self.__dict__["constant_prediction_cuts"] = self.constant_prediction_cuts._replace(
+                sums=as_array_like(self.constant_prediction_cuts.sums, cut.a)
+            )
+        D, offset = self.constant_prediction_cuts.mixture(s)
+        inner: Any = self.linear_map.inner  # type: ignore[attr-defined]
+        a, b = t * inner.grad_from_outputs(D), t * offset
+        if t < 1:
+            a, b = a + (1 - t) * cut.a[:-k], b + (1 - t) * cut.b
+        return Cut(xp.concat([a, zeros]), b)
+
+
+class ExplicitInterceptsCursor(ScoreCursor):
+    """A cursor of a risk with explicit intercepts."""
+
+    inverse_hessian: NDArray | None = None
+    """BFGS estimate of the inverse of the Hessian in the intercepts."""
+
+    def optimize_intercepts(self) -> None:
+        """Approximately minimize over the intercepts, on cached scores: cuts then hardly slope in them."""
+        risk: Any = self.risk
+        k, xp = risk.n_intercepts, namespace(self.w)
+
+        def evaluate(b: NDArray) -> tuple[float, NDArray]:
+            value, slopes = self._reduce_shards(shard_ops.value_grad_of_shift, self.loss, risk.linear_map, b)
+            return value, slopes
+
+        b, self.inverse_hessian = bfgs_intercepts(
+            evaluate, risk.constant_prediction_cuts.weights, self.inverse_hessian
+        )
+        self.w = xp.concat([self.w[:-k], self.w[-k:] + as_array_like(b, self.w)])
+        self._update_shards(shard_ops.shift_scores, b)
+
+
+def bfgs_intercepts(
+    evaluate: Callable[[NDArray], tuple[float, NDArray]], weights: NDArray, H: NDArray | None = None
+) -> tuple[NDArray, NDArray]:
+    """Shifts b at which the slopes of the risk are a small share of those at zero, and the estimate of H.
+
+    The method of Broyden, Fletcher, Goldfarb and Shanno; the inverse Hessian H starts from the last estimate,
+    or from diag(1 / weights): the curvature in an intercept is about the weight of its class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> bfgs_intercepts(lambda b: (float((b - 1) @ (b - 1)) / 2, b - 1), np.ones(2))[0].tolist()
+    [1.0, 1.0]
+    """
+    # relative to the weights: a class of few rows has small slopes and curvature
+    present = weights > 0
+    scale = np.where(present, weights, 1.0)
+    b, H = np.zeros(len(weights)), np.diag(present / scale) if H is None else H
+    value, g = evaluate(b)
+    tol = INTERCEPT_SLOPE_REDUCTION * float(np.max(abs(g) / scale))
+    for _ in range(INTERCEPT_MAX_STEPS):
+        d = -H @ g
+        slope, t = float(g @ d), 1.0
+        if np.max(abs(g) / scale) <= tol or not slope < 0:
+            break
+        new_value, new_g = evaluate(b + d)
+        if new_g @ d > 0.5 * abs(slope):  # too long: back to the zero of the slope by the secant method
+            t = slope / (slope - float(new_g @ d))
+            new_value, new_g = evaluate(b + t * d)
+        if not new_value <= value:
+            break
+        s, y = t * d, new_g - g
+        b, value, g = b + s, new_value, new_g
+        if (sy := float(s @ y)) > 0:  # the curvature condition; else H would not stay positive definite
+            Hy = H @ y
+            # H+ = (I - s y'/sy) H (I - y s'/sy) + s s'/sy, written as an update of rank two
+            H = H + (sy + y @ Hy) / sy**2 * np.outer(s, s) - (np.outer(Hy, s) + np.outer(s, Hy)) / sy
+    return b, H
+
+
+def with_explicit_intercepts(risk: Risk) -> ExplicitIntercepts:
+    """The multi-output risk with one intercept per output.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Softmax, linear_risk
+    >>> with_explicit_intercepts(linear_risk(np.eye(3), np.arange(3.0), Softmax())).dim
+    12
+    """
+    linear_map: Any = WithIntercept(risk.linear_map)
+    dim = risk.dim + linear_map.columns
+    return ExplicitIntercepts(risk.loss, linear_map, risk.executor, dim, risk.rows, risk.row_metadata)
+
+
+@dataclass(frozen=True)
+class CenteredIntercepts(Risk):
+    r"""The multi-output squared risk with its intercepts minimized out: rows and targets are centered.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import MultivariateSquared, linear_risk
+    >>> X, Y = np.array([[1.0], [2.0]]), np.array([[3.0, 5.0], [4.0, 7.0]])
+    >>> risk = linear_risk(X, Y, MultivariateSquared(), fit_intercept=True)
+    >>> risk(np.array([1.0, 2.0]))[0], risk.intercept(np.array([1.0, 2.0])).tolist()
+    (0.0, [2.0, 3.0])
+    """
+
+    target: Any = None
+    """The means of the targets."""
+
+    def intercept(self, w: Array) -> Array:
+        """The minimizing b."""
+        linear_map: Any = self.linear_map
+        # b = mean(y) - W' mean(x): the minimizer for squared losses
+        return self.target - as_array_like(linear_map.mean, w) @ w.reshape(-1, linear_map.columns)
+
+
+def center_rows(linear_map: Any, executor: Executor, p: int) -> Centered:
+    """The linear map of rows less their weighted mean."""
+    (mean,) = executor.sum(_weighted_sum, p)
+    return Centered(linear_map, mean)
+
+
+def _weighted_sum(shard: Shard, p: int) -> tuple[NDArray]:
+    """A shard's part of the weighted mean of all rows, sum_i c_i x_i."""
+    total = zeros_for((p,), shard.c)
+    for i, j in blocks(shard, SingleOutput()):
+        shard.X.pullback(shard.c[i:j], i, j, total)
+    return (total,)

@@ -1,0 +1,1 @@
+"""Risks in the feature space of a Mercer kernel."""

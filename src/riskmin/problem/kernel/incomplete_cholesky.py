@@ -1,0 +1,118 @@
+r"""Incomplete Cholesky factors of kernel matrices, :math:`L L^\top \approx K`, that never form K.
+
+Pivots are chosen greedily, where the diagonal of the residual is large (Fine and Scheinberg, JMLR 2001), but
+in blocks, so that all the work is in matrix products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from riskmin.core import NDArray
+
+PIVOT_BLOCK_ROWS, PIVOT_BLOCK_BYTES = 64, 2**23
+"""Candidates per block of pivots, and fewer if their rows of K take more memory than this."""
+PIVOT_MIN_SHARE = 0.5
+"""A pivot's residual is at least this share of the largest one at the beginning of its block."""
+RESIDUAL_ROUNDING = 1e-13
+"""A residual diagonal up to this size, relative to its largest initial entry, is only rounding error."""
+
+
+class Factor(NamedTuple):
+    """An incomplete Cholesky factor: its transpose, the pivots in order, and the residual trace share."""
+
+    T: NDArray
+    pivots: NDArray
+    residual: float
+
+
+def incomplete_cholesky(
+    rows: Callable[[NDArray], NDArray], diagonal: NDArray, *, rank: int, tol: float, dtype: Any = np.float64
+) -> Factor:
+    r"""Factorize K until :math:`\mathrm{tr}(K - L L^\top) \le tol \cdot \mathrm{tr}\,K`, or to a rank.
+
+    Parameters
+    ----------
+    rows : callable
+        ``rows(i)`` is K[i], for an array i of row numbers.
+    diagonal : (n,) array
+        The diagonal of K.
+    rank : int
+        The largest number of columns of L.
+    tol : float
+        The share of the trace that may remain.
+    dtype : dtype
+        The data type of the factor.
+
+    Returns
+    -------
+    Factor
+        With T = L' in C order: each column of L is contiguous.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> K = np.array([[2.0, 1.0], [1.0, 2.0]])
+    >>> T = incomplete_cholesky(lambda i: K[i], np.diag(K), rank=2, tol=0.0).T
+    >>> bool(abs(T.T @ T - K).max() < 1e-12)
+    True
+    """
+    n, total = len(diagonal), float(diagonal.sum())
+    # T holds one column of L per row; it starts small and doubles
+    T = np.empty((min(rank, 128, n), n), dtype=dtype)
+    residual, pivots = np.array(diagonal, dtype=np.float64), np.empty(0, dtype=np.intp)
+    floor = RESIDUAL_ROUNDING * max(float(diagonal.max()), 0.0)
+    # 8 bytes per entry, n entries per row of K
+    block = int(np.clip(PIVOT_BLOCK_BYTES // (8 * n), 8, PIVOT_BLOCK_ROWS))
+    while len(pivots) < min(rank, n) and residual.sum() > tol * total and residual.max() > floor:
+        r = len(pivots)
+        candidates = _candidates(residual, min(block, rank - r))
+        C = np.asarray(rows(candidates), dtype=np.float64)
+        C -= T[:r, candidates].T @ T[:r]  # the rows of the residual K - L L'
+        accepted, factor = _pivoted(C[:, candidates], max(PIVOT_MIN_SHARE * residual.max(), floor))
+        # new columns of L: the residual rows of the pivots, times the inverse of their factor
+        columns = scipy.linalg.solve_triangular(
+            factor, C[accepted], lower=True, overwrite_b=True, check_finite=False
+        )
+        # the trace that would remain after each column: stop at the first that reaches tol
+        remaining = residual.sum() - np.cumsum(np.einsum("ij,ij->i", columns, columns))
+        count = min(len(columns), int(np.sum(remaining > tol * total)) + 1)
+        if r + count > len(T):  # resize in place: a copy would double the memory
+            T.resize((min(rank, n, 2 * len(T)), n), refcheck=False)
+        T[r : r + count] = columns[:count]
+        pivots = np.append(pivots, candidates[accepted[:count]])
+        # diag(K - L L'), at least zero despite rounding; exactly zero at pivots
+        residual = np.maximum(residual - np.einsum("ij,ij->j", columns[:count], columns[:count]), 0.0)
+        residual[pivots] = 0.0
+    T.resize((len(pivots), n), refcheck=False)
+    return Factor(T, pivots, float(residual.sum()) / total if total > 0 else 0.0)
+
+
+def _candidates(residual: NDArray, count: int) -> NDArray:
+    """The row of the largest residual, and others of large residuals, evenly spaced over the data."""
+    large = np.flatnonzero(residual >= PIVOT_MIN_SHARE * residual.max())
+    candidates = large[np.linspace(0, len(large) - 1, min(count, len(large))).astype(np.intp)]
+    candidates[np.argmax(residual[candidates])] = np.argmax(residual)
+    return np.unique(candidates)
+
+
+def _pivoted(B: NDArray, floor: float) -> tuple[NDArray, NDArray]:
+    """The rows of a small matrix in greedy order, while the residual is at least floor; and their factor."""
+    m = len(B)
+    L, residual, order = np.zeros((m, m)), np.diagonal(B).copy(), []
+    for k in range(m):
+        i = int(np.argmax(residual))
+        if k and residual[i] < floor:
+            break
+        # column k of the factor with pivot i
+        L[:, k] = (B[:, i] - L[:, :k] @ L[i, :k]) / np.sqrt(residual[i])
+        residual = residual - L[:, k] ** 2
+        # never a pivot again
+        residual[i] = -np.inf
+        order.append(i)
+    accepted = np.array(order, dtype=np.intp)
+    return accepted, np.tril(L[accepted][:, : len(accepted)])

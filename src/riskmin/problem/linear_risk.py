@@ -1,0 +1,385 @@
+"""Build a risk from arrays: check the input, normalize the weights, cut the rows into shards."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays.finite import check_finite, stored_values
+from riskmin.arrays.matrix import (
+    STORED_MATRICES,
+    TRANSPOSE_FROM_COLUMNS,
+    Csc,
+    Csr,
+    Plain,
+    as_matrix,
+    as_row_matrix,
+    is_custom_matrix,
+    with_transpose,
+)
+from riskmin.arrays.namespace import as_array_like, as_numpy, to_floats
+from riskmin.arrays.partitioned import LazyShard, PartitionedMatrix, RowMetadata
+from riskmin.core import ChecksLabels, Executor, Loss, Matrix, NDArray, Shard, ShardCache
+from riskmin.executors import Serial, Threads
+from riskmin.linear_maps.linear import SingleOutput
+from riskmin.linear_maps.sequences import Sequences, even_sequence_ends
+from riskmin.losses import get_loss
+from riskmin.losses.labels import encode_queries
+from riskmin.losses.nondecomposable.by_query import QueryLoss, QuerySeparable, query_ends
+from riskmin.problem.intercept.adaptive import Adaptive, with_intercept
+from riskmin.problem.intercept.explicit import CenteredIntercepts, center_rows
+from riskmin.problem.intercept.profiled import ProfiledIntercept
+from riskmin.problem.risk import Risk
+
+SHARD_ENTRIES = 2**20
+"""Multiplications per shard and pass, about: the stored entries of its rows times the number of outputs."""
+MAX_SHARDS = 64
+"""Upper limit of the default number of shards."""
+
+
+def check_weights(sample_weight: Any, n: int) -> NDArray:
+    """The normalized weights c_i: nonnegative, with sum one."""
+    if sample_weight is None:
+        return np.full(n, 1.0 / n)
+    c = to_floats(as_numpy(sample_weight, "sample_weight"))
+    if c is None:
+        raise ValueError(
+            "sample_weight holds something that is no number: give one weight per row, each >= 0"
+        )
+    if c.shape != (n,):
+        raise ValueError(f"sample_weight has shape {c.shape}, but X has {n} rows: give one weight per row")
+    if not np.isfinite(c).all() or (c < 0).any():
+        raise ValueError("sample_weight holds NaN, infinite or negative numbers: weights must be >= 0")
+    largest = c.max()
+    if largest <= 0:
+        raise ValueError("sample_weight is zero for every row: at least one weight must be > 0")
+    if not largest < np.finfo(float).max / n:
+        c /= largest  # otherwise the sum would overflow
+    normed: NDArray = c / c.sum()
+    return normed
+
+
+def check_labels(y: Any, n: int, loss: Loss, qid: Any = None) -> NDArray:
+    """The labels of all rows, as floats if they are numbers; zeros for losses that need none.
+
+    For ranking losses, two columns: the grades, and the indices of the queries, from 0 on.
+    """
+    name = type(loss).__name__
+    if y is None and getattr(loss, "task", "novelty") != "novelty":
+        raise ValueError(f"{name} needs a label for every row, but y is None: give one label per row")
+    labels: NDArray = np.zeros(n) if y is None else as_numpy(y, "y")
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    multi_target = getattr(loss, "multi_output_targets", False)
+    if multi_target and labels.ndim == 1:
+        labels = labels[:, None]
+    if labels.ndim != (2 if multi_target else 1):
+        raise ValueError(
+            f"y has shape {labels.shape}, but X has {n} rows: "
+            f"give one label per row, an array of shape ({n},)"
+        )
+    if len(labels) != n:
+        raise ValueError(f"y has {len(labels)} labels, but X has {n} rows: give one label per row")
+    if labels.dtype.kind == "c":
+        raise ValueError("y holds complex numbers: give one real number per row")
+    floats = to_floats(labels)
+    # words stay as they are: some losses of users take them
+    labels = labels if floats is None else floats
+    is_ranking = getattr(loss, "task", None) == "ranking"
+    if is_ranking or qid is not None:
+        labels = _with_queries(labels, qid, name, is_ranking)
+    if isinstance(loss, ChecksLabels):
+        loss.check_labels(labels)
+    return labels
+
+
+def _with_queries(labels: NDArray, qid: Any, name: str, is_ranking: bool) -> NDArray:
+    """The labels, with the index of each row's query as a second column."""
+    if not is_ranking:
+        raise ValueError(f"{name} does not use queries: leave qid out, or use a loss such as Ndcg()")
+    if qid is None:
+        raise ValueError(f"{name} ranks the rows of each query: give qid, the id of its query for each row")
+    if labels.dtype.kind != "f":
+        raise ValueError(f"{name} needs grades that are numbers, a higher one better: turn y into numbers")
+    return np.column_stack([labels, encode_queries(as_numpy(qid, "qid"), len(labels))])
+
+
+def shard_count(X: Matrix | PartitionedMatrix, columns: int = 1) -> int:
+    """The default number of shards, by the data alone, so that results do not depend on the executor.
+
+    A shard takes about 2^20 multiplications per pass, and enough stored entries per column to outweigh adding
+    up its gradient. The gradient of multi-output risks does not fit into the cache, so that they need more.
+    """
+    if isinstance(X, PartitionedMatrix):
+        if X.source is None:
+            return len(X.parts)
+        size = X.nnz
+    else:
+        data = stored_values(getattr(X, "tokens", X))
+        if data is None or isinstance(X, Csc):
+            return 1
+        size = data.size
+    # a shard adds p numbers per output to the gradient: it needs several entries per column
+    entries_per_shard = (4 if columns == 1 else 16) * max(X.shape[1], 1)
+    return int(np.clip(min(columns * size // SHARD_ENTRIES, size // entries_per_shard), 1, MAX_SHARDS))
+
+
+def make_shards(X: Matrix, y: Any, c: NDArray, n_shards: int, *, wide: bool = True) -> list[Shard]:
+    """Cut the rows into contiguous shards; a matrix without a method `rows` stays whole."""
+    if n_shards == 1 or not hasattr(X, "rows"):
+        parts: list[tuple[Matrix, slice]] = [(X, slice(None))]
+    else:
+        ends = X.cut(n_shards) if hasattr(X, "cut") else _even_ends(X.shape[0], n_shards)
+        parts = [(X.rows(i, j), slice(i, j)) for i, j in pairwise(ends)]
+    wide = wide and isinstance(X, Csr) and _is_wide(X.shape[1], X.data.size)
+    return [
+        Shard(
+            with_transpose(part) if wide and isinstance(part, Csr) else part, y[rows], c[rows], ShardCache()
+        )
+        for part, rows in parts
+    ]
+
+
+def lazy_shards(
+    X: PartitionedMatrix, y: Any, c: NDArray, n_shards: int, ends: NDArray | None, *, wide: bool
+) -> list[LazyShard]:
+    """Lazy shards of partitioned rows, cut as local ones would be if there is a source, else as given."""
+    if X.source is not None:
+        X = X.cut(
+            (_even_ends(len(X), n_shards) if ends is None else even_sequence_ends(ends, n_shards)).tolist()
+        )
+    elif n_shards != len(X.parts):
+        X.cut(_even_ends(len(X), n_shards).tolist())  # raises: without a source it cannot be cut again
+    elif ends is not None and not np.isin(X.ends[1:], ends).all():
+        raise ValueError("a part of X ends within a sequence: have all of its rows in one part")
+    wide = wide and X.sparse and _is_wide(X.shape[1], X.nnz)
+    shards = []
+    for part, (i, j) in zip(X.parts, pairwise(X.ends), strict=True):
+        inner = None if ends is None else ends[(ends > i) & (ends <= j)] - i
+        shards.append(LazyShard(part, y[i:j], c[i:j], inner, wide))
+    return shards
+
+
+def _even_ends(n: int, n_shards: int) -> NDArray:
+    """The row numbers 0 to n at which shards of equal size begin and end."""
+    ends: NDArray = np.linspace(0, n, n_shards + 1).astype(int)
+    return ends
+
+
+def _is_wide(p: int, size: int) -> bool:
+    """Whether to store the transpose as well: for very many columns, with at least 4 entries per column."""
+    return p >= TRANSPOSE_FROM_COLUMNS and size >= 4 * p
+
+
+def sequence_layout(
+    tokens: Matrix | PartitionedMatrix, labels: NDArray, sample_weight: Any, lengths: Any, loss: Loss
+) -> tuple[NDArray, NDArray, NDArray]:
+    """The ends of the sequences, the labels beside sequence indices, and each row's sequence weight."""
+    name, n = type(loss).__name__, tokens.shape[0]
+    if getattr(loss, "task", None) != "tagging":
+        raise ValueError(
+            f"{name} does not use sequences: leave lengths out, or use a loss such as ChainCrf()"
+        )
+    if lengths is None:
+        raise ValueError(f"{name} is a loss of sequences: give lengths, how many rows each sequence has")
+    if isinstance(tokens, Plain):
+        raise ValueError(
+            f"{name} is computed by NumPy: give X as an array of NumPy, or a sparse matrix of SciPy"
+        )
+    counts = as_numpy(lengths, "lengths")
+    if counts.ndim != 1 or counts.dtype.kind not in "iu" or np.any(counts < 1):
+        raise ValueError(
+            "lengths holds something else than whole numbers >= 1: give the length of each sequence, in order"
+        )
+    if counts.sum() != n:
+        raise ValueError(f"lengths add up to {counts.sum()}, but X has {n} rows: give one row per token")
+    # the index of the sequence of each row
+    sequence = np.repeat(np.arange(len(counts)), counts)
+    weights = check_weights(sample_weight, len(counts))[sequence]
+    return np.cumsum(counts), np.column_stack([labels, sequence.astype(float)]), weights
+
+
+def query_layout(
+    X: Matrix | PartitionedMatrix, labels: NDArray, c: NDArray, loss: Loss
+) -> tuple[NDArray | None, Loss]:
+    """The ends of queries, and the loss as a sum over queries, if it is one and their rows are contiguous."""
+    if not isinstance(loss, QueryLoss) or isinstance(X, (Plain, Csc)):
+        return None, loss
+    ends = query_ends(labels)
+    if ends is None or (
+        isinstance(X, PartitionedMatrix) and X.source is None and not np.isin(X.ends[1:], ends).all()
+    ):
+        return None, loss
+    return ends, QuerySeparable.from_labels(loss, labels, c)
+
+
+def linear_risk(
+    X: Any,
+    y: Any,
+    loss: str | Loss,
+    *,
+    sample_weight: Any = None,
+    qid: Any = None,
+    lengths: Any = None,
+    fit_intercept: bool = False,
+    executor: Callable[[Sequence[Shard]], Executor] | None = None,
+    n_shards: int | None = None,
+    n_outputs: int | None = None,
+) -> Risk | ProfiledIntercept | Adaptive:
+    r"""The risk of a linear model, :math:`R(w) = \sum_i c_i\, l(x_i^\top w, y_i)`, with weights c of sum one.
+
+    Parameters
+    ----------
+    X : (n, p) array, sparse matrix, frame or list of rows
+        NumPy in either order, SciPy CSR or CSC, float32 or float64: none is copied. Or a 2-d array of
+        another array library. Or a `PartitionedMatrix`, with remote rows. Or an object of your own that
+        implements `Matrix`, which may compute features on the fly; solvers that visit rows one by one
+        refuse it.
+    y : (n,) or (n, 1) array, or None
+        Labels as the loss takes them: -1 and +1 for two classes, 0 to k - 1 for more of them. Of shape
+        (n, k) for `MultivariateSquared`. None for losses without labels.
+    loss : Loss or str
+        A loss object such as ``Hinge()``, or its name, such as ``"hinge"`` (see `get_loss`).
+    sample_weight : (n,) array, optional
+    qid : (n,) array, optional
+        For ranking losses such as ``Ndcg()``: the id of its query for each row.
+    lengths : sequence of int, optional
+        For losses of chains such as ``ChainCrf()``, where a row is a token: the number of rows of each
+        sequence, in order. Then there is one weight per sequence.
+    fit_intercept : bool
+        Add an intercept that is never penalized: it is minimized out inside the risk. Multi-output losses get
+        one per output: they are the last entries of w.
+    executor : executor class or settings, optional
+        Such as ``Threads`` or ``Processes(n_workers=4)``; by default that of X, if it is a
+        `PartitionedMatrix` with one, else `Serial`.
+    n_shards : int, optional
+        The number of contiguous shards of rows; by default a function of the data alone.
+    n_outputs : int, optional
+        The number of scores per row, for multiclass losses; by default the number of classes in y.
+
+    Returns
+    -------
+    Risk, ProfiledIntercept or Adaptive
+        `ProfiledIntercept` with an intercept, unless the loss does not depend on it; `Adaptive` with an
+        intercept and a loss ``Nu(loss, nu)``. For multi-output losses, w is the weight matrix of shape (p, k)
+        in row-major order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge, linear_risk
+    >>> X, y = np.array([[1.0], [-2.0]]), np.array([1.0, -1.0])
+    >>> value, grad = linear_risk(X, y, Hinge())(np.array([0.25]))
+    >>> value, grad
+    (0.625, array([-1.5]))
+    """
+    resolved: Loss = get_loss(loss)
+    make_executor: Any = executor or (X.executor if isinstance(X, PartitionedMatrix) else None) or Serial
+    if not callable(make_executor):
+        raise TypeError(f"executor={make_executor!r} is no executor: give one such as Threads(n_workers=2)")
+    matrix = _as_rows(X, make_executor)
+    if is_custom_matrix(matrix) and not isinstance(matrix, STORED_MATRICES):
+        check_custom_matrix(matrix)
+    n, p = matrix.shape
+    if n == 0 or p == 0:
+        raise ValueError(f"X has 0 {'columns' if n else 'rows'}: there is nothing to fit")
+    labels: Any = check_labels(y, n, resolved, qid)
+    if not isinstance(matrix, PartitionedMatrix):
+        check_finite(matrix)
+    ends = None
+    if getattr(resolved, "task", None) == "tagging" or lengths is not None:
+        ends, labels, c = sequence_layout(matrix, labels, sample_weight, lengths, resolved)
+    else:
+        c = check_weights(sample_weight, n)
+        ends, resolved = query_layout(matrix, labels, c, resolved)
+    make_map = getattr(resolved, "linear_map", None)
+    if n_outputs is not None and (isinstance(n_outputs, bool) or not isinstance(n_outputs, numbers.Integral)):
+        raise ValueError(f"n_outputs={n_outputs!r} is no whole number: give the number of scores per row")
+    linear_map: Any = SingleOutput() if make_map is None else make_map(labels, n_outputs)
+    target = None  # of squares, intercepts are minimized out by centering rows and targets
+    if fit_intercept and make_map is not None and getattr(resolved, "multi_output_targets", False):
+        target = c @ labels
+        labels = labels - target
+    if isinstance(matrix, Plain):
+        if labels.dtype.kind != "f":
+            raise ValueError("y holds something that is no number: turn its labels into numbers first")
+        labels, c = as_array_like(labels, matrix.X), as_array_like(c, matrix.X)
+    count = _shard_count(n_shards, n)
+    holder, rows, table = _place_rows(
+        make_executor, matrix, labels, c, ends, count, linear_map, wide=make_map is None
+    )
+    linear_map = linear_map if target is None else center_rows(linear_map, holder, p)
+    dim = linear_map.dim(p)
+    if target is not None:
+        return CenteredIntercepts(resolved, linear_map, holder, dim, rows, table, target)
+    risk = Risk(resolved, linear_map, holder, dim, rows, table)
+    return with_intercept(risk) if fit_intercept else risk
+
+
+def _as_rows(X: Any, executor: Any) -> Matrix | PartitionedMatrix:
+    """X as a matrix; it stays partitioned only if it is, and a remote executor computes."""
+    if not isinstance(X, PartitionedMatrix):
+        return as_matrix(X)
+    local = executor in (Serial, Threads) or isinstance(executor, (Serial, Threads))
+    return as_matrix(X.whole()) if local else X
+
+
+def check_custom_matrix(X: Any) -> None:
+    """Raise unless a user-defined matrix returns one score per row, and a finite gradient."""
+    name, shape = type(X).__name__, getattr(X, "shape", None)
+    if (
+        not isinstance(shape, tuple)
+        or len(shape) != 2
+        or not all(isinstance(k, numbers.Integral) for k in shape)
+    ):
+        raise ValueError(f"{name}.shape is {shape!r}: give (rows, columns)")
+    if not isinstance(X.block_rows, numbers.Integral) or X.block_rows < 1:
+        raise ValueError(f"{name}.block_rows is {X.block_rows!r}: give how many rows to take at a time, >= 1")
+    # two rows suffice to see wrong shapes, and gradients that are not finite
+    stop, out = min(int(shape[0]), 2), np.zeros(int(shape[1]))
+    z = X.scores(np.zeros(int(shape[1])), 0, stop)
+    if np.shape(z) != (stop,):
+        raise ValueError(
+            f"{name}.scores gives the shape {np.shape(z)} for {stop} rows: give one score per row"
+        )
+    X.pullback(np.ones(stop), 0, stop, out)
+    if not np.isfinite(out).all() or out.shape != (shape[1],):
+        raise ValueError(f"{name}.pullback adds NaN or infinity: give X[start:stop].T @ dz of finite rows")
+
+
+def _place_rows(
+    executor: Any,
+    X: Matrix | PartitionedMatrix,
+    y: Any,
+    c: Any,
+    ends: NDArray | None,
+    n_shards: int,
+    linear_map: Any,
+    *,
+    wide: bool,
+) -> tuple[Executor, Shard | None, RowMetadata | None]:
+    """An executor that holds the shards; the rows, if they are local; and their metadata."""
+    count = n_shards or shard_count(X, linear_map.columns)
+    if isinstance(X, PartitionedMatrix):
+        return executor(lazy_shards(X, y, c, count, ends, wide=wide)), None, RowMetadata.from_rows(X, y, c)
+    # blocks of multi-output scores need row access
+    X = as_row_matrix(X) if isinstance(X, Csc) and (not wide or ends is not None) else X
+    X = X if ends is None else Sequences(X, ends)
+    holder: Executor = executor(make_shards(X, y, c, count, wide=wide))
+    if not isinstance(getattr(X, "tokens", X), STORED_MATRICES):
+        return holder, None, None  # rows computed on the fly are not stored: solvers only get their scores
+    local = isinstance(holder, (Serial, Threads)) and not isinstance(X, Plain)
+    return holder, Shard(X, y, c, ShardCache()) if local else None, RowMetadata.from_rows(X, y, c)
+
+
+def _shard_count(n_shards: int | None, n: int) -> int:
+    """The requested number of shards; 0 for the default."""
+    if n_shards is None:
+        return 0
+    if isinstance(n_shards, bool) or not isinstance(n_shards, numbers.Integral) or not 1 <= n_shards <= n:
+        raise ValueError(f"n_shards={n_shards!r}, but X has {n} rows: give a whole number from 1 to {n}")
+    return int(n_shards)

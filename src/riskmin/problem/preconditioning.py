@@ -1,0 +1,486 @@
+r"""A change of variables that does not change J: columns of X are centered and scaled to similar sizes.
+
+With an unpenalized intercept, J does not change when columns are shifted; and when columns are divided by
+numbers, weights are multiplied by them. So the same problem reads, in :math:`v = w / s`,
+
+.. math:: \min_v\; \lambda\,\Omega(s \circ v) + R'(v), \qquad x' = (x - m) \circ s,
+
+and a cut :math:`(a, b)` of :math:`R'` is the cut :math:`(a / s, b)` of R. Solvers work on the second form;
+their proofs hold for the first. The scales :math:`s_j` are powers of two, so that scaling does not round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from riskmin.arrays.matrix import (
+    Columns,
+    Csc,
+    Csr,
+    Dense,
+    Plain,
+    Wide,
+    as_matrix,
+    as_scipy,
+    with_transpose,
+)
+from riskmin.arrays.memory_map import exceeds_memory, row_batches
+from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
+from riskmin.core import (
+    Array,
+    Cut,
+    Executor,
+    Iterate,
+    NDArray,
+    Resumable,
+    Shard,
+    ShardCache,
+    Solver,
+    UnsupportedProblem,
+)
+from riskmin.executors import Serial, Threads
+from riskmin.linear_maps.linear import MultiOutput, SingleOutput, Standardized, TreePaths, WithIntercept
+from riskmin.linear_maps.tree import Tree
+from riskmin.problem.intercept.adaptive import Adaptive
+from riskmin.problem.intercept.explicit import CenteredIntercepts, ExplicitIntercepts
+from riskmin.problem.intercept.profiled import ProfiledIntercept
+from riskmin.problem.objective import Objective
+from riskmin.problem.risk import Risk
+from riskmin.regularizers import Rescaled, absorb_sizes, penalized_part, with_scaled_variables
+
+SAMPLE_ENTRIES, SAMPLE_MIN_ROWS = 2**13, 64
+"""Means and sizes of columns are estimated from about this many entries, and at least this many rows."""
+COLUMN_MIN_ENTRIES = 5
+"""The size of a sparse column with fewer entries in the sample counts as unknown."""
+COPY_MAX_ENTRIES = 2**23
+"""Changed columns of up to this many entries (64 MB) are stored; beyond, products are corrected instead."""
+MAX_SCALE_EXPONENT = 400
+"""Scales are powers of two with exponents of at most this absolute value: their squares do not overflow."""
+CHEAP_COPY_ENTRIES = 2**17
+"""The cost of copying up to this many entries is negligible."""
+SHIFT_MIN_RATIO, SHIFT_MIN_RATIO_LARGE = 1.0, 8.0
+"""Center if a |mean| / standard deviation is above the first; above the second, if copying X is not cheap."""
+SCALE_MIN_RATIO, SCALE_MIN_RATIO_LARGE = 8.0, 100.0
+"""Scale if the ratio of column sizes is above the first; above the second, if copying X is not cheap."""
+SAME_UNIT_COLUMNS = 2**15
+"""More sparse columns than this are taken for words or similar features, which all have the same unit."""
+DENSE_STORAGE_SHARE = 0.25
+"""A sparse X of at least this share of nonzeros is stored as a dense one when its columns are centered."""
+
+
+class SampleMoments(NamedTuple):
+    """Weight of the rows, and mean, variance, minimum and maximum of each column of a sample of rows.
+
+    For sparse columns, minimum and maximum only tell whether they are equal: whether the column is constant.
+    """
+
+    n: float
+    mean: NDArray
+    variance: NDArray
+    minimum: NDArray
+    maximum: NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Preconditioner:
+    """The change of variables w = s v, with columns (x - m) s.
+
+    Parameters
+    ----------
+    shift : (p,) array
+        m; zeros if J would change with it.
+    scale : (p,) array
+        s, powers of two.
+    tree : Tree, optional
+        The tree of scores that are sums along its paths; otherwise each output has weights of its own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Hinge, L2, Objective, linear_risk
+    >>> X, y = np.array([[1000.0], [1002.0]]), np.array([1.0, -1.0])
+    >>> J = Objective(linear_risk(X, y, Hinge(), fit_intercept=True), L2(), lam=0.1)
+    >>> change = Preconditioner(np.array([1001.0]), np.array([2.0]))
+    >>> same = change.objective(J)
+    >>> same.risk.risk.rows.X.X.tolist()
+    [[-2.0], [2.0]]
+    >>> abs(same.value(np.array([0.1])) - J.value(np.array([0.2]))) < 1e-9
+    True
+    """
+
+    shift: NDArray
+    scale: NDArray
+    tree: Tree | None = None
+
+    # ------------------------------------------------------------ points and cuts
+    def _per_entry(self, w: Array, tail: int) -> Array:
+        """The scale of every weight; that of a column is repeated for each output."""
+        return as_array_like(np.repeat(self.scale, (len(w) - tail) // len(self.scale)), w)
+
+    def _offset(self, W: Array) -> Array:
+        """The change of the scores by the shift of the columns: m' W, one per output."""
+        offset = as_array_like(self.shift, W) @ W.reshape(len(self.shift), -1)
+        return offset if self.tree is None else self.tree.to_labels(offset[None, :])[0]
+
+    def to_preconditioned(self, w: Array, k: int = 0) -> Array:
+        """The v of a point w whose last k entries are intercepts."""
+        # v = w / s; the intercept absorbs the shift, b' = b + m' w
+        head = w[: len(w) - k] / self._per_entry(w, k)
+        return namespace(w).concat([head, w[-k:] + self._offset(w[:-k])]) if k else head
+
+    def to_original(self, v: Array, k: int = 0) -> Array:
+        """The w of a point v whose last k entries are intercepts."""
+        head = v[: len(v) - k] * self._per_entry(v, k)
+        return namespace(v).concat([head, v[-k:] - self._offset(head)]) if k else head
+
+    def cut(self, cut: Cut, k: int = 0) -> Cut:
+        """The cut in w that equals a cut in v."""
+        a = cut.a
+        # z = X' v + b' = X w + b with b = b' - m' w: slopes in the intercepts act on w through m
+        head = a[: len(a) - k] / self._per_entry(a, k)
+        if k:
+            slopes = a[-k:] if self.tree is None else self.tree.from_labels(a[None, -k:])[0]
+            head = head + (as_array_like(self.shift, a)[:, None] * slopes).reshape(-1)
+            head = namespace(a).concat([head, a[-k:]])
+        return Cut(head, cut.b)
+
+    def iterates(self, steps: Iterator[Iterate], k: int = 0) -> Iterator[Iterate]:
+        """Convert iterates in v to iterates in w; the solver states are not changed."""
+        for it in steps:
+            yield it._replace(w=self.to_original(it.w, k), cut=self.cut(it.cut, k))
+
+    # ------------------------------------------------------------ problems
+    def objective(self, obj: Objective) -> Objective | None:
+        """The same problem in v; None if it has no such form."""
+        # w has outputs entries per column, next to each other
+        outputs = (obj.risk.dim - obj.n_intercepts) // len(self.scale)
+        reg = absorb_sizes(with_scaled_variables(penalized_part(obj.reg), np.repeat(self.scale, outputs)))
+        risk = self.risk(obj.risk)
+        return None if reg is None or risk is None else Objective(risk, reg, obj.lam, obj.count)
+
+    def risk(self, risk: Any) -> Any:
+        """The risk as a function of v; None if it is no risk of a linear model."""
+        if isinstance(risk, (ProfiledIntercept, Adaptive)):
+            field = "risk" if isinstance(risk, ProfiledIntercept) else "base"
+            inner = self.risk(getattr(risk, field))
+            return None if inner is None else replace(risk, **{field: inner})
+        rows = self._stored(risk)
+        if rows is None:
+            return self._implicit(risk)
+        changed = replace(risk, executor=_with_rows(risk.executor, rows.X), rows=rows, row_metadata=None)
+        if isinstance(risk, CenteredIntercepts):
+            linear_map: Any = risk.linear_map
+            mean = (to_numpy(linear_map.mean) - self.shift) * self.scale
+            return replace(changed, linear_map=replace(linear_map, mean=mean))
+        return changed
+
+    def can_store(self, risk: Risk) -> bool:
+        """Whether the rows are local, and the changed ones are few enough to be stored."""
+        rows = risk.rows
+        if rows is None or not isinstance(risk.executor, (Serial, Threads)):
+            return False
+        X: Any = rows.X.csr if isinstance(rows.X, Wide) else rows.X
+        # without a shift, sparse columns stay sparse
+        if isinstance(X, (Csr, Csc)) and not self.shift.any():
+            return X.data.size <= COPY_MAX_ENTRIES and not exceeds_memory(X.data)
+        return isinstance(X, (Dense, Columns)) and X.shape[0] * X.shape[1] <= COPY_MAX_ENTRIES
+
+    def _stored(self, risk: Risk) -> Shard | None:
+        """The rows with their columns changed, if they are few enough to be stored; else None."""
+        rows = risk.rows
+        if rows is None or not isinstance(risk.executor, (Serial, Threads)):
+            return None
+        n, p = rows.X.shape
+        X: Any = rows.X
+        if isinstance(X, (Dense, Columns)) and n * p <= COPY_MAX_ENTRIES:
+            # (x - m) s in double precision: differences of single-precision numbers would lose digits
+            whole = np.asarray(X.X if isinstance(X, Dense) else X.T.T, np.float64, "C")
+            return rows._replace(X=Dense((whole - self.shift) * self.scale), cache=ShardCache())
+        if not isinstance(X, (Csr, Csc, Wide)):
+            return None
+        matrix: Any = as_scipy(X.csr if isinstance(X, Wide) else X)
+        if matrix.nnz > COPY_MAX_ENTRIES or exceeds_memory(matrix.data):
+            return None
+        if not self.shift.any():
+            return rows._replace(X=as_matrix(matrix @ sp.diags_array(self.scale)), cache=ShardCache())
+        if n * p > COPY_MAX_ENTRIES or matrix.nnz < DENSE_STORAGE_SHARE * n * p:
+            return None
+        return rows._replace(X=Dense((matrix.toarray() - self.shift) * self.scale), cache=ShardCache())
+
+    def _implicit(self, risk: Risk) -> Risk | None:
+        """The risk with X unchanged: every product is corrected by the shift and the scale."""
+        linear_map: Any = risk.linear_map
+        inner = linear_map.inner if isinstance(linear_map, WithIntercept) else linear_map
+        if not isinstance(inner, (SingleOutput, MultiOutput, TreePaths)):
+            return None
+        standardized = Standardized(inner, self.shift, self.scale)
+        outer = WithIntercept(standardized) if isinstance(linear_map, WithIntercept) else standardized
+        return replace(risk, linear_map=outer, rows=None)
+
+
+def _with_rows(executor: Any, X: Any) -> Executor:
+    """An executor of the same kind, with the new rows in shards of the same sizes."""
+    ends = np.cumsum([0, *(len(shard.c) for shard in executor.shards)]).tolist()
+    parts: list[Any] = [X] if len(ends) == 2 else [X.rows(i, j) for i, j in pairwise(ends)]
+    wide = [isinstance(shard.X, Wide) for shard in executor.shards]
+    parts = [with_transpose(part) if w else part for part, w in zip(parts, wide, strict=True)]
+    copy: Executor = executor(
+        [old._replace(X=part, cache=ShardCache()) for old, part in zip(executor.shards, parts, strict=True)]
+    )
+    return copy
+
+
+@dataclass(frozen=True)
+class PreconditionedProblem:
+    """A problem in the variables of solvers, and in its own.
+
+    Parameters
+    ----------
+    given : Objective
+    obj : Objective
+        The same in other variables, or the same object.
+    change : Preconditioner, optional
+        The change of variables; None for the same variables.
+    """
+
+    original: Objective
+    obj: Objective
+    change: Preconditioner | None = None
+
+    @classmethod
+    def from_objective(cls, obj: Objective, change: Preconditioner | None) -> PreconditionedProblem:
+        """The problem in the variables of a preconditioner, if it has such a form."""
+        same = None if change is None else change.objective(obj)
+        return cls(obj, _opened(obj)) if same is None else cls(obj, same, change)
+
+    def to_preconditioned(self, w: Array) -> Array:
+        """Convert a point of the given problem to the variables of solvers."""
+        return w if self.change is None else self.change.to_preconditioned(w, self.original.n_intercepts)
+
+    def iterates(self, solver: Solver, w0: Array) -> Iterator[Iterate]:
+        """The iterates of a solver, as iterates of the given problem.
+
+        A solver that rejects the problem in other variables gets it as it was given: for example one that
+        visits rows one by one, where columns are centered on the fly.
+        """
+        if self.change is None:
+            return solver.iterates(self.obj, w0)
+        try:
+            steps = solver.iterates(self.obj, self.to_preconditioned(w0))
+            # a generator raises at its first step, not when it is made
+            first = [next(steps)]
+        except StopIteration:
+            first = []
+        except UnsupportedProblem:
+            return solver.iterates(_opened(self.original), w0)
+        return self.change.iterates(chain(first, steps), self.original.n_intercepts)
+
+    def resumed(self, solver: Resumable, state: dict[str, Array]) -> Iterator[Iterate]:
+        """The iterates of a run that continues from a state."""
+        if self.change is None:
+            return solver.resume(self.obj, state)
+        return self.change.iterates(solver.resume(self.obj, state), self.original.n_intercepts)
+
+
+# ---------------------------------------------------------------- choosing the change of variables
+def preconditioner(obj: Objective) -> Preconditioner | None:
+    """The change of variables for a problem; None if its columns are centered and of similar sizes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Absolute, L2, Objective, linear_risk
+    >>> X, y = np.array([[1.0, 5000.0], [2.0, 7000.0], [3.0, 8000.0]]), np.array([1.0, 3.0, 2.0])
+    >>> change = preconditioner(Objective(linear_risk(X, y, Absolute()), L2(), lam=0.1))
+    >>> change.shift.tolist(), change.scale.tolist()
+    ([0.0, 0.0], [0.5, 0.0001220703125])
+    """
+    risk = _linear(obj.risk)
+    if risk is None:
+        return None
+    same_unit = (
+        risk.row_metadata is not None
+        and risk.row_metadata.sparse
+        and risk.row_metadata.shape[1] > SAME_UNIT_COLUMNS
+    )
+    moments = None if same_unit else _moments(risk)
+    if moments is None:
+        return _undoing(obj, risk)
+    entries = risk.row_metadata.nnz if risk.row_metadata is not None else CHEAP_COPY_ENTRIES + 1
+    sparse = risk.row_metadata is not None and risk.row_metadata.sparse
+    cheap = entries <= CHEAP_COPY_ENTRIES and not sparse
+    constant = moments.minimum == moments.maximum
+    deviation = np.sqrt(moments.variance)
+    shift = np.zeros_like(moments.mean)
+    if _shift_invariant(obj.risk):
+        # dense columns are all centered if one of them needs it, sparse ones only where it is needed
+        off_center = np.abs(moments.mean) > (SHIFT_MIN_RATIO if cheap else SHIFT_MIN_RATIO_LARGE) * deviation
+        if np.any(off_center & ~constant):
+            shift = np.where(constant, moments.minimum, moments.mean)
+            shift = np.where(off_center, shift, 0.0) if sparse else shift
+    if (undoing := _undoing(obj, risk, shift)) is not None:
+        return undoing
+    obj = _opened(obj)
+    reg, outputs = penalized_part(obj.reg), (obj.risk.dim - obj.n_intercepts) // len(shift)
+    # the root mean square of a column after the shift
+    size = np.hypot(deviation, moments.mean - shift)
+    scale = _scales(obj, size)
+    known = size > 0  # columns of unknown size get the median scale
+    scale = np.where(known, scale, np.median(scale[known]) if known.any() else 1.0)
+    ratio = float(scale.max() / scale.min())
+    min_ratio = SCALE_MIN_RATIO if cheap else SCALE_MIN_RATIO_LARGE
+    if ratio <= min_ratio or with_scaled_variables(reg, np.repeat(scale, outputs)) is None:
+        scale = np.ones_like(scale)
+    return Preconditioner(shift, scale, _tree(risk)) if shift.any() or (scale != 1).any() else None
+
+
+def _tree(risk: Risk) -> Tree | None:
+    """The tree of scores that are sums along its paths, or None."""
+    inner = getattr(risk.linear_map, "inner", risk.linear_map)
+    return inner.tree if isinstance(inner, TreePaths) else None
+
+
+def _undoing(obj: Objective, risk: Risk, shift: NDArray | None = None) -> Preconditioner | None:
+    """The change of variables in which a rescaled regularizer is not rescaled: more solvers take that form.
+
+    None if the changed rows cannot be stored and the regularizer can also be rescaled itself.
+    """
+    reg = penalized_part(obj.reg)
+    if not isinstance(reg, Rescaled) or (shift is None and risk.row_metadata is None):
+        return None
+    shift = np.zeros(risk.row_metadata.shape[1]) if shift is None else shift  # type: ignore[union-attr]
+    candidate = Preconditioner(shift, 1 / reg.sizes[:: len(reg.sizes) // len(shift)], _tree(risk))
+    return candidate if candidate.can_store(risk) or absorb_sizes(reg) is reg else None
+
+
+def _opened(obj: Objective) -> Objective:
+    """The problem with a rescaled regularizer replaced by the form that solvers take."""
+    reg = penalized_part(obj.reg)
+    return replace(obj, reg=absorb_sizes(reg)) if isinstance(reg, Rescaled) else obj
+
+
+def sampled_moments(risk: Any) -> SampleMoments | None:
+    """The moments of a sample of the rows of a linear risk; None for any other risk."""
+    inner = _linear(risk)
+    return None if inner is None else _moments(inner)
+
+
+def _linear(risk: Any) -> Risk | None:
+    """The risk whose scores are linear in the rows of a matrix; None for any other."""
+    while isinstance(risk, (ProfiledIntercept, Adaptive)):
+        risk = risk.risk if isinstance(risk, ProfiledIntercept) else risk.base
+    return risk if isinstance(risk, Risk) and getattr(risk.loss, "task", None) != "tagging" else None
+
+
+def _shift_invariant(risk: Any) -> bool:
+    """Whether J does not change when columns are shifted: it has an intercept, or does not depend on one."""
+    if isinstance(risk, (ProfiledIntercept, ExplicitIntercepts, CenteredIntercepts)):
+        return True
+    if isinstance(risk, Adaptive):
+        return _shift_invariant(risk.base)
+    return not risk.multi_output and bool(getattr(risk.loss, "shift_invariant", False))
+
+
+def _scales(obj: Objective, size: NDArray) -> NDArray:
+    """The scale of each column, a power of two near 1 / sqrt(size^2 + lam m), for penalties m w^2 / 2.
+
+    If the penalty is larger than the column, the column does not matter to the conditioning.
+    """
+    reg, floor = penalized_part(obj.reg), np.zeros_like(size)
+    terms = getattr(reg, "terms", None)
+    if terms is not None:
+        # the quadratic part of the penalty, the largest among the outputs of a column
+        square = np.asarray(terms(np.zeros(obj.risk.dim - obj.n_intercepts)).square) + np.zeros(1)
+        floor = obj.lam * (square.reshape(len(size), -1).max(1) if square.size > 1 else square + floor)
+    column_size = np.hypot(size, np.sqrt(floor))
+    column_size = np.where(column_size > 0, column_size, 1.0)
+    # squares of the scales must not overflow either
+    return np.exp2(-np.clip(np.round(np.log2(column_size)), -MAX_SCALE_EXPONENT, MAX_SCALE_EXPONENT))
+
+
+def _moments(risk: Risk) -> SampleMoments | None:
+    """The moments of a sample of the rows, taken from all shards; None if there are no rows to sample."""
+    try:
+        n, p = (0, 1) if risk.row_metadata is None else risk.row_metadata.shape
+        each = (
+            p
+            if risk.row_metadata is None or not risk.row_metadata.sparse
+            else max(risk.row_metadata.nnz // (4 * n), 1)
+        )
+        parts = risk.executor.map(_sampled_moments, max(SAMPLE_ENTRIES // each, SAMPLE_MIN_ROWS) / max(n, 1))
+    except TypeError:  # the shards hold objects without rows
+        return None
+    if any(part is None for part in parts):
+        return None
+    parts = [part for part in parts if part.n]
+    if not parts:
+        return None
+    n = sum(part.n for part in parts)
+    # combine: the variance of all is the mean variance plus the variance of the means
+    mean = sum(part.n / n * part.mean for part in parts)
+    variance = sum(part.n / n * (part.variance + (part.mean - mean) ** 2) for part in parts)
+    least = np.min([part.minimum for part in parts], axis=0)
+    return SampleMoments(n, mean, variance, least, np.max([part.maximum for part in parts], axis=0))
+
+
+def _sampled_moments(shard: Shard, share: float) -> SampleMoments | None:
+    """The moments of a sample of a shard's rows, relative to its first row: large offsets would cancel."""
+    X: Any = shard.X
+    if not isinstance(X, (Dense, Columns, Csr, Csc, Wide, Plain)):
+        return None
+    c = to_numpy(shard.c)
+    rows_used = np.flatnonzero(c > 0)
+    # every m-th row
+    rows_used = rows_used[:: max(int(1 / share), 1)]
+    if not len(rows_used):
+        zero = np.zeros(X.shape[1])
+        return SampleMoments(0.0, zero, zero, zero, zero)
+    rows: Any = _take_rows(X, rows_used)
+    n = float(c[rows_used].sum())
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not isinstance(rows, np.ndarray):
+            return _sparse_moments(rows, c[rows_used] if rows.format == "csr" else c)
+        c = c[rows_used] / n if len(rows) == len(rows_used) else np.full(len(rows), 1 / len(rows))
+        relative = rows - rows[0]
+        mean = c @ relative
+        return SampleMoments(n, rows[0] + mean, c @ (relative - mean) ** 2, rows.min(0), rows.max(0))
+
+
+def _take_rows(X: Any, rows_used: NDArray) -> Any:
+    """Some rows, in double precision; sparse ones in their own."""
+    if isinstance(X, Dense):
+        return np.concatenate([X.X[some] for some in row_batches(rows_used)]).astype(np.float64, copy=False)
+    if isinstance(X, Columns):
+        return X.T[:, rows_used].T.astype(np.float64, copy=False)
+    if isinstance(X, Plain):
+        return to_numpy(X.X[:: max(X.shape[0] // len(rows_used), 1)]).astype(np.float64, copy=False)
+    X = X.csr if isinstance(X, Wide) else X
+    if isinstance(X, Csr):
+        return sp.vstack([as_scipy(X)[some] for some in row_batches(rows_used)], format="csr")
+    return as_scipy(X)  # all rows: a matrix stored by columns has no cheap access to rows
+
+
+def _sparse_moments(rows: Any, c: NDArray) -> SampleMoments:
+    """The moments of sparse rows of weights c; those of columns with few entries are set to zero."""
+    n, p = float(c.sum()), rows.shape[1]
+    lengths = np.diff(rows.indptr)
+    if rows.format == "csr":
+        column, weight = rows.indices, np.repeat(c, lengths)
+    else:
+        column, weight = np.repeat(np.arange(p), lengths), c[rows.indices]
+    values = rows.data.astype(np.float64)
+    # sums over the stored entries: all other entries are zeros
+    mean, square = (np.bincount(column, weight * v, p) / n for v in (values, values**2))
+    unknown = np.bincount(column, minlength=p) < min(COLUMN_MIN_ENTRIES, rows.shape[0])
+    mean, square = np.where(unknown, 0.0, mean), np.where(unknown, 0.0, square)
+    variance = np.maximum(square - mean**2, 0.0)
+    # the difference has lost its digits: a constant column has variance zero
+    constant = variance <= 1e-12 * square
+    variance = np.where(constant, 0.0, variance)
+    return SampleMoments(n, mean, variance, mean, np.where(constant, mean, mean + 1.0))

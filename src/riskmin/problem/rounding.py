@@ -1,0 +1,259 @@
+r"""Estimates of the rounding errors of J and of its lower bounds, by the sizes of the terms that cancel.
+
+J is the sum of terms :math:`c_i\, l(z_i, y_i)`, whose scores :math:`z_i = \sum_j x_{ij} w_j` may be small
+compared to the products that they are sums of; a bound is :math:`b - \lambda\,\Omega^*(-a / \lambda)`, where
+:math:`a = \sum_i c_i u_i x_i` may be small compared to its terms. A relative error of :math:`\epsilon` in
+each product changes either by at most :math:`\epsilon \sum_i c_i |u_i| \sum_j |x_{ij}| |w_j|`, and so on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.arrays.matrix import Columns, Csc, Csr, Dense, Plain, Wide
+from riskmin.arrays.namespace import namespace
+from riskmin.core import Array, Cut, LinearMap, Loss, Shard
+from riskmin.linear_maps.sequences import Sequences
+from riskmin.problem.intercept.adaptive import Adaptive
+from riskmin.problem.intercept.profiled import ProfiledIntercept
+from riskmin.problem.kernel.rkhs import RkhsMap, RkhsNorm
+from riskmin.problem.objective import Objective
+from riskmin.problem.risk import Risk
+from riskmin.problem.shard_ops import blocks, scores, value_grad_offset
+from riskmin.regularizers import penalized_part
+
+EPSILON = 2.0**-52
+ULPS_PER_TERM = 4.0
+"""Error of each term of a sum, in units in the last place."""
+ULPS_PER_ROOT_LENGTH = 0.25
+"""Further error of a sum of n terms, in units in the last place times sqrt(n), since most errors cancel."""
+SLOPE_SUM_RATIO = 4.0
+"""Bound on the sum of a cut's slopes relative to its offset, for losses with margins of about one."""
+SAMPLED_ENTRIES = 2**16
+"""Sizes are means over rows: about this many stored entries per shard suffice to estimate them."""
+ROUGH_RELATIVE_ERROR = 1e-12
+"""Relative error assumed of a cut and of J if there is no time for an estimate."""
+
+
+def rounding_allowance(obj: Objective, w: Array, cut: Cut) -> float:
+    """Estimate how much rounding may have raised a cut, or J at w.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Objective, linear_risk
+    >>> X, y = np.array([[1.0, 1.0], [-1.0, 1.0]]), np.array([1.0, -1.0])
+    >>> J, near, far = Objective(linear_risk(X, y, "hinge"), L2(), 0.1), np.ones(2), np.array([1.0, 1e9])
+    >>> rounding_allowance(J, near, J.cut(near)) < 1e-13 < rounding_allowance(J, far, J.cut(far))
+    True
+    """
+    # terms of J and of the cut: value, penalty, labels and intercepts, ...
+    sizes = _term_sizes(obj, w, SLOPE_SUM_RATIO * abs(cut.b))
+    size = abs(cut.b) + obj.lam * obj.reg.value(w) + sizes.others
+    if isinstance(obj.reg, RkhsNorm):
+        # a function in feature space is a pair (K beta, beta): its norm is a sum over all of K
+        n = len(w) // 2
+        size += obj.lam * obj.reg.term_size(w[n:]) + obj.reg.term_size(cut.a[:n]) / obj.lam
+    if obj.has_intercepts:  # the constant cuts that cancel its slopes in the intercepts
+        size += float(np.max(obj.risk.constant_prediction_cuts.offsets, initial=0.0))  # type: ignore[attr-defined]
+    # ... the products c_i u_i x_ij w_j, at w and at the minimizer of the cut
+    size += float(sizes.columns @ abs(w)) + _bound_sensitivity(obj, cut, sizes.columns)
+    allowed = EPSILON * (ULPS_PER_TERM + ULPS_PER_ROOT_LENGTH * math.sqrt(sizes.length)) * size
+    return allowed if math.isfinite(allowed) else 0.0
+
+
+class TermSizes(NamedTuple):
+    """The sizes of the terms of which a cut is the sum."""
+
+    columns: Array
+    """sum_i c_i |u_i| |x_ij|, per column."""
+    others: float
+    """sum_i c_i |u_i| (|b| + |y_i|), and further terms of the loss itself."""
+    length: int
+    """The length of the longest sums: over rows, or over the entries of a row."""
+
+
+def _bound_sensitivity(obj: Objective, cut: Cut, columns: Array) -> float:
+    """The effect of errors in a cut's slopes on its bound: the bound's derivative is the cut's minimizer."""
+    reg, xp = obj.reg, namespace(cut.a)
+    s = reg.scale(cut, obj.lam)
+    if not getattr(reg, "polyhedral", False):
+        # d/da of -lam Omega*(-s a / lam) is s times the minimizer
+        return float(columns @ abs(reg.conjugate_grad(-s / obj.lam * cut.a)))
+    # the bound is proportional to the factor by which the largest slopes have to be shrunk
+    # only the slopes of about the largest size can limit the shrinking
+    distance = max(s * cut.b, 0.0) / obj.lam
+    relative = columns / _l1_weights(penalized_part(reg), columns, obj.n_intercepts)
+    largest = abs(cut.a) >= 0.5 * float(xp.max(abs(cut.a)))
+    return distance * float(xp.max(xp.where(largest, relative, 0.0 * relative)))
+
+
+def _l1_weights(reg: Any, w: Array, tail: int) -> Array:
+    """The weights of the absolute values in a regularizer, one per entry of w; 1 for entries without."""
+    head, ones, terms = w[: len(w) - tail], 1.0 + 0.0 * w, getattr(reg, "terms", None)
+    weights = ones if terms is None else namespace(w).concat([terms(head).absolute + 0.0 * head, ones[:tail]])
+    return namespace(w).where(weights > 0, weights, ones)
+
+
+def _term_sizes(obj: Objective, w: Array, slope_sum: float) -> TermSizes:
+    """The sums over the rows of a risk; for user-defined risks, those that the gradient shows.
+
+    The offset of a cut is the sum of its slopes times margins of about one, so that all slopes together
+    are at most a small multiple of it, `slope_sum`.
+    """
+    risk: Any = obj.risk
+    b = 0.0
+    if isinstance(risk, ProfiledIntercept):
+        cached = risk.cached_minimum(w)
+        # the intercept is a term of all scores, too
+        b, risk = risk.cursor(w).b if cached is None else cached[0], risk.risk
+    elif isinstance(risk, Adaptive):
+        b, risk = risk.intercept(w), risk.risk
+    if not isinstance(risk, Risk):
+        return TermSizes(abs(risk(w)[1]), 0.0, len(w))
+    slope_sum = min(slope_sum, 1.0) if _has_margins(risk.loss) else 1.0
+    if not risk.loss.separable:
+        return _gathered_sizes(risk, w, b, slope_sum)
+    columns, others = risk.executor.sum(_shard_sizes, risk.loss, risk.linear_map, w, b, slope_sum)
+    return TermSizes(columns, float(others), _sum_length(risk))
+
+
+def _sum_length(risk: Risk) -> int:
+    """The length of the longest sum: over rows, or over the stored entries of a row."""
+    if risk.row_metadata is None:
+        return risk.dim
+    n = risk.row_metadata.shape[0]
+    return max(n, risk.row_metadata.nnz // max(n, 1))
+
+
+def _has_margins(loss: Any) -> bool:
+    """Whether scores are compared to margins of about one, and not to target values."""
+    return getattr(loss, "task", "regression") != "regression" and getattr(loss, "margin", 1.0) > 0
+
+
+def _gathered_sizes(risk: Risk, w: Array, b: float, slope_sum: float) -> TermSizes:
+    """The sizes for a non-decomposable loss."""
+    zs = risk.executor.map(scores, risk.linear_map, w)
+    z = namespace(zs[0]).concat(zs)
+    y, c = risk.labels
+    slopes, others = _slope_sizes(risk.loss, z + b if b else z, b, y, c, slope_sum * risk.max_slopes)
+    ends = np.cumsum([0, *map(len, zs)])
+    each = [slopes[i:j] for i, j in pairwise(ends)]
+    (columns,) = risk.executor.sum(_column_sizes, risk.linear_map, w, each=each)
+    return TermSizes(columns, others, _sum_length(risk))
+
+
+def _shard_sizes(
+    shard: Shard, loss: Loss, linear_map: LinearMap, w: Array, b: float, slope_sum: float
+) -> tuple[Array, float]:
+    """The sums over a sample of the rows of a shard, extrapolated by weight to all rows."""
+    columns, others, sampled_weight = abs(0.0 * w), 0.0, 0.0
+    for i, j in _sampled_blocks(shard, linear_map):
+        z, c = linear_map.scores(shard.X, w, i, j), shard.c[i:j]
+        slopes, extra = _slope_sizes(loss, z + b if b else z, b, shard.y[i:j], c, slope_sum * c)
+        others += extra
+        columns = columns + _absolute_pullback(shard.X, linear_map, slopes, w, i, j)
+        sampled_weight += float(c.sum())
+    # scale the sample by weight to all rows of the shard
+    factor = float(shard.c.sum()) / sampled_weight if sampled_weight > 0 else 0.0
+    return factor * columns, factor * others
+
+
+def _column_sizes(shard: Shard, linear_map: LinearMap, w: Array, slopes: Array) -> tuple[Array]:
+    """sum_i |u_i| |x_ij| over all rows of a shard, per entry of w."""
+    parts = [
+        _absolute_pullback(shard.X, linear_map, slopes[i:j], w, i, j) for i, j in blocks(shard, linear_map)
+    ]
+    return (sum(parts[1:], start=parts[0]),)
+
+
+def _sampled_blocks(shard: Shard, linear_map: LinearMap) -> Iterator[tuple[int, int]]:
+    """Every m-th block of rows, with about `SAMPLED_ENTRIES` entries in all."""
+    ranges = list(blocks(shard, linear_map))
+    n, p = shard.X.shape
+    entries = getattr(getattr(shard.X, "data", None), "size", n * p)
+    yield from ranges[:: max(min(int(entries) // SAMPLED_ENTRIES, len(ranges)), 1)]
+
+
+def _slope_sizes(loss: Any, z: Array, b: float, y: Array, c: Array, max_slopes: Array) -> tuple[Array, float]:
+    """The absolute slopes in the scores, and the sum of the loss's other terms.
+
+    At nonsmooth points, the slopes on either side count: `max_slopes` bounds them.
+    """
+    xp = namespace(z)
+    _, g, *_ = value_grad_offset(loss, z, y, c)
+    g, own_terms = xp.abs(g), getattr(loss, "terms", None)
+    extra = 0.0 if own_terms is None else float(own_terms(z, y, c))
+    if z.ndim == 1:
+        margins = _has_margins(loss)
+        # near nonsmooth points, the slopes of cuts may differ from those of the points
+        if not getattr(loss, "smooth", False):
+            factor = min(1.0, float(max_slopes.sum()) / (float(g.sum()) or 1.0)) if margins else 1.0
+            g = xp.maximum(factor * g, max_slopes)
+        if y.ndim > 1:  # ranking measures have rounding errors of their own, whatever the slopes are
+            extra += SLOPE_SUM_RATIO * float(max_slopes.sum())
+        not_numeric = getattr(y.dtype, "kind", "f") not in "biuf"  # for example of a user-defined loss
+        labels = 1.0 if margins or not_numeric else xp.abs(y)
+        return g, extra + float(xp.sum(g * (labels + abs(b))))
+    if y.shape == z.shape:  # squares: where their slopes vanish, so does the effect of rounding
+        return g, extra + float(xp.sum(g * xp.abs(y)))
+    n, smooth = len(c), getattr(loss, "smooth", False)
+    floor = 0.0 * c if smooth else max_slopes
+    # scores of rows, and those that all tokens of chains share
+    tokens, shared = xp.maximum(g[:n], floor[:, None] + 0.0 * g[:n]), g[n:] + float(floor.sum())
+    # the logarithm of a sum of exponentials is a difference of numbers as large as the scores
+    extra += float((c if smooth else max_slopes) @ (1 + xp.max(xp.abs(z[:n]), axis=1))) + float(
+        xp.sum(tokens)
+    )
+    return xp.concat([tokens, shared]), extra
+
+
+def _absolute_pullback(X: Any, linear_map: Any, slopes: Array, w: Array, i: int, j: int) -> Array:
+    """sum_i |u_i| |x_ij|, per entry of w."""
+    out = abs(0.0 * w)
+    if isinstance(linear_map, RkhsMap):  # computed for all rows at once
+        n = X.shape[0]
+        out[n:] = X.absolute_product(slopes)
+        return out
+    rows = absolute(X, i, j)
+    if rows is None:
+        linear_map.pullback(X, slopes, i, j, out)
+        return abs(out)
+    # the absolute values of centered rows are not known: take those of the rows
+    inner = linear_map.inner if hasattr(linear_map, "mean") else linear_map
+    inner.pullback(rows, slopes, 0, j - i, out)
+    return out
+
+
+def absolute(X: Any, i: int, j: int) -> Any:
+    """A range of rows with the absolute values of their entries; None for user-defined matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import as_matrix
+    >>> absolute(as_matrix(np.array([[-1.0, 2.0], [3.0, -4.0]])), 1, 2).X.tolist()
+    [[3.0, 4.0]]
+    """
+    if isinstance(X, Wide):
+        X = X.csr
+    if isinstance(X, (Dense, Plain)):
+        return replace(X, X=abs(X.X[i:j]))
+    if isinstance(X, Columns):
+        return Columns(abs(X.T[:, i:j]))
+    if isinstance(X, Csr):
+        rows = X.rows(i, j)
+        return replace(rows, data=abs(rows.data))
+    if isinstance(X, Csc):
+        return replace(X, data=abs(X.data))
+    if isinstance(X, Sequences):
+        part = X.rows(i, j)
+        tokens = absolute(part.tokens, 0, part.shape[0])
+        return None if tokens is None else replace(part, tokens=tokens)
+    return None

@@ -1,0 +1,299 @@
+"""The functions that run on a shard: top-level, so that any executor can send them to its workers.
+
+An oracle call is one pass over X: for each block of rows the scores, the loss and the gradient are computed
+while the rows are still in cache. Cursors keep the scores of a point in the cache of the shard instead, so
+that a line search costs O(n) per step and no pass over X.
+
+The state of a cursor on a shard is a dictionary: "z" and "dz", the scores of the point and of the direction,
+or "w" and "d" where the scores are too many to be cached; and "evaluation", the last one along the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.arrays.memory_map import release_between
+from riskmin.arrays.namespace import as_array_like, namespace, to_numpy
+from riskmin.core import Array, LinearMap, Loss, Shard, ShardStateLost
+from riskmin.numerics.univariate import CUT_ROUNDING
+
+BLOCK_MAX_SCORES = 2**17
+"""At most this many scores per block of rows, so that they stay in cache, too."""
+CACHE_MAX_SCORES = 2**22
+"""Multi-output scores are cached if a shard has at most this many, and else recomputed at each evaluation."""
+LINE_BLOCK_ROWS = 4096
+"""Rows per block in line evaluations with one cached score per row."""
+
+
+def blocks(shard: Shard, linear_map: LinearMap) -> Iterable[tuple[int, int]]:
+    """Ranges of rows to score together."""
+    X: Any = shard.X
+    if hasattr(X, "blocks"):  # sequences, which can only be cut at their ends
+        ranges: Iterable[tuple[int, int]] = X.blocks(linear_map.columns)
+        return ranges
+    # rows of a block stay in cache between the scores and the pullback, and so do its scores
+    n, step = X.shape[0], X.block_rows
+    if not getattr(X, "whole", False):
+        step = max(min(step, BLOCK_MAX_SCORES // linear_map.columns), 16)
+    return release_between((i, min(i + step, n)) for i in range(0, n, step))
+
+
+def value_grad(shard: Shard, loss: Loss, linear_map: LinearMap, w: Array) -> tuple[float, Array]:
+    """The loss of the shard's rows and its gradient in w."""
+    value, grad = 0.0, namespace(w).zeros_like(w)
+    for i, j in blocks(shard, linear_map):
+        v, dz = loss.value_grad(linear_map.scores(shard.X, w, i, j), shard.y[i:j], shard.c[i:j])
+        value += float(v)
+        linear_map.pullback(shard.X, dz, i, j, grad)
+    return value, grad
+
+
+def scores(shard: Shard, linear_map: LinearMap, w: Array) -> Array:
+    """The scores of all rows, followed by the rows of scores that all examples share, if any."""
+    parts = [linear_map.scores(shard.X, w, i, j) for i, j in blocks(shard, linear_map)]
+    if shared := _shared(linear_map):
+        # each block repeats the shared rows of scores: keep those of the last block only
+        parts = [*(part[:-shared] for part in parts), parts[-1][-shared:]]
+    return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts)
+
+
+def labels(shard: Shard) -> tuple[Array, Array]:
+    """Labels and weights."""
+    return shard.y, shard.c
+
+
+def scatter(shard: Shard, linear_map: LinearMap, w: Array, dz: Array) -> tuple[Array]:
+    """The gradient in w, given the gradient dz in the scores."""
+    grad = namespace(w).zeros_like(w)
+    for i, j in blocks(shard, linear_map):
+        linear_map.pullback(shard.X, dz[i:j], i, j, grad)
+    return (grad,)
+
+
+# ---------------------------------------------------------------- cached scores
+def cache_scores(shard: Shard, key: int, live: set[int], linear_map: LinearMap, w: Array) -> float:
+    """Cache the scores of w, drop those of dead cursors, and return the largest absolute score."""
+    cursors = shard.cache.setdefault("cursors", {})
+    for dead in cursors.keys() - live:
+        del cursors[dead]
+    # too many scores to cache: keep w, and compute the scores again at each evaluation
+    large = linear_map.columns > 1 and shard.X.shape[0] * linear_map.columns > CACHE_MAX_SCORES
+    cursors[key] = {"w": w} if large else {"z": scores(shard, linear_map, w)}
+    return max_abs(cursors[key].get("z"))
+
+
+def max_abs(z: Array) -> float:
+    """The largest absolute score; 0 if there is none."""
+    return 0.0 if z is None or 0 in z.shape else float(abs(z).max())
+
+
+def _cursor_state(shard: Shard, key: int) -> dict[str, Any]:
+    """The cached state of a cursor; raises if the shard has lost it."""
+    try:
+        state: dict[str, Any] = shard.cache["cursors"][key]
+    except KeyError:
+        raise ShardStateLost("the scores of a point") from None
+    return state
+
+
+def set_direction(shard: Shard, key: int, linear_map: LinearMap, d: Array) -> None:
+    """Cache the scores of the direction d."""
+    state = _cursor_state(shard, key)
+    if "z" in state:
+        state["dz"] = scores(shard, linear_map, d)
+    else:
+        state["d"] = d
+
+
+def advance(shard: Shard, key: int, t: float) -> float:
+    """Step by t along the direction, and return the largest absolute score there."""
+    state = _cursor_state(shard, key)
+    # both are linear: z + t dz, or w + t d
+    point, direction = ("z", "dz") if "z" in state else ("w", "d")
+    state[point] = state[point] + t * state[direction]
+    evaluation = state.pop("evaluation", None)
+    if evaluation is not None and evaluation.t == t:
+        state["evaluation"] = evaluation._replace(t=0.0)
+    return max_abs(state.get("z"))
+
+
+def value_slopes(
+    shard: Shard, key: int, loss: Loss, linear_map: LinearMap, t: float, b: float
+) -> tuple[float, float, float]:
+    """The loss at scores z + t dz + b, with its derivatives in t and in b."""
+    state = _cursor_state(shard, key)
+    value = slope_t = slope_b = 0.0
+    tangents: list[tuple[Any, Array, Any]] = []
+    cacheable = _has_score_matrix(linear_map) and "z" in state and not b
+    for i, j in _line_blocks(shard, linear_map, state):
+        z, dz = _line_scores(shard, linear_map, state, i, j)
+        # the same additions in the same order as in `pull_back` and `advance`: at a nonsmooth point, the last
+        # bit of a score decides on the slope, and all three must agree
+        shifted = z + t * dz if t else z
+        shifted = shifted + b if b else shifted
+        v, g, *offset = value_grad_offset(loss, shifted, shard.y[i:j], shard.c[i:j])
+        value += float(v)
+        slope_b += float(g.sum())
+        if dz is not None:
+            slope_t += inner(g, dz)
+        if cacheable:
+            tangents.append((v, g, sum(offset)))
+    if cacheable:
+        state["evaluation"] = LineEvaluation(t, loss, tangents)
+    return value, slope_t, slope_b
+
+
+def value_grad_of_shift(
+    shard: Shard, key: int, loss: Loss, linear_map: LinearMap, b: Array
+) -> tuple[float, Array]:
+    """The loss at scores z + b, with one entry of b per output, and its gradient in b."""
+    state = _cursor_state(shard, key)
+    value, slopes, tangents = 0.0, 0.0 * b, []
+    for i, j in blocks(shard, linear_map):
+        z, _ = _line_scores(shard, linear_map, state, i, j)
+        v, g, *offset = value_grad_offset(loss, z + as_array_like(b, z), shard.y[i:j], shard.c[i:j])
+        value, slopes = value + float(v), slopes + to_numpy(g.sum(0))
+        tangents.append((v, g, sum(offset)))
+    if "z" in state:
+        state["shift"], state["evaluation"] = b, LineEvaluation(0.0, loss, tangents)
+    return value, slopes
+
+
+def shift_scores(shard: Shard, key: int, b: Array) -> None:
+    """Add b to all scores; where they are not cached, to the intercepts at the end of w."""
+    state = _cursor_state(shard, key)
+    if "z" not in state:
+        # without cached scores, the intercepts are the last entries of w
+        state["w"] = namespace(state["w"]).concat(
+            [state["w"][: -len(b)], state["w"][-len(b) :] + as_array_like(b, state["w"])]
+        )
+        return
+    state["z"] = state["z"] + as_array_like(b, state["z"])
+    if not np.array_equal(state.pop("shift", None), b):
+        state.pop("evaluation", None)  # the last evaluation was at other scores
+
+
+class LineEvaluation(NamedTuple):
+    """The last evaluation of a multi-output loss: a step usually ends there, and it costs less to keep."""
+
+    t: float
+    loss: Loss
+    tangents: list[tuple[Any, Array, Any]]
+    """Value, gradient and minorant offset, one tuple per block of rows."""
+
+
+def pull_back(
+    shard: Shard,
+    key: int,
+    loss: Loss,
+    linear_map: LinearMap,
+    w: Array,
+    t: float,
+    mix: list[tuple[float, float]],
+) -> tuple[float, Array, float, float]:
+    """sum_k m_k of (loss, gradient in w) at scores z + t dz + b_k, for the (b_k, m_k) of mix.
+
+    Also returns a bound on the rounding error, by the size of the terms that cancel,
+    sum_i |dz_i| (|z_i| + |b|), and the minorant offset.
+    """
+    state = _cursor_state(shard, key)
+    # reuse the last evaluation if it was at the same t, under the same loss and without shifts
+    evaluation = state.get("evaluation")
+    if evaluation is not None and (evaluation.t != t or evaluation.loss != loss or mix != [(0.0, 1.0)]):
+        evaluation = None
+    value, rounding, offset, grad = 0.0, 0.0, 0.0, namespace(w).zeros_like(w)
+    for block, (i, j) in enumerate(blocks(shard, linear_map)):
+        before, dz = _line_scores(shard, linear_map, state, i, j)
+        z = before + t * dz if t else before
+        if evaluation is None:
+            v, slope, error, raised = mix_tangents(loss, z, shard.y[i:j], shard.c[i:j], mix)
+        else:
+            v, slope, raised = evaluation.tangents[block]
+            error = CUT_ROUNDING * inner(abs(slope), abs(z))
+        # z + t dz may be small while z and t dz are large: their rounding errors remain
+        if t:
+            error += cancellation_error(slope, before, t * dz)
+        value, rounding, offset = value + float(v), rounding + error, offset + float(raised)
+        linear_map.pullback(shard.X, slope, i, j, grad)
+    return value, grad, rounding, offset
+
+
+def value_grad_offset(loss: Loss, z: Array, y: Array, c: Array) -> tuple[Any, ...]:
+    """Value and gradient, and the minorant offset, if the loss has one."""
+    # the method of `HasOffsetTangent`: an isinstance check of the protocol costs more than a small loss
+    offset_tangent = getattr(loss, "offset_tangent", None)
+    tangent: tuple[Any, ...] = loss.value_grad(z, y, c) if offset_tangent is None else offset_tangent(z, y, c)
+    return tangent
+
+
+def mix_tangents(
+    loss: Loss, z: Array, y: Array, c: Array, mix: list[tuple[float, float]]
+) -> tuple[float, Array, float, float]:
+    """A mixed tangent, sum_k m_k of loss and gradient at scores z + b_k, for the (b_k, m_k) of mix.
+
+    Returns the value, the gradient in z, a bound on the rounding error and the minorant offset.
+    """
+    value, offset = 0.0, 0.0
+    dz: Array = 0.0
+    for b, m in mix:
+        v, g, *raised = value_grad_offset(loss, z + b if b else z, y, c)
+        value, offset = value + m * float(v), offset + m * float(sum(raised))
+        # a mixture of one is the tangent itself
+        dz = g if m == 1 else dz + m * g
+    # the offset of the cut is value - dz'(z + b): its products may cancel, but their errors remain
+    size = inner(abs(dz), abs(z) + max(abs(b) for b, _ in mix))
+    return value, dz, CUT_ROUNDING * size, offset
+
+
+def cancellation_error(slope: Array, z: Array, step: Array) -> float:
+    """Bound on the rounding error of a cut at scores z + step, where z and step may cancel."""
+    return CUT_ROUNDING * inner(abs(slope), abs(z) + abs(step))
+
+
+def inner(a: Array, b: Array) -> float:
+    """The inner product of two arrays of scores of the same shape."""
+    return float(a @ b if a.ndim == 1 else a.reshape(-1) @ b.reshape(-1))
+
+
+def _line_blocks(shard: Shard, linear_map: LinearMap, state: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    """Ranges of rows to evaluate together on a line."""
+    if _has_score_matrix(linear_map) or hasattr(shard.X, "blocks"):
+        yield from blocks(shard, linear_map)
+        return
+    z = state["z"]
+    # a CPU is fastest on blocks that stay in cache; a GPU on all rows at once
+    step = LINE_BLOCK_ROWS if isinstance(z, np.ndarray) else max(len(z), 1)
+    yield from ((i, min(i + step, len(z))) for i in range(0, len(z), step))
+
+
+def _line_scores(
+    shard: Shard, linear_map: LinearMap, state: dict[str, Any], i: int, j: int
+) -> tuple[Array, Array]:
+    """The scores of the rows i to j, and those of the direction (None if there is no direction)."""
+    if "z" in state:
+        shared = _shared(linear_map)
+        return _score_range(state["z"], i, j, shared), _score_range(state.get("dz"), i, j, shared)
+    d = state.get("d")
+    return linear_map.scores(shard.X, state["w"], i, j), None if d is None else linear_map.scores(
+        shard.X, d, i, j
+    )
+
+
+def _score_range(z: Array, i: int, j: int, shared: int) -> Array:
+    """The scores of the rows i to j, followed by the shared rows of scores."""
+    if z is None or not shared:
+        return None if z is None else z[i:j]
+    return namespace(z).concat([z[i:j], z[-shared:]])
+
+
+def _has_score_matrix(linear_map: LinearMap) -> bool:
+    """Whether scores are two-dimensional: several outputs, or scores that examples share."""
+    return linear_map.columns > 1 or _shared(linear_map) > 0
+
+
+def _shared(linear_map: LinearMap) -> int:
+    """The number of rows of scores that belong to all examples: those of label transitions."""
+    return getattr(linear_map, "shared", 0)

@@ -1,0 +1,235 @@
+"""`Structured`: a user-defined model of structured outputs, as a loss."""
+
+from __future__ import annotations
+
+import numbers
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import Array, Executor, Shard
+from riskmin.executors import Serial, Threads
+from riskmin.problem.linear_risk import check_weights
+from riskmin.problem.structured.structured_risk import MarginRisk, OpenedExamples, PartitionRisk
+
+REQUIRED_METHODS = {
+    "max_margin": ("joint_feature", "cost", "loss_augmented_argmax"),
+    "log": ("joint_feature", "log_partition"),
+}
+"""The methods that a model needs, by the loss."""
+MAX_DEFAULT_SHARDS = 8
+"""Upper limit of the default number of shards."""
+
+
+@dataclass(frozen=True, eq=False)
+class Structured:
+    r"""The loss of a user-defined model whose outputs have any structure: sequences, matchings, images.
+
+    The model defines the joint features of an input and an output, :math:`\phi(x, y)`, and finds the best
+    output. With ``joint_feature``, ``cost`` and ``loss_augmented_argmax`` it is a margin loss,
+
+    .. math:: l(w) = \max_{y'}\; \Delta(y, y') + w^\top (\phi(x, y') - \phi(x, y)),
+
+    and with ``joint_feature`` and ``log_partition`` it is the loss of a conditional random field,
+
+    .. math:: l(w) = \log \sum_{y'} \exp(w^\top \phi(x, y')) - w^\top \phi(x, y).
+
+    Parameters
+    ----------
+    model : object
+        With these attributes:
+
+        - ``dim``: the length of w;
+        - ``joint_feature(x, y)``: an array of that length, a sparse row, or a pair (indices, values);
+        - ``cost(y, other)``: the cost of predicting `other` where y is right, ``cost(y, y) == 0``;
+        - ``loss_augmented_argmax(x, y, w)``: the output with the largest
+          ``cost(y, other) + w @ joint_feature(x, other)``, exactly;
+        - ``log_partition(x, w)``: the logarithm of the sum of ``exp(w @ joint_feature(x, other))`` over all
+          outputs, and its gradient;
+        - ``outputs(x)``, optional: all outputs of x, to check the above on small examples;
+        - ``project(w)``, optional: the nearest w for which the above are exact, for checks at random w;
+        - ``argmax(x, w)``, for `predict`.
+    loss : "max_margin", "log" or None
+        None for the one whose methods the model has.
+
+    Notes
+    -----
+    The proof of how close a run came needs an exact maximum: an argmax that misses the best output makes the
+    risk too small. So every output that it finds is compared with all that were found before, at this and at
+    other w, and for a few examples with at most 500 `outputs`, with all of them. If it is ever worse, a
+    ValueError names the example, and nothing is claimed.
+
+    Examples
+    --------
+    A matching assigns to each row of a score matrix x a column of its own; here w weighs two such matrices.
+
+    >>> import numpy as np
+    >>> from scipy.optimize import linear_sum_assignment
+    >>> from riskmin import L2, Objective, Structured, minimize
+    >>> class Matching:
+    ...     dim = 2
+    ...     def joint_feature(self, x, y):
+    ...         return x[:, np.arange(len(y)), y].sum(axis=1)
+    ...     def cost(self, y, other):
+    ...         return float(np.mean(y != other))
+    ...     def loss_augmented_argmax(self, x, y, w):
+    ...         wrong = 1 - np.eye(len(y))[y]
+    ...         return linear_sum_assignment(np.tensordot(w, x, 1) + wrong / len(y), maximize=True)[1]
+    ...     def argmax(self, x, w):
+    ...         return linear_sum_assignment(np.tensordot(w, x, 1), maximize=True)[1]
+    >>> rng = np.random.default_rng(0)
+    >>> ys = [rng.permutation(5) for _ in range(20)]
+    >>> xs = [np.array([np.eye(5)[y], np.zeros((5, 5))]) + rng.standard_normal((2, 5, 5)) for y in ys]
+    >>> loss = Structured(Matching())
+    >>> result = minimize(Objective(loss.risk(xs, ys), L2(), lam=0.01))
+    >>> result.status, bool(result.w[0] > abs(result.w[1]))
+    ('converged', True)
+    >>> loss.predict(xs[:1], result.w)[0].shape
+    (5,)
+    """
+
+    model: Any
+    loss: str | None = None
+
+    def __post_init__(self) -> None:
+        available = [kind for kind, names in REQUIRED_METHODS.items() if not self._missing(names)]
+        if self.loss is not None and self.loss not in REQUIRED_METHODS:
+            raise ValueError(
+                f"loss={self.loss!r}: give 'max_margin' or 'log', or None for what the model has"
+            )
+        if self.loss is None and len(available) != 1:
+            raise TypeError(self._ambiguity(len(available)))
+        kind = self.loss or available[0]
+        if missing := self._missing(REQUIRED_METHODS[kind]):
+            raise TypeError(
+                f"{self._name()} has no method {missing[0]}: {kind} needs {', '.join(REQUIRED_METHODS[kind])}"
+            )
+        object.__setattr__(self, "loss", kind)
+        dim = getattr(self.model, "dim", None)
+        if isinstance(dim, bool) or not isinstance(dim, numbers.Integral) or dim < 1:
+            raise ValueError(f"dim of {self._name()} is {dim!r}: give the length of w, a whole number >= 1")
+
+    def _missing(self, names: Sequence[str]) -> list[str]:
+        """The methods of this list that the model does not have."""
+        return [name for name in names if not callable(getattr(self.model, name, None))]
+
+    def _name(self) -> str:
+        return self.model.__name__ if isinstance(self.model, type) else type(self.model).__name__
+
+    def _ambiguity(self, n_losses: int) -> str:
+        """The message for a model with the methods of no loss, or of both."""
+        if n_losses:
+            return f"{self._name()} has methods for both losses: give loss='max_margin' or loss='log'"
+        first, second = (", ".join(names) for names in REQUIRED_METHODS.values())
+        return f"{self._name()} lacks methods: a model needs {first}; or {second}"
+
+    def __repr__(self) -> str:
+        kind: Any = type(self.model)
+        default_repr = kind.__repr__ is object.__repr__  # shows an address, which differs between processes
+        model = f"{kind.__qualname__}(dim={self.model.dim})" if default_repr else repr(self.model)
+        return f"Structured({model}, loss={self.loss!r})"
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the loss has a gradient everywhere."""
+        return self.loss == "log"
+
+    def predict(self, xs: Iterable[Any], w: Array) -> list[Any]:
+        """The best output of each x, by the model's method ``argmax(x, w)``."""
+        if self._missing(["argmax"]):
+            raise TypeError(f"{self._name()} has no method argmax(x, w), which finds the best output of an x")
+        return [self.model.argmax(x, w) for x in xs]
+
+    def risk(
+        self,
+        xs: Iterable[Any],
+        ys: Iterable[Any],
+        *,
+        sample_weight: Any = None,
+        executor: Callable[[Sequence[Shard]], Executor] | None = None,
+        n_shards: int | None = None,
+        check: bool = True,
+        memory: float = 2**30,
+    ) -> MarginRisk | PartitionRisk:
+        r"""The risk :math:`R(w) = \sum_i c_i\, l_i(w)` of examples, with weights c of sum one.
+
+        Parameters
+        ----------
+        xs, ys : sequences
+            Inputs and their right outputs: any objects that the model takes.
+        sample_weight : (n,) array, optional
+        executor : executor class or settings, optional
+            ``Processes`` distributes the examples over worker processes, with a copy of the model in each;
+            both must be picklable. `Serial` by default.
+        n_shards : int, optional
+            The number of shards of examples; by default up to 8, by the number of examples alone.
+        check : bool
+            Check the model at a few random points first.
+        memory : float
+            Memory for the features of outputs that were found before, in bytes.
+
+        Returns
+        -------
+        MarginRisk or PartitionRisk
+            An oracle for `Objective`.
+        """
+        xs, ys = list(xs), list(ys)
+        if len(xs) != len(ys) or not xs:
+            raise ValueError(f"there are {len(xs)} inputs and {len(ys)} outputs: give one output per input")
+        c = check_weights(sample_weight, len(xs))
+        # examples of weight zero are never sent
+        (weighted,) = np.nonzero(c)
+        count = _shard_count(n_shards, len(weighted))
+        parts = [weighted[i:j] for i, j in pairwise(np.linspace(0, len(weighted), count + 1).astype(int))]
+        local = executor in (None, Serial, Threads) or isinstance(executor, (Serial, Threads))
+        if not local:
+            self._check_pickles(xs[weighted[0]], ys[weighted[0]])
+        lists: list[Any] = [[[list_[i] for i in part] for part in parts] for list_ in (xs, ys)]
+        shards = [Shard(x, y, c[part], {}) for x, y, part in zip(*lists, parts, strict=True)]
+        holder = (executor or Serial)(shards)
+        dim = int(self.model.dim)
+        examples = OpenedExamples(holder, (self.model, dim, self.smooth, memory / len(weighted)), parts)
+        self._send_model(examples, check, local)
+        return (PartitionRisk if self.smooth else MarginRisk)(self, examples, dim)
+
+    def _check_pickles(self, x: Any, y: Any) -> None:
+        """Raise a TypeError if the model or the first example cannot be sent to another process."""
+        for thing, name in (
+            (self.model, f"the model {self._name()}"),
+            (x, "the first input"),
+            (y, "its output"),
+        ):
+            try:
+                pickle.dumps(thing)
+            except Exception as error:
+                raise TypeError(
+                    f"{name} cannot be sent to other processes ({error}): use Threads, or define it in a "
+                    "module and keep open files, locks and lambdas out of it"
+                ) from None
+
+    def _send_model(self, examples: OpenedExamples, check: bool, local: bool) -> None:
+        """Send the model to the shards of examples, and check both there."""
+        try:
+            examples.open(check)
+        except AttributeError as error:
+            if local or not str(error).startswith("Can't get attribute"):
+                raise
+            raise TypeError(
+                f"the model {self._name()} cannot be found by other processes: define it in a module, "
+                "not in a notebook or an interactive session"
+            ) from None
+
+
+def _shard_count(n_shards: int | None, n: int) -> int:
+    """The requested number of shards, or the default."""
+    if n_shards is None:
+        return min(MAX_DEFAULT_SHARDS, n)
+    if isinstance(n_shards, bool) or not isinstance(n_shards, numbers.Integral) or not 1 <= n_shards <= n:
+        raise ValueError(
+            f"n_shards={n_shards!r}, but there are {n} examples: give a whole number from 1 to {n}"
+        )
+    return int(n_shards)

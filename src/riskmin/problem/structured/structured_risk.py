@@ -1,0 +1,177 @@
+"""The risk of a user-defined structured model: the functions that run on a shard, and the oracles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import Array, Executor, NDArray, Shard, ShardStateLost
+from riskmin.problem.risk import MAX_CACHE_REBUILDS, check_point
+from riskmin.problem.structured.joint_features import mixture
+from riskmin.problem.structured.log_partition import PartitionExamples
+from riskmin.problem.structured.model_checks import probe_margin, probe_partition
+from riskmin.problem.structured.output_cache import MarginExamples
+
+
+# ---------------------------------------------------------------- on a shard
+def open_shard(
+    shard: Shard, model: Any, dim: int, smooth: bool, max_bytes: float, check: bool, example_ids: NDArray
+) -> None:
+    """Store the model and its examples in the shard's cache, unless they are there."""
+    if "examples" in shard.cache:  # with its cached outputs, when only another shard was read again
+        return
+    xs: Any = shard.X
+    if smooth:
+        terms = shard.cache["examples"] = PartitionExamples(model, xs, shard.y, example_ids, dim)
+        if check:
+            probe_partition(terms)
+    else:
+        examples = shard.cache["examples"] = MarginExamples(model, xs, shard.y, example_ids, dim, max_bytes)
+        if check:
+            probe_margin(examples)
+
+
+def _examples(shard: Shard) -> Any:
+    """The examples that `open_shard` stored; raises if the shard has lost them."""
+    try:
+        return shard.cache["examples"]
+    except KeyError:
+        raise ShardStateLost("the model of a shard") from None
+
+
+def partition_value_grad(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
+    """The sum of c_i [log Z(x_i, w) - w @ phi(x_i, y_i)], and its gradient."""
+    value, grad = _examples(shard).value_grad(w.copy(), shard.c)
+    return value, grad
+
+
+def margin_value_grad(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
+    """The sum of c_i max_y' [cost(y_i, y') + w @ (phi(x_i, y') - phi(x_i, y_i))], and a subgradient."""
+    values, outputs = _examples(shard).evaluate(w.copy())
+    return float(shard.c @ values), mixture([o.row for o in outputs], shard.c, len(w))
+
+
+def restricted_value_grad(shard: Shard, w: NDArray) -> tuple[float, NDArray]:
+    """As `margin_value_grad`, but over the cached outputs: a lower bound, without calls of the argmax."""
+    examples = _examples(shard)
+    best, where = examples.best_cached(w)
+    # each example puts its weight on its best cached output; none on y, whose row is zero
+    share = np.zeros(len(examples.table().cost))
+    share[where[where >= 0]] = shard.c[where >= 0]
+    return float(shard.c @ best), examples.table().transpose @ share
+
+
+def counts(shard: Shard) -> tuple[int, int, int, int]:
+    """Calls of the argmax and of joint_feature, cached outputs, dropped outputs."""
+    examples = _examples(shard)
+    return examples.calls, examples.features, sum(map(len, examples.cached)), examples.dropped
+
+
+# ---------------------------------------------------------------- the risks
+@dataclass
+class OpenedExamples:
+    """Shards that hold the model next to their examples; a shard that was read again gets it again.
+
+    Parameters
+    ----------
+    executor : Executor
+    given : tuple
+        Arguments of `open_shard`: the model, the length of w, whether it is smooth, and bytes per example.
+    numbers : list of arrays
+        The indices of each shard's examples in the data.
+    """
+
+    executor: Executor
+    given: tuple[Any, ...]
+    numbers: list[NDArray]
+    losses: int = 0
+    """How often a shard had lost the model, and with it the cached outputs."""
+
+    def open(self, check: bool) -> None:
+        """Send the model to the shards that do not have it."""
+        self.executor.map(open_shard, *self.given, check, each=self.numbers)
+
+    def sum(self, f: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
+        """The sums of f over the shards."""
+        for _ in range(MAX_CACHE_REBUILDS):
+            try:
+                return self.executor.sum(f, *args)
+            except ShardStateLost:
+                self.losses += 1
+                self.open(check=False)
+        raise ShardStateLost(
+            f"the model of a shard was lost {MAX_CACHE_REBUILDS} times in a row: check the workers"
+        )
+
+
+@dataclass(frozen=True)
+class PartitionRisk:
+    """The risk of a model with `log_partition`; `Structured` makes it."""
+
+    loss: Any
+    held: OpenedExamples = field(repr=False, compare=False)
+    dim: int
+
+    @property
+    def executor(self) -> Executor:
+        """The executor that holds the examples."""
+        return self.held.executor
+
+    def __call__(self, w: Array) -> tuple[float, Array]:
+        """R(w) and its gradient."""
+        check_point(self.dim, w)
+        value, grad = self.held.sum(partition_value_grad, w)
+        return value, grad
+
+
+@dataclass(frozen=True)
+class MarginRisk:
+    """The risk of a model with `loss_augmented_argmax`; `Structured` makes it."""
+
+    loss: Any
+    held: OpenedExamples = field(repr=False, compare=False)
+    dim: int
+
+    @property
+    def executor(self) -> Executor:
+        """The executor that holds the examples."""
+        return self.held.executor
+
+    def __call__(self, w: Array) -> tuple[float, Array]:
+        """R(w) and a subgradient: one argmax per example."""
+        check_point(self.dim, w)
+        value, grad = self.held.sum(margin_value_grad, w)
+        return value, grad
+
+    def restricted_risk(self) -> RestrictedRisk:
+        """The risk restricted to the outputs found so far."""
+        return RestrictedRisk(self.held, self.dim)
+
+    def call_counts(self) -> dict[str, int]:
+        """The numbers of model calls, and of cached and dropped outputs."""
+        totals = self.held.sum(counts)
+        return dict(zip(("argmax", "joint_feature", "kept", "dropped"), totals, strict=True))
+
+
+@dataclass(frozen=True)
+class RestrictedRisk:
+    """A lower bound of a `MarginRisk`, by the outputs found so far; it calls no argmax."""
+
+    held: OpenedExamples = field(repr=False, compare=False)
+    dim: int
+
+    def __call__(self, w: Array) -> tuple[float, Array]:
+        """Its value and a subgradient."""
+        check_point(self.dim, w)
+        value, grad = self.held.sum(restricted_value_grad, w)
+        return value, grad
+
+    def dropped(self) -> int:
+        """The number of outputs dropped so far: the risk may be lower than before by their values.
+
+        A shard that was lost counts as one: the number of its outputs is unknown.
+        """
+        return int(self.held.sum(counts)[3]) + self.held.losses

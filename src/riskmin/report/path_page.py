@@ -1,0 +1,207 @@
+"""HTML pages of regularization paths and of cross-validations along lam."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import NDArray, Result
+from riskmin.report.chart import ChartLine, draw_chart, linear_axis, log_axis
+from riskmin.report.page import html_facts, html_table, status_badge, write_page
+from riskmin.report.progress import duration, relative_gap
+
+MAX_PLOTTED_WEIGHTS = 30
+"""Maximum number of weights whose paths are drawn: those of largest absolute value."""
+
+_PATH_INTRODUCTION = (
+    "One fit for each regularization strength lam, each with its own proof: the minimal objective for that "
+    "lam lies in the shaded band between the two curves."
+)
+_SEARCH_INTRODUCTION = (
+    "The score for each regularization strength lam on the held-out rows: the mean over the folds, plus and "
+    "minus one standard deviation. Each fit of each fold has its own proof of the optimality gap."
+)
+
+
+def _lam_axis(lams: Sequence[float]) -> Any:
+    return log_axis(min(lams), max(lams))
+
+
+def _bounds_chart(results: Sequence[Result], lams: Sequence[float]) -> str:
+    """Chart of the objective and the lower bound along lam."""
+    value, lower = ([getattr(r, name) for r in results] for name in ("value", "lower"))
+    lines = [
+        ChartLine("value", "objective J(w)", list(zip(lams, value, strict=True))),
+        ChartLine("lower", "lower bound of min J", list(zip(lams, lower, strict=True))),
+    ]
+    y = linear_axis(min(0.0, *lower), 1.04 * max(value))
+    return draw_chart("Objective and lower bound", _lam_axis(lams), y, lines, band=True, label="lam")
+
+
+def _gap_chart(results: Sequence[Result], lams: Sequence[float], tol: float) -> str:
+    gaps = [max(relative_gap(r.trace[-1]), 1e-16) for r in results]
+    smallest = min(g for g in [*gaps, tol] if g > 0)
+    line = ChartLine("gap", "certified gap / J(w)", list(zip(lams, gaps, strict=True)))
+    y = log_axis(0.7 * smallest, max(1.0, *gaps) if max(gaps) > 0.1 else 0.1)
+    return draw_chart("Certified relative gap", _lam_axis(lams), y, [line], rule=tol, label="lam")
+
+
+def _sparsity_chart(results: Sequence[Result], lams: Sequence[float]) -> str:
+    count = [float(np.count_nonzero(r.w)) for r in results]
+    line = ChartLine("gap", "weights that are not zero", list(zip(lams, count, strict=True)))
+    top = linear_axis(0.0, 1.04 * max(*count, 1.0), whole=True)
+    return draw_chart("Nonzero weights", _lam_axis(lams), top, [line], label="lam")
+
+
+def _weights_chart(results: Sequence[Result], lams: Sequence[float], names: Sequence[str] | None) -> str:
+    """Chart of the largest weights along lam; the three largest have names in the legend."""
+    W: NDArray = np.array([np.asarray(r.w) for r in results])
+    largest = np.argsort(-np.abs(W).max(axis=0), kind="stable")[:MAX_PLOTTED_WEIGHTS]
+    kinds = ("value", "lower", "gap")
+    lines = []
+    for rank, j in enumerate(largest.tolist()):
+        in_legend = rank < len(kinds)
+        name = (names[j] if names is not None else f"column {j}") if in_legend else ""
+        points = list(zip(lams, W[:, j].tolist(), strict=True))
+        lines.append(ChartLine(kinds[rank] if in_legend else "other", name, points))
+    lines = lines[3:] + lines[:3]  # draw the named lines last, on top of the others
+    lo, hi = 1.04 * min(0.0, float(W.min())), 1.04 * max(0.0, float(W.max()))
+    title = "Weights" if W.shape[1] <= MAX_PLOTTED_WEIGHTS else f"The {MAX_PLOTTED_WEIGHTS} largest weights"
+    return draw_chart(title, _lam_axis(lams), linear_axis(lo, hi if hi > lo else 1.0), lines, label="lam")
+
+
+def write_path(
+    path: str | os.PathLike[str],
+    results: Sequence[Result],
+    lams: Sequence[float],
+    *,
+    title: str = "riskmin path",
+    about: dict[str, Any] | None = None,
+    names: Sequence[str] | None = None,
+    sparse: bool = False,
+) -> None:
+    """Write one HTML page about a regularization path. It needs no other file, no network and no script.
+
+    Parameters
+    ----------
+    path : path
+        Written atomically: completely or not at all.
+    results : sequence of Result
+        The results of `riskmin.path`.
+    lams : sequence of float
+        Their regularization strengths.
+    title : str
+    about : dict, optional
+        Facts about the problem to show; "tol" is also drawn in the chart of the gaps.
+    names : sequence of str, optional
+        The names of the weights.
+    sparse : bool
+        Show the number of nonzero weights.
+
+    Examples
+    --------
+    >>> import numpy as np, pathlib, tempfile
+    >>> from riskmin import L2, Hinge, linear_risk, path
+    >>> results = path(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), [0.1, 1.0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_path(pathlib.Path(folder, "path.html"), results, [0.1, 1.0])
+    ...     pathlib.Path(folder, "path.html").read_text(encoding="utf-8").count("<svg class")
+    3
+    """
+    order = np.argsort(np.asarray(lams), kind="stable")[::-1].tolist()
+    results, lams = [results[k] for k in order], [float(lams[k]) for k in order]
+    tol = float((about or {}).get("tol", 0.0))
+    charts = _bounds_chart(results, lams) + _gap_chart(results, lams, tol)
+    charts += _weights_chart(results, lams, names)
+    charts += _sparsity_chart(results, lams) if sparse else ""
+    rows = [
+        [
+            f"{lam:.3g}",
+            f"{r.value:.6g}",
+            f"{r.lower:.6g}",
+            f"{relative_gap(r.trace[-1]):.1e}",
+            f"{np.count_nonzero(r.w):,}",
+            f"{int(r.trace[-1]['calls']):,}",
+            duration(r.trace[-1]["seconds"]),
+            status_badge(r),
+        ]
+        for lam, r in zip(lams, results, strict=True)
+    ]
+    head = ["lam", "objective", "lower bound", "relative gap", "nonzeros", "oracle calls", "time", "status"]
+    problem = html_facts(_fact_rows(about))
+    write_page(path, title, _PATH_INTRODUCTION, [_figure(charts, problem), html_table(head, rows)])
+
+
+def write_search(
+    path: str | os.PathLike[str],
+    lams: Sequence[float],
+    scores: NDArray,
+    best: float,
+    *,
+    title: str = "riskmin cross-validation",
+    about: dict[str, Any] | None = None,
+) -> None:
+    """Write one HTML page about a cross-validation along lam.
+
+    Parameters
+    ----------
+    path : path
+        Written atomically: completely or not at all.
+    lams : sequence of float
+        The regularization strengths.
+    scores : (folds, len(lams)) array
+        The score for each lam in each fold.
+    best : float
+        The chosen lam.
+    title : str
+    about : dict, optional
+        Facts about the problem to show.
+
+    Examples
+    --------
+    >>> import numpy as np, pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = pathlib.Path(folder, "cv.html")
+    ...     write_search(page, [1.0, 0.1], np.array([[0.8, 0.9], [0.7, 0.9]]), 0.1)
+    ...     page.read_text(encoding="utf-8").count("<svg class")
+    1
+    """
+    order = np.argsort(np.asarray(lams), kind="stable")[::-1].tolist()
+    lams, scores = [float(lams[k]) for k in order], np.asarray(scores)[:, order]
+    mean, sd = scores.mean(axis=0), scores.std(axis=0)
+    lo, hi = float((mean - sd).min()), float((mean + sd).max())
+    margin = 0.04 * (hi - lo) or 0.01 * (abs(hi) or 1.0)
+    lo, hi = lo - margin, hi + margin
+    lines = [
+        ChartLine("other", "", list(zip(lams, (mean + sd).tolist(), strict=True))),
+        ChartLine("other", "", list(zip(lams, (mean - sd).tolist(), strict=True))),
+        ChartLine("value", "mean score", list(zip(lams, mean.tolist(), strict=True))),
+        ChartLine("tol", f"best lam = {best:.3g}", [(best, lo), (best, hi)]),
+    ]
+    chart = draw_chart(
+        "Score of the held-out rows", _lam_axis(lams), linear_axis(lo, hi), lines, band=True, label="lam"
+    )
+    rows = [
+        [f"{lam:.3g}", f"{m:.6g}", f"{s:.2g}", *(f"{v:.4g}" for v in scores[:, k])]
+        for k, (lam, m, s) in enumerate(zip(lams, mean, sd, strict=True))
+    ]
+    head = ["lam", "mean score", "sd", *(f"fold {k + 1}" for k in range(len(scores)))]
+    problem = html_facts(_fact_rows(about))
+    write_page(path, title, _SEARCH_INTRODUCTION, [_figure(chart, problem), html_table(head, rows)])
+
+
+def _fact_rows(about: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Format facts about a problem as (name, value) pairs, with rows and columns in one entry."""
+    facts_left = dict(about or {})
+    rows: list[tuple[str, Any]] = []
+    if "rows" in facts_left and "columns" in facts_left:
+        rows.append(("data", f"{facts_left.pop('rows'):,} rows × {facts_left.pop('columns'):,} columns"))
+    rows += facts_left.items()
+    return [(name, f"{fact:g}" if isinstance(fact, float) else str(fact)) for name, fact in rows]
+
+
+def _figure(charts: str, description: str) -> str:
+    return f'<section><div class="charts">{charts}</div>{description}</section>'

@@ -1,0 +1,174 @@
+"""Progress output on stderr: a live line on a terminal, plain lines in a log, JSON lines for a program."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from riskmin.core import Iterate
+
+LIVE_UPDATE_SECONDS = 0.1
+"""Seconds between two updates of the live line."""
+LOG_LINE_SECONDS = 5.0
+"""Seconds between two lines of a log."""
+
+
+def relative_gap(row: dict[str, float]) -> float:
+    """The certified gap divided by the objective, which is compared with `tol`; 0 if the objective is 0."""
+    return row["gap"] / row["value"] if row["value"] else 0.0
+
+
+def duration(seconds: float) -> str:
+    """Format a number of seconds for reading.
+
+    Examples
+    --------
+    >>> duration(0.0123), duration(0.512), duration(8.25), duration(95), duration(7260)
+    ('12 ms', '0.51 s', '8.2 s', '1 min 35 s', '2 h 1 min')
+    """
+    if seconds < 0.0995:
+        return f"{1000 * seconds:.2g} ms"
+    if seconds < 0.995:
+        return f"{seconds:.2f} s"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, remainder = divmod(round(seconds), 60)
+    return f"{minutes} min {remainder} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def time_left(seconds: Sequence[float], gaps: Sequence[float], tol: float) -> float | None:
+    """Estimate the seconds until the gap reaches tol.
+
+    A line is fitted to log(gap) over time by least squares, over the later half of the elapsed time.
+
+    Parameters
+    ----------
+    seconds, gaps : sequences of float
+        Times, and the relative gap known at each.
+    tol : float
+        The relative gap to reach.
+
+    Returns
+    -------
+    float or None
+        None if no estimate is possible: too few points, no progress, or no gap between 0 and 1.
+
+    Examples
+    --------
+    >>> round(time_left([0, 1, 2, 3, 4], [1e-1, 1e-2, 1e-3, 1e-4, 1e-5], 1e-7), 6)
+    2.0
+    >>> time_left([0, 1, 2, 3, 4], [0.5, 0.5, 0.5, 0.5, 0.5], 1e-3) is None
+    True
+    """
+    if len(seconds) == 0:
+        return None
+    if gaps[-1] <= tol:
+        return 0.0
+    since = (seconds[0] + seconds[-1]) / 2
+    points = [(t, math.log(g)) for t, g in zip(seconds, gaps, strict=True) if t >= since and 0 < g < 1]
+    if tol <= 0 or len(points) < 3:
+        return None
+    mean_t = sum(t for t, _ in points) / len(points)
+    mean_g = sum(g for _, g in points) / len(points)
+    variation = sum((t - mean_t) ** 2 for t, _ in points)
+    slope = sum((t - mean_t) * (g - mean_g) for t, g in points) / variation if variation else 0.0
+    left = (math.log(tol) - math.log(gaps[-1])) / slope if slope < 0 else math.inf
+    # an extrapolation beyond 1000 times the observed interval means nothing
+    return left if left < 1000 * (seconds[-1] - seconds[0]) else None
+
+
+class Progress:
+    """Callback of `minimize` that prints progress, and context manager that removes the live line at the end.
+
+    Parameters
+    ----------
+    tol : float
+        The relative gap that the run is to reach, for the estimate of the time left.
+    json : bool
+        Write one JSON object per line for every iteration instead: the row of the trace and ``gap_rel``.
+    file : text file, optional
+        By default stderr. A terminal gets one live line, any other file one line every few seconds.
+    quiet : bool
+        Write nothing.
+
+    Examples
+    --------
+    >>> import numpy as np, sys
+    >>> from riskmin import Hinge, L2, Objective, linear_risk, minimize
+    >>> J = Objective(linear_risk(np.eye(2), np.array([1.0, -1.0]), Hinge()), L2(), lam=0.1)
+    >>> with Progress(tol=1e-3) as progress:
+    ...     result = minimize(J, tol=1e-3, callback=progress)
+    """
+
+    def __init__(
+        self, tol: float = 1e-3, json: bool = False, file: TextIO | None = None, quiet: bool = False
+    ) -> None:
+        self.tol, self.json, self.quiet = tol, json, quiet
+        self.file = sys.stderr if file is None else file
+        self.live: Any = None
+        self.samples: deque[tuple[float, float]] = deque(maxlen=512)
+        self.report_interval = LIVE_UPDATE_SECONDS if self.file.isatty() else LOG_LINE_SECONDS
+        self.__enter__()
+
+    def __enter__(self) -> Progress:
+        self.next_sample_time = time.perf_counter()
+        # the first report is delayed, so that a short fit ends before it and pays nothing for progress
+        self.next_report_time = self.next_sample_time + max(self.report_interval, 2 * LIVE_UPDATE_SECONDS)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
+
+    def __call__(self, iterate: Iterate, row: dict[str, float]) -> None:
+        """Record an iteration and report it if a report is due."""
+        if self.quiet:
+            return
+        if self.json:
+            self.file.write(trace_row_json(row) + "\n")
+            self.file.flush()
+            return
+        now = time.perf_counter()
+        if now >= self.next_sample_time:
+            self.samples.append((row["seconds"], relative_gap(row)))
+            self.next_sample_time = now + LIVE_UPDATE_SECONDS
+        if now >= self.next_report_time:
+            self.next_report_time = now + self.report_interval
+            left = time_left([t for t, _ in self.samples], [g for _, g in self.samples], self.tol)
+            self._report(row, "?" if left is None else duration(left))
+
+    def _report(self, row: dict[str, float], left: str) -> None:
+        """Write a line to a log, or update the live line of a terminal."""
+        if not self.file.isatty():
+            self.file.write(
+                f"riskmin: iteration {row['iteration']:.0f}, objective {row['value']:.8g}, "
+                f"lower bound {row['lower']:.8g}, gap {relative_gap(row):.1e} of {self.tol:g}, "
+                f"{duration(row['seconds'])}, {left} left\n"
+            )
+            self.file.flush()
+            return
+        line = (
+            f"{row['iteration']:.0f} · {row['lower']:.6g} ≤ min J ≤ {row['value']:.6g} · "
+            f"gap {relative_gap(row):.1e} → {self.tol:.0e} · {duration(row['seconds'])} · {left} left"
+        )
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        if self.live is None:
+            self.live = Live(console=Console(file=self.file), auto_refresh=False, transient=True)
+            self.live.start()
+        self.live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+def trace_row_json(row: dict[str, float]) -> str:
+    """Format a row of a trace and its relative gap as one line of JSON; nonfinite numbers become null."""
+    full = {**row, "gap_rel": relative_gap(row)}
+    plain = {k: v if isinstance(v, int) else float(v) for k, v in full.items()}
+    return json.dumps({k: v if math.isfinite(v) else None for k, v in plain.items()})

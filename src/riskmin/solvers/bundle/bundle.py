@@ -1,0 +1,263 @@
+r"""Bundle methods: minimize :math:`\lambda\,\Omega(w) + \max_t (a_t^\top w + b_t)`, add a cut, repeat.
+
+`Bmrm` and `LineSearchBmrm` follow the papers exactly. `Bundle` is the default: it searches the exact
+objective along the segment to the minimizer of the model, on cached scores, and takes its next cut at the
+best point of that line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import numbers
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from riskmin.arrays.namespace import namespace
+from riskmin.core import Array, Cut, Iterate, UnsupportedProblem
+from riskmin.numerics.univariate import Tangent, best_tangent, bracket_minimum, refine_bracket
+from riskmin.problem.objective import Objective, ObjectiveCursor
+from riskmin.regularizers import UnpenalizedTail
+from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel, mix_two, refuse_unpenalized_intercepts
+from riskmin.solvers.bundle.held_cuts import InterceptCuttingPlaneModel
+from riskmin.solvers.state_checks import check_state
+
+STATE_SHAPES = {"A": "m d", "b": "m", "alpha": "m", "idle": "m", "G?": "m m", "model?": "d"}
+"""Shapes of the arrays in a saved bundle of m cuts in d dimensions."""
+RECOMPUTE_DIRECTION_ABOVE_STEP = 4.0
+"""Step length above which a direction in a feature space is recomputed from its coefficients, and searched
+again: beyond this multiple of the model's step, rounding dominates its scores."""
+
+
+def check_positive_int(solver: object, name: str) -> None:
+    """Raise ValueError unless the setting `name` is an integer of at least 1."""
+    value = getattr(solver, name)
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(f"{type(solver).__name__} needs {name} to be a whole number >= 1, not {value!r}")
+
+
+def _model_class(obj: Objective) -> type[CuttingPlaneModel]:
+    """Return the class of cutting-plane model that the objective needs."""
+    return InterceptCuttingPlaneModel if isinstance(obj.reg, UnpenalizedTail) else CuttingPlaneModel
+
+
+@dataclass(frozen=True)
+class Bmrm:
+    r"""The bundle method of the papers: each cut is taken at the minimizer of the model of all earlier cuts.
+
+    Parameters
+    ----------
+    floor : bool
+        Also use R >= 0 as a cut from the start, as Teo et al. (2007) do; Zhang et al. (2010) do not.
+
+    References
+    ----------
+    C. H. Teo, S. V. N. Vishwanathan, A. Smola, Q. V. Le, Bundle methods for regularized risk
+    minimization, JMLR 11, 2010.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Bmrm, Hinge, Objective, linear_risk
+    >>> X, y = np.array([[1.0], [-0.5]]), np.array([1.0, -1.0])
+    >>> steps = Bmrm().iterates(Objective(linear_risk(X, y, Hinge()), L2(), lam=0.25), np.zeros(1))
+    >>> for _ in range(4):
+    ...     it = next(steps)
+    ...     print(f"w = {it.w[0]:.3f}, J(w) = {it.value:.3f}")
+    w = 0.000, J(w) = 1.000
+    w = 3.000, J(w) = 1.125
+    w = 1.333, J(w) = 0.389
+    w = 1.000, J(w) = 0.375
+    """
+
+    floor: bool = False
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """Yield the points w_0, w_1, ... of the method."""
+        model = CuttingPlaneModel.empty(self, obj, w0)
+        if self.floor:
+            model.add(Cut(namespace(w0).zeros_like(w0), 0.0))
+        return self._run(obj, model, w0)
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Continue from a saved state."""
+        check_state(state, STATE_SHAPES | {"w": "d"}, d=obj.risk.dim)
+        return self._run(obj, CuttingPlaneModel.from_state(self, obj, state), state["w"])
+
+    def _run(self, obj: Objective, model: CuttingPlaneModel, w: Array) -> Iterator[Iterate]:
+        while True:
+            value, _, cut = obj(w)
+            model.add(cut)
+            best = model.best_mixture()
+            new = model.minimizer(obj, best)
+            saved = model.state() | {"w": new}
+            yield Iterate(w, value, best, {"cuts": len(model.b)}, saved.copy)
+            w = new
+
+
+@dataclass(frozen=True)
+class LineSearchBmrm:
+    r"""The line search variant of the bundle method: it stores no gradients and solves no quadratic program.
+
+    The model is the best mixture of the last model and the new cut, so its minimizer is
+    :math:`w_{k+1} = (1 - \eta) w_k - \eta\, a_{k+1} / \lambda` with a closed-form :math:`\eta`.
+
+    References
+    ----------
+    A. Smola, S. V. N. Vishwanathan, Q. V. Le, Bundle methods for machine learning, NIPS 2007.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, LineSearchBmrm, Logistic, Objective, linear_risk, minimize
+    >>> X, y = np.array([[1.0], [-0.5]]), np.array([1.0, -1.0])
+    >>> minimize(Objective(linear_risk(X, y, Logistic()), L2(), lam=0.25), LineSearchBmrm()).status
+    'converged'
+    """
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """Yield the points w_0, w_1, ... of the method."""
+        refuse_unpenalized_intercepts(self, obj)
+        if getattr(obj.reg, "polyhedral", False):
+            raise UnsupportedProblem(
+                f"LineSearchBmrm needs a differentiable conjugate, not that of {type(obj.reg).__name__}(): "
+                "use Bundle"
+            )
+        return self._run(obj, None, w0)
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Continue from a saved state."""
+        check_state(state, {"a": "d", "b": "1", "w": "d"}, d=obj.risk.dim)
+        return self._run(obj, Cut(state["a"], float(state["b"][0])), state["w"])
+
+    def _run(self, obj: Objective, model: Cut | None, w: Array) -> Iterator[Iterate]:
+        while True:
+            value, _, cut = obj(w)
+            model, eta = mix_two(model, cut, obj)
+            new = obj.argmin(model)
+            saved = {"a": model.a, "b": np.array([model.b]), "w": new}
+            yield Iterate(w, value, model, {"eta": eta}, saved.copy)
+            w = new
+
+
+@dataclass(frozen=True)
+class Bundle:
+    r"""The accelerated bundle method, and the default for losses that are not smooth.
+
+    Like `Bmrm`, but each step searches the *exact* objective from the best point so far towards the
+    minimizer of the model, on cached scores, and takes the next cut at the best point of that line. Cuts
+    whose multiplier has been zero for `keep` steps are dropped.
+
+    For multi-output models with intercepts, the model (not the objective) penalizes the distance of the
+    intercepts from their current values; convergence is the same as without intercepts.
+
+    Parameters
+    ----------
+    keep : int
+        Number of steps after which a cut with multiplier zero is dropped.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Bundle, Hinge, Objective, linear_risk, minimize
+    >>> X, y = np.array([[1.0], [-0.5]]), np.array([1.0, -1.0])
+    >>> result = minimize(Objective(linear_risk(X, y, Hinge()), L2(), lam=0.25), Bundle(), tol=1e-9)
+    >>> round(float(result.w[0]), 6), round(result.value, 6), round(result.lower, 6)
+    (1.0, 0.375, 0.375)
+    """
+
+    keep: int = 20
+
+    def __post_init__(self) -> None:
+        check_positive_int(self, "keep")
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """Yield the best points."""
+        model = _model_class(obj).empty(self, obj, w0)
+        cursor = obj.cursor(model.initial_point(w0))
+        value, cut = cursor.tangent()
+        model.add(cut)
+        return self._run(obj, model, cursor, value, model.best_mixture(cursor.w))
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Continue from a saved state."""
+        intercept_state = (
+            {"weight": "1", "first": "1"} if _model_class(obj) is InterceptCuttingPlaneModel else {}
+        )
+        limits = {"first": len(state.get("b", ())) + 1}
+        check_state(state, STATE_SHAPES | intercept_state | {"w": "d", "value": "1"}, limits, d=obj.risk.dim)
+        model, cursor = _model_class(obj).from_state(self, obj, state), obj.cursor(state["w"])
+        steps = self._run(obj, model, cursor, float(state["value"][0]), model.mixture())
+        # The first iterate repeats the saved one.
+        next(steps)
+        return steps
+
+    def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+        """Start with the cuts of a run on the same risk, which bound it under any regularizer."""
+        model = _model_class(obj).from_previous_run(self, obj, state, before)
+        w = state["w"]
+        risk = float(state["value"][0]) - before.lam * before.reg.value(w)
+        value = risk + obj.lam * obj.reg.value(w)
+        # The old point may lie outside the domain of the new regularizer: project it.
+        cursor = obj.cursor(w if math.isfinite(value) else obj.reg.prox(w, 0.0))
+        if not math.isfinite(value):
+            value, cut = cursor.tangent()
+            model.add(cut)
+        return self._run(obj, model, cursor, value, model.best_mixture(cursor.w))
+
+    def _run(
+        self, obj: Objective, model: CuttingPlaneModel, cursor: ObjectiveCursor, value: float, best: Cut
+    ) -> Iterator[Iterate]:
+        n_evaluations, recompute = 0, getattr(obj.reg, "recompute", None)
+        while True:
+            saved = model.state() | {"w": cursor.w, "value": np.array([value])}
+            yield Iterate(cursor.w, value, best, {"cuts": len(model.b), "looks": n_evaluations}, saved.copy)
+            w, gap = model.minimizer(obj, best), value - obj.lower(best)
+            # Line evaluations may overestimate by 1 % of the gap.
+            cursor.set_direction(w - cursor.w, 0.01 * gap)
+            new, beyond, n_evaluations = self._search(cursor, gap)
+            if new.x > RECOMPUTE_DIRECTION_ABOVE_STEP and recompute is not None:
+                cursor.set_direction(recompute(cursor.d), 0.01 * gap)
+                new, beyond, n_evaluations = self._search(cursor, gap)
+            # If no step decreases J, the model lacks the cut just beyond the nonsmooth point at t = 0.
+            _, cut = cursor.tangent(new.x or beyond)
+            if new.x:
+                cursor.advance(new.x)
+            elif new.value >= value and model.contains(cut, w, best, value):
+                # The model already contains this cut: the remaining gap is rounding.
+                return
+            if not math.isfinite(float(cut.a @ cut.a)):
+                # The squared norm enters the Gram matrix of the cuts; it overflows double precision.
+                return
+            # Also without a step: this evaluation is closer than the previous one and may be lower.
+            value = new.value
+            model.add(cut)
+            best = model.best_mixture(cursor.w)
+            model.prune(self.keep)
+
+    def _search(self, cursor: ObjectiveCursor, gap: float) -> tuple[Tangent, float, int]:
+        """Return the best point on the line, a step just beyond the minimum, and the number of evaluations.
+
+        The search ends when the bracket's uncertainty is at most 10 % of the decrease so far, or 0.1 % of
+        the gap.
+        """
+        evaluations: list[Tangent] = []
+
+        def evaluate(t: float) -> Tangent:
+            evaluations.append(Tangent(t, *cursor.value_slope(t)))
+            return evaluations[-1]
+
+        def converged(best: float, bound: float) -> bool:
+            return best - bound <= 0.1 * max(start.value - best, 0.01 * gap)
+
+        start = evaluate(0.0)
+        beyond = 0.0
+        if start.slope < 0:
+            # J is coercive along the line, but floating-point values need not show where it rises.
+            with contextlib.suppress(ValueError):
+                beyond = refine_bracket(
+                    evaluate, *bracket_minimum(evaluate, start, 1.0, cursor.reach), converged
+                )[1].x
+        return best_tangent(*evaluations), beyond, len(evaluations)

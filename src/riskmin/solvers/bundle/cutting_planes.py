@@ -1,0 +1,386 @@
+r"""The cutting-plane model: a set of cuts, and the master problem whose solution is their best mixture,
+
+.. math:: \max_\alpha\; b^\top \alpha - \lambda\,\Omega^*(-A^\top \alpha / \lambda)
+          \quad\text{over the simplex (Theorem 2 of Smola et al., NIPS 2007).}
+
+For :math:`\tfrac12 w^\top K w` this is a quadratic program in the inner products of the cuts; for an L1-type
+regularizer a linear program; for any other with a smooth conjugate, a short sequence of quadratic programs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from riskmin.arrays.namespace import as_array_like, namespace, to_numpy, zeros_for
+from riskmin.core import (
+    Array,
+    Cut,
+    HasConjugateHessian,
+    HasInverseMetric,
+    NDArray,
+    Regularizer,
+    UnsupportedProblem,
+)
+from riskmin.core.deadline import check, check_each
+from riskmin.losses.nondecomposable.by_query import user_loss
+from riskmin.losses.smoothed import can_be_smoothed
+from riskmin.numerics.simplex_qp import simplex_qp
+from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
+from riskmin.problem.objective import Objective
+from riskmin.regularizers import Separable, UnpenalizedTail
+from riskmin.solvers.bundle.linear_program import LinearProgram
+
+MAX_CUT_ENTRY = 1e100
+"""Largest entry of a cut whose squares and sums stay finite in double precision."""
+
+
+def clip_magnitude(cut: Cut, max_entry: float = MAX_CUT_ENTRY) -> Cut:
+    """Return the cut, scaled down if its squares would overflow: still a cut, since R >= 0."""
+    xp = namespace(cut.a)
+    size = float(xp.max(xp.abs(cut.a)))
+    return cut if size <= max_entry else Cut(max_entry / size * cut.a, max_entry / size * cut.b)
+
+
+# ---------------------------------------------------------------- mixtures of two
+def mix_two(old: Cut | None, new: Cut, obj: Objective) -> tuple[Cut, float]:
+    """Return the mixture of two cuts with the best bound, and the weight of the new one."""
+    new = clip_magnitude(new)
+    if old is None:
+        return _scaled_to_bound(new, obj), 1.0
+    da, db = new.a - old.a, new.b - old.b
+    if obj.has_inverse_metric:
+        reg: Any = obj.reg
+        # With a quadratic regularizer the bound is a parabola in the weight eta.
+        cross, square = (float(reg.inverse_metric_product(a[None, :], da)[0]) for a in (old.a, da))
+        slope, curvature = db - cross / obj.lam, square / obj.lam
+        eta = float(min(1.0, max(0.0, slope / curvature)) if curvature else slope > 0)
+    # The bound of an L1-type regularizer is -inf until a cut is scaled: compare the scaled cuts.
+    elif getattr(obj.reg, "polyhedral", False):
+        eta = float(obj.lower(new) > obj.lower(old))
+    else:
+        eta = _best_weight(lambda t: Cut(old.a + t * da, old.b + t * db), Cut(da, db), obj)
+    return mixture(old, new, eta), eta
+
+
+def mixture(old: Cut, new: Cut, share: float) -> Cut:
+    """Return (1 - share) old + share new; rounding errors are those of the smaller part."""
+    base, other, step = (old, new, share) if share < 0.5 else (new, old, 1 - share)
+    if not step:
+        return base
+    return Cut(base.a + step * (other.a - base.a), base.b + step * (other.b - base.b))
+
+
+def _scaled_to_bound(cut: Cut, obj: Objective) -> Cut:
+    """Return the cut; for smooth conjugates, which may overflow, its best multiple s <= 1."""
+    if obj.has_inverse_metric or getattr(obj.reg, "polyhedral", False):
+        return cut
+    s = obj.reg.scale(cut, obj.lam)
+    return Cut(s * cut.a, s * cut.b)
+
+
+def _best_weight(mixed: Any, step: Cut, obj: Objective) -> float:
+    """Return the t in [0, 1] whose mixture bounds best: the bound is concave with slope db + da @ w(t)."""
+
+    def evaluate(t: float) -> Tangent:
+        cut = mixed(t)
+        with np.errstate(over="ignore", invalid="ignore"):
+            slope = step.b + float(step.a @ obj.argmin(cut))
+            return Tangent(t, obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) - cut.b, -slope)
+
+    lo, hi = evaluate(0.0), evaluate(1.0)
+    if lo.slope >= 0 or not np.isfinite(lo.value):
+        return float(not np.isfinite(lo.value))
+    # Exponentials overflow far from the minimum: shorten the interval.
+    while not (np.isfinite(hi.value) and np.isfinite(hi.slope)):
+        hi = evaluate(0.25 * hi.x)
+    if hi.slope <= 0:
+        return hi.x
+    return best_tangent(
+        *refine_bracket(evaluate, lo, hi, lambda best, bound: best - bound <= 1e-13 * abs(best))
+    ).x
+
+
+# ---------------------------------------------------------------- master problems
+class MasterProblem(Protocol):
+    """Computes the best mixture of the cuts; an implementation may cache what it computed of earlier cuts."""
+
+    max_entry: float
+    """Largest entry of a cut that it handles."""
+
+    def add(self, A: Array, b: NDArray) -> None:
+        """Append the last cut."""
+        ...
+
+    def keep(self, rows: NDArray) -> None:
+        """Discard all other cuts."""
+        ...
+
+    def solve(self, A: Array, b: NDArray, alpha: NDArray) -> tuple[NDArray, Array | None]:
+        """Return the multipliers, warm-started at alpha, and the minimizer of the model if it is known."""
+        ...
+
+
+@dataclass
+class QuadraticProgram:
+    """The dual for w' K w / 2; caches G, the inner products of the cuts divided by lam."""
+
+    reg: HasInverseMetric
+    lam: float
+    G: NDArray
+    max_entry: float = MAX_CUT_ENTRY
+
+    def add(self, A: Array, b: NDArray) -> None:
+        row = np.asarray(to_numpy(self.reg.inverse_metric_product(A, A[-1])), dtype=float) / self.lam
+        self.G = np.block([[self.G, row[:-1, None]], [row]])
+
+    def keep(self, rows: NDArray) -> None:
+        self.G = self.G[np.ix_(rows, rows)]
+
+    def solve(self, A: Array, b: NDArray, alpha: NDArray) -> tuple[NDArray, Array | None]:
+        return simplex_qp(self.G, b, alpha), None
+
+
+@dataclass
+class NewtonProgram:
+    """The dual for other smooth conjugates: quadratic models, each solved exactly, with a line search.
+
+    The floor R >= 0 is one of the cuts, the first, since exponentials may overflow before a search could
+    begin. For small lam the exponentials are nearly steps, on which Newton's method stalls: the solution is
+    then approached through a decreasing sequence of larger values of lam.
+    """
+
+    reg: Any
+    lam: float
+    max_entry: float = 1e30
+
+    def add(self, A: Array, b: NDArray) -> None: ...
+    def keep(self, rows: NDArray) -> None: ...
+
+    def solve(self, A: Array, b: NDArray, alpha: NDArray) -> tuple[NDArray, Array | None]:
+        # Weights of the cuts need not sum to one: the floor R >= 0 has the remaining weight.
+        x = np.append(max(0.0, 1 - alpha.sum()), alpha)
+        x, solved = self._newton(A, b, x / x.sum(), self.lam)
+        if not solved:
+            xp = namespace(A)
+            lam = max(self.lam, float(xp.max(xp.abs(A))))
+            x = np.append(1.0, np.zeros(len(b)))
+            while lam > self.lam:
+                x, _ = self._newton(A, b, x, lam)
+                # Continuation in lam: each solution starts the next.
+                lam *= 0.3
+            x, _ = self._newton(A, b, x, self.lam)
+        return x[1:], None
+
+    def _newton(self, A: Array, b: NDArray, x: NDArray, lam: float) -> tuple[NDArray, bool]:
+        """Return the best x on the simplex (entry 0 belongs to the floor), and whether it converged."""
+        stalled = 0
+        for _ in check_each(range(30)):
+            value, gain, u = self._evaluate(A, b, x[1:], lam)
+            if not value > -MAX_CUT_ENTRY:
+                return np.append(1.0, np.zeros(len(b))), False
+            gain = np.append(0.0, gain)
+            if (gain - gain @ x).max() <= 1e-13 * (abs(value) + np.abs(b) @ x[1:]):
+                return x, True
+            # Quadratic model of the dual: gradient gain, Hessian -G.
+            G = np.zeros((len(x), len(x)))
+            G[1:, 1:] = np.asarray(to_numpy(self.reg.conjugate_hessian_product(u, A)), dtype=float) / lam
+            target = simplex_qp(G, gain + G @ x, x)
+            # The dual is concave: gain @ (target - x) bounds its increase on the segment.
+            stalled = stalled + 1 if gain @ (target - x) <= 1e-14 * abs(value) else 0
+            if stalled > 3:
+                return x, True
+            t = 1.0 if stalled else self._line_search(A, b, x[1:], (target - x)[1:], lam)
+            if t == 0:
+                # No better point exists in this precision.
+                return x, True
+            x = np.maximum(x + t * (target - x), 0.0)
+            x /= x.sum()
+        return x, False
+
+    def _evaluate(self, A: Array, b: NDArray, x: NDArray, lam: float) -> tuple[float, NDArray, Array]:
+        """Return the dual value at x, its gradient, and the argument u of the conjugate."""
+        check()
+        u = -1 / lam * (as_array_like(x, A) @ A)
+        with np.errstate(over="ignore", invalid="ignore"):
+            gain = b + np.asarray(to_numpy(A @ self.reg.conjugate_grad(u)), dtype=float)
+            return float(b @ x) - lam * self.reg.conjugate(u), gain, u
+
+    def _line_search(self, A: Array, b: NDArray, x: NDArray, e: NDArray, lam: float) -> float:
+        """Return the best step along e, at most 1."""
+
+        def evaluate(t: float) -> Tangent:
+            value, gain, _ = self._evaluate(A, b, x + t * e, lam)
+            return Tangent(t, -value, -float(gain @ e))
+
+        lo, t_max = evaluate(0.0), 1.0
+        hi = evaluate(t_max)
+        while not (hi.value < MAX_CUT_ENTRY and abs(hi.slope) < MAX_CUT_ENTRY) and t_max > 1e-300:
+            t_max *= 0.25
+            hi = evaluate(t_max)
+        if lo.slope >= 0 or hi.slope <= 0:
+            return 0.0 if lo.slope >= 0 else t_max
+        if t_max == 1 and -lo.slope <= 1e-6 * abs(lo.value) and hi.slope <= -0.5 * lo.slope:
+            # Close to the maximum, values are lost in rounding; slopes are still exact.
+            return 1.0
+        bracket = refine_bracket(
+            evaluate, lo, hi, lambda best, bound: best - bound <= 0.01 * max(lo.value - best, 0.0)
+        )
+        return best_tangent(*bracket).x
+
+
+def refuse_unpenalized_intercepts(solver: object, obj: Objective) -> None:
+    """Raise if w contains unpenalized intercepts: cuts have slope zero in them, no step moves them."""
+    if isinstance(obj.reg, UnpenalizedTail):
+        raise UnsupportedProblem(
+            f"{type(solver).__name__} cannot move the intercepts of a multi-output model: use Bundle or Auto"
+        )
+
+
+def master_problem_for(solver: object, obj: Objective, dim: int) -> MasterProblem:
+    """Return the master problem for the regularizer."""
+    refuse_unpenalized_intercepts(solver, obj)
+    reg: Regularizer = obj.reg
+    if isinstance(reg, HasInverseMetric):
+        return QuadraticProgram(reg, obj.lam, np.empty((0, 0)))
+    if isinstance(reg, Separable) and reg.polyhedral:
+        return LinearProgram(reg, obj.lam, dim)
+    if isinstance(reg, HasConjugateHessian):
+        return NewtonProgram(reg, obj.lam)
+    raise unsupported_regularizer(solver, obj)
+
+
+def has_master_problem(reg: Regularizer) -> bool:
+    """Return whether there is a master problem for a regularizer; user-defined ones may lack the methods."""
+    return isinstance(reg, (HasInverseMetric, HasConjugateHessian)) or (
+        isinstance(reg, Separable) and reg.polyhedral
+    )
+
+
+def unsupported_regularizer(solver: object, obj: Objective) -> UnsupportedProblem:
+    """Return the error for a regularizer without a master problem, with an alternative for its loss."""
+    loss = user_loss(getattr(getattr(obj.risk, "risk", obj.risk), "loss", None))
+    if getattr(loss, "smooth", True):
+        alternative = "use ProximalGradient, or "
+    else:
+        alternative = "use Smoothing(ProximalGradient()), or " if can_be_smoothed(loss, np.zeros(1)) else ""
+    return UnsupportedProblem(
+        f"{type(solver).__name__} needs a regularizer with inverse_metric_product or "
+        f"conjugate_hessian_product, or an L1-type one, not {type(obj.reg).__name__}: "
+        f"{alternative}add conjugate_hessian_product"
+    )
+
+
+# ---------------------------------------------------------------- the model
+@dataclass
+class CuttingPlaneModel:
+    """A set of cuts with the multipliers of their best mixture: R(w) >= max_t (A_t @ w + b_t).
+
+    The vectors live on the device of w, the small master problem on the host. Arrays are replaced and never
+    written to once a snapshot may refer to them, except beyond `len(b)`.
+    """
+
+    master: MasterProblem
+    A: Array
+    b: NDArray
+    alpha: NDArray
+    inactive_for: NDArray
+    """Number of consecutive mixtures in which each cut had multiplier zero."""
+    w: Array | None = None
+    """Minimizer of the model, if the master problem provides it."""
+
+    @classmethod
+    def empty(cls, solver: object, obj: Objective, w: Array) -> CuttingPlaneModel:
+        """Return a model without cuts, for the dimension and device of w."""
+        none = np.empty(0)
+        storage = zeros_for((8, len(w)), w)
+        return cls(master_problem_for(solver, obj, len(w)), storage, none, none, none)
+
+    def initial_point(self, w: Array) -> Array:
+        """Return the point at which a run requested to start at w begins."""
+        return w
+
+    def add(self, cut: Cut) -> None:
+        """Append a cut."""
+        cut, m = clip_magnitude(cut, self.master.max_entry), len(self.b)
+        if m == len(self.A):
+            xp = namespace(self.A)
+            self.A = xp.concat([self.A, xp.zeros_like(self.A)])
+        self.A[m] = cut.a
+        self.b = np.append(self.b, cut.b)
+        self.alpha = np.append(self.alpha, 0.0 if m else 1.0)
+        self.inactive_for = np.append(self.inactive_for, 0)
+        self.master.add(self.A[: m + 1], self.b)
+
+    def best_mixture(self, w: Array = None) -> Cut:
+        """Solve the master problem and return the mixture with the best bound; w is the best point so far."""
+        self.alpha, self.w = self.master.solve(self.A[: len(self.b)], self.b, self.alpha)
+        self.inactive_for = np.where(self.alpha > 0, 0, self.inactive_for + 1)
+        return self.mixture()
+
+    def mixture(self) -> Cut:
+        """Return the cuts mixed by their multipliers."""
+        used = np.flatnonzero(self.alpha)
+        A = self.A[: len(self.b)]
+        # Products with the active cuts only, unless most are active.
+        if len(used) * 2 <= len(self.b):
+            return Cut(as_array_like(self.alpha[used], A) @ A[used], float(self.alpha @ self.b))
+        return Cut(as_array_like(self.alpha, A) @ A, float(self.alpha @ self.b))
+
+    def minimizer(self, obj: Objective, best: Cut) -> Array:
+        """Return the minimizer of the model, given its best mixture."""
+        return obj.argmin(best) if self.w is None else self.w
+
+    def contains(self, cut: Cut, w: Array, best: Cut, value: float) -> bool:
+        """Return whether a cut is no higher at the minimizer w than the model with its best mixture."""
+        return float((cut.a - best.a) @ w) + cut.b - best.b <= 1e-15 * value
+
+    def prune(self, max_inactive: int) -> None:
+        """Drop cuts with multiplier zero for `max_inactive` mixtures, if they are more than 1/16 of all."""
+        keep = np.flatnonzero(self.inactive_for < max_inactive)
+        if len(self.b) - len(keep) > len(self.b) // 16:
+            xp = namespace(self.A)
+            storage = zeros_for((len(self.A) - len(keep), self.A.shape[1]), self.A)
+            self.A = xp.concat([self.A[keep], storage])
+            self.master.keep(keep)
+            self.b, self.alpha, self.inactive_for = self.b[keep], self.alpha[keep], self.inactive_for[keep]
+
+    def state(self) -> dict[str, Array]:
+        """Return the arrays of a saved state."""
+        arrays = {"A": self.A[: len(self.b)], "b": self.b, "alpha": self.alpha, "idle": self.inactive_for}
+        if isinstance(self.master, QuadraticProgram):
+            arrays["G"] = self.master.G
+        return arrays if self.w is None else arrays | {"model": self.w}
+
+    @classmethod
+    def from_state(cls, solver: object, obj: Objective, s: dict[str, Array]) -> CuttingPlaneModel:
+        """Restore the cuts of a saved state."""
+        program = master_problem_for(solver, obj, s["A"].shape[1])
+        if isinstance(program, QuadraticProgram):
+            program.G = s["G"]
+        else:
+            for m in range(len(s["b"])):
+                program.add(s["A"][: m + 1], s["b"][: m + 1])
+        return cls(program, s["A"], s["b"], s["alpha"], s["idle"], s.get("model"))
+
+    @classmethod
+    def from_previous_run(
+        cls, solver: object, obj: Objective, s: dict[str, Array], before: Objective
+    ) -> CuttingPlaneModel:
+        """Return the cuts of a run on the same risk, for another lam or regularizer."""
+        A, alpha = s["A"], s["alpha"]
+        arrays: dict[str, Array] = {"A": A, "b": s["b"], "alpha": alpha, "idle": s["idle"]}
+        if isinstance(obj.reg, HasInverseMetric):
+            if "G" in s and obj.reg is before.reg:
+                arrays["G"] = s["G"] * (before.lam / obj.lam)
+            else:
+                arrays["G"] = (
+                    np.stack([np.asarray(to_numpy(obj.reg.inverse_metric_product(A, a)), float) for a in A])
+                    / obj.lam
+                )
+            # A linear program may put all weight on R >= 0; the quadratic one has no such cut.
+            if not alpha.sum() > 0:
+                arrays["alpha"] = np.full(len(alpha), 1 / len(alpha))
+        return cls.from_state(solver, obj, arrays)

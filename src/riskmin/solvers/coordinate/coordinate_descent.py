@@ -1,0 +1,141 @@
+"""Coordinate descent on working sets of features, for smooth losses with sparse regularizers.
+
+Each step makes one pass over all columns, which gives the gradient, the cut and the violations of optimality;
+builds a quadratic model of the risk over a working set; minimizes it; and searches J on the segment to its
+minimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass, fields
+from itertools import islice
+
+import numpy as np
+
+from riskmin.core import Array, Iterate, NDArray
+from riskmin.problem.objective import Objective
+from riskmin.solvers.bundle.bundle import check_positive_int
+from riskmin.solvers.coordinate.subproblem import NO_COLUMNS, CoordinateProblem, InexactSchedule
+from riskmin.solvers.state_checks import check_state
+
+PREDICT_SLOPES_BELOW_FORCING = 0.01
+"""Make a cut from the slopes a model predicts if it was minimized to a smaller tolerance than this."""
+SAMPLE_MAX_STEPS, SAMPLE_GAP_TOL = 20, 1e-2
+"""Steps, and relative gap, at which the run on a sample of the rows ends."""
+
+
+@dataclass(frozen=True)
+class CoordinateDescent:
+    r"""Coordinate descent on working sets, the solver for smooth losses with L1-type regularizers.
+
+    Each step computes the gradient, and with it a cut; chooses the features with :math:`w_j \ne 0` and as
+    many others with the largest violations of optimality; minimizes lam Omega plus a quadratic model of the
+    risk over them,
+
+    .. math:: \nabla R(w)^\top d + \tfrac12 d^\top X^\top D X d, \quad D = \mathrm{diag}(c_i\, l''(z_i, y_i)),
+
+    one coordinate at a time, on the columns of X or on their Gram matrix, whichever is cheaper; and takes
+    the step to its minimizer, or a part of it. For `Squared` the model is the risk itself. Zeros of w are
+    exact. For other losses, the slopes that a model predicts at its minimizer give a second cut, which proves
+    as much as that of the next step; and with many more rows than columns, a run from w = 0 starts on a
+    sample of the rows.
+
+    Supports losses with second derivatives and separable regularizers: `L1`, `Elastic`, `L2`, and each of
+    them in a `Box`. Columns copied out of a sparse X are cached with the risk, so that a path over several
+    lam copies them once.
+
+    Parameters
+    ----------
+    start : int
+        Size of the first working set, in addition to the features with w_j != 0.
+
+    References
+    ----------
+    M. Massias, A. Gramfort, J. Salmon, Celer: a fast solver for the Lasso with dual extrapolation, ICML 2018.
+    G.-X. Yuan, C.-H. Ho, C.-J. Lin, An improved GLMNET for L1-regularized logistic regression, JMLR 2012.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L1, CoordinateDescent, Objective, Squared, linear_risk, minimize
+    >>> J = Objective(linear_risk(np.eye(2), np.array([3.0, 0.5]), Squared()), L1(), lam=0.5)
+    >>> result = minimize(J, CoordinateDescent(), tol=1e-9)
+    >>> result.status, result.w.round(9).tolist()
+    ('converged', [2.0, 0.0])
+    """
+
+    start: int = 64
+
+    def __post_init__(self) -> None:
+        check_positive_int(self, "start")
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """Yield points of decreasing objective."""
+        problem = CoordinateProblem.create(self, obj)
+        if not np.any(w0):
+            w0 = self._start_from_sample(problem, w0)
+        yield from self._run(problem, w0, InexactSchedule())
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Continue from a saved state."""
+        check_state(state, {"w": "d", "pace": "k"}, d=obj.risk.dim, k=len(fields(InexactSchedule)))
+        steps = self._run(
+            CoordinateProblem.create(self, obj), state["w"], InexactSchedule(*map(float, state["pace"]))
+        )
+        return self._skip_saved(steps)
+
+    @staticmethod
+    def _skip_saved(steps: Iterator[Iterate]) -> Iterator[Iterate]:
+        """Skip the iterate that was saved; yield it again if no other follows."""
+        saved = next(steps)
+        # At the limit of the precision there is no further iterate.
+        yield next(steps, saved)
+        yield from steps
+
+    def _start_from_sample(self, problem: CoordinateProblem, w0: Array) -> Array:
+        """Return the solution on a sample of the rows where X has many, else w0."""
+        sample = problem.sample()
+        if sample is None:
+            return w0
+        w = w0
+        for it in islice(self.iterates(sample, w0), SAMPLE_MAX_STEPS):
+            w = it.w
+            if it.value - sample.lower(it.cut) <= SAMPLE_GAP_TOL * it.value:
+                break
+        return w
+
+    def _run(self, problem: CoordinateProblem, w0: Array, schedule: InexactSchedule) -> Iterator[Iterate]:
+        point, columns, predicted = problem.points.with_scores(w0), NO_COLUMNS, None
+        info: dict[str, float] = {"working_set": 0, "epochs": 0}
+        while True:
+            evaluation = problem.points.evaluate(point, predicted)
+            violation = problem.violation(point.w, evaluation.grad)
+            schedule = schedule.updated(
+                float(violation.max()), float(violation[columns].max()) if len(columns) else None
+            )
+            yield Iterate(point.w, evaluation.value, evaluation.cut, info, _snapshot(point.w, schedule))
+            if not violation.max() > 0:
+                # No coordinate decreases J: this is the minimum.
+                return
+            columns, prefetch = problem.choose(point.w, violation, self.start)
+            model, schedule = problem.model(point, evaluation, columns, schedule)
+            solution = problem.columns.solve(model, prefetch)
+            new, t = problem.search(point, evaluation, model, solution)
+            if new is None and not model.exact:
+                # The Gram matrix was of another curvature or precision: try again with an exact one.
+                model = model._replace(exact=True)
+                solution = problem.columns.solve(model, prefetch)
+                new, t = problem.search(point, evaluation, model, solution)
+            if new is None:
+                # No descent is left in this precision.
+                return
+            reused = solution.curvature is not None and solution.curvature is not model.curvature
+            point, schedule = new, schedule.with_step(t, reused)
+            trusted = solution.from_gram or schedule.forcing < PREDICT_SLOPES_BELOW_FORCING
+            predicted = problem.predicted_slopes(model, solution) if trusted and t == 1 else None
+            info = {"working_set": len(columns), "epochs": solution.epochs}
+
+
+def _snapshot(w: NDArray, schedule: InexactSchedule) -> Callable[[], dict[str, Array]]:
+    return lambda: {"w": w, "pace": np.array(astuple(schedule))}

@@ -1,0 +1,202 @@
+r"""The quadratic model of a risk over some columns of X, minimized together with the regularizer,
+
+.. math:: \min_{w, b}\; s^\top u + \tfrac12 u^\top D u + \lambda\,\Omega(w), \qquad u = X (w - w_0) + b,
+
+by coordinate descent: either on the scores, one column at a time, or on the Gram matrix X' D X of the
+columns. The vector s holds the derivatives of the risk in the scores, the diagonal matrix D its second
+derivatives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from riskmin.core import NDArray
+from riskmin.core.blas_threads import cho_factor, scipy_linalg
+from riskmin.core.deadline import check_each
+
+MAX_EPOCHS_PER_MODEL = 200
+"""Maximum number of cycles over the columns per model: a new model gains more than further cycles."""
+GRAM_REUSE_MAX_CHANGE = 0.03
+"""Reuse a Gram matrix while the mean relative change of the curvature is at most this."""
+
+
+@cache
+def kernels() -> Any:
+    """Return the module of compiled loops; Numba is imported on first use, not with the package."""
+    from riskmin._numba import coordinate_loops
+
+    return coordinate_loops
+
+
+class Model(NamedTuple):
+    """A quadratic model around a point; arrays have one entry per chosen column or per row of X."""
+
+    columns: NDArray
+    """Indices of the columns in the working set."""
+    w: NDArray
+    """Starting values, per column."""
+    grad: NDArray
+    """Gradient of the risk in w, per column."""
+    slope: NDArray
+    """Derivative of the risk in each score, per row."""
+    curvature: NDArray
+    """Second derivative of the risk in each score (the diagonal of D), per row."""
+    terms: NDArray
+    """Lam times the regularizer: four rows (absolute, square, lower, upper), as in its `terms`, per
+    column."""
+    has_intercept: bool
+    """Whether an unpenalized intercept b is minimized over, too."""
+    tol: float
+    """Largest violation of optimality at which the model counts as minimized."""
+    constant_curvature: bool
+    """Whether the curvature is the same at all points, as for the squared loss."""
+    exact: bool
+    """Whether a Gram matrix of another curvature or of single precision is refused: the last one served
+    badly."""
+
+
+class Solution(NamedTuple):
+    """The minimizer of a model."""
+
+    w: NDArray
+    b: float
+    u: NDArray
+    """Change of the scores, without that of the intercept."""
+    epochs: int
+    curvature: NDArray | None = None
+    """Curvature of the model that was minimized; None if it is that of a subsample of the rows."""
+    from_gram: bool = False
+    """Whether a Gram matrix was used; its steps mostly end closer to the minimizer than `tol` asks."""
+
+
+# ---------------------------------------------------------------- Gram matrices
+class ColumnProducts(Protocol):
+    """The columns of X, as Gram matrices need them."""
+
+    def gram_rows(self, columns: NDArray, first: int, gram: ColumnGram) -> NDArray:
+        """Return the rows of X' D X from `first` on, over all the columns."""
+        ...
+
+    def pull_back(self, columns: NDArray, r: NDArray) -> NDArray:
+        """Return X' r over the columns."""
+        ...
+
+
+@dataclass
+class ColumnGram:
+    """Gram matrix X' D X of the columns requested so far, for one curvature D."""
+
+    curvature: NDArray
+    stride: int = 1
+    """Only every `stride`-th row of X enters."""
+    single_precision: bool = False
+    """Whether the products were computed in single precision."""
+    columns: NDArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    G: NDArray = field(default_factory=lambda: np.empty((0, 0)))
+
+    def is_reusable_for(self, model: Model) -> bool:
+        """Return whether this matrix serves the model: a slightly different D costs one or two more steps."""
+        if model.exact and (self.single_precision or not np.array_equal(model.curvature, self.curvature)):
+            return False
+        return self.stride == 1 and relative_change(model.curvature, self.curvature) <= GRAM_REUSE_MAX_CHANGE
+
+    def add_columns(self, columns: NDArray, source: ColumnProducts) -> None:
+        """Extend the matrix by those of the columns that it lacks."""
+        new = np.setdiff1d(columns, self.columns)
+        if len(new):
+            old, self.columns = len(self.columns), np.concatenate([self.columns, new])
+            rows = source.gram_rows(self.columns, old, self)
+            self.G = np.block([[self.G, rows[:, :old].T], [rows]])
+
+    def submatrix(self, columns: NDArray, has_intercept: bool, source: ColumnProducts) -> NDArray:
+        """Return the matrix of some of its columns; the intercept, a column of ones, comes last."""
+        order = np.argsort(self.columns)
+        index = order[np.searchsorted(self.columns[order], columns)]
+        G = self.G[np.ix_(index, index)]
+        if not has_intercept:
+            return G
+        border = source.pull_back(columns, self.curvature)
+        return np.block([[G, border[:, None]], [border[None, :], np.full((1, 1), self.curvature.sum())]])
+
+
+def relative_change(curvature: NDArray, reference: NDArray) -> float:
+    """Return |D - D_0|_1 / |D_0|_1, the mean relative change of a curvature."""
+    return float(np.abs(curvature - reference).sum() / reference.sum())
+
+
+def _descend(G: NDArray, g: NDArray, w: NDArray, terms: NDArray, tol: float) -> int:
+    """Minimize a model on its Gram matrix, in place: alternate cycles and solves over all w_j != 0.
+
+    Cycles determine which w_j are zero, but converge slowly on the others where columns are correlated. The
+    linear system gives those at once, up to the point where one of them changes its sign.
+    """
+    taken, active = 0, np.empty(len(w), np.bool_)
+    for _ in check_each(range(MAX_EPOCHS_PER_MODEL // 10)):
+        # Ten cycles, then one solve; g is the gradient of the smooth part and is updated along with w.
+        worst, epochs = kernels().gram_epochs(G, g, w, terms, tol, 10, active)
+        taken += epochs
+        if worst <= tol:
+            break
+        _solve_free_coordinates(G, g, w, terms)
+    return taken
+
+
+def _solve_free_coordinates(G: NDArray, g: NDArray, w: NDArray, terms: NDArray) -> None:
+    """Step towards the minimizer over the w_j that are neither zero nor at a bound, until one of them is."""
+    absolute, square, lower, upper = terms
+    free = np.flatnonzero(((w != 0) | (absolute == 0)) & (w > lower) & (w < upper) & (G.diagonal() > 0))
+    if not len(free):
+        return
+    start, sign = w[free], np.sign(w[free])
+    slope = g[free] + square[free] * start + absolute[free] * sign
+    # The diagonal shift keeps the system positive definite under rounding.
+    H = G[np.ix_(free, free)] + np.diag(square[free] + 1e-13 * G.diagonal().max())
+    try:
+        step = scipy_linalg().cho_solve(cho_factor(H), -slope, check_finite=False)
+    except np.linalg.LinAlgError:
+        # Not positive definite: some columns are copies of each other.
+        return
+    curvature, fall = float(step @ (H @ step)), float(slope @ step)
+    if not (curvature > 0 and fall < 0):
+        # Not a descent direction, by rounding, where columns are copies of each other.
+        return
+    target = start + step
+    # An absolute value is differentiable only up to zero: zero is the end of the range on its side.
+    low = np.where((sign > 0) & (absolute[free] > 0), np.maximum(lower[free], 0.0), lower[free])
+    high = np.where((sign < 0) & (absolute[free] > 0), np.minimum(upper[free], 0.0), upper[free])
+    end, leaves = np.where(step < 0, low, high), (target < low) | (target > high)
+    max_step = np.full(len(free), np.inf)
+    # Entries with step zero never leave.
+    max_step[leaves] = (end[leaves] - start[leaves]) / step[leaves]
+    t = min(float(max_step.min()), -fall / curvature)
+    new = start + t * step
+    # Set exactly to the bound, not just before it.
+    new = np.where(max_step <= t, end, new)
+    g += G[:, free] @ (new - start)
+    w[free] = new
+
+
+def solve_by_gram(
+    source: ColumnProducts, gram: ColumnGram, model: Model, start: Solution, r: NDArray | None
+) -> Solution:
+    """Minimize the model on its Gram matrix, from a starting solution.
+
+    `r` is the derivative of the model in the scores at that start; None where it is the model's own.
+    """
+    gram.add_columns(model.columns, source)
+    G, w, terms = gram.submatrix(model.columns, model.has_intercept, source), start.w, model.terms
+    g = model.grad.copy() if r is None else source.pull_back(model.columns, r)
+    if model.has_intercept:
+        # The intercept is one more column, without penalty or bounds.
+        unbound = np.array([[0.0], [0.0], [-np.inf], [np.inf]])
+        g = np.append(g, (model.slope if r is None else r).sum())
+        w, terms = np.append(w, start.b), np.ascontiguousarray(np.hstack([terms, unbound]))
+    epochs = _descend(G, g, w, terms, model.tol)
+    b = float(w[-1]) if model.has_intercept else 0.0
+    curvature = gram.curvature if gram.stride == 1 else None
+    return Solution(w[: len(model.w)], b, start.u, start.epochs + epochs, curvature, True)

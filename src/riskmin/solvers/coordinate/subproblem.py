@@ -1,0 +1,238 @@
+"""An objective as coordinate descent needs it: optimality violations, a model of the risk, a line search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import HasCurvature, NDArray, UnsupportedProblem
+from riskmin.losses import Squared
+from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
+from riskmin.problem.linear_risk import linear_risk
+from riskmin.problem.objective import Objective
+from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, local_rows_of
+from riskmin.regularizers import Separable
+from riskmin.solvers.bundle.cutting_planes import refuse_unpenalized_intercepts
+from riskmin.solvers.coordinate.columns import DenseColumns, SparseColumns, columns_of, every_nth_row
+from riskmin.solvers.coordinate.quadratic_model import Model, Solution
+from riskmin.solvers.coordinate.scored_point import PointEvaluation, PointEvaluator, ScoredPoint
+
+CURVATURE_FLOOR_SHARE = 1e-3
+"""Curvature of rows where the loss has none, as a share of the mean: it bounds the step along them."""
+FORCING_MAX = 0.1
+"""Minimize a model until its violations are at most this share of the largest violation of J."""
+FORCING_MIN = 1e-3
+"""Smallest such share: smaller ones do not pay."""
+PREFETCH_WORKING_SETS = 16
+"""Copy the columns of this many working sets at once: a pass over X costs more than some extra columns."""
+START_SAMPLE_ROWS_PER_COLUMN, START_SAMPLE_MIN_COLUMNS = 64, 32
+"""Rows per column in the sample that a run starts on, counting at least START_SAMPLE_MIN_COLUMNS columns."""
+SAMPLE_MIN_ROW_RATIO = 8
+"""Start on a sample if X has at least this many times its rows."""
+REUSED_CURVATURE_MAX_RATE = 0.1
+"""Keep an old curvature while a step leaves at most this share of the violation."""
+NEAR_VIOLATION_SHARE = 0.5
+"""Include features that are within this share of the largest violation of violating optimality."""
+SUFFICIENT_DECREASE = 0.1
+"""Accept a full step that achieves this share of the decrease predicted to first order."""
+NO_COLUMNS = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class InexactSchedule:
+    """How exactly to minimize the next model, adapted from the steps so far."""
+
+    damping: float = 0.0
+    """Curvature to add, relative to the mean, after full steps that overshot."""
+    forcing: float = FORCING_MAX
+    """Minimize a model until its violations are this share of the largest violation of J."""
+    last_violation: float = math.inf
+    """Largest violation when the last model was made."""
+    ineffective: float = 0.0
+    """1 if that model removed too little of the violation, else 0."""
+    reused_curvature: float = 0.0
+    """1 if that model was minimized with an older curvature, else 0."""
+    max_curvature: float = 0.0
+    """Largest mean curvature so far: the current one may be that of a few rows only."""
+
+    def updated(self, largest: float, remaining: float | None) -> InexactSchedule:
+        """Tighten the tolerance if the last model left much violation in its working set, or nearly none.
+
+        In the second case the model was almost the risk, and a more exact minimizer pays.
+        """
+        # No model has been made yet.
+        if remaining is None:
+            return replace(self, last_violation=largest)
+        rate = max(remaining, 0.0) / self.last_violation
+        # The next model will be better by about the rate of this one, so it is minimized further.
+        forcing = 0.2 * self.forcing if rate > 0.5 else rate**3
+        forcing = min(max(forcing, FORCING_MIN), FORCING_MAX)
+        ineffective = rate > (REUSED_CURVATURE_MAX_RATE if self.reused_curvature else 0.5)
+        return replace(self, forcing=forcing, last_violation=largest, ineffective=float(ineffective))
+
+    def with_step(self, t: float, reused: bool) -> InexactSchedule:
+        """Raise the damping if only a part t < 1 of a step could be taken, else lower it."""
+        damping = max(4 * self.damping, 0.01) if t < 1 else (self.damping / 4 if self.damping > 1e-4 else 0.0)
+        return replace(self, damping=damping, reused_curvature=float(reused))
+
+
+@dataclass
+class CoordinateProblem:
+    """An objective with an evaluator for its points and the columns of its X."""
+
+    points: PointEvaluator
+    columns: DenseColumns | SparseColumns
+    terms: NDArray
+    """Lam times the regularizer: four rows (absolute, square, lower, upper), one entry per column."""
+
+    @classmethod
+    def create(cls, solver: object, obj: Objective) -> CoordinateProblem:
+        """Build the problem; raise `UnsupportedProblem` if the loss or regularizer does not fit."""
+        refuse_unpenalized_intercepts(solver, obj)
+        if not isinstance(obj.reg, Separable):
+            raise UnsupportedProblem(
+                "CoordinateDescent needs a regularizer that is a sum over coordinates, such as L1() or "
+                f"Elastic(), not {obj.reg!r}: use ProximalGradient or Bundle"
+            )
+        rows, loss, has_intercept = local_rows_of(obj.risk, solver)
+        if not bounded_curvature(loss):
+            raise UnsupportedProblem(
+                f"CoordinateDescent needs a loss whose second derivative is finite, not {loss!r}: use Bundle"
+            )
+        zero = np.zeros(rows.X.shape[1])
+        t = obj.reg.terms(zero)
+        terms = np.stack([zero + term for term in (obj.lam * t.absolute, obj.lam * t.square, *t[2:])])
+        return cls(PointEvaluator(obj, rows, loss, has_intercept), columns_of(rows), terms)
+
+    def sample(self) -> Objective | None:
+        """Return the objective on every n-th row; None if X has too few rows, or for the squared loss."""
+        rows, loss = self.points.rows, self.points.loss
+        stride = len(rows.y) // (
+            START_SAMPLE_ROWS_PER_COLUMN * max(rows.X.shape[1], START_SAMPLE_MIN_COLUMNS)
+        )
+        X = every_nth_row(rows.X, stride) if stride >= SAMPLE_MIN_ROW_RATIO else None
+        if X is None or not rows.c[::stride].any() or isinstance(loss, Squared):
+            return None
+        risk = linear_risk(
+            X, rows.y[::stride], loss, sample_weight=rows.c[::stride], fit_intercept=self.points.has_intercept
+        )
+        return Objective(risk, self.points.obj.reg, self.points.obj.lam)
+
+    def violation(self, w: NDArray, grad: NDArray) -> NDArray:
+        """Return how fast J falls along each coordinate, in the better direction; at most 0 at a minimum.
+
+        That is -(grad_j + square_j w_j) minus or plus the derivative of absolute_j |w_j| on that side.
+        """
+        absolute, square, lower, upper = self.terms
+        smooth = grad + square * w
+        right_slope = smooth + np.where(w >= 0, absolute, -absolute)
+        left_slope = smooth + np.where(w > 0, absolute, -absolute)
+        return np.maximum(
+            np.where(w < upper, -right_slope, -np.inf), np.where(w > lower, left_slope, -np.inf)
+        )
+
+    def choose(self, w: NDArray, worst: NDArray, start: int) -> tuple[NDArray, NDArray]:
+        """Choose the working set: nonzero w_j inside their bounds, and as many with the largest violations.
+
+        Returns the working set, and the columns to copy from X along with it.
+        """
+        inside = (w != 0) & (w > self.terms[2]) & (w < self.terms[3])
+        # Also those that nearly violate optimality: they may after a step.
+        margin = np.minimum(NEAR_VIOLATION_SHARE * worst.max(), 0.25 * self.terms[0])
+        outside, in_use = np.flatnonzero(~inside & (worst > -margin)), np.flatnonzero(inside)
+        if self.columns.gram_is_cheap and len(outside) + len(in_use) > 0.75 * len(w):
+            return np.arange(len(w)), NO_COLUMNS
+        size = max(start, len(in_use))
+        order = outside
+        if len(order) > PREFETCH_WORKING_SETS * size:
+            order = order[
+                np.argpartition(-worst[order], PREFETCH_WORKING_SETS * size)[: PREFETCH_WORKING_SETS * size]
+            ]
+        order = order[np.argsort(-worst[order], kind="stable")]
+        size = max(size, self.columns.max_new_columns(in_use, order))
+        prefetch = np.concatenate([order, outside[worst[outside] > 0]])
+        return np.sort(np.concatenate([in_use, order[:size]])), prefetch
+
+    def model(
+        self, point: ScoredPoint, evaluation: PointEvaluation, columns: NDArray, schedule: InexactSchedule
+    ) -> tuple[Model, InexactSchedule]:
+        """Return the quadratic model of the risk over the columns, and the updated schedule."""
+        y, c, z = self.points.rows.y, self.points.rows.c, point.z + point.b
+        curvature = self.points.loss.curvature(z, y, c)
+        schedule = replace(schedule, max_curvature=max(schedule.max_curvature, float(curvature.sum())))
+        # The second derivative does not depend on the score, as for the squared loss.
+        constant = np.array_equal(curvature, self.points.loss.curvature(z + 1.0, y, c))
+        curvature = np.where(
+            curvature > 0, curvature, CURVATURE_FLOOR_SHARE * (float(curvature.sum()) or 1.0) * c
+        )
+        if schedule.damping:
+            curvature = curvature + schedule.damping * (schedule.max_curvature or 1.0) * c
+        terms = np.ascontiguousarray(self.terms[:, columns])
+        # A model of constant curvature is the risk itself: minimize it more exactly.
+        tol = (0.1 if constant else 1.0) * schedule.forcing * schedule.last_violation
+        exact, has_intercept = bool(schedule.ineffective), self.points.has_intercept
+        w, grad, slope = point.w[columns], evaluation.grad[columns], evaluation.slope
+        return Model(columns, w, grad, slope, curvature, terms, has_intercept, tol, constant, exact), schedule
+
+    def predicted_slopes(self, model: Model, solution: Solution) -> NDArray | None:
+        """Return the slopes in the scores that the model predicts at its minimizer; None without use."""
+        if solution.curvature is None or model.constant_curvature or model.has_intercept:
+            return None
+        return self.points.feasible_slopes(model.slope + solution.curvature * solution.u)
+
+    def search(
+        self, point: ScoredPoint, evaluation: PointEvaluation, model: Model, solution: Solution
+    ) -> tuple[ScoredPoint | None, float]:
+        """Take the step to the model's minimizer, or a shorter one where J decreases less than predicted.
+
+        J is evaluated relative to its value at the point, so that a small decrease is not lost in a large J.
+        Returns the new point (None if no step decreases J) and the step length.
+        """
+        y, c = self.points.rows.y, self.points.rows.c
+        absolute, square = model.terms[0], model.terms[1]
+        step, u = solution.w - model.w, solution.u + solution.b
+        old_penalty = float(absolute @ np.abs(model.w) + 0.5 * square @ (model.w * model.w))
+
+        def evaluate(t: float) -> Tangent:
+            w = model.w + t * step if t < 1 else solution.w
+            risk, slope = self.points.loss.value_grad(point.z + point.b + t * u, y, c)
+            # One-sided derivatives of |w_j| in the direction of the step.
+            signs = np.where(w == 0, np.sign(step), np.sign(w))
+            penalty = float(absolute @ np.abs(w) + 0.5 * square @ (w * w))
+            value = penalty - old_penalty + (float(risk) - evaluation.risk)
+            return Tangent(t, value, float(slope @ u) + float((absolute * signs + square * w) @ step))
+
+        end, noise = evaluate(1.0), 1e-14 * evaluation.value
+        new_penalty = float(absolute @ np.abs(solution.w) + 0.5 * square @ solution.w**2)
+        predicted = float(evaluation.slope @ u) + new_penalty - old_penalty
+        if not (np.any(step) and predicted < noise):
+            return None, 0.0
+        t = 1.0 if end.value <= SUFFICIENT_DECREASE * predicted + noise else _shorter(evaluate, end)
+        if t == 0:
+            return None, 0.0
+        w = point.w.copy()
+        w[model.columns] = solution.w if t == 1 else model.w + t * step
+        # Scores are updated linearly, and recomputed every RECOMPUTE_SCORES_EVERY moves.
+        new = ScoredPoint(w, point.z + t * solution.u, point.b + t * solution.b, point.n_moves + 1)
+        return (self.points.with_scores(w) if new.n_moves % RECOMPUTE_SCORES_EVERY == 0 else new), t
+
+
+def _shorter(evaluate: Callable[[float], Tangent], end: Tangent) -> float:
+    """Return a nearly optimal step in (0, end.x]; 0 if no step decreases J."""
+    start = evaluate(0.0)
+    while not (math.isfinite(end.value) and math.isfinite(end.slope)) and end.x > 1e-30:
+        end = evaluate(0.25 * end.x)
+    if start.slope >= 0 or end.slope <= 0:
+        return 0.0 if start.slope >= 0 or end.value >= 0 else end.x
+    bracket = refine_bracket(evaluate, start, end, lambda best, bound: best - bound <= -0.1 * best)
+    return best_tangent(*bracket).x if best_tangent(*bracket).value < 0 else 0.0
+
+
+def bounded_curvature(loss: Any) -> bool:
+    """Return whether the loss has finite second derivatives; powers below 2 do not."""
+    power = float(getattr(loss, "p", getattr(loss, "power", 2.0)))
+    return isinstance(loss, HasCurvature) and bool(getattr(loss, "smooth", False)) and power >= 2

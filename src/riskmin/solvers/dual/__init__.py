@@ -1,0 +1,1 @@
+"""Dual coordinate ascent: exact steps, CoCoA+, multiclass, kernel machines and chains."""

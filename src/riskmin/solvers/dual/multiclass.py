@@ -1,0 +1,394 @@
+r"""Dual block ascent for the multiclass hinge loss, with L2.
+
+Each row has multipliers :math:`\beta_i` on a simplex, one per class. Together they define the cut
+:math:`a = \sum_i c_i\, x_i (\beta_i - e_{y_i})^\top,\; b = \sum_i c_i\, \beta_i^\top \Delta_{y_i}`, and a
+visit to a row maximizes the bound of that cut over its multipliers, with all others fixed. The reported point
+is the best one between the weights of the multipliers and the previous such point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from riskmin.arrays.matrix import Csr, Dense
+from riskmin.core import Array, Cut, Iterate, NDArray, Shard
+from riskmin.core.deadline import chunk_ranges
+from riskmin.losses.multiclass import MulticlassHinge
+from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.problem.design_operator import row_major_matrix
+from riskmin.problem.objective import Objective
+from riskmin.problem.shard_ops import blocks
+from riskmin.regularizers import L2
+from riskmin.solvers.dual.best_iterate import BestIterate
+from riskmin.solvers.dual.exact import CHECK_AT_SLOPE_RATIO, MAX_ENTRIES_BETWEEN_CHECKS
+from riskmin.solvers.dual.row_state import nnz
+from riskmin.solvers.dual.simplex_faces import SimplexFace
+from riskmin.solvers.state_checks import check_row_order, check_state
+from riskmin.solvers.weights import outputs_share_weights
+
+MISSING_CLASS_COST = -1e300
+"""Cost of the padding classes, which fill the last vector of four and never get weight."""
+OPS_PER_VISIT_AND_CLASS = 16
+"""Elementary operations of a visit to a row, per class."""
+MULTICLASS_CHECK_SPACING_SHARE = 0.15
+"""Visits between two checks, as a share of all visits before, at least one epoch."""
+MIN_PRODUCTS_AFTER_CHANGE = 2**16
+"""Minimum number of products between checks once the problem has been changed during the run: on small
+data a check costs more than the sweeps."""
+LAM_DECREASE = 3.0
+"""Before the first check, lam decreases to its value by this factor, with one sweep per stage."""
+CLIMB_AFTER_EPOCHS = 30.0
+"""Number of epochs before conjugate gradients on a face are tried: shorter runs do not need them."""
+SHORT_CLIMB_STEP = 0.1
+"""If a smaller part of a climb was taken, delay the next one, twice as long each time."""
+
+
+def _kernels() -> Any:
+    from riskmin._numba.dual import multiclass_sweep  # Numba is imported on first use, not with the package
+
+    return multiclass_sweep
+
+
+def _checks() -> Any:
+    from riskmin._numba.dual import multiclass_check
+
+    return multiclass_check
+
+
+def unsupported_reason(solver: Any, obj: Objective) -> str | None:
+    """Return why this method does not support the objective, and an alternative; None if it does."""
+    risk: Any = obj.risk
+    name, loss = type(solver).__name__, getattr(risk, "loss", None)
+    if not isinstance(loss, MulticlassHinge) or loss.rescaled:
+        return (
+            f"{name} supports no multi-output loss but MulticlassHinge without rescaling, not {loss!r}: "
+            "use Lbfgs if it is smooth, else Bundle"
+        )
+    if getattr(risk, "rows", None) is None:
+        return f"{name} visits rows of X one by one, but these are remote: use Smoothing"
+    reg = getattr(obj.reg, "penalized", obj.reg)
+    if not (isinstance(reg, L2) and outputs_share_weights(reg, risk.linear_map.columns)):
+        return f"{name} needs L2() for multi-output models, with one weight per feature: use Smoothing"
+    return (
+        f"{name} has no gradient steps for {loss!r}: use step='auto'" if solver.step == "gradient" else None
+    )
+
+
+@dataclass
+class MulticlassAscent:
+    """State of a run: the multipliers, their weights, and the best point."""
+
+    solver: Any
+    obj: Objective
+    shard: Shard
+    X: Csr | Dense
+    y: NDArray
+    """Class indices."""
+    cost: NDArray
+    """Cost of predicting column j for class i, padded to a multiple of four columns."""
+    beta: NDArray
+    """Multipliers, one row on the simplex per row of X."""
+    terms: NDArray
+    """c |x|^2 / lam and c / lam, per row."""
+    rows: NDArray
+    """Rows that can move: not empty, and of positive weight."""
+    order: NDArray
+    """Active rows first, in visiting order."""
+    active_classes: NDArray
+    """Classes that a visit considers, first in each row; all of them after a check."""
+    n_active_classes: NDArray
+    """Number of these, per row."""
+    rng: NDArray
+    sweep_stats: NDArray
+    """Largest violation, moves and further counters; the slots are named in `kernels.dual_multiclass`."""
+    W: NDArray
+    """Weights in the layout of the sweep: (k, p) for dense X, (p, padded k) for sparse X."""
+    active: int
+    """Number of active rows."""
+    best: BestIterate
+    visits: float = 0.0
+    visits_before_change: float = 0.0
+    """Visits before the last change of the problem."""
+    checks_to_climb: float = 0.0
+    """Checks until the next climb."""
+    climb_delay: float = 0.0
+    """Checks that the last climb was delayed by."""
+    untouched: bool = False
+    """Whether no row has been visited and no multipliers were given."""
+    may_improve: bool = True
+    """Whether a multiplier moved in the last sweeps, or the problem changed."""
+
+    @classmethod
+    def create(cls, solver: Any, obj: Objective) -> Self:
+        """Return a run with all multipliers zero."""
+        risk: Any = obj.risk
+        shard, k = risk.rows, risk.linear_map.columns
+        X = row_major_matrix(shard)
+        n, p = X.shape
+        dense = isinstance(X, Dense)
+        # Sparse rows process classes in vectors of four.
+        padded_k = k if dense else -(-k // 4) * 4
+        cost = np.full((k, padded_k), MISSING_CLASS_COST)
+        cost[:, :k] = 1.0 - np.eye(k) if risk.loss.cost is None else risk.loss.cost
+        step = shard.c / obj.lam
+        # c |x|^2 / lam is the curvature of the dual in the multipliers of a row.
+        terms = np.column_stack([step * squared_norms(shard, X), step])
+        rows = np.flatnonzero(terms[:, 0] > 0).astype(np.uint32)
+        rng = np.random.SeedSequence(solver.seed).generate_state(1, np.uint64) | np.uint64(1)
+        beta, W = np.zeros((n, padded_k)), np.zeros((k, p) if dense else (p, padded_k))
+        active_classes = np.zeros((n, k), dtype=np.uint16 if k < 2**16 else np.uint32)
+        n_active = np.zeros(len(active_classes), dtype=np.int64)
+        arrays = (
+            shard.y.astype(np.uintp),
+            cost,
+            beta,
+            terms,
+            rows,
+            rows.copy(),
+            active_classes,
+            n_active,
+            rng,
+            np.zeros(5),
+            W,
+        )
+        best = BestIterate(obj, (arrays[0], shard.c, cost), np.zeros(p * k), np.zeros((n, k)))
+        return cls(solver, obj, shard, X, *arrays, len(rows), best)
+
+    # ------------------------------------------------------------ weights and multipliers
+    @property
+    def k(self) -> int:
+        """Number of classes."""
+        return len(self.cost)
+
+    def _weight_vector(self) -> NDArray:
+        """Return a copy of the weights as the vector w."""
+        return (self.W.T if isinstance(self.X, Dense) else self.W[:, : self.k]).flatten()
+
+    def _set_weights(self, w: NDArray) -> None:
+        """Store the vector w in the layout of the sweep."""
+        W = w.reshape(-1, self.k)
+        if isinstance(self.X, Dense):
+            self.W[:] = W.T
+        else:
+            self.W[:, : self.k] = W
+
+    def _scale_multipliers(self, s: float) -> None:
+        """Scale all multipliers but those of the true classes, which keep the sum at one."""
+        # Multipliers of empty rows are already optimal.
+        self.beta[self.rows] *= s
+        true_class = np.arange(len(self.y)), self.y
+        self.beta[true_class] = 0.0
+        self.beta[true_class] = np.maximum(1.0 - self.beta.sum(axis=1), 0.0)
+
+    def _start_at_largest_slack(self, w0: Array) -> None:
+        """Put all weight of a row on its largest slack cost + score at w0, in equal parts on ties."""
+        for i, j in self._blocks():
+            slack = self.cost[self.y[i:j], : self.k]
+            if w0.any():
+                slack = slack + self.X.scores(w0.reshape(-1, self.k), i, j)
+            best = slack == slack.max(axis=1, keepdims=True)
+            self.beta[i:j, : self.k] = best / best.sum(axis=1, keepdims=True)
+
+    # ------------------------------------------------------------ starts
+    def start(self, w0: Array, beta: NDArray | None = None) -> Iterator[Iterate]:
+        """Start from given multipliers, or from those of the loss at w0, scaled to the best bound."""
+        obj, lam = self.obj, self.obj.lam
+        if beta is None:
+            self._start_at_largest_slack(w0)
+        else:
+            self.beta[:, : self.k] = beta
+        risk, z, cut = self._check(w0)
+        s = obj.reg.scale(cut, lam) if beta is None else 1.0
+        self._scale_multipliers(s)
+        self._set_weights(obj.argmin(Cut(s * cut.a, 0.0)))
+        self.best.w, self.best.z = w0, z
+        # All rows are active until the next check.
+        self.active, self.order[:], self.sweep_stats[:] = len(self.rows), self.rows, 0.0
+        self.untouched = beta is None and not w0.any()
+        yield self._iterate(risk + lam * obj.reg.value(w0), cut)
+        yield from self._loop(None)
+
+    def _anneal_lam(self) -> None:
+        """Sweep with a decreasing sequence of larger lam first, where multipliers converge in one sweep.
+
+        A sweep moves the multipliers of a row by at most about lam / (c |x|^2), so that many are needed from
+        zero. The solution for a larger lam, scaled to the best bound, is close to that for lam.
+        """
+        obj, terms = self.obj, self.terms
+        stage_lam = obj.lam * float(np.mean(terms[self.rows, 0])) if len(self.rows) else 0.0
+        if stage_lam <= obj.lam * LAM_DECREASE:
+            return
+        self._scale_multipliers(0.0)
+        self._activate_all_classes()
+        self.W[:] = 0.0
+        while stage_lam > obj.lam:
+            self.terms = terms * (obj.lam / stage_lam)
+            self._sweep(shrink=False)
+            last_lam, stage_lam = stage_lam, max(stage_lam / LAM_DECREASE, obj.lam)
+            gain = float(
+                np.einsum("ij,ij,i", self.beta[:, : self.k], self.cost[self.y, : self.k], self.shard.c)
+            )
+            norm_sq = last_lam * last_lam * float(np.vdot(self.W, self.W))
+            # The multiple of the multipliers with the best bound at the next lam.
+            s = min(1.0, stage_lam * gain / norm_sq) if norm_sq else 1.0
+            self._scale_multipliers(s)
+            self.W *= s * last_lam / stage_lam
+        self.terms, self.sweep_stats[:] = terms, 0.0
+
+    def resume(self, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Continue from a saved state."""
+        shapes = {"beta": "n k", "order": "m", "rng": "1", "w": "d", "next": "d", "out": "6"}
+        limits = {"order": len(self.beta), "rng": 2**64}
+        check_state(state, shapes, limits, n=len(self.beta), k=self.k, m=len(self.order), d=self.obj.risk.dim)
+        self.beta[:, : self.k] = state["beta"]
+        self.order, self.rng = state["order"].copy(), state["rng"].copy()
+        self.best.w, self.best.z = state["w"].copy(), self._scores(state["w"])
+        self._set_weights(state["next"])
+        largest, self.visits, active, self.checks_to_climb, self.climb_delay, untouched = (
+            float(v) for v in state["out"]
+        )
+        self.sweep_stats[0], self.active, self.untouched = largest, int(active), untouched > 0
+        check_row_order(self.order[: self.active], len(self.order))
+        return self._loop(self._scores(self._weight_vector()))
+
+    # ------------------------------------------------------------ a run
+    def _loop(self, z: NDArray | None) -> Iterator[Iterate]:
+        """Yield iterates; z, if given, holds the scores of the weights, from which a face may be climbed."""
+        k = _kernels()
+        if self.untouched:
+            self._anneal_lam()
+        while self.may_improve:
+            if z is not None and not self.untouched:
+                self._climb(z)
+            self.untouched = False
+            self._sweeps()
+            self.may_improve = self.sweep_stats[k.N_ROW_MOVES] > 0
+            w = self._weight_vector()
+            risk, z, cut = self._check(w)
+            # Recomputed from the cut, so that rounding errors do not accumulate.
+            self._set_weights(self.obj.argmin(cut))
+            value = self.best.update(w, z, risk, cut)
+            yield self._iterate(value, cut)
+
+    def _sweeps(self) -> None:
+        """Make epochs over the active rows until a check is due."""
+        k, n = _kernels(), len(self.rows)
+        products = (self.X.data.size if isinstance(self.X, Csr) else self.X.X.size) * max(1.0, self.k / 4)
+        visits = self.visits - self.visits_before_change
+        min_epochs = max(1.0, MIN_PRODUCTS_AFTER_CHANGE / max(1.0, products))
+        max_epochs = max(4.0, MAX_ENTRIES_BETWEEN_CHECKS / max(1.0, products))
+        min_visits = n * min_epochs if self.visits_before_change else n
+        budget = min(max(min_visits, MULTICLASS_CHECK_SPACING_SHARE * visits), max_epochs * n)
+        slope_target = CHECK_AT_SLOPE_RATIO * self.sweep_stats[k.MAX_VIOLATION]
+        self.sweep_stats[k.N_ROW_MOVES], goal = 0, self.visits + budget
+        self._activate_all_classes()
+        while self.active:
+            self.active = self._sweep(self.solver.shrink)
+            if self.visits >= goal or self.sweep_stats[k.MAX_VIOLATION] <= slope_target:
+                break
+
+    def _activate_all_classes(self) -> None:
+        """Consider all classes again."""
+        self.active_classes[:], self.n_active_classes[:] = np.arange(self.k), self.k
+
+    def _sweep(self, shrink: bool) -> int:
+        """Visit the active rows once; return how many remain active."""
+        k, X, s = _kernels(), self.X, self.solver
+        self.visits += self.active
+        run = k.dense_sweep if isinstance(X, Dense) else k.sweep
+        data = (X.X,) if isinstance(X, Dense) else (X.indptr, X.indices, X.data)
+        state = self.W, self.beta, self.active_classes, self.n_active_classes, self.y, self.terms, self.cost
+        options = None if s.damping == 1.0 else s.damping, shrink, s.shuffle, self.rng
+        workspace = [*np.empty((4 if isinstance(X, Dense) else 5, self.cost.shape[1]))]
+        if not isinstance(X, Dense):
+            workspace.append(np.zeros(self.cost.shape[1], np.uintp))
+        entries_per_row = nnz(X) / max(1, X.shape[0])
+        operations = self.active * self.k * (OPS_PER_VISIT_AND_CLASS + entries_per_row)
+        stats = self.sweep_stats
+        for piece in chunk_ranges(0, self.active, operations):
+            active = run(*data, *state, self.order, self.active, *piece, *options, *workspace, stats)
+        return int(active)
+
+    def _climb(self, z: NDArray) -> None:
+        """Run conjugate gradients on the face of the current multipliers, if a climb is due."""
+        if self.visits < CLIMB_AFTER_EPOCHS * len(self.rows) or self.checks_to_climb > 0:
+            self.checks_to_climb = max(self.checks_to_climb - 1, 0.0)
+            return
+        terms = self.shard.c, self.cost, self.terms[:, 0], self.obj.lam
+        face = SimplexFace.create(self.X, self.beta, self.y, *terms)
+        if not len(face.rows):
+            return
+        beta, W, t, passes = face.climb(z, self._weight_vector().reshape(-1, self.k))
+        self.beta[face.rows, : self.k] = beta
+        self._set_weights(W.reshape(-1))
+        # Passes over the face count as visits to its rows.
+        self.visits += passes * len(face.rows)
+        self.climb_delay = 2 * self.climb_delay + 1 if t < SHORT_CLIMB_STEP else 0.0
+        self.checks_to_climb = self.climb_delay
+
+    # ------------------------------------------------------------ checks
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        risk: Any = self.obj.risk
+        yield from blocks(self.shard, risk.linear_map)
+
+    def _scores(self, w: NDArray) -> NDArray:
+        """Return X W for all rows."""
+        return np.concatenate([self.X.scores(w.reshape(-1, self.k), i, j) for i, j in self._blocks()])
+
+    def _check(self, w: NDArray) -> tuple[float, NDArray, Cut]:
+        """Return R(w), the scores, and the cut, by one pass over X; select the active rows."""
+        k, W, A = _checks(), w.reshape(-1, self.k), np.zeros((self.X.shape[1], self.k))
+        sums, violations, z = np.zeros(3), np.empty((len(self.y), 2)), np.empty((len(self.y), self.k))
+        workspace = np.empty((2, self.k))
+        # One block of rows at a time: scores, then the kernel, then the adjoint product.
+        for i, j in self._blocks():
+            z[i:j], D = self.X.scores(W, i, j), np.empty((j - i, self.k))
+            k.evaluate_multiclass_rows(
+                z[i:j], self.beta, self.y, self.shard.c, self.cost, i, *workspace, D, sums, violations
+            )
+            self.X.pullback(D, i, j, A)
+        self.obj.count.calls += 1
+        if self.solver.shrink:
+            self.active = k.select_violating_rows(violations, self.rows, self.order, self.sweep_stats)
+        risk, gain, size = (float(v) for v in sums)
+        return risk, z, Cut(A.reshape(-1), gain - CUT_ROUNDING * size)
+
+    def _iterate(self, value: float, cut: Cut) -> Iterate:
+        state = {
+            "beta": self.beta[:, : self.k].copy(),
+            "w": self.best.w,
+            "next": self._weight_vector(),
+            "order": self.order.copy(),
+            "rng": self.rng.copy(),
+            "out": np.array(
+                [
+                    self.sweep_stats[0],
+                    self.visits,
+                    self.active,
+                    self.checks_to_climb,
+                    self.climb_delay,
+                    self.untouched,
+                ]
+            ),
+        }
+        info = {"epochs": self.visits / max(1, len(self.rows)), "active": float(self.active)}
+        return Iterate(self.best.w, value, cut, info, lambda: state)
+
+
+def squared_norms(shard: Shard, X: Csr | Dense) -> NDArray:
+    """Return |x_i|^2 per row; cached with the shard, since it does not depend on lam."""
+    if "norms" not in shard.cache:
+        from riskmin._numba.dual.check import squared_row_norms
+
+        n, q = X.shape[0], np.empty(X.shape[0])
+        ends = X.indptr if isinstance(X, Csr) else np.arange(n + 1) * X.shape[1]
+        data = X.data if isinstance(X, Csr) else X.X.ravel()
+        for i, j in chunk_ranges(0, n, len(data)):
+            squared_row_norms(None, data, ends[i : j + 1], None, q[i:j])
+        shard.cache["norms"] = q
+    cached: NDArray = shard.cache["norms"]
+    return cached

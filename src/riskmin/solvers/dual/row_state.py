@@ -1,0 +1,201 @@
+"""Rows with one dual variable each, for exact dual sweeps with L2: records, sweeps, evaluation of all rows.
+
+`dual_exact` runs on them if all rows are in this process, `dual_local` on each shard of remote rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from riskmin.arrays.matrix import Csr, Dense
+from riskmin.core import IntervalConjugate, NDArray, Shard
+from riskmin.core.deadline import check_each, chunk_ranges
+from riskmin.losses.conjugate import conjugate_of, interval_conjugate_of
+from riskmin.problem.design_operator import row_major_matrix
+
+OPS_PER_VISIT, OPS_PER_ENTRY = 64, 4
+"""Elementary operations of a visit to a row, and per stored entry of it, scattered in memory."""
+
+
+def sweep_kernels() -> Any:
+    """Return the module of sweeps."""
+    from riskmin._numba.dual import sweep  # Numba is imported on first use, not with the package
+
+    return sweep
+
+
+def check_kernels() -> Any:
+    """Return the module of operations on all rows."""
+    from riskmin._numba.dual import check
+
+    return check
+
+
+def _indices_and_values(X: Csr | Dense) -> tuple[NDArray | None, NDArray]:
+    """Return the column indices (None for dense rows) and the values of all rows, concatenated."""
+    return (None, X.X.ravel()) if isinstance(X, Dense) else (X.indices, X.data)
+
+
+def nnz(X: Csr | Dense) -> int:
+    """Return the number of stored entries."""
+    return len(_indices_and_values(X)[1])
+
+
+def _allocate_records(n: int) -> NDArray:
+    """Allocate one record of 8 doubles per row, each aligned to a cache line of 64 bytes."""
+    buffer = np.empty(8 * n + 8)
+    first = -buffer.ctypes.data % 64 // 8
+    return buffer[first : first + 8 * n].reshape(n, 8)
+
+
+def _record_views(records: NDArray) -> tuple[NDArray, NDArray]:
+    """Return the records flattened, viewed as doubles and as integers."""
+    flat = records.ravel()
+    return flat, flat.view(np.int64)
+
+
+def _norms(shard: Shard, X: Csr | Dense, ends: NDArray, scale: NDArray) -> NDArray:
+    """Return sum_j x_ij^2 / m_j per row; cached with the shard, since it does not depend on lam."""
+    cached = shard.cache.get("lengths")
+    if cached is None or not np.array_equal(cached[0], scale):
+        q = np.empty(X.shape[0])
+        factors = scale if len(scale) else None
+        for i, j in chunk_ranges(0, len(q), nnz(X)):
+            check_kernels().squared_row_norms(*_indices_and_values(X), ends[i : j + 1], factors, q[i:j])
+        cached = shard.cache["lengths"] = scale, q
+    norms: NDArray = cached[1]
+    return norms
+
+
+def scale_of(reg: Any, p: int) -> NDArray:
+    """Return 1 / m for the regularizer's weights m; of length 0 if all are 1."""
+    scale: NDArray = np.empty(0) if reg.unweighted else reg.conjugate_grad(np.ones(p))
+    return scale
+
+
+def rng_state(*seeds: int) -> NDArray:
+    """Return the state of the random number generator for visiting orders."""
+    # xorshift needs a nonzero state.
+    return np.random.SeedSequence(seeds).generate_state(1, np.uint64) | np.uint64(1)
+
+
+@dataclass
+class RowState:
+    """Rows of a shard with their dual variables, which are stored in the records."""
+
+    shard: Shard
+    loss: Any
+    loss_conjugate: IntervalConjugate | None
+    """None for the logistic loss."""
+    X: Csr | Dense
+    records: NDArray
+    """One record of 8 doubles per row; the slots are named in `kernels.dual`."""
+    scale: NDArray
+    """1 / m for the regularizer's weights m; of length 0 if all are 1."""
+    rows: NDArray
+    """Rows that can move: not empty, and of positive weight."""
+    order: NDArray
+    """Active rows first, in visiting order."""
+    rng: NDArray
+    sweep_stats: NDArray
+    """Extreme slopes, visits and moves of the last sweep; the slots are named in `kernels.dual`."""
+    active: int
+    """Number of active rows."""
+
+    @classmethod
+    def create(cls, shard: Shard, loss: Any, scale: NDArray, lam: float, rng: NDArray) -> Self:
+        """Return the rows of a shard with all dual variables zero."""
+        X, k, conjugate = row_major_matrix(shard), sweep_kernels(), interval_conjugate_of(loss, shard.y)
+        n = X.shape[0]
+        ends = X.indptr if isinstance(X, Csr) else np.arange(n + 1) * X.shape[1]
+        records, rows = _allocate_records(n), np.empty(n, np.uint32)
+        q = _norms(shard, X, ends, scale)
+        bounds = (shard.y, shard.y, shard.y, 0.0) if conjugate is None else (*conjugate[:3], conjugate.square)
+        n_rows = check_kernels().fill_records(ends, q, shard.c, lam, *bounds, *_record_views(records), rows)
+        if conjugate is None:
+            # With the logistic loss, the slot INVERSE holds the curvature c |x|^2 / lam itself.
+            records[:, k.INVERSE] = shard.c / lam * q
+        rows = rows[:n_rows]
+        return cls(shard, loss, conjugate, X, records, scale, rows, rows.copy(), rng, np.zeros(7), n_rows)
+
+    def set_duals(self, u: NDArray) -> None:
+        """Set the dual variables, clipped to their domains."""
+        k, y = sweep_kernels(), self.shard.y
+        if self.loss_conjugate is not None:
+            self.records[:, k.U] = np.clip(u, *self.loss_conjugate[:2])
+            return
+        # The logistic loss stores the log-odds of a = -y u: a alone cannot represent values next to 1.
+        with np.errstate(divide="ignore"):
+            a = np.clip(-y * u, 0.0, 1.0)
+            log_odds = np.clip(np.log(a) - np.log1p(-a), -700.0, 700.0)
+        self.records[:, k.SHIFT] = log_odds
+        self.records[:, k.U] = -y / (1 + np.exp(-log_odds))
+
+    def sweep(self, w: NDArray, settings: Any) -> None:
+        """Visit the active rows once by exact steps, which update w; rows held at a bound may be skipped."""
+        k, active = sweep_kernels(), 0
+        scale = self.scale if len(self.scale) else None
+        args = *_indices_and_values(self.X), *_record_views(self.records), self.order, self.active, w, scale
+        tail = settings.shuffle, self.rng, self.sweep_stats
+        operations = self.active * (OPS_PER_VISIT + OPS_PER_ENTRY * nnz(self.X) / max(1, len(self.records)))
+        # The kernel is called on ranges of rows so that deadlines are checked in between.
+        for piece in chunk_ranges(0, self.active, operations):
+            if self.loss_conjugate is None:
+                active = k.logistic_sweep(*args, *piece, settings.damping, *tail)
+            else:
+                terms = (
+                    settings.damping,
+                    self.loss_conjugate.epsilon,
+                    self.loss_conjugate.square,
+                    settings.shrink,
+                )
+                active = k.sweep(*args, *piece, *terms, *tail)
+        self.active = active
+
+    def evaluate(
+        self, w: NDArray, fresh: bool = False
+    ) -> tuple[float, float, float, NDArray, NDArray, NDArray]:
+        """Evaluate R(w) and the cut by one pass over X.
+
+        Returns R(w), the offset of the cut, the sum of its absolute terms, the scores, the dual variables and
+        the slope of the cut. With `fresh`, the dual variables are the slopes of the loss at w.
+        """
+        n, k = len(self.records), check_kernels()
+        z, u, a = np.empty(n), np.empty(n), np.zeros(len(w))
+        if self.loss_conjugate is None:
+            return *self._evaluate_by_loss(w, fresh, z, u, a), z, u, a
+        # An empty w stands for zero, which saves the products.
+        args = (
+            *_indices_and_values(self.X),
+            *_record_views(self.records),
+            self.shard.c,
+            w if w.any() else w[:0],
+        )
+        sums = np.zeros(3)
+        for piece in chunk_ranges(0, n, 2 * nnz(self.X), multiple=k.SUM_BLOCK_ROWS):
+            k.evaluate_rows(*args, *self.loss_conjugate[3:], fresh, *piece, z, u, a, sums)
+        risk, offset, size = (float(v) for v in sums)
+        return risk, offset, size, z, u, a
+
+    def _evaluate_by_loss(
+        self, w: NDArray, fresh: bool, z: NDArray, u: NDArray, a: NDArray
+    ) -> tuple[float, float, float]:
+        """Do the same by calls of the loss, for the logistic conjugate, and fill z, u and a."""
+        y, c, step, risk = *self.shard[1:3], self.X.block_rows, 0.0
+        if not fresh:
+            u[:] = self.records[:, sweep_kernels().U]
+        for i in check_each(range(0, len(u), step)):
+            block = slice(i, min(i + step, len(u)))
+            z[block] = self.X.scores(w, block.start, block.stop)
+            value, dz = self.loss.value_grad(z[block], y[block], c[block])
+            risk += float(value)
+            if fresh:
+                u[block] = np.where(c[block] > 0, dz / np.where(c[block] > 0, c[block], 1.0), 0.0)
+            self.X.pullback(c[block] * u[block], block.start, block.stop, a)
+        conjugate = conjugate_of(self.loss, u, y)
+        # Magnitudes of the terms, for the bound on the rounding error.
+        size = c @ (abs(conjugate) + abs(u) * (abs(z) + 1.0))
+        return risk, -float(c @ conjugate), float(size)

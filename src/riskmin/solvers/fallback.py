@@ -1,0 +1,242 @@
+"""Solvers in turn: where the certified gap decreases too slowly, the next continues from the best point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import Array, Cut, Iterate, Resumable, Solver, UnsupportedProblem, WarmStartable
+from riskmin.problem.objective import Objective
+from riskmin.solvers.state_checks import check_state
+
+MAX_IDLE_ITERATES = 40
+"""A turn ends after this many iterates in a row that improve neither the point nor the bound."""
+RESTART_GAP = 0.3
+"""Above this relative gap, the next solver starts from the initial point, since the best one is no better."""
+MAX_LISTED_TURNS = 4
+"""Turns that the summary of a run lists one by one."""
+LINE_EVALUATION_WORK = 0.05
+"""The work of one evaluation along a line, in passes over X."""
+
+
+@dataclass(frozen=True)
+class Fallback:
+    r"""Solvers in turn, the one expected to be the fastest first and one that always converges last.
+
+    Progress is measured by counted work (oracle calls, epochs, evaluations along lines; no time is measured,
+    so a run is reproducible to the bit). The second half of a solver's work gives the decimal digits of the
+    certified relative gap that it gains; where those that are missing would take more work than the whole run
+    so far, or where the solver ends, the next one continues from the best point (or from the initial one,
+    where the gap is still above 0.3). The best point and bound are kept throughout. After the last solver,
+    the first has its turn again, with twice the work.
+
+    Parameters
+    ----------
+    solvers : tuple of Solver
+    tol : float
+        The relative gap to reach.
+    trial : float
+        The work of a solver's first turn before its progress is judged, in passes over X; twice that in the
+        next.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import Bundle, Hinge, L2, Lbfgs, Objective, Fallback, linear_risk, minimize
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((80, 3))
+    >>> y = np.where(X[:, 0] + rng.standard_normal(80) > 0, 1.0, -1.0)
+    >>> J = Objective(linear_risk(X, y, Hinge()), L2(), lam=1e-3)
+    >>> result = minimize(J, Fallback((Lbfgs(), Bundle()), tol=1e-6), tol=1e-6)  # Lbfgs stalls: J is nonsmooth
+    >>> result.status, sorted({row["turn"] for row in result.trace})
+    ('converged', [1.0, 2.0])
+    """
+
+    solvers: tuple[Solver, ...]
+    tol: float = field(default=1e-3, repr=False)
+    trial: float = field(default=100.0, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.solvers:
+            raise ValueError(f"{type(self).__name__} needs at least one solver")
+        if not self.tol > 0:
+            raise ValueError(f"tol must be > 0, the relative gap to reach, not {self.tol}")
+        if not self.trial > 0:
+            raise ValueError(f"trial must be > 0, the work before progress is judged, not {self.trial}")
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """The iterates of the solvers, one solver after the other."""
+        return self._run(obj, _BestSoFar(w0, w0), 0, None)
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Continue from a saved state, with the solver that saved it."""
+        shapes = {"found": "3", "start": "d", "best": "d", "cut": "e", "turn": "1"}
+        check_state(state, shapes, d=obj.risk.dim, e=obj.risk.dim + 1)
+        best, k, inner = _BestSoFar.from_state(state), int(state["turn"][0]), _inner_state(state)
+        if not 0 <= k < len(self.solvers):
+            raise ValueError(f"it is of solver {k + 1} of {len(self.solvers)}")
+        solver: Any = self.solvers[k]
+        steps = solver.resume(obj, inner) if inner and isinstance(solver, Resumable) else None
+        return self._run(obj, best, k, steps)
+
+    def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+        """Start from a run on the same risk, with the solver that ended it."""
+        best, k = _BestSoFar(state["best"], state["best"]), int(state["turn"][0])
+        inner = _inner_state(state)
+        solver: Any = self.solvers[k]
+        steps = solver.warm_start(obj, inner, before) if inner and isinstance(solver, WarmStartable) else None
+        return self._run(obj, best, k, steps)
+
+    def summary(self, trace: list[dict[str, float]]) -> str:
+        """The steps of each turn, as a sentence; empty if the first solver made all of them."""
+        turns: list[tuple[int, int]] = []
+        for k, rows in groupby(trace, lambda row: int(row.get("turn", 1)) - 1):
+            turns.append((k, len(list(rows))))
+        if len(turns) < 2:
+            return ""
+        listed = ", then ".join(
+            f"{type(self.solvers[k]).__name__} for {n} steps" for k, n in turns[:MAX_LISTED_TURNS]
+        )
+        return listed if len(turns) <= MAX_LISTED_TURNS else f"{listed}, and so on, in {len(turns)} turns"
+
+    def _run(
+        self, obj: Objective, best: _BestSoFar, k: int, steps: Iterator[Iterate] | None
+    ) -> Iterator[Iterate]:
+        """The iterates from solver k on, whose iterator may be given; a solver that ended has None."""
+        running: dict[int, Iterator[Iterate] | None] = {} if steps is None else {k: steps}
+        budget, last_round_gap = self.trial, math.inf
+        while True:
+            # solvers keep their iterators between turns, so that no progress is lost
+            if k not in running:
+                start = best.w if best.gap <= RESTART_GAP else best.start
+                running[k] = self._started(obj, self.solvers[k], start)
+            steps = running[k]
+            if steps is not None:
+                ended = yield from self._turn(obj, best, k, steps, budget)
+                running[k] = None if ended else steps
+            if len(running) == len(self.solvers) and all(s is None for s in running.values()):
+                return  # all solvers have ended
+            k += 1
+            if k == len(self.solvers):
+                if best.gap >= last_round_gap:
+                    return  # a whole round has improved nothing
+                k, budget, last_round_gap = 0, 2 * budget, best.gap
+
+    def _started(self, obj: Objective, solver: Solver, w: Array) -> Iterator[Iterate] | None:
+        """The iterates of a solver from w; None if it does not support the problem."""
+        try:
+            return solver.iterates(obj, w)
+        except UnsupportedProblem:
+            return None
+
+    def _turn(self, obj: Objective, best: _BestSoFar, k: int, steps: Iterator[Iterate], budget: float) -> Any:
+        """The iterates of one solver until it is too slow; return whether it has ended."""
+        single, resumable = len(self.solvers) == 1, isinstance(self.solvers[k], Resumable)
+        # work is counted from the beginning of the turn
+        calls, previous_work, n_evaluations, monitor = obj.count.calls, best.work, 0.0, _TurnMonitor()
+        while True:
+            try:
+                it = next(steps, None)
+            # a solver that fails in its course counts as ended
+            except (UnsupportedProblem, np.linalg.LinAlgError):
+                it = None
+            if it is None:
+                return True
+            improved = best.update(obj, it)
+            n_evaluations += it.info.get("looks", 0.0)
+            epochs = it.info.get("epochs", 0.0)
+            work = obj.count.calls - calls + epochs + LINE_EVALUATION_WORK * n_evaluations
+            monitor.update(work, best.gap, improved)
+            best.work = previous_work + monitor.work[-1]
+            yield _with_turn_info(it, k, best, resumable)
+            if not single and monitor.is_too_slow(self.tol, budget, best.work):
+                return False
+
+
+def _with_turn_info(it: Iterate, k: int, best: _BestSoFar, resumable: bool) -> Iterate:
+    """The iterate with the best cut, the number of its solver, and a state that includes both."""
+    assert best.cut is not None
+    # a copy: the best point changes while the state may be saved later
+    inner, snapshot = it.state if resumable else None, replace(best)
+
+    def state() -> dict[str, Array]:
+        inner_arrays = {} if inner is None else {f"turn.{name}": a for name, a in inner().items()}
+        return snapshot.state() | {"turn": np.array([float(k)])} | inner_arrays
+
+    return it._replace(cut=best.cut, info={**it.info, "turn": k + 1.0}, state=state)
+
+
+def _inner_state(state: dict[str, Array]) -> dict[str, Array]:
+    """The part of a state that belongs to the solver which was running."""
+    return {name.removeprefix("turn."): a for name, a in state.items() if name.startswith("turn.")}
+
+
+@dataclass
+class _BestSoFar:
+    """The best point and the best bound of all solvers so far, and the initial point."""
+
+    start: Array
+    w: Array
+    value: float = math.inf
+    cut: Cut | None = None
+    lower: float = -math.inf
+    work: float = 0.0
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array]) -> _BestSoFar:
+        value, lower, work = (float(v) for v in state["found"])
+        cut = Cut(state["cut"][:-1], float(state["cut"][-1]))
+        return cls(state["start"], state["best"], value, cut, lower, work)
+
+    @property
+    def gap(self) -> float:
+        return (self.value - max(self.lower, 0.0)) / self.value if self.value > 0 else 0.0
+
+    def update(self, obj: Objective, it: Iterate) -> bool:
+        """Keep the better point and the better cut; return whether either is new."""
+        better_point = it.value < self.value
+        if better_point:
+            self.w, self.value = it.w, it.value
+        lower = obj.lower(it.cut)
+        if better_cut := self.cut is None or lower > self.lower:
+            self.cut, self.lower = it.cut, lower
+        return better_point or better_cut
+
+    def state(self) -> dict[str, Array]:
+        assert self.cut is not None
+        numbers = np.array([self.value, self.lower, self.work])
+        cut = np.append(self.cut.a, self.cut.b)
+        return {"start": self.start, "best": self.w, "cut": cut, "found": numbers}
+
+
+@dataclass
+class _TurnMonitor:
+    """The gap as a function of the work of one turn."""
+
+    work: list[float] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    idle: int = 0
+    """The number of last iterates that improved nothing."""
+
+    def update(self, work: float, gap: float, improved: bool) -> None:
+        self.work.append(work)
+        self.gaps.append(gap)
+        self.idle = 0 if improved else self.idle + 1
+
+    def is_too_slow(self, tol: float, budget: float, total: float) -> bool:
+        """Whether the missing digits would take more work than the run so far."""
+        work, gap = self.work[-1], self.gaps[-1]
+        if self.idle >= MAX_IDLE_ITERATES:
+            return True
+        if work < budget or gap <= tol:
+            return False
+        # digits gained in the second half of the work
+        half = max(k for k, done in enumerate(self.work) if done <= work / 2 or k == 0)
+        # missing / (digits gained per unit of work) is compared with all work so far
+        gained = math.log10(self.gaps[half] / gap) if self.gaps[half] > gap else 0.0
+        return math.log10(gap / tol) * (work - self.work[half]) > gained * max(total, budget)

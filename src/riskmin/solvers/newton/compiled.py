@@ -1,0 +1,149 @@
+"""Score problems of separable losses whose derivatives are computed by compiled kernels.
+
+A loss gives the derivatives along a line and the evaluation at a point; this module adds the intercept, which
+is minimized out, and the line search.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import Hessian, NDArray
+from riskmin.losses.hessian import separable_hessian
+from riskmin.problem.intercept.profiled import VANISHED_RISK_RATIO
+from riskmin.solvers.newton.score_problem import ScoreEvaluation, ScoreProblem, bracketed_newton
+
+INTERCEPT_SLOPE_ROUNDING = 2.0**-49
+"""A slope in the intercept counts as 0 below this share of the sum of |c_i u_i|, which it is a sum of."""
+MIN_RELATIVE_INTERCEPT_STEP = 1e-13
+"""Shorter steps of the intercept are rounding: the slope that is left is removed by mixing two cuts."""
+LINE_SEARCH_INTERCEPT_SLOPE = 1e-6
+"""The share that is allowed instead during a line search."""
+
+
+def _slots() -> Any:
+    from riskmin._numba.newton import (
+        piecewise_quadratic,  # Numba is imported by the first step, not with the package
+    )
+
+    return piecewise_quadratic
+
+
+class CompiledScoreProblem(ScoreProblem, ABC):
+    """The loss of all rows, smoothed by mu around a center, one row at a time in compiled code."""
+
+    @abstractmethod
+    def line_derivatives(
+        self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, t: float
+    ) -> Callable[[float], NDArray]:
+        """A function of the intercept b: the first and second derivatives in (t, b) at z + t dz + b."""
+
+    @abstractmethod
+    def evaluate_with_cut(
+        self, z: NDArray, mu: float, center: NDArray | None, b: float
+    ) -> tuple[ScoreEvaluation, float, float]:
+        """The evaluation at the intercept b, the slope of its cut in b, and the sum of |dz|."""
+
+    def evaluate(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> ScoreEvaluation:
+        """The multipliers at the scores z, the loss, and its second derivatives."""
+        if not self.intercept:
+            return self.evaluate_with_cut(z, mu, center, 0.0)[0]
+        derivatives = self.line_derivatives(z, z, mu, center, 0.0)
+        b, _ = self.minimize_intercept(derivatives, z, b, INTERCEPT_SLOPE_ROUNDING)
+        evaluation, slope_b, abs_sum = self.evaluate_with_cut(z, mu, center, b)
+        if abs(slope_b) > INTERCEPT_SLOPE_ROUNDING * abs_sum:
+            evaluation = self._mixed(z, mu, center, evaluation, slope_b)
+        if not mu:
+            return evaluation  # its risk is that of the unsmoothed loss at the same intercept
+        risk, _ = self.unsmoothed_value(z, b)
+        return evaluation._replace(risk=risk)
+
+    def line_search(
+        self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
+        line: Callable[[float], tuple[float, float]], start: float,
+    ) -> tuple[float, int]:  # fmt: skip
+        """The step length along dz, and the number of evaluations, by safeguarded Newton steps.
+
+        `line` gives the first and second derivative of lam Omega along the line. The intercept is minimized
+        out at each t.
+        """
+        k, last_t = _slots(), 0.0
+        previous = self.line_derivatives(z, dz, mu, center, 0.0)(b) if self.intercept else None
+
+        def derivatives(t: float) -> tuple[float, float]:
+            nonlocal b, last_t, previous
+            sums = self.line_derivatives(z, dz, mu, center, t)
+            if previous is None:
+                current = sums(0.0)
+            else:
+                predicted = b + _intercept_change(previous, t - last_t)
+                b, current = self.minimize_intercept(sums, z, predicted, LINE_SEARCH_INTERCEPT_SLOPE)
+                last_t, previous = t, current
+            slope, curvature = line(t)
+            slope, curvature = current[k.D_T] + slope, current[k.D_TT] + curvature
+            # the second derivative of min_b f(t, b) is f_tt - f_tb^2 / f_bb
+            if self.intercept and current[k.D_BB] > 0:
+                curvature -= current[k.D_TB] ** 2 / current[k.D_BB]
+            return float(slope), float(curvature)
+
+        return bracketed_newton(derivatives, start)
+
+    def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Hessian:
+        """The Hessian in the scores; with a profiled intercept, less h h' / sum(h)."""
+        assert evaluation.hessian_diagonal is not None
+        return separable_hessian(evaluation.hessian_diagonal, self.intercept)
+
+    def minimize_intercept(
+        self, derivatives: Callable[[float], NDArray], z: NDArray, b: float, tol: float
+    ) -> tuple[float, NDArray]:
+        """The intercept whose slope is at most tol times the sum of |c_i u_i|, and the derivatives at it.
+
+        Newton's method, safeguarded by a bracket that begins unbounded.
+        """
+        k, lo, hi, step, start = _slots(), -np.inf, np.inf, 1.0, b
+        for _ in range(100):
+            sums = derivatives(b)
+            slope, curvature = float(sums[k.D_B]), float(sums[k.D_BB])
+            if abs(slope) <= tol * sums[k.LINE_ABS_SUM]:
+                break
+            lo, hi = (b, hi) if slope < 0 else (lo, b)
+            new = b - slope / curvature if curvature > 0 else np.inf
+            if not lo < new < hi:
+                # bisect a finite bracket; extend an infinite one by steps that grow by a factor of 4
+                new = 0.5 * (lo + hi) if np.isfinite(hi - lo) else b - np.copysign(step, slope)
+                step *= 4
+            if not lo < new < hi or abs(new - b) <= MIN_RELATIVE_INTERCEPT_STEP * (1 + abs(b)):
+                break
+            b = new
+        else:
+            self.unsmoothed_value(z, start)  # raises where the risk has no minimizer in the intercept
+        if sums[k.LINE_ABS_SUM] <= VANISHED_RISK_RATIO:
+            self.unsmoothed_value(z, start)
+        return b, sums
+
+    def _mixed(
+        self, z: NDArray, mu: float, center: NDArray | None, one: ScoreEvaluation, slope_b: float
+    ) -> ScoreEvaluation:
+        """A convex combination with an evaluation beyond the best intercept, whose slope in b is 0."""
+        # step across the minimizer in b, by lengths that grow by a factor of 8, until the slope changes sign
+        step = 1e-12 * (1 + abs(one.b))
+        other, slope = one, slope_b
+        while (slope > 0) == (slope_b > 0) and slope:
+            if step > 1e300:
+                return one
+            other, slope, _ = self.evaluate_with_cut(z, mu, center, one.b - np.copysign(step, slope_b))
+            step *= 8
+        # weight * slope_b + (1 - weight) * slope = 0
+        weight = slope / (slope - slope_b)
+        dz = weight * one.dz + (1 - weight) * other.dz
+        return one._replace(dz=dz, offset=weight * one.offset + (1 - weight) * other.offset)
+
+
+def _intercept_change(sums: NDArray, step: float) -> float:
+    """The change of the best intercept along a step in t, to first order: -step f_tb / f_bb."""
+    k = _slots()
+    return -step * float(sums[k.D_TB] / sums[k.D_BB]) if sums[k.D_BB] > 0 else 0.0

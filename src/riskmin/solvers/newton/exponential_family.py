@@ -1,0 +1,94 @@
+"""Score problems of the smooth losses with exponentials, by compiled kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import NDArray
+from riskmin.losses import Exponential, Logistic, Poisson
+from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.problem.risk import Risk
+from riskmin.solvers.newton.compiled import CompiledScoreProblem
+from riskmin.solvers.newton.score_problem import ScoreEvaluation
+
+COMPILED_LOSSES = Logistic, Exponential, Poisson
+"""The losses that have kernels."""
+
+
+def _kernels() -> Any:
+    from riskmin._numba.newton import (
+        exponential_family,  # Numba is imported by the first step, not with the package
+    )
+
+    return exponential_family
+
+
+class ExponentialFamily(CompiledScoreProblem):
+    """The loss of all rows; it is smooth, so mu is 0 and there is no center."""
+
+    def __init__(self, risk: Risk, intercept: bool) -> None:
+        super().__init__(risk, intercept)
+        k, y = _kernels(), np.ascontiguousarray(self.y, dtype=np.float64)
+        if isinstance(risk.loss, Logistic):
+            self.line_kernel, self.point_kernel = k.logistic_line_derivatives, k.logistic_evaluate_with_cut
+            self.args: tuple[NDArray, ...] = y, self.c
+            self.point_args: tuple[NDArray, ...] = ()
+            return
+        # e^(sign z) - rate (1 + z - log rate): sign = -y, rate = 0 for Exponential; 1 and y for Poisson
+        self.line_kernel, self.point_kernel = k.exponential_line_derivatives, k.exponential_evaluate_with_cut
+        if isinstance(risk.loss, Poisson):
+            tiny = np.finfo(np.float64).smallest_normal  # keeps y log y = 0 for y = 0
+            self.args, self.point_args = (np.ones(len(y)), y, self.c), (np.log(np.maximum(y, tiny)),)
+        else:
+            zeros = np.zeros(len(y))
+            self.args, self.point_args = (-y, zeros, self.c), (zeros,)
+
+    def line_derivatives(
+        self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, t: float
+    ) -> Callable[[float], NDArray]:
+        """A function of the intercept b: the first and second derivatives in (t, b) at z + t dz + b."""
+
+        def derivatives(b: float) -> NDArray:
+            def partial_sums(s: slice) -> NDArray:
+                out = np.empty(6)
+                self.line_kernel(z[s], dz[s], t, b, *(a[s] for a in self.args), out)
+                return out
+
+            sums: NDArray = sum(self.design.map_row_ranges(partial_sums))
+            return sums
+
+        return derivatives
+
+    def evaluate_with_cut(
+        self, z: NDArray, mu: float, center: NDArray | None, b: float
+    ) -> tuple[ScoreEvaluation, float, float]:
+        """The evaluation at the intercept b, the slope of its cut in b, and the sum of |dz|."""
+        dz, h, args = np.empty_like(z), np.empty_like(z), self.args + self.point_args
+
+        def partial_sums(s: slice) -> NDArray:
+            out = np.empty(5)
+            self.point_kernel(z[s], b, *(a[s] for a in args), dz[s], h[s], out)
+            return out
+
+        sums = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
+        value, offset, rounding, slope_b, abs_sum = sums
+        return ScoreEvaluation(dz, offset - CUT_ROUNDING * rounding, b, value, h), slope_b, abs_sum
+
+    def minimize_intercept(
+        self, derivatives: Callable[[float], NDArray], z: NDArray, b: float, tol: float
+    ) -> tuple[float, NDArray]:
+        """The best intercept and the derivatives at it; in closed form but for the logistic loss."""
+        if not isinstance(self.loss, Logistic):
+            # the slope in b is rise e^b - fall (Poisson) or rise e^b - fall e^-b (Exponential), whose root is
+            # log(fall / rise), or half of it: Newton's steps to it would be many, or too long
+            k, sums = _kernels(), derivatives(b)
+            n_exponentials = 1 + isinstance(self.loss, Exponential)
+            fall = float(sums[k.D_BB] - sums[k.D_B])
+            rise = fall + 2 * float(sums[k.D_B]) if n_exponentials == 2 else float(sums[k.D_BB])
+            if fall > 0 and rise > 0:
+                b += math.log(fall / rise) / n_exponentials
+        return super().minimize_intercept(derivatives, z, b, tol)

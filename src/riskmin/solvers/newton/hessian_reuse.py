@@ -1,0 +1,187 @@
+"""Newton's linear system of smooth losses, with a factorized Hessian that is reused or sampled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import Array, Hessian, LinearMap, NDArray, Shard
+from riskmin.losses.hessian import separable_hessian
+from riskmin.problem import shard_ops
+from riskmin.problem.design_operator import DesignOperator
+from riskmin.regularizers import L2
+from riskmin.solvers.newton.linear_system import (
+    DENSE_SPEEDUP,
+    GATHER_BELOW_ONE_ROW_IN,
+    MAX_CG_STEPS,
+    NewtonSystem,
+    conjugate_gradients,
+    factorized,
+)
+
+REUSE_DECREASE = 50.0
+"""A factorized matrix is reused as long as each step divides the squared gradient norm by this."""
+SAMPLE_ONE_ROW_IN, SAMPLE_ROWS_PER_COLUMN = 16, 250
+"""A sample has one row in 16, but at least 250 per column: with fewer, steps are poor."""
+SAMPLE_AT_MOST_ONE_ROW_IN, SAMPLE_MIN_ROWS_PER_COLUMN = 4, 25
+"""A sample has at most one row in 4, for a first step or two; there is none below 25 rows per column."""
+SAMPLE_MAX_CURVATURE_RATIO = 2.0
+"""A sample is rejected if its second derivative along a direction is off by more than this factor."""
+FACTORIZE_MAX_FEATURES = 64
+"""Up to this many features the matrix is always factorized: that takes no time, and its steps are exact."""
+FACTORIZE_MAX_COST = 8.0
+"""A matrix that costs less than this many steps of conjugate gradients is factorized without trying them."""
+SPARSE_PRODUCT_COST = 1.5
+"""Time of one product of two entries of a sparse row, relative to one entry of a pass over X."""
+CG_RESIDUAL = 0.2
+"""Conjugate gradients end once the residual is at most this share of the gradient norm."""
+
+
+class ReusedHessian:
+    """Directions d with (lam K + X' H X) d = -g, for a current or an earlier H, of all rows or of a sample.
+
+    The matrix is factorized and reused while the gradient decreases fast. That of a sample is replaced by
+    that of all rows for good once the two differ along a direction, or after two poor steps in a row each of
+    which had a new matrix.
+    """
+
+    def __init__(
+        self, design: DesignOperator, reg: Any, lam: float, direct: int, intercept: bool, sampled: bool
+    ) -> None:
+        self.design, self.reg, self.lam, self.direct, self.intercept = design, reg, lam, direct, intercept
+        n, p = design.shape
+        self.size = min(
+            max(n // SAMPLE_ONE_ROW_IN, SAMPLE_ROWS_PER_COLUMN * p), n // SAMPLE_AT_MOST_ONE_ROW_IN
+        )
+        """The number of rows of a sample."""
+        self.sampled = sampled and self.size >= SAMPLE_MIN_ROWS_PER_COLUMN * p
+        """Whether the next matrix may be that of a sample."""
+        self.hessian_diagonal: NDArray | None = None
+        """The second derivatives of the rows that the matrix is made of."""
+        self.solve: Callable[[Array], Array] | None = None
+        self.is_new = False
+        """Whether the matrix was made for the last step."""
+        self.n_poor_steps = 0
+        """The number of last steps that were poor although each had a new matrix."""
+        self.last_square = math.inf
+        """The squared gradient norm at the last step."""
+        self.steps = 0.0
+        """Expected steps of conjugate gradients."""
+
+    def direction(self, h: NDArray, g: Array) -> Array:
+        """The direction at a point with gradient g whose rows have second derivatives h."""
+        square = float(g @ g)
+        # a reused or sampled matrix gives linear convergence; a poor rate calls for a new one
+        poor = square > self.last_square / REUSE_DECREASE
+        self.last_square = square
+        self.n_poor_steps = self.n_poor_steps + 1 if poor and self.is_new else 0
+        if self.n_poor_steps > 1:
+            self.sampled = False
+        self.is_new = self.hessian_diagonal is None or poor
+        if self.is_new:
+            self.hessian_diagonal = self.solve = None
+            if not self._should_factorize(h):
+                return self._iterative(h, g, CG_RESIDUAL * square**0.5)
+            self.hessian_diagonal = self._sample(h) if self.sampled else h
+        assert self.hessian_diagonal is not None
+        if self.solve is None:
+            self.solve = factorized(
+                self.design, self.reg, self.lam, separable_hessian(self.hessian_diagonal, self.intercept)
+            )
+        return self.solve(-1.0 * g)
+
+    def check_sample(self, h: NDArray, dz: NDArray) -> None:
+        """Reject a new sample whose second derivative along dz = X d is not that of all rows."""
+        if self.is_new and self.sampled and self.hessian_diagonal is not None:
+            square = dz * dz
+            exact, estimate = float(h @ square), float(self.hessian_diagonal @ square)
+            ratio = SAMPLE_MAX_CURVATURE_RATIO
+            self.sampled = estimate <= ratio * exact and exact <= ratio * estimate
+
+    def discard(self) -> bool:
+        """Drop the matrix, and return whether the next one will be better: of all rows, or newer."""
+        better = self.hessian_diagonal is not None and (self.sampled or not self.is_new)
+        self.hessian_diagonal, self.solve, self.sampled, self.last_square = None, None, False, math.inf
+        return better
+
+    def _sample(self, h: NDArray) -> NDArray:
+        """The second derivatives of a stratified sample, scaled to the same sum; 0 for all other rows.
+
+        One row is drawn from each of `size` consecutive ranges, so that sorted rows are sampled evenly.
+        """
+        n = len(h)
+        ends = np.linspace(0, n, self.size + 1).astype(np.int64)
+        index = ends[:-1] + (np.random.default_rng(0).random(self.size) * np.diff(ends)).astype(np.int64)
+        sample = np.zeros(n)
+        sample[index] = h[index]
+        total, sample_total = float(h.sum()), float(sample.sum())
+        return sample * (total / sample_total) if sample_total > 0 else h
+
+    def _should_factorize(self, h: NDArray) -> bool:
+        """Whether p is small enough, and a factorization cheaper than conjugate gradients."""
+        p = self.design.shape[1]
+        return (
+            p <= self.direct
+            and self.design.can_form_gram(False)
+            and (p <= FACTORIZE_MAX_FEATURES or self._cost(h) <= max(FACTORIZE_MAX_COST, self.steps))
+        )
+
+    def _cost(self, h: NDArray) -> float:
+        """The cost of forming and factorizing the matrix, in steps of conjugate gradients."""
+        (n, p), nnz, sparse = self.design.shape, self.design.nnz, self.design.row_metadata.sparse
+        # rows with second derivatives, each of (nnz / n)^2 / 2 products
+        rows = self.size if self.sampled else np.count_nonzero(h)
+        products = 0.5 * rows * (nnz / n) ** 2
+        forming = products * SPARSE_PRODUCT_COST / (1 if sparse else DENSE_SPEEDUP)
+        # a step makes two passes over X
+        return float(p**3 / (3 * DENSE_SPEEDUP) + forming) / (2 * nnz)
+
+    # ------------------------------------------------------------ conjugate gradients
+    def _iterative(self, h: NDArray, g: Array, tol: float) -> Array:
+        """By conjugate gradients; where they cost more than a factorization, that is used the next time.
+
+        After any number of steps, the result is a descent direction.
+        """
+        hessian = separable_hessian(h, self.intercept)
+        if min(self.design.shape) > self.direct:
+            max_steps = MAX_CG_STEPS
+        else:
+            max_steps = math.ceil(self._cost(h)) if self.design.shape[1] <= self.direct else MAX_CG_STEPS // 5
+        few_curved = GATHER_BELOW_ONE_ROW_IN * np.count_nonzero(h) < len(h)
+        if self.steps > max_steps or not isinstance(self.reg, L2) or few_curved:
+            system = NewtonSystem(self.design, self.reg, self.direct, self.steps)
+            d = system.solve(hessian, self.lam, g, tol)
+            self.steps = system.steps
+            return d
+        # a run that reached its limit is remembered as four times as long, so that it is not repeated
+        d, n_steps = self._preconditioned(hessian, g, tol, max_steps)
+        self.steps = n_steps if n_steps < max_steps else 4.0 * max_steps
+        return d
+
+    def _preconditioned(self, hessian: Hessian, g: Array, tol: float, max_steps: int) -> tuple[Array, int]:
+        """By conjugate gradients preconditioned by the diagonal, and the number of steps."""
+        risk, h = self.design.risk, hessian.diagonal
+        parts = [h[part] for part in self.design.shard_slices]
+        low_rank = [self.design.adjoint(s) for s in hessian.low_rank]
+        penalty = self.lam * (self.reg.terms(g).square + 0.0 * g)
+        diagonal = self.design.gram_diagonal(h) + penalty
+
+        def product(d: Array) -> Array:
+            (image,) = risk.executor.sum(shard_hessian_product, risk.linear_map, d, each=parts)
+            # the low-rank term of an intercept: -(X' s)(X' s)' d
+            for m in low_rank:
+                image = image - float(m @ d) * m
+            return image + penalty * d
+
+        return conjugate_gradients(product, -1.0 * g, tol, max_steps, diagonal)
+
+
+def shard_hessian_product(shard: Shard, scorer: LinearMap, d: Array, h: NDArray) -> tuple[Array]:
+    """X' diag(h) X d of one shard, block by block, so that X is read from memory once."""
+    out = np.zeros_like(d)
+    for i, j in shard_ops.blocks(shard, scorer):
+        scorer.pullback(shard.X, h[i:j] * scorer.scores(shard.X, d, i, j), i, j, out)
+    return (out,)

@@ -1,0 +1,294 @@
+r"""The linear system of a Newton step, :math:`(\lambda K + X^\top H X)\, d = -g`.
+
+Solved by a Cholesky factorization of the p x p matrix, by Woodbury's formula in the rows with second
+derivatives, or by conjugate gradients; whichever is expected to cost the least.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from riskmin.arrays.matrix import Columns, Csr, Dense
+from riskmin.core import Array, Hessian, NDArray, PairBlock
+from riskmin.core.blas_threads import cho_factor, scipy_linalg
+from riskmin.core.deadline import check_each, chunk_ranges, interruptible_call, interruptible_matmul
+from riskmin.losses.hessian import hessian_product, transposed_ranges
+from riskmin.numerics.sorting import prefix_sums
+from riskmin.problem.design_operator import DesignOperator, dense_rows, row_blocks, row_matrix
+from riskmin.regularizers import L2
+from riskmin.solvers.newton.active_rows import ActiveRows
+
+MAX_CG_STEPS = 1500
+"""Steps of conjugate gradients after which a direction is used as it is."""
+FALLBACK_CG_RESIDUAL = 0.01
+"""Residual, as a share of the gradient norm, where conjugate gradients replace a singular direct solve."""
+GATHER_BELOW_ONE_ROW_IN = 3
+"""Rows with second derivatives are copied out of X for conjugate gradients if fewer than one in this many."""
+MIN_RELATIVE_PENALTY = 1e-12
+"""The smallest penalty of a coordinate, as a share of the sum of the second derivatives."""
+DENSE_SPEEDUP = 8.0
+"""How many times as fast an operation of a dense matrix product is as one of a sparse product."""
+
+
+class NewtonSystem:
+    """The linear system of one problem, (lam K + X' H X) d = -g, for a sequence of H and lam.
+
+    There are three methods. Conjugate gradients make two passes over X per step, and are used where few steps
+    suffice. Otherwise the p x p matrix is factorized, or that of the rows with second derivatives if these
+    are fewer, unless both dimensions exceed `direct`.
+    """
+
+    def __init__(self, design: DesignOperator, reg: Any, direct: int, steps: float = 0.0) -> None:
+        self.design, self.given_reg, self.reg, self.direct = design, reg, reg, direct
+        self.steps = steps
+        """Expected steps of conjugate gradients: those of the last solve, or more where that failed."""
+
+    def residual_tolerance(self, g: Array, scaled_gap: float) -> float:
+        """The residual norm at which conjugate gradients may stop; `scaled_gap` is lam times complementarity.
+
+        With L2 a residual r adds |r|^2 / (2 lam) to the duality gap, which should stay well below the
+        complementarity.
+        """
+        norm = math.sqrt(float(g @ g))
+        return max(0.05 * norm * min(1.0, 10 * norm), 0.3 * math.sqrt(scaled_gap))
+
+    def solve(self, hessian: Hessian, lam: float, g: Array, tol: float) -> Array:
+        """The direction d; where conjugate gradients find it, up to a residual of norm `tol`."""
+        if isinstance(self.given_reg, L2):
+            # penalties that vanish in rounding beside X' H X are raised to MIN_RELATIVE_PENALTY of it
+            square = self.given_reg.terms(g).square
+            least = MIN_RELATIVE_PENALTY * float(hessian.diagonal.sum()) / lam
+            self.reg = L2(np.maximum(square + 0.0 * g, least)) if np.min(square) < least else self.given_reg
+        cost, direct_solve = self._cheapest_direct(hessian)
+        if direct_solve is not None and (cost < 4 or self.steps >= cost):
+            self.steps *= 0.8  # so that conjugate gradients are tried again some time
+            return direct_solve(hessian, lam, g)
+        # conjugate gradients get no more steps than a direct solve would cost
+        max_steps = int(min(MAX_CG_STEPS, cost))
+        d, n_steps = self._conjugate_gradients(hessian, lam, g, tol, max_steps)
+        self.steps = n_steps if n_steps < max_steps else 4.0 * max_steps
+        return d if n_steps < max_steps or direct_solve is None else direct_solve(hessian, lam, g)
+
+    def _conjugate_gradients(
+        self, hessian: Hessian, lam: float, g: Array, tol: float, max_steps: int
+    ) -> tuple[Array, int]:
+        """By conjugate gradients; on a copy of the rows with second derivatives where these are few."""
+        active = np.flatnonzero(hessian.diagonal)
+        few = GATHER_BELOW_ONE_ROW_IN * len(active) < len(hessian.diagonal)
+        copied = few and self.design.can_gather(len(active))
+        if copied and isinstance(self.reg, L2) and not hessian.pair_blocks and _projects(hessian):
+            square = self.reg.terms(g).square + 0.0 * g
+            return ActiveRows(self.design.gather(active), hessian, square).solve(lam, g, tol, max_steps)
+        return conjugate_gradients(lambda d: self._product(hessian, lam, d), -g, tol, max_steps)
+
+    def _cheapest_direct(
+        self, hessian: Hessian
+    ) -> tuple[float, Callable[[Hessian, float, Array], Array] | None]:
+        """The cheaper direct method, and its cost in steps of conjugate gradients."""
+        n, p = self.design.shape
+        m, nnz = int(np.count_nonzero(hessian.diagonal)), self.design.nnz
+        nnz_per_row = nnz / n
+        # operations: m^2 products of rows and an LU factorization, or a p x p Gram matrix and Cholesky
+        rows = m * m * (0.7 * m / DENSE_SPEEDUP + nnz_per_row)
+        gram = 0.5 * m * nnz_per_row * nnz_per_row / (DENSE_SPEEDUP if nnz_per_row == p else 1.0)
+        features = p**3 / (3 * DENSE_SPEEDUP) + gram
+        # ties are decided in favor of the rows
+        best, method = min(
+            (rows if self._can_solve_by_rows(m) else math.inf, 0),
+            (features if self._can_solve_by_features(hessian) else math.inf, 1),
+        )
+        if best == math.inf:
+            return best, None
+        # a step of conjugate gradients makes two passes over X, of two operations per stored entry each
+        return best / (4 * nnz), (self._solve_by_rows, self._solve_by_features)[method]
+
+    def _can_solve_by_rows(self, n_rows: int) -> bool:
+        return n_rows <= self.direct and isinstance(self.reg, L2) and self.design.can_gather(n_rows)
+
+    def _can_solve_by_features(self, hessian: Hessian) -> bool:
+        return self.design.shape[1] <= self.direct and self.design.can_form_gram(bool(hessian.pair_blocks))
+
+    def _solve_by_rows(self, hessian: Hessian, lam: float, g: Array) -> Array:
+        """By Woodbury's formula: u = H X_S d in (I + H G) u = H G' g, for G = X_S (lam K)^-1 X_S'."""
+        lapack = scipy_linalg().lapack
+        active = np.flatnonzero(hessian.diagonal)
+        weight = 1 / (lam * self.reg.terms(g).square + 0.0 * g)
+        if not len(active):
+            return -1.0 * weight * g
+        part: Any = self.design.gather(active).astype(np.float64, copy=False)
+        scaled = part * weight if isinstance(part, np.ndarray) else part @ sp.diags_array(weight)
+        dense, H = isinstance(part, np.ndarray), restrict_hessian(hessian, active)
+        gram = interruptible_matmul(scaled, part.T) if dense else (scaled @ part.T).toarray()
+        M, work = np.eye(len(active)) + hessian_product(H, gram), 2 / 3 * len(active) ** 3
+        factor, pivots, singular = interruptible_call(work, partial(lapack.dgetrf, overwrite_a=True), M)
+        if singular:  # rows so long that the identity is lost in rounding
+            return self._without_rows(hessian, lam, g)
+        d, residual = 0.0 * g, -1.0 * g
+        for _ in range(2):  # the second pass is iterative refinement
+            u, _ = lapack.dgetrs(factor, pivots, hessian_product(H, scaled @ residual))
+            d = d + weight * residual - weight * (part.T @ u)
+            residual = -1.0 * g - self._product(hessian, lam, d)
+        return d
+
+    def _without_rows(self, hessian: Hessian, lam: float, g: Array) -> Array:
+        """The direction where the system of the rows is singular."""
+        if self._can_solve_by_features(hessian):
+            return self._solve_by_features(hessian, lam, g)
+        tol = FALLBACK_CG_RESIDUAL * float(g @ g) ** 0.5
+        return conjugate_gradients(lambda d: self._product(hessian, lam, d), -1.0 * g, tol, MAX_CG_STEPS)[0]
+
+    def _product(self, hessian: Hessian, lam: float, d: Array) -> Array:
+        """(lam K + X' H X) d."""
+        dz = hessian_product(hessian, self.design.forward(d))
+        return lam * self.reg.grad(d) + self.design.adjoint(dz)
+
+    def _solve_by_features(self, hessian: Hessian, lam: float, g: Array) -> Array:
+        """By a Cholesky factorization of the p x p matrix."""
+        return -1.0 * factorized(self.design, self.reg, lam, hessian)(g)
+
+
+def factorized(design: DesignOperator, reg: Any, lam: float, hessian: Hessian) -> Callable[[Array], Array]:
+    """A function that solves (lam K + X' H X) d = g for d, by a Cholesky factorization."""
+    G = design.gram(hessian.diagonal)
+    p = len(G)
+    shift = 1e-14 * float(np.diagonal(G).max())  # the rounding error of sums that cancel
+    G = subtract_low_rank_and_pairs(G, design, hessian)
+    diagonal = G.reshape(-1)[:: p + 1]
+    if isinstance(reg, L2):
+        diagonal += lam * reg.terms(np.ones(p)).square
+    else:
+        G += lam * np.stack([np.asarray(reg.grad(e)) for e in np.eye(p)])
+    # the upper triangle of G is the lower one of its transpose, which is in LAPACK's order
+    factor = cholesky(G.T, diagonal, shift)
+    # without any factor, the gradient direction remains
+    if factor is None:
+        return lambda g: g / lam
+    return lambda g: np.asarray(scipy_linalg().cho_solve(factor, g, check_finite=False))
+
+
+def cholesky(G: NDArray, diagonal: NDArray, shift: float) -> Any:
+    """The Cholesky factor of a matrix from its lower triangle, shifted as far as rounding requires.
+
+    Where the factorization fails, `shift` is added to the diagonal, and ten times as much the next time.
+    `diagonal` is a view into the matrix. None if no finite shift suffices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> G = np.ones((2, 2))
+    >>> cholesky(G, G.reshape(-1)[::3], 1e-14) is None, bool(G[1, 1] > 1 == G[1, 0])
+    (False, True)
+    """
+    while np.isfinite(shift):
+        try:
+            return cho_factor(G, lower=True)
+        except np.linalg.LinAlgError:  # rounding has made its smallest eigenvalues negative
+            diagonal += shift
+            shift *= 10
+    return None
+
+
+def _projects(hessian: Hessian) -> bool:
+    """Whether H = D^1/2 P D^1/2 for a diagonal D and P = I - q q' with |q| = 1, or P = I."""
+    if len(hessian.low_rank) != 1:
+        return not hessian.low_rank
+    (s,), h = hessian.low_rank, hessian.diagonal
+    positive = h > 0
+    unit = abs(float(s[positive] @ (s[positive] / h[positive])) - 1) < 1e-9
+    return bool(unit and not s[~positive].any())
+
+
+def subtract_low_rank_and_pairs(G: NDArray, design: DesignOperator, hessian: Hessian) -> NDArray:
+    """X' H X from G = X' diag(h) X: less the low-rank terms and the pair blocks of H."""
+    # H = diag(h) - sum_s s s' - pair blocks and their transposes
+    for s in hessian.low_rank:
+        m = design.adjoint(s)
+        G -= np.outer(m, m)
+    for block in hessian.pair_blocks:
+        assert design.rows is not None  # else can_form_gram has refused
+        triangle = _pair_block_gram(row_matrix(design.rows), _shorter_list_first(block))
+        G -= triangle + triangle.T
+    return G
+
+
+def _shorter_list_first(block: PairBlock) -> PairBlock:
+    """The same pair block with the shorter list first: each of its rows takes a vector of p entries."""
+    if len(block.above) <= len(block.below):
+        return block
+    first, last = transposed_ranges(block)
+    return PairBlock(block.below, block.q, block.above, block.p, first, last)
+
+
+def _pair_block_gram(X: Csr | Dense | Columns, block: PairBlock) -> NDArray:
+    """X' W X, for W one of the two triangles of a symmetric pair block."""
+    from riskmin._numba.gram import csr_pair_block_gram, dense_window_sums
+
+    p = X.shape[1]
+    out, sums, ends = np.zeros((p, p)), np.zeros(p), np.zeros(2, np.int64)
+    if isinstance(X, Csr):
+        above, weights, below, q, first, last = block
+        for i, j in chunk_ranges(0, len(above), len(above) * (len(X.data) / X.shape[0]) * p):
+            rows = above[i:j], weights[i:j], below, q, first[i:j], last[i:j]
+            csr_pair_block_gram(X.indptr, X.indices, X.data, *rows, ends, sums, out)
+        return out
+    dense = X.X if isinstance(X, Dense) else X.T.T
+    for index in row_blocks(np.flatnonzero(block.last > block.first), p):
+        # one row of sums of q_j x_j over the range [first, last) of each row above
+        range_sums = np.empty((len(index), p))
+        dense_window_sums(
+            dense, block.below, block.q, block.first[index], block.last[index], ends, sums, range_sums
+        )
+        out += (dense_rows(X, block.above[index]) * block.p[index, None]).T @ range_sums
+    return out
+
+
+def restrict_hessian(hessian: Hessian, active: NDArray) -> Hessian:
+    """The Hessian of the active rows alone, in their order; all others must have no second derivatives."""
+    position = np.full(len(hessian.diagonal), -1)
+    position[active] = np.arange(len(active))
+    pair_blocks = []
+    for above, p, below, q, first, last in hessian.pair_blocks:
+        kept_above, kept_below = position[above] >= 0, position[below] >= 0
+        # the number of kept rows below before each place: ranges [first, last) in the shorter list
+        before = prefix_sums(kept_below.astype(np.int64))
+        rows, others = position[above[kept_above]], position[below[kept_below]]
+        new_first, new_last = before[first[kept_above]], before[last[kept_above]]
+        pair_blocks.append(PairBlock(rows, p[kept_above], others, q[kept_below], new_first, new_last))
+    return Hessian(hessian.diagonal[active], tuple(s[active] for s in hessian.low_rank), tuple(pair_blocks))
+
+
+def conjugate_gradients(
+    product: Callable[[Array], Array], g: Array, tol: float, max_steps: int, diagonal: Array | None = None
+) -> tuple[Array, int]:
+    """The solution d of A d = g up to a residual of norm `tol`, and the number of steps.
+
+    `diagonal` is that of A, as a preconditioner. After any number of steps, d'g > 0: for g the negative
+    gradient, d is a descent direction.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> A = np.array([[2.0, 1.0], [1.0, 3.0]])
+    >>> d, n_steps = conjugate_gradients(lambda d: A @ d, np.array([3.0, 4.0]), 1e-12, 10)
+    >>> d.round(9).tolist(), n_steps
+    ([1.0, 1.0], 2)
+    """
+    d, r = 0.0 * g, g
+    s = r if diagonal is None else r / diagonal
+    direction, rho = s, float(r @ s)  # rho = r' M^-1 r
+    for n_steps in check_each(range(max_steps)):
+        if float(r @ r) <= tol * tol:
+            return d, n_steps
+        image = product(direction)
+        step = rho / float(direction @ image)
+        d, r = d + step * direction, r - step * image
+        s = r if diagonal is None else r / diagonal
+        rho, last_rho = float(r @ s), rho
+        direction = s + (rho / last_rho) * direction
+    return d, max_steps

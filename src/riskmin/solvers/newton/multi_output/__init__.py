@@ -1,0 +1,1 @@
+"""Newton's method for losses with several scores per row."""

@@ -1,0 +1,285 @@
+r"""The multi-output Newton system, :math:`(\lambda I + \sum_i x_i x_i^\top \otimes H_i)\, d = -g`.
+
+Solved by preconditioned conjugate gradients. A better preconditioner is formed when the steps with the
+current one would cost more than that, and reused as long as it serves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.arrays.matrix import Csr, as_matrix, as_scipy
+from riskmin.core import Array, NDArray
+from riskmin.core.deadline import check_each
+from riskmin.linear_maps.linear import WithIntercept
+from riskmin.problem.design_operator import DesignOperator, dense_rows, mean_squared_norm, row_matrix
+from riskmin.solvers.newton.multi_output import preconditioners as inverse
+from riskmin.solvers.newton.multi_output.preconditioners import MultiOutputActiveRows, Solve
+from riskmin.solvers.weights import feature_weights
+
+MULTI_OUTPUT_MAX_CG_STEPS = 500
+"""Steps of conjugate gradients after which a direction is used as it is."""
+DIVERGED_RESIDUAL_RATIO = 1e10
+"""Growth of the residual that only rounding explains."""
+SMOOTH_CG_RESIDUAL, NONSMOOTH_CG_RESIDUAL = 0.05, 0.01
+"""Residual, as a share of the gradient, at which conjugate gradients stop: a smaller one saves no steps."""
+DROPPED_HESSIAN_SHARE, MAX_DROP_REDUCTIONS = 1e-2, 4
+"""The share of the second derivatives dropped with the rows that have the smallest; divided by 10 each time
+the residual shows that to be too much, and 0 after this many times."""
+N_PRECONDITIONERS = 3
+"""The number of levels of preconditioners, from 0 on."""
+DROPPED_ROWS_RESIDUAL = 0.2
+"""Residual, as a share of the gradient, that dropped rows may cause."""
+MIN_DROPPED_ROWS = 0.2
+"""Rows are dropped only if they are at least this share of all: a copy of the others must pay."""
+SMOOTH_INTERCEPT_PENALTY = 1e-9
+"""Artificial penalty of intercepts for smooth losses, relative to that for nonsmooth ones."""
+EXACT_MAX_COST = 10.0
+"""For nonsmooth losses the exact matrix is used at once if it costs no more than this many steps: the
+residual determines which rows have second derivatives next."""
+REBUILD_MAX_COST = 4
+"""A preconditioner that costs no more than this many steps is formed anew each time."""
+
+
+Norm = Callable[[NDArray], float]
+
+
+class HessianInputs(NamedTuple):
+    """The inputs of the Hessian: the gradient in the scores, mu, and the active rows (None for all)."""
+
+    dz: NDArray
+    mu: float
+    active_rows: NDArray | None = None
+
+
+class PreconditionerOption(NamedTuple):
+    """A preconditioner that could be formed."""
+
+    level: int
+    """How close it is to the matrix of the system, from 0 on."""
+    cost: float
+    make: Callable[[MultiOutputActiveRows, NDArray], Solve]
+
+
+class MultiOutputNewtonSystem:
+    """The linear system of one problem, for a sequence of points."""
+
+    def __init__(self, design: DesignOperator, reg: Any, direct: int, steps: float = 0.0) -> None:
+        self.design, self.reg, self.direct = design, reg, direct
+        risk: Any = design.risk
+        self.loss, self.linear_map = risk.loss, risk.linear_map
+        self.preconditioner: Solve | None = None
+        reductions, level = divmod(int(steps), N_PRECONDITIONERS)
+        self.level = level
+        """The level of the last preconditioner."""
+        self.n_drop_reductions = reductions
+        """How often too many rows were dropped."""
+        self.skip_reuse = self.last_skip_reuse = 0
+        """The number of solves that do not try the old preconditioner, and its last initial value."""
+
+    @property
+    def steps(self) -> float:
+        """What is known of the system, as one number, for the state of a run: both `n_drop_reductions` and `level`."""
+        return float(N_PRECONDITIONERS * self.n_drop_reductions + self.level)
+
+    @property
+    def dropped_share(self) -> float:
+        """The share of the second derivatives that is dropped."""
+        return (
+            DROPPED_HESSIAN_SHARE * 0.1**self.n_drop_reductions
+            if self.n_drop_reductions < MAX_DROP_REDUCTIONS
+            else 0.0
+        )
+
+    def residual_tolerance(self, g: Array, scaled_gap: float) -> float:
+        """The residual norm that conjugate gradients may leave; `scaled_gap` is lam times complementarity."""
+        return 0.3 * math.sqrt(scaled_gap)
+
+    def solve(self, inputs: HessianInputs, lam: float, g: Array, tol: float) -> Array:
+        """The direction d, up to a residual of norm `tol`, or a small share of that of g."""
+        # the system is (diag(penalty) + sum_i x_i x_i' (x) H_i) d = -g
+        weights = self._penalty_weights(g, inputs.mu)
+        penalty = lam * weights
+        norm = _weighted_norm(weights)
+        g_norm = norm(g)
+        # for a smooth loss, complementarity is rounding, and gives no tolerance
+        least = max(tol, NONSMOOTH_CG_RESIDUAL * g_norm) if inputs.mu else SMOOTH_CG_RESIDUAL * g_norm
+        tol, drop_tol = min(least, 0.5 * g_norm), DROPPED_ROWS_RESIDUAL * g_norm
+        d, r, all_active = 0.0 * g, -g, self._active_rows(inputs, inputs.active_rows)
+        while True:
+            part = all_active if inputs.mu else self._without_negligible_rows(all_active, inputs)
+            # nonsmooth losses have second derivatives in other rows each time
+            self.preconditioner = None if inputs.mu else self.preconditioner
+            d = self._descend(part, penalty, _CgRun(part, penalty, d, r, tol, norm), inputs.mu > 0)
+            if part is all_active or not self.dropped_share:  # then dropped rows have no second derivatives
+                return d
+            # the residual of the whole system, which shows the error of dropped rows
+            r = -g - penalty * d - all_active.product(d)
+            if norm(r) <= max(2 * tol, drop_tol):
+                return d
+            self.n_drop_reductions += 1
+
+    def _penalty_weights(self, g: Array, mu: float) -> NDArray:
+        """The factors of lam in the penalty, one per entry of w.
+
+        Intercepts are not penalized, but those of classes without second derivatives would be undetermined:
+        they get the weight of a feature of typical length, and with a smooth loss next to none.
+        """
+        weights = self.reg.terms(g).square + 0.0 * g
+        if isinstance(self.linear_map, WithIntercept):
+            weights[-self.linear_map.columns :] = self.intercept_weight * (
+                1.0 if mu else SMOOTH_INTERCEPT_PENALTY
+            )
+        return np.asarray(weights)
+
+    @cached_property
+    def intercept_weight(self) -> float:
+        """The artificial weight of intercepts, 1 / mean |x_i|^2."""
+        assert self.design.rows is not None
+        return 1 / mean_squared_norm(self.design.rows, feature_weights(self.reg, self.linear_map.columns))
+
+    def _active_rows(self, inputs: HessianInputs, active: NDArray | None) -> MultiOutputActiveRows:
+        """Some of the rows with their second derivatives; all of them where that saves too little."""
+        rows = self.design.rows
+        assert rows is not None
+        dz, y, c, X = inputs.dz, rows.y, rows.c, row_matrix(rows)
+        if active is None or len(active) > (1 - MIN_DROPPED_ROWS) * len(y):
+            hessian = self.loss.block_hessian(dz, y, c, inputs.mu)
+            return MultiOutputActiveRows(X, hessian, self.linear_map, self.design)
+        selected: Any = as_matrix(as_scipy(X)[active] if isinstance(X, Csr) else dense_rows(X, active))
+        hessian = self.loss.block_hessian(dz[active], y[active], c[active], inputs.mu)
+        return MultiOutputActiveRows(selected, hessian, self.linear_map, None)
+
+    def _without_negligible_rows(
+        self, all_active: MultiOutputActiveRows, inputs: HessianInputs
+    ) -> MultiOutputActiveRows:
+        """All rows but those that together have the dropped share of the second derivatives."""
+        size = all_active.hessian.diagonal.sum(axis=1)
+        # rows by their trace of H_i; the largest prefix with at most the dropped share of the sum is dropped
+        order = np.argsort(size)
+        dropped = self.dropped_share * float(size.sum())
+        n_dropped = int(np.searchsorted(np.cumsum(size[order]), dropped, side="right"))
+        if n_dropped < MIN_DROPPED_ROWS * len(size):
+            return all_active
+        return self._active_rows(inputs, np.sort(order[n_dropped:]))
+
+    def _descend(
+        self, part: MultiOutputActiveRows, penalty: NDArray, run: _CgRun, nonsmooth: bool
+    ) -> NDArray:
+        """The direction whose residual is small enough, by preconditioners of increasing level."""
+        P, step = penalty.reshape(-1, self.linear_map.columns), inverse.cg_step_cost(part)
+        options = self._options(part, P)
+        if nonsmooth and options[-1].cost <= EXACT_MAX_COST * step:
+            self.level = options[-1].level
+        options = [option for option in options if option.level >= self.level] or options[-1:]
+        # applying a factor of the whole matrix costs two triangular solves
+        triangular = inverse.TRIANGULAR_ENTRY_COST * penalty.size**2 if self.level == 2 else 0.0
+        reuse_step = step + triangular
+        if self.preconditioner is not None and options[0].cost > REBUILD_MAX_COST * reuse_step:
+            self.skip_reuse -= 1
+            if self.skip_reuse < 0:
+                # as many steps as a new preconditioner would cost
+                if run.run(self.preconditioner, _step_limit(options[0].cost / reuse_step)):
+                    self.last_skip_reuse = 0
+                    return run.d
+                self.last_skip_reuse = self.skip_reuse = 2 * self.last_skip_reuse + 1
+        for option, better in zip_longest(options, options[1:]):
+            self.level, self.preconditioner = option.level, self._centered(option.make(part, P))
+            limit = MULTI_OUTPUT_MAX_CG_STEPS if better is None else _step_limit(better.cost / step)
+            if run.run(self.preconditioner, limit):
+                break
+        return run.d
+
+    def _centered(self, solve: Solve) -> Solve:
+        """The preconditioner without the sum of all intercepts, on which the loss does not depend."""
+        if not isinstance(self.linear_map, WithIntercept):
+            return solve
+        k = self.linear_map.columns
+
+        def centered(r: NDArray) -> NDArray:
+            return np.concatenate([r[:-k], r[-k:] - r[-k:].mean()])
+
+        return lambda r: centered(solve(centered(r)))
+
+    def _options(self, part: MultiOutputActiveRows, P: NDArray) -> list[PreconditionerOption]:
+        """The preconditioners from cheap to exact, without those that cost more than a better one."""
+        rows = PreconditionerOption(
+            2, inverse.row_solver_cost(part, P, self.direct), inverse.exact_row_solver
+        )
+        if part.X.shape[1] > self.direct:
+            options = [PreconditionerOption(0, 0.0, inverse.diagonal_preconditioner), rows]
+        else:
+            one = inverse.gram_cost(part)
+            cost = inverse.feature_solver_cost(part, self.direct)
+            features = PreconditionerOption(2, cost, inverse.exact_feature_solver)
+            options = [
+                PreconditionerOption(0, one, inverse.shared_preconditioner),
+                PreconditionerOption(1, P.shape[1] * one, inverse.per_class_preconditioner),
+            ]
+            options.append(min(rows, features, key=lambda option: option.cost))
+        return [
+            option
+            for i, option in enumerate(options)
+            if option.cost < min((better.cost for better in options[i + 1 :]), default=np.inf)
+        ]
+
+
+class _CgRun:
+    """Conjugate gradients that can continue with another preconditioner; d is always a descent direction."""
+
+    def __init__(
+        self, part: MultiOutputActiveRows, penalty: NDArray, d: NDArray, r: NDArray, tol: float, norm: Norm
+    ) -> None:
+        self.part, self.penalty, self.d, self.r, self.tol, self.norm = part, penalty, d, r, tol, norm
+
+    def run(self, solve: Solve, max_steps: int) -> bool:
+        """Make at most `max_steps` steps; return whether the residual is small, or only rounding is left."""
+        residual = self.norm(self.r)
+        diverged, best = DIVERGED_RESIDUAL_RATIO * residual, (residual, self.d, self.r)
+        if residual <= self.tol:
+            return True
+        s = solve(self.r)
+        direction, rho = s, float(self.r @ s)
+        for _ in check_each(range(max_steps)):
+            image = self.penalty * direction + self.part.product(direction)
+            curvature = float(direction @ image)
+            if not (curvature > 0 and rho > 0):
+                return True  # nothing but rounding is left
+            step = rho / curvature
+            self.d, self.r = self.d + step * direction, self.r - step * image
+            residual = self.norm(self.r)
+            best = min(best, (residual, self.d, self.r), key=lambda point: point[0])
+            if residual <= self.tol:
+                return True
+            # in directions without second derivatives and penalty, steps are rounding of any length
+            if not residual <= diverged:
+                _, self.d, self.r = best
+                return True
+            s = solve(self.r)
+            rho, last_rho = float(self.r @ s), rho
+            direction = s + (rho / last_rho) * direction
+        return False
+
+
+def _weighted_norm(weights: NDArray) -> Norm:
+    """The dual norm |g|, |g|^2 = sum_j g_j^2 / weights_j; stationarity is |g|^2 / (2 lam).
+
+    Equal weights are left out.
+    """
+    scale = 1.0 if np.ptp(weights) == 0 else 1 / np.sqrt(np.where(weights > 0, weights, 1.0))
+
+    def norm(g: NDArray) -> float:
+        scaled = scale * g
+        return math.sqrt(float(scaled @ scaled))
+
+    return norm
+
+
+def _step_limit(steps: float) -> int:
+    return int(min(max(steps, 2.0), MULTI_OUTPUT_MAX_CG_STEPS))

@@ -1,0 +1,268 @@
+r"""Preconditioners for the multi-output Newton system, of matrix :math:`P + \sum_i x_i x_i^\top \otimes H_i`.
+
+From cheap to exact: the diagonal, one matrix shared by all classes, one matrix per class, and the matrix
+itself, formed by features or, where few rows have second derivatives, by rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.arrays.matrix import Columns, Csr, Dense, as_scipy
+from riskmin.core import Matrix, NDArray
+from riskmin.core.blas_threads import inverse, scipy_linalg
+from riskmin.core.deadline import THREADED_CALL_OPERATIONS, check_each, interruptible_matmul
+from riskmin.linear_maps.linear import Centered, WithIntercept
+from riskmin.losses.block_hessian import BlockHessian
+from riskmin.problem.design_operator import DesignOperator, dense_rows, gram_row_ranges
+from riskmin.solvers.newton.linear_system import cholesky
+
+THIN_PRODUCT_COST, ELEMENTWISE_COST, SPARSE_ENTRY_COST, TRIANGULAR_ENTRY_COST, NUMPY_CALL_COST = (
+    10.0, 110.0, 40.0, 50.0, 1e6,
+)  # fmt: skip
+"""Cost relative to one operation of a large dense matrix product: one operation of a product of thin
+matrices, of elementwise work, of a sparse product; one entry of a triangular solve; one call of NumPy."""
+HESSIAN_BLOCK_ENTRIES, PAIR_BLOCK_ENTRIES = 2**15, 2**17
+"""Scores, and entries times classes, of a block of rows that is processed at a time: it stays in cache."""
+MIN_BLOCK_ROWS = 256
+"""Rows that a block of a product of thin matrices needs to be fast."""
+DIAGONAL_FLOOR = 1e-100
+"""Added to diagonals, where entries without penalty and second derivative are 0: 1 / floor^2 is finite."""
+
+Solve = Callable[[NDArray], NDArray]
+
+
+class MultiOutputActiveRows(NamedTuple):
+    """The rows with second derivatives, and these."""
+
+    X: Csr | Dense | Columns
+    hessian: BlockHessian
+    linear_map: Any
+    all_rows: DesignOperator | None
+    """The operator of all rows, if all of them are active."""
+
+    def product(self, d: NDArray) -> NDArray:
+        """(sum_i x_i x_i' (x) H_i) d."""
+        if self.all_rows is None:
+            return self._block_product(self.X, 0, d)
+        starts = [part.start for part in self.all_rows.shard_slices]
+        executor: Any = self.all_rows.risk.executor
+        (total,) = executor.sum(lambda shard, start: (self._block_product(shard.X, start, d),), each=starts)
+        return np.asarray(total)
+
+    def _block_product(self, X: Matrix, start: int, d: NDArray) -> NDArray:
+        """The product with the rows of X, which begin at row `start`: block by block, while in cache."""
+        n, out, scorer = X.shape[0], np.zeros_like(d), self.linear_map
+        size = max(HESSIAN_BLOCK_ENTRIES // scorer.columns, 16)
+        for i in range(0, n, size):
+            j = min(i + size, n)
+            z = scorer.scores(X, d, i, j)
+            scorer.pullback(X, self.hessian.product(z, slice(start + i, start + j)), i, j, out)
+        return out
+
+    def gram(self, h: NDArray) -> NDArray:
+        """X' diag(h) X, where X has a column of ones for intercepts, or is centered."""
+        G = _gram(self.X, h)
+        if isinstance(self.linear_map, (WithIntercept, Centered)):
+            s, total = np.zeros(len(G)), float(h.sum())
+            self.X.pullback(h, 0, len(h), s)
+            if isinstance(self.linear_map, WithIntercept):
+                return np.block([[G, s[:, None]], [s[None, :], np.array([[total]])]])
+            # sum_i h_i (x_i - m)(x_i - m)'
+            m = self.linear_map.mean
+            G += total * np.outer(m, m) - np.outer(s, m) - np.outer(m, s)
+        return G
+
+    @property
+    def nnz(self) -> int:
+        """The stored entries of the rows."""
+        return len(self.X.data) if isinstance(self.X, Csr) else self.X.shape[0] * self.X.shape[1]
+
+    @property
+    def active_classes(self) -> NDArray:
+        """The number of classes with second derivatives in each row."""
+        return np.asarray(np.count_nonzero(self.hessian.diagonal, axis=1))
+
+
+# ---------------------------------------------------------------- costs
+def cg_step_cost(part: MultiOutputActiveRows) -> float:
+    """The cost of a step of conjugate gradients."""
+    entries = (SPARSE_ENTRY_COST if isinstance(part.X, Csr) else THIN_PRODUCT_COST) * part.nnz
+    return float(
+        part.linear_map.columns * (entries + ELEMENTWISE_COST * part.X.shape[0]) + 5 * NUMPY_CALL_COST
+    )
+
+
+def gram_cost(part: MultiOutputActiveRows) -> float:
+    """The cost of one matrix X' diag(h) X and its inverse."""
+    m, p = part.X.shape
+    if isinstance(part.X, Csr):
+        return 0.5 * SPARSE_ENTRY_COST * part.nnz**2 / max(m, 1) + p**3
+    return m * p * (p + 0.5 * ELEMENTWISE_COST) + p**3
+
+
+def feature_solver_cost(part: MultiOutputActiveRows, direct: int) -> float:
+    """The cost of the exact matrix by features; infinite where it is too large."""
+    (m, p), k, active = part.X.shape, part.linear_map.columns, part.active_classes
+    # the mean number of pairs of classes per row, in one triangle
+    pairs = 0.5 * float((active * active).sum()) / max(m, 1)
+    extra = k * k * (m * ELEMENTWISE_COST + 0.5 * NUMPY_CALL_COST)
+    return pairs * gram_cost(part) + (p * k) ** 3 / 3 + extra if p * k <= 2 * direct else np.inf
+
+
+def row_solver_cost(part: MultiOutputActiveRows, P: NDArray, direct: int) -> float:
+    """The cost of the exact solver by rows; infinite if they are too many, or penalties of classes differ."""
+    plain = part.hessian.factors is not None and not isinstance(part.X, Csr)
+    alike = bool((P[:, :1] == P).all() and P.min() > 0)
+    if not plain or isinstance(part.linear_map, Centered) or not alike:
+        return np.inf
+    # H_i of a row with r active classes has rank r - 1
+    size = int(np.maximum(part.active_classes - 1, 0).sum())
+    cost = size * size * (part.X.shape[1] + ELEMENTWISE_COST) + size**3 / 3 + 20 * NUMPY_CALL_COST
+    return cost if size <= direct else np.inf
+
+
+# ---------------------------------------------------------------- preconditioners
+def diagonal_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
+    """The inverse of the diagonal."""
+    X, h = part.X, part.hessian.diagonal
+    squares = as_scipy(X).power(2).T @ h if isinstance(X, Csr) else _dense(X).T ** 2 @ h
+    if isinstance(part.linear_map, WithIntercept):
+        squares = np.vstack([squares, h.sum(axis=0)])
+    # P and squares have one row per feature and one column per class
+    scale = 1 / (P + squares + DIAGONAL_FLOOR).reshape(-1)
+    return lambda r: scale * r
+
+
+def shared_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
+    """The inverse of one matrix for all classes: exact where all have the same Hessian, as at the start."""
+    h, k = part.hessian.diagonal, P.shape[1]
+    shared = inverse(_definite(part.gram(h.sum(axis=1) / max(k - 1, 1)), P.mean(axis=1)))
+    return lambda r: (shared @ r.reshape(-1, k)).reshape(-1)
+
+
+def per_class_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
+    """The inverse of one matrix per class: exact but for the blocks of two different classes."""
+    h, k = part.hessian.diagonal, P.shape[1]
+    inverses = inverse(np.stack([_definite(part.gram(h[:, j]), P[:, j]) for j in range(k)]))
+    return lambda r: (inverses @ r.reshape(-1, k).T[:, :, None])[:, :, 0].T.reshape(-1)
+
+
+def exact_feature_solver(part: MultiOutputActiveRows, P: NDArray) -> Solve:
+    """The inverse of the matrix itself, of dimension features times classes."""
+    q, k = P.shape
+    sparse_pairs = float((part.active_classes**2).sum()) < 0.3 * k * k * len(part.active_classes)
+    alone = isinstance(part.X, Csr) or sparse_pairs
+    M = (_matrix_by_pairs(part, q, k) if alone else _matrix_by_rows(part, q, k)).reshape(k * q, k * q)
+    diagonal = M.reshape(-1)[:: k * q + 1]
+    diagonal += P.T.reshape(-1)
+    factor = cholesky(M, diagonal, 1e-13 * float(diagonal.max()))
+    if factor is None:
+        return diagonal_preconditioner(part, P)
+
+    def solve(r: NDArray) -> NDArray:
+        # w has its classes together per feature, the matrix its features together per class
+        solution = scipy_linalg().cho_solve(factor, r.reshape(q, k).T.reshape(-1), check_finite=False)
+        return np.asarray(solution).reshape(k, q).T.reshape(-1)
+
+    return solve
+
+
+def exact_row_solver(part: MultiOutputActiveRows, P: NDArray) -> Solve:
+    """The inverse by Woodbury's formula: each H_i is a sum of a few u u', and P the same for all classes."""
+    assert part.hessian.factors is not None
+    assert not isinstance(part.X, Csr)
+    (rows, U), p, k = part.hessian.factors(), P[:, :1], P.shape[1]
+    X = dense_rows(part.X, rows)
+    if isinstance(part.linear_map, WithIntercept):
+        X = np.column_stack([X, np.ones(len(X))])
+    # I + (X P^-1 X') * (U U'), elementwise
+    G = interruptible_matmul(X / p.T, X.T)
+    G *= U @ U.T
+    diagonal = G.reshape(-1)[:: len(G) + 1]
+    diagonal += 1.0
+    factor = cholesky(G, diagonal, 1e-14 * float(diagonal.max())) if len(rows) else None
+
+    def solve(r: NDArray) -> NDArray:
+        R = r.reshape(-1, k) / p
+        if factor is None:
+            return R.reshape(-1)
+        u = scipy_linalg().cho_solve(factor, ((X @ R) * U).sum(axis=1), check_finite=False)
+        return np.asarray(R - X.T @ (U * u[:, None]) / p).reshape(-1)
+
+    return solve
+
+
+# ---------------------------------------------------------------- their matrices
+def _matrix_by_pairs(part: MultiOutputActiveRows, q: int, k: int) -> NDArray:
+    """The lower triangle of the matrix, one pair of classes at a time: few rows have both of them active."""
+    H, m = np.zeros((k, q, k, q)), part.X.shape[0]
+    for a in range(k):
+        unit = np.zeros((m, k))
+        unit[:, a] = 1.0
+        columns = np.asfortranarray(part.hessian.product(unit, slice(None))[:, : a + 1])
+        for b in np.flatnonzero(columns.any(axis=0)):
+            H[a, :, b] = part.gram(columns[:, b])
+    return H
+
+
+def _matrix_by_rows(part: MultiOutputActiveRows, q: int, k: int) -> NDArray:
+    """The lower triangle of the matrix, one block of rows at a time, for all pairs of classes."""
+    H, m, size = np.zeros((k, q, k * q)), part.X.shape[0], max(PAIR_BLOCK_ENTRIES // (k * q), 16)
+    X = _dense(part.X)
+    for i in check_each(range(0, m, size)):
+        block = slice(i, min(i + size, m))
+        rows = X[block]
+        if isinstance(part.linear_map, WithIntercept):
+            rows = np.column_stack([rows, np.ones(len(rows))])
+        elif isinstance(part.linear_map, Centered):
+            rows = rows - part.linear_map.mean
+        for a in range(k):
+            unit = np.zeros((len(rows), k))
+            unit[:, a] = 1.0
+            columns = part.hessian.product(unit, block)[:, : a + 1]
+            H[a, :, : (a + 1) * q] += rows.T @ (columns[:, :, None] * rows[:, None, :]).reshape(len(rows), -1)
+    return H
+
+
+def _gram(X: Csr | Dense | Columns, h: NDArray) -> NDArray:
+    """X' diag(h) X for h of either sign; rows with h = 0 cost nothing."""
+    if isinstance(X, Csr):
+        from riskmin._numba.gram import csr_gram
+
+        out = np.zeros((X.shape[1], X.shape[1]))
+        for i, j in gram_row_ranges(X, h):
+            csr_gram(X.indptr[i : j + 1], X.indices, X.data, h[i:j], out)
+        return out + out.T - np.diag(np.diag(out))
+    index = np.flatnonzero(h)
+    rows, h = (dense_rows(X, index), h[index]) if len(index) < 0.7 * len(h) else (_dense(X), h)
+    if len(h) and h.min() < 0:
+        return np.asarray(_long_product((rows * h[:, None]).T, rows))
+    scaled = rows * np.sqrt(h)[:, None]
+    return _long_product(scaled.T, scaled)
+
+
+def _long_product(A: NDArray, B: NDArray) -> NDArray:
+    """A B for B with many rows: if very many, in blocks, between which the deadline is checked."""
+    n, step = len(B), max(int(THREADED_CALL_OPERATIONS // (2 * len(A) * B.shape[1])), MIN_BLOCK_ROWS)
+    if n <= 4 * step:
+        return np.asarray(interruptible_matmul(A, B))
+    total = np.zeros((len(A), B.shape[1]))
+    for i in check_each(range(0, n, step)):
+        total += A[:, i : i + step] @ B[i : i + step]
+    return total
+
+
+def _dense(X: Any) -> NDArray:
+    array: NDArray = X.X if isinstance(X, Dense) else X.T.T
+    return array
+
+
+def _definite(G: NDArray, penalty: NDArray) -> NDArray:
+    """G with a penalty on its diagonal, and a small shift for rounding and for zero entries, in place."""
+    diagonal = G.reshape(-1)[:: len(G) + 1]
+    diagonal += penalty + 1e-13 * float(diagonal.max()) + DIAGONAL_FLOOR
+    return G

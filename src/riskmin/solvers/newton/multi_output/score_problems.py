@@ -1,0 +1,253 @@
+"""Score problems of multi-output losses, with k scores per row, for Newton's method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import Array, NDArray, UnsupportedProblem
+from riskmin.linear_maps.linear import Centered, MultiOutput, WithIntercept
+from riskmin.losses.multiclass import MulticlassHinge, one_hot
+from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.problem import shard_ops
+from riskmin.problem.design_operator import DesignOperator, mean_squared_norm
+from riskmin.problem.objective import Objective
+from riskmin.problem.risk import Risk
+from riskmin.problem.shard_ops import inner
+from riskmin.regularizers import L2, penalized_part
+from riskmin.solvers.newton.multi_output.newton_system import HessianInputs, MultiOutputNewtonSystem
+from riskmin.solvers.newton.score_problem import (
+    ScoreEvaluation,
+    ScoreProblem,
+    bracketed_newton,
+    secant_search,
+)
+from riskmin.solvers.weights import feature_weights
+
+DUAL_CURVATURE_SHARE = 0.1
+"""The initial mu is the geometric mean of J and this share of the dual's curvature, if that exceeds J."""
+UNIT_STEP_SLOPE_RATIO = 0.3
+"""For a smooth loss, the step t = 1 is accepted if |slope| falls to this share of that at t = 0."""
+
+
+class MultiOutputDesignOperator(DesignOperator):
+    """The products with the rows of a multi-output risk."""
+
+    def forward(self, d: Array) -> NDArray:
+        """The scores of d, of shape (n, k)."""
+        if not d.any():
+            return np.zeros((self.shape[0], self.risk.linear_map.columns))
+        scores = self.risk.executor.map(shard_ops.scores, self.risk.linear_map, d)
+        return scores[0] if len(scores) == 1 else np.concatenate(scores)
+
+    def adjoint(self, dz: Array) -> NDArray:
+        """The gradient in w of a gradient in the scores, of shape (n, k)."""
+        # summed over the shards, each of which gets its own rows of dz
+        each, zero = [dz[part] for part in self.shard_slices], np.zeros(self.risk.dim)
+        (total,) = self.risk.executor.sum(shard_ops.scatter, self.risk.linear_map, zero, each=each)
+        return np.asarray(total)
+
+
+class MultiOutputScoreProblem(ScoreProblem):
+    """The loss of all rows, smoothed by mu around a center if it is nonsmooth; intercepts are part of w."""
+
+    damp_below_step = 0.0
+    dual_curvature = 0.0
+    """Mean of |x_i|^2 / (n lam): the second derivative of the dual objective in one row's multipliers."""
+
+    def __init__(self, risk: Risk) -> None:
+        super().__init__(risk, False)
+        self.design = MultiOutputDesignOperator(risk)
+        self.n_intercepts = risk.linear_map.columns if isinstance(risk.linear_map, WithIntercept) else 0
+        self.last_evaluation: tuple[Any, ...] = ()
+        """Scores, mu, id of the center and result of the last line evaluation: a step often ends there."""
+
+    @staticmethod
+    def from_objective(solver: object, obj: Objective) -> MultiOutputScoreProblem:
+        """The score problem of an objective; raise UnsupportedProblem if Newton's method cannot solve it."""
+        name, risk = type(solver).__name__, obj.risk
+        if reason := unsupported_reason(name, obj):
+            raise UnsupportedProblem(reason)
+        assert isinstance(risk, Risk)
+        # the kernels are those of margins that are not rescaled
+        simplex = isinstance(risk.loss, MulticlassHinge) and not risk.loss.rescaled
+        problem = SimplexDual(risk) if simplex else MultiOutputScoreProblem(risk)
+        assert risk.rows is not None
+        if not problem.smooth:
+            weights = feature_weights(obj.reg, risk.linear_map.columns)
+            problem.dual_curvature = mean_squared_norm(risk.rows, weights) / (obj.lam * len(risk.rows.c))
+        return problem
+
+    def newton_system(self, reg: Any, direct: int, steps: float) -> MultiOutputNewtonSystem:
+        """The linear system of Newton's method; `steps` is its saved cost estimate."""
+        return MultiOutputNewtonSystem(self.design, reg, direct, steps)
+
+    def saved_score_gradient(self, state: dict[str, Array]) -> NDArray | None:
+        """The gradient in the scores from the multipliers in a saved state of this or a dual method."""
+        beta = state.get("beta")
+        if beta is None:
+            return state.get("dz")
+        # dz_ij = c_i beta_ij for the wrong classes; that of the right class makes the sum of a row 0
+        right = np.arange(len(beta)), self.y.astype(np.intp)
+        dz: NDArray = beta * self.c[:, None]
+        dz[right] = 0.0
+        dz[right] = -dz.sum(axis=1)
+        return dz
+
+    def weight_gradient(
+        self, evaluation: ScoreEvaluation, previous: tuple[ScoreEvaluation, NDArray] | None = None
+    ) -> NDArray:
+        """The gradient in w, where that in the intercepts is always recomputed from dz.
+
+        If no row is of a class, the gradient in its intercept must not keep even a rounding error of the
+        updates, since no other term compensates for it.
+        """
+        a = super().weight_gradient(evaluation, previous)
+        if self.n_intercepts:
+            a[-self.n_intercepts :] = evaluation.dz.sum(axis=0)
+        return a
+
+    def evaluate(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> ScoreEvaluation:
+        """The gradient in the scores z, the offset of its cut, and the loss."""
+        last = self.last_evaluation
+        if last and last[1:3] == (mu, id(center)) and np.array_equal(last[0], z):
+            value, dz, offset_gain = last[3]
+        else:
+            value, dz, offset_gain = self._smoothed(z, mu, center)
+        # R >= value + offset_gain + dz @ (z' - z), less what rounding may have added
+        offset = float(value + offset_gain) - inner(dz, z) - CUT_ROUNDING * inner(abs(dz), abs(z))
+        return ScoreEvaluation(
+            dz, offset, 0.0, float(value) if self.smooth else self.unsmoothed_value(z, 0.0)[0]
+        )
+
+    def line_search(
+        self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
+        line: Callable[[float], tuple[float, float]], start: float,
+    ) -> tuple[float, int]:  # fmt: skip
+        """The step length along dz, and the number of evaluations; `line` gives the slope of lam Omega."""
+
+        def slope(t: float) -> float:
+            scores = z + t * dz
+            result = self._smoothed(scores, mu, center)
+            self.last_evaluation = scores, mu, id(center), result
+            return line(t)[0] + inner(result[1], dz)
+
+        # the slope at t = 1 is that at the end of a full Newton step
+        first = slope(1.0)
+        if abs(first) <= UNIT_STEP_SLOPE_RATIO * abs(start) and self.smooth:
+            return 1.0, 1
+        return secant_search(lambda t: first if t == 1.0 else slope(t), start)
+
+    def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Any:
+        """The inputs from which the Hessian in the scores is computed."""
+        return HessianInputs(evaluation.dz, mu)
+
+    def face_model(self, z: NDArray, mu: float, center: NDArray) -> tuple[NDArray, Any] | None:
+        """The gradient in the scores z, and inputs of its Hessian, with multipliers on the center's faces."""
+        if not center.any():
+            return None  # multipliers at vertices have no second derivatives
+        loss, hessian = self.loss, self.loss.block_hessian(center, self.y, self.c, mu)
+        unit_margins = loss.cost is None or loss.rescaled
+        margins = 1 - one_hot(self.y, z) if unit_margins else loss.cost[self.y.astype(np.intp)]
+        return center + hessian.product(z + margins, slice(None)), HessianInputs(center, mu)
+
+    def initial_center(self, z: NDArray) -> NDArray | None:
+        """All weight on the right classes: the smoothed loss is then quadratic in the margin violations."""
+        return None if self.smooth else np.zeros_like(z)
+
+
+class SimplexDual(MultiOutputScoreProblem):
+    """The score problem of a loss with multipliers on one simplex per row, by compiled kernels."""
+
+    def __init__(self, risk: Risk) -> None:
+        super().__init__(risk)
+        k, cost = risk.linear_map.columns, self.loss.cost
+        self.cost = 1.0 - np.eye(k) if cost is None else cost
+        self.labels = self.y.astype(np.uintp)
+        self._scaled: tuple[float, NDArray | None, NDArray] = (0.0, None, np.zeros((len(self.y), k)))
+        """The last mu and center, and mu times the multipliers of that center."""
+
+    def initial_mu(self, z: NDArray, penalty: float) -> float:
+        """J at the scores z, at which all wrong classes have positive multipliers for z = 0.
+
+        More where the dual's curvature is large: a small mu would put the multipliers of most rows on a
+        single class, and leave few rows with second derivatives.
+        """
+        value = self.unsmoothed_value(z, 0.0)[0] + penalty or 1.0
+        return max(value, math.sqrt(DUAL_CURVATURE_SHARE * self.dual_curvature * value))
+
+    def evaluate(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> ScoreEvaluation:
+        """The gradient in the scores z, the offset of its cut, and the loss."""
+        dz, counts = np.empty_like(z), np.empty(len(z))
+        scaled_center = self._scaled_center(mu, center)
+
+        def partial_sums(s: slice) -> NDArray:
+            out, work = np.zeros(3), np.empty((2, z.shape[1]))
+            rows = z[s], scaled_center[s], self.labels[s], self.c[s]
+            _kernels().simplex_evaluate_with_cut(*rows, self.cost, 1 / mu, *work, dz[s], counts[s], out)
+            return out
+
+        value, offset, size = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
+        # in place of second derivatives, the number of positive multipliers per row
+        return ScoreEvaluation(dz, offset - CUT_ROUNDING * size, 0.0, value, counts)
+
+    def line_search(
+        self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
+        line: Callable[[float], tuple[float, float]], start: float,
+    ) -> tuple[float, int]:  # fmt: skip
+        """The step length along dz, and the number of evaluations, by safeguarded Newton steps."""
+        scaled_center = self._scaled_center(mu, center)
+
+        def derivatives(t: float) -> tuple[float, float]:
+            def partial_sums(s: slice) -> NDArray:
+                out, work = np.zeros(2), np.empty((3, z.shape[1]))
+                rows = z[s], dz[s], t, scaled_center[s], self.labels[s], self.c[s]
+                _kernels().simplex_line_derivatives(*rows, self.cost, 1 / mu, *work, out)
+                return out
+
+            sums, penalty = sum(self.design.map_row_ranges(partial_sums)), line(t)
+            return float(sums[0]) + penalty[0], float(sums[1]) + penalty[1]
+
+        return bracketed_newton(derivatives, start)
+
+    def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Any:
+        """The inputs of the Hessian: rows with at most one positive multiplier have no second derivatives."""
+        assert evaluation.hessian_diagonal is not None
+        return HessianInputs(evaluation.dz, mu, np.flatnonzero(evaluation.hessian_diagonal > 1))
+
+    def _scaled_center(self, mu: float, center: NDArray | None) -> NDArray:
+        """Mu times the multipliers of the center, cached until mu or the center changes."""
+        if center is not None and (self._scaled[0] != mu or self._scaled[1] is not center):
+            # the center is c_i (beta_i - e_y), a gradient in the scores
+            scaled = center * (mu / np.where(self.c > 0, self.c, 1.0))[:, None]
+            scaled[np.arange(len(scaled)), self.labels] += mu
+            self._scaled = mu, center, scaled
+        return self._scaled[2]
+
+
+def _kernels() -> Any:
+    from riskmin._numba.newton import (
+        multi_output_blocks,  # Numba is imported by the first evaluation, not with the package
+    )
+
+    return multi_output_blocks
+
+
+def unsupported_reason(name: str, obj: Objective) -> str | None:
+    """Why the Newton solver of this name cannot solve an objective, and what can; None if it can."""
+    risk: Any = obj.risk
+    loss, reg = getattr(risk, "loss", None), penalized_part(obj.reg)
+    if not isinstance(risk, Risk) or risk.rows is None:
+        return f"{name} needs a linear_risk with local rows: use Lbfgs or Smoothing"
+    scorer: Any = risk.linear_map
+    plain = isinstance(scorer, MultiOutput) or (
+        isinstance(scorer, (WithIntercept, Centered)) and isinstance(scorer.inner, MultiOutput)
+    )
+    if not hasattr(loss, "block_hessian") or not plain:
+        return f"{type(loss).__name__} has no second derivatives for {name}: use Lbfgs or Smoothing"
+    if not isinstance(reg, L2):
+        return f"{name} needs L2() for multi-output losses, not {reg!r}: use Lbfgs or Smoothing"
+    return None

@@ -1,0 +1,139 @@
+r"""Score problems of losses whose conjugate is quadratic on an interval, by compiled kernels.
+
+The conjugate of a row's loss is :math:`l^*(u) = shift\, u + \epsilon |u| + \tfrac{square}2 u^2` for u between
+`lower` and `upper`: hinge, quantile, Huber, squared hinge and the like. Smoothing adds
+:math:`\tfrac\mu2 (u - \bar u)^2`, which leaves it of the same form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import NDArray
+from riskmin.losses.conjugate import interval_conjugate_of
+from riskmin.numerics.univariate import CUT_ROUNDING, Tangent, best_tangent
+from riskmin.problem.risk import Risk
+from riskmin.solvers.newton.compiled import CompiledScoreProblem
+from riskmin.solvers.newton.score_problem import ScoreEvaluation, bracket_intercept
+
+MIN_CURVED_WEIGHT = 0.1
+"""A smooth loss is smoothed further at first where rows with second derivatives have less of the weight."""
+MIN_MU_PER_SQUARE = 0.1
+"""The smallest mu of a smooth loss, as a share of the coefficient `square` of its conjugate."""
+
+
+def _kernels() -> Any:
+    from riskmin._numba.newton import (
+        piecewise_quadratic,  # Numba is imported by the first step, not with the package
+    )
+
+    return piecewise_quadratic
+
+
+class PiecewiseQuadratic(CompiledScoreProblem):
+    """The loss of all rows, smoothed by mu around a center; one multiplier per row, between bounds."""
+
+    damp_below_step = 0.0  # a line crosses thousands of nonsmooth points: short steps show no bad direction
+
+    def __init__(self, risk: Risk, intercept: bool) -> None:
+        super().__init__(risk, intercept)
+        dual = interval_conjugate_of(risk.loss, self.y)
+        assert dual is not None
+        self.epsilon, self.square = float(dual.epsilon), float(dual.square)
+        self.shift, self.lower, self.upper = (
+            np.full(self.y.shape, a, dtype=np.float64)  # a read-only view would compile the kernels once more
+            for a in (dual.shift, dual.lower, dual.upper)
+        )
+        self._target: tuple[float, NDArray | None, NDArray] = (0.0, None, self.shift)
+        """The last mu and center, and the scores at which their multipliers are 0."""
+
+    @property
+    def min_mu(self) -> float:
+        """A share of `square` for smooth losses, such as Huber's: a smaller mu smooths them no further."""
+        return MIN_MU_PER_SQUARE * self.square if self.smooth else 0.0
+
+    def initial_mu(self, z: NDArray, penalty: float) -> float:
+        """0 for a smooth loss, unless so few rows have second derivatives that steps have no scale."""
+        if not self.smooth:
+            return super().initial_mu(z, penalty)
+        max_slope = max(float(np.abs(self.lower).max()), float(np.abs(self.upper).max()))
+        if not np.isfinite(max_slope):
+            return 0.0
+        h = self.evaluate(z, 0.0, None, 0.0).hessian_diagonal
+        assert h is not None
+        # h_i is c_i / square in curved rows and 0 in others
+        if float(h.sum()) * self.square >= MIN_CURVED_WEIGHT * float(self.c.sum()):
+            return 0.0
+        return max(self.unsmoothed_value(z, 0.0)[0] / max_slope**2, penalty, self.min_mu)
+
+    def unsmoothed_value(self, z: NDArray, b: float) -> tuple[float, float]:
+        """The unsmoothed loss at its best intercept, which is searched from b on; and that intercept."""
+        k = _kernels()
+        rows = self.shift, self.lower, self.upper, self.c
+
+        def tangent_at(b: float) -> Tangent:
+            def partial_sums(s: slice) -> NDArray:
+                out = np.empty(2)
+                k.unsmoothed_value_slope(z[s], b, *(a[s] for a in rows), self.epsilon, self.square, out)
+                return out
+
+            value, slope = sum(self.design.map_row_ranges(partial_sums))
+            return Tangent(b, float(value), float(slope))
+
+        if not self.intercept:
+            return tangent_at(0.0).value, 0.0
+        best = best_tangent(*bracket_intercept(tangent_at, b))
+        return best.value, best.x
+
+    # ------------------------------------------------------------ evaluations
+    def _zero_scores(self, mu: float, center: NDArray | None) -> NDArray:
+        """The shift less mu times the multipliers of the center, cached until mu or the center changes."""
+        if center is None:
+            return self.shift
+        if self._target[0] != mu or self._target[1] is not center:
+            with np.errstate(invalid="ignore"):
+                # the center is a gradient c u in the scores; rows without weight have no multiplier
+                start = np.where(self.c > 0, center / self.c, 0.0)
+            self._target = mu, center, self.shift - mu * start
+        return self._target[2]
+
+    def line_derivatives(
+        self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, t: float
+    ) -> Callable[[float], NDArray]:
+        """A function of the intercept b: the first and second derivatives in (t, b) at z + t dz + b."""
+        k, inverse = _kernels(), 1 / (self.square + mu)
+        # with mu, the conjugate has the coefficient square + mu and the shift of _zero_scores
+        rows = self._zero_scores(mu, center), self.lower, self.upper, self.c
+
+        def derivatives(b: float) -> NDArray:
+            def partial_sums(s: slice) -> NDArray:
+                out = np.empty(6)
+                k.smoothed_line_derivatives(
+                    z[s], dz[s], t, b, *(a[s] for a in rows), inverse, self.epsilon, out
+                )
+                return out
+
+            sums: NDArray = sum(self.design.map_row_ranges(partial_sums))
+            return sums
+
+        return derivatives
+
+    def evaluate_with_cut(
+        self, z: NDArray, mu: float, center: NDArray | None, b: float
+    ) -> tuple[ScoreEvaluation, float, float]:
+        """The evaluation at the intercept b, the slope of its cut in b, and the sum of |dz|."""
+        k, inverse, dz, h = _kernels(), 1 / (self.square + mu), np.empty_like(z), np.empty_like(z)
+        rows = self.shift, self._zero_scores(mu, center), self.lower, self.upper, self.c
+
+        def partial_sums(s: slice) -> NDArray:
+            out = np.empty(5)
+            more = inverse, self.epsilon, self.square, dz[s], h[s], out
+            k.evaluate_with_cut(z[s], b, *(a[s] for a in rows), *more)
+            return out
+
+        sums = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
+        value, offset, rounding, slope_b, abs_sum = sums
+        return ScoreEvaluation(dz, offset - CUT_ROUNDING * rounding, b, value, h), slope_b, abs_sum

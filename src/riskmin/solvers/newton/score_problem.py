@@ -1,0 +1,332 @@
+r"""The risk as a smoothed function of the scores z = X w, as Newton's method needs it.
+
+The loss is :math:`l(z) = \max_\beta \beta^\top A z - g(\beta)`. With :math:`\tfrac\mu2 |\beta - \bar\beta|^2`
+subtracted inside the maximum it is differentiable, and its maximizer :math:`\beta` stays feasible for the
+loss itself: :math:`A^\top \beta` is the gradient in the scores of a valid cut of the risk, for any
+:math:`\mu`. The rows may be local or remote; vectors with one entry per row are kept in this process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from riskmin.core import (
+    Array,
+    HasCurvature,
+    HasHessian,
+    HasInverseMetric,
+    Hessian,
+    NDArray,
+    Smooth,
+    UnsupportedProblem,
+)
+from riskmin.core.deadline import check_each
+from riskmin.losses.conjugate import interval_conjugate_of
+from riskmin.losses.hessian import hessian_product, loss_hessian
+from riskmin.losses.nondecomposable.by_query import user_loss
+from riskmin.losses.smoothed import can_be_smoothed, smoothed_value_grad, supports_center
+from riskmin.numerics.univariate import (
+    CUT_ROUNDING,
+    Tangent,
+    best_tangent,
+    refine_bracket,
+    zero_slope_weights,
+)
+from riskmin.problem.design_operator import DesignOperator
+from riskmin.problem.intercept.profiled import (
+    INTERCEPT_RELATIVE_GAP,
+    bracket_intercept_near,
+    without_intercept,
+)
+from riskmin.problem.objective import Objective
+from riskmin.problem.risk import RECOMPUTE_WHEN_SHRUNK_BY, Risk
+from riskmin.solvers.newton.linear_system import NewtonSystem
+
+LINE_SEARCH_SLOPE_RATIO = 0.05
+"""A line search ends at a slope of at most this share of that at t = 0: a closer one saves no steps."""
+
+
+class ScoreEvaluation(NamedTuple):
+    """The multipliers at a point, and the cut they prove: R >= ``dz @ z + offset`` for all scores z."""
+
+    dz: NDArray
+    """The gradient in the scores, sample weights included."""
+    offset: float
+    b: float
+    """The intercept that minimizes the smoothed loss."""
+    risk: float
+    """The unsmoothed loss, at the intercept that minimizes it."""
+    hessian_diagonal: NDArray | None = None
+    """The second derivatives, where they are computed with the multipliers."""
+
+
+class ScoreProblem:
+    """The loss of all rows as a function of the scores: smoothed by mu, minimized in the intercept."""
+
+    damp_below_step = 0.3
+    """The next direction is damped after a line search that ended below this step length."""
+
+    def __init__(self, risk: Risk, intercept: bool) -> None:
+        self.design = DesignOperator(risk)
+        self.y, self.c = self.design.row_metadata.y, self.design.row_metadata.c
+        self.loss: Any = risk.loss
+        self.risk = risk
+        self.intercept = intercept
+        self.smooth, self.uses_center = bool(getattr(self.loss, "smooth", False)), supports_center(self.loss)
+
+    @staticmethod
+    def from_objective(solver: object, obj: Objective) -> ScoreProblem:
+        """The score problem of an objective; raise UnsupportedProblem if Newton's method cannot solve it."""
+        name, risk = type(solver).__name__, obj.risk
+        if isinstance(risk, Risk) and risk.multi_output:
+            from riskmin.solvers.newton.multi_output.score_problems import MultiOutputScoreProblem
+
+            return MultiOutputScoreProblem.from_objective(solver, obj)
+        inner = without_intercept(risk)
+        table = inner.row_metadata if isinstance(inner, Risk) else None
+        if table is None or not isinstance(table.y, np.ndarray):
+            raise UnsupportedProblem(
+                f"{name} needs a linear_risk of NumPy arrays, with one score per row: "
+                "use Auto, Smoothing or Bundle"
+            )
+        if not (isinstance(obj.reg, HasInverseMetric) and isinstance(obj.reg, Smooth)):
+            raise UnsupportedProblem(f"{name} needs L2() or Quadratic(K), not {obj.reg!r}: use Bundle")
+        if not has_score_hessian(inner.loss, table.y):
+            raise UnsupportedProblem(
+                f"{name} needs second derivatives, and {type(user_loss(inner.loss)).__name__} has none: "
+                "use Bundle, or Lbfgs if the loss is smooth"
+            )
+        if interval_conjugate_of(inner.loss, table.y[:1]) is not None:
+            from riskmin.solvers.newton.piecewise_quadratic import PiecewiseQuadratic
+
+            return PiecewiseQuadratic(inner, inner is not risk)
+        from riskmin.solvers.newton.exponential_family import COMPILED_LOSSES, ExponentialFamily
+
+        if type(inner.loss) in COMPILED_LOSSES:
+            return ExponentialFamily(inner, inner is not risk)
+        return ScoreProblem(inner, inner is not risk)
+
+    @property
+    def min_mu(self) -> float:
+        """The smallest useful mu: below it, 0 is used."""
+        return 0.0
+
+    def newton_system(self, reg: Any, direct: int, steps: float) -> Any:
+        """The linear system of Newton's method; `steps` is its saved cost estimate."""
+        return NewtonSystem(self.design, reg, direct, steps)
+
+    def saved_score_gradient(self, state: dict[str, Array]) -> NDArray | None:
+        """The gradient in the scores from the multipliers in a saved state of this or a dual method."""
+        u = state.get("u")
+        return state.get("dz") if u is None else self.c * u
+
+    def weight_gradient(
+        self, evaluation: ScoreEvaluation, previous: tuple[ScoreEvaluation, NDArray] | None = None
+    ) -> NDArray:
+        """X' dz of an evaluation, updated from the previous one: rows whose dz did not change cost nothing.
+
+        Recomputed from dz alone once the result is much smaller than the previous one, which would
+        otherwise leave it with the rounding errors of the larger numbers.
+        """
+        if previous is not None:
+            last, old = previous
+            a = old + self.design.adjoint(evaluation.dz - last.dz)
+            if RECOMPUTE_WHEN_SHRUNK_BY * np.max(np.abs(a)) >= np.max(np.abs(old)):
+                return a
+        return self.design.adjoint(evaluation.dz)
+
+    def initial_mu(self, z: NDArray, penalty: float) -> float:
+        """The mu whose smoothing term is as large as the loss at the scores z; 0 for smooth losses.
+
+        At least J = loss + `penalty`: at the end point of a run for a larger lam, the loss may be nearly 0.
+        """
+        if self.smooth:
+            return 0.0
+        risk, b = self.unsmoothed_value(z, 0.0)
+        if not risk > 0:
+            return penalty or 1.0
+        # the minorant offset for a small mu is mu |beta|^2 / 2, so half_square estimates |beta|^2 / 2
+        small_mu = 1e-3 * risk
+        half_square = float(self._smoothed(z + b if b else z, small_mu, None)[2]) / small_mu
+        return max(risk / half_square if half_square > 0 else 0.0, risk + penalty)
+
+    def evaluate(self, z: NDArray, mu: float, center: NDArray | None, b: float) -> ScoreEvaluation:
+        """The multipliers at the scores z, and the loss; the search for the intercept starts at b."""
+        dz, offset, b = self._multipliers(z, mu, center, b)
+        return ScoreEvaluation(dz, offset, b, self.unsmoothed_value(z, b)[0])
+
+    def line_search(
+        self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
+        line: Callable[[float], tuple[float, float]], start: float,
+    ) -> tuple[float, int]:  # fmt: skip
+        """The step length along dz, and the number of evaluations.
+
+        `line` gives the first and second derivative of lam Omega along the line; `start` < 0 is the slope
+        of J at t = 0.
+        """
+
+        def slope(t: float) -> float:
+            gradient, *_ = self._multipliers(z + t * dz, mu, center, b)
+            return line(t)[0] + float(gradient @ dz)
+
+        return secant_search(slope, start)
+
+    def face_model(self, z: NDArray, mu: float, center: NDArray) -> tuple[NDArray, Any] | None:
+        """The gradient in the scores z, and the inputs of its Hessian, of the model whose multipliers stay on
+        the faces of the center's; None where these faces are not known.
+        """
+        return None
+
+    def initial_center(self, z: NDArray) -> NDArray | None:
+        """The first center; None stands for 0."""
+        return None
+
+    def _multipliers(
+        self, z: NDArray, mu: float, center: NDArray | None, b: float
+    ) -> tuple[NDArray, float, float]:
+        """The gradient in the scores z, the offset of the cut it belongs to, and the intercept."""
+        if not self.intercept:
+            value, dz, offset_gain = self._smoothed(z, mu, center)
+            return dz, float(value + offset_gain - dz @ z) - self._rounding_allowance(dz, z, 0.0), 0.0
+        evaluated: dict[float, tuple[float, NDArray]] = {}
+
+        def tangent_at(b: float) -> Tangent:
+            value, dz, offset_gain = self._smoothed(z + b, mu, center)
+            evaluated[b] = float(value + offset_gain - dz @ (z + b)), dz
+            return Tangent(b, float(value), float(dz.sum()))
+
+        ends = bracket_intercept(tangent_at, b)
+        offset, mixed = 0.0, np.zeros_like(z)
+        # the convex combination of both ends whose slope in b is 0: its cut holds for every intercept
+        for weight, end in zip(zero_slope_weights(*ends), ends, strict=True):
+            if weight:
+                offset, mixed = offset + weight * evaluated[end.x][0], mixed + weight * evaluated[end.x][1]
+        b = best_tangent(*ends).x
+        return mixed, offset - self._rounding_allowance(mixed, z, b), b
+
+    def _rounding_allowance(self, dz: NDArray, z: NDArray, b: float) -> float:
+        """An upper bound of what rounding may have added to the offset of a cut."""
+        allowance = CUT_ROUNDING * float(abs(dz) @ (abs(z) + abs(b)))
+        return allowance if self.loss.separable else allowance + self.risk.summation_error(z)
+
+    def unsmoothed_value(self, z: NDArray, b: float) -> tuple[float, float]:
+        """The unsmoothed loss at its best intercept, which is searched from b on; and that intercept."""
+        if not self.intercept:
+            return float(self.loss.value_grad(z, self.y, self.c)[0]), 0.0
+
+        def tangent_at(b: float) -> Tangent:
+            value, dz = self.loss.value_grad(z + b, self.y, self.c)
+            return Tangent(b, float(value), float(dz.sum()))
+
+        best = best_tangent(*bracket_intercept(tangent_at, b))
+        return best.value, best.x
+
+    def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Hessian:
+        """The Hessian in the scores; with a profiled intercept, less (H 1)(H 1)' / (1' H 1)."""
+        # the Hessian of min_b f(z + b), by the implicit function theorem
+        b = evaluation.b
+        H = loss_hessian(self.loss, z + b if b else z, self.y, self.c, mu, center)
+        if not self.intercept:
+            return H
+        s = hessian_product(H, np.ones_like(z))
+        total = float(s.sum())
+        return H._replace(low_rank=(*H.low_rank, s / total**0.5)) if total > 0 else H
+
+    def _smoothed(self, z: NDArray, mu: float, center: NDArray | None) -> tuple[Any, NDArray, Any]:
+        """The loss smoothed by mu, its gradient in z, and the minorant offset; the loss itself for mu = 0."""
+        if mu:
+            return smoothed_value_grad(self.loss, z, self.y, self.c, mu, center)
+        return *self.loss.value_grad(z, self.y, self.c), 0.0
+
+
+def has_score_hessian(loss: Any, y: Array) -> bool:
+    """Whether Newton's method applies to a loss with labels like y.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import FBeta, Hinge, Logistic, RocArea
+    >>> [has_score_hessian(loss, np.ones(1)) for loss in (Hinge(), Logistic(), RocArea(), FBeta())]
+    [True, True, True, False]
+    """
+    if getattr(loss, "smooth", False):
+        return isinstance(loss, HasCurvature)
+    return can_be_smoothed(loss, y[:1]) and (
+        isinstance(loss, HasHessian) or interval_conjugate_of(loss, y[:1]) is not None
+    )
+
+
+def bracket_intercept(f: Any, b: float) -> tuple[Tangent, Tangent]:
+    """Two tangents on either side of the minimizer of a function of the intercept, searched from b on."""
+    # CLOSE is the relative accuracy of the minimum, not of the intercept
+    lo, hi = bracket_intercept_near(f, f(b), 0.1)
+    return refine_bracket(f, lo, hi, lambda best, bound: best - bound <= INTERCEPT_RELATIVE_GAP * abs(best))
+
+
+def bracketed_newton(derivatives: Callable[[float], tuple[float, float]], start: float) -> tuple[float, int]:
+    """The minimizer of a convex function on t > 0, from its first two derivatives; and the evaluations.
+
+    Newton's method from t = 1, safeguarded by a bracket that is at least halved every third evaluation: on
+    exponentials, Newton's steps from above are short. `start` < 0 is the slope at t = 0.
+
+    Examples
+    --------
+    >>> t, n_evaluations = bracketed_newton(lambda t: (t**3 - 0.5, 3 * t * t), -0.5)
+    >>> abs(t**3 - 0.5) <= 0.05 * 0.5, n_evaluations
+    (True, 3)
+    """
+    lo, hi, t, width = 0.0, math.inf, 1.0, math.inf
+    for n_evaluations in range(1, 61):
+        slope, curvature = derivatives(t)
+        if abs(slope) <= LINE_SEARCH_SLOPE_RATIO * abs(start):
+            return t, n_evaluations
+        lo, hi = (t, hi) if slope < 0 else (lo, t)
+        # where the second derivative vanishes, the step is infinite and leaves the bracket
+        new = t - slope / curvature if curvature > 0 else math.inf
+        # every third evaluation, a bracket that was not halved since the last check is bisected
+        slow = n_evaluations % 3 == 0 and hi - lo > 0.5 * width
+        width = hi - lo if n_evaluations % 3 == 0 else width
+        if slow or not lo < new < hi:
+            new = 2 * t if hi == math.inf else 0.5 * (lo + hi)
+        if not lo < new < hi:
+            break
+        t = new
+    return lo or t, n_evaluations
+
+
+def secant_search(slope: Callable[[float], float], start: float) -> tuple[float, int]:
+    """The minimizer of a convex function on t > 0, near 1, from its slope; and the number of evaluations.
+
+    The Illinois variant of regula falsi: the slope of the end that stays is halved when the other end moves
+    twice in a row. `start` < 0 is the slope at t = 0.
+
+    Examples
+    --------
+    >>> t, n_evaluations = secant_search(lambda t: t**3 - 0.5, -0.5)
+    >>> abs(t**3 - 0.5) <= 0.05 * 0.5
+    True
+    """
+    # each end of the bracket is (t, slope there)
+    lo, hi, t = (0.0, start), (math.inf, math.inf), 1.0
+    last_moved = 0  # 1 where the upper end moved last, -1 where the lower one did
+    for n_evaluations in check_each(range(1, 41)):
+        current = slope(t)
+        if abs(current) <= LINE_SEARCH_SLOPE_RATIO * abs(start):
+            return t, n_evaluations
+        if current > 0:
+            hi, lo, last_moved = (t, current), (lo[0], 0.5 * lo[1]) if last_moved > 0 else lo, 1
+        else:
+            lo, hi, last_moved = (t, current), (hi[0], 0.5 * hi[1]) if last_moved < 0 else hi, -1
+        if hi[0] == math.inf:
+            # no upper end yet: extrapolate the slope to zero, by a factor between 2 and 10
+            extrapolated = t * start / (start - current) if current > start else math.inf
+            t = min(max(extrapolated, 2 * t), 10 * t)
+        else:
+            t = (lo[0] * hi[1] - hi[0] * lo[1]) / (hi[1] - lo[1])
+            if not lo[0] < t < hi[0]:
+                break
+    return lo[0], n_evaluations

@@ -1,0 +1,88 @@
+"""Starting points from samples of the rows: with many rows per column, a sample gives most of the optimum."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+
+from riskmin.arrays.matrix import as_matrix
+from riskmin.core import Array, Iterate, Shard, ShardCache
+from riskmin.executors import Serial
+from riskmin.problem.design_operator import DesignOperator
+from riskmin.problem.intercept.profiled import ProfiledIntercept, without_intercept
+from riskmin.problem.objective import CallCounter, Objective
+
+START_SAMPLE_ONE_ROW_IN = (64, 16)
+"""The two samples in turn have one row in this many."""
+START_SAMPLE_ROWS_PER_COLUMN = 50
+"""Rows per column that a sample needs: with fewer its optimum is too different to save any work."""
+START_SAMPLE_TOL = 1e-2
+"""The relative gap to which samples are solved."""
+START_SAMPLE_MAX_ITER = 60
+"""Iterations on a sample that does not reach this gap."""
+
+
+def sampled_objective(
+    obj: Objective, one_in: int, rows_per_column: int = START_SAMPLE_ROWS_PER_COLUMN
+) -> Objective | None:
+    """The objective on one random row out of each `one_in`; None if these are too few per column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L2, Hinge, Objective, linear_risk
+    >>> X, y = np.ones((900, 1)), np.where(np.arange(900) % 3, 1.0, -1.0)
+    >>> sampled = sampled_objective(Objective(linear_risk(X, y, Hinge()), L2(), lam=0.1), 16)
+    >>> sampled.risk.rows.X.shape
+    (56, 1)
+    """
+    risk = without_intercept(obj.risk)
+    n, p = risk.row_metadata.shape
+    size = n // one_in
+    if size < rows_per_column * p or not risk.loss.separable:
+        return None
+    rng = np.random.default_rng(0)  # one row from each range of one_in rows: sorted rows are sampled evenly
+    index = one_in * np.arange(size) + rng.integers(0, one_in, size)
+    design, c = DesignOperator(risk), risk.row_metadata.c[index]
+    total = float(c.sum())
+    if not total > 0 or not design.can_gather(size):
+        return None
+    # weights of sum 1, so that the risk is a mean again and lam keeps its meaning
+    shard = Shard(as_matrix(design.gather(index)), risk.row_metadata.y[index], c / total, ShardCache())
+    inner = replace(
+        risk, linear_map=design.linear_map, executor=Serial([shard]), rows=shard, row_metadata=None
+    )
+    return replace(
+        obj,
+        risk=ProfiledIntercept(inner) if isinstance(obj.risk, ProfiledIntercept) else inner,
+        count=CallCounter(),
+    )
+
+
+def sampled_start(
+    obj: Objective, w0: Array, steps: Callable[[Objective, Array, float], Iterator[Iterate]]
+) -> tuple[Array, float]:
+    """A starting point from runs on samples, and its mu; w0 and 0 where w0 is not 0 or samples are too small.
+
+    `steps` gives the iterates for an objective, a starting point and a mu.
+    """
+    cold, mu = not w0.any(), 0.0
+    for one_in in START_SAMPLE_ONE_ROW_IN:
+        sampled = sampled_objective(obj, one_in) if cold else None
+        if sampled is None:
+            continue
+        # a larger sample starts from the result of the smaller one
+        best, lower = np.inf, 0.0
+        with contextlib.suppress(ValueError):  # a sample of one class has no best intercept
+            for it in islice(steps(sampled, w0, mu), START_SAMPLE_MAX_ITER):
+                if it.value < best:
+                    w, best = it.w, it.value
+                lower = max(lower, sampled.lower(it.cut))
+                if best - lower <= START_SAMPLE_TOL * best:
+                    break
+            w0, mu = w, it.info["mu"]
+    return w0, mu

@@ -1,0 +1,203 @@
+"""The accelerated proximal gradient method: any smooth loss, any regularizer with a proximal operator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import Array, Cut, HasMinorantOffset, Iterate, UnsupportedProblem
+from riskmin.losses.nondecomposable.by_query import user_loss
+from riskmin.losses.smoothed import can_be_smoothed
+from riskmin.numerics.univariate import CUT_ROUNDING
+from riskmin.problem.objective import Objective
+from riskmin.regularizers import UnpenalizedTail
+from riskmin.solvers.bundle.cutting_planes import has_master_problem, mix_two
+from riskmin.solvers.state_checks import check_state
+
+LIPSCHITZ_DECREASE = 0.9
+"""The factor of the Lipschitz estimate L after each step, since the risk may be flatter further on."""
+MAX_LIPSCHITZ_INCREASES = 60
+"""Increases of L within a step, after which rounding is assumed to hide all descent."""
+
+
+def loss_of(risk: Any) -> Any:
+    """The loss of a risk, with or without an intercept; None for an oracle without the attribute `loss`."""
+    return user_loss(getattr(getattr(risk, "risk", risk), "loss", None))
+
+
+def check_smooth(solver: object, obj: Objective) -> None:
+    """Raise UnsupportedProblem if the loss has `smooth = False`; one without the attribute is accepted."""
+    loss = loss_of(obj.risk)
+    if not getattr(loss, "smooth", True):
+        bundle = has_master_problem(obj.reg) and not isinstance(
+            obj.reg, UnpenalizedTail
+        )  # otherwise Bundle raises, too
+        remedy = (
+            "use Bundle" if bundle else "add conjugate_hessian_product to the regularizer, and use Bundle"
+        )
+        if not bundle and can_be_smoothed(loss, np.zeros(1)):
+            remedy = "use Smoothing(ProximalGradient())"
+        raise UnsupportedProblem(
+            f"{type(solver).__name__} needs a smooth loss, and {loss!r} is not: {remedy}"
+        )
+
+
+@dataclass(frozen=True)
+class ProximalGradient:
+    r"""The accelerated proximal gradient method, for smooth losses with any regularizer.
+
+    A step leads from an extrapolated point v to
+
+    .. math:: w_{k+1} = \mathrm{argmin}_w\; \lambda\,\Omega(w) + g^\top w + \tfrac L2 \|w - v\|^2,
+              \qquad g = \nabla R(v),
+
+    the proximal point of :math:`v - g / L`. L is increased until the quadratic model bounds the risk from
+    above, and decreased a little after every step. Where J would increase, or the step from v and the
+    displacement from :math:`w_k` form an obtuse angle, the extrapolation restarts, so J never increases. The
+    risk need only give its value and gradient: the data may be local or remote.
+
+    It works in the array library of w0 with `L1`, `L2`, `Elastic` and `Box`; the proximal operators of
+    `Quadratic`, `QNorm` and `Entropy` need NumPy.
+
+    References
+    ----------
+    A. Beck, M. Teboulle, A fast iterative shrinkage-thresholding algorithm for linear inverse problems,
+    SIAM J. Imaging Sciences 2, 2009. B. O'Donoghue, E. Candès, Adaptive restart for accelerated gradient
+    schemes, Foundations of Computational Mathematics 15, 2015.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import L1, Objective, ProximalGradient, Squared, linear_risk, minimize
+    >>> X, y = np.array([[1.0, 0.5], [2.0, -0.5]]), np.array([1.0, 3.0])
+    >>> J = Objective(linear_risk(X, y, Squared()), L1(), lam=0.5)
+    >>> minimize(J, ProximalGradient(), tol=1e-9).w.round(6).tolist()
+    [1.2, 0.0]
+    """
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """Yield points with decreasing J."""
+        check_smooth(self, obj)
+        return self._run(obj, w0, w0, (1.0, 0.0), None)
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Continue from a saved state."""
+        check_state(state, {"w": "d", "before": "d", "a": "d", "numbers": "3"}, d=obj.risk.dim)
+        momentum, L, b = (float(v) for v in state["numbers"])
+        iterates = self._run(obj, state["w"], state["before"], (momentum, L), Cut(state["a"], b))
+        next(iterates)  # the iterate that was saved
+        return iterates
+
+    def _run(
+        self, obj: Objective, w: Array, before: Array, pace: tuple[float, float], model: Cut | None
+    ) -> Iterator[Iterate]:
+        """The iterates from w and the point before it; `pace` is the momentum parameter and L."""
+        momentum, L = pace
+        current, base = evaluate_point(obj, w)
+        model, _ = mix_two(model, current[2], obj)
+        # a cold start has no estimate yet
+        if L == 0:
+            L = lipschitz_lower_bound(obj, w, current)
+        while True:
+            yield Iterate(w, current[0], model, {"L": L}, _snapshot(w, before, momentum, L, model))
+            # FISTA: t_{k+1} = (1 + sqrt(1 + 4 t_k^2)) / 2, v = w + (t_k - 1) / t_{k+1} (w - before)
+            grown = 0.5 * (1 + math.sqrt(1 + 4 * momentum * momentum))
+            v = w if momentum == 1 else w + (momentum - 1) / grown * (w - before)
+            extrapolated, height = (current, base) if momentum == 1 else evaluate_point(obj, v)
+            if momentum > 1:
+                model, _ = mix_two(model, extrapolated[2], obj)
+            max_value = current[0] if momentum == 1 else math.inf
+            new, result, used_L, new_base = _step(obj, v, (extrapolated[1], height), L, max_value)
+            if result is None:
+                if momentum == 1:
+                    return  # no descent is left in this precision
+                momentum, before = 1.0, w
+                continue
+            model, _ = mix_two(model, result[2], obj)
+            L = LIPSCHITZ_DECREASE * used_L
+            if result[0] > current[0] + risk_uncertainty(obj, new, result):  # repeated without extrapolation
+                momentum, before = 1.0, w
+                continue
+            restart = float((v - new) @ (new - w)) > 0  # the criterion of O'Donoghue and Candès
+            w, before, current, base = new, w, result, new_base
+            momentum = 1.0 if restart else grown
+            if restart:
+                before = w
+
+
+EvaluatedPoint = tuple[float, Array, Cut]
+"""J, the gradient of R and the cut, at a point."""
+
+
+def lipschitz_lower_bound(obj: Objective, w: Array, point: EvaluatedPoint) -> float:
+    """A lower bound of the Lipschitz constant: |grad R|^2 <= 2 L R, since R >= 0; 1 if it is not positive."""
+    risk = point[0] - obj.lam * obj.reg.value(w)
+    if not 0 < risk < math.inf:
+        return 1.0
+    scaled = point[1] / math.sqrt(2 * risk)  # |grad R|^2 would overflow far earlier than this
+    return float(scaled @ scaled) or 1.0
+
+
+def evaluate_point(obj: Objective, w: Array) -> tuple[EvaluatedPoint, float]:
+    """The point w, and R(w) - g'w, the value at zero of the tangent there; J(w) may be infinite."""
+    r, g, inexactness = obj.evaluate_risk(w)
+    point = obj.value_grad_cut(w, r, g, inexactness)
+    if isinstance(obj.reg, UnpenalizedTail):  # the cut is no tangent: its slopes in the intercepts are 0
+        return point, r - float(g @ w)
+    return point, point[2].b - minorant_offset(obj, w)
+
+
+def _step(
+    obj: Objective, v: Array, tangent: tuple[Array, float], L: float, max_value: float
+) -> tuple[Array, EvaluatedPoint | None, float, float]:
+    """The proximal step from v whose J is at most `max_value`, with the first L that is large enough.
+
+    Returns the new point, its evaluation (None if no L was large enough), L, and its tangent's value at zero.
+    Near the minimum the decrease of J is less than its rounding, so the gradients must satisfy
+    (g_new - g)'d <= L |d|^2 as well.
+    """
+    g, base = tangent
+    for _ in range(MAX_LIPSCHITZ_INCREASES):
+        new = obj.reg.prox(v - g / L, obj.lam / L)
+        d = new - v
+        square = float(d @ d)
+        if square == 0:
+            break
+        result, new_base = evaluate_point(obj, new)
+        curvature = float((result[1] - g) @ d) if math.isfinite(result[0]) else math.inf
+        risk = result[0] - obj.lam * obj.reg.value(new)
+        # R(new) less the tangent at v, to be compared with (L / 2) |d|^2
+        above, slack = risk - float(g @ new) - base, risk_uncertainty(obj, new, result)
+        bounded = curvature <= L * square and above <= 0.5 * L * square + slack
+        if bounded and result[0] <= max_value + slack:
+            return new, result, L, new_base
+        # the observed curvature, but a factor between 2 and 100
+        L = max(2 * L, min(curvature / square, 100 * L))
+    return v, None, L, base
+
+
+def risk_uncertainty(obj: Objective, w: Array, point: EvaluatedPoint) -> float:
+    """The uncertainty of R(w): twice what its cut allows for at w, for rounding and for an intercept."""
+    J, g, cut = point
+    risk = J - obj.lam * obj.reg.value(w)
+    if isinstance(
+        obj.reg, UnpenalizedTail
+    ):  # that cut lies further below, since its slopes in the intercepts are 0
+        return 4 * CUT_ROUNDING * (abs(risk) + abs(float(g @ w)))
+    return 2 * abs(risk - float(cut.a @ w) - cut.b + minorant_offset(obj, w))
+
+
+def minorant_offset(obj: Objective, w: Array) -> float:
+    """By how much the cut at w lies above the tangent: 0, unless the risk is a smoothed one."""
+    return obj.risk.minorant_offset(w) if isinstance(obj.risk, HasMinorantOffset) else 0.0
+
+
+def _snapshot(
+    w: Array, before: Array, momentum: float, L: float, model: Cut
+) -> Callable[[], dict[str, Array]]:
+    saved = {"w": w, "before": before, "a": model.a, "numbers": np.array([momentum, L, model.b])}
+    return saved.copy

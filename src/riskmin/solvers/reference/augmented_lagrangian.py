@@ -1,0 +1,199 @@
+r"""Dual ascent under linear constraints: Algorithms 2 and 3 of Zhang (2002), an augmented Lagrangian method.
+
+An unpenalized intercept adds the dual constraint :math:`\sum_i c_i u_i = 0`, and unpenalized directions C
+add :math:`C v = 0`. With P the scores of the unpenalized directions (a column of ones for the intercept),
+both are :math:`g = -\tfrac1\lambda P^\top (c \circ u) = 0`, and the rows are visited as without
+constraints, but at the scores
+
+.. math:: x_i^\top w + P_i^\top (s + \rho\, g), \qquad \rho = \lambda n / \mu,
+
+after which the multipliers s (the bias) move by a multiple of :math:`\rho\, g`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import Array, Cut, Iterate, NDArray
+from riskmin.core.deadline import check_each
+from riskmin.losses.conjugate import conjugate_of
+from riskmin.problem.objective import Objective
+from riskmin.solvers.reference.dual_gradient import BestOnSegments, GradientAscent
+from riskmin.solvers.reference.transfer import RowConjugate
+from riskmin.solvers.state_checks import check_state
+
+BALANCED_RHO_RATIO = 0.2
+"""The rho at which constraints and data have equal weight, relative to the mean of x' H x: measured."""
+MAX_RHO_RATIO = 1.0
+"""Multiple of that mean above which Algorithm 2 no longer raises rho: single rows could not move."""
+
+
+@dataclass
+class Multipliers:
+    """Multipliers s of the constraints, and the rules by which they move."""
+
+    s: NDArray
+    rho: float
+    """Penalty parameter of the augmented Lagrangian."""
+    rate: NDArray
+    """Step size of each multiplier, relative to rho times its violation."""
+    violation: NDArray
+    """Constraint violation after the last pass."""
+    last_violation: float = math.inf
+    """Algorithm 2: largest violation when s or rho last changed."""
+
+    def algorithm_3(self, violation: NDArray, mean_curvature: float | None) -> None:
+        """Move s by a part of rho times the violation after each pass.
+
+        With adaptive steps (`mean_curvature` given), the part grows while a constraint stays violated on the
+        same side, and rho moves to where constraints and data have equal weight.
+        """
+        if mean_curvature is not None:
+            same_side = np.sign(violation) == np.sign(self.violation)
+            self.rate = np.where(
+                same_side, np.minimum(1.3 * self.rate, 1.0), np.maximum(0.5 * self.rate, 0.1)
+            )
+            self.rho *= (
+                min(max(BALANCED_RHO_RATIO * mean_curvature / self.rho, 0.5), 2.0)
+                if mean_curvature > 0
+                else 1.0
+            )
+        self.s = self.s + self.rate * self.rho * violation
+        self.violation = violation
+
+    def algorithm_2(self, violation: NDArray, mean_curvature: float | None) -> None:
+        """Move s by rho times the violation, or raise rho, once the rows have nearly converged."""
+        converged = np.abs(violation - self.violation).max() <= 0.1 * np.abs(violation).max()
+        self.violation = violation
+        if not converged:
+            return
+        size = float(np.abs(violation).max())
+        # Raise rho if the violation fell by less than half since the last change, else update s.
+        if size > 0.5 * self.last_violation and (
+            mean_curvature is None or self.rho < MAX_RHO_RATIO * mean_curvature
+        ):
+            self.rho *= 4
+        else:
+            self.s = self.s + self.rho * violation
+        self.last_violation = size
+
+    def state(self) -> dict[str, Any]:
+        """Return the fields under their keys in a saved state."""
+        return {
+            "s": self.s,
+            "rho": self.rho,
+            "rate": self.rate,
+            "gap": self.violation,
+            "falls": self.last_violation,
+        }
+
+
+def lagrangian_iterates(
+    solver: Any, obj: Objective, w0: Array, u0: Array | None, state: dict[str, Array] | None = None
+) -> Iterator[Iterate]:
+    """Yield one iterate per pass over the rows, under the constraints of an intercept or of `Equality`.
+
+    Parameters
+    ----------
+    solver : DualGaussSeidel
+        Settings ``lagrangian`` (2 or 3: the algorithm), ``mu`` and ``bias_rate`` (eta), and those of a pass.
+        With a given rate or damping, mu and eta stay constant, as in the paper.
+    obj : Objective
+        Its risk has an intercept, or its regularizer is an `Equality`.
+    w0 : array
+        Point whose slopes are the starting values, with adaptive steps.
+    u0 : array, optional
+        Dual variables to start from.
+    state : dict, optional
+        State of an iterate to continue from.
+    """
+    if state is None and u0 is not None:
+        state = {"u": u0}
+    return constrained_iterates(GradientAscent.create(solver, obj, w0, state), w0, state)
+
+
+def constrained_iterates(run: GradientAscent, w0: Array, state: dict[str, Array] | None) -> Iterator[Iterate]:
+    """Return the iterates of a run with constraints."""
+    saved = state or {}
+    return _run_constrained(run, _multipliers(run, w0, saved), BestOnSegments(run.obj, saved.get("w")))
+
+
+def _run_constrained(run: GradientAscent, m: Multipliers, best: BestOnSegments) -> Iterator[Iterate]:
+    """Yield one iterate per pass over the rows; update the multipliers after each."""
+    n_directions, cut = len(run.C), Cut(np.zeros(run.C.shape[1]), 0.0)
+    while True:
+        before, s = run.u, m.s
+        # A rate that is too large diverges to infinity, which ends the run.
+        with np.errstate(all="ignore"):
+            v, violation = run.sweep(m.s, m.rho)
+            w = run.reg.conjugate_grad(v)
+        if not (np.isfinite(run.u).all() and np.isfinite(w).all()):
+            return
+        mean_curvature = run.mean_curvature(v) if run.adaptive_steps else None
+        (m.algorithm_2 if run.solver.lagrangian == 2 else m.algorithm_3)(violation, mean_curvature)
+        info = {
+            "feasibility": run.obj.lam * float(np.abs(violation).max()),
+            "modified_gap": _modified_gap(run, w, m.s),
+            "bias": float(m.s[-1]) if run.P.shape[1] > n_directions else 0.0,
+        }
+        # The cut needs dual variables that satisfy the constraints; without any, the last cut remains.
+        u = feasible(run.u, run.shard.c, run.P, run.conjugate)
+        if u is not None:
+            cut = run.cut(u, 1 + float(np.abs(run.P @ m.s).max()))
+        w = w + m.s[:n_directions] @ run.C
+        w, value = best.towards(w) if run.adaptive_steps else (w, run.obj.value(w))
+        yield Iterate(w, value, cut, info, run.snapshot(w=w, **m.state()))
+        if np.array_equal(run.u, before) and np.array_equal(m.s, s):
+            return
+
+
+def _multipliers(run: GradientAscent, w0: Array, saved: dict[str, Array]) -> Multipliers:
+    """Return the multipliers of a saved state, or new ones."""
+    k = run.P.shape[1]
+    s, rho = np.zeros(k), run.obj.lam * len(run.u) / run.solver.mu
+    if "s" in saved:
+        names = "s", "rate", "gap"
+        check_state(saved, dict.fromkeys(names, "k") | {"rho": "1", "falls": "1"}, k=k)
+        rho, falls = float(saved["rho"][0]), float(saved["falls"][0])
+        return Multipliers(np.array(saved["s"]), rho, saved["rate"], saved["gap"], falls)
+    if run.adaptive_steps and k > len(run.C):
+        s[-1] = run.initial_intercept(w0)
+    return Multipliers(s, rho, np.full(k, float(run.solver.bias_rate)), np.zeros(k))
+
+
+def _modified_gap(run: GradientAscent, w: NDArray, s: NDArray) -> float:
+    """Return the duality gap with the bias fixed at s (section 6.3), a sum of Fenchel-Young gaps."""
+    y, c = run.shard.y, run.shard.c
+    z = run.scores(w) + run.P @ s
+    value, _ = run.loss.value_grad(z, y, c)
+    conjugate = np.where(c > 0, conjugate_of(run.loss, run.u, y), 0.0)
+    return float(value) + float(c @ (conjugate - run.u * z))
+
+
+def feasible(u: NDArray, c: NDArray, P: NDArray, conjugate: RowConjugate) -> NDArray | None:
+    """Return dual variables near u with P'(c u) = 0 up to rounding; None if none are found.
+
+    Variables inside their domains absorb the violation, each in proportion to its distance to the bounds:
+    for them the dual is flat at the optimum. For a single constraint of ones, the larger side is then scaled
+    down to remove the remainder, since 0 is in every domain.
+    """
+    W = c[:, None] * P
+    tol = 1e-15 * (np.abs(W).T @ np.abs(u))
+    for _ in check_each(range(30)):
+        excess = u @ W
+        if np.all(np.abs(excess) <= tol):
+            return u
+        slack = np.minimum(np.minimum(u - conjugate.lower, conjugate.upper - u), 1.0)
+        # Weighted least squares: the shift of u along P, weighted by the slack, that removes the excess.
+        t = np.linalg.lstsq((W * slack[:, None]).T @ P, excess, rcond=1e-12)[0]
+        u = u - slack * np.clip(P @ t, -0.9, 0.9)
+    if P.shape[1] > 1 or np.ptp(P) > 0:
+        return None
+    up, down = float(c @ np.maximum(u, 0.0)), float(c @ np.maximum(-u, 0.0))
+    larger_side = u > 0 if up > down else u < 0
+    return np.where(larger_side, min(up, down) / max(up, down, 1e-300) * u, u)

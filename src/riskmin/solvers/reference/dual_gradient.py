@@ -1,0 +1,259 @@
+r"""Dual ascent by gradient steps: Algorithm 1 of Zhang (2002) with any transfer function.
+
+The step (11) is the same for every regularizer,
+
+.. math:: u_i \leftarrow u_i - \eta_i \tfrac{\lambda}{c_i} \bigl(\nabla l^*(u_i, y_i) - x_i^\top w\bigr),
+          \qquad w = \nabla\Omega^*(v), \quad v = -\tfrac1\lambda \sum_i c_i u_i x_i,
+
+clipped to the domain of :math:`l^*`. The rate :math:`\eta_i` is given, or that of Newton's method on a
+parabola that bounds the conjugate of the regularizer along :math:`x_i`, so that each row improves the dual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import Array, Cut, Iterate, NDArray, Shard
+from riskmin.core.deadline import chunk_ranges
+from riskmin.losses.conjugate import conjugate_of
+from riskmin.numerics.univariate import CUT_ROUNDING, Tangent, best_tangent, refine_bracket
+from riskmin.problem.intercept.profiled import ProfiledIntercept
+from riskmin.problem.objective import Objective
+from riskmin.problem.risk import local_rows_of
+from riskmin.regularizers import Equality
+from riskmin.solvers.reference.gradient_updates import RowwiseAscent
+from riskmin.solvers.reference.transfer import (
+    LINEAR,
+    RowConjugate,
+    check_transfer,
+    conjugate_for,
+    row_arrays,
+    transfer_for,
+)
+from riskmin.solvers.state_checks import check_state
+
+LINEAR_OPS_PER_ENTRY, NONLINEAR_OPS_PER_ENTRY = 32, 128
+"""Elementary operations per stored entry of a visited row, with a linear transfer function; and with
+others, which take powers and several trials."""
+CURVATURE_SAMPLE_ROWS = 256
+"""Number of rows from which the mean curvature is estimated."""
+
+
+def _kernels() -> Any:
+    from riskmin._numba.dual import gradient_sweep  # Numba is imported on first use, not with the package
+
+    return gradient_sweep
+
+
+@dataclass
+class GradientAscent:
+    """State of a run: the dual variables u, and the data of a pass over the rows."""
+
+    solver: Any
+    obj: Objective
+    shard: Shard
+    loss: Any
+    conjugate: RowConjugate
+    reg: Any
+    X: tuple[NDArray, NDArray, NDArray, int]
+    """Rows as the kernel takes them: indptr, indices, data, dense."""
+    C: NDArray
+    """Unpenalized directions of `Equality`, one per row."""
+    P: NDArray
+    """Scores of the unpenalized directions, one column each; an intercept, if any, is the last, a column
+    of ones."""
+    u: NDArray
+    rowwise: RowwiseAscent | None
+    """Set for losses or regularizers without a kernel."""
+    epoch: int = 0
+    _last_pull_back: tuple[NDArray, NDArray] | None = None
+    """The last dual variables u and X'(c u), cached because passes over X are expensive."""
+
+    @classmethod
+    def create(cls, solver: Any, obj: Objective, w0: Array, state: dict[str, Array] | None) -> GradientAscent:
+        """Start from the dual variables of a state, or from the slopes of the loss at w0."""
+        shard, loss, intercept = local_rows_of(obj.risk, solver)
+        reg = obj.reg.reg if isinstance(obj.reg, Equality) else obj.reg
+        check_transfer(type(solver).__name__, reg)
+        conjugate = conjugate_for(solver, loss, shard.y)
+        n, p = shard.X.shape
+        C = obj.reg.C if isinstance(obj.reg, Equality) else np.zeros((0, p))
+        # One column of scores per unpenalized direction, then a column of ones for the intercept.
+        P = np.ones((n, len(C) + intercept))
+        P[:, : len(C)] = np.transpose([_scores(shard, row) for row in C]) if len(C) else 0.0
+        X = row_arrays(shard.X)
+        has_kernel = conjugate.kernel is not None and transfer_for(reg, p) is not None
+        rowwise = None if has_kernel else RowwiseAscent(X, reg, loss, conjugate, shard.y, np.zeros(n))
+        self = cls(solver, obj, shard, loss, conjugate, reg, X, C, P, conjugate.start, rowwise)
+        if state is not None:
+            shapes = {"u": "n", "w?": "d", "epoch?": "1"}
+            check_state(state, shapes, {"epoch": 2**62}, n=n, d=obj.risk.dim)
+            self.u, self.epoch = np.array(state["u"], dtype=float), int(state.get("epoch", [0])[0])
+        elif self.adaptive_steps and not len(C):
+            self.u = self._slopes(w0, self.initial_intercept(w0))
+        return self
+
+    @property
+    def adaptive_steps(self) -> bool:
+        """Whether step sizes are adaptive; with a given rate or damping they are those of the paper."""
+        return self.solver.rate is None and self.solver.damping == 1
+
+    def initial_intercept(self, w0: Array) -> float:
+        """Return the best intercept for w0; 0 without an intercept."""
+        return float(self.obj.risk.intercept(w0)) if isinstance(self.obj.risk, ProfiledIntercept) else 0.0
+
+    def _slopes(self, w0: Array, b: float) -> NDArray:
+        """Return the slopes at w0, scaled to the best bound: 0 is in every domain."""
+        y, c = self.shard.y, self.shard.c
+        _, slopes = self.loss.value_grad(_scores(self.shard, w0) + b, y, np.ones(len(y)))
+        u = np.clip(slopes, self.conjugate.lower, self.conjugate.upper)
+        s = self.obj.reg.scale(self.cut(u), self.obj.lam)
+        return np.where(c > 0, s * u, self.conjugate.start)
+
+    def scores(self, w: Array) -> NDArray:
+        """Return X @ w."""
+        return _scores(self.shard, w)
+
+    def v(self) -> NDArray:
+        """Return the argument of the transfer function."""
+        return np.asarray(-1 / self.obj.lam * self._pull_back(self.u))
+
+    def _pull_back(self, u: NDArray) -> NDArray:
+        """Return sum_i c_i u_i x_i."""
+        if self._last_pull_back is None or self._last_pull_back[0] is not u:
+            out = np.zeros(self.shard.X.shape[1])
+            self.shard.X.pullback(self.shard.c * u, 0, len(u), out)
+            self._last_pull_back = u, out
+        return self._last_pull_back[1]
+
+    def constraint_violation(self) -> NDArray:
+        """Return -P'(c u) / lam, the violation of the linear constraints."""
+        return np.asarray(-1 / self.obj.lam * ((self.shard.c * self.u) @ self.P))
+
+    def sweep(self, s: NDArray, rho: float) -> tuple[NDArray, NDArray]:
+        """Make one pass over the rows; return v and the constraint violation, recomputed after it."""
+        solver, n = self.solver, len(self.u)
+        # Seeded by the number of the pass, so that a resumed run visits the rows in the same order.
+        rng = np.random.default_rng([solver.seed, self.epoch])
+        order = rng.permutation(n) if solver.shuffle else np.arange(n)
+        weights, step_rule = self.shard.c / self.obj.lam, (float(solver.rate or 0.0), float(solver.damping))
+        u, v, constraints = self.u.copy(), self.v(), (self.P, s, self.constraint_violation(), rho)
+        if self.rowwise is not None:
+            self.rowwise.ascend(order, weights, u, step_rule, v, constraints)
+        else:
+            reg, state = self._kernel_state(v)
+            args = self.X, self.conjugate.kernel, reg, state, constraints
+            ops_per_entry = LINEAR_OPS_PER_ENTRY if reg[0] == LINEAR else NONLINEAR_OPS_PER_ENTRY
+            # The kernel is called on ranges of rows so that deadlines are checked in between.
+            for i, j in chunk_ranges(0, n, ops_per_entry * (n + len(self.X[2]))):
+                _kernels().ascend(order[i:j], weights, u, step_rule, *args, i == 0)
+        self.u, self.epoch = u, self.epoch + 1
+        return self.v(), self.constraint_violation()
+
+    def _kernel_state(self, v: NDArray) -> tuple[Any, Any]:
+        """Return the transfer function and the arrays in which the kernel keeps its state."""
+        longest = int(np.diff(self.X[0].astype(np.int64)).max(initial=0))
+        return transfer_for(self.reg, len(v)), (v, np.zeros(len(v)), np.zeros(4), np.zeros(longest))
+
+    def mean_curvature(self, v: NDArray) -> float:
+        """Return the mean derivative of the scores of some rows when v moves along them."""
+        rows = np.flatnonzero(self.shard.c > 0)[:CURVATURE_SAMPLE_ROWS]
+        if self.rowwise is not None:
+            return float(np.mean(self.rowwise.kappa[rows] * self.obj.lam / self.shard.c[rows]))
+        return float(_kernels().mean_curvature(rows, self.X, *self._kernel_state(v)))
+
+    def cut(self, u: NDArray, size: float = 0.0) -> Cut:
+        """Return the cut of dual variables u; `size` bounds further scores that enter its rounding error."""
+        c = self.shard.c
+        conjugate = np.where(c > 0, conjugate_of(self.loss, u, self.shard.y), 0.0)
+        rounding = CUT_ROUNDING * float(c @ (np.abs(conjugate) + size * np.abs(u)))
+        return Cut(self._pull_back(u), -float(c @ conjugate) - rounding)
+
+    def snapshot(self, **extra: Any) -> Callable[[], dict[str, Array]]:
+        """Return a function that builds the state to resume from."""
+        u, epoch = self.u, self.epoch
+        return lambda: {"u": u, "epoch": np.array([epoch])} | {k: np.atleast_1d(a) for k, a in extra.items()}
+
+
+class BestOnSegments:
+    """The best point so far: the minimizer of J on the segment from it to each new point."""
+
+    def __init__(self, obj: Objective, w: Array | None) -> None:
+        self.obj = obj
+        self.cursor = None if w is None else obj.cursor(w)
+
+    def towards(self, w: NDArray) -> tuple[NDArray, float]:
+        """Return the best point between the last one and w, and J there."""
+        if self.cursor is None:
+            self.cursor = self.obj.cursor(w)
+            return w, self.cursor()[0]
+        cursor = self.cursor
+        self.obj.count.calls += 1
+        cursor.set_direction(w - cursor.w)
+        lo, hi = (Tangent(t, *cursor.value_slope(t)) for t in (0.0, 1.0))
+        if lo.slope < 0 < hi.slope:
+            start_value = lo.value
+
+            def converged(best: float, low: float) -> bool:
+                return best - low <= 1e-3 * (start_value - best) + 1e-15 * abs(best)
+
+            lo, hi = refine_bracket(lambda t: Tangent(t, *cursor.value_slope(t)), lo, hi, converged)
+        minimum = best_tangent(lo, hi)
+        if minimum.x > 0:
+            cursor.advance(minimum.x)
+        return cursor.w, minimum.value
+
+
+def _scores(shard: Shard, w: Array) -> NDArray:
+    return np.asarray(shard.X.scores(np.asarray(w, dtype=float), 0, shard.X.shape[0]))
+
+
+def gradient_iterates(
+    solver: Any, obj: Objective, w0: Array, u0: Array | None, state: dict[str, Array] | None = None
+) -> Iterator[Iterate]:
+    """Yield one iterate per pass over the rows, each by the step (11).
+
+    Parameters
+    ----------
+    solver : DualGaussSeidel
+        Settings ``rate`` (None for the Newton bound), ``damping``, ``shuffle`` and ``seed``.
+    obj : Objective
+        Its loss needs a conjugate and its regularizer a transfer function.
+    w0 : array
+        Point whose slopes are the starting values, unless the rate is given.
+    u0 : array, optional
+        Dual variables to start from.
+    state : dict, optional
+        State of an iterate to continue from.
+    """
+    if state is None and u0 is not None:
+        state = {"u": u0}
+    run = GradientAscent.create(solver, obj, w0, state)
+    if run.P.shape[1]:
+        from riskmin.solvers.reference.augmented_lagrangian import constrained_iterates
+
+        return constrained_iterates(run, w0, state)
+    return _unconstrained_iterates(run, None if state is None else state.get("w"))
+
+
+def _unconstrained_iterates(run: GradientAscent, w: Array | None) -> Iterator[Iterate]:
+    """Yield the iterates of a run without constraints, from the best point so far, if there is one."""
+    no_multipliers, best = np.zeros(0), BestOnSegments(run.obj, w)
+    while True:
+        before = run.u
+        # A rate that is too large diverges to infinity, which ends the run.
+        with np.errstate(all="ignore"):
+            v, _ = run.sweep(no_multipliers, 0.0)
+            w = run.reg.conjugate_grad(v)
+        if not (np.isfinite(run.u).all() and np.isfinite(w).all()):
+            return
+        # With the settings of the paper, the reported point is w itself, not the best on the segment.
+        w, value = best.towards(w) if run.adaptive_steps else (w, run.obj.value(w))
+        change = float(np.abs(run.u - before).max(initial=0.0))
+        yield Iterate(w, value, run.cut(run.u), {"change": change}, run.snapshot(w=w))
+        if change == 0.0:
+            return

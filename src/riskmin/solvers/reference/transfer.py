@@ -1,0 +1,125 @@
+r"""Losses and regularizers as the row-by-row dual methods need them: numbers for the kernel, or objects.
+
+The dual variables are slopes of the loss, :math:`u_i = l'(z_i)`, and
+
+.. math:: v = -\tfrac1\lambda \sum_i c_i u_i x_i, \qquad w = \nabla\Omega^*(v),
+
+where :math:`\nabla\Omega^*` is the transfer function. The kernel implements the losses and regularizers of
+this package. `dual_plain` handles all others: it calls their methods, at a cost of O(p) per row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays.matrix import Dense, as_row_matrix
+from riskmin.core import HasConjugate, Matrix, NDArray, UnsupportedProblem
+from riskmin.losses import EpsilonInsensitive, Exponential, Logistic, Poisson, PowerHinge
+from riskmin.losses.conjugate import interval_conjugate_of
+from riskmin.regularizers import L2, Entropy, QNorm, Separable
+
+POWER, EXPONENTIAL, LOGISTIC = 0, 1, 2
+LINEAR, CLIPPED, EXPS, SOFTMAX, NORM = 0, 1, 2, 3, 4
+"""Codes of the conjugates and of the transfer functions; equal to those in the kernel."""
+
+
+# ---------------------------------------------------------------- rows
+def row_arrays(X: Matrix) -> tuple[NDArray, NDArray, NDArray, int]:
+    """Return X by rows as the kernel takes it: indptr, indices, data, and whether it is dense."""
+    rows = as_row_matrix(X)
+    if isinstance(rows, Dense):
+        n, p = rows.shape
+        ends = np.arange(n + 1, dtype=np.uint64) * np.uint64(p)
+        return ends, np.arange(p, dtype=np.uint32), rows.X.reshape(-1), 1
+    # 32-bit column indices suffice as long as w fits into memory.
+    return rows.indptr.astype(np.uint64), rows.indices.astype(np.uint32, copy=False), rows.data, 0
+
+
+# ---------------------------------------------------------------- losses
+@dataclass(frozen=True)
+class RowConjugate:
+    """The conjugate of a loss, per row: domain, starting point, and constants for the kernel, if known."""
+
+    lower: NDArray
+    upper: NDArray
+    start: NDArray
+    kernel: tuple[int, NDArray, NDArray] | None = None
+    """Code of the conjugate, one row of (lower, upper, base, sign) per row of X, and (epsilon, square,
+    power)."""
+
+
+def conjugate_for(solver: object, loss: Any, y: NDArray) -> RowConjugate:
+    """Return what the dual methods need of a loss; raise `UnsupportedProblem` if it has no conjugate."""
+    zero = np.zeros(len(y))
+    # A conjugate that is quadratic on an interval is a power conjugate of exponent 2.
+    dual = interval_conjugate_of(loss, y)
+    if dual is not None:
+        return _kernel_conjugate(
+            POWER, (dual.lower, dual.upper), dual.shift, zero, [dual.epsilon, dual.square, 2.0], zero
+        )
+    if not isinstance(loss, HasConjugate):
+        raise UnsupportedProblem(
+            f"{type(solver).__name__} needs the conjugate of the loss, which {type(loss).__name__} does not "
+            "give: use Bundle, or add the methods of HasConjugate"
+        )
+    domain = loss.conjugate_domain(y)
+    # Where the conjugate has infinite slopes at the ends of its domain, start inside: at the slope of z = 0.
+    if type(loss) is Logistic:
+        return _kernel_conjugate(LOGISTIC, domain, zero, -y, [0.0, 0.0, 2.0], -0.5 * y)
+    if type(loss) is Exponential:
+        return _kernel_conjugate(EXPONENTIAL, domain, zero, -y, [0.0, 0.0, 2.0], -y)
+    if type(loss) is Poisson:
+        return _kernel_conjugate(EXPONENTIAL, domain, y, zero + 1, [0.0, 0.0, 2.0], 1.0 - y)
+    if type(loss) is PowerHinge:
+        return _kernel_conjugate(
+            POWER, domain, loss.margin * y, zero, [0.0, 1.0, loss.p / (loss.p - 1)], zero
+        )
+    if type(loss) is EpsilonInsensitive:
+        shape = [loss.epsilon, 1.0, loss.power / (loss.power - 1)]
+        return _kernel_conjugate(POWER, domain, y, zero, shape, zero)
+    lower, upper = (np.asarray(a, dtype=float) + zero for a in domain)
+    _, slopes = loss.value_grad(zero, y, zero + 1)  # type: ignore[attr-defined]
+    return RowConjugate(lower, upper, np.clip(slopes, lower, upper))
+
+
+def _kernel_conjugate(
+    kind: int, domain: tuple[Any, Any], base: Any, sign: NDArray, shape: list[float], start: NDArray
+) -> RowConjugate:
+    columns = [np.asarray(a, dtype=float) + np.zeros(len(start)) for a in (*domain, base, sign)]
+    rows = np.ascontiguousarray(np.stack(columns, axis=1))
+    return RowConjugate(columns[0], columns[1], start, (kind, rows, np.array(shape)))
+
+
+# ---------------------------------------------------------------- regularizers
+def transfer_for(reg: Any, p: int) -> tuple[int, NDArray, NDArray] | None:
+    """Return the transfer function as the kernel takes it; None if only the object can evaluate it."""
+    v = np.zeros(p)
+    if isinstance(reg, Separable):
+        t = reg.terms(v)
+        uniform = all(np.ndim(a) == 0 for a in t)
+        columns = [np.broadcast_to(np.asarray(a, dtype=float), (1 if uniform else p,)) for a in t]
+        terms = np.ascontiguousarray(np.stack(columns, axis=1))
+        return (LINEAR if isinstance(reg, L2) else CLIPPED), terms, np.zeros(3)
+    if type(reg) is Entropy:
+        prior = np.atleast_1d(np.asarray(reg.prior, dtype=float))
+        total = reg._total(prior) * (p if len(prior) == 1 else 1)
+        numbers = np.array([total, 0.0, float(reg.balanced)])
+        return (SOFTMAX if reg.normalized else EXPS), np.ascontiguousarray(prior[:, None]), numbers
+    if type(reg) is QNorm:
+        dual, power = reg.q / (reg.q - 1), reg.power / (reg.power - 1)
+        return NORM, np.zeros((1, 1)), np.array([dual, power, 0.0])
+    return None
+
+
+def check_transfer(name: str, reg: Any) -> None:
+    """Raise `UnsupportedProblem` if the regularizer has no transfer function."""
+    if isinstance(reg, Separable) and reg.polyhedral:
+        raise UnsupportedProblem(
+            f"{name} needs a transfer function, which {reg!r} has not: "
+            "use CoordinateDescent, ProximalGradient or Bundle, or Elastic(), which adds squares"
+        )
+    if not hasattr(reg, "conjugate_grad"):
+        raise UnsupportedProblem(f"{name} needs a regularizer with conjugate_grad, not {reg!r}")

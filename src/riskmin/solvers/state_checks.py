@@ -1,0 +1,96 @@
+"""Validation of saved states before a solver continues from one: compiled kernels trust their arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays.namespace import to_numpy
+from riskmin.core import Array
+from riskmin.problem.intercept.profiled import without_intercept
+from riskmin.problem.objective import Objective
+
+NO_INTEGER_ARRAYS: Mapping[str, int] = {}
+
+
+def check_state(
+    state: Mapping[str, Array],
+    shapes: Mapping[str, str],
+    below: Mapping[str, int] = NO_INTEGER_ARRAYS,
+    **sizes: int,
+) -> None:
+    """Raise a ValueError where an array of a state is missing, or has the wrong shape, dtype or range.
+
+    Parameters
+    ----------
+    state : dict of arrays
+    shapes : dict of str
+        The dimensions of each array, separated by spaces: numbers, names of `sizes`, or other names, each of
+        which stands for one number throughout. An array whose name ends in a question mark is optional.
+    below : dict of int
+        Arrays of integers, and the number that all of their entries must be below; all other arrays are of
+        floats.
+    **sizes : int
+        Arrays with one of these dimensions must be finite; others may hold infinities; none may hold NaN.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> state = {"w": np.zeros(3), "S": np.zeros((2, 3)), "Y": np.zeros((1, 3))}
+    >>> check_state(state, {"w": "d", "S": "m d", "z?": "n"}, d=3)
+    >>> check_state(state, {"S": "m d", "Y": "m d"}, d=3)
+    Traceback (most recent call last):
+    ...
+    ValueError: its array Y has shape (1, 3), not (2, 3)
+    """
+    lengths = dict(sizes)
+    for key, dimensions in shapes.items():
+        name = key.rstrip("?")
+        if name not in state:
+            if key == name:
+                raise ValueError(f"its array {name} is missing")
+            continue
+        # a name without a size gets the length of the first array that has it
+        a, words = to_numpy(state[name]), dimensions.split()
+        _check_shape(name, a.shape, words, lengths)
+        _check_entries(name, a, below.get(name), finite=any(word in sizes for word in words))
+
+
+def _check_shape(name: str, shape: tuple[int, ...], words: list[str], lengths: dict[str, int]) -> None:
+    """Compare a shape with its dimensions; a name without a length yet takes that of the array."""
+    if len(shape) == len(words):
+        for word, length in zip(words, shape, strict=True):
+            if not word.isdigit():
+                lengths.setdefault(word, length)
+        expected = tuple(int(word) if word.isdigit() else lengths[word] for word in words)
+        if shape == expected:
+            return
+        raise ValueError(f"its array {name} has shape {shape}, not {expected}")
+    raise ValueError(f"its array {name} has {len(shape)} dimensions, not {len(words)}")
+
+
+def _check_entries(name: str, a: Any, below: int | None, finite: bool) -> None:
+    """Check the dtype of an array, the range of integers, and that floats are not NaN."""
+    if a.dtype.kind != "f" if below is None else a.dtype.kind not in "iu":
+        raise ValueError(
+            f"its array {name} is of {a.dtype}, not of {'floats' if below is None else 'integers'}"
+        )
+    if below is not None:
+        if a.size and (int(a.min()) < 0 or int(a.max()) >= below):
+            raise ValueError(f"its array {name} has numbers outside of 0 to {below - 1}")
+    elif np.isnan(a).any() or (finite and not np.isfinite(a).all()):
+        raise ValueError(f"its array {name} holds {'NaN or infinity' if finite else 'NaN'}")
+
+
+def check_row_order(order: Any, n: int) -> None:
+    """Raise a ValueError where an order of rows has more than n entries, or one of them twice."""
+    if len(order) > n or len(np.unique(order)) < len(order):
+        raise ValueError(f"its array order is no order of {n} rows")
+
+
+def state_sizes(obj: Objective) -> dict[str, int]:
+    """The dimensions of the states of Newton's method: d = len(w), e = d + 1, and n rows."""
+    risk: Any = without_intercept(obj.risk)
+    return {"d": obj.risk.dim, "e": obj.risk.dim + 1, "n": risk.row_metadata.shape[0]}

@@ -1,0 +1,251 @@
+"""Two solvers in sequence: measured progress, not an expectation, decides when to switch."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from riskmin.core import Array, Cut, Iterate, Resumable, Solver, WarmStartable
+from riskmin.problem.objective import Objective
+from riskmin.solvers.state_checks import check_state
+
+TRIAL_PASSES = 4.0
+"""Passes over X before progress is measured."""
+SWITCH_PASSES = 5.0
+"""The cost of switching, in passes."""
+MIN_PASSES_PER_DIGIT, MAX_PASSES_PER_DIGIT = 8.0, 1000.0
+"""Bounds of the passes in which Newton's method is expected to gain a decimal digit of the gap."""
+OPERATIONS_PER_ENTRY = 6.0
+"""Operations of a p^3 factorization that take as long as one stored entry of X in a pass."""
+USEFUL_GAP = 0.3
+"""Above this relative gap, the first solver has found nothing that the second could use."""
+
+
+@dataclass(frozen=True)
+class Switching:
+    r"""Two solvers: the second continues from the result of the first, once that one is too slow.
+
+    The first solver runs as long as the certified gap decreases fast enough. The second half of its work
+    gives the decimal digits of the gap that it gains per pass, and with the digits that are still missing,
+
+    .. math:: \text{digits} = \log_{10} \frac{\text{gap}}{\text{tol} \cdot J}, \qquad
+              \frac{\text{digits}}{\text{digits per pass}} > 5 + \text{passes per digit} \cdot \text{digits}
+
+    is the condition for the second one to take over. The unit of work is a pass over X: an oracle call, or an
+    epoch where the first solver counts epochs. No time is measured, so a run is reproducible to the bit.
+
+    A second solver with a method ``warm_start`` that supports the state of the first one starts from that:
+    `SemismoothNewton` uses the dual variables. Others start from the best point. Where the gap is still above
+    0.3, the second solver starts from the initial point instead.
+
+    Parameters
+    ----------
+    fast : Solver
+        Fast at first, such as `DualGaussSeidel`.
+    accurate : Solver
+        Fast in the end, such as `SemismoothNewton`.
+    tol : float
+        The relative gap to reach.
+    passes_per_digit : float, optional
+        The passes in which the second solver is expected to gain a decimal digit. By default the cost of
+        Newton's method: 8, plus that of factorizing a matrix of the features, at most 1000.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin import DualGaussSeidel, Switching, Hinge, L2, Objective, SemismoothNewton
+    >>> from riskmin import linear_risk, minimize
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((300, 5))
+    >>> y = np.where(X[:, 0] + rng.standard_normal(300) > 0, 1.0, -1.0)
+    >>> J = Objective(linear_risk(X, y, Hinge()), L2(), lam=1e-6)
+    >>> result = minimize(J, Switching(DualGaussSeidel(), SemismoothNewton(), tol=1e-6), tol=1e-6)
+    >>> result.status, {row["solver"] for row in result.trace}
+    ('converged', {1.0, 2.0})
+    """
+
+    fast: Solver
+    accurate: Solver
+    tol: float = 1e-3
+    passes_per_digit: float | None = None
+
+    def __repr__(self) -> str:
+        """Both solvers and tol; `passes_per_digit` only if it was given."""
+        optional = "" if self.passes_per_digit is None else f", passes_per_digit={self.passes_per_digit!r}"
+        return f"{type(self).__name__}({self.fast!r}, {self.accurate!r}, tol={self.tol!r}{optional})"
+
+    def __post_init__(self) -> None:
+        if not self.tol > 0:
+            raise ValueError(f"tol must be > 0, the relative gap to reach, not {self.tol}")
+        if self.passes_per_digit is not None and not self.passes_per_digit > 0:
+            raise ValueError(f"passes_per_digit must be a number of passes > 0, not {self.passes_per_digit}")
+
+    def iterates(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """The iterates of the first solver, followed by those of the second."""
+        return self._run_first(obj, w0, self.fast.iterates(obj, w0), _SwitchingProgress())
+
+    def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
+        """Continue from a saved state, with the solver that saved it."""
+        shapes = {"found": "4", "best": "d", "start?": "d", "cut": "e", "work": "m", "gaps": "m"}
+        check_state(state, shapes, d=obj.risk.dim, e=obj.risk.dim + 1)
+        progress, inner = _SwitchingProgress.from_state(state), _inner_state(state)
+        # the state is that of the solver that was running
+        solver: Any = self.accurate if progress.switched else self.fast
+        if progress.switched:
+            return self._run_second(obj, solver.resume(obj, inner), progress)
+        if progress.should_switch(self.tol, self._passes_per_digit(obj)):
+            return self._switch(obj, state["start"], inner, progress)
+        return self._run_first(obj, state["start"], solver.resume(obj, inner), progress)
+
+    def warm_start(self, obj: Objective, state: dict[str, Array], before: Objective) -> Iterator[Iterate]:
+        """Start from a run on the same risk, with the solver that ended it."""
+        switched, inner = _SwitchingProgress.from_state(state).switched, _inner_state(state)
+        solver: Any = self.accurate if switched else self.fast
+        w, warm_startable = state["best"], isinstance(solver, WarmStartable)
+        steps = solver.warm_start(obj, inner, before) if warm_startable else solver.iterates(obj, w)
+        progress = _SwitchingProgress(switched=switched)
+        if switched:
+            return self._run_second(obj, steps, progress)
+        return self._run_first(obj, w, steps, progress)
+
+    def summary(self, trace: list[dict[str, float]]) -> str:
+        """The steps of each solver, as a sentence."""
+        n_second = sum(row.get("solver") == 2 for row in trace)
+        first, second = type(self.fast).__name__, type(self.accurate).__name__
+        if not n_second:
+            return f"{first} to the end"
+        return f"{first} for {len(trace) - n_second} steps, then {second} for {n_second}"
+
+    def _run_first(
+        self, obj: Objective, w0: Array, steps: Iterator[Iterate], progress: _SwitchingProgress
+    ) -> Iterator[Iterate]:
+        """The first solver, until it is too slow or ends; then the second."""
+        calls, previous_calls, passes_per_digit = (
+            obj.count.calls,
+            progress.calls,
+            self._passes_per_digit(obj),
+        )
+        it: Iterate | None = None
+        for it in steps:
+            progress.calls = previous_calls + obj.count.calls - calls
+            progress.update(obj, it)
+            yield progress.with_progress_info(it, self.fast, {"start": w0})
+            if progress.should_switch(self.tol, passes_per_digit):
+                break
+        last_state = it.state() if it is not None and it.state is not None else {}
+        yield from self._switch(obj, w0, last_state, progress)
+
+    def _switch(
+        self, obj: Objective, w0: Array, last_state: dict[str, Array], progress: _SwitchingProgress
+    ) -> Iterator[Iterate]:
+        """The second solver, from the result of the first one if that is useful."""
+        progress.switched = True
+        if progress.w is None or progress.gap > USEFUL_GAP:
+            return self._run_second(obj, self.accurate.iterates(obj, w0), progress)
+        if last_state and isinstance(self.accurate, WarmStartable):
+            with contextlib.suppress(KeyError):  # the state has no array that the second solver supports
+                return self._run_second(obj, self.accurate.warm_start(obj, last_state, obj), progress)
+        return self._run_second(obj, self.accurate.iterates(obj, progress.w), progress)
+
+    def _run_second(
+        self, obj: Objective, steps: Iterator[Iterate], progress: _SwitchingProgress
+    ) -> Iterator[Iterate]:
+        """The iterates of the second solver, with the best cut of both."""
+        for it in steps:
+            progress.update(obj, it)
+            assert progress.cut is not None
+            yield progress.with_progress_info(it._replace(cut=progress.cut), self.accurate, {})
+
+    def _passes_per_digit(self, obj: Objective) -> float:
+        return _newton_passes_per_digit(obj) if self.passes_per_digit is None else self.passes_per_digit
+
+
+def _newton_passes_per_digit(obj: Objective) -> float:
+    """The passes over X in which Newton's method is expected to gain a decimal digit."""
+    X = getattr(getattr(obj.risk, "rows", None), "X", None)
+    # a matrix of any storage: CSR with its transpose, sparse, or dense
+    matrix = getattr(X, "csr", X)
+    nnz = getattr(getattr(matrix, "data", getattr(matrix, "X", None)), "size", 0)
+    if not nnz:
+        return MAX_PASSES_PER_DIGIT
+    passes = MIN_PASSES_PER_DIGIT + obj.risk.dim**3 / (OPERATIONS_PER_ENTRY * nnz)
+    return min(MAX_PASSES_PER_DIGIT, passes)
+
+
+def _inner_state(state: dict[str, Array]) -> dict[str, Array]:
+    """The part of a state that belongs to the solver which was running."""
+    return {k[4:]: v for k, v in state.items() if k.startswith("own.")}
+
+
+@dataclass
+class _SwitchingProgress:
+    """The best point and cut of a run, and its gap as a function of its work."""
+
+    value: float = math.inf
+    lower: float = 0.0
+    w: Array = None
+    cut: Cut | None = None
+    switched: bool = False
+    """Whether the second solver is running."""
+    calls: int = 0
+    """Oracle calls of the first solver."""
+    work: list[float] = field(default_factory=list)
+    """Passes, up to each iterate of the first solver."""
+    gaps: list[float] = field(default_factory=list)
+    """Relative gaps, after each iterate of the first solver."""
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array]) -> _SwitchingProgress:
+        value, lower, switched, calls = (float(v) for v in state["found"])
+        cut = Cut(state["cut"][:-1], float(state["cut"][-1]))
+        history = [float(v) for v in state["work"]], [float(v) for v in state["gaps"]]
+        return cls(value, lower, state["best"], cut, bool(switched), int(calls), *history)
+
+    @property
+    def gap(self) -> float:
+        return (self.value - self.lower) / self.value if self.value > 0 else 0.0
+
+    def update(self, obj: Objective, it: Iterate) -> None:
+        """Keep the better point and the better cut, and record the gap."""
+        if self.w is None or it.value < self.value:
+            self.w, self.value = it.w, it.value
+        # the minimum over w of lam Omega(w) + a'w + b
+        lower = obj.lower(it.cut)
+        if self.cut is None or lower > self.lower:
+            self.cut, self.lower = it.cut, lower
+        if not self.switched:
+            self.work.append(self.calls + it.info.get("epochs", 0.0))
+            self.gaps.append(self.gap)
+
+    def should_switch(self, tol: float, passes_per_digit: float) -> bool:
+        """Whether the second solver is expected to reach tol with less work than the first."""
+        work, gap = self.work[-1], self.gaps[-1]
+        if work < TRIAL_PASSES or gap <= 0:
+            return False
+        # digits gained in the second half of the work
+        half = max(k for k, done in enumerate(self.work) if done <= work / 2 or k == 0)
+        gained = math.log10(self.gaps[half] / gap)
+        missing = max(math.log10(gap / tol), 1.0)  # a run that continues beyond tol needs another digit
+        return missing * (work - self.work[half]) > gained * (SWITCH_PASSES + passes_per_digit * missing)
+
+    def with_progress_info(self, it: Iterate, solver: Solver, arrays: dict[str, Array]) -> Iterate:
+        """The iterate with the number of its solver, and a state that includes this progress and `arrays`."""
+        info = dict(it.info) | {"solver": 2.0 if self.switched else 1.0}
+        if it.state is None or not isinstance(solver, Resumable):
+            return it._replace(info=info, state=None)
+        inner, numbers = it.state, [self.value, self.lower, float(self.switched), float(self.calls)]
+        # copies: the lists grow while the state may be saved later
+        work, gaps, cut, w = np.array(self.work), np.array(self.gaps), self.cut, self.w
+
+        def state() -> dict[str, Array]:
+            assert cut is not None
+            inner_arrays = {f"own.{name}": a for name, a in inner().items()}
+            progress = {"found": np.array(numbers), "work": work, "gaps": gaps, "best": w}
+            return inner_arrays | progress | arrays | {"cut": np.append(cut.a, cut.b)}
+
+        return it._replace(info=info, state=state)
