@@ -26,7 +26,7 @@ quick: $(VENV)/.dev  ## the tests that take no time
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
 
 boundscheck: $(VENV)/.dev  ## every family of kernels, compiled with checks of bounds
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/boundscheck $(BIN)/python -m pytest -q -n $(WORKERS) tests/test_bounds.py
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/boundscheck $(BIN)/python -m pytest -q -n $(WORKERS) tests/_numba/test_boundscheck.py
 
 $(VENV)/.fuzz: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'

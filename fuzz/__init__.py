@@ -1,5 +1,5 @@
 """Attacks on all that reads files, kept: seeds, mutations, targets, whole commands.
 
 `python -m fuzz` drives the targets by coverage (atheris), `python -m fuzz.commands` runs fuzzed commands, and
-tests/test_fuzz.py runs a bounded part of both, with tests/corpus/, what was found.
+tests/data/test_fuzz.py runs a bounded part of both, with tests/corpus/, what was found.
 """

@@ -1,4 +1,4 @@
-"""The problems of test_everywhere.py, and the program that solves them under mpiexec.
+"""The problems of test_same_answers.py, and the program that solves them under mpiexec.
 
 mpiexec -n 2 python everywhere.py FILE
 """

@@ -194,7 +194,7 @@ def test_files_from_before_there_were_regularizers_have_l2(diabetes, tmp_path):
 # ---------------------------------------------------------------- documentation
 @pytest.mark.parametrize(("page", "column"), [("README.md", 1), ("docs/regularizers.md", 0)])
 def test_the_tables_list_every_regularizer(page, column):
-    text = (Path(__file__).parents[1] / page).read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
     first = "| regularizer |" if page == "README.md" else "| name |"
     rows = text[text.index(first) :].partition("\n\n")[0].splitlines()[2:]
     cells = [re.split(r"(?<!\\)\|", row)[1 + column] for row in rows]

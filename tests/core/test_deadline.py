@@ -353,7 +353,7 @@ def test_ctrl_c_ends_a_step(make, tmp_path):
     """Sent half a second after the last point that comes soon: the next one would take many seconds."""
     script = f"""
         import sys, time
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        sys.path.insert(0, {str(Path(__file__).parents[1])!r})
         from riskmin import minimize
         from test_deadline import {make.__name__} as make
         minimize(*make(600), max_iter=3)
@@ -545,7 +545,7 @@ def test_threads_see_a_signal_that_another_thread_got():
         except KeyboardInterrupt:
             print(time.perf_counter() - started < 10)
     """
-    command = [sys.executable, "-c", textwrap.dedent(script), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", textwrap.dedent(script), str(Path(__file__).parents[1])]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"
 
 

@@ -12,6 +12,7 @@ from sklearn.model_selection import KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from test_partitioned_estimators import GRADE, HIGH, KINDS, QID, SOME, Away, Z, spread
 
 import riskmin.problem.preconditioning
 from riskmin import (
@@ -41,7 +42,6 @@ from riskmin.core import UnsupportedProblem
 from riskmin.core.persist import checksum, load_arrays, save_arrays
 from riskmin.problem.column_moments import column_moments
 from riskmin.regularizers import Rescaled, absorb_sizes, rescaled
-from test_spread_estimators import GRADE, HIGH, KINDS, QID, SOME, Away, Z, spread
 
 N, P = 120, 4
 RNG = np.random.default_rng(5)

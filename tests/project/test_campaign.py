@@ -33,7 +33,7 @@ from riskmin import (
     minimize,
 )
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 # Seeds of problems with bounds that were above the minimum, or values that were not J.
 FOUND = [26, 64, 85, 100256, 2001241, 2003737]

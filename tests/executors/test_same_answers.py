@@ -159,7 +159,7 @@ def test_dask(name, serial, cluster):
 
 # ---------------------------------------------------------------- what scale costs
 def test_the_page_says_what_its_constants_give():
-    page = (Path(__file__).parents[1] / "docs" / "scaling.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text(encoding="utf-8")
     for table in scale_model.tables().split("\n\n"):
         assert table in page
 

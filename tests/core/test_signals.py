@@ -20,7 +20,7 @@ from riskmin.core.persist import load_arrays
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of this system are others")
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 each_ending = pytest.mark.parametrize(
     "number", signals.TERMINATION_SIGNALS, ids=lambda n: signal.Signals(n).name
 )

@@ -1,6 +1,6 @@
 """Golden runs: what fits give is the same as before, to the bit; and so are the public names.
 
-`python tests/test_golden.py` writes the files anew, after a change that is meant to change them. Last bits
+`python tests/driver/test_golden.py` writes the files anew, after a change that is meant to change them. Last bits
 differ between processors and builds of NumPy: where those are others than at the time of writing, values and
 bounds are compared to 1e-8 and statuses alone, since the number of steps may differ.
 """
@@ -46,7 +46,7 @@ from riskmin import (
     minimize,
 )
 
-FOLDER = Path(__file__).parent / "golden"
+FOLDER = Path(__file__).parents[1] / "golden"
 RNG = np.random.default_rng(17)
 N, P = 90, 6
 X = RNG.standard_normal((N, P)) * (RNG.random((N, P)) < 0.8)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 import test_golden
+
 from riskmin import (
     SOLVERS,
     Auto,
@@ -29,7 +29,7 @@ from riskmin import (
     minimize,
 )
 
-FOLDER = Path(__file__).parent / "golden" / "saved"
+FOLDER = Path(__file__).parents[1] / "golden" / "saved"
 RUNS = json.loads((FOLDER / "runs.json").read_text(encoding="utf-8"))
 PREDICTIONS = json.loads((FOLDER / "predictions.json").read_text(encoding="utf-8"))
 SOLVERS_OF_FILES = {

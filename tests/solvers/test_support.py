@@ -217,7 +217,7 @@ def test_what_ends_up_in_messages_is_one_line(reg):
 @pytest.mark.slow
 def test_the_page_is_up_to_date():
     """`python -m docs.support` writes it."""
-    spec = spec_from_file_location("support", Path(__file__).parents[1] / "docs" / "support.py")
+    spec = spec_from_file_location("support", Path(__file__).parents[2] / "docs" / "support.py")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.PAGE.read_text(encoding="utf-8") == module.page()

@@ -25,7 +25,7 @@ from riskmin.estimators.ordinal import thresholds
 
 
 # One of the checks wants predictions equal to 1e-7 from rows that are weighted and rows that are repeated:
-# see tests/test_estimators.py on alpha and tol.
+# see tests/estimators/test_estimators.py on alpha and tol.
 @pytest.mark.slow
 @parametrize_with_checks([OrdinalClassifier(alpha=1e-2, tol=1e-6)])
 def test_scikit_learn_checks(estimator, check):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from riskmin import load_model
 from riskmin.data import check, load, load_conll
 
-CORPUS = sorted((Path(__file__).parent / "corpus").glob("*"))
+CORPUS = sorted((Path(__file__).parents[1] / "corpus").glob("*"))
 EACH = settings(
     max_examples=25, deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

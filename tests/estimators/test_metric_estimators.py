@@ -47,7 +47,7 @@ def cannot(estimator):
 
 
 # One of the checks wants predictions equal to 1e-7 from rows that are weighted and rows that are repeated:
-# see tests/test_estimators.py on alpha and tol.
+# see tests/estimators/test_estimators.py on alpha and tol.
 @pytest.mark.slow
 @parametrize_with_checks([LinearClassifier("roc_area", alpha=1e-2, tol=1e-6)], expected_failed_checks=cannot)
 def test_scikit_learn_checks(estimator, check):
