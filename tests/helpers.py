@@ -233,7 +233,7 @@ def spin(shard, seconds=60.0):
     return len(shard.y)
 
 
-def blas_threads(*_):
+def blas_thread_counts(*_):
     """How many threads each library of linear algebra has here, once those of SciPy are there too."""
     import scipy.linalg  # noqa: F401
     from threadpoolctl import threadpool_info

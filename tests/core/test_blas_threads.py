@@ -10,7 +10,7 @@ import pytest
 import scipy.linalg
 from threadpoolctl import threadpool_limits
 
-from helpers import blas_threads
+from helpers import blas_thread_counts
 from riskmin import (
     L2,
     Bundle,
@@ -39,7 +39,7 @@ y = np.where(X[:, 0] + rng.standard_normal(60) > 0, 1.0, -1.0)
 def two():
     """As on a machine of two cores."""
     with threadpool_limits(2, user_api="blas"):
-        if set(blas_threads()) != {2}:
+        if set(blas_thread_counts()) != {2}:
             pytest.skip("the libraries here have no more than one thread")
         yield
 
@@ -47,7 +47,7 @@ def two():
 def during(fit):
     """What a fit has, by its callback."""
     seen = []
-    fit(lambda it, row: seen.append(set(blas_threads())))
+    fit(lambda it, row: seen.append(set(blas_thread_counts())))
     assert seen
     return seen[0] if seen.count(seen[0]) == len(seen) else seen
 
@@ -56,14 +56,14 @@ def during(fit):
 def test_a_run_has_one_thread_and_restores_what_was_set(two, executor):
     obj = Objective(linear_risk(X, y, Hinge(), executor=executor, n_shards=2, fit_intercept=True), L2(), 0.1)
     assert during(lambda callback: minimize(obj, callback=callback)) == {1}
-    assert set(blas_threads()) == {2}
+    assert set(blas_thread_counts()) == {2}
 
 
 @pytest.mark.parametrize("n_jobs", [None, 1, 2])
 def test_an_estimator_does_too(two, n_jobs):
     model = LinearClassifier(n_jobs=n_jobs)
     assert during(lambda callback: model.set_params(callback=callback).fit(X, y)) == {1}
-    assert set(blas_threads()) == {2}
+    assert set(blas_thread_counts()) == {2}
 
 
 def test_kernel_machines_and_risks_of_ones_own_are_left_alone(two):
@@ -86,12 +86,12 @@ def test_an_error_restores_them_too(two):
 
     with pytest.raises(ZeroDivisionError):
         minimize(Objective(linear_risk(X, y, Hinge()), L2(), 0.1), callback=fail)
-    assert set(blas_threads()) == {2}
+    assert set(blas_thread_counts()) == {2}
 
 
 def test_a_smaller_number_stays_as_it_is():
     with threadpool_limits(1, user_api="blas"), blas_threads.blas_thread_limit(4):
-        assert set(blas_threads()) == {1}
+        assert set(blas_thread_counts()) == {1}
 
 
 def test_fits_side_by_side_restore_them_once(two):
@@ -107,19 +107,19 @@ def test_fits_side_by_side_restore_them_once(two):
     with blas_threads.blas_thread_limit(1):
         thread.start()
         assert inside.wait(30)
-    assert set(blas_threads()) == {1}
+    assert set(blas_thread_counts()) == {1}
     leave.set()
     thread.join()
-    assert set(blas_threads()) == {2}
+    assert set(blas_thread_counts()) == {2}
     LinearClassifierCV(alphas=[0.1, 0.01], cv=3, n_jobs=3).fit(X, y)
-    assert set(blas_threads()) == {2}
+    assert set(blas_thread_counts()) == {2}
 
 
 def test_more_is_what_the_most_asked_for(two):
     with blas_threads.blas_thread_limit(1):
         with blas_threads.blas_thread_limit(2):
-            assert set(blas_threads()) == {2}
-        assert set(blas_threads()) == {1}
+            assert set(blas_thread_counts()) == {2}
+        assert set(blas_thread_counts()) == {1}
 
 
 def test_a_library_that_comes_in_the_middle_of_a_fit(two):

@@ -146,8 +146,8 @@ def test_what_is_lost_every_time_is_an_error():
 def test_copies_of_shards_remember_nothing():
     shard = linear_risk(np.eye(2), [1.0, -1.0], Hinge()).executor.shards[0]
     shard.cache["k"] = 1
-    assert pickle.loads(pickle.dumps(shard)).memo == {}
-    assert isinstance(pickle.loads(pickle.dumps(shard)).memo, ShardCache)
+    assert pickle.loads(pickle.dumps(shard)).cache == {}
+    assert isinstance(pickle.loads(pickle.dumps(shard)).cache, ShardCache)
 
 
 # ---------------------------------------------------------------- parts

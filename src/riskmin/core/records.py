@@ -202,7 +202,8 @@ class IntervalConjugate(NamedTuple):
     >>> import numpy as np
     >>> from riskmin import Hinge
     >>> Hinge().interval_conjugate(np.array([1.0, -1.0]))
-    IntervalConjugate(lower=array([-1.,  0.]), upper=array([0., 1.]), shift=array([ 1., -1.]), epsilon=0.0, square=0.0)
+    IntervalConjugate(lower=array([-1.,  0.]), upper=array([0., 1.]), shift=array([ 1., -1.]), epsilon=0.0,
+                      square=0.0)
     """
 
     lower: Array

@@ -57,7 +57,8 @@ class Limits:
             raise ValueError(f"tol must be >= 0, not {self.tol}")
         if self.atol is not None and not self.atol >= 0:
             raise ValueError(
-                f"atol must be >= 0, or None for {DEFAULT_ATOL_RATIO} * tol times the risk at w = 0, not {self.atol}"
+                f"atol must be >= 0, or None for {DEFAULT_ATOL_RATIO} * tol times the risk at w = 0, "
+                f"not {self.atol}"
             )
         if self.max_iter < 1:
             raise ValueError(f"max_iter must be at least 1, not {self.max_iter}")
@@ -246,10 +247,10 @@ class RunState:
     def reevaluate(self, seconds: float = math.inf) -> None:
         """Recompute J and the cut from scratch, at the best point projected onto the domain of Omega.
 
-        Where a regularizer keeps vectors in two forms (method ``anew``), one is recomputed from the other,
+        Where a regularizer keeps vectors in two forms (method ``recompute``), one is recomputed from the other,
         for the point and for the cut.
         """
-        limit, recompute = TimeLimit(time.perf_counter() + seconds), getattr(self.obj.reg, "anew", None)
+        limit, recompute = TimeLimit(time.perf_counter() + seconds), getattr(self.obj.reg, "recompute", None)
         w = self.obj.reg.prox(self.w, 0.0) if recompute is None else limit.call(recompute, self.w)
         value, _, cut = limit.call(self.obj, w)
         self.w, self.value = w, value

@@ -129,7 +129,7 @@ def cross_kernel_matrix(kernel: Any, X: Any, rows: Any, index: NDArray) -> NDArr
 
 
 def kernel_row_blocks(n_rows: int, n_columns: int) -> list[slice]:
-    """Split rows into slices such that float64 blocks of `n_columns` columns take at most KERNEL_CHUNK_BYTES."""
+    """Split rows into slices: a float64 block of `n_columns` columns takes at most KERNEL_CHUNK_BYTES."""
     step = max(1, KERNEL_CHUNK_BYTES // (8 * max(n_columns, 1)))
     return [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 

@@ -161,7 +161,8 @@ def dual_argument(
     Examples
     --------
     >>> import numpy as np
-    >>> t, start = dual_argument(IntervalConjugate(0.0, 1.0, 0.5), np.array([2.0]), np.array([0.5]), 1.0, np.array([0.25]))
+    >>> z, c, center = np.array([2.0]), np.array([0.5]), np.array([0.25])
+    >>> t, start = dual_argument(IntervalConjugate(0.0, 1.0, 0.5), z, c, 1.0, center)
     >>> t.tolist(), start.tolist()
     ([2.0], [0.5])
     """

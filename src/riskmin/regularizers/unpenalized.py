@@ -119,7 +119,8 @@ class QuadraticUnpenalizedTail(SmoothUnpenalizedTail):
     --------
     >>> import numpy as np
     >>> from riskmin import L2
-    >>> unpenalized_tail(L2(), 1).inverse_metric_product(np.array([[3.0, 0.0]]), np.array([2.0, 0.0])).tolist()
+    >>> reg = unpenalized_tail(L2(), 1)
+    >>> reg.inverse_metric_product(np.array([[3.0, 0.0]]), np.array([2.0, 0.0])).tolist()
     [6.0]
     """
 
@@ -134,8 +135,8 @@ def unpenalized_tail(reg: Regularizer, m: int) -> Any:
     Examples
     --------
     >>> from riskmin import L1, L2
-    >>> type(unpenalized_tail(L2(), 3)).__name__, type(unpenalized_tail(L1(), 3)).__name__, unpenalized_tail(L1(), 0)
-    ('QuadraticUnpenalizedTail', 'UnpenalizedTail', L1())
+    >>> [type(unpenalized_tail(reg, 3)).__name__ for reg in (L2(), L1())], unpenalized_tail(L1(), 0)
+    (['QuadraticUnpenalizedTail', 'UnpenalizedTail'], L1())
     """
     if m == 0 or isinstance(reg, UnpenalizedTail):
         return reg

@@ -52,7 +52,7 @@ class Fallback:
     >>> X = rng.standard_normal((80, 3))
     >>> y = np.where(X[:, 0] + rng.standard_normal(80) > 0, 1.0, -1.0)
     >>> J = Objective(linear_risk(X, y, Hinge()), L2(), lam=1e-3)
-    >>> result = minimize(J, Fallback((Lbfgs(), Bundle()), tol=1e-6), tol=1e-6)  # Lbfgs stalls: J is nonsmooth
+    >>> result = minimize(J, Fallback((Lbfgs(), Bundle()), tol=1e-6), tol=1e-6)
     >>> result.status, sorted({row["turn"] for row in result.trace})
     ('converged', [1.0, 2.0])
     """

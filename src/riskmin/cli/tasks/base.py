@@ -72,7 +72,8 @@ def _class_codes(model: Any, y: NDArray) -> NDArray:
         names = [format_label(label) for label in model.classes_.tolist()]
         known = " and ".join(names) if len(names) == 2 else ", ".join(names[:9]) + ", ..." * (len(names) > 9)
         raise ValueError(
-            f"the label {format_label(unknown[0])} is none of the model's, {known}: check the data and --target"
+            f"the label {format_label(unknown[0])} is none of the model's, {known}: "
+            "check the data and --target"
         )
     index = np.searchsorted(model.classes_, y).astype(np.float64)
     return index if is_multi_output(fitted_loss(model)) else 2 * index - 1

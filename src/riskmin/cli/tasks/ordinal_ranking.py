@@ -48,7 +48,8 @@ def grade_indices(y: NDArray, known: list[Any]) -> NDArray:
     if unknown := [grade for grade in distinct.tolist() if grade not in index]:
         names = ", ".join(format_label(grade) for grade in index)
         raise ValueError(
-            f"the grade {format_label(unknown[0])} is none of the model's, {names}: check the data and --target"
+            f"the grade {format_label(unknown[0])} is none of the model's, {names}: "
+            "check the data and --target"
         )
     indices: NDArray = np.array([index[grade] for grade in distinct.tolist()], np.float64)[inverse]
     return indices

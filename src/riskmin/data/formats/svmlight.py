@@ -316,7 +316,8 @@ class SvmlightReader:
         self.unlabeled = self.unlabeled if self.count else bool(missing[0])
         mixed = missing != self.unlabeled
         if mixed.any():
-            problem = f"the row has {'a' if self.unlabeled else 'no'} label, unlike the first; label all rows or none"
+            has = "a" if self.unlabeled else "no"
+            problem = f"the row has {has} label, unlike the first; label all rows or none"
             raise DataError(self.name, int(self._lines[int(np.argmax(mixed))]), problem)
 
     def _too_large(self, index: int, line: int) -> DataError:

@@ -85,7 +85,7 @@ class MultiOutputNewtonSystem:
 
     @property
     def steps(self) -> float:
-        """What is known of the system, as one number, for the state of a run: both `n_drop_reductions` and `level`."""
+        """The state of the system as one number, for checkpoints: `n_drop_reductions` and `level`."""
         return float(N_PRECONDITIONERS * self.n_drop_reductions + self.level)
 
     @property
