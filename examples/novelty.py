@@ -40,7 +40,7 @@ class Owner:
         return self.rows, FEATURES
 
     @property
-    def numbers(self) -> int:
+    def nnz(self) -> int:
         return self.rows * FEATURES
 
     def read(self):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import riskmin
-from riskmin._numba import compile
-from riskmin._numba.compile import NO_CACHE_FOLDER_WARNING, _source_digest, cache_folder
+from riskmin._numba import compile_cache
+from riskmin._numba.compile_cache import NO_CACHE_FOLDER_WARNING, _source_digest, cache_folder
 
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
 PACKAGE = Path(riskmin.__file__).parent
@@ -88,7 +88,7 @@ def test_a_folder_that_was_filled_is_read_though_it_cannot_be_written(image, tmp
     lock(cache)
     try:
         assert fit(image, cache, NUMBA_CACHE_DIR=str(cache)) == ("converged", 1, 0, "")
-        for path in cache.rglob("linear.dense_pullback*"):  # one that was not compiled when it was filled
+        for path in cache.rglob("products.dense_pullback*"):  # one that was not compiled when it was filled
             path.parent.chmod(0o755)
             path.unlink()
             path.parent.chmod(0o555)
@@ -100,10 +100,10 @@ def test_a_folder_that_was_filled_is_read_though_it_cannot_be_written(image, tmp
 
 def test_code_is_made_anew_when_what_it_calls_has_changed(tmp_path, monkeypatch):
     """Numba's own stamp is of the one file."""
-    kernels = shutil.copytree(PACKAGE / "kernels", tmp_path / "kernels")
-    monkeypatch.setattr(compile, "KERNEL_FOLDER", kernels)
+    kernels = shutil.copytree(PACKAGE / "_numba", tmp_path / "_numba")
+    monkeypatch.setattr(compile_cache, "KERNEL_FOLDER", kernels)
     _source_digest.cache_clear()
-    caller, other = kernels / "chain.py", kernels / "linear.py"
+    caller, other = kernels / "chain" / "forward_backward.py", kernels / "products.py"
     before = _source_digest(caller), _source_digest(other)
     called = kernels / "exponential.py"
     called.write_text(called.read_text() + "\n")

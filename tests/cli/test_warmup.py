@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from riskmin._numba import compile
+from riskmin._numba import compile_cache
 
 FITS = {
     "kernels": "riskmin.KernelClassifier().fit(X, y)",
@@ -22,7 +22,7 @@ rng = np.random.default_rng(5)
 X = rng.standard_normal((300, 9))
 y = X[:, 0] + rng.standard_normal(300) > 0
 {}
-from riskmin._numba.compile import Kept
+from riskmin._numba.compile_cache import Kept
 print(Kept.made)
 """
 
@@ -32,14 +32,14 @@ def test_it_says_what_it_did_and_where(run):
     assert (code, err) == (0, "")
     names = [line.split()[0] for line in out.splitlines()]
     assert names == ["novelty", "files", "Total"]
-    assert compile.cache_folder() in out
+    assert compile_cache.cache_folder() in out
 
 
 def test_what_cannot_be_done_is_one_sentence(run, monkeypatch):
     code, _, err = run("warmup", "--task", "everything")
     assert code == 2
     assert "everything" in err
-    monkeypatch.setattr(compile, "cache_folder", lambda: None)
+    monkeypatch.setattr(compile_cache, "cache_folder", lambda: None)
     code, out, err = run("warmup")
     assert (code, out) == (2, "")
     assert "set NUMBA_CACHE_DIR to a writable one" in err

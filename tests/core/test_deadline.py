@@ -353,7 +353,7 @@ def test_ctrl_c_ends_a_step(make, tmp_path):
     """Sent half a second after the last point that comes soon: the next one would take many seconds."""
     script = f"""
         import sys, time
-        sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+        sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]!r}
         from riskmin import minimize
         from test_deadline import {make.__name__} as make
         minimize(*make(600), max_iter=3)
@@ -458,12 +458,12 @@ class Ranks(Serial):
     def __call__(self, shards):
         return Ranks(shards)
 
-    def agree(self, f):
+    def broadcast_from_root(self, f):
         return f()
 
-    once = agree
+    on_root = broadcast_from_root
 
-    def together(self):
+    def synchronized(self):
         return contextlib.nullcontext()
 
 
@@ -533,7 +533,7 @@ def test_threads_see_a_signal_that_another_thread_got():
     """The system may hand it to any thread that does not block it, not only to the one that waits."""
     script = """
         import os, signal, sys, threading, time
-        sys.path.insert(0, sys.argv[1])
+        sys.path[:0] = sys.argv[1:]
         from helpers import spin
         from riskmin import Threads
         from test_deadline import shards
@@ -545,7 +545,7 @@ def test_threads_see_a_signal_that_another_thread_got():
         except KeyboardInterrupt:
             print(time.perf_counter() - started < 10)
     """
-    command = [sys.executable, "-c", textwrap.dedent(script), str(Path(__file__).parents[1])]
+    command = [sys.executable, "-c", textwrap.dedent(script), *map(str, Path(__file__).parents[:2])]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"
 
 

@@ -335,10 +335,10 @@ def test_files_are_parts(tmp_path):
 class Keeps(rm.Serial):
     """As an executor that keeps results at its workers."""
 
-    def keep(self, f, items):
+    def persist(self, f, items):
         return [pickle.dumps(f(item)) for item in items]
 
-    def ask(self, handles, g):
+    def apply(self, handles, g):
         return [g(pickle.loads(handle)) for handle in handles]
 
     def part(self, handle, name, shape, numbers, sparse, pick):

@@ -422,7 +422,7 @@ def test_a_worker_that_is_full_is_named(tables, tmp_path, run, monkeypatch):
 def test_files_of_other_columns_are_named(tables, parts, tmp_path, run):
     code, _, err = run("fit", *parts, tables / "other.csv", "-o", tmp_path / "model")
     assert (code, err.count("\n")) == (2, 1)
-    assert "other.csv: its column 'z' stands where" in err
+    assert "other.csv: its column 'z' is where" in err
     assert not (tmp_path / "model").exists()
 
 
@@ -454,7 +454,7 @@ def test_the_command_on_dask(client, tables, tmp_path, run):
     assert run("certify", tmp_path / "stored", tables / "all.rsk")[0] == 0
     code, _, err = fit("none", data=[*files, tmp_path / "other.parquet"])
     assert (code, err.count("\n")) == (2, 1)
-    assert "other.parquet: its column 'z' stands where" in err
+    assert "other.parquet: its column 'z' is where" in err
     code, _, err = fit("none", data=[files[0], tmp_path / "missing.parquet"])
     assert (code, err.count("\n")) == (2, 1)
     assert "missing.parquet" in err

@@ -347,7 +347,7 @@ def test_what_a_loss_is_wrapped_in_is_looked_through():
             minimize(Objective(risk, L2(), 0.1))
     qid = np.repeat(np.arange(20), 3)
     risk = linear_risk(X, (y > 0) * 1.0, Ranks(), qid=qid)
-    assert type(risk.loss).__name__ == "ByQuery"
+    assert type(risk.loss).__name__ == "QuerySeparable"
     with pytest.raises(ValueError, match="Ranks is wrong"):
         minimize(Objective(risk, L2(), 0.1))
     with pytest.raises(ValueError, match="Tukey is not convex"):

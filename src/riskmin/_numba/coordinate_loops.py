@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 
 ZERO, ONE, TWO, THREE, FOUR = (np.uintp(k) for k in range(5))
 

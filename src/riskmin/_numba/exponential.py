@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 
 EXP_ZERO_BELOW = -708.0
 """e^x is taken as zero for x at or below this, close to the underflow of float64."""

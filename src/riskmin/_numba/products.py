@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 from riskmin._numba.prefetch import prefetch
 
 ONE, TWO, FOUR, ENTRIES_PER_CACHE_LINE = np.uintp(1), np.uintp(2), np.uintp(4), np.uintp(8)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 
 # Return codes of `parse`.
 OK, NO_LABEL, BAD_PAIR, UNSORTED, TOO_LARGE, BAD_QID, QID_MISSING, QID_EXTRA = range(8)

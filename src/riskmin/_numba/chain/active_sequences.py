@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin._numba.chain.viterbi import add_count_difference, score_difference
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 
 MAX_PAIR_STEPS = 20
 """Maximal number of pair steps per call of `optimize_weights`."""

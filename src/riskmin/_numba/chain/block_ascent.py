@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from riskmin._numba.chain.active_sequences import add_weight_change, fill_gram_row, optimize_weights
 from riskmin._numba.chain.viterbi import score_difference, slack_rescaled_path, viterbi
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 
 
 class TokenRows(NamedTuple):

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from riskmin._numba.chain.log_space import log_domain_expectations, subtract_label_counts
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 from riskmin._numba.exponential import exponential
 
 MAX_TRANSITION_RANGE = 300.0

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 from riskmin._numba.exponential import exponential
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 
 MAX_FULL_TABLE_ENTRIES = 2**22
 """Largest forward table of `slack_rescaled_path`, in entries, that is stored for all tokens.

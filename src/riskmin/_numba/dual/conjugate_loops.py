@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 
 POWER, EXPONENTIAL, LOGISTIC = 0, 1, 2
 """Kinds of conjugates.

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 from riskmin._numba.dual.conjugate_loops import MAX_EXPONENT, gradient_step, proximal_step
 
 LINEAR, CLIPPED, EXPS, SOFTMAX, NORM = 0, 1, 2, 3, 4

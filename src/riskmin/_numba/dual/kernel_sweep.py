@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 
 SCORE_CHUNK = 1024
 """Number of scores updated at a time: they stay in a core's first-level cache while the rows stream by."""

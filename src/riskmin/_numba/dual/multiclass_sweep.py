@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 from riskmin._numba.dual.sweep import CACHE_LINE_BYTES, PREFETCH_ENTRIES_AHEAD, _prefetch, _shuffle_step
 from riskmin._numba.simplex_loops import simplex_shift
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 from riskmin._numba.prefetch import prefetch
 
 ZERO, ONE, TWO, THREE, FOUR, EIGHT = (np.uintp(k) for k in (0, 1, 2, 3, 4, 8))

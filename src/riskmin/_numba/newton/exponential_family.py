@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 from riskmin._numba.exponential import exponential, log_one_plus
 from riskmin._numba.newton.piecewise_quadratic import (
     CUT_ABS_SUM,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 from riskmin._numba.simplex_loops import simplex_shift
 
 SLOPE_SUM, CURVATURE_SUM = 0, 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 
 D_T, D_B, D_TT, D_TB, D_BB, LINE_ABS_SUM = range(6)
 """Slots of `out` of line derivatives, for scores z + t dz + b.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin._numba.compile import njit
+from riskmin._numba.compile_cache import njit
 
 DIGIT_BITS = 8
 """Bits per pass; the counters of 2^8 buckets stay in the first-level cache."""

@@ -154,7 +154,7 @@ def warmup(names: tuple[str, ...]) -> None:
     is in NUMBA_CACHE_DIR if set, else next to the package or in the home directory; once it is filled, the
     folder need not be writable.
     """
-    from riskmin._numba.compile import KernelCache, cache_folder
+    from riskmin._numba.compile_cache import KernelCache, cache_folder
 
     cache, start, lines = cache_folder(), time.perf_counter(), []
     if cache is None:

@@ -62,8 +62,8 @@ def _source_digest(path: Path) -> bytes:
     """
     text = path.read_bytes()
     digest = hashlib.sha256(text)
-    for name in re.findall(r"^from riskmin\.kernels\.(\w+) import", text.decode(), re.MULTILINE):
-        digest.update(_source_digest(KERNEL_FOLDER / f"{name}.py"))
+    for name in re.findall(r"^from riskmin\._numba\.([\w.]+) import", text.decode(), re.MULTILINE):
+        digest.update(_source_digest(KERNEL_FOLDER / f"{name.replace('.', '/')}.py"))
     return digest.digest()
 
 
