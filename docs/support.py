@@ -34,8 +34,8 @@ HEAD = """# What goes with what
 
 `python -m docs.support` tries every solver and writes this page; a test checks that it is up to date. Where a
 cell is empty, the solver raises an error that names an alternative. Where it is ticked, the solver finds
-cvxpy's optimum, with valid bounds: `tests/solvers/test_support.py` tries every loss with every regularizer and
-every solver.
+cvxpy's optimum, with valid bounds: `tests/solvers/test_support.py` tries every loss with every
+regularizer and every solver.
 
 """
 TICK, SOME, STALLS = "✓", "(✓)", "may stall"

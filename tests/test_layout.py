@@ -226,7 +226,10 @@ def test_packages_are_small():
 def test_class_names_are_unique():
     """One class name, one class, private ones among them."""
     classes = [
-        node.name.lstrip("_") for path in MODULES for node in ast.walk(parse(path)) if isinstance(node, ast.ClassDef)
+        node.name.lstrip("_")
+        for path in MODULES
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.ClassDef)
     ]
     assert not [name for name, count in Counter(classes).items() if count > 1]
 

@@ -37,7 +37,7 @@ from riskmin import (
     minimize,
 )
 from riskmin.problem.convexity import check
-from riskmin.solvers.auto import loss_of
+from riskmin.solvers.base import loss_of
 from riskmin.testing import check_solver
 
 ALL_SOLVERS = [Bundle(), Bundle(keep=1), Lbfgs(), Bmrm(), Bmrm(floor=True), LineSearchBmrm(), Auto()]

@@ -19,9 +19,14 @@ REMOVING = {"unlink", "rmdir"}
 """What fails here leaves something behind, and nothing else can be done about it."""
 ALLOCATING = ("array", "ascontiguousarray", "frombuffer", "fromfile", "zeros", "empty", "cumsum", "unique")
 PERSISTENCE = (
-    "riskmin.core.persist", "riskmin.driver.checkpoint", "riskmin.data.store.writer",
-    "riskmin.data.formats.svmlight_writer", "riskmin.data.store.npy_map", "riskmin.estimators.persistence.model_file", "safetensors.numpy",
-)  # fmt: skip
+    "riskmin.core.persist",
+    "riskmin.driver.checkpoint",
+    "riskmin.data.store.writer",
+    "riskmin.data.formats.svmlight_writer",
+    "riskmin.data.store.npy_map",
+    "riskmin.estimators.persistence.model_file",
+    "safetensors.numpy",
+)
 """Whose allocations are counted."""
 
 

@@ -18,7 +18,7 @@ from riskmin.core import Array, Cut, NDArray, Solver
 from riskmin.core.persist import FileError, checksum, load_arrays, save_arrays
 from riskmin.executors.coordination import coordination_of
 from riskmin.problem.objective import Objective
-from riskmin.solvers.auto import loss_of
+from riskmin.solvers.base import loss_of
 from riskmin.solvers.state_checks import check_state
 
 TRACE_KEYS = {"iteration", "seconds", "calls", "value", "lower", "gap"}

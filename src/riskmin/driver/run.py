@@ -247,8 +247,8 @@ class RunState:
     def reevaluate(self, seconds: float = math.inf) -> None:
         """Recompute J and the cut from scratch, at the best point projected onto the domain of Omega.
 
-        Where a regularizer keeps vectors in two forms (method ``recompute``), one is recomputed from the other,
-        for the point and for the cut.
+        Where a regularizer keeps vectors in two forms (method ``recompute``), one is recomputed from
+        the other, for the point and for the cut.
         """
         limit, recompute = TimeLimit(time.perf_counter() + seconds), getattr(self.obj.reg, "recompute", None)
         w = self.obj.reg.prox(self.w, 0.0) if recompute is None else limit.call(recompute, self.w)

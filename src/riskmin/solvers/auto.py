@@ -34,6 +34,7 @@ from riskmin.problem.kernel.rkhs import RkhsNorm
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.regularizers import L1, L2, Elastic, Separable, UnpenalizedTail, penalized_part
+from riskmin.solvers.base import loss_of
 from riskmin.solvers.bundle.bundle import Bundle
 from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.coordinate.coordinate_descent import CoordinateDescent
@@ -50,7 +51,6 @@ from riskmin.solvers.newton.newton import Newton
 from riskmin.solvers.newton.semismooth import SemismoothNewton
 from riskmin.solvers.newton.subsampling import START_SAMPLE_ONE_ROW_IN, START_SAMPLE_ROWS_PER_COLUMN
 from riskmin.solvers.proximal_gradient import ProximalGradient
-from riskmin.solvers.proximal_gradient import loss_of as loss_of
 from riskmin.solvers.quasi_newton.lbfgs import Lbfgs
 from riskmin.solvers.quasi_newton.owlqn import OwlQn
 from riskmin.solvers.smoothing import Smoothing

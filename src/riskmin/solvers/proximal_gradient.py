@@ -5,28 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from riskmin.core import Array, Cut, HasMinorantOffset, Iterate, UnsupportedProblem
-from riskmin.losses.nondecomposable.by_query import user_loss
 from riskmin.losses.smoothed import can_be_smoothed
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.regularizers import UnpenalizedTail
-from riskmin.solvers.bundle.cutting_planes import has_master_problem, mix_two
+from riskmin.solvers.base import loss_of, mix_two
+from riskmin.solvers.bundle.cutting_planes import has_master_problem
 from riskmin.solvers.state_checks import check_state
 
 LIPSCHITZ_DECREASE = 0.9
 """The factor of the Lipschitz estimate L after each step, since the risk may be flatter further on."""
 MAX_LIPSCHITZ_INCREASES = 60
 """Increases of L within a step, after which rounding is assumed to hide all descent."""
-
-
-def loss_of(risk: Any) -> Any:
-    """The loss of a risk, with or without an intercept; None for an oracle without the attribute `loss`."""
-    return user_loss(getattr(getattr(risk, "risk", risk), "loss", None))
 
 
 def check_smooth(solver: object, obj: Objective) -> None:

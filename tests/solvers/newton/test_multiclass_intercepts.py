@@ -177,7 +177,9 @@ def test_newton_goes_on_from_the_multipliers_of_dual_ascent():
     scores = MultiOutputScoreProblem.from_objective(NEWTON, obj)
     centre = scores.c[:, None] * (state["beta"] - np.eye(3)[y.astype(int)])
     assert np.allclose(scores.saved_score_gradient(state), centre, atol=1e-12)
-    result = rm.minimize(obj, rm.Switching(rm.DualGaussSeidel(), NEWTON, tol=1e-7, passes_per_digit=0.1), tol=1e-7)
+    result = rm.minimize(
+        obj, rm.Switching(rm.DualGaussSeidel(), NEWTON, tol=1e-7, passes_per_digit=0.1), tol=1e-7
+    )
     assert result.status == "converged"
     assert {row["solver"] for row in result.trace} == {1.0, 2.0}
 

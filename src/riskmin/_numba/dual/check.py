@@ -93,7 +93,8 @@ def _slope(t: float, lower: float, upper: float, epsilon: float, square: float) 
 
 @njit(fastmath={"contract"})
 def evaluate_rows(indices: Any, data: Any, floats: Any, ints: Any, c: Any, w: Any, epsilon: float,
-          square: float, fresh: bool, start_row: int, stop_row: int, z: Any, u: Any, a: Any, sums: Any) -> None:  # fmt: skip
+          square: float, fresh: bool, start_row: int, stop_row: int,
+          z: Any, u: Any, a: Any, sums: Any) -> None:  # fmt: skip
     """One pass over X: the scores z of w, the dual variables u, and a = sum_i c_i u_i x_i.
 
     sums accumulates R(w), the cut's offset -sum_i c_i l*(u_i), and the sum of the absolute values of its

@@ -12,7 +12,7 @@ from riskmin.problem.objective import Objective
 from riskmin.problem.preconditioning import SampleMoments, sampled_moments
 from riskmin.regularizers import L1, L2, Elastic, absorb_sizes, penalized_part
 from riskmin.solvers import SOLVERS, Auto
-from riskmin.solvers.auto import loss_of
+from riskmin.solvers.base import loss_of
 
 EXTREME_COLUMN_RATIO = 1e4
 """Report columns if their standard deviations differ by this factor, or a mean is this many deviations."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import numbers
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,7 +19,8 @@ from riskmin.core import Array, Cut, Iterate, UnsupportedProblem
 from riskmin.numerics.univariate import Tangent, best_tangent, bracket_minimum, refine_bracket
 from riskmin.problem.objective import Objective, ObjectiveCursor
 from riskmin.regularizers import UnpenalizedTail
-from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel, mix_two, refuse_unpenalized_intercepts
+from riskmin.solvers.base import check_positive_int, mix_two, refuse_unpenalized_intercepts
+from riskmin.solvers.bundle.cutting_planes import CuttingPlaneModel
 from riskmin.solvers.bundle.held_cuts import InterceptCuttingPlaneModel
 from riskmin.solvers.state_checks import check_state
 
@@ -29,13 +29,6 @@ STATE_SHAPES = {"A": "m d", "b": "m", "alpha": "m", "idle": "m", "G?": "m m", "m
 RECOMPUTE_DIRECTION_ABOVE_STEP = 4.0
 """Step length above which a direction in a feature space is recomputed from its coefficients, and searched
 again: beyond this multiple of the model's step, rounding dominates its scores."""
-
-
-def check_positive_int(solver: object, name: str) -> None:
-    """Raise ValueError unless the setting `name` is an integer of at least 1."""
-    value = getattr(solver, name)
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise ValueError(f"{type(solver).__name__} needs {name} to be a whole number >= 1, not {value!r}")
 
 
 def _model_class(obj: Objective) -> type[CuttingPlaneModel]:

@@ -30,77 +30,11 @@ from riskmin.losses.smoothed import can_be_smoothed
 from riskmin.numerics.simplex_qp import simplex_qp
 from riskmin.numerics.univariate import Tangent, best_tangent, refine_bracket
 from riskmin.problem.objective import Objective
-from riskmin.regularizers import Separable, UnpenalizedTail
+from riskmin.regularizers import Separable
+from riskmin.solvers.base import MAX_CUT_ENTRY, clip_magnitude, refuse_unpenalized_intercepts
 from riskmin.solvers.bundle.linear_program import LinearProgram
 
-MAX_CUT_ENTRY = 1e100
-"""Largest entry of a cut whose squares and sums stay finite in double precision."""
-
-
-def clip_magnitude(cut: Cut, max_entry: float = MAX_CUT_ENTRY) -> Cut:
-    """Return the cut, scaled down if its squares would overflow: still a cut, since R >= 0."""
-    xp = namespace(cut.a)
-    size = float(xp.max(xp.abs(cut.a)))
-    return cut if size <= max_entry else Cut(max_entry / size * cut.a, max_entry / size * cut.b)
-
-
 # ---------------------------------------------------------------- mixtures of two
-def mix_two(old: Cut | None, new: Cut, obj: Objective) -> tuple[Cut, float]:
-    """Return the mixture of two cuts with the best bound, and the weight of the new one."""
-    new = clip_magnitude(new)
-    if old is None:
-        return _scaled_to_bound(new, obj), 1.0
-    da, db = new.a - old.a, new.b - old.b
-    if obj.has_inverse_metric:
-        reg: Any = obj.reg
-        # With a quadratic regularizer the bound is a parabola in the weight eta.
-        cross, square = (float(reg.inverse_metric_product(a[None, :], da)[0]) for a in (old.a, da))
-        slope, curvature = db - cross / obj.lam, square / obj.lam
-        eta = float(min(1.0, max(0.0, slope / curvature)) if curvature else slope > 0)
-    # The bound of an L1-type regularizer is -inf until a cut is scaled: compare the scaled cuts.
-    elif getattr(obj.reg, "polyhedral", False):
-        eta = float(obj.lower(new) > obj.lower(old))
-    else:
-        eta = _best_weight(lambda t: Cut(old.a + t * da, old.b + t * db), Cut(da, db), obj)
-    return mixture(old, new, eta), eta
-
-
-def mixture(old: Cut, new: Cut, share: float) -> Cut:
-    """Return (1 - share) old + share new; rounding errors are those of the smaller part."""
-    base, other, step = (old, new, share) if share < 0.5 else (new, old, 1 - share)
-    if not step:
-        return base
-    return Cut(base.a + step * (other.a - base.a), base.b + step * (other.b - base.b))
-
-
-def _scaled_to_bound(cut: Cut, obj: Objective) -> Cut:
-    """Return the cut; for smooth conjugates, which may overflow, its best multiple s <= 1."""
-    if obj.has_inverse_metric or getattr(obj.reg, "polyhedral", False):
-        return cut
-    s = obj.reg.scale(cut, obj.lam)
-    return Cut(s * cut.a, s * cut.b)
-
-
-def _best_weight(mixed: Any, step: Cut, obj: Objective) -> float:
-    """Return the t in [0, 1] whose mixture bounds best: the bound is concave with slope db + da @ w(t)."""
-
-    def evaluate(t: float) -> Tangent:
-        cut = mixed(t)
-        with np.errstate(over="ignore", invalid="ignore"):
-            slope = step.b + float(step.a @ obj.argmin(cut))
-            return Tangent(t, obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) - cut.b, -slope)
-
-    lo, hi = evaluate(0.0), evaluate(1.0)
-    if lo.slope >= 0 or not np.isfinite(lo.value):
-        return float(not np.isfinite(lo.value))
-    # Exponentials overflow far from the minimum: shorten the interval.
-    while not (np.isfinite(hi.value) and np.isfinite(hi.slope)):
-        hi = evaluate(0.25 * hi.x)
-    if hi.slope <= 0:
-        return hi.x
-    return best_tangent(
-        *refine_bracket(evaluate, lo, hi, lambda best, bound: best - bound <= 1e-13 * abs(best))
-    ).x
 
 
 # ---------------------------------------------------------------- master problems
@@ -229,14 +163,6 @@ class NewtonProgram:
             evaluate, lo, hi, lambda best, bound: best - bound <= 0.01 * max(lo.value - best, 0.0)
         )
         return best_tangent(*bracket).x
-
-
-def refuse_unpenalized_intercepts(solver: object, obj: Objective) -> None:
-    """Raise if w contains unpenalized intercepts: cuts have slope zero in them, no step moves them."""
-    if isinstance(obj.reg, UnpenalizedTail):
-        raise UnsupportedProblem(
-            f"{type(solver).__name__} cannot move the intercepts of a multi-output model: use Bundle or Auto"
-        )
 
 
 def master_problem_for(solver: object, obj: Objective, dim: int) -> MasterProblem:

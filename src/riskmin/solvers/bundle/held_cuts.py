@@ -26,11 +26,11 @@ from riskmin.problem.intercept.explicit import ExplicitIntercepts
 from riskmin.problem.objective import Objective
 from riskmin.problem.shard_ops import blocks
 from riskmin.regularizers import L2, Separable, penalized_part
+from riskmin.solvers.base import refuse_unpenalized_intercepts
 from riskmin.solvers.bundle.cutting_planes import (
     CuttingPlaneModel,
     NewtonProgram,
     QuadraticProgram,
-    refuse_unpenalized_intercepts,
     unsupported_regularizer,
 )
 from riskmin.solvers.bundle.linear_program import LinearProgram

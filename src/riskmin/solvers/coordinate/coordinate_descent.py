@@ -15,7 +15,7 @@ import numpy as np
 
 from riskmin.core import Array, Iterate, NDArray
 from riskmin.problem.objective import Objective
-from riskmin.solvers.bundle.bundle import check_positive_int
+from riskmin.solvers.base import check_positive_int
 from riskmin.solvers.coordinate.subproblem import NO_COLUMNS, CoordinateProblem, InexactSchedule
 from riskmin.solvers.state_checks import check_state
 

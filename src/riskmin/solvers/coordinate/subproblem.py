@@ -16,7 +16,7 @@ from riskmin.problem.linear_risk import linear_risk
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, local_rows_of
 from riskmin.regularizers import Separable
-from riskmin.solvers.bundle.cutting_planes import refuse_unpenalized_intercepts
+from riskmin.solvers.base import refuse_unpenalized_intercepts
 from riskmin.solvers.coordinate.columns import DenseColumns, SparseColumns, columns_of, every_nth_row
 from riskmin.solvers.coordinate.quadratic_model import Model, Solution
 from riskmin.solvers.coordinate.scored_point import PointEvaluation, PointEvaluator, ScoredPoint

@@ -26,7 +26,7 @@ from riskmin.problem.kernel.mercer import KernelMatrix
 from riskmin.problem.kernel.rkhs import SQRT2, RkhsMap, as_pair, coefficients
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
-from riskmin.solvers.bundle.bundle import check_positive_int
+from riskmin.solvers.base import check_positive_int
 from riskmin.solvers.dual.kernel_conjugates import DualTerms, ExactTerms, NewtonTerms, has_conjugate
 from riskmin.solvers.state_checks import check_row_order, check_state
 

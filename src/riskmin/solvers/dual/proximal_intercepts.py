@@ -24,7 +24,7 @@ from riskmin.problem.intercept.explicit import ExplicitIntercepts
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import Risk
 from riskmin.regularizers import L2, penalized_part
-from riskmin.solvers.bundle.cutting_planes import mix_two
+from riskmin.solvers.base import mix_two
 from riskmin.solvers.dual.multiclass import MulticlassAscent, squared_norms
 from riskmin.solvers.state_checks import check_state
 from riskmin.solvers.weights import feature_weights, scale_features

@@ -16,8 +16,7 @@ from riskmin.losses import Squared
 from riskmin.problem.intercept.profiled import without_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
-from riskmin.solvers.bundle.bundle import check_positive_int
-from riskmin.solvers.bundle.cutting_planes import mix_two
+from riskmin.solvers.base import check_positive_int, mix_two
 from riskmin.solvers.newton.hessian_reuse import ReusedHessian
 from riskmin.solvers.newton.score_problem import ScoreEvaluation, ScoreProblem
 from riskmin.solvers.newton.semismooth import SemismoothNewton
@@ -99,11 +98,11 @@ class Newton:
         # one step solves the squared loss exactly, so a sample saves nothing
         sampled = self.sampled and not isinstance(problem.loss, Squared) and not w0.any()
         start = self._sampled_start(obj, w0) if sampled else w0
-        point = _Point.at_weights(problem, start)
+        point = _NewtonPoint.at_weights(problem, start)
         if start is not w0:  # J at w = 0 costs no pass, if the intercept is left at 0 as well
             zero = float(problem.loss.value_grad(np.zeros(len(problem.y)), problem.y, problem.c)[0])
             better = point.evaluation.risk + obj.lam * obj.reg.value(start) < zero
-            point = point if better else _Point.at_weights(problem, w0)
+            point = point if better else _NewtonPoint.at_weights(problem, w0)
         return self._run(obj, problem, self._linear_system(obj, problem), point, point.cut)
 
     def _sampled_start(self, obj: Objective, w: Array) -> Array:
@@ -137,7 +136,7 @@ class Newton:
 
     def _from(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
         problem = self._score_problem(obj)
-        point = _Point.at_weights(problem, w0)
+        point = _NewtonPoint.at_weights(problem, w0)
         return self._run(obj, problem, self._linear_system(obj, problem), point, point.cut)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
@@ -159,13 +158,13 @@ class Newton:
         )
         system.n_poor_steps = int(n_poor)
         evaluation = ScoreEvaluation(state["dz"], offset, b, risk, state.get("bends"))
-        point = _Point(state["w"], state["z"], evaluation, state["a"], int(age))
+        point = _NewtonPoint(state["w"], state["z"], evaluation, state["a"], int(age))
         iterates = self._run(obj, problem, system, point, Cut(state["cut"][:-1], float(state["cut"][-1])))
         next(iterates)  # the iterate that was saved
         return iterates
 
     def _run(
-        self, obj: Objective, problem: ScoreProblem, system: ReusedHessian, point: _Point, best: Cut
+        self, obj: Objective, problem: ScoreProblem, system: ReusedHessian, point: _NewtonPoint, best: Cut
     ) -> Iterator[Iterate]:
         n_evaluations, decrease = 1, math.inf
         while True:
@@ -185,7 +184,7 @@ class Newton:
 
 
 @dataclass(frozen=True)
-class _Point:
+class _NewtonPoint:
     """A point with its scores, and the gradient of the loss in these."""
 
     w: Array
@@ -197,7 +196,7 @@ class _Point:
     """The number of updates of z since it was computed from w alone."""
 
     @classmethod
-    def at_weights(cls, problem: ScoreProblem, w: Array) -> _Point:
+    def at_weights(cls, problem: ScoreProblem, w: Array) -> _NewtonPoint:
         """The point of the weights w, evaluated from scratch."""
         z = problem.design.forward(w)
         evaluation = problem.evaluate(z, 0.0, None, 0.0)
@@ -209,7 +208,7 @@ class _Point:
 
     def newton_step(
         self, obj: Objective, problem: ScoreProblem, system: ReusedHessian
-    ) -> tuple[_Point | None, int, float]:
+    ) -> tuple[_NewtonPoint | None, int, float]:
         """A lower point along Newton's direction, the evaluations, and the predicted decrease of J.
 
         None in place of the point if there is no descent.

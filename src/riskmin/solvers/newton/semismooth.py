@@ -17,8 +17,7 @@ from riskmin.problem.intercept.explicit import ExplicitIntercepts
 from riskmin.problem.intercept.profiled import without_intercept
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY
-from riskmin.solvers.bundle.bundle import check_positive_int
-from riskmin.solvers.bundle.cutting_planes import mix_two
+from riskmin.solvers.base import check_positive_int, mix_two
 from riskmin.solvers.newton.linear_system import NewtonSystem
 from riskmin.solvers.newton.score_problem import ScoreEvaluation, ScoreProblem
 from riskmin.solvers.newton.subsampling import sampled_start
@@ -117,7 +116,7 @@ class SemismoothNewton:
         mu = mu or share * problem.initial_mu(z, obj.lam * obj.reg.value(w))
         center = problem.initial_center(z) if center is None else center
         evaluation = problem.evaluate(z, mu, center, 0.0)
-        point = _Point(w, z, mu, center, evaluation, problem.weight_gradient(evaluation), mu)
+        point = _SemismoothPoint(w, z, mu, center, evaluation, problem.weight_gradient(evaluation), mu)
         return self._run(obj, problem, point, obj.project_out_intercepts(point.cut), 0.0)
 
     def resume(self, obj: Objective, state: dict[str, Array]) -> Iterator[Iterate]:
@@ -135,13 +134,15 @@ class SemismoothNewton:
         )
         evaluation = ScoreEvaluation(state["dz"], offset, b, risk, state.get("bends"))
         counters = initial_mu, damping, int(age), bool(full), int(steps)
-        point = _Point(state["w"], state["z"], mu, state.get("centre"), evaluation, state["a"], *counters)
+        point = _SemismoothPoint(
+            state["w"], state["z"], mu, state.get("centre"), evaluation, state["a"], *counters
+        )
         iterates = self._run(obj, problem, point, Cut(state["cut"][:-1], float(state["cut"][-1])), cost)
         next(iterates)  # the iterate that was saved
         return iterates
 
     def _run(
-        self, obj: Objective, problem: ScoreProblem, point: _Point, best: Cut, cost: float
+        self, obj: Objective, problem: ScoreProblem, point: _SemismoothPoint, best: Cut, cost: float
     ) -> Iterator[Iterate]:
         """The iterates from a point, a best cut, and the saved cost estimate of the linear system."""
         system = problem.newton_system(obj.reg, self.direct, cost)
@@ -172,7 +173,7 @@ class SemismoothNewton:
 
 
 @dataclass(frozen=True)
-class _Point:
+class _SemismoothPoint:
     """A point with its scores, and the multipliers it has for a mu and a center."""
 
     w: Array
@@ -206,7 +207,7 @@ class _Point:
         cut = obj.project_out_intercepts(self.cut)
         return value - cut.b + obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) <= 1.5 * complementarity
 
-    def decrease_mu(self, problem: ScoreProblem) -> _Point:
+    def decrease_mu(self, problem: ScoreProblem) -> _SemismoothPoint:
         """The same point with a smaller mu, around its own multipliers."""
         slow = self.steps > SLOW_AFTER_STEPS and problem.uses_center
         mu = (MU_DECREASE_SLOW if slow else MU_DECREASE) * self.mu
@@ -217,7 +218,7 @@ class _Point:
 
     def newton_step(
         self, obj: Objective, problem: ScoreProblem, system: NewtonSystem, complementarity: float
-    ) -> tuple[_Point | None, int]:
+    ) -> tuple[_SemismoothPoint | None, int]:
         """The minimizer along Newton's direction, and the evaluations; None if there is no descent.
 
         Where conjugate gradients find the direction, they end once stationarity is well below
@@ -280,7 +281,7 @@ class _Point:
             return 0.25 * self.damping
         return self.damping * (t <= RELAX_DAMPING_ABOVE)
 
-    def _evaluated(self, problem: ScoreProblem) -> _Point:
+    def _evaluated(self, problem: ScoreProblem) -> _SemismoothPoint:
         """The point with the multipliers of its z, mu and center; rows whose dz is unchanged cost nothing."""
         fresh = self.age + 1 >= RECOMPUTE_SCORES_EVERY  # rounding errors of the updates must not accumulate
         z = problem.design.forward(self.w) if fresh else self.z

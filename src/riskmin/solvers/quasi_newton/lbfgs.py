@@ -12,8 +12,7 @@ from riskmin.core import Array, Cut, Iterate, Regularizer, Smooth, UnsupportedPr
 from riskmin.core.deadline import check_each
 from riskmin.problem.objective import Objective, ObjectiveCursor
 from riskmin.regularizers import penalized_part
-from riskmin.solvers.bundle.bundle import check_positive_int
-from riskmin.solvers.bundle.cutting_planes import mix_two
+from riskmin.solvers.base import check_positive_int, mix_two
 from riskmin.solvers.quasi_newton.memory import LbfgsMemory
 from riskmin.solvers.state_checks import check_state
 

@@ -13,8 +13,7 @@ from riskmin.arrays.namespace import namespace, zeros_for
 from riskmin.core import Array, Cut, Iterate, UnsupportedProblem
 from riskmin.problem.objective import Objective
 from riskmin.regularizers import L1, Elastic, penalized_part
-from riskmin.solvers.bundle.bundle import check_positive_int
-from riskmin.solvers.bundle.cutting_planes import mix_two
+from riskmin.solvers.base import check_positive_int, mix_two
 from riskmin.solvers.proximal_gradient import EvaluatedPoint, check_smooth, risk_uncertainty
 from riskmin.solvers.state_checks import check_state
 

@@ -21,7 +21,7 @@ from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective
 from riskmin.problem.risk import RECOMPUTE_SCORES_EVERY, cursor_of, local_rows_of
 from riskmin.regularizers import L2
-from riskmin.solvers.bundle.cutting_planes import mix_two
+from riskmin.solvers.base import mix_two
 from riskmin.solvers.state_checks import check_state
 
 DUAL_LIPSCHITZ_INCREASE = 1.5

@@ -15,7 +15,7 @@ from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.intercept.profiled import INTERCEPT_RELATIVE_GAP
 from riskmin.problem.objective import Objective
 from riskmin.regularizers import Quadratic, Separable, UnpenalizedTail
-from riskmin.solvers.bundle.cutting_planes import mix_two, mixture
+from riskmin.solvers.base import mix_two, mixture
 from riskmin.solvers.proximal_gradient import (
     MAX_LIPSCHITZ_INCREASES,
     EvaluatedPoint,
