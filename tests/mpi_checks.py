@@ -207,7 +207,7 @@ def rows_of_each_rank():
     ends[1:-1] += 3
     at = slice(ends[ranks.rank], ends[ranks.rank + 1])
     for kind in (np.asarray, sp.csr_array, np.ndarray.tolist):
-        spread = ranks.spread(kind(X[at]))
+        spread = ranks.partition(kind(X[at]))
         assert spread.shape == X.shape
         labels = ranks.gather_labels(y[at])
         assert np.array_equal(labels, y)
@@ -226,7 +226,7 @@ def rows_of_each_rank():
 def a_rank_may_have_no_rows():
     X, y = table(50)
     mine = X if ranks.rank == 1 else X[:0]
-    spread = ranks.spread(mine)
+    spread = ranks.partition(mine)
     labels = ranks.gather_labels(y if ranks.rank == 1 else y[:0])
     there = linear_risk(spread, labels, Logistic())(np.ones(7))
     here = linear_risk(X, y, Logistic())(np.ones(7))
@@ -238,11 +238,11 @@ def a_rank_may_have_no_rows():
 def rows_that_do_not_fit():
     X, y = table(20)
     words = f"X of rank 1 has 6 columns, but X of rank 0 has {7}"
-    raises(ValueError, words, ranks.spread, X if ranks.rank != 1 else X[:, :6])
+    raises(ValueError, words, ranks.partition, X if ranks.rank != 1 else X[:, :6])
     raises(ValueError, "rank 1 gives None", ranks.gather_labels, None if ranks.rank == 1 else y)
     X = np.where(ranks.rank == 1, np.nan, X)
-    raises(ValueError, "X of rank 1: ", linear_risk, ranks.spread(X), ranks.gather_labels(y), Hinge())
-    raises(ValueError, "is in the memory of that rank only", ranks.spread(y[:, None]).whole)
+    raises(ValueError, "X of rank 1: ", linear_risk, ranks.partition(X), ranks.gather_labels(y), Hinge())
+    raises(ValueError, "is in the memory of that rank only", ranks.partition(y[:, None]).whole)
 
 
 @check
@@ -266,13 +266,13 @@ def parts_are_read_by_their_ranks_only():
 @check
 def stored_rows_are_read_by_all():
     """Cut as they would be in one process, so that not a bit depends on the number of ranks."""
-    from riskmin.data import save, spread
+    from riskmin.data import load_partitioned, save
 
     rng = np.random.default_rng(3)
     X, y = rng.standard_normal((70_000, 40)), np.where(rng.random(70_000) < 0.3, 1.0, -1.0)
     file = Path(FOLDER) / "rows.rsk"
     ranks.on_root(lambda: save(file, [(X, y)]))
-    data = spread(file, executor=ranks)
+    data = load_partitioned(file, executor=ranks)
     there = linear_risk(data.X, data.y, Logistic())
     assert len(there.executor.owner) == 2
     assert len(there.executor.shards) < 2
@@ -471,7 +471,7 @@ def estimators_take_it():
     X, y = table()
     at = slice(0, 100) if ranks.rank == 0 else slice(100, 240) if ranks.rank == 1 else slice(0)
     model = clone(riskmin.LinearClassifier(loss="logistic", solver=Lbfgs(), tol=1e-6))
-    model.fit(ranks.spread(X[at]), ranks.gather_labels(y[at]))
+    model.fit(ranks.partition(X[at]), ranks.gather_labels(y[at]))
     alone = riskmin.LinearClassifier(loss="logistic", solver=Lbfgs(), tol=1e-6).fit(X, y)
     np.testing.assert_allclose(model.coef_, alone.coef_, rtol=1e-3)
     for theirs in ranks.communicator.exchange("compare", 0, lambda: model.coef_):

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 import riskmin.problem.linear_risk
 from riskmin import Hinge, linear_risk
-from riskmin.arrays.matrix import Columns, Csc, Csr, Dense, Plain, Wide, as_matrix, with_transpose
+from riskmin.arrays.matrix import (
+    Csc,
+    Csr,
+    CsrWithTranspose,
+    Dense,
+    DenseFortran,
+    ForeignArray,
+    as_matrix,
+    with_transpose,
+)
 
 N, P = 23, 7
 
@@ -55,8 +64,8 @@ def window(X):
 FORMATS = {
     "C order": (lambda: numbers(), Dense),
     "C order, float32": (lambda: numbers(np.float32), Dense),
-    "Fortran order": (lambda: np.asfortranarray(numbers()), Columns),
-    "Fortran order, float32": (lambda: np.asfortranarray(numbers(np.float32)), Columns),
+    "Fortran order": (lambda: np.asfortranarray(numbers()), DenseFortran),
+    "Fortran order, float32": (lambda: np.asfortranarray(numbers(np.float32)), DenseFortran),
     "strided view": (lambda: window(numbers()), Dense),
     "reversed view": (lambda: numbers()[::-1, ::-1], Dense),
     "int": (lambda: numbers(np.int64), Dense),
@@ -76,8 +85,8 @@ FORMATS = {
     "CSC, duplicates": (lambda: with_duplicates(sp.csc_array(numbers())), Csc),
     "COO": (lambda: sp.coo_array(numbers()), Csr),
     "LIL": (lambda: sp.lil_array(numbers()), Csr),
-    "torch": (lambda: torch().as_tensor(numbers()), Plain),
-    "torch, float32": (lambda: torch().as_tensor(numbers(np.float32)), Plain),
+    "torch": (lambda: torch().as_tensor(numbers()), ForeignArray),
+    "torch, float32": (lambda: torch().as_tensor(numbers(np.float32)), ForeignArray),
 }
 each_format = pytest.mark.parametrize("name", FORMATS)
 
@@ -88,7 +97,7 @@ def plain(X):
 
 def products(M, w, dz, start, stop):
     """Scores and pullback as NumPy arrays; the pullback must add to what is there."""
-    torchy = isinstance(M, Plain)
+    torchy = isinstance(M, ForeignArray)
     z = M.scores(w, start, stop)
     out = np.ones(M.shape[1])
     M.pullback(torch().as_tensor(dz, dtype=M.X.dtype) if torchy else dz, start, stop, out)
@@ -126,7 +135,7 @@ def test_blocks_of_every_size_give_one_risk(name):
     for rows in range(1, N + 2):
         risk = linear_risk(X, y, Hinge())
         shard = risk.executor.shards[0]
-        if not isinstance(shard.X, (Csc, Plain)):
+        if not isinstance(shard.X, (Csc, ForeignArray)):
             shard.X.__dict__["block_rows"] = rows  # in place of the cached one
             assert shard.X.block_rows == rows
         v, g = risk(w)
@@ -153,7 +162,7 @@ def test_the_data_are_not_copied(name):
             assert np.shares_memory(M.data, X.data)
             assert np.shares_memory(M.indices, X.indices)
         else:
-            assert np.shares_memory(np.asarray(M.T if isinstance(M, Columns) else M.X), np.asarray(X))
+            assert np.shares_memory(np.asarray(M.T if isinstance(M, DenseFortran) else M.X), np.asarray(X))
 
 
 @pytest.mark.parametrize("index", [np.int32, np.int64])
@@ -175,7 +184,7 @@ def test_wide_data_give_the_same_risk(monkeypatch):
     value, grad = linear_risk(X, y, Hinge(), n_shards=3)(w)
     monkeypatch.setattr(riskmin.problem.linear_risk, "TRANSPOSE_FROM_COLUMNS", 1)
     risk = linear_risk(X, y, Hinge(), n_shards=3)
-    assert all(isinstance(s.X, Wide) for s in risk.executor.shards)
+    assert all(isinstance(s.X, CsrWithTranspose) for s in risk.executor.shards)
     assert all(np.shares_memory(s.X.csr.data, X.data) for s in risk.executor.shards)
     other, h = risk(w)
     assert other == pytest.approx(value, rel=1e-13)

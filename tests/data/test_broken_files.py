@@ -17,7 +17,7 @@ from fuzz import mutate, seeds
 import riskmin
 from riskmin.cli.main import main
 from riskmin.core.persist import FileError
-from riskmin.data import DataError, load, load_conll, save, spread
+from riskmin.data import DataError, load, load_conll, load_partitioned, save
 from riskmin.data.limits import memory_limited
 
 X = seeds.X
@@ -174,7 +174,7 @@ def test_the_limit_is_that_of_what_is_held(kind, tmp_path, capsys):
     path = big(kind, tmp_path)
     assert load(path, max_memory=100).X.shape[0] >= 100_000
     with pytest.raises(DataError, match="limit of 1 MB"):
-        spread([path, path], max_memory=1)
+        load_partitioned([path, path], max_memory=1)
     code, line = said(capsys, "fit", path, "--max-memory", "1", "-o", tmp_path / "m")
     assert code == 2
     assert "the limit of 1 MB" in line

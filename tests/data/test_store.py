@@ -22,7 +22,7 @@ from hypothesis import given, settings
 import riskmin as rm
 from riskmin.arrays import memory_map
 from riskmin.core import atomic_files
-from riskmin.data import DataError, check, convert, load, save, save_svmlight, spread
+from riskmin.data import DataError, check, convert, load, load_partitioned, save, save_svmlight
 from riskmin.data.formats import svmlight, tables
 from riskmin.data.partitions import FilePartition
 from riskmin.data.store.reader import StoreReader, open_store
@@ -206,7 +206,7 @@ def test_rows_are_views_of_the_files(stored):
     matrix = rm.linear_risk(X, y, "hinge").rows.X
     assert np.shares_memory(matrix.data, store.arrays["data"])
     assert np.shares_memory(matrix.indices, store.arrays["indices"])
-    part = spread(stored).X.source.part(20, 50)
+    part = load_partitioned(stored).X.source.part(20, 50)
     assert np.shares_memory(part.read().data, store.arrays["data"])
     assert (part.read() != X[20:50]).nnz == 0
     assert part.nnz == X[20:50].nnz
@@ -229,7 +229,7 @@ def test_fits_are_the_same_bits(tmp_path, sparse):
     X, y = problem(sparse=sparse)
     path = tmp_path / "data.rsk"
     save(path, [(X[:40], y[:40]), (X[40:], y[40:])], shard_mb=1e-6)
-    data, parts = load(path), spread(path)
+    data, parts = load(path), load_partitioned(path)
 
     def fit(X, **more):
         risk = rm.linear_risk(X, y, "logistic", fit_intercept=True, **more)
@@ -244,7 +244,7 @@ def test_fits_are_the_same_bits(tmp_path, sparse):
 
 def test_columns_may_be_more(stored):
     assert load(stored, n_features=9).X.shape == (60, 9)
-    assert spread(stored, n_features=9).X.whole().shape == (60, 9)
+    assert load_partitioned(stored, n_features=9).X.whole().shape == (60, 9)
     with pytest.raises(DataError, match="it has 7 features where 5 are expected"):
         load(stored, n_features=5)
     with pytest.raises(DataError, match="it holds float64, not float32"):
@@ -296,19 +296,19 @@ def test_maps_that_crowd_the_memory_are_nothing_to_rows_in_memory(tmp_path, monk
 
 # ---------------------------------------------------------------- parts
 def test_parts_are_where_they_are(stored):
-    X = spread(stored).X
+    X = load_partitioned(stored).X
     assert [part.shape[0] for part in X.parts] == [15] * 4
     assert len(pickle.dumps(X.source.part(0, 60))) < 500
     assert X.cut([0, 7, 60]).parts[1].shape == (53, 7)
 
 
 def test_data_written_anew_are_not_those_that_the_labels_are_of(stored):
-    X = spread(stored).X
+    X = load_partitioned(stored).X
     save(stored, [(-problem()[0], problem()[1])], shard_mb=1e-6, force=True)
     for ask in (X.parts[0].read, X.source.whole, lambda: X.source.part(0, 60)):
         with pytest.raises(DataError, match=r"data.rsk: it was written anew meanwhile; run again"):
             ask()
-    assert spread(stored).X.whole().shape == (60, 7)
+    assert load_partitioned(stored).X.whole().shape == (60, 7)
 
 
 def test_files_are_parts(tmp_path):
@@ -317,16 +317,16 @@ def test_files_are_parts(tmp_path):
     files = [tmp_path / f"{k}.svm" for k in range(3)]
     for file, i, j in zip(files, ends[:-1], ends[1:], strict=True):
         save_svmlight(file, X[i:j], y[i:j])
-    data = spread(files)
+    data = load_partitioned(files)
     assert (data.X.whole() != X).nnz == 0
     assert all(isinstance(part, FilePartition) for part in data.X.parts)
     np.testing.assert_array_equal(data.y, y)
-    kept = spread(files, executor=Keeps())
+    kept = load_partitioned(files, executor=Keeps())
     assert (sp.vstack([part.read() for part in kept.X.parts]) != X).nnz == 0
     # one counts from zero, so all do; it is the one with the most columns
     files[0].write_text("1 1:1 2:1\n")
     files[1].write_text("1 0:1 5:1\n")
-    for found in (spread(files[:2]), spread(files[:2], executor=Keeps())):
+    for found in (load_partitioned(files[:2]), load_partitioned(files[:2], executor=Keeps())):
         rows = [part.read().toarray().tolist() for part in found.X.parts]
         assert rows == [[[0, 1, 1, 0, 0, 0]], [[1, 0, 0, 0, 0, 1]]]
         assert [part.shape for part in found.X.parts] == [(1, 6), (1, 6)]
@@ -352,12 +352,12 @@ def test_several_folders(tmp_path):
     paths = [tmp_path / "a.rsk", tmp_path / "b.rsk"]
     save(paths[0], [(X[:20, :5], y[:20])])
     save(paths[1], [(X[20:], y[20:])])
-    data = spread(paths)
+    data = load_partitioned(paths)
     assert data.X.shape == (60, 7)
     assert (data.X.whole()[20:] != X[20:]).nnz == 0
     save(tmp_path / "d.rsk", [(X.toarray(), y)])
     with pytest.raises(DataError, match=r"d.rsk: it is dense, unlike .*a.rsk"):
-        spread([paths[0], tmp_path / "d.rsk"])
+        load_partitioned([paths[0], tmp_path / "d.rsk"])
 
 
 def test_columns_that_differ(tmp_path):
@@ -365,14 +365,14 @@ def test_columns_that_differ(tmp_path):
         cells = ",".join("1" for _ in head.split(","))
         (tmp_path / f"{name}.csv").write_text(f"{head}\n{cells}\n")
     with pytest.raises(DataError, match=r"b.csv: its column 'w' is where .*a.csv has 'v'"):
-        spread([tmp_path / "a.csv", tmp_path / "b.csv"])
+        load_partitioned([tmp_path / "a.csv", tmp_path / "b.csv"])
     with pytest.raises(DataError, match=r"c.csv: it has 1 columns, but .*a.csv has 2"):
-        spread([tmp_path / "a.csv", tmp_path / "c.csv"])
+        load_partitioned([tmp_path / "a.csv", tmp_path / "c.csv"])
     (tmp_path / "d.csv").write_text("u,v,y\n1,2,ham\n")
     with pytest.raises(DataError, match=r"d.csv: its y is of words, but that of .*a.csv of numbers"):
-        spread([tmp_path / "a.csv", tmp_path / "d.csv"])
+        load_partitioned([tmp_path / "a.csv", tmp_path / "d.csv"])
     with pytest.raises(ValueError, match="there are no files"):
-        spread([])
+        load_partitioned([])
 
 
 # ---------------------------------------------------------------- damage
@@ -383,7 +383,7 @@ def broken(path, name, change):
     file.write_bytes(change(blob) or blob)
     os.utime(path / "meta.json", ns=(0, time.time_ns()))  # is opened anew
     with pytest.raises(DataError) as found:
-        spread(path).X.parts[2].read()
+        load_partitioned(path).X.parts[2].read()
     with pytest.raises(DataError) as again:
         load(path)
     assert str(found.value) == str(again.value)
@@ -481,7 +481,7 @@ def test_where_folders_cannot_be_exchanged_at_once(stored, monkeypatch):
     same(load(stored), before)
     assert [path.name for path in stored.parent.iterdir()] == ["data.rsk"]
     aside = stored.with_name(".data.rsk.old")
-    for act in (lambda: load(stored), lambda: check(stored), lambda: spread(stored).X.shape):
+    for act in (lambda: load(stored), lambda: check(stored), lambda: load_partitioned(stored).X.shape):
         stored.rename(aside)  # as a kill between the two renamings leaves it
         act()
         assert [path.name for path in stored.parent.iterdir()] == ["data.rsk"]
@@ -647,7 +647,7 @@ def test_processes_read_their_parts_themselves(tmp_path):
     X, y = problem(n=200)
     path = tmp_path / "data.rsk"
     save(path, [(X[i : i + 50], y[i : i + 50]) for i in range(0, 200, 50)], shard_mb=1e-6)
-    data = spread(path)
+    data = load_partitioned(path)
 
     def fit(executor, X):
         risk = rm.linear_risk(X, y, "hinge", executor=executor, n_shards=4)

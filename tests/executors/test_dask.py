@@ -239,7 +239,7 @@ def test_collections_are_fitted_where_they_are(client):
     executor = DaskExecutor(client)
     for name, thing in collections(X, client).items():
         assert is_dask(thing)
-        there = executor.spread(thing)
+        there = executor.partition(thing)
         assert isinstance(there, PartitionedMatrix)
         assert there.shape == X.shape
         assert there.sparse == (name == "delayed")
@@ -265,7 +265,7 @@ def address_of_rows(shard):
 def test_rows_on_a_worker_are_not_copied(client):
     X, y = data()
     futures = sent(client, np.split(X, [50, 100, 150]))
-    risk = linear_risk(DaskExecutor(client).spread(futures), y, Hinge())
+    risk = linear_risk(DaskExecutor(client).partition(futures), y, Hinge())
     there = client.gather([client.submit(address_of, future) for future in futures])
     assert risk.executor.map(address_of_rows) == there
 
@@ -290,7 +290,7 @@ def test_labels_are_brought_here(client):
 
 @slow
 def test_parts_that_differ_are_named(client):
-    spread = DaskExecutor(client).spread
+    spread = DaskExecutor(client).partition
     X, _ = data()
     wrong = frames(X)
     wrong[2] = wrong[2].rename(columns={"c1": "d"})

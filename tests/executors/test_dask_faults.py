@@ -178,7 +178,7 @@ def test_rows_that_nobody_can_make_again_are_said_to_be_lost(forks):
         X, y = np.eye(4), np.array([1.0, -1.0, 1.0, -1.0])
         parts = [client.scatter([X[:2]], hash=False)[0], client.scatter([X[2:]], hash=False)[0]]
         executor = DaskExecutor(client)
-        there = linear_risk(executor.spread(parts), y, Hinge()).executor
+        there = linear_risk(executor.partition(parts), y, Hinge()).executor
         kill(there.map(pids)[1])
         with pytest.raises(RuntimeError, match=r"part \d of X is lost: .* make X anew"):
             there.map(doze, 0.5)
@@ -213,7 +213,7 @@ def test_whatever_is_asked_of_a_scheduler_that_is_gone(forks):
             lambda: executor.apply(handles, len),
             lambda: there.map(size),
             lambda: problem(executor),
-            lambda: executor.spread(handles),
+            lambda: executor.partition(handles),
             lambda: executor.persist(np.ones, [1]),
         ):
             started = time.monotonic()

@@ -28,7 +28,8 @@ from riskmin import (
     minimize,
 )
 from riskmin.arrays.matrix import as_matrix
-from riskmin.linear_maps.sequences import ChainMap, Sequences, decode, marginals
+from riskmin.arrays.sequences import Sequences
+from riskmin.linear_maps.chain import ChainMap, decode, marginals
 from riskmin.losses.smoothed import can_be_smoothed
 
 LOSSES = [ChainCrf(), ChainMaxMargin(), ChainMaxMargin(rescaled=True)]

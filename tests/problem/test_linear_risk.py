@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from riskmin import Hinge, Logistic, Novelty, Poisson, Serial, Squared, linear_risk
 from riskmin.arrays.finite import check_finite
-from riskmin.arrays.matrix import Columns, as_matrix, with_transpose
+from riskmin.arrays.matrix import DenseFortran, as_matrix, with_transpose
 from riskmin.problem.linear_risk import check_weights
 
 X = np.arange(12.0).reshape(6, 2) % 5
@@ -185,7 +185,7 @@ def test_a_cell_of_csc_and_of_wide_data_is_named():
 
 
 def test_finite_data_pass():
-    assert isinstance(as_matrix(np.asfortranarray(X)), Columns)
+    assert isinstance(as_matrix(np.asfortranarray(X)), DenseFortran)
     for kind in KINDS.values():
         check_finite(as_matrix(kind(X)))
         check_finite(as_matrix(kind(np.full((6, 2), 1e38))))

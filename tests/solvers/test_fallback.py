@@ -95,14 +95,14 @@ def test_the_story_is_told_only_where_there_is_one():
 def test_a_relay_in_two_parts_goes_on_with_the_solver_whose_turn_it_was(tmp_path):
     obj, solver = objective(Absolute(), lam=1e-4), Fallback((Lbfgs(), Bundle()), 1e-7)
     whole = minimize(obj, solver, tol=1e-7)
-    turns = [row["turn"] for row in whole.trace]
+    turns = [row["solver_index"] for row in whole.trace]
     assert set(turns) == {1.0, 2.0}
     for stop in (turns.index(2.0) - 2, turns.index(2.0) + 3):
         file = tmp_path / f"run{stop}"
         minimize(obj, solver, tol=1e-7, max_iter=stop, checkpoint=file)
         again = minimize(obj, solver, tol=1e-7, checkpoint=file)
         assert again.status == "converged"
-        assert again.trace[stop]["turn"] == turns[stop]
+        assert again.trace[stop]["solver_index"] == turns[stop]
         assert again.value == pytest.approx(whole.value, rel=2e-7)
 
 

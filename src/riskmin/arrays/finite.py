@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from riskmin.arrays.matrix import Columns, Csc, Csr, Dense, Plain, Wide
+from riskmin.arrays.matrix import Csc, Csr, CsrWithTranspose, Dense, DenseFortran, ForeignArray
 from riskmin.arrays.memory_map import release_between
 from riskmin.arrays.namespace import namespace
 from riskmin.core import Matrix, NDArray
@@ -15,7 +15,7 @@ FINITE_CHECK_ENTRIES = 2**17
 
 def check_finite(X: Matrix) -> None:
     """Raise a ValueError that names the row and column of a NaN or infinity in X, if there is one."""
-    bad = _not_finite_in_foreign(X) if isinstance(X, Plain) else _not_finite(X)
+    bad = _not_finite_in_foreign(X) if isinstance(X, ForeignArray) else _not_finite(X)
     if bad is not None:
         raise ValueError(
             f"X holds NaN or infinity (row {bad[0]}, column {bad[1]}): drop or impute such values first"
@@ -24,7 +24,7 @@ def check_finite(X: Matrix) -> None:
 
 def stored_values(X: Matrix) -> NDArray | None:
     """Return the stored values of a matrix of NumPy arrays, rows first; None for other matrices."""
-    if isinstance(X, Columns):
+    if isinstance(X, DenseFortran):
         return np.transpose(X.T)
     if isinstance(X, Dense):
         return X.X
@@ -33,7 +33,7 @@ def stored_values(X: Matrix) -> NDArray | None:
 
 def _not_finite(X: Matrix) -> tuple[int, int] | None:
     """Return row and column of a NaN or infinity in a matrix of NumPy arrays, or None."""
-    X = X.csr if isinstance(X, Wide) else X
+    X = X.csr if isinstance(X, CsrWithTranspose) else X
     data = stored_values(X)
     if data is None or _all_finite(data if data.flags.c_contiguous else data.T):
         return None
@@ -57,7 +57,7 @@ def _all_finite(data: NDArray) -> bool:
     return True
 
 
-def _not_finite_in_foreign(X: Plain) -> tuple[int, int] | None:
+def _not_finite_in_foreign(X: ForeignArray) -> tuple[int, int] | None:
     """Return row and column of a NaN or infinity in an array of another library, or None."""
     xp = namespace(X.X)
     if bool(xp.all(xp.isfinite(X.X))):

@@ -91,7 +91,7 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Columns:
+class DenseFortran:
     """A NumPy array in Fortran order, stored as its transpose T."""
 
     T: NDArray
@@ -104,8 +104,8 @@ class Columns:
     def block_rows(self) -> int:
         return _block_rows(self.T.shape[1], self.T.nbytes)
 
-    def rows(self, start: int, stop: int) -> Columns:
-        return Columns(self.T[:, start:stop])
+    def rows(self, start: int, stop: int) -> DenseFortran:
+        return DenseFortran(self.T[:, start:stop])
 
     def _flat(self) -> tuple[NDArray, int]:
         """Return the entries as a flat array, also for a range of rows, and the stride of a column."""
@@ -224,7 +224,7 @@ class Csc:
 
 
 @dataclass(frozen=True)
-class Wide:
+class CsrWithTranspose:
     """A CSR matrix for scores, and its stored transpose for pullbacks."""
 
     csr: Csr
@@ -248,7 +248,7 @@ class Wide:
 
 
 @dataclass(frozen=True)
-class Plain:
+class ForeignArray:
     """A 2-d array of another library (torch, CuPy), on any device."""
 
     X: Array
@@ -263,8 +263,8 @@ class Plain:
     def block_rows(self) -> int:
         return max(int(self.X.shape[0]), 1)
 
-    def rows(self, start: int, stop: int) -> Plain:
-        return Plain(self.X[start:stop])
+    def rows(self, start: int, stop: int) -> ForeignArray:
+        return ForeignArray(self.X[start:stop])
 
     def scores(self, w: Array, start: int, stop: int) -> Array:
         check()
@@ -291,15 +291,15 @@ def _as_compressed(X: Any) -> Matrix:
     return Csr(*parts, X.shape[1]) if X.format == "csr" else Csc(*parts, X.shape[0])
 
 
-def _as_foreign(X: Array) -> Plain:
+def _as_foreign(X: Array) -> ForeignArray:
     xp = namespace(X)
     if xp.isdtype(X.dtype, "complex floating"):
         raise ValueError(COMPLEX_X_MESSAGE)
     # w is cast to the dtype of X, and an integer dtype would truncate it
-    return Plain(X if xp.isdtype(X.dtype, "real floating") else xp.astype(X, xp.float64))
+    return ForeignArray(X if xp.isdtype(X.dtype, "real floating") else xp.astype(X, xp.float64))
 
 
-STORED_MATRICES = (Dense, Columns, Csr, Csc, Wide, Plain)
+STORED_MATRICES = (Dense, DenseFortran, Csr, Csc, CsrWithTranspose, ForeignArray)
 """The matrix classes of this module, which store their entries."""
 
 
@@ -342,7 +342,7 @@ def as_matrix(X: Any) -> Matrix:
     a = as_floats(a, X)
     # Fortran order is kept; anything else is made C-contiguous
     if a.flags.f_contiguous and not a.flags.c_contiguous:
-        return Columns(a.T)
+        return DenseFortran(a.T)
     return Dense(np.ascontiguousarray(a))
 
 
@@ -366,11 +366,11 @@ def as_row_matrix(X: Matrix) -> Csr | Dense:
 
     Copies only data that are stored by columns or have duplicate entries.
     """
-    if isinstance(X, Columns):
+    if isinstance(X, DenseFortran):
         return Dense(np.ascontiguousarray(X.T.T))
     if isinstance(X, Dense):
         return X
-    X = X.csr if isinstance(X, Wide) else X
+    X = X.csr if isinstance(X, CsrWithTranspose) else X
     assert isinstance(X, (Csr, Csc))
     # SciPy converts to CSR, and sums duplicates
     rows = as_scipy(X)
@@ -378,7 +378,7 @@ def as_row_matrix(X: Matrix) -> Csr | Dense:
     return Csr(_unsigned(rows.indptr), _unsigned(rows.indices), rows.data, X.shape[1])
 
 
-def with_transpose(X: Csr) -> Wide:
+def with_transpose(X: Csr) -> CsrWithTranspose:
     """Return X together with its stored transpose."""
     csc = as_scipy(X).tocsc()
-    return Wide(X, Csc(_unsigned(csc.indptr), _unsigned(csc.indices), csc.data, csc.shape[0]))
+    return CsrWithTranspose(X, Csc(_unsigned(csc.indptr), _unsigned(csc.indices), csc.data, csc.shape[0]))

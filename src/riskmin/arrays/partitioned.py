@@ -16,8 +16,8 @@ import scipy.sparse as sp
 
 from riskmin.arrays.finite import check_finite, stored_values
 from riskmin.arrays.matrix import Csr, as_matrix, with_transpose
+from riskmin.arrays.sequences import Sequences
 from riskmin.core import Array, Matrix, NDArray, Shard, ShardCache
-from riskmin.linear_maps.sequences import Sequences
 
 
 @runtime_checkable

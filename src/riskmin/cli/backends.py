@@ -155,10 +155,10 @@ class _InProcessReader:
 
 def load_partitions(paths: Sequence[Path], executor: Any, **settings: Any) -> Any:
     """Load files as the partitions of one table, in this process or in those of the executor."""
-    from riskmin.data import spread
+    from riskmin.data import load_partitioned
 
     source = paths[0] if len(paths) == 1 else list(paths)
-    data = spread(source, executor=executor or _InProcessReader(), **settings)
+    data = load_partitioned(source, executor=executor or _InProcessReader(), **settings)
     rows: Any = data.X
     return data if executor is not None else data._replace(X=rows.whole())
 

@@ -21,7 +21,7 @@ from riskmin.data.formats.svmlight import load_svmlight as load_svmlight
 from riskmin.data.formats.svmlight_writer import save_svmlight as save_svmlight
 from riskmin.data.formats.tables import ColumnSelection
 from riskmin.data.limits import memory_limited
-from riskmin.data.partitions import spread as spread
+from riskmin.data.partitions import load_partitioned as load_partitioned
 from riskmin.data.store.convert import convert as convert
 from riskmin.data.store.convert import save as save
 from riskmin.data.store.reader import check as check
@@ -34,10 +34,10 @@ __all__ = [
     "convert",
     "load",
     "load_conll",
+    "load_partitioned",
     "load_svmlight",
     "save",
     "save_svmlight",
-    "spread",
     "window_features",
 ]
 

@@ -19,7 +19,7 @@ from riskmin.data.base import DataError, Dataset, PathLike, check_dtype
 from riskmin.data.store.reader import StoredMatrix, open_store
 
 
-def spread(
+def load_partitioned(
     paths: PathLike | Sequence[PathLike],
     *,
     executor: Any = None,
@@ -57,11 +57,11 @@ def spread(
     >>> import pathlib, tempfile
     >>> import numpy as np
     >>> from riskmin import Hinge, linear_risk
-    >>> from riskmin.data import save, spread
+    >>> from riskmin.data import save, load_partitioned
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "tiny.rsk")
     ...     save(path, [(np.eye(2), [1.0, -1.0])])
-    ...     X, y, *_ = spread(path)
+    ...     X, y, *_ = load_partitioned(path)
     ...     X.shape, linear_risk(X, y, Hinge())(np.zeros(2))[0]
     ((2, 2), 1.0)
     """

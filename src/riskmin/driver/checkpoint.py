@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import numpy as np
 
 from riskmin.arrays.namespace import to_numpy
 from riskmin.core import Array, Cut, NDArray, Solver
+from riskmin.core.former_names import FORMER_TRACE_KEYS, present_names, present_state_key
 from riskmin.core.persist import FileError, checksum, load_arrays, save_arrays
 from riskmin.executors.coordination import coordination_of
 from riskmin.problem.objective import Objective
@@ -25,16 +25,6 @@ TRACE_KEYS = {"iteration", "seconds", "calls", "value", "lower", "gap"}
 """Entries that every row of a trace has."""
 REAL_TRACE_KEYS = {"seconds", "value", "lower", "gap"}
 """Entries of a trace that are floats, not counts."""
-SAVED_CLASS_NAMES: dict[str, str] = {
-    "Switching": "HandOver",
-    "Fallback": "Relay",
-    "passes_per_digit": "digit",
-    "UnpenalizedTail": "Free",
-    "SmoothUnpenalizedTail": "FreeSmooth",
-    "QuadraticUnpenalizedTail": "FreeSquare",
-    "QuerySeparable": "ByQuery",
-}
-"""Names that checkpoints use for classes and parameters that were renamed: saved runs stay resumable."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +96,7 @@ class Checkpoint:
                 "delete it or give another checkpoint path"
             )
         for field in ("problem", "solver"):
-            if meta.get(field) != expected[field]:
+            if present_names(str(meta.get(field))) != expected[field]:
                 raise FileError(
                     f"{self.path} belongs to another {field} ({meta.get(field)}, not {expected[field]}): "
                     "delete it or give another checkpoint path"
@@ -165,11 +155,13 @@ def _saved(arrays: dict[str, NDArray], meta: dict[str, Any], dim: int) -> SavedR
     check_state(arrays, {"w": "d", "cut": "d"}, d=dim)
     if names := [k for k in arrays if k not in ("w", "cut", "trace") and not k.startswith("state.")]:
         raise ValueError(f"it holds an array {names[0]!r} that no run saves")
+    keys = [FORMER_TRACE_KEYS.get(key, key) for key in keys]
     trace = [_row(keys, row) for row in table.tolist()]
     if not {*trace[-1]} >= TRACE_KEYS or not all(math.isfinite(trace[-1][k]) for k in TRACE_KEYS):
         raise ValueError("the last row of its trace is incomplete")
     value, b, noise, idle = scalars
-    state = {k.removeprefix("state."): v for k, v in arrays.items() if k.startswith("state.")}
+    prefix = "state."
+    state = {present_state_key(k[len(prefix) :]): v for k, v in arrays.items() if k.startswith(prefix)}
     return SavedRun(arrays["w"], value, Cut(arrays["cut"], b), abs(noise), int(idle), trace, state)
 
 
@@ -198,7 +190,7 @@ def _describe(obj: object) -> str:
     if kind.__repr__ is object.__repr__:
         settings = ", ".join(f"{k}={v!r}" for k, v in vars(obj).items())
         text = f"{kind.__module__}.{kind.__qualname__}({settings})"
-    return re.sub(r"\w+(?=[(=])", lambda word: SAVED_CLASS_NAMES.get(word[0], word[0]), text)
+    return text
 
 
 def _evaluate(obj: Objective, w: Array) -> float:

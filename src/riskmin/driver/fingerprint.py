@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.arrays.matrix import Columns, Csc, Csr, Dense, Plain, Wide, as_scipy
+from riskmin.arrays.matrix import Csc, Csr, CsrWithTranspose, Dense, DenseFortran, ForeignArray, as_scipy
 from riskmin.arrays.memory_map import release_between
 from riskmin.arrays.namespace import is_foreign, to_numpy
+from riskmin.arrays.sequences import Sequences
 from riskmin.core import NDArray, Shard, ShardCache
 from riskmin.core.deadline import check
-from riskmin.linear_maps.sequences import Sequences
+from riskmin.core.former_names import FINGERPRINT_ATTRIBUTES
 from riskmin.problem.kernel.mercer import KernelMatrix
 from riskmin.problem.objective import Objective
 from riskmin.problem.shard_ops import BLOCK_MAX_SCORES
@@ -33,8 +34,6 @@ LABEL_KEY, WEIGHT_KEY, SEQUENCE_END_KEY = (np.uint64(k) for k in (2**61 + 1, 2**
 """Keys that distinguish labels, weights and ends of sequences from the entries of X in the hash."""
 HASH_BLOCK_ENTRIES = 2**18
 """Number of entries of X that are hashed in one vectorized call."""
-SAVED_ATTRIBUTE_NAMES = {"row_metadata": "table", "linear_map": "scorer"}
-"""Names that the digest uses for attributes that were renamed: fingerprints in saved runs stay valid."""
 
 
 def fingerprint(obj: Objective) -> str:
@@ -60,7 +59,7 @@ def fingerprint(obj: Objective) -> str:
 
 # ---------------------------------------------------------------- components of a problem
 # The digest covers the attribute names on the path to each array: renaming an attribute that leads to an
-# array would invalidate checkpoints, unless `SAVED_ATTRIBUTE_NAMES` maps the new name to the old one.
+# array would invalidate checkpoints, unless `FINGERPRINT_ATTRIBUTES` maps the new name to the old one.
 def _components(obj: Any, path: str, visited: set[int]) -> Iterator[tuple[str, bytes]]:
     """Yield the path and the content of each array within an object; an executor's rows are one item."""
     if (
@@ -94,7 +93,7 @@ def _members(obj: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _saved_name(name: str) -> str:
-    return SAVED_ATTRIBUTE_NAMES.get(name, name)
+    return FINGERPRINT_ATTRIBUTES.get(name, name)
 
 
 def _bytes(a: Any) -> bytes:
@@ -135,7 +134,7 @@ def shard_hash(shard: Shard, start: int) -> int:
     if isinstance(X, Sequences):
         hashes[X.ends - 1] = SEQUENCE_END_KEY
         X = X.tokens
-    X = X.X if isinstance(X, KernelMatrix) else X.csr if isinstance(X, Wide) else X
+    X = X.X if isinstance(X, KernelMatrix) else X.csr if isinstance(X, CsrWithTranspose) else X
     _add_rows(X, hashes)
     for key, values in ((LABEL_KEY, shard.y), (WEIGHT_KEY, shard.c)):
         hashes += _hash_rows(values, n, key)
@@ -150,7 +149,7 @@ def _add_rows(X: Any, hashes: NDArray) -> None:
     elif isinstance(X, Csc) or sp.issparse(X):
         rows = _by_rows(as_scipy(X) if isinstance(X, Csc) else X)
         _add_compressed(Csr(rows.indptr, rows.indices, rows.data, rows.shape[1]), hashes)
-    elif isinstance(X, (Dense, Columns, Plain)) or (isinstance(X, np.ndarray) and X.ndim == 2):
+    elif isinstance(X, (Dense, DenseFortran, ForeignArray)) or (isinstance(X, np.ndarray) and X.ndim == 2):
         n, p = X.shape
         keys, step = _keys(p), max(HASH_BLOCK_ENTRIES // max(p, 1), 1)
         for i in release_between(range(0, n, step)):
@@ -171,7 +170,7 @@ def _dense(X: Any, i: int, j: int) -> NDArray:
     """Return the rows i to j - 1 of a dense matrix."""
     if isinstance(X, np.ndarray):
         return X[i:j]
-    rows: NDArray = X.T[:, i:j].T if isinstance(X, Columns) else to_numpy(X.X[i:j])
+    rows: NDArray = X.T[:, i:j].T if isinstance(X, DenseFortran) else to_numpy(X.X[i:j])
     return rows
 
 

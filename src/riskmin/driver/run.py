@@ -266,7 +266,9 @@ class RunState:
 
     def accept(self, it: Iterate) -> Status | None:
         """Update the best point and bound with an iterate, add a row to the trace, and return the status."""
-        solver_changed = bool(self.trace) and self.trace[-1].get("turn") != it.info.get("turn")
+        solver_changed = bool(self.trace) and self.trace[-1].get("solver_index") != it.info.get(
+            "solver_index"
+        )
         self.stalled_iterations = (
             0 if solver_changed else self.stalled_iterations + 1
         )  # another solver took over

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from riskmin.core import Array, NDArray
-from riskmin.linear_maps.sequences import ChainMap
+from riskmin.linear_maps.chain import ChainMap
 from riskmin.losses.labels import check_finite
 
 

@@ -14,7 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays.matrix import Columns, Csc, Csr, Dense, Wide, as_scipy, with_duplicates_summed
+from riskmin.arrays.matrix import (
+    Csc,
+    Csr,
+    CsrWithTranspose,
+    Dense,
+    DenseFortran,
+    as_scipy,
+    with_duplicates_summed,
+)
 from riskmin.arrays.memory_map import release_between
 from riskmin.core import Executor, NDArray, Shard
 
@@ -115,14 +123,16 @@ def _of_shard(shard: Shard, weighted: bool, given: NDArray | None = None) -> Col
     if not c.any():
         return None
     with np.errstate(over="ignore", invalid="ignore"):  # where squares overflow, the deviation is infinite
-        if isinstance(X, (Dense, Columns)):
+        if isinstance(X, (Dense, DenseFortran)):
             return reduce(ColumnMoments.combined_with, _of_blocks(X, c))
-        if isinstance(X, (Csr, Csc, Wide)):
-            return _of_sparse(with_duplicates_summed(as_scipy(X.csr if isinstance(X, Wide) else X)), c)
+        if isinstance(X, (Csr, Csc, CsrWithTranspose)):
+            return _of_sparse(
+                with_duplicates_summed(as_scipy(X.csr if isinstance(X, CsrWithTranspose) else X)), c
+            )
     raise TypeError(f"{type(X).__name__} has no columns in NumPy arrays: give X as an array of NumPy")
 
 
-def _of_blocks(X: Dense | Columns, c: NDArray) -> Iterator[ColumnMoments]:
+def _of_blocks(X: Dense | DenseFortran, c: NDArray) -> Iterator[ColumnMoments]:
     """The moments of blocks of dense rows; rows of weight zero are left out."""
     n, step = X.shape[0], X.block_rows
     for i in release_between(range(0, n, step)):

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin.arrays.finite import stored_values
-from riskmin.arrays.matrix import Columns, Csr, Dense, Wide, as_row_matrix, as_scipy
+from riskmin.arrays.matrix import Csr, CsrWithTranspose, Dense, DenseFortran, as_row_matrix, as_scipy
 from riskmin.arrays.memory_map import exceeds_memory, release_between, row_batches
 from riskmin.core import Array, NDArray, Shard
 from riskmin.core.deadline import check, check_each, chunk_ranges
@@ -178,7 +178,7 @@ def _column_mean_squares(rows: Shard) -> NDArray:
 def rows_exceed_memory(rows: Shard) -> bool:
     """Whether the rows are mapped from files that are larger than the memory they may take."""
     X: Any = getattr(rows.X, "tokens", rows.X)
-    entries = stored_values(X.csr if isinstance(X, Wide) else X)
+    entries = stored_values(X.csr if isinstance(X, CsrWithTranspose) else X)
     return entries is not None and exceeds_memory(entries)
 
 
@@ -199,16 +199,16 @@ def gather_rows(shard: Shard, index: NDArray) -> Any:
     return np.concatenate(parts) if rows is None else sp.vstack(parts, format="csr")
 
 
-def row_matrix(shard: Shard) -> Csr | Dense | Columns:
+def row_matrix(shard: Shard) -> Csr | Dense | DenseFortran:
     """X in a format whose rows can be gathered: dense in either order, or CSR."""
-    X = shard.X.csr if isinstance(shard.X, Wide) else shard.X
-    return X if isinstance(X, (Csr, Dense, Columns)) else row_major_matrix(shard)
+    X = shard.X.csr if isinstance(shard.X, CsrWithTranspose) else shard.X
+    return X if isinstance(X, (Csr, Dense, DenseFortran)) else row_major_matrix(shard)
 
 
 def row_major_matrix(shard: Shard) -> Csr | Dense:
     """X by rows, without duplicate entries; cached with the shard."""
     if "rows" not in shard.cache:
-        X = shard.X.csr if isinstance(shard.X, Wide) else shard.X
+        X = shard.X.csr if isinstance(shard.X, CsrWithTranspose) else shard.X
         shard.cache["rows"] = X if _has_no_duplicates(X) else as_row_matrix(X)
     cached: Csr | Dense = shard.cache["rows"]
     return cached
@@ -266,7 +266,7 @@ def gram_row_ranges(X: Csr, h: NDArray) -> Iterable[tuple[int, int]]:
     return chunk_ranges(0, len(h), np.count_nonzero(h) * entries_per_row * entries_per_row)
 
 
-def dense_rows(X: Dense | Columns, rows: NDArray) -> NDArray:
+def dense_rows(X: Dense | DenseFortran, rows: NDArray) -> NDArray:
     """Some rows of a dense matrix, in double precision."""
     selected = X.X[rows] if isinstance(X, Dense) else X.T[:, rows].T
     return selected.astype(np.float64, copy=False)

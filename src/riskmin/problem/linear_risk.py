@@ -15,7 +15,7 @@ from riskmin.arrays.matrix import (
     TRANSPOSE_FROM_COLUMNS,
     Csc,
     Csr,
-    Plain,
+    ForeignArray,
     as_matrix,
     as_row_matrix,
     is_custom_matrix,
@@ -23,10 +23,10 @@ from riskmin.arrays.matrix import (
 )
 from riskmin.arrays.namespace import as_array_like, as_numpy, to_floats
 from riskmin.arrays.partitioned import LazyShard, PartitionedMatrix, RowMetadata
+from riskmin.arrays.sequences import Sequences, even_sequence_ends
 from riskmin.core import ChecksLabels, Executor, Loss, Matrix, NDArray, Shard, ShardCache
 from riskmin.executors import Serial, Threads
 from riskmin.linear_maps.linear import SingleOutput
-from riskmin.linear_maps.sequences import Sequences, even_sequence_ends
 from riskmin.losses import get_loss
 from riskmin.losses.labels import encode_queries
 from riskmin.losses.nondecomposable.by_query import QueryLoss, QuerySeparable, query_ends
@@ -186,7 +186,7 @@ def sequence_layout(
         )
     if lengths is None:
         raise ValueError(f"{name} is a loss of sequences: give lengths, how many rows each sequence has")
-    if isinstance(tokens, Plain):
+    if isinstance(tokens, ForeignArray):
         raise ValueError(
             f"{name} is computed by NumPy: give X as an array of NumPy, or a sparse matrix of SciPy"
         )
@@ -207,7 +207,7 @@ def query_layout(
     X: Matrix | PartitionedMatrix, labels: NDArray, c: NDArray, loss: Loss
 ) -> tuple[NDArray | None, Loss]:
     """The ends of queries, and the loss as a sum over queries, if it is one and their rows are contiguous."""
-    if not isinstance(loss, QueryLoss) or isinstance(X, (Plain, Csc)):
+    if not isinstance(loss, QueryLoss) or isinstance(X, (ForeignArray, Csc)):
         return None, loss
     ends = query_ends(labels)
     if ends is None or (
@@ -304,7 +304,7 @@ def linear_risk(
     if fit_intercept and make_map is not None and getattr(resolved, "multi_output_targets", False):
         target = c @ labels
         labels = labels - target
-    if isinstance(matrix, Plain):
+    if isinstance(matrix, ForeignArray):
         if labels.dtype.kind != "f":
             raise ValueError("y holds something that is no number: turn its labels into numbers first")
         labels, c = as_array_like(labels, matrix.X), as_array_like(c, matrix.X)
@@ -372,7 +372,7 @@ def _place_rows(
     holder: Executor = executor(make_shards(X, y, c, count, wide=wide))
     if not isinstance(getattr(X, "tokens", X), STORED_MATRICES):
         return holder, None, None  # rows computed on the fly are not stored: solvers only get their scores
-    local = isinstance(holder, (Serial, Threads)) and not isinstance(X, Plain)
+    local = isinstance(holder, (Serial, Threads)) and not isinstance(X, ForeignArray)
     return holder, Shard(X, y, c, ShardCache()) if local else None, RowMetadata.from_rows(X, y, c)
 
 

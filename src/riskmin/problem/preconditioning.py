@@ -20,12 +20,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin.arrays.matrix import (
-    Columns,
     Csc,
     Csr,
+    CsrWithTranspose,
     Dense,
-    Plain,
-    Wide,
+    DenseFortran,
+    ForeignArray,
     as_matrix,
     as_scipy,
     with_transpose,
@@ -185,11 +185,11 @@ class Preconditioner:
         rows = risk.rows
         if rows is None or not isinstance(risk.executor, (Serial, Threads)):
             return False
-        X: Any = rows.X.csr if isinstance(rows.X, Wide) else rows.X
+        X: Any = rows.X.csr if isinstance(rows.X, CsrWithTranspose) else rows.X
         # without a shift, sparse columns stay sparse
         if isinstance(X, (Csr, Csc)) and not self.shift.any():
             return X.data.size <= COPY_MAX_ENTRIES and not exceeds_memory(X.data)
-        return isinstance(X, (Dense, Columns)) and X.shape[0] * X.shape[1] <= COPY_MAX_ENTRIES
+        return isinstance(X, (Dense, DenseFortran)) and X.shape[0] * X.shape[1] <= COPY_MAX_ENTRIES
 
     def _stored(self, risk: Risk) -> Shard | None:
         """The rows with their columns changed, if they are few enough to be stored; else None."""
@@ -198,13 +198,13 @@ class Preconditioner:
             return None
         n, p = rows.X.shape
         X: Any = rows.X
-        if isinstance(X, (Dense, Columns)) and n * p <= COPY_MAX_ENTRIES:
+        if isinstance(X, (Dense, DenseFortran)) and n * p <= COPY_MAX_ENTRIES:
             # (x - m) s in double precision: differences of single-precision numbers would lose digits
             whole = np.asarray(X.X if isinstance(X, Dense) else X.T.T, np.float64, "C")
             return rows._replace(X=Dense((whole - self.shift) * self.scale), cache=ShardCache())
-        if not isinstance(X, (Csr, Csc, Wide)):
+        if not isinstance(X, (Csr, Csc, CsrWithTranspose)):
             return None
-        matrix: Any = as_scipy(X.csr if isinstance(X, Wide) else X)
+        matrix: Any = as_scipy(X.csr if isinstance(X, CsrWithTranspose) else X)
         if matrix.nnz > COPY_MAX_ENTRIES or exceeds_memory(matrix.data):
             return None
         if not self.shift.any():
@@ -228,7 +228,7 @@ def _with_rows(executor: Any, X: Any) -> Executor:
     """An executor of the same kind, with the new rows in shards of the same sizes."""
     ends = np.cumsum([0, *(len(shard.c) for shard in executor.shards)]).tolist()
     parts: list[Any] = [X] if len(ends) == 2 else [X.rows(i, j) for i, j in pairwise(ends)]
-    wide = [isinstance(shard.X, Wide) for shard in executor.shards]
+    wide = [isinstance(shard.X, CsrWithTranspose) for shard in executor.shards]
     parts = [with_transpose(part) if w else part for part, w in zip(parts, wide, strict=True)]
     copy: Executor = executor(
         [old._replace(X=part, cache=ShardCache()) for old, part in zip(executor.shards, parts, strict=True)]
@@ -432,7 +432,7 @@ def _moments(risk: Risk) -> SampleMoments | None:
 def _sampled_moments(shard: Shard, share: float) -> SampleMoments | None:
     """The moments of a sample of a shard's rows, relative to its first row: large offsets would cancel."""
     X: Any = shard.X
-    if not isinstance(X, (Dense, Columns, Csr, Csc, Wide, Plain)):
+    if not isinstance(X, (Dense, DenseFortran, Csr, Csc, CsrWithTranspose, ForeignArray)):
         return None
     c = to_numpy(shard.c)
     rows_used = np.flatnonzero(c > 0)
@@ -456,11 +456,11 @@ def _take_rows(X: Any, rows_used: NDArray) -> Any:
     """Some rows, in double precision; sparse ones in their own."""
     if isinstance(X, Dense):
         return np.concatenate([X.X[some] for some in row_batches(rows_used)]).astype(np.float64, copy=False)
-    if isinstance(X, Columns):
+    if isinstance(X, DenseFortran):
         return X.T[:, rows_used].T.astype(np.float64, copy=False)
-    if isinstance(X, Plain):
+    if isinstance(X, ForeignArray):
         return to_numpy(X.X[:: max(X.shape[0] // len(rows_used), 1)]).astype(np.float64, copy=False)
-    X = X.csr if isinstance(X, Wide) else X
+    X = X.csr if isinstance(X, CsrWithTranspose) else X
     if isinstance(X, Csr):
         return sp.vstack([as_scipy(X)[some] for some in row_batches(rows_used)], format="csr")
     return as_scipy(X)  # all rows: a matrix stored by columns has no cheap access to rows

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays.matrix import Columns, Csc, Csr, Dense, Plain, Wide
+from riskmin.arrays.matrix import Csc, Csr, CsrWithTranspose, Dense, DenseFortran, ForeignArray
 from riskmin.arrays.namespace import namespace
+from riskmin.arrays.sequences import Sequences
 from riskmin.core import Array, Cut, LinearMap, Loss, Shard
-from riskmin.linear_maps.sequences import Sequences
 from riskmin.problem.intercept.adaptive import Adaptive
 from riskmin.problem.intercept.profiled import ProfiledIntercept
 from riskmin.problem.kernel.rkhs import RkhsMap, RkhsNorm
@@ -241,12 +241,12 @@ def absolute(X: Any, i: int, j: int) -> Any:
     >>> absolute(as_matrix(np.array([[-1.0, 2.0], [3.0, -4.0]])), 1, 2).X.tolist()
     [[3.0, 4.0]]
     """
-    if isinstance(X, Wide):
+    if isinstance(X, CsrWithTranspose):
         X = X.csr
-    if isinstance(X, (Dense, Plain)):
+    if isinstance(X, (Dense, ForeignArray)):
         return replace(X, X=abs(X.X[i:j]))
-    if isinstance(X, Columns):
-        return Columns(abs(X.T[:, i:j]))
+    if isinstance(X, DenseFortran):
+        return DenseFortran(abs(X.T[:, i:j]))
     if isinstance(X, Csr):
         rows = X.rows(i, j)
         return replace(rows, data=abs(rows.data))

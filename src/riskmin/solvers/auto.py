@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.matrix import Csc, Csr, Wide
+from riskmin.arrays.matrix import Csc, Csr, CsrWithTranspose
 from riskmin.arrays.partitioned import RowMetadata
 from riskmin.core import (
     Array,
@@ -210,7 +210,11 @@ def _for_smooth(obj: Objective, loss: Any, name: str, tol: float) -> tuple[Solve
     quadratic = isinstance(reg, Smooth) and isinstance(reg, HasInverseMetric)
     if quadratic and rows is not None:
         # with too many features for a factorization, dual ascent is the faster one at first
-        sparse = isinstance(rows.X, (Csr, Csc, Wide)) and isinstance(reg, L2) and isinstance(obj.risk, Risk)
+        sparse = (
+            isinstance(rows.X, (Csr, Csc, CsrWithTranspose))
+            and isinstance(reg, L2)
+            and isinstance(obj.risk, Risk)
+        )
         if rows.X.shape[1] > newton.direct and sparse and interval_conjugate_of(loss, rows.y[:1]) is not None:
             return Switching(DualGaussSeidel(), newton, max(tol, MIN_TOL)), f"{name} is smooth, X is wide"
         return newton, f"{name} is smooth, and has second derivatives"
@@ -259,7 +263,7 @@ def _for_multi_output(obj: Objective, name: str) -> tuple[Solver, str]:
 def _is_small_and_hard(obj: Objective) -> bool:
     """Whether X is dense, w short, and |x_i|^2 large relative to n lam: dual ascent is slow then."""
     risk: Any = obj.risk
-    dense = not isinstance(risk.rows.X, (Csr, Csc, Wide))
+    dense = not isinstance(risk.rows.X, (Csr, Csc, CsrWithTranspose))
     if isinstance(risk, ExplicitIntercepts):  # dual ascent approaches intercepts slowly
         return dense and risk.dim <= NEWTON_MAX_WEIGHTS_WITH_INTERCEPTS
     if not dense or risk.dim > NEWTON_MAX_WEIGHTS:
@@ -342,7 +346,7 @@ def _for_intervals(obj: Objective, tol: float, name: str) -> tuple[Solver, str]:
     if isinstance(obj.reg, L2) and n < p and n <= newton.direct and isinstance(obj.risk, Risk):
         return DualGaussSeidel(), f"{reason} wider than long"
     long = n >= SAMPLED_START_ROWS_PER_COLUMN * p
-    if not isinstance(rows.X, (Csr, Csc, Wide)) or long:
+    if not isinstance(rows.X, (Csr, Csc, CsrWithTranspose)) or long:
         return newton, f"{reason} {'long' if long else 'dense'}"
     if isinstance(obj.reg, L2) and isinstance(obj.risk, Risk):
         return Switching(DualGaussSeidel(), newton, tol), f"{reason} sparse"
@@ -359,7 +363,11 @@ def _local_rows(obj: Objective) -> Shard | None:
     risk = getattr(obj.risk, "risk", obj.risk)
     if not isinstance(risk, Risk) or not risk.loss.separable or risk.multi_output or risk.rows is None:
         return None
-    return None if isinstance(risk.rows.X, (Csr, Csc, Wide)) and rows_exceed_memory(risk.rows) else risk.rows
+    return (
+        None
+        if isinstance(risk.rows.X, (Csr, Csc, CsrWithTranspose)) and rows_exceed_memory(risk.rows)
+        else risk.rows
+    )
 
 
 def describe_solver(solver: Solver, reason: str, trace: list[dict[str, float]]) -> str:

@@ -53,7 +53,7 @@ class Fallback:
     >>> y = np.where(X[:, 0] + rng.standard_normal(80) > 0, 1.0, -1.0)
     >>> J = Objective(linear_risk(X, y, Hinge()), L2(), lam=1e-3)
     >>> result = minimize(J, Fallback((Lbfgs(), Bundle()), tol=1e-6), tol=1e-6)
-    >>> result.status, sorted({row["turn"] for row in result.trace})
+    >>> result.status, sorted({row["solver_index"] for row in result.trace})
     ('converged', [1.0, 2.0])
     """
 
@@ -95,7 +95,7 @@ class Fallback:
     def summary(self, trace: list[dict[str, float]]) -> str:
         """The steps of each turn, as a sentence; empty if the first solver made all of them."""
         turns: list[tuple[int, int]] = []
-        for k, rows in groupby(trace, lambda row: int(row.get("turn", 1)) - 1):
+        for k, rows in groupby(trace, lambda row: int(row.get("solver_index", 1)) - 1):
             turns.append((k, len(list(rows))))
         if len(turns) < 2:
             return ""
@@ -148,7 +148,7 @@ class Fallback:
             if it is None:
                 return True
             improved = best.update(obj, it)
-            n_evaluations += it.info.get("looks", 0.0)
+            n_evaluations += it.info.get("evaluations", 0.0)
             epochs = it.info.get("epochs", 0.0)
             work = obj.count.calls - calls + epochs + LINE_EVALUATION_WORK * n_evaluations
             monitor.update(work, best.gap, improved)
@@ -168,7 +168,7 @@ def _with_turn_info(it: Iterate, k: int, best: _BestSoFar, resumable: bool) -> I
         inner_arrays = {} if inner is None else {f"turn.{name}": a for name, a in inner().items()}
         return snapshot.state() | {"turn": np.array([float(k)])} | inner_arrays
 
-    return it._replace(cut=best.cut, info={**it.info, "turn": k + 1.0}, state=state)
+    return it._replace(cut=best.cut, info={**it.info, "solver_index": k + 1.0}, state=state)
 
 
 def _inner_state(state: dict[str, Array]) -> dict[str, Array]:

@@ -266,7 +266,7 @@ def test_a_run_with_intercepts_resumes_with_its_centre():
         assert it.value == pytest.approx(J.value(it.w), rel=1e-10)
         assert not it.cut.a[-5:].any()
         assert J.lower(it.cut) <= it.value
-    assert steps[-1].state()["centre"].any()
+    assert steps[-1].state()["center"].any()
     again = next(DualGaussSeidel().resume(J, steps[-2].state()))
     np.testing.assert_allclose(again.w, steps[-1].w, rtol=1e-6, atol=1e-9)
 

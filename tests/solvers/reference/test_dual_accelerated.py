@@ -74,7 +74,7 @@ def test_the_gap_falls_as_the_theorem_says(loss, seed, lam, intercept):
     L, rng = constant(X, c, lam), np.random.default_rng(seed)
     steps = islice(PLAIN.iterates(J, rng.standard_normal(4)), 1, 60)
     for k, it in enumerate(steps, start=1):
-        D = reach(loss, y, c, it.state()["centre"])
+        D = reach(loss, y, c, it.state()["center"])
         A = it.info["A"]
         assert (k + 1) ** 2 / (6 * L) * (1 - 1e-9) <= A
         assert it.value - J.lower(it.cut) <= D / A + 1e-11 * (1 + it.value)

@@ -106,7 +106,6 @@ def ascend_sequences(
             errors, largest_value, slot = 0.0, 0.0, n_atoms
             for t in range(m):
                 errors += path[t] != y[t]
-            # cost c h and factor c, or c h for rescaled slacks
             scale = c if slack is None else c * errors
             loss = c * errors + scale * score_difference(z, tail, y, path)
             if turn == 0:

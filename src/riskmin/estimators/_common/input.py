@@ -85,7 +85,7 @@ def check_readable(data: Any, name: str) -> Any:
 
 
 def _partitioned(X: Any) -> PartitionedMatrix:
-    return X if isinstance(X, PartitionedMatrix) else DaskExecutor().spread(X)
+    return X if isinstance(X, PartitionedMatrix) else DaskExecutor().partition(X)
 
 
 def _with_column_names(X: Any, rows: PartitionedMatrix) -> Any:

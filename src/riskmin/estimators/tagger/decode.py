@@ -10,7 +10,7 @@ from riskmin.core import NDArray
 from riskmin.estimators._common.input import affine_scores
 from riskmin.estimators.tagger.constraints import transition_rules
 from riskmin.estimators.tagger.sequences_input import EncodedTokens
-from riskmin.linear_maps.sequences import decode, marginals
+from riskmin.linear_maps.chain import decode, marginals
 
 
 def emissions(model: Any, X: Any) -> NDArray:

@@ -36,7 +36,7 @@ class DaskExecutor:
     Examples
     --------
     ``linear_risk(X, y, loss, executor=DaskExecutor(client))`` sends local rows to the workers;
-    ``linear_risk(DaskExecutor(client).spread(X), y, loss)`` uses rows that are on the workers already.
+    ``linear_risk(DaskExecutor(client).partition(X), y, loss)`` uses rows that are on the workers already.
 
     >>> from riskmin import DaskExecutor
     >>> DaskExecutor("tcp://scheduler:8786", ordered=False)  # connects when it is first used
@@ -93,7 +93,7 @@ class DaskExecutor:
         return partial(DaskExecutor, self._address(), ordered=self.ordered, patience=self.patience), ()
 
     # ------------------------------------------------------------ data
-    def spread(self, X: Any) -> PartitionedMatrix:
+    def partition(self, X: Any) -> PartitionedMatrix:
         """Return rows that are on the workers, or are computed there, as a partitioned X.
 
         Parameters

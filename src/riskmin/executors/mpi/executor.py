@@ -192,7 +192,7 @@ class Spmd:
             yield
 
     # ------------------------------------------------------------ rows of the ranks
-    def spread(self, X: Any) -> PartitionedMatrix:
+    def partition(self, X: Any) -> PartitionedMatrix:
         """Return the rows of all ranks as one partitioned matrix, in the order of the ranks.
 
         Parameters
@@ -206,7 +206,7 @@ class Spmd:
             local = InMemoryPartition(X if hasattr(X, "shape") else np.asarray(X))
             return local.shape, local.nnz, local.sparse
 
-        descriptions = communicator.exchange("spread", 0, describe)
+        descriptions = communicator.exchange("partition", 0, describe)
         parts = [
             RankPartition(X if k == communicator.rank else None, f"X of rank {k}", k, shape, nnz, sparse)
             for k, (shape, nnz, sparse) in enumerate(descriptions)

@@ -206,7 +206,9 @@ class Bundle:
         n_evaluations, recompute = 0, getattr(obj.reg, "recompute", None)
         while True:
             saved = model.state() | {"w": cursor.w, "value": np.array([value])}
-            yield Iterate(cursor.w, value, best, {"cuts": len(model.b), "looks": n_evaluations}, saved.copy)
+            yield Iterate(
+                cursor.w, value, best, {"cuts": len(model.b), "evaluations": n_evaluations}, saved.copy
+            )
             w, gap = model.minimizer(obj, best), value - obj.lower(best)
             # Line evaluations may overestimate by 1 % of the gap.
             cursor.set_direction(w - cursor.w, 0.01 * gap)

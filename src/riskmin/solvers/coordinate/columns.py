@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from riskmin.arrays.matrix import Columns, Csc, Csr, Dense, Wide, as_scipy, with_duplicates_summed
+from riskmin.arrays.matrix import (
+    Csc,
+    Csr,
+    CsrWithTranspose,
+    Dense,
+    DenseFortran,
+    as_scipy,
+    with_duplicates_summed,
+)
 from riskmin.core import NDArray, Shard, deadline
 from riskmin.core.deadline import check, check_each, chunk_ranges
 from riskmin.solvers.coordinate.quadratic_model import (
@@ -52,7 +60,7 @@ NO_VALUES = np.empty(0)
 class DenseColumns:
     """The columns of a dense X."""
 
-    X: Dense | Columns
+    X: Dense | DenseFortran
     gram: ColumnGram | None = None
 
     @property
@@ -91,7 +99,7 @@ class DenseColumns:
 
     def _minimize_by_cycles(self, model: Model) -> Solution:
         """Minimize the model by cycles over its columns, without a Gram matrix."""
-        T = self.X.T[model.columns] if isinstance(self.X, Columns) else self.X.X.T[model.columns]
+        T = self.X.T[model.columns] if isinstance(self.X, DenseFortran) else self.X.X.T[model.columns]
         # h_k = sum_i D_i x_ik^2, the second derivative in w_k.
         h = np.einsum("ki,ki,i->k", T, T, model.curvature)
         w, r = model.w.copy(), model.slope.copy()
@@ -132,7 +140,7 @@ class DenseColumns:
         block = np.empty((GRAM_BLOCK_ROWS, len(columns)), dtype=kind)
         for i in check_each(range(0, n, GRAM_BLOCK_ROWS * gram.stride)):
             rows = slice(i, min(i + GRAM_BLOCK_ROWS * gram.stride, n), gram.stride)
-            if isinstance(self.X, Columns):
+            if isinstance(self.X, DenseFortran):
                 B = (self.X.T[:, rows][columns] * scale[rows]).astype(kind).T
             else:
                 B = block[: len(scale[rows])]
@@ -372,8 +380,8 @@ def run_cycles(kernel: Any, *args: Any) -> tuple[float, float, int]:
 
 def every_nth_row(X: Any, stride: int) -> Any:
     """Return every `stride`-th row of X; None for a format without cheap access to rows."""
-    if isinstance(X, Columns):
-        return Columns(np.ascontiguousarray(X.T[:, ::stride]))
+    if isinstance(X, DenseFortran):
+        return DenseFortran(np.ascontiguousarray(X.T[:, ::stride]))
     if isinstance(X, Dense):
         return Dense(np.ascontiguousarray(X.X[::stride]))
     return as_scipy(X)[::stride] if isinstance(X, Csr) else None
@@ -382,8 +390,8 @@ def every_nth_row(X: Any, stride: int) -> Any:
 def columns_of(rows: Shard) -> DenseColumns | SparseColumns:
     """Return the columns of a matrix in this process; copies of sparse columns are cached with the shard."""
     X: Any = rows.X
-    if isinstance(X, (Dense, Columns)):
+    if isinstance(X, (Dense, DenseFortran)):
         return DenseColumns(X)
     if "columns" not in rows.cache:
-        rows.cache["columns"] = ColumnStore(X.csc if isinstance(X, Wide) else X)
+        rows.cache["columns"] = ColumnStore(X.csc if isinstance(X, CsrWithTranspose) else X)
     return SparseColumns(rows.cache["columns"])

@@ -15,9 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from riskmin.arrays.matrix import Dense, as_matrix, as_row_matrix
+from riskmin.arrays.sequences import Sequences
 from riskmin.core import Array, Cut, Iterate, NDArray, UnsupportedProblem
 from riskmin.core.deadline import chunk_ranges
-from riskmin.linear_maps.sequences import Sequences
 from riskmin.losses.chain import ChainMaxMargin
 from riskmin.numerics.univariate import CUT_ROUNDING
 from riskmin.problem.objective import Objective

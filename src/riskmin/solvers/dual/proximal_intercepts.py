@@ -116,9 +116,9 @@ class ProximalIntercepts(FeatureWeightedAscent):
 
     def resume(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        shapes = {"best": "d", "w": "d", "centre": "k", "since": "1", "cut": "e"}
+        shapes = {"best": "d", "w": "d", "center": "k", "since": "1", "cut": "e"}
         check_state(state, shapes, d=self.obj.risk.dim, k=self.k, e=self.obj.risk.dim + 1)
-        self.center = state["centre"]
+        self.center = state["center"]
         self.block.cost[:, : self.k] += self.center - self.center[:, None]
         self.block.visits_before_change = float(state["since"][0])
         cut = Cut(state["cut"][:-1], float(state["cut"][-1]))
@@ -156,7 +156,7 @@ class ProximalIntercepts(FeatureWeightedAscent):
         assert inner is not None
         return lambda: (
             inner()
-            | {"w": w, "best": it.w, "centre": center, "since": visits, "cut": np.append(best.a, best.b)}
+            | {"w": w, "best": it.w, "center": center, "since": visits, "cut": np.append(best.a, best.b)}
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from riskmin.arrays.matrix import Columns, Csr, Dense
+from riskmin.arrays.matrix import Csr, Dense, DenseFortran
 from riskmin.core import Array, Hessian, NDArray, PairBlock
 from riskmin.core.blas_threads import cho_factor, scipy_linalg
 from riskmin.core.deadline import check_each, chunk_ranges, interruptible_call, interruptible_matmul
@@ -225,7 +225,7 @@ def _shorter_list_first(block: PairBlock) -> PairBlock:
     return PairBlock(block.below, block.q, block.above, block.p, first, last)
 
 
-def _pair_block_gram(X: Csr | Dense | Columns, block: PairBlock) -> NDArray:
+def _pair_block_gram(X: Csr | Dense | DenseFortran, block: PairBlock) -> NDArray:
     """X' W X, for W one of the two triangles of a symmetric pair block."""
     from riskmin._numba.gram import csr_pair_block_gram, dense_window_sums
 

@@ -116,7 +116,7 @@ class Newton:
             with contextlib.suppress(ValueError):  # a sample of one class has no best intercept
                 for it in islice(self._from(sampled, w), SMOOTH_SAMPLE_MAX_ITER):
                     w = it.w
-                    if it.info["fall"] <= error * it.value:
+                    if it.info["decrease"] <= error * it.value:
                         break
         return w
 
@@ -143,7 +143,7 @@ class Newton:
         """Continue from a saved state."""
         if _is_multi_output(obj) or len(state.get("numbers", ())) != N_STATE_NUMBERS:
             return SemismoothNewton(self.direct).resume(obj, state)
-        rows = dict.fromkeys(("z", "dz", "kept?", "bends?"), "n")
+        rows = dict.fromkeys(("z", "dz", "kept?", "hessian_diagonal?"), "n")
         shapes = rows | {"w": "d", "a": "d", "cut": "e", "numbers": "k"}
         check_state(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(obj), k=N_STATE_NUMBERS)
         problem = self._score_problem(obj)
@@ -157,7 +157,7 @@ class Newton:
             bool(is_new),
         )
         system.n_poor_steps = int(n_poor)
-        evaluation = ScoreEvaluation(state["dz"], offset, b, risk, state.get("bends"))
+        evaluation = ScoreEvaluation(state["dz"], offset, b, risk, state.get("hessian_diagonal"))
         point = _NewtonPoint(state["w"], state["z"], evaluation, state["a"], int(age))
         iterates = self._run(obj, problem, system, point, Cut(state["cut"][:-1], float(state["cut"][-1])))
         next(iterates)  # the iterate that was saved
@@ -170,7 +170,7 @@ class Newton:
         while True:
             obj.count.calls += 1
             value = point.evaluation.risk + obj.lam * obj.reg.value(point.w)
-            info = {"looks": n_evaluations, "fall": decrease}
+            info = {"evaluations": n_evaluations, "decrease": decrease}
             yield Iterate(point.w, value, best, info, point.saved(best, system))
             moved, n_evaluations, decrease = point.newton_step(obj, problem, system)
             # a reused or sampled matrix may have given no descent direction: once more with a better one
@@ -256,7 +256,7 @@ class _NewtonPoint:
         numbers = [evaluation.offset, evaluation.b, evaluation.risk, self.age]
         last_square = min(system.last_square, sys.float_info.max)  # a file holds finite numbers only
         numbers += [system.sampled, system.is_new, system.n_poor_steps, last_square, system.steps]
-        optional = {"kept": system.hessian_diagonal, "bends": evaluation.hessian_diagonal}
+        optional = {"kept": system.hessian_diagonal, "hessian_diagonal": evaluation.hessian_diagonal}
 
         def state() -> dict[str, Array]:
             arrays = {"w": self.w, "z": self.z, "dz": evaluation.dz, "a": self.a}

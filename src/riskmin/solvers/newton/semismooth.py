@@ -125,17 +125,16 @@ class SemismoothNewton:
             ScoreProblem.from_objective(self, obj),
             " k" * without_intercept(obj.risk).multi_output,
         )
-        # the keys of saved states keep their names: "bends" is the diagonal of the Hessian
-        rows = dict.fromkeys(("z", "dz", "centre?"), f"n{outputs}") | {"bends?": "n"}
+        rows = dict.fromkeys(("z", "dz", "center?"), f"n{outputs}") | {"hessian_diagonal?": "n"}
         shapes = rows | {"w": "d", "a": "d", "cut": "e", "numbers": "10"}
         check_state(state, shapes, NO_INTEGER_ARRAYS, **state_sizes(obj))
         mu, initial_mu, offset, b, risk, damping, age, cost, full, steps = (
             float(v) for v in state["numbers"]
         )
-        evaluation = ScoreEvaluation(state["dz"], offset, b, risk, state.get("bends"))
+        evaluation = ScoreEvaluation(state["dz"], offset, b, risk, state.get("hessian_diagonal"))
         counters = initial_mu, damping, int(age), bool(full), int(steps)
         point = _SemismoothPoint(
-            state["w"], state["z"], mu, state.get("centre"), evaluation, state["a"], *counters
+            state["w"], state["z"], mu, state.get("center"), evaluation, state["a"], *counters
         )
         iterates = self._run(obj, problem, point, Cut(state["cut"][:-1], float(state["cut"][-1])), cost)
         next(iterates)  # the iterate that was saved
@@ -151,7 +150,7 @@ class SemismoothNewton:
             obj.count.calls += 1
             risk = point.evaluation.risk
             value = risk + obj.lam * obj.reg.value(point.w)
-            info = {"mu": point.mu, "looks": n_evaluations}
+            info = {"mu": point.mu, "evaluations": n_evaluations}
             yield Iterate(point.w, value, best, info, point.saved(best, system.steps))
             # R(w) - a'w - b, the height of the risk above its cut at w
             complementarity = max(risk - float(point.a @ point.w) - point.evaluation.offset, 0.0)
@@ -308,7 +307,7 @@ class _SemismoothPoint:
             ]
             arrays["numbers"] = np.array(numbers)
             arrays["cut"] = np.append(best.a, best.b)
-            optional = {"centre": self.center, "bends": self.evaluation.hessian_diagonal}
+            optional = {"center": self.center, "hessian_diagonal": self.evaluation.hessian_diagonal}
             return arrays | {name: a for name, a in optional.items() if a is not None}
 
         return state

@@ -90,7 +90,9 @@ class Lbfgs:
         n_evaluations = 0
         while True:
             model, _ = mix_two(model, cut, obj)
-            yield Iterate(cursor.w, value, model, {"looks": n_evaluations}, _saved(cursor.w, pairs, model))
+            yield Iterate(
+                cursor.w, value, model, {"evaluations": n_evaluations}, _saved(cursor.w, pairs, model)
+            )
             d = -1.0 * pairs.direction(grad)
             slope = float(grad @ d)
             if not -math.inf < slope < 0:

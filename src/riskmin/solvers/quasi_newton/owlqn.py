@@ -91,7 +91,7 @@ class OwlQn:
         at_w, n_evaluations = obj(w), 0
         while True:
             model, _ = mix_two(model, at_w[2], obj)
-            yield Iterate(w, at_w[0], model, {"looks": n_evaluations}, _saved(w, pairs, model))
+            yield Iterate(w, at_w[0], model, {"evaluations": n_evaluations}, _saved(w, pairs, model))
             grad = at_w[1] + square * w
             orthant = Orthant.from_point(w, grad, absolute)
             new, at_new, n_evaluations = _search(obj, orthant, at_w, square, orthant.direction(pairs))

@@ -177,10 +177,10 @@ class AcceleratedAscent:
 
     def resume(self, state: dict[str, Array]) -> Iterator[Iterate]:
         """Continue from a saved state."""
-        row_shapes = {"centre": "n"} | {f"{s}_{f}": "n" for s in "xvm" for f in "uz"}
+        row_shapes = {"center": "n"} | {f"{s}_{f}": "n" for s in "xvm" for f in "uz"}
         shapes = row_shapes | {f"{s}_a": "d" for s in "xvm"} | {"w": "d", "cut": "d", "numbers": "6"}
         check_state(state, shapes, n=len(self.shard.y), d=self.obj.risk.dim)
-        self.center = state["centre"]
+        self.center = state["center"]
         self.x, self.v, self.mean = (
             ScoredDual(*(state[f"{s}_{f}"] for f in ScoredDual._fields)) for s in "xvm"
         )
@@ -301,7 +301,7 @@ class AcceleratedAscent:
 
     def _iterate(self, w: NDArray, value: float) -> Iterate:
         assert self.model is not None
-        saved = {"w": w, "centre": self.center, "cut": self.model.a}
+        saved = {"w": w, "center": self.center, "cut": self.model.a}
         for name, point in zip("xvm", (self.x, self.v, self.mean), strict=True):
             saved |= {f"{name}_{part}": getattr(point, part) for part in ScoredDual._fields}
         saved["numbers"] = np.array([self.A, self.L, self.k, self.model.b, self.best, self.restart_gap])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from riskmin.arrays.matrix import Columns, Csr, Dense, as_scipy
+from riskmin.arrays.matrix import Csr, Dense, DenseFortran, as_scipy
 from riskmin.core import Matrix, NDArray
 from riskmin.core.blas_threads import inverse, scipy_linalg
 from riskmin.core.deadline import THREADED_CALL_OPERATIONS, check_each, interruptible_matmul
@@ -38,7 +38,7 @@ Solve = Callable[[NDArray], NDArray]
 class MultiOutputActiveRows(NamedTuple):
     """The rows with second derivatives, and these."""
 
-    X: Csr | Dense | Columns
+    X: Csr | Dense | DenseFortran
     hessian: BlockHessian
     linear_map: Any
     all_rows: DesignOperator | None
@@ -228,7 +228,7 @@ def _matrix_by_rows(part: MultiOutputActiveRows, q: int, k: int) -> NDArray:
     return H
 
 
-def _gram(X: Csr | Dense | Columns, h: NDArray) -> NDArray:
+def _gram(X: Csr | Dense | DenseFortran, h: NDArray) -> NDArray:
     """X' diag(h) X for h of either sign; rows with h = 0 cost nothing."""
     if isinstance(X, Csr):
         from riskmin._numba.gram import csr_gram

@@ -1,0 +1,111 @@
+"""Matrices whose rows are grouped in sequences, such as the tokens of sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from riskmin.arrays.matrix import BLOCK_BYTES, ForeignArray
+from riskmin.core import Array, Matrix, NDArray
+
+
+def even_sequence_ends(ends: NDArray, n_shards: int) -> NDArray:
+    """The first row, and those sequence ends that cut the rows into shards of about equal size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> even_sequence_ends(np.array([2, 3, 6]), 2).tolist()
+    [0, 3, 6]
+    """
+    all_ends = np.append(0, ends)
+    targets = np.linspace(0, all_ends[-1], n_shards + 1)[1:-1]
+    next_end = np.searchsorted(all_ends, targets)
+    # of the two sequence ends around each target, the nearer one
+    previous_is_nearer = targets - all_ends[next_end - 1] < all_ends[next_end] - targets
+    cuts: NDArray = np.unique(np.concatenate([[0], all_ends[next_end - previous_is_nearer], all_ends[-1:]]))
+    return cuts
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """A matrix with one row per token, and the ends of its sequences.
+
+    Parameters
+    ----------
+    tokens : Matrix
+        The features.
+    ends : (m,) array
+        The row after the last of each sequence, in increasing order; the last is the number of rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riskmin.arrays.matrix import as_matrix
+    >>> X = Sequences(as_matrix(np.eye(6)), np.array([2, 3, 6]))
+    >>> X.shape, X.rows(2, 6).ends.tolist(), X.cut(2).tolist()
+    ((6, 6), [1, 4], [0, 3, 6])
+    """
+
+    tokens: Matrix
+    ends: NDArray = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tokens, ForeignArray):
+            raise ValueError(
+                "chains are computed by NumPy: give X as an array of NumPy, or a sparse matrix of SciPy"
+            )
+        ends = np.asarray(self.ends, dtype=np.int64)
+        if len(ends) == 0 or ends[-1] != self.tokens.shape[0] or np.any(np.diff(ends, prepend=0) < 1):
+            raise ValueError(
+                "sequences must have a token each and end with the last row: give increasing ends"
+            )
+        object.__setattr__(self, "ends", ends)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Tokens and features."""
+        return self.tokens.shape
+
+    @property
+    def block_rows(self) -> int:
+        """The block size of the underlying matrix, in tokens."""
+        return self.tokens.block_rows
+
+    def blocks(self, columns: int) -> list[tuple[int, int]]:
+        """Ranges of rows to score together: whole sequences, about a megabyte of features and scores.
+
+        All rows at once with one score per row: losses of groups of rows cost more per call than per row.
+        """
+        if getattr(self.tokens, "whole", False) or columns == 1:
+            return [(0, self.shape[0])]
+        # the features of a token, by the block size of the matrix, and its scores
+        bytes_per_token = BLOCK_BYTES / self.tokens.block_rows + 8 * columns
+        n_max = max(int(BLOCK_BYTES / bytes_per_token), 1)
+        ranges, first = [], 0
+        while first < self.shape[0]:
+            first_sequence = int(np.searchsorted(self.ends, first, side="right"))  # taken however long it is
+            last = max(int(np.searchsorted(self.ends, first + n_max, side="right")) - 1, first_sequence)
+            ranges.append((first, int(self.ends[last])))
+            first = ranges[-1][1]
+        return ranges
+
+    def rows(self, start: int, stop: int) -> Sequences:
+        """The sequences in a range of rows that begins and ends at sequence ends."""
+        tokens: Any = self.tokens
+        ends = self.ends[(self.ends > start) & (self.ends <= stop)] - start
+        return Sequences(tokens.rows(start, stop), ends)
+
+    def cut(self, n_shards: int) -> NDArray:
+        """Sequence ends that cut the rows into n_shards parts of about equal size, or fewer."""
+        return even_sequence_ends(self.ends, n_shards)
+
+    def scores(self, w: Array, start: int, stop: int) -> Array:
+        """The scores of tokens."""
+        return self.tokens.scores(w, start, stop)
+
+    def pullback(self, dz: Array, start: int, stop: int, out: Array) -> None:
+        """Add the gradient in the weights of the tokens' features to out."""
+        self.tokens.pullback(dz, start, stop, out)

@@ -1,0 +1,45 @@
+"""Names of earlier versions that files still hold, so that models and checkpoints written with them load."""
+
+from __future__ import annotations
+
+import re
+
+FORMER_CLASSES = {
+    "HandOver": "Switching",
+    "Relay": "Fallback",
+    "Free": "UnpenalizedTail",
+    "FreeSmooth": "SmoothUnpenalizedTail",
+    "FreeSquare": "QuadraticUnpenalizedTail",
+    "ByQuery": "QuerySeparable",
+    "digit": "passes_per_digit",
+}
+"""Former name -> present name, of classes and parameters in the descriptions of problems and solvers."""
+FORMER_TRACE_KEYS = {"looks": "evaluations", "fall": "decrease", "turn": "solver_index"}
+"""Former key -> present key of the rows of a trace."""
+FORMER_STATE_KEYS = {"bends": "hessian_diagonal", "centre": "center"}
+"""Former key -> present key of the arrays of a solver's state; keys of inner solvers end in these."""
+FINGERPRINT_ATTRIBUTES = {"row_metadata": "table", "linear_map": "scorer"}
+"""Present attribute -> the name that fingerprints hash, since a hash cannot be translated."""
+
+
+def present_names(text: str) -> str:
+    """Return the description of a problem or solver with former names replaced by the present ones.
+
+    Examples
+    --------
+    >>> present_names("HandOver(Lbfgs(memory=20), Bundle(keep=20), digit=8.0)")
+    'Switching(Lbfgs(memory=20), Bundle(keep=20), passes_per_digit=8.0)'
+    """
+    return re.sub(r"\w+(?=[(=])", lambda word: FORMER_CLASSES.get(word[0], word[0]), text)
+
+
+def present_state_key(key: str) -> str:
+    """Return the present name of an array of a solver's state.
+
+    Examples
+    --------
+    >>> present_state_key("own.centre"), present_state_key("w")
+    ('own.center', 'w')
+    """
+    prefix, dot, last = key.rpartition(".")
+    return prefix + dot + FORMER_STATE_KEYS.get(last, last)
