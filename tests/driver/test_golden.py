@@ -1,8 +1,8 @@
-"""Golden runs: what fits give is the same as before, to the bit; and so are the public names.
+"""Golden runs: fits give the same results as before, to the bit; and so do the public names.
 
 `python tests/driver/test_golden.py` rewrites the files, after a change that is intended. Last bits differ
-between processors and builds of NumPy: where these differ from those at the time of writing, values and bounds
-are compared to 1e-8, and statuses alone, since the number of steps may differ.
+between processors and builds of NumPy: on another machine, values and bounds are compared to 1e-8, and only
+the statuses, since the number of steps may differ.
 """
 
 import inspect
