@@ -21,7 +21,7 @@ from riskmin.report import chart
 IMG = Path(__file__).with_name("img")
 STYLE = Path(riskmin.__file__).with_name("report") / "style.css"
 
-INK, SOFT = "#1b1e22", "#57606a"
+INK, GRAY = "#1b1e22", "#57606a"
 BLUE, ORANGE, GREEN = "#1d5dbf", "#b4530a", "#14653a"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', sans-serif"
 
@@ -89,17 +89,17 @@ class Panel:
 
 
 CUTS_STYLE = f"""
-text {{ font-size: 13px; fill: {SOFT}; }}
+text {{ font-size: 13px; fill: {GRAY}; }}
 .title {{ font-size: 14.5px; font-weight: 600; fill: {INK}; }}
 .tick {{ text-anchor: middle; }}
 .mid {{ text-anchor: middle; }} .end {{ text-anchor: end; }}
 .blue {{ fill: {BLUE}; font-weight: 600; }} .orange {{ fill: {ORANGE}; font-weight: 600; }}
 .green {{ fill: {GREEN}; font-weight: 600; }}
-.axis {{ stroke: {SOFT}; fill: none; }}
+.axis {{ stroke: {GRAY}; fill: none; }}
 .curve {{ stroke: {BLUE}; stroke-width: 2.8; fill: none; stroke-linejoin: round; }}
 .cut {{ stroke: {ORANGE}; stroke-width: 1.5; fill: none; stroke-opacity: .8; }}
 .model {{ stroke: {ORANGE}; stroke-width: 2.8; fill: none; stroke-linejoin: round; }}
-.level {{ stroke: {SOFT}; stroke-width: 1; stroke-dasharray: 4 4; fill: none; }}
+.level {{ stroke: {GRAY}; stroke-width: 1; stroke-dasharray: 4 4; fill: none; }}
 .band {{ fill: {GREEN}; fill-opacity: .1; }}
 .dot {{ fill: {BLUE}; stroke: #fff; stroke-width: 1.6; }}
 .low {{ fill: {ORANGE}; stroke: #fff; stroke-width: 1.6; }}
@@ -207,6 +207,9 @@ def convergence_picture() -> str:
 def main() -> None:
     """Draw all pictures."""
     IMG.mkdir(exist_ok=True)
+    from docs import rooms  # uses the card of this module
+
+    (IMG / "rooms.svg").write_text(rooms.picture(), encoding="utf-8")
     (IMG / "cuts.svg").write_text(cuts_picture(), encoding="utf-8")
     (IMG / "convergence.svg").write_text(convergence_picture(), encoding="utf-8")
 

@@ -89,11 +89,36 @@ def test_every_loss_is_public():
     assert all(getattr(riskmin, type(loss).__name__) is type(loss) for loss in LOSSES.values())
 
 
-def test_architecture_lists_every_module_in_order():
-    listed = [row[0].strip("`/").removesuffix(".py") for row in table(read("docs/architecture.md"), "module")]
+def test_architecture_lists_every_room_in_order():
+    listed = [row[0].strip("`/") for row in table(read("docs/architecture.md"), "room")]
     tree = ast.parse(read("tests/test_layout.py"))
-    (layers,) = [n.value for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "LAYERS"]
-    assert listed == ast.literal_eval(layers)
+    (rooms,) = [n.value for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "ROOMS"]
+    assert listed == ast.literal_eval(rooms)
+
+
+def test_the_map_shows_the_way_of_a_fit(monkeypatch):
+    """Its rooms are those of the architecture, and a fit calls the numbered ones in the order shown."""
+    monkeypatch.syspath_prepend(ROOT)
+    from docs import rooms
+
+    listed = [row[0].strip("`/") for row in table(read("docs/architecture.md"), "room")]
+    assert [name for name, *_ in rooms.ROOMS] == listed
+    visited, home = [], str(Path(riskmin.__file__).parent)
+
+    def profile(frame, event, _):
+        name = frame.f_code.co_filename
+        if event == "call" and name.startswith(home):
+            visited.append(Path(name).relative_to(home).parts[0])
+
+    X = np.random.default_rng(0).standard_normal((200, 5))
+    model = riskmin.LinearClassifier("hinge").fit(X, X[:, 0] > 0)  # imports and compiles
+    sys.setprofile(profile)
+    try:
+        model.fit(X, X[:, 0] > 0)
+    finally:
+        sys.setprofile(None)
+    calls = iter(visited)
+    assert all(name in calls for name in rooms.FIT)
 
 
 def test_versions_agree():
@@ -116,7 +141,7 @@ def test_every_decision_is_in_the_index():
     assert not [p.name for p in ROOT.glob("docs/adr/0*.md") if f"]({p.name})" not in index]
 
 
-@pytest.mark.parametrize("name", ["cuts", "convergence", "roc_a9a", "prbep_c11"])
+@pytest.mark.parametrize("name", ["rooms", "cuts", "convergence", "roc_a9a", "prbep_c11"])
 def test_pictures_are_sound(name):
     text = read(f"docs/img/{name}.svg")
     assert ET.fromstring(text).tag.endswith("svg")
