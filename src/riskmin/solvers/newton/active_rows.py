@@ -64,12 +64,14 @@ class ActiveRows:
         self, lam: float, g: NDArray, scale: NDArray, tol: float, max_steps: int
     ) -> tuple[NDArray, int]:
         """(lam + C C') v = C (-g), e = (g + C' v) / lam; C' of the residual comes free with each step."""
+        # here g is the right-hand side -K^-1/2 g of the module's formulas
         r = -self._forward(g)
         direction, rho, v = r, float(r @ r), 0.0 * g  # v holds C' v, one entry per column
         image, ratio = 0.0 * g, 0.0
         for n_steps in check_each(range(max_steps)):
             # direction = r + ratio * last direction, so C' r follows from two images
             last_image, image = image, self._back(direction)
+            # a residual r of the rows is the residual K^1/2 C' r / lam of (lam K + X' H X) d = -g
             residual = scale * (image - ratio * last_image)
             if float(residual @ residual) <= (lam * tol) ** 2:
                 return (g + v) / lam, n_steps
@@ -89,6 +91,7 @@ class ActiveRows:
         e, r = 0.0 * g, g
         direction, rho = r, float(r @ r)
         for n_steps in check_each(range(max_steps)):
+            # r is the residual after multiplication by K^-1/2, which `scale` undoes
             residual = scale * r
             if float(residual @ residual) <= tol * tol:
                 return e, n_steps
@@ -116,10 +119,11 @@ class ActiveRows:
 
 
 def _drop_empty_columns(part: Any, p: int) -> tuple[Matrix, NDArray]:
-    """Rows without those of their p columns that are empty, and the index of the others."""
+    """The rows with their empty columns removed (out of p), and the index of the remaining columns."""
     used = np.zeros(p, dtype=bool)
     used[part.indices] = True
     index = np.flatnonzero(used)
+    # the new index of each used column
     position = np.cumsum(used, dtype=part.indices.dtype) - 1
     compact = sp.csr_array(
         (part.data, position[part.indices], part.indptr), shape=(part.shape[0], len(index))

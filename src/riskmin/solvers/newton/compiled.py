@@ -18,11 +18,11 @@ from riskmin.problem.intercept.profiled import VANISHED_RISK_RATIO
 from riskmin.solvers.newton.score_problem import ScoreEvaluation, ScoreProblem, bracketed_newton
 
 INTERCEPT_SLOPE_ROUNDING = 2.0**-49
-"""A slope in the intercept counts as 0 below this share of the sum of |c_i u_i|, which it is a sum of."""
+"""The slope in the intercept, sum_i c_i u_i, counts as 0 up to this share of sum_i |c_i u_i|."""
 MIN_RELATIVE_INTERCEPT_STEP = 1e-13
-"""Shorter steps of the intercept are rounding: the slope that is left is removed by mixing two cuts."""
+"""Shorter steps of the intercept are rounding: the remaining slope is removed by mixing two cuts."""
 LINE_SEARCH_INTERCEPT_SLOPE = 1e-6
-"""The share that is allowed instead during a line search."""
+"""The slope in the intercept that is allowed during a line search, as a share of sum_i |c_i u_i|."""
 
 
 def _slots() -> Any:
@@ -52,9 +52,11 @@ class CompiledScoreProblem(ScoreProblem, ABC):
         """The multipliers at the scores z, the loss, and its second derivatives."""
         if not self.intercept:
             return self.evaluate_with_cut(z, mu, center, 0.0)[0]
+        # at t = 0 the derivatives in b do not depend on the direction, so z stands in for it
         derivatives = self.line_derivatives(z, z, mu, center, 0.0)
         b, _ = self.minimize_intercept(derivatives, z, b, INTERCEPT_SLOPE_ROUNDING)
         evaluation, slope_b, abs_sum = self.evaluate_with_cut(z, mu, center, b)
+        # a cut of min_b R must have slope 0 in b
         if abs(slope_b) > INTERCEPT_SLOPE_ROUNDING * abs_sum:
             evaluation = self._mixed(z, mu, center, evaluation, slope_b)
         if not mu:
@@ -84,8 +86,9 @@ class CompiledScoreProblem(ScoreProblem, ABC):
                 b, current = self.minimize_intercept(sums, z, predicted, LINE_SEARCH_INTERCEPT_SLOPE)
                 last_t, previous = t, current
             slope, curvature = line(t)
+            # the derivative of min_b f(t, b) is f_t at the best b
             slope, curvature = current[k.D_T] + slope, current[k.D_TT] + curvature
-            # the second derivative of min_b f(t, b) is f_tt - f_tb^2 / f_bb
+            # its second derivative is f_tt - f_tb^2 / f_bb
             if self.intercept and current[k.D_BB] > 0:
                 curvature -= current[k.D_TB] ** 2 / current[k.D_BB]
             return float(slope), float(curvature)
@@ -110,6 +113,7 @@ class CompiledScoreProblem(ScoreProblem, ABC):
             slope, curvature = float(sums[k.D_B]), float(sums[k.D_BB])
             if abs(slope) <= tol * sums[k.LINE_ABS_SUM]:
                 break
+            # the slope is nondecreasing in b: its sign gives the side of the minimizer
             lo, hi = (b, hi) if slope < 0 else (lo, b)
             new = b - slope / curvature if curvature > 0 else np.inf
             if not lo < new < hi:
@@ -121,6 +125,7 @@ class CompiledScoreProblem(ScoreProblem, ABC):
             b = new
         else:
             self.unsmoothed_value(z, start)  # raises where the risk has no minimizer in the intercept
+        # where all multipliers underflow, the risk may have no minimizer in the intercept either
         if sums[k.LINE_ABS_SUM] <= VANISHED_RISK_RATIO:
             self.unsmoothed_value(z, start)
         return b, sums
@@ -133,6 +138,7 @@ class CompiledScoreProblem(ScoreProblem, ABC):
         step = 1e-12 * (1 + abs(one.b))
         other, slope = one, slope_b
         while (slope > 0) == (slope_b > 0) and slope:
+            # the slope has the same sign everywhere
             if step > 1e300:
                 return one
             other, slope, _ = self.evaluate_with_cut(z, mu, center, one.b - np.copysign(step, slope_b))

@@ -75,18 +75,21 @@ class ExponentialFamily(CompiledScoreProblem):
             return out
 
         sums = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
-        value, offset, rounding, slope_b, abs_sum = sums
-        return ScoreEvaluation(dz, offset - CUT_ROUNDING * rounding, b, value, h), slope_b, abs_sum
+        # in the order of the kernels' slots VALUE to CUT_ABS_SUM
+        value, offset, abs_terms, slope_b, abs_sum = sums
+        return ScoreEvaluation(dz, offset - CUT_ROUNDING * abs_terms, b, value, h), slope_b, abs_sum
 
     def minimize_intercept(
         self, derivatives: Callable[[float], NDArray], z: NDArray, b: float, tol: float
     ) -> tuple[float, NDArray]:
-        """The best intercept and the derivatives at it; in closed form but for the logistic loss."""
+        """The best intercept and the derivatives at it; in closed form except for the logistic loss."""
         if not isinstance(self.loss, Logistic):
-            # the slope in b is rise e^b - fall (Poisson) or rise e^b - fall e^-b (Exponential), whose root is
-            # log(fall / rise), or half of it: Newton's steps to it would be many, or too long
+            # the slope after a change s of b is rise e^s - fall (Poisson) or rise e^s - fall e^-s
+            # (Exponential), with the root s = log(fall / rise), or half of it; Newton's method would take
+            # many steps to it, or too long ones
             k, sums = _kernels(), derivatives(b)
             n_exponentials = 1 + isinstance(self.loss, Exponential)
+            # D_BB is rise (Poisson) or their sum (Exponential, for which both are doubled here) at this b
             fall = float(sums[k.D_BB] - sums[k.D_B])
             rise = fall + 2 * float(sums[k.D_B]) if n_exponentials == 2 else float(sums[k.D_BB])
             if fall > 0 and rise > 0:

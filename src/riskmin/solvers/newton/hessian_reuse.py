@@ -43,9 +43,9 @@ CG_RESIDUAL = 0.2
 class ReusedHessian:
     """Directions d with (lam K + X' H X) d = -g, for a current or an earlier H, of all rows or of a sample.
 
-    The matrix is factorized and reused while the gradient decreases fast. That of a sample is replaced by
-    that of all rows for good once the two differ along a direction, or after two poor steps in a row each of
-    which had a new matrix.
+    The matrix is factorized and reused while the gradient decreases fast. The matrix of a sample is replaced
+    by that of all rows for good once the two differ along a direction, or after two poor steps in a row, each
+    of them with a new matrix.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class ReusedHessian:
         # a reused or sampled matrix gives linear convergence; a poor rate calls for a new one
         poor = square > self.last_square / REUSE_DECREASE
         self.last_square = square
+        # an old matrix does not explain a poor step with a new one: the sample may be too small
         self.n_poor_steps = self.n_poor_steps + 1 if poor and self.is_new else 0
         if self.n_poor_steps > 1:
             self.sampled = False
@@ -96,6 +97,7 @@ class ReusedHessian:
     def check_sample(self, h: NDArray, dz: NDArray) -> None:
         """Reject a new sample whose second derivative along dz = X d is not that of all rows."""
         if self.is_new and self.sampled and self.hessian_diagonal is not None:
+            # d' X' H X d = sum_i h_i (x_i'd)^2, by all rows and by the sample
             square = dz * dz
             exact, estimate = float(h @ square), float(self.hessian_diagonal @ square)
             ratio = SAMPLE_MAX_CURVATURE_RATIO
@@ -113,6 +115,7 @@ class ReusedHessian:
         One row is drawn from each of `size` consecutive ranges, so that sorted rows are sampled evenly.
         """
         n = len(h)
+        # range i is [ends[i], ends[i + 1])
         ends = np.linspace(0, n, self.size + 1).astype(np.int64)
         index = ends[:-1] + (np.random.default_rng(0).random(self.size) * np.diff(ends)).astype(np.int64)
         sample = np.zeros(n)
@@ -131,6 +134,7 @@ class ReusedHessian:
 
     def _cost(self, h: NDArray) -> float:
         """The cost of forming and factorizing the matrix, in steps of conjugate gradients."""
+        # in units of one entry of a pass over X; a Cholesky factorization takes p^3 / 3 dense operations
         (n, p), nnz, sparse = self.design.shape, self.design.nnz, self.design.row_metadata.sparse
         # rows with second derivatives, each of (nnz / n)^2 / 2 products
         rows = self.size if self.sampled else np.count_nonzero(h)
@@ -141,15 +145,18 @@ class ReusedHessian:
 
     # ------------------------------------------------------------ conjugate gradients
     def _iterative(self, h: NDArray, g: Array, tol: float) -> Array:
-        """By conjugate gradients; where they cost more than a factorization, that is used the next time.
+        """By conjugate gradients; if they cost more than a factorization, the next system is factorized.
 
         After any number of steps, the result is a descent direction.
         """
         hessian = separable_hessian(h, self.intercept)
+        # the limit is the cost of a factorization by features, where that is possible; a fifth of the maximum
+        # if only the system of the rows could be factorized
         if min(self.design.shape) > self.direct:
             max_steps = MAX_CG_STEPS
         else:
             max_steps = math.ceil(self._cost(h)) if self.design.shape[1] <= self.direct else MAX_CG_STEPS // 5
+        # NewtonSystem copies the rows with second derivatives where these are few, or uses a direct method
         few_curved = GATHER_BELOW_ONE_ROW_IN * np.count_nonzero(h) < len(h)
         if self.steps > max_steps or not isinstance(self.reg, L2) or few_curved:
             system = NewtonSystem(self.design, self.reg, self.direct, self.steps)
@@ -167,6 +174,7 @@ class ReusedHessian:
         parts = [h[part] for part in self.design.shard_slices]
         low_rank = [self.design.adjoint(s) for s in hessian.low_rank]
         penalty = self.lam * (self.reg.terms(g).square + 0.0 * g)
+        # the low-rank term is left out of the preconditioner
         diagonal = self.design.gram_diagonal(h) + penalty
 
         def product(d: Array) -> Array:

@@ -1,7 +1,7 @@
 r"""The linear system of a Newton step, :math:`(\lambda K + X^\top H X)\, d = -g`.
 
 Solved by a Cholesky factorization of the p x p matrix, by Woodbury's formula in the rows with second
-derivatives, or by conjugate gradients; whichever is expected to cost the least.
+derivatives, or by conjugate gradients, whichever is expected to cost the least.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GATHER_BELOW_ONE_ROW_IN = 3
 MIN_RELATIVE_PENALTY = 1e-12
 """The smallest penalty of a coordinate, as a share of the sum of the second derivatives."""
 DENSE_SPEEDUP = 8.0
-"""How many times as fast an operation of a dense matrix product is as one of a sparse product."""
+"""The ratio of the cost of an operation in a sparse product to that of one in a dense matrix product."""
 
 
 class NewtonSystem:
@@ -56,6 +56,8 @@ class NewtonSystem:
         complementarity.
         """
         norm = math.sqrt(float(g @ g))
+        # the first term falls with |g|^2 near the end, for superlinear convergence; the second adds 4.5 % of
+        # the complementarity to the gap
         return max(0.05 * norm * min(1.0, 10 * norm), 0.3 * math.sqrt(scaled_gap))
 
     def solve(self, hessian: Hessian, lam: float, g: Array, tol: float) -> Array:
@@ -63,15 +65,17 @@ class NewtonSystem:
         if isinstance(self.given_reg, L2):
             # penalties that vanish in rounding beside X' H X are raised to MIN_RELATIVE_PENALTY of it
             square = self.given_reg.terms(g).square
-            least = MIN_RELATIVE_PENALTY * float(hessian.diagonal.sum()) / lam
-            self.reg = L2(np.maximum(square + 0.0 * g, least)) if np.min(square) < least else self.given_reg
+            floor = MIN_RELATIVE_PENALTY * float(hessian.diagonal.sum()) / lam
+            self.reg = L2(np.maximum(square + 0.0 * g, floor)) if np.min(square) < floor else self.given_reg
         cost, direct_solve = self._cheapest_direct(hessian)
+        # all costs are in steps of conjugate gradients
         if direct_solve is not None and (cost < 4 or self.steps >= cost):
             self.steps *= 0.8  # so that conjugate gradients are tried again some time
             return direct_solve(hessian, lam, g)
         # conjugate gradients get no more steps than a direct solve would cost
         max_steps = int(min(MAX_CG_STEPS, cost))
         d, n_steps = self._conjugate_gradients(hessian, lam, g, tol, max_steps)
+        # a run that reached its limit counts as four times as long, so that it is not repeated soon
         self.steps = n_steps if n_steps < max_steps else 4.0 * max_steps
         return d if n_steps < max_steps or direct_solve is None else direct_solve(hessian, lam, g)
 
@@ -80,8 +84,9 @@ class NewtonSystem:
     ) -> tuple[Array, int]:
         """By conjugate gradients; on a copy of the rows with second derivatives where these are few."""
         active = np.flatnonzero(hessian.diagonal)
-        few = GATHER_BELOW_ONE_ROW_IN * len(active) < len(hessian.diagonal)
-        copied = few and self.design.can_gather(len(active))
+        worthwhile = GATHER_BELOW_ONE_ROW_IN * len(active) < len(hessian.diagonal)
+        copied = worthwhile and self.design.can_gather(len(active))
+        # ActiveRows needs a diagonal K and H = D^1/2 P D^1/2 with a projection P
         if copied and isinstance(self.reg, L2) and not hessian.pair_blocks and _projects(hessian):
             square = self.reg.terms(g).square + 0.0 * g
             return ActiveRows(self.design.gather(active), hessian, square).solve(lam, g, tol, max_steps)
@@ -115,9 +120,14 @@ class NewtonSystem:
         return self.design.shape[1] <= self.direct and self.design.can_form_gram(bool(hessian.pair_blocks))
 
     def _solve_by_rows(self, hessian: Hessian, lam: float, g: Array) -> Array:
-        """By Woodbury's formula: u = H X_S d in (I + H G) u = H G' g, for G = X_S (lam K)^-1 X_S'."""
+        """By Woodbury's formula, in the rows S with second derivatives.
+
+        For the right-hand side r and G = X_S (lam K)^-1 X_S', the unknown u = H X_S d solves
+        (I + H G) u = H X_S (lam K)^-1 r, and d = (lam K)^-1 (r - X_S' u).
+        """
         lapack = scipy_linalg().lapack
         active = np.flatnonzero(hessian.diagonal)
+        # (lam K)^-1, one entry per column
         weight = 1 / (lam * self.reg.terms(g).square + 0.0 * g)
         if not len(active):
             return -1.0 * weight * g
@@ -125,9 +135,10 @@ class NewtonSystem:
         scaled = part * weight if isinstance(part, np.ndarray) else part @ sp.diags_array(weight)
         dense, H = isinstance(part, np.ndarray), restrict_hessian(hessian, active)
         gram = interruptible_matmul(scaled, part.T) if dense else (scaled @ part.T).toarray()
+        # I + H G is not symmetric, hence LU instead of Cholesky; it takes 2/3 m^3 operations
         M, work = np.eye(len(active)) + hessian_product(H, gram), 2 / 3 * len(active) ** 3
         factor, pivots, singular = interruptible_call(work, partial(lapack.dgetrf, overwrite_a=True), M)
-        if singular:  # rows so long that the identity is lost in rounding
+        if singular:  # the entries of H G are so large that the identity is lost in rounding
             return self._without_rows(hessian, lam, g)
         d, residual = 0.0 * g, -1.0 * g
         for _ in range(2):  # the second pass is iterative refinement
@@ -163,10 +174,11 @@ def factorized(design: DesignOperator, reg: Any, lam: float, hessian: Hessian) -
     if isinstance(reg, L2):
         diagonal += lam * reg.terms(np.ones(p)).square
     else:
+        # the gradient of w' K w / 2 is linear: at the unit vectors, it gives the rows of K
         G += lam * np.stack([np.asarray(reg.grad(e)) for e in np.eye(p)])
     # the upper triangle of G is the lower one of its transpose, which is in LAPACK's order
     factor = cholesky(G.T, diagonal, shift)
-    # without any factor, the gradient direction remains
+    # without a factor, the result is a multiple of g: the direction of steepest descent
     if factor is None:
         return lambda g: g / lam
     return lambda g: np.asarray(scipy_linalg().cho_solve(factor, g, check_finite=False))
@@ -200,6 +212,7 @@ def _projects(hessian: Hessian) -> bool:
         return not hessian.low_rank
     (s,), h = hessian.low_rank, hessian.diagonal
     positive = h > 0
+    # |q|^2 = s' D^-1 s for q = D^-1/2 s
     unit = abs(float(s[positive] @ (s[positive] / h[positive])) - 1) < 1e-9
     return bool(unit and not s[~positive].any())
 
@@ -208,6 +221,7 @@ def subtract_low_rank_and_pairs(G: NDArray, design: DesignOperator, hessian: Hes
     """X' H X from G = X' diag(h) X: less the low-rank terms and the pair blocks of H."""
     # H = diag(h) - sum_s s s' - pair blocks and their transposes
     for s in hessian.low_rank:
+        # X' s s' X = m m' with m = X' s
         m = design.adjoint(s)
         G -= np.outer(m, m)
     for block in hessian.pair_blocks:
@@ -232,6 +246,7 @@ def _pair_block_gram(X: Csr | Dense | DenseFortran, block: PairBlock) -> NDArray
     p = X.shape[1]
     out, sums, ends = np.zeros((p, p)), np.zeros(p), np.zeros(2, np.int64)
     if isinstance(X, Csr):
+        # in chunks of rows above, between which the deadline is checked
         above, weights, below, q, first, last = block
         for i, j in chunk_ranges(0, len(above), len(above) * (len(X.data) / X.shape[0]) * p):
             rows = above[i:j], weights[i:j], below, q, first[i:j], last[i:j]
@@ -250,16 +265,17 @@ def _pair_block_gram(X: Csr | Dense | DenseFortran, block: PairBlock) -> NDArray
 
 def restrict_hessian(hessian: Hessian, active: NDArray) -> Hessian:
     """The Hessian of the active rows alone, in their order; all others must have no second derivatives."""
+    # the position of each row among the active ones, -1 for all others
     position = np.full(len(hessian.diagonal), -1)
     position[active] = np.arange(len(active))
     pair_blocks = []
     for above, p, below, q, first, last in hessian.pair_blocks:
-        kept_above, kept_below = position[above] >= 0, position[below] >= 0
-        # the number of kept rows below before each place: ranges [first, last) in the shorter list
-        before = prefix_sums(kept_below.astype(np.int64))
-        rows, others = position[above[kept_above]], position[below[kept_below]]
-        new_first, new_last = before[first[kept_above]], before[last[kept_above]]
-        pair_blocks.append(PairBlock(rows, p[kept_above], others, q[kept_below], new_first, new_last))
+        active_above, active_below = position[above] >= 0, position[below] >= 0
+        # the number of active rows below before each position: ranges [first, last) in the shorter list
+        before = prefix_sums(active_below.astype(np.int64))
+        rows, others = position[above[active_above]], position[below[active_below]]
+        new_first, new_last = before[first[active_above]], before[last[active_above]]
+        pair_blocks.append(PairBlock(rows, p[active_above], others, q[active_below], new_first, new_last))
     return Hessian(hessian.diagonal[active], tuple(s[active] for s in hessian.low_rank), tuple(pair_blocks))
 
 
@@ -286,9 +302,11 @@ def conjugate_gradients(
         if float(r @ r) <= tol * tol:
             return d, n_steps
         image = product(direction)
+        # the minimizer of d' A d / 2 - g'd along the direction; r = g - A d is updated, not recomputed
         step = rho / float(direction @ image)
         d, r = d + step * direction, r - step * image
         s = r if diagonal is None else r / diagonal
         rho, last_rho = float(r @ s), rho
+        # the next direction is A-conjugate to all earlier ones
         direction = s + (rho / last_rho) * direction
     return d, max_steps

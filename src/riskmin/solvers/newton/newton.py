@@ -26,7 +26,7 @@ from riskmin.solvers.state_checks import NO_INTEGER_ARRAYS, check_state, state_s
 UNIT_STEP_MAX_SLOPE_LEFT, UNIT_STEP_MAX_SLOPE_REVERSED = 0.1, 0.9
 """The step t = 1 is accepted if the slope at its end, relative to that at t = 0, lies between -0.9 and 0.1.
 
-Where the second derivative decreases along the line, a longer step pays; a shorter one would only lose."""
+Where the second derivative decreases along the line, a longer step pays; a shorter one does not."""
 SMOOTH_SAMPLE_ROWS_PER_COLUMN = 10
 """Rows per column that a starting sample needs: fewer than for nonsmooth losses, as its run ends early."""
 SMOOTH_SAMPLE_MAX_ITER = 30
@@ -34,7 +34,7 @@ SMOOTH_SAMPLE_MAX_ITER = 30
 
 
 N_STATE_NUMBERS = 9
-"""Length of the array `nnz` of a saved state; those of `SemismoothNewton` have more."""
+"""Length of the array `numbers` of a saved state; in states of `SemismoothNewton` it is longer."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,10 @@ class Newton:
     at most :math:`\|\nabla J(w)\|^2 / (2 \lambda)` with L2.
 
     The matrix is factorized, and reused as long as each step divides the squared gradient norm by 50. With
-    many rows per column it is that of a sample of the rows, unless the sample turns out to be too different,
-    and the first point is the minimizer of a sample. With many features, or where that costs less, conjugate
-    gradients solve the system up to a residual of a fifth of the gradient, with two passes over X per step.
+    many rows per column, the first point is the minimizer of a sample of the rows, and the matrix is that of
+    a sample, unless the sample turns out to be too different. With many features, or where that costs less,
+    conjugate gradients solve the system up to a residual of a fifth of the gradient norm, with two passes
+    over X per step.
 
     For `L2` and `Quadratic`. Multi-output losses, such as `Softmax`, use preconditioned conjugate gradients,
     and need `L2` and local rows.
@@ -106,7 +107,7 @@ class Newton:
         return self._run(obj, problem, self._linear_system(obj, problem), point, point.cut)
 
     def _sampled_start(self, obj: Objective, w: Array) -> Array:
-        """A point near the minimizers of samples, up to the accuracy that these have for all rows."""
+        """A point near the minimizer of a sample, as accurate as that minimizer is for all rows."""
         for one_in in START_SAMPLE_ONE_ROW_IN:
             sampled = sampled_objective(obj, one_in, SMOOTH_SAMPLE_ROWS_PER_COLUMN)
             if sampled is None:
@@ -121,6 +122,7 @@ class Newton:
         return w
 
     def _score_problem(self, obj: Objective) -> ScoreProblem:
+        """The score problem of an objective; raise UnsupportedProblem if its loss is not smooth."""
         risk = without_intercept(obj.risk)
         loss = getattr(risk, "loss", None)
         if not (getattr(loss, "smooth", False) and isinstance(loss, HasCurvature)):
@@ -131,10 +133,12 @@ class Newton:
         return ScoreProblem.from_objective(self, obj)
 
     def _linear_system(self, obj: Objective, problem: ScoreProblem) -> ReusedHessian:
+        """The linear system, without a matrix yet."""
         sampled = self.sampled and not isinstance(problem.loss, Squared)
         return ReusedHessian(problem.design, obj.reg, obj.lam, self.direct, problem.intercept, sampled)
 
     def _from(self, obj: Objective, w0: Array) -> Iterator[Iterate]:
+        """The iterates from w0, without a start on a sample."""
         problem = self._score_problem(obj)
         point = _NewtonPoint.at_weights(problem, w0)
         return self._run(obj, problem, self._linear_system(obj, problem), point, point.cut)
@@ -166,6 +170,7 @@ class Newton:
     def _run(
         self, obj: Objective, problem: ScoreProblem, system: ReusedHessian, point: _NewtonPoint, best: Cut
     ) -> Iterator[Iterate]:
+        """The iterates from a point, a linear system and the best cut so far."""
         n_evaluations, decrease = 1, math.inf
         while True:
             obj.count.calls += 1
@@ -179,6 +184,7 @@ class Newton:
             if moved is None:
                 return  # no descent is left in this precision
             point = moved
+            # the convex combination of both cuts with the best lower bound, unless rounding makes it worse
             mixed, _ = mix_two(best, point.cut, obj)
             best = max(mixed, point.cut, key=obj.lower)
 
@@ -216,6 +222,7 @@ class _NewtonPoint:
         g = obj.lam * obj.reg.grad(self.w) + self.a  # type: ignore[attr-defined]
         h = problem.hessian(self.evaluation, self.z, 0.0, None).diagonal
         d = system.direction(h, g)
+        # with the current Hessian, J is predicted to fall by -g'd / 2 on the unit step
         slope = float(g @ d)
         if not -math.inf < slope < 0:
             return None, 0, 0.0
@@ -225,11 +232,11 @@ class _NewtonPoint:
         curvature = obj.lam * (line(1.0)[1] - line(0.0)[1])
         evaluation = problem.evaluate(self.z + dz, 0.0, None, self.evaluation.b)
         t, n_evaluations = 1.0, 1
-        # slope and change of J for t = 1
+        # first try the unit step: slope of J at its end, and change of J
         end = float(evaluation.dz @ dz) + obj.lam * line(1.0)[1]
         change = evaluation.risk - self.evaluation.risk + obj.lam * (line(1.0)[0] - line(0.0)[0])
-        lowest, highest = UNIT_STEP_MAX_SLOPE_LEFT * slope, -UNIT_STEP_MAX_SLOPE_REVERSED * slope
-        if not (lowest <= end <= highest and change < 0):
+        min_end, max_end = UNIT_STEP_MAX_SLOPE_LEFT * slope, -UNIT_STEP_MAX_SLOPE_REVERSED * slope
+        if not (min_end <= end <= max_end and change < 0):
 
             def penalty_derivatives(t: float) -> tuple[float, float]:
                 return obj.lam * line(t)[1], curvature

@@ -60,6 +60,7 @@ class PiecewiseQuadratic(CompiledScoreProblem):
         if not self.smooth:
             return super().initial_mu(z, penalty)
         max_slope = max(float(np.abs(self.lower).max()), float(np.abs(self.upper).max()))
+        # what smoothing subtracts from the loss has no bound if the multipliers have none
         if not np.isfinite(max_slope):
             return 0.0
         h = self.evaluate(z, 0.0, None, 0.0).hessian_diagonal
@@ -67,10 +68,11 @@ class PiecewiseQuadratic(CompiledScoreProblem):
         # h_i is c_i / square in curved rows and 0 in others
         if float(h.sum()) * self.square >= MIN_CURVED_WEIGHT * float(self.c.sum()):
             return 0.0
+        # smoothing subtracts at most mu max_slope^2 / 2: half of the risk for mu = risk / max_slope^2
         return max(self.unsmoothed_value(z, 0.0)[0] / max_slope**2, penalty, self.min_mu)
 
     def unsmoothed_value(self, z: NDArray, b: float) -> tuple[float, float]:
-        """The unsmoothed loss at its best intercept, which is searched from b on; and that intercept."""
+        """The unsmoothed loss at its best intercept, and that intercept; the search for it starts at b."""
         k = _kernels()
         rows = self.shift, self.lower, self.upper, self.c
 
@@ -130,10 +132,12 @@ class PiecewiseQuadratic(CompiledScoreProblem):
 
         def partial_sums(s: slice) -> NDArray:
             out = np.empty(5)
-            more = inverse, self.epsilon, self.square, dz[s], h[s], out
-            k.evaluate_with_cut(z[s], b, *(a[s] for a in rows), *more)
+            # dz[s] and h[s] are views, which the kernel fills
+            outputs = dz[s], h[s], out
+            k.evaluate_with_cut(z[s], b, *(a[s] for a in rows), inverse, self.epsilon, self.square, *outputs)
             return out
 
         sums = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
-        value, offset, rounding, slope_b, abs_sum = sums
-        return ScoreEvaluation(dz, offset - CUT_ROUNDING * rounding, b, value, h), slope_b, abs_sum
+        # in the order of the kernel's slots VALUE to CUT_ABS_SUM
+        value, offset, abs_terms, slope_b, abs_sum = sums
+        return ScoreEvaluation(dz, offset - CUT_ROUNDING * abs_terms, b, value, h), slope_b, abs_sum

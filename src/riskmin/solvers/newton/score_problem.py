@@ -129,13 +129,14 @@ class ScoreProblem:
     ) -> NDArray:
         """X' dz of an evaluation, updated from the previous one: rows whose dz did not change cost nothing.
 
-        Recomputed from dz alone once the result is much smaller than the previous one, which would
-        otherwise leave it with the rounding errors of the larger numbers.
+        It is recomputed from dz alone once it is much smaller than the previous one, since an update keeps
+        the rounding errors of the larger numbers.
         """
         if previous is not None:
-            last, old = previous
-            a = old + self.design.adjoint(evaluation.dz - last.dz)
-            if RECOMPUTE_WHEN_SHRUNK_BY * np.max(np.abs(a)) >= np.max(np.abs(old)):
+            last_evaluation, last_a = previous
+            # X' dz is linear in dz
+            a = last_a + self.design.adjoint(evaluation.dz - last_evaluation.dz)
+            if RECOMPUTE_WHEN_SHRUNK_BY * np.max(np.abs(a)) >= np.max(np.abs(last_a)):
                 return a
         return self.design.adjoint(evaluation.dz)
 
@@ -149,7 +150,8 @@ class ScoreProblem:
         risk, b = self.unsmoothed_value(z, 0.0)
         if not risk > 0:
             return penalty or 1.0
-        # the minorant offset for a small mu is mu |beta|^2 / 2, so half_square estimates |beta|^2 / 2
+        # the minorant offset for a small mu is mu |beta|^2 / 2, so half_square estimates |beta|^2 / 2, and
+        # mu = risk / half_square makes this offset as large as the risk
         small_mu = 1e-3 * risk
         half_square = float(self._smoothed(z + b if b else z, small_mu, None)[2]) / small_mu
         return max(risk / half_square if half_square > 0 else 0.0, risk + penalty)
@@ -169,6 +171,7 @@ class ScoreProblem:
         of J at t = 0.
         """
 
+        # the derivative of J along the line: that of lam Omega, and the gradient in the scores times X d
         def slope(t: float) -> float:
             gradient, *_ = self._multipliers(z + t * dz, mu, center, b)
             return line(t)[0] + float(gradient @ dz)
@@ -189,9 +192,11 @@ class ScoreProblem:
         self, z: NDArray, mu: float, center: NDArray | None, b: float
     ) -> tuple[NDArray, float, float]:
         """The gradient in the scores z, the offset of the cut it belongs to, and the intercept."""
+        # the cut is R(v) >= value + offset_gain + dz @ (v - z), for all scores v
         if not self.intercept:
             value, dz, offset_gain = self._smoothed(z, mu, center)
             return dz, float(value + offset_gain - dz @ z) - self._rounding_allowance(dz, z, 0.0), 0.0
+        # offset and slopes of the tangent at each intercept that was tried
         evaluated: dict[float, tuple[float, NDArray]] = {}
 
         def tangent_at(b: float) -> Tangent:
@@ -210,11 +215,12 @@ class ScoreProblem:
 
     def _rounding_allowance(self, dz: NDArray, z: NDArray, b: float) -> float:
         """An upper bound of what rounding may have added to the offset of a cut."""
+        # the offset is a difference of sums whose terms are at most |dz_i| (|z_i| + |b|)
         allowance = CUT_ROUNDING * float(abs(dz) @ (abs(z) + abs(b)))
         return allowance if self.loss.separable else allowance + self.risk.summation_error(z)
 
     def unsmoothed_value(self, z: NDArray, b: float) -> tuple[float, float]:
-        """The unsmoothed loss at its best intercept, which is searched from b on; and that intercept."""
+        """The unsmoothed loss at its best intercept, and that intercept; the search for it starts at b."""
         if not self.intercept:
             return float(self.loss.value_grad(z, self.y, self.c)[0]), 0.0
 
@@ -227,11 +233,11 @@ class ScoreProblem:
 
     def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Hessian:
         """The Hessian in the scores; with a profiled intercept, less (H 1)(H 1)' / (1' H 1)."""
-        # the Hessian of min_b f(z + b), by the implicit function theorem
         b = evaluation.b
         H = loss_hessian(self.loss, z + b if b else z, self.y, self.c, mu, center)
         if not self.intercept:
             return H
+        # min_b f(z + b) has the Hessian H - s s' / (1's) with s = H 1, by the implicit function theorem
         s = hessian_product(H, np.ones_like(z))
         total = float(s.sum())
         return H._replace(low_rank=(*H.low_rank, s / total**0.5)) if total > 0 else H
@@ -261,14 +267,14 @@ def has_score_hessian(loss: Any, y: Array) -> bool:
 
 
 def bracket_intercept(f: Any, b: float) -> tuple[Tangent, Tangent]:
-    """Two tangents on either side of the minimizer of a function of the intercept, searched from b on."""
-    # CLOSE is the relative accuracy of the minimum, not of the intercept
+    """Two tangents on either side of the minimizer of a function of the intercept; the search starts at b."""
+    # INTERCEPT_RELATIVE_GAP is the accuracy of the minimum, not of the intercept
     lo, hi = bracket_intercept_near(f, f(b), 0.1)
     return refine_bracket(f, lo, hi, lambda best, bound: best - bound <= INTERCEPT_RELATIVE_GAP * abs(best))
 
 
 def bracketed_newton(derivatives: Callable[[float], tuple[float, float]], start: float) -> tuple[float, int]:
-    """The minimizer of a convex function on t > 0, from its first two derivatives; and the evaluations.
+    """The minimizer of a convex function on t > 0 by its first two derivatives, and the evaluations.
 
     Newton's method from t = 1, safeguarded by a bracket that is at least halved every third evaluation: on
     exponentials, Newton's steps from above are short. `start` < 0 is the slope at t = 0.
@@ -279,6 +285,7 @@ def bracketed_newton(derivatives: Callable[[float], tuple[float, float]], start:
     >>> abs(t**3 - 0.5) <= 0.05 * 0.5, n_evaluations
     (True, 3)
     """
+    # the slope is negative at lo and not at hi; `width` is that of the bracket at the last check
     lo, hi, t, width = 0.0, math.inf, 1.0, math.inf
     for n_evaluations in range(1, 61):
         slope, curvature = derivatives(t)
@@ -295,11 +302,12 @@ def bracketed_newton(derivatives: Callable[[float], tuple[float, float]], start:
         if not lo < new < hi:
             break
         t = new
+    # the function decreases up to lo, so that lo is a descent step; it is 0 where no slope was negative
     return lo or t, n_evaluations
 
 
 def secant_search(slope: Callable[[float], float], start: float) -> tuple[float, int]:
-    """The minimizer of a convex function on t > 0, near 1, from its slope; and the number of evaluations.
+    """The minimizer of a convex function on t > 0, near 1, by its slope, and the number of evaluations.
 
     The Illinois variant of regula falsi: the slope of the end that stays is halved when the other end moves
     twice in a row. `start` < 0 is the slope at t = 0.
@@ -326,6 +334,7 @@ def secant_search(slope: Callable[[float], float], start: float) -> tuple[float,
             extrapolated = t * start / (start - current) if current > start else math.inf
             t = min(max(extrapolated, 2 * t), 10 * t)
         else:
+            # the zero of the secant through the slopes of both ends
             t = (lo[0] * hi[1] - hi[0] * lo[1]) / (hi[1] - lo[1])
             if not lo[0] < t < hi[0]:
                 break

@@ -24,7 +24,7 @@ from riskmin.solvers.newton.subsampling import sampled_start
 from riskmin.solvers.state_checks import NO_INTEGER_ARRAYS, check_state, state_sizes
 
 MU_FLOOR = 1e-13
-"""The run ends once mu is below this share of the initial mu: the rest of the gap is rounding."""
+"""The run ends once mu is below this share of the initial mu: the remaining gap is rounding."""
 
 MU_DECREASE, MU_DECREASE_SLOW, SLOW_AFTER_STEPS = 0.3, 0.5, 4
 """The factor of mu from one stage to the next; the slow one after a stage of more than this many steps."""
@@ -112,8 +112,8 @@ class SemismoothNewton:
         problem = ScoreProblem.from_objective(self, obj)
         z = problem.design.forward(w)
         # known multipliers are near the optimal ones, so less smoothing suffices
-        share = 1.0 if center is None else WARM_MU_SHARE
-        mu = mu or share * problem.initial_mu(z, obj.lam * obj.reg.value(w))
+        mu_share = 1.0 if center is None else WARM_MU_SHARE
+        mu = mu or mu_share * problem.initial_mu(z, obj.lam * obj.reg.value(w))
         center = problem.initial_center(z) if center is None else center
         evaluation = problem.evaluate(z, mu, center, 0.0)
         point = _SemismoothPoint(w, z, mu, center, evaluation, problem.weight_gradient(evaluation), mu)
@@ -132,6 +132,7 @@ class SemismoothNewton:
             float(v) for v in state["numbers"]
         )
         evaluation = ScoreEvaluation(state["dz"], offset, b, risk, state.get("hessian_diagonal"))
+        # the fields of the point from `initial_mu` on
         counters = initial_mu, damping, int(age), bool(full), int(steps)
         point = _SemismoothPoint(
             state["w"], state["z"], mu, state.get("center"), evaluation, state["a"], *counters
@@ -162,7 +163,7 @@ class SemismoothNewton:
                 moved, n_evaluations = point.newton_step(obj, problem, system, complementarity)
             if moved is None:  # the stage ends, or no descent is left in this precision
                 if point.mu <= MU_FLOOR * point.initial_mu:
-                    return  # the rest of the gap is rounding
+                    return  # the remaining gap is rounding
                 moved, n_evaluations = point.decrease_mu(problem), 1
             point = moved
             cut = obj.project_out_intercepts(point.cut)
@@ -200,10 +201,11 @@ class _SemismoothPoint:
     def stationary(self, obj: Objective, value: float, complementarity: float) -> bool:
         """Whether stationarity is below half of complementarity, which only a smaller mu decreases.
 
-        The cut is used unshrunk, where the certified bound would shrink one that is worse than R >= 0: such a
-        cut is that of a point far from the end of its stage, whose multipliers are no good center.
+        The cut is not scaled down, as it is for the certified bound if R >= 0 is the better cut: such a point
+        is far from the end of its stage, and its multipliers are no good center.
         """
         cut = obj.project_out_intercepts(self.cut)
+        # J(w) - (b - lam Omega*(-a / lam)) is the sum of stationarity and complementarity
         return value - cut.b + obj.lam * obj.reg.conjugate(-1 / obj.lam * cut.a) <= 1.5 * complementarity
 
     def decrease_mu(self, problem: ScoreProblem) -> _SemismoothPoint:
@@ -237,6 +239,7 @@ class _SemismoothPoint:
             self.z, dz, self.mu, self.center, self.evaluation.b, penalty_derivatives, start
         )
         w = self.w + t * d
+        # the step is lost in rounding
         if np.array_equal(w, self.w):
             return None, n_evaluations
         damping = self._next_damping(t, problem.damp_below_step)
@@ -260,6 +263,7 @@ class _SemismoothPoint:
         model = None
         if self.center is not None and not self.steps:
             model = problem.face_model(self.z, self.mu, self.center)
+        # the model's direction is used if it is one of descent for the smoothed objective itself
         if model is not None:
             d = system.solve(model[1], lam, penalty_gradient + problem.design.adjoint(model[0]), tol)
             if -math.inf < float(g @ d) < 0:
@@ -274,6 +278,7 @@ class _SemismoothPoint:
         Where the rows with second derivatives do not determine d, it is long in directions that only lam
         penalizes. A short step shortens all of d, while damping shortens that part alone.
         """
+        # 1, 4, 16, ... while steps are short; divided by 4 after each long step, and 0 once at most 1/2
         if t < damp_below_step:
             return max(4 * self.damping, 1.0)
         if t > RELAX_DAMPING_ABOVE and self.damping > 0.5:
@@ -293,6 +298,7 @@ class _SemismoothPoint:
 
         def state() -> dict[str, Array]:
             arrays = {"w": self.w, "z": self.z, "dz": self.evaluation.dz, "a": self.a}
+            # in the order in which `resume` reads them
             numbers = [
                 self.mu,
                 self.initial_mu,

@@ -1,4 +1,4 @@
-"""Starting points from samples of the rows: with many rows per column, a sample gives most of the optimum."""
+"""Starting points from samples of the rows; with many rows per column, they are close to the optimum."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from riskmin.problem.intercept.profiled import ProfiledIntercept, without_interc
 from riskmin.problem.objective import CallCounter, Objective
 
 START_SAMPLE_ONE_ROW_IN = (64, 16)
-"""The two samples in turn have one row in this many."""
+"""The first sample has one row in 64, the second one row in 16."""
 START_SAMPLE_ROWS_PER_COLUMN = 50
 """Rows per column that a sample needs: with fewer its optimum is too different to save any work."""
 START_SAMPLE_TOL = 1e-2
@@ -49,6 +49,7 @@ def sampled_objective(
     index = one_in * np.arange(size) + rng.integers(0, one_in, size)
     design, c = DesignOperator(risk), risk.row_metadata.c[index]
     total = float(c.sum())
+    # rows without weight have no risk; remote rows may be too many to copy
     if not total > 0 or not design.can_gather(size):
         return None
     # weights of sum 1, so that the risk is a mean again and lam keeps its meaning
@@ -76,6 +77,7 @@ def sampled_start(
         if sampled is None:
             continue
         # a larger sample starts from the result of the smaller one
+        # the certified gap on the sample is best - lower; 0 is a lower bound of any J
         best, lower = np.inf, 0.0
         with contextlib.suppress(ValueError):  # a sample of one class has no best intercept
             for it in islice(steps(sampled, w0, mu), START_SAMPLE_MAX_ITER):
@@ -84,5 +86,6 @@ def sampled_start(
                 lower = max(lower, sampled.lower(it.cut))
                 if best - lower <= START_SAMPLE_TOL * best:
                     break
+            # the mu of the last stage: the run on more rows continues with as little smoothing
             w0, mu = w, it.info["mu"]
     return w0, mu

@@ -1,7 +1,7 @@
 r"""The multi-output Newton system, :math:`(\lambda I + \sum_i x_i x_i^\top \otimes H_i)\, d = -g`.
 
-Solved by preconditioned conjugate gradients. A better preconditioner is formed when the steps with the
-current one would cost more than that, and reused as long as it serves.
+Solved by preconditioned conjugate gradients. A better preconditioner is formed once the steps with the
+current one have cost as much as forming it, and reused as long as it needs fewer steps than that.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class MultiOutputNewtonSystem:
         norm = _weighted_norm(weights)
         g_norm = norm(g)
         # for a smooth loss, complementarity is rounding, and gives no tolerance
-        least = max(tol, NONSMOOTH_CG_RESIDUAL * g_norm) if inputs.mu else SMOOTH_CG_RESIDUAL * g_norm
-        tol, drop_tol = min(least, 0.5 * g_norm), DROPPED_ROWS_RESIDUAL * g_norm
+        cg_tol = max(tol, NONSMOOTH_CG_RESIDUAL * g_norm) if inputs.mu else SMOOTH_CG_RESIDUAL * g_norm
+        tol, drop_tol = min(cg_tol, 0.5 * g_norm), DROPPED_ROWS_RESIDUAL * g_norm
         d, r, all_active = 0.0 * g, -g, self._active_rows(inputs, inputs.active_rows)
         while True:
             part = all_active if inputs.mu else self._without_negligible_rows(all_active, inputs)
@@ -119,17 +119,18 @@ class MultiOutputNewtonSystem:
             d = self._descend(part, penalty, _CgRun(part, penalty, d, r, tol, norm), inputs.mu > 0)
             if part is all_active or not self.dropped_share:  # then dropped rows have no second derivatives
                 return d
-            # the residual of the whole system, which shows the error of dropped rows
+            # the residual of the system of all rows, which includes the error of dropped rows
             r = -g - penalty * d - all_active.product(d)
             if norm(r) <= max(2 * tol, drop_tol):
                 return d
+            # continue from d and its residual, with fewer rows dropped
             self.n_drop_reductions += 1
 
     def _penalty_weights(self, g: Array, mu: float) -> NDArray:
         """The factors of lam in the penalty, one per entry of w.
 
         Intercepts are not penalized, but those of classes without second derivatives would be undetermined:
-        they get the weight of a feature of typical length, and with a smooth loss next to none.
+        they get the weight of a feature of typical size, and with a smooth loss nearly none.
         """
         weights = self.reg.terms(g).square + 0.0 * g
         if isinstance(self.linear_map, WithIntercept):
@@ -152,6 +153,7 @@ class MultiOutputNewtonSystem:
         if active is None or len(active) > (1 - MIN_DROPPED_ROWS) * len(y):
             hessian = self.loss.block_hessian(dz, y, c, inputs.mu)
             return MultiOutputActiveRows(X, hessian, self.linear_map, self.design)
+        # a copy of the selected rows, in their order
         selected: Any = as_matrix(as_scipy(X)[active] if isinstance(X, Csr) else dense_rows(X, active))
         hessian = self.loss.block_hessian(dz[active], y[active], c[active], inputs.mu)
         return MultiOutputActiveRows(selected, hessian, self.linear_map, None)
@@ -175,6 +177,7 @@ class MultiOutputNewtonSystem:
         """The direction whose residual is small enough, by preconditioners of increasing level."""
         P, step = penalty.reshape(-1, self.linear_map.columns), inverse.cg_step_cost(part)
         options = self._options(part, P)
+        # the last option is the best one: the exact matrix, unless that is too large
         if nonsmooth and options[-1].cost <= EXACT_MAX_COST * step:
             self.level = options[-1].level
         options = [option for option in options if option.level >= self.level] or options[-1:]
@@ -188,9 +191,11 @@ class MultiOutputNewtonSystem:
                 if run.run(self.preconditioner, _step_limit(options[0].cost / reuse_step)):
                     self.last_skip_reuse = 0
                     return run.d
+                # back off: skip the next 1, then 3, then 7, ... solves while the attempts fail
                 self.last_skip_reuse = self.skip_reuse = 2 * self.last_skip_reuse + 1
         for option, better in zip_longest(options, options[1:]):
             self.level, self.preconditioner = option.level, self._centered(option.make(part, P))
+            # steps are limited by the cost of the next better preconditioner
             limit = MULTI_OUTPUT_MAX_CG_STEPS if better is None else _step_limit(better.cost / step)
             if run.run(self.preconditioner, limit):
                 break
@@ -202,6 +207,7 @@ class MultiOutputNewtonSystem:
             return solve
         k = self.linear_map.columns
 
+        # the projection is applied on both sides, so that the preconditioner stays symmetric
         def centered(r: NDArray) -> NDArray:
             return np.concatenate([r[:-k], r[-k:] - r[-k:].mean()])
 
@@ -212,15 +218,16 @@ class MultiOutputNewtonSystem:
         rows = PreconditionerOption(
             2, inverse.row_solver_cost(part, P, self.direct), inverse.exact_row_solver
         )
+        # more features than `direct`: no matrix by features
         if part.X.shape[1] > self.direct:
             options = [PreconditionerOption(0, 0.0, inverse.diagonal_preconditioner), rows]
         else:
-            one = inverse.gram_cost(part)
+            gram_cost = inverse.gram_cost(part)
             cost = inverse.feature_solver_cost(part, self.direct)
             features = PreconditionerOption(2, cost, inverse.exact_feature_solver)
             options = [
-                PreconditionerOption(0, one, inverse.shared_preconditioner),
-                PreconditionerOption(1, P.shape[1] * one, inverse.per_class_preconditioner),
+                PreconditionerOption(0, gram_cost, inverse.shared_preconditioner),
+                PreconditionerOption(1, P.shape[1] * gram_cost, inverse.per_class_preconditioner),
             ]
             options.append(min(rows, features, key=lambda option: option.cost))
         return [
@@ -241,9 +248,11 @@ class _CgRun:
     def run(self, solve: Solve, max_steps: int) -> bool:
         """Make at most `max_steps` steps; return whether the residual is small, or only rounding is left."""
         residual = self.norm(self.r)
+        # best: the smallest residual norm so far, with its d and r
         diverged, best = DIVERGED_RESIDUAL_RATIO * residual, (residual, self.d, self.r)
         if residual <= self.tol:
             return True
+        # s = M^-1 r for the preconditioner M, rho = r' M^-1 r
         s = solve(self.r)
         direction, rho = s, float(self.r @ s)
         for _ in check_each(range(max_steps)):

@@ -36,7 +36,7 @@ Solve = Callable[[NDArray], NDArray]
 
 
 class MultiOutputActiveRows(NamedTuple):
-    """The rows with second derivatives, and these."""
+    """The rows with second derivatives, and their Hessian blocks."""
 
     X: Csr | Dense | DenseFortran
     hessian: BlockHessian
@@ -67,11 +67,12 @@ class MultiOutputActiveRows(NamedTuple):
         """X' diag(h) X, where X has a column of ones for intercepts, or is centered."""
         G = _gram(self.X, h)
         if isinstance(self.linear_map, (WithIntercept, Centered)):
+            # s = X' h, the sum of h_i x_i
             s, total = np.zeros(len(G)), float(h.sum())
             self.X.pullback(h, 0, len(h), s)
             if isinstance(self.linear_map, WithIntercept):
                 return np.block([[G, s[:, None]], [s[None, :], np.array([[total]])]])
-            # sum_i h_i (x_i - m)(x_i - m)'
+            # sum_i h_i (x_i - m)(x_i - m)' = G - s m' - m s' + (sum_i h_i) m m'
             m = self.linear_map.mean
             G += total * np.outer(m, m) - np.outer(s, m) - np.outer(m, s)
         return G
@@ -88,6 +89,7 @@ class MultiOutputActiveRows(NamedTuple):
 
 
 # ---------------------------------------------------------------- costs
+# in operations of a large dense matrix product
 def cg_step_cost(part: MultiOutputActiveRows) -> float:
     """The cost of a step of conjugate gradients."""
     entries = (SPARSE_ENTRY_COST if isinstance(part.X, Csr) else THIN_PRODUCT_COST) * part.nnz
@@ -99,6 +101,7 @@ def cg_step_cost(part: MultiOutputActiveRows) -> float:
 def gram_cost(part: MultiOutputActiveRows) -> float:
     """The cost of one matrix X' diag(h) X and its inverse."""
     m, p = part.X.shape
+    # nnz / m entries per row, hence (nnz / m)^2 / 2 products of each of the m rows
     if isinstance(part.X, Csr):
         return 0.5 * SPARSE_ENTRY_COST * part.nnz**2 / max(m, 1) + p**3
     return m * p * (p + 0.5 * ELEMENTWISE_COST) + p**3
@@ -116,6 +119,7 @@ def feature_solver_cost(part: MultiOutputActiveRows, direct: int) -> float:
 def row_solver_cost(part: MultiOutputActiveRows, P: NDArray, direct: int) -> float:
     """The cost of the exact solver by rows; infinite if they are too many, or penalties of classes differ."""
     plain = part.hessian.factors is not None and not isinstance(part.X, Csr)
+    # P^-1 acts on features alone only if it is the same for all classes
     alike = bool((P[:, :1] == P).all() and P.min() > 0)
     if not plain or isinstance(part.linear_map, Centered) or not alike:
         return np.inf
@@ -140,6 +144,7 @@ def diagonal_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
 def shared_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
     """The inverse of one matrix for all classes: exact where all have the same Hessian, as at the start."""
     h, k = part.hessian.diagonal, P.shape[1]
+    # H_i = s_i (I - 1 1' / k) has the trace (k - 1) s_i, and acts as s_i on scores of sum 0
     shared = inverse(_definite(part.gram(h.sum(axis=1) / max(k - 1, 1)), P.mean(axis=1)))
     return lambda r: (shared @ r.reshape(-1, k)).reshape(-1)
 
@@ -154,9 +159,10 @@ def per_class_preconditioner(part: MultiOutputActiveRows, P: NDArray) -> Solve:
 def exact_feature_solver(part: MultiOutputActiveRows, P: NDArray) -> Solve:
     """The inverse of the matrix itself, of dimension features times classes."""
     q, k = P.shape
+    # the mean of |S_i|^2 over the rows, for their active classes S_i, against k^2
     sparse_pairs = float((part.active_classes**2).sum()) < 0.3 * k * k * len(part.active_classes)
-    alone = isinstance(part.X, Csr) or sparse_pairs
-    M = (_matrix_by_pairs(part, q, k) if alone else _matrix_by_rows(part, q, k)).reshape(k * q, k * q)
+    by_pairs = isinstance(part.X, Csr) or sparse_pairs
+    M = (_matrix_by_pairs(part, q, k) if by_pairs else _matrix_by_rows(part, q, k)).reshape(k * q, k * q)
     diagonal = M.reshape(-1)[:: k * q + 1]
     diagonal += P.T.reshape(-1)
     factor = cholesky(M, diagonal, 1e-13 * float(diagonal.max()))
@@ -179,7 +185,8 @@ def exact_row_solver(part: MultiOutputActiveRows, P: NDArray) -> Solve:
     X = dense_rows(part.X, rows)
     if isinstance(part.linear_map, WithIntercept):
         X = np.column_stack([X, np.ones(len(X))])
-    # I + (X P^-1 X') * (U U'), elementwise
+    # the matrix is P + V V', with one column x_i (x) u of V per factor u of H_i; the matrix I + V' P^-1 V of
+    # Woodbury's formula is I + (X P^-1 X') * (U U'), elementwise
     G = interruptible_matmul(X / p.T, X.T)
     G *= U @ U.T
     diagonal = G.reshape(-1)[:: len(G) + 1]
@@ -190,19 +197,21 @@ def exact_row_solver(part: MultiOutputActiveRows, P: NDArray) -> Solve:
         R = r.reshape(-1, k) / p
         if factor is None:
             return R.reshape(-1)
+        # P^-1 r - P^-1 V (I + V' P^-1 V)^-1 V' P^-1 r
         u = scipy_linalg().cho_solve(factor, ((X @ R) * U).sum(axis=1), check_finite=False)
         return np.asarray(R - X.T @ (U * u[:, None]) / p).reshape(-1)
 
     return solve
 
 
-# ---------------------------------------------------------------- their matrices
+# ---------------------------------------------------------------- matrices
 def _matrix_by_pairs(part: MultiOutputActiveRows, q: int, k: int) -> NDArray:
     """The lower triangle of the matrix, one pair of classes at a time: few rows have both of them active."""
     H, m = np.zeros((k, q, k, q)), part.X.shape[0]
     for a in range(k):
         unit = np.zeros((m, k))
         unit[:, a] = 1.0
+        # column a of every H_i, up to the diagonal; block (a, b) of the matrix is X' diag((H_i)_ab) X
         columns = np.asfortranarray(part.hessian.product(unit, slice(None))[:, : a + 1])
         for b in np.flatnonzero(columns.any(axis=0)):
             H[a, :, b] = part.gram(columns[:, b])
@@ -224,6 +233,7 @@ def _matrix_by_rows(part: MultiOutputActiveRows, q: int, k: int) -> NDArray:
             unit = np.zeros((len(rows), k))
             unit[:, a] = 1.0
             columns = part.hessian.product(unit, block)[:, : a + 1]
+            # all blocks (a, b) with b <= a in one product: sum_i x_i ((H_i)_ab x_i')
             H[a, :, : (a + 1) * q] += rows.T @ (columns[:, :, None] * rows[:, None, :]).reshape(len(rows), -1)
     return H
 
@@ -237,10 +247,12 @@ def _gram(X: Csr | Dense | DenseFortran, h: NDArray) -> NDArray:
         for i, j in gram_row_ranges(X, h):
             csr_gram(X.indptr[i : j + 1], X.indices, X.data, h[i:j], out)
         return out + out.T - np.diag(np.diag(out))
+    # copying the rows with h != 0 pays only if they are clearly fewer
     index = np.flatnonzero(h)
     rows, h = (dense_rows(X, index), h[index]) if len(index) < 0.7 * len(h) else (_dense(X), h)
     if len(h) and h.min() < 0:
         return np.asarray(_long_product((rows * h[:, None]).T, rows))
+    # with a square root, both factors are the same array, for which BLAS computes one triangle only
     scaled = rows * np.sqrt(h)[:, None]
     return _long_product(scaled.T, scaled)
 

@@ -72,7 +72,7 @@ class MultiOutputScoreProblem(ScoreProblem):
         if reason := unsupported_reason(name, obj):
             raise UnsupportedProblem(reason)
         assert isinstance(risk, Risk)
-        # the kernels are those of margins that are not rescaled
+        # the compiled kernels support margin rescaling (cost + z_j - z_y), but not slack rescaling
         simplex = isinstance(risk.loss, MulticlassHinge) and not risk.loss.rescaled
         problem = SimplexDual(risk) if simplex else MultiOutputScoreProblem(risk)
         assert risk.rows is not None
@@ -119,9 +119,9 @@ class MultiOutputScoreProblem(ScoreProblem):
             value, dz, offset_gain = self._smoothed(z, mu, center)
         # R >= value + offset_gain + dz @ (z' - z), less what rounding may have added
         offset = float(value + offset_gain) - inner(dz, z) - CUT_ROUNDING * inner(abs(dz), abs(z))
-        return ScoreEvaluation(
-            dz, offset, 0.0, float(value) if self.smooth else self.unsmoothed_value(z, 0.0)[0]
-        )
+        # a smooth loss is not smoothed further: its value is that of the loss itself
+        risk = float(value) if self.smooth else self.unsmoothed_value(z, 0.0)[0]
+        return ScoreEvaluation(dz, offset, 0.0, risk)
 
     def line_search(
         self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
@@ -135,11 +135,11 @@ class MultiOutputScoreProblem(ScoreProblem):
             self.last_evaluation = scores, mu, id(center), result
             return line(t)[0] + inner(result[1], dz)
 
-        # the slope at t = 1 is that at the end of a full Newton step
-        first = slope(1.0)
-        if abs(first) <= UNIT_STEP_SLOPE_RATIO * abs(start) and self.smooth:
+        # the slope at the end of a full Newton step, at which the secant search begins, too
+        unit_slope = slope(1.0)
+        if abs(unit_slope) <= UNIT_STEP_SLOPE_RATIO * abs(start) and self.smooth:
             return 1.0, 1
-        return secant_search(lambda t: first if t == 1.0 else slope(t), start)
+        return secant_search(lambda t: unit_slope if t == 1.0 else slope(t), start)
 
     def hessian(self, evaluation: ScoreEvaluation, z: NDArray, mu: float, center: NDArray | None) -> Any:
         """The inputs from which the Hessian in the scores is computed."""
@@ -150,8 +150,10 @@ class MultiOutputScoreProblem(ScoreProblem):
         if not center.any():
             return None  # multipliers at vertices have no second derivatives
         loss, hessian = self.loss, self.loss.block_hessian(center, self.y, self.c, mu)
+        # the margins that the scores of the wrong classes must keep: 1, or the cost of the class
         unit_margins = loss.cost is None or loss.rescaled
         margins = 1 - one_hot(self.y, z) if unit_margins else loss.cost[self.y.astype(np.intp)]
+        # on a fixed face the projection onto the simplex is affine: dz = center + H (z + margins)
         return center + hessian.product(z + margins, slice(None)), HessianInputs(center, mu)
 
     def initial_center(self, z: NDArray) -> NDArray | None:
@@ -171,11 +173,12 @@ class SimplexDual(MultiOutputScoreProblem):
         """The last mu and center, and mu times the multipliers of that center."""
 
     def initial_mu(self, z: NDArray, penalty: float) -> float:
-        """J at the scores z, at which all wrong classes have positive multipliers for z = 0.
+        """J at the scores z: with this mu, all wrong classes have positive multipliers at z = 0.
 
-        More where the dual's curvature is large: a small mu would put the multipliers of most rows on a
-        single class, and leave few rows with second derivatives.
+        It is larger where the dual's curvature is large: a small mu would put the multipliers of most rows on
+        a single class, and leave few rows with second derivatives.
         """
+        # 1 in place of J = 0, since mu divides; then the geometric mean of J and a share of the curvature
         value = self.unsmoothed_value(z, 0.0)[0] + penalty or 1.0
         return max(value, math.sqrt(DUAL_CURVATURE_SHARE * self.dual_curvature * value))
 
@@ -185,14 +188,15 @@ class SimplexDual(MultiOutputScoreProblem):
         scaled_center = self._scaled_center(mu, center)
 
         def partial_sums(s: slice) -> NDArray:
+            # each call gets its own workspaces, since ranges of rows run in parallel
             out, work = np.zeros(3), np.empty((2, z.shape[1]))
             rows = z[s], scaled_center[s], self.labels[s], self.c[s]
             _kernels().simplex_evaluate_with_cut(*rows, self.cost, 1 / mu, *work, dz[s], counts[s], out)
             return out
 
-        value, offset, size = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
+        value, offset, abs_terms = (float(v) for v in sum(self.design.map_row_ranges(partial_sums)))
         # in place of second derivatives, the number of positive multipliers per row
-        return ScoreEvaluation(dz, offset - CUT_ROUNDING * size, 0.0, value, counts)
+        return ScoreEvaluation(dz, offset - CUT_ROUNDING * abs_terms, 0.0, value, counts)
 
     def line_search(
         self, z: NDArray, dz: NDArray, mu: float, center: NDArray | None, b: float,
@@ -208,6 +212,7 @@ class SimplexDual(MultiOutputScoreProblem):
                 _kernels().simplex_line_derivatives(*rows, self.cost, 1 / mu, *work, out)
                 return out
 
+            # slots: slope and second derivative of the loss in t
             sums, penalty = sum(self.design.map_row_ranges(partial_sums)), line(t)
             return float(sums[0]) + penalty[0], float(sums[1]) + penalty[1]
 
